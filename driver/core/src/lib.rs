@@ -1,0 +1,1 @@
+//! Sans-IO engine: descriptor rings, queues, op table, receive registry.

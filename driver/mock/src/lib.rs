@@ -1,0 +1,1 @@
+//! The simulated card as an in-process PCI transport.

@@ -1,0 +1,1 @@
+//! PCI transports, DMA memory and interrupts: the only package with unsafe code.

@@ -1,0 +1,1 @@
+//! User-space driver for XDMA and CDMA cards with reliable RDMA between them.

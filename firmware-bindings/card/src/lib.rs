@@ -1,0 +1,1 @@
+//! The simulated card: XDMA, CDMA, network interface and memory.

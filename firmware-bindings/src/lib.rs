@@ -1,0 +1,1 @@
+//! The contract of the bitstream: network interface registers, wire formats, identity.

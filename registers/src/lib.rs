@@ -1,0 +1,1 @@
+//! Registers, descriptors and write-backs of XDMA (PG195) and AXI CDMA (PG034).
