@@ -1,1 +1,54 @@
-//! User-space driver for XDMA and CDMA cards with reliable RDMA between them.
+//! User-space driver for FPGA cards with XDMA and AXI CDMA, and reliable RDMA between them.
+//!
+//! | To | Use |
+//! |---|---|
+//! | open a card and see what it is | [`Card`], [`CardInfo`] |
+//! | move memory between host and card | [`H2cChannel`], [`C2hChannel`], [`bulk`] |
+//! | copy inside the card | [`Cdma`] |
+//! | move memory from card to card, over a network | [`Endpoint`] |
+//! | do all of it without a card | [`mock`] (feature `mock`, on by default) |
+//!
+//! # Whose buffer is it
+//!
+//! A [`DmaBuffer`] is owned. Submitting moves it in; the completion, the refusal or the failure moves it back out, exactly
+//! once. Where an engine cannot be shown to have stopped, the buffer is not given back but kept out of use for good
+//! ([`DmaPool::quarantined`](pci::DmaPool::quarantined) lists what and why).
+//!
+//! # Whose thread is it
+//!
+//! The caller's. Channels and endpoints are `Send`, not shared: who holds one polls it. Nothing here starts a thread, and the
+//! steady path takes no lock, allocates nothing and reads no register.
+#![forbid(unsafe_code)]
+
+pub mod bulk;
+mod card;
+mod cdma;
+mod channel;
+mod discover;
+pub mod endpoint;
+mod error;
+mod fault;
+mod info;
+mod ni;
+mod store;
+
+pub use card::{Card, CardRange, NetworkInterface, OpenOptions};
+pub use cdma::{Cdma, CdmaError};
+pub use channel::{
+    C2hChannel, ChannelName, ChannelOptions, Completion, CompletionFuture, H2cChannel, Ticket, WaitMode,
+    WaitOptions,
+};
+pub use discover::BarRoles;
+pub use endpoint::Endpoint;
+pub use error::{
+    ChannelError, OpenError, Refused, ResourceError, SubmitError, TransferError, TransferFailed,
+};
+pub use fault::{ChannelFault, FaultCause, FaultPlace};
+pub use fpga_core as core;
+pub use fpga_firmware::{self as firmware, NodeId};
+#[cfg(feature = "mock")]
+pub use fpga_mock as mock;
+pub use fpga_pci::{self as pci, DmaBuffer, Transport};
+pub use fpga_registers::{self as registers, BarOffset, CardAddr, Iova, xdma::Direction};
+pub use info::{CardInfo, PciIds, XdmaInfo};
+pub use ni::{NiInfo, TransmitWindows};

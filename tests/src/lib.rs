@@ -1,1 +1,135 @@
-//! Whole-stack tests.
+//! What whole-stack tests share: two simulated cards on one network, opened.
+#![forbid(unsafe_code)]
+#![expect(clippy::missing_panics_doc, reason = "fixtures of tests: a panic is the failure report")]
+#![expect(clippy::expect_used, reason = "fixtures of tests: a panic is the failure report")]
+
+use std::time::Duration;
+
+use fpga_driver::endpoint::{EndpointOptions, Notification, RemoteRegion, SendCompletion, SendOptions};
+use fpga_driver::mock::{DeliveryOrder, World};
+use fpga_driver::{C2hChannel, Card, CardAddr, CardRange, Endpoint, H2cChannel, NodeId};
+use rand_core::Rng;
+use rand_pcg::Pcg64;
+
+/// How long anything may take in virtual time.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where a pair's sender keeps what it sends.
+pub const SOURCE: CardAddr = CardAddr::new(0x10_0000);
+
+/// Where a pair's receiver gets it.
+pub const TARGET: CardAddr = CardAddr::new(0x2000_0000);
+
+/// Host A, card A, network, card B, host B.
+#[derive(Debug)]
+pub struct Pair {
+    /// The simulated cards and the network between them.
+    pub world: World,
+    /// Sender.
+    pub a: Endpoint,
+    /// Receiver.
+    pub b: Endpoint,
+    /// Host A to card A.
+    pub h2c: H2cChannel,
+    /// Card B to host B.
+    pub c2h: C2hChannel,
+}
+
+/// A repeatable stream of bytes.
+#[must_use]
+pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut data = vec![0; length];
+    Pcg64::new(u128::from(seed), 0xA02B_DBF7_BB3C_0A7A_C28F_A16A_64AB_F96).fill_bytes(&mut data);
+    data
+}
+
+impl Pair {
+    /// Two built-in cards on a network that delivers in `order`.
+    #[must_use]
+    pub fn new(order: DeliveryOrder) -> Self {
+        Self::with(order, |options| options)
+    }
+
+    /// The same, with endpoint options.
+    #[must_use]
+    pub fn with(order: DeliveryOrder, options: impl Fn(EndpointOptions) -> EndpointOptions) -> Self {
+        let world = World::builder().cards(2).order(order).build().expect("two built-in cards");
+        let open = |index| Card::open(world.transport(index)).expect("a built-in card opens");
+        let (card_a, card_b) = (open(0), open(1));
+        let endpoint = |card: &Card, incarnation| {
+            let mut defaults = EndpointOptions::default();
+            defaults.incarnation = Some(incarnation);
+            Endpoint::open_with(card, &options(defaults)).expect("its endpoint opens")
+        };
+        let (a, b) = (endpoint(&card_a, 0xA), endpoint(&card_b, 0xB));
+        let h2c = card_a.h2c(0).expect("an H2C channel");
+        let c2h = card_b.c2h(0).expect("a C2H channel");
+        Self { world, a, b, h2c, c2h }
+    }
+
+    /// Opens `length` bytes at [`TARGET`] for A.
+    pub fn region(&mut self, length: u64) -> RemoteRegion {
+        let node = self.a.node();
+        self.b.open_region(node, CardRange::new(TARGET, length)).expect("a region").remote
+    }
+
+    /// Host A's memory to card A.
+    pub fn load(&mut self, data: &[u8], at: CardAddr) {
+        let mut source = data;
+        let card = self.a.card().clone();
+        fpga_driver::bulk::write_from(&card, &mut self.h2c, &mut source, at, data.len() as u64, &mut |_| ())
+            .expect("host to card");
+    }
+
+    /// Card B's memory to host B.
+    #[must_use]
+    pub fn fetch(&mut self, at: CardAddr, length: usize) -> Vec<u8> {
+        let mut sink = Vec::with_capacity(length);
+        let card = self.b.card().clone();
+        fpga_driver::bulk::read_into(&card, &mut self.c2h, at, length as u64, &mut sink, &mut |_| ())
+            .expect("card to host");
+        sink
+    }
+
+    /// Polls both endpoints until neither has anything left to do and the network is empty.
+    pub fn settle(&mut self) {
+        loop {
+            let work = self.a.poll().expect("endpoint A") + self.b.poll().expect("endpoint B");
+            let stepped = self.world.step_until_idle();
+            if work == 0 && stepped == 0 && self.a.is_idle() {
+                return;
+            }
+        }
+    }
+
+    /// Sends `length` bytes from [`SOURCE`] to the start of `region` and settles. Returns every completion and every
+    /// notification there was.
+    pub fn transfer(
+        &mut self,
+        region: &RemoteRegion,
+        length: u64,
+    ) -> (Vec<SendCompletion>, Vec<Notification>) {
+        self.a.send(SOURCE, region, 0, length, SendOptions::default()).expect("the transfer is accepted");
+        self.settle();
+        let completions = std::iter::from_fn(|| self.a.next_completion()).collect();
+        let notifications = std::iter::from_fn(|| self.b.next_notification()).collect();
+        (completions, notifications)
+    }
+
+    /// Nothing may be left anywhere: op table, queues, windows, registry, escape channel, mirror.
+    pub fn assert_empty(&mut self) {
+        assert!(self.a.is_idle(), "op table, queues and windows of A: {:?}", self.a.sender().ops().collect::<Vec<_>>());
+        assert_eq!(self.b.registry_occupancy().expect("registry window").0, 0, "registry of B");
+        assert_eq!(self.b.escape_occupancy().expect("escape window").0, 0, "escape channel of B");
+        assert_eq!(self.b.mirror().occupancy(), 0, "mirror of B");
+        assert_eq!(self.b.check_mirror().expect("registry window"), [], "mirror of B against its card");
+        assert_eq!(self.b.next_mirror_fault(), None);
+        assert_eq!(self.world.undeliverable(), 0);
+    }
+
+    /// The node id of A.
+    #[must_use]
+    pub fn node_a(&self) -> NodeId {
+        self.a.node()
+    }
+}

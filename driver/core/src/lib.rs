@@ -1,1 +1,40 @@
-//! Sans-IO engine: descriptor rings, queues, op table, receive registry.
+//! The engine of the driver, without input or output: descriptor rings, queues, op table, receive registry.
+//!
+//! | Module | What |
+//! |---|---|
+//! | [`ring`] | one DMA channel's descriptor ring: memory logic only |
+//! | [`sender`] | the sending side of the registry scheme: queues, segmentation, retries, completions |
+//! | [`receiver`] | its receiving side, which a card's network interface runs |
+//! | [`op_table`] | packets in flight, by op number |
+//! | [`segment`] | classification and segmentation as arithmetic |
+//! | [`mirror`] | the host's view of a card's registry, from events alone |
+//! | [`impair`] | what a network does to frames, for simulated ones |
+//! | [`time`] | nanoseconds |
+//!
+//! # The contract of every state machine here
+//!
+//! * No clock, thread, system call or input/output. `now` is an argument.
+//! * Four kinds of methods: getters; commands (`submit`, `cancel`); inputs (`handle_*`), in any order, with anything in them:
+//!   stale, doubled or impossible input is counted and ignored or answered with a typed error, never a panic; outputs
+//!   (`poll_*`), to be called after commands and inputs until they return `None`.
+//! * `poll_timeout` says when `handle_timeout` wants to be called. It may be early, never late; calling too often is harmless.
+//! * Everything is allocated in `new`. The steady path allocates nothing: full means back-pressure.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod aside;
+mod cast;
+pub mod impair;
+mod list;
+pub mod mirror;
+pub mod op_table;
+pub mod receiver;
+pub mod ring;
+pub mod segment;
+pub mod sender;
+pub mod time;
+
+pub use time::Nanos;

@@ -1,1 +1,27 @@
-//! The simulated card as an in-process PCI transport.
+//! The in-process backend: simulated cards behind [`fpga_pci::Transport`], and a network between them.
+//!
+//! ```
+//! use fpga_mock::{DeliveryOrder, World};
+//! use fpga_pci::Transport;
+//!
+//! let world = World::builder().cards(2).order(DeliveryOrder::Random { seed: 7, hold: 4 }).build()?;
+//! let card = world.transport(0);
+//! let dma = card.open_bar(1).expect("the built-in card has its DMA BAR there");
+//! assert_eq!(dma.read32(fpga_registers::BarOffset::new(0x3000)).expect("in range") >> 16, 0x1FC3);
+//! # Ok::<(), fpga_mock::BuildError>(())
+//! ```
+//!
+//! Everything is inline and single-threaded: time is virtual, cards work only inside [`World::step`] and
+//! [`fpga_pci::Transport::relax`], and the same calls give the same run. Software that sleeps on an interrupt must
+//! therefore call `relax` before it does: nobody else lets the card work.
+
+#![forbid(unsafe_code)]
+
+mod dma;
+mod network;
+mod transport;
+mod world;
+
+pub use network::DeliveryOrder;
+pub use transport::MockTransport;
+pub use world::{BuildError, CardFailure, World, WorldBuilder};

@@ -1,1 +1,63 @@
-//! PCI transports, DMA memory and interrupts: the only package with unsafe code.
+//! PCI transports, DMA memory and interrupts: the fence.
+//!
+//! This is the only package of the workspace that contains `unsafe`. What it offers is safe to call from packages
+//! that forbid it:
+//!
+//! | Module | What |
+//! |---|---|
+//! | [`transport`] | [`Transport`]: one opened PCI function, whatever stands behind it |
+//! | [`mmio`] | [`Bar`]: checked 32- and 64-bit register access |
+//! | [`memory`] | [`SharedMemory`]: memory that a device may access at any time; copies and atomics only |
+//! | [`dma`] | [`DmaPool`], [`DmaBuffer`], [`DmaArea`]: memory mapped once, handed out as owned pieces |
+//! | [`iova`] | [`IovaAllocator`]: addresses as the device sees them |
+//! | [`interrupt`] | [`Interrupt`] and [`InterruptTrigger`]: eventfds |
+//! | [`barrier`] | memory barriers with a name and a reason |
+//! | [`config`] | configuration space: capabilities, MSI-X, BAR registers, bus master |
+//! | [`vfio`] | the kernel's vfio-pci, group and container interface |
+//! | `testing` | for tests: a counting global allocator and a function with nothing behind it (feature `testing`) |
+//!
+//! # What the unsafe code relies on
+//!
+//! 1. *Mappings outlive their users.* A raw mapping is owned by an `Arc`; every pointer into it is derived through
+//!    a borrow of that `Arc` and is bounds- and alignment-checked first.
+//! 2. *Memory that a device can reach is only touched by atomic word accesses*, so a device (or another process)
+//!    that changes it underneath produces a wrong value, never undefined behaviour.
+//! 3. *A slice into such memory exists only through an owned [`DmaBuffer`]*, which by construction is not posted:
+//!    posting means moving the buffer away, or turning it into a [`DmaArea`], which hands out no slices.
+//! 4. *Memory is unmapped from the IOMMU before it is freed*; if that fails, or if it is unknown whether the device
+//!    is idle, the memory is leaked and counted ([`DmaPool::quarantine`]).
+//!
+//! What no type can rule out is a device that writes where it was not told to, inside memory that is mapped for it.
+//! The IOMMU confines it to the pool's regions; inside them, point 3 rests on the device executing its descriptors.
+#![expect(
+    unsafe_code,
+    reason = "the fence: raw mappings, device memory and ioctls are wrapped here and nowhere else"
+)]
+
+pub mod address;
+pub mod barrier;
+pub mod config;
+pub mod dma;
+pub mod error;
+pub mod interrupt;
+pub mod iova;
+pub mod memory;
+pub mod mmio;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod transport;
+pub mod vfio;
+
+pub use address::{ParsePciAddressError, PciAddress};
+pub use dma::{
+    DmaArea, DmaBuffer, DmaPool, DmaPoolOptions, DmaPoolStats, DmaRun, QuarantineReason, QuarantineRecord,
+};
+pub use error::{
+    BarError, ConfigError, DmaAllocError, DmaMapError, InterruptError, IovaError, MemoryError, MmioError,
+    OsError, ResetError,
+};
+pub use interrupt::{Interrupt, InterruptTrigger};
+pub use iova::IovaAllocator;
+pub use memory::{HugePages, SharedMemory, SharedSlice};
+pub use mmio::{Bar, Mmio};
+pub use transport::{AccessCounters, BarInfo, BarKind, DmaAccess, ResetLevel, Transport};

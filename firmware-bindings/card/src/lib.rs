@@ -1,1 +1,44 @@
-//! The simulated card: XDMA, CDMA, network interface and memory.
+//! The simulated card: XDMA (PG195), AXI CDMA (PG034), card memory, a network interface, and the PCI function around
+//! them.
+//!
+//! One [`Card`] is a value without threads, clocks or sockets. Software reaches it through configuration space and
+//! BARs ([`Card::config_read`], [`Card::bar_write`], ...); the card reaches its host through [`HostPort`] and the
+//! network through frames. [`Card::step`] does the work, one bounded unit at a time, so a run is a sequence of calls
+//! that can be repeated exactly. The in-process backend, the vfio-user server and the tests all drive this one model.
+//!
+//! | Module | What |
+//! |---|---|
+//! | [`description`] | the YAML card file |
+//! | [`config_space`] | type-0 header, BAR sizing, PM, MSI-X and PCIe capabilities |
+//! | [`host`] | the traits through which the card reaches its host |
+//! | [`fault_log`] | what went wrong, including what no status bit shows |
+//! | [`counters`] | access counters and access log |
+//!
+//! Nothing that software writes to a register, puts into a descriptor or sends as a packet makes the card panic.
+
+#![forbid(unsafe_code)]
+
+mod bars;
+mod card;
+mod cdma;
+pub mod config_space;
+pub mod counters;
+pub mod description;
+pub mod fault_log;
+pub mod host;
+mod irq;
+mod link;
+mod memory;
+mod msix;
+mod ni;
+mod space;
+pub mod validate;
+mod xdma;
+
+pub use card::{Card, CardError, NoSuchAddress};
+pub use config_space::{BarLayout, BarRole};
+pub use counters::{Access, AccessLog, AccessTarget, CardCounters};
+pub use description::{CardDescription, DescriptionError};
+pub use fault_log::{Fault, FaultKind, FaultLog, Unit};
+pub use host::{DmaFault, DmaSpace, HostPort, NoHost};
+pub use validate::Problem;

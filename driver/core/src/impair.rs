@@ -1,0 +1,297 @@
+//! What a network does to frames between two cards: the order in which it delivers them.
+//!
+//! A model without clock or thread: [`Network::offer`] frames, [`Network::poll`] deliveries. Everything random comes from one
+//! seed, with one stream of numbers per cause, so that changing one impairment leaves the others' decisions as
+//! they were and every run can be replayed. Delivery order is the only cause so far; loss, duplication, delay and
+//! corruption are further [`Cause`]s.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use rand_pcg::Pcg32;
+use rand_pcg::rand_core::Rng;
+
+use crate::time::Nanos;
+
+/// What a stream of random numbers decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Cause {
+    /// Which held frame is delivered next.
+    Order,
+}
+
+impl Cause {
+    /// Odd constants far apart: PCG streams with different increments are independent sequences.
+    const fn stream(self) -> u64 {
+        match self {
+            Self::Order => 0x5851_F42D_4C95_7F2D,
+        }
+    }
+
+    /// This cause's numbers under `seed`.
+    #[must_use]
+    pub fn numbers(self, seed: u64) -> Pcg32 {
+        Pcg32::new(seed, self.stream())
+    }
+}
+
+/// In which order frames come out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Order {
+    /// As they went in, at once.
+    InOrder,
+    /// Uniformly random among those held. A frame comes out once `depth` frames are held, or when the oldest has been
+    /// held for `patience`, so that the last frames of a burst are not kept for ever.
+    Random {
+        /// Frames held before one is let go; at least 1.
+        depth: usize,
+        /// Longest wait for company.
+        patience: Nanos,
+    },
+    /// Exactly this permutation, block by block: of the next n frames, the one at position `script[0]` first, and so on.
+    Script(Vec<usize>),
+}
+
+/// An order that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OrderError {
+    /// The buffer is too small for the order.
+    #[error("a delivery order over {needed} frames in a buffer of {capacity}: enlarge the buffer")]
+    Capacity {
+        /// Frames that the order holds.
+        needed: usize,
+        /// Frames that the buffer holds.
+        capacity: usize,
+    },
+    /// A position is missing, doubled or out of range.
+    #[error("the script is no permutation: position {position} is missing, so another is doubled or out of range")]
+    NotAPermutation {
+        /// First missing position.
+        position: usize,
+    },
+    /// No depth or no script.
+    #[error("a delivery order over no frames: hold at least one")]
+    Empty,
+}
+
+#[derive(Clone, Debug)]
+struct Held<F> {
+    frame: F,
+    since: Nanos,
+}
+
+/// A one-way path for frames of type `F`, with a bounded buffer.
+#[derive(Clone, Debug)]
+pub struct Network<F> {
+    order: Order,
+    held: VecDeque<Held<F>>,
+    /// Frames of the script's current block, by position, and how many came out.
+    block: Vec<Option<F>>,
+    scripted: usize,
+    capacity: usize,
+    numbers: Pcg32,
+    delivered: u64,
+}
+
+impl<F> Network<F> {
+    /// A path that holds at most `capacity` frames.
+    ///
+    /// # Errors
+    /// [`OrderError`].
+    pub fn new(order: Order, capacity: usize, seed: u64) -> Result<Self, OrderError> {
+        let needed = match &order {
+            Order::InOrder => 1,
+            Order::Random { depth, .. } => *depth,
+            Order::Script(script) => {
+                if let Some(position) = (0..script.len()).find(|position| !script.contains(position)) {
+                    return Err(OrderError::NotAPermutation { position });
+                }
+                script.len()
+            }
+        };
+        if needed == 0 {
+            return Err(OrderError::Empty);
+        }
+        if needed > capacity {
+            return Err(OrderError::Capacity { needed, capacity });
+        }
+        let script_length = if let Order::Script(script) = &order { script.len() } else { 0 };
+        Ok(Self {
+            order,
+            held: VecDeque::with_capacity(capacity),
+            block: Vec::with_capacity(script_length),
+            scripted: 0,
+            capacity,
+            numbers: Cause::Order.numbers(seed),
+            delivered: 0,
+        })
+    }
+
+    /// Takes a frame into the network.
+    ///
+    /// # Errors
+    /// The frame comes back if the buffer is full: back-pressure, as on a link without room.
+    pub fn offer(&mut self, now: Nanos, frame: F) -> Result<(), F> {
+        if self.len() == self.capacity {
+            return Err(frame);
+        }
+        self.held.push_back(Held { frame, since: now });
+        Ok(())
+    }
+
+    /// The next frame to deliver, if one is to be delivered now.
+    #[must_use]
+    pub fn poll(&mut self, now: Nanos) -> Option<F> {
+        let frame = match &self.order {
+            Order::InOrder => self.held.pop_front()?.frame,
+            Order::Random { depth, patience } => {
+                let oldest = self.held.iter().map(|held| held.since).min()?;
+                if self.held.len() < *depth && oldest.saturating_add(*patience) > now {
+                    return None;
+                }
+                self.pick()?
+            }
+            Order::Script(_) => self.next_scripted()?,
+        };
+        self.delivered += 1;
+        Some(frame)
+    }
+
+    /// A frame to deliver although its time has not come: for a caller that knows that nothing else will be offered.
+    /// A script's frames beyond its last whole block come out in order.
+    #[must_use]
+    pub fn poll_any(&mut self) -> Option<F> {
+        let frame = match &self.order {
+            Order::InOrder => self.held.pop_front()?.frame,
+            Order::Random { .. } => self.pick()?,
+            Order::Script(_) => match self.next_scripted() {
+                Some(frame) => frame,
+                None => self.held.pop_front()?.frame,
+            },
+        };
+        self.delivered += 1;
+        Some(frame)
+    }
+
+    /// When a held frame comes out even without company; `None` if no timer runs.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        match &self.order {
+            Order::Random { patience, .. } => {
+                self.held.iter().map(|held| held.since).min().map(|oldest| oldest.saturating_add(*patience))
+            }
+            _ => None,
+        }
+    }
+
+    /// Frames held.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.held.len() + self.block.iter().flatten().count()
+    }
+
+    /// Whether nothing is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Frames delivered so far.
+    #[must_use]
+    pub const fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    fn pick(&mut self) -> Option<F> {
+        let count = u32::try_from(self.held.len()).ok().filter(|&count| count != 0)?;
+        // The high half of a 64-bit product: the bias is below 2^-20 for any buffer that fits memory.
+        let at = (u64::from(self.numbers.next_u32()) * u64::from(count)) >> 32;
+        // Order among the held ones carries no meaning, so the cheapest removal will do.
+        self.held.swap_remove_back(crate::cast::index(crate::cast::low32(at))).map(|held| held.frame)
+    }
+
+    fn next_scripted(&mut self) -> Option<F> {
+        let Order::Script(script) = &self.order else { return None };
+        if self.scripted == self.block.len() {
+            if self.held.len() < script.len() {
+                return None;
+            }
+            self.block.clear();
+            self.block.extend(self.held.drain(..script.len()).map(|held| Some(held.frame)));
+            self.scripted = 0;
+        }
+        let position = *script.get(self.scripted)?;
+        self.scripted += 1;
+        self.block.get_mut(position)?.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deliver(order: Order, seed: u64, count: u32) -> Vec<u32> {
+        let mut network = Network::new(order, 1024, seed).unwrap();
+        let mut out = Vec::new();
+        for frame in 0..count {
+            network.offer(Nanos::ZERO, frame).unwrap();
+            out.extend(network.poll(Nanos::ZERO));
+        }
+        while let Some(frame) = network.poll_any() {
+            out.push(frame);
+        }
+        out
+    }
+
+    #[test]
+    fn every_frame_comes_out_once_and_a_seed_replays() {
+        let random = || Order::Random { depth: 16, patience: Nanos::from_micros(1) };
+        let first = deliver(random(), 7, 200);
+        assert_eq!(first, deliver(random(), 7, 200));
+        assert_ne!(first, deliver(random(), 8, 200));
+        let mut sorted = first.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..200).collect::<Vec<_>>());
+        assert_ne!(first, sorted);
+        assert_eq!(deliver(Order::InOrder, 7, 50), (0..50).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_script_is_followed_block_by_block() {
+        assert_eq!(deliver(Order::Script(alloc::vec![2, 0, 1]), 0, 7), [2, 0, 1, 5, 3, 4, 6]);
+        let wrong = Network::<u8>::new(Order::Script(alloc::vec![0, 2, 2]), 8, 0);
+        assert_eq!(wrong.unwrap_err(), OrderError::NotAPermutation { position: 1 });
+    }
+
+    #[test]
+    fn a_lonely_frame_is_let_go_after_its_patience() {
+        let order = Order::Random { depth: 4, patience: Nanos::new(100) };
+        let mut network = Network::new(order, 4, 1).unwrap();
+        network.offer(Nanos::new(50), 'a').unwrap();
+        assert_eq!(network.poll(Nanos::new(149)), None);
+        assert_eq!(network.poll_timeout(), Some(Nanos::new(150)));
+        assert_eq!(network.poll(Nanos::new(150)), Some('a'));
+        for frame in ['b', 'c', 'd', 'e'] {
+            network.offer(Nanos::ZERO, frame).unwrap();
+        }
+        assert_eq!(network.offer(Nanos::ZERO, 'f'), Err('f'));
+    }
+
+    #[test]
+    fn order_is_uniform() {
+        let mut first = [0u32; 4];
+        for seed in 0..4000 {
+            let order = Order::Random { depth: 4, patience: Nanos::ZERO };
+            let mut network = Network::new(order, 4, seed).unwrap();
+            for frame in 0..4usize {
+                network.offer(Nanos::ZERO, frame).unwrap();
+            }
+            first[network.poll(Nanos::ZERO).unwrap()] += 1;
+        }
+        // Four standard deviations of a binomial(4000, 1/4) are 110.
+        assert!(first.iter().all(|count| count.abs_diff(1000) < 110), "{first:?}");
+    }
+}

@@ -1,0 +1,78 @@
+//! Intrusive doubly linked lists over slot numbers: constant-time append and removal, no allocation.
+//!
+//! One [`Links`] holds the links of every slot of a table; any number of [`List`]s share it, and a slot is in at
+//! most one of them at a time.
+
+use alloc::boxed::Box;
+
+use crate::cast::index;
+
+/// "No slot".
+pub(crate) const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    previous: u32,
+    next: u32,
+}
+
+/// The links of all slots of one table.
+#[derive(Debug)]
+pub(crate) struct Links(Box<[Link]>);
+
+impl Links {
+    pub(crate) fn new(slots: u32) -> Self {
+        Self(alloc::vec![Link { previous: NONE, next: NONE }; index(slots)].into_boxed_slice())
+    }
+}
+
+/// One list's ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl List {
+    pub(crate) const EMPTY: Self = Self { head: NONE, tail: NONE, len: 0 };
+
+    pub(crate) const fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub(crate) fn head(&self) -> Option<u32> {
+        (self.head != NONE).then_some(self.head)
+    }
+
+    pub(crate) fn push_back(&mut self, links: &mut Links, slot: u32) {
+        links.0[index(slot)] = Link { previous: self.tail, next: NONE };
+        match self.tail {
+            NONE => self.head = slot,
+            tail => links.0[index(tail)].next = slot,
+        }
+        self.tail = slot;
+        self.len += 1;
+    }
+
+    /// Takes out a slot that is in this list.
+    pub(crate) fn remove(&mut self, links: &mut Links, slot: u32) {
+        let Link { previous, next } = links.0[index(slot)];
+        match previous {
+            NONE => self.head = next,
+            before => links.0[index(before)].next = next,
+        }
+        match next {
+            NONE => self.tail = previous,
+            after => links.0[index(after)].previous = previous,
+        }
+        links.0[index(slot)] = Link { previous: NONE, next: NONE };
+        self.len -= 1;
+    }
+
+    pub(crate) fn pop_front(&mut self, links: &mut Links) -> Option<u32> {
+        let head = self.head()?;
+        self.remove(links, head);
+        Some(head)
+    }
+}

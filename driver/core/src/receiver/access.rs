@@ -1,0 +1,169 @@
+//! Memory windows: what each peer may write (spec 2.2.9).
+//!
+//! The key protects against accidents and against strangers that cannot listen on the network. It is not cryptography: it
+//! travels in clear text in every packet.
+
+use alloc::boxed::Box;
+
+use fpga_firmware::generated::Permissions;
+use fpga_firmware::ids::NodeId;
+use fpga_registers::CardAddr;
+
+/// A range of card memory that the host has opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MemoryWindow {
+    /// Who may use it; [`NodeId::ANY`] for everybody.
+    pub source: NodeId,
+    /// First byte.
+    pub base: CardAddr,
+    /// Bytes.
+    pub length: u64,
+    /// What packets have to carry.
+    pub key: u64,
+    /// What may be done.
+    pub permissions: Permissions,
+}
+
+impl MemoryWindow {
+    /// Whether `source`, with `key`, may write `length` bytes at `address` through this window.
+    #[inline]
+    #[must_use]
+    pub fn allows_write(&self, source: NodeId, key: u64, address: CardAddr, length: u64) -> bool {
+        let Some(offset) = address.get().checked_sub(self.base.get()) else { return false };
+        (self.source == source || self.source == NodeId::ANY)
+            && self.key == key
+            && self.permissions.contains(Permissions::WRITE)
+            && offset <= self.length
+            && length <= self.length - offset
+    }
+}
+
+/// A memory window that cannot be installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WindowError {
+    /// No such entry.
+    #[error("memory window {index}: this interface has {count}, counted from 0")]
+    Index {
+        /// Index asked for.
+        index: u32,
+        /// Windows of the table.
+        count: u32,
+    },
+    /// Empty, or beyond the address space.
+    #[error("a memory window of {length} bytes at {base}: give at least one byte, inside the address space")]
+    Range {
+        /// First byte asked for.
+        base: CardAddr,
+        /// Bytes asked for.
+        length: u64,
+    },
+}
+
+/// The table of memory windows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AccessTable {
+    windows: Box<[Option<MemoryWindow>]>,
+}
+
+impl AccessTable {
+    /// A table of `count` windows, all closed.
+    #[must_use]
+    pub fn new(count: u32) -> Self {
+        Self { windows: alloc::vec![None; crate::cast::index(count)].into_boxed_slice() }
+    }
+
+    /// Windows of the table.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        u32::try_from(self.windows.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Opens window `index`, replacing what was there.
+    ///
+    /// # Errors
+    /// An index or range that cannot be; the table is unchanged.
+    pub fn install(&mut self, index: u32, window: MemoryWindow) -> Result<(), WindowError> {
+        let MemoryWindow { base, length, .. } = window;
+        if length == 0 || base.checked_add(length).is_none() {
+            return Err(WindowError::Range { base, length });
+        }
+        *self.place(index)? = Some(window);
+        Ok(())
+    }
+
+    /// Closes window `index`, open or not.
+    ///
+    /// # Errors
+    /// No such index.
+    pub fn remove(&mut self, index: u32) -> Result<(), WindowError> {
+        *self.place(index)? = None;
+        Ok(())
+    }
+
+    /// Window `index`, if it is open.
+    #[must_use]
+    pub fn get(&self, index: u32) -> Option<&MemoryWindow> {
+        self.windows.get(crate::cast::index(index))?.as_ref()
+    }
+
+    /// Whether one window allows the whole write. A write that spans two windows is not allowed: they may have been
+    /// opened for different purposes.
+    #[inline]
+    #[must_use]
+    pub fn allows_write(&self, source: NodeId, key: u64, address: CardAddr, length: u64) -> bool {
+        self.windows.iter().flatten().any(|window| window.allows_write(source, key, address, length))
+    }
+
+    fn place(&mut self, index: u32) -> Result<&mut Option<MemoryWindow>, WindowError> {
+        let count = self.capacity();
+        self.windows.get_mut(crate::cast::index(index)).ok_or(WindowError::Index { index, count })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window() -> MemoryWindow {
+        MemoryWindow {
+            source: NodeId::new(3),
+            base: CardAddr::new(0x1000),
+            length: 0x100,
+            key: 7,
+            permissions: Permissions::WRITE,
+        }
+    }
+
+    #[test]
+    fn only_the_opened_range_for_the_named_source_and_key() {
+        let mut table = AccessTable::new(2);
+        table.install(1, window()).unwrap();
+        let allows = |source, key, at, length| {
+            table.allows_write(NodeId::new(source), key, CardAddr::new(at), length)
+        };
+        assert!(allows(3, 7, 0x1000, 0x100));
+        assert!(allows(3, 7, 0x10FF, 1));
+        assert!(!allows(3, 7, 0x0FFF, 1));
+        assert!(!allows(3, 7, 0x1000, 0x101));
+        assert!(!allows(3, 7, 0x10FF, 2));
+        assert!(!allows(3, 7, 0x1100, u64::MAX));
+        assert!(!allows(4, 7, 0x1000, 1));
+        assert!(!allows(3, 8, 0x1000, 1));
+    }
+
+    #[test]
+    fn any_source_read_only_and_removal() {
+        let mut table = AccessTable::new(1);
+        let read_only = MemoryWindow { permissions: Permissions::READ, ..window() };
+        table.install(0, read_only).unwrap();
+        assert!(!table.allows_write(NodeId::new(3), 7, CardAddr::new(0x1000), 1));
+        table.install(0, MemoryWindow { source: NodeId::ANY, ..window() }).unwrap();
+        assert!(table.allows_write(NodeId::new(99), 7, CardAddr::new(0x1000), 1));
+        table.remove(0).unwrap();
+        assert!(!table.allows_write(NodeId::new(99), 7, CardAddr::new(0x1000), 1));
+        assert_eq!(table.remove(1), Err(WindowError::Index { index: 1, count: 1 }));
+        let empty = MemoryWindow { length: 0, ..window() };
+        assert!(matches!(table.install(0, empty), Err(WindowError::Range { .. })));
+    }
+}

@@ -1,0 +1,153 @@
+//! The escape channel: a bounded buffer for packets that arrive before their operation is registered (spec 2.2.4).
+
+use alloc::boxed::Box;
+use core::hash::{Hash, Hasher};
+
+use fpga_firmware::wire::DataHeader;
+
+use super::registry::SegmentKey;
+use crate::cast::low16;
+use crate::time::Nanos;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Slot {
+    header: DataHeader,
+    length: u16,
+    arrived: Nanos,
+    deadline: Nanos,
+}
+
+/// What became of a packet that was offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Escaped {
+    /// It waits in this slot.
+    Stored(u16),
+    /// The same packet waits already; its op number and try are now those of the latest copy.
+    Again,
+    /// No room.
+    Full,
+}
+
+/// The buffer; all memory is allocated at the start.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Escape {
+    slots: Box<[Option<Slot>]>,
+    payloads: Box<[u8]>,
+    packet_size: usize,
+    occupancy: u16,
+    pub(super) next_deadline: Nanos,
+}
+
+// By hand: what a vacant slot's payload bytes once were is no part of the state.
+impl PartialEq for Escape {
+    fn eq(&self, other: &Self) -> bool {
+        self.slots == other.slots && (0..self.capacity()).all(|slot| self.peek(slot) == other.peek(slot))
+    }
+}
+
+impl Eq for Escape {}
+
+impl Hash for Escape {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.slots.hash(state);
+        for slot in 0..self.capacity() {
+            self.peek(slot).hash(state);
+        }
+    }
+}
+
+impl Escape {
+    pub(super) fn new(slots: u16, packet_size: usize) -> Self {
+        Self {
+            slots: alloc::vec![None; usize::from(slots)].into_boxed_slice(),
+            payloads: alloc::vec![0; usize::from(slots) * packet_size].into_boxed_slice(),
+            packet_size,
+            occupancy: 0,
+            next_deadline: Nanos::MAX,
+        }
+    }
+
+    pub(super) fn capacity(&self) -> u16 {
+        low16(u32::try_from(self.slots.len()).unwrap_or(u32::MAX))
+    }
+
+    pub(super) const fn occupancy(&self) -> u16 {
+        self.occupancy
+    }
+
+    /// Stores a packet of at most `packet_size` bytes.
+    pub(super) fn offer(&mut self, now: Nanos, deadline: Nanos, header: &DataHeader, payload: &[u8]) -> Escaped {
+        let mut vacant = None;
+        for (at, slot) in self.slots.iter_mut().enumerate() {
+            match slot {
+                None if vacant.is_none() => vacant = Some(at),
+                Some(held) if held.header.address == header.address && key_of(&held.header) == key_of(header) => {
+                    // A resend must not take a second place; the acknowledgement should echo the try last heard of.
+                    held.header.op = header.op;
+                    held.header.tries = header.tries;
+                    return Escaped::Again;
+                }
+                _ => {}
+            }
+        }
+        let Some(at) = vacant else { return Escaped::Full };
+        let start = at * self.packet_size;
+        let Some(place) = self.payloads.get_mut(start..start + payload.len()) else { return Escaped::Full };
+        place.copy_from_slice(payload);
+        let (Ok(slot), Ok(length)) = (u16::try_from(at), u16::try_from(payload.len())) else { return Escaped::Full };
+        self.slots[at] = Some(Slot { header: *header, length, arrived: now, deadline });
+        self.occupancy += 1;
+        self.next_deadline = self.next_deadline.min(deadline);
+        Escaped::Stored(slot)
+    }
+
+    /// Header and payload of what waits in `slot`.
+    pub(super) fn peek(&self, slot: u16) -> Option<(&DataHeader, &[u8])> {
+        let held = self.slots.get(usize::from(slot))?.as_ref()?;
+        let start = usize::from(slot) * self.packet_size;
+        Some((&held.header, self.payloads.get(start..start + usize::from(held.length))?))
+    }
+
+    pub(super) fn arrived(&self, slot: u16) -> Option<Nanos> {
+        Some(self.slots.get(usize::from(slot))?.as_ref()?.arrived)
+    }
+
+    /// The first slot from `from` on that holds a packet of `key`.
+    pub(super) fn find(&self, key: &SegmentKey, from: u16) -> Option<u16> {
+        if self.occupancy == 0 {
+            return None;
+        }
+        (from..self.capacity())
+            .find(|&slot| self.slots[usize::from(slot)].as_ref().is_some_and(|held| key_of(&held.header) == *key))
+    }
+
+    pub(super) fn release(&mut self, slot: u16) {
+        if let Some(place) = self.slots.get_mut(usize::from(slot)) {
+            self.occupancy -= u16::from(place.take().is_some());
+        }
+        if self.occupancy == 0 {
+            self.next_deadline = Nanos::MAX;
+        }
+    }
+
+    /// The first slot from `from` on whose time is up.
+    pub(super) fn expired(&self, now: Nanos, from: u16) -> Option<u16> {
+        (from..self.capacity())
+            .find(|&slot| self.slots[usize::from(slot)].as_ref().is_some_and(|held| held.deadline <= now))
+    }
+
+    /// Sets the timer to the earliest deadline.
+    pub(super) fn reset_timer(&mut self) {
+        self.next_deadline =
+            self.slots.iter().flatten().map(|held| held.deadline).min().unwrap_or(Nanos::MAX);
+    }
+}
+
+pub(super) fn key_of(header: &DataHeader) -> SegmentKey {
+    SegmentKey {
+        source: header.common.source,
+        incarnation: header.common.incarnation,
+        transfer: header.transfer,
+        segment: header.segment,
+    }
+}

@@ -1,0 +1,305 @@
+//! The receive registry: a fixed number of operations that packets are expected for (spec 2.2.1, 2.2.3).
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use fpga_firmware::ids::{Incarnation, NodeId, SegmentIndex, TransferId};
+use fpga_registers::CardAddr;
+
+use super::mask::Mask;
+use crate::aside::Aside;
+use crate::cast::{index, low16, low32};
+use crate::time::Nanos;
+
+/// What names an operation among all live ones [E1-5]. An address is no name: two live operations may overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SegmentKey {
+    /// The sending node.
+    pub source: NodeId,
+    /// Its life.
+    pub incarnation: Incarnation,
+    /// Its transfer.
+    pub transfer: TransferId,
+    /// The segment within it.
+    pub segment: SegmentIndex,
+}
+
+impl SegmentKey {
+    const NONE: Self = Self {
+        source: NodeId::ANY,
+        incarnation: Incarnation::new(0),
+        transfer: TransferId::new(0),
+        segment: 0,
+    };
+
+    fn hash(&self) -> u64 {
+        // Multiply-and-fold over the two 64-bit halves: consecutive transfers and segments end far apart.
+        let who = u64::from(self.source.get()) | u64::from(self.incarnation.get()) << 32;
+        let what = u64::from(self.transfer.get()) | u64::from(self.segment) << 32;
+        let mixed = who.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ what.rotate_left(23);
+        (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9)
+    }
+}
+
+/// One operation in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Entry {
+    pub(super) generation: u32,
+    pub(super) segment_count: u32,
+    pub(super) base: CardAddr,
+    pub(super) length: u32,
+    pub(super) packets: u16,
+    pub(super) silent: bool,
+    pub(super) notify: bool,
+    /// Records of its sender and of its transfer.
+    pub(super) source: u16,
+    pub(super) transfer: u16,
+    pub(super) transfer_length: u64,
+    /// When its last packet arrived.
+    pub(super) touched: Nanos,
+    pub(super) mask: Mask,
+}
+
+impl Entry {
+    const EMPTY: Self = Self {
+        generation: 0,
+        segment_count: 0,
+        base: CardAddr::ZERO,
+        length: 0,
+        packets: 0,
+        silent: false,
+        notify: false,
+        source: 0,
+        transfer: 0,
+        transfer_length: 0,
+        touched: Nanos::ZERO,
+        mask: Mask::COMPLETE,
+    };
+
+    /// Payload bytes of packet `bit`: full ones, and what is left for the last [E1-10].
+    #[inline]
+    pub(super) fn payload_length(&self, bit: u16, packet_size_log2: u8) -> u32 {
+        let start = u32::from(bit) << packet_size_log2;
+        (self.length - start).min(1 << packet_size_log2)
+    }
+}
+
+/// A slot of the hash index that leads nowhere.
+const VACANT: u16 = u16::MAX;
+
+/// The registry. Lookup is a check of the last hit, then a hash index of four slots per entry with linear probing; keys lie
+/// apart from the entries in one compact array.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Registry {
+    keys: Box<[SegmentKey]>,
+    live: Box<[bool]>,
+    entries: Box<[Entry]>,
+    slots: Box<[u16]>,
+    free: Vec<u16>,
+    last: Aside<u16>,
+}
+
+impl Registry {
+    /// `entries`: 1..=4096.
+    pub(super) fn new(entries: u16) -> Self {
+        let count = usize::from(entries);
+        Self {
+            keys: alloc::vec![SegmentKey::NONE; count].into_boxed_slice(),
+            live: alloc::vec![false; count].into_boxed_slice(),
+            entries: alloc::vec![Entry::EMPTY; count].into_boxed_slice(),
+            slots: alloc::vec![VACANT; (4 * count).next_power_of_two()].into_boxed_slice(),
+            free: (0..entries).rev().collect(),
+            last: Aside(0),
+        }
+    }
+
+    pub(super) fn capacity(&self) -> u16 {
+        low16(u32::try_from(self.keys.len()).unwrap_or(u32::MAX))
+    }
+
+    pub(super) fn occupancy(&self) -> u16 {
+        self.capacity() - low16(u32::try_from(self.free.len()).unwrap_or(u32::MAX))
+    }
+
+    pub(super) fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    fn home(&self, key: &SegmentKey) -> usize {
+        index(low32(key.hash() >> 32)) & (self.slots.len() - 1)
+    }
+
+    /// The entry that expects packets of `key`.
+    #[inline]
+    pub(super) fn find(&mut self, key: &SegmentKey) -> Option<u16> {
+        let last = usize::from(self.last.0);
+        // A released entry's key is overwritten with one that no packet carries.
+        if self.keys[last] == *key {
+            return Some(self.last.0);
+        }
+        let mut at = self.home(key);
+        loop {
+            let entry = self.slots[at];
+            if entry == VACANT {
+                return None;
+            }
+            if self.keys[usize::from(entry)] == *key {
+                self.last.0 = entry;
+                return Some(entry);
+            }
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+    }
+
+    /// Enters an operation that is not in the registry; `None` if it is full.
+    pub(super) fn insert(&mut self, key: SegmentKey, entry: Entry) -> Option<u16> {
+        let slot = self.free.pop()?;
+        let place = usize::from(slot);
+        let generation = self.entries[place].generation.wrapping_add(1);
+        self.entries[place] = Entry { generation, ..entry };
+        self.keys[place] = key;
+        self.live[place] = true;
+        // At most a quarter of the index is in use, so a vacant slot is near.
+        let mut at = self.home(&key);
+        while self.slots[at] != VACANT {
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+        self.slots[at] = slot;
+        self.last.0 = slot;
+        Some(slot)
+    }
+
+    pub(super) fn remove(&mut self, slot: u16) {
+        let place = usize::from(slot);
+        if !core::mem::take(&mut self.live[place]) {
+            return;
+        }
+        let wrap = self.slots.len() - 1;
+        let mut hole = self.home(&self.keys[place]);
+        while self.slots[hole] != slot {
+            hole = (hole + 1) & wrap;
+        }
+        // Closes the gap by moving back what probed past it: no grave stones that would slow later lookups.
+        let mut at = hole;
+        loop {
+            at = (at + 1) & wrap;
+            let entry = self.slots[at];
+            if entry == VACANT {
+                break;
+            }
+            let home = self.home(&self.keys[usize::from(entry)]);
+            if at.wrapping_sub(home) & wrap >= at.wrapping_sub(hole) & wrap {
+                self.slots[hole] = entry;
+                hole = at;
+            }
+        }
+        self.slots[hole] = VACANT;
+        self.keys[place] = SegmentKey::NONE;
+        debug_assert!(self.free.len() < self.free.capacity(), "a registry entry is released twice");
+        self.free.push(slot);
+    }
+
+    #[inline]
+    pub(super) fn entry(&self, slot: u16) -> &Entry {
+        &self.entries[usize::from(slot)]
+    }
+
+    #[inline]
+    pub(super) fn entry_mut(&mut self, slot: u16) -> &mut Entry {
+        &mut self.entries[usize::from(slot)]
+    }
+
+    pub(super) fn key(&self, slot: u16) -> &SegmentKey {
+        &self.keys[usize::from(slot)]
+    }
+
+    pub(super) fn is_live(&self, slot: u16) -> bool {
+        self.live.get(usize::from(slot)).copied().unwrap_or(false)
+    }
+}
+
+/// One registry entry as the card's window shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryView {
+    /// Whether an operation is in progress here; everything but `generation` is 0 if not.
+    pub valid: bool,
+    /// How often the entry was used.
+    pub generation: u32,
+    /// Sender.
+    pub source: NodeId,
+    /// Its life.
+    pub incarnation: Incarnation,
+    /// Its transfer.
+    pub transfer: TransferId,
+    /// The segment.
+    pub segment: SegmentIndex,
+    /// Segments of the transfer.
+    pub segment_count: u32,
+    /// Card address of the segment's first byte.
+    pub base: CardAddr,
+    /// Bytes of the segment.
+    pub length: u32,
+    /// Packets of the segment.
+    pub expected: u16,
+    /// Whether its completion posts no notice at the sender.
+    pub silent: bool,
+    /// Whether the receiver posts a notice when the whole transfer has arrived.
+    pub notify: bool,
+    /// Bytes of the transfer.
+    pub transfer_length: u64,
+    /// Which packets are in memory.
+    pub mask: [u32; 8],
+    /// Time since the last packet.
+    pub age: Nanos,
+}
+
+impl EntryView {
+    /// An entry without an operation.
+    #[must_use]
+    pub const fn vacant(generation: u32) -> Self {
+        Self {
+            valid: false,
+            generation,
+            source: NodeId::new(0),
+            incarnation: Incarnation::new(0),
+            transfer: TransferId::new(0),
+            segment: 0,
+            segment_count: 0,
+            base: CardAddr::ZERO,
+            length: 0,
+            expected: 0,
+            silent: false,
+            notify: false,
+            transfer_length: 0,
+            mask: [0; 8],
+            age: Nanos::ZERO,
+        }
+    }
+}
+
+impl Registry {
+    pub(super) fn view(&self, slot: u16, now: Nanos) -> Option<EntryView> {
+        let entry = self.entries.get(usize::from(slot))?;
+        if !self.is_live(slot) {
+            return Some(EntryView::vacant(entry.generation));
+        }
+        let key = self.key(slot);
+        Some(EntryView {
+            valid: true,
+            generation: entry.generation,
+            source: key.source,
+            incarnation: key.incarnation,
+            transfer: key.transfer,
+            segment: key.segment,
+            segment_count: entry.segment_count,
+            base: entry.base,
+            length: entry.length,
+            expected: entry.packets,
+            silent: entry.silent,
+            notify: entry.notify,
+            transfer_length: entry.transfer_length,
+            mask: entry.mask.words(),
+            age: now.saturating_sub(entry.touched),
+        })
+    }
+}

@@ -1,0 +1,97 @@
+//! Timers: escaped packets, silent operations, and records that nothing needs any more.
+
+use fpga_firmware::event::EventKind;
+
+use super::Receiver;
+use crate::time::Nanos;
+
+impl Receiver {
+    /// When to call [`Receiver::handle_timeout`] next; `None` if nothing can run out. It may be early, never late.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        self.escape.next_deadline.min(self.next_sweep).as_timer()
+    }
+
+    /// Drops escaped packets whose time is up, operations whose sender fell silent or has moved on, and the records
+    /// of senders that have been silent for longer than any of their packets can wander.
+    pub fn handle_timeout(&mut self, now: Nanos) {
+        if self.outputs.room() < self.burst {
+            self.counters.unpolled += 1;
+            return;
+        }
+        if self.escape.next_deadline <= now {
+            let mut from = 0;
+            while let Some(slot) = self.escape.expired(now, from) {
+                if let Some((header, payload)) = self.escape.peek(slot) {
+                    let (header, length) = (*header, payload.len() as u64);
+                    self.escape_event(now, EventKind::EscapeReleased, slot, &header, length, 0);
+                }
+                self.escape.release(slot);
+                self.counters.escape_dropped += 1;
+                from = slot + 1;
+            }
+            self.escape.reset_timer();
+        }
+        if self.next_sweep <= now {
+            self.sweep(now);
+        }
+    }
+
+    /// Releases everything that is over. Also called when a start finds no room.
+    #[cold]
+    pub(super) fn sweep(&mut self, now: Nanos) {
+        let mut next = Nanos::MAX;
+        let silence = self.config.registry_timeout;
+        for slot in 0..self.registry.capacity() {
+            if !self.registry.is_live(slot) {
+                continue;
+            }
+            let entry = self.registry.entry(slot);
+            let (source, transfer) = (entry.source, entry.transfer);
+            let deadline = entry.touched.saturating_add(silence);
+            let oldest_live = self.peers.source(source).completed.oldest_live();
+            let moved_on = self.registry.key(slot).transfer.is_older_than(oldest_live);
+            if deadline > now && !moved_on {
+                next = next.min(deadline);
+                continue;
+            }
+            let event = self.entry_event(EventKind::Expired, slot);
+            self.registry.remove(slot);
+            self.counters.expired += 1;
+            self.event(now, event);
+            self.peers.transfer_mut(transfer).registered -= 1;
+        }
+        for at in 0..self.peers.transfer_count() {
+            let record = *self.peers.transfer(at);
+            if !record.in_use || record.registered != 0 {
+                continue;
+            }
+            let oldest_live = self.peers.source(record.source).completed.oldest_live();
+            let moved_on = record.id.is_older_than(oldest_live);
+            let deadline = record.touched.saturating_add(silence);
+            if deadline > now && !moved_on {
+                next = next.min(deadline);
+            } else if record.awaits_notice {
+                // Everything is in memory, and the sender's notice was lost.
+                self.notice(now, at);
+            } else {
+                self.peers.close_transfer(at, false);
+            }
+        }
+        // Longer than its operations: a packet sent just before the silence may still be on its way.
+        let silence = silence.saturating_add(self.config.packet_lifetime);
+        for at in 0..self.peers.source_count() {
+            let source = self.peers.source(at);
+            if !source.in_use || source.transfers != 0 {
+                continue;
+            }
+            let deadline = source.touched.saturating_add(silence);
+            if deadline > now {
+                next = next.min(deadline);
+            } else {
+                self.peers.close_source(at);
+            }
+        }
+        self.next_sweep = next;
+    }
+}

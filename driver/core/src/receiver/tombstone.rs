@@ -1,0 +1,343 @@
+//! What a receiver remembers beyond its registry: which transfers of each sender are complete, and how far the live ones
+//! are (spec 2.2.5, 2.2.8).
+//!
+//! A sender numbers its transfers towards one node without gaps, in the order in which they get under way, and
+//! every packet names the oldest that is still live. So a late packet can be told from a new one with bounded memory and no
+//! timer: ids below the oldest live one are over; above it, completed ids form at most one range per live transfer, plus
+//! one. Each range is a tombstone of any number of transfers [E1-4].
+
+use alloc::boxed::Box;
+
+use fpga_firmware::ids::{Incarnation, NodeId, TransferId};
+use fpga_registers::CardAddr;
+
+use super::mask::SegmentWindow;
+use crate::time::Nanos;
+
+/// A run of completed transfers: `first` and how many follow it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Run {
+    first: u32,
+    len: u32,
+}
+
+/// The completed transfers of one sender that are not older than its oldest live one: sorted runs that neither touch nor
+/// overlap.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Completed {
+    oldest_live: TransferId,
+    runs: Box<[Run]>,
+    used: u16,
+}
+
+impl Completed {
+    fn new(capacity: u16) -> Self {
+        Self { oldest_live: TransferId::new(0), runs: alloc::vec![Run::default(); usize::from(capacity)].into_boxed_slice(), used: 0 }
+    }
+
+    fn reset(&mut self, oldest_live: TransferId) {
+        self.oldest_live = oldest_live;
+        self.runs.fill(Run::default());
+        self.used = 0;
+    }
+
+    pub(super) const fn oldest_live(&self) -> TransferId {
+        self.oldest_live
+    }
+
+    pub(super) const fn used(&self) -> u16 {
+        self.used
+    }
+
+    fn live_runs(&self) -> &[Run] {
+        self.runs.get(..usize::from(self.used)).unwrap_or_default()
+    }
+
+    /// Distance from the oldest live transfer. Ids wrap; live ones lie within 2^31 of each other.
+    const fn offset(&self, id: u32) -> u32 {
+        id.wrapping_sub(self.oldest_live.get())
+    }
+
+    /// Whether `transfer` is over.
+    #[inline]
+    pub(super) fn contains(&self, transfer: TransferId) -> bool {
+        transfer.is_older_than(self.oldest_live)
+            || self.live_runs().iter().any(|run| transfer.get().wrapping_sub(run.first) < run.len)
+    }
+
+    /// Whether completing `transfer` would join a run that exists, and so take no room.
+    pub(super) fn touches(&self, transfer: TransferId) -> bool {
+        let id = transfer.get();
+        transfer == self.oldest_live
+            || self
+                .live_runs()
+                .iter()
+                .any(|run| run.first == id.wrapping_add(1) || run.first.wrapping_add(run.len) == id)
+    }
+
+    /// Notes the oldest live transfer that a packet carried, if it is news. Returns whether it was.
+    #[inline]
+    pub(super) fn advance(&mut self, oldest_live: TransferId) -> bool {
+        if !self.oldest_live.is_older_than(oldest_live) {
+            return false;
+        }
+        let passed = self.offset(oldest_live.get());
+        let mut kept = 0;
+        for at in 0..usize::from(self.used) {
+            let run = self.runs[at];
+            let end = self.offset(run.first) + run.len;
+            if end > passed {
+                let cut = passed.saturating_sub(self.offset(run.first));
+                self.runs[kept] = Run { first: run.first.wrapping_add(cut), len: run.len - cut };
+                kept += 1;
+            }
+        }
+        // Cleared, so that equal states compare equal.
+        self.runs[kept..].fill(Run::default());
+        self.used = u16::try_from(kept).unwrap_or(u16::MAX);
+        self.oldest_live = oldest_live;
+        true
+    }
+
+    /// Notes a completed transfer. Callers admit a transfer only while there is room for it to complete.
+    pub(super) fn insert(&mut self, transfer: TransferId) {
+        if self.contains(transfer) {
+            return;
+        }
+        let id = transfer.get();
+        let offset = self.offset(id);
+        let used = usize::from(self.used);
+        let at = self.live_runs().iter().take_while(|run| self.offset(run.first) < offset).count();
+        let joins_left = at > 0 && {
+            let left = self.runs[at - 1];
+            left.first.wrapping_add(left.len) == id
+        };
+        let joins_right = at < used && self.runs[at].first == id.wrapping_add(1);
+        match (joins_left, joins_right) {
+            (true, true) => {
+                self.runs[at - 1].len += 1 + self.runs[at].len;
+                self.runs.copy_within(at + 1..used, at);
+                self.runs[used - 1] = Run::default();
+                self.used -= 1;
+            }
+            (true, false) => self.runs[at - 1].len += 1,
+            (false, true) => {
+                self.runs[at].first = id;
+                self.runs[at].len += 1;
+            }
+            (false, false) => {
+                debug_assert!(used < self.runs.len(), "a transfer was admitted without room for its tombstone");
+                if used < self.runs.len() {
+                    self.runs.copy_within(at..used, at + 1);
+                    self.runs[at] = Run { first: id, len: 1 };
+                    self.used += 1;
+                }
+            }
+        }
+    }
+}
+
+/// One life of one sending node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Source {
+    pub(super) in_use: bool,
+    pub(super) node: NodeId,
+    pub(super) incarnation: Incarnation,
+    pub(super) completed: Completed,
+    /// Transfers of it in progress here.
+    pub(super) transfers: u16,
+    /// Those among them that wait for the sender's notice.
+    pub(super) announced: u16,
+    pub(super) touched: Nanos,
+}
+
+/// A transfer in progress: at least one segment was registered, not all are complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Progress {
+    pub(super) in_use: bool,
+    pub(super) source: u16,
+    pub(super) id: TransferId,
+    pub(super) segment_count: u32,
+    pub(super) base: CardAddr,
+    pub(super) length: u64,
+    pub(super) done: SegmentWindow,
+    /// Segments in the registry.
+    pub(super) registered: u16,
+    /// Everything is in memory, and the sender's notice is awaited.
+    pub(super) awaits_notice: bool,
+    pub(super) touched: Nanos,
+}
+
+const IDLE: Progress = Progress {
+    in_use: false,
+    source: 0,
+    id: TransferId::new(0),
+    segment_count: 0,
+    base: CardAddr::ZERO,
+    length: 0,
+    done: SegmentWindow::EMPTY,
+    registered: 0,
+    awaits_notice: false,
+    touched: Nanos::ZERO,
+};
+
+/// The records of senders and of their transfers in progress: two small tables, searched linearly, because only packets
+/// without a registry entry look here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Peers {
+    sources: Box<[Source]>,
+    transfers: Box<[Progress]>,
+}
+
+impl Peers {
+    pub(super) fn new(sources: u16, transfers: u16, tombstones: u16) -> Self {
+        let source = Source {
+            in_use: false,
+            node: NodeId::ANY,
+            incarnation: Incarnation::new(0),
+            completed: Completed::new(tombstones),
+            transfers: 0,
+            announced: 0,
+            touched: Nanos::ZERO,
+        };
+        Self {
+            sources: alloc::vec![source; usize::from(sources)].into_boxed_slice(),
+            transfers: alloc::vec![IDLE; usize::from(transfers)].into_boxed_slice(),
+        }
+    }
+
+    pub(super) fn find_source(&self, node: NodeId, incarnation: Incarnation) -> Option<u16> {
+        position(&self.sources, |s| s.in_use && s.node == node && s.incarnation == incarnation)
+    }
+
+    pub(super) fn free_source(&self) -> Option<u16> {
+        position(&self.sources, |source| !source.in_use)
+    }
+
+    pub(super) fn open_source(&mut self, at: u16, node: NodeId, incarnation: Incarnation, oldest_live: TransferId) {
+        let source = self.source_mut(at);
+        source.in_use = true;
+        source.node = node;
+        source.incarnation = incarnation;
+        source.transfers = 0;
+        source.announced = 0;
+        source.completed.reset(oldest_live);
+    }
+
+    pub(super) fn close_source(&mut self, at: u16) {
+        let source = self.source_mut(at);
+        source.in_use = false;
+        source.node = NodeId::ANY;
+        source.incarnation = Incarnation::new(0);
+        source.touched = Nanos::ZERO;
+        source.completed.reset(TransferId::new(0));
+    }
+
+    pub(super) fn source(&self, at: u16) -> &Source {
+        &self.sources[usize::from(at)]
+    }
+
+    pub(super) fn source_mut(&mut self, at: u16) -> &mut Source {
+        &mut self.sources[usize::from(at)]
+    }
+
+    pub(super) fn find_transfer(&self, source: u16, id: TransferId) -> Option<u16> {
+        position(&self.transfers, |t| t.in_use && t.source == source && t.id == id)
+    }
+
+    pub(super) fn free_transfer(&self) -> Option<u16> {
+        position(&self.transfers, |transfer| !transfer.in_use)
+    }
+
+    /// Whether a new transfer of `source` is sure to find room for its tombstone. The sender's oldest live transfer always is,
+    /// so that progress is always possible.
+    pub(super) fn has_tombstone_room(&self, source: u16, id: TransferId) -> bool {
+        let source = self.source(source);
+        let completed = &source.completed;
+        completed.touches(id) || usize::from(completed.used() + source.transfers) < completed.runs.len()
+    }
+
+    pub(super) fn open_transfer(&mut self, at: u16, transfer: Progress) {
+        self.source_mut(transfer.source).transfers += 1;
+        self.transfers[usize::from(at)] = Progress { in_use: true, ..transfer };
+    }
+
+    /// Ends a transfer's record; `complete` leaves a tombstone.
+    pub(super) fn close_transfer(&mut self, at: u16, complete: bool) {
+        let Progress { source, id, awaits_notice, .. } = self.transfers[usize::from(at)];
+        self.transfers[usize::from(at)] = IDLE;
+        let source = self.source_mut(source);
+        source.transfers -= 1;
+        source.announced -= u16::from(awaits_notice);
+        if complete {
+            source.completed.insert(id);
+        }
+    }
+
+    pub(super) fn transfer(&self, at: u16) -> &Progress {
+        &self.transfers[usize::from(at)]
+    }
+
+    pub(super) fn transfer_mut(&mut self, at: u16) -> &mut Progress {
+        &mut self.transfers[usize::from(at)]
+    }
+
+    pub(super) fn source_count(&self) -> u16 {
+        u16::try_from(self.sources.len()).unwrap_or(u16::MAX)
+    }
+
+    pub(super) fn transfer_count(&self) -> u16 {
+        u16::try_from(self.transfers.len()).unwrap_or(u16::MAX)
+    }
+
+    /// Transfers in progress.
+    pub(super) fn transfers_in_use(&self) -> usize {
+        self.transfers.iter().filter(|transfer| transfer.in_use).count()
+    }
+
+    /// Runs of completed transfers that are remembered, over all senders.
+    pub(super) fn tombstones(&self) -> usize {
+        self.sources.iter().map(|source| usize::from(source.completed.used())).sum()
+    }
+}
+
+fn position<T>(table: &[T], wanted: impl FnMut(&T) -> bool) -> Option<u16> {
+    table.iter().position(wanted).and_then(|at| u16::try_from(at).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against a plain set of ids: same answers through any order of completions and advances, across the wrap of
+        /// ids, and never more runs than live transfers + 1.
+        #[test]
+        fn e1_4_runs_agree_with_a_set(start in prop_oneof![Just(0u32), Just(u32::MAX - 20)],
+                                      steps in prop::collection::vec((0u32..40, any::<bool>()), 1..200)) {
+            let mut completed = Completed::new(64);
+            completed.reset(TransferId::new(start));
+            let mut set = BTreeSet::new();
+            let mut floor = 0u32;
+            for (step, advance) in steps {
+                let id = TransferId::new(start.wrapping_add(step));
+                if advance {
+                    let news = completed.advance(id);
+                    prop_assert_eq!(news, step > floor);
+                    floor = floor.max(step);
+                } else {
+                    completed.insert(id);
+                    set.insert(step);
+                }
+                for probe in 0..45 {
+                    let expected = probe < floor || set.contains(&probe);
+                    prop_assert_eq!(completed.contains(TransferId::new(start.wrapping_add(probe))), expected);
+                }
+                let runs = (floor..45).filter(|n| set.contains(n) && (*n == floor || !set.contains(&(n - 1)))).count();
+                prop_assert_eq!(usize::from(completed.used()), runs);
+            }
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Packets whose operation is not registered: late ones, starts, and those for the escape buffer.
+
+use fpga_firmware::event::{Event, EventKind, NackReason};
+use fpga_firmware::geometry::Geometry;
+use fpga_firmware::wire::{DataHeader, Flags, StartFields};
+
+use super::escape::{Escaped, key_of};
+use super::mask::{Mask, SegmentWindow};
+use super::registry::{Entry, SegmentKey};
+use super::tombstone::Progress;
+use super::{ReceiveMemory, Receiver};
+use crate::time::Nanos;
+
+/// The records that a start needs, all of them known to be available.
+#[derive(Clone, Copy)]
+struct Place {
+    source: u16,
+    new_source: bool,
+    transfer: u16,
+    new_transfer: bool,
+}
+
+/// Why a start finds no place.
+#[derive(Clone, Copy)]
+enum NoPlace {
+    /// Nothing is free: later, perhaps.
+    Busy,
+    /// It contradicts its own transfer.
+    Contradiction,
+}
+
+impl Receiver {
+    pub(super) fn unexpected<M: ReceiveMemory + ?Sized>(
+        &mut self,
+        now: Nanos,
+        header: &DataHeader,
+        payload: &[u8],
+        memory: &mut M,
+    ) {
+        let source = self.peers.find_source(header.common.source, header.common.incarnation);
+        if let Some(source) = source {
+            self.hear(now, source, header);
+            if self.is_over(source, header) {
+                self.late(header);
+                return;
+            }
+        }
+        match header.start {
+            Some(start) => self.register(now, header, start, payload, memory),
+            None => self.escape(now, header, payload),
+        }
+    }
+
+    /// Whether the packet's operation was completed before, or its whole transfer is over.
+    fn is_over(&self, source: u16, header: &DataHeader) -> bool {
+        self.peers.source(source).completed.contains(header.transfer)
+            || self
+                .peers
+                .find_transfer(source, header.transfer)
+                .is_some_and(|at| self.peers.transfer(at).done.contains(header.segment))
+    }
+
+    fn escape(&mut self, now: Nanos, header: &DataHeader, payload: &[u8]) {
+        // Refused at once rather than after the wait: it could never be written.
+        let length = payload.len() as u64;
+        if !self.access.allows_write(header.common.source, header.key, header.address, length) {
+            self.violation(now, header, header.address, length);
+            return;
+        }
+        let deadline = now.saturating_add(self.config.escape_timeout);
+        match self.escape.offer(now, deadline, header, payload) {
+            // Not acknowledged: it is not in memory yet, and may never be [E1-6].
+            Escaped::Stored(slot) => {
+                self.counters.escape_hits += 1;
+                let occupancy = self.escape.occupancy();
+                self.counters.escape_high_water = self.counters.escape_high_water.max(occupancy);
+                self.escape_event(now, EventKind::Escaped, slot, header, length, 0);
+            }
+            Escaped::Again => self.counters.duplicates += 1,
+            Escaped::Full => {
+                self.counters.escape_dropped += 1;
+                self.refuse(header, NackReason::EscapeFull);
+            }
+        }
+    }
+
+    pub(super) fn escape_event(
+        &mut self,
+        now: Nanos,
+        kind: EventKind,
+        slot: u16,
+        header: &DataHeader,
+        length: u64,
+        count: u32,
+    ) {
+        self.event(
+            now,
+            Event {
+                index: slot,
+                node: header.common.source,
+                incarnation: header.common.incarnation,
+                transfer: header.transfer,
+                segment: header.segment,
+                op: header.op,
+                count,
+                address: header.address,
+                length,
+                ..Event::new(kind)
+            },
+        );
+    }
+
+    fn register<M: ReceiveMemory + ?Sized>(
+        &mut self,
+        now: Nanos,
+        header: &DataHeader,
+        start: StartFields,
+        payload: &[u8],
+        memory: &mut M,
+    ) {
+        let expected = start.segment_length.min(self.config.packet_size());
+        let mask = Mask::first_of(start.packets).filter(|_| start.packets <= self.config.mask_bits);
+        let sound = geometry(header, &start).check().is_ok()
+            && header.address == start.base
+            && payload.len() as u64 == u64::from(expected);
+        let Some(mask) = mask.filter(|_| sound) else {
+            self.contradiction(now, header, payload.len());
+            return;
+        };
+        // The whole operation or nothing: a sender learns early that a part of it would be refused.
+        let length = u64::from(start.segment_length);
+        if !self.access.allows_write(header.common.source, header.key, start.base, length) {
+            self.violation(now, header, start.base, length);
+            return;
+        }
+        let place = match self.place(header, &start) {
+            Err(NoPlace::Busy) => {
+                // What its sender has left behind may be all that is in the way.
+                self.sweep(now);
+                self.place(header, &start)
+            }
+            place => place,
+        };
+        let place = match place {
+            Ok(place) => place,
+            Err(NoPlace::Busy) => {
+                self.counters.registry_full += 1;
+                self.refuse(header, NackReason::Busy);
+                return;
+            }
+            Err(NoPlace::Contradiction) => {
+                self.contradiction(now, header, payload.len());
+                return;
+            }
+        };
+        // Written before anything shows that it arrived.
+        if let Err(fault) = memory.write(header.address, payload) {
+            self.memory_fault(now, header, fault);
+            return;
+        }
+        let Some(slot) = self.enter(now, header, &start, place, mask) else { return };
+        self.acknowledge(header);
+        if self.config.packet_events {
+            self.packet_event(now, slot, 0);
+        }
+        if self.registry.entry(slot).mask.is_complete() {
+            self.complete(now, slot);
+        }
+        self.release_escaped(now, &key_of(header), memory);
+    }
+
+    /// Finds the records for a start without changing anything.
+    fn place(&self, header: &DataHeader, start: &StartFields) -> Result<Place, NoPlace> {
+        if !self.registry.has_free() {
+            return Err(NoPlace::Busy);
+        }
+        let known = self.peers.find_source(header.common.source, header.common.incarnation);
+        let source = known.or_else(|| self.peers.free_source()).ok_or(NoPlace::Busy)?;
+        let transfer = known.and_then(|source| self.peers.find_transfer(source, header.transfer));
+        if let Some(at) = transfer {
+            let record = self.peers.transfer(at);
+            let same = record.segment_count == header.segment_count
+                && record.base == start.transfer_base
+                && record.length == start.transfer_length;
+            if !same {
+                return Err(NoPlace::Contradiction);
+            }
+            if !record.done.covers(header.segment) {
+                return Err(NoPlace::Busy);
+            }
+            return Ok(Place { source, new_source: false, transfer: at, new_transfer: false });
+        }
+        if !SegmentWindow::EMPTY.covers(header.segment) {
+            return Err(NoPlace::Busy);
+        }
+        if known.is_some() && !self.peers.has_tombstone_room(source, header.transfer) {
+            return Err(NoPlace::Busy);
+        }
+        let at = self.peers.free_transfer().ok_or(NoPlace::Busy)?;
+        Ok(Place { source, new_source: known.is_none(), transfer: at, new_transfer: true })
+    }
+
+    fn enter(
+        &mut self,
+        now: Nanos,
+        header: &DataHeader,
+        start: &StartFields,
+        place: Place,
+        mask: Mask,
+    ) -> Option<u16> {
+        let Place { source, new_source, transfer, new_transfer } = place;
+        if new_source {
+            let from = header.common;
+            self.peers.open_source(source, from.source, from.incarnation, header.oldest_live);
+            self.peers.source_mut(source).touched = now;
+        }
+        if new_transfer {
+            self.peers.open_transfer(
+                transfer,
+                Progress {
+                    in_use: true,
+                    source,
+                    id: header.transfer,
+                    segment_count: header.segment_count,
+                    base: start.transfer_base,
+                    length: start.transfer_length,
+                    done: SegmentWindow::EMPTY,
+                    registered: 0,
+                    awaits_notice: false,
+                    touched: now,
+                },
+            );
+        }
+        let flags = header.common.flags;
+        let entry = Entry {
+            generation: 0,
+            segment_count: header.segment_count,
+            base: start.base,
+            length: start.segment_length,
+            packets: start.packets,
+            silent: flags.contains(Flags::SILENT),
+            notify: flags.contains(Flags::NOTIFY_RECEIVER),
+            source,
+            transfer,
+            transfer_length: start.transfer_length,
+            touched: now,
+            mask,
+        };
+        let slot = self.registry.insert(key_of(header), entry)?;
+        let record = self.peers.transfer_mut(transfer);
+        record.registered += 1;
+        record.touched = now;
+        self.next_sweep = self.next_sweep.min(now.saturating_add(self.config.registry_timeout));
+        self.counters.registrations += 1;
+        let occupancy = self.registry.occupancy();
+        self.counters.registry_high_water = self.counters.registry_high_water.max(occupancy);
+        let event = Event {
+            count: u32::from(start.packets),
+            address: start.base,
+            length: u64::from(start.segment_length),
+            ..self.entry_event(EventKind::Registered, slot)
+        };
+        self.event(now, event);
+        Some(slot)
+    }
+
+    /// Searches the escape buffer for packets of an operation that has just been registered, and takes them as if they
+    /// arrived now [E1-2].
+    fn release_escaped<M: ReceiveMemory + ?Sized>(&mut self, now: Nanos, key: &SegmentKey, memory: &mut M) {
+        let mut from = 0;
+        // The buffer is set aside so that its payloads can be lent while packets are processed; taking it moves two
+        // pointers. Nothing can come to be in it meanwhile: its packets' operation is registered, or over.
+        let mut escape = core::mem::take(&mut self.escape);
+        while let Some(slot) = escape.find(key, from) {
+            if let Some((header, payload)) = escape.peek(slot) {
+                let header = *header;
+                self.dispatch(now, &header, payload, memory);
+                self.escape_event(now, EventKind::EscapeReleased, slot, &header, payload.len() as u64, 1);
+            }
+            escape.release(slot);
+            from = slot + 1;
+        }
+        self.escape = escape;
+    }
+}
+
+fn geometry(header: &DataHeader, start: &StartFields) -> Geometry {
+    Geometry {
+        packet_size_log2: header.packet_size_log2,
+        packets: start.packets,
+        segment: header.segment,
+        segment_count: header.segment_count,
+        base: start.base,
+        segment_length: start.segment_length,
+        transfer_base: start.transfer_base,
+        transfer_length: start.transfer_length,
+    }
+}

@@ -1,0 +1,182 @@
+//! How one channel's descriptor ring is laid out, checked once.
+
+use fpga_registers::Iova;
+use fpga_registers::xdma::{Direction, PollWriteback, descriptor};
+
+/// Bytes of one descriptor.
+pub(super) const DESCRIPTOR_BYTES: u64 = descriptor::SIZE as u64;
+/// A block of adjacent descriptors never crosses this boundary; data is cut there too.
+pub(super) const PAGE: u64 = descriptor::BLOCK_BOUNDARY as u64;
+/// Descriptors in one page.
+pub(super) const PAGE_DESCRIPTORS: u64 = PAGE / DESCRIPTOR_BYTES;
+/// The largest block of adjacent descriptors: Nxt_adj counts 0..=63 descriptors after the first.
+pub(super) const MAX_BLOCK: u8 = 64;
+/// The completed count of the poll-mode write-back has 24 bits (PG195).
+pub(super) const COUNT_MASK: u32 = PollWriteback::COUNT_MODULUS - 1;
+/// The longest descriptor that keeps splits on page boundaries: the 28-bit length field holds 2^28 - 1, and the
+/// next lower multiple of 4 KiB is this.
+pub const MAX_DESCRIPTOR_LENGTH: u32 = (1 << 28) - 4096;
+/// The largest ring. Far below 2^24, so that a run's count never wraps within the write-back's 24 bits.
+pub const MAX_ENTRIES: u32 = 1 << 16;
+
+/// What lies on the card's side of the channel: it decides the descriptor's card-side address and EOP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CardSide {
+    /// AXI-MM, incrementing: the card address advances with the bytes moved.
+    Memory,
+    /// AXI-MM with `non_inc_mode` (channel control bit 25): every descriptor names the same card address, as for
+    /// a FIFO behind one address.
+    FixedAddress,
+    /// H2C AXI-ST: no card address; the last descriptor of every operation carries EOP (TLAST).
+    StreamOut,
+    /// C2H AXI-ST: the source field is the host address of the descriptor's metadata write-back (length and
+    /// EOP). Ring entry `i` reports at `writebacks + 32 x i`, one cache-line half each, as every driver does.
+    StreamIn {
+        /// Host address of entry 0's metadata write-back; 32-byte aligned.
+        writebacks: Iova,
+    },
+}
+
+/// Which descriptors ask for a completion report (Completed, control bit 1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Report {
+    /// Only the last descriptor of a run: one interrupt or status event per run.
+    #[default]
+    EndOfRun,
+    /// The last descriptor of every operation: a poll-mode host sees each operation finish within a long run.
+    EachOperation,
+}
+
+/// Geometry and rules of a [`Ring`](super::Ring).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RingConfig {
+    /// Which way data flows; decides which descriptor field is the host's.
+    pub direction: Direction,
+    /// Device address of entry 0 of the descriptor memory; 32-byte aligned.
+    pub base: Iova,
+    /// Descriptors in the ring: a power of two, 2..=65536.
+    pub entries: u32,
+    /// Operations that may be in the ring at once: a power of two, 1..=65536. Default: as many as entries.
+    pub operations: u32,
+    /// Longest descriptor in bytes: a multiple of 4096, at most [`MAX_DESCRIPTOR_LENGTH`] (the default). 4096
+    /// avoids quirk 1 altogether at the price of one descriptor per page.
+    pub max_descriptor_length: u32,
+    /// Longest block of adjacent descriptors, 1..=64 (default 64).
+    pub block_descriptors: u8,
+    /// Some IP builds mishandle more than one adjacent block when descriptors are longer than 4096 bytes (stall or
+    /// magic error). A run that contains such a descriptor is therefore one block of at most this many. The
+    /// default 16 is one 512-byte read request's worth; `None` lifts the limit on hardware shown to be sound.
+    pub long_run_descriptors: Option<u8>,
+    /// What the descriptors' card side is. Default: incrementing memory.
+    pub card_side: CardSide,
+    /// Which descriptors report completion. Default: the last of a run.
+    pub report: Report,
+}
+
+impl RingConfig {
+    /// The safe defaults for a memory-mapped channel whose descriptor memory lies at `base`.
+    #[must_use]
+    pub const fn new(direction: Direction, base: Iova, entries: u32) -> Self {
+        Self {
+            direction,
+            base,
+            entries,
+            operations: entries,
+            max_descriptor_length: MAX_DESCRIPTOR_LENGTH,
+            block_descriptors: MAX_BLOCK,
+            long_run_descriptors: Some(16),
+            card_side: CardSide::Memory,
+            report: Report::EndOfRun,
+        }
+    }
+
+    /// Checks every rule above.
+    ///
+    /// # Errors
+    /// The first rule broken, with the value found.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if !self.entries.is_power_of_two() || self.entries < 2 || self.entries > MAX_ENTRIES {
+            return Err(ConfigError::Entries { found: self.entries });
+        }
+        if !self.operations.is_power_of_two() || self.operations > MAX_ENTRIES {
+            return Err(ConfigError::Operations { found: self.operations });
+        }
+        let bytes = u64::from(self.entries) * DESCRIPTOR_BYTES;
+        if !self.base.get().is_multiple_of(DESCRIPTOR_BYTES) || self.base.get().checked_add(bytes).is_none() {
+            return Err(ConfigError::Base { found: self.base, bytes });
+        }
+        let length = self.max_descriptor_length;
+        if length == 0 || length > MAX_DESCRIPTOR_LENGTH || !length.is_multiple_of(4096) {
+            return Err(ConfigError::DescriptorLength { found: length });
+        }
+        let limit = self.long_run_descriptors.unwrap_or(1);
+        for found in [self.block_descriptors, limit] {
+            if found == 0 || found > MAX_BLOCK {
+                return Err(ConfigError::Block { found });
+            }
+        }
+        match (self.card_side, self.direction) {
+            (CardSide::StreamOut, Direction::C2h) | (CardSide::StreamIn { .. }, Direction::H2c) => {
+                Err(ConfigError::StreamDirection)
+            }
+            (CardSide::StreamIn { writebacks }, _)
+                if !writebacks.get().is_multiple_of(32) || writebacks.get().checked_add(bytes).is_none() =>
+            {
+                Err(ConfigError::Writebacks { found: writebacks, bytes })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A ring that cannot exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Entry count out of range.
+    #[error("a descriptor ring of {found} entries: give a power of two from 2 to {MAX_ENTRIES}")]
+    Entries {
+        /// Entries asked for.
+        found: u32,
+    },
+    /// Operation count out of range.
+    #[error("room for {found} operations in a ring: give a power of two from 1 to {MAX_ENTRIES}")]
+    Operations {
+        /// Operations asked for.
+        found: u32,
+    },
+    /// Descriptor memory misplaced.
+    #[error("descriptor memory of {bytes} bytes at {found}: align it to 32 bytes, inside the address space")]
+    Base {
+        /// Address asked for.
+        found: Iova,
+        /// Size of the descriptor memory.
+        bytes: u64,
+    },
+    /// Descriptor length limit out of range.
+    #[error("descriptors of up to {found} bytes: give a multiple of 4096 up to {MAX_DESCRIPTOR_LENGTH}")]
+    DescriptorLength {
+        /// Limit asked for.
+        found: u32,
+    },
+    /// Block length out of range.
+    #[error("blocks of {found} adjacent descriptors: give 1 to 64")]
+    Block {
+        /// Limit asked for.
+        found: u8,
+    },
+    /// Stream out needs H2C, stream in needs C2H.
+    #[error("a stream channel's direction and card side differ: use StreamOut with H2C, StreamIn with C2H")]
+    StreamDirection,
+    /// Metadata write-backs misplaced.
+    #[error("metadata write-backs of {bytes} bytes at {found}: align them to 32 bytes, inside the address space")]
+    Writebacks {
+        /// Address asked for.
+        found: Iova,
+        /// Size of the write-back memory.
+        bytes: u64,
+    },
+}

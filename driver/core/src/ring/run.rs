@@ -1,0 +1,165 @@
+//! Publishing a run: which descriptors, in which blocks, with which control words.
+
+use fpga_registers::xdma::{Descriptor, DescriptorControl, Direction};
+use fpga_registers::{CardAddr, Iova};
+
+use super::config::{DESCRIPTOR_BYTES, PAGE_DESCRIPTORS};
+use super::{CardSide, DescriptorMemory, Report, Ring, Staged, Token};
+use crate::cast::{index, low32};
+
+/// What the doorbell needs: the values of the channel's SGDMA registers for one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the run is posted in memory; the registers have to be written for the engine to see it"]
+pub struct Run {
+    /// First descriptor's address, for SGDMA 0x80/0x84.
+    pub first: Iova,
+    /// Descriptors that follow the first one in its block, for SGDMA 0x88.
+    pub adjacent: u8,
+    /// Ring entry of the first descriptor.
+    pub first_index: u32,
+    /// Descriptors in the run: the completed count that ends it.
+    pub descriptors: u32,
+}
+
+/// The first descriptor that the device has not reported: where an engine that stopped in error stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PendingDescriptor {
+    /// The operation it belongs to.
+    pub token: Token,
+    /// Its ring entry.
+    pub index: u32,
+    /// Its host address.
+    pub host: Iova,
+    /// Its card address (0 on a stream).
+    pub card: CardAddr,
+    /// Bytes it covers.
+    pub length: u32,
+    /// Bytes of the operation that earlier descriptors cover.
+    pub offset: u64,
+}
+
+impl<T> Ring<T> {
+    /// Publishes queued descriptors as one run, unless a run is still going, nothing is queued or the ring is
+    /// faulted.
+    ///
+    /// The device's completed count starts from zero with each run, and a poll-mode write-back word still holds
+    /// the last run's count: clear it before the doorbell.
+    pub fn start_run<M: DescriptorMemory + ?Sized>(&mut self, memory: &mut M) -> Option<Run> {
+        if self.is_running() || !self.has_queued() || self.faulted {
+            return None;
+        }
+        let start = self.run_end;
+        let end = self.run_limit(start);
+        let mut block = start;
+        let mut block_end = self.block_end(start, end);
+        let adjacent = extra(start, block_end);
+        while block < end {
+            // The last descriptor of a block carries the size of the next block, as the engine sizes each fetch by
+            // the last descriptor of the fetch before.
+            let next_end = if block_end < end { self.block_end(block_end, end) } else { block_end };
+            for n in block..block_end {
+                let following = n + 1;
+                let nxt_adj =
+                    if following < block_end { extra(following, block_end) } else { extra(following, next_end) };
+                let at = low32(n) & self.entry_mask;
+                let words = self.words(at, nxt_adj, following == end);
+                memory.write(at, words);
+            }
+            block = block_end;
+            block_end = next_end;
+        }
+        self.run_start = start;
+        self.run_end = end;
+        let first_index = low32(start) & self.entry_mask;
+        Some(Run { first: self.address(first_index), adjacent, first_index, descriptors: low32(end - start) })
+    }
+
+    /// The descriptor at which an engine that reported no further stands; `None` if no run is posted.
+    #[must_use]
+    pub fn pending_descriptor(&self) -> Option<PendingDescriptor> {
+        if !self.is_running() {
+            return None;
+        }
+        let at = low32(self.completed) & self.entry_mask;
+        let staged = self.staged_entries[index(at)];
+        let operation = (self.first_operation..self.next_operation)
+            .find(|&n| self.slots[index(self.token(n).slot)].end > self.completed)?;
+        let token = self.token(operation);
+        let offset = (self.slots[index(token.slot)].first..self.completed)
+            .map(|n| u64::from(self.staged_entries[index(low32(n) & self.entry_mask)].length))
+            .sum();
+        Some(PendingDescriptor {
+            token,
+            index: at,
+            host: Iova::new(staged.host),
+            card: CardAddr::new(staged.card),
+            length: staged.length,
+            offset,
+        })
+    }
+
+    /// Where the run that starts at `start` ends: at everything queued, or earlier where long descriptors must
+    /// stay within one short block (quirk 1).
+    fn run_limit(&self, start: u64) -> u64 {
+        let Some(limit) = self.config.long_run_descriptors else { return self.staged };
+        if self.config.max_descriptor_length <= 4096 {
+            return self.staged;
+        }
+        let one_block = self.block_end(start, start + u64::from(limit));
+        for n in start..self.staged {
+            let long = self.staged_entries[index(low32(n) & self.entry_mask)].length > 4096;
+            if !long {
+                continue;
+            }
+            // A long one beyond the block waits for the next run; one inside it ends this run with the block.
+            return if n >= one_block { n } else { self.staged.min(one_block) };
+        }
+        self.staged
+    }
+
+    /// End of the block that starts at `start`: at a page boundary of descriptor memory, at the ring's end, at
+    /// `end`, or after the configured count.
+    fn block_end(&self, start: u64, end: u64) -> u64 {
+        let at = u64::from(low32(start) & self.entry_mask);
+        let page_position = (self.config.base.get() / DESCRIPTOR_BYTES + at) % PAGE_DESCRIPTORS;
+        let to_page_end = PAGE_DESCRIPTORS - page_position;
+        let to_ring_end = u64::from(self.config.entries) - at;
+        let longest = to_page_end.min(to_ring_end).min(u64::from(self.config.block_descriptors));
+        end.min(start + longest)
+    }
+
+    fn address(&self, at: u32) -> Iova {
+        // `validate` checked that the whole descriptor memory lies inside the address space.
+        Iova::new(self.config.base.get() + u64::from(at) * DESCRIPTOR_BYTES)
+    }
+
+    #[inline]
+    fn words(&self, at: u32, nxt_adj: u8, last: bool) -> [u32; 8] {
+        let Staged { host, card, length, ends_operation } = self.staged_entries[index(at)];
+        let reports = last || (ends_operation && matches!(self.config.report, Report::EachOperation));
+        let eop = ends_operation && matches!(self.config.card_side, CardSide::StreamOut);
+        let control = DescriptorControl::new()
+            .with_stop(last)
+            .with_completed(reports)
+            .with_eop(eop)
+            .with_next_adjacent(nxt_adj);
+        let host = Iova::new(host);
+        let descriptor = match (self.config.card_side, self.config.direction) {
+            (CardSide::StreamOut, _) => Descriptor::h2c_stream(host, length),
+            (CardSide::StreamIn { writebacks }, _) => {
+                Descriptor::c2h_stream(Iova::new(writebacks.get() + u64::from(at) * 32), host, length)
+            }
+            (_, Direction::H2c) => Descriptor::h2c(host, CardAddr::new(card), length),
+            (_, Direction::C2h) => Descriptor::c2h(CardAddr::new(card), host, length),
+        };
+        let next = if last { Iova::ZERO } else { self.address((at + 1) & self.entry_mask) };
+        // The length was limited when the request was cut. Should that ever fail, words without the magic number make
+        // the engine stop there.
+        descriptor.map_or([0; 8], |descriptor| descriptor.with_control(control).with_next(next).to_words())
+    }
+}
+
+/// Descriptors of `first..end` after the first; blocks hold at most 64.
+fn extra(first: u64, end: u64) -> u8 {
+    u8::try_from(end.saturating_sub(first).saturating_sub(1)).unwrap_or(0)
+}

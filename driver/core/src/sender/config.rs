@@ -1,0 +1,207 @@
+//! What a sender may be told, checked once.
+
+use crate::op_table::OpTableError;
+use crate::time::Nanos;
+
+/// Segments of one transfer that may be under way above its oldest incomplete one.
+///
+/// A receiver remembers which segments of a live transfer are complete in a mask of this many bits above the
+/// first incomplete one; a sender that stays within it never has a segment refused for that reason.
+pub const SEGMENT_SPAN: u32 = 256;
+
+/// When a packet without an answer is sent again, and when it is hopeless.
+///
+/// The one place that decides about time: a fixed timeout and a limit of tries now; an estimator of the round trip
+/// fits behind the same calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RetryPolicy {
+    /// Silence after which a packet is sent again (default 1 ms).
+    pub timeout: Nanos,
+    /// Silent tries in a row after which the transfer is given up (default 8). A "busy" answer breaks the row.
+    pub max_tries: u8,
+    /// First wait after a "busy" answer (default 20 us); doubled with each further one.
+    pub busy_backoff: Nanos,
+    /// Longest wait after a "busy" answer (default 1 ms).
+    pub busy_backoff_max: Nanos,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            timeout: Nanos::from_millis(1),
+            max_tries: 8,
+            busy_backoff: Nanos::from_micros(20),
+            busy_backoff_max: Nanos::from_millis(1),
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// When a packet sent now, for the `tries`-th time, counts as unanswered.
+    pub(super) const fn deadline(&self, now: Nanos, _tries: u8) -> Nanos {
+        now.saturating_add(self.timeout)
+    }
+
+    /// Whether a packet that has gone unanswered `silent` times in a row is hopeless.
+    pub(super) const fn is_hopeless(&self, silent: u8) -> bool {
+        silent >= self.max_tries
+    }
+
+    /// When a packet is due again after its `busy`-th refusal in a row (counted from 0).
+    pub(super) fn busy_until(&self, now: Nanos, busy: u8) -> Nanos {
+        let wait = self.busy_backoff.saturating_mul(1 << u32::from(busy).min(20));
+        now.saturating_add(wait.min(self.busy_backoff_max))
+    }
+
+    /// A packet was acknowledged: what an adaptive timer learns from. `answered`: the try that the receiver echoed.
+    pub(super) fn sample(&mut self, _now: Nanos, _sent: Nanos, _tries: u8, _answered: u8) {}
+}
+
+/// Geometry, sizes and timers of a [`Sender`](super::Sender).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SenderConfig {
+    /// Transfers of more bytes than this are big (default 16 KiB).
+    pub big_threshold: u32,
+    /// Bytes of one segment of a big transfer (default 16 KiB).
+    pub segment_size: u32,
+    /// Payload bytes of a full packet, as a power of two, 6..=12 (default 9: 512 bytes).
+    pub packet_size_log2: u8,
+    /// Packets that the receiver's mask can hold, 1..=256 (default 32).
+    pub mask_bits: u16,
+    /// Packets in flight (default 256). One eighth is kept for regular commands.
+    pub op_entries: u32,
+    /// Generation bits of an op number, 1..=16 (default 16).
+    pub generation_bits: u8,
+    /// Longest time that a packet may wander (default 10 ms).
+    pub packet_lifetime: Nanos,
+    /// Timers.
+    pub retry: RetryPolicy,
+    /// Transfers that may be queued, under way or waiting to be polled (default 1024).
+    pub transfers: u32,
+    /// Destinations that may have transfers at once (default 64).
+    pub destinations: u32,
+    /// Transfers to one destination that may be under way at once (default 64): it bounds what a receiver has to
+    /// remember per sender.
+    pub live_per_destination: u32,
+    /// Packets in flight to one destination (default: three quarters of `op_entries`), so that an unreachable node
+    /// cannot fill the op table. 0 selects the default.
+    pub ops_per_destination: u32,
+}
+
+impl Default for SenderConfig {
+    fn default() -> Self {
+        Self {
+            big_threshold: 16 << 10,
+            segment_size: 16 << 10,
+            packet_size_log2: 9,
+            mask_bits: 32,
+            op_entries: 256,
+            generation_bits: 16,
+            packet_lifetime: Nanos::from_millis(10),
+            retry: RetryPolicy::default(),
+            transfers: 1024,
+            destinations: 64,
+            live_per_destination: 64,
+            ops_per_destination: 0,
+        }
+    }
+}
+
+impl SenderConfig {
+    /// Bytes of a full packet.
+    #[must_use]
+    pub const fn packet_size(&self) -> u32 {
+        1 << self.packet_size_log2
+    }
+
+    pub(super) const fn destination_share(&self) -> u32 {
+        let share = if self.ops_per_destination == 0 { self.op_entries - self.op_entries / 4 } else { self.ops_per_destination };
+        if share > self.op_entries { self.op_entries } else { share }
+    }
+
+    /// Checks every rule above and `threshold <= segment <= mask_bits x packet_size` (spec 2.1.1).
+    ///
+    /// # Errors
+    /// The first rule broken, with the values found.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if !(6..=12).contains(&self.packet_size_log2) {
+            return Err(ConfigError::PacketSize { log2: self.packet_size_log2 });
+        }
+        if self.mask_bits == 0 || self.mask_bits > 256 {
+            return Err(ConfigError::MaskBits { found: self.mask_bits });
+        }
+        let limit = u32::from(self.mask_bits) * self.packet_size();
+        if self.segment_size == 0 || self.segment_size > limit {
+            return Err(ConfigError::SegmentSize { segment: self.segment_size, limit });
+        }
+        if self.big_threshold > self.segment_size {
+            return Err(ConfigError::Threshold { threshold: self.big_threshold, segment: self.segment_size });
+        }
+        for (name, found, most) in [
+            ("transfers", self.transfers, 1 << 20),
+            ("destinations", self.destinations, 1 << 13),
+            ("live_per_destination", self.live_per_destination, 1 << 16),
+            ("op_entries", self.op_entries, 1 << 15),
+        ] {
+            if found == 0 || found > most {
+                return Err(ConfigError::Size { name, found, most });
+            }
+        }
+        if self.retry.max_tries == 0 || self.retry.timeout == Nanos::ZERO {
+            return Err(ConfigError::Retry);
+        }
+        Ok(())
+    }
+}
+
+/// A sender that cannot exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Packet size out of range.
+    #[error("packets of 2^{log2} bytes: give 2^6 to 2^12")]
+    PacketSize {
+        /// Exponent asked for.
+        log2: u8,
+    },
+    /// Mask width out of range.
+    #[error("a reception mask of {found} bits: give 1 to 256")]
+    MaskBits {
+        /// Width asked for.
+        found: u16,
+    },
+    /// The segment does not fit the mask.
+    #[error("segments of {segment} bytes: give 1 to {limit}, mask bits times packet size")]
+    SegmentSize {
+        /// Bytes asked for.
+        segment: u32,
+        /// The largest possible.
+        limit: u32,
+    },
+    /// A regular transfer would not fit one segment.
+    #[error("a big-transfer threshold of {threshold} bytes above the segment size of {segment}: lower it")]
+    Threshold {
+        /// Threshold asked for.
+        threshold: u32,
+        /// Segment size asked for.
+        segment: u32,
+    },
+    /// A table's size is out of range.
+    #[error("{name} = {found}: give 1 to {most}")]
+    Size {
+        /// Field of [`SenderConfig`].
+        name: &'static str,
+        /// Size asked for.
+        found: u32,
+        /// The largest possible.
+        most: u32,
+    },
+    /// No time or no tries.
+    #[error("a timeout of zero or no tries at all: give both at least 1")]
+    Retry,
+    /// See [`OpTableError`].
+    #[error(transparent)]
+    OpTable(#[from] OpTableError),
+}

@@ -1,0 +1,250 @@
+//! What to send next.
+
+use fpga_registers::CardAddr;
+
+use super::table::{Segment, TransferState};
+use super::{Notify, Ops, SEGMENT_SPAN, Sender, Ticket, Transmit, TransmitKind};
+use crate::cast::{index, low16, low32};
+use crate::op_table::Op;
+use crate::segment::{Class, packet_count, packet_span};
+use crate::time::Nanos;
+
+/// A queue head that can be served now.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    slot: u32,
+    destination: u32,
+    class: Class,
+}
+
+impl Sender {
+    /// One transmit window's worth of work, or `None`: nothing to send, or no op number free.
+    ///
+    /// Arrival notices go first, then retransmissions (one packet each), then new packets. Where fewer op numbers are
+    /// free than the segment has packets, what fits is handed out; the rest follows from the same segment.
+    #[must_use]
+    pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit> {
+        if let Some(slot) = self.announcing.pop_front(&mut self.queue_links) {
+            return Some(self.announce(now, slot));
+        }
+        if self.ops.has_due() {
+            let retry = self.retry;
+            if let Some(op) = self.ops.take_due(now, |op| retry.deadline(now, op.tries)) {
+                return Some(self.retransmit(&op));
+            }
+        }
+        let available = self.ops.available(now);
+        if available == 0 {
+            return None;
+        }
+        // One eighth of the table is kept for regular commands (spec 2.1.1).
+        let for_big = available.saturating_sub(self.config.op_entries / 8);
+        let regular = self.regular_candidate();
+        // At most one big segment goes between a regular command's arrival and its first packet; the oldest waiting
+        // command has seen the most, so it decides for all. Without that one, a steady stream of regular commands would
+        // starve the big ones.
+        let big_may_go = match regular {
+            None => true,
+            Some(candidate) => {
+                self.last_was_regular
+                    && self.transfers[index(candidate.slot)].big_issues_at_arrival == self.big_issues
+            }
+        };
+        let big = if big_may_go && for_big != 0 { self.big_candidate() } else { None };
+        let (chosen, budget) = match (big, regular) {
+            (Some(big), _) => (big, for_big),
+            (None, Some(regular)) => (regular, available),
+            (None, None) => return None,
+        };
+        self.issue(now, chosen, budget)
+    }
+
+    /// The waiting regular command that arrived first, of those whose destination takes packets.
+    fn regular_candidate(&self) -> Option<Candidate> {
+        let mut best: Option<(u64, Candidate)> = None;
+        for destination in 0..self.destinations.used() {
+            let Some(slot) = self.destinations.get(destination).regular.head() else { continue };
+            let arrival = self.transfers[index(slot)].arrival;
+            if best.is_none_or(|(first, _)| arrival < first) && self.is_open(destination, slot) {
+                best = Some((arrival, Candidate { slot, destination, class: Class::Regular }));
+            }
+        }
+        best.map(|(_, candidate)| candidate)
+    }
+
+    /// The head of the next destination's big-transfer queue, round robin.
+    fn big_candidate(&self) -> Option<Candidate> {
+        let used = self.destinations.used();
+        (self.big_turn..used).chain(0..self.big_turn.min(used)).find_map(|destination| {
+            let slot = self.destinations.get(destination).big.head()?;
+            self.is_open(destination, slot).then_some(Candidate { slot, destination, class: Class::Big })
+        })
+    }
+
+    /// Whether a transfer at the head of a queue may send a new packet now.
+    fn is_open(&self, destination: u32, slot: u32) -> bool {
+        let record = self.destinations.get(destination);
+        if record.suspect || record.in_flight >= self.config.destination_share() {
+            return false;
+        }
+        let transfer = &self.transfers[index(slot)];
+        if transfer.partial.is_some() {
+            return true;
+        }
+        let begins = transfer.state == TransferState::Queued;
+        let within_span = transfer.next_segment - transfer.done.base() < SEGMENT_SPAN;
+        within_span
+            && self.segments.has_free()
+            && (!begins || record.live.len() < self.config.live_per_destination)
+    }
+
+    fn issue(&mut self, now: Nanos, chosen: Candidate, budget: u32) -> Option<Transmit> {
+        let Candidate { slot, destination, class } = chosen;
+        self.begin(slot, destination);
+        let record_slot = match self.transfers[index(slot)].partial {
+            Some(partial) => partial,
+            None => self.cut(slot)?,
+        };
+        let record = *self.segments.get(record_slot);
+        let room = self.config.destination_share() - self.destinations.get(destination).in_flight;
+        let wanted = u32::from(record.packets - record.issued);
+        let count = wanted.min(budget).min(room);
+        let mut ops = Ops::NONE;
+        for packet in record.issued..record.issued + low16(count) {
+            let deadline = self.retry.deadline(now, 1);
+            match self.ops.take(now, record_slot, packet, deadline) {
+                Some(number) => ops.push(number),
+                None => break,
+            }
+        }
+        let sent = ops.len();
+        self.segments.get_mut(record_slot).issued += sent;
+        self.destinations.get_mut(destination).in_flight += u32::from(sent);
+        self.counters.packets += u64::from(sent);
+        let transfer = &mut self.transfers[index(slot)];
+        transfer.packets += u64::from(sent);
+        let whole = record.issued + sent == record.packets;
+        transfer.partial = if whole { None } else { Some(record_slot) };
+        let drained = whole && transfer.remaining == 0;
+        let queues = self.destinations.get_mut(destination);
+        match class {
+            Class::Regular => {
+                self.last_was_regular = true;
+                if drained {
+                    queues.regular.remove(&mut self.queue_links, slot);
+                }
+            }
+            Class::Big => {
+                self.last_was_regular = false;
+                self.big_issues += 1;
+                self.big_turn = destination + 1;
+                if drained {
+                    queues.big.remove(&mut self.queue_links, slot);
+                }
+            }
+        }
+        Some(self.transmit(&record, record.issued, ops, 1))
+    }
+
+    /// The first packet of a transfer is about to leave: it gets its id, the next one towards its destination.
+    fn begin(&mut self, slot: u32, destination: u32) {
+        let transfer = &mut self.transfers[index(slot)];
+        if transfer.state != TransferState::Queued {
+            return;
+        }
+        transfer.state = TransferState::UnderWay;
+        let record = self.destinations.get_mut(destination);
+        transfer.id = record.next_id;
+        record.next_id = record.next_id.next();
+        record.live.push_back(&mut self.live_links, slot);
+    }
+
+    /// Cuts the next segment off the in-place head: base addresses and remaining bytes move, nothing is copied (spec
+    /// 2.1.2).
+    fn cut(&mut self, slot: u32) -> Option<u16> {
+        let transfer = &mut self.transfers[index(slot)];
+        let length = low32(transfer.remaining.min(u64::from(self.config.segment_size)));
+        let packets = low16(packet_count(length, self.config.packet_size_log2));
+        let record = self.segments.take(Segment {
+            in_use: true,
+            transfer: slot,
+            index: transfer.next_segment,
+            source: transfer.next_source,
+            base: transfer.next_base,
+            length,
+            packets,
+            issued: 0,
+            acknowledged: 0,
+        })?;
+        // The ends of both ranges were checked at submission.
+        transfer.next_source = CardAddr::new(transfer.next_source.get() + u64::from(length));
+        transfer.next_base = CardAddr::new(transfer.next_base.get() + u64::from(length));
+        transfer.remaining -= u64::from(length);
+        transfer.next_segment += 1;
+        transfer.outstanding += 1;
+        Some(record)
+    }
+
+    fn retransmit(&mut self, op: &Op) -> Transmit {
+        let record = *self.segments.get(op.segment);
+        self.transfers[index(record.transfer)].retransmits += 1;
+        self.counters.retransmits += 1;
+        let mut ops = Ops::NONE;
+        ops.push(op.number);
+        self.transmit(&record, op.packet, ops, op.tries)
+    }
+
+    /// The sender's notice that all has arrived; with it the transfer ends.
+    fn announce(&mut self, now: Nanos, slot: u32) -> Transmit {
+        let command = self.transfers[index(slot)].command;
+        let notice = Segment {
+            transfer: slot,
+            source: command.source,
+            base: command.destination,
+            ..Segment::default()
+        };
+        let mut transmit = self.transmit(&notice, 0, Ops::NONE, 1);
+        transmit.kind = TransmitKind::Arrival;
+        self.finish(now, slot, Ok(()));
+        transmit
+    }
+
+    fn transmit(&self, record: &Segment, first_packet: u16, ops: Ops, tries: u8) -> Transmit {
+        let transfer = &self.transfers[index(record.transfer)];
+        let (offset, payload_length) =
+            packet_span(record.length, self.config.packet_size_log2, first_packet, ops.len());
+        let live = self.destinations.get(transfer.destination).live.head();
+        let oldest = live.map_or(transfer.id, |slot| self.transfers[index(slot)].id);
+        Transmit {
+            kind: TransmitKind::Data,
+            ticket: Ticket { slot: record.transfer, generation: transfer.generation },
+            transfer: transfer.id,
+            oldest_live: oldest,
+            node: transfer.command.node,
+            key: transfer.command.key,
+            source: CardAddr::new(record.source.get() + u64::from(offset)),
+            payload_length,
+            segment_base: record.base,
+            segment: record.index,
+            segment_count: transfer.segments,
+            segment_length: record.length,
+            segment_packets: record.packets,
+            first_packet,
+            ops,
+            packet_size_log2: self.config.packet_size_log2,
+            tries,
+            silent: record.index + 1 < transfer.segments,
+            notify: transfer.command.notify,
+            transfer_base: transfer.command.destination,
+            transfer_length: transfer.command.length,
+        }
+    }
+}
+
+impl Transmit {
+    /// Whether the receiver is to post its own notice when the whole transfer has arrived.
+    #[must_use]
+    pub const fn receiver_notifies(&self) -> bool {
+        matches!(self.notify, Notify::Receiver)
+    }
+}

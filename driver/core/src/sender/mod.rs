@@ -1,0 +1,398 @@
+//! The sending side of the registry scheme (spec 2.1): commands in, transmit windows out, answers in, completions out.
+//!
+//! Sans-IO. Order of calls: [`Sender::submit`], and [`Sender::handle_ack`], [`Sender::handle_nack`],
+//! [`Sender::handle_segment_done`] as answers arrive, and [`Sender::handle_timeout`] once
+//! [`Sender::poll_timeout`]'s time is reached; after any of them [`Sender::poll_transmit`] while a transmit window is
+//! free, and [`Sender::poll_completion`], each until it returns `None`.
+//!
+//! A transfer ends with exactly one [`Completion`]: when its count of outstanding segments reaches zero [E1-8], or with an
+//! error. Every table is allocated in [`Sender::new`]; a full one is back-pressure.
+
+use fpga_firmware::event::{Event, EventKind, NackReason};
+use fpga_firmware::ids::{Incarnation, NodeId, SegmentIndex, TransferId};
+
+mod config;
+mod give_up;
+mod issue;
+mod table;
+mod types;
+
+pub use config::{ConfigError, RetryPolicy, SEGMENT_SPAN, SenderConfig};
+pub use types::{
+    Answer, Command, Completion, Notify, Ops, SenderCounters, SubmitError, Ticket, Transmit, TransmitKind, TransferError,
+};
+
+use crate::cast::{index, low16};
+use crate::list::{Links, List};
+use crate::op_table::{Op, OpTable, OpTableConfig};
+use crate::segment::{Class, classify, segment_count};
+use crate::time::Nanos;
+use alloc::boxed::Box;
+use table::{Destinations, Segments, Transfer, TransferState};
+
+/// The sending side of one node; see the module's description.
+#[derive(Debug)]
+pub struct Sender {
+    config: SenderConfig,
+    incarnation: Incarnation,
+    retry: RetryPolicy,
+    ops: OpTable,
+    transfers: Box<[Transfer]>,
+    /// For a destination's two queues, and for `free`, `announcing` and `finished`: a transfer is in one of them.
+    queue_links: Links,
+    live_links: Links,
+    free: List,
+    announcing: List,
+    finished: List,
+    segments: Segments,
+    destinations: Destinations,
+    /// Where the next look for a big segment starts.
+    big_turn: u32,
+    /// Big segments issued so far, and whether the last issue was regular.
+    big_issues: u64,
+    last_was_regular: bool,
+    arrivals: u64,
+    /// No transfer's own deadline is earlier than this.
+    next_deadline: Nanos,
+    counters: SenderCounters,
+}
+
+impl Sender {
+    /// Allocates everything the sender will ever need. `incarnation` is a fresh random number of this life.
+    ///
+    /// # Errors
+    /// See [`SenderConfig::validate`].
+    pub fn new(config: SenderConfig, incarnation: Incarnation) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let ops = OpTable::new(OpTableConfig {
+            entries: config.op_entries,
+            packet_lifetime: config.packet_lifetime,
+            generation_bits: config.generation_bits,
+        })?;
+        let mut queue_links = Links::new(config.transfers);
+        let mut free = List::EMPTY;
+        for slot in 0..config.transfers {
+            free.push_back(&mut queue_links, slot);
+        }
+        // A segment under way has a packet in flight, or is the half-issued one of one of a destination's two queues.
+        let segments = low16(config.op_entries + 2 * config.destinations);
+        Ok(Self {
+            incarnation,
+            retry: config.retry,
+            ops,
+            transfers: alloc::vec![Transfer::EMPTY; index(config.transfers)].into_boxed_slice(),
+            queue_links,
+            live_links: Links::new(config.transfers),
+            free,
+            announcing: List::EMPTY,
+            finished: List::EMPTY,
+            segments: Segments::new(segments),
+            destinations: Destinations::new(config.destinations),
+            big_turn: 0,
+            big_issues: 0,
+            last_was_regular: false,
+            arrivals: 0,
+            next_deadline: Nanos::MAX,
+            counters: SenderCounters::default(),
+            config,
+        })
+    }
+
+    /// The configuration it was built with.
+    #[must_use]
+    pub const fn config(&self) -> &SenderConfig {
+        &self.config
+    }
+
+    /// The incarnation that its packets carry.
+    #[must_use]
+    pub const fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// Queues a transfer. A zero-length one is complete at once.
+    ///
+    /// # Errors
+    /// [`SubmitError`]; nothing has changed then.
+    pub fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, SubmitError> {
+        if command.node == NodeId::ANY {
+            return Err(SubmitError::Node { node: command.node });
+        }
+        let length = command.length;
+        for start in [command.source, command.destination] {
+            start.checked_add(length).ok_or(SubmitError::Address { start, length })?;
+        }
+        let class = classify(length, self.config.big_threshold);
+        let segments = segment_count(length, self.config.segment_size).ok_or(SubmitError::TooLong { length })?;
+        let full = SubmitError::Full { capacity: self.config.transfers };
+        let slot = self.free.head().ok_or(full)?;
+        let destination = if length == 0 {
+            0
+        } else {
+            let capacity = self.config.destinations;
+            let node = command.node;
+            self.destinations.find_or_make(node).ok_or(SubmitError::Destinations { capacity, node })?
+        };
+        self.free.remove(&mut self.queue_links, slot);
+        let generation = self.transfers[index(slot)].generation;
+        self.arrivals += 1;
+        self.transfers[index(slot)] = Transfer {
+            generation,
+            state: TransferState::Queued,
+            class,
+            command,
+            destination,
+            next_source: command.source,
+            next_base: command.destination,
+            remaining: length,
+            segments,
+            arrival: self.arrivals,
+            big_issues_at_arrival: self.big_issues,
+            started: now,
+            ..Transfer::EMPTY
+        };
+        if length == 0 {
+            self.finish(now, slot, Ok(()));
+        } else {
+            let record = self.destinations.get_mut(destination);
+            record.transfers += 1;
+            match class {
+                Class::Regular => record.regular.push_back(&mut self.queue_links, slot),
+                Class::Big => record.big.push_back(&mut self.queue_links, slot),
+            }
+            self.next_deadline = self.next_deadline.min(command.deadline.unwrap_or(Nanos::MAX));
+        }
+        Ok(Ticket { slot, generation })
+    }
+
+    /// Takes an event of the NI if it is an answer to this sender's packets; returns whether it was.
+    pub fn handle_event(&mut self, now: Nanos, event: &Event) -> bool {
+        let Event { node, incarnation, op, tries, .. } = *event;
+        let answer = Answer { node, incarnation, op, tries };
+        match (event.kind, event.nack_reason()) {
+            (EventKind::Ack, _) => self.handle_ack(now, answer),
+            (EventKind::Nack, Some(reason)) => self.handle_nack(now, answer, reason),
+            (EventKind::SegmentDone, _) => {
+                self.handle_segment_done(now, node, incarnation, event.transfer, event.segment);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// One packet is in the receiver's memory. A stale answer is counted and ignored [E1-13].
+    pub fn handle_ack(&mut self, now: Nanos, answer: Answer) {
+        let Some(op) = self.current(answer) else { return };
+        self.retry.sample(now, op.sent, op.tries, answer.tries);
+        self.counters.acknowledged += 1;
+        self.ops.acknowledge(now, op.number);
+        self.acknowledged(now, op.segment, 1);
+    }
+
+    /// One packet was refused: busy waits and tries again, anything else ends the transfer.
+    pub fn handle_nack(&mut self, now: Nanos, answer: Answer, reason: NackReason) {
+        let Some(op) = self.current(answer) else { return };
+        let transfer = self.segments.get(op.segment).transfer;
+        match reason {
+            NackReason::Busy | NackReason::EscapeFull => {
+                // An answer to an earlier try says nothing about the try that is under way.
+                if answer.tries == op.tries {
+                    self.counters.busy += 1;
+                    self.ops.refuse(op.number, self.retry.busy_until(now, op.busy));
+                }
+                let destination = self.transfers[index(transfer)].destination;
+                self.destinations.get_mut(destination).suspect = false;
+            }
+            _ => {
+                self.counters.refused += 1;
+                let error = self.refused(&op, reason);
+                self.give_up(now, transfer, error);
+            }
+        }
+    }
+
+    /// The receiver has every packet of a segment: as good as the acknowledgements that are still missing.
+    pub fn handle_segment_done(
+        &mut self,
+        now: Nanos,
+        node: NodeId,
+        incarnation: Incarnation,
+        transfer: TransferId,
+        segment: SegmentIndex,
+    ) {
+        if incarnation != self.incarnation {
+            self.counters.stale += 1;
+            return;
+        }
+        let transfers = &self.transfers;
+        let found = self.segments.find(|record| {
+            let owner = &transfers[index(record.transfer)];
+            record.index == segment && owner.id == transfer && owner.command.node == node
+        });
+        // Not found is the normal case: the acknowledgements came first.
+        let Some(slot) = found else { return };
+        let record = *self.segments.get(slot);
+        if record.issued < record.packets {
+            // It cannot have what was not sent.
+            self.counters.stale += 1;
+            return;
+        }
+        let mut released = 0;
+        for at in 0..self.ops.capacity() {
+            if let Some(op) = self.ops.slot(low16(at)).filter(|op| op.segment == slot) {
+                self.ops.acknowledge(now, op.number);
+                released += 1;
+            }
+        }
+        self.acknowledged(now, slot, released);
+    }
+
+    /// The oldest transfer that has ended.
+    #[must_use]
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        let slot = self.finished.pop_front(&mut self.queue_links)?;
+        self.free.push_back(&mut self.queue_links, slot);
+        let transfer = &mut self.transfers[index(slot)];
+        let completion = Completion {
+            ticket: Ticket { slot, generation: transfer.generation },
+            transfer: (transfer.packets != 0).then_some(transfer.id),
+            node: transfer.command.node,
+            result: transfer.result,
+            length: transfer.command.length,
+            segments: transfer.segments,
+            silent_segments: transfer.segments.saturating_sub(1),
+            packets: transfer.packets,
+            retransmits: transfer.retransmits,
+            started: transfer.started,
+            finished: transfer.finished,
+        };
+        transfer.state = TransferState::Free;
+        transfer.generation = transfer.generation.wrapping_add(1);
+        Some(completion)
+    }
+
+    /// Running counts.
+    #[must_use]
+    pub const fn counters(&self) -> &SenderCounters {
+        &self.counters
+    }
+
+    /// The op table's entries in use, for a display.
+    pub fn ops(&self) -> impl Iterator<Item = Op> + '_ {
+        self.ops.iter()
+    }
+
+    /// What each destination's queues hold, for a display.
+    pub fn queues(&self) -> impl Iterator<Item = QueueView> + '_ {
+        (0..self.destinations.used()).map(|at| {
+            let record = self.destinations.get(at);
+            let head = record.big.head().map(|slot| &self.transfers[index(slot)]);
+            QueueView {
+                node: record.node,
+                regular: record.regular.len(),
+                big: record.big.len(),
+                under_way: record.live.len(),
+                in_flight: record.in_flight,
+                big_head_remaining: head.map_or(0, |transfer| transfer.remaining),
+                suspect: record.suspect,
+            }
+        })
+    }
+
+    /// Whether nothing is queued, under way or waiting to be polled.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.free.len() == self.config.transfers && self.ops.in_use() == 0 && self.segments.in_use() == 0
+    }
+
+    /// The live entry that an answer is about.
+    fn current(&mut self, answer: Answer) -> Option<Op> {
+        let op = self.ops.get(answer.op).filter(|op| {
+            let transfer = self.segments.get(op.segment).transfer;
+            answer.incarnation == self.incarnation && self.transfers[index(transfer)].command.node == answer.node
+        });
+        if op.is_none() {
+            self.counters.stale += 1;
+        }
+        op
+    }
+
+    /// `count` packets of a segment left the op table because the receiver has them.
+    fn acknowledged(&mut self, now: Nanos, slot: u16, count: u16) {
+        let record = self.segments.get_mut(slot);
+        record.acknowledged += count;
+        let complete = record.acknowledged == record.packets;
+        let (owner, segment) = (record.transfer, record.index);
+        let transfer = &mut self.transfers[index(owner)];
+        transfer.acknowledged += u64::from(count);
+        let destination = self.destinations.get_mut(transfer.destination);
+        destination.in_flight -= u32::from(count);
+        destination.suspect = false;
+        if !complete {
+            return;
+        }
+        self.segments.release(slot);
+        self.counters.segments += 1;
+        transfer.done.insert(segment);
+        transfer.outstanding -= 1;
+        // Zero outstanding, not "the last one was acknowledged": earlier segments may still be on their way [E1-8].
+        if transfer.outstanding == 0 && transfer.remaining == 0 {
+            self.arrived(now, owner);
+        }
+    }
+
+    fn arrived(&mut self, now: Nanos, slot: u32) {
+        self.transfers[index(slot)].finished = now;
+        match self.transfers[index(slot)].command.notify {
+            Notify::Receiver => self.finish(now, slot, Ok(())),
+            Notify::Sender => {
+                self.transfers[index(slot)].state = TransferState::Announcing;
+                self.announcing.push_back(&mut self.queue_links, slot);
+            }
+        }
+    }
+
+    /// Ends a transfer that is in no queue any more and holds no entry.
+    fn finish(&mut self, now: Nanos, slot: u32, result: Result<(), TransferError>) {
+        let transfer = &mut self.transfers[index(slot)];
+        if transfer.state != TransferState::Announcing {
+            transfer.finished = now;
+        }
+        let under_way = matches!(transfer.state, TransferState::UnderWay | TransferState::Announcing);
+        transfer.state = TransferState::Finished;
+        transfer.result = result;
+        match result {
+            Ok(()) => self.counters.completed += 1,
+            Err(_) => self.counters.failed += 1,
+        }
+        if transfer.command.length != 0 {
+            let destination = self.destinations.get_mut(transfer.destination);
+            destination.transfers -= 1;
+            if under_way {
+                destination.live.remove(&mut self.live_links, slot);
+            }
+        }
+        self.finished.push_back(&mut self.queue_links, slot);
+    }
+}
+
+/// One destination's queues, as [`Sender::queues`] shows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueView {
+    /// The destination.
+    pub node: NodeId,
+    /// Regular transfers whose packets have not all been sent once.
+    pub regular: u32,
+    /// Big transfers of which that is true.
+    pub big: u32,
+    /// Transfers with at least one packet sent that have not ended.
+    pub under_way: u32,
+    /// Packets in flight.
+    pub in_flight: u32,
+    /// Bytes left of the big transfer at the head.
+    pub big_head_remaining: u64,
+    /// Whether the destination gets no new packets because its last news was a timeout.
+    pub suspect: bool,
+}
+

@@ -1,0 +1,135 @@
+//! Time as the engine sees it: nanoseconds since an arbitrary start that the caller chooses.
+//!
+//! The engine has no clock. Every `handle_*` and `poll_*` that needs the time takes `now`, so that the same
+//! code runs on a monotonic clock, on the virtual time of a simulation, and in a test that jumps from one
+//! deadline to the next.
+
+use core::fmt;
+
+/// A point in time, or a span of it, in nanoseconds. 64 bits last 584 years.
+///
+/// All arithmetic saturates or is checked: a caller's clock that stands still or jumps far ahead can make a
+/// timer fire early or late, never panic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(u64);
+
+impl Nanos {
+    /// The start of time, and the empty span.
+    pub const ZERO: Self = Self(0);
+    /// Later than everything: the deadline of a timer that is not set.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// `nanoseconds` since the caller's start.
+    #[must_use]
+    pub const fn new(nanoseconds: u64) -> Self {
+        Self(nanoseconds)
+    }
+
+    /// `microseconds` since the caller's start, at most [`Nanos::MAX`].
+    #[must_use]
+    pub const fn from_micros(microseconds: u64) -> Self {
+        Self(microseconds.saturating_mul(1_000))
+    }
+
+    /// `milliseconds` since the caller's start, at most [`Nanos::MAX`].
+    #[must_use]
+    pub const fn from_millis(milliseconds: u64) -> Self {
+        Self(milliseconds.saturating_mul(1_000_000))
+    }
+
+    /// `seconds` since the caller's start, at most [`Nanos::MAX`].
+    #[must_use]
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(seconds.saturating_mul(1_000_000_000))
+    }
+
+    /// The count of nanoseconds.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// This time in whole microseconds, rounded down.
+    #[must_use]
+    pub const fn as_micros(self) -> u64 {
+        self.0 / 1_000
+    }
+
+    /// `self + span`, at most [`Nanos::MAX`].
+    #[must_use]
+    pub const fn saturating_add(self, span: Self) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+
+    /// `self - span`, at least [`Nanos::ZERO`]: the age of something whose start may lie in the future of a
+    /// clock that went backwards.
+    #[must_use]
+    pub const fn saturating_sub(self, span: Self) -> Self {
+        Self(self.0.saturating_sub(span.0))
+    }
+
+    /// `self x factor`, at most [`Nanos::MAX`].
+    #[must_use]
+    pub const fn saturating_mul(self, factor: u64) -> Self {
+        Self(self.0.saturating_mul(factor))
+    }
+
+    /// `self + span`, or `None` past the end of time.
+    #[must_use]
+    pub const fn checked_add(self, span: Self) -> Option<Self> {
+        match self.0.checked_add(span.0) {
+            Some(sum) => Some(Self(sum)),
+            None => None,
+        }
+    }
+
+    /// `self - span`, or `None` before the start.
+    #[must_use]
+    pub const fn checked_sub(self, span: Self) -> Option<Self> {
+        match self.0.checked_sub(span.0) {
+            Some(difference) => Some(Self(difference)),
+            None => None,
+        }
+    }
+
+    /// As a timer for `poll_timeout`: `None` if it is not set.
+    #[must_use]
+    pub(crate) const fn as_timer(self) -> Option<Self> {
+        if self.0 == u64::MAX { None } else { Some(self) }
+    }
+}
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            n if n < 1_000 => write!(f, "{n} ns"),
+            n if n < 1_000_000 => write!(f, "{}.{:03} us", n / 1_000, n % 1_000),
+            n if n < 1_000_000_000 => write!(f, "{}.{:03} ms", n / 1_000_000, n / 1_000 % 1_000),
+            n => write!(f, "{}.{:03} s", n / 1_000_000_000, n / 1_000_000 % 1_000),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn arithmetic_saturates_or_is_checked() {
+        assert_eq!(Nanos::MAX.saturating_add(Nanos::new(1)), Nanos::MAX);
+        assert_eq!(Nanos::ZERO.saturating_sub(Nanos::new(1)), Nanos::ZERO);
+        assert_eq!(Nanos::MAX.checked_add(Nanos::new(1)), None);
+        assert_eq!(Nanos::ZERO.checked_sub(Nanos::new(1)), None);
+        assert_eq!(Nanos::from_secs(u64::MAX), Nanos::MAX);
+        assert_eq!(Nanos::from_millis(2).checked_add(Nanos::from_micros(3)), Some(Nanos::new(2_003_000)));
+    }
+
+    #[test]
+    fn prints_in_the_largest_unit_that_fits() {
+        assert_eq!(Nanos::new(999).to_string(), "999 ns");
+        assert_eq!(Nanos::new(1_500).to_string(), "1.500 us");
+        assert_eq!(Nanos::from_millis(10).to_string(), "10.000 ms");
+        assert_eq!(Nanos::new(1_250_000_000).to_string(), "1.250 s");
+    }
+}

@@ -1,0 +1,384 @@
+//! The descriptor ring against a simulated fetcher that follows adjacency as the hardware does.
+
+use std::collections::VecDeque;
+
+use fpga_core::ring::{
+    CardSide, CountFault, DescriptorMemory, HostRange, MAX_DESCRIPTOR_LENGTH, RefusalReason, Report, Request, Ring,
+    RingConfig, Run,
+};
+use fpga_registers::xdma::{Descriptor, Direction, descriptor};
+use fpga_registers::{CardAddr, Iova};
+use proptest::prelude::*;
+
+struct Memory {
+    base: u64,
+    descriptors: Vec<Option<[u32; 8]>>,
+}
+
+impl Memory {
+    fn new(config: &RingConfig) -> Self {
+        Self { base: config.base.get(), descriptors: vec![None; config.entries as usize] }
+    }
+
+    /// What the engine reads at `address`. Consumed: a descriptor that a later run does not write again was never meant
+    /// to be fetched again.
+    fn fetch(&mut self, address: u64) -> Descriptor {
+        let offset = address.checked_sub(self.base).expect("fetch below the ring");
+        assert_eq!(offset % 32, 0);
+        let words = self.descriptors[usize::try_from(offset / 32).unwrap()].take().expect("fetch of a stale descriptor");
+        let descriptor = Descriptor::from_words(words);
+        assert!(descriptor.control().has_magic());
+        descriptor
+    }
+}
+
+impl DescriptorMemory for Memory {
+    fn write(&mut self, index: u32, words: [u32; 8]) {
+        self.descriptors[index as usize] = Some(words);
+    }
+}
+
+/// Walks a run as the engine does: it fetches `Nxt_adj + 1` descriptors at a time, takes the size of each fetch from the last
+/// descriptor of the one before, and never sees later edits.
+fn execute(memory: &mut Memory, run: Run) -> Vec<Descriptor> {
+    let mut executed = Vec::new();
+    let mut address = run.first.get();
+    let mut count = u64::from(run.adjacent) + 1;
+    loop {
+        assert!(count <= u64::from(descriptor::MAX_BLOCK), "a block of {count}");
+        assert_eq!(address / 4096, (address + count * 32 - 1) / 4096, "a block crosses a page");
+        let block: Vec<_> = (0..count).map(|n| memory.fetch(address + n * 32)).collect();
+        for (n, descriptor) in block.iter().enumerate() {
+            let stop = descriptor.control().stop();
+            let left = block.len() - n - 1;
+            assert!(!stop || left == 0, "the engine prefetched beyond the run's end");
+            if left > 0 {
+                assert_eq!(descriptor.next().get(), address + (n as u64 + 1) * 32);
+                assert_eq!(u64::from(descriptor.control().next_adjacent()), left as u64 - 1, "counts down in a block");
+            }
+            executed.push(*descriptor);
+            if stop {
+                assert!(descriptor.control().completed());
+                assert_eq!(executed.len(), run.descriptors as usize);
+                return executed;
+            }
+        }
+        let last = block.last().expect("not empty");
+        address = last.next().get();
+        count = u64::from(last.control().next_adjacent()) + 1;
+    }
+}
+
+fn ranges(list: &[(u64, u64)]) -> Vec<HostRange> {
+    list.iter().map(|&(start, length)| HostRange::new(Iova::new(start), length)).collect()
+}
+
+fn config(entries: u32) -> RingConfig {
+    let mut config = RingConfig::new(Direction::H2c, Iova::new(0x10_0000), entries);
+    config.long_run_descriptors = None;
+    config
+}
+
+fn submit(ring: &mut Ring<u32>, list: &[(u64, u64)], payload: u32) -> Result<(), RefusalReason> {
+    let host = ranges(list);
+    match ring.submit(Request { host: &host, card: CardAddr::new(0x8000) }, payload) {
+        Ok(_) => Ok(()),
+        Err(refusal) => {
+            assert_eq!(refusal.payload, payload, "handed back");
+            Err(refusal.reason)
+        }
+    }
+}
+
+#[test]
+fn one_contiguous_buffer_is_one_descriptor() {
+    let config = config(8);
+    let mut ring = Ring::new(config).unwrap();
+    let mut memory = Memory::new(&config);
+    submit(&mut ring, &[(0x1000, 0x1000), (0x2000, 0x10_0000)], 1).unwrap();
+    let run = ring.start_run(&mut memory).unwrap();
+    assert_eq!((run.descriptors, run.adjacent, run.first), (1, 0, config.base));
+    let done = execute(&mut memory, run);
+    assert_eq!(done[0].length(), 0x10_1000);
+    assert_eq!(done[0].host_address(Direction::H2c), Iova::new(0x1000));
+    assert_eq!(done[0].card_address(Direction::H2c), CardAddr::new(0x8000));
+    assert_eq!(ring.complete_writeback(1), Ok(1));
+    let completion = ring.poll_completion().unwrap();
+    assert_eq!((completion.payload, completion.length, completion.descriptors), (1, 0x10_1000, 1));
+    assert_eq!(ring.poll_completion(), None);
+}
+
+#[test]
+fn what_queues_up_during_a_run_becomes_the_next_one() {
+    let config = config(8);
+    let mut ring = Ring::new(config).unwrap();
+    let mut memory = Memory::new(&config);
+    for n in 0..2 {
+        submit(&mut ring, &[(0x1000 * (n + 1) * 2, 8)], 0).unwrap();
+    }
+    let run = ring.start_run(&mut memory).unwrap();
+    assert_eq!(run.descriptors, 2);
+    submit(&mut ring, &[(0, 8)], 0).unwrap();
+    assert_eq!(ring.start_run(&mut memory), None, "one run at a time");
+    assert_eq!(ring.complete(1), Ok(1));
+    assert_eq!(ring.start_run(&mut memory), None);
+    assert_eq!(ring.complete(1), Ok(0), "the same count is no news");
+    assert_eq!(ring.complete(2), Ok(1));
+    let run = ring.start_run(&mut memory).unwrap();
+    assert_eq!((run.descriptors, run.first_index), (1, 2));
+    assert_eq!(ring.complete(2), Err(CountFault::BeyondPosted { reported: 2, known: 0, posted: 1 }), "a stale count");
+}
+
+#[test]
+fn counts_that_cannot_be_true_are_faults() {
+    let config = config(8);
+    let mut memory = Memory::new(&config);
+    for (word, fault) in [
+        (0xFFFF_FFFF, CountFault::NotACount { word: 0xFFFF_FFFF }),
+        (0x8000_0001, CountFault::Engine { count: 1 }),
+        (3, CountFault::BeyondPosted { reported: 3, known: 0, posted: 2 }),
+        (0x00FF_FFFF, CountFault::BeyondPosted { reported: 0x00FF_FFFF, known: 0, posted: 2 }),
+    ] {
+        let mut ring = Ring::new(config).unwrap();
+        for payload in 1..=3 {
+            submit(&mut ring, &[(u64::from(payload) << 16, 24)], payload).unwrap();
+            if payload == 2 {
+                let _ = ring.start_run(&mut memory).unwrap();
+            }
+        }
+        assert_eq!(ring.complete_writeback(word), Err(fault));
+        assert!(ring.is_faulted());
+        assert_eq!(submit(&mut ring, &[(0, 1)], 9), Err(RefusalReason::Faulted));
+        assert_eq!(ring.start_run(&mut memory), None);
+        // The channel's register still tells what did finish.
+        assert_eq!(ring.complete(1), Ok(1));
+        assert_eq!(ring.poll_completion().unwrap().payload, 1);
+        let pending = ring.pending_descriptor().unwrap();
+        assert_eq!((pending.host, pending.offset, pending.index), (Iova::new(2 << 16), 0, 1));
+        let left: Vec<_> = ring.drain().map(|d| (d.payload, d.posted, d.completed_bytes)).collect();
+        assert_eq!(left, [(2, true, 0), (3, false, 0)]);
+        assert!(!ring.is_faulted());
+        submit(&mut ring, &[(0, 1)], 9).unwrap();
+        assert_eq!(ring.start_run(&mut memory).unwrap().descriptors, 1);
+    }
+}
+
+#[test]
+fn refusals_leave_no_trace() {
+    let config = config(4);
+    let mut ring = Ring::new(config).unwrap();
+    let scattered: Vec<_> = (0..5u64).map(|n| (n * 0x2000, 16)).collect();
+    assert_eq!(submit(&mut ring, &scattered, 1), Err(RefusalReason::TooManyDescriptors { needed: 5, entries: 4 }));
+    assert_eq!(submit(&mut ring, &[], 1), Err(RefusalReason::Empty));
+    assert_eq!(submit(&mut ring, &[(7, 0)], 1), Err(RefusalReason::Empty));
+    assert!(matches!(submit(&mut ring, &[(u64::MAX, 2)], 1), Err(RefusalReason::HostAddress { .. })));
+    assert!(matches!(submit(&mut ring, &[(0, u64::MAX)], 1), Err(RefusalReason::CardAddress { .. })));
+    submit(&mut ring, &scattered[..3], 1).unwrap();
+    assert_eq!(submit(&mut ring, &scattered[..2], 2), Err(RefusalReason::Full { needed: 2, free: 1 }));
+    assert_eq!(ring.free_entries(), 1);
+    submit(&mut ring, &scattered[..1], 2).unwrap();
+}
+
+#[test]
+fn quirk_1_long_descriptors_stay_in_one_short_block() {
+    let mut config = config(256);
+    config.long_run_descriptors = Some(16);
+    config.base = Iova::new(0x10_0000 + 4096 - 32 * 8);
+    let mut ring = Ring::new(config).unwrap();
+    let mut memory = Memory::new(&config);
+    for n in 0..40u64 {
+        // Long ones from the 30th on.
+        submit(&mut ring, &[(n << 20, if n < 30 { 4096 } else { 8192 })], 0).unwrap();
+    }
+    let mut lengths = Vec::new();
+    while let Some(run) = ring.start_run(&mut memory) {
+        let done = execute(&mut memory, run);
+        let long = done.iter().any(|d| d.length() > 4096);
+        assert!(!long || done.len() <= 16 && usize::from(run.adjacent) == done.len() - 1);
+        lengths.push(done.len());
+        ring.complete(run.descriptors).unwrap();
+    }
+    assert_eq!(lengths, [30, 10]);
+    assert_eq!(std::iter::from_fn(|| ring.poll_completion()).count(), 40);
+}
+
+#[test]
+fn streams_carry_eop_and_writeback_addresses() {
+    let mut out = config(8);
+    out.card_side = CardSide::StreamOut;
+    out.report = Report::EachOperation;
+    let mut ring = Ring::new(out).unwrap();
+    let mut memory = Memory::new(&out);
+    submit(&mut ring, &[(0, 64), (0x1000, 64)], 0).unwrap();
+    submit(&mut ring, &[(0x2000, 64)], 0).unwrap();
+    let run = ring.start_run(&mut memory).unwrap();
+    let done = execute(&mut memory, run);
+    let flags: Vec<_> = done.iter().map(|d| (d.control().eop(), d.control().completed())).collect();
+    assert_eq!(flags, [(false, false), (true, true), (true, true)]);
+
+    let mut incoming = RingConfig::new(Direction::C2h, Iova::new(0x10_0000), 8);
+    incoming.card_side = CardSide::StreamIn { writebacks: Iova::new(0x20_0000) };
+    let mut ring = Ring::new(incoming).unwrap();
+    let mut memory = Memory::new(&incoming);
+    submit(&mut ring, &[(0x5000, 64)], 0).unwrap();
+    submit(&mut ring, &[(0x6000, 64)], 0).unwrap();
+    let run = ring.start_run(&mut memory).unwrap();
+    let done = execute(&mut memory, run);
+    assert_eq!(done[1].writeback_address(), Iova::new(0x20_0020));
+    assert_eq!(done[1].host_address(Direction::C2h), Iova::new(0x6000));
+}
+
+#[test]
+fn configurations_are_checked() {
+    let bad = |change: fn(&mut RingConfig)| {
+        let mut config = config(8);
+        change(&mut config);
+        Ring::<()>::new(config).unwrap_err().to_string()
+    };
+    assert!(bad(|c| c.entries = 12).contains("12 entries"));
+    assert!(bad(|c| c.operations = 0).contains("0 operations"));
+    assert!(bad(|c| c.base = Iova::new(16)).contains("32 bytes"));
+    assert!(bad(|c| c.base = Iova::new(u64::MAX - 31)).contains("address space"));
+    assert!(bad(|c| c.max_descriptor_length = 5000).contains("4096"));
+    assert!(bad(|c| c.max_descriptor_length = MAX_DESCRIPTOR_LENGTH + 4096).contains("4096"));
+    assert!(bad(|c| c.block_descriptors = 65).contains("65"));
+    assert!(bad(|c| c.card_side = CardSide::StreamIn { writebacks: Iova::ZERO }).contains("direction"));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Submit(Vec<(u64, u64)>),
+    Start,
+    Complete(u32),
+    Poll,
+    Drain,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    // Few distinct pages, so that ranges often touch.
+    let range = (0u64..24, 0u64..4, 0u64..3).prop_map(|(page, offset, pages)| {
+        (page * 4096 + offset * 1024, (pages * 4096 + 1024).saturating_sub(offset * 512))
+    });
+    prop_oneof![
+        4 => prop::collection::vec(range, 1..12).prop_map(Step::Submit),
+        2 => Just(Step::Start),
+        3 => (0u32..40).prop_map(Step::Complete),
+        3 => Just(Step::Poll),
+        1 => Just(Step::Drain),
+    ]
+}
+
+/// What the ring should make of a request, page by page: the bytes in order.
+fn bytes(list: &[(u64, u64)], card: u64) -> Vec<(u64, u64)> {
+    let mut out = Vec::new();
+    let mut at = card;
+    for &(start, length) in list {
+        for n in (0..length).step_by(512) {
+            out.push((start + n, at + n));
+        }
+        at += length;
+    }
+    out
+}
+
+proptest! {
+    /// Any mixture of submissions, runs, completions and failures: every payload comes back exactly once and in order, and the
+    /// engine moves exactly the bytes asked for.
+    #[test]
+    fn agrees_with_the_simulated_fetcher(
+        steps in prop::collection::vec(step(), 1..120),
+        entries in prop::sample::select(vec![8u32, 64, 256]),
+        base in 0u64..256,
+        block in 1u8..=64,
+        limit in prop::option::of(1u8..=64),
+        page_descriptors in any::<bool>(),
+    ) {
+        let mut config = RingConfig::new(Direction::C2h, Iova::new(0x10_0000 + base * 32), entries);
+        config.operations = 16;
+        config.block_descriptors = block;
+        config.long_run_descriptors = limit;
+        if page_descriptors {
+            config.max_descriptor_length = 4096;
+        }
+        let mut ring = Ring::new(config).unwrap();
+        let mut memory = Memory::new(&config);
+        let mut expected: VecDeque<(u32, Vec<(u64, u64)>)> = VecDeque::new();
+        let mut moved: VecDeque<Vec<(u64, u64)>> = VecDeque::new();
+        let (mut posted, mut reported) = (0, 0);
+        let mut next = 0;
+        for step in steps {
+            match step {
+                Step::Submit(list) => {
+                    let host = ranges(&list);
+                    let card = 0x4000_0000 + u64::from(next) * 0x100_0000;
+                    let free = ring.free_entries();
+                    match ring.submit(Request { host: &host, card: CardAddr::new(card) }, next) {
+                        Ok(token) => {
+                            prop_assert!(token.slot() < 16);
+                            expected.push_back((next, bytes(&list, card)));
+                        }
+                        Err(refusal) => {
+                            prop_assert_eq!(refusal.payload, next);
+                            prop_assert_eq!(ring.free_entries(), free);
+                        }
+                    }
+                    next += 1;
+                }
+                Step::Start => {
+                    if let Some(run) = ring.start_run(&mut memory) {
+                        prop_assert_eq!(posted, reported);
+                        for d in execute(&mut memory, run) {
+                            let (host, card) = (d.host_address(Direction::C2h), d.card_address(Direction::C2h));
+                            moved.push_back((0..u64::from(d.length())).step_by(512)
+                                .map(|n| (host.get() + n, card.get() + n)).collect());
+                            if d.length() > 4096 {
+                                if let Some(limit) = limit {
+                                    prop_assert!(run.descriptors <= u32::from(limit));
+                                    prop_assert_eq!(u32::from(run.adjacent) + 1, run.descriptors);
+                                }
+                            }
+                        }
+                        posted = run.descriptors;
+                        reported = 0;
+                    }
+                }
+                Step::Complete(count) => {
+                    let sound = count >= reported && count <= posted;
+                    let answer = ring.complete(count);
+                    prop_assert_eq!(answer.is_ok(), sound);
+                    if sound {
+                        prop_assert_eq!(answer, Ok(count - reported));
+                        reported = count;
+                    } else {
+                        prop_assert!(ring.is_faulted());
+                    }
+                }
+                Step::Poll => {
+                    if let Some(completion) = ring.poll_completion() {
+                        let (payload, wanted) = expected.pop_front().unwrap();
+                        prop_assert_eq!(completion.payload, payload);
+                        let got: Vec<_> = moved.drain(..completion.descriptors as usize).flatten().collect();
+                        // Pieces and ranges are cut differently, so their 512-byte marks differ: compare by offset.
+                        let shift = |list: &[(u64, u64)]| -> std::collections::BTreeSet<i128> {
+                            list.iter().map(|&(h, c)| i128::from(h) - i128::from(c)).collect()
+                        };
+                        prop_assert_eq!(shift(&got), shift(&wanted));
+                    }
+                }
+                Step::Drain => {
+                    if ring.is_faulted() {
+                        let drained: Vec<_> = ring.drain().map(|d| d.payload).collect();
+                        let wanted: Vec<_> = expected.drain(..).map(|(payload, _)| payload).collect();
+                        prop_assert_eq!(drained, wanted);
+                        moved.clear();
+                        (posted, reported) = (0, 0);
+                        prop_assert_eq!(ring.free_entries(), entries);
+                    }
+                }
+            }
+        }
+        let rest: Vec<_> = ring.drain().map(|d| d.payload).collect();
+        let wanted: Vec<_> = expected.drain(..).map(|(payload, _)| payload).collect();
+        prop_assert_eq!(rest, wanted);
+    }
+}

@@ -1,0 +1,292 @@
+//! A card of the world as an opened PCI function.
+
+use crate::dma::{PAGE, ranges};
+use crate::world::{CardFailure, State, World};
+use fpga_pci::{
+    AccessCounters, Bar, BarError, BarInfo, BarKind, ConfigError, DmaAccess, DmaMapError, Interrupt,
+    InterruptError, Mmio, MmioError, ResetError, ResetLevel, SharedMemory, Transport,
+};
+use fpga_registers::{BarOffset, Iova};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use fpga_card::config_space::CONFIG_SIZE;
+
+/// One opened card. See [`World::transport`].
+#[derive(Debug)]
+pub struct MockTransport {
+    world: World,
+    card: usize,
+    name: String,
+}
+
+impl MockTransport {
+    pub(crate) const fn new(world: World, card: usize, name: String) -> Self {
+        Self { world, card, name }
+    }
+
+    /// The world that the card lives in.
+    #[must_use]
+    pub const fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// The card's number in its world.
+    #[must_use]
+    pub const fn card_number(&self) -> usize {
+        self.card
+    }
+}
+
+impl Drop for MockTransport {
+    fn drop(&mut self) {
+        let mut state = self.world.lock();
+        if let Some(slot) = state.slots.get_mut(self.card) {
+            // Bus mastering first: afterwards nothing is left that could reach the memory.
+            slot.card.set_command(true, false);
+            slot.card.disable_msix();
+            slot.host.interrupts.clear();
+            slot.host.unmap_all();
+        }
+    }
+}
+
+fn check_config(at: u16, length: usize) -> Result<(), ConfigError> {
+    if usize::from(at) + length > CONFIG_SIZE {
+        return Err(ConfigError::OutOfRange { at, length, size: CONFIG_SIZE });
+    }
+    Ok(())
+}
+
+impl Transport for MockTransport {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+        check_config(at, into.len())?;
+        let mut state = self.world.lock();
+        match state.slots.get_mut(self.card) {
+            Some(slot) if slot.failure != CardFailure::Gone => slot.card.config_read(at, into),
+            _ => into.fill(0xFF),
+        }
+        Ok(())
+    }
+
+    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
+        check_config(at, from.len())?;
+        let mut state = self.world.lock();
+        match state.slots.get_mut(self.card) {
+            Some(slot) if slot.failure != CardFailure::Gone => slot.card.config_write(at, from),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn bars(&self) -> [Option<BarInfo>; 6] {
+        let mut bars = [None; 6];
+        let state = self.world.lock();
+        let layouts = state.slots.get(self.card).map_or(&[][..], |slot| slot.card.bars());
+        for layout in layouts {
+            if let Some(bar) = bars.get_mut(usize::from(layout.index)) {
+                let kind = if layout.wide { BarKind::Memory64 } else { BarKind::Memory32 };
+                let prefetchable = layout.wide && layout.role == fpga_card::BarRole::Bypass;
+                *bar = Some(BarInfo { index: layout.index, size: layout.size, kind, prefetchable });
+            }
+        }
+        bars
+    }
+
+    fn open_bar(&self, index: u8) -> Result<Bar, BarError> {
+        let bars = self.bars();
+        let info = bars.get(usize::from(index)).ok_or(BarError::BadIndex { index })?;
+        let info = info.as_ref().ok_or(BarError::Absent { index })?;
+        let generation = self.world.lock().slots.get(self.card).map_or(0, |slot| slot.generation);
+        Ok(Bar::new(Arc::new(MockBar {
+            world: self.world.clone(),
+            card: self.card,
+            index,
+            size: info.size,
+            generation,
+        })))
+    }
+
+    fn map_dma(&self, iova: Iova, memory: &SharedMemory, access: DmaAccess) -> Result<(), DmaMapError> {
+        let length = memory.len() as u64;
+        let mut state = self.world.lock();
+        let slot = state.slots.get_mut(self.card).ok_or(DmaMapError::OutsideRanges { iova, length })?;
+        slot.host.map(iova, memory, access)
+    }
+
+    fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), DmaMapError> {
+        let mut state = self.world.lock();
+        let slot = state.slots.get_mut(self.card).ok_or(DmaMapError::NotMapped { iova, length })?;
+        slot.host.unmap(iova, length)
+    }
+
+    fn iova_ranges(&self) -> Vec<RangeInclusive<Iova>> {
+        ranges()
+    }
+
+    fn dma_page_size(&self) -> u64 {
+        PAGE
+    }
+
+    fn interrupt_vectors(&self) -> u32 {
+        let state = self.world.lock();
+        state.slots.get(self.card).map_or(0, |slot| slot.card.description().interrupts.msix_vectors.into())
+    }
+
+    fn enable_interrupts(&self, count: u32) -> Result<Vec<Interrupt>, InterruptError> {
+        let available = self.interrupt_vectors();
+        let vectors = u16::try_from(count).ok().filter(|_| count <= available);
+        let vectors = vectors.ok_or(InterruptError::TooMany { asked: count, available })?;
+        let pairs = (0..count).map(|_| Interrupt::pair()).collect::<Result<Vec<_>, _>>()?;
+        let mut state = self.world.lock();
+        let Some(slot) = state.slots.get_mut(self.card) else { return Ok(Vec::new()) };
+        if !slot.host.interrupts.is_empty() {
+            return Err(InterruptError::AlreadyEnabled);
+        }
+        let (interrupts, triggers) = pairs.into_iter().unzip();
+        slot.host.interrupts = triggers;
+        slot.card.enable_msix(vectors);
+        Ok(interrupts)
+    }
+
+    fn disable_interrupts(&self) -> Result<(), InterruptError> {
+        let mut state = self.world.lock();
+        if let Some(slot) = state.slots.get_mut(self.card) {
+            slot.card.disable_msix();
+            slot.host.interrupts.clear();
+        }
+        Ok(())
+    }
+
+    fn reset(&self, level: ResetLevel) -> Result<(), ResetError> {
+        if level != ResetLevel::Hot {
+            // Public XDMA cards report FLReset-.
+            return Err(ResetError::Unsupported { level });
+        }
+        let mut state = self.world.lock();
+        let Some(slot) = state.slots.get_mut(self.card) else { return Err(ResetError::NoAnswer { level }) };
+        if slot.failure == CardFailure::Gone {
+            return Err(ResetError::NoAnswer { level });
+        }
+        slot.card.reset();
+        // The kernel restores what it owns of configuration space; bus mastering is the driver's.
+        slot.card.set_command(true, false);
+        slot.failure = CardFailure::None;
+        slot.host.interrupts.clear();
+        slot.generation = slot.generation.wrapping_add(1);
+        Ok(())
+    }
+
+    fn now(&self) -> u64 {
+        self.world.now().get()
+    }
+
+    fn relax(&self) {
+        self.world.lock().relax();
+    }
+
+    fn counters(&self) -> Option<AccessCounters> {
+        let state = self.world.lock();
+        let counters = state.slots.get(self.card)?.card.counters();
+        Some(AccessCounters {
+            mmio_reads: counters.mmio_reads,
+            mmio_writes: counters.mmio_writes,
+            interrupts: counters.interrupts,
+            descriptors: counters.descriptors,
+            dma_bytes: counters.h2c_bytes + counters.c2h_bytes,
+        })
+    }
+}
+
+/// One BAR of a card.
+#[derive(Debug)]
+struct MockBar {
+    world: World,
+    card: usize,
+    index: u8,
+    size: u64,
+    generation: u32,
+}
+
+impl MockBar {
+    fn check(&self, at: BarOffset, length: usize, alignment: u64) -> Result<(), MmioError> {
+        let width = length as u64;
+        if at.get().checked_add(width).is_none_or(|end| end > self.size) {
+            return Err(MmioError::OutOfRange { at, width, end: self.size });
+        }
+        if !at.is_aligned_to(alignment) || !width.is_multiple_of(alignment.min(4)) {
+            return Err(MmioError::Misaligned { at, width: alignment });
+        }
+        Ok(())
+    }
+
+    fn read(&self, at: BarOffset, into: &mut [u8]) -> Result<(), MmioError> {
+        let mut state = self.world.lock();
+        let slot = self.slot(&mut state, at)?;
+        match slot.failure {
+            CardFailure::None => slot.card.bar_read(self.index, at.get(), into),
+            CardFailure::AllOnes => into.fill(0xFF),
+            CardFailure::Gone => return Err(MmioError::Gone { at }),
+        }
+        Ok(())
+    }
+
+    fn write(&self, at: BarOffset, from: &[u8]) -> Result<(), MmioError> {
+        let mut state = self.world.lock();
+        let slot = self.slot(&mut state, at)?;
+        // Writes are posted: nobody learns that there is no card.
+        if slot.failure == CardFailure::None {
+            slot.card.bar_write(self.index, at.get(), from, &mut slot.host);
+        }
+        Ok(())
+    }
+
+    fn slot<'a>(&self, state: &'a mut State, at: BarOffset) -> Result<&'a mut crate::world::Slot, MmioError> {
+        let slot = state.slots.get_mut(self.card).ok_or(MmioError::Gone { at })?;
+        if slot.generation == self.generation { Ok(slot) } else { Err(MmioError::Stale { at }) }
+    }
+}
+
+impl Mmio for MockBar {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read32(&self, at: BarOffset) -> Result<u32, MmioError> {
+        self.check(at, 4, 4)?;
+        let mut bytes = [0; 4];
+        self.read(at, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    fn write32(&self, at: BarOffset, value: u32) -> Result<(), MmioError> {
+        self.check(at, 4, 4)?;
+        self.write(at, &value.to_le_bytes())
+    }
+
+    fn read64(&self, at: BarOffset) -> Result<u64, MmioError> {
+        self.check(at, 8, 8)?;
+        let mut bytes = [0; 8];
+        self.read(at, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn write64(&self, at: BarOffset, value: u64) -> Result<(), MmioError> {
+        self.check(at, 8, 8)?;
+        self.write(at, &value.to_le_bytes())
+    }
+
+    fn read_block(&self, at: BarOffset, into: &mut [u8]) -> Result<(), MmioError> {
+        self.check(at, into.len(), 4)?;
+        self.read(at, into)
+    }
+
+    fn write_block(&self, at: BarOffset, from: &[u8]) -> Result<(), MmioError> {
+        self.check(at, from.len(), 4)?;
+        self.write(at, from)
+    }
+}

@@ -1,0 +1,87 @@
+//! Memory barriers, named after what they order and why.
+//!
+//! Rust's fences order accesses between *threads*: on aarch64 they become `dmb ish`, which covers the inner shareable
+//! domain only, while a device is in the outer one. And a fence says nothing about the volatile store that rings a
+//! doorbell. Hence these, each a full compiler barrier plus the instruction that the machine needs:
+//!
+//! | | x86-64 | aarch64 | other |
+//! |---|---|---|---|
+//! | stores before a doorbell | none: stores stay in order (TSO), uncached stores too | `dmb oshst` | sequentially consistent fence |
+//! | loads after a status load | none: loads stay in order | `dmb oshld` | sequentially consistent fence |
+//! | write-combined stores before a doorbell | `sfence` | `dmb oshst` | sequentially consistent fence |
+
+use core::sync::atomic::{Ordering, compiler_fence};
+
+/// Descriptors (and payload) in host memory before the register write that tells the device of them.
+///
+/// Without it the device may be told first and fetch the old descriptor.
+#[inline]
+pub fn descriptor_before_doorbell() {
+    stores_before_stores();
+}
+
+/// All words of a descriptor, or of a packet, before the word in memory that makes it valid.
+///
+/// For rings that the device polls without a doorbell.
+#[inline]
+pub fn body_before_valid() {
+    stores_before_stores();
+}
+
+/// The write-back (completed count, status word, event sequence) before the data that it announces.
+///
+/// Call it after the load that saw completion: without it data may have been loaded before, while still old.
+#[inline]
+pub fn writeback_before_data() {
+    loads_before_loads();
+}
+
+/// A register read (such as an interrupt status) before loads from memory that the device wrote earlier.
+///
+/// The read's reply has pushed those writes to memory; loads must not have been done ahead of it.
+#[inline]
+pub fn register_before_memory() {
+    loads_before_loads();
+}
+
+/// Stores into a write-combining mapping (a prefetchable BAR) before a register write that refers to them.
+///
+/// Write-combining buffers drain in any order; here the order matters.
+#[inline]
+pub fn write_combined_before_doorbell() {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: sfence is part of SSE, which every x86_64 target has; it has no operands and only adds order.
+        unsafe { core::arch::x86_64::_mm_sfence() };
+        compiler_fence(Ordering::SeqCst);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    stores_before_stores();
+}
+
+#[inline]
+fn stores_before_stores() {
+    // Not `nomem`: that the assembly may access memory is what stops the compiler from moving accesses across.
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier instruction: no operands, no stack, flags unchanged; it only adds order.
+    unsafe {
+        core::arch::asm!("dmb oshst", options(nostack, preserves_flags));
+    }
+    #[cfg(target_arch = "x86_64")]
+    compiler_fence(Ordering::SeqCst);
+    #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
+    core::sync::atomic::fence(Ordering::SeqCst);
+}
+
+#[inline]
+fn loads_before_loads() {
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier instruction: no operands, no stack, flags unchanged; it only adds order.
+    unsafe {
+        core::arch::asm!("dmb oshld", options(nostack, preserves_flags));
+    }
+    #[cfg(target_arch = "x86_64")]
+    compiler_fence(Ordering::SeqCst);
+    #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
+    core::sync::atomic::fence(Ordering::SeqCst);
+}

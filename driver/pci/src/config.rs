@@ -1,0 +1,216 @@
+//! Configuration space: what every PCI function says about itself.
+//!
+//! The device may be gone, broken or hostile: walks are bounded, offsets are checked, and all ones is an error.
+
+use fpga_registers::pci::{VENDOR_NONE, bar, command, header, status};
+
+use crate::{ConfigError, Transport};
+
+mod msix;
+
+pub use msix::{MsixCapability, find_msix};
+
+/// Capabilities live behind the header of 64 bytes.
+const FIRST_CAPABILITY: u16 = 0x40;
+/// Capabilities start at multiples of 4 between 0x40 and 0xFF: there cannot be more.
+const MOST_CAPABILITIES: u8 = 48;
+
+/// Something with a configuration space: a transport, or the 256 (or 4096) bytes of one in a test or a dump.
+pub trait ConfigSpace {
+    /// Reads bytes from `at` on.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError>;
+}
+
+impl<T: Transport + ?Sized> ConfigSpace for T {
+    fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+        self.config_read(at, into)
+    }
+}
+
+impl ConfigSpace for [u8] {
+    fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+        let start = usize::from(at);
+        let from = start
+            .checked_add(into.len())
+            .and_then(|end| self.get(start..end))
+            .ok_or(ConfigError::OutOfRange { at, length: into.len(), size: self.len() })?;
+        into.copy_from_slice(from);
+        Ok(())
+    }
+}
+
+/// Reads an 8-bit register.
+///
+/// # Errors
+/// See [`ConfigError`].
+pub fn read_u8<C: ConfigSpace + ?Sized>(space: &C, at: u16) -> Result<u8, ConfigError> {
+    let mut byte = [0];
+    space.read(at, &mut byte)?;
+    Ok(byte[0])
+}
+
+/// Reads a 16-bit register.
+///
+/// # Errors
+/// See [`ConfigError`].
+pub fn read_u16<C: ConfigSpace + ?Sized>(space: &C, at: u16) -> Result<u16, ConfigError> {
+    let mut bytes = [0; 2];
+    space.read(at, &mut bytes)?;
+    Ok(u16::from_le_bytes(bytes))
+}
+
+/// Reads a 32-bit register.
+///
+/// # Errors
+/// See [`ConfigError`].
+pub fn read_u32<C: ConfigSpace + ?Sized>(space: &C, at: u16) -> Result<u32, ConfigError> {
+    let mut bytes = [0; 4];
+    space.read(at, &mut bytes)?;
+    Ok(u32::from_le_bytes(bytes))
+}
+
+/// Vendor and device id.
+///
+/// # Errors
+/// [`ConfigError::Gone`] if they read as all ones, which no device has.
+pub fn identity<C: ConfigSpace + ?Sized>(space: &C) -> Result<(u16, u16), ConfigError> {
+    let vendor = read_u16(space, header::VENDOR_ID)?;
+    let device = read_u16(space, header::DEVICE_ID)?;
+    if vendor == VENDOR_NONE { Err(ConfigError::Gone) } else { Ok((vendor, device)) }
+}
+
+/// Whether the function answers at its memory BARs at the moment (memory space enable).
+///
+/// # Errors
+/// [`ConfigError::Gone`] if the device does not answer.
+pub fn memory_enabled<C: ConfigSpace + ?Sized>(space: &C) -> Result<bool, ConfigError> {
+    identity(space)?;
+    Ok(read_u16(space, header::COMMAND)? & command::MEMORY_SPACE != 0)
+}
+
+/// Switches bus mastering on or off and reads it back.
+///
+/// # Errors
+/// [`ConfigError::Gone`] if the device does not answer or the bit does not take.
+pub fn set_bus_master<T: Transport + ?Sized>(transport: &T, on: bool) -> Result<(), ConfigError> {
+    identity(transport)?;
+    let before = read_u16(transport, header::COMMAND)?;
+    let wanted = if on { before | command::BUS_MASTER } else { before & !command::BUS_MASTER };
+    if wanted != before {
+        transport.config_write(header::COMMAND, &wanted.to_le_bytes())?;
+    }
+    // The read also waits until the write has arrived: after switching off, no new request leaves the device.
+    if read_u16(transport, header::COMMAND)? & command::BUS_MASTER != wanted & command::BUS_MASTER {
+        return Err(ConfigError::Gone);
+    }
+    Ok(())
+}
+
+/// One entry of the capability list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Capability {
+    /// Capability id (PCI Code and ID Assignment, section 2).
+    pub id: u8,
+    /// Where it starts in configuration space.
+    pub at: u16,
+}
+
+/// The capability list (not the extended one), in its order.
+///
+/// # Errors
+/// [`ConfigError::BadCapabilityList`] if it loops or leaves its place; [`ConfigError::Gone`].
+pub fn capabilities<C: ConfigSpace + ?Sized>(space: &C) -> Result<Vec<Capability>, ConfigError> {
+    identity(space)?;
+    let mut found = Vec::new();
+    if read_u16(space, header::STATUS)? & status::CAPABILITIES == 0 {
+        return Ok(found);
+    }
+    let mut seen = 0;
+    let mut pointer = read_u8(space, header::CAPABILITIES)?;
+    loop {
+        // The two low bits are reserved and to be masked (PCI Local Bus 3.0, section 6.7).
+        let at = u16::from(pointer & !3);
+        if at == 0 {
+            return Ok(found);
+        }
+        // More entries than places: the list loops.
+        if at < FIRST_CAPABILITY || seen == MOST_CAPABILITIES {
+            return Err(ConfigError::BadCapabilityList { at, seen });
+        }
+        let id = read_u8(space, at)?;
+        if id == 0xFF {
+            return Err(ConfigError::BadCapabilityList { at, seen });
+        }
+        found.push(Capability { id, at });
+        pointer = read_u8(space, at + 1)?;
+        seen += 1;
+    }
+}
+
+/// One BAR register as configuration space shows it. Its size is not readable without writing to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BarRegister {
+    /// Number, 0 to 5.
+    pub index: u8,
+    /// What it decodes.
+    pub kind: crate::BarKind,
+    /// Reads have no side effects.
+    pub prefetchable: bool,
+    /// Address on the bus.
+    pub address: u64,
+}
+
+/// The BAR registers of a type 0 header. An all-zero register is taken as not implemented; so is a BAR whose type is
+/// reserved. Bridges (other header types) have none here.
+///
+/// # Errors
+/// See [`ConfigError`].
+pub fn bar_registers<C: ConfigSpace + ?Sized>(space: &C) -> Result<[Option<BarRegister>; 6], ConfigError> {
+    identity(space)?;
+    let mut registers = [None; 6];
+    if read_u8(space, header::HEADER_TYPE)? & 0x7F != 0 {
+        return Ok(registers);
+    }
+    let mut words = [0_u32; 6];
+    for (word, at) in words.iter_mut().zip((header::BAR0..).step_by(4)) {
+        *word = read_u32(space, at)?;
+    }
+    let mut index = 0_u8;
+    while let Some(&low) = words.get(usize::from(index)) {
+        let next = words.get(usize::from(index) + 1).copied();
+        let (register, used) = decode_bar(index, low, next);
+        if let Some(place) = registers.get_mut(usize::from(index)) {
+            *place = register;
+        }
+        index += used;
+    }
+    Ok(registers)
+}
+
+/// Decodes a BAR register (PCI Local Bus 3.0, section 6.2.5.1); also says how many registers it takes.
+fn decode_bar(index: u8, low: u32, next: Option<u32>) -> (Option<BarRegister>, u8) {
+    use crate::BarKind::{Io, Memory32, Memory64};
+    if low == 0 {
+        return (None, 1);
+    }
+    if low & bar::IO != 0 {
+        let address = u64::from(low & !3);
+        return (Some(BarRegister { index, kind: Io, prefetchable: false, address }), 1);
+    }
+    let prefetchable = low & bar::PREFETCHABLE != 0;
+    let base = u64::from(low & bar::MEMORY_MASK);
+    match (low & bar::TYPE_MASK, next) {
+        (0, _) => (Some(BarRegister { index, kind: Memory32, prefetchable, address: base }), 1),
+        (bar::TYPE_64, Some(high)) => {
+            let address = u64::from(high) << 32 | base;
+            (Some(BarRegister { index, kind: Memory64, prefetchable, address }), 2)
+        }
+        _ => (None, 1),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,415 @@
+//! DMA memory: large regions, mapped once each, handed out as owned pieces.
+//!
+//! A [`DmaPool`] maps regions through its transport and never unmaps one while any piece of it is out. A piece is
+//! either
+//!
+//! * a [`DmaBuffer`]: the host's. It can be borrowed as a slice, and *moves* into a transfer, so that nobody can look at
+//!   it while the device writes it; it comes back with the completion, the refusal or the failure; or
+//! * a [`DmaArea`]: shared with the device for as long as it lives (rings, write-backs, event queues). It gives no
+//!   slices, only copies and atomic words.
+//!
+//! Both go back to the pool when dropped. Handing out and taking back pieces of existing regions does not touch the
+//! heap.
+//!
+//! # When the device may still write
+//!
+//! If it cannot be confirmed that the device is done with a piece, the piece must not be dropped but
+//! [quarantined](DmaPool::quarantine): its memory and its addresses are then never used again and never unmapped,
+//! and the pool reports it.
+//!
+//! # When a pool is dropped
+//!
+//! Pieces that are out keep the pool's regions, mappings and transport alive; the last one to come back ends them. A
+//! region with quarantined pieces (and a region that the system refuses to unmap) is leaked: neither unmapped nor
+//! freed until the process ends.
+
+use core::fmt;
+use core::mem;
+use core::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fpga_registers::Iova;
+
+use crate::iova::FreeRanges;
+use crate::{
+    DmaAccess, DmaAllocError, HugePages, IovaAllocator, MemoryError, SharedMemory, SharedSlice, Transport,
+};
+
+mod quarantine;
+
+pub use quarantine::{QuarantineReason, QuarantineRecord};
+
+/// Pieces start at multiples of this and are multiples of it long: one cache line, so that what the device writes
+/// never shares a line with what the host writes.
+const UNIT: usize = 64;
+
+/// How a pool gets its memory.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct DmaPoolOptions {
+    /// Bytes per region; larger requests get a region of their own. Default 4 MiB.
+    pub region_size: usize,
+    /// Most bytes that the pool maps in all. Default 256 MiB.
+    pub limit: usize,
+    /// Page size to ask for. Default: normal pages.
+    pub huge: HugePages,
+    /// What the device may do with the regions. Default: read and write.
+    pub access: DmaAccess,
+    /// How many address bits the device has: it is given no address that needs more. Default 64 (XDMA).
+    pub address_bits: u32,
+}
+
+impl Default for DmaPoolOptions {
+    fn default() -> Self {
+        Self {
+            region_size: 4 << 20,
+            limit: 256 << 20,
+            huge: HugePages::No,
+            access: DmaAccess::Both,
+            address_bits: 64,
+        }
+    }
+}
+
+/// What a pool holds at the moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DmaPoolStats {
+    /// Regions mapped.
+    pub regions: usize,
+    /// Bytes mapped.
+    pub mapped_bytes: usize,
+    /// Buffers and areas handed out.
+    pub in_use: usize,
+    /// Bytes handed out.
+    pub in_use_bytes: usize,
+    /// Pieces in quarantine.
+    pub quarantined: usize,
+    /// Bytes in quarantine.
+    pub quarantined_bytes: usize,
+}
+
+/// A contiguous stretch of addresses as the device sees them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DmaRun {
+    /// First address.
+    pub iova: Iova,
+    /// Length in bytes.
+    pub length: u64,
+}
+
+/// A pool of DMA memory of one device. Clones are handles to the same pool.
+#[derive(Clone)]
+pub struct DmaPool(Arc<Shared>);
+
+struct Shared {
+    transport: Arc<dyn Transport>,
+    options: DmaPoolOptions,
+    state: Mutex<State>,
+}
+
+struct State {
+    space: IovaAllocator,
+    regions: Vec<Region>,
+    stats: DmaPoolStats,
+    quarantine: Vec<QuarantineRecord>,
+}
+
+struct Region {
+    memory: SharedMemory,
+    iova: Iova,
+    free: FreeRanges,
+    /// Holds quarantined pieces: never to be unmapped.
+    tainted: bool,
+}
+
+impl fmt::Debug for DmaPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DmaPool")
+            .field("device", &self.0.transport.name())
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl DmaPool {
+    /// A pool that maps nothing yet.
+    #[must_use]
+    pub fn new(transport: Arc<dyn Transport>, options: DmaPoolOptions) -> Self {
+        let page = transport.dma_page_size().max(1);
+        let highest = match options.address_bits {
+            bits @ 0..64 => (1_u64 << bits) - 1,
+            _ => u64::MAX,
+        };
+        // Address 0 is left out: a descriptor field that nobody filled in must not hit memory.
+        let usable =
+            transport.iova_ranges().into_iter().filter_map(|range| whole_pages(&range, page, highest));
+        let state = State {
+            space: IovaAllocator::new(usable),
+            regions: Vec::new(),
+            stats: DmaPoolStats::default(),
+            quarantine: Vec::new(),
+        };
+        Self(Arc::new(Shared { transport, options, state: Mutex::new(state) }))
+    }
+
+    /// Hands out a buffer of `length` bytes that starts at a multiple of 64. Its content is whatever was there.
+    ///
+    /// Maps another region if none has room, which takes system calls; see [`reserve`](Self::reserve).
+    ///
+    /// # Errors
+    /// See [`DmaAllocError`].
+    pub fn allocate(&self, length: usize) -> Result<DmaBuffer, DmaAllocError> {
+        self.allocate_aligned(length, UNIT)
+    }
+
+    /// As [`allocate`](Self::allocate), at an address (host and device) that is a multiple of `alignment`, a power
+    /// of two of at most the page size.
+    ///
+    /// # Errors
+    /// See [`DmaAllocError`].
+    pub fn allocate_aligned(&self, length: usize, alignment: usize) -> Result<DmaBuffer, DmaAllocError> {
+        let largest = self.page();
+        let capacity = length.checked_next_multiple_of(UNIT).filter(|_| length != 0);
+        let Some(capacity) = capacity.filter(|_| alignment.is_power_of_two() && alignment <= largest) else {
+            return Err(DmaAllocError::BadRequest { length, alignment, largest });
+        };
+        let alignment = alignment.max(UNIT);
+        let mut state = self.0.lock();
+        let (region, offset) = match state.take(capacity, alignment) {
+            Some(place) => place,
+            None => {
+                self.0.add_region(&mut state, capacity)?;
+                state.take(capacity, alignment).ok_or_else(|| self.0.exhausted(&state, capacity))?
+            }
+        };
+        state.stats.in_use += 1;
+        state.stats.in_use_bytes += capacity;
+        let home = &state.regions[region];
+        Ok(DmaBuffer(Piece {
+            pool: Arc::clone(&self.0),
+            memory: home.memory.clone(),
+            // A sum inside the region, whose end was checked when it was mapped.
+            iova: Iova::new(home.iova.get() + offset as u64),
+            region,
+            offset,
+            length,
+            capacity,
+            kept: false,
+        }))
+    }
+
+    /// Hands out zeroed memory that stays shared with the device: for rings and write-backs.
+    ///
+    /// # Errors
+    /// See [`DmaAllocError`].
+    pub fn allocate_area(&self, length: usize, alignment: usize) -> Result<DmaArea, DmaAllocError> {
+        let mut buffer = self.allocate_aligned(length, alignment)?;
+        buffer.as_mut_slice().fill(0);
+        Ok(buffer.into_area())
+    }
+
+    /// Maps regions until at least `bytes` are free, so that later allocation takes no system call (unless the free
+    /// bytes are in pieces too small).
+    ///
+    /// # Errors
+    /// See [`DmaAllocError`]; what was mapped until then stays.
+    pub fn reserve(&self, bytes: usize) -> Result<(), DmaAllocError> {
+        let mut state = self.0.lock();
+        loop {
+            let free =
+                state.regions.iter().fold(0, |sum: u64, region| sum.saturating_add(region.free.total()));
+            let missing = (bytes as u64).saturating_sub(free);
+            if missing == 0 {
+                return Ok(());
+            }
+            self.0.add_region(&mut state, UNIT)?;
+        }
+    }
+
+    /// Puts a buffer away for ever because the device may still access it. Its memory and addresses are never
+    /// reused and never unmapped.
+    pub fn quarantine(&self, buffer: DmaBuffer, reason: QuarantineReason) {
+        buffer.quarantine(reason);
+    }
+
+    /// Everything in quarantine, oldest first.
+    #[must_use]
+    pub fn quarantined(&self) -> Vec<QuarantineRecord> {
+        self.0.lock().quarantine.clone()
+    }
+
+    /// What the pool holds.
+    #[must_use]
+    pub fn stats(&self) -> DmaPoolStats {
+        self.0.lock().stats
+    }
+
+    fn page(&self) -> usize {
+        usize::try_from(self.0.transport.dma_page_size()).unwrap_or(4096).max(UNIT)
+    }
+}
+
+/// The whole pages of `range` that are above page 0 and not above `highest`.
+fn whole_pages(range: &RangeInclusive<Iova>, page: u64, highest: u64) -> Option<RangeInclusive<Iova>> {
+    let first = range.start().get().max(page).checked_next_multiple_of(page)?;
+    let last = range.end().get().min(highest);
+    // `last + 1` rounded down, without the overflow at the end of the space.
+    let last = last.checked_sub((last % page + 1) % page)?;
+    (first <= last).then(|| Iova::new(first)..=Iova::new(last))
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change of the state is complete before anything that could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn exhausted(&self, state: &State, length: usize) -> DmaAllocError {
+        DmaAllocError::Exhausted {
+            length,
+            in_use: state.stats.in_use_bytes,
+            limit: self.options.limit,
+            quarantined: state.stats.quarantined_bytes,
+        }
+    }
+
+    /// Maps one more region with room for a piece of `capacity` bytes.
+    fn add_region(&self, state: &mut State, capacity: usize) -> Result<(), DmaAllocError> {
+        let page = self.transport.dma_page_size();
+        let granule = usize::try_from(page).unwrap_or(usize::MAX).max(rustix::param::page_size());
+        let room = self.options.limit.saturating_sub(state.stats.mapped_bytes);
+        let room = room - room % granule;
+        // The last region may be smaller than the others, if what is asked for fits.
+        let size = self.options.region_size.min(room).max(capacity).checked_next_multiple_of(granule);
+        let size = size.filter(|size| *size <= room).ok_or_else(|| self.exhausted(state, capacity))?;
+        let mut memory = SharedMemory::anonymous(size, self.options.huge)?;
+        if memory.len() > room {
+            // Whole large pages do not fit into the limit any more, normal ones do.
+            memory = SharedMemory::anonymous(size, HugePages::No)?;
+        }
+        let length = memory.len() as u64;
+        // Aligned like a large page, so that the IOMMU can use large entries; 4 KiB will do if space is short.
+        let wanted = if length >= 2 << 20 { page.max(2 << 20) } else { page };
+        let iova = state.space.allocate(length, wanted).or_else(|_| state.space.allocate(length, page))?;
+        if let Err(error) = self.transport.map_dma(iova, &memory, self.options.access) {
+            // Just allocated: giving it back cannot fail.
+            let _ = state.space.release(iova, length);
+            return Err(error.into());
+        }
+        state.stats.regions += 1;
+        state.stats.mapped_bytes += memory.len();
+        let free = FreeRanges::new([(0, length - 1)]);
+        state.regions.push(Region { memory, iova, free, tainted: false });
+        Ok(())
+    }
+}
+
+impl State {
+    /// A place in the first region that has one: early regions fill up, late ones empty.
+    fn take(&mut self, capacity: usize, alignment: usize) -> Option<(usize, usize)> {
+        self.regions.iter_mut().enumerate().find_map(|(index, region)| {
+            let offset = region.free.take(capacity as u64, alignment as u64)?;
+            // An offset into memory of this process.
+            usize::try_from(offset).ok().map(|offset| (index, offset))
+        })
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for region in state.regions.drain(..) {
+            let length = region.memory.len() as u64;
+            let keep = if region.tainted {
+                tracing::warn!(device = self.transport.name(), iova = %region.iova, length,
+                    "DMA region stays mapped and is leaked: it holds quarantined buffers");
+                true
+            } else if let Err(error) = self.transport.unmap_dma(region.iova, length) {
+                tracing::error!(device = self.transport.name(), iova = %region.iova, length, %error,
+                    "DMA region is leaked: it could not be unmapped");
+                true
+            } else {
+                false
+            };
+            if keep {
+                // The device may reach it: the memory must never be given to anybody else.
+                mem::forget(region.memory);
+            }
+        }
+    }
+}
+
+/// A part of a region that is out. Goes back when dropped, unless it is kept in quarantine.
+struct Piece {
+    pool: Arc<Shared>,
+    memory: SharedMemory,
+    iova: Iova,
+    region: usize,
+    offset: usize,
+    /// Bytes in use, at most `capacity`.
+    length: usize,
+    capacity: usize,
+    /// In quarantine: not to be given back.
+    kept: bool,
+}
+
+impl Piece {
+    /// The bytes of this piece that are in use.
+    fn view(&self) -> SharedSlice<'_> {
+        // It lies inside the region, because FreeRanges handed it out; if it ever did not, nothing could be accessed.
+        self.memory.view().slice(self.offset, self.length).unwrap_or_default()
+    }
+
+    fn quarantine(mut self, reason: QuarantineReason) {
+        self.kept = true;
+        let record = QuarantineRecord {
+            iova: self.iova,
+            length: self.capacity,
+            reason,
+            at: self.pool.transport.now(),
+        };
+        tracing::error!(device = self.pool.transport.name(), iova = %record.iova, length = record.length, %reason,
+            "DMA buffer put into quarantine");
+        let mut state = self.pool.lock();
+        state.stats.in_use -= 1;
+        state.stats.in_use_bytes -= self.capacity;
+        state.stats.quarantined += 1;
+        state.stats.quarantined_bytes += self.capacity;
+        if let Some(region) = state.regions.get_mut(self.region) {
+            region.tainted = true;
+        }
+        state.quarantine.push(record);
+    }
+
+    fn fmt(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(name)
+            .field("iova", &format_args!("{}", self.iova))
+            .field("len", &self.length)
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        let mut state = self.pool.lock();
+        state.stats.in_use -= 1;
+        state.stats.in_use_bytes -= self.capacity;
+        if let Some(region) = state.regions.get_mut(self.region) {
+            let first = self.offset as u64;
+            let given = region.free.give(first, first + self.capacity as u64 - 1);
+            debug_assert!(given, "a piece is given back once");
+        }
+    }
+}
+
+mod piece;
+
+pub use piece::{DmaArea, DmaBuffer};
+
+#[cfg(test)]
+mod tests;

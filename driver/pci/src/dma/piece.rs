@@ -1,0 +1,175 @@
+//! The two kinds of pieces of a pool: the host's, and those shared with the device.
+
+use core::fmt;
+
+use fpga_registers::Iova;
+
+use super::{DmaRun, MemoryError, Piece, QuarantineReason, SharedSlice};
+
+/// DMA memory that the host owns: no transfer uses it. Posting it means moving it away.
+pub struct DmaBuffer(pub(super) Piece);
+
+/// DMA memory that the device may access whenever it likes, until this is dropped (or quarantined).
+///
+/// Drop it only when the device is known to be idle.
+pub struct DmaArea(Piece);
+
+impl fmt::Debug for DmaBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt("DmaBuffer", f)
+    }
+}
+
+impl fmt::Debug for DmaArea {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt("DmaArea", f)
+    }
+}
+
+impl DmaBuffer {
+    /// First address as the device sees it.
+    #[must_use]
+    pub fn iova(&self) -> Iova {
+        self.0.iova
+    }
+
+    /// Bytes in use.
+    #[must_use]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "an empty buffer is not handed out; set_len(0) is a caller's own choice"
+    )]
+    pub fn len(&self) -> usize {
+        self.0.length
+    }
+
+    /// Bytes available.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.0.capacity
+    }
+
+    /// Sets the bytes in use. Bytes that come into use hold whatever was there.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`] if `length` exceeds the capacity.
+    pub fn set_len(&mut self, length: usize) -> Result<(), MemoryError> {
+        if length > self.0.capacity {
+            return Err(MemoryError::OutOfRange { offset: 0, length, size: self.0.capacity });
+        }
+        self.0.length = length;
+        Ok(())
+    }
+
+    /// The bytes in use.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        let view = self.0.view();
+        // SAFETY: the view is `length` live, initialised bytes of a mapping that `self` keeps alive. They belong to this
+        // piece alone (FreeRanges hands out each byte once), and the piece is not posted: posting moves the
+        // DmaBuffer away, sharing turns it into a DmaArea. So nobody writes them while `self` is borrowed; the
+        // accesses that a Transport makes on behalf of a device are confined to posted pieces by its contract.
+        unsafe { core::slice::from_raw_parts(view.as_mut_ptr(), view.len()) }
+    }
+
+    /// The bytes in use, to be changed.
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        let view = self.0.view();
+        // SAFETY: as in `as_slice`; `self` is borrowed exclusively, and the view (atomics, so writable) goes away here.
+        unsafe { core::slice::from_raw_parts_mut(view.as_mut_ptr(), view.len()) }
+    }
+
+    /// Copies from the buffer.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`].
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryError> {
+        self.0.view().read(offset, into)
+    }
+
+    /// Copies into the buffer.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`].
+    pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<(), MemoryError> {
+        self.0.view().write(offset, from)
+    }
+
+    /// The bytes in use as stretches of contiguous device addresses, in order. What a pool hands out lies in one
+    /// mapping, so there is exactly one (none if the length is 0); callers are written for any number.
+    pub fn runs(&self) -> impl Iterator<Item = DmaRun> + use<> {
+        let run = DmaRun { iova: self.0.iova, length: self.0.length as u64 };
+        (run.length != 0).then_some(run).into_iter()
+    }
+
+    /// The stretch of `length` bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`] beyond the bytes in use.
+    pub fn run(&self, offset: usize, length: usize) -> Result<DmaRun, MemoryError> {
+        self.0.run(offset, length)
+    }
+
+    /// Shares it with the device for good: it gives no more slices.
+    #[must_use]
+    pub fn into_area(self) -> DmaArea {
+        DmaArea(self.0)
+    }
+
+    /// Puts it away for ever; see [`DmaPool::quarantine`](super::DmaPool::quarantine).
+    pub fn quarantine(self, reason: QuarantineReason) {
+        self.0.quarantine(reason);
+    }
+}
+
+impl DmaArea {
+    /// First address as the device sees it.
+    #[must_use]
+    pub fn iova(&self) -> Iova {
+        self.0.iova
+    }
+
+    /// Size in bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "an area is never empty")]
+    pub fn len(&self) -> usize {
+        self.0.length
+    }
+
+    /// Checked access to the memory: copies, atomic words, descriptors.
+    #[must_use]
+    #[inline]
+    pub fn memory(&self) -> SharedSlice<'_> {
+        self.0.view()
+    }
+
+    /// The stretch of `length` bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`].
+    pub fn run(&self, offset: usize, length: usize) -> Result<DmaRun, MemoryError> {
+        self.0.run(offset, length)
+    }
+
+    /// Takes it back for the host. The caller knows that the device is done with it.
+    #[must_use]
+    pub fn into_buffer(self) -> DmaBuffer {
+        DmaBuffer(self.0)
+    }
+
+    /// Puts it away for ever; see [`DmaPool::quarantine`](super::DmaPool::quarantine).
+    pub fn quarantine(self, reason: QuarantineReason) {
+        self.0.quarantine(reason);
+    }
+}
+
+impl Piece {
+    fn run(&self, offset: usize, length: usize) -> Result<DmaRun, MemoryError> {
+        if offset.checked_add(length).is_none_or(|end| end > self.length) {
+            return Err(MemoryError::OutOfRange { offset, length, size: self.length });
+        }
+        // A sum inside the region, whose end was checked when it was mapped.
+        Ok(DmaRun { iova: Iova::new(self.iova.get() + offset as u64), length: length as u64 })
+    }
+}

@@ -1,0 +1,50 @@
+//! What is known about memory that must never be used again.
+
+use core::fmt;
+
+use fpga_registers::Iova;
+
+/// Why a buffer cannot be used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum QuarantineReason {
+    /// The engine was stopped but did not report idle.
+    IdleNotConfirmed,
+    /// The reset that should have made the device idle failed.
+    ResetFailed,
+    /// The device no longer answers; it may come back and go on.
+    DeviceGone,
+    /// The transfer's owner was dropped while the device worked on it.
+    Abandoned,
+}
+
+impl fmt::Display for QuarantineReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::IdleNotConfirmed => "the engine was stopped but did not report idle",
+            Self::ResetFailed => "the reset of the device failed",
+            Self::DeviceGone => "the device does not answer",
+            Self::Abandoned => "its transfer was abandoned while the device worked on it",
+        })
+    }
+}
+
+/// One buffer in quarantine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QuarantineRecord {
+    /// First address as the device sees it.
+    pub iova: Iova,
+    /// Bytes.
+    pub length: usize,
+    /// Why.
+    pub reason: QuarantineReason,
+    /// When, in the transport's nanoseconds ([`Transport::now`](crate::Transport::now)).
+    pub at: u64,
+}
+
+impl fmt::Display for QuarantineRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at {}: {}", self.length, self.iova, self.reason)
+    }
+}

@@ -1,0 +1,428 @@
+//! Errors, one enum per operation. Each says what failed, where, and what can be done.
+//!
+//! All of them are small values (`Copy`, `Eq`) so that a driver can store, compare and count them; the text of a
+//! system error is produced when it is displayed.
+
+use core::fmt;
+
+use fpga_registers::{BarOffset, Iova};
+
+/// An error number of the operating system, as a comparable value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OsError(i32);
+
+impl OsError {
+    /// From a raw `errno` value.
+    #[must_use]
+    pub const fn from_raw(errno: i32) -> Self {
+        Self(errno)
+    }
+
+    /// The raw `errno` value; 0 if the failure carried none (for example a short read).
+    #[must_use]
+    pub const fn raw(self) -> i32 {
+        self.0
+    }
+}
+
+impl fmt::Display for OsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("short transfer");
+        }
+        std::io::Error::from_raw_os_error(self.0).fmt(f)
+    }
+}
+
+impl std::error::Error for OsError {}
+
+impl From<rustix::io::Errno> for OsError {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self(errno.raw_os_error())
+    }
+}
+
+impl From<std::io::Error> for OsError {
+    fn from(error: std::io::Error) -> Self {
+        Self(error.raw_os_error().unwrap_or(0))
+    }
+}
+
+/// A register access failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MmioError {
+    /// The access does not lie inside the BAR (or inside the view of it).
+    #[error(
+        "access of {width} bytes at {at} reaches beyond {end:#x}, where the BAR (or the part of it in use) ends; check the block table or the BAR number"
+    )]
+    OutOfRange {
+        /// First byte of the access, from the start of the BAR.
+        at: BarOffset,
+        /// Bytes accessed.
+        width: u64,
+        /// Where the BAR, or the part of it that was opened, ends: bytes from the start of the BAR.
+        end: u64,
+    },
+    /// The offset is not a multiple of the access width.
+    #[error(
+        "access of {width} bytes at {at} is not aligned; registers are accessed at multiples of their width"
+    )]
+    Misaligned {
+        /// First byte of the access, from the start of the BAR.
+        at: BarOffset,
+        /// Width of one access in bytes.
+        width: u64,
+    },
+    /// The device no longer answers: the register read as all ones, and so did configuration space.
+    #[error(
+        "device is gone: reading {at} gave all ones and configuration space does not answer; it was removed, powered off or its link is down: reopen it after it is back"
+    )]
+    Gone {
+        /// The register that read as all ones.
+        at: BarOffset,
+    },
+    /// The device was reset since this handle was opened.
+    #[error(
+        "access at {at} through a handle from before a reset of the device; open the BAR again and initialise the device"
+    )]
+    Stale {
+        /// The register that was to be accessed.
+        at: BarOffset,
+    },
+    /// The system refused the access (only where a BAR is accessed by file descriptor).
+    #[error(
+        "the system refused the access at {at}: {source}; memory decoding may be switched off in the command register"
+    )]
+    Refused {
+        /// The register that was to be accessed.
+        at: BarOffset,
+        /// The system's reason.
+        source: OsError,
+    },
+}
+
+/// Opening a BAR failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BarError {
+    /// BAR numbers are 0 to 5.
+    #[error("there is no BAR {index}; BARs are numbered 0 to 5")]
+    BadIndex {
+        /// The number asked for.
+        index: u8,
+    },
+    /// The device does not implement this BAR (or it is the upper half of a 64-bit one).
+    #[error("the device does not implement BAR {index}; `bars()` lists those it has")]
+    Absent {
+        /// The number asked for.
+        index: u8,
+    },
+    /// The BAR is of a kind that cannot be accessed here (I/O ports).
+    #[error("BAR {index} is an I/O port BAR, which this backend does not access")]
+    Unsupported {
+        /// The number asked for.
+        index: u8,
+    },
+    /// Mapping it into the process failed.
+    #[error(
+        "mapping BAR {index} at region offset {offset:#x} failed: {source}; check the address space limit (ulimit -v) and that no other driver holds the device"
+    )]
+    MapFailed {
+        /// The BAR.
+        index: u8,
+        /// Start of the part that was to be mapped, in bytes from the start of the BAR.
+        offset: u64,
+        /// The system's reason.
+        source: OsError,
+    },
+}
+
+/// Access to configuration space failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Outside the configuration space.
+    #[error(
+        "configuration access of {length} bytes at {at:#x} is outside the {size:#x} bytes of configuration space"
+    )]
+    OutOfRange {
+        /// First byte.
+        at: u16,
+        /// Bytes.
+        length: usize,
+        /// Size of the device's configuration space: 256 or 4096.
+        size: usize,
+    },
+    /// The system refused it.
+    #[error("configuration access at {at:#x} failed: {source}; the device may have been removed")]
+    Refused {
+        /// First byte.
+        at: u16,
+        /// The system's reason.
+        source: OsError,
+    },
+    /// The device does not answer: vendor id reads as all ones.
+    #[error("configuration space reads as all ones: the device was removed, powered off or its link is down")]
+    Gone,
+    /// A capability chain that loops or leaves the header area.
+    #[error(
+        "the capability list is damaged: entry at {at:#x} after {seen} entries; the device's configuration space is not valid"
+    )]
+    BadCapabilityList {
+        /// Offset of the entry that cannot be right.
+        at: u16,
+        /// How many entries were read before it.
+        seen: u8,
+    },
+}
+
+/// Mapping memory for DMA, or unmapping it, failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DmaMapError {
+    /// Address or length is not a multiple of the page size.
+    #[error("DMA mapping of {length:#x} bytes at {iova} is not a multiple of the page size {page:#x}")]
+    Misaligned {
+        /// First address.
+        iova: Iova,
+        /// Bytes.
+        length: u64,
+        /// The granule of the IOMMU in bytes.
+        page: u64,
+    },
+    /// The device cannot use these addresses.
+    #[error(
+        "{length:#x} bytes at {iova} are outside the IOVA ranges that the IOMMU permits; take addresses from `iova_ranges()`"
+    )]
+    OutsideRanges {
+        /// First address.
+        iova: Iova,
+        /// Bytes.
+        length: u64,
+    },
+    /// Something is mapped there already.
+    #[error("{length:#x} bytes at {iova} overlap a mapping that exists already")]
+    Overlap {
+        /// First address.
+        iova: Iova,
+        /// Bytes.
+        length: u64,
+    },
+    /// Nothing (or not exactly this) is mapped there.
+    #[error(
+        "no mapping of exactly {length:#x} bytes exists at {iova}; mappings are removed as they were made"
+    )]
+    NotMapped {
+        /// First address.
+        iova: Iova,
+        /// Bytes.
+        length: u64,
+    },
+    /// The limit on locked memory or on the number of mappings was reached.
+    #[error(
+        "the system's limit was reached mapping {length:#x} bytes at {iova}: {source}; raise the locked-memory limit (ulimit -l) or map fewer, larger regions"
+    )]
+    LimitReached {
+        /// First address.
+        iova: Iova,
+        /// Bytes.
+        length: u64,
+        /// The system's reason.
+        source: OsError,
+    },
+    /// The system refused it.
+    #[error("the system refused the DMA mapping of {length:#x} bytes at {iova}: {source}")]
+    Refused {
+        /// First address.
+        iova: Iova,
+        /// Bytes.
+        length: u64,
+        /// The system's reason.
+        source: OsError,
+    },
+}
+
+/// Interrupts could not be set up, or waiting for one failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InterruptError {
+    /// More vectors than the device has.
+    #[error("{asked} interrupt vectors asked for, the device has {available}")]
+    TooMany {
+        /// Vectors asked for.
+        asked: u32,
+        /// Vectors the device has.
+        available: u32,
+    },
+    /// Vectors are enabled already.
+    #[error("interrupts are enabled already; disable them first: all vectors are set at once")]
+    AlreadyEnabled,
+    /// No event descriptor could be made.
+    #[error("no event descriptor could be created: {source}; raise the limit on open files (ulimit -n)")]
+    NoDescriptor {
+        /// The system's reason.
+        source: OsError,
+    },
+    /// The system refused to switch them on or off.
+    #[error("the system refused to set {count} interrupt vectors: {source}")]
+    Refused {
+        /// Vectors that were to be set; 0 when switching off.
+        count: u32,
+        /// The system's reason.
+        source: OsError,
+    },
+    /// Waiting failed.
+    #[error("waiting for an interrupt failed: {source}")]
+    WaitFailed {
+        /// The system's reason.
+        source: OsError,
+    },
+}
+
+/// A reset did not happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResetError {
+    /// The device (or this backend) has no reset of that level.
+    #[error(
+        "the device offers no {level} reset here; public XDMA cards report none (FLReset-, NoSoftRst+): a hot reset of the slot or a power cycle is left"
+    )]
+    Unsupported {
+        /// The level asked for.
+        level: crate::ResetLevel,
+    },
+    /// It was tried and failed.
+    #[error("the {level} reset failed: {source}; do not reuse DMA memory of this device")]
+    Failed {
+        /// The level asked for.
+        level: crate::ResetLevel,
+        /// The system's reason.
+        source: OsError,
+    },
+    /// It was done but the device does not answer afterwards.
+    #[error("the device does not answer after a {level} reset; a power cycle is left")]
+    NoAnswer {
+        /// The level asked for.
+        level: crate::ResetLevel,
+    },
+}
+
+/// An access to shared memory, or making it, failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// Outside the memory.
+    #[error("{length} bytes at offset {offset:#x} are outside the memory of {size:#x} bytes")]
+    OutOfRange {
+        /// First byte.
+        offset: usize,
+        /// Bytes.
+        length: usize,
+        /// Size of the memory in bytes.
+        size: usize,
+    },
+    /// A word access at an offset that is not a multiple of its width.
+    #[error("offset {offset:#x} is not a multiple of {alignment}, which word access needs")]
+    Misaligned {
+        /// The offset.
+        offset: usize,
+        /// What it has to be a multiple of.
+        alignment: usize,
+    },
+    /// A size of zero, or one that does not fit the address space.
+    #[error(
+        "a shared memory of {length:#x} bytes cannot be made; its size must be at least 1 and fit the address space"
+    )]
+    BadLength {
+        /// Bytes asked for.
+        length: usize,
+    },
+    /// The system gave no memory.
+    #[error("the system gave no {length:#x} bytes of shared memory: {source}; check free memory and limits")]
+    Unavailable {
+        /// Bytes asked for.
+        length: usize,
+        /// The system's reason.
+        source: OsError,
+    },
+}
+
+/// An operation of the IOVA allocator failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IovaError {
+    /// Length zero, or an alignment that is not a power of two.
+    #[error(
+        "cannot allocate {length:#x} bytes aligned to {alignment:#x}: the length must not be 0, the alignment a power of two"
+    )]
+    BadRequest {
+        /// Bytes asked for.
+        length: u64,
+        /// Alignment asked for.
+        alignment: u64,
+    },
+    /// No free range is large enough.
+    #[error(
+        "no free IOVA range of {length:#x} bytes aligned to {alignment:#x}; the largest free range has {largest:#x} bytes"
+    )]
+    Exhausted {
+        /// Bytes asked for.
+        length: u64,
+        /// Alignment asked for.
+        alignment: u64,
+        /// Largest free range in bytes (saturated at 2^64 - 1).
+        largest: u64,
+    },
+    /// The range is not free (reserving) or not allocated (releasing), fully or partly, or not managed at all.
+    #[error(
+        "{length:#x} bytes at {iova} are not wholly in the state that the operation needs: released twice, or never allocated"
+    )]
+    WrongState {
+        /// First address.
+        iova: Iova,
+        /// Bytes.
+        length: u64,
+    },
+}
+
+/// No DMA buffer could be handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DmaAllocError {
+    /// A length of zero, or an alignment that is not a power of two or above the region size.
+    #[error(
+        "cannot hand out a buffer of {length} bytes aligned to {alignment}: the length must not be 0, the alignment a power of two of at most {largest}"
+    )]
+    BadRequest {
+        /// Bytes asked for.
+        length: usize,
+        /// Alignment asked for.
+        alignment: usize,
+        /// Largest alignment that the pool gives.
+        largest: usize,
+    },
+    /// The pool has reached its limit.
+    #[error(
+        "no room for a DMA buffer of {length} bytes: {in_use} of at most {limit} bytes are in use, {quarantined} in quarantine; wait for transfers to finish or raise the limit"
+    )]
+    Exhausted {
+        /// Bytes asked for, as a multiple of 64.
+        length: usize,
+        /// Bytes handed out at the moment.
+        in_use: usize,
+        /// The pool's limit.
+        limit: usize,
+        /// Bytes that are lost to quarantine.
+        quarantined: usize,
+    },
+    /// No host memory for another region.
+    #[error("no memory for another DMA region")]
+    Memory(#[from] MemoryError),
+    /// No addresses for another region.
+    #[error("no addresses for another DMA region")]
+    Iova(#[from] IovaError),
+    /// The IOMMU refused another region.
+    #[error("another DMA region could not be mapped")]
+    Map(#[from] DmaMapError),
+}

@@ -1,0 +1,99 @@
+//! Interrupts as event descriptors: the waiting half and the signalling half.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+use crate::InterruptError;
+
+/// The waiting half of one interrupt vector. Its file descriptor becomes readable when interrupts have arrived, so
+/// that it can be put into any event loop.
+///
+/// Clones share the count: what one takes the other does not see.
+#[derive(Debug, Clone)]
+pub struct Interrupt(Arc<OwnedFd>);
+
+/// The signalling half, for backends inside this process. Clones signal the same interrupt.
+#[derive(Debug, Clone)]
+pub struct InterruptTrigger(Arc<OwnedFd>);
+
+impl Interrupt {
+    /// Makes both halves of a new interrupt.
+    ///
+    /// # Errors
+    /// [`InterruptError::NoDescriptor`].
+    pub fn pair() -> Result<(Self, InterruptTrigger), InterruptError> {
+        let file = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| InterruptError::NoDescriptor { source: errno.into() })?;
+        let file = Arc::new(file);
+        Ok((Self(Arc::clone(&file)), InterruptTrigger(file)))
+    }
+
+    /// Takes the interrupts that have arrived since the last call: their number, 0 if none. Does not wait.
+    #[must_use]
+    pub fn try_take(&self) -> u64 {
+        let mut count = [0; 8];
+        match rustix::io::read(self.0.as_fd(), &mut count[..]) {
+            Ok(8) => u64::from_ne_bytes(count),
+            // EAGAIN says that none has arrived. An event descriptor that is open and ours knows no other failure.
+            Ok(_) | Err(_) => 0,
+        }
+    }
+
+    /// Waits until at least one interrupt has arrived and takes all that have; `None` after `timeout`.
+    ///
+    /// # Errors
+    /// [`InterruptError::WaitFailed`] (out of kernel memory).
+    pub fn wait(&self, timeout: Duration) -> Result<Option<u64>, InterruptError> {
+        let started = Instant::now();
+        loop {
+            let count = self.try_take();
+            if count != 0 {
+                return Ok(Some(count));
+            }
+            let left = timeout.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            // A duration beyond the kernel's range is as good as for ever: the loop asks again.
+            let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1 << 30, tv_nsec: 0 });
+            match rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&left)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(InterruptError::WaitFailed { source: errno.into() }),
+            }
+        }
+    }
+}
+
+impl AsFd for Interrupt {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for Interrupt {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl InterruptTrigger {
+    /// Signals one interrupt. Signals that are not taken add up; at 2^64 - 2 of them further ones are dropped, which
+    /// loses nothing: the waiting side is told of one or more.
+    pub fn signal(&self) {
+        // The only failure of a non-blocking event descriptor is the full counter.
+        let _ = rustix::io::write(self.0.as_fd(), &1_u64.to_ne_bytes());
+    }
+}
+
+impl AsFd for InterruptTrigger {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+use super::*;
+
+const LONG: Duration = Duration::from_secs(30);
+
+#[test]
+fn signals_add_up_and_are_taken_once() {
+    let (interrupt, trigger) = Interrupt::pair().unwrap();
+    assert_eq!(interrupt.try_take(), 0);
+    trigger.signal();
+    trigger.clone().signal();
+    assert_eq!(interrupt.try_take(), 2);
+    assert_eq!(interrupt.try_take(), 0);
+}
+
+#[test]
+fn waiting_ends_with_what_has_arrived_or_with_the_time() {
+    let (interrupt, trigger) = Interrupt::pair().unwrap();
+    assert_eq!(interrupt.wait(Duration::ZERO), Ok(None));
+    assert_eq!(interrupt.wait(Duration::from_millis(1)), Ok(None));
+    trigger.signal();
+    assert_eq!(interrupt.wait(LONG), Ok(Some(1)));
+    trigger.signal();
+    assert_eq!(interrupt.wait(Duration::MAX), Ok(Some(1)), "a time beyond the kernel's range");
+}
+
+#[test]
+fn another_thread_wakes_the_waiting_one() {
+    let (interrupt, trigger) = Interrupt::pair().unwrap();
+    let (back, back_trigger) = Interrupt::pair().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for _ in 0..1000 {
+                assert_eq!(interrupt.wait(LONG), Ok(Some(1)));
+                back_trigger.signal();
+            }
+        });
+        for _ in 0..1000 {
+            trigger.signal();
+            assert_eq!(back.wait(LONG), Ok(Some(1)));
+        }
+    });
+}
+
+#[test]
+fn the_descriptor_is_readable_while_something_is_there() {
+    let (interrupt, trigger) = Interrupt::pair().unwrap();
+    let ready =
+        || rustix::event::poll(&mut [PollFd::new(&interrupt, PollFlags::IN)], Some(&Timespec::default()));
+    assert_eq!(ready(), Ok(0));
+    trigger.signal();
+    assert_eq!(ready(), Ok(1));
+    assert_eq!(interrupt.try_take(), 1);
+    assert_eq!(ready(), Ok(0));
+}
+
+#[test]
+fn a_full_counter_keeps_the_event() {
+    let (interrupt, trigger) = Interrupt::pair().unwrap();
+    rustix::io::write(trigger.as_fd(), &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    trigger.signal();
+    assert_eq!(interrupt.try_take(), u64::MAX - 1);
+}

@@ -1,0 +1,275 @@
+//! Memory that a device, or another process, may access at any time.
+//!
+//! There is never a `&[u8]` or `&mut [u8]` into it. All accesses are relaxed (or stronger) atomic word accesses, so
+//! whatever the other side does at the same time, the worst outcome is a wrong or torn *value*. Bulk copies use
+//! 8-byte words with single bytes at the ends; each word of a copy is atomic, the copy as a whole is not.
+//!
+//! Words are little endian in memory, as devices on PCI Express expect; the functions take and return values in the
+//! host's byte order.
+
+use core::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use memmap2::{Advice, MmapOptions, MmapRaw};
+use rustix::fs::{MemfdFlags, SealFlags};
+
+use crate::{MemoryError, OsError};
+
+mod slice;
+
+pub use slice::SharedSlice;
+
+/// Which page size to ask for. Large pages need fewer entries in the IOMMU's cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HugePages {
+    /// The system's normal pages.
+    #[default]
+    No,
+    /// 2 MiB pages if the system has some reserved, else normal pages.
+    Prefer2MiB,
+    /// 1 GiB pages if the system has some reserved, else normal pages.
+    Prefer1GiB,
+}
+
+impl HugePages {
+    /// log2 of the page size, `None` for normal pages.
+    const fn bits(self) -> Option<u8> {
+        match self {
+            Self::No => None,
+            Self::Prefer2MiB => Some(21),
+            Self::Prefer1GiB => Some(30),
+        }
+    }
+}
+
+/// Shared memory: mapped once, freed when the last clone goes. Clones access the same bytes.
+///
+/// ```
+/// use fpga_pci::{HugePages, SharedMemory};
+/// let memory = SharedMemory::anonymous(4096, HugePages::No)?;
+/// memory.write(16, b"abc")?;
+/// let mut back = [0; 3];
+/// memory.read(16, &mut back)?;
+/// assert_eq!(&back, b"abc");
+/// # Ok::<(), fpga_pci::MemoryError>(())
+/// ```
+#[derive(Clone)]
+pub struct SharedMemory(Arc<Mapping>);
+
+struct Mapping {
+    mapping: MmapRaw,
+    /// Bytes in use; the mapping has at least as many.
+    length: usize,
+    /// The file behind it, for memory that can be passed on.
+    file: Option<OwnedFd>,
+}
+
+impl fmt::Debug for SharedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedMemory")
+            .field("len", &format_args!("{:#x}", self.len()))
+            .field("file", &self.0.file.as_ref().map(AsRawFd::as_raw_fd))
+            .finish()
+    }
+}
+
+impl SharedMemory {
+    /// Zeroed memory of this process alone. `length` is rounded up to whole pages.
+    ///
+    /// It is not inherited by child processes: a fork would otherwise make it copy-on-write, and the next write here
+    /// would move this process to a copy while the device keeps the original.
+    ///
+    /// # Errors
+    /// [`MemoryError::BadLength`], [`MemoryError::Unavailable`].
+    pub fn anonymous(length: usize, huge: HugePages) -> Result<Self, MemoryError> {
+        let from_reserve = huge.bits().and_then(|bits| {
+            let length = round_up(length, 1 << bits).ok()?;
+            MmapOptions::new().len(length).huge(Some(bits)).map_anon().ok().map(|mapping| (mapping, length))
+        });
+        let (mapping, length) = match from_reserve {
+            Some(got) => got,
+            None => {
+                let length = round_up(length, rustix::param::page_size())?;
+                let unavailable =
+                    |error: std::io::Error| MemoryError::Unavailable { length, source: error.into() };
+                let mapping = MmapOptions::new().len(length).map_anon().map_err(unavailable)?;
+                if huge != HugePages::No {
+                    // Second best: let the kernel assemble large pages if it can. A refusal costs only speed.
+                    let _ = mapping.advise(Advice::HugePage);
+                }
+                (mapping, length)
+            }
+        };
+        mapping
+            .advise(Advice::DontFork)
+            .map_err(|error| MemoryError::Unavailable { length, source: error.into() })?;
+        Ok(Self(Arc::new(Mapping { mapping: MmapRaw::from(mapping), length, file: None })))
+    }
+
+    /// Zeroed memory behind a file descriptor ([`file`](Self::file)) that can be passed to another process. `length`
+    /// is rounded up to whole pages. The file is sealed against changes of its size, so that nobody can take the
+    /// pages away from under this mapping.
+    ///
+    /// # Errors
+    /// [`MemoryError::BadLength`], [`MemoryError::Unavailable`].
+    pub fn memfd(name: &str, length: usize) -> Result<Self, MemoryError> {
+        let length = round_up(length, rustix::param::page_size())?;
+        let unavailable = |source: OsError| MemoryError::Unavailable { length, source };
+        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(|errno| unavailable(errno.into()))?;
+        rustix::fs::ftruncate(&file, length as u64).map_err(|errno| unavailable(errno.into()))?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+            .map_err(|errno| unavailable(errno.into()))?;
+        Self::from_file(file, 0, length)
+    }
+
+    /// Maps `length` bytes from `offset` on of a file that somebody else made, for example the memory of a virtual
+    /// machine. `offset` is a multiple of the page size; `length` is taken as it is.
+    ///
+    /// If the other side shrinks the file later, accesses beyond its new end raise SIGBUS; a file sealed against
+    /// shrinking cannot do that.
+    ///
+    /// # Errors
+    /// [`MemoryError::BadLength`] for a length of 0 or beyond the file's end, [`MemoryError::Unavailable`].
+    pub fn from_file(file: OwnedFd, offset: u64, length: usize) -> Result<Self, MemoryError> {
+        let unavailable = |source: OsError| MemoryError::Unavailable { length, source };
+        let size = rustix::fs::fstat(&file).map_err(|errno| unavailable(errno.into()))?.st_size;
+        let end = offset.checked_add(length as u64).ok_or(MemoryError::BadLength { length })?;
+        if length == 0 || u64::try_from(size).unwrap_or(0) < end {
+            return Err(MemoryError::BadLength { length });
+        }
+        if !offset.is_multiple_of(rustix::param::page_size() as u64) {
+            return Err(unavailable(rustix::io::Errno::INVAL.into()));
+        }
+        let mapping = MmapOptions::new()
+            .offset(offset)
+            .len(length)
+            .map_raw(file.as_raw_fd())
+            .map_err(|error| unavailable(error.into()))?;
+        mapping.advise(Advice::DontFork).map_err(|error| unavailable(error.into()))?;
+        Ok(Self(Arc::new(Mapping { mapping, length, file: Some(file) })))
+    }
+
+    /// Size in bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "shared memory is never empty")]
+    pub fn len(&self) -> usize {
+        self.0.length
+    }
+
+    /// The file behind memory made by [`memfd`](Self::memfd) or [`from_file`](Self::from_file).
+    #[must_use]
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.0.file.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Whether both are clones of one memory.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The whole memory as a borrowed view, which can be narrowed and carries the same operations.
+    #[must_use]
+    pub fn view(&self) -> SharedSlice<'_> {
+        // SAFETY: `mapping` is at least `length` bytes long, readable and writable, and stays mapped as long as the Arc
+        // that `self` holds, to which the view's lifetime is bound. The bytes are initialised (zero pages or file).
+        unsafe { SharedSlice::from_raw(self.0.mapping.as_mut_ptr(), self.0.length) }
+    }
+
+    /// Address of the first byte in this process, for the kernel's mapping call.
+    pub(crate) fn host_pointer(&self) -> *mut u8 {
+        self.0.mapping.as_mut_ptr()
+    }
+}
+
+/// `length` rounded up to a multiple of `page`.
+fn round_up(length: usize, page: usize) -> Result<usize, MemoryError> {
+    match length.checked_next_multiple_of(page) {
+        // Linux refuses mappings above this anyway; pointer arithmetic in Rust needs it.
+        Some(rounded) if length != 0 && rounded <= isize::MAX.unsigned_abs() => Ok(rounded),
+        _ => Err(MemoryError::BadLength { length }),
+    }
+}
+
+/// The operations of [`SharedSlice`] over the whole memory.
+macro_rules! forward {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
+        impl SharedMemory {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// [`MemoryError::OutOfRange`]; word accesses also [`MemoryError::Misaligned`].
+                #[inline]
+                pub fn $name(&self, $($argument: $kind),*) -> Result<$result, MemoryError> {
+                    self.view().$name($($argument),*)
+                }
+            )*
+        }
+    };
+}
+
+forward! {
+    /// Copies out of the memory.
+    read(offset: usize, into: &mut [u8]) -> ();
+    /// Copies into the memory.
+    write(offset: usize, from: &[u8]) -> ();
+    /// Sets `length` bytes to `value`.
+    fill(offset: usize, length: usize, value: u8) -> ();
+    /// Loads a word, relaxed. Offset: multiple of 4.
+    load_u32(offset: usize) -> u32;
+    /// Loads a word; later accesses of this thread are not moved before it.
+    load_u32_acquire(offset: usize) -> u32;
+    /// Stores a word, relaxed.
+    store_u32(offset: usize, value: u32) -> ();
+    /// Stores a word; earlier accesses of this thread are not moved after it.
+    store_u32_release(offset: usize, value: u32) -> ();
+    /// Loads a word, relaxed. Offset: multiple of 8.
+    load_u64(offset: usize) -> u64;
+    /// Loads a word; later accesses of this thread are not moved before it.
+    load_u64_acquire(offset: usize) -> u64;
+    /// Stores a word, relaxed.
+    store_u64(offset: usize, value: u64) -> ();
+    /// Stores a word; earlier accesses of this thread are not moved after it.
+    store_u64_release(offset: usize, value: u64) -> ();
+}
+
+impl SharedMemory {
+    /// Stores consecutive 32-bit words, such as a descriptor; see [`SharedSlice::store_words`].
+    ///
+    /// # Errors
+    /// As [`SharedSlice::store_words`].
+    #[inline]
+    pub fn store_words<const N: usize>(&self, offset: usize, words: [u32; N]) -> Result<(), MemoryError> {
+        self.view().store_words(offset, words)
+    }
+
+    /// Loads consecutive 32-bit words; see [`SharedSlice::load_words`].
+    ///
+    /// # Errors
+    /// As [`SharedSlice::load_words`].
+    #[inline]
+    pub fn load_words<const N: usize>(&self, offset: usize) -> Result<[u32; N], MemoryError> {
+        self.view().load_words(offset)
+    }
+
+    /// Copies `length` bytes at `source_offset` of `source` to `offset` of this memory.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`] for either side; nothing is copied then.
+    pub fn copy_from(
+        &self,
+        offset: usize,
+        source: &Self,
+        source_offset: usize,
+        length: usize,
+    ) -> Result<(), MemoryError> {
+        self.view().copy_from(offset, source.view(), source_offset, length)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+use super::*;
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const SIZE: usize = 8192;
+
+fn memory() -> SharedMemory {
+    SharedMemory::anonymous(SIZE, HugePages::No).unwrap()
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write(usize, Vec<u8>),
+    Read(usize, usize),
+    Fill(usize, usize, u8),
+    Copy(usize, usize, usize),
+    Store32(usize, u32),
+    Store64(usize, u64),
+    Words(usize, [u32; 8]),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    // Mostly inside, sometimes across the end.
+    let at = || prop_oneof![9 => 0..SIZE, 1 => SIZE - 40..SIZE + 40];
+    let length = || prop_oneof![6 => 0_usize..80, 1 => 4000_usize..6000];
+    prop_oneof![
+        (at(), proptest::collection::vec(any::<u8>(), 0..100)).prop_map(|(at, bytes)| Step::Write(at, bytes)),
+        (at(), length()).prop_map(|(at, length)| Step::Read(at, length)),
+        (at(), length(), any::<u8>()).prop_map(|(at, length, value)| Step::Fill(at, length, value)),
+        (at(), at(), length()).prop_map(|(to, from, length)| Step::Copy(to, from, length)),
+        (at(), any::<u32>()).prop_map(|(at, value)| Step::Store32(at, value)),
+        (at(), any::<u64>()).prop_map(|(at, value)| Step::Store64(at, value)),
+        (at(), any::<[u32; 8]>()).prop_map(|(at, words)| Step::Words(at, words)),
+    ]
+}
+
+/// What the operation should say about bounds first and alignment second.
+fn expected(offset: usize, length: usize, alignment: usize) -> Result<(), MemoryError> {
+    if offset + length > SIZE {
+        return Err(MemoryError::OutOfRange { offset, length, size: SIZE });
+    }
+    if !offset.is_multiple_of(alignment) {
+        return Err(MemoryError::Misaligned { offset, alignment });
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn does_what_a_vector_does(steps in proptest::collection::vec(step(), 1..60)) {
+        let (memory, source) = (memory(), memory());
+        let pattern: Vec<u8> = (0..SIZE).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        source.write(0, &pattern).unwrap();
+        let mut model = vec![0_u8; SIZE];
+        for step in steps {
+            match step {
+                Step::Write(at, bytes) => {
+                    let want = expected(at, bytes.len(), 1);
+                    prop_assert_eq!(memory.write(at, &bytes), want);
+                    if want.is_ok() { model[at..at + bytes.len()].copy_from_slice(&bytes); }
+                }
+                Step::Read(at, length) => {
+                    let mut into = vec![0xEE; length];
+                    let want = expected(at, length, 1);
+                    prop_assert_eq!(memory.read(at, &mut into), want);
+                    if want.is_ok() { prop_assert_eq!(&into, &model[at..at + length]); }
+                }
+                Step::Fill(at, length, value) => {
+                    let want = expected(at, length, 1);
+                    prop_assert_eq!(memory.fill(at, length, value), want);
+                    if want.is_ok() { model[at..at + length].fill(value); }
+                }
+                Step::Copy(to, from, length) => {
+                    let want = expected(to, length, 1).and(expected(from, length, 1));
+                    prop_assert_eq!(memory.copy_from(to, &source, from, length), want);
+                    if want.is_ok() { model[to..to + length].copy_from_slice(&pattern[from..from + length]); }
+                }
+                Step::Store32(at, value) => {
+                    let want = expected(at, 4, 4);
+                    prop_assert_eq!(memory.store_u32(at, value), want);
+                    prop_assert_eq!(memory.load_u32_acquire(at), want.map(|()| value));
+                    if want.is_ok() { model[at..at + 4].copy_from_slice(&value.to_le_bytes()); }
+                }
+                Step::Store64(at, value) => {
+                    let want = expected(at, 8, 8);
+                    prop_assert_eq!(memory.store_u64_release(at, value), want);
+                    prop_assert_eq!(memory.load_u64(at), want.map(|()| value));
+                    if want.is_ok() { model[at..at + 8].copy_from_slice(&value.to_le_bytes()); }
+                }
+                Step::Words(at, words) => {
+                    let want = expected(at, 32, 4);
+                    prop_assert_eq!(memory.store_words(at, words), want);
+                    prop_assert_eq!(memory.load_words::<8>(at), want.map(|()| words));
+                    if want.is_ok() {
+                        for (place, word) in model[at..at + 32].chunks_exact_mut(4).zip(words) {
+                            place.copy_from_slice(&word.to_le_bytes());
+                        }
+                    }
+                }
+            }
+        }
+        let mut all = vec![0; SIZE];
+        memory.read(0, &mut all).unwrap();
+        prop_assert_eq!(all, model);
+    }
+
+    #[test]
+    fn no_numbers_overflow(offset: usize, length: usize) {
+        let memory = memory();
+        let outside = offset.checked_add(length).is_none_or(|end| end > SIZE);
+        prop_assert_eq!(memory.fill(offset, length, 0).is_err(), outside);
+        prop_assert_eq!(memory.view().slice(offset, length).is_err(), outside);
+        prop_assert_eq!(memory.copy_from(0, &memory, offset, length).is_err(), outside);
+    }
+}
+
+#[test]
+fn a_slice_keeps_to_itself() {
+    let memory = memory();
+    memory.write(0, &[7; 64]).unwrap();
+    let part = memory.view().slice(16, 8).unwrap();
+    part.fill(0, 8, 1).unwrap();
+    assert!(part.write(1, &[0; 8]).is_err());
+    assert!(part.load_u64(4).is_err());
+    let mut back = [0; 32];
+    memory.read(8, &mut back).unwrap();
+    assert_eq!(back, std::array::from_fn(|at| if (8..16).contains(&at) { 1 } else { 7 }));
+    assert!(SharedSlice::default().is_empty());
+}
+
+#[test]
+fn sizes_are_whole_pages_and_zero_is_refused() {
+    let page = rustix::param::page_size();
+    assert_eq!(SharedMemory::anonymous(1, HugePages::No).unwrap().len(), page);
+    assert_eq!(SharedMemory::memfd("test", page + 1).unwrap().len(), 2 * page);
+    for length in [0, usize::MAX, isize::MAX.unsigned_abs() + 1] {
+        assert!(matches!(SharedMemory::anonymous(length, HugePages::No), Err(MemoryError::BadLength { .. })));
+        assert!(matches!(SharedMemory::memfd("test", length), Err(MemoryError::BadLength { .. })));
+    }
+}
+
+#[test]
+fn huge_pages_fall_back_to_normal_ones() {
+    for huge in [HugePages::Prefer2MiB, HugePages::Prefer1GiB] {
+        let memory = SharedMemory::anonymous(4096, huge).unwrap();
+        assert!(memory.len() >= 4096);
+        memory.store_u64(0, 1).unwrap();
+        assert_eq!(memory.load_u64(0), Ok(1));
+    }
+}
+
+#[test]
+fn a_file_is_the_same_memory_for_others_and_keeps_its_size() {
+    let memory = SharedMemory::memfd("test", SIZE).unwrap();
+    let file = memory.file().unwrap().try_clone_to_owned().unwrap();
+    assert!(rustix::fs::ftruncate(&file, 4096).is_err(), "sealed");
+    let other = SharedMemory::from_file(file, 4096, 4096).unwrap();
+    memory.store_u32(4096 + 8, 0x1234_5678).unwrap();
+    assert_eq!(other.load_u32(8), Ok(0x1234_5678));
+    assert!(!other.is_same(&memory) && memory.is_same(&memory.clone()));
+    let beyond = memory.file().unwrap().try_clone_to_owned().unwrap();
+    assert_eq!(
+        SharedMemory::from_file(beyond, 4096, 4097).unwrap_err(),
+        MemoryError::BadLength { length: 4097 },
+        "touching bytes beyond the end would be SIGBUS"
+    );
+    let between_pages = memory.file().unwrap().try_clone_to_owned().unwrap();
+    assert!(matches!(SharedMemory::from_file(between_pages, 8, 8), Err(MemoryError::Unavailable { .. })));
+    let wrapping = memory.file().unwrap().try_clone_to_owned().unwrap();
+    assert!(SharedMemory::from_file(wrapping, u64::MAX, 4096).is_err());
+}
+
+/// Two threads on one memory: words arrive whole and in the order of release and acquire, and copies are never torn
+/// inside an aligned 8-byte word.
+#[test]
+fn two_threads_share_it() {
+    const ROUNDS: u64 = 20_000;
+    let memory = memory();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                let bytes = round.wrapping_mul(0x0101_0101_0101_0101).to_le_bytes();
+                memory.write(64, &bytes.repeat(8)).unwrap();
+                memory.store_u64(256, round).unwrap();
+                memory.store_u32_release(512, u32::try_from(round).unwrap()).unwrap();
+            }
+            stop.store(true, Ordering::Release);
+        });
+        let mut last = 0;
+        while !stop.load(Ordering::Acquire) {
+            let seen = memory.load_u32_acquire(512).unwrap();
+            assert!(seen >= last, "the counter runs forwards");
+            assert!(memory.load_u64(256).unwrap() >= u64::from(seen), "stored before the counter");
+            last = seen;
+            let mut block = [0; 64];
+            memory.read(64, &mut block).unwrap();
+            for word in block.chunks_exact(8) {
+                let word = u64::from_le_bytes(word.try_into().unwrap());
+                assert!(possible(word, ROUNDS), "{word:#x} was never written");
+            }
+        }
+    });
+    assert_eq!(memory.load_u32(512), Ok(u32::try_from(ROUNDS).unwrap()));
+}
+
+/// Whether some round wrote this word: multiplication by an odd number can be undone.
+fn possible(word: u64, rounds: u64) -> bool {
+    // Newton's iteration for the inverse modulo 2^64; each step doubles the bits that are right.
+    let odd = 0x0101_0101_0101_0101_u64;
+    let inverse = (0..6).fold(odd, |x, _| x.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(x))));
+    word.wrapping_mul(inverse) <= rounds
+}

@@ -1,0 +1,197 @@
+//! A BAR mapped into the process, with the holes that the system leaves in it.
+
+use core::fmt;
+use core::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use fpga_registers::BarOffset;
+use memmap2::{MmapOptions, MmapRaw};
+use volatile_register::RW;
+
+use super::{Mmio, check};
+use crate::{MmioError, OsError};
+
+/// What a mapped BAR asks about its device.
+pub trait Presence: Send + Sync {
+    /// Whether the device still answers, found out by other means than this BAR (configuration space). Asked only
+    /// after a register read as all ones, so it may be slow.
+    fn is_present(&self) -> bool;
+
+    /// A number that changes whenever the device is reset: handles from before are stale. Asked at every access.
+    fn generation(&self) -> u64;
+}
+
+/// A BAR mapped with `mmap`, in one or several areas; what lies between the areas (such as the page with the MSI-X
+/// table, which the kernel keeps for itself) is reached through the file descriptor.
+///
+/// While memory decoding is off (during a reset, after removal) touching a mapped BAR raises SIGBUS: the generation
+/// check makes that a small window, it does not close it.
+pub struct MappedBar {
+    file: Arc<OwnedFd>,
+    /// Where the BAR starts in the file.
+    file_offset: u64,
+    size: u64,
+    areas: Vec<Area>,
+    presence: Arc<dyn Presence>,
+    /// The generation this handle belongs to.
+    generation: u64,
+}
+
+/// One mapped part of a BAR.
+struct Area {
+    /// Bytes from the start of the BAR.
+    start: u64,
+    end: u64,
+    mapping: MmapRaw,
+}
+
+impl fmt::Debug for MappedBar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MappedBar")
+            .field("size", &format_args!("{:#x}", self.size))
+            .field("areas", &self.areas.iter().map(|area| area.start..area.end).collect::<Vec<_>>())
+            .field("generation", &self.generation)
+            .finish_non_exhaustive()
+    }
+}
+
+impl MappedBar {
+    /// Maps `areas` (bytes from the start of the BAR, each page aligned in the file) of the BAR that starts at `file_offset` of `file`
+    /// and is `size` bytes long. Everything else is accessed by reads and writes of the file.
+    ///
+    /// # Errors
+    /// The start of the area that could not be mapped, and the system's reason. An area that does not lie inside
+    /// the BAR is `EINVAL`.
+    pub fn map(
+        file: Arc<OwnedFd>,
+        file_offset: u64,
+        size: u64,
+        areas: &[Range<u64>],
+        presence: Arc<dyn Presence>,
+    ) -> Result<Self, (u64, OsError)> {
+        let invalid = |area: &Range<u64>| (area.start, OsError::from(rustix::io::Errno::INVAL));
+        let mut mapped = Vec::with_capacity(areas.len());
+        for area in areas {
+            if area.start >= area.end || area.end > size {
+                return Err(invalid(area));
+            }
+            let length = usize::try_from(area.end - area.start).map_err(|_| invalid(area))?;
+            let offset = file_offset.checked_add(area.start).ok_or_else(|| invalid(area))?;
+            // The mapping itself would round the offset down to a page; the alignment of the cells rests on this.
+            if !area.start.is_multiple_of(8) || !offset.is_multiple_of(rustix::param::page_size() as u64) {
+                return Err(invalid(area));
+            }
+            let mapping = MmapOptions::new()
+                .offset(offset)
+                .len(length)
+                .map_raw(file.as_raw_fd())
+                .map_err(|error| (area.start, error.into()))?;
+            mapped.push(Area { start: area.start, end: area.end, mapping });
+        }
+        let generation = presence.generation();
+        Ok(Self { file, file_offset, size, areas: mapped, presence, generation })
+    }
+
+    fn begin(&self, at: BarOffset, width: u64) -> Result<Option<&Area>, MmioError> {
+        check(at, width, self.size)?;
+        if self.presence.generation() != self.generation {
+            return Err(MmioError::Stale { at });
+        }
+        Ok(self.areas.iter().find(|area| area.start <= at.get() && at.get() + width <= area.end))
+    }
+
+    /// Reads by file descriptor. Unlike the mapping this reports an error when memory decoding is off.
+    fn read_file<const N: usize>(&self, at: BarOffset) -> Result<[u8; N], MmioError> {
+        let mut bytes = [0; N];
+        match rustix::io::pread(self.file.as_fd(), &mut bytes[..], self.file_offset.saturating_add(at.get()))
+        {
+            Ok(count) if count == N => Ok(bytes),
+            Ok(_) => Err(MmioError::Refused { at, source: OsError::from_raw(0) }),
+            Err(errno) => Err(MmioError::Refused { at, source: errno.into() }),
+        }
+    }
+
+    fn write_file(&self, at: BarOffset, bytes: &[u8]) -> Result<(), MmioError> {
+        match rustix::io::pwrite(self.file.as_fd(), bytes, self.file_offset.saturating_add(at.get())) {
+            Ok(count) if count == bytes.len() => Ok(()),
+            Ok(_) => Err(MmioError::Refused { at, source: OsError::from_raw(0) }),
+            Err(errno) => Err(MmioError::Refused { at, source: errno.into() }),
+        }
+    }
+
+    /// All ones is what a dead link returns, and also a value that a register may hold: ask elsewhere.
+    #[cold]
+    fn confirm_presence(&self, at: BarOffset) -> Result<(), MmioError> {
+        if self.presence.is_present() { Ok(()) } else { Err(MmioError::Gone { at }) }
+    }
+}
+
+impl Area {
+    /// The register cell at `at`, which the caller has found to lie inside this area and to be aligned.
+    fn cell<T: Copy>(&self, at: BarOffset) -> &RW<T> {
+        let offset = at.get() - self.start;
+        debug_assert!(offset + size_of::<T>() as u64 <= self.mapping.len() as u64);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the offset is below the mapping's length, a usize"
+        )]
+        let offset = offset as usize;
+        // SAFETY: `begin` found start <= at and at + width <= end, and the mapping is end - start bytes long and
+        // page aligned (`map` checked the offset), so the cell lies inside it and is aligned (start and `at` are
+        // multiples of the width). The mapping lives as long as `self`, to which the reference is bound. The cell is an
+        // UnsafeCell that is only accessed with volatile loads and stores, so the device may change it at any time.
+        unsafe { &*self.mapping.as_mut_ptr().add(offset).cast::<RW<T>>() }
+    }
+
+    fn write<T: Copy>(&self, at: BarOffset, value: T) {
+        let cell = self.cell::<T>(at);
+        // SAFETY: the cell is valid (see `cell`). `write` is unsafe because a register write has effects: here on a
+        // device that reaches host memory only through mappings that this package made and keeps alive.
+        unsafe { cell.write(value) };
+    }
+}
+
+impl Mmio for MappedBar {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read32(&self, at: BarOffset) -> Result<u32, MmioError> {
+        let value = match self.begin(at, 4)? {
+            Some(area) => u32::from_le(area.cell::<u32>(at).read()),
+            None => u32::from_le_bytes(self.read_file(at)?),
+        };
+        if value == u32::MAX {
+            self.confirm_presence(at)?;
+        }
+        Ok(value)
+    }
+
+    fn write32(&self, at: BarOffset, value: u32) -> Result<(), MmioError> {
+        match self.begin(at, 4)? {
+            Some(area) => area.write(at, value.to_le()),
+            None => self.write_file(at, &value.to_le_bytes())?,
+        }
+        Ok(())
+    }
+
+    fn read64(&self, at: BarOffset) -> Result<u64, MmioError> {
+        let value = match self.begin(at, 8)? {
+            Some(area) => u64::from_le(area.cell::<u64>(at).read()),
+            None => u64::from_le_bytes(self.read_file(at)?),
+        };
+        if value == u64::MAX {
+            self.confirm_presence(at)?;
+        }
+        Ok(value)
+    }
+
+    fn write64(&self, at: BarOffset, value: u64) -> Result<(), MmioError> {
+        match self.begin(at, 8)? {
+            Some(area) => area.write(at, value.to_le()),
+            None => self.write_file(at, &value.to_le_bytes())?,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! For tests only: a global allocator that counts, so that packages which forbid unsafe code can show that a path does
+//! not touch the heap; and a PCI function with nothing behind it.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+mod function;
+
+pub use function::BareFunction;
+
+thread_local! {
+    // Const-initialised and without a destructor: using it allocates nothing, which matters inside an allocator.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, counting calls per thread. Install it in a test binary:
+///
+/// ```
+/// use fpga_pci::testing::CountingAllocator;
+/// #[global_allocator]
+/// static ALLOCATOR: CountingAllocator = CountingAllocator;
+///
+/// let (count, _) = CountingAllocator::count(|| Box::new(1));
+/// assert_eq!(count, 1);
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CountingAllocator;
+
+impl CountingAllocator {
+    /// Allocations and reallocations of this thread so far. Frees are not counted.
+    #[must_use]
+    pub fn allocations() -> u64 {
+        ALLOCATIONS.with(Cell::get)
+    }
+
+    /// Runs `work` and tells how often this thread allocated meanwhile.
+    pub fn count<T>(work: impl FnOnce() -> T) -> (u64, T) {
+        let before = Self::allocations();
+        let result = work();
+        (Self::allocations() - before, result)
+    }
+}
+
+fn one_more() {
+    ALLOCATIONS.with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: every call goes to the system's allocator with the arguments unchanged, so its guarantees are ours; the
+// counter neither allocates nor panics nor unwinds.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        one_more();
+        // SAFETY: the caller's promise about `layout` is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        one_more();
+        // SAFETY: the caller's promise about `layout` is passed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        one_more();
+        // SAFETY: the block came from `System` through this allocator; the caller's promises are passed on.
+        unsafe { System.realloc(block, layout, new_size) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the block came from `System` through this allocator; the caller's promises are passed on.
+        unsafe { System.dealloc(block, layout) }
+    }
+}

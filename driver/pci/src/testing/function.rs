@@ -1,0 +1,192 @@
+//! A PCI function that has configuration space, one BAR of memory and a record of its mappings, and does nothing.
+
+use core::ops::RangeInclusive;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fpga_registers::{BarOffset, Iova};
+
+use crate::config::ConfigSpace;
+use crate::mmio::check;
+use crate::{
+    Bar, BarError, BarInfo, BarKind, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError, Mmio,
+    MmioError, OsError, ResetError, ResetLevel, SharedMemory, Transport,
+};
+
+/// Size of BAR 0 in bytes.
+const BAR_SIZE: u64 = 4096;
+
+/// A [`Transport`] without a device: for tests of what stands on a transport.
+#[derive(Debug)]
+pub struct BareFunction {
+    config: Mutex<[u8; 256]>,
+    bar: Arc<Words>,
+    ranges: Vec<RangeInclusive<Iova>>,
+    mappings: Mutex<BTreeMap<u64, SharedMemory>>,
+    refuse_map: AtomicBool,
+    refuse_unmap: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Words(Vec<AtomicU32>);
+
+impl BareFunction {
+    /// A function whose device may be given addresses in `ranges`.
+    #[must_use]
+    pub fn new(ranges: Vec<RangeInclusive<Iova>>) -> Self {
+        let mut config = [0; 256];
+        // Some vendor and device, so that it counts as present.
+        config[..4].copy_from_slice(&[0xEE, 0x10, 0x38, 0x90]);
+        Self {
+            config: Mutex::new(config),
+            bar: Arc::new(Words((0..BAR_SIZE / 4).map(|_| AtomicU32::new(0)).collect())),
+            ranges,
+            mappings: Mutex::new(BTreeMap::new()),
+            refuse_map: AtomicBool::new(false),
+            refuse_unmap: AtomicBool::new(false),
+        }
+    }
+
+    /// Start and length of everything mapped, ascending.
+    #[must_use]
+    pub fn mapped(&self) -> Vec<(Iova, u64)> {
+        lock(&self.mappings).iter().map(|(iova, memory)| (Iova::new(*iova), memory.len() as u64)).collect()
+    }
+
+    /// Reads as the device would: through the mappings.
+    ///
+    /// # Errors
+    /// [`DmaMapError::NotMapped`] if the bytes do not lie in one mapping.
+    pub fn dma_read(&self, iova: Iova, into: &mut [u8]) -> Result<(), DmaMapError> {
+        let not_mapped = DmaMapError::NotMapped { iova, length: into.len() as u64 };
+        let mappings = lock(&self.mappings);
+        let (start, memory) = mappings.range(..=iova.get()).next_back().ok_or(not_mapped)?;
+        let offset = usize::try_from(iova.get() - start).map_err(|_| not_mapped)?;
+        memory.read(offset, into).map_err(|_| not_mapped)
+    }
+
+    /// From now on mapping is refused, or no more.
+    pub fn refuse_map(&self, refuse: bool) {
+        self.refuse_map.store(refuse, Ordering::Relaxed);
+    }
+
+    /// From now on unmapping is refused, or no more.
+    pub fn refuse_unmap(&self, refuse: bool) {
+        self.refuse_unmap.store(refuse, Ordering::Relaxed);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Mmio for Words {
+    fn size(&self) -> u64 {
+        BAR_SIZE
+    }
+
+    fn read32(&self, at: BarOffset) -> Result<u32, MmioError> {
+        self.cell(at).map(|cell| cell.load(Ordering::Relaxed))
+    }
+
+    fn write32(&self, at: BarOffset, value: u32) -> Result<(), MmioError> {
+        self.cell(at).map(|cell| cell.store(value, Ordering::Relaxed))
+    }
+}
+
+impl Words {
+    fn cell(&self, at: BarOffset) -> Result<&AtomicU32, MmioError> {
+        check(at, 4, BAR_SIZE)?;
+        let index = usize::try_from(at.get() / 4).unwrap_or(usize::MAX);
+        self.0.get(index).ok_or(MmioError::OutOfRange { at, width: 4, end: BAR_SIZE })
+    }
+}
+
+impl Transport for BareFunction {
+    fn name(&self) -> &'static str {
+        "bare"
+    }
+
+    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+        lock(&self.config).as_slice().read(at, into)
+    }
+
+    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
+        let mut config = lock(&self.config);
+        let (start, size) = (usize::from(at), config.len());
+        let place = config.get_mut(start..).and_then(|rest| rest.get_mut(..from.len()));
+        place.ok_or(ConfigError::OutOfRange { at, length: from.len(), size })?.copy_from_slice(from);
+        Ok(())
+    }
+
+    fn bars(&self) -> [Option<BarInfo>; 6] {
+        let bar = BarInfo { index: 0, size: BAR_SIZE, kind: BarKind::Memory32, prefetchable: false };
+        [Some(bar), None, None, None, None, None]
+    }
+
+    fn open_bar(&self, index: u8) -> Result<Bar, BarError> {
+        match index {
+            0 => Ok(Bar::new(Arc::<Words>::clone(&self.bar))),
+            1..6 => Err(BarError::Absent { index }),
+            _ => Err(BarError::BadIndex { index }),
+        }
+    }
+
+    fn map_dma(&self, iova: Iova, memory: &SharedMemory, _: DmaAccess) -> Result<(), DmaMapError> {
+        let length = memory.len() as u64;
+        let refused = OsError::from(rustix::io::Errno::NOMEM);
+        if self.refuse_map.load(Ordering::Relaxed) {
+            return Err(DmaMapError::LimitReached { iova, length, source: refused });
+        }
+        let end = iova.checked_add(length - 1).ok_or(DmaMapError::OutsideRanges { iova, length })?;
+        if !self.ranges.iter().any(|range| range.contains(&iova) && range.contains(&end)) {
+            return Err(DmaMapError::OutsideRanges { iova, length });
+        }
+        let mut mappings = lock(&self.mappings);
+        let before = mappings.range(..=end.get()).next_back();
+        if before.is_some_and(|(start, other)| start + (other.len() as u64) > iova.get()) {
+            return Err(DmaMapError::Overlap { iova, length });
+        }
+        mappings.insert(iova.get(), memory.clone());
+        Ok(())
+    }
+
+    fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), DmaMapError> {
+        if self.refuse_unmap.load(Ordering::Relaxed) {
+            return Err(DmaMapError::Refused { iova, length, source: rustix::io::Errno::IO.into() });
+        }
+        let mut mappings = lock(&self.mappings);
+        if mappings.get(&iova.get()).is_none_or(|memory| memory.len() as u64 != length) {
+            return Err(DmaMapError::NotMapped { iova, length });
+        }
+        mappings.remove(&iova.get());
+        Ok(())
+    }
+
+    fn iova_ranges(&self) -> Vec<RangeInclusive<Iova>> {
+        self.ranges.clone()
+    }
+
+    fn interrupt_vectors(&self) -> u32 {
+        0
+    }
+
+    fn enable_interrupts(&self, count: u32) -> Result<Vec<Interrupt>, InterruptError> {
+        Err(InterruptError::TooMany { asked: count, available: 0 })
+    }
+
+    fn disable_interrupts(&self) -> Result<(), InterruptError> {
+        Ok(())
+    }
+
+    fn reset(&self, level: ResetLevel) -> Result<(), ResetError> {
+        Err(ResetError::Unsupported { level })
+    }
+
+    fn now(&self) -> u64 {
+        0
+    }
+
+    fn relax(&self) {}
+}

@@ -1,0 +1,191 @@
+use super::*;
+use proptest::prelude::*;
+
+/// Puts words together as the kernel does.
+fn bytes(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+fn longs(values: &[u64]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+}
+
+/// Header of a capability: id and version share the first word.
+fn header(id: u16, next: u32) -> Vec<u8> {
+    [id.to_ne_bytes().as_slice(), &1_u16.to_ne_bytes(), &next.to_ne_bytes()].concat()
+}
+
+/// `struct vfio_region_info` of a 64 KiB BAR with a sparse area list behind an unknown capability.
+fn region() -> Vec<u8> {
+    let mut info = bytes(&[88, 0xF, 1, 32]);
+    info.extend(longs(&[0x10000, 1 << 40]));
+    info.extend(header(7, 40));
+    info.extend(header(1, 0));
+    info.extend(bytes(&[2, 0]));
+    info.extend(longs(&[0, 0x8000, 0x9000, 0x7000]));
+    info
+}
+
+/// `struct vfio_iommu_type1_info` with two ranges around the MSI window, the migration capability before them.
+fn iommu() -> Vec<u8> {
+    let mut info = bytes(&[0, 3]);
+    info.extend(longs(&[0x4020_1000]));
+    info.extend(bytes(&[24, 0]));
+    info.extend(header(2, 48));
+    info.extend(longs(&[1, 2]));
+    info.extend(header(1, 0));
+    info.extend(bytes(&[2, 0]));
+    info.extend(longs(&[0xFEF0_0000, (1 << 48) - 1, 0, 0xFEDF_FFFF]));
+    info
+}
+
+#[test]
+fn a_region_with_sparse_areas() {
+    let region = parse_region(&region()).unwrap();
+    assert_eq!((region.size, region.offset, region.mappable), (0x10000, 1 << 40, true));
+    assert_eq!(region.sparse, Some(vec![(0, 0x8000), (0x9000, 0x7000)]));
+}
+
+#[test]
+fn a_region_without_capabilities() {
+    let mut info = bytes(&[32, 0x7, 0, 0]);
+    info.extend(longs(&[0x1000, 0]));
+    let region = parse_region(&info).unwrap();
+    assert_eq!((region.mappable, region.sparse), (true, None));
+}
+
+#[test]
+fn iommu_ranges_are_sorted_and_have_the_hole() {
+    let info = parse_iommu(&iommu()).unwrap();
+    assert_eq!(info.page_size, 4096);
+    let range = |first, last| Iova::new(first)..=Iova::new(last);
+    assert_eq!(info.ranges, [range(0, 0xFEDF_FFFF), range(0xFEF0_0000, (1 << 48) - 1)]);
+}
+
+#[test]
+fn without_a_range_capability_the_cautious_default() {
+    let mut info = bytes(&[24, 1]);
+    info.extend(longs(&[0xFFFF_FFFF_FFFF_F000]));
+    info.extend(bytes(&[0, 0]));
+    let info = parse_iommu(&info).unwrap();
+    assert_eq!(info.ranges.len(), 2);
+    assert!(!info.ranges.iter().any(|range| range.contains(&Iova::new(0xFEE0_0000))));
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    for length in 0..region().len() {
+        assert_eq!(parse_region(&region()[..length]), None, "{length} bytes");
+    }
+    for length in 0..iommu().len() {
+        assert_eq!(parse_iommu(&iommu()[..length]), None, "{length} bytes");
+    }
+}
+
+#[test]
+fn a_chain_that_loops_is_refused() {
+    let mut info = region();
+    info[36..40].copy_from_slice(&32_u32.to_ne_bytes());
+    assert_eq!(parse_region(&info), None);
+}
+
+#[test]
+fn a_count_beyond_the_answer_is_refused() {
+    let mut info = region();
+    info[48..52].copy_from_slice(&u32::MAX.to_ne_bytes());
+    assert_eq!(parse_region(&info), None);
+}
+
+#[test]
+fn a_region_that_wraps_is_refused() {
+    let mut info = region();
+    info[24..32].copy_from_slice(&u64::MAX.to_ne_bytes());
+    assert_eq!(parse_region(&info), None);
+}
+
+fn plain(size: u64, sparse: Option<Vec<(u64, u64)>>) -> RegionInfo {
+    RegionInfo { offset: 0, size, mappable: true, sparse }
+}
+
+#[test]
+fn the_page_with_the_msix_table_is_left_out() {
+    let table = Some(0x8000..0x8200);
+    let one = |start, end| vec![Range { start, end }];
+    let whole = one(0, 0x10000);
+    let around = [0..0x8000, 0x9000..0x10000];
+    assert_eq!(plain(0x10000, None).mappable_areas(None, 0x1000), whole);
+    assert_eq!(plain(0x10000, None).mappable_areas(table.clone(), 0x1000), around);
+    let sparse = vec![(0, 0x8000), (0x9000, 0x7000)];
+    assert_eq!(plain(0x10000, Some(sparse)).mappable_areas(table.clone(), 0x1000), around);
+    assert_eq!(
+        plain(0x10000, None).mappable_areas(table.clone(), 0x10000),
+        [],
+        "64 KiB pages swallow the BAR"
+    );
+    assert_eq!(plain(0x10000, None).mappable_areas(Some(0..0x10), 0x1000), one(0x1000, 0x10000));
+    assert_eq!(plain(0x10000, None).mappable_areas(Some(0xFFF0..0x10000), 0x1000), one(0, 0xF000));
+    assert_eq!(plain(0x800, None).mappable_areas(None, 0x1000), [], "smaller than a page");
+    assert_eq!(plain(0x2800, Some(vec![(0x10, 0x9000)])).mappable_areas(None, 0x1000), one(0x1000, 0x2000));
+    let not = RegionInfo { mappable: false, ..plain(0x10000, None) };
+    assert_eq!(not.mappable_areas(table, 0x1000), []);
+}
+
+#[test]
+fn mappings_are_checked_before_the_kernel_is_asked() {
+    let info = parse_iommu(&iommu()).unwrap();
+    let check = |iova, length| info.check(Iova::new(iova), length, 4096);
+    assert_eq!(check(0x1000, 0x2000), Ok(()));
+    assert_eq!(check(0xFEDF_F000, 0x1000), Ok(()));
+    for (iova, length) in [(0, 0), (0x800, 0x1000), (0x1000, 0x800)] {
+        assert!(matches!(check(iova, length), Err(DmaMapError::Misaligned { .. })));
+    }
+    for (iova, length) in [
+        (0xFEDF_F000, 0x2000),
+        (0xFEE0_0000, 0x1000),
+        (0xFED0_0000, 0x40_0000),
+        (1 << 48, 0x1000),
+        (u64::MAX - 0xFFF, 0x2000),
+    ] {
+        assert!(
+            matches!(check(iova, length), Err(DmaMapError::OutsideRanges { .. })),
+            "{iova:#x} {length:#x}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_answer_panics(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), flip in any::<prop::sample::Index>(), value: u8) {
+        let _ = parse_region(&bytes);
+        let _ = parse_iommu(&bytes);
+        // Nearly right answers reach further.
+        for mut nearly in [region(), iommu()] {
+            let at = flip.index(nearly.len());
+            nearly[at] = value;
+            let _ = parse_region(&nearly);
+            let _ = parse_iommu(&nearly);
+        }
+        bytes.truncate(8);
+    }
+
+    #[test]
+    fn areas_are_whole_pages_inside_the_bar_and_off_the_table(
+        size in 0_u64..0x20000,
+        sparse in proptest::option::of(proptest::collection::vec((0_u64..0x20000, 0_u64..0x20000), 0..4)),
+        table in proptest::option::of((0_u64..0x20000, 1_u64..0x1000)),
+        bits in 12_u32..17,
+    ) {
+        let page = 1 << bits;
+        let table = table.map(|(start, length)| start..start + length);
+        for area in plain(size, sparse.clone()).mappable_areas(table.clone(), page) {
+            prop_assert!(area.start < area.end && area.end <= size);
+            prop_assert!(area.start % page == 0 && area.end % page == 0);
+            if let Some(table) = &table {
+                prop_assert!(area.end <= table.start || area.start >= table.end);
+            }
+            if let Some(sparse) = &sparse {
+                prop_assert!(sparse.iter().any(|(start, length)| *start <= area.start && area.end <= start + length));
+            }
+        }
+    }
+}

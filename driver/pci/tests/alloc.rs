@@ -1,0 +1,69 @@
+//! What is done per transfer does not touch the heap.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use fpga_pci::testing::{BareFunction, CountingAllocator};
+use fpga_pci::{DmaPool, DmaPoolOptions, HugePages, Interrupt, SharedMemory, Transport, barrier};
+use fpga_registers::{BarOffset, Iova};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+fn transport() -> Arc<dyn Transport> {
+    Arc::new(BareFunction::new(vec![Iova::new(0)..=Iova::new(u64::MAX)]))
+}
+
+#[test]
+fn the_counter_counts() {
+    let (count, boxed) = CountingAllocator::count(|| Box::new(7));
+    assert_eq!((count, *boxed), (1, 7));
+    let (count, _) = CountingAllocator::count(|| 7);
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn buffers_come_and_go_without_the_heap() {
+    let pool = DmaPool::new(transport(), DmaPoolOptions::default());
+    pool.reserve(1 << 20).unwrap();
+    let (count, ()) = CountingAllocator::count(|| {
+        for round in 0_usize..10_000 {
+            // Different sizes, given back in another order than taken, so that free space is cut up and joined.
+            let first = pool.allocate(64 + round * 7 % 9000).unwrap();
+            let mut second = pool.allocate_aligned(100 + round * 13 % 5000, 4096).unwrap();
+            let third = pool.allocate(1).unwrap();
+            second.as_mut_slice()[0] = 1;
+            assert_eq!(second.runs().count(), 1);
+            drop(first);
+            let area = third.into_area();
+            assert!(area.memory().store_u32(0, 1).is_err(), "one byte is no word");
+            drop(second);
+            drop(area);
+        }
+    });
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn descriptors_doorbells_and_interrupts_do_without_the_heap() {
+    let transport = transport();
+    let bar = transport.open_bar(0).unwrap();
+    let ring = DmaPool::new(transport, DmaPoolOptions::default()).allocate_area(4096, 4096).unwrap();
+    let memory = SharedMemory::anonymous(8192, HugePages::No).unwrap();
+    let (interrupt, trigger) = Interrupt::pair().unwrap();
+    let (count, ()) = CountingAllocator::count(|| {
+        for round in 0..1000 {
+            ring.memory().store_words(round % 128 * 32, [1; 8]).unwrap();
+            barrier::descriptor_before_doorbell();
+            bar.write32(BarOffset::new(0x40), 1).unwrap();
+            assert!(bar.read32(BarOffset::new(0x1000)).is_err());
+            trigger.signal();
+            assert_eq!(interrupt.try_take(), 1);
+            barrier::writeback_before_data();
+            memory.copy_from(3, &memory, 4096, 2000).unwrap();
+            memory.write(1, &[0; 100]).unwrap();
+        }
+    });
+    assert_eq!(count, 0);
+}

@@ -1,0 +1,401 @@
+//! One channel's engine: the descriptor ring of `fpga-core`, its memory, and the registers that start it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use fpga_core::ring::{HostRange, RefusalReason, Request, Ring, RingConfig, Run};
+use fpga_pci::{Bar, DmaArea, DmaBuffer, Interrupt, barrier};
+use fpga_registers::xdma::{Adjacent, ChannelStatus};
+use fpga_registers::xdma::{
+    ChannelBlock, ChannelControl, ChannelInterrupts, Direction, SgdmaBlock, channel_base, sgdma_base,
+};
+use fpga_registers::{BarOffset, CardAddr, Iova};
+
+use super::{ChannelName, ChannelOptions, Completion, Ticket, WaitMode, WaitOptions};
+use crate::card::Shared;
+use crate::error::{
+    CardName, ChannelError, Refused, ResourceError, SubmitError, TransferError, TransferFailed,
+};
+use crate::store::{RingMemory, host_range};
+
+/// The write-back word has a cache line of its own behind the descriptors: next to them every fetch would contend with the
+/// word that the host spins on.
+const WRITEBACK_BYTES: usize = 64;
+/// Descriptors begin on a page, so that blocks of adjacent ones are as long as they may be.
+const RING_ALIGNMENT: usize = 4096;
+/// Without news for this long, the status register is read: an engine may stop on an error without a write-back.
+const SUSPICIOUS_NS: u64 = 1_000_000;
+
+/// What a ring slot carries.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    /// A buffer of the user's.
+    Buffer(DmaBuffer),
+    /// A piece of memory that the submitter keeps; it must stay as it is until the transfer ends.
+    Kept,
+}
+
+/// One channel. Field order is drop order: the ring's buffers go before the memory, the memory before the card.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(super) ring: Ring<Payload>,
+    pub(super) finished: VecDeque<Completion>,
+    pub(super) area: Option<DmaArea>,
+    pub(super) bar: Bar,
+    pub(super) card: Arc<Shared>,
+    interrupt: Option<Interrupt>,
+    pub(super) name: ChannelName,
+    pub(super) base: BarOffset,
+    sgdma: BarOffset,
+    writeback: usize,
+    high_word: Option<u32>,
+    /// Transfers submitted, and ended, since the channel was taken: a ticket is a number between them.
+    submitted: u64,
+    pub(super) ended: u64,
+    pub(super) posted: u32,
+    last_news: u64,
+    pub(super) dead: Option<ChannelError>,
+}
+
+/// The run bit and what has to be recorded. Both bits that the write-back may depend on are set (PG195 names bit 2, the
+/// vendor's driver sets only bit 26).
+pub(super) fn run_control() -> ChannelControl {
+    stop_control().with_run(true)
+}
+
+pub(super) fn stop_control() -> ChannelControl {
+    ChannelControl::new()
+        .with_ie_descriptor_stopped(true)
+        .with_ie_descriptor_completed(true)
+        .with_ie_align_mismatch(true)
+        .with_ie_magic_stopped(true)
+        .with_ie_invalid_length(true)
+        .with_ie_read_error(ChannelControl::ERRORS_ALL)
+        .with_ie_write_error(ChannelControl::ERRORS_ALL)
+        .with_ie_descriptor_error(ChannelControl::ERRORS_ALL)
+        .with_poll_writeback(true)
+}
+
+impl Engine {
+    pub(crate) fn new(
+        card: Arc<Shared>,
+        name: ChannelName,
+        options: ChannelOptions,
+        interrupt: Option<Interrupt>,
+    ) -> Result<Self, ResourceError> {
+        let bytes = options.descriptors as usize * 32;
+        let area = card
+            .pool
+            .allocate_area(bytes + WRITEBACK_BYTES, RING_ALIGNMENT)
+            .map_err(|source| ResourceError::Memory { card: card.name.clone(), source })?;
+        let mut config = RingConfig::new(name.direction, area.iova(), options.descriptors);
+        config.operations = options.transfers;
+        config.max_descriptor_length = options.max_descriptor_length;
+        let ring =
+            Ring::new(config).map_err(|source| ResourceError::Ring { card: card.name.clone(), source })?;
+        let engine = Self {
+            ring,
+            finished: VecDeque::with_capacity(options.transfers as usize),
+            area: Some(area),
+            bar: card.dma_bar.clone(),
+            interrupt,
+            name,
+            base: channel_base(name.direction, name.number),
+            sgdma: sgdma_base(name.direction, name.number),
+            writeback: bytes,
+            high_word: None,
+            submitted: 0,
+            ended: 0,
+            posted: 0,
+            last_news: 0,
+            dead: None,
+            card,
+        };
+        engine
+            .initialise()
+            .map_err(|source| ResourceError::Mmio { card: engine.card.name.clone(), source })?;
+        Ok(engine)
+    }
+
+    fn initialise(&self) -> Result<(), fpga_pci::MmioError> {
+        let word = self.area.as_ref().map_or(Iova::ZERO, DmaArea::iova).get() + self.writeback as u64;
+        let (low, high) = Iova::new(word).to_low_high();
+        ChannelBlock::POLL_ADDRESS_LOW.write(&self.bar, self.base, low)?;
+        ChannelBlock::POLL_ADDRESS_HIGH.write(&self.bar, self.base, high)?;
+        let enabled = if self.interrupt.is_some() {
+            ChannelInterrupts::from_bits(run_control().into_bits() & !u32::from(true))
+        } else {
+            ChannelInterrupts::new()
+        };
+        // Same positions as the control register's bits; run and write-back enable have none there.
+        let mask = ChannelStatus::from_bits(enabled.into_bits()).into_bits() & 0x00FF_FFFE;
+        ChannelBlock::INTERRUPT_ENABLE.write(&self.bar, self.base, ChannelInterrupts::from_bits(mask))
+    }
+
+    pub(crate) const fn name(&self) -> ChannelName {
+        self.name
+    }
+
+    pub(crate) const fn in_flight(&self) -> u32 {
+        self.ring.operations()
+    }
+
+    pub(crate) fn relax(&self) {
+        self.card.transport.relax();
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.card.transport.now()
+    }
+
+    pub(super) fn card_name(&self) -> CardName {
+        self.card.name.clone()
+    }
+
+    pub(crate) fn submit_buffer(&mut self, buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused> {
+        let range = match buffer.run(0, buffer.len()) {
+            Ok(run) => host_range(run),
+            Err(_) => HostRange::new(buffer.iova(), buffer.len() as u64),
+        };
+        match self.submit(range, card, Payload::Buffer(buffer)) {
+            Ok(ticket) => Ok(ticket),
+            Err((error, Payload::Buffer(buffer))) => Err(Refused { error, buffer }),
+            Err((_, Payload::Kept)) => unreachable!("the payload handed in comes back"),
+        }
+    }
+
+    /// Queues one transfer; see [`Payload`].
+    pub(crate) fn submit(
+        &mut self,
+        host: HostRange,
+        card: CardAddr,
+        payload: Payload,
+    ) -> Result<Ticket, (SubmitError, Payload)> {
+        if let Some(error) = &self.dead {
+            return Err((SubmitError::Channel(error.clone()), payload));
+        }
+        if let Err(error) = self.check_card_range(card, host.length) {
+            return Err((error, payload));
+        }
+        match self.ring.submit(Request { host: &[host], card }, payload) {
+            Ok(_) => {
+                let ticket = Ticket(self.submitted);
+                self.submitted += 1;
+                Ok(ticket)
+            }
+            Err(refusal) => Err((self.refused(refusal.reason), refusal.payload)),
+        }
+    }
+
+    #[cold]
+    fn refused(&self, source: RefusalReason) -> SubmitError {
+        SubmitError::Ring { card: self.card_name(), channel: self.name, source }
+    }
+
+    fn check_card_range(&self, start: CardAddr, length: u64) -> Result<(), SubmitError> {
+        let Some(memory) = self.card.reachable() else { return Ok(()) };
+        if memory.iter().any(|range| range.contains(start, length)) {
+            return Ok(());
+        }
+        let main = memory.first().copied().unwrap_or_default();
+        Err(SubmitError::CardMemory {
+            card: self.card_name(),
+            channel: self.name,
+            start,
+            length,
+            memory_start: main.start,
+            memory_last: main.last(),
+        })
+    }
+
+    /// Starts what is queued, takes up what is done.
+    #[inline]
+    pub(crate) fn poll(&mut self) -> Result<usize, ChannelError> {
+        if let Some(error) = &self.dead {
+            return Err(error.clone());
+        }
+        let mut ended = 0;
+        if self.ring.is_running() {
+            ended = self.reap()?;
+        }
+        if self.ring.has_queued() && !self.ring.is_running() {
+            self.start()?;
+        }
+        Ok(ended)
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Result<usize, ChannelError> {
+        let Some(area) = &self.area else { return Ok(0) };
+        // A lost write-back shows as no progress; the load itself cannot fail inside the area.
+        let word = area.memory().load_u32_acquire(self.writeback).unwrap_or(0);
+        match self.ring.complete_writeback(word) {
+            Ok(0) => Ok(0),
+            Ok(_) => {
+                barrier::writeback_before_data();
+                self.last_news = 0;
+                Ok(self.collect())
+            }
+            Err(fault) => self.count_fault(fault),
+        }
+    }
+
+    /// Moves completed operations to the finished queue.
+    pub(super) fn collect(&mut self) -> usize {
+        let mut count = 0;
+        while let Some(done) = self.ring.poll_completion() {
+            self.push(Ok(done.length), done.payload);
+            count += 1;
+        }
+        count
+    }
+
+    pub(super) fn push(&mut self, outcome: Result<u64, crate::fault::ChannelFault>, payload: Payload) {
+        let ticket = Ticket(self.ended);
+        self.ended += 1;
+        let buffer = match payload {
+            Payload::Buffer(buffer) => Some(buffer),
+            Payload::Kept => None,
+        };
+        self.finished.push_back(Completion { ticket, outcome, buffer });
+    }
+
+    fn start(&mut self) -> Result<(), ChannelError> {
+        let Some(area) = &self.area else { return Ok(()) };
+        let Some(run) = self.ring.start_run(&mut RingMemory::new(area)) else { return Ok(()) };
+        // The engine counts each run from zero, but the word still holds the last run's count. It is idle, so nothing is on
+        // its way to the word that this could overwrite.
+        let _ = area.memory().store_u32(self.writeback, 0);
+        barrier::descriptor_before_doorbell();
+        self.posted = run.descriptors;
+        self.last_news = 0;
+        self.ring_doorbell(run).map_err(|source| self.mmio(source))
+    }
+
+    fn ring_doorbell(&mut self, run: Run) -> Result<(), fpga_pci::MmioError> {
+        let (low, high) = run.first.to_low_high();
+        SgdmaBlock::DESCRIPTOR_LOW.write(&self.bar, self.sgdma, low)?;
+        if self.high_word != Some(high) {
+            SgdmaBlock::DESCRIPTOR_HIGH.write(&self.bar, self.sgdma, high)?;
+            self.high_word = Some(high);
+        }
+        SgdmaBlock::ADJACENT.write(&self.bar, self.sgdma, Adjacent::new().with_extra(run.adjacent))?;
+        // Run must rise for the engine to start: the last run's bit is still set.
+        ChannelBlock::CONTROL.write(&self.bar, self.base, stop_control())?;
+        ChannelBlock::CONTROL.write(&self.bar, self.base, run_control())
+    }
+
+    pub(super) fn mmio(&self, source: fpga_pci::MmioError) -> ChannelError {
+        ChannelError::Mmio { card: self.card_name(), channel: self.name, source }
+    }
+
+    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
+        self.finished.pop_front()
+    }
+
+    /// `ticket`'s completion; an error if it can never come; `None` while it is in flight.
+    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Result<Completion, ChannelError>> {
+        if ticket.0 >= self.ended && ticket.0 < self.submitted {
+            return None;
+        }
+        let at = self.finished.iter().position(|done| done.ticket == ticket);
+        Some(
+            at.and_then(|at| self.finished.remove(at))
+                .ok_or_else(|| ChannelError::UnknownTicket { card: self.card_name(), channel: self.name }),
+        )
+    }
+
+    pub(crate) fn wait(&mut self, ticket: Ticket, options: WaitOptions) -> Result<Completion, ChannelError> {
+        let began = self.card.transport.now();
+        let timeout = u64::try_from(options.timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.last_news = began;
+        loop {
+            let polled = self.poll();
+            if let Some(done) = self.take(ticket) {
+                return done;
+            }
+            polled?;
+            let now = self.card.transport.now();
+            let waited = now.saturating_sub(began);
+            if waited >= timeout {
+                return Err(self.timed_out(waited));
+            }
+            if self.last_news == 0 {
+                self.last_news = now;
+            }
+            if now.saturating_sub(self.last_news) >= SUSPICIOUS_NS {
+                self.last_news = now;
+                self.look_for_errors()?;
+            }
+            match options.mode {
+                WaitMode::Poll => self.relax(),
+                WaitMode::Interrupt => self.sleep(timeout - waited)?,
+            }
+        }
+    }
+
+    fn sleep(&mut self, at_most: u64) -> Result<(), ChannelError> {
+        let Some(interrupt) = &self.interrupt else {
+            return Err(ChannelError::NoInterrupt { card: self.card_name(), channel: self.name });
+        };
+        // Woken at the latest when the status register wants a look: an interrupt can be lost.
+        let limit = core::time::Duration::from_nanos(at_most.min(100 * SUSPICIOUS_NS));
+        self.card.transport.wait_interrupt(interrupt, limit).map_err(|source| ChannelError::Interrupt {
+            card: self.card_name(),
+            channel: self.name,
+            source,
+        })?;
+        Ok(())
+    }
+
+    #[cold]
+    fn timed_out(&self, waited: u64) -> ChannelError {
+        let status = ChannelBlock::STATUS.read(&self.bar, self.base).unwrap_or_default();
+        ChannelError::TimedOut {
+            card: self.card_name(),
+            channel: self.name,
+            waited_us: waited / 1000,
+            status: status.describe(self.name.direction).to_string(),
+            completed: self.bar.read32(ChannelBlock::COMPLETED.address(self.base)).unwrap_or(u32::MAX),
+            posted: self.posted,
+        }
+    }
+
+    pub(crate) fn blocking(
+        &mut self,
+        buffer: DmaBuffer,
+        card: CardAddr,
+        options: WaitOptions,
+    ) -> Result<DmaBuffer, TransferFailed> {
+        if buffer.len() == 0 {
+            return Ok(buffer);
+        }
+        let ticket = match self.submit_buffer(buffer, card) {
+            Ok(ticket) => ticket,
+            Err(refused) => {
+                return Err(TransferFailed { error: refused.error.into(), buffer: Some(refused.buffer) });
+            }
+        };
+        let done = match self.wait(ticket, options) {
+            Ok(done) => done,
+            Err(error) => {
+                // Without a completion the buffer is still posted: stop the engine to get it back.
+                let _ = self.abort();
+                let buffer = self.take(ticket).and_then(Result::ok).and_then(|done| done.buffer);
+                return Err(TransferFailed { error: error.into(), buffer });
+            }
+        };
+        match (done.outcome, done.buffer) {
+            (Ok(_), Some(buffer)) => Ok(buffer),
+            (Err(fault), buffer) => Err(TransferFailed { error: TransferError::Fault(fault), buffer }),
+            (Ok(_), None) => {
+                let error = ChannelError::UnknownTicket { card: self.card_name(), channel: self.name };
+                Err(TransferFailed { error: error.into(), buffer: None })
+            }
+        }
+    }
+
+    pub(crate) const fn direction(&self) -> Direction {
+        self.name.direction
+    }
+}

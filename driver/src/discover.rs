@@ -1,0 +1,101 @@
+//! Which BAR is which.
+//!
+//! PG195 fixes the *order* of the BARs (AXI-Lite master, DMA, bypass), not their numbers: each is optional except the
+//! DMA one, and 64-bit BARs take two numbers. The vendor's driver finds the DMA BAR by reading 0x2000 and 0x3000 of every
+//! large BAR in turn, which reads *user logic* when the user BAR comes first, and has hung machines (quirk 14). Here
+//! nothing but the DMA BAR is read, and it is chosen without reading:
+//!
+//! 1. by the caller's word ([`OpenOptions::dma_bar`](crate::OpenOptions)), else
+//! 2. the BAR that holds the MSI-X table at 0x8000 and the PBA at 0x8FE0 (PG195, MSI-X vector table; no other BAR of a card
+//!    would), else
+//! 3. the only BAR of exactly 64 KiB, else the only BAR there is.
+//!
+//! Then it is confirmed by the identifiers of its IRQ and config blocks.
+
+use fpga_pci::{Bar, BarInfo, Transport, config};
+use fpga_registers::xdma::{
+    CONFIG_BASE, ConfigBlock, DMA_BAR_SIZE, IRQ_BASE, IrqBlock, MSIX_PBA_BASE, MSIX_TABLE_BASE, Target,
+};
+
+use crate::error::OpenError;
+
+/// The least the DMA BAR must have: the register blocks end at 0x7000, the MSI-X page follows (PG195).
+pub(crate) const DMA_BAR_MIN: u64 = 0x8000;
+
+/// BAR numbers by role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BarRoles {
+    /// The XDMA registers.
+    pub dma: BarInfo,
+    /// The AXI-Lite master: user logic, CDMA, network interface.
+    pub user: Option<BarInfo>,
+    /// The bypass master: a window onto card memory.
+    pub bypass: Option<BarInfo>,
+}
+
+/// Chooses the DMA BAR and names the others by their position relative to it. Reads configuration space only.
+pub(crate) fn roles(transport: &dyn Transport, forced: Option<u8>) -> Result<BarRoles, OpenError> {
+    let card = || transport.name().to_owned();
+    let present: Vec<BarInfo> = transport.bars().into_iter().flatten().collect();
+    if present.is_empty() {
+        return Err(OpenError::NoBars { card: card() });
+    }
+    let dma = match forced {
+        Some(index) => present
+            .iter()
+            .copied()
+            .find(|bar| bar.index == index)
+            .ok_or_else(|| OpenError::BarAbsent { card: card(), role: "DMA", index })?,
+        None => choose(transport, &present).ok_or_else(|| OpenError::DmaBarUnclear {
+            card: card(),
+            found: present.iter().map(|bar| (bar.index, bar.size)).collect(),
+        })?,
+    };
+    if dma.size < DMA_BAR_MIN {
+        return Err(OpenError::BarTooSmall {
+            card: card(),
+            role: "DMA",
+            index: dma.index,
+            size: dma.size,
+            needed: DMA_BAR_MIN,
+        });
+    }
+    // Position, not number: a 64-bit BAR leaves a gap. A lone neighbour before the DMA BAR is the user BAR, one after it the
+    // bypass BAR (PG195, "Target Bridge").
+    let user = present.iter().copied().rfind(|bar| bar.index < dma.index);
+    let bypass = present.iter().copied().find(|bar| bar.index > dma.index);
+    Ok(BarRoles { dma, user, bypass })
+}
+
+fn choose(transport: &dyn Transport, present: &[BarInfo]) -> Option<BarInfo> {
+    if let Ok(Some(msix)) = config::find_msix(transport)
+        && u64::from(msix.table_offset) == MSIX_TABLE_BASE.get()
+        && u64::from(msix.pba_offset) == MSIX_PBA_BASE.get()
+        && msix.table_bar == msix.pba_bar
+        && let Some(bar) = present.iter().find(|bar| bar.index == msix.table_bar)
+    {
+        return Some(*bar);
+    }
+    let mut exact = present.iter().filter(|bar| bar.size == DMA_BAR_SIZE);
+    match (exact.next(), exact.next()) {
+        (Some(bar), None) => Some(*bar),
+        (None, _) if present.len() == 1 => present.first().copied(),
+        _ => None,
+    }
+}
+
+/// Confirms that `bar` is an XDMA register BAR: the identifiers of its IRQ and config blocks.
+pub(crate) fn confirm(card: &str, index: u8, bar: &Bar) -> Result<(), OpenError> {
+    let mmio = |source| OpenError::Mmio { card: card.to_owned(), source };
+    let irq = IrqBlock::IDENTIFIER.read(bar, IRQ_BASE).map_err(mmio)?;
+    let config = ConfigBlock::IDENTIFIER.read(bar, CONFIG_BASE).map_err(mmio)?;
+    if irq.into_bits() == u32::MAX && config.into_bits() == u32::MAX {
+        return Err(OpenError::Gone { card: card.to_owned() });
+    }
+    // The version byte is left out: old and new IP versions share the layout.
+    if !irq.is(Target::Irq) || !config.is(Target::Config) {
+        let (irq, config) = (irq.into_bits(), config.into_bits());
+        return Err(OpenError::NotXdma { card: card.to_owned(), index, irq, config });
+    }
+    Ok(())
+}

@@ -1,0 +1,233 @@
+//! What can go wrong with an endpoint.
+
+use std::time::Duration;
+
+use fpga_core::sender;
+use fpga_firmware::NodeId;
+use fpga_firmware::event::EventError;
+use fpga_firmware::window::WindowError;
+use fpga_pci::{MemoryError, MmioError};
+use fpga_registers::CardAddr;
+use fpga_registers::cdma::Cdmasr;
+
+use crate::card::CardRange;
+use crate::cdma::CdmaError;
+use crate::error::{CardName, ChannelError, ResourceError, SubmitError};
+use crate::fault::ChannelFault;
+
+/// Opening or driving an endpoint failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndpointError {
+    /// The card has no network interface, or was opened without it.
+    #[error(
+        "{card}: no network interface: the bitstream has none, or the card was opened without looking for it (OpenOptions::network_interface)"
+    )]
+    NoInterface {
+        /// Which card.
+        card: CardName,
+    },
+    /// Sizes and thresholds contradict each other.
+    #[error("{card}: {source}")]
+    Config {
+        /// Which card.
+        card: CardName,
+        /// What is wrong.
+        source: sender::ConfigError,
+    },
+    /// An option of the event ring or of the chain cannot be.
+    #[error("{card}: {what} is {found}: {expected}")]
+    Option {
+        /// Which card.
+        card: CardName,
+        /// Which.
+        what: &'static str,
+        /// What was asked for.
+        found: u64,
+        /// What is possible.
+        expected: &'static str,
+    },
+    /// The card's transmit windows cannot hold what the contract says.
+    #[error("{card}: the card reports transmit windows that cannot be ({reason}): the bitstream is damaged")]
+    Windows {
+        /// Which card.
+        card: CardName,
+        /// What is wrong with them.
+        reason: &'static str,
+    },
+    /// Something of the card could not be taken.
+    #[error(transparent)]
+    Resource(#[from] ResourceError),
+    /// The copy engine failed.
+    #[error(transparent)]
+    Cdma(#[from] CdmaError),
+    /// The copy engine halted while it filled a window.
+    #[error(
+        "{card}: the CDMA chain that fills transmit windows stopped ({status}); a transfer's source may lie outside card memory: drop the endpoint and open it again"
+    )]
+    Chain {
+        /// Which card.
+        card: CardName,
+        /// Its status register.
+        status: Cdmasr,
+    },
+    /// Windows were filled but are not given back.
+    #[error(
+        "{card}: {outstanding} transmit windows were not sent within {waited_ms} ms; the network is blocked or the interface is stuck: drop the endpoint and open it again"
+    )]
+    WindowsStuck {
+        /// Which card.
+        card: CardName,
+        /// Windows in the NI's hands.
+        outstanding: u32,
+        /// How long nothing came back, in milliseconds.
+        waited_ms: u64,
+    },
+    /// The channel that carries header blocks failed.
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+    /// A header block's transfer failed.
+    #[error("{0}")]
+    Upload(ChannelFault),
+    /// A header block's transfer was not taken.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    /// A window header contradicts itself: an error of this package.
+    #[error("{card}: {source}")]
+    Header {
+        /// Which card.
+        card: CardName,
+        /// What contradicts.
+        source: WindowError,
+    },
+    /// An entry of the event ring makes no sense.
+    #[error(
+        "{card}: event {expected}: {source}; something else writes into the event ring, or the card is damaged: drop the endpoint and open it again"
+    )]
+    Event {
+        /// Which card.
+        card: CardName,
+        /// Sequence number of the entry.
+        expected: u32,
+        /// What is wrong with it.
+        source: EventError,
+    },
+    /// Events were lost: the ring overflowed.
+    #[error(
+        "{card}: events {expected} to before {found} are lost: the event ring of {entries} entries overflowed; poll more often or use a larger ring, and open the endpoint again"
+    )]
+    EventsLost {
+        /// Which card.
+        card: CardName,
+        /// The event that was due.
+        expected: u32,
+        /// The one that was found.
+        found: u32,
+        /// Entries of the ring.
+        entries: u32,
+    },
+    /// The NI reports a window as free that was not in its hands.
+    #[error(
+        "{card}: the interface gives back transmit window {index}, which it did not have; the card is damaged: drop the endpoint and open it again"
+    )]
+    WindowNotOut {
+        /// Which card.
+        card: CardName,
+        /// The window.
+        index: u16,
+    },
+    /// A region is not inside the memory that transfers may use.
+    #[error("{card}: region of {} bytes at {} is empty or not inside the {} bytes at {} that transfers may use", range.length, range.start, usable.length, usable.start)]
+    RegionRange {
+        /// Which card.
+        card: CardName,
+        /// The region asked for.
+        range: CardRange,
+        /// What there is.
+        usable: CardRange,
+    },
+    /// Every memory window of the card is in use.
+    #[error("{card}: all {capacity} memory windows are open: close one first")]
+    RegionsFull {
+        /// Which card.
+        card: CardName,
+        /// How many there are.
+        capacity: usize,
+    },
+    /// The wait's deadline has passed; the transfer goes on.
+    #[error(
+        "{card}: the transfer has not ended after {waited:?}; wait longer, or look at the op table for the node that does not answer"
+    )]
+    TimedOut {
+        /// Which card.
+        card: CardName,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The system has no random numbers.
+    #[error("{card}: no random number from the system: {reason}")]
+    Random {
+        /// Which card.
+        card: CardName,
+        /// Why.
+        reason: String,
+    },
+    /// Host memory could not be used.
+    #[error("{card}: {source}")]
+    Memory {
+        /// Which card.
+        card: CardName,
+        /// What failed.
+        source: MemoryError,
+    },
+    /// A register access failed.
+    #[error("{card}: {source}")]
+    Mmio {
+        /// Which card.
+        card: CardName,
+        /// What failed.
+        source: MmioError,
+    },
+}
+
+/// A transfer was not started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The source is not inside card memory.
+    #[error("{card}: source of {length} bytes at {start} is not inside the card's memory ({} bytes at {})", memory.length, memory.start)]
+    SourceRange {
+        /// Which card.
+        card: CardName,
+        /// First byte.
+        start: CardAddr,
+        /// Bytes.
+        length: u64,
+        /// The memory.
+        memory: CardRange,
+    },
+    /// The destination is not inside the region.
+    #[error(
+        "{card}: {length} bytes at offset {offset} are not inside the {region} bytes that node {node} has opened"
+    )]
+    TargetRange {
+        /// Which card.
+        card: CardName,
+        /// The receiving node.
+        node: NodeId,
+        /// First byte in the region.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// Bytes of the region.
+        region: u64,
+    },
+    /// The sender does not take it.
+    #[error("{card}: {source}")]
+    Sender {
+        /// Which card.
+        card: CardName,
+        /// Why.
+        source: sender::SubmitError,
+    },
+}

@@ -1,0 +1,508 @@
+//! RDMA between cards: the host's half of the receive registry scheme.
+//!
+//! An [`Endpoint`] owns what a card's network interface needs of the host: the sender (queues, segmentation, op table), one
+//! H2C channel for header blocks, the CDMA chain that fills transmit windows, the event ring, and the mirror of the receive
+//! registry. It starts no thread: whoever holds it calls [`Endpoint::poll`], which reads no register.
+//!
+//! ```text
+//! send() -> Sender -> Transmit -> header block, descriptors --H2C--> window, chain -> tail write -> CDMA -> commit -> packets
+//! poll() <- completions, notifications <- events in host memory <- NI <- acknowledgements, arrivals
+//! ```
+
+mod error;
+mod events;
+mod inspect;
+mod region;
+mod transmit;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fpga_core::Nanos;
+use fpga_core::mirror::{Mirror, MirrorError};
+use fpga_core::sender::{Command, Notify, Sender, SenderConfig, SenderCounters};
+use fpga_firmware::event::{Event, EventKind};
+use fpga_firmware::generated::ni as at;
+use fpga_firmware::{Incarnation, NodeId, TransferId};
+use fpga_pci::DmaBuffer;
+use fpga_registers::CardAddr;
+
+use crate::card::{Card, CardRange, Shared};
+use crate::channel::{ChannelOptions, WaitOptions};
+use crate::error::CardName;
+use crate::error::TransferFailed;
+use crate::ni::{Block, NiInfo};
+
+pub use error::{EndpointError, SendError};
+pub use fpga_core::sender::{Completion as SendCompletion, Notify as SendNotify, Ticket as SendTicket};
+pub use inspect::{EscapeSlot, ReceiveCounters};
+pub use region::{RegionHandle, RemoteRegion};
+
+use events::EventRing;
+use transmit::TransmitPath;
+
+/// How to open an endpoint.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct EndpointOptions {
+    /// H2C channel that the endpoint takes for itself; `None`: the card's last. A card with one channel only is written through
+    /// [`Endpoint::write`].
+    pub channel: Option<u8>,
+    /// Transfers of more bytes than this join the big-transfer queue. Default 16 KiB.
+    pub big_threshold: u32,
+    /// Bytes of a segment; `None`: as many as a mask holds, at most 16 KiB.
+    pub segment_size: Option<u32>,
+    /// Entries of the event ring, a power of two. Default 4096: an op table's worth of packets makes at most a few events each.
+    pub event_entries: u32,
+    /// Random number of this life of the sender; `None`: from the system. Fixed only where a run must be repeatable.
+    pub incarnation: Option<u32>,
+    /// Report every packet that reaches the registry, so that the mirror can follow the masks too.
+    pub packet_events: bool,
+    /// Where the CDMA descriptors go in card memory; `None`: the last 64 KiB of it.
+    pub chain: Option<CardAddr>,
+    /// Silence after which a packet is sent again.
+    pub timeout: Duration,
+    /// How often a packet is sent before its transfer is given up.
+    pub max_tries: u8,
+}
+
+impl Default for EndpointOptions {
+    fn default() -> Self {
+        Self {
+            channel: None,
+            big_threshold: 16 << 10,
+            segment_size: None,
+            event_entries: 4096,
+            incarnation: None,
+            packet_events: false,
+            chain: None,
+            timeout: Duration::from_millis(10),
+            max_tries: 8,
+        }
+    }
+}
+
+/// Bytes at the end of card memory that an endpoint uses for its CDMA chain and, where the NI cannot push events, its event
+/// ring, unless told otherwise.
+pub const RESERVED_CARD_BYTES: u64 = 64 << 10;
+
+/// Options of one transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct SendOptions {
+    /// Who tells the receiving application. Default: its own card, when the last packet arrives.
+    pub notify: Notify,
+    /// Give up after this long, whatever the progress.
+    pub deadline: Option<Duration>,
+}
+
+impl SendOptions {
+    /// Who tells the receiving application.
+    #[must_use]
+    pub const fn notify(mut self, notify: Notify) -> Self {
+        self.notify = notify;
+        self
+    }
+
+    /// Give up after `deadline`.
+    #[must_use]
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+}
+
+/// A whole transfer has arrived in this card's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Notification {
+    /// Who sent it.
+    pub node: NodeId,
+    /// The sender's life.
+    pub incarnation: Incarnation,
+    /// The sender's number of it.
+    pub transfer: TransferId,
+    /// Where it is.
+    pub address: CardAddr,
+    /// Bytes.
+    pub length: u64,
+    /// Card time at which it was complete, in nanoseconds.
+    pub time: u64,
+}
+
+/// Counts of an endpoint.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EndpointCounters {
+    /// The sender's.
+    pub sender: SenderCounters,
+    /// Events taken.
+    pub events: u64,
+    /// Notifications.
+    pub notifications: u64,
+    /// Transmit windows filled.
+    pub windows: u64,
+    /// Faults that the NI reported.
+    pub faults: u64,
+}
+
+/// One card's end of the network. One per card.
+#[derive(Debug)]
+pub struct Endpoint {
+    sender: Sender,
+    mirror: Mirror,
+    transmit: TransmitPath,
+    events: EventRing,
+    completions: VecDeque<SendCompletion>,
+    notifications: VecDeque<Notification>,
+    faults: VecDeque<Event>,
+    mirror_faults: VecDeque<MirrorError>,
+    regions: Vec<bool>,
+    ni: Block,
+    info: NiInfo,
+    incarnation: Incarnation,
+    counters: EndpointCounters,
+    dead: Option<EndpointError>,
+    card: Card,
+    _taken: Taken,
+}
+
+/// Gives the endpoint back when everything else of it is gone.
+#[derive(Debug)]
+struct Taken(Arc<Shared>);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.give_back_endpoint();
+    }
+}
+
+impl Endpoint {
+    /// Opens the endpoint of `card` with default options.
+    ///
+    /// # Errors
+    /// See [`EndpointError`].
+    pub fn open(card: &Card) -> Result<Self, EndpointError> {
+        Self::open_with(card, &EndpointOptions::default())
+    }
+
+    /// Opens the endpoint of `card`: resets the network interface, sets up events and the CDMA chain, and enables it.
+    ///
+    /// # Errors
+    /// See [`EndpointError`].
+    pub fn open_with(card: &Card, options: &EndpointOptions) -> Result<Self, EndpointError> {
+        let name = card.shared.name.clone();
+        let (Some(info), Some(bar)) = (card.info().ni.clone(), card.user_bar()) else {
+            return Err(EndpointError::NoInterface { card: name });
+        };
+        let incarnation = match options.incarnation {
+            Some(number) => number,
+            // Any 32 of the 64 random bits will do.
+            None => CardAddr::new(random(&name)?).to_low_high().0,
+        };
+        let incarnation = Incarnation::new(incarnation);
+        let sender = Sender::new(sender_config(options, &info), incarnation)
+            .map_err(|source| EndpointError::Config { card: name.clone(), source })?;
+        card.shared.take_endpoint()?;
+        let taken = Taken(Arc::clone(&card.shared));
+
+        let mut mirror = Mirror::new(u16::try_from(info.registry_entries).unwrap_or(u16::MAX));
+        mirror.track_masks(options.packet_events);
+        let ni = Block::new(bar.clone(), info.ni_base);
+        let mmio = |source| EndpointError::Mmio { card: name.clone(), source };
+        ni.write(at::CONTROL, at::control::RESET).map_err(mmio)?;
+        ni.write(at::INCARNATION, incarnation.get()).map_err(mmio)?;
+
+        let chain = options.chain.unwrap_or_else(|| {
+            CardAddr::new(info.memory.last().get().saturating_sub(RESERVED_CARD_BYTES - 1) & !0xFFF)
+        });
+        let channel = options.channel.unwrap_or_else(|| card.info().xdma.h2c_channels.saturating_sub(1));
+        let h2c = card.h2c_with(channel, ChannelOptions::default())?;
+        let transmit = TransmitPath::new(card, &info, h2c.0, chain)?;
+        let events = EventRing::new(card, &info, &ni, options.event_entries, chain)?;
+        let mut control = at::control::ENABLE | at::control::EVENT_ENABLE;
+        if options.packet_events {
+            control |= at::control::PACKET_EVENTS;
+        }
+        ni.write(at::CONTROL, control).map_err(mmio)?;
+        Ok(Self {
+            sender,
+            mirror,
+            transmit,
+            events,
+            completions: VecDeque::with_capacity(64),
+            notifications: VecDeque::with_capacity(64),
+            faults: VecDeque::new(),
+            mirror_faults: VecDeque::new(),
+            regions: vec![false; info.memory_windows.min(4096) as usize],
+            ni,
+            info,
+            incarnation,
+            counters: EndpointCounters::default(),
+            dead: None,
+            card: card.clone(),
+            _taken: taken,
+        })
+    }
+
+    /// This node's id on the network.
+    #[must_use]
+    pub const fn node(&self) -> NodeId {
+        self.info.node
+    }
+
+    /// This life's number.
+    #[must_use]
+    pub const fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// The card.
+    #[must_use]
+    pub const fn card(&self) -> &Card {
+        &self.card
+    }
+
+    /// Card memory that transfers may use: all of it but what the endpoint keeps for itself.
+    #[must_use]
+    pub fn usable_memory(&self) -> CardRange {
+        let memory = self.info.memory;
+        let chain = self.transmit.chain();
+        let length = chain.get().checked_sub(memory.start.get()).unwrap_or(memory.length).min(memory.length);
+        CardRange::new(memory.start, length)
+    }
+
+    /// Starts a transfer of `length` bytes from this card's memory at `source` to `offset` bytes into `target`. It makes
+    /// progress in [`poll`](Self::poll) and ends in exactly one completion. The source must not change until then: a resend
+    /// reads it again.
+    ///
+    /// # Errors
+    /// See [`SendError`]. Nothing was started.
+    pub fn send(
+        &mut self,
+        source: CardAddr,
+        target: &RemoteRegion,
+        offset: u64,
+        length: u64,
+        options: SendOptions,
+    ) -> Result<SendTicket, SendError> {
+        let card = || self.card.shared.name.clone();
+        if !self.info.memory.contains(source, length) {
+            return Err(SendError::SourceRange {
+                card: card(),
+                start: source,
+                length,
+                memory: self.info.memory,
+            });
+        }
+        let fits = offset <= target.length && length <= target.length - offset;
+        let Some(destination) = target.address.checked_add(offset).filter(|_| fits) else {
+            return Err(SendError::TargetRange {
+                card: card(),
+                node: target.node,
+                offset,
+                length,
+                region: target.length,
+            });
+        };
+        let now = self.now();
+        let deadline = options
+            .deadline
+            .map(|span| now.saturating_add(Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))));
+        let command = Command {
+            source,
+            node: target.node,
+            destination,
+            length,
+            key: target.key,
+            notify: options.notify,
+            deadline,
+        };
+        self.sender.submit(now, command).map_err(|source| SendError::Sender { card: card(), source })
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos::new(self.card.shared.transport.now())
+    }
+
+    /// Takes events, fills transmit windows, resends what is due. Returns how much there was to do: 0 means nothing until the
+    /// card does something.
+    ///
+    /// # Errors
+    /// See [`EndpointError`]: the endpoint cannot go on; drop it and open another.
+    pub fn poll(&mut self) -> Result<usize, EndpointError> {
+        if let Some(error) = &self.dead {
+            return Err(error.clone());
+        }
+        self.step().inspect_err(|error| self.dead = Some(error.clone()))
+    }
+
+    fn step(&mut self) -> Result<usize, EndpointError> {
+        let now = self.now();
+        let mut work = self.take_events(now)?;
+        // After the events: an answer that is already here is no time-out, however long nobody polled.
+        self.sender.handle_timeout(now);
+        work += self.transmit.pump(now, &mut self.sender)?;
+        while let Some(completion) = self.sender.poll_completion() {
+            self.completions.push_back(completion);
+            work += 1;
+        }
+        Ok(work)
+    }
+
+    fn take_events(&mut self, now: Nanos) -> Result<usize, EndpointError> {
+        let mut count = 0;
+        self.events.refresh()?;
+        while let Some(event) = self.events.next()? {
+            count += 1;
+            if self.sender.handle_event(now, &event) {
+                continue;
+            }
+            match event.kind {
+                EventKind::WindowFree => self.transmit.window_free(event.index, now)?,
+                EventKind::Notice => {
+                    self.counters.notifications += 1;
+                    self.notifications.push_back(Notification {
+                        node: event.node,
+                        incarnation: event.incarnation,
+                        transfer: event.transfer,
+                        address: event.address,
+                        length: event.length,
+                        time: event.time,
+                    });
+                }
+                EventKind::Fault => {
+                    self.counters.faults += 1;
+                    tracing::warn!(card = self.card.name(), ?event, "the network interface reports a fault");
+                    self.faults.push_back(event);
+                }
+                _ => {
+                    if let Err(error) = self.mirror.handle_event(&event) {
+                        tracing::warn!(card = self.card.name(), %error, "mirror of the receive registry");
+                        self.mirror_faults.push_back(error);
+                    }
+                }
+            }
+        }
+        if count > 0 {
+            self.counters.events += count as u64;
+            self.events.release(&self.ni)?;
+        }
+        Ok(count)
+    }
+
+    /// The oldest transfer that has ended and was not handed out.
+    #[must_use]
+    pub fn next_completion(&mut self) -> Option<SendCompletion> {
+        self.completions.pop_front()
+    }
+
+    /// The oldest arrival that was not handed out.
+    #[must_use]
+    pub fn next_notification(&mut self) -> Option<Notification> {
+        self.notifications.pop_front()
+    }
+
+    /// The oldest fault event of the NI that was not handed out.
+    #[must_use]
+    pub fn next_fault(&mut self) -> Option<Event> {
+        self.faults.pop_front()
+    }
+
+    /// Lets the card work: to be called in a loop that polls.
+    pub fn relax(&self) {
+        self.card.shared.transport.relax();
+    }
+
+    /// Waits until the transfer has ended. Completions of other transfers stay to be taken.
+    ///
+    /// # Errors
+    /// [`EndpointError::TimedOut`] leaves the transfer under way.
+    pub fn wait(&mut self, ticket: SendTicket, timeout: Duration) -> Result<SendCompletion, EndpointError> {
+        let limit =
+            self.now().saturating_add(Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)));
+        loop {
+            let work = self.poll()?;
+            if let Some(position) = self.completions.iter().position(|done| done.ticket == ticket)
+                && let Some(done) = self.completions.remove(position)
+            {
+                return Ok(done);
+            }
+            if self.now() >= limit {
+                return Err(EndpointError::TimedOut { card: self.card.shared.name.clone(), waited: timeout });
+            }
+            if work == 0 {
+                self.relax();
+            }
+        }
+    }
+
+    /// Writes a buffer to this card's memory through the endpoint's own channel: for cards with one H2C channel.
+    ///
+    /// # Errors
+    /// As [`H2cChannel::write`](crate::H2cChannel::write).
+    pub fn write(&mut self, buffer: DmaBuffer, to: CardAddr) -> Result<DmaBuffer, TransferFailed> {
+        self.transmit.write(buffer, to, WaitOptions::default())
+    }
+
+    /// Counts since the endpoint was opened.
+    #[must_use]
+    pub fn counters(&self) -> EndpointCounters {
+        EndpointCounters { sender: *self.sender.counters(), windows: self.transmit.filled(), ..self.counters }
+    }
+
+    /// The sender, for listings of op table and queues.
+    #[must_use]
+    pub const fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// The mirror of the receive registry and the escape channel, from events alone.
+    #[must_use]
+    pub const fn mirror(&self) -> &Mirror {
+        &self.mirror
+    }
+
+    /// The oldest event that contradicted those before it and was not handed out.
+    #[must_use]
+    pub fn next_mirror_fault(&mut self) -> Option<MirrorError> {
+        self.mirror_faults.pop_front()
+    }
+
+    /// Whether nothing is under way: no transfer, no op, no window.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.sender.is_idle() && self.transmit.is_idle()
+    }
+}
+
+impl Drop for Endpoint {
+    /// Switches events off before the ring's memory goes. The read's answer comes behind every event already on its way.
+    fn drop(&mut self) {
+        let _ = self.ni.write(at::CONTROL, 0).and_then(|()| self.ni.read(at::CONTROL));
+    }
+}
+
+fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderConfig {
+    let mut config = SenderConfig::default();
+    let whole_mask = u32::from(info.mask_bits).checked_shl(u32::from(info.packet_size_log2)).unwrap_or(0);
+    // A window carries a segment, so a segment is no longer than a window's payload.
+    let longest = whole_mask.min(info.windows.payload_size);
+    config.segment_size = options.segment_size.unwrap_or_else(|| longest.min(16 << 10));
+    config.big_threshold = options.big_threshold.min(if options.segment_size.is_none() {
+        config.segment_size
+    } else {
+        u32::MAX
+    });
+    config.packet_size_log2 = info.packet_size_log2;
+    config.mask_bits = info.mask_bits;
+    config.retry.timeout = Nanos::new(u64::try_from(options.timeout.as_nanos()).unwrap_or(u64::MAX));
+    config.retry.max_tries = options.max_tries;
+    config
+}
+
+/// A random number of the system's.
+fn random(card: &CardName) -> Result<u64, EndpointError> {
+    getrandom::u64()
+        .map_err(|source| EndpointError::Random { card: card.clone(), reason: source.to_string() })
+}

@@ -1,0 +1,92 @@
+//! Memory windows: what peers may write.
+
+use fpga_firmware::NodeId;
+use fpga_firmware::generated::{self, memory as at};
+use fpga_registers::CardAddr;
+
+use super::{Endpoint, EndpointError, random};
+use crate::card::CardRange;
+use crate::ni::Block;
+
+/// A piece of a node's card memory that another node may write: what its owner hands to the sender, by whatever way the
+/// application has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteRegion {
+    /// The node whose memory it is.
+    pub node: NodeId,
+    /// First byte.
+    pub address: CardAddr,
+    /// Bytes.
+    pub length: u64,
+    /// The key that packets must carry. It protects against accidents and against strangers that cannot listen on the network;
+    /// it is not cryptography.
+    pub key: u64,
+}
+
+/// An opened region at its owner: what to close it with.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RegionHandle {
+    index: u32,
+    /// What senders need.
+    pub remote: RemoteRegion,
+}
+
+impl Endpoint {
+    /// Lets `source` ([`NodeId::ANY`]: every node) write `range` of this card's memory.
+    ///
+    /// # Errors
+    /// [`EndpointError::RegionRange`], [`EndpointError::RegionsFull`], [`EndpointError::Mmio`].
+    pub fn open_region(&mut self, source: NodeId, range: CardRange) -> Result<RegionHandle, EndpointError> {
+        let card = || self.card.shared.name.clone();
+        if range.length == 0 || !self.usable_memory().contains(range.start, range.length) {
+            return Err(EndpointError::RegionRange { card: card(), range, usable: self.usable_memory() });
+        }
+        let Some(index) = self.regions.iter().position(|used| !used) else {
+            return Err(EndpointError::RegionsFull { card: card(), capacity: self.regions.len() });
+        };
+        let key = random(&self.card.shared.name)?;
+        let block = self.memory_block()?;
+        let number = u32::try_from(index).unwrap_or(u32::MAX);
+        let install = || {
+            block.write(at::INDEX, number)?;
+            block.write(at::SOURCE_NODE, source.get())?;
+            block.write_pair(at::BASE_LOW, range.start.get())?;
+            block.write_pair(at::LENGTH_LOW, range.length)?;
+            block.write_pair(at::KEY_LOW, key)?;
+            block.write(at::PERMISSIONS, generated::Permissions::WRITE.bits())?;
+            block.write(at::COMMIT, generated::MEMORY_COMMIT_INSTALL)
+        };
+        install().map_err(|source| EndpointError::Mmio { card: card(), source })?;
+        if let Some(used) = self.regions.get_mut(index) {
+            *used = true;
+        }
+        let remote = RemoteRegion { node: self.info.node, address: range.start, length: range.length, key };
+        Ok(RegionHandle { index: number, remote })
+    }
+
+    /// Takes the permission back: later packets for the region are refused.
+    ///
+    /// # Errors
+    /// [`EndpointError::Mmio`].
+    pub fn close_region(&mut self, region: &RegionHandle) -> Result<(), EndpointError> {
+        let block = self.memory_block()?;
+        block
+            .write(at::INDEX, region.index)
+            .and_then(|()| block.write(at::COMMIT, generated::MEMORY_COMMIT_REMOVE))
+            .map_err(|source| EndpointError::Mmio { card: self.card.shared.name.clone(), source })?;
+        if let Some(used) = self.regions.get_mut(region.index as usize) {
+            *used = false;
+        }
+        Ok(())
+    }
+
+    fn memory_block(&self) -> Result<Block, EndpointError> {
+        self.block(self.info.memory_base)
+    }
+
+    pub(super) fn block(&self, base: fpga_registers::BarOffset) -> Result<Block, EndpointError> {
+        let bar = self.card.user_bar().cloned();
+        let bar = bar.ok_or_else(|| EndpointError::NoInterface { card: self.card.shared.name.clone() })?;
+        Ok(Block::new(bar, base))
+    }
+}

@@ -1,0 +1,381 @@
+//! From a `Transmit` of the engine to packets: header blocks and descriptors by H2C, payload by the CDMA chain.
+//!
+//! A transmit takes one window (the NI's) and one chain slot (ours): host staging for the header block and two CDMA
+//! descriptors, and their place in card memory. Both are in the card's hands from the upload until the NI's window-free
+//! event, which says that the chain has passed the slot and the packets have left.
+//!
+//! | Slot in card memory | Bytes |
+//! |---|---|
+//! | payload descriptor | 64 |
+//! | commit descriptor | 64 |
+//! | commit word, on a line of its own (builds without DRE need the alignment) | 64 |
+
+use std::collections::VecDeque;
+
+use fpga_core::Nanos;
+use fpga_core::sender::{Sender, Transmit, TransmitKind};
+use fpga_firmware::generated::Flags;
+use fpga_firmware::window::{self, WindowHeader, WindowKind};
+use fpga_pci::{DmaArea, DmaBuffer};
+use fpga_registers::CardAddr;
+use fpga_registers::cdma::SgDescriptor;
+
+use super::EndpointError;
+use crate::card::Card;
+use crate::cdma::Cdma;
+use crate::channel::{Completion, Engine, Payload, Ticket, WaitOptions};
+use crate::error::CardName;
+use crate::error::{ChannelError, TransferError, TransferFailed};
+use crate::ni::{NiInfo, TransmitWindows};
+use crate::store::host_range;
+
+/// Bytes of a chain slot in card memory.
+const SLOT_BYTES: usize = 192;
+/// The commit word's place in a slot.
+const COMMIT_AT: u64 = 128;
+/// Host staging per slot: the longest header block and a chain slot, on lines of their own.
+const STAGING_BYTES: usize = (window::MAX_HEADER_BLOCK + SLOT_BYTES).next_multiple_of(64);
+/// The slot's place in its staging.
+const STAGED_SLOT: usize = window::MAX_HEADER_BLOCK.next_multiple_of(64);
+/// Nothing came back for this long: look at the copy engine.
+const STUCK_NS: u64 = 200_000_000;
+
+/// A slot on its way to the card.
+#[derive(Debug)]
+struct Upload {
+    /// The second of its two transfers: when it has ended, both have.
+    ticket: Ticket,
+    slot: u32,
+}
+
+/// Windows, chain and the channel that feeds them.
+#[derive(Debug)]
+pub(super) struct TransmitPath {
+    uploads: VecDeque<Upload>,
+    // In drop order: the engines stop before the memory goes that they read.
+    h2c: Engine,
+    cdma: Cdma,
+    staging: DmaArea,
+    windows: TransmitWindows,
+    chain: CardAddr,
+    /// Bit n: window n is ours to fill.
+    free: u32,
+    /// Which chain slot each window in the card's hands uses.
+    slot_of: [u32; 32],
+    /// Bit n: chain slot n is in the card's hands.
+    busy: u32,
+    next_slot: u32,
+    sequence: u32,
+    filled: u64,
+    last_news: u64,
+    /// A user's transfer on the same channel.
+    user: Option<(Ticket, Option<Completion>)>,
+    scratch: Box<[u8; STAGING_BYTES]>,
+    card: CardName,
+}
+
+impl TransmitPath {
+    pub(super) fn new(
+        card: &Card,
+        info: &NiInfo,
+        h2c: Engine,
+        chain: CardAddr,
+    ) -> Result<Self, EndpointError> {
+        let name = card.shared.name.clone();
+        let windows = info.windows;
+        check_windows(&windows).map_err(|reason| EndpointError::Windows { card: name.clone(), reason })?;
+        let bytes = u64::from(windows.count) * SLOT_BYTES as u64;
+        if !info.memory.contains(chain, bytes) || !chain.is_aligned_to(64) {
+            return Err(EndpointError::Option {
+                card: name,
+                what: "the card address of the CDMA chain",
+                found: chain.get(),
+                expected: "64-byte aligned, inside card memory with 64 KiB behind it",
+            });
+        }
+        let staging = card
+            .memory()
+            .allocate_area(windows.count as usize * STAGING_BYTES, 64)
+            .map_err(|source| card.memory_error(source))?;
+        let cdma = card.cdma()?;
+        cdma.begin_chain(chain)?;
+        Ok(Self {
+            uploads: VecDeque::with_capacity(windows.count as usize),
+            staging,
+            h2c,
+            cdma,
+            windows,
+            chain,
+            free: u32::MAX >> (32 - windows.count),
+            slot_of: [0; 32],
+            busy: 0,
+            next_slot: 0,
+            sequence: 0,
+            filled: 0,
+            last_news: 0,
+            user: None,
+            scratch: Box::new([0; STAGING_BYTES]),
+            card: name,
+        })
+    }
+
+    pub(super) const fn chain(&self) -> CardAddr {
+        self.chain
+    }
+
+    pub(super) const fn filled(&self) -> u64 {
+        self.filled
+    }
+
+    pub(super) const fn is_idle(&self) -> bool {
+        self.busy == 0
+    }
+
+    /// Fills windows as long as there is something to send and room for it, and moves uploads on. Returns how much was done.
+    pub(super) fn pump(&mut self, now: Nanos, sender: &mut Sender) -> Result<usize, EndpointError> {
+        let mut work = self.advance()?;
+        while self.free != 0 && self.busy & 1 << self.next_slot == 0 && self.h2c.in_flight() + 2 <= 64 {
+            let Some(transmit) = sender.poll_transmit(now) else { break };
+            if self.busy == 0 {
+                self.last_news = now.get();
+            }
+            self.fill(&transmit)?;
+            work += 1;
+        }
+        self.h2c.poll()?;
+        work += self.advance()?;
+        if self.busy != 0 {
+            self.watch(now)?;
+        }
+        Ok(work)
+    }
+
+    /// Takes up finished uploads, and lets the chain run up to the last of them: one tail write for all.
+    fn advance(&mut self) -> Result<usize, EndpointError> {
+        self.h2c.poll()?;
+        let mut tail = None;
+        let mut count = 0;
+        while let Some(done) = self.h2c.next_completion() {
+            if let Some((ticket, result)) = &mut self.user
+                && *ticket == done.ticket
+            {
+                *result = Some(done);
+                continue;
+            }
+            if let Err(fault) = done.outcome {
+                return Err(EndpointError::Upload(fault));
+            }
+            if self.uploads.front().is_some_and(|upload| upload.ticket == done.ticket) {
+                tail = self.uploads.pop_front().map(|upload| upload.slot);
+                count += 1;
+            }
+        }
+        if let Some(slot) = tail {
+            let commit_descriptor = self.slot_address(slot).get() + 64;
+            self.cdma.advance(CardAddr::new(commit_descriptor))?;
+        }
+        Ok(count)
+    }
+
+    fn slot_address(&self, slot: u32) -> CardAddr {
+        CardAddr::new(self.chain.get() + u64::from(slot) * SLOT_BYTES as u64)
+    }
+
+    fn fill(&mut self, transmit: &Transmit) -> Result<(), EndpointError> {
+        let window = self.free.trailing_zeros();
+        let slot = self.next_slot;
+        self.sequence = window::next_sequence(self.sequence);
+        let header = header(transmit, self.sequence);
+        let length = header
+            .encode(transmit.ops.as_slice(), &mut self.scratch[..])
+            .map_err(|source| EndpointError::Header { card: self.card.clone(), source })?;
+        self.encode_slot(transmit, window, slot)?;
+
+        let offset = slot as usize * STAGING_BYTES;
+        let memory = |source| EndpointError::Memory { card: self.card.clone(), source };
+        self.staging.memory().write(offset, &self.scratch[..]).map_err(memory)?;
+        let header_run = self.staging.run(offset, length).map_err(memory)?;
+        let slot_run = self.staging.run(offset + STAGED_SLOT, SLOT_BYTES).map_err(memory)?;
+        let window_address = self.windows.address(window, 0);
+        let slot_address = self.slot_address(slot);
+        self.h2c.submit(host_range(header_run), window_address, Payload::Kept).map_err(|(error, _)| error)?;
+        let ticket =
+            self.h2c.submit(host_range(slot_run), slot_address, Payload::Kept).map_err(|(error, _)| error)?;
+
+        self.uploads.push_back(Upload { ticket, slot });
+        self.free &= !(1 << window);
+        self.busy |= 1 << slot;
+        if let Some(place) = self.slot_of.get_mut(window as usize) {
+            *place = slot;
+        }
+        self.next_slot = (slot + 1) % self.windows.count;
+        self.filled += 1;
+        Ok(())
+    }
+
+    /// Writes the slot's two descriptors and the commit word to their place in the scratch block.
+    fn encode_slot(&mut self, transmit: &Transmit, window: u32, slot: u32) -> Result<(), EndpointError> {
+        let at = self.slot_address(slot);
+        let commit_descriptor = CardAddr::new(at.get() + 64);
+        let commit_word = CardAddr::new(at.get() + COMMIT_AT);
+        let next = self.slot_address((slot + 1) % self.windows.count);
+        let payload_place = self.windows.address(window, self.windows.payload_offset);
+        let commit_place = self.windows.address(window, self.windows.commit_offset);
+        // A notice has no payload, but a descriptor of no bytes is an error (PG034): it copies the commit word to where it does
+        // no harm.
+        let (source, bytes) = match transmit.kind {
+            TransmitKind::Data => (transmit.source, transmit.payload_length),
+            _ => (commit_word, 4),
+        };
+        let too_long =
+            |_| EndpointError::Windows { card: self.card.clone(), reason: "payload above the CDMA's limit" };
+        let payload =
+            SgDescriptor::new(source, payload_place, bytes).map_err(too_long)?.with_next(commit_descriptor);
+        let commit = SgDescriptor::new(commit_word, commit_place, 4).map_err(too_long)?.with_next(next);
+        let words = payload.to_words().into_iter().chain(commit.to_words()).chain([self.sequence]);
+        for (place, word) in self.scratch[STAGED_SLOT..].chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    /// The NI has sent a window.
+    pub(super) fn window_free(&mut self, index: u16, now: Nanos) -> Result<(), EndpointError> {
+        let bit = 1u32.checked_shl(index.into()).unwrap_or(0);
+        let out = (u32::MAX >> (32 - self.windows.count)) & !self.free;
+        let Some(slot) = self.slot_of.get(usize::from(index)).filter(|_| out & bit != 0) else {
+            return Err(EndpointError::WindowNotOut { card: self.card.clone(), index });
+        };
+        self.busy &= !(1 << slot);
+        self.free |= bit;
+        self.last_news = now.get();
+        Ok(())
+    }
+
+    /// Windows are out: has the copy engine stopped?
+    fn watch(&mut self, now: Nanos) -> Result<(), EndpointError> {
+        let waited = now.get().saturating_sub(self.last_news);
+        if waited >= STUCK_NS {
+            let status = self.cdma.status()?;
+            if status.has_error() {
+                return Err(EndpointError::Chain { card: self.card.clone(), status });
+            }
+            return Err(EndpointError::WindowsStuck {
+                card: self.card.clone(),
+                outstanding: self.busy.count_ones(),
+                waited_ms: waited / 1_000_000,
+            });
+        }
+        Ok(())
+    }
+
+    /// A user's transfer on the endpoint's channel.
+    pub(super) fn write(
+        &mut self,
+        buffer: DmaBuffer,
+        to: CardAddr,
+        options: WaitOptions,
+    ) -> Result<DmaBuffer, TransferFailed> {
+        if buffer.len() == 0 {
+            return Ok(buffer);
+        }
+        let failed = |error: TransferError| TransferFailed { error, buffer: None };
+        let ticket = match self.h2c.submit_buffer(buffer, to) {
+            Ok(ticket) => ticket,
+            Err(refused) => {
+                return Err(TransferFailed { error: refused.error.into(), buffer: Some(refused.buffer) });
+            }
+        };
+        self.user = Some((ticket, None));
+        let ended = self.await_user(options);
+        let taken = self.user.take().and_then(|(_, done)| done);
+        match (ended, taken) {
+            (_, Some(Completion { outcome: Ok(_), buffer: Some(buffer), .. })) => Ok(buffer),
+            (_, Some(Completion { outcome: Err(fault), buffer, .. })) => {
+                Err(TransferFailed { error: fault.into(), buffer })
+            }
+            (Err(error), _) => Err(failed(error.into())),
+            (Ok(()), _) => {
+                let unknown =
+                    ChannelError::UnknownTicket { card: self.card.clone(), channel: self.h2c.name() };
+                Err(failed(unknown.into()))
+            }
+        }
+    }
+
+    /// Drives the channel until the user's transfer has ended; on a time-out it is aborted, which ends it too.
+    fn await_user(&mut self, options: WaitOptions) -> Result<(), ChannelError> {
+        let limit = u64::try_from(options.timeout.as_nanos()).unwrap_or(u64::MAX);
+        let began = self.h2c.now();
+        let mut looked = began;
+        loop {
+            let advanced = self.advance();
+            if matches!(&self.user, Some((_, Some(_))) | None) {
+                return Ok(());
+            }
+            if let Err(EndpointError::Channel(error)) = advanced {
+                return Err(error);
+            }
+            let now = self.h2c.now();
+            if now.saturating_sub(began) >= limit {
+                self.h2c.abort()?;
+            } else if now.saturating_sub(looked) >= 1_000_000 {
+                looked = now;
+                self.h2c.look_for_errors()?;
+            }
+            self.h2c.relax();
+        }
+    }
+}
+
+fn header(transmit: &Transmit, sequence: u32) -> WindowHeader {
+    let mut flags = Flags::NONE;
+    if transmit.silent {
+        flags = flags.with(Flags::SILENT);
+    }
+    if transmit.receiver_notifies() {
+        flags = flags.with(Flags::NOTIFY_RECEIVER);
+    }
+    WindowHeader {
+        sequence,
+        flags,
+        destination: transmit.node,
+        transfer: transmit.transfer,
+        oldest_live: transmit.oldest_live,
+        segment: transmit.segment,
+        segment_count: transmit.segment_count,
+        segment_length: transmit.segment_length,
+        base: transmit.segment_base,
+        key: transmit.key,
+        transfer_base: transmit.transfer_base,
+        transfer_length: transmit.transfer_length,
+        first_packet: transmit.first_packet,
+        packet_count: transmit.ops.len(),
+        packet_size_log2: transmit.packet_size_log2,
+        kind: match transmit.kind {
+            TransmitKind::Data => WindowKind::Data,
+            _ => WindowKind::Arrival,
+        },
+        segment_packets: transmit.segment_packets,
+        tries: transmit.tries,
+    }
+}
+
+/// Believe no number from a device: everything that addresses are made of is checked once.
+fn check_windows(windows: &TransmitWindows) -> Result<(), &'static str> {
+    let payload_end = u64::from(windows.payload_offset) + u64::from(windows.payload_size);
+    let all = u64::from(windows.count) * u64::from(windows.stride);
+    if windows.count == 0 {
+        Err("there are none")
+    } else if windows.payload_size == 0 || payload_end > u64::from(windows.stride) {
+        Err("the payload does not fit into a window")
+    } else if u64::from(windows.commit_offset) + 4 > u64::from(windows.stride) {
+        Err("the commit word does not fit into a window")
+    } else if (windows.payload_offset as usize) < window::MAX_HEADER_BLOCK {
+        Err("the header block does not fit before the payload")
+    } else if windows.base.checked_add(all).is_none() {
+        Err("they leave the address space")
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,376 @@
+//! What can go wrong, one enum per operation. Every message names the card and says what to do.
+
+use fpga_core::ring;
+use fpga_firmware::identity::ReadError;
+use fpga_pci::{BarError, ConfigError, DmaAllocError, DmaBuffer, InterruptError, MemoryError, MmioError};
+use fpga_registers::CardAddr;
+
+use crate::channel::ChannelName;
+use crate::fault::ChannelFault;
+
+/// A card's name in an error: shared, so that even a refusal on the steady path allocates nothing.
+pub type CardName = std::sync::Arc<str>;
+
+/// Opening a card failed. Nothing is left enabled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Configuration space could not be used.
+    #[error("{card}: configuration space: {source}")]
+    Config {
+        /// Which card.
+        card: String,
+        /// What failed.
+        source: ConfigError,
+    },
+    /// Nothing answers.
+    #[error(
+        "{card}: every register reads as all ones: the card is gone, its link is down or memory decoding is off; check the slot and the power, rescan the bus, then open it again"
+    )]
+    Gone {
+        /// Which card.
+        card: String,
+    },
+    /// No BAR is implemented.
+    #[error(
+        "{card}: the function has no memory BARs; after re-programming an FPGA remove the function and rescan the bus"
+    )]
+    NoBars {
+        /// Which card.
+        card: String,
+    },
+    /// A BAR that is needed is not there.
+    #[error(
+        "{card}: there is no BAR {index} for the role of the {role} BAR; `fpgactl info` lists the BARs, give the right one"
+    )]
+    BarAbsent {
+        /// Which card.
+        card: String,
+        /// What it was wanted for.
+        role: &'static str,
+        /// Its number.
+        index: u8,
+    },
+    /// A role has no BAR.
+    #[error(
+        "{card}: the card has no {role} BAR, which {needed_for} needs; build the bitstream with it, or do without"
+    )]
+    RoleAbsent {
+        /// Which card.
+        card: String,
+        /// Which BAR.
+        role: &'static str,
+        /// What was asked for.
+        needed_for: &'static str,
+    },
+    /// A BAR is smaller than what has to be in it.
+    #[error(
+        "{card}: BAR {index} has {size:#x} bytes, but a {role} BAR needs {needed:#x}; this is another BAR or another bitstream"
+    )]
+    BarTooSmall {
+        /// Which card.
+        card: String,
+        /// What it was wanted for.
+        role: &'static str,
+        /// Its number.
+        index: u8,
+        /// Its size in bytes.
+        size: u64,
+        /// Bytes needed.
+        needed: u64,
+    },
+    /// No rule names the DMA BAR.
+    #[error(
+        "{card}: cannot tell which BAR holds the XDMA registers without touching user logic (no MSI-X table at 0x8000, not exactly one BAR of 64 KiB among {found:x?} as (number, size)); name it in the open options"
+    )]
+    DmaBarUnclear {
+        /// Which card.
+        card: String,
+        /// Number and size of the BARs there are.
+        found: Vec<(u8, u64)>,
+    },
+    /// The BAR does not hold XDMA registers.
+    #[error(
+        "{card}: BAR {index} is no XDMA register BAR: it reads {irq:#010x} at 0x2000 and {config:#010x} at 0x3000 instead of 0x1fc2xxxx and 0x1fc3xxxx; QDMA cards use the same device ids, and the ids can be edited"
+    )]
+    NotXdma {
+        /// Which card.
+        card: String,
+        /// BAR number.
+        index: u8,
+        /// Word at 0x2000.
+        irq: u32,
+        /// Word at 0x3000.
+        config: u32,
+    },
+    /// The identity block does not belong to this software.
+    #[error("{card}: {source}")]
+    Identity {
+        /// Which card.
+        card: String,
+        /// What does not fit.
+        source: ReadError<MmioError>,
+    },
+    /// A BAR could not be opened.
+    #[error("{card}: {source}")]
+    Bar {
+        /// Which card.
+        card: String,
+        /// What failed.
+        source: BarError,
+    },
+    /// A register access failed.
+    #[error("{card}: {source}")]
+    Mmio {
+        /// Which card.
+        card: String,
+        /// What failed.
+        source: MmioError,
+    },
+    /// A channel was still busy from before and did not stop.
+    #[error(
+        "{card}: {channel} was running and did not become idle within {waited_ms} ms; reset the card, then open it again"
+    )]
+    NotIdle {
+        /// Which card.
+        card: String,
+        /// Which channel.
+        channel: ChannelName,
+        /// How long it was given, in milliseconds.
+        waited_ms: u64,
+    },
+}
+
+/// Taking something of a card (a channel, the CDMA engine, memory, interrupts) failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResourceError {
+    /// The card has fewer channels.
+    #[error("{card}: there is no channel {channel}; the card has {available} in this direction")]
+    NoSuchChannel {
+        /// Which card.
+        card: CardName,
+        /// What was asked for.
+        channel: ChannelName,
+        /// How many there are.
+        available: u8,
+    },
+    /// Somebody in this process holds it.
+    #[error("{card}: {what} is in use; it has one owner at a time: drop the other handle first")]
+    InUse {
+        /// Which card.
+        card: CardName,
+        /// What.
+        what: String,
+    },
+    /// The card has none, or it was not looked for.
+    #[error("{card}: {what} is not there: {reason}")]
+    Absent {
+        /// Which card.
+        card: CardName,
+        /// What.
+        what: &'static str,
+        /// Why, and what to do.
+        reason: &'static str,
+    },
+    /// The option cannot be used.
+    #[error("{card}: {source}")]
+    Ring {
+        /// Which card.
+        card: CardName,
+        /// What is wrong with the ring's shape.
+        source: ring::ConfigError,
+    },
+    /// No DMA memory.
+    #[error("{card}: {source}")]
+    Memory {
+        /// Which card.
+        card: CardName,
+        /// What failed.
+        source: DmaAllocError,
+    },
+    /// A register access failed.
+    #[error("{card}: {source}")]
+    Mmio {
+        /// Which card.
+        card: CardName,
+        /// What failed.
+        source: MmioError,
+    },
+    /// Interrupts could not be set up.
+    #[error("{card}: {source}")]
+    Interrupt {
+        /// Which card.
+        card: CardName,
+        /// What failed.
+        source: InterruptError,
+    },
+}
+
+/// A transfer was not taken. The buffer comes back.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Refused {
+    /// Why.
+    pub error: SubmitError,
+    /// The buffer that was handed in, untouched.
+    pub buffer: DmaBuffer,
+}
+
+/// Why a transfer was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// The ring does not take it.
+    #[error("{card} {channel}: {source}")]
+    Ring {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+        /// Why.
+        source: ring::RefusalReason,
+    },
+    /// It ends behind the card's memory.
+    #[error(
+        "{card} {channel}: {length} bytes at card address {start} end behind the card's memory, {memory_start}..={memory_last}"
+    )]
+    CardMemory {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+        /// First card address.
+        start: CardAddr,
+        /// Bytes.
+        length: u64,
+        /// First address of the memory.
+        memory_start: CardAddr,
+        /// Its last address.
+        memory_last: CardAddr,
+    },
+    /// The channel cannot be used any more.
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+}
+
+/// A channel as a whole cannot go on, or a wait ended without its transfer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// The card does not answer any more. What was posted is quarantined.
+    #[error(
+        "{card} {channel}: the card is gone (all registers read as ones); {quarantined} buffers that it may still reach are kept out of use: reopen the card when it is back"
+    )]
+    Gone {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+        /// Buffers put aside.
+        quarantined: usize,
+    },
+    /// The engine does not become idle. What was posted is quarantined.
+    #[error(
+        "{card} {channel}: the engine did not become idle within {waited_ms} ms (status {status}); {quarantined} buffers that it may still reach are kept out of use: reset the card"
+    )]
+    Wedged {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+        /// How long it was given, in milliseconds.
+        waited_ms: u64,
+        /// The status register, decoded.
+        status: String,
+        /// Buffers put aside.
+        quarantined: usize,
+    },
+    /// The wait's deadline has passed. The transfer goes on: wait again, or abort.
+    #[error(
+        "{card} {channel}: not complete after {waited_us} µs (status {status}, {completed} of {posted} descriptors of the run done); wait longer, or abort the channel"
+    )]
+    TimedOut {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+        /// How long was waited, in microseconds.
+        waited_us: u64,
+        /// The status register, decoded.
+        status: String,
+        /// The card's completed count.
+        completed: u32,
+        /// Descriptors of the run.
+        posted: u32,
+    },
+    /// The ticket's completion was handed out before, or it belongs to another channel.
+    #[error("{card} {channel}: this ticket's completion has been taken, or it is another channel's")]
+    UnknownTicket {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+    },
+    /// Interrupts were asked for but are not enabled.
+    #[error(
+        "{card} {channel}: interrupts are not enabled; call Card::enable_interrupts before taking the channel, or wait by polling"
+    )]
+    NoInterrupt {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+    },
+    /// Waiting for the interrupt failed.
+    #[error("{card} {channel}: {source}")]
+    Interrupt {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+        /// What failed.
+        source: InterruptError,
+    },
+    /// A register access failed.
+    #[error("{card} {channel}: {source}")]
+    Mmio {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+        /// What failed.
+        source: MmioError,
+    },
+}
+
+/// A blocking transfer failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct TransferFailed {
+    /// Why.
+    pub error: TransferError,
+    /// The buffer; `None` if the card may still reach it, in which case it is in quarantine.
+    pub buffer: Option<DmaBuffer>,
+}
+
+/// Why a transfer failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransferError {
+    /// It was not taken.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    /// The engine reported an error in this transfer or before it.
+    #[error(transparent)]
+    Fault(#[from] ChannelFault),
+    /// The channel cannot go on.
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+    /// Host memory could not be used.
+    #[error("host memory: {0}")]
+    Memory(#[from] MemoryError),
+    /// No DMA memory.
+    #[error("host memory: {0}")]
+    Allocate(#[from] DmaAllocError),
+}

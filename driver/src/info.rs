@@ -1,0 +1,94 @@
+//! What is known of an opened card.
+
+use fpga_firmware::identity::Identity;
+use fpga_pci::{Bar, MmioError};
+use fpga_registers::xdma::{Alignments, CONFIG_BASE, ChannelBlock, ConfigBlock, Direction, channel_base};
+
+use crate::card::count_channels;
+use crate::channel::ChannelName;
+use crate::discover::BarRoles;
+use crate::ni::NiInfo;
+
+/// PCI ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PciIds {
+    /// Vendor id.
+    pub vendor: u16,
+    /// Device id.
+    pub device: u16,
+    /// Subsystem vendor and device id.
+    pub subsystem: (u16, u16),
+}
+
+/// What the XDMA says about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct XdmaInfo {
+    /// H2C channels, 0 to 4.
+    pub h2c_channels: u8,
+    /// C2H channels, 0 to 4.
+    pub c2h_channels: u8,
+    /// The channels are AXI4-Stream, not memory mapped.
+    pub stream: bool,
+    /// Version byte of the identifiers: 6 is 2017.1 and everything since (PG195).
+    pub version: u8,
+    /// Width of the data path in bits, if the config block gives one that exists.
+    pub data_width: Option<u32>,
+    /// Largest payload of a PCIe packet in bytes, as negotiated.
+    pub max_payload: Option<u32>,
+    /// Largest PCIe read request in bytes.
+    pub max_read_request: Option<u32>,
+    /// Alignment rules of H2C channel 0.
+    pub alignments: Alignments,
+}
+
+impl XdmaInfo {
+    pub(crate) fn read(bar: &Bar) -> Result<Self, MmioError> {
+        let h2c_channels = count_channels(bar, Direction::H2c)?;
+        let c2h_channels = count_channels(bar, Direction::C2h)?;
+        let first = if h2c_channels > 0 { Direction::H2c } else { Direction::C2h };
+        let base = channel_base(first, 0);
+        let identifier = ChannelBlock::IDENTIFIER.read(bar, base)?;
+        Ok(Self {
+            h2c_channels,
+            c2h_channels,
+            stream: identifier.stream(),
+            version: ConfigBlock::IDENTIFIER.read(bar, CONFIG_BASE)?.version(),
+            data_width: ConfigBlock::DATA_WIDTH.read(bar, CONFIG_BASE)?.bits(),
+            max_payload: ConfigBlock::PCIE_MAX_PAYLOAD.read(bar, CONFIG_BASE)?.bytes(),
+            max_read_request: ConfigBlock::PCIE_MAX_READ_REQUEST.read(bar, CONFIG_BASE)?.bytes(),
+            alignments: ChannelBlock::ALIGNMENTS.read(bar, base)?,
+        })
+    }
+
+    /// Channels in one direction.
+    #[must_use]
+    pub const fn count(&self, direction: Direction) -> u8 {
+        match direction {
+            Direction::C2h => self.c2h_channels,
+            _ => self.h2c_channels,
+        }
+    }
+
+    /// All channels, H2C first.
+    pub fn channels(&self) -> impl Iterator<Item = ChannelName> + use<> {
+        let named = |direction, count| (0..count).map(move |number| ChannelName { direction, number });
+        named(Direction::H2c, self.h2c_channels).chain(named(Direction::C2h, self.c2h_channels))
+    }
+}
+
+/// What is known of an opened card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CardInfo {
+    /// PCI address, or the simulated card's name.
+    pub name: String,
+    /// PCI ids.
+    pub ids: PciIds,
+    /// BARs by role.
+    pub roles: BarRoles,
+    /// The DMA engine.
+    pub xdma: XdmaInfo,
+    /// The identity block, if it was read.
+    pub identity: Option<Identity>,
+    /// The network interface, if there is one.
+    pub ni: Option<NiInfo>,
+}

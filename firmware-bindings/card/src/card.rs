@@ -1,0 +1,402 @@
+//! The whole card: configuration space, BARs, engines, and the order in which they work.
+
+use crate::bars::{DwordAccess, read_dwords, write_dwords};
+use crate::cdma::Cdma;
+use crate::config_space::{BarLayout, BarRole, ConfigSpace};
+use crate::counters::{Access, AccessLog, AccessTarget, CardCounters, leading_value};
+use crate::description::CardDescription;
+use crate::fault_log::{FaultKind, FaultLog, Unit};
+use crate::host::HostPort;
+use crate::link::Lanes;
+use crate::ni::Ni;
+use crate::space::{AxiError, CardSpace};
+use crate::validate::Problem;
+use crate::xdma::Xdma;
+use fpga_core::receiver::ReceiverConfigError;
+use fpga_core::time::Nanos;
+use fpga_firmware::generated as contract;
+use fpga_registers::CardAddr;
+
+/// One simulated card, single-threaded: time is given, work is done by [`Card::step`] alone.
+///
+/// Accesses of software ([`Self::bar_write`]) only latch registers. Every engine then works in `step`, one bounded
+/// unit per call, in a fixed round: H2C channels, C2H channels, CDMA, NI. The same calls give the same results.
+#[derive(Debug)]
+pub struct Card {
+    description: CardDescription,
+    config: ConfigSpace,
+    space: CardSpace,
+    xdma: Xdma,
+    cdma: Cdma,
+    ni: Ni,
+    counters: CardCounters,
+    faults: FaultLog,
+    log: AccessLog,
+    now: Nanos,
+    /// The engine whose turn it is.
+    turn: usize,
+}
+
+impl Card {
+    /// Builds the described card in its power-on state.
+    ///
+    /// # Errors
+    /// [`CardError`] if the description (changed in a program) cannot be built.
+    pub fn new(description: CardDescription) -> Result<Self, CardError> {
+        description.validate()?;
+        Ok(Self {
+            config: ConfigSpace::new(&description),
+            space: CardSpace::new(&description),
+            xdma: Xdma::new(&description),
+            cdma: Cdma::new(&description),
+            ni: Ni::new(&description)?,
+            counters: CardCounters::default(),
+            faults: FaultLog::new(),
+            log: AccessLog::Off,
+            now: Nanos::ZERO,
+            turn: 0,
+            description,
+        })
+    }
+
+    /// What the card was built from.
+    #[must_use]
+    pub const fn description(&self) -> &CardDescription {
+        &self.description
+    }
+
+    /// The implemented BARs by index.
+    #[must_use]
+    pub fn bars(&self) -> &[BarLayout] {
+        self.config.bars()
+    }
+
+    /// The configuration space, for questions without side effects.
+    #[must_use]
+    pub const fn config(&self) -> &ConfigSpace {
+        &self.config
+    }
+
+    /// Reads configuration space; bytes past its end read as ones.
+    pub fn config_read(&mut self, offset: u16, into: &mut [u8]) {
+        self.config.read(offset, into);
+        self.counters.config_reads += 1;
+        self.record(AccessTarget::Config, offset.into(), into, false);
+    }
+
+    /// Writes configuration space. Messages that this unmasks leave with the next [`Self::step`].
+    pub fn config_write(&mut self, offset: u16, from: &[u8]) {
+        self.config.write(offset, from);
+        self.counters.config_writes += 1;
+        self.record(AccessTarget::Config, offset.into(), from, true);
+        self.sample_interrupts();
+    }
+
+    /// Reads `into.len()` bytes at `offset` of BAR `bar`. A BAR that does not exist, an offset beyond it, or memory
+    /// decoding switched off read as all ones (nobody answers on the bus).
+    pub fn bar_read(&mut self, bar: u8, offset: u64, into: &mut [u8]) {
+        self.counters.mmio_reads += access_count(into.len());
+        match self.decode(bar, offset, into.len()) {
+            None => into.fill(0xFF),
+            Some(role) => {
+                self.read_role(role, offset, into, false);
+                // A read that clears may drop an interrupt line.
+                self.sample_interrupts();
+            }
+        }
+        self.record(AccessTarget::Bar(bar), offset, into, false);
+    }
+
+    /// Reads as [`Self::bar_read`] does, but changes nothing and counts nothing: for tests and diagnosis.
+    pub fn bar_peek(&mut self, bar: u8, offset: u64, into: &mut [u8]) {
+        match self.decode(bar, offset, into.len()) {
+            None => into.fill(0xFF),
+            Some(role) => self.read_role(role, offset, into, true),
+        }
+    }
+
+    /// Writes `from` at `offset` of BAR `bar`: a posted write, which only latches. Work is done by [`Self::step`];
+    /// an interrupt that the write itself causes (a mask bit whose source is asserted) is delivered at once.
+    pub fn bar_write(&mut self, bar: u8, offset: u64, from: &[u8], host: &mut dyn HostPort) {
+        self.counters.mmio_writes += access_count(from.len());
+        self.record(AccessTarget::Bar(bar), offset, from, true);
+        let Some(role) = self.decode(bar, offset, from.len()) else { return };
+        let Self { xdma, cdma, ni, space, faults, now, .. } = self;
+        faults.set_time(*now);
+        let accepted = match role {
+            BarRole::Dma => write_dwords(offset, from, |at, value| {
+                if let Ok(at) = u32::try_from(at) {
+                    xdma.write(at, value, *now, faults);
+                }
+            }),
+            BarRole::User => write_dwords(offset, from, |at, value| match u32::try_from(at) {
+                Ok(at) if in_block(at, contract::cdma::BLOCK_OFFSET, contract::cdma::BLOCK_SIZE) => {
+                    cdma.write(at - contract::cdma::BLOCK_OFFSET, value, faults);
+                }
+                Ok(at) => ni.write(at, value, *now, space, faults),
+                Err(_) => {}
+            }),
+            BarRole::Bypass => {
+                let at = CardAddr::new(self.description.bars.bypass.as_ref().map_or(0, |bar| bar.card_address));
+                let at = crate::space::advance(at, offset);
+                if let Err((error, at)) = space.write(at, from) {
+                    faults.push(axi_kind(error), Unit::Bar(bar), at.get(), 1);
+                }
+                true
+            }
+        };
+        if !accepted {
+            faults.push(FaultKind::BadAccess, Unit::Bar(bar), offset, u32::try_from(from.len()).unwrap_or(u32::MAX));
+        }
+        self.sample_interrupts();
+        self.xdma.msix.deliver(&self.config, &mut self.counters, host);
+    }
+
+    /// Lets the next engine that has something to do take one unit of work at time `now`: a descriptor fetch, a page
+    /// of a descriptor's data, a packet, a timer. Returns whether there was any.
+    pub fn step(&mut self, now: Nanos, host: &mut dyn HostPort) -> bool {
+        self.now = self.now.max(now);
+        self.faults.set_time(self.now);
+        let mut worked = self.xdma.msix.deliver(&self.config, &mut self.counters, host);
+        let channels = self.xdma.channels();
+        let engines = channels + 1 + Ni::ENGINES;
+        for _ in 0..engines {
+            let engine = self.turn;
+            self.turn = (self.turn + 1) % engines;
+            let mut lanes = Lanes {
+                host: &mut *host,
+                bus_master: self.config.bus_master(),
+                space: &mut self.space,
+                counters: &mut self.counters,
+                faults: &mut self.faults,
+                now: self.now,
+            };
+            let stepped = if engine < channels {
+                self.xdma.step(engine, &mut lanes)
+            } else if engine == channels {
+                self.cdma.step(&mut lanes)
+            } else {
+                self.ni.step(engine - channels - 1, &mut lanes)
+            };
+            if stepped {
+                self.sample_interrupts();
+                self.xdma.msix.deliver(&self.config, &mut self.counters, host);
+                worked = true;
+                break;
+            }
+        }
+        worked
+    }
+
+    /// The next time at which a timer of the card will have something to do by itself.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        match (self.cdma.deadline(), self.ni.deadline()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// The node id that the NI has now.
+    #[must_use]
+    pub const fn node_id(&self) -> u32 {
+        self.ni.node_id()
+    }
+
+    /// The next frame that the card sends into the network. Give its memory back with [`Self::recycle_frame`].
+    pub fn take_frame(&mut self) -> Option<Vec<u8>> {
+        self.ni.take_frame()
+    }
+
+    /// Hands the buffer of a frame that was taken back to the card, so that sending allocates nothing.
+    pub fn recycle_frame(&mut self, frame: Vec<u8>) {
+        self.ni.recycle_frame(frame);
+    }
+
+    /// A frame arrived from the network. It is processed at once; replies and events wait for [`Self::step`].
+    /// A broken frame is counted and dropped.
+    pub fn receive_frame(&mut self, now: Nanos, frame: &[u8]) {
+        self.now = self.now.max(now);
+        self.faults.set_time(self.now);
+        self.counters.frames_received += 1;
+        self.counters.frames_sent += self.ni.receive(self.now, frame, &mut self.space, &mut self.faults);
+    }
+
+    /// Conventional reset (hot reset): every register and configuration space go back to their power-on values,
+    /// engines stop, the NI forgets. Card memory keeps its content.
+    pub fn reset(&mut self) {
+        self.config.reset();
+        self.xdma.reset();
+        self.cdma.reset();
+        self.ni.reset();
+        self.space.clear_windows();
+        self.faults.clear();
+        self.turn = 0;
+    }
+
+    /// What the host's kernel does when a driver asks for `count` interrupt vectors: enables MSI-X in its capability
+    /// and unmasks the first `count` entries. Not counted as accesses.
+    pub fn enable_msix(&mut self, count: u16) {
+        self.config.set_msix(true);
+        self.xdma.msix.set_masked(count, false);
+        self.sample_interrupts();
+    }
+
+    /// The reverse of [`Self::enable_msix`].
+    pub fn disable_msix(&mut self) {
+        self.config.set_msix(false);
+        self.xdma.msix.set_masked(u16::MAX, true);
+        self.sample_interrupts();
+    }
+
+    /// Switches memory decoding and bus mastering, as the host's kernel does when a device is opened. Not counted.
+    pub fn set_command(&mut self, memory: bool, bus_master: bool) {
+        self.config.set_command(memory, bus_master);
+    }
+
+    /// Reads card memory behind the card's back.
+    ///
+    /// # Errors
+    /// [`NoSuchAddress`] names the first address that nothing answers.
+    pub fn peek(&self, at: CardAddr, into: &mut [u8]) -> Result<(), NoSuchAddress> {
+        self.space.read(at, into).map_err(|(_, at)| NoSuchAddress { at })
+    }
+
+    /// Writes card memory behind the card's back (a commit word counts as one, however it is written).
+    ///
+    /// # Errors
+    /// [`NoSuchAddress`] names the first address that nothing answers; what lies before it is written.
+    pub fn poke(&mut self, at: CardAddr, from: &[u8]) -> Result<(), NoSuchAddress> {
+        self.space.write(at, from).map_err(|(_, at)| NoSuchAddress { at })
+    }
+
+    /// What the card counted.
+    #[must_use]
+    pub const fn counters(&self) -> &CardCounters {
+        &self.counters
+    }
+
+    /// Starts counting from zero.
+    pub fn clear_counters(&mut self) {
+        self.counters = CardCounters::default();
+    }
+
+    /// Pages of 64 KiB of card memory that were written at least once.
+    #[must_use]
+    pub const fn resident_pages(&self) -> usize {
+        self.space.resident_pages()
+    }
+
+    /// Faults of the engines, including those that no status bit shows.
+    #[must_use]
+    pub const fn faults(&self) -> &FaultLog {
+        &self.faults
+    }
+
+    /// Records accesses from now on; returns what was recorded before.
+    pub fn set_access_log(&mut self, log: AccessLog) -> AccessLog {
+        std::mem::replace(&mut self.log, log)
+    }
+
+    /// The access log.
+    #[must_use]
+    pub const fn access_log(&self) -> &AccessLog {
+        &self.log
+    }
+
+    /// Fault hook: `length` bytes of card address space at `at` answer SLVERR from now on; 0 ends it.
+    pub fn poison(&mut self, at: CardAddr, length: u64) {
+        self.space.poison(at, length);
+    }
+
+    /// Fault hook: every completed-descriptor count that the card reports (register and write-back) is this value,
+    /// to see what software does about an impossible one. `None` ends it.
+    pub fn override_completed_count(&mut self, count: Option<u32>) {
+        self.xdma.override_completed(count);
+    }
+
+    fn decode(&self, bar: u8, offset: u64, length: usize) -> Option<BarRole> {
+        let layout = self.config.bars().iter().find(|layout| layout.index == bar)?;
+        let end = offset.checked_add(length as u64)?;
+        (self.config.memory_decoding() && end <= layout.size).then_some(layout.role)
+    }
+
+    fn read_role(&mut self, role: BarRole, offset: u64, into: &mut [u8], peek: bool) {
+        let Self { xdma, cdma, ni, space, config, now, description, .. } = self;
+        match role {
+            BarRole::Dma => read_dwords(offset, into, |at, access| {
+                let peek = peek || matches!(access, DwordAccess::Peek);
+                u32::try_from(at).map_or(u32::MAX, |at| xdma.read(at, config, *now, peek))
+            }),
+            BarRole::User => read_dwords(offset, into, |at, _| match u32::try_from(at) {
+                Ok(at) if in_block(at, contract::cdma::BLOCK_OFFSET, contract::cdma::BLOCK_SIZE) => {
+                    cdma.read(at - contract::cdma::BLOCK_OFFSET)
+                }
+                Ok(at) => ni.read(at),
+                Err(_) => 0,
+            }),
+            BarRole::Bypass => {
+                let base = description.bars.bypass.as_ref().map_or(0, |bar| bar.card_address);
+                let at = crate::space::advance(CardAddr::new(base), offset);
+                if space.read(at, into).is_err() {
+                    // The root complex makes all ones of an error completion.
+                    into.fill(0xFF);
+                }
+            }
+        }
+    }
+
+    fn sample_interrupts(&mut self) {
+        let mut user = self.ni.interrupt_lines();
+        if self.cdma.interrupt_line() {
+            user |= 1_u32 << (self.description.interrupts.cdma_user_irq & 15);
+        }
+        let channel = self.xdma.interrupt_lines();
+        let enabled = self.config.msix_enabled();
+        let Xdma { irq, msix, .. } = &mut self.xdma;
+        irq.sample(user, channel, enabled, msix, &mut self.faults);
+    }
+
+    fn record(&mut self, target: AccessTarget, offset: u64, bytes: &[u8], write: bool) {
+        if !matches!(self.log, AccessLog::Off) {
+            let value = leading_value(bytes);
+            self.log.record(&Access { time: self.now, target, offset, length: bytes.len(), write, value });
+        }
+    }
+}
+
+/// A card that cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CardError {
+    /// A value of the description.
+    #[error("key `{}`: {_0}", _0.key())]
+    Description(#[from] Problem),
+    /// The receiver cannot be built with these sizes.
+    #[error("section `ni`: {_0}")]
+    Receiver(#[from] ReceiverConfigError),
+}
+
+/// A card address that nothing answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("card address {at} is outside card memory and the transmit windows; see the card description")]
+pub struct NoSuchAddress {
+    /// The address.
+    pub at: CardAddr,
+}
+
+const fn axi_kind(error: AxiError) -> FaultKind {
+    match error {
+        AxiError::Decode => FaultKind::AxiDecode,
+        AxiError::Slave => FaultKind::AxiSlave,
+    }
+}
+
+fn in_block(at: u32, offset: u32, size: u32) -> bool {
+    (offset..offset.saturating_add(size)).contains(&at)
+}
+
+/// One per started 8 bytes: the widest single access of a CPU.
+fn access_count(length: usize) -> u64 {
+    (length as u64).div_ceil(8).max(1)
+}

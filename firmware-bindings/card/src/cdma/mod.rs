@@ -1,0 +1,358 @@
+//! AXI CDMA (PG034): registers, simple mode, interrupts. The scatter-gather engine is in `sg`.
+//!
+//! Decided here where PG034 leaves it open: without DRE a misaligned address is DMAIntErr; a descriptor that fails
+//! gets its error bit without Cmplt; writes of address registers while busy are dropped and logged; a byte count
+//! wider than the build is cut to its width.
+
+mod sg;
+
+use crate::description::CardDescription;
+use crate::fault_log::{FaultKind, FaultLog, Unit};
+use crate::link::Lanes;
+use crate::memory::PAGE;
+use crate::space::{AxiError, advance};
+use fpga_core::time::Nanos;
+use fpga_registers::CardAddr;
+use sg::ScatterGather;
+
+/// Control register.
+mod control {
+    pub(super) const TAIL_POINTER: u32 = 1 << 1;
+    pub(super) const RESET: u32 = 1 << 2;
+    pub(super) const SG_MODE: u32 = 1 << 3;
+    pub(super) const KEYHOLE_READ: u32 = 1 << 4;
+    pub(super) const KEYHOLE_WRITE: u32 = 1 << 5;
+    pub(super) const CYCLIC: u32 = 1 << 6;
+    /// Software-writable bits that stay: SGMode, keyholes, cyclic, interrupt enables, threshold, delay.
+    pub(super) const STORED: u32 = 0xFFFF_7078;
+    /// Of these, what exists only with scatter-gather.
+    pub(super) const SG_ONLY: u32 = 0xFFFF_2048;
+    pub(super) const AFTER_RESET: u32 = 1 << 16 | TAIL_POINTER;
+}
+
+/// Status register.
+mod status {
+    pub(super) const IDLE: u32 = 1 << 1;
+    pub(super) const SG_INCLUDED: u32 = 1 << 3;
+    pub(super) const DMA_INTERNAL: u32 = 1 << 4;
+    pub(super) const DMA_SLAVE: u32 = 1 << 5;
+    pub(super) const DMA_DECODE: u32 = 1 << 6;
+    pub(super) const SG_INTERNAL: u32 = 1 << 8;
+    pub(super) const SG_SLAVE: u32 = 1 << 9;
+    pub(super) const SG_DECODE: u32 = 1 << 10;
+    pub(super) const IOC: u32 = 1 << 12;
+    pub(super) const DELAY: u32 = 1 << 13;
+    pub(super) const ERROR: u32 = 1 << 14;
+    pub(super) const INTERRUPTS: u32 = IOC | DELAY | ERROR;
+}
+
+/// The delay timer ticks once per 125 clocks of the SG port; at 250 MHz that is 500 ns.
+const DELAY_TICK: u64 = 500;
+
+/// A copy in progress.
+#[derive(Clone, Copy, Debug)]
+struct Copy {
+    source: u64,
+    destination: u64,
+    remaining: u32,
+}
+
+/// How a copy's step ended.
+enum Moved {
+    More,
+    Done,
+    Failed(u32),
+}
+
+/// The engine.
+#[derive(Debug)]
+pub(crate) struct Cdma {
+    control: u32,
+    /// Errors and interrupts only; Idle and the live counts are added when read.
+    status: u32,
+    current: u64,
+    tail: u64,
+    source: u64,
+    destination: u64,
+    length: u32,
+    simple: Option<Copy>,
+    sg: ScatterGather,
+    /// Completed descriptors still missing for IOC.
+    threshold_left: u32,
+    delay_deadline: Option<Nanos>,
+    address_mask: u64,
+    length_mask: u32,
+    with_sg: bool,
+    wide: bool,
+    alignment: u64,
+    width: usize,
+}
+
+impl Cdma {
+    pub(crate) fn new(description: &CardDescription) -> Self {
+        let cdma = &description.cdma;
+        let wide = cdma.address_width > 32;
+        let width = u64::from(cdma.data_width / 8);
+        Self {
+            control: control::AFTER_RESET,
+            status: 0,
+            current: 0,
+            tail: 0,
+            source: 0,
+            destination: 0,
+            length: 0,
+            simple: None,
+            sg: ScatterGather::default(),
+            threshold_left: 1,
+            delay_deadline: None,
+            address_mask: if cdma.address_width >= 64 { u64::MAX } else { (1 << cdma.address_width) - 1 },
+            length_mask: (1 << cdma.max_length_bits) - 1,
+            with_sg: cdma.sg,
+            wide,
+            alignment: if cdma.dre { 1 } else { width },
+            width: usize::try_from(width).unwrap_or(64),
+        }
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.control = control::AFTER_RESET;
+        self.status = 0;
+        (self.current, self.tail, self.source, self.destination, self.length) = (0, 0, 0, 0, 0);
+        self.simple = None;
+        self.sg = ScatterGather::default();
+        self.threshold_left = 1;
+        self.delay_deadline = None;
+    }
+
+    /// `cdma_introut`: level, high while an enabled interrupt bit is set.
+    pub(crate) const fn interrupt_line(&self) -> bool {
+        self.status & self.control & status::INTERRUPTS != 0
+    }
+
+    /// When the delay interrupt will fire by itself.
+    pub(crate) const fn deadline(&self) -> Option<Nanos> {
+        self.delay_deadline
+    }
+
+    const fn sg_mode(&self) -> bool {
+        self.control & control::SG_MODE != 0
+    }
+
+    const fn halted(&self) -> bool {
+        self.status & 0x770 != 0
+    }
+
+    const fn idle(&self) -> bool {
+        self.simple.is_none() && !self.sg.running
+    }
+
+    /// Register at `offset`; reading has no side effects. High halves exist above 32 address bits only.
+    pub(crate) fn read(&self, offset: u32) -> u32 {
+        match offset {
+            0x00 => self.control,
+            0x04 => self.status_word(),
+            0x08 => low(self.current),
+            0x0C => high(self.current),
+            0x10 => low(self.tail),
+            0x14 => high(self.tail),
+            0x18 => low(self.source),
+            0x1C => high(self.source),
+            0x20 => low(self.destination),
+            0x24 => high(self.destination),
+            0x28 => self.length,
+            _ => 0,
+        }
+    }
+
+    fn status_word(&self) -> u32 {
+        let mut word = self.status;
+        if self.idle() {
+            word |= status::IDLE;
+        }
+        if self.with_sg {
+            word |= status::SG_INCLUDED | (self.threshold_left & 0xFF) << 16;
+        }
+        word
+    }
+
+    /// Register at `offset`. Only latches; the engine acts in its next step.
+    pub(crate) fn write(&mut self, offset: u32, value: u32, faults: &mut FaultLog) {
+        let wide = self.wide;
+        match offset {
+            0x00 => self.write_control(value),
+            0x04 => self.status &= !(value & status::INTERRUPTS),
+            0x08 | 0x0C | 0x10 | 0x14 if !self.with_sg || !self.sg_mode() => {}
+            0x10 if wide => self.tail = self.pointer(self.tail & !0xFFFF_FFFF | u64::from(value)),
+            0x10 => {
+                self.tail = self.pointer(value.into());
+                self.start_sg();
+            }
+            0x14 if wide => {
+                self.tail = self.pointer(self.tail & 0xFFFF_FFFF | u64::from(value) << 32);
+                self.start_sg();
+            }
+            0x08..=0x28 if !self.idle() => faults.push(FaultKind::CdmaBusy, Unit::Cdma, offset.into(), value),
+            0x08 => self.current = self.pointer(self.current & !0xFFFF_FFFF | u64::from(value)),
+            0x0C if wide => self.current = self.pointer(self.current & 0xFFFF_FFFF | u64::from(value) << 32),
+            0x18 => self.source = self.source & !0xFFFF_FFFF | u64::from(value),
+            0x1C if wide => self.source = self.address(self.source & 0xFFFF_FFFF | u64::from(value) << 32),
+            0x20 => self.destination = self.destination & !0xFFFF_FFFF | u64::from(value),
+            0x24 if wide => {
+                self.destination = self.address(self.destination & 0xFFFF_FFFF | u64::from(value) << 32);
+            }
+            0x28 => {
+                self.length = value & self.length_mask;
+                if !self.sg_mode() && !self.halted() {
+                    let copy =
+                        Copy { source: self.source, destination: self.destination, remaining: self.length };
+                    self.simple = Some(copy);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Descriptor addresses have no bits 5:0.
+    const fn pointer(&self, value: u64) -> u64 {
+        value & self.address_mask & !0x3F
+    }
+
+    const fn address(&self, value: u64) -> u64 {
+        value & self.address_mask
+    }
+
+    fn write_control(&mut self, value: u32) {
+        if value & control::RESET != 0 {
+            // Self-clearing: reads as 1 until the transfer on the bus is finished, that is until the next step.
+            self.control |= control::RESET;
+            return;
+        }
+        let stored = if self.with_sg { control::STORED } else { control::STORED & !control::SG_ONLY };
+        let before = self.control;
+        let mut new = value & stored | control::TAIL_POINTER | before & control::RESET;
+        if !self.with_sg {
+            new |= 1 << 16;
+        } else if new & 0x00FF_0000 == 0 {
+            // PG034: a threshold of 0 has no meaning; the counter works as with 1.
+            new |= 1 << 16;
+        }
+        if !self.idle() {
+            // Mode bits change only when idle (PG034).
+            let mode = control::SG_MODE | control::KEYHOLE_READ | control::KEYHOLE_WRITE | control::CYCLIC;
+            new = new & !mode | before & mode;
+        }
+        self.control = new;
+        if (before ^ new) & 0x00FF_0000 != 0 {
+            self.threshold_left = new >> 16 & 0xFF;
+        }
+        if new & control::SG_MODE == 0 {
+            (self.current, self.tail) = (0, 0);
+            self.sg = ScatterGather::default();
+            self.status &= !status::DELAY;
+            self.delay_deadline = None;
+        } else if before & control::SG_MODE == 0 {
+            // The 0->1 toggle makes the engine take CURDESC at the next start instead of going on.
+            self.sg.reload = true;
+        }
+    }
+
+    fn start_sg(&mut self) {
+        if !self.halted() {
+            self.sg.start(self.current);
+        }
+    }
+
+    /// One unit of work: a descriptor, or up to one page of data.
+    pub(crate) fn step(&mut self, lanes: &mut Lanes<'_>) -> bool {
+        if self.control & control::RESET != 0 {
+            self.reset();
+            return true;
+        }
+        if self.delay_deadline.is_some_and(|deadline| deadline <= lanes.now) {
+            self.delay_deadline = None;
+            self.threshold_left = self.threshold();
+            self.status |= status::DELAY;
+            return true;
+        }
+        if let Some(mut copy) = self.simple {
+            match self.advance_copy(&mut copy, lanes) {
+                Moved::More => self.simple = Some(copy),
+                Moved::Done => {
+                    self.simple = None;
+                    self.status |= status::IOC;
+                    lanes.counters.cdma_descriptors += 1;
+                }
+                Moved::Failed(error) => self.halt(error, copy.source, lanes),
+            }
+            return true;
+        }
+        self.step_sg(lanes)
+    }
+
+    fn halt(&mut self, error: u32, address: u64, lanes: &mut Lanes<'_>) {
+        self.simple = None;
+        self.sg.stop();
+        self.delay_deadline = None;
+        self.status |= error | status::ERROR;
+        lanes.faults.push(FaultKind::CdmaHalted, Unit::Cdma, address, self.status);
+    }
+
+    const fn threshold(&self) -> u32 {
+        self.control >> 16 & 0xFF
+    }
+
+    /// Counts a finished descriptor towards the interrupt threshold; the delay timer covers what is left over.
+    fn count_completion(&mut self, now: Nanos) {
+        self.threshold_left = self.threshold_left.saturating_sub(1);
+        if self.threshold_left == 0 {
+            self.threshold_left = self.threshold();
+            self.status |= status::IOC;
+            self.delay_deadline = None;
+            return;
+        }
+        let ticks = u64::from(self.control >> 24);
+        self.delay_deadline =
+            (ticks != 0).then(|| now.saturating_add(Nanos::new(ticks.saturating_mul(DELAY_TICK))));
+    }
+
+    fn advance_copy(&mut self, copy: &mut Copy, lanes: &mut Lanes<'_>) -> Moved {
+        if copy.remaining == 0 || (copy.source | copy.destination) % self.alignment != 0 {
+            return Moved::Failed(status::DMA_INTERNAL);
+        }
+        let read_fixed = self.control & control::KEYHOLE_READ != 0;
+        let write_fixed = self.control & control::KEYHOLE_WRITE != 0;
+        let mut most = usize::try_from(copy.remaining).unwrap_or(PAGE).min(PAGE);
+        if read_fixed || write_fixed {
+            // Beat by beat to or from one place; what counts is the order, so beats are copied one by one.
+            most = most.min(self.width);
+        }
+        let copied = lanes.space.copy(CardAddr::new(copy.source), CardAddr::new(copy.destination), most);
+        match copied {
+            Ok(count) => {
+                let bytes = count as u64;
+                lanes.counters.cdma_bytes += bytes;
+                if !read_fixed {
+                    copy.source = self.address(advance(CardAddr::new(copy.source), bytes).get());
+                }
+                if !write_fixed {
+                    copy.destination = self.address(advance(CardAddr::new(copy.destination), bytes).get());
+                }
+                copy.remaining = copy.remaining.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+                if copy.remaining == 0 { Moved::Done } else { Moved::More }
+            }
+            Err((error, _)) => Moved::Failed(match error {
+                AxiError::Decode => status::DMA_DECODE,
+                AxiError::Slave => status::DMA_SLAVE,
+            }),
+        }
+    }
+}
+
+fn low(value: u64) -> u32 {
+    let [a, b, c, d, ..] = value.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+fn high(value: u64) -> u32 {
+    low(value >> 32)
+}

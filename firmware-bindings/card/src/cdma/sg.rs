@@ -1,0 +1,129 @@
+//! Scatter-gather engine of the CDMA (PG034, descriptor chain).
+
+use super::{Cdma, Copy, Moved, control, status};
+use crate::link::Lanes;
+use crate::space::AxiError;
+use fpga_registers::CardAddr;
+
+const STATUS_OFFSET: u64 = 0x1C;
+const COMPLETED: u32 = 1 << 31;
+const FAILED_DECODE: u32 = 1 << 30;
+const FAILED_SLAVE: u32 = 1 << 29;
+const FAILED_INTERNAL: u32 = 1 << 28;
+
+/// Where the chain is.
+#[derive(Debug, Default)]
+pub(super) struct ScatterGather {
+    pub(super) running: bool,
+    /// SGMode was toggled: the next start takes CURDESC.
+    pub(super) reload: bool,
+    /// Where a later tail write goes on.
+    next: u64,
+    copy: Option<Copy>,
+    following: u64,
+}
+
+impl ScatterGather {
+    /// TAILDESC was written. While running that only moves the stop point.
+    pub(super) const fn start(&mut self, current: u64) {
+        if self.running {
+            return;
+        }
+        if self.reload {
+            self.next = current;
+            self.reload = false;
+        }
+        self.running = true;
+    }
+
+    pub(super) const fn stop(&mut self) {
+        self.running = false;
+        self.copy = None;
+    }
+}
+
+impl Cdma {
+    pub(super) fn step_sg(&mut self, lanes: &mut Lanes<'_>) -> bool {
+        if !self.sg.running {
+            return false;
+        }
+        match self.sg.copy {
+            None => self.fetch_descriptor(lanes),
+            Some(copy) => self.continue_descriptor(copy, lanes),
+        }
+        true
+    }
+
+    fn fetch_descriptor(&mut self, lanes: &mut Lanes<'_>) {
+        self.current = self.sg.next;
+        let mut bytes = [0; 32];
+        if let Err((error, at)) = lanes.space.read(CardAddr::new(self.current), &mut bytes) {
+            self.halt(sg_error(error), at.get(), lanes);
+            return;
+        }
+        let mut words = [0_u32; 8];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
+            *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
+        }
+        let [next_low, next_high, source_low, source_high, destination_low, destination_high, length, state] = words;
+        let cyclic = self.control & control::CYCLIC != 0;
+        if state & COMPLETED != 0 && !cyclic {
+            // A descriptor that software has not given back: overrun.
+            self.halt(status::SG_INTERNAL, self.current, lanes);
+            return;
+        }
+        // A 32-bit build has no high words.
+        let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        self.sg.following = self.pointer(join(next_low, next_high));
+        let copy = Copy {
+            source: self.address(join(source_low, source_high)),
+            destination: self.address(join(destination_low, destination_high)),
+            remaining: length & self.length_mask,
+        };
+        self.continue_descriptor(copy, lanes);
+    }
+
+    fn continue_descriptor(&mut self, mut copy: Copy, lanes: &mut Lanes<'_>) {
+        match self.advance_copy(&mut copy, lanes) {
+            Moved::More => self.sg.copy = Some(copy),
+            Moved::Done => self.finish_descriptor(lanes),
+            Moved::Failed(error) => {
+                let mark = match error {
+                    status::DMA_DECODE => FAILED_DECODE,
+                    status::DMA_SLAVE => FAILED_SLAVE,
+                    _ => FAILED_INTERNAL,
+                };
+                let failing = self.current;
+                // The write may itself fail; the halt is already due.
+                let written = self.write_state(mark, lanes);
+                self.halt(error | written.err().map_or(0, sg_error), failing, lanes);
+            }
+        }
+    }
+
+    fn finish_descriptor(&mut self, lanes: &mut Lanes<'_>) {
+        self.sg.copy = None;
+        lanes.counters.cdma_descriptors += 1;
+        if let Err(error) = self.write_state(COMPLETED, lanes) {
+            self.halt(sg_error(error), self.current, lanes);
+            return;
+        }
+        self.count_completion(lanes.now);
+        self.sg.next = self.sg.following;
+        if self.current == self.tail {
+            self.sg.stop();
+        }
+    }
+
+    fn write_state(&self, state: u32, lanes: &mut Lanes<'_>) -> Result<(), AxiError> {
+        let at = CardAddr::new(self.current.wrapping_add(STATUS_OFFSET));
+        lanes.space.write(at, &state.to_le_bytes()).map_err(|(error, _)| error)
+    }
+}
+
+const fn sg_error(error: AxiError) -> u32 {
+    match error {
+        AxiError::Decode => status::SG_DECODE,
+        AxiError::Slave => status::SG_SLAVE,
+    }
+}

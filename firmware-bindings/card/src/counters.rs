@@ -1,0 +1,124 @@
+//! What the card counts, and the log of accesses.
+
+use fpga_core::time::Nanos;
+use std::collections::VecDeque;
+
+/// Counts since the card was made or [`crate::Card::clear_counters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CardCounters {
+    /// MMIO read requests on any BAR; a block access counts once per 8 bytes.
+    pub mmio_reads: u64,
+    /// MMIO write requests on any BAR, counted likewise.
+    pub mmio_writes: u64,
+    /// Configuration-space reads.
+    pub config_reads: u64,
+    /// Configuration-space writes.
+    pub config_writes: u64,
+    /// MSI-X messages sent.
+    pub interrupts: u64,
+    /// Descriptor fetches (read requests, not descriptors).
+    pub descriptor_fetches: u64,
+    /// XDMA descriptors finished.
+    pub descriptors: u64,
+    /// Bytes read from host memory by H2C channels, descriptors excluded.
+    pub h2c_bytes: u64,
+    /// Bytes written to host memory by C2H channels, write-backs excluded.
+    pub c2h_bytes: u64,
+    /// Poll-mode write-backs.
+    pub writebacks: u64,
+    /// CDMA transfers or descriptors finished.
+    pub cdma_descriptors: u64,
+    /// Bytes copied by CDMA.
+    pub cdma_bytes: u64,
+    /// Frames handed to the network.
+    pub frames_sent: u64,
+    /// Frames taken from the network.
+    pub frames_received: u64,
+    /// Events written into the event ring.
+    pub events: u64,
+}
+
+/// One access of software to the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Access {
+    /// Card time.
+    pub time: Nanos,
+    /// Where.
+    pub target: AccessTarget,
+    /// Byte offset.
+    pub offset: u64,
+    /// Bytes.
+    pub length: usize,
+    /// A write.
+    pub write: bool,
+    /// The first (up to 8) bytes read or written, little-endian.
+    pub value: u64,
+}
+
+/// The space an access went to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AccessTarget {
+    /// PCI configuration space.
+    Config,
+    /// The BAR with this index.
+    Bar(u8),
+}
+
+/// Where accesses are recorded.
+#[non_exhaustive]
+pub enum AccessLog {
+    /// Nowhere.
+    Off,
+    /// The last `capacity` accesses.
+    Bounded {
+        /// Entries kept.
+        capacity: usize,
+        /// The entries, oldest first.
+        entries: VecDeque<Access>,
+    },
+    /// Handed to a closure one by one.
+    Sink(Box<dyn FnMut(&Access) + Send>),
+}
+
+impl std::fmt::Debug for AccessLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Off => f.write_str("Off"),
+            Self::Bounded { capacity, entries } => {
+                f.debug_struct("Bounded").field("capacity", capacity).field("entries", &entries.len()).finish()
+            }
+            Self::Sink(_) => f.write_str("Sink"),
+        }
+    }
+}
+
+impl AccessLog {
+    /// Keeps the last `capacity` accesses.
+    #[must_use]
+    pub fn bounded(capacity: usize) -> Self {
+        Self::Bounded { capacity, entries: VecDeque::with_capacity(capacity) }
+    }
+
+    pub(crate) fn record(&mut self, access: &Access) {
+        match self {
+            Self::Off => {}
+            Self::Bounded { capacity, entries } => {
+                if entries.len() >= *capacity {
+                    entries.pop_front();
+                }
+                if *capacity > 0 {
+                    entries.push_back(*access);
+                }
+            }
+            Self::Sink(sink) => sink(access),
+        }
+    }
+}
+
+/// Up to eight bytes as a little-endian number.
+pub(crate) fn leading_value(bytes: &[u8]) -> u64 {
+    bytes.iter().take(8).rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}

@@ -1,0 +1,445 @@
+//! What a card is built from: the YAML card file.
+//!
+//! A file states `schema_version: 1` and any of the sections below; a missing key takes the built-in value, an unknown
+//! key is an error (a misspelt key must not silently build another card). `cards/default.yaml` lists them all.
+
+use crate::validate::{Problem, validate};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// Version of the card file's schema that this package reads.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The built-in card file, which is also the list of all keys.
+pub const DEFAULT_CARD_FILE: &str = include_str!("../cards/default.yaml");
+
+/// Everything that is decided when a card (its bitstream) is built.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct CardDescription {
+    /// Version of this schema; [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Free text shown in reports.
+    #[serde(default = "default_name")]
+    pub name: String,
+    /// Identity in PCI configuration space.
+    #[serde(default)]
+    pub pci: PciDescription,
+    /// Which BARs the card has, how large and how wide.
+    #[serde(default)]
+    pub bars: BarsDescription,
+    /// The DMA engine between host and card.
+    #[serde(default)]
+    pub xdma: XdmaDescription,
+    /// The DMA engine inside the card.
+    #[serde(default)]
+    pub cdma: CdmaDescription,
+    /// Card memory.
+    #[serde(default)]
+    pub memory: MemoryDescription,
+    /// Interrupt wiring.
+    #[serde(default)]
+    pub interrupts: InterruptDescription,
+    /// PCI Express link as reported by the PCIe capability.
+    #[serde(default)]
+    pub link: LinkDescription,
+    /// The network interface.
+    #[serde(default)]
+    pub ni: NiDescription,
+}
+
+fn default_name() -> String {
+    "simulated card".to_owned()
+}
+
+/// Ids in the type-0 header.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct PciDescription {
+    /// Vendor id; 0x10EE is Xilinx.
+    pub vendor: u16,
+    /// Device id; 0x903F is the UltraScale+ default.
+    pub device: u16,
+    /// Subsystem vendor id.
+    pub subsystem_vendor: u16,
+    /// Subsystem device id; tells software that the user BAR starts with our identity block.
+    pub subsystem_device: u16,
+    /// Class code, 24 bits: base class, sub-class, programming interface.
+    pub class: u32,
+    /// Revision id.
+    pub revision: u8,
+}
+
+impl Default for PciDescription {
+    fn default() -> Self {
+        Self {
+            vendor: 0x10EE,
+            device: 0x903F,
+            subsystem_vendor: 0x10EE,
+            subsystem_device: 0x4E49,
+            class: 0x05_8000,
+            revision: 0,
+        }
+    }
+}
+
+/// The BARs; their order is the one of PG195 "Target Bridge": user, DMA, bypass.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct BarsDescription {
+    /// AXI4-Lite master: identity block, CDMA and NI registers. Absent: `null`.
+    pub user: Option<BarDescription>,
+    /// XDMA registers. `null` builds a card without one (to test software's search for it).
+    pub dma: Option<BarDescription>,
+    /// Bypass window onto card memory.
+    pub bypass: Option<BarDescription>,
+}
+
+impl Default for BarsDescription {
+    fn default() -> Self {
+        Self {
+            user: Some(BarDescription { size: 0x1_0000, width: 32, card_address: 0 }),
+            dma: Some(BarDescription { size: 0x1_0000, width: 32, card_address: 0 }),
+            bypass: Some(BarDescription { size: 0x400_0000, width: 64, card_address: 0 }),
+        }
+    }
+}
+
+/// One BAR.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct BarDescription {
+    /// Bytes; a power of two, at least 128 (PG195).
+    pub size: u64,
+    /// Address bits, 32 or 64; a 64-bit BAR takes two BAR registers.
+    #[serde(default = "default_bar_width")]
+    pub width: u8,
+    /// Where on the card offset 0 of the BAR lands (bypass BAR only; PCIe to AXI translation).
+    #[serde(default)]
+    pub card_address: u64,
+}
+
+impl BarDescription {
+    /// A BAR of `size` bytes with a 32-bit address.
+    #[must_use]
+    pub const fn new(size: u64) -> Self {
+        Self { size, width: 32, card_address: 0 }
+    }
+}
+
+const fn default_bar_width() -> u8 {
+    32
+}
+
+/// Build options of the XDMA core.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct XdmaDescription {
+    /// Host-to-card channels, 1 to 4.
+    pub h2c_channels: u8,
+    /// Card-to-host channels, 1 to 4.
+    pub c2h_channels: u8,
+    /// Datapath width in bits: 64, 128, 256 or 512.
+    pub data_width: u16,
+    /// Version byte of the identifier registers (PG195: 6 is 2017.1 and later).
+    pub ip_version: u8,
+    /// AXI4-Stream build. Not modelled yet: must be false.
+    pub stream: bool,
+    /// What triggers the poll-mode write-back.
+    pub completed_writeback: WritebackRule,
+    /// Reproduces the reported fault with descriptors above 4 KiB and more than one adjacent block: the second
+    /// such block of a run ends in a magic error.
+    pub long_descriptor_quirk: bool,
+}
+
+impl Default for XdmaDescription {
+    fn default() -> Self {
+        Self {
+            h2c_channels: 4,
+            c2h_channels: 4,
+            data_width: 512,
+            ip_version: 6,
+            stream: false,
+            completed_writeback: WritebackRule::Flag,
+            long_descriptor_quirk: false,
+        }
+    }
+}
+
+/// What triggers the poll-mode write-back; PG195 and the field disagree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum WritebackRule {
+    /// Control bit 26 and the descriptor's Completed flag: what the vendor's driver relies on.
+    Flag,
+    /// As `Flag`, and control bit 2 (`ie_descriptor_completed`) too, as PG195 documents.
+    FlagAndEnable,
+}
+
+/// Build options of the AXI CDMA core.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct CdmaDescription {
+    /// Scatter-gather support.
+    pub sg: bool,
+    /// Address width in bits, 32 to 64. Above 32, the high word of TAILDESC starts the engine.
+    pub address_width: u8,
+    /// Data width in bits: 32 to 1024, a power of two.
+    pub data_width: u16,
+    /// Data realignment engine: without it both addresses must be aligned to the data width.
+    pub dre: bool,
+    /// Bits of the byte count: 8 to 26.
+    pub max_length_bits: u8,
+}
+
+impl Default for CdmaDescription {
+    fn default() -> Self {
+        Self { sg: true, address_width: 64, data_width: 512, dre: true, max_length_bits: 26 }
+    }
+}
+
+/// Card memory (DDR, HBM).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct MemoryDescription {
+    /// First card address.
+    pub base: u64,
+    /// Bytes; a multiple of 64 KiB.
+    pub size: u64,
+}
+
+impl Default for MemoryDescription {
+    fn default() -> Self {
+        Self { base: 0, size: 0x2_0000_0000 }
+    }
+}
+
+/// Interrupt wiring.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct InterruptDescription {
+    /// MSI-X table entries, 1 to 32.
+    pub msix_vectors: u16,
+    /// User interrupt line of the CDMA's `cdma_introut`, 0 to 15. (The NI's line is chosen by software.)
+    pub cdma_user_irq: u8,
+}
+
+impl Default for InterruptDescription {
+    fn default() -> Self {
+        Self { msix_vectors: 32, cdma_user_irq: 0 }
+    }
+}
+
+/// PCI Express link.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct LinkDescription {
+    /// Generation, 1 to 5.
+    pub speed: u8,
+    /// Lanes: 1, 2, 4, 8 or 16.
+    pub width: u8,
+}
+
+impl Default for LinkDescription {
+    fn default() -> Self {
+        Self { speed: 3, width: 16 }
+    }
+}
+
+/// The network interface and its capabilities.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct NiDescription {
+    /// Node id after reset.
+    pub node_id: u32,
+    /// Payload bytes of a full packet: a power of two, 64 to 4096.
+    pub packet_size: u32,
+    /// Bits of a registry mask: 1 to 256.
+    pub mask_bits: u16,
+    /// Registry entries.
+    pub registry_entries: u16,
+    /// Escape slots.
+    pub escape_slots: u16,
+    /// Memory windows: address ranges that peers may write.
+    pub memory_windows: u16,
+    /// Transmit windows, 1 to 32.
+    pub windows: u8,
+    /// Card address of transmit window 0; outside card memory, a multiple of 64 KiB.
+    pub window_base: u64,
+    /// Events are pushed into a host ring through the reserved C2H channel; otherwise the ring lies in card memory.
+    pub event_push: bool,
+    /// Overrides the contract version word of the identity block (tests of software's refusal).
+    pub version_override: Option<u32>,
+    /// Overrides the contract checksum of the identity block.
+    pub checksum_override: Option<u32>,
+}
+
+impl Default for NiDescription {
+    fn default() -> Self {
+        Self {
+            node_id: 1,
+            packet_size: 512,
+            mask_bits: 32,
+            registry_entries: 64,
+            escape_slots: 64,
+            memory_windows: 16,
+            windows: 8,
+            window_base: 0x10_0000_0000,
+            event_push: true,
+            version_override: None,
+            checksum_override: None,
+        }
+    }
+}
+
+impl Default for CardDescription {
+    fn default() -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            name: default_name(),
+            pci: PciDescription::default(),
+            bars: BarsDescription::default(),
+            xdma: XdmaDescription::default(),
+            cdma: CdmaDescription::default(),
+            memory: MemoryDescription::default(),
+            interrupts: InterruptDescription::default(),
+            link: LinkDescription::default(),
+            ni: NiDescription::default(),
+        }
+    }
+}
+
+impl CardDescription {
+    /// Reads and checks a card file.
+    ///
+    /// # Errors
+    /// [`DescriptionError`] names the file and, where there is one, line, column and key.
+    pub fn load(path: &Path) -> Result<Self, DescriptionError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| DescriptionError::Unreadable { file: path.to_owned(), source })?;
+        Self::parse(path, &text)
+    }
+
+    /// Checks a card file's `text`; `file` is only named in errors.
+    ///
+    /// # Errors
+    /// [`DescriptionError::Syntax`] for YAML and unknown keys, [`DescriptionError::Invalid`] for values out of range.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, DescriptionError> {
+        let description: Self = serde_yaml::from_str(text).map_err(|error| {
+            let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
+            DescriptionError::Syntax {
+                file: file.to_owned(),
+                line,
+                column,
+                key: key_on_line(text, line).unwrap_or_default(),
+                message: error.to_string(),
+            }
+        })?;
+        validate(&description).map_err(|problem| {
+            let (line, column) = locate_key(text, problem.key()).unwrap_or((1, 1));
+            DescriptionError::Invalid {
+                file: file.to_owned(),
+                line,
+                column,
+                key: problem.key().to_owned(),
+                problem,
+            }
+        })?;
+        Ok(description)
+    }
+
+    /// Checks every value, as [`Self::parse`] does; for descriptions that were changed in a program.
+    ///
+    /// # Errors
+    /// The first [`Problem`] in the order of the file's sections.
+    pub fn validate(&self) -> Result<(), Problem> {
+        validate(self)
+    }
+}
+
+/// The key before the colon on 1-based `line`.
+fn key_on_line(text: &str, line: usize) -> Option<String> {
+    let content = text.lines().nth(line.checked_sub(1)?)?;
+    let (key, _) = content.split_once(':')?;
+    Some(key.trim().trim_start_matches("- ").to_owned())
+}
+
+/// Finds the dotted key `path` in block-style YAML (flow mappings: the line of the enclosing key).
+fn locate_key(text: &str, path: &str) -> Option<(usize, usize)> {
+    let mut parts = path.split('.').peekable();
+    let mut wanted = parts.next()?;
+    let mut least_indent = 0;
+    let mut found = None;
+    for (index, line) in text.lines().enumerate() {
+        let trimmed = line.trim_start();
+        let indent = line.len() - trimmed.len();
+        if trimmed.is_empty() || trimmed.starts_with('#') {
+            continue;
+        }
+        if indent < least_indent {
+            break;
+        }
+        if trimmed.strip_prefix(wanted).is_some_and(|rest| rest.trim_start().starts_with(':')) {
+            found = Some((index + 1, indent + 1));
+            match parts.next() {
+                Some(next) => wanted = next,
+                None => break,
+            }
+            least_indent = indent + 1;
+        }
+    }
+    found
+}
+
+/// Why a card file was refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DescriptionError {
+    /// The file could not be read.
+    #[error("card file {}: {source}; check the path", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// Not YAML, an unknown key, a wrong type or a number out of its type's range.
+    #[error("card file {}:{line}:{column}: key `{key}`: {message}", file.display())]
+    Syntax {
+        /// The file.
+        file: PathBuf,
+        /// 1-based line.
+        line: usize,
+        /// 1-based column.
+        column: usize,
+        /// The key on that line, empty if there is none.
+        key: String,
+        /// The parser's message.
+        message: String,
+    },
+    /// A value that no card can be built with.
+    #[error("card file {}:{line}:{column}: key `{key}`: {problem}", file.display())]
+    Invalid {
+        /// The file.
+        file: PathBuf,
+        /// 1-based line.
+        line: usize,
+        /// 1-based column.
+        column: usize,
+        /// Dotted key.
+        key: String,
+        /// What is wrong and what is allowed.
+        problem: Problem,
+    },
+}

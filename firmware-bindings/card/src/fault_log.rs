@@ -1,0 +1,156 @@
+//! What went wrong inside the card, including what no status bit shows.
+//!
+//! A C2H write that the IOMMU refuses is a lost posted write: the engine goes on and reports success. Real hardware
+//! shows it in AER and in the IOMMU's log only; this log is the simulated card's equivalent.
+
+use fpga_core::time::Nanos;
+use std::collections::VecDeque;
+
+/// Entries kept; older ones are counted and forgotten.
+pub const FAULT_LOG_ENTRIES: usize = 64;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum FaultKind {
+    /// A posted write to host memory was refused by the IOMMU; no status bit shows it.
+    HostWriteLost = 1,
+    /// A read of host memory was refused (unsupported request).
+    HostReadRefused = 2,
+    /// A descriptor fetch was refused (unsupported request).
+    DescriptorFetchRefused = 3,
+    /// A DMA access while bus mastering was off.
+    BusMasterOff = 4,
+    /// A fetched XDMA descriptor had no magic number.
+    BadMagic = 5,
+    /// A block of descriptors was asked for that crosses a 4 KiB boundary.
+    BlockCrossesPage = 6,
+    /// AXI decode error: nothing at that card address.
+    AxiDecode = 7,
+    /// AXI slave error.
+    AxiSlave = 8,
+    /// More credits were granted than the 10-bit counter holds.
+    CreditOverflow = 9,
+    /// An access that the BAR's protocol does not allow (width, alignment, write strobes); a write was dropped.
+    BadAccess = 10,
+    /// An interrupt message number beyond the MSI-X table.
+    NoSuchVector = 11,
+    /// A CDMA register was written while the engine was busy; dropped.
+    CdmaBusy = 12,
+    /// A CDMA error halted the engine; detail is the status word.
+    CdmaHalted = 13,
+    /// The NI noted a fault of its own; detail is the contract's `FaultReason`.
+    Network = 14,
+}
+
+/// One entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Fault {
+    /// Card time.
+    pub time: Nanos,
+    /// What happened.
+    pub kind: FaultKind,
+    /// Which unit: [`Unit`].
+    pub unit: Unit,
+    /// The address in question: IOVA, card address or BAR offset by kind.
+    pub address: u64,
+    /// More, by kind.
+    pub detail: u32,
+}
+
+/// The unit that saw a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unit {
+    /// XDMA host-to-card channel.
+    H2c(u8),
+    /// XDMA card-to-host channel.
+    C2h(u8),
+    /// XDMA outside the channels.
+    Xdma,
+    /// CDMA.
+    Cdma,
+    /// Network interface.
+    Ni,
+    /// A BAR.
+    Bar(u8),
+}
+
+impl Unit {
+    /// Encoding in the fault log block: unit 15:8, number 7:0.
+    #[must_use]
+    pub const fn code(self) -> u32 {
+        match self {
+            Self::H2c(n) => 0x100 | n as u32,
+            Self::C2h(n) => 0x200 | n as u32,
+            Self::Xdma => 0x300,
+            Self::Cdma => 0x400,
+            Self::Ni => 0x500,
+            Self::Bar(n) => 0x600 | n as u32,
+        }
+    }
+}
+
+/// The last [`FAULT_LOG_ENTRIES`] faults.
+#[derive(Debug)]
+pub struct FaultLog {
+    entries: VecDeque<Fault>,
+    total: u32,
+    now: Nanos,
+}
+
+impl FaultLog {
+    pub(crate) fn new() -> Self {
+        Self { entries: VecDeque::with_capacity(FAULT_LOG_ENTRIES), total: 0, now: Nanos::ZERO }
+    }
+
+    pub(crate) const fn set_time(&mut self, now: Nanos) {
+        self.now = now;
+    }
+
+    pub(crate) fn push(&mut self, kind: FaultKind, unit: Unit, address: u64, detail: u32) {
+        if self.entries.len() == FAULT_LOG_ENTRIES {
+            self.entries.pop_front();
+        }
+        let time = self.now;
+        tracing::debug!(?kind, ?unit, address, detail, "card fault");
+        self.entries.push_back(Fault { time, kind, unit, address, detail });
+        self.total = self.total.wrapping_add(1);
+    }
+
+    /// Faults since reset, modulo 2^32.
+    #[must_use]
+    pub const fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// The kept entries, oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Fault> {
+        self.entries.iter()
+    }
+
+    /// The `index`-th kept entry, 0 the oldest.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&Fault> {
+        self.entries.get(index)
+    }
+
+    /// Kept entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// No fault is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.total = 0;
+    }
+}

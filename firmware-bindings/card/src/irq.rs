@@ -1,0 +1,127 @@
+//! XDMA IRQ block (PG195 target 2): masks, requests, pending lines and vectors.
+//!
+//! A message is sent at every rising edge of (source AND mask), so enabling a mask bit whose source is asserted sends
+//! one too. While no interrupt method is enabled the requests count as low: enabling MSI-X later loses nothing.
+
+use crate::fault_log::FaultLog;
+use crate::msix::Msix;
+
+const USER_LINES: u32 = 16;
+const CHANNEL_LINES: u32 = 8;
+
+/// Registers and line state.
+#[derive(Debug, Default)]
+pub(crate) struct IrqBlock {
+    user_enable: u32,
+    channel_enable: u32,
+    user_vectors: [u32; 4],
+    channel_vectors: [u32; 2],
+    user_source: u32,
+    channel_source: u32,
+    user_seen: u32,
+    channel_seen: u32,
+    channels: u32,
+}
+
+/// Bits of the four 5-bit vector fields of one word.
+const VECTOR_FIELDS: u32 = 0x1F1F_1F1F;
+
+impl IrqBlock {
+    /// `channels` = implemented channels of both directions; they take that many low bits.
+    pub(crate) fn new(channels: u32) -> Self {
+        Self { channels, ..Self::default() }
+    }
+
+    pub(crate) fn reset(&mut self) {
+        *self = Self::new(self.channels);
+    }
+
+    const fn user_mask() -> u32 {
+        (1 << USER_LINES) - 1
+    }
+
+    const fn channel_mask(&self) -> u32 {
+        (1 << if self.channels < CHANNEL_LINES { self.channels } else { CHANNEL_LINES }) - 1
+    }
+
+    /// Register at `offset` (identifier excluded).
+    pub(crate) fn read(&self, offset: u32) -> u32 {
+        match offset {
+            0x04 => self.user_enable,
+            0x10 => self.channel_enable,
+            0x40 => self.user_source & self.user_enable,
+            0x44 => self.channel_source & self.channel_enable,
+            0x48 => self.user_source,
+            0x4C => self.channel_source,
+            0x80..=0x8C => word(&self.user_vectors, offset - 0x80),
+            0xA0 | 0xA4 => word(&self.channel_vectors, offset - 0xA0),
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn write(&mut self, offset: u32, value: u32) {
+        let user = value & Self::user_mask();
+        let channel = value & self.channel_mask();
+        match offset {
+            0x04 => self.user_enable = user,
+            0x08 => self.user_enable |= user,
+            0x0C => self.user_enable &= !user,
+            0x10 => self.channel_enable = channel,
+            0x14 => self.channel_enable |= channel,
+            0x18 => self.channel_enable &= !channel,
+            0x80..=0x8C => set_word(&mut self.user_vectors, offset - 0x80, value & VECTOR_FIELDS),
+            0xA0 | 0xA4 => set_word(&mut self.channel_vectors, offset - 0xA0, value & VECTOR_FIELDS),
+            _ => {}
+        }
+    }
+
+    /// Takes the lines as they are now and asks for a message per new request.
+    pub(crate) fn sample(
+        &mut self,
+        user: u32,
+        channel: u32,
+        method_enabled: bool,
+        msix: &mut Msix,
+        faults: &mut FaultLog,
+    ) {
+        self.user_source = user;
+        self.channel_source = channel;
+        if !method_enabled {
+            self.user_seen = 0;
+            self.channel_seen = 0;
+            msix.drop_pending();
+            return;
+        }
+        let user_request = user & self.user_enable;
+        let channel_request = channel & self.channel_enable;
+        let user_new = user_request & !self.user_seen;
+        let channel_new = channel_request & !self.channel_seen;
+        self.user_seen = user_request;
+        self.channel_seen = channel_request;
+        if user_new | channel_new == 0 {
+            return;
+        }
+        for line in (0..CHANNEL_LINES).filter(|line| channel_new & 1 << line != 0) {
+            msix.raise(vector(&self.channel_vectors, line), faults);
+        }
+        for line in (0..USER_LINES).filter(|line| user_new & 1 << line != 0) {
+            msix.raise(vector(&self.user_vectors, line), faults);
+        }
+    }
+}
+
+fn word(words: &[u32], offset: u32) -> u32 {
+    usize::try_from(offset / 4).ok().and_then(|index| words.get(index)).copied().unwrap_or(0)
+}
+
+fn set_word(words: &mut [u32], offset: u32, value: u32) {
+    if let Some(word) = usize::try_from(offset / 4).ok().and_then(|index| words.get_mut(index)) {
+        *word = value;
+    }
+}
+
+/// The 5-bit field of `line`, four per word at 4:0, 12:8, 20:16, 28:24.
+fn vector(words: &[u32], line: u32) -> u8 {
+    let field = word(words, line & !3) >> (8 * (line & 3)) & 0x1F;
+    u8::try_from(field).unwrap_or(0)
+}

@@ -1,0 +1,74 @@
+//! Frames on their way out, in buffers that are used again and again.
+
+use fpga_firmware::wire::{CRC_LENGTH, Control, EncodeError, MAX_CONTROL_LENGTH, START_HEADER_LENGTH};
+use std::collections::VecDeque;
+
+/// Data packets wait while more frames than this have not been taken: back-pressure of the network port.
+const WAITING: usize = 256;
+/// Buffers kept for reuse.
+const SPARE: usize = 1024;
+
+/// The outgoing queue and the spare buffers.
+#[derive(Debug)]
+pub(super) struct Frames {
+    queue: VecDeque<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+    largest: usize,
+    pub(super) sent: u32,
+}
+
+impl Frames {
+    /// Frames of packets with at most `packet_size` payload bytes.
+    pub(super) fn new(packet_size: usize) -> Self {
+        let largest = (START_HEADER_LENGTH + packet_size + CRC_LENGTH).max(MAX_CONTROL_LENGTH);
+        Self { queue: VecDeque::with_capacity(WAITING), spare: Vec::with_capacity(SPARE), largest, sent: 0 }
+    }
+
+    pub(super) fn clear(&mut self) {
+        while let Some(frame) = self.queue.pop_front() {
+            self.recycle(frame);
+        }
+        self.sent = 0;
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.queue.len() < WAITING
+    }
+
+    pub(super) fn take(&mut self) -> Option<Vec<u8>> {
+        self.queue.pop_front()
+    }
+
+    pub(super) fn recycle(&mut self, frame: Vec<u8>) {
+        if self.spare.len() < SPARE && frame.capacity() >= self.largest {
+            self.spare.push(frame);
+        }
+    }
+
+    /// Queues the frame that `encode` writes into a buffer for any packet; nothing is queued if it fails.
+    pub(super) fn send(
+        &mut self,
+        encode: impl FnOnce(&mut [u8]) -> Result<usize, EncodeError>,
+    ) -> Result<(), EncodeError> {
+        let mut frame = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(self.largest));
+        // Sets to zero only what the last use of the buffer cut off.
+        frame.resize(self.largest, 0);
+        match encode(&mut frame) {
+            Ok(length) => {
+                frame.truncate(length);
+                self.queue.push_back(frame);
+                self.sent = self.sent.wrapping_add(1);
+                Ok(())
+            }
+            Err(error) => {
+                self.recycle(frame);
+                Err(error)
+            }
+        }
+    }
+
+    /// Queues a packet without payload.
+    pub(super) fn send_control(&mut self, control: &Control) -> Result<(), EncodeError> {
+        self.send(|buffer| control.encode(buffer))
+    }
+}

@@ -1,0 +1,455 @@
+//! The network interface: what `map/ni.yaml` promises, over the receiver state machines of the core.
+//!
+//! Decided here where the contract leaves it open: a commit while the NI is disabled is ignored and the window stays
+//! free; a refused window is reported by a fault event and then freed like a sent one; packets smaller than this
+//! build's packet size may be sent; events wait in a queue of the NI and are dropped at the moment of writing if the
+//! ring is full, without taking a sequence number, and one `EventLost` event says how many as soon as there is room.
+
+mod events;
+mod faults;
+mod frames;
+mod registers;
+mod tables;
+mod transmit;
+
+use crate::description::CardDescription;
+use crate::fault_log::{FaultKind, FaultLog, Unit};
+use crate::link::Lanes;
+use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET, payload_size, window_stride};
+use events::EventRing;
+use faults::{Fault, FaultBlock};
+use fpga_core::receiver::{MemoryFault, Output, ReceiveMemory, Receiver, ReceiverConfig, ReceiverConfigError};
+use fpga_core::time::Nanos;
+use fpga_firmware::event::{Event, EventKind, FaultReason};
+use fpga_firmware::generated::{Capabilities, ni};
+use fpga_firmware::identity;
+use fpga_firmware::ids::{Incarnation, NodeId};
+use fpga_firmware::wire::{Common, Control, Flags, Hello, Packet, WIRE_VERSION};
+use fpga_registers::CardAddr;
+use frames::Frames;
+use tables::{EscapeShadow, MemoryShadow, RegistryShadow};
+use transmit::{Sent, Transmit};
+
+pub(super) use registers::Settings;
+
+/// Everything that the build decides and the host reads.
+#[derive(Debug)]
+struct Build {
+    identity: Vec<u32>,
+    packet_size_log2: u8,
+    mask_bits: u16,
+    registry_entries: u16,
+    escape_slots: u16,
+    memory_windows: u16,
+    windows: u8,
+    window_base: u64,
+    window_stride: u64,
+    payload_size: u64,
+    memory_base: u64,
+    memory_size: u64,
+    node_id: u32,
+    capabilities: Capabilities,
+}
+
+/// The interface.
+#[derive(Debug)]
+pub(crate) struct Ni {
+    build: Build,
+    settings: Settings,
+    receiver: Receiver,
+    transmit: Transmit,
+    events: EventRing,
+    faults: FaultBlock,
+    frames: Frames,
+    registry_shadow: RegistryShadow,
+    escape_shadow: EscapeShadow,
+    memory_shadow: MemoryShadow,
+    received: u32,
+    bad_crc: u32,
+    bad_packet: u32,
+    /// When the receiver's timers were last served.
+    timers_served: Option<Nanos>,
+    now: Nanos,
+}
+
+impl Build {
+    fn new(description: &CardDescription) -> Self {
+        let ni = &description.ni;
+        let mut capabilities = Capabilities::PACKET_EVENTS.with(Capabilities::FAULT_LOG);
+        if ni.event_push {
+            capabilities = capabilities.with(Capabilities::EVENT_PUSH);
+        }
+        let mut words = identity::encode(1, capabilities, &identity::usual_blocks());
+        for (place, word) in [(1, ni.version_override), (2, ni.checksum_override)] {
+            if let (Some(place), Some(word)) = (words.get_mut(place), word) {
+                *place = word;
+            }
+        }
+        Self {
+            identity: words,
+            packet_size_log2: u8::try_from(ni.packet_size.trailing_zeros()).unwrap_or(0),
+            mask_bits: ni.mask_bits,
+            registry_entries: ni.registry_entries,
+            escape_slots: ni.escape_slots,
+            memory_windows: ni.memory_windows,
+            windows: ni.windows,
+            window_base: ni.window_base,
+            window_stride: window_stride(ni.packet_size, ni.mask_bits),
+            payload_size: payload_size(ni.packet_size, ni.mask_bits),
+            memory_base: description.memory.base,
+            memory_size: description.memory.size,
+            node_id: ni.node_id,
+            capabilities,
+        }
+    }
+
+    fn receiver(&self) -> Result<Receiver, ReceiverConfigError> {
+        let mut config = ReceiverConfig::new(NodeId::new(self.node_id), Incarnation::new(0));
+        config.packet_size_log2 = self.packet_size_log2;
+        config.mask_bits = self.mask_bits;
+        config.registry_entries = self.registry_entries;
+        config.escape_slots = self.escape_slots;
+        config.windows = self.memory_windows.into();
+        config.transfers = self.registry_entries.saturating_mul(2).clamp(128, 4096);
+        Receiver::new(config)
+    }
+}
+
+impl Ni {
+    /// Independent units of work: transmitter, event writer, timers.
+    pub(crate) const ENGINES: usize = 3;
+
+    /// # Errors
+    /// Only for a description that was not checked.
+    pub(crate) fn new(description: &CardDescription) -> Result<Self, ReceiverConfigError> {
+        let build = Build::new(description);
+        let receiver = build.receiver()?;
+        let packet_size = usize::try_from(description.ni.packet_size).unwrap_or(0);
+        let mut interface = Self {
+            settings: Settings::new(build.node_id),
+            receiver,
+            transmit: Transmit::new(build.windows, build.packet_size_log2, build.payload_size),
+            events: EventRing::new(description.ni.event_push),
+            faults: FaultBlock::new(),
+            frames: Frames::new(packet_size),
+            registry_shadow: RegistryShadow::default(),
+            escape_shadow: EscapeShadow::default(),
+            memory_shadow: MemoryShadow::new(),
+            received: 0,
+            bad_crc: 0,
+            bad_packet: 0,
+            timers_served: None,
+            now: Nanos::ZERO,
+            build,
+        };
+        interface.apply_settings();
+        Ok(interface)
+    }
+
+    /// Hardware reset.
+    pub(crate) fn reset(&mut self) {
+        if let Ok(receiver) = self.build.receiver() {
+            self.receiver = receiver;
+        }
+        self.settings = Settings::new(self.build.node_id);
+        self.transmit.reset();
+        self.events.reset(self.now);
+        self.faults.reset();
+        self.frames.clear();
+        self.registry_shadow = RegistryShadow::default();
+        self.escape_shadow = EscapeShadow::default();
+        self.memory_shadow = MemoryShadow::new();
+        (self.received, self.bad_crc, self.bad_packet) = (0, 0, 0);
+        self.timers_served = None;
+        self.apply_settings();
+    }
+
+    /// CONTROL.RESET: registry, escape buffer, tombstones, event counts and windows; settings and memory windows stay.
+    fn clear(&mut self, space: &mut CardSpace) {
+        if let Ok(mut receiver) = self.build.receiver() {
+            *receiver.access_mut() = self.receiver.access().clone();
+            self.receiver = receiver;
+        }
+        self.transmit.reset();
+        self.events.restart();
+        self.frames.clear();
+        space.take_committed();
+        (self.received, self.bad_crc, self.bad_packet) = (0, 0, 0);
+        self.timers_served = None;
+        self.apply_settings();
+    }
+
+    fn apply_settings(&mut self) {
+        let settings = &self.settings;
+        self.receiver.set_identity(NodeId::new(settings.node_id), Incarnation::new(settings.incarnation));
+        let micros = |value: u32| Nanos::from_micros(value.into());
+        self.receiver.set_timeouts(
+            micros(settings.escape_timeout_us),
+            micros(settings.registry_timeout_us),
+            micros(settings.packet_lifetime_us),
+        );
+        self.receiver.set_packet_events(settings.control & ni::control::PACKET_EVENTS != 0);
+    }
+
+    pub(crate) const fn node_id(&self) -> u32 {
+        self.settings.node_id
+    }
+
+    const fn enabled(&self) -> bool {
+        self.settings.control & ni::control::ENABLE != 0
+    }
+
+    pub(crate) const fn interrupt_lines(&self) -> u32 {
+        self.events.interrupt_lines()
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        self.receiver.poll_timeout()
+    }
+
+    pub(crate) fn take_frame(&mut self) -> Option<Vec<u8>> {
+        self.frames.take()
+    }
+
+    pub(crate) fn recycle_frame(&mut self, frame: Vec<u8>) {
+        self.frames.recycle(frame);
+    }
+
+    /// Notes a fault in the NI's log and, as an event, in the ring.
+    fn fault(&mut self, fault: Fault, event: Option<Event>) {
+        let time = self.events.since_reset(self.now);
+        self.faults.push(Fault { time, ..fault });
+        if fault.reason == FaultReason::EventLost {
+            // The ring tells it itself, once there is room.
+            return;
+        }
+        let event = event.unwrap_or_else(|| {
+            let mut event = Event::new(EventKind::Fault);
+            event.reason = fault.reason.value();
+            event.index = u16::try_from(fault.window).unwrap_or(u16::MAX);
+            event.node = NodeId::new(fault.node);
+            event.transfer = fpga_firmware::ids::TransferId::new(fault.transfer);
+            event.segment = fault.segment;
+            event.count = fault.detail;
+            event.address = CardAddr::new(fault.address);
+            event.length = fault.length;
+            event
+        });
+        self.events.post(self.now, event);
+    }
+
+    fn bad_setting(&mut self, register: u32) {
+        self.fault(Fault { detail: register, ..Fault::new(FaultReason::BadSetting) }, None);
+    }
+
+    /// Engine `engine` does one unit of work.
+    pub(crate) fn step(&mut self, engine: usize, lanes: &mut Lanes<'_>) -> bool {
+        self.now = lanes.now;
+        match engine {
+            0 => self.step_transmit(lanes),
+            1 => match self.events.step(lanes) {
+                None => false,
+                Some(fault) => {
+                    if let Some(fault) = fault {
+                        self.fault(fault, None);
+                    }
+                    true
+                }
+            },
+            _ => self.step_timers(lanes),
+        }
+    }
+
+    fn step_transmit(&mut self, lanes: &mut Lanes<'_>) -> bool {
+        if lanes.space.has_committed() {
+            let committed = lanes.space.take_committed();
+            if self.enabled() {
+                let mut busy = 0_u32;
+                self.transmit.commit(committed, lanes.space, |window| busy |= 1 << window);
+                for window in (0..32).filter(|window| busy >> window & 1 != 0) {
+                    self.fault(Fault { window, ..Fault::new(FaultReason::WindowBusy) }, None);
+                }
+            }
+        }
+        if !self.enabled() {
+            return false;
+        }
+        let source = NodeId::new(self.settings.node_id);
+        let incarnation = Incarnation::new(self.settings.incarnation);
+        let before = self.frames.sent;
+        let sent = self.transmit.step(lanes.space, &mut self.frames, source, incarnation);
+        lanes.counters.frames_sent += u64::from(self.frames.sent.wrapping_sub(before));
+        match sent {
+            Sent::Idle => return false,
+            Sent::More => {}
+            Sent::Freed(window) => self.window_free(window),
+            Sent::Refused(window, fault) => {
+                lanes.faults.push(FaultKind::Network, Unit::Ni, window.into(), fault.reason.value().into());
+                self.fault(fault, None);
+                self.window_free(window);
+            }
+        }
+        true
+    }
+
+    fn window_free(&mut self, window: u8) {
+        let mut event = Event::new(EventKind::WindowFree);
+        event.index = window.into();
+        event.count = self.transmit.freed();
+        self.events.post(self.now, event);
+    }
+
+    fn step_timers(&mut self, lanes: &mut Lanes<'_>) -> bool {
+        let due = self.receiver.poll_timeout().is_some_and(|deadline| deadline <= self.now);
+        // Once per point in time: a timer may be early, and must not keep the card busy.
+        if !due || self.timers_served == Some(self.now) {
+            return false;
+        }
+        self.timers_served = Some(self.now);
+        self.receiver.handle_timeout(self.now);
+        lanes.counters.frames_sent += self.drain();
+        true
+    }
+
+    /// Sends and reports what the receiver has to say; returns the frames sent.
+    fn drain(&mut self) -> u64 {
+        let before = self.frames.sent;
+        while let Some(output) = self.receiver.poll_output() {
+            match output {
+                Output::Send(control) => {
+                    // The receiver's answers are always encodable; one that is not is as good as lost.
+                    let _ = self.frames.send_control(&control);
+                }
+                Output::Event(event) => match event.fault_reason() {
+                    Some(reason) => {
+                        let fault = Fault {
+                            node: event.node.get(),
+                            transfer: event.transfer.get(),
+                            segment: event.segment,
+                            address: event.address.get(),
+                            length: event.length,
+                            ..Fault::new(reason)
+                        };
+                        self.fault(fault, Some(event));
+                    }
+                    None => self.events.post(self.now, event),
+                },
+                _ => {}
+            }
+        }
+        u64::from(self.frames.sent.wrapping_sub(before))
+    }
+
+    /// A frame from the network. Returns the frames sent in answer.
+    pub(crate) fn receive(&mut self, now: Nanos, frame: &[u8], space: &mut CardSpace, log: &mut FaultLog) -> u64 {
+        self.now = now;
+        if !self.enabled() {
+            return 0;
+        }
+        self.received = self.received.wrapping_add(1);
+        let packet = match Packet::parse(frame) {
+            Ok(packet) => packet,
+            Err(error) if error.is_damage() => {
+                self.bad_crc = self.bad_crc.wrapping_add(1);
+                return 0;
+            }
+            Err(_) => {
+                self.bad_packet = self.bad_packet.wrapping_add(1);
+                let fault = Fault::new(FaultReason::BadPacket);
+                log.push(FaultKind::Network, Unit::Ni, 0, fault.reason.value().into());
+                self.fault(fault, None);
+                return 0;
+            }
+        };
+        match packet {
+            Packet::Data(data) => self.receiver.handle_data(now, &data, &mut ReceivePort(space)),
+            Packet::Control(Control::Arrived(arrived)) => self.receiver.handle_arrived(now, &arrived),
+            Packet::Control(control) => {
+                if control.common().destination.get() != self.settings.node_id {
+                    self.bad_packet = self.bad_packet.wrapping_add(1);
+                    return 0;
+                }
+                return self.answer(&control) + self.drain();
+            }
+        }
+        self.drain()
+    }
+
+    /// What arrives for the sending side becomes an event; a hello is answered.
+    fn answer(&mut self, control: &Control) -> u64 {
+        let from = control.common().source;
+        let event = match control {
+            Control::Ack(ack) => Event {
+                node: from,
+                incarnation: ack.peer_incarnation,
+                transfer: ack.transfer,
+                segment: ack.segment,
+                op: ack.op,
+                tries: ack.tries,
+                ..Event::new(EventKind::Ack)
+            },
+            Control::Nack(nack) => Event {
+                reason: nack.reason.value(),
+                node: from,
+                incarnation: nack.peer_incarnation,
+                transfer: nack.transfer,
+                segment: nack.segment,
+                op: nack.op,
+                tries: nack.tries,
+                ..Event::new(EventKind::Nack)
+            },
+            Control::SegmentDone(done) => Event {
+                node: from,
+                incarnation: done.peer_incarnation,
+                transfer: done.transfer,
+                segment: done.segment,
+                ..Event::new(EventKind::SegmentDone)
+            },
+            Control::Hello(_) => {
+                let reply = Control::HelloReply(Hello {
+                    common: Common {
+                        source: NodeId::new(self.settings.node_id),
+                        destination: from,
+                        incarnation: Incarnation::new(self.settings.incarnation),
+                        flags: Flags::NONE,
+                    },
+                    packet_size_log2: self.build.packet_size_log2,
+                    wire_version: WIRE_VERSION,
+                    mask_bits: self.build.mask_bits,
+                    capabilities: self.build.capabilities,
+                    schemes: registers::SCHEMES,
+                });
+                return u64::from(self.frames.send_control(&reply).is_ok());
+            }
+            // No event of the contract tells a host about a hello's reply; ARRIVED is the receiver's.
+            Control::HelloReply(_) | Control::Arrived(_) => return 0,
+        };
+        self.events.post(self.now, event);
+        0
+    }
+}
+
+/// Card memory as the receiver writes it: never the transmit windows, all or nothing.
+struct ReceivePort<'a>(&'a mut CardSpace);
+
+impl ReceiveMemory for ReceivePort<'_> {
+    fn write(&mut self, at: CardAddr, bytes: &[u8]) -> Result<(), MemoryFault> {
+        let fault = MemoryFault { address: at, length: bytes.len() as u64 };
+        if !self.0.is_memory(at, bytes.len() as u64) {
+            return Err(fault);
+        }
+        self.0.write(at, bytes).map_err(|_| fault)
+    }
+}
+
+fn low(value: u64) -> u32 {
+    let [a, b, c, d, ..] = value.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+fn high(value: u64) -> u32 {
+    low(value >> 32)
+}
+
+const _: () = assert!(COMMIT_OFFSET + 4 <= PAYLOAD_OFFSET, "the commit word lies before the payload");
+const _: () = assert!(fpga_firmware::window::MAX_HEADER_BLOCK as u64 <= COMMIT_OFFSET, "and after the header block");

@@ -1,0 +1,219 @@
+//! The NI's part of the user BAR, register by register.
+
+use super::{Ni, high, low};
+use crate::fault_log::{FaultKind, FaultLog, Unit};
+use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET};
+use fpga_core::time::Nanos;
+use fpga_firmware::generated::{
+    NODE_ANY, Scheme, counters, escape, fault_log, identity, memory, ni, registry,
+};
+
+/// Bit n: scheme n can be chosen. The simulated NI receives by registry.
+pub(super) const SCHEMES: u32 = 1 << Scheme::Registry as u32;
+
+/// What the host sets.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(super) node_id: u32,
+    pub(super) incarnation: u32,
+    pub(super) control: u32,
+    pub(super) threshold: u32,
+    pub(super) escape_timeout_us: u32,
+    pub(super) registry_timeout_us: u32,
+    pub(super) packet_lifetime_us: u32,
+    pub(super) scheme: u32,
+}
+
+impl Settings {
+    /// Reset values of the map.
+    pub(super) const fn new(node_id: u32) -> Self {
+        Self {
+            node_id,
+            incarnation: 0,
+            control: 0,
+            threshold: 0x4000,
+            escape_timeout_us: 1_000,
+            registry_timeout_us: 2_000_000,
+            packet_lifetime_us: 10_000,
+            scheme: 0,
+        }
+    }
+}
+
+/// Bits of CONTROL that stay; RESET reads 0.
+const CONTROL_STORED: u32 = ni::control::ENABLE | ni::control::EVENT_ENABLE | ni::control::PACKET_EVENTS;
+
+fn within(at: u32, offset: u32, size: u32) -> Option<u32> {
+    at.checked_sub(offset).filter(|register| *register < size)
+}
+
+impl Ni {
+    /// Dword at `at` of the user BAR (CDMA excluded). No read has a side effect.
+    pub(crate) fn read(&self, at: u32) -> u32 {
+        if let Some(register) = within(at, identity::BLOCK_OFFSET, identity::BLOCK_SIZE) {
+            let word = usize::try_from(register / 4).unwrap_or(usize::MAX);
+            return self.build.identity.get(word).copied().unwrap_or(0);
+        }
+        if let Some(register) = within(at, ni::BLOCK_OFFSET, ni::BLOCK_SIZE) {
+            return self.read_ni(register);
+        }
+        if let Some(register) = within(at, counters::BLOCK_OFFSET, counters::BLOCK_SIZE) {
+            return self.read_counter(register);
+        }
+        if let Some(register) = within(at, registry::BLOCK_OFFSET, registry::BLOCK_SIZE) {
+            return match register {
+                registry::OCCUPANCY => self.receiver.registry_occupancy().into(),
+                registry::HIGH_WATER => self.receiver.counters().registry_high_water.into(),
+                _ => self.registry_shadow.read(register),
+            };
+        }
+        if let Some(register) = within(at, escape::BLOCK_OFFSET, escape::BLOCK_SIZE) {
+            return match register {
+                escape::OCCUPANCY => self.receiver.escape_occupancy().into(),
+                escape::HIGH_WATER => self.receiver.counters().escape_high_water.into(),
+                _ => self.escape_shadow.read(register),
+            };
+        }
+        if let Some(register) = within(at, memory::BLOCK_OFFSET, memory::BLOCK_SIZE) {
+            return self.memory_shadow.read(register, self.receiver.access());
+        }
+        if let Some(register) = within(at, fault_log::BLOCK_OFFSET, fault_log::BLOCK_SIZE) {
+            return self.faults.read(register);
+        }
+        0
+    }
+
+    fn read_ni(&self, register: u32) -> u32 {
+        let build = &self.build;
+        let settings = &self.settings;
+        match register {
+            ni::NODE_ID => settings.node_id,
+            ni::INCARNATION => settings.incarnation,
+            ni::CONTROL => settings.control,
+            ni::STATUS => self.status(),
+            ni::PACKET_SIZE_LOG2 => build.packet_size_log2.into(),
+            ni::MASK_BITS => build.mask_bits.into(),
+            ni::REGISTRY_ENTRIES => build.registry_entries.into(),
+            ni::ESCAPE_SLOTS => build.escape_slots.into(),
+            // The op table is the driver's.
+            ni::OP_TABLE_ENTRIES => 0,
+            ni::MEMORY_WINDOW_COUNT => build.memory_windows.into(),
+            ni::SCHEMES => SCHEMES,
+            ni::FAULT_LOG_ENTRIES => u32::try_from(super::faults::ENTRIES).unwrap_or(0),
+            ni::WINDOW_COUNT => build.windows.into(),
+            ni::WINDOW_STRIDE => low(build.window_stride),
+            ni::WINDOW_BASE_LOW => low(build.window_base),
+            ni::WINDOW_BASE_HIGH => high(build.window_base),
+            ni::WINDOW_PAYLOAD_OFFSET => low(PAYLOAD_OFFSET),
+            ni::WINDOW_PAYLOAD_SIZE => low(build.payload_size),
+            ni::WINDOW_COMMIT_OFFSET => low(COMMIT_OFFSET),
+            ni::WINDOW_FREE => self.transmit.free_windows(),
+            ni::MEMORY_BASE_LOW => low(build.memory_base),
+            ni::MEMORY_BASE_HIGH => high(build.memory_base),
+            ni::MEMORY_SIZE_LOW => low(build.memory_size),
+            ni::MEMORY_SIZE_HIGH => high(build.memory_size),
+            ni::THRESHOLD => settings.threshold,
+            ni::ESCAPE_TIMEOUT_US => settings.escape_timeout_us,
+            ni::REGISTRY_TIMEOUT_US => settings.registry_timeout_us,
+            ni::PACKET_LIFETIME_US => settings.packet_lifetime_us,
+            ni::SCHEME => settings.scheme,
+            _ => self.events.read(register),
+        }
+    }
+
+    fn status(&self) -> u32 {
+        let flag = |set, bit| if set { bit } else { 0 };
+        flag(self.enabled(), ni::status::ENABLED)
+            | flag(self.transmit.transmitting(), ni::status::TRANSMITTING)
+            | flag(self.events.events_lost(), ni::status::EVENTS_LOST)
+            | flag(!self.faults.is_empty(), ni::status::FAULTED)
+    }
+
+    fn read_counter(&self, register: u32) -> u32 {
+        let counted = self.receiver.counters();
+        match register {
+            counters::RX_PACKETS => self.received,
+            counters::TX_PACKETS => self.frames.sent,
+            counters::DUPLICATES => low(counted.duplicates),
+            counters::REGISTRATIONS => low(counted.registrations),
+            counters::COMPLETIONS => low(counted.completions),
+            counters::ESCAPE_HITS => low(counted.escape_hits),
+            counters::ESCAPE_DROPPED => low(counted.escape_dropped),
+            counters::REGISTRY_FULL => low(counted.registry_full),
+            counters::BAD_CRC => self.bad_crc,
+            counters::BAD_PACKET => low(counted.bad_packets).wrapping_add(self.bad_packet),
+            counters::VIOLATIONS => low(counted.violations),
+            counters::TOMBSTONE_HITS => low(counted.tombstone_hits),
+            counters::EXPIRED => low(counted.expired),
+            counters::NACKS_SENT => low(counted.nacks),
+            counters::ACKS_SENT => low(counted.acks),
+            _ => 0,
+        }
+    }
+
+    /// Writes a dword at `at` of the user BAR (CDMA excluded).
+    pub(crate) fn write(&mut self, at: u32, value: u32, now: Nanos, space: &mut CardSpace, log: &mut FaultLog) {
+        self.now = self.now.max(now);
+        let accepted = if let Some(register) = within(at, ni::BLOCK_OFFSET, ni::BLOCK_SIZE) {
+            self.write_ni(register, value, space)
+        } else if at == registry::BLOCK_OFFSET + registry::INDEX {
+            let entry = u16::try_from(value).ok().and_then(|index| self.receiver.entry(index, self.now));
+            self.registry_shadow.latch(value, entry);
+            true
+        } else if at == escape::BLOCK_OFFSET + escape::INDEX {
+            let slot = u16::try_from(value).ok().and_then(|index| self.receiver.escaped(index, self.now));
+            self.escape_shadow.latch(value, slot);
+            true
+        } else if at == fault_log::BLOCK_OFFSET + fault_log::INDEX {
+            self.faults.latch(value);
+            true
+        } else if let Some(register) = within(at, memory::BLOCK_OFFSET, memory::BLOCK_SIZE) {
+            self.memory_shadow.write(register, value, self.receiver.access_mut())
+        } else {
+            false
+        };
+        if !accepted {
+            log.push(FaultKind::Network, Unit::Ni, at.into(), value);
+            self.bad_setting(at);
+        }
+    }
+
+    /// `false` if the value cannot be used, or if nothing can be written there.
+    fn write_ni(&mut self, register: u32, value: u32, space: &mut CardSpace) -> bool {
+        let settings = &mut self.settings;
+        match register {
+            ni::NODE_ID if value != NODE_ANY => settings.node_id = value,
+            ni::INCARNATION => settings.incarnation = value,
+            ni::CONTROL => return self.write_control(value, space),
+            ni::THRESHOLD => {
+                settings.threshold = value;
+                return true;
+            }
+            ni::ESCAPE_TIMEOUT_US => settings.escape_timeout_us = value,
+            ni::REGISTRY_TIMEOUT_US => settings.registry_timeout_us = value,
+            ni::PACKET_LIFETIME_US => settings.packet_lifetime_us = value,
+            ni::SCHEME => {
+                let known = value < 32 && SCHEMES >> value & 1 != 0;
+                return known && settings.control & ni::control::ENABLE == 0;
+            }
+            _ => return self.events.write(register, value),
+        }
+        self.apply_settings();
+        true
+    }
+
+    fn write_control(&mut self, value: u32, space: &mut CardSpace) -> bool {
+        if value & ni::control::RESET != 0 {
+            self.clear(space);
+        }
+        let mut stored = value & CONTROL_STORED;
+        let wanted = stored & ni::control::EVENT_ENABLE != 0;
+        let taken = self.events.enable(wanted);
+        if !taken {
+            stored &= !ni::control::EVENT_ENABLE;
+        }
+        self.settings.control = stored;
+        self.apply_settings();
+        taken
+    }
+}

@@ -1,0 +1,199 @@
+//! Transmit windows: commit, check, cut into packets, send.
+
+use super::faults::Fault;
+use super::frames::Frames;
+use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET};
+use fpga_firmware::event::FaultReason;
+use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
+use fpga_firmware::window::{HEADER_LENGTH, WindowError, WindowHeader, WindowKind};
+use fpga_firmware::wire::Control;
+use std::collections::VecDeque;
+
+/// A window that is being sent.
+#[derive(Debug)]
+struct Active {
+    window: u8,
+    header: WindowHeader,
+    next: u16,
+}
+
+/// What a step of the transmitter came to.
+pub(super) enum Sent {
+    /// Nothing to do.
+    Idle,
+    /// A packet, or one of several.
+    More,
+    /// The window's last packet; it can be filled again.
+    Freed(u8),
+    /// The window cannot be sent; it can be filled again.
+    Refused(u8, Fault),
+}
+
+/// Windows that were committed, in order.
+#[derive(Debug)]
+pub(super) struct Transmit {
+    queue: VecDeque<u8>,
+    busy: u32,
+    active: Option<Active>,
+    packet_size_log2: u8,
+    payload_size: u64,
+    count: u8,
+    freed: u32,
+}
+
+impl Transmit {
+    pub(super) fn new(count: u8, packet_size_log2: u8, payload_size: u64) -> Self {
+        Self {
+            queue: VecDeque::with_capacity(32),
+            busy: 0,
+            active: None,
+            packet_size_log2,
+            payload_size,
+            count,
+            freed: 0,
+        }
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.queue.clear();
+        self.active = None;
+        (self.busy, self.freed) = (0, 0);
+    }
+
+    /// WINDOW_FREE.
+    pub(super) fn free_windows(&self) -> u32 {
+        let all = 1_u64.checked_shl(self.count.into()).map_or(u32::MAX, |end| super::low(end.wrapping_sub(1)));
+        all & !self.busy
+    }
+
+    pub(super) const fn transmitting(&self) -> bool {
+        self.busy != 0
+    }
+
+    /// Windows freed since reset.
+    pub(super) const fn freed(&self) -> u32 {
+        self.freed
+    }
+
+    /// Takes the windows whose commit word was written; hands back those that were being sent already.
+    pub(super) fn commit(&mut self, committed: u32, space: &CardSpace, mut refuse: impl FnMut(u8)) {
+        for window in (0..self.count).filter(|window| committed >> window & 1 != 0) {
+            // Clearing the word (writing zero) commits nothing.
+            let word = space.window(window.into()).and_then(commit_word);
+            if word.is_none_or(|word| word == 0) {
+                continue;
+            }
+            if self.busy >> window & 1 != 0 {
+                refuse(window);
+            } else {
+                self.busy |= 1 << window;
+                self.queue.push_back(window);
+            }
+        }
+    }
+
+    fn free(&mut self, window: u8) {
+        self.busy &= !(1 << window);
+        self.active = None;
+        self.freed = self.freed.wrapping_add(1);
+    }
+
+    /// Sends one packet.
+    pub(super) fn step(
+        &mut self,
+        space: &CardSpace,
+        frames: &mut Frames,
+        source: NodeId,
+        incarnation: Incarnation,
+    ) -> Sent {
+        if self.busy == 0 || !frames.has_room() {
+            return Sent::Idle;
+        }
+        if self.active.is_none() {
+            let Some(window) = self.queue.pop_front() else { return Sent::Idle };
+            match self.check(window, space) {
+                Ok(header) => self.active = Some(Active { window, header, next: 0 }),
+                Err(fault) => {
+                    self.free(window);
+                    return Sent::Refused(window, fault);
+                }
+            }
+        }
+        let Some(Active { window, header, next }) = &mut self.active else { return Sent::Idle };
+        let window = *window;
+        let sent = match header.kind {
+            WindowKind::Arrival => header
+                .arrival(source, incarnation)
+                .is_some_and(|arrived| frames.send_control(&Control::Arrived(arrived)).is_ok()),
+            _ => send_packet(header, *next, window, space, frames, source, incarnation).is_some(),
+        };
+        if !sent {
+            let fault = bad_header(window, header);
+            self.free(window);
+            return Sent::Refused(window, fault);
+        }
+        *next += 1;
+        if *next < header.packet_count {
+            return Sent::More;
+        }
+        self.free(window);
+        Sent::Freed(window)
+    }
+
+    /// The header that `window`'s commit word stands for.
+    fn check(&self, window: u8, space: &CardSpace) -> Result<WindowHeader, Fault> {
+        let empty = Fault { window: window.into(), ..Fault::new(FaultReason::BadHeader) };
+        let ram = space.window(window.into()).ok_or(empty)?;
+        let commit = commit_word(ram).ok_or(empty)?;
+        let torn = |detail| Fault { window: window.into(), detail, ..Fault::new(FaultReason::TornHeader) };
+        // The sequence decides first: a torn header may contain anything.
+        let sequence = ram.first_chunk().map(|bytes| u32::from_le_bytes(*bytes)).ok_or(empty)?;
+        if sequence != commit {
+            return Err(torn(commit));
+        }
+        let (header, _) = WindowHeader::decode(ram).map_err(|error| match error {
+            WindowError::Torn { commit, .. } => torn(commit),
+            _ => empty,
+        })?;
+        let fits = header.kind == WindowKind::Arrival
+            || header.packet_size_log2 <= self.packet_size_log2
+                && u64::from(header.payload_length()) <= self.payload_size;
+        if fits { Ok(header) } else { Err(bad_header(window, &header)) }
+    }
+}
+
+fn bad_header(window: u8, header: &WindowHeader) -> Fault {
+    Fault {
+        window: window.into(),
+        node: header.destination.get(),
+        transfer: header.transfer.get(),
+        segment: header.segment,
+        ..Fault::new(FaultReason::BadHeader)
+    }
+}
+
+fn send_packet(
+    header: &WindowHeader,
+    index: u16,
+    window: u8,
+    space: &CardSpace,
+    frames: &mut Frames,
+    source: NodeId,
+    incarnation: Incarnation,
+) -> Option<()> {
+    let ram = space.window(window.into())?;
+    let op_at = HEADER_LENGTH + 4 * usize::from(index);
+    let op = ram.get(op_at..)?.first_chunk().map(|bytes| OpNumber::new(u32::from_le_bytes(*bytes)))?;
+    let packet = header.packet(index, op, source, incarnation)?;
+    let range = header.payload_range(index)?;
+    let start = usize::try_from(PAYLOAD_OFFSET).ok()?;
+    let from = start.checked_add(usize::try_from(range.start).ok()?)?;
+    let to = start.checked_add(usize::try_from(range.end).ok()?)?;
+    let payload = ram.get(from..to)?;
+    frames.send(|buffer| packet.encode(payload, buffer)).ok()
+}
+
+fn commit_word(ram: &[u8]) -> Option<u32> {
+    let at = usize::try_from(COMMIT_OFFSET).ok()?;
+    ram.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+}

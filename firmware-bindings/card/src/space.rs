@@ -1,0 +1,254 @@
+//! The card's AXI address space: card memory and the NI's transmit windows.
+//!
+//! XDMA, CDMA, the bypass BAR and the NI all reach memory through here. What lies in neither range is a decode error.
+
+use crate::description::CardDescription;
+use crate::memory::{PAGE, SparseMemory};
+use fpga_registers::CardAddr;
+
+/// Offset of the commit word within a transmit window.
+pub(crate) const COMMIT_OFFSET: u64 = 0x0FC0;
+/// Offset of the payload within a transmit window.
+pub(crate) const PAYLOAD_OFFSET: u64 = 0x1000;
+
+/// Distance between two transmit windows: header block, then a whole segment, rounded to a power of two so that the
+/// window number is a shift of the address.
+pub(crate) const fn window_stride(packet_size: u32, mask_bits: u16) -> u64 {
+    (PAYLOAD_OFFSET + payload_size(packet_size, mask_bits)).next_power_of_two()
+}
+
+/// Payload bytes of a window: one segment.
+pub(crate) const fn payload_size(packet_size: u32, mask_bits: u16) -> u64 {
+    packet_size as u64 * mask_bits as u64
+}
+
+/// An AXI error response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum AxiError {
+    /// DECERR: no slave at this address.
+    Decode,
+    /// SLVERR: the slave refused (fault hooks).
+    Slave,
+}
+
+/// Which RAM an address lies in, and where.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Memory { offset: u64 },
+    Window { index: usize, offset: usize },
+}
+
+/// Memory and windows.
+#[derive(Debug)]
+pub(crate) struct CardSpace {
+    base: u64,
+    memory: SparseMemory,
+    window_base: u64,
+    stride: u64,
+    windows: Vec<Vec<u8>>,
+    /// Windows whose commit word was written since the NI last looked.
+    committed: u32,
+    /// A fault hook: this address range answers SLVERR.
+    poisoned: Option<(u64, u64)>,
+    scratch: Vec<u8>,
+}
+
+impl CardSpace {
+    pub(crate) fn new(description: &CardDescription) -> Self {
+        let ni = &description.ni;
+        let stride = window_stride(ni.packet_size, ni.mask_bits);
+        let bytes = usize::try_from(stride).unwrap_or(0);
+        Self {
+            base: description.memory.base,
+            memory: SparseMemory::new(description.memory.size),
+            window_base: ni.window_base,
+            stride,
+            windows: (0..ni.windows).map(|_| vec![0; bytes]).collect(),
+            committed: 0,
+            poisoned: None,
+            scratch: vec![0; PAGE],
+        }
+    }
+
+    pub(crate) const fn resident_pages(&self) -> usize {
+        self.memory.resident_pages()
+    }
+
+    /// Makes `length` bytes at `at` answer SLVERR from now on; a length of 0 ends that.
+    pub(crate) const fn poison(&mut self, at: CardAddr, length: u64) {
+        self.poisoned = if length == 0 { None } else { Some((at.get(), at.get().saturating_add(length - 1))) };
+    }
+
+    /// Takes the set of windows whose commit word was written.
+    pub(crate) const fn take_committed(&mut self) -> u32 {
+        let committed = self.committed;
+        self.committed = 0;
+        committed
+    }
+
+    pub(crate) const fn has_committed(&self) -> bool {
+        self.committed != 0
+    }
+
+    pub(crate) fn window(&self, index: usize) -> Option<&[u8]> {
+        self.windows.get(index).map(Vec::as_slice)
+    }
+
+    /// The whole range lies in card memory (not in a transmit window).
+    pub(crate) const fn is_memory(&self, at: CardAddr, length: u64) -> bool {
+        match at.get().checked_sub(self.base) {
+            Some(offset) => offset <= self.memory.size() && length <= self.memory.size() - offset,
+            None => false,
+        }
+    }
+
+    pub(crate) fn clear_windows(&mut self) {
+        self.committed = 0;
+        for window in &mut self.windows {
+            window.fill(0);
+        }
+    }
+
+    fn place(&self, at: u64) -> Result<Place, AxiError> {
+        if let Some((first, last)) = self.poisoned
+            && (first..=last).contains(&at)
+        {
+            return Err(AxiError::Slave);
+        }
+        if let Some(offset) = at.checked_sub(self.base)
+            && offset < self.memory.size()
+        {
+            return Ok(Place::Memory { offset });
+        }
+        let offset = at.checked_sub(self.window_base).ok_or(AxiError::Decode)?;
+        let index = usize::try_from(offset / self.stride).map_err(|_| AxiError::Decode)?;
+        if index >= self.windows.len() {
+            return Err(AxiError::Decode);
+        }
+        let offset = usize::try_from(offset % self.stride).map_err(|_| AxiError::Decode)?;
+        Ok(Place::Window { index, offset })
+    }
+
+    /// Bytes until a poisoned range begins, so that an access stops exactly at it.
+    fn until_poison(&self, at: u64, most: usize) -> usize {
+        match self.poisoned {
+            Some((first, _)) if first > at => usize::try_from(first - at).map_or(most, |gap| gap.min(most)),
+            _ => most,
+        }
+    }
+
+    /// The readable bytes from `at` on that lie together, at least one and at most `most`.
+    pub(crate) fn slice(&self, at: CardAddr, most: usize) -> Result<&[u8], AxiError> {
+        let most = self.until_poison(at.get(), most);
+        match self.place(at.get())? {
+            Place::Memory { offset } => self.memory.slice(offset, most),
+            Place::Window { index, offset } => {
+                self.windows.get(index).and_then(|ram| ram.get(offset..ram.len().min(offset.saturating_add(most))))
+            }
+        }
+        .ok_or(AxiError::Decode)
+    }
+
+    /// Lets `fill` write the bytes from `at` on that lie together, at most `most`; returns how many it was given.
+    /// Notes a commit word among them, whatever `fill` returns: those bytes were driven onto the bus.
+    pub(crate) fn fill<E>(
+        &mut self,
+        at: CardAddr,
+        most: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Result<usize, E>, AxiError> {
+        let most = self.until_poison(at.get(), most);
+        match self.place(at.get())? {
+            Place::Memory { offset } => {
+                let into = self.memory.slice_mut(offset, most).ok_or(AxiError::Decode)?;
+                let count = into.len();
+                Ok(fill(into).map(|()| count))
+            }
+            Place::Window { index, offset } => {
+                let ram = self.windows.get_mut(index).ok_or(AxiError::Decode)?;
+                let end = ram.len().min(offset.saturating_add(most));
+                let into = ram.get_mut(offset..end).ok_or(AxiError::Decode)?;
+                let count = into.len();
+                let result = fill(into).map(|()| count);
+                // The last byte of the word counts: a word written in pieces commits once.
+                let last = COMMIT_OFFSET as usize + 3;
+                if result.is_ok() && offset <= last && last < end {
+                    self.committed |= 1_u32.checked_shl(u32::try_from(index).unwrap_or(32)).unwrap_or(0);
+                }
+                Ok(result)
+            }
+        }
+    }
+
+    /// Reads `into.len()` bytes at `at`; on an error the address of the first refused byte.
+    pub(crate) fn read(&self, at: CardAddr, into: &mut [u8]) -> Result<(), (AxiError, CardAddr)> {
+        let mut rest = into;
+        let mut at = at;
+        while !rest.is_empty() {
+            let from = self.slice(at, rest.len()).map_err(|error| (error, at))?;
+            let (head, tail) = rest.split_at_mut(from.len());
+            head.copy_from_slice(from);
+            let count = from.len() as u64;
+            rest = tail;
+            at = advance(at, count);
+        }
+        Ok(())
+    }
+
+    /// Writes `from` at `at`; on an error the address of the first refused byte (earlier bytes are written).
+    pub(crate) fn write(&mut self, at: CardAddr, from: &[u8]) -> Result<(), (AxiError, CardAddr)> {
+        let mut rest = from;
+        let mut at = at;
+        while !rest.is_empty() {
+            let filled = self.fill(at, rest.len(), |into| {
+                let count = into.len();
+                into.copy_from_slice(rest.get(..count).unwrap_or_default());
+                Ok::<(), core::convert::Infallible>(())
+            });
+            let Ok(count) = filled.map_err(|error| (error, at))?;
+            rest = rest.get(count..).unwrap_or_default();
+            at = advance(at, count as u64);
+        }
+        Ok(())
+    }
+
+    /// Copies at most `most` bytes (never more than a page) within the space, forwards; returns how many were copied.
+    /// The error says whether reading or writing failed: `Err((error, true))` is the write.
+    pub(crate) fn copy(&mut self, from: CardAddr, to: CardAddr, most: usize) -> Result<usize, (AxiError, bool)> {
+        let count = self.slice(from, most).map_err(|error| (error, false))?.len();
+        let same_page = from.get() / PAGE as u64 == to.get() / PAGE as u64;
+        match self.place(from.get()).map_err(|error| (error, false))? {
+            Place::Memory { offset } if !same_page => {
+                let page = self.memory.detach(offset).ok_or((AxiError::Decode, false))?;
+                let start = usize::try_from(offset % PAGE as u64).unwrap_or(0);
+                let copied = self.fill(to, count, |into| {
+                    let length = into.len();
+                    into.copy_from_slice(page.bytes().get(start..start + length).unwrap_or_default());
+                    Ok::<(), core::convert::Infallible>(())
+                });
+                self.memory.restore(page);
+                let Ok(copied) = copied.map_err(|error| (error, true))?;
+                Ok(copied)
+            }
+            _ => {
+                let mut scratch = std::mem::take(&mut self.scratch);
+                let count = count.min(scratch.len());
+                let result = match scratch.get_mut(..count) {
+                    Some(bounce) => self
+                        .read(from, bounce)
+                        .map_err(|(error, _)| (error, false))
+                        .and_then(|()| self.write(to, bounce).map_err(|(error, _)| (error, true)))
+                        .map(|()| count),
+                    None => Err((AxiError::Decode, false)),
+                };
+                self.scratch = scratch;
+                result
+            }
+        }
+    }
+}
+
+/// `at + count`; addresses wrap at 64 bits like the bus does (the next access then fails to decode or not).
+pub(crate) const fn advance(at: CardAddr, count: u64) -> CardAddr {
+    CardAddr::new(at.get().wrapping_add(count))
+}

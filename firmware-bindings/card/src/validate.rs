@@ -1,0 +1,180 @@
+//! Which descriptions can be built.
+
+use crate::description::{BarDescription, CardDescription, SCHEMA_VERSION};
+
+/// Largest card memory: keeps the page directory small, and is beyond any card.
+const MAX_MEMORY: u64 = 1 << 44;
+/// Memory and window granularity.
+const GRANULE: u64 = 64 * 1024;
+
+/// A value that no card can be built with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// Another schema.
+    #[error("schema version {found} is not known; write schema_version: {SCHEMA_VERSION}")]
+    SchemaVersion {
+        /// The version in the file.
+        found: u32,
+    },
+    /// A number outside its range.
+    #[error("{found} is out of range; allowed: {least} to {most}")]
+    OutOfRange {
+        /// Dotted key.
+        key: &'static str,
+        /// The value.
+        found: u64,
+        /// Smallest allowed.
+        least: u64,
+        /// Largest allowed.
+        most: u64,
+    },
+    /// A number that must be one of a few.
+    #[error("{found} is not possible; allowed: {allowed:?}")]
+    NotOneOf {
+        /// Dotted key.
+        key: &'static str,
+        /// The value.
+        found: u64,
+        /// The allowed values.
+        allowed: &'static [u64],
+    },
+    /// A size that must be a power of two, or an address that must be aligned.
+    #[error("{found:#x} must be a {rule}")]
+    Misaligned {
+        /// Dotted key.
+        key: &'static str,
+        /// The value.
+        found: u64,
+        /// The rule in words.
+        rule: &'static str,
+    },
+    /// More BAR registers than a type-0 header has.
+    #[error("the BARs take {registers} BAR registers; a function has 6 (a 64-bit BAR takes two)")]
+    TooManyBars {
+        /// Registers needed.
+        registers: u8,
+    },
+    /// Card memory and transmit windows share addresses.
+    #[error("the transmit windows at {base:#x} overlap card memory; place window_base above it")]
+    WindowsOverlapMemory {
+        /// The window base.
+        base: u64,
+    },
+    /// Something that the model does not do.
+    #[error("not modelled; set it to {instead}")]
+    NotModelled {
+        /// Dotted key.
+        key: &'static str,
+        /// What to write instead.
+        instead: &'static str,
+    },
+}
+
+impl Problem {
+    /// The dotted key that the problem is about.
+    #[must_use]
+    pub const fn key(&self) -> &'static str {
+        match self {
+            Self::SchemaVersion { .. } => "schema_version",
+            Self::TooManyBars { .. } => "bars",
+            Self::WindowsOverlapMemory { .. } => "ni.window_base",
+            Self::OutOfRange { key, .. }
+            | Self::NotOneOf { key, .. }
+            | Self::Misaligned { key, .. }
+            | Self::NotModelled { key, .. } => key,
+        }
+    }
+}
+
+fn range(key: &'static str, found: u64, least: u64, most: u64) -> Result<(), Problem> {
+    if (least..=most).contains(&found) { Ok(()) } else { Err(Problem::OutOfRange { key, found, least, most }) }
+}
+
+fn one_of(key: &'static str, found: u64, allowed: &'static [u64]) -> Result<(), Problem> {
+    if allowed.contains(&found) { Ok(()) } else { Err(Problem::NotOneOf { key, found, allowed }) }
+}
+
+fn aligned(key: &'static str, found: u64, granule: u64, rule: &'static str) -> Result<(), Problem> {
+    if found.is_multiple_of(granule) { Ok(()) } else { Err(Problem::Misaligned { key, found, rule }) }
+}
+
+fn bar(
+    key: &'static str,
+    size_key: &'static str,
+    width_key: &'static str,
+    bar: Option<&BarDescription>,
+) -> Result<u8, Problem> {
+    let Some(bar) = bar else { return Ok(0) };
+    one_of(width_key, bar.width.into(), &[32, 64])?;
+    // PG195: 128 bytes up to 2 GiB (32 bit); the 64-bit limit is what card memory can need.
+    range(size_key, bar.size, 128, if bar.width == 32 { 1 << 31 } else { MAX_MEMORY })?;
+    if !bar.size.is_power_of_two() {
+        return Err(Problem::Misaligned { key: size_key, found: bar.size, rule: "power of two" });
+    }
+    aligned(key, bar.card_address, bar.size, "multiple of the BAR's size")?;
+    Ok(if bar.width == 64 { 2 } else { 1 })
+}
+
+/// Checks every value of `description`.
+///
+/// # Errors
+/// The first [`Problem`] in the order of the file's sections.
+pub fn validate(description: &CardDescription) -> Result<(), Problem> {
+    if description.schema_version != SCHEMA_VERSION {
+        return Err(Problem::SchemaVersion { found: description.schema_version });
+    }
+    range("pci.class", description.pci.class.into(), 0, 0xFF_FFFF)?;
+    let bars = &description.bars;
+    let registers = bar("bars.user", "bars.user.size", "bars.user.width", bars.user.as_ref())?
+        + bar("bars.dma", "bars.dma.size", "bars.dma.width", bars.dma.as_ref())?
+        + bar("bars.bypass", "bars.bypass.size", "bars.bypass.width", bars.bypass.as_ref())?;
+    if registers > 6 {
+        return Err(Problem::TooManyBars { registers });
+    }
+    let xdma = &description.xdma;
+    range("xdma.h2c_channels", xdma.h2c_channels.into(), 1, 4)?;
+    range("xdma.c2h_channels", xdma.c2h_channels.into(), 1, 4)?;
+    one_of("xdma.data_width", xdma.data_width.into(), &[64, 128, 256, 512])?;
+    range("xdma.ip_version", xdma.ip_version.into(), 1, 255)?;
+    if xdma.stream {
+        return Err(Problem::NotModelled { key: "xdma.stream", instead: "false" });
+    }
+    let cdma = &description.cdma;
+    range("cdma.address_width", cdma.address_width.into(), 32, 64)?;
+    one_of("cdma.data_width", cdma.data_width.into(), &[32, 64, 128, 256, 512, 1024])?;
+    range("cdma.max_length_bits", cdma.max_length_bits.into(), 8, 26)?;
+    if cdma.dre && cdma.data_width > 512 {
+        return Err(Problem::NotModelled { key: "cdma.dre", instead: "false (PG034: up to 512 bit)" });
+    }
+    let memory = &description.memory;
+    range("memory.size", memory.size, GRANULE, MAX_MEMORY)?;
+    aligned("memory.size", memory.size, GRANULE, "multiple of 64 KiB")?;
+    aligned("memory.base", memory.base, GRANULE, "multiple of 64 KiB")?;
+    range("memory.base", memory.base, 0, u64::MAX - MAX_MEMORY)?;
+    let interrupts = &description.interrupts;
+    range("interrupts.msix_vectors", interrupts.msix_vectors.into(), 1, 32)?;
+    range("interrupts.cdma_user_irq", interrupts.cdma_user_irq.into(), 0, 15)?;
+    range("link.speed", description.link.speed.into(), 1, 5)?;
+    one_of("link.width", description.link.width.into(), &[1, 2, 4, 8, 16])?;
+    network(description)
+}
+
+fn network(description: &CardDescription) -> Result<(), Problem> {
+    let ni = &description.ni;
+    range("ni.node_id", ni.node_id.into(), 0, u64::from(u32::MAX) - 1)?;
+    one_of("ni.packet_size", ni.packet_size.into(), &[64, 128, 256, 512, 1024, 2048, 4096])?;
+    range("ni.mask_bits", ni.mask_bits.into(), 1, 256)?;
+    range("ni.registry_entries", ni.registry_entries.into(), 1, 4096)?;
+    range("ni.escape_slots", ni.escape_slots.into(), 1, 4096)?;
+    range("ni.memory_windows", ni.memory_windows.into(), 1, 256)?;
+    range("ni.windows", ni.windows.into(), 1, 32)?;
+    aligned("ni.window_base", ni.window_base, GRANULE, "multiple of 64 KiB")?;
+    range("ni.window_base", ni.window_base, 0, u64::MAX - MAX_MEMORY)?;
+    let windows_end = ni.window_base + u64::from(ni.windows) * crate::space::window_stride(ni.packet_size, ni.mask_bits);
+    let memory = &description.memory;
+    if ni.window_base < memory.base + memory.size && memory.base < windows_end {
+        return Err(Problem::WindowsOverlapMemory { base: ni.window_base });
+    }
+    Ok(())
+}

@@ -1,0 +1,248 @@
+//! Registers of one DMA channel and of its SGDMA block (PG195 targets 0, 1, 4, 5).
+
+use super::engine::Engine;
+use super::performance::Performance;
+use crate::fault_log::{FaultKind, FaultLog, Unit};
+use fpga_core::time::Nanos;
+use fpga_registers::xdma::Direction;
+
+/// Control register (0x04).
+pub(super) mod control {
+    pub(in crate::xdma) const RUN: u32 = 1 << 0;
+    pub(in crate::xdma) const NON_INCREMENTING: u32 = 1 << 25;
+    pub(in crate::xdma) const POLL_WRITEBACK: u32 = 1 << 26;
+    /// Bits that hold what is written; 8:7, 24 and 31:28 are reserved.
+    pub(in crate::xdma) const IMPLEMENTED: u32 = 0x0EFF_FE7F;
+}
+
+/// Status register (0x40); the same positions gate recording in Control and interrupts at 0x90.
+pub(super) mod status {
+    pub(in crate::xdma) const BUSY: u32 = 1 << 0;
+    pub(in crate::xdma) const DESCRIPTOR_STOPPED: u32 = 1 << 1;
+    pub(in crate::xdma) const DESCRIPTOR_COMPLETED: u32 = 1 << 2;
+    pub(in crate::xdma) const ALIGN_MISMATCH: u32 = 1 << 3;
+    pub(in crate::xdma) const MAGIC_STOPPED: u32 = 1 << 4;
+    pub(in crate::xdma) const IDLE_STOPPED: u32 = 1 << 6;
+    /// H2C: unsupported request on a host data read.
+    pub(in crate::xdma) const READ_UNSUPPORTED: u32 = 1 << 9;
+    /// C2H: AXI errors of card reads.
+    pub(in crate::xdma) const READ_DECODE: u32 = 1 << 9;
+    pub(in crate::xdma) const READ_SLAVE: u32 = 1 << 10;
+    /// H2C: AXI errors of card writes.
+    pub(in crate::xdma) const WRITE_DECODE: u32 = 1 << 14;
+    pub(in crate::xdma) const WRITE_SLAVE: u32 = 1 << 15;
+    /// Unsupported request on a descriptor fetch.
+    pub(in crate::xdma) const FETCH_UNSUPPORTED: u32 = 1 << 19;
+    /// Every bit that can be recorded.
+    pub(in crate::xdma) const RECORDED: u32 = 0x00FF_FE7E;
+    /// What sets bit 31 of the poll-mode write-back.
+    pub(in crate::xdma) const ERRORS: u32 = 0x00FF_FE38;
+}
+
+/// Credits are a 10-bit counter.
+const CREDIT_LIMIT: u32 = 0x3FF;
+
+/// One channel.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(super) direction: Direction,
+    pub(super) unit: Unit,
+    pub(super) control: u32,
+    pub(super) status: u32,
+    pub(super) completed: u32,
+    pub(super) writeback: u64,
+    pub(super) interrupt_enable: u32,
+    pub(super) performance: Performance,
+    pub(super) first: u64,
+    pub(super) adjacent: u32,
+    pub(super) credits: u32,
+    pub(super) credit_mode: bool,
+    pub(super) fetch_halted: bool,
+    pub(super) engine: Engine,
+    /// Fault hook: what is reported instead of `completed`.
+    pub(super) completed_override: Option<u32>,
+    /// Number in the identifier.
+    index: u32,
+    identifier_version: u32,
+}
+
+impl Channel {
+    pub(crate) fn new(direction: Direction, index: u8, version: u8, buffer: usize, width_bytes: u32) -> Self {
+        let unit = match direction {
+            Direction::H2c => Unit::H2c(index),
+            Direction::C2h => Unit::C2h(index),
+        };
+        Self {
+            direction,
+            unit,
+            control: 0,
+            status: 0,
+            completed: 0,
+            writeback: 0,
+            interrupt_enable: 0,
+            performance: Performance::default(),
+            first: 0,
+            adjacent: 0,
+            credits: 0,
+            credit_mode: false,
+            fetch_halted: false,
+            engine: Engine::new(buffer, width_bytes),
+            completed_override: None,
+            index: index.into(),
+            identifier_version: version.into(),
+        }
+    }
+
+    pub(crate) fn reset(&mut self) {
+        let Self { control, status, completed, writeback, interrupt_enable, performance, .. } = self;
+        (*control, *status, *completed, *writeback, *interrupt_enable) = (0, 0, 0, 0, 0);
+        *performance = Performance::default();
+        (self.first, self.adjacent, self.credits) = (0, 0, 0);
+        (self.credit_mode, self.fetch_halted) = (false, false);
+        self.engine.abandon();
+    }
+
+    /// The channel's interrupt line: recorded status that is enabled at 0x90.
+    pub(crate) const fn interrupt_line(&self) -> bool {
+        self.status & self.interrupt_enable != 0
+    }
+
+    /// Identifier word; `target` as in PG195 (0 H2C, 1 C2H, 4 and 5 their SGDMA blocks). Bit 15 is 0: memory mapped.
+    fn identifier(&self, sgdma: bool) -> u32 {
+        let target = match (self.direction, sgdma) {
+            (Direction::H2c, false) => 0,
+            (Direction::C2h, false) => 1,
+            (Direction::H2c, true) => 4,
+            (Direction::C2h, true) => 5,
+        };
+        0x1FC << 20 | target << 16 | self.index << 8 | self.identifier_version
+    }
+
+    fn status_word(&self) -> u32 {
+        self.status | if self.engine.busy() { status::BUSY } else { 0 }
+    }
+
+    /// Channel register at `offset`; `peek` reads without side effects.
+    pub(crate) fn read(&mut self, offset: u32, now: Nanos, peek: bool) -> u32 {
+        match offset {
+            0x00 => self.identifier(false),
+            0x04 => self.control,
+            0x40 => self.status_word(),
+            0x44 => {
+                let word = self.status_word();
+                if !peek {
+                    self.status = 0;
+                }
+                word
+            }
+            0x48 => self.reported_count(),
+            // One-byte address alignment and length granularity, 64 address bits.
+            0x4C => 0x0001_0140,
+            0x88 => low(self.writeback),
+            0x8C => high(self.writeback),
+            0x90 => self.interrupt_enable,
+            0xC0..=0xD0 => self.performance.read(offset, now),
+            _ => 0,
+        }
+    }
+
+    /// Channel register at `offset`. Only latches: the engine acts on it in its next step.
+    pub(crate) fn write(&mut self, offset: u32, value: u32, now: Nanos) {
+        match offset {
+            0x04 => self.set_control(value & control::IMPLEMENTED, now),
+            0x08 => self.set_control(self.control | value & control::IMPLEMENTED, now),
+            0x0C => self.set_control(self.control & !value, now),
+            0x40 => self.status &= !value,
+            0x88 => self.writeback = with_low(self.writeback, value),
+            0x8C => self.writeback = with_high(self.writeback, value),
+            0x90 => self.interrupt_enable = value & status::RECORDED,
+            0x94 => self.interrupt_enable |= value & status::RECORDED,
+            0x98 => self.interrupt_enable &= !value,
+            0xC0 => self.performance.write(value, now),
+            _ => {}
+        }
+    }
+
+    /// SGDMA register at `offset`.
+    pub(crate) fn read_sgdma(&self, offset: u32) -> u32 {
+        match offset {
+            0x00 => self.identifier(true),
+            0x80 => low(self.first),
+            0x84 => high(self.first),
+            0x88 => self.adjacent,
+            0x8C => self.credits,
+            _ => 0,
+        }
+    }
+
+    /// SGDMA register at `offset`.
+    pub(crate) fn write_sgdma(&mut self, offset: u32, value: u32, faults: &mut FaultLog) {
+        match offset {
+            0x80 => self.first = with_low(self.first, value),
+            0x84 => self.first = with_high(self.first, value),
+            0x88 => self.adjacent = value & 0x3F,
+            // Credits count only in credit mode: "auto-clears when credit mode is off".
+            0x8C if self.credit_mode => {
+                let sum = self.credits + (value & CREDIT_LIMIT);
+                if sum > CREDIT_LIMIT {
+                    faults.push(FaultKind::CreditOverflow, self.unit, 0x8C, sum);
+                }
+                self.credits = sum.min(CREDIT_LIMIT);
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) const fn set_credit_mode(&mut self, on: bool) {
+        self.credit_mode = on;
+        if !on {
+            self.credits = 0;
+        }
+    }
+
+    pub(crate) const fn set_fetch_halt(&mut self, on: bool) {
+        self.fetch_halted = on;
+    }
+
+    pub(super) fn reported_count(&self) -> u32 {
+        self.completed_override.unwrap_or(self.completed)
+    }
+
+    fn set_control(&mut self, new: u32, now: Nanos) {
+        let was_running = self.control & control::RUN != 0;
+        let running = new & control::RUN != 0;
+        self.control = new;
+        if running && !was_running {
+            // The edge clears count and status (PG195) and takes the first descriptor's address as it is now.
+            self.completed = 0;
+            self.status = 0;
+            self.performance.run_edge(now);
+            self.engine.start(self.first, self.adjacent);
+        } else if was_running && !running {
+            self.credits = 0;
+            self.engine.request_stop();
+        }
+    }
+
+    /// Records a condition in Status if Control's bit of the same position lets it.
+    pub(super) const fn record(&mut self, bits: u32) {
+        self.status |= bits & self.control & status::RECORDED;
+    }
+}
+
+pub(super) const fn low(value: u64) -> u32 {
+    let [a, b, c, d, ..] = value.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+pub(super) const fn high(value: u64) -> u32 {
+    low(value >> 32)
+}
+
+pub(super) fn with_low(value: u64, low: u32) -> u64 {
+    value & !0xFFFF_FFFF | u64::from(low)
+}
+
+pub(super) fn with_high(value: u64, high: u32) -> u64 {
+    value & 0xFFFF_FFFF | u64::from(high) << 32
+}

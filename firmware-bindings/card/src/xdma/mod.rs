@@ -1,0 +1,217 @@
+//! The XDMA core (PG195): channels, IRQ block, configuration block, MSI-X table.
+
+mod channel;
+mod engine;
+mod performance;
+
+use crate::config_space::ConfigSpace;
+use crate::description::CardDescription;
+use crate::fault_log::FaultLog;
+use crate::irq::IrqBlock;
+use crate::link::Lanes;
+use crate::msix::Msix;
+use channel::Channel;
+use engine::Rules;
+use fpga_core::time::Nanos;
+use fpga_registers::xdma::Direction;
+
+/// Most descriptors that one channel's share of the descriptor RAM holds (512 x datapath / 32 bytes, shared by all).
+const BUFFER_LIMIT: usize = 512;
+/// H2C channels lie in bits 3:0 of the SGDMA common registers, C2H channels in 19:16, whatever is implemented.
+const C2H_SHIFT: usize = 16;
+
+/// The core.
+#[derive(Debug)]
+pub(crate) struct Xdma {
+    h2c: Vec<Channel>,
+    c2h: Vec<Channel>,
+    pub(crate) irq: IrqBlock,
+    pub(crate) msix: Msix,
+    fetch_halt: u32,
+    credit_mode: u32,
+    relaxed_ordering: u32,
+    max_payload: u32,
+    max_read: u32,
+    flush_timeout: u32,
+    version: u32,
+    width_code: u32,
+    rules: Rules,
+}
+
+impl Xdma {
+    pub(crate) fn new(description: &CardDescription) -> Self {
+        let xdma = &description.xdma;
+        let width_bytes = u32::from(xdma.data_width / 8);
+        let channels = usize::from(xdma.h2c_channels + xdma.c2h_channels).max(1);
+        let buffer = (512 * usize::from(xdma.data_width / 8) / 32 / channels).min(BUFFER_LIMIT);
+        let make = |direction, count: u8| {
+            (0..count).map(|index| Channel::new(direction, index, xdma.ip_version, buffer, width_bytes)).collect()
+        };
+        Self {
+            h2c: make(Direction::H2c, xdma.h2c_channels),
+            c2h: make(Direction::C2h, xdma.c2h_channels),
+            irq: IrqBlock::new(u32::from(xdma.h2c_channels + xdma.c2h_channels)),
+            msix: Msix::new(description.interrupts.msix_vectors),
+            fetch_halt: 0,
+            credit_mode: 0,
+            relaxed_ordering: 1,
+            max_payload: 5,
+            max_read: 5,
+            flush_timeout: 0,
+            version: xdma.ip_version.into(),
+            width_code: match xdma.data_width {
+                64 => 0,
+                128 => 1,
+                256 => 2,
+                _ => 3,
+            },
+            rules: Rules {
+                writeback: xdma.completed_writeback,
+                long_descriptor_quirk: xdma.long_descriptor_quirk,
+            },
+        }
+    }
+
+    pub(crate) fn reset(&mut self) {
+        for channel in self.h2c.iter_mut().chain(&mut self.c2h) {
+            channel.reset();
+        }
+        self.irq.reset();
+        self.msix.reset();
+        (self.fetch_halt, self.credit_mode) = (0, 0);
+        (self.relaxed_ordering, self.max_payload, self.max_read, self.flush_timeout) = (1, 5, 5, 0);
+    }
+
+    /// Channels of both directions; engine numbers 0..this are H2C then C2H.
+    pub(crate) const fn channels(&self) -> usize {
+        self.h2c.len() + self.c2h.len()
+    }
+
+    /// Lets channel `number` (H2C first) do one unit of work.
+    pub(crate) fn step(&mut self, number: usize, lanes: &mut Lanes<'_>) -> bool {
+        let rules = self.rules;
+        let h2c = self.h2c.len();
+        let channel = if number < h2c { self.h2c.get_mut(number) } else { self.c2h.get_mut(number - h2c) };
+        channel.is_some_and(|channel| channel.step(rules, lanes))
+    }
+
+    pub(crate) fn override_completed(&mut self, count: Option<u32>) {
+        for channel in self.h2c.iter_mut().chain(&mut self.c2h) {
+            channel.completed_override = count;
+        }
+    }
+
+    /// Interrupt lines, H2C in the low bits and C2H directly above.
+    pub(crate) fn interrupt_lines(&self) -> u32 {
+        self.h2c
+            .iter()
+            .chain(&self.c2h)
+            .enumerate()
+            .filter(|(_, channel)| channel.interrupt_line())
+            .fold(0, |lines, (line, _)| lines | 1 << line)
+    }
+
+    fn channel(&mut self, target: u32, offset: u32) -> Option<&mut Channel> {
+        let number = usize::try_from(offset >> 8 & 0xF).ok()?;
+        let list = if target & 1 == 0 { &mut self.h2c } else { &mut self.c2h };
+        list.get_mut(number)
+    }
+
+    fn identifier(&self, target: u32) -> u32 {
+        0x1FC << 20 | target << 16 | self.version
+    }
+
+    /// Dword at `offset` of the DMA BAR; `peek` reads without side effects. What is not implemented reads as 0.
+    pub(crate) fn read(&mut self, offset: u32, config: &ConfigSpace, now: Nanos, peek: bool) -> u32 {
+        let target = offset >> 12;
+        let register = offset & 0xFF;
+        match target {
+            0 | 1 => self.channel(target, offset).map_or(0, |channel| channel.read(register, now, peek)),
+            4 | 5 => self.channel(target, offset).map_or(0, |channel| channel.read_sgdma(register)),
+            2 | 3 | 6 if offset & 0xF00 != 0 => 0,
+            2 | 3 | 6 if register == 0 => self.identifier(target),
+            2 => self.irq.read(register),
+            3 => self.read_config(register, config),
+            6 => match register {
+                0x10 => self.fetch_halt,
+                0x20 => self.credit_mode,
+                _ => 0,
+            },
+            8 => match offset & 0xFFF {
+                table @ 0..0x200 => self.msix.read(table),
+                0xFE0 => self.msix.pending(),
+                _ => 0,
+            },
+            _ => 0,
+        }
+    }
+
+    /// Writes a dword at `offset` of the DMA BAR.
+    pub(crate) fn write(&mut self, offset: u32, value: u32, now: Nanos, faults: &mut FaultLog) {
+        let target = offset >> 12;
+        let register = offset & 0xFF;
+        match target {
+            0 | 1 => {
+                if let Some(channel) = self.channel(target, offset) {
+                    channel.write(register, value, now);
+                }
+            }
+            4 | 5 => {
+                if let Some(channel) = self.channel(target, offset) {
+                    channel.write_sgdma(register, value, faults);
+                }
+            }
+            8 if offset & 0xFFF < 0x200 => self.msix.write(offset & 0xFFF, value),
+            2 | 3 | 6 if offset & 0xF00 != 0 => {}
+            2 => self.irq.write(register, value),
+            3 => match register {
+                0x1C => self.relaxed_ordering = value & 1,
+                0x40 => self.max_payload = value & 7,
+                0x44 => self.max_read = value & 7,
+                0x60 => self.flush_timeout = value & 0x1F,
+                _ => {}
+            },
+            6 => self.write_common(register, value),
+            _ => {}
+        }
+    }
+
+    fn read_config(&self, register: u32, config: &ConfigSpace) -> u32 {
+        let payload = config.max_payload().min(5);
+        let read = config.max_read_request().min(5);
+        match register {
+            // Bus, device and function are the bridge's business; the model sits at 0:0.0.
+            0x08 => payload,
+            0x0C => read,
+            0x10 => 0xFF01,
+            0x14 => u32::from(config.msix_enabled()),
+            0x18 => self.width_code,
+            0x1C => self.relaxed_ordering,
+            // The effective value is the smaller of the programmed one and what the build allows (4096).
+            0x40 => self.max_payload.min(5) << 4 | self.max_payload,
+            0x44 => self.max_read.min(5) << 4 | self.max_read,
+            0x60 => self.flush_timeout,
+            _ => 0,
+        }
+    }
+
+    fn write_common(&mut self, register: u32, value: u32) {
+        const CHANNELS: u32 = 0x000F_000F;
+        let value = value & CHANNELS;
+        match register {
+            0x10 => self.fetch_halt = value,
+            0x14 => self.fetch_halt |= value,
+            0x18 => self.fetch_halt &= !value,
+            0x20 => self.credit_mode = value,
+            0x24 => self.credit_mode |= value,
+            0x28 => self.credit_mode &= !value,
+            _ => return,
+        }
+        let (halt, credit) = (self.fetch_halt, self.credit_mode);
+        let numbered = self.h2c.iter_mut().enumerate();
+        for (bit, channel) in numbered.chain(self.c2h.iter_mut().enumerate().map(|(n, c)| (n + C2H_SHIFT, c))) {
+            channel.set_fetch_halt(halt >> bit & 1 != 0);
+            channel.set_credit_mode(credit >> bit & 1 != 0);
+        }
+    }
+}

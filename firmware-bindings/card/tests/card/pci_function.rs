@@ -1,0 +1,208 @@
+//! Configuration space, BARs, description, logs: what firmware and kernels see before a driver does.
+
+use fpga_card::description::DEFAULT_CARD_FILE;
+use fpga_card::{AccessLog, AccessTarget, BarRole, Card, CardDescription, DescriptionError, NoHost, Problem};
+use fpga_registers::CardAddr;
+use std::path::Path;
+use crate::support::*;
+
+fn word(card: &mut Card, at: u16) -> u32 {
+    let mut bytes = [0; 4];
+    card.config_read(at, &mut bytes);
+    u32::from_le_bytes(bytes)
+}
+
+fn parse(text: &str) -> Result<CardDescription, DescriptionError> {
+    CardDescription::parse(Path::new("card.yaml"), text)
+}
+
+#[test]
+fn the_default_file_is_the_default() {
+    assert_eq!(parse(DEFAULT_CARD_FILE).unwrap(), CardDescription::default());
+    assert_eq!(parse("schema_version: 1\n").unwrap(), CardDescription::default());
+}
+
+#[test]
+fn unknown_keys_are_located() {
+    let error = parse("schema_version: 1\nxdma:\n  h2c_chanels: 2\n").unwrap_err();
+    let DescriptionError::Syntax { line, column, key, message, .. } = &error else { panic!("{error:?}") };
+    assert_eq!((*line, *column, key.as_str()), (3, 3, "h2c_chanels"), "{message}");
+    assert!(error.to_string().starts_with("card file card.yaml:3:3: key `h2c_chanels`"), "{error}");
+}
+
+#[test]
+fn impossible_values_are_located() {
+    let cases: [(&str, usize, &str); 8] = [
+        ("schema_version: 2\n", 1, "schema_version"),
+        ("schema_version: 1\nxdma:\n  c2h_channels: 1\n  h2c_channels: 5\n", 4, "xdma.h2c_channels"),
+        ("schema_version: 1\nxdma:\n  data_width: 100\n", 3, "xdma.data_width"),
+        ("schema_version: 1\nmemory:\n  size: 100000\n", 3, "memory.size"),
+        ("schema_version: 1\nni:\n  packet_size: 500\n", 3, "ni.packet_size"),
+        ("schema_version: 1\nni:\n  window_base: 0x10000\n", 3, "ni.window_base"),
+        ("schema_version: 1\nbars:\n  dma: { size: 0x8001 }\n", 3, "bars.dma.size"),
+        ("schema_version: 1\nxdma:\n  stream: true\n", 3, "xdma.stream"),
+    ];
+    for (text, expected, wanted) in cases {
+        let error = parse(text).unwrap_err();
+        let DescriptionError::Invalid { line, key, .. } = &error else { panic!("{error:?}") };
+        assert_eq!((*line, key.as_str()), (expected, wanted), "{error}");
+    }
+    let seven = "schema_version: 1\nbars:\n  user: { size: 65536, width: 64 }\n  dma: { size: 65536, width: 64 }\n  \
+                 bypass: { size: 65536, width: 65 }\n";
+    assert!(matches!(
+        parse(seven),
+        Err(DescriptionError::Invalid { problem: Problem::NotOneOf { key: "bars.bypass.width", .. }, .. })
+    ));
+}
+
+#[test]
+fn header_of_the_function() {
+    let mut card = Card::new(small()).unwrap();
+    assert_eq!(word(&mut card, 0x00), 0x903F_10EE);
+    assert_eq!(word(&mut card, 0x04), 0x0010_0000, "capability list; everything off");
+    assert_eq!(word(&mut card, 0x08), 0x0580_0000);
+    assert_eq!(word(&mut card, 0x0C) >> 16 & 0x7F, 0, "type 0");
+    assert_eq!(word(&mut card, 0x2C), 0x4E49_10EE);
+    assert_eq!(word(&mut card, 0x30), 0, "no ROM");
+    let mut seen = Vec::new();
+    let mut at = (word(&mut card, 0x34) & 0xFF) as u16;
+    while at != 0 {
+        let head = word(&mut card, at);
+        seen.push((head & 0xFF) as u8);
+        at = (head >> 8 & 0xFF) as u16;
+        assert!(seen.len() < 10);
+    }
+    assert_eq!(seen, [0x01, 0x11, 0x10], "PM, MSI-X, PCIe");
+    assert_eq!(word(&mut card, 0x60) >> 16, 31, "32 vectors");
+    assert_eq!(word(&mut card, 0x64), 0x8001, "table in BAR 1");
+    assert_eq!(word(&mut card, 0x68), 0x8FE1);
+    assert_eq!(word(&mut card, 0x74) & 1 << 28, 0, "FLReset-");
+    assert_eq!(word(&mut card, 0x80) >> 16, 0x0103, "link status: x16, 8 GT/s");
+    assert_eq!(word(&mut card, 0x100), 0, "no extended capabilities");
+}
+
+#[test]
+fn bars_are_sized_by_writing_ones() {
+    let mut card = Card::new(small()).unwrap();
+    for at in (0x10..0x28).step_by(4) {
+        card.config_write(at, &[0xFF; 4]);
+    }
+    let sizes: Vec<_> = (0x10..0x28).step_by(4).map(|at| word(&mut card, at)).collect();
+    assert_eq!(sizes, [0xFFFF_0000, 0xFFFF_0000, 0xFC00_000C, 0xFFFF_FFFF, 0, 0]);
+    // Byte by byte, as some firmware does.
+    for byte in 0..4 {
+        card.config_write(0x10 + byte, &[0x12]);
+    }
+    assert_eq!(word(&mut card, 0x10), 0x1212_0000);
+    let mut byte = [0];
+    card.config_read(0x13, &mut byte);
+    assert_eq!(byte, [0x12]);
+    let mut past = [0; 8];
+    card.config_read(0xFFC, &mut past);
+    assert_eq!(past, [0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF]);
+    let wide = parse("schema_version: 1\nbars: { user: { size: 65536, width: 64 }, dma: { size: 65536, width: 64 } }\n");
+    let roles: Vec<_> = Card::new(wide.unwrap()).unwrap().bars().iter().map(|bar| (bar.index, bar.role)).collect();
+    assert_eq!(roles, [(0, BarRole::User), (2, BarRole::Dma)], "missing keys mean no BAR only where the list is given");
+}
+
+#[test]
+fn only_implemented_bits_are_writable() {
+    let mut card = Card::new(small()).unwrap();
+    card.config_write(0x00, &[0xFF; 16]);
+    assert_eq!(word(&mut card, 0x00), 0x903F_10EE);
+    assert_eq!(word(&mut card, 0x04) & 0xFFFF, 0x0546);
+    card.config_write(0x78, &0xFFFF_u16.to_le_bytes());
+    assert_eq!(word(&mut card, 0x78) & 0xFFFF, 0x7FFF, "no function-level reset");
+    let mut bench = Bench::new();
+    assert_eq!(bench.read(DMA, 0x300C), 2, "512-byte read requests");
+    bench.card.config_write(0x78, &0x5830_u16.to_le_bytes());
+    assert_eq!((bench.read(DMA, 0x3008), bench.read(DMA, 0x300C)), (1, 5), "as the kernel set them");
+    bench.card.config_write(0x44, &[3]);
+    assert_eq!(bench.read(DMA, 0x3000), u32::MAX, "nobody answers in D3hot");
+    bench.card.config_write(0x44, &[0]);
+    assert_eq!(bench.read(DMA, 0x3000), 0x1FC3_0006);
+}
+
+#[test]
+fn without_memory_decoding_everything_reads_as_ones() {
+    let mut bench = Bench::new();
+    bench.card.set_command(false, true);
+    assert_eq!(bench.read(DMA, 0x2000), u32::MAX);
+    bench.write(DMA, 0x301C, 0);
+    bench.card.set_command(true, true);
+    assert_eq!(bench.read(DMA, 0x301C), 1, "the write was lost");
+    assert_eq!(bench.read(5, 0), u32::MAX, "no such BAR");
+    assert_eq!(bench.read(DMA, 0x1_0000), u32::MAX, "beyond the BAR");
+}
+
+#[test]
+fn the_bypass_bar_is_a_window_onto_card_memory() {
+    let mut description = small();
+    if let Some(bypass) = &mut description.bars.bypass {
+        bypass.size = 1 << 20;
+        bypass.card_address = 3 << 20;
+    }
+    let mut bench = Bench::with(description);
+    let data = pattern(1001, 8);
+    bench.card.bar_write(BYPASS, 0x123, &data, &mut bench.host);
+    assert_eq!(bench.memory((3 << 20) + 0x123, 1001), data);
+    let mut back = vec![0; 1001];
+    bench.card.bar_read(BYPASS, 0x123, &mut back);
+    assert_eq!(back, data);
+}
+
+#[test]
+fn accesses_are_counted_and_logged() {
+    let mut bench = Bench::new();
+    bench.card.set_access_log(AccessLog::bounded(3));
+    bench.read(DMA, 0x2000);
+    bench.read(DMA, 0x3000);
+    bench.write(DMA, 0x04, 6);
+    word(&mut bench.card, 0);
+    let counters = *bench.card.counters();
+    assert_eq!((counters.mmio_reads, counters.mmio_writes, counters.config_reads), (2, 1, 1));
+    let AccessLog::Bounded { entries, .. } = bench.card.access_log() else { panic!("a bounded log") };
+    let seen: Vec<_> = entries.iter().map(|access| (access.target, access.offset, access.write, access.value)).collect();
+    assert_eq!(
+        seen,
+        [
+            (AccessTarget::Bar(DMA), 0x3000, false, 0x1FC3_0006),
+            (AccessTarget::Bar(DMA), 0x04, true, 6),
+            (AccessTarget::Config, 0, false, 0x903F_10EE),
+        ]
+    );
+    let (sender, receiver) = std::sync::mpsc::channel();
+    bench.card.set_access_log(AccessLog::Sink(Box::new(move |access| {
+        let _ = sender.send(access.offset);
+    })));
+    bench.read(DMA, 0x48);
+    assert_eq!(receiver.try_recv(), Ok(0x48));
+    let mut bytes = [0; 4];
+    bench.card.bar_peek(DMA, 0x2000, &mut bytes);
+    assert_eq!(bench.card.counters().mmio_reads, 3, "peeking counts nothing");
+}
+
+#[test]
+fn a_reset_keeps_memory_and_forgets_the_rest() {
+    let mut bench = Bench::new();
+    bench.poke(0x1000, b"kept");
+    bench.write(DMA, 0x90, 6);
+    bench.write(USER, 0x2004, 77);
+    bench.card.reset();
+    assert_eq!(bench.memory(0x1000, 4), b"kept");
+    assert_eq!(bench.read(DMA, 0x90), u32::MAX, "memory decoding is off again");
+    bench.card.set_command(true, true);
+    assert_eq!((bench.read(DMA, 0x90), bench.read(USER, 0x2004)), (0, 0));
+}
+
+#[test]
+fn gigabytes_of_card_memory_cost_nothing_until_used() {
+    let mut description = CardDescription::default();
+    description.memory.size = 256 << 30;
+    description.ni.window_base = 1 << 40;
+    let mut card = Card::new(description).unwrap();
+    card.poke(CardAddr::new((255 << 30) + 5), b"end").unwrap();
+    assert_eq!(card.resident_pages(), 1);
+    assert!(card.poke(CardAddr::new(256 << 30), b"x").is_err());
+    card.bar_write(0, 0, &[0; 4], &mut NoHost);
+}

@@ -1,0 +1,188 @@
+//! Nothing that software writes, points to or sends makes the card panic or never come to rest.
+
+use crate::support::*;
+use fpga_core::time::Nanos;
+use fpga_registers::CardAddr;
+use proptest::prelude::*;
+
+/// One thing that happens to the card.
+#[derive(Clone, Debug)]
+enum Act {
+    Read { bar: u8, at: u64, length: usize },
+    Write { bar: u8, at: u64, bytes: Vec<u8> },
+    Register { bar: u8, at: u64, value: u32 },
+    Config { at: u16, bytes: Vec<u8> },
+    ReadConfig { at: u16, length: usize },
+    Descriptor { slot: u64, words: [u32; 8] },
+    CardDescriptor { slot: u64, words: [u32; 8] },
+    Start { base: u64, slot: u64, adjacent: u32, control: u32 },
+    Frame(Vec<u8>),
+    Steps(u32),
+    Time(u64),
+    Reset,
+}
+
+fn offset() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => 0_u64..0x9000,
+        1 => 0_u64..0x1_0010,
+        1 => any::<u64>(),
+        1 => (0_u64..7, 0_u64..4, 0_u64..64).prop_map(|(block, channel, word)| block << 12 | channel << 8 | word << 2),
+    ]
+}
+
+fn words() -> impl Strategy<Value = [u32; 8]> {
+    let address = || prop_oneof![0x10_0000_u32..0x20_0000, any::<u32>(), 0_u32..0x10_0000];
+    let high = || prop_oneof![4 => Just(0_u32), 1 => any::<u32>(), 1 => Just(0x10)];
+    (
+        prop_oneof![
+            4 => (0_u32..64, 0_u32..32).prop_map(|(adjacent, flags)| MAGIC | adjacent << 8 | flags),
+            1 => any::<u32>()
+        ],
+        prop_oneof![4 => 0_u32..200_000, 1 => any::<u32>()],
+        (address(), high(), address(), high(), address(), high()),
+    )
+        .prop_map(|(control, length, (a, b, c, d, e, f))| [control, length, a, b, c, d, e & !31, f])
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let bytes = || prop::collection::vec(any::<u8>(), 0..20);
+    prop_oneof![
+        2 => (0_u8..7, offset(), 0_usize..20).prop_map(|(bar, at, length)| Act::Read { bar, at, length }),
+        2 => (0_u8..7, offset(), bytes()).prop_map(|(bar, at, bytes)| Act::Write { bar, at, bytes }),
+        4 => (0_u8..3, offset(), any::<u32>()).prop_map(|(bar, at, value)| Act::Register { bar, at: at & !3, value }),
+        1 => (any::<u16>(), bytes()).prop_map(|(at, bytes)| Act::Config { at, bytes }),
+        1 => (any::<u16>(), 0_usize..20).prop_map(|(at, length)| Act::ReadConfig { at, length }),
+        3 => (0_u64..256, words()).prop_map(|(slot, words)| Act::Descriptor { slot, words }),
+        1 => (0_u64..256, words()).prop_map(|(slot, words)| Act::CardDescriptor { slot, words }),
+        2 => (0_u64..2, 0_u64..4, 0_u64..256, 0_u32..64, any::<u32>()).prop_map(
+            |(direction, channel, slot, adjacent, control)| {
+                Act::Start { base: direction << 12 | channel << 8, slot, adjacent, control: control | 1 }
+            }
+        ),
+        1 => prop::collection::vec(any::<u8>(), 0..700).prop_map(Act::Frame),
+        2 => (0_u32..200).prop_map(Act::Steps),
+        1 => (0_u64..10_000_000_000).prop_map(Act::Time),
+        1 => Just(Act::Reset),
+    ]
+}
+
+fn perform(bench: &mut Bench, act: Act) {
+    match act {
+        Act::Read { bar, at, length } => bench.card.bar_read(bar, at, &mut vec![0; length]),
+        Act::Write { bar, at, bytes } => bench.card.bar_write(bar, at, &bytes, &mut bench.host),
+        Act::Register { bar, at, value } => bench.write(bar, at, value),
+        Act::Config { at, bytes } => bench.card.config_write(at, &bytes),
+        Act::ReadConfig { at, length } => bench.card.config_read(at, &mut vec![0; length]),
+        Act::Descriptor { slot, words } => {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            bench.host.put(0x10_0000 + 32 * slot, &bytes);
+        }
+        Act::CardDescriptor { slot, words } => {
+            let [_, length, rest @ ..] = words;
+            let bytes: Vec<u8> = rest.into_iter().chain([length, 0]).flat_map(u32::to_le_bytes).collect();
+            bench.poke(64 * slot, &bytes);
+            bench.card.set_command(true, true);
+            bench.write(USER, 0x1000, 8);
+            bench.write(USER, 0x1008, 64 * slot as u32);
+            bench.write(USER, 0x1010, 64 * (slot as u32 + 3));
+            bench.write(USER, 0x1014, 0);
+        }
+        Act::Start { base, slot, adjacent, control } => {
+            bench.card.set_command(true, true);
+            bench.start(base, 0x10_0000 + 32 * slot, adjacent, control);
+        }
+        Act::Frame(frame) => bench.card.receive_frame(Nanos::new(bench.now), &frame),
+        Act::Steps(count) => {
+            for _ in 0..count {
+                if !bench.step() {
+                    break;
+                }
+            }
+        }
+        Act::Time(span) => bench.now += span,
+        Act::Reset => bench.card.reset(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_makes_it_panic(acts in prop::collection::vec(act(), 1..80)) {
+        let mut description = small();
+        description.ni.registry_entries = 4;
+        description.ni.escape_slots = 4;
+        let mut bench = Bench::with(description);
+        for act in acts {
+            perform(&mut bench, act);
+        }
+        // It may run for ever (a ring without Stop), but a reset always ends that.
+        for _ in 0..200 {
+            bench.step();
+        }
+        bench.card.reset();
+        bench.run();
+    }
+
+    #[test]
+    fn windows_may_contain_anything(
+        block in prop::collection::vec(any::<u8>(), 200),
+        sequence in 0_u32..3,
+        plausible in any::<bool>(),
+        count in 0_u16..300,
+    ) {
+        let mut bench = Bench::new();
+        bench.write(USER, 0x2008, 1);
+        let base = bench.card.description().ni.window_base;
+        let mut block = block;
+        block[..4].copy_from_slice(&sequence.to_le_bytes());
+        if plausible {
+            block[73..128].fill(0);
+            block[4..8].fill(0);
+            block[66..68].copy_from_slice(&count.to_le_bytes());
+            block[68..70].copy_from_slice(&[9, 0]);
+        }
+        bench.poke(base, &block);
+        bench.poke(base + 0xFC0, &1_u32.to_le_bytes());
+        bench.run();
+        prop_assert_eq!(bench.read(USER, 0x204C), 0xFF);
+        while let Some(frame) = bench.card.take_frame() {
+            prop_assert!(fpga_firmware::wire::Packet::parse(&frame).is_ok());
+        }
+    }
+
+    #[test]
+    fn h2c_then_c2h_gives_back_what_was_sent(
+        lengths in prop::collection::vec(1_u32..150_000, 1..6),
+        source in 0_u64..5000,
+        target in 0_u64..300_000,
+        seed: u32,
+    ) {
+        let mut bench = Bench::new();
+        let total: u32 = lengths.iter().sum();
+        let data = pattern(total as usize, seed);
+        let (out, back) = (0x20_0000 + source, 0x40_0000);
+        bench.host.map(0x20_0000, 0x10_0000);
+        bench.host.map(back, 0x10_0000);
+        bench.host.put(out, &data);
+        for (direction, base) in [(0, 0x0000), (1, 0x1000)] {
+            let mut offset = 0;
+            for (index, length) in lengths.iter().enumerate() {
+                let at = 0x10_0000 + 64 * index as u64;
+                let flags = if index + 1 == lengths.len() { STOP | COMPLETED } else { 0 };
+                let (from, to) =
+                    if direction == 0 { (out + offset, target + offset) } else { (target + offset, back + offset) };
+                bench.host.descriptor(at, MAGIC | flags, *length, from, to, at + 64);
+                offset += u64::from(*length);
+            }
+            bench.start(base, 0x10_0000, 0, 0x00F8_3E1F);
+            bench.run();
+            prop_assert_eq!(bench.read(DMA, base + 0x48), lengths.len() as u32);
+        }
+        prop_assert!(bench.host.get(back, total as usize) == data);
+        let mut byte = [0];
+        bench.card.peek(CardAddr::new(target + u64::from(total)), &mut byte).expect("memory");
+        prop_assert_eq!(byte, [0]);
+    }
+}

@@ -1,0 +1,634 @@
+//! XDMA channels, register by register, driven by hand as PG195 describes.
+use fpga_card::description::WritebackRule;
+use fpga_card::{FaultKind, Unit};
+use fpga_registers::CardAddr;
+use crate::support::*;
+
+const H2C0: u64 = 0x0000;
+const C2H0: u64 = 0x1000;
+/// What the vendor's driver writes to start a channel in interrupt mode and in poll mode.
+const START_INTERRUPT: u32 = 0x00F8_3E1F;
+const START_POLL: u32 = 0x04F8_3E19;
+const DESCRIPTORS: u64 = 0x10_0000;
+const DATA: u64 = 0x11_0000;
+const WRITEBACK: u64 = 0x10_8000;
+
+/// A chain of `lengths` at DESCRIPTORS, H2C from DATA to card address 0, in one block; flags on the last.
+fn chain(bench: &mut Bench, lengths: &[u32], last_flags: u32) {
+    let mut offset = 0_u64;
+    for (index, length) in lengths.iter().enumerate() {
+        let at = DESCRIPTORS + 32 * index as u64;
+        let last = index + 1 == lengths.len();
+        let left = lengths.len() as u32 - 1 - index as u32;
+        let adjacent = left.saturating_sub(1).min(63) << 8;
+        let flags = if last { last_flags } else { 0 };
+        let next = if last { 0 } else { at + 32 };
+        bench.host.descriptor(at, MAGIC | adjacent | flags, *length, DATA + offset, offset, next);
+        offset += u64::from(*length);
+    }
+}
+
+#[test]
+fn identifiers_of_every_block() {
+    let mut bench = Bench::new();
+    let expected = [
+        (0x0000, 0x1FC0_0006),
+        (0x0100, 0x1FC0_0106),
+        (0x0300, 0x1FC0_0306),
+        (0x1000, 0x1FC1_0006),
+        (0x1200, 0x1FC1_0206),
+        (0x2000, 0x1FC2_0006),
+        (0x3000, 0x1FC3_0006),
+        (0x4000, 0x1FC4_0006),
+        (0x4100, 0x1FC4_0106),
+        (0x5300, 0x1FC5_0306),
+        (0x6000, 0x1FC6_0006),
+    ];
+    for (at, word) in expected {
+        assert_eq!(bench.read(DMA, at), word, "{at:#x}");
+    }
+    let mut description = small();
+    description.xdma.h2c_channels = 2;
+    description.xdma.ip_version = 5;
+    let mut bench = Bench::with(description);
+    assert_eq!(bench.read(DMA, 0x0100), 0x1FC0_0105);
+    assert_eq!(bench.read(DMA, 0x0200), 0, "an unimplemented channel reads as zero");
+}
+
+#[test]
+fn reset_values_and_plain_registers() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.read(DMA, 0x4C), 0x0001_0140);
+    assert_eq!(bench.read(DMA, 0x3010), 0xFF01);
+    assert_eq!(bench.read(DMA, 0x3018), 3);
+    assert_eq!(bench.read(DMA, 0x301C), 1);
+    assert_eq!(bench.read(DMA, 0x3040), 0x55);
+    assert_eq!(bench.read(DMA, 0x3044), 0x55);
+    bench.write(DMA, 0x301C, 0);
+    assert_eq!(bench.read(DMA, 0x301C), 0, "the vendor's register toggle test");
+    bench.write(DMA, 0x3040, 2);
+    assert_eq!(bench.read(DMA, 0x3040), 0x22);
+    bench.write(DMA, 0x3060, 0xFF);
+    assert_eq!(bench.read(DMA, 0x3060), 0x1F);
+    for at in [0x88, 0x8C] {
+        bench.write(DMA, at, 0xDEAD_BEE0);
+        assert_eq!(bench.read(DMA, at), 0xDEAD_BEE0);
+    }
+    bench.write(DMA, 0x4088, 0xFFFF_FFFF);
+    assert_eq!(bench.read(DMA, 0x4088), 0x3F);
+}
+
+#[test]
+fn control_has_set_and_clear_aliases() {
+    let mut bench = Bench::new();
+    bench.write(DMA, 0x04, 0xFFFF_FFFE);
+    assert_eq!(bench.read(DMA, 0x04), 0x0EFF_FE7E, "reserved bits read as zero");
+    bench.write(DMA, 0x0C, 0x0EFF_FE00);
+    assert_eq!(bench.read(DMA, 0x04), 0x7E);
+    bench.write(DMA, 0x08, 0x0400_0000);
+    assert_eq!(bench.read(DMA, 0x04), 0x0400_007E);
+    assert_eq!(bench.read(DMA, 0x08), 0, "the aliases read as zero");
+    bench.write(DMA, 0x90, 0x6);
+    bench.write(DMA, 0x94, 0x18);
+    bench.write(DMA, 0x98, 0x2);
+    assert_eq!(bench.read(DMA, 0x90), 0x1C);
+}
+
+#[test]
+fn h2c_moves_a_chain_and_counts() {
+    let mut bench = Bench::new();
+    let lengths = [1, 4096, 100_000, 7];
+    let data = pattern(lengths.iter().sum::<u32>() as usize, 1);
+    bench.host.put(DATA, &data);
+    chain(&mut bench, &lengths, STOP | COMPLETED);
+    bench.start(H2C0, DESCRIPTORS, 3, START_INTERRUPT);
+    assert_eq!(bench.read(DMA, 0x40) & 1, 1, "busy from the write on");
+    bench.run();
+    assert_eq!(bench.memory(0, data.len()), data);
+    assert_eq!(bench.read(DMA, 0x48), 4);
+    assert_eq!(bench.read(DMA, 0x40), 0b110, "stopped, completed, not busy");
+    assert_eq!(bench.card.counters().descriptors, 4);
+    assert_eq!(bench.card.counters().h2c_bytes, data.len() as u64);
+    assert_eq!(bench.card.counters().descriptor_fetches, 1);
+}
+
+#[test]
+fn c2h_moves_data_to_the_host() {
+    let mut bench = Bench::new();
+    let data = pattern(200_000, 2);
+    bench.poke(0x1_2345, &data);
+    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP | COMPLETED, 200_000, 0x1_2345, DATA + 5, 0);
+    bench.start(C2H0 + 0x300, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.host.get(DATA + 5, data.len()), data);
+    assert_eq!(bench.read(DMA, 0x1348), 1);
+}
+
+#[test]
+fn status_clears_by_writing_ones_by_reading_0x44_and_by_run() {
+    let mut bench = Bench::new();
+    chain(&mut bench, &[64], STOP | COMPLETED);
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x40), 0b110);
+    assert_eq!(bench.read(DMA, 0x40), 0b110, "0x40 is for peeking");
+    bench.write(DMA, 0x40, 0b010);
+    assert_eq!(bench.read(DMA, 0x40), 0b100, "write 1 to clear");
+    assert_eq!(bench.read(DMA, 0x44), 0b100);
+    assert_eq!(bench.read(DMA, 0x44), 0, "cleared by reading");
+    bench.write(DMA, 0x04, START_INTERRUPT & !1);
+    bench.write(DMA, 0x04, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x40), 0b110);
+    bench.write(DMA, 0x0C, 1);
+    assert_eq!(bench.read(DMA, 0x48), 1, "the count outlives run");
+    bench.write(DMA, 0x08, 1);
+    assert_eq!(bench.read(DMA, 0x40), 1, "setting run clears everything but busy");
+    assert_eq!(bench.read(DMA, 0x48), 0, "and the count");
+}
+
+#[test]
+fn narrow_and_crooked_accesses_have_no_side_effects() {
+    let mut bench = Bench::new();
+    chain(&mut bench, &[64], STOP | COMPLETED);
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    let mut byte = [0];
+    bench.card.bar_read(DMA, 0x44, &mut byte);
+    assert_eq!(byte, [0b110]);
+    let mut crooked = [0; 4];
+    bench.card.bar_read(DMA, 0x42, &mut crooked);
+    assert_eq!(crooked, [0, 0, 0b110, 0]);
+    assert_eq!(bench.read(DMA, 0x40), 0b110, "nothing was cleared");
+    bench.card.bar_write(DMA, 0x40, &[0xFF], &mut bench.host);
+    assert_eq!(bench.read(DMA, 0x40), 0b110, "a byte write is dropped");
+    assert_eq!(bench.card.faults().iter().next_back().unwrap().kind, FaultKind::BadAccess);
+    let mut wide = [0; 8];
+    bench.card.bar_read(DMA, 0x40, &mut wide);
+    assert_eq!(wide, [0b110, 0, 0, 0, 0b110, 0, 0, 0], "eight bytes are two dwords");
+    assert_eq!(bench.read(DMA, 0x40), 0, "the second of which clears");
+}
+
+#[test]
+fn recording_is_gated_by_control() {
+    let mut bench = Bench::new();
+    chain(&mut bench, &[64], STOP | COMPLETED);
+    bench.start(H2C0, DESCRIPTORS, 0, 0x1);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x40), 0);
+    assert_eq!(bench.read(DMA, 0x48), 1);
+}
+
+#[test]
+fn writeback_carries_the_count_when_the_flagged_descriptor_is_done() {
+    let mut bench = Bench::new();
+    chain(&mut bench, &[64, 64, 64], STOP | COMPLETED);
+    bench.write(DMA, 0x88, WRITEBACK as u32);
+    bench.write(DMA, 0x8C, 0);
+    bench.start(H2C0, DESCRIPTORS, 2, START_POLL);
+    bench.run();
+    assert_eq!(bench.host.get_word(WRITEBACK), 3);
+    assert_eq!(bench.card.counters().writebacks, 1, "unflagged descriptors write nothing back");
+    assert!(bench.host.interrupts.is_empty());
+}
+
+#[test]
+fn the_documented_writeback_rule_needs_the_enable_bit_too() {
+    let mut description = small();
+    description.xdma.completed_writeback = WritebackRule::FlagAndEnable;
+    let mut bench = Bench::with(description);
+    chain(&mut bench, &[64], STOP | COMPLETED);
+    bench.write(DMA, 0x88, WRITEBACK as u32);
+    bench.start(H2C0, DESCRIPTORS, 0, START_POLL);
+    bench.run();
+    assert_eq!(bench.host.get_word(WRITEBACK), 0);
+    bench.write(DMA, 0x0C, 1);
+    bench.start(H2C0, DESCRIPTORS, 0, START_POLL | 1 << 2);
+    bench.run();
+    assert_eq!(bench.host.get_word(WRITEBACK), 1);
+}
+
+#[test]
+fn bad_magic_stops_after_the_good_descriptors() {
+    let mut bench = Bench::new();
+    chain(&mut bench, &[64, 64, 64], STOP | COMPLETED);
+    bench.host.put(DESCRIPTORS + 64, &[0; 4]);
+    bench.write(DMA, 0x88, WRITEBACK as u32);
+    bench.start(H2C0, DESCRIPTORS, 2, START_POLL);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x40), 1 << 4);
+    assert_eq!(bench.read(DMA, 0x48), 2);
+    assert_eq!(bench.host.get_word(WRITEBACK), 1 << 31 | 2, "the write-back shows the error");
+}
+
+#[test]
+fn prefetched_descriptors_never_see_later_edits() {
+    let mut bench = Bench::new();
+    bench.host.put(DATA, &[0xAA; 128]);
+    chain(&mut bench, &[64, 64], STOP | COMPLETED);
+    bench.start(H2C0, DESCRIPTORS, 1, START_INTERRUPT);
+    assert!(bench.step(), "the fetch of both");
+    // Too late: this edit would break the chain if it were seen.
+    bench.host.put(DESCRIPTORS, &[0; 64]);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x48), 2);
+    assert_eq!(bench.memory(0, 128), [0xAA; 128]);
+}
+
+#[test]
+fn without_adjacency_every_descriptor_is_its_own_fetch() {
+    let mut bench = Bench::new();
+    for index in 0..4_u64 {
+        let at = DESCRIPTORS + 0x1000 * index;
+        let flags = if index == 3 { STOP | COMPLETED } else { 0 };
+        bench.host.descriptor(at, MAGIC | flags, 16, DATA, 16 * index, at + 0x1000);
+    }
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x48), 4);
+    assert_eq!(bench.card.counters().descriptor_fetches, 4);
+}
+
+#[test]
+fn the_last_fetched_descriptor_sizes_the_next_fetch() {
+    let mut bench = Bench::new();
+    // Two blocks of 3 and 2; inner counts zero, as one driver leaves them.
+    for (index, (at, adjacent)) in
+        [(0, 0), (32, 0), (64, 1), (0x2000, 0), (0x2020, 0)].into_iter().enumerate()
+    {
+        let next = if index == 2 { DESCRIPTORS + 0x2000 } else { 0 };
+        let flags = if index == 4 { STOP } else { 0 };
+        bench.host.descriptor(DESCRIPTORS + at, MAGIC | adjacent << 8 | flags, 8, DATA, 8 * index as u64, next);
+    }
+    bench.start(H2C0, DESCRIPTORS, 2, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x48), 5);
+    let fetches: Vec<_> = bench.host.reads.iter().filter(|(_, length)| *length % 32 == 0).collect();
+    assert_eq!(fetches, [&(DESCRIPTORS, 96), &(DESCRIPTORS + 0x2000, 64)]);
+}
+
+#[test]
+fn a_block_across_4_kib_ends_in_a_magic_error() {
+    let mut bench = Bench::new();
+    let first = DESCRIPTORS + 0x1000 - 64;
+    for index in 0..3_u64 {
+        let flags = if index == 2 { STOP } else { 0 };
+        bench.host.descriptor(first + 32 * index, MAGIC | flags, 8, DATA, 8 * index, first + 32 * (index + 1));
+    }
+    bench.start(H2C0, first, 2, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x40), 1 << 4);
+    assert_eq!(bench.read(DMA, 0x48), 2, "what lies before the boundary runs");
+    assert!(bench.card.faults().iter().any(|fault| fault.kind == FaultKind::BlockCrossesPage));
+}
+
+#[test]
+fn a_descriptor_fetch_that_the_iommu_refuses_is_an_unsupported_request() {
+    let mut bench = Bench::new();
+    bench.start(H2C0, 0xDEAD_0000, 0, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x40), 1 << 19);
+    // Half of the block is mapped: its descriptors run first.
+    bench.host.map(0x30_0000, 64);
+    bench.host.descriptor(0x30_0000, MAGIC, 8, DATA, 0, 0x30_0020);
+    bench.host.descriptor(0x30_0020, MAGIC, 8, DATA, 8, 0x30_0040);
+    bench.write(DMA, 0x0C, 1);
+    bench.start(H2C0, 0x30_0000, 3, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x40), 1 << 19);
+    assert_eq!(bench.read(DMA, 0x48), 2);
+}
+
+#[test]
+fn data_read_errors_of_h2c() {
+    let mut bench = Bench::new();
+    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP | COMPLETED, 64, 0xDEAD_0000, 0, 0);
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x40), 1 << 9);
+    assert_eq!(bench.read(DMA, 0x48), 0);
+    // Without the enable bit the engine neither logs nor stops (PG195: "log and stop").
+    bench.write(DMA, 0x0C, 1);
+    bench.start(H2C0, DESCRIPTORS, 0, 0b111);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x40), 0b110);
+}
+
+#[test]
+fn axi_errors_of_both_directions() {
+    let mut bench = Bench::new();
+    let beyond = 64 << 20;
+    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 64, DATA, beyond - 32, 0);
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT | 0x1F << 14);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x40), 1 << 14, "decode error on a card write");
+    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 64, beyond, DATA, 0);
+    bench.start(C2H0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x1040), 1 << 9, "decode error on a card read");
+    bench.card.poison(CardAddr::new(0x8000), 4096);
+    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 64, 0x8000 - 8, DATA, 0);
+    bench.write(DMA, 0x100C, 1);
+    bench.start(C2H0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x1040), 1 << 10, "slave error on a card read");
+}
+
+#[test]
+fn a_refused_host_write_shows_in_the_fault_log_only() {
+    let mut bench = Bench::new();
+    bench.host.map_read_only(0x40_0000, 4096);
+    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP | COMPLETED, 64, 0, 0x40_0000, 0);
+    bench.start(C2H0, DESCRIPTORS, 0, START_INTERRUPT | 0x1F << 14);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x1040), 0b110, "success, as far as the engine can tell");
+    assert_eq!(bench.read(DMA, 0x1048), 1);
+    let fault = *bench.card.faults().iter().next_back().unwrap();
+    assert_eq!((fault.kind, fault.unit, fault.address), (FaultKind::HostWriteLost, Unit::C2h(0), 0x40_0000));
+}
+
+#[test]
+fn without_bus_mastering_nothing_leaves_the_card() {
+    let mut bench = Bench::new();
+    chain(&mut bench, &[64], STOP);
+    bench.card.set_command(true, false);
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x40), 1 << 19);
+    assert!(bench.host.reads.is_empty());
+}
+
+#[test]
+fn clearing_run_stops_after_the_descriptor_in_flight() {
+    let mut bench = Bench::new();
+    bench.host.put(DATA, &[0x55; 0x3_0000]);
+    chain(&mut bench, &[0x2_0000, 64], STOP | COMPLETED);
+    let control = START_INTERRUPT | 1 << 6;
+    bench.start(H2C0, DESCRIPTORS, 1, control);
+    bench.step();
+    bench.step();
+    bench.write(DMA, 0x0C, 1);
+    assert_eq!(bench.read(DMA, 0x40) & 1, 1, "still busy");
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x48), 1, "the one in flight, not the next");
+    assert_eq!(bench.read(DMA, 0x40), 1 << 6, "idle after run was cleared");
+    assert_eq!(bench.memory(0x1_FFFF, 2), [0x55, 0]);
+    bench.write(DMA, 0x08, 1);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x48), 2, "a new run starts over");
+}
+
+#[test]
+fn clearing_run_of_a_stopped_engine_records_nothing() {
+    let mut bench = Bench::new();
+    chain(&mut bench, &[64], STOP | COMPLETED);
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT | 1 << 6);
+    bench.run();
+    bench.write(DMA, 0x0C, 1);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x44), 0b110);
+}
+
+#[test]
+fn setting_run_again_before_the_engine_is_idle_starts_the_new_chain_afterwards() {
+    let mut bench = Bench::new();
+    chain(&mut bench, &[0x2_0000], STOP | COMPLETED);
+    bench.host.descriptor(0x10_9000, MAGIC | STOP | COMPLETED, 8, DATA, 0x3_0000, 0);
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.step();
+    bench.step();
+    bench.write(DMA, 0x0C, 1);
+    bench.start(H2C0, 0x10_9000, 0, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x48), 1);
+    assert_eq!(bench.read(DMA, 0x40), 0b110);
+}
+
+#[test]
+fn fixed_address_mode() {
+    let mut bench = Bench::new();
+    let data = pattern(256, 3);
+    bench.host.put(DATA, &data);
+    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 256, DATA, 0x1000, 0);
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT | 1 << 25);
+    bench.run();
+    assert_eq!(bench.memory(0x1000, 64), &data[192..], "the last beat stays");
+    assert_eq!(bench.memory(0x1040, 64), [0; 64]);
+    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 192, 0x1000, DATA + 0x400, 0);
+    bench.start(C2H0, DESCRIPTORS, 0, START_INTERRUPT | 1 << 25);
+    bench.run();
+    assert_eq!(bench.host.get(DATA + 0x400, 192), data[192..].repeat(3));
+    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 100, DATA, 0x1000, 0);
+    bench.write(DMA, 0x0C, 1);
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT | 1 << 25);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x40), 1 << 3, "lengths must be whole beats");
+}
+
+#[test]
+fn credit_mode_fetches_only_what_was_granted() {
+    let mut bench = Bench::new();
+    chain(&mut bench, &[16, 16, 16, 16], STOP | COMPLETED);
+    bench.write(DMA, 0x408C, 5);
+    assert_eq!(bench.read(DMA, 0x408C), 0, "no credits outside credit mode");
+    bench.write(DMA, 0x6024, 1);
+    assert_eq!(bench.read(DMA, 0x6020), 1);
+    bench.start(H2C0, DESCRIPTORS, 3, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x48), 0);
+    assert_eq!(bench.read(DMA, 0x40), 1, "waiting is busy");
+    bench.write(DMA, 0x408C, 2);
+    bench.write(DMA, 0x408C, 1);
+    assert_eq!(bench.read(DMA, 0x408C), 3, "writes add");
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x48), 3);
+    assert_eq!(bench.read(DMA, 0x408C), 0);
+    bench.write(DMA, 0x408C, 4);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x48), 4);
+    bench.write(DMA, 0x0C, 1);
+    assert_eq!(bench.read(DMA, 0x408C), 0, "cleared by the falling edge of run");
+}
+
+#[test]
+fn a_credit_ring_runs_for_ever_on_one_write_per_batch() {
+    let mut bench = Bench::new();
+    bench.host.put(DATA, &pattern(64, 9));
+    for index in 0..4_u64 {
+        let next = DESCRIPTORS + 32 * ((index + 1) % 4);
+        // The ring's last descriptor ends the block; the first one starts one of four.
+        let adjacent = if index == 3 { 3 } else { 2 - (index as u32).min(2) };
+        bench.host.descriptor(DESCRIPTORS + 32 * index, MAGIC | adjacent << 8 | COMPLETED, 16, DATA, 16 * index, next);
+    }
+    bench.write(DMA, 0x6024, 1);
+    bench.write(DMA, 0x88, WRITEBACK as u32);
+    bench.start(H2C0, DESCRIPTORS, 3, START_POLL);
+    let mut total = 0;
+    for batch in [1, 4, 3, 2, 4, 1, 1] {
+        bench.write(DMA, 0x408C, batch);
+        bench.run();
+        total += batch;
+        assert_eq!(bench.host.get_word(WRITEBACK), total);
+    }
+    assert_eq!(bench.read(DMA, 0x40), 1);
+}
+
+#[test]
+fn fetch_halt_holds_the_chain() {
+    let mut bench = Bench::new();
+    chain(&mut bench, &[16], STOP);
+    bench.write(DMA, 0x6014, 1);
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x48), 0);
+    bench.write(DMA, 0x6018, 1);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x48), 1);
+}
+
+#[test]
+fn channel_interrupts_follow_masks_vectors_and_edges() {
+    let mut bench = Bench::new();
+    chain(&mut bench, &[16], STOP | COMPLETED);
+    bench.write(DMA, 0x90, 0x00F8_3E1E);
+    bench.write(DMA, 0x20A0, 0x0302_0105);
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    assert!(bench.host.interrupts.is_empty(), "the channel is masked in the IRQ block");
+    assert_eq!(bench.read(DMA, 0x204C), 1, "pending");
+    assert_eq!(bench.read(DMA, 0x2044), 0, "requested: source and mask");
+    bench.write(DMA, 0x2014, 0xFF);
+    assert_eq!(bench.host.interrupts, [5], "enabling an asserted source interrupts, by its vector");
+    assert_eq!(bench.read(DMA, 0x2044), 1);
+    bench.run();
+    assert_eq!(bench.host.interrupts, [5], "one message per edge");
+    assert_eq!(bench.read(DMA, 0x44), 0b110);
+    assert_eq!(bench.read(DMA, 0x204C), 0, "cleared with the engine's status");
+    // C2H channels follow directly after the implemented H2C channels.
+    bench.write(DMA, 0x1090, 0xFF_FFFF);
+    bench.write(DMA, 0x20A4, 0x0000_0009);
+    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 16, 0, DATA, 0);
+    bench.start(C2H0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x204C), 1 << 4);
+    assert_eq!(bench.host.interrupts, [5, 9]);
+    bench.write(DMA, 0x2018, 1 << 4);
+    bench.write(DMA, 0x2014, 1 << 4);
+    assert_eq!(bench.host.interrupts, [5, 9, 9]);
+}
+
+#[test]
+fn the_vendors_interrupt_handshake() {
+    let mut bench = Bench::new();
+    chain(&mut bench, &[16], STOP | COMPLETED);
+    bench.write(DMA, 0x90, 0x00F8_3E1E);
+    bench.write(DMA, 0x2014, 0xFF);
+    for round in 1..=3 {
+        bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+        bench.run();
+        assert_eq!(bench.host.interrupts.len(), round);
+        // Interrupt handler: mask at the channel. Worker: read and clear, stop, count, unmask.
+        bench.write(DMA, 0x98, 0x00F8_3E1E);
+        assert_eq!(bench.read(DMA, 0x44), 0b110);
+        bench.write(DMA, 0x04, START_INTERRUPT & !1);
+        assert_eq!(bench.read(DMA, 0x48), 1);
+        bench.write(DMA, 0x94, 0x00F8_3E1E);
+    }
+}
+
+#[test]
+fn msix_masking_and_pending_bits() {
+    let mut bench = Bench::new();
+    bench.card.disable_msix();
+    chain(&mut bench, &[16], STOP | COMPLETED);
+    assert_eq!(bench.read(DMA, 0x800C) & 1, 1, "entries start masked");
+    bench.write(DMA, 0x8000, 0xFEE0_0000);
+    bench.write(DMA, 0x8008, 0x41);
+    assert_eq!((bench.read(DMA, 0x8000), bench.read(DMA, 0x8008)), (0xFEE0_0000, 0x41));
+    bench.write(DMA, 0x90, 0x6);
+    bench.write(DMA, 0x2014, 1);
+    // Enable with the function masked, as Linux does.
+    bench.card.config_write(0x62, &0xC000_u16.to_le_bytes());
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    assert!(bench.host.interrupts.is_empty());
+    assert_eq!(bench.read(DMA, 0x8FE0), 1, "pending");
+    bench.card.config_write(0x62, &0x8000_u16.to_le_bytes());
+    bench.run();
+    assert!(bench.host.interrupts.is_empty(), "the entry is still masked");
+    bench.write(DMA, 0x800C, 0);
+    assert_eq!(bench.host.interrupts, [0]);
+    assert_eq!(bench.read(DMA, 0x8FE0), 0);
+}
+
+#[test]
+fn enabling_msix_after_the_fact_loses_nothing() {
+    let mut bench = Bench::new();
+    bench.card.disable_msix();
+    chain(&mut bench, &[16], STOP | COMPLETED);
+    bench.write(DMA, 0x90, 0x6);
+    bench.write(DMA, 0x2014, 1);
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    assert!(bench.host.interrupts.is_empty());
+    bench.card.enable_msix(1);
+    bench.run();
+    assert_eq!(bench.host.interrupts, [0]);
+}
+
+#[test]
+fn performance_counters() {
+    let mut bench = Bench::new();
+    chain(&mut bench, &[4096], STOP);
+    bench.write(DMA, 0xC0, 0b010);
+    bench.write(DMA, 0xC0, 0b101);
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0xCC), 4096 / 64, "beats of 64 bytes");
+    let cycles = bench.read(DMA, 0xC4);
+    bench.now += 1000;
+    bench.step();
+    assert_eq!(bench.read(DMA, 0xC4), cycles, "auto: the Stop descriptor ended the count");
+    bench.write(DMA, 0xC0, 0b010);
+    assert_eq!(bench.read(DMA, 0xCC), 0);
+}
+
+#[test]
+fn the_long_descriptor_quirk_can_be_reproduced() {
+    let mut description = small();
+    description.xdma.long_descriptor_quirk = true;
+    let mut bench = Bench::with(description);
+    // Two blocks of two, with descriptors above 4 KiB.
+    for (index, (at, adjacent, next)) in
+        [(0, 0, 32), (32, 1, 0x1000), (0x1000, 0, 0x1020), (0x1020, 0, 0)].into_iter().enumerate()
+    {
+        let flags = if index == 3 { STOP } else { 0 };
+        let control = MAGIC | adjacent << 8 | flags;
+        bench.host.descriptor(DESCRIPTORS + at, control, 8192, DATA, 0, DESCRIPTORS + next);
+    }
+    bench.start(H2C0, DESCRIPTORS, 1, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x40), 1 << 4);
+    assert_eq!(bench.read(DMA, 0x48), 2);
+}
+
+#[test]
+fn an_impossible_count_can_be_injected() {
+    let mut bench = Bench::new();
+    chain(&mut bench, &[16], STOP | COMPLETED);
+    bench.card.override_completed_count(Some(77));
+    bench.write(DMA, 0x88, WRITEBACK as u32);
+    bench.start(H2C0, DESCRIPTORS, 0, START_POLL);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x48), 77);
+    assert_eq!(bench.host.get_word(WRITEBACK), 77);
+}
+
+#[test]
+fn zero_length_descriptors_complete() {
+    let mut bench = Bench::new();
+    chain(&mut bench, &[0, 8, 0], STOP | COMPLETED);
+    bench.start(H2C0, DESCRIPTORS, 2, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x48), 3);
+}

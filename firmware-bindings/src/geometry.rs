@@ -1,0 +1,165 @@
+//! How a segment is cut into packets and how it lies in its transfer: rules that a start packet and a window header share.
+
+use fpga_registers::CardAddr;
+
+use crate::generated::{PACKET_SIZE_LOG2_MAX, PACKET_SIZE_LOG2_MIN, SEGMENT_PACKETS_MAX};
+use crate::ids::SegmentIndex;
+
+/// One segment of one transfer, as its sender describes it. Addresses are the destination's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// Payload bytes of a full packet, as a power of two.
+    pub packet_size_log2: u8,
+    /// Packets of the segment.
+    pub packets: u16,
+    /// Index of the segment.
+    pub segment: SegmentIndex,
+    /// Segments of the transfer.
+    pub segment_count: u32,
+    /// First byte of the segment.
+    pub base: CardAddr,
+    /// Bytes of the segment.
+    pub segment_length: u32,
+    /// First byte of the transfer.
+    pub transfer_base: CardAddr,
+    /// Bytes of the transfer.
+    pub transfer_length: u64,
+}
+
+/// A contradiction within a segment's description.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum GeometryError {
+    /// The packet size is outside 2^6 to 2^12.
+    #[error("packet size 2^{log2} is not within 2^6 to 2^12 bytes: set both nodes to a size in that range")]
+    PacketSize {
+        /// Exponent found.
+        log2: u8,
+    },
+    /// The segment's index is not below the count.
+    #[error("segment {segment} of a transfer of {count} segments: indices start at 0")]
+    SegmentIndex {
+        /// Index found.
+        segment: SegmentIndex,
+        /// Count found.
+        count: u32,
+    },
+    /// The segment's length is 0 or more than 256 packets.
+    #[error("segment of {length} bytes in packets of {packet_size}: 1 byte to 256 packets are possible")]
+    SegmentLength {
+        /// Bytes found.
+        length: u32,
+        /// Bytes of a full packet.
+        packet_size: u32,
+    },
+    /// The packet count is not what length and packet size give.
+    #[error("{found} packets announced where the segment's length gives {expected}")]
+    PacketCount {
+        /// Count found.
+        found: u16,
+        /// Length / packet size, rounded up.
+        expected: u16,
+    },
+    /// A range goes beyond the end of the 64-bit address space.
+    #[error("{length} bytes from {address} go beyond the address space")]
+    AddressRange {
+        /// First byte.
+        address: CardAddr,
+        /// Bytes.
+        length: u64,
+    },
+    /// The segment is not inside its transfer.
+    #[error("segment {base} + {length} is outside its transfer {transfer_base} + {transfer_length}")]
+    OutsideTransfer {
+        /// First byte of the segment.
+        base: CardAddr,
+        /// Bytes of the segment.
+        length: u32,
+        /// First byte of the transfer.
+        transfer_base: CardAddr,
+        /// Bytes of the transfer.
+        transfer_length: u64,
+    },
+    /// The first segment does not start with the transfer, or another one does; or the same with the last one and the end.
+    #[error(
+        "segment {segment} of {count} is not where its index says: segments follow each other without a gap"
+    )]
+    SegmentPlace {
+        /// Index of the segment.
+        segment: SegmentIndex,
+        /// Segments of the transfer.
+        count: u32,
+    },
+}
+
+/// Bytes of a full packet.
+///
+/// # Errors
+///
+/// [`GeometryError::PacketSize`] outside 2^6 to 2^12.
+#[inline]
+pub const fn packet_size(log2: u8) -> Result<u32, GeometryError> {
+    if log2 < PACKET_SIZE_LOG2_MIN || log2 > PACKET_SIZE_LOG2_MAX {
+        return Err(GeometryError::PacketSize { log2 });
+    }
+    Ok(1 << log2)
+}
+
+/// Refuses an index that is not below the count.
+#[inline]
+pub(crate) const fn check_index(segment: SegmentIndex, count: u32) -> Result<(), GeometryError> {
+    if segment < count { Ok(()) } else { Err(GeometryError::SegmentIndex { segment, count }) }
+}
+
+/// The end of a range, exclusive. The address space's last byte cannot be part of a range: its end would not be an address.
+#[inline]
+pub(crate) fn range_end(address: CardAddr, length: u64) -> Result<CardAddr, GeometryError> {
+    address.checked_add(length).ok_or(GeometryError::AddressRange { address, length })
+}
+
+/// Packets that hold `length` bytes.
+///
+/// # Errors
+///
+/// [`GeometryError::SegmentLength`] if that is none or more than 256, [`GeometryError::PacketSize`].
+#[inline]
+pub fn packets_of(length: u32, packet_size_log2: u8) -> Result<u16, GeometryError> {
+    let packet_size = packet_size(packet_size_log2)?;
+    u16::try_from(length.div_ceil(packet_size))
+        .ok()
+        .filter(|packets| (1..=SEGMENT_PACKETS_MAX).contains(packets))
+        .ok_or(GeometryError::SegmentLength { length, packet_size })
+}
+
+impl Geometry {
+    /// Checks that the description agrees with itself.
+    ///
+    /// # Errors
+    ///
+    /// The first contradiction.
+    #[inline]
+    pub fn check(&self) -> Result<(), GeometryError> {
+        let expected = packets_of(self.segment_length, self.packet_size_log2)?;
+        if self.packets != expected {
+            return Err(GeometryError::PacketCount { found: self.packets, expected });
+        }
+        check_index(self.segment, self.segment_count)?;
+        let end = range_end(self.base, self.segment_length.into())?;
+        let transfer_end = range_end(self.transfer_base, self.transfer_length)?;
+        if self.base < self.transfer_base || end > transfer_end {
+            return Err(GeometryError::OutsideTransfer {
+                base: self.base,
+                length: self.segment_length,
+                transfer_base: self.transfer_base,
+                transfer_length: self.transfer_length,
+            });
+        }
+        let is_first = self.segment == 0;
+        // The index is below the count, so adding one cannot wrap.
+        let is_last = self.segment + 1 == self.segment_count;
+        if is_first != (self.base == self.transfer_base) || is_last != (end == transfer_end) {
+            return Err(GeometryError::SegmentPlace { segment: self.segment, count: self.segment_count });
+        }
+        Ok(())
+    }
+}

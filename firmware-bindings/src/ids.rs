@@ -1,0 +1,152 @@
+//! Numbers that name things on the network, as types that cannot be mixed up.
+
+use core::fmt;
+
+use crate::generated::NODE_ANY;
+
+macro_rules! id {
+    ($(#[$attribute:meta])* $name:ident, $format:literal) => {
+        $(#[$attribute])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(transparent)]
+        pub struct $name(u32);
+
+        impl $name {
+            /// The id with this number.
+            #[must_use]
+            #[inline]
+            pub const fn new(value: u32) -> Self {
+                Self(value)
+            }
+
+            /// The number, as it is on the wire and in registers.
+            #[must_use]
+            #[inline]
+            pub const fn get(self) -> u32 {
+                self.0
+            }
+        }
+
+        impl From<u32> for $name {
+            fn from(value: u32) -> Self {
+                Self(value)
+            }
+        }
+
+        impl From<$name> for u32 {
+            fn from(id: $name) -> Self {
+                id.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, $format, self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// One card with its network interface and its host. Any number but [`NodeId::ANY`].
+    NodeId,
+    "{}"
+);
+id!(
+    /// What a user asked for. A sender counts its transfers up; the number wraps.
+    TransferId,
+    "{}"
+);
+id!(
+    /// Random number of one life of a sender: part of every key, so that a restarted sender is never taken for its
+    /// predecessor.
+    Incarnation,
+    "{:#010x}"
+);
+id!(
+    /// Names one packet in flight: slot of the sender's op table in bits 15:0, generation of that slot in bits 31:16
+    /// (erratum E1-13: the number is not used again while an answer to it may still be under way).
+    OpNumber,
+    "{:#010x}"
+);
+
+/// Index of a segment within its transfer.
+pub type SegmentIndex = u32;
+
+impl NodeId {
+    /// No node has this id. In a memory window it stands for every node.
+    pub const ANY: Self = Self(NODE_ANY);
+}
+
+impl TransferId {
+    /// The transfer after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+
+    /// Whether this transfer was started before `other`, at the same sender. Right as long as less than 2^31 transfers
+    /// lie between the two.
+    #[must_use]
+    #[inline]
+    pub const fn is_older_than(self, other: Self) -> bool {
+        let behind = other.0.wrapping_sub(self.0);
+        behind != 0 && behind <= 1 << 31
+    }
+}
+
+impl OpNumber {
+    /// The number of `slot` in its `generation`.
+    #[must_use]
+    pub const fn from_parts(slot: u16, generation: u16) -> Self {
+        // No From in a const fn; both casts widen.
+        #[expect(clippy::cast_lossless, reason = "u32::from is not const")]
+        Self((generation as u32) << 16 | slot as u32)
+    }
+
+    /// Slot in the sender's op table.
+    #[must_use]
+    #[inline]
+    pub const fn slot(self) -> u16 {
+        #[expect(clippy::cast_possible_truncation, reason = "the low half is the slot")]
+        let slot = self.0 as u16;
+        slot
+    }
+
+    /// How often the slot was used before, modulo 2^16.
+    #[must_use]
+    #[inline]
+    pub const fn generation(self) -> u16 {
+        #[expect(clippy::cast_possible_truncation, reason = "shifted down to 16 bits")]
+        let generation = (self.0 >> 16) as u16;
+        generation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn op_number_halves() {
+        let op = OpNumber::new(0xbeef_0042);
+        assert_eq!((op.slot(), op.generation()), (0x42, 0xbeef));
+        assert_eq!(OpNumber::from_parts(0x42, 0xbeef), op);
+    }
+
+    #[test]
+    fn transfer_age_wraps() {
+        let last = TransferId::new(u32::MAX);
+        assert_eq!(last.next(), TransferId::new(0));
+        assert!(last.is_older_than(last.next()));
+        assert!(!last.next().is_older_than(last));
+        assert!(!last.is_older_than(last));
+    }
+
+    #[test]
+    fn display() {
+        use alloc::string::ToString;
+        assert_eq!(NodeId::new(7).to_string(), "7");
+        assert_eq!(Incarnation::new(0xab).to_string(), "0x000000ab");
+    }
+}

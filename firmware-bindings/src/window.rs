@@ -1,0 +1,434 @@
+//! Header block of a transmit window: what the NI is to send, and in which packets.
+//!
+//! A window is RAM in the card's address space: this header at its start, the op numbers of its packets after it, the
+//! payload at WINDOW_PAYLOAD_OFFSET, the commit word at WINDOW_COMMIT_OFFSET. Writing a nonzero commit word starts the
+//! transmission; the NI takes the header only if its sequence equals the commit word, so that a stale or half written
+//! header shows. A retransmission is a window with one packet.
+
+#![warn(clippy::indexing_slicing)]
+
+use core::ops::Range;
+
+use fpga_registers::CardAddr;
+
+use crate::bytes::{put_u8, put_u16, put_u32, put_u64, u8_at, u16_at, u32_at, u64_at};
+pub use crate::generated::WindowKind;
+use crate::generated::layout::window_header as at;
+use crate::generated::{Flags, SEGMENT_PACKETS_MAX};
+use crate::geometry::{Geometry, GeometryError, range_end};
+use crate::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
+use crate::wire::{Arrived, Common, DataHeader, StartFields};
+
+/// Bytes of the header before the op numbers.
+pub const HEADER_LENGTH: usize = at::LAYOUT_SIZE;
+
+/// Bytes of the longest header block: with 256 op numbers.
+pub const MAX_HEADER_BLOCK: usize = HEADER_LENGTH + 4 * SEGMENT_PACKETS_MAX as usize;
+
+/// Header of a transmit window, without the op numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WindowHeader {
+    /// Nonzero; the commit word must equal it.
+    pub sequence: u32,
+    /// Flags for the packets.
+    pub flags: Flags,
+    /// Destination node.
+    pub destination: NodeId,
+    /// The transfer.
+    pub transfer: TransferId,
+    /// The sender's oldest transfer that is not complete.
+    pub oldest_live: TransferId,
+    /// Index of the segment.
+    pub segment: SegmentIndex,
+    /// Segments of the transfer.
+    pub segment_count: u32,
+    /// Bytes of the whole segment.
+    pub segment_length: u32,
+    /// First byte of the segment at the destination.
+    pub base: CardAddr,
+    /// Key of the destination's memory window.
+    pub key: u64,
+    /// First byte of the transfer at the destination.
+    pub transfer_base: CardAddr,
+    /// Bytes of the transfer.
+    pub transfer_length: u64,
+    /// Index within the segment of the window's first packet, whose first byte is the payload's first byte.
+    pub first_packet: u16,
+    /// Packets to send from this window, each with its op number. 0 for [`WindowKind::Arrival`].
+    pub packet_count: u16,
+    /// Payload bytes of a full packet, as a power of two.
+    pub packet_size_log2: u8,
+    /// Packets of a segment, or a notice of arrival.
+    pub kind: WindowKind,
+    /// Packets of the whole segment.
+    pub segment_packets: u16,
+    /// Try count that the packets carry.
+    pub tries: u8,
+}
+
+/// Why a header block cannot be sent from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum WindowError {
+    /// Header or op numbers do not fit the bytes.
+    #[error("the header block needs {needed} bytes and {available} are there: provide MAX_HEADER_BLOCK")]
+    TooShort {
+        /// Bytes needed.
+        needed: usize,
+        /// Bytes given.
+        available: usize,
+    },
+    /// The sequence is 0, which no commit word can equal.
+    #[error("window sequence 0: count from 1, and leave 0 out when the count wraps")]
+    ZeroSequence,
+    /// The commit word and the header differ.
+    #[error(
+        "commit word {commit} for the header {sequence}: the header was not written completely before the commit"
+    )]
+    Torn {
+        /// Word committed.
+        commit: u32,
+        /// Sequence of the header.
+        sequence: u32,
+    },
+    /// A flag that the map does not name.
+    #[error("unknown window flags {found:#x}: leave reserved bits 0")]
+    Flags {
+        /// All flags found.
+        found: u32,
+    },
+    /// Not a window kind.
+    #[error("unknown window kind {found}: 0 is data, 1 a notice of arrival")]
+    Kind {
+        /// Number found.
+        found: u8,
+    },
+    /// The destination is no node.
+    #[error("the window's destination is 0xffffffff, which is no node")]
+    Destination,
+    /// A reserved byte is set.
+    #[error("the window header has reserved bytes set: clear the block before filling it")]
+    Reserved,
+    /// The window's packets are not packets of the segment.
+    #[error(
+        "window of {count} packets from packet {first} of a segment of {segment_packets}: take at least one, and none beyond"
+    )]
+    PacketRange {
+        /// Index of the first packet.
+        first: u16,
+        /// Packets in the window.
+        count: u16,
+        /// Packets of the segment.
+        segment_packets: u16,
+    },
+    /// The number of op numbers given is not the header's packet count.
+    #[error("{given} op numbers for {count} packets: give each packet one")]
+    OpCount {
+        /// Op numbers given.
+        given: usize,
+        /// Packets in the window.
+        count: u16,
+    },
+    /// The transfer is older than the oldest live one.
+    #[error(
+        "transfer {transfer} is older than the oldest live one, {oldest_live}: it may not be sent any more"
+    )]
+    OldestLive {
+        /// Transfer of the window.
+        transfer: TransferId,
+        /// Oldest live transfer.
+        oldest_live: TransferId,
+    },
+    /// A notice of arrival about no bytes.
+    #[error("notice of arrival for an empty transfer: those send no packets")]
+    EmptyTransfer,
+    /// The segment contradicts itself or its transfer.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+}
+
+/// The op numbers of a window's packets, in packet order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpNumbers<'a> {
+    bytes: &'a [[u8; 4]],
+}
+
+impl OpNumbers<'_> {
+    /// How many there are: the header's packet count.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there is none: a notice of arrival.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The op number of the window's packet `index`.
+    #[must_use]
+    pub fn get(&self, index: u16) -> Option<OpNumber> {
+        self.bytes.get(usize::from(index)).map(|bytes| OpNumber::new(u32::from_le_bytes(*bytes)))
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = OpNumber> + '_ {
+        self.bytes.iter().map(|bytes| OpNumber::new(u32::from_le_bytes(*bytes)))
+    }
+}
+
+/// The sequence number after `sequence`: 0 is left out.
+#[must_use]
+pub const fn next_sequence(sequence: u32) -> u32 {
+    crate::event::next_sequence(sequence)
+}
+
+impl WindowHeader {
+    /// Bytes of the header with its op numbers: what has to be written before the commit.
+    #[must_use]
+    pub const fn block_length(&self) -> usize {
+        HEADER_LENGTH + 4 * self.packet_count as usize
+    }
+
+    /// The commit word that starts this window.
+    #[must_use]
+    pub const fn commit_word(&self) -> [u8; 4] {
+        self.sequence.to_le_bytes()
+    }
+
+    /// Checks a commit word against the header.
+    ///
+    /// # Errors
+    ///
+    /// [`WindowError::Torn`].
+    pub const fn check_commit(&self, commit: u32) -> Result<(), WindowError> {
+        if commit == self.sequence {
+            Ok(())
+        } else {
+            Err(WindowError::Torn { commit, sequence: self.sequence })
+        }
+    }
+
+    fn check(&self) -> Result<(), WindowError> {
+        if self.sequence == 0 {
+            return Err(WindowError::ZeroSequence);
+        }
+        if self.destination == NodeId::ANY {
+            return Err(WindowError::Destination);
+        }
+        if !self.flags.unknown().is_empty() {
+            return Err(WindowError::Flags { found: self.flags.bits().into() });
+        }
+        if self.kind == WindowKind::Arrival {
+            return self.check_arrival();
+        }
+        if self.transfer.is_older_than(self.oldest_live) {
+            return Err(WindowError::OldestLive { transfer: self.transfer, oldest_live: self.oldest_live });
+        }
+        Geometry {
+            packet_size_log2: self.packet_size_log2,
+            packets: self.segment_packets,
+            segment: self.segment,
+            segment_count: self.segment_count,
+            base: self.base,
+            segment_length: self.segment_length,
+            transfer_base: self.transfer_base,
+            transfer_length: self.transfer_length,
+        }
+        .check()?;
+        let beyond =
+            u32::from(self.first_packet) + u32::from(self.packet_count) > self.segment_packets.into();
+        if self.packet_count == 0 || beyond {
+            return Err(self.packet_range());
+        }
+        Ok(())
+    }
+
+    /// A notice is about the transfer alone: what describes a segment or packets is not looked at.
+    fn check_arrival(&self) -> Result<(), WindowError> {
+        if self.packet_count != 0 {
+            return Err(self.packet_range());
+        }
+        if self.transfer_length == 0 {
+            return Err(WindowError::EmptyTransfer);
+        }
+        range_end(self.transfer_base, self.transfer_length)?;
+        Ok(())
+    }
+
+    const fn packet_range(&self) -> WindowError {
+        WindowError::PacketRange {
+            first: self.first_packet,
+            count: self.packet_count,
+            segment_packets: self.segment_packets,
+        }
+    }
+
+    /// Writes header and op numbers to the start of `buffer`. Returns the bytes written, [`WindowHeader::block_length`].
+    ///
+    /// # Errors
+    ///
+    /// What [`WindowHeader::decode`] would refuse, a buffer that is too short, and [`WindowError::OpCount`]; nothing is
+    /// written then.
+    pub fn encode(&self, ops: &[OpNumber], buffer: &mut [u8]) -> Result<usize, WindowError> {
+        self.check()?;
+        if ops.len() != usize::from(self.packet_count) {
+            return Err(WindowError::OpCount { given: ops.len(), count: self.packet_count });
+        }
+        let needed = self.block_length();
+        let too_short = WindowError::TooShort { needed, available: buffer.len() };
+        if buffer.len() < needed {
+            return Err(too_short);
+        }
+        let (head, rest) = buffer.split_first_chunk_mut::<HEADER_LENGTH>().ok_or(too_short)?;
+        *head = self.header_bytes();
+        for (place, op) in rest.as_chunks_mut::<4>().0.iter_mut().zip(ops) {
+            *place = op.get().to_le_bytes();
+        }
+        Ok(needed)
+    }
+
+    fn header_bytes(&self) -> [u8; HEADER_LENGTH] {
+        let mut bytes = [0; HEADER_LENGTH];
+        put_u32::<{ at::SEQUENCE }, _>(&mut bytes, self.sequence);
+        put_u32::<{ at::FLAGS }, _>(&mut bytes, self.flags.bits().into());
+        put_u32::<{ at::DESTINATION }, _>(&mut bytes, self.destination.get());
+        put_u32::<{ at::TRANSFER }, _>(&mut bytes, self.transfer.get());
+        put_u32::<{ at::OLDEST_LIVE }, _>(&mut bytes, self.oldest_live.get());
+        put_u32::<{ at::SEGMENT }, _>(&mut bytes, self.segment);
+        put_u32::<{ at::SEGMENT_COUNT }, _>(&mut bytes, self.segment_count);
+        put_u32::<{ at::SEGMENT_LENGTH }, _>(&mut bytes, self.segment_length);
+        put_u64::<{ at::BASE }, _>(&mut bytes, self.base.get());
+        put_u64::<{ at::KEY }, _>(&mut bytes, self.key);
+        put_u64::<{ at::TRANSFER_BASE }, _>(&mut bytes, self.transfer_base.get());
+        put_u64::<{ at::TRANSFER_LENGTH }, _>(&mut bytes, self.transfer_length);
+        put_u16::<{ at::FIRST_PACKET }, _>(&mut bytes, self.first_packet);
+        put_u16::<{ at::PACKET_COUNT }, _>(&mut bytes, self.packet_count);
+        put_u8::<{ at::PACKET_SIZE_LOG2 }, _>(&mut bytes, self.packet_size_log2);
+        put_u8::<{ at::KIND }, _>(&mut bytes, self.kind.value());
+        put_u16::<{ at::SEGMENT_PACKETS }, _>(&mut bytes, self.segment_packets);
+        put_u8::<{ at::TRIES }, _>(&mut bytes, self.tries);
+        bytes
+    }
+
+    /// The header and op numbers at the start of `bytes`; what follows them is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// The first broken rule. The commit word is checked apart, by [`WindowHeader::check_commit`].
+    pub fn decode(bytes: &[u8]) -> Result<(Self, OpNumbers<'_>), WindowError> {
+        let available = bytes.len();
+        let Some((head, rest)) = bytes.split_first_chunk::<HEADER_LENGTH>() else {
+            return Err(WindowError::TooShort { needed: HEADER_LENGTH, available });
+        };
+        let found = u32_at::<{ at::FLAGS }, _>(head);
+        let flags = u16::try_from(found).map(Flags::from_bits).map_err(|_| WindowError::Flags { found })?;
+        let found = u8_at::<{ at::KIND }, _>(head);
+        let kind = WindowKind::try_from(found).map_err(|_| WindowError::Kind { found })?;
+        if head.split_at(at::RESERVED).1.iter().any(|byte| *byte != 0) {
+            return Err(WindowError::Reserved);
+        }
+        let header = Self {
+            sequence: u32_at::<{ at::SEQUENCE }, _>(head),
+            flags,
+            destination: NodeId::new(u32_at::<{ at::DESTINATION }, _>(head)),
+            transfer: TransferId::new(u32_at::<{ at::TRANSFER }, _>(head)),
+            oldest_live: TransferId::new(u32_at::<{ at::OLDEST_LIVE }, _>(head)),
+            segment: u32_at::<{ at::SEGMENT }, _>(head),
+            segment_count: u32_at::<{ at::SEGMENT_COUNT }, _>(head),
+            segment_length: u32_at::<{ at::SEGMENT_LENGTH }, _>(head),
+            base: CardAddr::new(u64_at::<{ at::BASE }, _>(head)),
+            key: u64_at::<{ at::KEY }, _>(head),
+            transfer_base: CardAddr::new(u64_at::<{ at::TRANSFER_BASE }, _>(head)),
+            transfer_length: u64_at::<{ at::TRANSFER_LENGTH }, _>(head),
+            first_packet: u16_at::<{ at::FIRST_PACKET }, _>(head),
+            packet_count: u16_at::<{ at::PACKET_COUNT }, _>(head),
+            packet_size_log2: u8_at::<{ at::PACKET_SIZE_LOG2 }, _>(head),
+            kind,
+            segment_packets: u16_at::<{ at::SEGMENT_PACKETS }, _>(head),
+            tries: u8_at::<{ at::TRIES }, _>(head),
+        };
+        header.check()?;
+        let ops = rest
+            .as_chunks::<4>()
+            .0
+            .get(..usize::from(header.packet_count))
+            .ok_or(WindowError::TooShort { needed: header.block_length(), available })?;
+        Ok((header, OpNumbers { bytes: ops }))
+    }
+
+    /// Where the payload of the window's packet `index` lies, in bytes from the payload's start. `None` beyond the last
+    /// packet.
+    #[must_use]
+    pub fn payload_range(&self, index: u16) -> Option<Range<u32>> {
+        if index >= self.packet_count {
+            return None;
+        }
+        let size = 1u32.checked_shl(self.packet_size_log2.into())?;
+        let window = u32::from(self.first_packet).checked_mul(size)?;
+        let start = u32::from(index).checked_mul(size)?;
+        let rest = self.segment_length.checked_sub(window.checked_add(start)?)?;
+        Some(start..start.checked_add(rest.min(size))?)
+    }
+
+    /// Payload bytes in the window. 0 for a notice of arrival, or for a header that was not checked and contradicts itself.
+    #[must_use]
+    pub fn payload_length(&self) -> u32 {
+        self.packet_count
+            .checked_sub(1)
+            .and_then(|last| self.payload_range(last))
+            .map_or(0, |range| range.end)
+    }
+
+    /// Header of the window's packet `index`: what the NI puts before the payload. Packet 0 of a segment is a START packet.
+    /// `None` beyond the last packet.
+    #[must_use]
+    pub fn packet(
+        &self,
+        index: u16,
+        op: OpNumber,
+        source: NodeId,
+        incarnation: Incarnation,
+    ) -> Option<DataHeader> {
+        let range = self.payload_range(index)?;
+        let in_segment = u64::from(self.first_packet) << self.packet_size_log2;
+        let address = self.base.checked_add(in_segment.checked_add(range.start.into())?)?;
+        let is_start = self.first_packet == 0 && index == 0;
+        Some(DataHeader {
+            common: self.common(source, incarnation, self.flags),
+            transfer: self.transfer,
+            oldest_live: self.oldest_live,
+            segment: self.segment,
+            segment_count: self.segment_count,
+            address,
+            key: self.key,
+            op,
+            tries: self.tries,
+            packet_size_log2: self.packet_size_log2,
+            start: is_start.then_some(StartFields {
+                base: self.base,
+                segment_length: self.segment_length,
+                packets: self.segment_packets,
+                transfer_base: self.transfer_base,
+                transfer_length: self.transfer_length,
+            }),
+        })
+    }
+
+    /// The ARRIVED packet of a notice of arrival. `None` for a window of data.
+    #[must_use]
+    pub fn arrival(&self, source: NodeId, incarnation: Incarnation) -> Option<Arrived> {
+        (self.kind == WindowKind::Arrival).then(|| Arrived {
+            common: self.common(source, incarnation, Flags::NONE),
+            transfer: self.transfer,
+            address: self.transfer_base,
+            length: self.transfer_length,
+            key: self.key,
+        })
+    }
+
+    const fn common(&self, source: NodeId, incarnation: Incarnation, flags: Flags) -> Common {
+        Common { source, destination: self.destination, incarnation, flags }
+    }
+}

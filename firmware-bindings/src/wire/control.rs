@@ -1,0 +1,351 @@
+//! Packets without payload.
+
+use fpga_registers::CardAddr;
+
+use super::{CRC_LENGTH, Common, EncodeError, NackReason, PacketKind, WireError, exact, finish};
+use crate::bytes::{put_u8, put_u16, put_u32, put_u64, u8_at, u16_at, u32_at, u64_at};
+use crate::generated::layout::{ack, arrived, hello, segment_done};
+use crate::generated::{Capabilities, SEGMENT_PACKETS_MAX, Scheme, WIRE_VERSION};
+use crate::geometry::{packet_size, range_end};
+use crate::ids::{Incarnation, OpNumber, SegmentIndex, TransferId};
+
+/// ACK: the payload of one packet is in memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Ack {
+    /// From the receiver of the data to its sender.
+    pub common: Common,
+    /// Op number of the packet.
+    pub op: OpNumber,
+    /// Its transfer.
+    pub transfer: TransferId,
+    /// Its segment.
+    pub segment: SegmentIndex,
+    /// Incarnation that it carried.
+    pub peer_incarnation: Incarnation,
+    /// Try count that it carried (erratum E2-2: which of several tries an answer belongs to).
+    pub tries: u8,
+}
+
+/// NACK: one packet was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Nack {
+    /// From the receiver of the data to its sender.
+    pub common: Common,
+    /// Op number of the packet.
+    pub op: OpNumber,
+    /// Its transfer.
+    pub transfer: TransferId,
+    /// Its segment.
+    pub segment: SegmentIndex,
+    /// Incarnation that it carried.
+    pub peer_incarnation: Incarnation,
+    /// Try count that it carried.
+    pub tries: u8,
+    /// Why.
+    pub reason: NackReason,
+}
+
+/// SEGMENT_DONE: every packet of a segment is in memory (erratum E1-11).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct SegmentDone {
+    /// From the receiver of the data to its sender.
+    pub common: Common,
+    /// The transfer.
+    pub transfer: TransferId,
+    /// The segment.
+    pub segment: SegmentIndex,
+    /// Incarnation that the segment's packets carried.
+    pub peer_incarnation: Incarnation,
+}
+
+/// ARRIVED: the sender says that a whole transfer is in the receiver's memory (transfers with `notify = sender`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Arrived {
+    /// From the sender of the data to its receiver.
+    pub common: Common,
+    /// The transfer.
+    pub transfer: TransferId,
+    /// Its first byte at the receiver.
+    pub address: CardAddr,
+    /// Its bytes, not 0.
+    pub length: u64,
+    /// Key of the receiver's memory window.
+    pub key: u64,
+}
+
+/// HELLO and HELLO_REPLY: what the node that made the packet can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Hello {
+    /// Who tells whom.
+    pub common: Common,
+    /// Payload bytes of a full packet, as a power of two: 6 to 12.
+    pub packet_size_log2: u8,
+    /// Newest wire version that the node speaks.
+    pub wire_version: u8,
+    /// Most packets of a segment that it can receive, 1 to 256.
+    pub mask_bits: u16,
+    /// What its card can do. Bits that this software does not know are kept.
+    pub capabilities: Capabilities,
+    /// Bit n: it speaks the scheme with this number ([`Hello::speaks`]).
+    pub schemes: u32,
+}
+
+/// Any packet without payload, as a value. Exhaustive for the same reason as [`super::Packet`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Control {
+    /// One packet is in memory.
+    Ack(Ack),
+    /// One packet was refused.
+    Nack(Nack),
+    /// A segment is complete.
+    SegmentDone(SegmentDone),
+    /// A transfer is complete, says the sender.
+    Arrived(Arrived),
+    /// What a node can do; asks for the same.
+    Hello(Hello),
+    /// What a node can do; the answer.
+    HelloReply(Hello),
+}
+
+/// What ACK and NACK share.
+struct Answer {
+    common: Common,
+    op: OpNumber,
+    transfer: TransferId,
+    segment: SegmentIndex,
+    peer_incarnation: Incarnation,
+    tries: u8,
+    reason: u8,
+}
+
+impl Answer {
+    fn parse(kind: PacketKind, bytes: &[u8; ack::LAYOUT_SIZE]) -> Result<Self, WireError> {
+        if u16_at::<{ ack::RESERVED }, _>(bytes) != 0 {
+            return Err(WireError::Reserved { kind });
+        }
+        Ok(Self {
+            common: Common::read(bytes),
+            op: OpNumber::new(u32_at::<{ ack::OP }, _>(bytes)),
+            transfer: TransferId::new(u32_at::<{ ack::TRANSFER }, _>(bytes)),
+            segment: u32_at::<{ ack::SEGMENT }, _>(bytes),
+            peer_incarnation: Incarnation::new(u32_at::<{ ack::PEER_INCARNATION }, _>(bytes)),
+            tries: u8_at::<{ ack::TRIES }, _>(bytes),
+            reason: u8_at::<{ ack::REASON }, _>(bytes),
+        })
+    }
+
+    fn encode(&self, kind: PacketKind, buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        write(&self.common, kind, buffer, |bytes: &mut [u8; ack::LAYOUT_SIZE]| {
+            put_u32::<{ ack::OP }, _>(bytes, self.op.get());
+            put_u32::<{ ack::TRANSFER }, _>(bytes, self.transfer.get());
+            put_u32::<{ ack::SEGMENT }, _>(bytes, self.segment);
+            put_u32::<{ ack::PEER_INCARNATION }, _>(bytes, self.peer_incarnation.get());
+            put_u8::<{ ack::TRIES }, _>(bytes, self.tries);
+            put_u8::<{ ack::REASON }, _>(bytes, self.reason);
+            put_u16::<{ ack::RESERVED }, _>(bytes, 0);
+        })
+    }
+}
+
+/// Writes common header, the fields that `fill` puts, and the checksum.
+#[inline]
+fn write<const LENGTH: usize>(
+    common: &Common,
+    kind: PacketKind,
+    buffer: &mut [u8],
+    fill: impl FnOnce(&mut [u8; LENGTH]),
+) -> Result<usize, EncodeError> {
+    common.check(kind)?;
+    let available = buffer.len();
+    let needed = LENGTH + CRC_LENGTH;
+    let head = buffer.first_chunk_mut::<LENGTH>().ok_or(EncodeError::BufferTooSmall { needed, available })?;
+    common.write(kind, head);
+    fill(head);
+    finish(buffer, LENGTH)
+}
+
+impl SegmentDone {
+    fn parse(bytes: &[u8; segment_done::LAYOUT_SIZE]) -> Result<Self, WireError> {
+        if u32_at::<{ segment_done::RESERVED }, _>(bytes) != 0 {
+            return Err(WireError::Reserved { kind: PacketKind::SegmentDone });
+        }
+        Ok(Self {
+            common: Common::read(bytes),
+            transfer: TransferId::new(u32_at::<{ segment_done::TRANSFER }, _>(bytes)),
+            segment: u32_at::<{ segment_done::SEGMENT }, _>(bytes),
+            peer_incarnation: Incarnation::new(u32_at::<{ segment_done::PEER_INCARNATION }, _>(bytes)),
+        })
+    }
+
+    fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        write(&self.common, PacketKind::SegmentDone, buffer, |bytes: &mut [u8; segment_done::LAYOUT_SIZE]| {
+            put_u32::<{ segment_done::TRANSFER }, _>(bytes, self.transfer.get());
+            put_u32::<{ segment_done::SEGMENT }, _>(bytes, self.segment);
+            put_u32::<{ segment_done::PEER_INCARNATION }, _>(bytes, self.peer_incarnation.get());
+            put_u32::<{ segment_done::RESERVED }, _>(bytes, 0);
+        })
+    }
+}
+
+impl Arrived {
+    fn check(&self) -> Result<(), WireError> {
+        if self.length == 0 {
+            return Err(WireError::EmptyTransfer);
+        }
+        range_end(self.address, self.length)?;
+        Ok(())
+    }
+
+    fn parse(bytes: &[u8; arrived::LAYOUT_SIZE]) -> Result<Self, WireError> {
+        if u32_at::<{ arrived::RESERVED }, _>(bytes) != 0 {
+            return Err(WireError::Reserved { kind: PacketKind::Arrived });
+        }
+        let arrived = Self {
+            common: Common::read(bytes),
+            transfer: TransferId::new(u32_at::<{ arrived::TRANSFER }, _>(bytes)),
+            address: CardAddr::new(u64_at::<{ arrived::ADDRESS }, _>(bytes)),
+            length: u64_at::<{ arrived::LENGTH }, _>(bytes),
+            key: u64_at::<{ arrived::KEY }, _>(bytes),
+        };
+        arrived.check()?;
+        Ok(arrived)
+    }
+
+    fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        self.check()?;
+        write(&self.common, PacketKind::Arrived, buffer, |bytes: &mut [u8; arrived::LAYOUT_SIZE]| {
+            put_u32::<{ arrived::TRANSFER }, _>(bytes, self.transfer.get());
+            put_u32::<{ arrived::RESERVED }, _>(bytes, 0);
+            put_u64::<{ arrived::ADDRESS }, _>(bytes, self.address.get());
+            put_u64::<{ arrived::LENGTH }, _>(bytes, self.length);
+            put_u64::<{ arrived::KEY }, _>(bytes, self.key);
+        })
+    }
+}
+
+impl Hello {
+    /// Whether the node speaks `scheme`.
+    #[must_use]
+    pub const fn speaks(&self, scheme: Scheme) -> bool {
+        self.schemes >> scheme.value() & 1 == 1
+    }
+
+    fn check(&self) -> Result<(), WireError> {
+        packet_size(self.packet_size_log2)?;
+        if self.wire_version < WIRE_VERSION || !(1..=SEGMENT_PACKETS_MAX).contains(&self.mask_bits) {
+            return Err(WireError::HelloLimits {
+                mask_bits: self.mask_bits,
+                wire_version: self.wire_version,
+            });
+        }
+        Ok(())
+    }
+
+    fn parse(bytes: &[u8; hello::LAYOUT_SIZE]) -> Result<Self, WireError> {
+        let hello = Self {
+            common: Common::read(bytes),
+            packet_size_log2: u8_at::<{ hello::PACKET_SIZE_LOG2 }, _>(bytes),
+            wire_version: u8_at::<{ hello::WIRE_VERSION }, _>(bytes),
+            mask_bits: u16_at::<{ hello::MASK_BITS }, _>(bytes),
+            capabilities: Capabilities::from_bits(u32_at::<{ hello::CAPABILITIES }, _>(bytes)),
+            schemes: u32_at::<{ hello::SCHEMES }, _>(bytes),
+        };
+        hello.check()?;
+        Ok(hello)
+    }
+
+    fn encode(&self, kind: PacketKind, buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        self.check()?;
+        write(&self.common, kind, buffer, |bytes: &mut [u8; hello::LAYOUT_SIZE]| {
+            put_u8::<{ hello::PACKET_SIZE_LOG2 }, _>(bytes, self.packet_size_log2);
+            put_u8::<{ hello::WIRE_VERSION }, _>(bytes, self.wire_version);
+            put_u16::<{ hello::MASK_BITS }, _>(bytes, self.mask_bits);
+            put_u32::<{ hello::CAPABILITIES }, _>(bytes, self.capabilities.bits());
+            put_u32::<{ hello::SCHEMES }, _>(bytes, self.schemes);
+        })
+    }
+}
+
+impl Control {
+    /// Checks the bytes before the checksum of a packet without payload.
+    pub(super) fn parse(kind: PacketKind, body: &[u8]) -> Result<Self, WireError> {
+        match kind {
+            PacketKind::Ack | PacketKind::Nack => {
+                let answer = Answer::parse(kind, exact(kind, body)?)?;
+                Self::from_answer(kind, &answer)
+            }
+            PacketKind::SegmentDone => SegmentDone::parse(exact(kind, body)?).map(Self::SegmentDone),
+            PacketKind::Arrived => Arrived::parse(exact(kind, body)?).map(Self::Arrived),
+            PacketKind::Hello => Hello::parse(exact(kind, body)?).map(Self::Hello),
+            PacketKind::HelloReply => Hello::parse(exact(kind, body)?).map(Self::HelloReply),
+            // Packets with payload are parsed elsewhere.
+            PacketKind::Data | PacketKind::Start => Err(WireError::Kind { found: kind.value() }),
+        }
+    }
+
+    fn from_answer(kind: PacketKind, answer: &Answer) -> Result<Self, WireError> {
+        let Answer { common, op, transfer, segment, peer_incarnation, tries, reason } = *answer;
+        let wrong = WireError::Reason { kind, found: reason };
+        if kind == PacketKind::Nack {
+            let reason = NackReason::try_from(reason).map_err(|_| wrong)?;
+            return Ok(Self::Nack(Nack { common, op, transfer, segment, peer_incarnation, tries, reason }));
+        }
+        if reason != 0 {
+            return Err(wrong);
+        }
+        Ok(Self::Ack(Ack { common, op, transfer, segment, peer_incarnation, tries }))
+    }
+
+    /// Kind of the packet.
+    #[must_use]
+    pub const fn kind(&self) -> PacketKind {
+        match self {
+            Self::Ack(_) => PacketKind::Ack,
+            Self::Nack(_) => PacketKind::Nack,
+            Self::SegmentDone(_) => PacketKind::SegmentDone,
+            Self::Arrived(_) => PacketKind::Arrived,
+            Self::Hello(_) => PacketKind::Hello,
+            Self::HelloReply(_) => PacketKind::HelloReply,
+        }
+    }
+
+    /// The common header.
+    #[must_use]
+    pub const fn common(&self) -> Common {
+        match self {
+            Self::Ack(packet) => packet.common,
+            Self::Nack(packet) => packet.common,
+            Self::SegmentDone(packet) => packet.common,
+            Self::Arrived(packet) => packet.common,
+            Self::Hello(packet) | Self::HelloReply(packet) => packet.common,
+        }
+    }
+
+    /// Bytes of the packet, checksum included.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        super::header_length(self.kind()) + CRC_LENGTH
+    }
+
+    /// Encodes the packet. Returns its length; [`super::MAX_CONTROL_LENGTH`] bytes are always enough.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::BufferTooSmall`], or [`EncodeError::Invalid`] for what [`super::Packet::parse`] would refuse.
+    pub fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        let kind = self.kind();
+        match *self {
+            Self::Ack(Ack { common, op, transfer, segment, peer_incarnation, tries }) => {
+                Answer { common, op, transfer, segment, peer_incarnation, tries, reason: 0 }
+                    .encode(kind, buffer)
+            }
+            Self::Nack(Nack { common, op, transfer, segment, peer_incarnation, tries, reason }) => {
+                let reason = reason.value();
+                Answer { common, op, transfer, segment, peer_incarnation, tries, reason }.encode(kind, buffer)
+            }
+            Self::SegmentDone(packet) => packet.encode(buffer),
+            Self::Arrived(packet) => packet.encode(buffer),
+            Self::Hello(packet) | Self::HelloReply(packet) => packet.encode(kind, buffer),
+        }
+    }
+}

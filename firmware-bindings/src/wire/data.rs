@@ -1,0 +1,341 @@
+//! DATA and START packets.
+
+use fpga_registers::CardAddr;
+
+use super::{
+    CRC_LENGTH, Common, DATA_HEADER_LENGTH, EncodeError, PacketKind, START_HEADER_LENGTH, WireError,
+};
+use crate::bytes::{put_u8, put_u16, put_u32, put_u64, u8_at, u16_at, u32_at, u64_at};
+use crate::generated::layout::{data as at, start};
+use crate::geometry::{Geometry, check_index, packet_size, range_end};
+use crate::ids::{OpNumber, SegmentIndex, TransferId};
+
+/// View of a checked DATA or START packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Data<'a> {
+    head: &'a [u8; DATA_HEADER_LENGTH],
+    /// The whole header of a START packet.
+    start: Option<&'a [u8; START_HEADER_LENGTH]>,
+    payload: &'a [u8],
+}
+
+/// A DATA or START packet without its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DataHeader {
+    /// Who sends to whom.
+    pub common: Common,
+    /// The transfer.
+    pub transfer: TransferId,
+    /// The sender's oldest transfer that is not complete (erratum E1-4: bounds the tombstones).
+    pub oldest_live: TransferId,
+    /// Index of the segment.
+    pub segment: SegmentIndex,
+    /// Segments of the transfer.
+    pub segment_count: u32,
+    /// Destination of the payload's first byte.
+    pub address: CardAddr,
+    /// Key of the destination's memory window.
+    pub key: u64,
+    /// Op number; comes back in the acknowledgement.
+    pub op: OpNumber,
+    /// Try count; comes back in the acknowledgement.
+    pub tries: u8,
+    /// Payload bytes of a full packet, as a power of two: 6 to 12.
+    pub packet_size_log2: u8,
+    /// What a START packet says more; `None` makes a DATA packet.
+    pub start: Option<StartFields>,
+}
+
+/// What a START packet says beyond a DATA packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StartFields {
+    /// Destination of the segment's first byte; equals the packet's address.
+    pub base: CardAddr,
+    /// Bytes of the segment.
+    pub segment_length: u32,
+    /// Packets of the segment, 1 to 256.
+    pub packets: u16,
+    /// Destination of the transfer's first byte.
+    pub transfer_base: CardAddr,
+    /// Bytes of the transfer.
+    pub transfer_length: u64,
+}
+
+impl DataHeader {
+    /// START or DATA.
+    #[must_use]
+    pub const fn kind(&self) -> PacketKind {
+        if self.start.is_some() { PacketKind::Start } else { PacketKind::Data }
+    }
+
+    /// Bytes before the payload.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        if self.start.is_some() { START_HEADER_LENGTH } else { DATA_HEADER_LENGTH }
+    }
+
+    /// Index of the packet within a segment that starts at `base`; `None` if the packet does not lie on a packet boundary
+    /// of it or starts before it.
+    #[must_use]
+    #[inline]
+    pub fn packet_index(&self, base: CardAddr) -> Option<u64> {
+        packet_index(self.address, base, self.packet_size_log2)
+    }
+
+    /// The rules that sending and receiving share.
+    #[inline]
+    fn check(&self, payload_length: usize) -> Result<(), WireError> {
+        let packet_size = packet_size(self.packet_size_log2)?;
+        let refused = WireError::PayloadLength { length: payload_length, packet_size };
+        let length = u32::try_from(payload_length).map_err(|_| refused)?;
+        if length == 0 || length > packet_size {
+            return Err(refused);
+        }
+        check_index(self.segment, self.segment_count)?;
+        range_end(self.address, length.into())?;
+        if self.transfer.is_older_than(self.oldest_live) {
+            return Err(WireError::OldestLive { transfer: self.transfer, oldest_live: self.oldest_live });
+        }
+        let Some(start) = self.start else { return Ok(()) };
+        if self.address != start.base {
+            return Err(WireError::StartAddress { address: self.address, base: start.base });
+        }
+        let expected = start.segment_length.min(packet_size);
+        if length != expected {
+            return Err(WireError::StartPayload { found: payload_length, expected, segment: self.segment });
+        }
+        Geometry {
+            packet_size_log2: self.packet_size_log2,
+            packets: start.packets,
+            segment: self.segment,
+            segment_count: self.segment_count,
+            base: start.base,
+            segment_length: start.segment_length,
+            transfer_base: start.transfer_base,
+            transfer_length: start.transfer_length,
+        }
+        .check()?;
+        Ok(())
+    }
+
+    /// Encodes the packet with this payload. Returns its length.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::BufferTooSmall`], or [`EncodeError::Invalid`] for what [`super::Packet::parse`] would refuse.
+    #[inline]
+    pub fn encode(&self, payload: &[u8], buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        let at = self.encode_header(payload.len(), buffer)?;
+        let end = at + payload.len();
+        let Some(place) = buffer.get_mut(at..end) else {
+            // Excluded: the first step has looked at the buffer's length.
+            return Err(EncodeError::BufferTooSmall { needed: end + CRC_LENGTH, available: buffer.len() });
+        };
+        place.copy_from_slice(payload);
+        super::finish(buffer, end)
+    }
+
+    /// First step of encoding in two steps, for a payload that something else puts (or has put) in its place: writes the
+    /// header and returns its length, which is where the payload starts. [`super::finish`] with the sum of both lengths is
+    /// the second step.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::BufferTooSmall`] unless header, payload and checksum fit; [`EncodeError::Invalid`] for what
+    /// [`super::Packet::parse`] would refuse.
+    #[inline]
+    pub fn encode_header(&self, payload_length: usize, buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        self.common.check(self.kind())?;
+        self.check(payload_length)?;
+        let needed = self.length() + payload_length + CRC_LENGTH;
+        let available = buffer.len();
+        let too_small = EncodeError::BufferTooSmall { needed, available };
+        if available < needed {
+            return Err(too_small);
+        }
+        if let Some(fields) = &self.start {
+            let head = buffer.first_chunk_mut::<START_HEADER_LENGTH>().ok_or(too_small)?;
+            self.write(payload_length, head);
+            put_u64::<{ start::BASE }, _>(head, fields.base.get());
+            put_u32::<{ start::SEGMENT_LENGTH }, _>(head, fields.segment_length);
+            put_u16::<{ start::PACKETS }, _>(head, fields.packets);
+            put_u16::<{ start::RESERVED }, _>(head, 0);
+            put_u64::<{ start::TRANSFER_BASE }, _>(head, fields.transfer_base.get());
+            put_u64::<{ start::TRANSFER_LENGTH }, _>(head, fields.transfer_length);
+        } else {
+            let head = buffer.first_chunk_mut::<DATA_HEADER_LENGTH>().ok_or(too_small)?;
+            self.write(payload_length, head);
+        }
+        Ok(self.length())
+    }
+
+    #[inline]
+    fn write<const LENGTH: usize>(&self, payload_length: usize, head: &mut [u8; LENGTH]) {
+        self.common.write(self.kind(), head);
+        put_u32::<{ at::TRANSFER }, _>(head, self.transfer.get());
+        put_u32::<{ at::OLDEST_LIVE }, _>(head, self.oldest_live.get());
+        put_u32::<{ at::SEGMENT }, _>(head, self.segment);
+        put_u32::<{ at::SEGMENT_COUNT }, _>(head, self.segment_count);
+        put_u64::<{ at::ADDRESS }, _>(head, self.address.get());
+        put_u64::<{ at::KEY }, _>(head, self.key);
+        put_u32::<{ at::OP }, _>(head, self.op.get());
+        #[expect(clippy::cast_possible_truncation, reason = "checked: at most 4096")]
+        put_u16::<{ at::PAYLOAD_LENGTH }, _>(head, payload_length as u16);
+        put_u8::<{ at::TRIES }, _>(head, self.tries);
+        put_u8::<{ at::PACKET_SIZE_LOG2 }, _>(head, self.packet_size_log2);
+    }
+}
+
+fn packet_index(address: CardAddr, base: CardAddr, packet_size_log2: u8) -> Option<u64> {
+    let distance = address.get().checked_sub(base.get())?;
+    let index = distance.checked_shr(packet_size_log2.into())?;
+    (index << packet_size_log2 == distance).then_some(index)
+}
+
+impl<'a> Data<'a> {
+    /// Checks the bytes before the checksum.
+    #[inline]
+    pub(super) fn parse(kind: PacketKind, body: &'a [u8]) -> Result<Self, WireError> {
+        let wrong = |expected| WireError::Length { kind, expected, found: body.len() + CRC_LENGTH };
+        let header_length = super::header_length(kind);
+        let head = body.first_chunk().ok_or(wrong(header_length + CRC_LENGTH))?;
+        let (_, payload) = body.split_at_checked(header_length).ok_or(wrong(header_length + CRC_LENGTH))?;
+        let start = match kind {
+            PacketKind::Start => body.first_chunk(),
+            _ => None,
+        };
+        let expected: usize = u16_at::<{ at::PAYLOAD_LENGTH }, _>(head).into();
+        if payload.len() != expected {
+            return Err(wrong(header_length + expected + CRC_LENGTH));
+        }
+        if start.is_some_and(|head| u16_at::<{ start::RESERVED }, _>(head) != 0) {
+            return Err(WireError::Reserved { kind });
+        }
+        let data = Self { head, start, payload };
+        data.header().check(payload.len())?;
+        Ok(data)
+    }
+
+    /// START or DATA.
+    #[must_use]
+    #[inline]
+    pub const fn kind(&self) -> PacketKind {
+        if self.start.is_some() { PacketKind::Start } else { PacketKind::Data }
+    }
+
+    /// The common header.
+    #[must_use]
+    #[inline]
+    pub fn common(&self) -> Common {
+        Common::read(self.head)
+    }
+
+    /// The transfer.
+    #[must_use]
+    #[inline]
+    pub fn transfer(&self) -> TransferId {
+        TransferId::new(u32_at::<{ at::TRANSFER }, _>(self.head))
+    }
+
+    /// The sender's oldest transfer that is not complete; not newer than [`Data::transfer`].
+    #[must_use]
+    #[inline]
+    pub fn oldest_live(&self) -> TransferId {
+        TransferId::new(u32_at::<{ at::OLDEST_LIVE }, _>(self.head))
+    }
+
+    /// Index of the segment; below [`Data::segment_count`].
+    #[must_use]
+    #[inline]
+    pub fn segment(&self) -> SegmentIndex {
+        u32_at::<{ at::SEGMENT }, _>(self.head)
+    }
+
+    /// Segments of the transfer.
+    #[must_use]
+    #[inline]
+    pub fn segment_count(&self) -> u32 {
+        u32_at::<{ at::SEGMENT_COUNT }, _>(self.head)
+    }
+
+    /// Destination of the payload's first byte. Address + payload length does not wrap.
+    #[must_use]
+    #[inline]
+    pub fn address(&self) -> CardAddr {
+        CardAddr::new(u64_at::<{ at::ADDRESS }, _>(self.head))
+    }
+
+    /// Key of the destination's memory window.
+    #[must_use]
+    #[inline]
+    pub fn key(&self) -> u64 {
+        u64_at::<{ at::KEY }, _>(self.head)
+    }
+
+    /// Op number, to be echoed.
+    #[must_use]
+    #[inline]
+    pub fn op(&self) -> OpNumber {
+        OpNumber::new(u32_at::<{ at::OP }, _>(self.head))
+    }
+
+    /// Try count, to be echoed.
+    #[must_use]
+    #[inline]
+    pub fn tries(&self) -> u8 {
+        u8_at::<{ at::TRIES }, _>(self.head)
+    }
+
+    /// Payload bytes of a full packet, as a power of two: 6 to 12.
+    #[must_use]
+    #[inline]
+    pub fn packet_size_log2(&self) -> u8 {
+        u8_at::<{ at::PACKET_SIZE_LOG2 }, _>(self.head)
+    }
+
+    /// Index of the packet within a segment that starts at `base`; as [`DataHeader::packet_index`].
+    #[must_use]
+    #[inline]
+    pub fn packet_index(&self, base: CardAddr) -> Option<u64> {
+        packet_index(self.address(), base, self.packet_size_log2())
+    }
+
+    /// What a START packet says more; `None` for DATA.
+    #[must_use]
+    #[inline]
+    pub fn start(&self) -> Option<StartFields> {
+        self.start.map(|head| StartFields {
+            base: CardAddr::new(u64_at::<{ start::BASE }, _>(head)),
+            segment_length: u32_at::<{ start::SEGMENT_LENGTH }, _>(head),
+            packets: u16_at::<{ start::PACKETS }, _>(head),
+            transfer_base: CardAddr::new(u64_at::<{ start::TRANSFER_BASE }, _>(head)),
+            transfer_length: u64_at::<{ start::TRANSFER_LENGTH }, _>(head),
+        })
+    }
+
+    /// The payload: 1 byte to the packet size.
+    #[must_use]
+    #[inline]
+    pub const fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// Everything but the payload, as a value.
+    #[must_use]
+    #[inline]
+    pub fn header(&self) -> DataHeader {
+        DataHeader {
+            common: self.common(),
+            transfer: self.transfer(),
+            oldest_live: self.oldest_live(),
+            segment: self.segment(),
+            segment_count: self.segment_count(),
+            address: self.address(),
+            key: self.key(),
+            op: self.op(),
+            tries: self.tries(),
+            packet_size_log2: self.packet_size_log2(),
+            start: self.start(),
+        }
+    }
+}

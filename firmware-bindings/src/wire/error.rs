@@ -1,0 +1,168 @@
+//! Why bytes are no packet, and why a value cannot become one.
+
+use fpga_registers::CardAddr;
+
+use super::{Flags, PacketKind};
+use crate::geometry::GeometryError;
+use crate::ids::{NodeId, SegmentIndex, TransferId};
+
+/// Why bytes are not a packet of this protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// Shorter than any packet.
+    #[error("{length} bytes are no packet: the shortest has {needed}; look for a truncating link")]
+    TooShort {
+        /// Bytes given.
+        length: usize,
+        /// Bytes of a common header and a checksum.
+        needed: usize,
+    },
+    /// The checksum is wrong: damaged on the way, or cut, or padded.
+    #[error(
+        "checksum {found:#010x} where the bytes give {computed:#010x}: damaged on the way, the sender will repeat it"
+    )]
+    Checksum {
+        /// Checksum in the packet.
+        found: u32,
+        /// Checksum of its bytes.
+        computed: u32,
+    },
+    /// Another wire version.
+    #[error("wire version {found}, this node speaks {supported}: update the older node")]
+    Version {
+        /// Version found.
+        found: u8,
+        /// Version of this package.
+        supported: u8,
+    },
+    /// No such kind.
+    #[error("unknown packet kind {found}: the peer breaks wire version 1")]
+    Kind {
+        /// Number found.
+        found: u8,
+    },
+    /// The bytes are more or fewer than the fields say.
+    #[error("{kind} packet of {found} bytes where its fields give {expected}: the peer breaks the format")]
+    Length {
+        /// Kind of the packet.
+        kind: PacketKind,
+        /// Bytes by its fields.
+        expected: usize,
+        /// Bytes given.
+        found: usize,
+    },
+    /// Flags that are unknown, or that this kind does not carry.
+    #[error("{kind} packet with flags {found}: it may carry none of these")]
+    Flags {
+        /// Kind of the packet.
+        kind: PacketKind,
+        /// Flags found.
+        found: Flags,
+    },
+    /// A node id is the one that no node has.
+    #[error("packet from node {from} to node {to}: 4294967295 is no node; set NODE_ID")]
+    ReservedNode {
+        /// Source found.
+        from: NodeId,
+        /// Destination found.
+        to: NodeId,
+    },
+    /// A reserved field is not 0.
+    #[error("{kind} packet with a reserved field set: the peer breaks the format")]
+    Reserved {
+        /// Kind of the packet.
+        kind: PacketKind,
+    },
+    /// The payload is empty or longer than a packet's.
+    #[error("payload of {length} bytes in packets of {packet_size}: 1 to {packet_size} are possible")]
+    PayloadLength {
+        /// Bytes of the payload.
+        length: usize,
+        /// Bytes of a full packet's payload.
+        packet_size: u32,
+    },
+    /// The packet's transfer is older than the oldest that its sender calls live.
+    #[error(
+        "transfer {transfer} is older than the sender's oldest live one, {oldest_live}: the sender contradicts itself"
+    )]
+    OldestLive {
+        /// Transfer of the packet.
+        transfer: TransferId,
+        /// Oldest live transfer by the packet.
+        oldest_live: TransferId,
+    },
+    /// A START packet's payload does not start where its segment does.
+    #[error("START packet for {address} in a segment at {base}: it has to carry packet 0")]
+    StartAddress {
+        /// Address of the payload.
+        address: CardAddr,
+        /// Address of the segment.
+        base: CardAddr,
+    },
+    /// A START packet's payload is not what the first packet of its segment carries.
+    #[error("START packet of {found} payload bytes where segment {segment}'s first packet has {expected}")]
+    StartPayload {
+        /// Bytes found.
+        found: usize,
+        /// Packet size, or the segment's length if that is less.
+        expected: u32,
+        /// Segment of the packet.
+        segment: SegmentIndex,
+    },
+    /// A segment contradicts itself or its transfer.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// A NACK without a known reason, or an ACK with one.
+    #[error("{kind} packet with reason {found}: the peer breaks the format")]
+    Reason {
+        /// Kind of the packet.
+        kind: PacketKind,
+        /// Number found.
+        found: u8,
+    },
+    /// An ARRIVED packet about no bytes.
+    #[error("ARRIVED packet of an empty transfer: those send no packets")]
+    EmptyTransfer,
+    /// A HELLO packet with a mask that no node can have, or without a wire version.
+    #[error(
+        "HELLO packet with {mask_bits} mask bits and wire version {wire_version}: 1 to 256 bits, version 1 or later"
+    )]
+    HelloLimits {
+        /// Mask bits found.
+        mask_bits: u16,
+        /// Wire version found.
+        wire_version: u8,
+    },
+}
+
+impl WireError {
+    /// Whether the network damaged the packet (counted as BAD_CRC); otherwise it was sent wrong (counted as BAD_PACKET).
+    #[must_use]
+    pub const fn is_damage(&self) -> bool {
+        matches!(self, Self::TooShort { .. } | Self::Checksum { .. })
+    }
+}
+
+/// Why a value was not encoded. The buffer's content is unspecified then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The packet does not fit.
+    #[error("the packet needs {needed} bytes and the buffer has {available}: provide MAX_PACKET_LENGTH")]
+    BufferTooSmall {
+        /// Bytes of the packet.
+        needed: usize,
+        /// Bytes of the buffer.
+        available: usize,
+    },
+    /// A receiver would refuse the packet.
+    #[error("a receiver would refuse this packet: {0}")]
+    Invalid(#[from] WireError),
+}
+
+impl From<GeometryError> for EncodeError {
+    fn from(error: GeometryError) -> Self {
+        Self::Invalid(WireError::Geometry(error))
+    }
+}

@@ -1,0 +1,219 @@
+//! Packet formats.
+//!
+//! Every packet is a common header, the fields of its kind, for DATA and START the payload, and a CRC-32C over all of that.
+//! All integers are little-endian. Byte offsets are in [`crate::generated::layout`]; tables are in `map/ni.md`.
+//!
+//! | Kind | Says | Bytes without payload |
+//! |---|---|---|
+//! | DATA | a packet of a segment | 60 |
+//! | START | the first packet of a segment, with what the registry needs | 92 |
+//! | ACK, NACK | one packet is in memory; one packet was refused | 40 |
+//! | SEGMENT_DONE | all packets of a segment are in memory | 36 |
+//! | ARRIVED | the sender says that a transfer is complete | 52 |
+//! | HELLO, HELLO_REPLY | what a node can do | 32 |
+//!
+//! # Two levels
+//!
+//! [`Packet::parse`] checks bytes and gives a *view* of DATA and START packets that borrows them ([`Data`]), so that a
+//! payload is never copied on its way to memory, and *values* for the small packets ([`Control`]). [`DataHeader`] is the
+//! value of a DATA or START packet without its payload. Values are encoded into the caller's buffer. Nothing allocates.
+//!
+//! # No panic, and what a successful parse means
+//!
+//! `parse` takes any bytes. Where it succeeds: the length is exactly the packet's, the checksum is right, every enum and
+//! flag is known, reserved fields are 0, no address range wraps, the payload fits the packet size, and a START packet's
+//! segment agrees with itself and with its transfer ([`crate::geometry`]). No accessor of a parsed packet panics or can
+//! read outside the bytes: views hold arrays whose length is part of their type, and places are checked when they compile.
+//! Not checked, because only the receiver can: keys, memory windows, whether a segment is expected, and whether a DATA
+//! packet (which does not say where its segment starts) lies in its segment.
+//!
+//! Encoding refuses, with the same checks, whatever parsing would refuse. A packet buffer holds exactly one packet: link
+//! padding has to be cut off before.
+//!
+//! # Order of the checks
+//!
+//! Length, checksum, version, kind, fields: whatever fails after the checksum was *sent* that way, by a peer with another
+//! idea of the protocol; before it, the network damaged it. Receivers count the two apart ([`WireError::is_damage`]).
+
+#![warn(clippy::indexing_slicing)]
+
+mod control;
+mod data;
+mod error;
+
+pub use control::{Ack, Arrived, Control, Hello, Nack, SegmentDone};
+pub use data::{Data, DataHeader, StartFields};
+pub use error::{EncodeError, WireError};
+
+pub use crate::generated::{Flags, NackReason, PacketKind, WIRE_VERSION};
+
+use crate::bytes::{put_u8, put_u16, put_u32, u8_at, u16_at, u32_at};
+use crate::crc::crc32c;
+use crate::generated::layout::{ack, arrived, common, data as data_at, hello, segment_done, start};
+use crate::generated::{PACKET_SIZE_LOG2_MAX, layout};
+use crate::ids::{Incarnation, NodeId};
+
+/// Bytes of the checksum at the end of every packet.
+pub const CRC_LENGTH: usize = 4;
+
+/// Bytes of a DATA packet before its payload.
+pub const DATA_HEADER_LENGTH: usize = layout::data::LAYOUT_SIZE;
+
+/// Bytes of a START packet before its payload.
+pub const START_HEADER_LENGTH: usize = layout::start::LAYOUT_SIZE;
+
+/// Bytes of the longest packet: a START packet with the largest payload. A buffer of this size holds any packet.
+pub const MAX_PACKET_LENGTH: usize = START_HEADER_LENGTH + (1 << PACKET_SIZE_LOG2_MAX) + CRC_LENGTH;
+
+/// Bytes of the longest packet without payload.
+pub const MAX_CONTROL_LENGTH: usize = layout::arrived::LAYOUT_SIZE + CRC_LENGTH;
+
+/// What every packet says, apart from version and kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Common {
+    /// Node that made the packet; an acknowledgement is made by the receiver of the data.
+    pub source: NodeId,
+    /// Node that the packet is for.
+    pub destination: NodeId,
+    /// Incarnation of `source`.
+    pub incarnation: Incarnation,
+    /// Flags of the segment; only DATA and START carry any.
+    pub flags: Flags,
+}
+
+impl Common {
+    fn check(&self, kind: PacketKind) -> Result<(), WireError> {
+        let allowed = match kind {
+            PacketKind::Data | PacketKind::Start => Flags::ALL,
+            _ => Flags::NONE,
+        };
+        if !allowed.contains(self.flags) {
+            return Err(WireError::Flags { kind, found: self.flags });
+        }
+        if self.source == NodeId::ANY || self.destination == NodeId::ANY {
+            return Err(WireError::ReservedNode { from: self.source, to: self.destination });
+        }
+        Ok(())
+    }
+
+    /// Reads the common header at the start of a longer one.
+    #[inline]
+    fn read<const LENGTH: usize>(bytes: &[u8; LENGTH]) -> Self {
+        Self {
+            source: NodeId::new(u32_at::<{ common::SOURCE }, _>(bytes)),
+            destination: NodeId::new(u32_at::<{ common::DESTINATION }, _>(bytes)),
+            incarnation: Incarnation::new(u32_at::<{ common::INCARNATION }, _>(bytes)),
+            flags: Flags::from_bits(u16_at::<{ common::FLAGS }, _>(bytes)),
+        }
+    }
+
+    #[inline]
+    fn write<const LENGTH: usize>(&self, kind: PacketKind, bytes: &mut [u8; LENGTH]) {
+        put_u8::<{ common::VERSION }, _>(bytes, WIRE_VERSION);
+        put_u8::<{ common::KIND }, _>(bytes, kind.value());
+        put_u16::<{ common::FLAGS }, _>(bytes, self.flags.bits());
+        put_u32::<{ common::SOURCE }, _>(bytes, self.source.get());
+        put_u32::<{ common::DESTINATION }, _>(bytes, self.destination.get());
+        put_u32::<{ common::INCARNATION }, _>(bytes, self.incarnation.get());
+    }
+}
+
+/// A checked packet.
+///
+/// Exhaustive on purpose: another kind means another wire version, and everybody who handles packets has to decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packet<'a> {
+    /// DATA or START: a view of the bytes.
+    Data(Data<'a>),
+    /// Any other packet: a value.
+    Control(Control),
+}
+
+/// Bytes before payload and checksum.
+const fn header_length(kind: PacketKind) -> usize {
+    match kind {
+        PacketKind::Data => data_at::LAYOUT_SIZE,
+        PacketKind::Start => start::LAYOUT_SIZE,
+        PacketKind::Ack | PacketKind::Nack => ack::LAYOUT_SIZE,
+        PacketKind::SegmentDone => segment_done::LAYOUT_SIZE,
+        PacketKind::Arrived => arrived::LAYOUT_SIZE,
+        PacketKind::Hello | PacketKind::HelloReply => hello::LAYOUT_SIZE,
+    }
+}
+
+impl<'a> Packet<'a> {
+    /// Checks `bytes`, which must be exactly one packet.
+    ///
+    /// # Errors
+    ///
+    /// The first broken rule, in the order that the [module](self) gives.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let needed = common::LAYOUT_SIZE + CRC_LENGTH;
+        let Some((body, crc)) = bytes.split_last_chunk::<CRC_LENGTH>() else {
+            return Err(WireError::TooShort { length: bytes.len(), needed });
+        };
+        let Some(head) = body.first_chunk::<{ common::LAYOUT_SIZE }>() else {
+            return Err(WireError::TooShort { length: bytes.len(), needed });
+        };
+        let (found, computed) = (u32::from_le_bytes(*crc), crc32c(body));
+        if found != computed {
+            return Err(WireError::Checksum { found, computed });
+        }
+        let version = u8_at::<{ common::VERSION }, _>(head);
+        if version != WIRE_VERSION {
+            return Err(WireError::Version { found: version, supported: WIRE_VERSION });
+        }
+        let found = u8_at::<{ common::KIND }, _>(head);
+        let kind = PacketKind::try_from(found).map_err(|_| WireError::Kind { found })?;
+        Common::read(head).check(kind)?;
+        match kind {
+            PacketKind::Data | PacketKind::Start => Data::parse(kind, body).map(Self::Data),
+            _ => Control::parse(kind, body).map(Self::Control),
+        }
+    }
+
+    /// Kind of the packet.
+    #[must_use]
+    pub const fn kind(&self) -> PacketKind {
+        match self {
+            Self::Data(data) => data.kind(),
+            Self::Control(control) => control.kind(),
+        }
+    }
+
+    /// The common header.
+    #[must_use]
+    pub fn common(&self) -> Common {
+        match self {
+            Self::Data(data) => data.common(),
+            Self::Control(control) => control.common(),
+        }
+    }
+}
+
+/// The whole header of a packet without payload, or the error that says how long the packet is.
+fn exact<const LENGTH: usize>(kind: PacketKind, body: &[u8]) -> Result<&[u8; LENGTH], WireError> {
+    body.try_into().map_err(|_| WireError::Length {
+        kind,
+        expected: LENGTH + CRC_LENGTH,
+        found: body.len() + CRC_LENGTH,
+    })
+}
+
+/// Second step of encoding in two steps: puts the checksum after the first `length` bytes of `buffer`, which are header
+/// and payload. Returns the packet's length.
+///
+/// # Errors
+///
+/// [`EncodeError::BufferTooSmall`] if the checksum has no room.
+#[inline]
+pub fn finish(buffer: &mut [u8], length: usize) -> Result<usize, EncodeError> {
+    let available = buffer.len();
+    let needed = length.saturating_add(CRC_LENGTH);
+    let too_small = EncodeError::BufferTooSmall { needed, available };
+    let (body, rest) = buffer.split_at_mut_checked(length).ok_or(too_small)?;
+    let place = rest.first_chunk_mut::<CRC_LENGTH>().ok_or(too_small)?;
+    *place = crc32c(body).to_le_bytes();
+    Ok(needed)
+}

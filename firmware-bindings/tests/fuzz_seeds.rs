@@ -1,0 +1,88 @@
+//! The seed corpus of the fuzz targets: small legal inputs. `cargo test -- --ignored write_seeds` writes it again after
+//! a format has changed; the other test keeps it legal.
+
+mod samples;
+
+use std::fs;
+use std::path::PathBuf;
+
+use fpga_firmware::event::{Event, EventKind};
+use fpga_firmware::generated::{Capabilities, Flags};
+use fpga_firmware::identity;
+use fpga_firmware::window::{MAX_HEADER_BLOCK, WindowHeader, WindowKind};
+use fpga_firmware::wire::Packet;
+use fpga_firmware::{NodeId, OpNumber, TransferId};
+use fpga_registers::CardAddr;
+use samples::{GOLDEN, Sample, bitwise_crc, sample, with_crc};
+
+fn corpus() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus")
+}
+
+fn window(kind: WindowKind, packet_count: u16) -> Vec<u8> {
+    let header = WindowHeader {
+        sequence: 1,
+        flags: Flags::NOTIFY_RECEIVER,
+        destination: NodeId::new(2),
+        transfer: TransferId::new(9),
+        oldest_live: TransferId::new(7),
+        segment: 0,
+        segment_count: 1,
+        segment_length: 300,
+        base: CardAddr::new(0x1000),
+        key: 5,
+        transfer_base: CardAddr::new(0x1000),
+        transfer_length: 300,
+        first_packet: 0,
+        packet_count,
+        packet_size_log2: 6,
+        kind,
+        segment_packets: 5,
+        tries: 1,
+    };
+    let ops: Vec<_> = (0..packet_count).map(|slot| OpNumber::from_parts(slot, 1)).collect();
+    let mut buffer = [0; MAX_HEADER_BLOCK];
+    let length = header.encode(&ops, &mut buffer).unwrap();
+    buffer[..length].to_vec()
+}
+
+fn seeds() -> Vec<(String, Vec<u8>)> {
+    let mut seeds = Vec::new();
+    for (kind, body) in GOLDEN {
+        // The value and the bytes agree: that is another test's business, but a seed has to be right.
+        assert!(matches!(sample(kind), Sample::Data(..) | Sample::Control(_)));
+        assert_ne!(bitwise_crc(body), 0);
+        seeds.push((format!("wire_packet/{}", kind.name()), with_crc(body)));
+    }
+    seeds.push(("window_header/data".into(), window(WindowKind::Data, 5)));
+    seeds.push(("window_header/arrival".into(), window(WindowKind::Arrival, 0)));
+    for kind in EventKind::ALL {
+        let reason = u8::from(matches!(kind, EventKind::Nack | EventKind::Fault));
+        let event = Event { sequence: 1, reason, ..Event::new(*kind) };
+        seeds.push((format!("event/{}", kind.name()), event.encode().to_vec()));
+    }
+    let words = identity::encode(1, Capabilities::ALL, &identity::usual_blocks());
+    seeds.push(("identity/usual".into(), words.iter().flat_map(|word| word.to_le_bytes()).collect()));
+    seeds
+}
+
+#[test]
+fn committed_seeds_are_the_legal_ones() {
+    for (name, bytes) in seeds() {
+        let committed = fs::read(corpus().join(&name)).unwrap_or_default();
+        assert_eq!(committed, bytes, "{name}: run `cargo test -p fpga-firmware -- --ignored write_seeds`");
+        if name.starts_with("wire_packet") {
+            assert!(Packet::parse(&bytes).is_ok());
+        }
+    }
+}
+
+#[test]
+#[ignore = "writes into the source tree"]
+fn write_seeds() {
+    for (name, bytes) in seeds() {
+        let path = corpus().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+}

@@ -1,0 +1,283 @@
+//! Golden bytes and rules of window headers and events.
+
+use fpga_firmware::event::{self, Event, EventError, EventKind, FaultReason, NackReason};
+use fpga_firmware::generated::Flags;
+use fpga_firmware::geometry::GeometryError;
+use fpga_firmware::window::{HEADER_LENGTH, MAX_HEADER_BLOCK, WindowError, WindowHeader, WindowKind};
+use fpga_firmware::wire::{Control, MAX_PACKET_LENGTH, Packet};
+use fpga_firmware::{Incarnation, NodeId, OpNumber, TransferId};
+use fpga_registers::CardAddr;
+use proptest::prelude::*;
+
+/// The second segment of two, 250 bytes in packets of 64: packets 1 and 2 of four.
+fn window() -> WindowHeader {
+    WindowHeader {
+        sequence: 0x0403_0201,
+        flags: Flags::SILENT | Flags::NOTIFY_RECEIVER,
+        destination: NodeId::new(0x0807_0605),
+        transfer: TransferId::new(0x0c0b_0a09),
+        oldest_live: TransferId::new(0x0c0b_0a08),
+        segment: 1,
+        segment_count: 2,
+        segment_length: 250,
+        base: CardAddr::new(0x1817_1615_1413_1211),
+        key: 0x2827_2625_2423_2221,
+        transfer_base: CardAddr::new(0x1817_1615_1413_1111),
+        transfer_length: 0x1fa,
+        first_packet: 1,
+        packet_count: 2,
+        packet_size_log2: 6,
+        kind: WindowKind::Data,
+        segment_packets: 4,
+        tries: 3,
+    }
+}
+
+const OPS: [OpNumber; 2] = [OpNumber::new(0x3433_3231), OpNumber::new(0x3837_3635)];
+
+#[rustfmt::skip]
+const WINDOW_START: [u8; 73] = [
+    0x01, 0x02, 0x03, 0x04, // sequence
+    0x06, 0, 0, 0, // flags
+    0x05, 0x06, 0x07, 0x08, // destination
+    0x09, 0x0a, 0x0b, 0x0c, // transfer
+    0x08, 0x0a, 0x0b, 0x0c, // oldest live
+    1, 0, 0, 0, 2, 0, 0, 0, // segment, segment count
+    250, 0, 0, 0, // segment length
+    0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, // base
+    0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, // key
+    0x11, 0x11, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, // transfer base
+    0xfa, 0x01, 0, 0, 0, 0, 0, 0, // transfer length
+    1, 0, 2, 0, // first packet, packet count
+    6, 0, // packet size, kind
+    4, 0, // segment packets
+    3, // tries
+];
+
+fn golden_window() -> Vec<u8> {
+    let mut bytes = WINDOW_START.to_vec();
+    bytes.resize(128, 0);
+    bytes.extend([0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38]);
+    bytes
+}
+
+#[test]
+fn window_emit_and_parse() {
+    let mut buffer = [0xa5; 150];
+    assert_eq!(window().encode(&OPS, &mut buffer), Ok(136));
+    assert_eq!(&buffer[..136], &golden_window()[..]);
+    assert_eq!(&buffer[136..], [0xa5; 14]);
+    // What follows the header block is not part of it.
+    let (header, ops) = WindowHeader::decode(&buffer).unwrap();
+    assert_eq!(header, window());
+    assert_eq!((ops.len(), ops.get(0), ops.get(1), ops.get(2)), (2, Some(OPS[0]), Some(OPS[1]), None));
+    assert!(ops.iter().eq(OPS));
+    assert_eq!((header.block_length(), header.commit_word()), (136, [1, 2, 3, 4]));
+    assert_eq!(header.check_commit(0x0403_0201), Ok(()));
+    assert_eq!(header.check_commit(0), Err(WindowError::Torn { commit: 0, sequence: 0x0403_0201 }));
+}
+
+#[test]
+fn window_of_impossible_length() {
+    let bytes = golden_window();
+    for available in 0..bytes.len() {
+        let needed = if available < HEADER_LENGTH { 128 } else { 136 };
+        assert_eq!(
+            WindowHeader::decode(&bytes[..available]),
+            Err(WindowError::TooShort { needed, available })
+        );
+        let mut buffer = vec![0xa5; available];
+        let refused = window().encode(&OPS, &mut buffer);
+        assert_eq!(refused, Err(WindowError::TooShort { needed: 136, available }));
+        assert!(buffer.iter().all(|byte| *byte == 0xa5), "a refused header is not half written");
+    }
+    assert_eq!(window().encode(&OPS[..1], &mut [0; 200]), Err(WindowError::OpCount { given: 1, count: 2 }));
+}
+
+#[test]
+fn window_rules() {
+    let refused = |change: &dyn Fn(&mut WindowHeader)| {
+        let mut header = window();
+        change(&mut header);
+        let ops = vec![OpNumber::new(1); header.packet_count.into()];
+        header.encode(&ops, &mut [0; MAX_HEADER_BLOCK]).unwrap_err()
+    };
+    assert_eq!(refused(&|w| w.sequence = 0), WindowError::ZeroSequence);
+    assert_eq!(refused(&|w| w.destination = NodeId::ANY), WindowError::Destination);
+    assert_eq!(refused(&|w| w.flags = Flags::from_bits(0x10)), WindowError::Flags { found: 0x10 });
+    assert!(matches!(refused(&|w| w.oldest_live = w.transfer.next()), WindowError::OldestLive { .. }));
+    assert!(matches!(refused(&|w| w.packet_count = 0), WindowError::PacketRange { count: 0, .. }));
+    assert!(matches!(
+        refused(&|w| w.packet_count = 4),
+        WindowError::PacketRange { first: 1, count: 4, segment_packets: 4 }
+    ));
+    assert!(matches!(refused(&|w| w.first_packet = u16::MAX), WindowError::PacketRange { .. }));
+    let geometry = refused(&|w| w.segment_packets = 5);
+    assert_eq!(geometry, WindowError::Geometry(GeometryError::PacketCount { found: 5, expected: 4 }));
+    assert!(matches!(
+        refused(&|w| w.packet_size_log2 = 5),
+        WindowError::Geometry(GeometryError::PacketSize { log2: 5 })
+    ));
+    let mut bytes = golden_window();
+    bytes[69] = 2;
+    assert_eq!(WindowHeader::decode(&bytes), Err(WindowError::Kind { found: 2 }));
+    bytes[69] = 0;
+    for place in 73..128 {
+        bytes[place] = 1;
+        assert_eq!(WindowHeader::decode(&bytes), Err(WindowError::Reserved));
+        bytes[place] = 0;
+    }
+    bytes[6] = 1;
+    assert_eq!(WindowHeader::decode(&bytes), Err(WindowError::Flags { found: 0x1_0006 }));
+}
+
+#[test]
+fn window_makes_its_packets() {
+    let (source, incarnation) = (NodeId::new(1), Incarnation::new(7));
+    let header = window();
+    assert_eq!(
+        (header.payload_range(0), header.payload_range(1), header.payload_range(2)),
+        (Some(0..64), Some(64..128), None)
+    );
+    assert_eq!(header.payload_length(), 128);
+    let packet = header.packet(1, OPS[1], source, incarnation).unwrap();
+    assert_eq!((packet.address.get(), packet.op, packet.start), (header.base.get() + 128, OPS[1], None));
+    assert_eq!(packet.packet_index(header.base), Some(2));
+    // The whole segment: the first packet is a START packet, the last one is short.
+    let whole = WindowHeader { first_packet: 0, packet_count: 4, ..header };
+    assert_eq!((whole.payload_range(3), whole.payload_length()), (Some(192..250), 250));
+    let mut frame = [0; MAX_PACKET_LENGTH];
+    for index in 0..4 {
+        let range = whole.payload_range(index).unwrap();
+        let payload = vec![0x5a; (range.end - range.start) as usize];
+        let packet = whole.packet(index, OPS[0], source, incarnation).unwrap();
+        assert_eq!(packet.start.is_some(), index == 0);
+        let length = packet.encode(&payload, &mut frame).unwrap();
+        assert!(Packet::parse(&frame[..length]).is_ok());
+    }
+    assert_eq!(whole.packet(4, OPS[0], source, incarnation), None);
+    assert_eq!(whole.arrival(source, incarnation), None);
+}
+
+#[test]
+fn window_that_tells_of_an_arrival() {
+    // What describes packets is not looked at, whatever it says.
+    let notice =
+        WindowHeader { kind: WindowKind::Arrival, packet_count: 0, packet_size_log2: 200, ..window() };
+    let mut buffer = [0xa5; 128];
+    assert_eq!(notice.encode(&[], &mut buffer), Ok(128));
+    let (header, ops) = WindowHeader::decode(&buffer).unwrap();
+    assert!(ops.is_empty());
+    assert_eq!((header, header.payload_length(), header.payload_range(0)), (notice, 0, None));
+    let arrived = header.arrival(NodeId::new(1), Incarnation::new(7)).unwrap();
+    assert_eq!((arrived.address, arrived.length), (notice.transfer_base, notice.transfer_length));
+    assert!(Control::Arrived(arrived).encode(&mut [0; 64]).is_ok());
+    let refused = |notice: WindowHeader| notice.encode(&[], &mut [0; 128]).unwrap_err();
+    assert!(matches!(refused(WindowHeader { packet_count: 1, ..notice }), WindowError::PacketRange { .. }));
+    assert_eq!(refused(WindowHeader { transfer_length: 0, ..notice }), WindowError::EmptyTransfer);
+    assert!(matches!(
+        refused(WindowHeader { transfer_length: u64::MAX, ..notice }),
+        WindowError::Geometry(_)
+    ));
+}
+
+fn sample_event() -> Event {
+    Event {
+        reason: 3,
+        index: 0x0201,
+        node: NodeId::new(0x0605_0403),
+        incarnation: Incarnation::new(0x0a09_0807),
+        transfer: TransferId::new(0x0e0d_0c0b),
+        segment: 0x1211_100f,
+        op: OpNumber::new(0x1615_1413),
+        count: 0x1a19_1817,
+        generation: 0x1e1d_1c1b,
+        address: CardAddr::new(0x2625_2423_2221_201f),
+        length: 0x2e2d_2c2b_2a29_2827,
+        time: 0x3635_3433_3231_302f,
+        tries: 0x37,
+        sequence: 0x3b3a_3938,
+        ..Event::new(EventKind::Nack)
+    }
+}
+
+/// Kind and reason, then 1, 2, 3, ... up to the tries, three reserved bytes, and on.
+fn golden_event() -> [u8; 64] {
+    let mut bytes = [0; 64];
+    bytes[..2].copy_from_slice(&[2, 3]);
+    for (byte, value) in bytes[2..57].iter_mut().zip(1..) {
+        *byte = value;
+    }
+    bytes[60..].copy_from_slice(&[0x38, 0x39, 0x3a, 0x3b]);
+    bytes
+}
+
+#[test]
+fn event_emit_and_parse() {
+    assert_eq!(sample_event().encode(), golden_event());
+    assert_eq!(Event::decode(&golden_event()), Ok(sample_event()));
+    assert_eq!(event::sequence_of(&golden_event()), 0x3b3a_3938);
+    assert_eq!(sample_event().nack_reason(), Some(NackReason::Violation));
+    assert_eq!(sample_event().fault_reason(), None);
+    let fault = Event { kind: EventKind::Fault, ..sample_event() };
+    assert_eq!((fault.nack_reason(), fault.fault_reason()), (None, Some(FaultReason::WindowBusy)));
+}
+
+#[test]
+fn events_that_are_none() {
+    assert_eq!(Event::decode(&[0; 64]), Err(EventError::Empty));
+    assert_eq!(Event::decode(&[0xff; 64]), Err(EventError::AllOnes));
+    let mut unwritten = golden_event();
+    unwritten[60..].fill(0);
+    assert_eq!(Event::decode(&unwritten), Err(EventError::Empty));
+    for kind in 0..=u8::MAX {
+        for reason in 0..=u8::MAX {
+            let mut bytes = golden_event();
+            (bytes[0], bytes[1]) = (kind, reason);
+            let legal = match kind {
+                2 => (1..=4).contains(&reason),
+                10 => (1..=9).contains(&reason),
+                1..=12 => reason == 0,
+                _ => false,
+            };
+            assert_eq!(Event::decode(&bytes).is_ok(), legal, "kind {kind}, reason {reason}");
+        }
+    }
+    for place in 57..60 {
+        let mut bytes = golden_event();
+        bytes[place] = 1;
+        let refused = EventError::Reserved { kind: EventKind::Nack, sequence: 0x3b3a_3938 };
+        assert_eq!(Event::decode(&bytes), Err(refused));
+    }
+}
+
+#[test]
+fn sequence_leaves_zero_out() {
+    assert_eq!((event::next_sequence(0), event::next_sequence(1), event::next_sequence(u32::MAX)), (1, 2, 1));
+}
+
+proptest! {
+    #[test]
+    fn any_event_is_answered_in_one_spelling(mut bytes: [u8; 32], rest: [u8; 32], kind in 0u8..14, reason in 0u8..12) {
+        (bytes[0], bytes[1]) = (kind, reason);
+        let mut whole = [0; 64];
+        whole[..32].copy_from_slice(&bytes);
+        whole[32..].copy_from_slice(&rest);
+        whole[57..60].fill(0);
+        if let Ok(event) = Event::decode(&whole) {
+            prop_assert_eq!(event.encode(), whole);
+        }
+    }
+
+    #[test]
+    fn any_header_is_answered_in_one_spelling(place in 0usize..136, value: u8) {
+        let mut bytes = golden_window();
+        bytes[place] = value;
+        if let Ok((header, ops)) = WindowHeader::decode(&bytes) {
+            let ops: Vec<_> = ops.iter().collect();
+            let mut again = [0xa5; 136];
+            let length = header.encode(&ops, &mut again).unwrap();
+            prop_assert_eq!(&again[..length], &bytes[..length]);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The five tests of every packet format (deconstruct, construct, impossible length, parse, emit) over golden bytes.
+//!
+//! The golden bytes are typed by hand, not made by the code under test; only their checksum is computed, by a bitwise
+//! CRC-32C of this file. Buffers are filled with 0xa5 before, so that a byte that nobody writes shows.
+
+mod samples;
+
+use fpga_firmware::NodeId;
+use fpga_firmware::wire::{Control, EncodeError, Packet, PacketKind, WireError};
+use samples::{GOLDEN, Sample, bitwise_crc, sample, with_crc};
+
+/// Parses bytes whose checksum has been made right again.
+fn refusal(body: &[u8]) -> WireError {
+    Packet::parse(&with_crc(body)).expect_err("has to be refused")
+}
+
+fn emitted(sample: &Sample, buffer: &mut [u8]) -> Result<usize, EncodeError> {
+    match sample {
+        Sample::Data(header, payload) => header.encode(payload, buffer),
+        Sample::Control(control) => control.encode(buffer),
+    }
+}
+
+#[test]
+fn deconstruct() {
+    for (kind, body) in GOLDEN {
+        let bytes = with_crc(body);
+        let packet = Packet::parse(&bytes).unwrap();
+        assert_eq!(packet.kind(), kind);
+        let common = packet.common();
+        assert_eq!((common.source.get(), common.destination.get()), (0x0102_0304, 0x0506_0708));
+        assert_eq!(common.incarnation.get(), 0x090a_0b0c);
+        if let Packet::Data(data) = packet {
+            assert_eq!((data.transfer().get(), data.oldest_live().get()), (0x1112_1314, 0x1112_1310));
+            assert_eq!((data.op().slot(), data.op().generation()), (0x0042, 0xbeef));
+            assert_eq!((data.tries(), data.packet_size_log2()), (3, 6));
+            assert_eq!(data.key(), 0x3132_3334_3536_3738);
+            assert_eq!(data.payload(), b"payload!");
+            assert_eq!(data.kind() == PacketKind::Start, data.start().is_some());
+            if let Some(start) = data.start() {
+                assert_eq!((start.base, start.packets), (data.address(), 1));
+                assert_eq!(
+                    (data.packet_index(start.base), data.header().packet_index(start.base)),
+                    (Some(0), Some(0))
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn parse() {
+    for (kind, body) in GOLDEN {
+        let bytes = with_crc(body);
+        let found = match Packet::parse(&bytes).unwrap() {
+            Packet::Data(data) => Sample::Data(data.header(), data.payload().to_vec()),
+            Packet::Control(control) => Sample::Control(control),
+        };
+        assert_eq!(found, sample(kind));
+    }
+}
+
+#[test]
+fn emit() {
+    for (kind, body) in GOLDEN {
+        let expected = with_crc(body);
+        let mut buffer = vec![0xa5; expected.len() + 8];
+        let length = emitted(&sample(kind), &mut buffer).unwrap();
+        assert_eq!((length, &buffer[..length]), (expected.len(), &expected[..]), "{kind}");
+        assert_eq!(&buffer[length..], [0xa5; 8], "{kind} wrote beyond its end");
+        if let Sample::Control(control) = sample(kind) {
+            assert_eq!(control.length(), length);
+        }
+    }
+}
+
+#[test]
+fn construct() {
+    for (kind, body) in GOLDEN {
+        let expected = with_crc(body);
+        // In two steps, with the payload in place before the header.
+        if let Sample::Data(header, payload) = sample(kind) {
+            let mut buffer = vec![0xa5; expected.len()];
+            let at = header.length();
+            buffer[at..at + payload.len()].copy_from_slice(&payload);
+            assert_eq!(header.encode_header(payload.len(), &mut buffer), Ok(at));
+            assert_eq!(fpga_firmware::wire::finish(&mut buffer, at + payload.len()), Ok(expected.len()));
+            assert_eq!(buffer, expected);
+        }
+        // Into a buffer of every length that is too short.
+        for available in 0..expected.len() {
+            let mut buffer = vec![0xa5; available];
+            let refused = EncodeError::BufferTooSmall { needed: expected.len(), available };
+            assert_eq!(emitted(&sample(kind), &mut buffer), Err(refused));
+        }
+    }
+}
+
+#[test]
+fn impossible_length() {
+    for (kind, body) in GOLDEN {
+        // Cut anywhere, with a good checksum: the fields no longer agree with the length.
+        for length in 0..body.len() {
+            match refusal(&body[..length]) {
+                WireError::TooShort { length: found, needed: 20 } => assert_eq!(found, length + 4),
+                WireError::Length { kind: of, found, expected } => {
+                    assert_eq!((of, found), (kind, length + 4));
+                    assert!(expected > found);
+                }
+                other => panic!("{kind} cut to {length}: {other}"),
+            }
+        }
+        let mut longer = body.to_vec();
+        longer.push(0);
+        let expected = WireError::Length { kind, expected: body.len() + 4, found: body.len() + 5 };
+        assert_eq!(refusal(&longer), expected);
+    }
+}
+
+#[test]
+fn truncation_at_every_length_is_refused() {
+    for (kind, body) in GOLDEN {
+        let bytes = with_crc(body);
+        for length in 0..bytes.len() {
+            let error = Packet::parse(&bytes[..length]).unwrap_err();
+            assert!(error.is_damage(), "{kind} cut to {length}: {error}");
+        }
+    }
+}
+
+#[test]
+fn every_single_bit_flip_is_refused() {
+    for (kind, body) in GOLDEN {
+        let mut bytes = with_crc(body);
+        for bit in 0..8 * bytes.len() {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let error = Packet::parse(&bytes).unwrap_err();
+            assert!(matches!(error, WireError::Checksum { .. }), "{kind}, bit {bit}: {error}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}
+
+#[test]
+fn every_two_bit_flip_of_an_acknowledgement_is_refused() {
+    let mut bytes = with_crc(GOLDEN[2].1);
+    for first in 0..8 * bytes.len() {
+        for second in first + 1..8 * bytes.len() {
+            bytes[first / 8] ^= 1 << (first % 8);
+            bytes[second / 8] ^= 1 << (second % 8);
+            assert!(Packet::parse(&bytes).is_err(), "bits {first} and {second}");
+            bytes[first / 8] ^= 1 << (first % 8);
+            bytes[second / 8] ^= 1 << (second % 8);
+        }
+    }
+}
+
+#[test]
+fn every_version_kind_and_flag_but_the_known_ones_is_refused() {
+    for (kind, body) in GOLDEN {
+        let mut changed = body.to_vec();
+        for version in (0..=u8::MAX).filter(|version| *version != 1) {
+            changed[0] = version;
+            assert_eq!(refusal(&changed), WireError::Version { found: version, supported: 1 });
+        }
+        changed[0] = 1;
+        for found in (0..=u8::MAX).filter(|found| !(1..=8).contains(found)) {
+            changed[1] = found;
+            assert_eq!(refusal(&changed), WireError::Kind { found });
+        }
+        changed[1] = kind.value();
+        let is_data = matches!(kind, PacketKind::Data | PacketKind::Start);
+        for flags in 0..=u16::MAX {
+            changed[2..4].copy_from_slice(&flags.to_le_bytes());
+            let allowed = flags & !(if is_data { 0b110 } else { 0 }) == 0;
+            match Packet::parse(&with_crc(&changed)) {
+                Ok(packet) => assert!(allowed && packet.common().flags.bits() == flags),
+                Err(error) => assert!(!allowed && matches!(error, WireError::Flags { .. }), "{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn no_packet_comes_from_or_goes_to_the_node_that_nobody_is() {
+    for (kind, body) in GOLDEN {
+        for place in [4, 8] {
+            let mut changed = body.to_vec();
+            changed[place..place + 4].fill(0xff);
+            let error = refusal(&changed);
+            assert!(matches!(error, WireError::ReservedNode { .. }), "{kind}: {error}");
+        }
+    }
+}
+
+#[test]
+fn reserved_fields_are_zero() {
+    for (kind, places) in [
+        (PacketKind::Start, 70..72),
+        (PacketKind::Ack, 34..36),
+        (PacketKind::Nack, 34..36),
+        (PacketKind::SegmentDone, 28..32),
+        (PacketKind::Arrived, 20..24),
+    ] {
+        let (_, body) = GOLDEN.into_iter().find(|(other, _)| *other == kind).unwrap();
+        for place in places {
+            for bit in 0..8 {
+                let mut changed = body.to_vec();
+                changed[place] |= 1 << bit;
+                assert_eq!(refusal(&changed), WireError::Reserved { kind }, "byte {place}");
+            }
+        }
+    }
+}
+
+#[test]
+fn reasons_belong_to_refusals_alone() {
+    for reason in 0..=u8::MAX {
+        let mut ack = GOLDEN[2].1.to_vec();
+        ack[33] = reason;
+        assert_eq!(Packet::parse(&with_crc(&ack)).is_ok(), reason == 0);
+        ack[1] = PacketKind::Nack.value();
+        match Packet::parse(&with_crc(&ack)) {
+            Ok(Packet::Control(Control::Nack(nack))) => assert_eq!(nack.reason.value(), reason),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => {
+                assert!(!(1..=4).contains(&reason));
+                assert_eq!(error, WireError::Reason { kind: PacketKind::Nack, found: reason });
+            }
+        }
+    }
+}
+
+#[test]
+fn what_parsing_refuses_encoding_refuses() {
+    for (kind, _) in GOLDEN {
+        let mut wrong = sample(kind);
+        match &mut wrong {
+            Sample::Data(header, _) => header.common.source = NodeId::ANY,
+            Sample::Control(
+                Control::Ack(fpga_firmware::wire::Ack { common, .. })
+                | Control::Nack(fpga_firmware::wire::Nack { common, .. })
+                | Control::SegmentDone(fpga_firmware::wire::SegmentDone { common, .. })
+                | Control::Arrived(fpga_firmware::wire::Arrived { common, .. })
+                | Control::Hello(fpga_firmware::wire::Hello { common, .. })
+                | Control::HelloReply(fpga_firmware::wire::Hello { common, .. }),
+            ) => common.source = NodeId::ANY,
+        }
+        let refused = emitted(&wrong, &mut [0; 200]);
+        assert!(matches!(refused, Err(EncodeError::Invalid(WireError::ReservedNode { .. }))), "{refused:?}");
+    }
+}
+
+#[test]
+fn checksum_of_this_file_is_the_package_s() {
+    for (_, body) in GOLDEN {
+        assert_eq!(bitwise_crc(body), fpga_firmware::crc::crc32c(body));
+    }
+}

@@ -1,0 +1,272 @@
+//! Register values as named fields: what `Display` prints and what a register browser lists.
+
+use core::fmt;
+
+use crate::xdma::Direction;
+
+/// The value of a 32-bit register.
+pub trait RegisterValue: Copy {
+    /// The value's fields from the least significant bit up, without gaps (reserved bits have names starting with
+    /// `_`). Empty for a plain number.
+    const FIELDS: &'static [Field];
+
+    /// The value of the register word `raw`, reserved bits kept.
+    fn from_register(raw: u32) -> Self;
+
+    /// The register word.
+    fn into_register(self) -> u32;
+
+    /// The value as fields.
+    #[must_use]
+    fn decoded(self) -> Decoded {
+        Decoded { raw: self.into_register(), fields: Self::FIELDS, direction: None }
+    }
+}
+
+impl RegisterValue for u32 {
+    const FIELDS: &'static [Field] = &[];
+
+    fn from_register(raw: u32) -> Self {
+        raw
+    }
+
+    fn into_register(self) -> u32 {
+        self
+    }
+}
+
+/// How the bits of a field are to be read.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum FieldKind {
+    /// One bit that is set or not.
+    Flag,
+    /// A number, best shown in decimal.
+    Number,
+    /// A pattern, best shown in hexadecimal.
+    Hex,
+    /// A code with a meaning per value; `None` for codes that the document does not define.
+    Choice(fn(u32) -> Option<&'static str>),
+    /// Independent bits with a name each, from the field's least significant bit up.
+    Flags(&'static [&'static str]),
+    /// As `Flags`, with other names for each channel direction.
+    FlagsByDirection {
+        /// Names on an H2C channel.
+        h2c: &'static [&'static str],
+        /// Names on a C2H channel.
+        c2h: &'static [&'static str],
+    },
+}
+
+/// One field of a register value.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    name: &'static str,
+    low: u8,
+    width: u8,
+    kind: FieldKind,
+}
+
+impl Field {
+    /// A field of `width` bits; its position is set by [`place`].
+    pub(crate) const fn new(name: &'static str, width: u8, kind: FieldKind) -> Self {
+        Self { name, low: 0, width, kind }
+    }
+
+    /// The name, that of the accessor of the value type.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The least significant bit's number.
+    #[must_use]
+    pub const fn low(&self) -> u8 {
+        self.low
+    }
+
+    /// The most significant bit's number.
+    #[must_use]
+    pub const fn high(&self) -> u8 {
+        self.low + self.width - 1
+    }
+
+    /// How the bits are to be read.
+    #[must_use]
+    pub const fn kind(&self) -> FieldKind {
+        self.kind
+    }
+
+    /// Whether the document reserves these bits.
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        self.name.starts_with('_')
+    }
+
+    /// The field's bits within a register word.
+    #[must_use]
+    pub const fn mask(&self) -> u32 {
+        (u32::MAX >> (32 - self.width)) << self.low
+    }
+
+    /// The field's value within a register word, moved to bit 0.
+    #[must_use]
+    pub const fn extract(&self, raw: u32) -> u32 {
+        (raw & self.mask()) >> self.low
+    }
+}
+
+/// Gives fields, listed from the least significant bit up, their positions.
+pub(crate) const fn place<const N: usize>(mut fields: [Field; N]) -> [Field; N] {
+    let mut low = 0;
+    let mut index = 0;
+    while index < N {
+        fields[index].low = low;
+        low += fields[index].width;
+        index += 1;
+    }
+    assert!(low == 32, "the fields of a register value cover 32 bits");
+    fields
+}
+
+/// A register word with the fields to read it by. `Display` prints the word and its fields.
+///
+/// A set flag is printed by its name, a field as `name=value`, a code with its meaning, a group of bits by the names
+/// of those set or `none`; flags that are clear and reserved bits that are zero are left out.
+#[derive(Clone, Copy, Debug)]
+pub struct Decoded {
+    raw: u32,
+    fields: &'static [Field],
+    direction: Option<Direction>,
+}
+
+impl Decoded {
+    /// `raw` read as a value of type `V`.
+    #[must_use]
+    pub fn of<V: RegisterValue>(raw: u32) -> Self {
+        Self { raw, fields: V::FIELDS, direction: None }
+    }
+
+    /// The same, with the bit names of a channel of this direction.
+    #[must_use]
+    pub const fn on(mut self, direction: Direction) -> Self {
+        self.direction = Some(direction);
+        self
+    }
+
+    /// The register word.
+    #[must_use]
+    pub const fn raw(&self) -> u32 {
+        self.raw
+    }
+
+    /// The fields from the least significant bit up; reserved bits only where they are not zero.
+    pub fn fields(&self) -> impl Iterator<Item = DecodedField> + use<> {
+        let (raw, direction) = (self.raw, self.direction);
+        self.fields
+            .iter()
+            .map(move |field| DecodedField { field, value: field.extract(raw), direction })
+            .filter(|decoded| !decoded.field.is_reserved() || decoded.value != 0)
+    }
+}
+
+impl fmt::Display for Decoded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#010x}", self.raw)?;
+        for decoded in self.fields() {
+            let is_clear_flag = matches!(decoded.field.kind, FieldKind::Flag) && decoded.value == 0;
+            if !is_clear_flag {
+                write!(f, " {decoded}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One field of a register word. `Display` prints it as [`Decoded`] describes.
+#[derive(Clone, Copy, Debug)]
+pub struct DecodedField {
+    field: &'static Field,
+    value: u32,
+    direction: Option<Direction>,
+}
+
+impl DecodedField {
+    /// The field's name; `reserved` for bits that the document reserves.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        if self.field.is_reserved() { "reserved" } else { self.field.name }
+    }
+
+    /// The field's value, moved to bit 0.
+    #[must_use]
+    pub const fn value(&self) -> u32 {
+        self.value
+    }
+
+    /// The field's place in the word.
+    #[must_use]
+    pub const fn field(&self) -> &'static Field {
+        self.field
+    }
+
+    /// The meaning of a code, where the document gives one.
+    #[must_use]
+    pub fn meaning(&self) -> Option<&'static str> {
+        match self.field.kind {
+            FieldKind::Choice(meaning) => meaning(self.value),
+            _ => None,
+        }
+    }
+
+    /// Numbers (within the field) and names of the set bits of a group; a bit without a name yields `None` there.
+    pub fn set_bits(&self) -> impl Iterator<Item = (u8, Option<&'static str>)> + use<> {
+        let names: &'static [&'static str] = match (self.field.kind, self.direction) {
+            (FieldKind::Flags(names), _) => names,
+            (FieldKind::FlagsByDirection { h2c, .. }, Some(Direction::H2c)) => h2c,
+            (FieldKind::FlagsByDirection { c2h, .. }, Some(Direction::C2h)) => c2h,
+            _ => &[],
+        };
+        let value = self.value;
+        (0..self.field.width)
+            .filter(move |bit| value >> bit & 1 == 1)
+            .map(move |bit| (bit, names.get(usize::from(bit)).copied()))
+    }
+}
+
+impl fmt::Display for DecodedField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name();
+        match self.field.kind {
+            _ if self.field.is_reserved() => write!(f, "{name}={:#x}", self.value),
+            FieldKind::Flag if self.value == 1 => f.write_str(name),
+            FieldKind::Flag => write!(f, "{name}=0"),
+            FieldKind::Number => write!(f, "{name}={}", self.value),
+            FieldKind::Hex => write!(f, "{name}={:#x}", self.value),
+            FieldKind::Choice(_) => match self.meaning() {
+                Some(meaning) => write!(f, "{name}={}({meaning})", self.value),
+                None => write!(f, "{name}={}(undefined)", self.value),
+            },
+            FieldKind::FlagsByDirection { .. } if self.direction.is_none() => {
+                write!(f, "{name}={:#x}", self.value)
+            }
+            FieldKind::Flags(_) | FieldKind::FlagsByDirection { .. } => {
+                write!(f, "{name}=")?;
+                if self.value == 0 {
+                    // Not `0`, which would be the name of the first bit of a group of channels.
+                    return f.write_str("none");
+                }
+                for (count, (bit, bit_name)) in self.set_bits().enumerate() {
+                    if count > 0 {
+                        f.write_str("|")?;
+                    }
+                    match bit_name {
+                        Some(bit_name) => f.write_str(bit_name)?,
+                        None => write!(f, "bit{}", self.field.low + bit)?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}

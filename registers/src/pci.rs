@@ -1,0 +1,263 @@
+//! The parts of PCI configuration space that software for such cards touches (PCI Express Base Specification 5.0,
+//! chapter 7; the names are those of the specification), and the ids that XDMA designs are known by.
+
+/// Vendor id of Xilinx, now AMD.
+pub const VENDOR_XILINX: u16 = 0x10EE;
+/// Vendor id of Amazon, whose shells contain XDMA.
+pub const VENDOR_AMAZON: u16 = 0x1D0F;
+
+/// What a configuration read yields where no device answers.
+pub const VENDOR_NONE: u16 = 0xFFFF;
+
+/// A vendor and device id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DeviceId {
+    /// Vendor id.
+    pub vendor: u16,
+    /// Device id.
+    pub device: u16,
+}
+
+impl DeviceId {
+    const fn xilinx(device: u16) -> Self {
+        Self { vendor: VENDOR_XILINX, device }
+    }
+
+    const fn amazon(device: u16) -> Self {
+        Self { vendor: VENDOR_AMAZON, device }
+    }
+}
+
+/// The id that Vivado gives an UltraScale+ Gen3 x16 design unless told otherwise, and the vendor's scripts look for.
+pub const DEFAULT_DEVICE: DeviceId = DeviceId::xilinx(0x903F);
+
+/// Ids of XDMA designs, as the vendor's Linux driver lists them (`xdma_mod.c`, driver 2025.2).
+///
+/// A hint and no proof: ids are free for the designer to choose, and QDMA designs use some of the same by default.
+/// Only the identifiers in the DMA BAR say that there is an XDMA.
+pub const XDMA_DEVICES: &[DeviceId] = &[
+    // UltraScale+
+    DeviceId::xilinx(0x9048),
+    DeviceId::xilinx(0x9044),
+    DeviceId::xilinx(0x9042),
+    DeviceId::xilinx(0x9041),
+    DeviceId::xilinx(0x903F),
+    DeviceId::xilinx(0x9038),
+    DeviceId::xilinx(0x9028),
+    DeviceId::xilinx(0x9018),
+    DeviceId::xilinx(0x9034),
+    DeviceId::xilinx(0x9024),
+    DeviceId::xilinx(0x9014),
+    DeviceId::xilinx(0x9032),
+    DeviceId::xilinx(0x9022),
+    DeviceId::xilinx(0x9012),
+    DeviceId::xilinx(0x9031),
+    DeviceId::xilinx(0x9021),
+    DeviceId::xilinx(0x9011),
+    // UltraScale
+    DeviceId::xilinx(0x8011),
+    DeviceId::xilinx(0x8012),
+    DeviceId::xilinx(0x8014),
+    DeviceId::xilinx(0x8018),
+    DeviceId::xilinx(0x8021),
+    DeviceId::xilinx(0x8022),
+    DeviceId::xilinx(0x8024),
+    DeviceId::xilinx(0x8028),
+    DeviceId::xilinx(0x8031),
+    DeviceId::xilinx(0x8032),
+    DeviceId::xilinx(0x8034),
+    DeviceId::xilinx(0x8038),
+    // 7 series
+    DeviceId::xilinx(0x7011),
+    DeviceId::xilinx(0x7012),
+    DeviceId::xilinx(0x7014),
+    DeviceId::xilinx(0x7018),
+    DeviceId::xilinx(0x7021),
+    DeviceId::xilinx(0x7022),
+    DeviceId::xilinx(0x7024),
+    DeviceId::xilinx(0x7028),
+    DeviceId::xilinx(0x7031),
+    DeviceId::xilinx(0x7032),
+    DeviceId::xilinx(0x7034),
+    DeviceId::xilinx(0x7038),
+    // Older
+    DeviceId::xilinx(0x6828),
+    DeviceId::xilinx(0x6830),
+    DeviceId::xilinx(0x6928),
+    DeviceId::xilinx(0x6930),
+    DeviceId::xilinx(0x6A28),
+    DeviceId::xilinx(0x6A30),
+    DeviceId::xilinx(0x6D30),
+    DeviceId::xilinx(0x4808),
+    DeviceId::xilinx(0x4828),
+    DeviceId::xilinx(0x4908),
+    DeviceId::xilinx(0x4A28),
+    DeviceId::xilinx(0x4B28),
+    DeviceId::xilinx(0x2808),
+    // Amazon shells
+    DeviceId::amazon(0xF000),
+    DeviceId::amazon(0xF001),
+];
+
+/// Whether XDMA designs are known to use this id. See [`XDMA_DEVICES`] for what that is worth.
+#[must_use]
+pub fn is_known_xdma(id: DeviceId) -> bool {
+    XDMA_DEVICES.contains(&id)
+}
+
+/// Size of conventional configuration space in bytes.
+pub const CONFIG_SIZE: u16 = 0x100;
+/// Size of PCI Express configuration space in bytes.
+pub const CONFIG_SIZE_EXTENDED: u16 = 0x1000;
+/// Number of base address registers of a type 0 header.
+pub const BAR_COUNT: u8 = 6;
+
+/// Offsets in the type 0 configuration header.
+pub mod header {
+    /// Vendor id, 16 bits.
+    pub const VENDOR_ID: u16 = 0x00;
+    /// Device id, 16 bits.
+    pub const DEVICE_ID: u16 = 0x02;
+    /// Command, 16 bits: see [`command`](super::command).
+    pub const COMMAND: u16 = 0x04;
+    /// Status, 16 bits: see [`status`](super::status).
+    pub const STATUS: u16 = 0x06;
+    /// Revision id, 8 bits.
+    pub const REVISION_ID: u16 = 0x08;
+    /// Class code, 24 bits.
+    pub const CLASS_CODE: u16 = 0x09;
+    /// Header type, 8 bits.
+    pub const HEADER_TYPE: u16 = 0x0E;
+    /// First base address register, 32 bits each.
+    pub const BAR0: u16 = 0x10;
+    /// Subsystem vendor id, 16 bits.
+    pub const SUBSYSTEM_VENDOR_ID: u16 = 0x2C;
+    /// Subsystem id, 16 bits.
+    pub const SUBSYSTEM_ID: u16 = 0x2E;
+    /// Offset of the first capability, 8 bits.
+    pub const CAPABILITIES: u16 = 0x34;
+    /// Interrupt line, 8 bits.
+    pub const INTERRUPT_LINE: u16 = 0x3C;
+    /// Interrupt pin, 8 bits.
+    pub const INTERRUPT_PIN: u16 = 0x3D;
+}
+
+/// Bits of the command register.
+pub mod command {
+    /// The function answers accesses to its memory BARs.
+    pub const MEMORY_SPACE: u16 = 1 << 1;
+    /// The function may send requests: without it no DMA and no message interrupt leaves the card.
+    pub const BUS_MASTER: u16 = 1 << 2;
+    /// Legacy interrupts are off.
+    pub const INTERRUPT_DISABLE: u16 = 1 << 10;
+}
+
+/// Bits of the status register.
+pub mod status {
+    /// A legacy interrupt is pending.
+    pub const INTERRUPT: u16 = 1 << 3;
+    /// There is a list of capabilities.
+    pub const CAPABILITIES: u16 = 1 << 4;
+}
+
+/// Bits of a base address register.
+pub mod bar {
+    /// The BAR is an I/O BAR.
+    pub const IO: u32 = 1 << 0;
+    /// Bits 2:1 of a memory BAR: 0 is 32-bit, 2 is 64-bit.
+    pub const TYPE_MASK: u32 = 0b11 << 1;
+    /// A 64-bit memory BAR, whose high word is the next BAR.
+    pub const TYPE_64: u32 = 0b10 << 1;
+    /// Reads have no side effects.
+    pub const PREFETCHABLE: u32 = 1 << 3;
+    /// The address bits of a memory BAR's low word.
+    pub const MEMORY_MASK: u32 = !0xF;
+}
+
+/// Capability ids.
+pub mod capability {
+    /// Power management.
+    pub const POWER_MANAGEMENT: u8 = 0x01;
+    /// MSI.
+    pub const MSI: u8 = 0x05;
+    /// PCI Express.
+    pub const PCI_EXPRESS: u8 = 0x10;
+    /// MSI-X.
+    pub const MSIX: u8 = 0x11;
+    /// Advanced error reporting, an extended capability.
+    pub const EXTENDED_AER: u16 = 0x0001;
+    /// Device serial number, an extended capability.
+    pub const EXTENDED_SERIAL_NUMBER: u16 = 0x0003;
+    /// Offset of the first extended capability.
+    pub const EXTENDED_START: u16 = 0x100;
+}
+
+/// The power-management capability.
+pub mod power {
+    /// Control and status register, 16 bits, from the capability's start.
+    pub const CONTROL: u16 = 0x04;
+    /// The power state field of the control register: 0 is D0, 3 is D3hot.
+    pub const STATE_MASK: u16 = 0b11;
+    /// Going from D3hot to D0 does not reset the function.
+    pub const NO_SOFT_RESET: u16 = 1 << 3;
+}
+
+/// The PCI Express capability, offsets from its start.
+pub mod express {
+    /// Device capabilities, 32 bits.
+    pub const DEVICE_CAPABILITIES: u16 = 0x04;
+    /// Device capabilities: function level reset.
+    pub const FUNCTION_LEVEL_RESET: u32 = 1 << 28;
+    /// Device control, 16 bits.
+    pub const DEVICE_CONTROL: u16 = 0x08;
+    /// Device control: relaxed ordering may be requested.
+    pub const RELAXED_ORDERING: u16 = 1 << 4;
+    /// Device control: largest payload, 128 bytes times two to this.
+    pub const MAX_PAYLOAD_SHIFT: u16 = 5;
+    /// Device control: eight-bit tags.
+    pub const EXTENDED_TAG: u16 = 1 << 8;
+    /// Device control: largest read request, 128 bytes times two to this.
+    pub const MAX_READ_REQUEST_SHIFT: u16 = 12;
+    /// Mask of either size code once it is shifted down.
+    pub const SIZE_MASK: u16 = 0b111;
+    /// Device control: starts a function level reset.
+    pub const INITIATE_RESET: u16 = 1 << 15;
+    /// Device status, 16 bits.
+    pub const DEVICE_STATUS: u16 = 0x0A;
+    /// Device status: requests are outstanding.
+    pub const TRANSACTIONS_PENDING: u16 = 1 << 5;
+    /// Link capabilities, 32 bits.
+    pub const LINK_CAPABILITIES: u16 = 0x0C;
+    /// Link status, 16 bits.
+    pub const LINK_STATUS: u16 = 0x12;
+    /// Speed code of link capabilities and link status, bits 3:0: 1 is 2.5 GT/s, 2 is 5, 3 is 8, 4 is 16, 5 is 32.
+    pub const LINK_SPEED_MASK: u16 = 0xF;
+    /// Lane count of link capabilities and link status, bits 9:4.
+    pub const LINK_WIDTH_SHIFT: u16 = 4;
+    /// Mask of the lane count once it is shifted down.
+    pub const LINK_WIDTH_MASK: u16 = 0x3F;
+}
+
+/// The MSI-X capability, offsets from its start.
+pub mod msix {
+    /// Size of the capability in bytes.
+    pub const SIZE: u16 = 12;
+    /// Message control, 16 bits.
+    pub const CONTROL: u16 = 0x02;
+    /// Message control: number of table entries less one.
+    pub const TABLE_SIZE_MASK: u16 = 0x7FF;
+    /// Message control: all vectors are masked.
+    pub const FUNCTION_MASK: u16 = 1 << 14;
+    /// Message control: MSI-X is enabled.
+    pub const ENABLE: u16 = 1 << 15;
+    /// Where the table is, 32 bits: BAR number and offset.
+    pub const TABLE: u16 = 0x04;
+    /// Where the pending bits are, 32 bits: BAR number and offset.
+    pub const PENDING: u16 = 0x08;
+    /// The BAR number of either location.
+    pub const BAR_MASK: u32 = 0b111;
+    /// The offset of either location.
+    pub const OFFSET_MASK: u32 = !0b111;
+    /// Size of a table entry in bytes.
+    pub const ENTRY_SIZE: u16 = 16;
+}

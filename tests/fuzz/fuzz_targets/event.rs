@@ -1,0 +1,18 @@
+//! Any 64 bytes are answered; what decodes is spelled in exactly one way.
+#![no_main]
+
+use fpga_firmware::event::{Event, EventKind, SIZE, sequence_of};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    let Some(bytes) = input.first_chunk::<SIZE>() else { return };
+    match Event::decode(bytes) {
+        Err(error) => assert!(!error.to_string().is_empty()),
+        Ok(event) => {
+            assert_eq!(&event.encode(), bytes);
+            assert_eq!(event.sequence, sequence_of(bytes));
+            assert_eq!(event.nack_reason().is_some(), event.kind == EventKind::Nack);
+            assert_eq!(event.fault_reason().is_some(), event.kind == EventKind::Fault);
+        }
+    }
+});

@@ -1,0 +1,441 @@
+//! The map as data, and the rules that it must keep.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+/// The whole of `map/ni.yaml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Contract {
+    pub(super) contract: Version,
+    pub(super) constants: Vec<Constant>,
+    pub(super) enums: Vec<Enumeration>,
+    pub(super) bitsets: Vec<Bitset>,
+    pub(super) blocks: Vec<Block>,
+    pub(super) layouts: Vec<Layout>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Version {
+    pub(super) major: u16,
+    pub(super) minor: u16,
+}
+
+/// Unsigned integer types that the map may name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Integer {
+    U8,
+    U16,
+    U32,
+}
+
+impl Integer {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::U8 => "u8",
+            Self::U16 => "u16",
+            Self::U32 => "u32",
+        }
+    }
+
+    pub(super) fn bits(self) -> u32 {
+        match self {
+            Self::U8 => 8,
+            Self::U16 => 16,
+            Self::U32 => 32,
+        }
+    }
+
+    fn holds(self, value: u64) -> bool {
+        value >> self.bits() == 0
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Constant {
+    pub(super) name: String,
+    #[serde(rename = "type")]
+    pub(super) integer: Integer,
+    pub(super) value: u64,
+    pub(super) doc: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Enumeration {
+    pub(super) name: String,
+    pub(super) repr: Integer,
+    pub(super) doc: String,
+    pub(super) variants: Vec<Variant>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Variant {
+    pub(super) name: String,
+    pub(super) value: u64,
+    pub(super) doc: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Bitset {
+    pub(super) name: String,
+    pub(super) repr: Integer,
+    pub(super) doc: String,
+    pub(super) bits: Vec<Bit>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Bit {
+    pub(super) name: String,
+    pub(super) bit: u32,
+    pub(super) doc: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Block {
+    pub(super) name: String,
+    #[serde(rename = "type")]
+    pub(super) block_type: String,
+    pub(super) version: u16,
+    pub(super) offset: u32,
+    pub(super) size: u32,
+    pub(super) doc: String,
+    pub(super) registers: Vec<Register>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Access {
+    Ro,
+    Rw,
+    Wo,
+}
+
+impl Access {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Ro => "ro",
+            Self::Rw => "rw",
+            Self::Wo => "wo",
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Register {
+    pub(super) name: String,
+    pub(super) offset: u32,
+    pub(super) access: Access,
+    #[serde(default = "one_word")]
+    pub(super) width: u32,
+    #[serde(default = "one")]
+    pub(super) count: u32,
+    #[serde(default)]
+    pub(super) reset: Option<u64>,
+    #[serde(default, rename = "enum")]
+    pub(super) values: Option<String>,
+    #[serde(default)]
+    pub(super) fields: Vec<Field>,
+    pub(super) doc: String,
+}
+
+fn one_word() -> u32 {
+    32
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl Register {
+    /// The 32-bit words of the register: name, offset, reset value.
+    pub(super) fn words(&self) -> Vec<(String, u32, Option<u64>)> {
+        if self.width == 64 {
+            return vec![
+                (format!("{}_LOW", self.name), self.offset, self.reset.map(|v| v & 0xffff_ffff)),
+                (format!("{}_HIGH", self.name), self.offset + 4, self.reset.map(|v| v >> 32)),
+            ];
+        }
+        if self.count > 1 {
+            return (0..self.count)
+                .map(|n| (format!("{}_{n}", self.name), self.offset + 4 * n, self.reset))
+                .collect();
+        }
+        vec![(self.name.clone(), self.offset, self.reset)]
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Field {
+    pub(super) name: String,
+    bits: String,
+    pub(super) doc: String,
+}
+
+impl Field {
+    /// Highest and lowest bit.
+    pub(super) fn bits(&self) -> Option<(u32, u32)> {
+        let (high, low) = self.bits.split_once(':').unwrap_or((&self.bits, &self.bits));
+        let (high, low) = (high.parse().ok()?, low.parse().ok()?);
+        (low <= high && high < 32).then_some((high, low))
+    }
+
+    /// The field's bits in place.
+    pub(super) fn mask(&self) -> u32 {
+        self.bits().map_or(0, |(high, low)| (u32::MAX >> (31 - (high - low))) << low)
+    }
+}
+
+/// Types of layout members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum MemberType {
+    U8,
+    U16,
+    U32,
+    U64,
+    Bytes,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Layout {
+    pub(super) name: String,
+    pub(super) size: usize,
+    #[serde(default)]
+    pub(super) extends: Option<String>,
+    #[serde(default)]
+    pub(super) packet: Option<String>,
+    pub(super) doc: String,
+    pub(super) fields: Vec<Member>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Member {
+    pub(super) name: String,
+    pub(super) offset: usize,
+    #[serde(rename = "type")]
+    pub(super) member_type: MemberType,
+    #[serde(default)]
+    length: usize,
+    pub(super) doc: String,
+}
+
+impl Member {
+    pub(super) fn size(&self) -> usize {
+        match self.member_type {
+            MemberType::U8 => 1,
+            MemberType::U16 => 2,
+            MemberType::U32 => 4,
+            MemberType::U64 => 8,
+            MemberType::Bytes => self.length,
+        }
+    }
+
+    pub(super) fn type_name(&self) -> String {
+        match self.member_type {
+            MemberType::U8 => "u8".into(),
+            MemberType::U16 => "u16".into(),
+            MemberType::U32 => "u32".into(),
+            MemberType::U64 => "u64".into(),
+            MemberType::Bytes => format!("bytes[{}]", self.length),
+        }
+    }
+}
+
+/// A rule that the map breaks.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ContractError {
+    #[error("{what} appears twice: give one of them another name or value")]
+    Twice { what: String },
+    #[error("{what} does not fit its type")]
+    TooBig { what: String },
+    #[error("{what} is not a multiple of {to}")]
+    Unaligned { what: String, to: u32 },
+    #[error("{what} overlaps what lies before it, or lies before it: keep ascending offsets")]
+    Overlap { what: String },
+    #[error("{what} ends at {end:#x}, beyond {limit:#x}")]
+    Outside { what: String, end: u64, limit: u64 },
+    #[error("{what} names {name}, which the map does not define")]
+    Unknown { what: String, name: String },
+    #[error("{what}: bits must be \"n\" or \"high:low\" within 31:0, without overlap")]
+    Bits { what: String },
+    #[error("{what} leaves a gap before byte {at}: describe every byte")]
+    Gap { what: String, at: usize },
+    #[error("{what} must have either width 32, width 64 or a count, not a mixture")]
+    Shape { what: String },
+}
+
+impl Contract {
+    /// The layout's members with those of the layouts it extends, in offset order.
+    pub(super) fn members<'a>(&'a self, layout: &'a Layout) -> Vec<&'a Member> {
+        let mut members = match self.parent(layout) {
+            Some(parent) => self.members(parent),
+            None => Vec::new(),
+        };
+        members.extend(&layout.fields);
+        members
+    }
+
+    fn parent(&self, layout: &Layout) -> Option<&Layout> {
+        // Only earlier layouts count: a cycle is impossible.
+        let own = self.layouts.iter().position(|other| other.name == layout.name)?;
+        let name = layout.extends.as_ref()?;
+        self.layouts.iter().take(own).find(|other| other.name == *name)
+    }
+
+    fn enumeration(&self, name: &str) -> Option<&Enumeration> {
+        self.enums.iter().find(|enumeration| enumeration.name == name)
+    }
+
+    /// Checks every rule of the map.
+    ///
+    /// # Errors
+    ///
+    /// The first broken rule, with the item that breaks it.
+    pub(super) fn validate(&self) -> Result<(), ContractError> {
+        let mut seen = BTreeSet::new();
+        for constant in &self.constants {
+            once(&mut seen, format!("constant {}", constant.name))?;
+            if !constant.integer.holds(constant.value) {
+                return Err(ContractError::TooBig { what: format!("constant {}", constant.name) });
+            }
+        }
+        self.enums.iter().try_for_each(validate_enum)?;
+        for bitset in &self.bitsets {
+            let mut seen = BTreeSet::new();
+            for bit in &bitset.bits {
+                let what = format!("bit {}.{}", bitset.name, bit.name);
+                if bit.bit >= bitset.repr.bits() {
+                    return Err(ContractError::TooBig { what });
+                }
+                once(&mut seen, bit.bit).map_err(|_| ContractError::Twice { what })?;
+            }
+        }
+        self.validate_blocks()?;
+        self.layouts.iter().try_for_each(|layout| self.validate_layout(layout))
+    }
+
+    fn validate_blocks(&self) -> Result<(), ContractError> {
+        let mut names = BTreeSet::new();
+        let mut end = 0;
+        for block in &self.blocks {
+            let what = format!("block {}", block.name);
+            once(&mut names, what.clone())?;
+            let known = self
+                .enumeration("BlockType")
+                .is_some_and(|types| types.variants.iter().any(|v| v.name == block.block_type));
+            if !known {
+                return Err(ContractError::Unknown { what, name: block.block_type.clone() });
+            }
+            for value in [block.offset, block.size] {
+                if value % 4 != 0 {
+                    return Err(ContractError::Unaligned { what, to: 4 });
+                }
+            }
+            if u64::from(block.offset) < end {
+                return Err(ContractError::Overlap { what });
+            }
+            end = u64::from(block.offset) + u64::from(block.size);
+            self.validate_registers(block)?;
+        }
+        Ok(())
+    }
+
+    fn validate_registers(&self, block: &Block) -> Result<(), ContractError> {
+        let mut names = BTreeSet::new();
+        let mut end = 0;
+        for register in &block.registers {
+            let what = format!("register {}.{}", block.name, register.name);
+            once(&mut names, what.clone())?;
+            if !matches!((register.width, register.count), (32, 1..) | (64, 1)) {
+                return Err(ContractError::Shape { what });
+            }
+            if register.offset % 4 != 0 {
+                return Err(ContractError::Unaligned { what, to: 4 });
+            }
+            if u64::from(register.offset) < end {
+                return Err(ContractError::Overlap { what });
+            }
+            let words = if register.width == 64 { 2 } else { u64::from(register.count) };
+            end = u64::from(register.offset) + 4 * words;
+            if end > u64::from(block.size) {
+                return Err(ContractError::Outside { what, end, limit: block.size.into() });
+            }
+            if register.width == 32 && register.reset.is_some_and(|value| value >> 32 != 0) {
+                return Err(ContractError::TooBig { what: format!("reset value of {what}") });
+            }
+            if let Some(name) = &register.values
+                && self.enumeration(name).is_none()
+            {
+                return Err(ContractError::Unknown { what, name: name.clone() });
+            }
+            let mut used = 0;
+            for field in &register.fields {
+                if field.bits().is_none() || used & field.mask() != 0 {
+                    return Err(ContractError::Bits { what: format!("{what}, field {}", field.name) });
+                }
+                used |= field.mask();
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_layout(&self, layout: &Layout) -> Result<(), ContractError> {
+        let what = format!("layout {}", layout.name);
+        if let Some(name) = &layout.extends
+            && self.parent(layout).is_none()
+        {
+            return Err(ContractError::Unknown { what, name: name.clone() });
+        }
+        if let Some(name) = &layout.packet
+            && !self
+                .enumeration("PacketKind")
+                .is_some_and(|kinds| kinds.variants.iter().any(|v| v.name == *name))
+        {
+            return Err(ContractError::Unknown { what, name: name.clone() });
+        }
+        let mut end = 0;
+        for member in self.members(layout) {
+            let what = format!("{what}, member {}", member.name);
+            if member.offset < end {
+                return Err(ContractError::Overlap { what });
+            }
+            if member.offset > end {
+                return Err(ContractError::Gap { what, at: member.offset });
+            }
+            end = member.offset + member.size();
+        }
+        if end == layout.size { Ok(()) } else { Err(ContractError::Gap { what, at: layout.size }) }
+    }
+}
+
+fn validate_enum(enumeration: &Enumeration) -> Result<(), ContractError> {
+    let mut names = BTreeSet::new();
+    let mut values = BTreeSet::new();
+    for variant in &enumeration.variants {
+        let what = format!("value {}.{}", enumeration.name, variant.name);
+        once(&mut names, what.clone())?;
+        once(&mut values, variant.value).map_err(|_| ContractError::Twice { what: what.clone() })?;
+        if !enumeration.repr.holds(variant.value) {
+            return Err(ContractError::TooBig { what });
+        }
+    }
+    Ok(())
+}
+
+fn once<T: Ord + std::fmt::Display + Clone>(seen: &mut BTreeSet<T>, item: T) -> Result<(), ContractError> {
+    let what = item.to_string();
+    if seen.insert(item) { Ok(()) } else { Err(ContractError::Twice { what }) }
+}

@@ -1,0 +1,139 @@
+//! `cargo xtask generate`: one YAML file in, three committed files out.
+//!
+//! | File | Reader |
+//! |---|---|
+//! | `src/generated.rs` | the Rust packages |
+//! | `map/ni.md` | people |
+//! | `map/ni.canonical` | the checksum, and whoever builds a bitstream |
+//!
+//! `--check` writes nothing and fails if a committed file differs from what would be written.
+
+mod canonical;
+mod contract;
+mod manual;
+mod rust;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use contract::{Contract, ContractError};
+
+/// Options of `cargo xtask generate`.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Options {
+    /// Write nothing; fail if a generated file is not what the map says.
+    #[arg(long)]
+    check: bool,
+}
+
+/// Why the generator stopped.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GenerateError {
+    /// A file could not be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    File { action: &'static str, path: PathBuf, source: std::io::Error },
+    /// The map is not YAML of the expected shape.
+    #[error("{}: {source}", path.display())]
+    Syntax { path: PathBuf, source: serde_yaml::Error },
+    /// The map contradicts itself.
+    #[error("{}: {source}", path.display())]
+    Contract { path: PathBuf, source: ContractError },
+    /// rustfmt is missing or refused the generated text.
+    #[error("rustfmt failed on the generated bindings: {0}; install it with `rustup component add rustfmt`")]
+    Format(String),
+    /// `--check` found a difference.
+    #[error("{} is not what map/ni.yaml says: run `cargo xtask generate` and commit the result", path.display())]
+    Stale { path: PathBuf },
+}
+
+/// One generated file: where it goes, relative to the workspace root, and what it holds.
+struct Output {
+    path: &'static str,
+    text: String,
+}
+
+const MAP: &str = "firmware-bindings/map/ni.yaml";
+
+/// Runs the generator on the workspace at `root`.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<(), GenerateError> {
+    for output in outputs(root)? {
+        let path = root.join(output.path);
+        // A file that is not there counts as different from anything.
+        let current = fs::read_to_string(&path).unwrap_or_default();
+        if current == output.text {
+            continue;
+        }
+        if options.check {
+            return Err(GenerateError::Stale { path });
+        }
+        fs::write(&path, output.text).map_err(|source| GenerateError::File {
+            action: "write",
+            path: path.clone(),
+            source,
+        })?;
+        println!("wrote {}", output.path);
+    }
+    Ok(())
+}
+
+fn outputs(root: &Path) -> Result<[Output; 3], GenerateError> {
+    let path = root.join(MAP);
+    let yaml = fs::read_to_string(&path).map_err(|source| GenerateError::File {
+        action: "read",
+        path: path.clone(),
+        source,
+    })?;
+    let contract: Contract =
+        serde_yaml::from_str(&yaml).map_err(|source| GenerateError::Syntax { path: path.clone(), source })?;
+    contract.validate().map_err(|source| GenerateError::Contract { path, source })?;
+    let canonical = canonical::text(&contract);
+    let checksum = crc32c::crc32c(canonical.as_bytes());
+    Ok([
+        Output {
+            path: "firmware-bindings/src/generated.rs",
+            text: rust::format(root, &rust::text(&contract, checksum))?,
+        },
+        Output { path: "firmware-bindings/map/ni.md", text: manual::text(&contract, checksum) },
+        Output { path: "firmware-bindings/map/ni.canonical", text: canonical },
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn committed_files_are_what_the_map_says() {
+        run(&crate::workspace_root(), &Options { check: true }).unwrap();
+    }
+
+    #[test]
+    fn check_refuses_a_stale_file_and_generate_repairs_it() {
+        let home = tempfile::tempdir().unwrap();
+        let package = home.path().join("firmware-bindings");
+        fs::create_dir_all(package.join("src")).unwrap();
+        fs::create_dir_all(package.join("map")).unwrap();
+        fs::copy(crate::workspace_root().join(MAP), home.path().join(MAP)).unwrap();
+        let check = Options { check: true };
+        assert!(matches!(run(home.path(), &check), Err(GenerateError::Stale { .. })));
+        run(home.path(), &Options { check: false }).unwrap();
+        run(home.path(), &check).unwrap();
+        let manual = package.join("map/ni.md");
+        let edited = fs::read_to_string(&manual).unwrap().replacen("NODE_ID", "NODE_IQ", 1);
+        fs::write(&manual, edited).unwrap();
+        assert!(matches!(run(home.path(), &check), Err(GenerateError::Stale { path }) if path == manual));
+    }
+
+    #[test]
+    fn doc_texts_do_not_change_the_checksum_and_offsets_do() {
+        let yaml = fs::read_to_string(crate::workspace_root().join(MAP)).unwrap();
+        let canonical_of = |yaml: &str| canonical::text(&serde_yaml::from_str(yaml).unwrap());
+        let original = canonical_of(&yaml);
+        let reworded = yaml.replacen("doc: \"Sender.\"", "doc: \"Who sends.\"", 1);
+        assert_ne!(reworded, yaml);
+        assert_eq!(canonical_of(&reworded), original);
+        let moved = yaml.replacen("NODE_ID, offset: 0x000", "NODE_ID, offset: 0x0f0", 1);
+        assert_ne!(moved, yaml);
+        assert_ne!(canonical_of(&moved), original);
+    }
+}
