@@ -10,7 +10,7 @@ macro_rules! integer {
         /// Reads the integer at byte `AT`.
         #[inline]
         pub(crate) const fn $get<const AT: usize, const LENGTH: usize>(bytes: &[u8; LENGTH]) -> $integer {
-            const { assert!(AT + $size <= LENGTH) };
+            const { assert!(LENGTH - AT >= $size) };
             match bytes.split_at(AT).1.first_chunk() {
                 Some(chunk) => <$integer>::from_le_bytes(*chunk),
                 // Excluded by the assertion above.
@@ -24,7 +24,7 @@ macro_rules! integer {
             bytes: &mut [u8; LENGTH],
             value: $integer,
         ) {
-            const { assert!(AT + $size <= LENGTH) };
+            const { assert!(LENGTH - AT >= $size) };
             if let Some(chunk) = bytes.split_at_mut(AT).1.first_chunk_mut() {
                 *chunk = value.to_le_bytes();
             }

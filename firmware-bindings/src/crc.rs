@@ -4,6 +4,12 @@
 //! usual catalogues; `"123456789"` gives 0xE3069283. It finds every burst of up to 32 bits and every error of up to three
 //! bits in any packet of this protocol (Hamming distance 4 up to 2^31 - 1 bits). It is no protection against intent.
 
+//!
+//! With the feature `std` the `crc32c` package does it, with the processor's instruction where there is one: about 51 ns
+//! for the 568 bytes of a usual packet on a 2.5 GHz Xeon (Cascade Lake). `crc-fast` took 64 ns for them (it wins below
+//! 256 bytes, and does not build without `std`). Three interleaved lanes of the instruction would halve the time, but
+//! calling it directly is unsafe code, which has no place in this package. Without `std` tables do it, in about 335 ns.
+
 /// CRC-32C of `bytes`.
 #[must_use]
 #[inline]
@@ -118,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fast_ones_equal_the_definition(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        fn fast_ones_equal_the_definition(bytes in proptest::collection::vec(any::<u8>(), 0..1700)) {
             prop_assert_eq!(crc32c(&bytes), bitwise(&bytes));
             prop_assert_eq!(table::crc32c(&bytes), bitwise(&bytes));
         }

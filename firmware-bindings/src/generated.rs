@@ -125,7 +125,7 @@ impl TryFrom<u16> for BlockType {
             6 => Ok(Self::Escape),
             7 => Ok(Self::Memory),
             8 => Ok(Self::FaultLog),
-            _ => Err(UnknownValue { of: "BlockType", value: u32::from(value) }),
+            _ => Err(UnknownValue { of: "BlockType", value: value.into() }),
         }
     }
 }
@@ -220,7 +220,7 @@ impl TryFrom<u8> for PacketKind {
             6 => Ok(Self::Arrived),
             7 => Ok(Self::Hello),
             8 => Ok(Self::HelloReply),
-            _ => Err(UnknownValue { of: "PacketKind", value: u32::from(value) }),
+            _ => Err(UnknownValue { of: "PacketKind", value: value.into() }),
         }
     }
 }
@@ -286,7 +286,7 @@ impl TryFrom<u8> for NackReason {
             2 => Ok(Self::EscapeFull),
             3 => Ok(Self::Violation),
             4 => Ok(Self::BadPacket),
-            _ => Err(UnknownValue { of: "NackReason", value: u32::from(value) }),
+            _ => Err(UnknownValue { of: "NackReason", value: value.into() }),
         }
     }
 }
@@ -405,7 +405,7 @@ impl TryFrom<u8> for EventKind {
             10 => Ok(Self::Fault),
             11 => Ok(Self::Escaped),
             12 => Ok(Self::EscapeReleased),
-            _ => Err(UnknownValue { of: "EventKind", value: u32::from(value) }),
+            _ => Err(UnknownValue { of: "EventKind", value: value.into() }),
         }
     }
 }
@@ -506,7 +506,7 @@ impl TryFrom<u8> for FaultReason {
             7 => Ok(Self::Violation),
             8 => Ok(Self::BadPacket),
             9 => Ok(Self::BadSetting),
-            _ => Err(UnknownValue { of: "FaultReason", value: u32::from(value) }),
+            _ => Err(UnknownValue { of: "FaultReason", value: value.into() }),
         }
     }
 }
@@ -589,7 +589,7 @@ impl TryFrom<u32> for Scheme {
             3 => Ok(Self::ReceiverCounter),
             4 => Ok(Self::AdaptiveWindow),
             5 => Ok(Self::Selective),
-            _ => Err(UnknownValue { of: "Scheme", value: value }),
+            _ => Err(UnknownValue { of: "Scheme", value }),
         }
     }
 }
@@ -643,7 +643,7 @@ impl TryFrom<u8> for WindowKind {
         match value {
             0 => Ok(Self::Data),
             1 => Ok(Self::Arrival),
-            _ => Err(UnknownValue { of: "WindowKind", value: u32::from(value) }),
+            _ => Err(UnknownValue { of: "WindowKind", value: value.into() }),
         }
     }
 }
@@ -799,11 +799,7 @@ impl core::ops::BitOr for Permissions {
 
 impl core::fmt::Display for Permissions {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        super::catalog::write_bits(
-            f,
-            u32::from(self.0),
-            Self::NAMES.iter().map(|(bit, name)| (u32::from(bit.0), *name)),
-        )
+        super::catalog::write_bits(f, self.0, Self::NAMES.iter().map(|(bit, name)| (bit.0, *name)))
     }
 }
 
@@ -884,11 +880,7 @@ impl core::ops::BitOr for Capabilities {
 
 impl core::fmt::Display for Capabilities {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        super::catalog::write_bits(
-            f,
-            u32::from(self.0),
-            Self::NAMES.iter().map(|(bit, name)| (u32::from(bit.0), *name)),
-        )
+        super::catalog::write_bits(f, self.0, Self::NAMES.iter().map(|(bit, name)| (bit.0, *name)))
     }
 }
 

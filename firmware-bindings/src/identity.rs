@@ -415,7 +415,7 @@ impl Identity {
 }
 
 fn check_block(block: Block, bar_size: u64) -> Result<(), IdentityError> {
-    if block.size == 0 || (block.offset | block.size) % 4 != 0 {
+    if block.size == 0 || !(block.offset | block.size).is_multiple_of(4) {
         return Err(IdentityError::MisplacedBlock { block });
     }
     if block.end() > bar_size {

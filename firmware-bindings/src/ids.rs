@@ -100,7 +100,6 @@ impl OpNumber {
     #[must_use]
     pub const fn from_parts(slot: u16, generation: u16) -> Self {
         // No From in a const fn; both casts widen.
-        #[expect(clippy::cast_lossless, reason = "u32::from is not const")]
         Self((generation as u32) << 16 | slot as u32)
     }
 
@@ -117,9 +116,7 @@ impl OpNumber {
     #[must_use]
     #[inline]
     pub const fn generation(self) -> u16 {
-        #[expect(clippy::cast_possible_truncation, reason = "shifted down to 16 bits")]
-        let generation = (self.0 >> 16) as u16;
-        generation
+        (self.0 >> 16) as u16
     }
 }
 

@@ -23,9 +23,10 @@
 //!
 //! # Features
 //!
-//! `std` (default): hardware-accelerated checksums. Without it the package is `no_std + alloc`.
+//! `std` (default): hardware-accelerated checksums. The package itself is `no_std + alloc`; this
+//! is its one dependency that needs the standard library.
 
-#![cfg_attr(not(feature = "std"), no_std)]
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;

@@ -1,6 +1,8 @@
 //! The seed corpus of the fuzz targets: small legal inputs. `cargo test -- --ignored write_seeds` writes it again after
 //! a format has changed; the other test keeps it legal.
 
+#![expect(clippy::unwrap_used, reason = "what helpers of tests do not expect fails the test")]
+
 mod samples;
 
 use std::fs;

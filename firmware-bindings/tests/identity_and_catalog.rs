@@ -1,5 +1,7 @@
 //! Who is refused and why; the register catalogue; the checksum.
 
+#![expect(clippy::unwrap_used, reason = "what helpers of tests do not expect fails the test")]
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 

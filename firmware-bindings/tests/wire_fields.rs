@@ -1,5 +1,7 @@
 //! What a packet's fields may say: every rule at its edges, and round trips of whatever passes.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "what helpers of tests do not expect fails the test")]
+
 use fpga_firmware::generated::Capabilities;
 use fpga_firmware::geometry::GeometryError;
 use fpga_firmware::wire::{

@@ -1,1 +1,46 @@
-fn main(){}
+//! Descriptor ring: submit and complete, 256 operations per run.
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use fpga_core::ring::{DescriptorMemory, HostRange, Request, Ring, RingConfig};
+use fpga_registers::xdma::Direction;
+use fpga_registers::{CardAddr, Iova};
+use std::hint::black_box;
+
+struct Memory(Vec<[u32; 8]>);
+
+impl DescriptorMemory for Memory {
+    #[inline]
+    fn write(&mut self, index: u32, words: [u32; 8]) {
+        if let Some(place) = self.0.get_mut(index as usize) {
+            *place = words;
+        }
+    }
+}
+
+fn submit_and_complete(c: &mut Criterion) {
+    let mut config = RingConfig::new(Direction::H2c, Iova::new(0x10_0000), 256);
+    config.long_run_descriptors = None;
+    let Ok(mut ring) = Ring::<u64>::new(config) else { return };
+    let mut memory = Memory(vec![[0; 8]; 256]);
+    let mut group = c.benchmark_group("ring");
+    group.throughput(Throughput::Elements(256));
+    group.bench_function("submit+complete x256", |b| {
+        b.iter(|| {
+            for n in 0..256u64 {
+                let host = [HostRange::new(Iova::new(n << 16), 4096)];
+                let _ = black_box(ring.submit(Request { host: &host, card: CardAddr::new(n << 12) }, n));
+            }
+            let posted = ring.start_run(&mut memory).map_or(0, |run| run.descriptors);
+            let _ = black_box(ring.complete(posted));
+            let mut sum = 0;
+            while let Some(completion) = ring.poll_completion() {
+                sum += completion.payload;
+            }
+            sum
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, submit_and_complete);
+criterion_main!(benches);

@@ -67,7 +67,9 @@ pub enum OrderError {
         capacity: usize,
     },
     /// A position is missing, doubled or out of range.
-    #[error("the script is no permutation: position {position} is missing, so another is doubled or out of range")]
+    #[error(
+        "the script is no permutation: position {position} is missing, so another is doubled or out of range"
+    )]
     NotAPermutation {
         /// First missing position.
         position: usize,

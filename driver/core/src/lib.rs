@@ -27,6 +27,7 @@ extern crate alloc;
 
 mod aside;
 mod cast;
+mod free;
 pub mod impair;
 mod list;
 pub mod mirror;

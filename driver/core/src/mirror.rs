@@ -82,7 +82,9 @@ pub struct Difference {
 #[non_exhaustive]
 pub enum MirrorError {
     /// There is no such entry.
-    #[error("an event about registry entry {index}, of {entries}: the event or the capability register is wrong")]
+    #[error(
+        "an event about registry entry {index}, of {entries}: the event or the capability register is wrong"
+    )]
     Index {
         /// Entry named.
         index: u16,
@@ -90,7 +92,9 @@ pub enum MirrorError {
         entries: u16,
     },
     /// An operation was registered where one is in progress.
-    #[error("entry {index} was registered while its operation of generation {generation} is in progress: an event is missing")]
+    #[error(
+        "entry {index} was registered while its operation of generation {generation} is in progress: an event is missing"
+    )]
     Occupied {
         /// Entry named.
         index: u16,
@@ -98,7 +102,9 @@ pub enum MirrorError {
         generation: u32,
     },
     /// An operation moved or ended that is not the one in progress.
-    #[error("an event about generation {generation} of entry {index}, which is not in progress: an event is missing")]
+    #[error(
+        "an event about generation {generation} of entry {index}, which is not in progress: an event is missing"
+    )]
     NotInProgress {
         /// Entry named.
         index: u16,
@@ -152,8 +158,7 @@ impl Mirror {
         }
         let Event { index, generation, .. } = *event;
         let entries = u16::try_from(self.places.len()).unwrap_or(u16::MAX);
-        let place =
-            self.places.get_mut(usize::from(index)).ok_or(MirrorError::Index { index, entries })?;
+        let place = self.places.get_mut(usize::from(index)).ok_or(MirrorError::Index { index, entries })?;
         let current = place.operation.is_some() && place.generation == Some(generation);
         let mismatch = MirrorError::NotInProgress { index, generation };
         match event.kind {

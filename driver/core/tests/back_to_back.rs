@@ -1,4 +1,9 @@
 //! Sender and receiver wired to each other through a network that reorders, and in some tests loses and duplicates.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test helper that cannot go on may as well stop the test"
+)]
 
 mod common;
 
@@ -25,7 +30,10 @@ struct Bytes {
 impl ReceiveMemory for Bytes {
     fn write(&mut self, at: CardAddr, bytes: &[u8]) -> Result<(), MemoryFault> {
         let start = at.get() - WINDOW;
-        assert!(self.closed.iter().all(|r| start >= r.end || start + bytes.len() as u64 <= r.start), "late write");
+        assert!(
+            self.closed.iter().all(|r| start >= r.end || start + bytes.len() as u64 <= r.start),
+            "late write"
+        );
         let start = usize::try_from(start).unwrap();
         self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
         Ok(())
@@ -229,7 +237,13 @@ impl World {
             }
             Control::SegmentDone(done) => {
                 let node = done.common.source;
-                self.sender.handle_segment_done(now, node, done.peer_incarnation, done.transfer, done.segment);
+                self.sender.handle_segment_done(
+                    now,
+                    node,
+                    done.peer_incarnation,
+                    done.transfer,
+                    done.segment,
+                );
             }
             other => panic!("{other:?}"),
         }
@@ -283,14 +297,14 @@ fn receiver_config() -> ReceiverConfig {
     config
 }
 
-const SIZES: [u64; 9] =
-    [0, 1, 511, 512, 513, 16 << 10, (16 << 10) + 1, (64 << 10) + 3, (1 << 20) + 77];
+const SIZES: [u64; 9] = [0, 1, 511, 512, 513, 16 << 10, (16 << 10) + 1, (64 << 10) + 3, (1 << 20) + 77];
 
 #[test]
 fn every_size_in_random_order() {
     for (seed, length) in (0..).zip(SIZES) {
         for notify in [Notify::Receiver, Notify::Sender] {
-            let mut world = World::new(SenderConfig::default(), receiver_config(), 64, seed, Faults::default());
+            let mut world =
+                World::new(SenderConfig::default(), receiver_config(), 64, seed, Faults::default());
             world.submit(13, length, notify);
             world.run();
             assert_eq!(world.completions.len(), 1, "exactly one local completion");
@@ -330,7 +344,8 @@ fn many_transfers_through_small_tables_with_loss_and_copies() {
         let mut offset = 0;
         let mut total = 0;
         for n in 0..40u64 {
-            let length = [1, 100, 513, 20_000, 40_000, 512, 7000][usize::try_from((n * 5 + seed) % 7).unwrap()];
+            let length =
+                [1, 100, 513, 20_000, 40_000, 512, 7000][usize::try_from((n * 5 + seed) % 7).unwrap()];
             world.submit(offset, length, if n % 3 == 0 { Notify::Sender } else { Notify::Receiver });
             offset += length;
             total += 1;
@@ -346,7 +361,10 @@ fn many_transfers_through_small_tables_with_loss_and_copies() {
         assert_eq!(world.notices as usize, total);
         world.check(0, offset);
         let counters = world.receiver.counters();
-        assert!(counters.duplicates > 0 && counters.registry_full > 0 && counters.escape_hits > 0, "{counters:?}");
+        assert!(
+            counters.duplicates > 0 && counters.registry_full > 0 && counters.escape_hits > 0,
+            "{counters:?}"
+        );
         assert!(world.sender.counters().retransmits > 0);
     }
 }

@@ -2,6 +2,11 @@
 //!
 //! Twice over: all sequences one by one where they are few, and a search over reachable states, which covers every sequence
 //! up to 14 packets long because two sequences that lead to the same state have the same future.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test helper that cannot go on may as well stop the test"
+)]
 
 mod common;
 
@@ -74,7 +79,11 @@ impl State {
         assert_eq!(usize::from(completed), events(&outputs, EventKind::Notice).len());
         assert_eq!(usize::from(completed), dones(&outputs));
         next.oracle.completions += completed;
-        assert_eq!(next.oracle.completions, u8::from(next.oracle.arrived == all), "complete exactly when nothing misses");
+        assert_eq!(
+            next.oracle.completions,
+            u8::from(next.oracle.arrived == all),
+            "complete exactly when nothing misses"
+        );
         if next.oracle.completions == 1 {
             assert_eq!(next.receiver.registry_occupancy(), 0);
             assert_eq!(next.receiver.escape_occupancy(), 0);

@@ -1,10 +1,15 @@
 //! The descriptor ring against a simulated fetcher that follows adjacency as the hardware does.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test helper that cannot go on may as well stop the test"
+)]
 
 use std::collections::VecDeque;
 
 use fpga_core::ring::{
-    CardSide, CountFault, DescriptorMemory, HostRange, MAX_DESCRIPTOR_LENGTH, RefusalReason, Report, Request, Ring,
-    RingConfig, Run,
+    CardSide, CountFault, DescriptorMemory, HostRange, MAX_DESCRIPTOR_LENGTH, RefusalReason, Report, Request,
+    Ring, RingConfig, Run,
 };
 use fpga_registers::xdma::{Descriptor, Direction, descriptor};
 use fpga_registers::{CardAddr, Iova};
@@ -25,7 +30,9 @@ impl Memory {
     fn fetch(&mut self, address: u64) -> Descriptor {
         let offset = address.checked_sub(self.base).expect("fetch below the ring");
         assert_eq!(offset % 32, 0);
-        let words = self.descriptors[usize::try_from(offset / 32).unwrap()].take().expect("fetch of a stale descriptor");
+        let words = self.descriptors[usize::try_from(offset / 32).unwrap()]
+            .take()
+            .expect("fetch of a stale descriptor");
         let descriptor = Descriptor::from_words(words);
         assert!(descriptor.control().has_magic());
         descriptor
@@ -54,7 +61,11 @@ fn execute(memory: &mut Memory, run: Run) -> Vec<Descriptor> {
             assert!(!stop || left == 0, "the engine prefetched beyond the run's end");
             if left > 0 {
                 assert_eq!(descriptor.next().get(), address + (n as u64 + 1) * 32);
-                assert_eq!(u64::from(descriptor.control().next_adjacent()), left as u64 - 1, "counts down in a block");
+                assert_eq!(
+                    u64::from(descriptor.control().next_adjacent()),
+                    left as u64 - 1,
+                    "counts down in a block"
+                );
             }
             executed.push(*descriptor);
             if stop {
@@ -126,7 +137,11 @@ fn what_queues_up_during_a_run_becomes_the_next_one() {
     assert_eq!(ring.complete(2), Ok(1));
     let run = ring.start_run(&mut memory).unwrap();
     assert_eq!((run.descriptors, run.first_index), (1, 2));
-    assert_eq!(ring.complete(2), Err(CountFault::BeyondPosted { reported: 2, known: 0, posted: 1 }), "a stale count");
+    assert_eq!(
+        ring.complete(2),
+        Err(CountFault::BeyondPosted { reported: 2, known: 0, posted: 1 }),
+        "a stale count"
+    );
 }
 
 #[test]
@@ -168,7 +183,10 @@ fn refusals_leave_no_trace() {
     let config = config(4);
     let mut ring = Ring::new(config).unwrap();
     let scattered: Vec<_> = (0..5u64).map(|n| (n * 0x2000, 16)).collect();
-    assert_eq!(submit(&mut ring, &scattered, 1), Err(RefusalReason::TooManyDescriptors { needed: 5, entries: 4 }));
+    assert_eq!(
+        submit(&mut ring, &scattered, 1),
+        Err(RefusalReason::TooManyDescriptors { needed: 5, entries: 4 })
+    );
     assert_eq!(submit(&mut ring, &[], 1), Err(RefusalReason::Empty));
     assert_eq!(submit(&mut ring, &[(7, 0)], 1), Err(RefusalReason::Empty));
     assert!(matches!(submit(&mut ring, &[(u64::MAX, 2)], 1), Err(RefusalReason::HostAddress { .. })));

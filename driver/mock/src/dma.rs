@@ -39,7 +39,12 @@ pub(crate) fn ranges() -> Vec<RangeInclusive<Iova>> {
 }
 
 impl HostSide {
-    pub(crate) fn map(&mut self, iova: Iova, memory: &SharedMemory, access: DmaAccess) -> Result<(), DmaMapError> {
+    pub(crate) fn map(
+        &mut self,
+        iova: Iova,
+        memory: &SharedMemory,
+        access: DmaAccess,
+    ) -> Result<(), DmaMapError> {
         let length = memory.len() as u64;
         if !iova.is_aligned_to(PAGE) || length == 0 || !length.is_multiple_of(PAGE) {
             return Err(DmaMapError::Misaligned { iova, length, page: PAGE });

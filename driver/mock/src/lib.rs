@@ -4,7 +4,7 @@
 //! use fpga_mock::{DeliveryOrder, World};
 //! use fpga_pci::Transport;
 //!
-//! let world = World::builder().cards(2).order(DeliveryOrder::Random { seed: 7, hold: 4 }).build()?;
+//! let world = World::builder().cards(2).order(DeliveryOrder::Random { seed: 7, depth: 4 }).build()?;
 //! let card = world.transport(0);
 //! let dma = card.open_bar(1).expect("the built-in card has its DMA BAR there");
 //! assert_eq!(dma.read32(fpga_registers::BarOffset::new(0x3000)).expect("in range") >> 16, 0x1FC3);

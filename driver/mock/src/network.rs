@@ -40,7 +40,9 @@ impl Network {
     pub(crate) fn new(order: &DeliveryOrder) -> Result<Self, OrderError> {
         let (order, seed) = match order {
             DeliveryOrder::InOrder => (Order::InOrder, 0),
-            DeliveryOrder::Random { seed, depth } => (Order::Random { depth: *depth, patience: PATIENCE }, *seed),
+            DeliveryOrder::Random { seed, depth } => {
+                (Order::Random { depth: *depth, patience: PATIENCE }, *seed)
+            }
             DeliveryOrder::Script(script) => (Order::Script(script.clone()), 0),
         };
         Ok(Self { path: impair::Network::new(order, CAPACITY, seed)?, undeliverable: 0 })

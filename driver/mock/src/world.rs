@@ -2,9 +2,9 @@
 
 use crate::dma::HostSide;
 use crate::network::{DeliveryOrder, Network};
-use fpga_core::impair::OrderError;
 use crate::transport::MockTransport;
 use fpga_card::{Card, CardDescription, CardError};
+use fpga_core::impair::OrderError;
 use fpga_core::time::Nanos;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -152,7 +152,8 @@ impl WorldBuilder {
         }
         let mut slots = Vec::with_capacity(self.cards.len());
         for (number, description) in self.cards.into_iter().enumerate() {
-            let card = Card::new(description).map_err(|problem| BuildError::Card { card: number, problem })?;
+            let card =
+                Card::new(description).map_err(|problem| BuildError::Card { card: number, problem })?;
             slots.push(Slot {
                 card,
                 host: HostSide::default(),
@@ -322,7 +323,8 @@ impl State {
 
     fn deliver(&mut self, sender: usize, frame: Vec<u8>) {
         let destination = destination(&frame);
-        let receiver = self.slots.iter_mut().enumerate().find(|(_, slot)| Some(slot.card.node_id()) == destination);
+        let receiver =
+            self.slots.iter_mut().enumerate().find(|(_, slot)| Some(slot.card.node_id()) == destination);
         match receiver {
             Some((number, slot)) if slot.failure != CardFailure::Gone => {
                 slot.card.receive_frame(self.now, &frame);

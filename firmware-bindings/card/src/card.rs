@@ -137,7 +137,8 @@ impl Card {
                 Err(_) => {}
             }),
             BarRole::Bypass => {
-                let at = CardAddr::new(self.description.bars.bypass.as_ref().map_or(0, |bar| bar.card_address));
+                let at =
+                    CardAddr::new(self.description.bars.bypass.as_ref().map_or(0, |bar| bar.card_address));
                 let at = crate::space::advance(at, offset);
                 if let Err((error, at)) = space.write(at, from) {
                     faults.push(axi_kind(error), Unit::Bar(bar), at.get(), 1);
@@ -146,7 +147,12 @@ impl Card {
             }
         };
         if !accepted {
-            faults.push(FaultKind::BadAccess, Unit::Bar(bar), offset, u32::try_from(from.len()).unwrap_or(u32::MAX));
+            faults.push(
+                FaultKind::BadAccess,
+                Unit::Bar(bar),
+                offset,
+                u32::try_from(from.len()).unwrap_or(u32::MAX),
+            );
         }
         self.sample_interrupts();
         self.xdma.msix.deliver(&self.config, &mut self.counters, host);

@@ -87,9 +87,11 @@ impl std::fmt::Debug for AccessLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Off => f.write_str("Off"),
-            Self::Bounded { capacity, entries } => {
-                f.debug_struct("Bounded").field("capacity", capacity).field("entries", &entries.len()).finish()
-            }
+            Self::Bounded { capacity, entries } => f
+                .debug_struct("Bounded")
+                .field("capacity", capacity)
+                .field("entries", &entries.len())
+                .finish(),
             Self::Sink(_) => f.write_str("Sink"),
         }
     }

@@ -5,6 +5,7 @@
 
 use crate::fault_log::FaultLog;
 use crate::msix::Msix;
+use crate::offsets::irq as at;
 
 const USER_LINES: u32 = 16;
 const CHANNEL_LINES: u32 = 8;
@@ -47,14 +48,16 @@ impl IrqBlock {
     /// Register at `offset` (identifier excluded).
     pub(crate) fn read(&self, offset: u32) -> u32 {
         match offset {
-            0x04 => self.user_enable,
-            0x10 => self.channel_enable,
-            0x40 => self.user_source & self.user_enable,
-            0x44 => self.channel_source & self.channel_enable,
-            0x48 => self.user_source,
-            0x4C => self.channel_source,
-            0x80..=0x8C => word(&self.user_vectors, offset - 0x80),
-            0xA0 | 0xA4 => word(&self.channel_vectors, offset - 0xA0),
+            at::USER_ENABLE => self.user_enable,
+            at::CHANNEL_ENABLE => self.channel_enable,
+            at::USER_REQUEST => self.user_source & self.user_enable,
+            at::CHANNEL_REQUEST => self.channel_source & self.channel_enable,
+            at::USER_PENDING => self.user_source,
+            at::CHANNEL_PENDING => self.channel_source,
+            at::USER_VECTORS0..=at::USER_VECTORS3 => word(&self.user_vectors, offset - at::USER_VECTORS0),
+            at::CHANNEL_VECTORS0 | at::CHANNEL_VECTORS1 => {
+                word(&self.channel_vectors, offset - at::CHANNEL_VECTORS0)
+            }
             _ => 0,
         }
     }
@@ -63,14 +66,18 @@ impl IrqBlock {
         let user = value & Self::user_mask();
         let channel = value & self.channel_mask();
         match offset {
-            0x04 => self.user_enable = user,
-            0x08 => self.user_enable |= user,
-            0x0C => self.user_enable &= !user,
-            0x10 => self.channel_enable = channel,
-            0x14 => self.channel_enable |= channel,
-            0x18 => self.channel_enable &= !channel,
-            0x80..=0x8C => set_word(&mut self.user_vectors, offset - 0x80, value & VECTOR_FIELDS),
-            0xA0 | 0xA4 => set_word(&mut self.channel_vectors, offset - 0xA0, value & VECTOR_FIELDS),
+            at::USER_ENABLE => self.user_enable = user,
+            at::USER_ENABLE_SET => self.user_enable |= user,
+            at::USER_ENABLE_CLEAR => self.user_enable &= !user,
+            at::CHANNEL_ENABLE => self.channel_enable = channel,
+            at::CHANNEL_ENABLE_SET => self.channel_enable |= channel,
+            at::CHANNEL_ENABLE_CLEAR => self.channel_enable &= !channel,
+            at::USER_VECTORS0..=at::USER_VECTORS3 => {
+                set_word(&mut self.user_vectors, offset - at::USER_VECTORS0, value & VECTOR_FIELDS);
+            }
+            at::CHANNEL_VECTORS0 | at::CHANNEL_VECTORS1 => {
+                set_word(&mut self.channel_vectors, offset - at::CHANNEL_VECTORS0, value & VECTOR_FIELDS);
+            }
             _ => {}
         }
     }

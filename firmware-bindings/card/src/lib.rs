@@ -31,6 +31,7 @@ mod link;
 mod memory;
 mod msix;
 mod ni;
+mod offsets;
 mod space;
 pub mod validate;
 mod xdma;

@@ -79,7 +79,8 @@ impl SparseMemory {
     /// [`Self::restore`]. `None` in the result: never written.
     pub(crate) fn detach(&mut self, offset: u64) -> Option<DetachedPage> {
         let (directory, page, _) = self.place(offset)?;
-        let bytes = self.directories.get_mut(directory)?.as_mut().and_then(|entries| entries.get_mut(page)?.take());
+        let bytes =
+            self.directories.get_mut(directory)?.as_mut().and_then(|entries| entries.get_mut(page)?.take());
         Some(DetachedPage { directory, page, bytes })
     }
 

@@ -80,7 +80,11 @@ impl Msix {
         host: &mut dyn HostPort,
     ) -> bool {
         // A message is a memory write: without bus mastering it stays pending.
-        if self.pending == 0 || !config.msix_enabled() || config.msix_function_masked() || !config.bus_master() {
+        if self.pending == 0
+            || !config.msix_enabled()
+            || config.msix_function_masked()
+            || !config.bus_master()
+        {
             return false;
         }
         let mut sent = false;

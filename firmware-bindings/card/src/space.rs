@@ -8,6 +8,8 @@ use fpga_registers::CardAddr;
 
 /// Offset of the commit word within a transmit window.
 pub(crate) const COMMIT_OFFSET: u64 = 0x0FC0;
+/// Its last byte, as an index into the window's RAM.
+const COMMIT_LAST: usize = 0x0FC3;
 /// Offset of the payload within a transmit window.
 pub(crate) const PAYLOAD_OFFSET: u64 = 0x1000;
 
@@ -76,7 +78,8 @@ impl CardSpace {
 
     /// Makes `length` bytes at `at` answer SLVERR from now on; a length of 0 ends that.
     pub(crate) const fn poison(&mut self, at: CardAddr, length: u64) {
-        self.poisoned = if length == 0 { None } else { Some((at.get(), at.get().saturating_add(length - 1))) };
+        self.poisoned =
+            if length == 0 { None } else { Some((at.get(), at.get().saturating_add(length - 1))) };
     }
 
     /// Takes the set of windows whose commit word was written.
@@ -142,9 +145,10 @@ impl CardSpace {
         let most = self.until_poison(at.get(), most);
         match self.place(at.get())? {
             Place::Memory { offset } => self.memory.slice(offset, most),
-            Place::Window { index, offset } => {
-                self.windows.get(index).and_then(|ram| ram.get(offset..ram.len().min(offset.saturating_add(most))))
-            }
+            Place::Window { index, offset } => self
+                .windows
+                .get(index)
+                .and_then(|ram| ram.get(offset..ram.len().min(offset.saturating_add(most)))),
         }
         .ok_or(AxiError::Decode)
     }
@@ -171,8 +175,7 @@ impl CardSpace {
                 let count = into.len();
                 let result = fill(into).map(|()| count);
                 // The last byte of the word counts: a word written in pieces commits once.
-                let last = COMMIT_OFFSET as usize + 3;
-                if result.is_ok() && offset <= last && last < end {
+                if result.is_ok() && offset <= COMMIT_LAST && COMMIT_LAST < end {
                     self.committed |= 1_u32.checked_shl(u32::try_from(index).unwrap_or(32)).unwrap_or(0);
                 }
                 Ok(result)
@@ -214,7 +217,12 @@ impl CardSpace {
 
     /// Copies at most `most` bytes (never more than a page) within the space, forwards; returns how many were copied.
     /// The error says whether reading or writing failed: `Err((error, true))` is the write.
-    pub(crate) fn copy(&mut self, from: CardAddr, to: CardAddr, most: usize) -> Result<usize, (AxiError, bool)> {
+    pub(crate) fn copy(
+        &mut self,
+        from: CardAddr,
+        to: CardAddr,
+        most: usize,
+    ) -> Result<usize, (AxiError, bool)> {
         let count = self.slice(from, most).map_err(|error| (error, false))?.len();
         let same_page = from.get() / PAGE as u64 == to.get() / PAGE as u64;
         match self.place(from.get()).map_err(|error| (error, false))? {

@@ -88,7 +88,11 @@ impl Problem {
 }
 
 fn range(key: &'static str, found: u64, least: u64, most: u64) -> Result<(), Problem> {
-    if (least..=most).contains(&found) { Ok(()) } else { Err(Problem::OutOfRange { key, found, least, most }) }
+    if (least..=most).contains(&found) {
+        Ok(())
+    } else {
+        Err(Problem::OutOfRange { key, found, least, most })
+    }
 }
 
 fn one_of(key: &'static str, found: u64, allowed: &'static [u64]) -> Result<(), Problem> {
@@ -171,7 +175,8 @@ fn network(description: &CardDescription) -> Result<(), Problem> {
     range("ni.windows", ni.windows.into(), 1, 32)?;
     aligned("ni.window_base", ni.window_base, GRANULE, "multiple of 64 KiB")?;
     range("ni.window_base", ni.window_base, 0, u64::MAX - MAX_MEMORY)?;
-    let windows_end = ni.window_base + u64::from(ni.windows) * crate::space::window_stride(ni.packet_size, ni.mask_bits);
+    let windows_end =
+        ni.window_base + u64::from(ni.windows) * crate::space::window_stride(ni.packet_size, ni.mask_bits);
     let memory = &description.memory;
     if ni.window_base < memory.base + memory.size && memory.base < windows_end {
         return Err(Problem::WindowsOverlapMemory { base: ni.window_base });

@@ -82,6 +82,7 @@ pub struct Common {
 }
 
 impl Common {
+    #[inline]
     fn check(&self, kind: PacketKind) -> Result<(), WireError> {
         let allowed = match kind {
             PacketKind::Data | PacketKind::Start => Flags::ALL,

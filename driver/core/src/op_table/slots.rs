@@ -65,7 +65,12 @@ pub(super) struct SlotSet {
 
 impl SlotSet {
     pub(super) fn new(capacity: u32) -> Self {
-        Self { words: alloc::vec![0; index(capacity.div_ceil(64))].into_boxed_slice(), cursor: 0, capacity, len: 0 }
+        Self {
+            words: alloc::vec![0; index(capacity.div_ceil(64))].into_boxed_slice(),
+            cursor: 0,
+            capacity,
+            len: 0,
+        }
     }
 
     pub(super) const fn is_empty(&self) -> bool {

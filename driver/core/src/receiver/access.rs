@@ -139,9 +139,8 @@ mod tests {
     fn only_the_opened_range_for_the_named_source_and_key() {
         let mut table = AccessTable::new(2);
         table.install(1, window()).unwrap();
-        let allows = |source, key, at, length| {
-            table.allows_write(NodeId::new(source), key, CardAddr::new(at), length)
-        };
+        let allows =
+            |source, key, at, length| table.allows_write(NodeId::new(source), key, CardAddr::new(at), length);
         assert!(allows(3, 7, 0x1000, 0x100));
         assert!(allows(3, 7, 0x10FF, 1));
         assert!(!allows(3, 7, 0x0FFF, 1));

@@ -76,12 +76,20 @@ impl Escape {
     }
 
     /// Stores a packet of at most `packet_size` bytes.
-    pub(super) fn offer(&mut self, now: Nanos, deadline: Nanos, header: &DataHeader, payload: &[u8]) -> Escaped {
+    pub(super) fn offer(
+        &mut self,
+        now: Nanos,
+        deadline: Nanos,
+        header: &DataHeader,
+        payload: &[u8],
+    ) -> Escaped {
         let mut vacant = None;
         for (at, slot) in self.slots.iter_mut().enumerate() {
             match slot {
                 None if vacant.is_none() => vacant = Some(at),
-                Some(held) if held.header.address == header.address && key_of(&held.header) == key_of(header) => {
+                Some(held)
+                    if held.header.address == header.address && key_of(&held.header) == key_of(header) =>
+                {
                     // A resend must not take a second place; the acknowledgement should echo the try last heard of.
                     held.header.op = header.op;
                     held.header.tries = header.tries;
@@ -94,7 +102,9 @@ impl Escape {
         let start = at * self.packet_size;
         let Some(place) = self.payloads.get_mut(start..start + payload.len()) else { return Escaped::Full };
         place.copy_from_slice(payload);
-        let (Ok(slot), Ok(length)) = (u16::try_from(at), u16::try_from(payload.len())) else { return Escaped::Full };
+        let (Ok(slot), Ok(length)) = (u16::try_from(at), u16::try_from(payload.len())) else {
+            return Escaped::Full;
+        };
         self.slots[at] = Some(Slot { header: *header, length, arrived: now, deadline });
         self.occupancy += 1;
         self.next_deadline = self.next_deadline.min(deadline);
@@ -117,8 +127,9 @@ impl Escape {
         if self.occupancy == 0 {
             return None;
         }
-        (from..self.capacity())
-            .find(|&slot| self.slots[usize::from(slot)].as_ref().is_some_and(|held| key_of(&held.header) == *key))
+        (from..self.capacity()).find(|&slot| {
+            self.slots[usize::from(slot)].as_ref().is_some_and(|held| key_of(&held.header) == *key)
+        })
     }
 
     pub(super) fn release(&mut self, slot: u16) {

@@ -155,7 +155,10 @@ impl Receiver {
             return;
         }
         let size = crate::cast::index(self.config.packet_size());
-        if header.packet_size_log2 != self.config.packet_size_log2 || payload.is_empty() || payload.len() > size {
+        if header.packet_size_log2 != self.config.packet_size_log2
+            || payload.is_empty()
+            || payload.len() > size
+        {
             self.contradiction(now, header, payload.len());
             return;
         }
@@ -290,7 +293,14 @@ impl Receiver {
         })));
     }
 
-    fn fault(&mut self, now: Nanos, reason: FaultReason, header: &DataHeader, address: CardAddr, length: u64) {
+    fn fault(
+        &mut self,
+        now: Nanos,
+        reason: FaultReason,
+        header: &DataHeader,
+        address: CardAddr,
+        length: u64,
+    ) {
         self.event(
             now,
             Event {

@@ -1,7 +1,6 @@
 //! The receive registry: a fixed number of operations that packets are expected for (spec 2.2.1, 2.2.3).
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use fpga_firmware::ids::{Incarnation, NodeId, SegmentIndex, TransferId};
 use fpga_registers::CardAddr;
@@ -9,6 +8,7 @@ use fpga_registers::CardAddr;
 use super::mask::Mask;
 use crate::aside::Aside;
 use crate::cast::{index, low16, low32};
+use crate::free::FreeSlots;
 use crate::time::Nanos;
 
 /// What names an operation among all live ones [E1-5]. An address is no name: two live operations may overlap.
@@ -95,7 +95,7 @@ pub(super) struct Registry {
     live: Box<[bool]>,
     entries: Box<[Entry]>,
     slots: Box<[u16]>,
-    free: Vec<u16>,
+    free: FreeSlots,
     last: Aside<u16>,
 }
 
@@ -108,7 +108,7 @@ impl Registry {
             live: alloc::vec![false; count].into_boxed_slice(),
             entries: alloc::vec![Entry::EMPTY; count].into_boxed_slice(),
             slots: alloc::vec![VACANT; (4 * count).next_power_of_two()].into_boxed_slice(),
-            free: (0..entries).rev().collect(),
+            free: FreeSlots::all(entries),
             last: Aside(0),
         }
     }
@@ -122,7 +122,7 @@ impl Registry {
     }
 
     pub(super) fn has_free(&self) -> bool {
-        !self.free.is_empty()
+        self.free.len() != 0
     }
 
     fn home(&self, key: &SegmentKey) -> usize {
@@ -195,7 +195,6 @@ impl Registry {
         }
         self.slots[hole] = VACANT;
         self.keys[place] = SegmentKey::NONE;
-        debug_assert!(self.free.len() < self.free.capacity(), "a registry entry is released twice");
         self.free.push(slot);
     }
 

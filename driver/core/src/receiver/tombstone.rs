@@ -32,7 +32,11 @@ pub(super) struct Completed {
 
 impl Completed {
     fn new(capacity: u16) -> Self {
-        Self { oldest_live: TransferId::new(0), runs: alloc::vec![Run::default(); usize::from(capacity)].into_boxed_slice(), used: 0 }
+        Self {
+            oldest_live: TransferId::new(0),
+            runs: alloc::vec![Run::default(); usize::from(capacity)].into_boxed_slice(),
+            used: 0,
+        }
     }
 
     fn reset(&mut self, oldest_live: TransferId) {
@@ -126,7 +130,10 @@ impl Completed {
                 self.runs[at].len += 1;
             }
             (false, false) => {
-                debug_assert!(used < self.runs.len(), "a transfer was admitted without room for its tombstone");
+                debug_assert!(
+                    used < self.runs.len(),
+                    "a transfer was admitted without room for its tombstone"
+                );
                 if used < self.runs.len() {
                     self.runs.copy_within(at..used, at + 1);
                     self.runs[at] = Run { first: id, len: 1 };
@@ -214,7 +221,13 @@ impl Peers {
         position(&self.sources, |source| !source.in_use)
     }
 
-    pub(super) fn open_source(&mut self, at: u16, node: NodeId, incarnation: Incarnation, oldest_live: TransferId) {
+    pub(super) fn open_source(
+        &mut self,
+        at: u16,
+        node: NodeId,
+        incarnation: Incarnation,
+        oldest_live: TransferId,
+    ) {
         let source = self.source_mut(at);
         source.in_use = true;
         source.node = node;

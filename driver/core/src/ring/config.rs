@@ -172,7 +172,9 @@ pub enum ConfigError {
     #[error("a stream channel's direction and card side differ: use StreamOut with H2C, StreamIn with C2H")]
     StreamDirection,
     /// Metadata write-backs misplaced.
-    #[error("metadata write-backs of {bytes} bytes at {found}: align them to 32 bytes, inside the address space")]
+    #[error(
+        "metadata write-backs of {bytes} bytes at {found}: align them to 32 bytes, inside the address space"
+    )]
     Writebacks {
         /// Address asked for.
         found: Iova,

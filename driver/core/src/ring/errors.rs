@@ -35,7 +35,9 @@ impl<T> core::error::Error for Refusal<T> {}
 #[non_exhaustive]
 pub enum RefusalReason {
     /// Back-pressure: no operation slot or too few descriptors are free.
-    #[error("the descriptor ring is full: {needed} entries needed, {free} free; complete operations, then retry")]
+    #[error(
+        "the descriptor ring is full: {needed} entries needed, {free} free; complete operations, then retry"
+    )]
     Full {
         /// Descriptors (or slots) the request needs.
         needed: u32,
@@ -89,7 +91,9 @@ pub enum CountFault {
         word: u32,
     },
     /// More than was posted, or less than was reported before.
-    #[error("the device reports {reported} completed descriptors; {known} were known and {posted} are posted")]
+    #[error(
+        "the device reports {reported} completed descriptors; {known} were known and {posted} are posted"
+    )]
     BeyondPosted {
         /// The device's count.
         reported: u32,

@@ -26,14 +26,12 @@ mod errors;
 mod pieces;
 mod run;
 
-pub use config::{
-    CardSide, ConfigError, MAX_DESCRIPTOR_LENGTH, MAX_ENTRIES, Report, RingConfig,
-};
+pub use config::{CardSide, ConfigError, MAX_DESCRIPTOR_LENGTH, MAX_ENTRIES, Report, RingConfig};
 pub use errors::{CountFault, Refusal, RefusalReason};
 pub use pieces::HostRange;
 pub use run::{PendingDescriptor, Run};
 
-use config::COUNT_MASK;
+use config::{COUNT_MASK, PAGE};
 use pieces::Pieces;
 
 use crate::cast::{index, low32};
@@ -120,7 +118,7 @@ struct Staged {
 #[derive(Debug)]
 struct Slot<T> {
     payload: Option<T>,
-    first: u64,
+    /// Count after its last descriptor; its first follows the operation before.
     end: u64,
     length: u64,
 }
@@ -156,7 +154,7 @@ impl<T> Ring<T> {
     pub fn new(config: RingConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let slots: Vec<_> =
-            (0..config.operations).map(|_| Slot { payload: None, first: 0, end: 0, length: 0 }).collect();
+            (0..config.operations).map(|_| Slot { payload: None, end: 0, length: 0 }).collect();
         Ok(Self {
             entry_mask: config.entries - 1,
             operation_mask: config.operations - 1,
@@ -227,9 +225,33 @@ impl<T> Ring<T> {
     }
 
     /// Writes the request's descriptors to private memory beyond `staged`, which stays where it is: a request that
-    /// does not fit leaves no trace.
+    /// does not fit leaves no trace. Returns the request's length and the count after its last descriptor.
     #[inline]
     fn stage(&mut self, request: Request<'_>) -> Result<(u64, u64), RefusalReason> {
+        // Nearly every request is one range that one descriptor covers: tested first, without the cutting.
+        if let [range] = *request.host {
+            let fits = range.length.wrapping_sub(1) < u64::from(self.config.max_descriptor_length) - PAGE
+                && range.start.get() <= u64::MAX - u64::from(MAX_DESCRIPTOR_LENGTH)
+                && request.card.get() <= u64::MAX - u64::from(MAX_DESCRIPTOR_LENGTH)
+                && self.staged - self.freed <= u64::from(self.entry_mask)
+                && self.operations() <= self.operation_mask
+                && !self.faulted;
+            if fits {
+                let at = index(low32(self.staged) & self.entry_mask);
+                self.staged_entries[at] = Staged {
+                    host: range.start.get(),
+                    card: request.card.get(),
+                    length: low32(range.length),
+                    ends_operation: true,
+                };
+                return Ok((range.length, self.staged + 1));
+            }
+        }
+        self.stage_pieces(request)
+    }
+
+    #[inline(never)]
+    fn stage_pieces(&mut self, request: Request<'_>) -> Result<(u64, u64), RefusalReason> {
         if self.faulted {
             return Err(RefusalReason::Faulted);
         }
@@ -237,11 +259,8 @@ impl<T> Ring<T> {
             return Err(RefusalReason::Full { needed: 1, free: 0 });
         }
         let length = total_length(request.host)?;
-        let mut card = match self.config.card_side {
-            CardSide::Memory | CardSide::FixedAddress => request.card.get(),
-            CardSide::StreamOut | CardSide::StreamIn { .. } => 0,
-        };
         let step = matches!(self.config.card_side, CardSide::Memory);
+        let mut card = request.card.get();
         if step && card.checked_add(length).is_none() {
             return Err(RefusalReason::CardAddress { start: request.card, length });
         }
@@ -267,7 +286,6 @@ impl<T> Ring<T> {
         let token = self.token(self.next_operation);
         let slot = &mut self.slots[index(token.slot)];
         slot.payload = Some(payload);
-        slot.first = self.staged;
         slot.end = end;
         slot.length = length;
         self.staged = end;
@@ -349,8 +367,8 @@ impl<T> Ring<T> {
             token,
             payload,
             length: slot.length,
-            first_index: low32(slot.first) & self.entry_mask,
-            descriptors: low32(slot.end - slot.first),
+            first_index: low32(self.freed) & self.entry_mask,
+            descriptors: low32(slot.end - self.freed),
         };
         self.freed = slot.end;
         self.first_operation += 1;
@@ -393,14 +411,12 @@ impl<T> Iterator for Drain<'_, T> {
             return None;
         }
         let token = ring.token(ring.first_operation);
-        let (first, end, length) = {
-            let slot = &ring.slots[index(token.slot)];
-            (slot.first, slot.end, slot.length)
-        };
+        let slot = &mut ring.slots[index(token.slot)];
+        let (first, end, length) = (ring.freed, slot.end, slot.length);
+        let payload = slot.payload.take()?;
         let completed_bytes = (first..end.min(ring.completed))
             .map(|n| u64::from(ring.staged_entries[index(low32(n) & ring.entry_mask)].length))
             .sum();
-        let payload = ring.slots[index(token.slot)].payload.take()?;
         ring.freed = end;
         ring.first_operation += 1;
         Some(Drained { token, payload, length, completed_bytes, posted: first < ring.run_end })

@@ -86,7 +86,10 @@ mod tests {
     #[test]
     fn touching_ranges_merge_and_gaps_split() {
         let long = super::super::MAX_DESCRIPTOR_LENGTH;
-        assert_eq!(cut(&[(0x1000, 0x1000), (0x2000, 0x1000), (0x4000, 8)], long), [(0x1000, 0x2000), (0x4000, 8)]);
+        assert_eq!(
+            cut(&[(0x1000, 0x1000), (0x2000, 0x1000), (0x4000, 8)], long),
+            [(0x1000, 0x2000), (0x4000, 8)]
+        );
         assert_eq!(cut(&[(0x1000, 0), (0x9000, 4), (0, 0), (0x9004, 4)], long), [(0x9000, 8)]);
         assert_eq!(cut(&[], long), []);
         assert_eq!(cut(&[(5, 0)], long), []);

@@ -59,8 +59,11 @@ impl<T> Ring<T> {
             let next_end = if block_end < end { self.block_end(block_end, end) } else { block_end };
             for n in block..block_end {
                 let following = n + 1;
-                let nxt_adj =
-                    if following < block_end { extra(following, block_end) } else { extra(following, next_end) };
+                let nxt_adj = if following < block_end {
+                    extra(following, block_end)
+                } else {
+                    extra(following, next_end)
+                };
                 let at = low32(n) & self.entry_mask;
                 let words = self.words(at, nxt_adj, following == end);
                 memory.write(at, words);
@@ -82,10 +85,17 @@ impl<T> Ring<T> {
         }
         let at = low32(self.completed) & self.entry_mask;
         let staged = self.staged_entries[index(at)];
-        let operation = (self.first_operation..self.next_operation)
-            .find(|&n| self.slots[index(self.token(n).slot)].end > self.completed)?;
-        let token = self.token(operation);
-        let offset = (self.slots[index(token.slot)].first..self.completed)
+        // Operations are in order, so the first one that ends beyond the completed count owns the descriptor.
+        let mut first = self.freed;
+        let token = (self.first_operation..self.next_operation).map(|n| self.token(n)).find(|token| {
+            let end = self.slots[index(token.slot)].end;
+            let pending = end > self.completed;
+            if !pending {
+                first = end;
+            }
+            pending
+        })?;
+        let offset = (first..self.completed)
             .map(|n| u64::from(self.staged_entries[index(low32(n) & self.entry_mask)].length))
             .sum();
         Some(PendingDescriptor {

@@ -117,7 +117,11 @@ impl SenderConfig {
     }
 
     pub(super) const fn destination_share(&self) -> u32 {
-        let share = if self.ops_per_destination == 0 { self.op_entries - self.op_entries / 4 } else { self.ops_per_destination };
+        let share = if self.ops_per_destination == 0 {
+            self.op_entries - self.op_entries / 4
+        } else {
+            self.ops_per_destination
+        };
         if share > self.op_entries { self.op_entries } else { share }
     }
 

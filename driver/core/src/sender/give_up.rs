@@ -30,7 +30,8 @@ impl Sender {
                 self.ops.resend(op.number, true);
             }
             let destination = self.transfers[index(owner)].destination;
-            self.destinations.get_mut(destination).suspect = self.destinations.get(destination).in_flight != 0;
+            self.destinations.get_mut(destination).suspect =
+                self.destinations.get(destination).in_flight != 0;
         }
         if self.next_deadline <= now {
             self.pass_deadlines(now);

@@ -19,7 +19,8 @@ mod types;
 
 pub use config::{ConfigError, RetryPolicy, SEGMENT_SPAN, SenderConfig};
 pub use types::{
-    Answer, Command, Completion, Notify, Ops, SenderCounters, SubmitError, Ticket, Transmit, TransmitKind, TransferError,
+    Answer, Command, Completion, Notify, Ops, SenderCounters, SubmitError, Ticket, TransferError, Transmit,
+    TransmitKind,
 };
 
 use crate::cast::{index, low16};
@@ -123,7 +124,8 @@ impl Sender {
             start.checked_add(length).ok_or(SubmitError::Address { start, length })?;
         }
         let class = classify(length, self.config.big_threshold);
-        let segments = segment_count(length, self.config.segment_size).ok_or(SubmitError::TooLong { length })?;
+        let segments =
+            segment_count(length, self.config.segment_size).ok_or(SubmitError::TooLong { length })?;
         let full = SubmitError::Full { capacity: self.config.transfers };
         let slot = self.free.head().ok_or(full)?;
         let destination = if length == 0 {
@@ -309,7 +311,8 @@ impl Sender {
     fn current(&mut self, answer: Answer) -> Option<Op> {
         let op = self.ops.get(answer.op).filter(|op| {
             let transfer = self.segments.get(op.segment).transfer;
-            answer.incarnation == self.incarnation && self.transfers[index(transfer)].command.node == answer.node
+            answer.incarnation == self.incarnation
+                && self.transfers[index(transfer)].command.node == answer.node
         });
         if op.is_none() {
             self.counters.stale += 1;
@@ -395,4 +398,3 @@ pub struct QueueView {
     /// Whether the destination gets no new packets because its last news was a timeout.
     pub suspect: bool,
 }
-

@@ -1,13 +1,13 @@
 //! The sender's fixed tables: transfers, the segments that are under way, and destinations.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use fpga_firmware::ids::{NodeId, TransferId};
 use fpga_registers::CardAddr;
 
 use super::types::{Command, TransferError};
 use crate::cast::index;
+use crate::free::FreeSlots;
 use crate::list::List;
 use crate::receiver::SegmentWindow;
 use crate::segment::Class;
@@ -112,14 +112,14 @@ pub(super) struct Segment {
 #[derive(Debug)]
 pub(super) struct Segments {
     records: Box<[Segment]>,
-    free: Vec<u16>,
+    free: FreeSlots,
 }
 
 impl Segments {
     pub(super) fn new(capacity: u16) -> Self {
         Self {
             records: alloc::vec![Segment::default(); usize::from(capacity)].into_boxed_slice(),
-            free: (0..capacity).rev().collect(),
+            free: FreeSlots::all(capacity),
         }
     }
 
@@ -132,7 +132,6 @@ impl Segments {
     pub(super) fn release(&mut self, slot: u16) {
         let record = &mut self.records[usize::from(slot)];
         if core::mem::take(&mut record.in_use) {
-            debug_assert!(self.free.len() < self.free.capacity(), "a segment record is released twice");
             self.free.push(slot);
         }
     }
@@ -146,7 +145,7 @@ impl Segments {
     }
 
     pub(super) fn has_free(&self) -> bool {
-        !self.free.is_empty()
+        self.free.len() != 0
     }
 
     pub(super) fn in_use(&self) -> usize {
@@ -198,7 +197,11 @@ impl Destinations {
             in_flight: 0,
             suspect: false,
         };
-        Self { records: alloc::vec![empty; index(capacity)].into_boxed_slice(), used: 0, floor: TransferId::new(0) }
+        Self {
+            records: alloc::vec![empty; index(capacity)].into_boxed_slice(),
+            used: 0,
+            floor: TransferId::new(0),
+        }
     }
 
     pub(super) fn capacity(&self) -> u32 {

@@ -74,7 +74,9 @@ pub enum SubmitError {
         capacity: u32,
     },
     /// Back-pressure: too many different destinations have transfers.
-    #[error("{capacity} destinations have transfers already: wait for one to finish before using node {node}")]
+    #[error(
+        "{capacity} destinations have transfers already: wait for one to finish before using node {node}"
+    )]
     Destinations {
         /// Destinations that the sender can hold.
         capacity: u32,

@@ -1,4 +1,5 @@
 //! A receiver with memory, and packets to throw at it.
+#![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 #![allow(dead_code, unreachable_pub, reason = "every test file uses its own part")]
 
 use fpga_core::Nanos;
@@ -162,11 +163,17 @@ impl Rig {
 }
 
 pub fn acks(outputs: &[Output]) -> Vec<OpNumber> {
-    outputs.iter().filter_map(|o| if let Output::Send(Control::Ack(ack)) = o { Some(ack.op) } else { None }).collect()
+    outputs
+        .iter()
+        .filter_map(|o| if let Output::Send(Control::Ack(ack)) = o { Some(ack.op) } else { None })
+        .collect()
 }
 
 pub fn nacks(outputs: &[Output]) -> Vec<NackReason> {
-    outputs.iter().filter_map(|o| if let Output::Send(Control::Nack(n)) = o { Some(n.reason) } else { None }).collect()
+    outputs
+        .iter()
+        .filter_map(|o| if let Output::Send(Control::Nack(n)) = o { Some(n.reason) } else { None })
+        .collect()
 }
 
 pub fn dones(outputs: &[Output]) -> usize {
@@ -174,5 +181,9 @@ pub fn dones(outputs: &[Output]) -> usize {
 }
 
 pub fn events(outputs: &[Output], kind: EventKind) -> Vec<Event> {
-    outputs.iter().filter_map(|o| if let Output::Event(e) = o { Some(*e) } else { None }).filter(|e| e.kind == kind).collect()
+    outputs
+        .iter()
+        .filter_map(|o| if let Output::Event(e) = o { Some(*e) } else { None })
+        .filter(|e| e.kind == kind)
+        .collect()
 }

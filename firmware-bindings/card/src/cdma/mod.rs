@@ -10,6 +10,7 @@ use crate::description::CardDescription;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::link::Lanes;
 use crate::memory::PAGE;
+use crate::offsets::cdma as at;
 use crate::space::{AxiError, advance};
 use fpga_core::time::Nanos;
 use fpga_registers::CardAddr;
@@ -17,12 +18,14 @@ use sg::ScatterGather;
 
 /// Control register.
 mod control {
+    use fpga_registers::cdma::Cdmacr as C;
+
     pub(super) const TAIL_POINTER: u32 = 1 << 1;
-    pub(super) const RESET: u32 = 1 << 2;
-    pub(super) const SG_MODE: u32 = 1 << 3;
-    pub(super) const KEYHOLE_READ: u32 = 1 << 4;
-    pub(super) const KEYHOLE_WRITE: u32 = 1 << 5;
-    pub(super) const CYCLIC: u32 = 1 << 6;
+    pub(super) const RESET: u32 = C::from_bits(0).with_reset(true).into_bits();
+    pub(super) const SG_MODE: u32 = C::from_bits(0).with_sg_mode(true).into_bits();
+    pub(super) const KEYHOLE_READ: u32 = C::from_bits(0).with_keyhole_read(true).into_bits();
+    pub(super) const KEYHOLE_WRITE: u32 = C::from_bits(0).with_keyhole_write(true).into_bits();
+    pub(super) const CYCLIC: u32 = C::from_bits(0).with_cyclic(true).into_bits();
     /// Software-writable bits that stay: SGMode, keyholes, cyclic, interrupt enables, threshold, delay.
     pub(super) const STORED: u32 = 0xFFFF_7078;
     /// Of these, what exists only with scatter-gather.
@@ -32,18 +35,22 @@ mod control {
 
 /// Status register.
 mod status {
-    pub(super) const IDLE: u32 = 1 << 1;
-    pub(super) const SG_INCLUDED: u32 = 1 << 3;
-    pub(super) const DMA_INTERNAL: u32 = 1 << 4;
-    pub(super) const DMA_SLAVE: u32 = 1 << 5;
-    pub(super) const DMA_DECODE: u32 = 1 << 6;
-    pub(super) const SG_INTERNAL: u32 = 1 << 8;
-    pub(super) const SG_SLAVE: u32 = 1 << 9;
-    pub(super) const SG_DECODE: u32 = 1 << 10;
-    pub(super) const IOC: u32 = 1 << 12;
-    pub(super) const DELAY: u32 = 1 << 13;
-    pub(super) const ERROR: u32 = 1 << 14;
-    pub(super) const INTERRUPTS: u32 = IOC | DELAY | ERROR;
+    use fpga_registers::cdma::Cdmasr as S;
+
+    pub(super) const IDLE: u32 = S::from_bits(0).with_idle(true).into_bits();
+    pub(super) const SG_INCLUDED: u32 = S::from_bits(0).with_sg_included(true).into_bits();
+    pub(super) const DMA_INTERNAL: u32 = S::from_bits(0).with_dma_internal_error(true).into_bits();
+    pub(super) const DMA_SLAVE: u32 = S::from_bits(0).with_dma_slave_error(true).into_bits();
+    pub(super) const DMA_DECODE: u32 = S::from_bits(0).with_dma_decode_error(true).into_bits();
+    pub(super) const SG_INTERNAL: u32 = S::from_bits(0).with_sg_internal_error(true).into_bits();
+    pub(super) const SG_SLAVE: u32 = S::from_bits(0).with_sg_slave_error(true).into_bits();
+    pub(super) const SG_DECODE: u32 = S::from_bits(0).with_sg_decode_error(true).into_bits();
+    pub(super) const IOC: u32 = S::from_bits(0).with_ioc_irq(true).into_bits();
+    pub(super) const DELAY: u32 = S::from_bits(0).with_delay_irq(true).into_bits();
+    pub(super) const ERROR: u32 = S::from_bits(0).with_error_irq(true).into_bits();
+    pub(super) const INTERRUPTS: u32 = S::INTERRUPTS.into_bits();
+    /// Whatever halts the engine.
+    pub(super) const ERRORS: u32 = S::ERRORS.into_bits();
 }
 
 /// The delay timer ticks once per 125 clocks of the SG port; at 250 MHz that is 500 ns.
@@ -139,7 +146,7 @@ impl Cdma {
     }
 
     const fn halted(&self) -> bool {
-        self.status & 0x770 != 0
+        self.status & status::ERRORS != 0
     }
 
     const fn idle(&self) -> bool {
@@ -149,17 +156,17 @@ impl Cdma {
     /// Register at `offset`; reading has no side effects. High halves exist above 32 address bits only.
     pub(crate) fn read(&self, offset: u32) -> u32 {
         match offset {
-            0x00 => self.control,
-            0x04 => self.status_word(),
-            0x08 => low(self.current),
-            0x0C => high(self.current),
-            0x10 => low(self.tail),
-            0x14 => high(self.tail),
-            0x18 => low(self.source),
-            0x1C => high(self.source),
-            0x20 => low(self.destination),
-            0x24 => high(self.destination),
-            0x28 => self.length,
+            at::CR => self.control,
+            at::SR => self.status_word(),
+            at::CURDESC_LOW => low(self.current),
+            at::CURDESC_HIGH => high(self.current),
+            at::TAILDESC_LOW => low(self.tail),
+            at::TAILDESC_HIGH => high(self.tail),
+            at::SOURCE_LOW => low(self.source),
+            at::SOURCE_HIGH => high(self.source),
+            at::DESTINATION_LOW => low(self.destination),
+            at::DESTINATION_HIGH => high(self.destination),
+            at::BTT => self.length,
             _ => 0,
         }
     }
@@ -179,28 +186,35 @@ impl Cdma {
     pub(crate) fn write(&mut self, offset: u32, value: u32, faults: &mut FaultLog) {
         let wide = self.wide;
         match offset {
-            0x00 => self.write_control(value),
-            0x04 => self.status &= !(value & status::INTERRUPTS),
-            0x08 | 0x0C | 0x10 | 0x14 if !self.with_sg || !self.sg_mode() => {}
-            0x10 if wide => self.tail = self.pointer(self.tail & !0xFFFF_FFFF | u64::from(value)),
-            0x10 => {
+            at::CR => self.write_control(value),
+            at::SR => self.status &= !(value & status::INTERRUPTS),
+            at::CURDESC_LOW | at::CURDESC_HIGH | at::TAILDESC_LOW | at::TAILDESC_HIGH
+                if !self.with_sg || !self.sg_mode() => {}
+            at::TAILDESC_LOW if wide => self.tail = self.pointer(self.tail & !0xFFFF_FFFF | u64::from(value)),
+            at::TAILDESC_LOW => {
                 self.tail = self.pointer(value.into());
                 self.start_sg();
             }
-            0x14 if wide => {
+            at::TAILDESC_HIGH if wide => {
                 self.tail = self.pointer(self.tail & 0xFFFF_FFFF | u64::from(value) << 32);
                 self.start_sg();
             }
-            0x08..=0x28 if !self.idle() => faults.push(FaultKind::CdmaBusy, Unit::Cdma, offset.into(), value),
-            0x08 => self.current = self.pointer(self.current & !0xFFFF_FFFF | u64::from(value)),
-            0x0C if wide => self.current = self.pointer(self.current & 0xFFFF_FFFF | u64::from(value) << 32),
-            0x18 => self.source = self.source & !0xFFFF_FFFF | u64::from(value),
-            0x1C if wide => self.source = self.address(self.source & 0xFFFF_FFFF | u64::from(value) << 32),
-            0x20 => self.destination = self.destination & !0xFFFF_FFFF | u64::from(value),
-            0x24 if wide => {
+            at::CURDESC_LOW..=at::BTT if !self.idle() => {
+                faults.push(FaultKind::CdmaBusy, Unit::Cdma, offset.into(), value)
+            }
+            at::CURDESC_LOW => self.current = self.pointer(self.current & !0xFFFF_FFFF | u64::from(value)),
+            at::CURDESC_HIGH if wide => {
+                self.current = self.pointer(self.current & 0xFFFF_FFFF | u64::from(value) << 32)
+            }
+            at::SOURCE_LOW => self.source = self.source & !0xFFFF_FFFF | u64::from(value),
+            at::SOURCE_HIGH if wide => {
+                self.source = self.address(self.source & 0xFFFF_FFFF | u64::from(value) << 32)
+            }
+            at::DESTINATION_LOW => self.destination = self.destination & !0xFFFF_FFFF | u64::from(value),
+            at::DESTINATION_HIGH if wide => {
                 self.destination = self.address(self.destination & 0xFFFF_FFFF | u64::from(value) << 32);
             }
-            0x28 => {
+            at::BTT => {
                 self.length = value & self.length_mask;
                 if !self.sg_mode() && !self.halted() {
                     let copy =
@@ -316,7 +330,7 @@ impl Cdma {
     }
 
     fn advance_copy(&mut self, copy: &mut Copy, lanes: &mut Lanes<'_>) -> Moved {
-        if copy.remaining == 0 || (copy.source | copy.destination) % self.alignment != 0 {
+        if copy.remaining == 0 || !(copy.source | copy.destination).is_multiple_of(self.alignment) {
             return Moved::Failed(status::DMA_INTERNAL);
         }
         let read_fixed = self.control & control::KEYHOLE_READ != 0;

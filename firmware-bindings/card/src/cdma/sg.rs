@@ -65,7 +65,8 @@ impl Cdma {
         for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
             *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
         }
-        let [next_low, next_high, source_low, source_high, destination_low, destination_high, length, state] = words;
+        let [next_low, next_high, source_low, source_high, destination_low, destination_high, length, state] =
+            words;
         let cyclic = self.control & control::CYCLIC != 0;
         if state & COMPLETED != 0 && !cyclic {
             // A descriptor that software has not given back: overrun.

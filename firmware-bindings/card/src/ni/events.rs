@@ -97,7 +97,7 @@ impl EventRing {
     /// Writes a ring register; `false` if the value cannot be used (the old one stays).
     pub(super) fn write(&mut self, register: u32, value: u32) -> bool {
         match register {
-            ni::EVENT_RING_BASE_LOW if value % 64 == 0 && !self.enabled => {
+            ni::EVENT_RING_BASE_LOW if value.is_multiple_of(64) && !self.enabled => {
                 self.base = self.base & !0xFFFF_FFFF | u64::from(value);
             }
             ni::EVENT_RING_BASE_HIGH if !self.enabled => {
@@ -109,7 +109,9 @@ impl EventRing {
                 self.size = value;
             }
             // The host cannot have taken more than was produced, nor fewer than it had already.
-            ni::EVENT_CONSUMED if self.produced.wrapping_sub(value) <= self.produced.wrapping_sub(self.consumed) => {
+            ni::EVENT_CONSUMED
+                if self.produced.wrapping_sub(value) <= self.produced.wrapping_sub(self.consumed) =>
+            {
                 self.consumed = value;
             }
             ni::EVENT_INTERRUPT => {
@@ -186,7 +188,11 @@ impl EventRing {
         if self.push {
             if !lanes.bus_master {
                 lanes.faults.push(FaultKind::BusMasterOff, Unit::Ni, at, 1);
-                return Some(Fault { address: at, length: event::SIZE as u64, ..Fault::new(FaultReason::EventWrite) });
+                return Some(Fault {
+                    address: at,
+                    length: event::SIZE as u64,
+                    ..Fault::new(FaultReason::EventWrite)
+                });
             }
             // Posted writes: a refusal by the IOMMU is nothing that the NI could see.
             host_post(lanes.host, true, lanes.faults, Unit::Ni, Iova::new(at), body);

@@ -18,7 +18,9 @@ use crate::link::Lanes;
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET, payload_size, window_stride};
 use events::EventRing;
 use faults::{Fault, FaultBlock};
-use fpga_core::receiver::{MemoryFault, Output, ReceiveMemory, Receiver, ReceiverConfig, ReceiverConfigError};
+use fpga_core::receiver::{
+    MemoryFault, Output, ReceiveMemory, Receiver, ReceiverConfig, ReceiverConfigError,
+};
 use fpga_core::time::Nanos;
 use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::{Capabilities, ni};
@@ -219,8 +221,9 @@ impl Ni {
     fn fault(&mut self, fault: Fault, event: Option<Event>) {
         let time = self.events.since_reset(self.now);
         self.faults.push(Fault { time, ..fault });
-        if fault.reason == FaultReason::EventLost {
-            // The ring tells it itself, once there is room.
+        if matches!(fault.reason, FaultReason::EventLost | FaultReason::EventWrite) {
+            // The ring tells of lost events itself, once there is room; an event about an event that could not be
+            // written could not be written either.
             return;
         }
         let event = event.unwrap_or_else(|| {
@@ -307,14 +310,18 @@ impl Ni {
         }
         self.timers_served = Some(self.now);
         self.receiver.handle_timeout(self.now);
-        lanes.counters.frames_sent += self.drain();
-        true
+        let outputs = self.drain();
+        lanes.counters.frames_sent += outputs.frames;
+        // A timer that only looked around is no work: nobody can see a difference.
+        outputs.any
     }
 
-    /// Sends and reports what the receiver has to say; returns the frames sent.
-    fn drain(&mut self) -> u64 {
+    /// Sends and reports what the receiver has to say.
+    fn drain(&mut self) -> Drained {
         let before = self.frames.sent;
+        let mut any = false;
         while let Some(output) = self.receiver.poll_output() {
+            any = true;
             match output {
                 Output::Send(control) => {
                     // The receiver's answers are always encodable; one that is not is as good as lost.
@@ -337,11 +344,17 @@ impl Ni {
                 _ => {}
             }
         }
-        u64::from(self.frames.sent.wrapping_sub(before))
+        Drained { frames: self.frames.sent.wrapping_sub(before).into(), any }
     }
 
     /// A frame from the network. Returns the frames sent in answer.
-    pub(crate) fn receive(&mut self, now: Nanos, frame: &[u8], space: &mut CardSpace, log: &mut FaultLog) -> u64 {
+    pub(crate) fn receive(
+        &mut self,
+        now: Nanos,
+        frame: &[u8],
+        space: &mut CardSpace,
+        log: &mut FaultLog,
+    ) -> u64 {
         self.now = now;
         if !self.enabled() {
             return 0;
@@ -369,10 +382,10 @@ impl Ni {
                     self.bad_packet = self.bad_packet.wrapping_add(1);
                     return 0;
                 }
-                return self.answer(&control) + self.drain();
+                return self.answer(&control);
             }
         }
-        self.drain()
+        self.drain().frames
     }
 
     /// What arrives for the sending side becomes an event; a hello is answered.
@@ -429,6 +442,12 @@ impl Ni {
     }
 }
 
+/// What came out of the receiver.
+struct Drained {
+    frames: u64,
+    any: bool,
+}
+
 /// Card memory as the receiver writes it: never the transmit windows, all or nothing.
 struct ReceivePort<'a>(&'a mut CardSpace);
 
@@ -452,4 +471,5 @@ fn high(value: u64) -> u32 {
 }
 
 const _: () = assert!(COMMIT_OFFSET + 4 <= PAYLOAD_OFFSET, "the commit word lies before the payload");
-const _: () = assert!(fpga_firmware::window::MAX_HEADER_BLOCK as u64 <= COMMIT_OFFSET, "and after the header block");
+const _: () =
+    assert!(fpga_firmware::window::MAX_HEADER_BLOCK as u64 <= COMMIT_OFFSET, "and after the header block");

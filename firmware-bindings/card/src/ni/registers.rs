@@ -152,7 +152,14 @@ impl Ni {
     }
 
     /// Writes a dword at `at` of the user BAR (CDMA excluded).
-    pub(crate) fn write(&mut self, at: u32, value: u32, now: Nanos, space: &mut CardSpace, log: &mut FaultLog) {
+    pub(crate) fn write(
+        &mut self,
+        at: u32,
+        value: u32,
+        now: Nanos,
+        space: &mut CardSpace,
+        log: &mut FaultLog,
+    ) {
         self.now = self.now.max(now);
         let accepted = if let Some(register) = within(at, ni::BLOCK_OFFSET, ni::BLOCK_SIZE) {
             self.write_ni(register, value, space)

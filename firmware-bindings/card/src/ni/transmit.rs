@@ -62,7 +62,8 @@ impl Transmit {
 
     /// WINDOW_FREE.
     pub(super) fn free_windows(&self) -> u32 {
-        let all = 1_u64.checked_shl(self.count.into()).map_or(u32::MAX, |end| super::low(end.wrapping_sub(1)));
+        let all =
+            1_u64.checked_shl(self.count.into()).map_or(u32::MAX, |end| super::low(end.wrapping_sub(1)));
         all & !self.busy
     }
 

@@ -3,40 +3,46 @@
 use super::engine::Engine;
 use super::performance::Performance;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
+use crate::offsets::{channel as at, sgdma};
 use fpga_core::time::Nanos;
 use fpga_registers::xdma::Direction;
 
 /// Control register (0x04).
 pub(super) mod control {
-    pub(in crate::xdma) const RUN: u32 = 1 << 0;
-    pub(in crate::xdma) const NON_INCREMENTING: u32 = 1 << 25;
-    pub(in crate::xdma) const POLL_WRITEBACK: u32 = 1 << 26;
+    use fpga_registers::xdma::channel::ChannelControl as C;
+
+    pub(in crate::xdma) const RUN: u32 = C::new().with_run(true).into_bits();
+    pub(in crate::xdma) const NON_INCREMENTING: u32 = C::new().with_non_incrementing(true).into_bits();
+    pub(in crate::xdma) const POLL_WRITEBACK: u32 = C::new().with_poll_writeback(true).into_bits();
     /// Bits that hold what is written; 8:7, 24 and 31:28 are reserved.
     pub(in crate::xdma) const IMPLEMENTED: u32 = 0x0EFF_FE7F;
 }
 
 /// Status register (0x40); the same positions gate recording in Control and interrupts at 0x90.
 pub(super) mod status {
-    pub(in crate::xdma) const BUSY: u32 = 1 << 0;
-    pub(in crate::xdma) const DESCRIPTOR_STOPPED: u32 = 1 << 1;
-    pub(in crate::xdma) const DESCRIPTOR_COMPLETED: u32 = 1 << 2;
-    pub(in crate::xdma) const ALIGN_MISMATCH: u32 = 1 << 3;
-    pub(in crate::xdma) const MAGIC_STOPPED: u32 = 1 << 4;
-    pub(in crate::xdma) const IDLE_STOPPED: u32 = 1 << 6;
+    use fpga_registers::xdma::channel::ChannelStatus as S;
+
+    pub(in crate::xdma) const BUSY: u32 = S::new().with_busy(true).into_bits();
+    pub(in crate::xdma) const DESCRIPTOR_STOPPED: u32 = S::new().with_descriptor_stopped(true).into_bits();
+    pub(in crate::xdma) const DESCRIPTOR_COMPLETED: u32 =
+        S::new().with_descriptor_completed(true).into_bits();
+    pub(in crate::xdma) const ALIGN_MISMATCH: u32 = S::new().with_align_mismatch(true).into_bits();
+    pub(in crate::xdma) const MAGIC_STOPPED: u32 = S::new().with_magic_stopped(true).into_bits();
+    pub(in crate::xdma) const IDLE_STOPPED: u32 = S::new().with_idle_stopped(true).into_bits();
     /// H2C: unsupported request on a host data read.
-    pub(in crate::xdma) const READ_UNSUPPORTED: u32 = 1 << 9;
+    pub(in crate::xdma) const READ_UNSUPPORTED: u32 = S::new().with_read_error(1).into_bits();
     /// C2H: AXI errors of card reads.
-    pub(in crate::xdma) const READ_DECODE: u32 = 1 << 9;
-    pub(in crate::xdma) const READ_SLAVE: u32 = 1 << 10;
+    pub(in crate::xdma) const READ_DECODE: u32 = S::new().with_read_error(1).into_bits();
+    pub(in crate::xdma) const READ_SLAVE: u32 = S::new().with_read_error(1 << 1).into_bits();
     /// H2C: AXI errors of card writes.
-    pub(in crate::xdma) const WRITE_DECODE: u32 = 1 << 14;
-    pub(in crate::xdma) const WRITE_SLAVE: u32 = 1 << 15;
+    pub(in crate::xdma) const WRITE_DECODE: u32 = S::new().with_write_error(1).into_bits();
+    pub(in crate::xdma) const WRITE_SLAVE: u32 = S::new().with_write_error(1 << 1).into_bits();
     /// Unsupported request on a descriptor fetch.
-    pub(in crate::xdma) const FETCH_UNSUPPORTED: u32 = 1 << 19;
+    pub(in crate::xdma) const FETCH_UNSUPPORTED: u32 = S::new().with_descriptor_error(1).into_bits();
     /// Every bit that can be recorded.
     pub(in crate::xdma) const RECORDED: u32 = 0x00FF_FE7E;
     /// What sets bit 31 of the poll-mode write-back.
-    pub(in crate::xdma) const ERRORS: u32 = 0x00FF_FE38;
+    pub(in crate::xdma) const ERRORS: u32 = S::ERROR_MASK_H2C.into_bits() | S::ERROR_MASK_C2H.into_bits();
 }
 
 /// Credits are a 10-bit counter.
@@ -125,23 +131,23 @@ impl Channel {
     /// Channel register at `offset`; `peek` reads without side effects.
     pub(crate) fn read(&mut self, offset: u32, now: Nanos, peek: bool) -> u32 {
         match offset {
-            0x00 => self.identifier(false),
-            0x04 => self.control,
-            0x40 => self.status_word(),
-            0x44 => {
+            at::IDENTIFIER => self.identifier(false),
+            at::CONTROL => self.control,
+            at::STATUS => self.status_word(),
+            at::STATUS_RC => {
                 let word = self.status_word();
                 if !peek {
                     self.status = 0;
                 }
                 word
             }
-            0x48 => self.reported_count(),
+            at::COMPLETED => self.reported_count(),
             // One-byte address alignment and length granularity, 64 address bits.
-            0x4C => 0x0001_0140,
-            0x88 => low(self.writeback),
-            0x8C => high(self.writeback),
-            0x90 => self.interrupt_enable,
-            0xC0..=0xD0 => self.performance.read(offset, now),
+            at::ALIGNMENTS => 0x0001_0140,
+            at::POLL_ADDRESS_LOW => low(self.writeback),
+            at::POLL_ADDRESS_HIGH => high(self.writeback),
+            at::INTERRUPT_ENABLE => self.interrupt_enable,
+            at::PERFORMANCE_CONTROL..=at::PERFORMANCE_DATA_HIGH => self.performance.read(offset, now),
             _ => 0,
         }
     }
@@ -149,16 +155,16 @@ impl Channel {
     /// Channel register at `offset`. Only latches: the engine acts on it in its next step.
     pub(crate) fn write(&mut self, offset: u32, value: u32, now: Nanos) {
         match offset {
-            0x04 => self.set_control(value & control::IMPLEMENTED, now),
-            0x08 => self.set_control(self.control | value & control::IMPLEMENTED, now),
-            0x0C => self.set_control(self.control & !value, now),
-            0x40 => self.status &= !value,
-            0x88 => self.writeback = with_low(self.writeback, value),
-            0x8C => self.writeback = with_high(self.writeback, value),
-            0x90 => self.interrupt_enable = value & status::RECORDED,
-            0x94 => self.interrupt_enable |= value & status::RECORDED,
-            0x98 => self.interrupt_enable &= !value,
-            0xC0 => self.performance.write(value, now),
+            at::CONTROL => self.set_control(value & control::IMPLEMENTED, now),
+            at::CONTROL_SET => self.set_control(self.control | value & control::IMPLEMENTED, now),
+            at::CONTROL_CLEAR => self.set_control(self.control & !value, now),
+            at::STATUS => self.status &= !value,
+            at::POLL_ADDRESS_LOW => self.writeback = with_low(self.writeback, value),
+            at::POLL_ADDRESS_HIGH => self.writeback = with_high(self.writeback, value),
+            at::INTERRUPT_ENABLE => self.interrupt_enable = value & status::RECORDED,
+            at::INTERRUPT_ENABLE_SET => self.interrupt_enable |= value & status::RECORDED,
+            at::INTERRUPT_ENABLE_CLEAR => self.interrupt_enable &= !value,
+            at::PERFORMANCE_CONTROL => self.performance.write(value, now),
             _ => {}
         }
     }
@@ -166,11 +172,11 @@ impl Channel {
     /// SGDMA register at `offset`.
     pub(crate) fn read_sgdma(&self, offset: u32) -> u32 {
         match offset {
-            0x00 => self.identifier(true),
-            0x80 => low(self.first),
-            0x84 => high(self.first),
-            0x88 => self.adjacent,
-            0x8C => self.credits,
+            sgdma::IDENTIFIER => self.identifier(true),
+            sgdma::DESCRIPTOR_LOW => low(self.first),
+            sgdma::DESCRIPTOR_HIGH => high(self.first),
+            sgdma::ADJACENT => self.adjacent,
+            sgdma::CREDITS => self.credits,
             _ => 0,
         }
     }
@@ -178,11 +184,11 @@ impl Channel {
     /// SGDMA register at `offset`.
     pub(crate) fn write_sgdma(&mut self, offset: u32, value: u32, faults: &mut FaultLog) {
         match offset {
-            0x80 => self.first = with_low(self.first, value),
-            0x84 => self.first = with_high(self.first, value),
-            0x88 => self.adjacent = value & 0x3F,
+            sgdma::DESCRIPTOR_LOW => self.first = with_low(self.first, value),
+            sgdma::DESCRIPTOR_HIGH => self.first = with_high(self.first, value),
+            sgdma::ADJACENT => self.adjacent = value & 0x3F,
             // Credits count only in credit mode: "auto-clears when credit mode is off".
-            0x8C if self.credit_mode => {
+            sgdma::CREDITS if self.credit_mode => {
                 let sum = self.credits + (value & CREDIT_LIMIT);
                 if sum > CREDIT_LIMIT {
                     faults.push(FaultKind::CreditOverflow, self.unit, 0x8C, sum);

@@ -19,16 +19,17 @@ use crate::link::{Lanes, host_post, host_read};
 use crate::memory::PAGE;
 use crate::space::{AxiError, advance};
 use fpga_registers::xdma::Direction;
+use fpga_registers::xdma::descriptor::{self, DescriptorControl};
 use fpga_registers::{CardAddr, Iova};
 use std::collections::VecDeque;
 
-const DESCRIPTOR_BYTES: usize = 32;
-const MAGIC: u32 = 0xAD4B;
-const STOP: u32 = 1 << 0;
-const COMPLETED: u32 = 1 << 1;
-const LENGTH: u32 = 0x0FFF_FFFF;
+const DESCRIPTOR_BYTES: usize = size_of::<[u32; 8]>();
+const MAGIC: u32 = descriptor::MAGIC as u32;
+const STOP: u32 = DescriptorControl::from_bits(0).with_stop(true).into_bits();
+const COMPLETED: u32 = DescriptorControl::from_bits(0).with_completed(true).into_bits();
+const LENGTH: u32 = descriptor::MAX_LEN;
 const BLOCK_LIMIT: usize = 64;
-const FETCH_BOUNDARY: u64 = 4096;
+const FETCH_BOUNDARY: u64 = descriptor::BLOCK_BOUNDARY as u64;
 /// Descriptors above this length are the subject of the long-descriptor quirk.
 const LONG: u32 = 4096;
 
@@ -193,7 +194,10 @@ impl Channel {
     fn may_fetch(&self) -> bool {
         let engine = &self.engine;
         let count = self.fetch_count();
-        !engine.fetch_ended && !self.fetch_halted && count > 0 && engine.buffer.len() + count <= engine.capacity
+        !engine.fetch_ended
+            && !self.fetch_halted
+            && count > 0
+            && engine.buffer.len() + count <= engine.capacity
     }
 
     fn fetch(&mut self, rules: Rules, lanes: &mut Lanes<'_>) {
@@ -221,7 +225,8 @@ impl Channel {
         if self.credit_mode {
             self.credits -= u32::try_from(count).unwrap_or(0).min(self.credits);
         }
-        let quirk = rules.long_descriptor_quirk && self.engine.long_seen && self.engine.blocks > 0 && count > 1;
+        let quirk =
+            rules.long_descriptor_quirk && self.engine.long_seen && self.engine.blocks > 0 && count > 1;
         self.engine.blocks += u32::from(count > 1);
         for chunk in readable_bytes.chunks_exact(DESCRIPTOR_BYTES).take(arrived) {
             let words = words_of(chunk);
@@ -242,7 +247,12 @@ impl Channel {
         if arrived < readable {
             self.engine.end_of_fetch(Fetched::Refused);
         } else if readable < count {
-            lanes.faults.push(FaultKind::BlockCrossesPage, self.unit, start, u32::try_from(count).unwrap_or(0));
+            lanes.faults.push(
+                FaultKind::BlockCrossesPage,
+                self.unit,
+                start,
+                u32::try_from(count).unwrap_or(0),
+            );
             self.engine.end_of_fetch(Fetched::Garbage);
         }
     }
@@ -264,10 +274,16 @@ impl Channel {
             return;
         }
         let fixed = self.control & control::NON_INCREMENTING != 0;
-        let flight =
-            Flight { flags: first, remaining: length & LENGTH, source: pair(&words, 2), destination: pair(&words, 4), fixed };
+        let flight = Flight {
+            flags: first,
+            remaining: length & LENGTH,
+            source: pair(&words, 2),
+            destination: pair(&words, 4),
+            fixed,
+        };
         let width = u64::from(self.engine.width_bytes);
-        if fixed && (flight.source | flight.destination | u64::from(flight.remaining)) % width != 0 {
+        if fixed && !(flight.source | flight.destination | u64::from(flight.remaining)).is_multiple_of(width)
+        {
             self.fail(status::ALIGN_MISMATCH, lanes);
             return;
         }

@@ -10,6 +10,7 @@ use crate::fault_log::FaultLog;
 use crate::irq::IrqBlock;
 use crate::link::Lanes;
 use crate::msix::Msix;
+use crate::offsets::{config as at, sgdma_common};
 use channel::Channel;
 use engine::Rules;
 use fpga_core::time::Nanos;
@@ -45,7 +46,9 @@ impl Xdma {
         let channels = usize::from(xdma.h2c_channels + xdma.c2h_channels).max(1);
         let buffer = (512 * usize::from(xdma.data_width / 8) / 32 / channels).min(BUFFER_LIMIT);
         let make = |direction, count: u8| {
-            (0..count).map(|index| Channel::new(direction, index, xdma.ip_version, buffer, width_bytes)).collect()
+            (0..count)
+                .map(|index| Channel::new(direction, index, xdma.ip_version, buffer, width_bytes))
+                .collect()
         };
         Self {
             h2c: make(Direction::H2c, xdma.h2c_channels),
@@ -133,8 +136,8 @@ impl Xdma {
             2 => self.irq.read(register),
             3 => self.read_config(register, config),
             6 => match register {
-                0x10 => self.fetch_halt,
-                0x20 => self.credit_mode,
+                sgdma_common::HALT => self.fetch_halt,
+                sgdma_common::CREDIT_MODE => self.credit_mode,
                 _ => 0,
             },
             8 => match offset & 0xFFF {
@@ -165,10 +168,10 @@ impl Xdma {
             2 | 3 | 6 if offset & 0xF00 != 0 => {}
             2 => self.irq.write(register, value),
             3 => match register {
-                0x1C => self.relaxed_ordering = value & 1,
-                0x40 => self.max_payload = value & 7,
-                0x44 => self.max_read = value & 7,
-                0x60 => self.flush_timeout = value & 0x1F,
+                at::PCIE_CONTROL => self.relaxed_ordering = value & 1,
+                at::USER_MAX_PAYLOAD => self.max_payload = value & 7,
+                at::USER_MAX_READ_REQUEST => self.max_read = value & 7,
+                at::WRITE_FLUSH_TIMEOUT => self.flush_timeout = value & 0x1F,
                 _ => {}
             },
             6 => self.write_common(register, value),
@@ -181,16 +184,16 @@ impl Xdma {
         let read = config.max_read_request().min(5);
         match register {
             // Bus, device and function are the bridge's business; the model sits at 0:0.0.
-            0x08 => payload,
-            0x0C => read,
-            0x10 => 0xFF01,
-            0x14 => u32::from(config.msix_enabled()),
-            0x18 => self.width_code,
-            0x1C => self.relaxed_ordering,
+            at::PCIE_MAX_PAYLOAD => payload,
+            at::PCIE_MAX_READ_REQUEST => read,
+            at::SYSTEM_ID => 0xFF01,
+            at::INTERRUPT_MODE => u32::from(config.msix_enabled()),
+            at::DATA_WIDTH => self.width_code,
+            at::PCIE_CONTROL => self.relaxed_ordering,
             // The effective value is the smaller of the programmed one and what the build allows (4096).
-            0x40 => self.max_payload.min(5) << 4 | self.max_payload,
-            0x44 => self.max_read.min(5) << 4 | self.max_read,
-            0x60 => self.flush_timeout,
+            at::USER_MAX_PAYLOAD => self.max_payload.min(5) << 4 | self.max_payload,
+            at::USER_MAX_READ_REQUEST => self.max_read.min(5) << 4 | self.max_read,
+            at::WRITE_FLUSH_TIMEOUT => self.flush_timeout,
             _ => 0,
         }
     }
@@ -199,17 +202,18 @@ impl Xdma {
         const CHANNELS: u32 = 0x000F_000F;
         let value = value & CHANNELS;
         match register {
-            0x10 => self.fetch_halt = value,
-            0x14 => self.fetch_halt |= value,
-            0x18 => self.fetch_halt &= !value,
-            0x20 => self.credit_mode = value,
-            0x24 => self.credit_mode |= value,
-            0x28 => self.credit_mode &= !value,
+            sgdma_common::HALT => self.fetch_halt = value,
+            sgdma_common::HALT_SET => self.fetch_halt |= value,
+            sgdma_common::HALT_CLEAR => self.fetch_halt &= !value,
+            sgdma_common::CREDIT_MODE => self.credit_mode = value,
+            sgdma_common::CREDIT_MODE_SET => self.credit_mode |= value,
+            sgdma_common::CREDIT_MODE_CLEAR => self.credit_mode &= !value,
             _ => return,
         }
         let (halt, credit) = (self.fetch_halt, self.credit_mode);
         let numbered = self.h2c.iter_mut().enumerate();
-        for (bit, channel) in numbered.chain(self.c2h.iter_mut().enumerate().map(|(n, c)| (n + C2H_SHIFT, c))) {
+        for (bit, channel) in numbered.chain(self.c2h.iter_mut().enumerate().map(|(n, c)| (n + C2H_SHIFT, c)))
+        {
             channel.set_fetch_halt(halt >> bit & 1 != 0);
             channel.set_credit_mode(credit >> bit & 1 != 0);
         }

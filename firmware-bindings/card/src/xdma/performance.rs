@@ -1,5 +1,6 @@
 //! Performance monitor of a channel (PG195, 0xC0 to 0xD0).
 
+use crate::offsets::channel as at;
 use fpga_core::time::Nanos;
 
 const AUTO: u32 = 1 << 0;
@@ -24,11 +25,11 @@ impl Performance {
     pub(crate) fn read(&self, offset: u32, now: Nanos) -> u32 {
         let cycles = self.cycles_at(now);
         match offset {
-            0xC0 => self.control,
-            0xC4 => super::channel::low(cycles),
-            0xC8 => high_word(cycles),
-            0xCC => super::channel::low(self.beats),
-            0xD0 => high_word(self.beats),
+            at::PERFORMANCE_CONTROL => self.control,
+            at::PERFORMANCE_CYCLES_LOW => super::channel::low(cycles),
+            at::PERFORMANCE_CYCLES_HIGH => high_word(cycles),
+            at::PERFORMANCE_DATA_LOW => super::channel::low(self.beats),
+            at::PERFORMANCE_DATA_HIGH => high_word(self.beats),
             _ => 0,
         }
     }
@@ -83,7 +84,8 @@ impl Performance {
     }
 
     fn cycles_at(&self, now: Nanos) -> u64 {
-        let running = self.counting_since.map_or(0, |since| now.saturating_sub(since).get() / NANOS_PER_CYCLE);
+        let running =
+            self.counting_since.map_or(0, |since| now.saturating_sub(since).get() / NANOS_PER_CYCLE);
         self.cycles.saturating_add(running).min(LIMIT)
     }
 }

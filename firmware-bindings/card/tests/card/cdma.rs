@@ -1,7 +1,7 @@
 //! CDMA, register by register, driven by hand as PG034 describes.
 
-use fpga_registers::CardAddr;
 use crate::support::*;
+use fpga_registers::CardAddr;
 
 const CDMA: u64 = 0x1000;
 const CR: u64 = CDMA;
@@ -169,7 +169,10 @@ fn sg_chain_and_its_continuation() {
     start_sg(&mut bench, IOC, CHAIN, CHAIN + 64);
     bench.run();
     assert_eq!(bench.memory(0x2000, 200), &data[..200], "up to the tail");
-    assert_eq!([state(&bench, CHAIN), state(&bench, CHAIN + 64), state(&bench, CHAIN + 128)], [1 << 31, 1 << 31, 0]);
+    assert_eq!(
+        [state(&bench, CHAIN), state(&bench, CHAIN + 64), state(&bench, CHAIN + 128)],
+        [1 << 31, 1 << 31, 0]
+    );
     assert_eq!(bench.read(USER, SR) & (IDLE | 0x770), IDLE);
     assert_eq!(bench.read(USER, CDMA + 0x08), CHAIN as u32 + 64, "CURDESC follows");
     // Writing CURDESC without a toggle changes nothing: the engine goes on with the next descriptor.

@@ -1,5 +1,6 @@
 //! The simulated card from outside: registers, descriptors, packets.
 #![expect(clippy::cast_possible_truncation, reason = "addresses and patterns of tests are small")]
+#![expect(clippy::expect_used, clippy::panic, reason = "a test's preparation either works or is the failure")]
 
 mod cdma;
 mod network;

@@ -1,13 +1,15 @@
 //! Two network interfaces, driven through raw windows and registers.
+use crate::support::*;
 use fpga_core::time::Nanos;
 use fpga_firmware::event::{Event, EventKind, FaultReason, NackReason};
-use fpga_firmware::generated::{Flags, MEMORY_COMMIT_INSTALL, counters, escape, fault_log, memory, ni, registry};
+use fpga_firmware::generated::{
+    Flags, MEMORY_COMMIT_INSTALL, counters, escape, fault_log, memory, ni, registry,
+};
 use fpga_firmware::identity::{Identity, IdentityError, check};
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_firmware::window::{WindowHeader, WindowKind};
 use fpga_firmware::wire::{Common, Control, Hello, Packet};
 use fpga_registers::CardAddr;
-use crate::support::*;
 
 const NI: u64 = ni::BLOCK_OFFSET as u64;
 const RING: u64 = 0x18_0000;
@@ -110,7 +112,8 @@ fn ops(count: u16) -> Vec<OpNumber> {
 
 /// Fills window `window` and commits it.
 fn fill(bench: &mut Bench, window: u64, header: &WindowHeader, payload: &[u8], commit: u32) {
-    let base = u64::from(bench.ni_read(ni::WINDOW_BASE_LOW)) | u64::from(bench.ni_read(ni::WINDOW_BASE_HIGH)) << 32;
+    let base =
+        u64::from(bench.ni_read(ni::WINDOW_BASE_LOW)) | u64::from(bench.ni_read(ni::WINDOW_BASE_HIGH)) << 32;
     let at = base + window * u64::from(bench.ni_read(ni::WINDOW_STRIDE));
     let mut block = [0; 2048];
     let length = header.encode(&ops(header.packet_count), &mut block).expect("a header");
@@ -207,7 +210,8 @@ fn a_segment_travels_from_window_to_memory() {
         slots.sort_unstable();
         assert_eq!(slots, (0..10).collect::<Vec<_>>());
         assert!(kinds(&at_sender).contains(&EventKind::SegmentDone));
-        let free = at_sender.iter().find(|event| event.kind == EventKind::WindowFree).expect("the window is free");
+        let free =
+            at_sender.iter().find(|event| event.kind == EventKind::WindowFree).expect("the window is free");
         assert_eq!((free.index, free.count), (2, 1));
         let at_receiver = b.events();
         let seen = kinds(&at_receiver);

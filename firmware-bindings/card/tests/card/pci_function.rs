@@ -1,10 +1,11 @@
 //! Configuration space, BARs, description, logs: what firmware and kernels see before a driver does.
 
+use crate::support::*;
 use fpga_card::description::DEFAULT_CARD_FILE;
 use fpga_card::{AccessLog, AccessTarget, BarRole, Card, CardDescription, DescriptionError, NoHost, Problem};
-use fpga_registers::CardAddr;
+use fpga_registers::catalog::{self, CardLayout};
+use fpga_registers::{AccessKind, BarOffset, CardAddr};
 use std::path::Path;
-use crate::support::*;
 
 fn word(card: &mut Card, at: u16) -> u32 {
     let mut bytes = [0; 4];
@@ -100,9 +101,12 @@ fn bars_are_sized_by_writing_ones() {
     let mut past = [0; 8];
     card.config_read(0xFFC, &mut past);
     assert_eq!(past, [0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF]);
-    let wide = parse("schema_version: 1\nbars: { user: { size: 65536, width: 64 }, dma: { size: 65536, width: 64 } }\n");
-    let roles: Vec<_> = Card::new(wide.unwrap()).unwrap().bars().iter().map(|bar| (bar.index, bar.role)).collect();
-    assert_eq!(roles, [(0, BarRole::User), (2, BarRole::Dma)], "missing keys mean no BAR only where the list is given");
+    let wide = parse(
+        "schema_version: 1\nbars: { user: { size: 65536, width: 64 }, dma: { size: 65536, width: 64 }, bypass: null }\n",
+    );
+    let roles: Vec<_> =
+        Card::new(wide.unwrap()).unwrap().bars().iter().map(|bar| (bar.index, bar.role)).collect();
+    assert_eq!(roles, [(0, BarRole::User), (2, BarRole::Dma)]);
 }
 
 #[test]
@@ -162,7 +166,8 @@ fn accesses_are_counted_and_logged() {
     let counters = *bench.card.counters();
     assert_eq!((counters.mmio_reads, counters.mmio_writes, counters.config_reads), (2, 1, 1));
     let AccessLog::Bounded { entries, .. } = bench.card.access_log() else { panic!("a bounded log") };
-    let seen: Vec<_> = entries.iter().map(|access| (access.target, access.offset, access.write, access.value)).collect();
+    let seen: Vec<_> =
+        entries.iter().map(|access| (access.target, access.offset, access.write, access.value)).collect();
     assert_eq!(
         seen,
         [
@@ -205,4 +210,28 @@ fn gigabytes_of_card_memory_cost_nothing_until_used() {
     assert_eq!(card.resident_pages(), 1);
     assert!(card.poke(CardAddr::new(256 << 30), b"x").is_err());
     card.bar_write(0, 0, &[0; 4], &mut NoHost);
+}
+
+/// Every register of the shared catalogue is where the catalogue says, starts with its reset value, keeps what is
+/// written only where the catalogue lets it, and reading it changes nothing unless the catalogue says so.
+#[test]
+fn registers_behave_as_the_catalogue_says() {
+    let mut bench = Bench::new();
+    bench.card.disable_msix();
+    let layout = CardLayout::new(4, 4).with_cdma(BarOffset::new(0x1000));
+    let mut checked = 0;
+    for register in layout.registers() {
+        let bar = if register.bar() == catalog::BarRole::User { USER } else { DMA };
+        let at = register.address().get();
+        if let Some(reset) = register.reset() {
+            assert_eq!(bench.read(bar, at), reset, "{} after reset", register.name());
+            checked += 1;
+        }
+        if register.access() == AccessKind::ReadOnly {
+            let before = bench.read(bar, at);
+            bench.write(bar, at, !before);
+            assert_eq!(bench.read(bar, at), before, "{} is read-only", register.name());
+        }
+    }
+    assert!(checked > 200, "{checked}");
 }

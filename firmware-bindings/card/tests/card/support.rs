@@ -59,7 +59,15 @@ impl Host {
     }
 
     /// Writes the XDMA descriptor `words` says: control, length, source, destination, next.
-    pub(crate) fn descriptor(&mut self, at: u64, control: u32, length: u32, source: u64, destination: u64, next: u64) {
+    pub(crate) fn descriptor(
+        &mut self,
+        at: u64,
+        control: u32,
+        length: u32,
+        source: u64,
+        destination: u64,
+        next: u64,
+    ) {
         let mut bytes = Vec::new();
         bytes.extend(control.to_le_bytes());
         bytes.extend(length.to_le_bytes());

@@ -102,8 +102,8 @@ fn write_enum(s: &mut String, e: &Enumeration) {
     for v in &e.variants {
         out!(s, "{} => Ok(Self::{}),", v.value, v.name);
     }
-    let widened = if repr == "u32" { "value" } else { "u32::from(value)" };
-    out!(s, "_ => Err(UnknownValue {{ of: \"{name}\", value: {widened} }}), }} }} }}");
+    let widened = if repr == "u32" { "value" } else { "value: value.into()" };
+    out!(s, "_ => Err(UnknownValue {{ of: \"{name}\", {widened} }}), }} }} }}");
     out!(
         s,
         "\nimpl core::fmt::Display for {name} {{ fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {{ f.pad(self.name()) }} }}"
@@ -112,6 +112,8 @@ fn write_enum(s: &mut String, e: &Enumeration) {
 
 fn write_bitset(s: &mut String, b: &Bitset) {
     let (name, repr) = (&b.name, b.repr.name());
+    // Clippy refuses a conversion of u32 to itself.
+    let widen = |value: &str| if repr == "u32" { value.to_string() } else { format!("u32::from({value})") };
     out!(s, "\n/// {}\n#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]", b.doc);
     out!(s, "pub struct {name}({repr});\n\nimpl {name} {{\n/// No bit set.\npub const NONE: Self = Self(0);");
     for bit in &b.bits {
@@ -159,7 +161,9 @@ fn write_bitset(s: &mut String, b: &Bitset) {
     );
     out!(
         s,
-        "super::catalog::write_bits(f, u32::from(self.0), Self::NAMES.iter().map(|(bit, name)| (u32::from(bit.0), *name))) }} }}"
+        "super::catalog::write_bits(f, {}, Self::NAMES.iter().map(|(bit, name)| ({}, *name))) }} }}",
+        widen("self.0"),
+        widen("bit.0")
     );
 }
 

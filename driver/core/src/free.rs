@@ -1,0 +1,34 @@
+//! The free slots of a fixed table.
+
+use alloc::boxed::Box;
+
+/// A stack that can hold every slot of a table once; its memory is allocated at the start and never grows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FreeSlots {
+    slots: Box<[u16]>,
+    len: usize,
+}
+
+impl FreeSlots {
+    /// All slots free; slot 0 is taken first.
+    pub(crate) fn all(capacity: u16) -> Self {
+        Self { slots: (0..capacity).rev().collect(), len: usize::from(capacity) }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<u16> {
+        self.len = self.len.checked_sub(1)?;
+        self.slots.get(self.len).copied()
+    }
+
+    pub(crate) fn push(&mut self, slot: u16) {
+        debug_assert!(self.len < self.slots.len(), "a slot was freed twice");
+        if let Some(place) = self.slots.get_mut(self.len) {
+            *place = slot;
+            self.len += 1;
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! One test per erratum of the registry scheme (E1-8, E1-9 and E1-10 end to end are in `back_to_back`, E1-13 in `op_table`).
+
+mod common;
+
+use common::{BASE, KEY, Rig, SENDER, Shape, acks, config, dones, events, nacks};
+use fpga_core::Nanos;
+use fpga_core::receiver::{Mask, MemoryWindow};
+use fpga_firmware::event::{EventKind, NackReason};
+use fpga_firmware::generated::Permissions;
+use fpga_firmware::ids::{Incarnation, NodeId};
+use fpga_firmware::wire::{Arrived, Common, Control, Flags};
+use fpga_registers::CardAddr;
+
+#[test]
+fn e1_1_barrel_shift() {
+    assert_eq!(Mask::first_of(8).unwrap().words()[0], 0xFFFF_FF01);
+    assert_eq!(Mask::first_of(32).unwrap().words()[0], 0x0000_0001);
+    assert_eq!(Mask::first_of(256).unwrap().words(), [1, 0, 0, 0, 0, 0, 0, 0]);
+    assert!(Mask::first_of(1).unwrap().is_complete());
+    assert_eq!(Mask::first_of(0), None);
+    assert_eq!(Mask::first_of(257), None);
+}
+
+#[test]
+fn e1_1_every_width_fills_up_exactly_at_its_last_packet() {
+    for n in 1..=256u16 {
+        let mut mask = Mask::first_of(n).unwrap();
+        for bit in 0..256 {
+            assert_eq!(mask.contains(bit), bit == 0 || bit >= n, "bit {bit} of {n}");
+        }
+        assert_eq!(mask.missing(), u32::from(n) - 1);
+        // From the top down, so that a carry into a neighbour would show.
+        for bit in (1..n).rev() {
+            assert!(!mask.is_complete());
+            mask.insert(bit);
+            assert!(mask.contains(bit));
+        }
+        assert_eq!(mask, Mask::COMPLETE);
+        assert_eq!(Mask::from_words(mask.words()), mask);
+    }
+}
+
+#[test]
+fn e1_2_start_last_and_the_escape_buffer_is_searched() {
+    let mut rig = Rig::new(config());
+    let (mine, other) =
+        (Shape::single(0, 4), Shape { base: BASE + 4096, transfer_base: BASE + 4096, ..Shape::single(1, 3) });
+    rig.send(&other, 1);
+    for index in [3, 1, 2] {
+        let outputs = rig.send(&mine, index);
+        assert_eq!(events(&outputs, EventKind::Escaped).len(), 1);
+    }
+    assert_eq!(rig.receiver.escape_occupancy(), 4);
+    assert!(rig.memory.writes.is_empty());
+    let outputs = rig.send(&mine, 0);
+    assert_eq!(acks(&outputs).len(), 4);
+    let released = events(&outputs, EventKind::EscapeReleased);
+    assert_eq!(released.iter().map(|e| e.count).collect::<Vec<_>>(), [1, 1, 1]);
+    assert_eq!((dones(&outputs), events(&outputs, EventKind::Notice).len()), (1, 1));
+    assert_eq!(rig.receiver.escape_occupancy(), 1, "another operation's packet stays");
+}
+
+#[test]
+fn e1_3_a_second_start_of_a_live_operation_is_a_duplicate() {
+    let mut rig = Rig::new(config());
+    let shape = Shape::single(0, 3);
+    rig.send(&shape, 0);
+    rig.send(&shape, 2);
+    let before = rig.receiver.entry(0, rig.now).unwrap();
+    let outputs = rig.send(&shape, 0);
+    assert_eq!((acks(&outputs).len(), outputs.len()), (1, 1));
+    assert_eq!(rig.receiver.entry(0, rig.now).unwrap(), before, "the mask is not cleared");
+    assert_eq!(rig.receiver.counters().duplicates, 1);
+    // One of another shape contradicts the first.
+    let outputs = rig.send(&Shape { length: 100, transfer_length: 100, ..shape }, 0);
+    assert_eq!(nacks(&outputs), [NackReason::BadPacket]);
+}
+
+#[test]
+fn e1_4_a_late_start_is_never_registered_nor_written() {
+    let mut rig = Rig::new(config());
+    let shape = Shape::single(0, 1);
+    rig.send(&shape, 0);
+    // Long after the packet lifetime: the sender may have missed the acknowledgement and still ask.
+    rig.advance(Nanos::from_millis(500));
+    let outputs = rig.send(&shape, 0);
+    assert_eq!((acks(&outputs).len(), outputs.len()), (1, 1));
+    assert_eq!(rig.memory.writes.len(), 1);
+    assert_eq!(rig.receiver.counters().tombstone_hits, 1);
+    assert_eq!(rig.receiver.registry_occupancy(), 0);
+}
+
+#[test]
+fn e1_4_a_given_up_operation_cannot_write_into_its_successor() {
+    let mut rig = Rig::new(config());
+    let old = Shape::single(0, 3);
+    rig.send(&old, 0);
+    // The sender gave transfer 0 up and sends transfer 1 to the same place.
+    let new = Shape { oldest_live: 1, ..Shape::single(1, 3) };
+    for index in 0..3 {
+        rig.send(&new, index);
+    }
+    let written = rig.memory.writes.len();
+    assert_eq!(acks(&rig.send(&old, 1)).len(), 1);
+    assert_eq!(rig.memory.writes.len(), written, "dropped");
+}
+
+#[test]
+fn e1_5_overlapping_operations_keep_apart() {
+    let mut rig = Rig::new(config());
+    let (a, b) = (Shape::single(0, 2), Shape::single(1, 2));
+    rig.send(&a, 0);
+    rig.send(&b, 0);
+    let outputs = rig.send(&a, 1);
+    assert_eq!(events(&outputs, EventKind::Notice)[0].transfer.get(), 0);
+    assert_eq!(rig.receiver.registry_occupancy(), 1, "the same address, another key: not complete");
+    // A matching key with an address outside the operation, off its packet grid, or of the wrong length.
+    for (offset, cut) in [(128u64, 0usize), (64 + 1, 0), (64, 1)] {
+        let mut packet = b.packet(1);
+        packet.0.address = CardAddr::new(BASE + offset);
+        packet.1.truncate(packet.1.len() - cut);
+        assert_eq!(nacks(&rig.deliver(&packet)), [NackReason::BadPacket]);
+    }
+    let mut below = b.packet(1);
+    below.0.address = CardAddr::new(BASE - 64);
+    assert_eq!(nacks(&rig.deliver(&below)), [NackReason::BadPacket]);
+    assert_eq!(rig.memory.writes.len(), 3);
+}
+
+#[test]
+fn e1_5_another_incarnation_is_another_sender() {
+    let mut rig = Rig::new(config());
+    let shape = Shape::single(0, 2);
+    rig.send(&shape, 0);
+    let mut packet = shape.packet(1);
+    packet.0.common.incarnation = Incarnation::new(77);
+    assert!(acks(&rig.deliver(&packet)).is_empty());
+    assert_eq!(rig.receiver.escape_occupancy(), 1);
+}
+
+#[test]
+fn e1_6_an_escaped_packet_is_acknowledged_when_written_or_never() {
+    let mut small = config();
+    small.escape_slots = 1;
+    let mut rig = Rig::new(small);
+    let shape = Shape::single(0, 3);
+    assert!(acks(&rig.send(&shape, 1)).is_empty());
+    assert!(rig.send(&shape, 1).is_empty(), "a copy takes no second place");
+    assert_eq!(nacks(&rig.send(&shape, 2)), [NackReason::EscapeFull]);
+    assert_eq!(rig.receiver.poll_timeout(), Some(Nanos::from_millis(1)));
+    let outputs = rig.advance(Nanos::from_millis(1));
+    assert!(acks(&outputs).is_empty());
+    assert_eq!(events(&outputs, EventKind::EscapeReleased)[0].count, 0);
+    assert_eq!(rig.receiver.counters().escape_dropped, 2);
+    // Dropped, not lost: the sender's resend completes the operation.
+    for index in 0..3 {
+        rig.send(&shape, index);
+    }
+    assert_eq!(rig.receiver.counters().notices, 1);
+}
+
+#[test]
+fn e1_7_a_duplicate_is_acknowledged_again_with_its_own_try() {
+    let mut rig = Rig::new(config());
+    let shape = Shape::single(0, 3);
+    rig.send(&shape, 0);
+    let mut again = shape.packet(0);
+    again.0.tries = 4;
+    let outputs = rig.deliver(&again);
+    assert!(
+        outputs
+            .iter()
+            .any(|o| matches!(o, fpga_core::receiver::Output::Send(Control::Ack(a)) if a.tries == 4))
+    );
+}
+
+fn segment(index: u32) -> Shape {
+    let base = BASE + u64::from(index) * 128;
+    Shape { segment: index, segment_count: 3, base, length: 128, transfer_length: 384, ..Shape::single(0, 1) }
+}
+
+#[test]
+fn e1_9_one_notice_for_all_segments_in_any_order() {
+    let mut rig = Rig::new(config());
+    for (segment_index, notices) in [(2, 0), (0, 0), (1, 1)] {
+        rig.send(&segment(segment_index), 1);
+        let outputs = rig.send(&segment(segment_index), 0);
+        let found = events(&outputs, EventKind::Notice);
+        assert_eq!((dones(&outputs), found.len()), (1, notices));
+        for notice in found {
+            assert_eq!((notice.address, notice.length), (CardAddr::new(BASE), 384));
+        }
+    }
+    assert_eq!(rig.receiver.counters().notices, 1);
+}
+
+#[test]
+fn e1_11_the_senders_notice_is_told_once_and_only_of_what_is_here() {
+    let mut rig = Rig::new(config());
+    let shape = Shape { notify: false, ..Shape::single(0, 2) };
+    let header = shape.packet(0).0.common;
+    let arrived = Arrived {
+        common: Common { flags: Flags::NONE, ..header },
+        transfer: shape.packet(0).0.transfer,
+        address: CardAddr::new(BASE),
+        length: 1,
+        key: KEY,
+    };
+    rig.send(&shape, 0);
+    rig.receiver.handle_arrived(rig.now, &arrived);
+    assert!(rig.drain().is_empty(), "not all of it is here");
+    assert!(events(&rig.send(&shape, 1), EventKind::Notice).is_empty());
+    rig.receiver.handle_arrived(rig.now, &arrived);
+    let notices = events(&rig.drain(), EventKind::Notice);
+    assert_eq!(notices[0].length, shape.transfer_length, "from the registration, not from the notice");
+    rig.receiver.handle_arrived(rig.now, &arrived);
+    assert!(rig.drain().is_empty());
+    // Lost, and overtaken by later traffic: told then.
+    let second = Shape { notify: false, ..Shape::single(1, 1) };
+    assert!(events(&rig.send(&second, 0), EventKind::Notice).is_empty());
+    let third = Shape { oldest_live: 2, ..Shape::single(2, 2) };
+    assert_eq!(events(&rig.send(&third, 0), EventKind::Notice).len(), 1);
+}
+
+#[test]
+fn e1_12_a_full_registry_refuses_and_accepts_later() {
+    let mut rig = Rig::new(config());
+    let shapes = [0, 1, 2].map(|n| Shape::single(n, 2));
+    rig.send(&shapes[0], 0);
+    rig.send(&shapes[1], 0);
+    assert_eq!(nacks(&rig.send(&shapes[2], 0)), [NackReason::Busy]);
+    assert_eq!(rig.receiver.counters().registry_full, 1);
+    rig.send(&shapes[0], 1);
+    assert_eq!(acks(&rig.send(&shapes[2], 0)).len(), 1);
+    assert_eq!(rig.receiver.counters().registry_high_water, 2);
+}
+
+#[test]
+fn silent_senders_expire_and_are_reported() {
+    let mut rig = Rig::new(config());
+    rig.send(&Shape::single(0, 2), 0);
+    let timeout = rig.receiver.config().registry_timeout;
+    assert_eq!(rig.receiver.poll_timeout(), Some(timeout));
+    let outputs = rig.advance(timeout);
+    assert_eq!(events(&outputs, EventKind::Expired).len(), 1);
+    assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (0, 0));
+    rig.advance(Nanos::from_millis(10));
+    assert_eq!(rig.receiver.poll_timeout(), None, "nothing is remembered of it");
+}
+
+#[test]
+fn a_write_outside_the_windows_is_refused_and_never_made() {
+    let mut rig = Rig::new(config());
+    let shape = Shape::single(0, 2);
+    let mut wrong_key = shape.packet(0);
+    wrong_key.0.key ^= 1;
+    assert_eq!(nacks(&rig.deliver(&wrong_key)), [NackReason::Violation]);
+    let mut wrong_key = shape.packet(1);
+    wrong_key.0.key ^= 1;
+    assert_eq!(nacks(&rig.deliver(&wrong_key)), [NackReason::Violation], "not even into the escape buffer");
+    // The first packet fits, the operation as a whole does not.
+    let end = MemoryWindow {
+        source: SENDER,
+        base: CardAddr::new(BASE),
+        length: 64,
+        key: KEY,
+        permissions: Permissions::WRITE,
+    };
+    rig.receiver.access_mut().install(0, end).unwrap();
+    assert_eq!(nacks(&rig.send(&shape, 0)), [NackReason::Violation]);
+    // Closed while an operation is in progress.
+    rig.receiver.access_mut().install(0, MemoryWindow { length: 1 << 20, ..end }).unwrap();
+    rig.send(&shape, 0);
+    rig.receiver.access_mut().remove(0).unwrap();
+    assert_eq!(nacks(&rig.send(&shape, 1)), [NackReason::Violation]);
+    assert_eq!(rig.memory.writes.len(), 1);
+    assert_eq!(rig.receiver.counters().violations, 4);
+}
+
+#[test]
+fn packets_for_another_node_and_of_another_size_are_not_taken() {
+    let mut rig = Rig::new(config());
+    let mut packet = Shape::single(0, 1).packet(0);
+    packet.0.common.destination = NodeId::new(9);
+    assert!(rig.deliver(&packet).is_empty());
+    let mut packet = Shape::single(0, 1).packet(0);
+    packet.0.packet_size_log2 = 7;
+    assert_eq!(nacks(&rig.deliver(&packet)), [NackReason::BadPacket]);
+    let mut packet = Shape::single(0, 1).packet(0);
+    packet.1.clear();
+    assert_eq!(nacks(&rig.deliver(&packet)), [NackReason::BadPacket]);
+    assert_eq!(rig.receiver.counters().bad_packets, 3);
+}
+
+#[test]
+fn tombstones_stay_within_their_bound_and_the_oldest_transfer_always_gets_in() {
+    let mut rig = Rig::new(config());
+    // Every other transfer completes: each is a range of its own until the gaps fill.
+    for n in [1, 3, 5] {
+        assert_eq!(dones(&rig.send(&Shape::single(n, 1), 0)), 1);
+    }
+    assert_eq!(dones(&rig.send(&Shape::single(7, 1), 0)), 1);
+    assert_eq!(rig.receiver.tombstones(), 4);
+    assert_eq!(nacks(&rig.send(&Shape::single(9, 1), 0)), [NackReason::Busy]);
+    assert_eq!(dones(&rig.send(&Shape::single(0, 1), 0)), 1, "the oldest");
+    assert_eq!(dones(&rig.send(&Shape::single(2, 1), 0)), 1, "joins its neighbours");
+    assert_eq!(rig.receiver.tombstones(), 3);
+    assert_eq!(dones(&rig.send(&Shape::single(9, 1), 0)), 1);
+    for n in [0, 1, 2, 3, 5, 7, 9] {
+        assert_eq!(acks(&rig.send(&Shape::single(n, 1), 0)).len(), 1);
+    }
+    assert_eq!(rig.receiver.counters().completions, 7);
+}

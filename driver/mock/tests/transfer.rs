@@ -1,0 +1,184 @@
+//! Segments from host to host through two cards, by registers and descriptors alone, in every delivery order.
+#![expect(clippy::cast_possible_truncation, reason = "patterns and addresses are small")]
+#![expect(clippy::expect_used, reason = "a test's preparation either works or is the failure")]
+
+use fpga_firmware::event::{Event, EventKind};
+use fpga_firmware::generated::{Flags, memory, ni};
+use fpga_firmware::ids::{NodeId, OpNumber, TransferId};
+use fpga_firmware::window::{WindowHeader, WindowKind};
+use fpga_mock::{DeliveryOrder, MockTransport, World};
+use fpga_pci::{Bar, DmaAccess, HugePages, SharedMemory, Transport};
+use fpga_registers::{BarOffset, CardAddr, Iova};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+const RING: Iova = Iova::new(0x40_0000);
+const DATA: u64 = 0x10_0000;
+const TARGET: u64 = 0x300_0001;
+
+struct Node {
+    card: Arc<MockTransport>,
+    user: Bar,
+    bypass: Bar,
+    host: SharedMemory,
+    ring: SharedMemory,
+    taken: u32,
+}
+
+impl Node {
+    fn open(world: &World, number: usize) -> Self {
+        let card = world.transport(number);
+        card.set_bus_master(true).expect("config space");
+        let host = SharedMemory::anonymous(1 << 20, HugePages::No).expect("memory");
+        let ring = SharedMemory::anonymous(64 * 1024, HugePages::No).expect("memory");
+        card.map_dma(Iova::new(DATA), &host, DmaAccess::Both).expect("free addresses");
+        card.map_dma(RING, &ring, DmaAccess::WriteByDevice).expect("free addresses");
+        let user = card.open_bar(0).expect("the user BAR");
+        let bypass = card.open_bar(2).expect("the bypass BAR");
+        let node = Self { card, user, bypass, host, ring, taken: 0 };
+        node.ni(ni::INCARNATION, 7);
+        node.ni(ni::EVENT_RING_BASE_LOW, RING.get() as u32);
+        node.ni(ni::EVENT_RING_SIZE, 1024);
+        node.ni(ni::CONTROL, ni::control::ENABLE | ni::control::EVENT_ENABLE);
+        node
+    }
+
+    fn ni(&self, register: u32, value: u32) {
+        self.user.write32(BarOffset::new((ni::BLOCK_OFFSET + register).into()), value).expect("a register");
+    }
+
+    fn open_memory(&self) {
+        let set = |register: u32, value| {
+            self.user
+                .write32(BarOffset::new((memory::BLOCK_OFFSET + register).into()), value)
+                .expect("a register");
+        };
+        set(memory::INDEX, 0);
+        set(memory::SOURCE_NODE, 1);
+        set(memory::BASE_LOW, TARGET as u32);
+        set(memory::LENGTH_LOW, 1 << 20);
+        set(memory::KEY_LOW, 99);
+        set(memory::PERMISSIONS, 1);
+        set(memory::COMMIT, 1);
+    }
+
+    fn event(&mut self) -> Option<Event> {
+        let at = 64 * (self.taken as usize % 1024);
+        let mut bytes = [0; 64];
+        self.ring.read(at, &mut bytes).expect("inside the ring");
+        let event = Event::decode(&bytes).ok().filter(|event| event.sequence == self.taken + 1)?;
+        self.taken += 1;
+        self.ni(ni::EVENT_CONSUMED, self.taken);
+        Some(event)
+    }
+
+    /// Host to card or back by one descriptor on channel 0.
+    fn dma(&self, base: u64, length: u32, from: u64, to: u64) {
+        let dma = self.card.open_bar(1).expect("the DMA BAR");
+        let words =
+            [0xAD4B_0003, length, from as u32, (from >> 32) as u32, to as u32, (to >> 32) as u32, 0, 0];
+        self.host.store_words(0, words).expect("inside the memory");
+        for (at, value) in [(0x0C, 1), (0x4080, DATA as u32), (0x4084, 0), (0x4088, 0), (0x04, 0xF8_3E1F)] {
+            dma.write32(BarOffset::new(base + at), value).expect("a register");
+        }
+        while dma.read32(BarOffset::new(base + 0x40)).expect("a register") & 1 != 0 {
+            self.card.relax();
+        }
+    }
+}
+
+fn transfer(order: DeliveryOrder, data: &[u8]) {
+    let world = World::builder().cards(2).order(order).build().expect("two cards");
+    let (mut a, mut b) = (Node::open(&world, 0), Node::open(&world, 1));
+    b.open_memory();
+    let segments: Vec<_> = data.chunks(16384).collect();
+    let window_base = 0x10_0000_0000_u64;
+    a.host.write(4096, data).expect("inside the memory");
+    let mut done = 0;
+    for (index, segment) in segments.iter().enumerate() {
+        let packets = segment.len().div_ceil(512) as u16;
+        let header = WindowHeader {
+            sequence: index as u32 + 1,
+            flags: Flags::NOTIFY_RECEIVER,
+            destination: NodeId::new(2),
+            transfer: TransferId::new(1),
+            oldest_live: TransferId::new(1),
+            segment: index as u32,
+            segment_count: segments.len() as u32,
+            segment_length: segment.len() as u32,
+            base: CardAddr::new(TARGET + 16384 * index as u64),
+            key: 99,
+            transfer_base: CardAddr::new(TARGET),
+            transfer_length: data.len() as u64,
+            first_packet: 0,
+            packet_count: packets,
+            packet_size_log2: 9,
+            kind: WindowKind::Data,
+            segment_packets: packets,
+            tries: 0,
+        };
+        let ops: Vec<_> = (0..packets).map(|slot| OpNumber::from_parts(slot, index as u16)).collect();
+        let mut block = [0; 1152];
+        let length = header.encode(&ops, &mut block).expect("a header");
+        let window = window_base + 0x8000 * (index as u64 % 8);
+        let payload = (DATA + 4096) + 16384 * index as u64;
+        // The payload straight from the host; the header by way of host memory; the commit word last.
+        a.dma(0, segment.len() as u32, payload, window + 0x1000);
+        a.host.write(1024, &block[..length]).expect("inside the memory");
+        a.dma(0, length as u32, DATA + 1024, window);
+        a.host.write(1024, &header.commit_word()).expect("inside the memory");
+        a.dma(0, 4, DATA + 1024, window + 0xFC0);
+        if index % 8 == 7 {
+            world.step_until_idle();
+        }
+    }
+    world.step_until_idle();
+    while let Some(event) = a.event() {
+        assert!(!matches!(event.kind, EventKind::Fault), "{event:?}");
+        if !matches!(event.kind, EventKind::Ack | EventKind::WindowFree | EventKind::SegmentDone) { eprintln!("{event:?}"); }
+        done += usize::from(event.kind == EventKind::SegmentDone);
+    }
+    let refused: Vec<_> = Vec::<Event>::new();
+    for r in 0..15 { eprintln!("b counter {r} {}", b.user.read32(BarOffset::new(0x3000 + 4 * r)).unwrap()); }
+    let nacked = std::iter::from_fn(|| b.event()).filter(|event| event.kind == EventKind::Notice).count();
+    assert_eq!((done, nacked), (segments.len(), 1), "every segment once, one notice in all");
+    b.dma(0x1000, data.len() as u32, TARGET, DATA + 4096);
+    let mut back = vec![0; data.len()];
+    b.host.read(4096, &mut back).expect("inside the memory");
+    assert!(back == data);
+    assert_eq!(world.undeliverable(), 0);
+    let mut word = [0; 4];
+    b.bypass.read_block(BarOffset::new(TARGET - 1), &mut word).expect("inside the BAR");
+    assert_eq!(word[1..], data[..3]);
+}
+
+#[test]
+fn in_order() {
+    let data: Vec<u8> =
+        (0..200_001_u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    transfer(DeliveryOrder::InOrder, &data);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn in_any_order(seed: u64, depth in 1_usize..60, data in prop::collection::vec(any::<u8>(), 4..60_000)) {
+        transfer(DeliveryOrder::Random { seed, depth }, &data);
+    }
+}
+
+#[test]
+fn runs_are_repeatable() {
+    let run = || {
+        let world = World::builder()
+            .cards(2)
+            .order(DeliveryOrder::Random { seed: 3, depth: 16 })
+            .build()
+            .expect("two cards");
+        let nodes = (Node::open(&world, 0), Node::open(&world, 1));
+        nodes.0.dma(0, 50_000, DATA + 4096, 0x1000);
+        (world.now(), world.with_card(0, |card| *card.counters()))
+    };
+    assert_eq!(run(), run());
+}

@@ -1,0 +1,66 @@
+//! `cdma copy`: card memory to card memory.
+
+use std::time::{Duration, Instant};
+
+use fpga_driver::CardAddr;
+use serde::Serialize;
+
+use crate::cli::CdmaCommand;
+use crate::error::CliError;
+use crate::output::{Report, pairs};
+use crate::settings::Settings;
+use crate::target;
+use crate::units::{binary_size, gigabytes_per_second, rate};
+
+/// What was copied.
+#[derive(Debug, Serialize)]
+pub struct CopyReport {
+    command: &'static str,
+    card: String,
+    src: String,
+    dst: String,
+    bytes: u64,
+    /// Wall clock.
+    seconds: f64,
+    gb_per_s: f64,
+    /// From start to end by the card's clock, which is virtual on a simulated card.
+    card_us: f64,
+    #[serde(skip)]
+    span: Duration,
+}
+
+impl Report for CopyReport {
+    fn text(&self) -> String {
+        pairs(&[
+            ("copied", format!("{} {} -> {}", self.card, self.src, self.dst)),
+            ("bytes", format!("{} ({})", self.bytes, binary_size(self.bytes))),
+            ("time", format!("{:.6} s ({:.1} µs of card time)", self.seconds, self.card_us)),
+            ("rate", rate(self.bytes, self.span)),
+        ])
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// See [`CliError`].
+pub fn run(settings: &Settings, command: &CdmaCommand) -> Result<CopyReport, CliError> {
+    let CdmaCommand::Copy { src, dst, len } = *command;
+    let opened = target::open(&settings.card)?;
+    let mut cdma = opened.card.cdma()?;
+    let (began, began_card) = (Instant::now(), opened.now());
+    // One call, so that the whole is checked before anything is copied; the driver limits the time of every piece.
+    cdma.copy(src, dst, len)?;
+    let (span, card_time) = (began.elapsed(), opened.now().saturating_sub(began_card));
+    Ok(CopyReport {
+        command: "cdma copy",
+        card: opened.card.name().to_owned(),
+        src: format!("{:#x}", src.get()),
+        dst: format!("{:#x}", dst.get()),
+        bytes: len,
+        seconds: span.as_secs_f64(),
+        gb_per_s: gigabytes_per_second(len, span),
+        card_us: crate::units::micros(card_time),
+        span,
+    })
+}

@@ -1,0 +1,106 @@
+//! `dma write` and `dma read`: files to card memory and back.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fpga_driver::{CardAddr, ChannelName, bulk};
+use serde::Serialize;
+
+use crate::cli::DmaCommand;
+use crate::error::CliError;
+use crate::output::{Report, pairs};
+use crate::progress::Progress;
+use crate::settings::Settings;
+use crate::stream::{Limited, OutFile, Source};
+use crate::target::{self, Opened};
+use crate::units::{binary_size, gigabytes_per_second, rate};
+
+/// What was moved.
+#[derive(Debug, Serialize)]
+pub struct DmaReport {
+    command: &'static str,
+    card: String,
+    channel: String,
+    file: String,
+    /// Hexadecimal: a JSON number would lose digits above 2^53.
+    addr: String,
+    bytes: u64,
+    /// Wall clock.
+    seconds: f64,
+    gb_per_s: f64,
+    #[serde(skip)]
+    span: Duration,
+}
+
+impl DmaReport {
+    fn new(command: &'static str, opened: &Opened, channel: ChannelName, file: &Path, place: (CardAddr, u64), span: Duration) -> Self {
+        let (addr, bytes) = place;
+        Self {
+            command,
+            card: opened.card.name().to_owned(),
+            channel: channel.to_string(),
+            file: file.display().to_string(),
+            addr: format!("{:#x}", addr.get()),
+            bytes,
+            seconds: span.as_secs_f64(),
+            gb_per_s: gigabytes_per_second(bytes, span),
+            span,
+        }
+    }
+}
+
+impl Report for DmaReport {
+    fn text(&self) -> String {
+        let way = match self.command {
+            "dma write" => format!("{} -> {} {}", self.file, self.card, self.addr),
+            _ => format!("{} {} -> {}", self.card, self.addr, self.file),
+        };
+        pairs(&[
+            ("moved", way),
+            ("channel", self.channel.clone()),
+            ("bytes", format!("{} ({})", self.bytes, binary_size(self.bytes))),
+            ("time", format!("{:.6} s", self.seconds)),
+            ("rate", rate(self.bytes, self.span)),
+        ])
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// See [`CliError`].
+pub fn run(settings: &Settings, command: &DmaCommand) -> Result<DmaReport, CliError> {
+    match command {
+        DmaCommand::Write { file, addr, channel } => write(settings, file, *addr, *channel),
+        DmaCommand::Read { addr, len, out, channel } => read(settings, *addr, *len, out, *channel),
+    }
+}
+
+fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Result<DmaReport, CliError> {
+    let source = Source::file(file)?;
+    let length = source.length();
+    let opened = target::open(&settings.card)?;
+    let mut channel = opened.card.h2c(channel)?;
+    let mut reader = source.open(settings.deadline)?;
+    let progress = Progress::new(length, settings.progress);
+    progress.phase(format!("writing by {}", channel.name()));
+    let began = Instant::now();
+    bulk::write_from(&opened.card, &mut channel, &mut reader, addr, length, &mut |done| progress.at(done))
+        .map_err(|error| source.explain(error))?;
+    let span = began.elapsed();
+    source.check_unchanged()?;
+    Ok(DmaReport::new("dma write", &opened, channel.name(), file, (addr, length), span))
+}
+
+fn read(settings: &Settings, addr: CardAddr, length: u64, out: &Path, channel: u8) -> Result<DmaReport, CliError> {
+    let opened = target::open(&settings.card)?;
+    let mut channel = opened.card.c2h(channel)?;
+    let mut sink = Limited { inner: OutFile::create(out, None)?, deadline: settings.deadline };
+    let progress = Progress::new(length, settings.progress);
+    progress.phase(format!("reading by {}", channel.name()));
+    let began = Instant::now();
+    bulk::read_into(&opened.card, &mut channel, addr, length, &mut sink, &mut |done| progress.at(done))?;
+    let span = began.elapsed();
+    sink.inner.keep();
+    Ok(DmaReport::new("dma read", &opened, channel.name(), out, (addr, length), span))
+}

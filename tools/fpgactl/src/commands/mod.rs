@@ -1,0 +1,9 @@
+//! The commands, one module each.
+
+pub mod card;
+pub mod cdma;
+pub mod dma;
+pub mod info;
+pub mod regs;
+pub mod shell;
+pub mod transfer;

@@ -1,0 +1,61 @@
+//! `completions` and `man`: for whoever packages the program.
+
+use std::path::Path;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+use serde::Serialize;
+
+use crate::cli::Cli;
+use crate::error::CliError;
+use crate::output::Report;
+
+/// The completion script for a shell.
+#[must_use]
+pub fn completions(shell: Shell) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "fpgactl", &mut script);
+    script
+}
+
+/// The manual pages that were written.
+#[derive(Debug, Serialize)]
+pub struct ManReport {
+    files: Vec<String>,
+}
+
+impl Report for ManReport {
+    fn text(&self) -> String {
+        self.files.iter().fold(String::new(), |text, file| text + file + "\n")
+    }
+}
+
+/// Writes one manual page per command to the directory `out`, which is made if it is not there.
+///
+/// # Errors
+/// [`CliError::File`].
+pub fn man(out: &Path) -> Result<ManReport, CliError> {
+    let fail = |source| CliError::file(out, "write manual pages there", source);
+    std::fs::create_dir_all(out).map_err(fail)?;
+    let mut command = Cli::command();
+    // Propagates the global options and names the subcommands.
+    command.build();
+    let mut files = Vec::new();
+    write_pages(&command, out, &mut files)?;
+    files.sort();
+    Ok(ManReport { files })
+}
+
+fn write_pages(command: &clap::Command, out: &Path, files: &mut Vec<String>) -> Result<(), CliError> {
+    let page = clap_mangen::Man::new(command.clone());
+    let path = out.join(page.get_filename());
+    let mut text = Vec::new();
+    page.render(&mut text)
+        .and_then(|()| std::fs::write(&path, &text))
+        .map_err(|source| CliError::file(&path, "write it", source))?;
+    files.push(path.display().to_string());
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
+        write_pages(sub, out, files)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! The defaults file of `--config`: the same values as on the command line, which has the last word.
+//!
+//! ```yaml
+//! schema_version: 1
+//! card: mock:cards/small.yaml
+//! timeout: 5m
+//! transfer:
+//!   size: 1GiB
+//!   chunk: 64MiB
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+
+use crate::cli::{self, Notifier};
+use crate::target::Target;
+use crate::units;
+
+/// Version of the file's schema.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The file's content. Every key but the version may be left out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// [`SCHEMA_VERSION`].
+    #[serde(deserialize_with = "version")]
+    pub schema_version: u32,
+    /// `--card`.
+    #[serde(default, deserialize_with = "target")]
+    pub card: Option<Target>,
+    /// `--peer`.
+    #[serde(default, deserialize_with = "target")]
+    pub peer: Option<Target>,
+    /// `--json`.
+    #[serde(default)]
+    pub json: bool,
+    /// `--no-progress`.
+    #[serde(default)]
+    pub no_progress: bool,
+    /// How many times `-v`.
+    #[serde(default)]
+    pub verbose: u8,
+    /// `--timeout`.
+    #[serde(default, deserialize_with = "duration")]
+    pub timeout: Option<Duration>,
+    /// Options of `transfer`.
+    #[serde(default)]
+    pub transfer: TransferDefaults,
+}
+
+/// Options of `transfer`, by their names on the command line.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransferDefaults {
+    /// `--size`; not used with a file.
+    #[serde(default, deserialize_with = "bytes")]
+    pub size: Option<u64>,
+    /// `--threshold`.
+    #[serde(default, deserialize_with = "bytes")]
+    pub threshold: Option<u64>,
+    /// `--segment`.
+    #[serde(default, deserialize_with = "bytes")]
+    pub segment: Option<u64>,
+    /// `--packet`.
+    #[serde(default, deserialize_with = "packet")]
+    pub packet: Option<u32>,
+    /// `--chunk`.
+    #[serde(default, deserialize_with = "chunk")]
+    pub chunk: Option<u64>,
+    /// `--notify`.
+    #[serde(default, deserialize_with = "notifier")]
+    pub notify: Option<Notifier>,
+    /// `--seed`.
+    #[serde(default)]
+    pub seed: Option<u64>,
+    /// `--reorder`.
+    #[serde(default)]
+    pub reorder: Option<u32>,
+}
+
+/// A defaults file was refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// It could not be read.
+    #[error("configuration file {}: {source}; check the path of --config", file.display())]
+    Unreadable {
+        /// Which file.
+        file: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Not YAML, an unknown key, or a value that cannot be.
+    #[error("configuration file {}:{line}:{column}: key `{key}`: {message}", file.display())]
+    Invalid {
+        /// Which file.
+        file: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+        /// Dotted key; `.` for the whole file.
+        key: String,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+impl Config {
+    /// Reads a defaults file.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|source| ConfigError::Unreadable { file: file.to_owned(), source })?;
+        Self::parse(file, &text)
+    }
+
+    /// Reads a defaults file's `text`; `file` is only named in errors.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`].
+    pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
+        serde_path_to_error::deserialize(serde_yaml::Deserializer::from_str(text)).map_err(|error| {
+            let key = error.path().to_string();
+            let source = error.into_inner();
+            let (line, column) = source.location().map_or((1, 1), |at| (at.line(), at.column()));
+            ConfigError::Invalid { file: file.to_owned(), line, column, key, message: source.to_string() }
+        })
+    }
+}
+
+/// A number or text, as the text that the command line would have had.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Number(u64),
+    Text(String),
+}
+
+fn written<'de, D: Deserializer<'de>, T, E: std::fmt::Display>(
+    deserializer: D,
+    parse: impl Fn(&str) -> Result<T, E>,
+) -> Result<Option<T>, D::Error> {
+    let written: Option<Written> = Option::deserialize(deserializer)
+        .map_err(|_| D::Error::custom("expected a number or text such as 64MiB"))?;
+    let text = match written {
+        None => return Ok(None),
+        Some(Written::Number(number)) => number.to_string(),
+        Some(Written::Text(text)) => text,
+    };
+    parse(&text).map(Some).map_err(D::Error::custom)
+}
+
+fn version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        SCHEMA_VERSION => Ok(SCHEMA_VERSION),
+        found => Err(D::Error::custom(format_args!("version {found} is not known; write schema_version: 1"))),
+    }
+}
+
+fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    written(deserializer, units::bytes)
+}
+
+fn chunk<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    written(deserializer, cli::chunk_size)
+}
+
+fn packet<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    written(deserializer, cli::packet_size)
+}
+
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    written(deserializer, units::duration)
+}
+
+fn target<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Target>, D::Error> {
+    written(deserializer, str::parse)
+}
+
+fn notifier<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Notifier>, D::Error> {
+    written(deserializer, |text| {
+        Notifier::from_str(text, false).map_err(|_| format!("\"{text}\" is not known; write receiver or sender"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(Path::new("a.yaml"), text)
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let text = "schema_version: 1\ncard: mock\npeer: mock:b.yaml\njson: true\nno_progress: true\nverbose: 2\n\
+                    timeout: 5ms\ntransfer:\n  size: 0x1000\n  threshold: 4096\n  segment: 8KiB\n  packet: 1KiB\n  \
+                    chunk: 1MiB\n  notify: sender\n  seed: 7\n  reorder: 0\n";
+        let config = parse(text).unwrap();
+        assert_eq!(config.card, Some(Target::Mock));
+        assert_eq!(config.peer, Some(Target::MockFile("b.yaml".into())));
+        assert!(config.json && config.no_progress);
+        assert_eq!(config.verbose, 2);
+        assert_eq!(config.timeout, Some(Duration::from_millis(5)));
+        let transfer = config.transfer;
+        assert_eq!(
+            (transfer.size, transfer.threshold, transfer.segment, transfer.packet, transfer.chunk),
+            (Some(4096), Some(4096), Some(8192), Some(1024), Some(1 << 20))
+        );
+        assert_eq!((transfer.notify, transfer.seed, transfer.reorder), (Some(Notifier::Sender), Some(7), Some(0)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        for (text, parts) in [
+            ("card: mock\n", ["a.yaml:1:", "schema_version"]),
+            ("schema_version: 2\n", ["a.yaml:1:17", "version 2 is not known"]),
+            ("schema_version: 1\ncrad: mock\n", ["a.yaml:2:1", "crad"]),
+            ("schema_version: 1\ntransfer:\n  size: 4KB\n", ["a.yaml:3:", "key `transfer.size`"]),
+            ("schema_version: 1\ntransfer:\n  chunk: 0\n", ["a.yaml:3:", "key `transfer.chunk`"]),
+            ("schema_version: 1\ncard: nonsense\n", ["a.yaml:2:", "key `card`"]),
+            ("schema_version: 1\nverbose: 300\n", ["a.yaml:2:", "key `verbose`"]),
+            ("schema_version: 1\n  card: [\n", ["a.yaml:2:", "key `"]),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            for part in parts {
+                assert!(error.contains(part), "{text:?}: {error}");
+            }
+        }
+    }
+}

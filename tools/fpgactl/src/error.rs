@@ -1,0 +1,260 @@
+//! Why a command did not do what it was asked for: what, where, why, and what to do.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fpga_driver::bulk::BulkError;
+use fpga_driver::core::sender::TransferError as NetworkError;
+use fpga_driver::endpoint::{EndpointError, SendError};
+use fpga_driver::mock::BuildError;
+use fpga_driver::pci::MmioError;
+use fpga_driver::pci::vfio::VfioOpenError;
+use fpga_driver::{CardAddr, CdmaError, OpenError, ResourceError, TransferError};
+
+use crate::config::ConfigError;
+use crate::units::binary_size;
+
+/// A command failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CliError {
+    /// The command line asks for something that cannot be.
+    #[error("{0}")]
+    Usage(String),
+    /// A file could not be used.
+    #[error("{}: cannot {action}: {source}; {}", path.display(), advice(source))]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What was to be done with it.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A source that cannot be read twice.
+    #[error("{}: this is a {kind}; give a regular file, which can be read a second time to verify what arrived", path.display())]
+    NotAFile {
+        /// Which.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// A source that was written to meanwhile.
+    #[error("{}: the file changed while it was being read ({before} bytes at the start, {now}); leave it alone until the command is done", path.display())]
+    Changed {
+        /// Which.
+        path: PathBuf,
+        /// Its size at the start.
+        before: u64,
+        /// What it is now.
+        now: String,
+    },
+    /// What arrived is not what was sent.
+    #[error("the data that arrived differs from what was sent at offset {offset} ({offset:#x}): sent {sent:#04x}, received {received:#04x}, in transfer {transfer} at card address {address} of {card}; send it again, and with -vv if it happens again")]
+    Mismatch {
+        /// First differing byte of the whole stream.
+        offset: u64,
+        /// What was sent there.
+        sent: u8,
+        /// What was received there.
+        received: u8,
+        /// Which transfer, from 1.
+        transfer: u64,
+        /// Where in the receiving card's memory.
+        address: CardAddr,
+        /// The receiving card.
+        card: String,
+    },
+    /// The network interfaces hold on to something after everything has arrived.
+    #[error("the data arrived and was verified, but {ops} op table entries of {sender} and {registry} registry entries and {escape} escape slots of {receiver} are still in use; this is a fault of driver or card, look at `fpgactl regs dump`")]
+    Leftovers {
+        /// The sending card.
+        sender: String,
+        /// The receiving card.
+        receiver: String,
+        /// Entries of the op table in use.
+        ops: u64,
+        /// Registry entries in use.
+        registry: u64,
+        /// Escape slots in use.
+        escape: u64,
+    },
+    /// Neither end makes progress.
+    #[error("transfer {transfer}: nothing happened for {waited:?} of the card's time ({missing}); look at the counters of both network interfaces")]
+    Stalled {
+        /// Which transfer, from 1.
+        transfer: u64,
+        /// How long.
+        waited: Duration,
+        /// What was still missing.
+        missing: &'static str,
+    },
+    /// A transfer between cards failed.
+    #[error("transfer {transfer} of {card}: {source}")]
+    Network {
+        /// The sending card.
+        card: String,
+        /// Which transfer, from 1.
+        transfer: u64,
+        /// Why.
+        source: NetworkError,
+    },
+    /// The receiving card announced something that was not sent.
+    #[error("{card}: it announces the arrival of {length} bytes at {address} while {expected} bytes at {expected_address} are expected; another sender uses the same memory")]
+    UnexpectedNotice {
+        /// The receiving card.
+        card: String,
+        /// Announced length.
+        length: u64,
+        /// Announced place.
+        address: CardAddr,
+        /// Expected length.
+        expected: u64,
+        /// Expected place.
+        expected_address: CardAddr,
+    },
+    /// A chunk does not fit into card memory.
+    #[error("{card}: a chunk of {} does not fit into its {} of usable memory; give a smaller --chunk", binary_size(*chunk), binary_size(*usable))]
+    ChunkTooLarge {
+        /// Which card.
+        card: String,
+        /// Bytes asked for.
+        chunk: u64,
+        /// Bytes there are.
+        usable: u64,
+    },
+    /// No way to read the receiving card's memory.
+    #[error("{card}: its only C2H channel carries events, so that nothing is left to read its memory with; use a card with two C2H channels or with event push")]
+    NoReadChannel {
+        /// Which card.
+        card: String,
+    },
+    /// Both cards use one node id.
+    #[error("{first} and {second} are both node {node} of the network, which could not tell them apart; give one another ni.node_id")]
+    SameNode {
+        /// The sending card.
+        first: String,
+        /// The receiving card.
+        second: String,
+        /// Their id.
+        node: u32,
+    },
+    /// The time given on the command line is over.
+    #[error("{what}: not done after {limit:?} (--timeout); give more time, or see with -v where it stands")]
+    TimedOut {
+        /// What was under way.
+        what: String,
+        /// The limit.
+        limit: Duration,
+    },
+    /// No such register.
+    #[error("{card}: there is no register \"{name}\"; {hint}")]
+    NoSuchRegister {
+        /// Which card.
+        card: String,
+        /// What was asked for.
+        name: String,
+        /// Names like it.
+        hint: String,
+    },
+    /// A register that has no value to read.
+    #[error("{card}: {name} is write-only, a read returns nothing of use; {hint}")]
+    WriteOnly {
+        /// Which card.
+        card: String,
+        /// Which register.
+        name: String,
+        /// What to read instead.
+        hint: String,
+    },
+    /// A register that changes when it is read.
+    #[error("{card}: reading {name} changes the card: it is clear-on-read, so whoever else waits for these bits loses them; add --force if that is meant")]
+    SideEffect {
+        /// Which card.
+        card: String,
+        /// Which register.
+        name: String,
+    },
+    /// A kind of card that this version cannot open.
+    #[error("{card}: vfio-user sockets are not available in this version; use mock, mock:FILE.yaml or a PCI address")]
+    VfioUser {
+        /// As it was written.
+        card: String,
+    },
+    /// The defaults file.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A card description.
+    #[error(transparent)]
+    Description(#[from] fpga_card::DescriptionError),
+    /// The simulated cards.
+    #[error("simulated cards: {0}")]
+    World(#[from] BuildError),
+    /// VFIO.
+    #[error(transparent)]
+    Vfio(#[from] VfioOpenError),
+    /// Opening a card.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Taking something of a card.
+    #[error(transparent)]
+    Resource(#[from] ResourceError),
+    /// A DMA transfer of a file.
+    #[error(transparent)]
+    Bulk(BulkError),
+    /// A DMA transfer.
+    #[error(transparent)]
+    Dma(#[from] TransferError),
+    /// The copy engine.
+    #[error(transparent)]
+    Cdma(#[from] CdmaError),
+    /// The network interface.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// A transfer between cards was not started.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// A register access.
+    #[error("{card}: {source}")]
+    Mmio {
+        /// Which card.
+        card: String,
+        /// What failed.
+        source: MmioError,
+    },
+    /// Standard output.
+    #[error("standard output: {0}")]
+    Output(io::Error),
+}
+
+impl CliError {
+    /// A file could not be used.
+    pub fn file(path: &Path, action: &'static str, source: io::Error) -> Self {
+        Self::File { path: path.to_owned(), action, source }
+    }
+
+    /// The exit status: 2 where the command line itself is wrong, else 1.
+    #[must_use]
+    pub const fn exit_status(&self) -> u8 {
+        match self {
+            Self::Usage(_) | Self::NotAFile { .. } => 2,
+            // Sizes that contradict each other or the card, all from options of the command line.
+            Self::Endpoint(EndpointError::Config { .. } | EndpointError::Option { .. }) => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// What to do about an error of the system's.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::PermissionDenied => "check the permissions of the file and of its directory",
+        io::ErrorKind::IsADirectory => "name a file, not a directory",
+        io::ErrorKind::NotADirectory => "check the path: a part of it is a file",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room or choose another place",
+        io::ErrorKind::ReadOnlyFilesystem => "choose another place",
+        _ => "check the file and the device that it is on",
+    }
+}

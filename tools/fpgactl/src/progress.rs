@@ -1,0 +1,81 @@
+//! Progress on a terminal, and the time limit of `--timeout`.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::error::CliError;
+use crate::units;
+
+/// A bar on standard error, or nothing where nobody looks.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// A bar over `total` bytes; `wanted`: if standard error is a terminal.
+    #[must_use]
+    pub fn new(total: u64, wanted: bool) -> Self {
+        let target = if wanted && std::io::stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        let bar = ProgressBar::with_draw_target(Some(total), target);
+        // The template is a constant: where it were wrong, the bar keeps its default style.
+        if let Ok(style) = ProgressStyle::with_template("{msg:32} [{bar:30}] {binary_bytes}/{binary_total_bytes} {extra}") {
+            bar.set_style(style.progress_chars("=> ").with_key(
+                "extra",
+                |state: &indicatif::ProgressState, out: &mut dyn std::fmt::Write| {
+                    // Bytes per second are printed as everywhere else: in GB/s.
+                    let _ = write!(out, "{}", units::rate(state.pos(), state.elapsed()));
+                },
+            ));
+        }
+        Self { bar }
+    }
+
+    /// So many bytes are done.
+    pub fn at(&self, bytes: u64) {
+        self.bar.set_position(bytes);
+    }
+
+    /// What is under way.
+    pub fn phase(&self, text: impl Into<std::borrow::Cow<'static, str>>) {
+        self.bar.set_message(text);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// When a command has to give up.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline {
+    end: Option<(Instant, Duration)>,
+}
+
+impl Deadline {
+    /// `limit` from now on; `None`: never.
+    #[must_use]
+    pub fn after(limit: Option<Duration>) -> Self {
+        // A limit beyond what the clock can hold is none.
+        Self { end: limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit))) }
+    }
+
+    /// Fails if the time is over.
+    ///
+    /// # Errors
+    /// [`CliError::TimedOut`].
+    pub fn check(&self, what: impl FnOnce() -> String) -> Result<(), CliError> {
+        match self.end {
+            Some((end, limit)) if Instant::now() >= end => Err(CliError::TimedOut { what: what(), limit }),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The registers of an opened card, from both catalogues: those of the Xilinx cores and those of the network interface.
+
+use fpga_driver::firmware::catalog as ni_catalog;
+use fpga_driver::firmware::generated::BlockType;
+use fpga_driver::firmware::identity::Identity;
+use fpga_driver::registers::AccessKind;
+use fpga_driver::registers::catalog::{self, BarRole, CardLayout};
+use fpga_driver::{BarOffset, Card};
+use serde::Serialize;
+
+use crate::error::CliError;
+use crate::target::Opened;
+
+/// The BAR that a register is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RegisterBar {
+    /// The DMA BAR.
+    Dma,
+    /// The user BAR.
+    User,
+}
+
+impl RegisterBar {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dma => "dma",
+            Self::User => "user",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Origin {
+    Core(catalog::RegisterInfo),
+    Interface(&'static ni_catalog::RegisterInfo),
+}
+
+/// One register of a card.
+#[derive(Debug, Clone)]
+pub struct Register {
+    /// Full name, `block.register`.
+    pub name: String,
+    /// Which BAR.
+    pub bar: RegisterBar,
+    /// Byte offset in that BAR.
+    pub address: BarOffset,
+    /// What may be done with it.
+    pub access: AccessKind,
+    /// Value after reset, where it is fixed.
+    pub reset: Option<u32>,
+    origin: Origin,
+}
+
+/// A field of a register's value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FieldValue {
+    /// Name.
+    pub name: &'static str,
+    /// Highest bit.
+    pub high: u8,
+    /// Lowest bit.
+    pub low: u8,
+    /// The field's bits, moved to bit 0.
+    pub value: u32,
+    /// What the value means, where it has a name.
+    pub meaning: Option<String>,
+}
+
+impl Register {
+    fn core(info: catalog::RegisterInfo) -> Self {
+        Self {
+            name: info.name().to_string(),
+            bar: if info.bar() == BarRole::Dma { RegisterBar::Dma } else { RegisterBar::User },
+            address: info.address(),
+            access: info.access(),
+            reset: info.reset(),
+            origin: Origin::Core(info),
+        }
+    }
+
+    fn interface(block: &ni_catalog::BlockInfo, base: BarOffset, info: &'static ni_catalog::RegisterInfo) -> Self {
+        Self {
+            name: format!("{}.{}", block.name, info.name),
+            bar: RegisterBar::User,
+            address: base.offset_by(info.offset),
+            access: info.access,
+            reset: info.reset,
+            origin: Origin::Interface(info),
+        }
+    }
+
+    /// Reads it. Whether it may be read is the caller's to check.
+    ///
+    /// # Errors
+    /// [`CliError::Mmio`].
+    pub fn read(&self, card: &Card) -> Result<u32, CliError> {
+        let bar = match self.bar {
+            RegisterBar::Dma => Some(card.dma_bar()),
+            RegisterBar::User => card.user_bar(),
+        };
+        // A register of the user BAR is only listed where there is one.
+        let Some(bar) = bar else {
+            return Err(CliError::Usage(format!("{}: there is no user BAR for {}", card.name(), self.name)));
+        };
+        bar.read32(self.address).map_err(|source| CliError::Mmio { card: card.name().to_owned(), source })
+    }
+
+    /// `raw` as fields, from the least significant bit up.
+    #[must_use]
+    pub fn fields(&self, raw: u32) -> Vec<FieldValue> {
+        match self.origin {
+            Origin::Core(info) => info
+                .decode(raw)
+                .fields()
+                .map(|decoded| FieldValue {
+                    name: decoded.name(),
+                    high: decoded.field().high(),
+                    low: decoded.field().low(),
+                    value: decoded.value(),
+                    meaning: meaning(&decoded),
+                })
+                .collect(),
+            Origin::Interface(info) => info
+                .decode(raw)
+                .map(|(field, value)| FieldValue {
+                    name: field.name,
+                    high: field.high,
+                    low: field.low,
+                    value,
+                    meaning: None,
+                })
+                .collect(),
+        }
+    }
+
+    /// `raw` in one line, without the word itself.
+    #[must_use]
+    pub fn decoded(&self, raw: u32) -> String {
+        match self.origin {
+            Origin::Core(info) => {
+                let text = info.decode(raw).to_string();
+                text.split_once(' ').map_or_else(String::new, |(_, fields)| fields.to_owned())
+            }
+            Origin::Interface(info) => match info.value_name(raw) {
+                Some(name) => name.to_owned(),
+                None => {
+                    let parts: Vec<String> = info
+                        .decode(raw)
+                        .filter(|(field, value)| field.high != field.low || *value != 0)
+                        .map(|(field, value)| match field.high == field.low {
+                            true => field.name.to_owned(),
+                            false => format!("{}={value}", field.name),
+                        })
+                        .collect();
+                    parts.join(" ")
+                }
+            },
+        }
+    }
+}
+
+/// A code's meaning, or the names of the set bits of a group.
+fn meaning(decoded: &fpga_driver::registers::decode::DecodedField) -> Option<String> {
+    if let Some(text) = decoded.meaning() {
+        return Some(text.to_owned());
+    }
+    let names: Vec<String> = decoded
+        .set_bits()
+        .map(|(bit, name)| name.map_or_else(|| format!("bit{}", decoded.field().low() + bit), str::to_owned))
+        .collect();
+    if names.is_empty() { None } else { Some(names.join("|")) }
+}
+
+/// All registers of a card, the DMA BAR's first, in the order of their addresses.
+#[must_use]
+pub fn of(opened: &Opened) -> Vec<Register> {
+    let info = opened.card.info();
+    let vectors = u8::try_from(opened.transport.interrupt_vectors()).unwrap_or(u8::MAX);
+    let mut layout =
+        CardLayout::new(info.xdma.h2c_channels, info.xdma.c2h_channels).with_msix_vectors(vectors);
+    let cdma = info.identity.as_ref().and_then(|identity| identity.block(BlockType::Cdma).ok());
+    if let Some(block) = cdma {
+        layout = layout.with_cdma(block.base());
+    }
+    let mut registers: Vec<Register> = layout.registers().map(Register::core).collect();
+    if let Some(identity) = &info.identity {
+        registers.extend(interface(identity));
+    }
+    // Stable: the DMA BAR's stay in front.
+    registers.sort_by_key(|register| (register.bar == RegisterBar::User, register.address));
+    registers
+}
+
+/// The registers of the blocks that the card's block table names.
+fn interface(identity: &Identity) -> impl Iterator<Item = Register> + '_ {
+    ni_catalog::registers().filter_map(|(block, register)| {
+        // The identity block is at the start of the BAR; the table may leave it out.
+        let base = match identity.block(block.block_type) {
+            Ok(found) => found.base(),
+            Err(_) if block.block_type == BlockType::Identity => BarOffset::ZERO,
+            Err(_) => return None,
+        };
+        Some(Register::interface(block, base, register))
+    })
+}

@@ -1,0 +1,51 @@
+//! The global options after the defaults file has been read.
+
+use std::time::Duration;
+
+use crate::cli::GlobalArgs;
+use crate::config::{Config, TransferDefaults};
+use crate::error::CliError;
+use crate::progress::Deadline;
+use crate::target::Target;
+
+/// What applies to every command.
+#[derive(Debug)]
+pub struct Settings {
+    /// `--card`.
+    pub card: Target,
+    /// `peer` of the defaults file.
+    pub peer: Option<Target>,
+    /// `--json`.
+    pub json: bool,
+    /// Whether a progress bar is wanted.
+    pub progress: bool,
+    /// How many times `-v`.
+    pub verbose: u8,
+    /// `--timeout`, counted from when the settings were made.
+    pub deadline: Deadline,
+    /// Defaults of `transfer`.
+    pub transfer: TransferDefaults,
+}
+
+impl Settings {
+    /// Reads the defaults file, if one is named; the command line has the last word.
+    ///
+    /// # Errors
+    /// [`CliError::Config`].
+    pub fn new(args: &GlobalArgs) -> Result<Self, CliError> {
+        let config = match &args.config {
+            Some(file) => Config::load(file)?,
+            None => Config::default(),
+        };
+        let timeout: Option<Duration> = args.timeout.or(config.timeout);
+        Ok(Self {
+            card: args.card.clone().or(config.card).unwrap_or_default(),
+            peer: config.peer,
+            json: args.json || config.json,
+            progress: !(args.no_progress || config.no_progress),
+            verbose: args.verbose.max(config.verbose),
+            deadline: Deadline::after(timeout),
+            transfer: config.transfer,
+        })
+    }
+}

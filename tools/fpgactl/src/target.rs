@@ -1,0 +1,275 @@
+//! Which card: how it is written on the command line, and how it is opened.
+
+use core::fmt;
+use core::str::FromStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fpga_card::CardDescription;
+use fpga_driver::mock::{DeliveryOrder, World};
+use fpga_driver::pci::vfio::VfioTransport;
+use fpga_driver::pci::{ParsePciAddressError, PciAddress};
+use fpga_driver::{Card, Transport};
+
+use crate::error::CliError;
+
+/// A card as it is named on the command line.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Target {
+    /// The built-in simulated card.
+    #[default]
+    Mock,
+    /// A simulated card from a description.
+    MockFile(PathBuf),
+    /// A real card, through VFIO.
+    Pci(PciAddress),
+    /// A simulated card that another process serves.
+    VfioUser(PathBuf),
+}
+
+/// Text that names no card.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParseTargetError {
+    /// Nothing after the colon.
+    #[error("the {what} is missing after \"{before}\"")]
+    Missing {
+        /// What should follow.
+        what: &'static str,
+        /// What it should follow.
+        before: &'static str,
+    },
+    /// No known form.
+    #[error("{0}; other forms are mock, mock:FILE.yaml and vfio-user:SOCKET")]
+    Pci(#[from] ParsePciAddressError),
+}
+
+impl FromStr for Target {
+    type Err = ParseTargetError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "mock" {
+            return Ok(Self::Mock);
+        }
+        let rest = |before: &'static str, what| match text.strip_prefix(before) {
+            Some("") => Err(ParseTargetError::Missing { what, before }),
+            other => Ok(other.map(PathBuf::from)),
+        };
+        if let Some(file) = rest("mock:", "card description")? {
+            return Ok(Self::MockFile(file));
+        }
+        if let Some(socket) = rest("vfio-user:", "socket")? {
+            return Ok(Self::VfioUser(socket));
+        }
+        Ok(Self::Pci(text.parse()?))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mock => f.write_str("mock"),
+            Self::MockFile(file) => write!(f, "mock:{}", file.display()),
+            Self::Pci(address) => write!(f, "{address}"),
+            Self::VfioUser(socket) => write!(f, "vfio-user:{}", socket.display()),
+        }
+    }
+}
+
+impl Target {
+    /// Whether the card lives in this process.
+    #[must_use]
+    pub const fn is_simulated(&self) -> bool {
+        matches!(self, Self::Mock | Self::MockFile(_))
+    }
+
+    /// What the simulated card is built from; `None` for another kind of card.
+    fn description(&self) -> Result<Option<CardDescription>, CliError> {
+        match self {
+            Self::Mock => Ok(Some(CardDescription::default())),
+            Self::MockFile(file) => Ok(Some(load(file)?)),
+            _ => Ok(None),
+        }
+    }
+
+    fn refuse_vfio_user(&self) -> Result<(), CliError> {
+        match self {
+            Self::VfioUser(_) => Err(CliError::VfioUser { card: self.to_string() }),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn load(file: &Path) -> Result<CardDescription, CliError> {
+    Ok(CardDescription::load(file)?)
+}
+
+/// An opened card.
+#[derive(Clone)]
+pub struct Opened {
+    /// The card.
+    pub card: Card,
+    /// What it is reached through.
+    pub transport: Arc<dyn Transport>,
+    /// Whether it is simulated, so that its time is virtual.
+    pub simulated: bool,
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opened").field("card", &self.card).field("simulated", &self.simulated).finish_non_exhaustive()
+    }
+}
+
+impl Opened {
+    fn new(transport: Arc<dyn Transport>, simulated: bool) -> Result<Self, CliError> {
+        let card = Card::open(Arc::clone(&transport))?;
+        Ok(Self { card, transport, simulated })
+    }
+
+    /// The card's clock, in nanoseconds.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.transport.now()
+    }
+}
+
+/// Opens one card.
+///
+/// # Errors
+/// [`CliError::Description`], [`CliError::World`], [`CliError::Vfio`], [`CliError::VfioUser`], [`CliError::Open`].
+pub fn open(target: &Target) -> Result<Opened, CliError> {
+    target.refuse_vfio_user()?;
+    match target.description()? {
+        Some(description) => {
+            let world = World::builder().card(description).build()?;
+            Opened::new(world.transport(0), true)
+        }
+        None => Opened::new(Arc::new(VfioTransport::open(&target.to_string())?), false),
+    }
+}
+
+/// What the simulated network and cards of [`open_pair`] are made with.
+#[derive(Debug, Clone, Copy)]
+pub struct Network {
+    /// Payload bytes of a packet; `None`: what the description says.
+    pub packet: Option<u32>,
+    /// Seed of the delivery order.
+    pub seed: u64,
+    /// How many packets may overtake one.
+    pub reorder: u32,
+}
+
+/// Opens two cards that reach each other: two simulated ones in a common world, or two real ones.
+///
+/// # Errors
+/// As [`open`]; [`CliError::Usage`] for two cards without a common network.
+pub fn open_pair(target: &Target, peer: Option<&Target>, network: Network) -> Result<(Opened, Opened), CliError> {
+    target.refuse_vfio_user()?;
+    if let Some(peer) = peer {
+        peer.refuse_vfio_user()?;
+    }
+    match (target.description()?, peer) {
+        (Some(first), None) => {
+            let second = next_node(&first, first.clone());
+            simulated_pair(first, second, network)
+        }
+        (Some(first), Some(peer)) => match peer.description()? {
+            // A described peer keeps its node id: where it is the first card's too, the world says so.
+            Some(second) if peer != target && matches!(peer, Target::MockFile(_)) => {
+                simulated_pair(first, second, network)
+            }
+            Some(second) => {
+                let second = next_node(&first, second);
+                simulated_pair(first, second, network)
+            }
+            None => Err(mixed(target, peer)),
+        },
+        (None, None) => Err(CliError::Usage(format!(
+            "{target} has no simulated peer: a real card needs a second one on its network; name it with --peer"
+        ))),
+        (None, Some(peer)) if peer.is_simulated() => Err(mixed(target, peer)),
+        (None, Some(peer)) if peer == target => {
+            Err(CliError::Usage(format!("--card and --peer are both {target}; name two cards")))
+        }
+        (None, Some(peer)) => Ok((open(target)?, open(peer)?)),
+    }
+}
+
+fn mixed(card: &Target, peer: &Target) -> CliError {
+    CliError::Usage(format!(
+        "{card} and {peer} have no common network: one is simulated in this process, the other is not; name two of a kind with --card and --peer"
+    ))
+}
+
+/// The same card with the node id after the first one's.
+fn next_node(first: &CardDescription, mut second: CardDescription) -> CardDescription {
+    if second.ni.node_id == first.ni.node_id {
+        second.ni.node_id = first.ni.node_id.wrapping_add(1);
+    }
+    second
+}
+
+fn simulated_pair(
+    mut first: CardDescription,
+    mut second: CardDescription,
+    network: Network,
+) -> Result<(Opened, Opened), CliError> {
+    if let Some(packet) = network.packet {
+        first.ni.packet_size = packet;
+        second.ni.packet_size = packet;
+    }
+    let order = match network.reorder {
+        0 => DeliveryOrder::InOrder,
+        hold => DeliveryOrder::Random { seed: network.seed, hold },
+    };
+    let world = World::builder().card(first).card(second).order(order).build()?;
+    Ok((Opened::new(world.transport(0), true)?, Opened::new(world.transport(1), true)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_form_is_read_and_written_alike() {
+        for text in ["mock", "mock:cards/a.yaml", "0000:65:00.0", "vfio-user:/run/card.sock"] {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+        }
+        assert_eq!("65:00.1".parse::<Target>().unwrap().to_string(), "0000:65:00.1");
+    }
+
+    #[test]
+    fn what_names_no_card_is_refused() {
+        for (text, part) in [
+            ("", "mock:FILE.yaml"),
+            ("mock:", "card description is missing"),
+            ("vfio-user:", "socket is missing"),
+            ("Mock", "not a PCI address"),
+            ("0000:65:00.9", "function"),
+        ] {
+            let error = text.parse::<Target>().unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn cards_without_a_common_network_are_refused() {
+        let network = Network { packet: None, seed: 0, reorder: 0 };
+        let pci: Target = "0000:65:00.0".parse().unwrap();
+        for (card, peer) in
+            [(&pci, None), (&pci, Some(&Target::Mock)), (&Target::Mock, Some(&pci)), (&pci, Some(&pci))]
+        {
+            let error = open_pair(card, peer, network).unwrap_err();
+            assert_eq!(error.exit_status(), 2, "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in ".*") {
+            let _ = text.parse::<Target>();
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Text to numbers.
+
+use std::time::Duration;
+
+use fpga_driver::CardAddr;
+
+/// Text that is no such quantity.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("\"{text}\" is no {quantity}: {problem}; write {example}")]
+pub struct UnitError {
+    /// The text, shortened if it is long.
+    pub text: String,
+    /// What it was read as.
+    pub quantity: &'static str,
+    /// What is wrong with it.
+    pub problem: String,
+    /// How to write it.
+    pub example: &'static str,
+}
+
+const SIZE_EXAMPLE: &str = "for example 4096, 0x1000, 4KiB, 64MiB or 4GiB";
+const DURATION_EXAMPLE: &str = "for example 10us, 5ms or 2s";
+const PROBABILITY_EXAMPLE: &str = "for example 0.5% or 0.005";
+
+/// Longest text that an error repeats.
+const SHOWN: usize = 40;
+
+fn error(text: &str, quantity: &'static str, problem: impl Into<String>, example: &'static str) -> UnitError {
+    UnitError { text: text.chars().take(SHOWN).collect(), quantity, problem: problem.into(), example }
+}
+
+/// A number of bytes: `4096`, `0x1000`, `4KiB`, `64MiB`, `4GiB`, `1TiB`. The unit's case does not matter; `B` may stand
+/// alone.
+///
+/// # Errors
+/// [`UnitError`]: no digits, an unknown unit, or more than 64 bits.
+pub fn bytes(text: &str) -> Result<u64, UnitError> {
+    number(text).map_err(|problem| error(text, "size", problem, SIZE_EXAMPLE))
+}
+
+/// A card address, written as a size is.
+///
+/// # Errors
+/// As [`bytes`].
+pub fn address(text: &str) -> Result<CardAddr, UnitError> {
+    number(text).map(CardAddr::new).map_err(|problem| error(text, "card address", problem, SIZE_EXAMPLE))
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    let too_large = || "it does not fit 64 bits".to_owned();
+    if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        // The standard parser would also take a sign.
+        if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err("hexadecimal digits (and no unit) must follow 0x".to_owned());
+        }
+        return u64::from_str_radix(digits, 16).map_err(|_| too_large());
+    }
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    if digits.is_empty() {
+        return Err("it does not start with a digit".to_owned());
+    }
+    let unit = unit.trim_start();
+    let shift = shift_of(unit)?;
+    let count: u64 = digits.parse().map_err(|_| too_large())?;
+    count.checked_mul(1 << shift).ok_or_else(too_large)
+}
+
+/// The unit as a power of two.
+fn shift_of(unit: &str) -> Result<u32, String> {
+    let known = [("", 0), ("B", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+    if let Some((_, shift)) = known.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name)) {
+        return Ok(*shift);
+    }
+    if unit.starts_with('.') {
+        return Err("fractions are not taken".to_owned());
+    }
+    let decimal = ["k", "m", "g", "t", "kb", "mb", "gb", "tb"];
+    if decimal.iter().any(|name| unit.eq_ignore_ascii_case(name)) {
+        return Err(format!("the unit \"{unit}\" could be 1000 or 1024"));
+    }
+    Err(format!("the unit \"{}\" is not known", unit.chars().take(SHOWN).collect::<String>()))
+}
+
+/// A span of time above zero: `10us`, `5ms`, `2s`, `1m 30s`.
+///
+/// # Errors
+/// [`UnitError`]: no unit, an unknown unit, zero, or more than a `Duration` holds.
+pub fn duration(text: &str) -> Result<Duration, UnitError> {
+    let fail = |problem: String| error(text, "duration", problem, DURATION_EXAMPLE);
+    let span = humantime::parse_duration(text).map_err(|source| fail(source.to_string()))?;
+    if span.is_zero() {
+        return Err(fail("it must be above zero".to_owned()));
+    }
+    Ok(span)
+}
+
+/// A probability as a fraction (`0.005`) or in percent (`0.5%`).
+///
+/// # Errors
+/// [`UnitError`]: no number, or not from 0 to 1 (0 % to 100 %).
+pub fn probability(text: &str) -> Result<f64, UnitError> {
+    let fail = |problem: &str| error(text, "probability", problem, PROBABILITY_EXAMPLE);
+    let (digits, divisor) = match text.strip_suffix('%') {
+        Some(digits) => (digits.trim_end(), 100.0),
+        None => (text, 1.0),
+    };
+    // The standard parser would also take signs, exponents, "inf" and "nan".
+    if !digits.bytes().all(|c| c.is_ascii_digit() || c == b'.') {
+        return Err(fail("only digits, one point and % are taken"));
+    }
+    let value: f64 = digits.parse().map_err(|_| fail("it is not a number"))?;
+    let fraction = value / divisor;
+    if fraction > 1.0 { Err(fail("it is above 1 (100 %)")) } else { Ok(fraction) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sizes_as_people_write_them() {
+        for (text, value) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("0x1000", 4096),
+            ("0XfF", 255),
+            ("4KiB", 4096),
+            ("4 KiB", 4096),
+            ("4kib", 4096),
+            ("64MiB", 64 << 20),
+            ("4GiB", 4 << 30),
+            ("2TiB", 2 << 40),
+            ("512B", 512),
+            ("18446744073709551615", u64::MAX),
+            ("0xffffffffffffffff", u64::MAX),
+        ] {
+            assert_eq!(bytes(text), Ok(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused_with_the_reason() {
+        for (text, part) in [
+            ("", "digit"),
+            ("KiB", "digit"),
+            ("-1", "digit"),
+            ("+1", "digit"),
+            ("4KB", "1000 or 1024"),
+            ("4k", "1000 or 1024"),
+            ("1.5GiB", "fractions"),
+            ("4Kibb", "not known"),
+            ("4µ", "not known"),
+            ("0x", "hexadecimal"),
+            ("0x+1", "hexadecimal"),
+            ("0x10KiB", "hexadecimal"),
+            ("18446744073709551616", "64 bits"),
+            ("0x10000000000000000", "64 bits"),
+            ("16777216TiB", "64 bits"),
+        ] {
+            let error = bytes(text).unwrap_err();
+            assert!(error.to_string().contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("10us"), Ok(Duration::from_micros(10)));
+        assert_eq!(duration("5ms"), Ok(Duration::from_millis(5)));
+        assert_eq!(duration("2s"), Ok(Duration::from_secs(2)));
+        for text in ["", "5", "0s", "-1s", "5 parsecs", "999999999999999999999s"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn probabilities() {
+        for (text, value) in [("0.5%", 0.005), ("0.005", 0.005), ("100%", 1.0), ("1", 1.0), ("0", 0.0), (".5", 0.5)] {
+            let found = probability(text).unwrap();
+            assert!((found - value).abs() < 1e-12, "{text}: {found}");
+        }
+        for text in ["", "%", "1.1", "101%", "-0.1", "1e-3", "nan", "inf", "0.5%%", "1..2", "."] {
+            assert!(probability(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in ".*") {
+            let _ = (bytes(&text), address(&text), duration(&text), probability(&text));
+        }
+
+        /// The model: 128-bit arithmetic.
+        #[test]
+        fn exact_or_refused(count in any::<u64>(), unit in 0_usize..5) {
+            let (name, shift) = [("", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)][unit];
+            let exact = u128::from(count) << shift;
+            prop_assert_eq!(bytes(&format!("{count}{name}")).ok(), u64::try_from(exact).ok());
+        }
+
+        #[test]
+        fn hexadecimal_round_trips(value in any::<u64>()) {
+            prop_assert_eq!(bytes(&format!("{value:#x}")), Ok(value));
+            prop_assert_eq!(address(&format!("{value:#X}").replace("0X", "0x")), Ok(CardAddr::new(value)));
+        }
+
+        #[test]
+        fn printed_sizes_that_are_exact_read_back(count in 0_u64..1024, unit in 0_u32..5) {
+            let value = count << (10 * unit);
+            prop_assert_eq!(bytes(&super::super::binary_size(value)), Ok(value));
+        }
+    }
+}
