@@ -41,7 +41,7 @@ pub use channel::{
 pub use discover::BarRoles;
 pub use endpoint::Endpoint;
 pub use error::{
-    ChannelError, OpenError, Refused, ResourceError, SubmitError, TransferError, TransferFailed,
+    CardName, ChannelError, OpenError, Refused, ResourceError, SubmitError, TransferError, TransferFailed,
 };
 pub use fault::{ChannelFault, FaultCause, FaultPlace};
 pub use fpga_core as core;

@@ -231,3 +231,76 @@ impl Mirror {
         count
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    fn registered() -> Event {
+        Event {
+            index: 1,
+            generation: 4,
+            node: NodeId::new(7),
+            count: 3,
+            address: CardAddr::new(0x1000),
+            length: 1100,
+            ..Event::new(EventKind::Registered)
+        }
+    }
+
+    fn on_card() -> EntryView {
+        EntryView {
+            valid: true,
+            generation: 4,
+            source: NodeId::new(7),
+            base: CardAddr::new(0x1000),
+            length: 1100,
+            expected: 3,
+            mask: Mask::first_of(3).map_or([0; 8], |mask| mask.words()),
+            ..EntryView::vacant(4)
+        }
+    }
+
+    fn fields(mirror: &Mirror, card: &EntryView) -> Vec<Field> {
+        let mut fields = Vec::new();
+        let count = mirror.compare(1, card, |difference| fields.push(difference.field));
+        assert_eq!(count as usize, fields.len());
+        fields
+    }
+
+    #[test]
+    fn every_field_that_differs_is_named() {
+        let mut mirror = Mirror::new(2);
+        mirror.track_masks(true);
+        assert_eq!(fields(&mirror, &on_card()), [Field::Valid]);
+        mirror.handle_event(&registered()).unwrap();
+        assert_eq!(fields(&mirror, &on_card()), []);
+        let other = EntryView { base: CardAddr::new(0x1001), expected: 4, mask: [9; 8], ..on_card() };
+        assert_eq!(fields(&mirror, &other)[..2], [Field::Base, Field::Expected]);
+        assert_eq!(fields(&mirror, &other).len(), 10);
+        mirror.handle_event(&Event { count: 2, ..registered_as(EventKind::Packet) }).unwrap();
+        assert_eq!(fields(&mirror, &on_card()), [Field::Mask { word: 0 }]);
+        mirror.handle_event(&registered_as(EventKind::Completed)).unwrap();
+        assert_eq!(fields(&mirror, &EntryView::vacant(0)), []);
+        assert_eq!(mirror.occupancy(), 0);
+    }
+
+    fn registered_as(kind: EventKind) -> Event {
+        Event { kind, ..registered() }
+    }
+
+    #[test]
+    fn events_that_do_not_fit_are_reported_once() {
+        let mut mirror = Mirror::new(2);
+        let far = Event { index: 2, ..registered() };
+        assert_eq!(mirror.handle_event(&far), Err(MirrorError::Index { index: 2, entries: 2 }));
+        let gone = MirrorError::NotInProgress { index: 1, generation: 4 };
+        assert_eq!(mirror.handle_event(&registered_as(EventKind::Completed)), Err(gone));
+        mirror.handle_event(&registered()).unwrap();
+        let next = Event { generation: 5, ..registered() };
+        assert_eq!(mirror.handle_event(&next), Err(MirrorError::Occupied { index: 1, generation: 4 }));
+        mirror.handle_event(&Event { generation: 5, ..registered_as(EventKind::Expired) }).unwrap();
+        assert_eq!(mirror.occupancy(), 0);
+    }
+}

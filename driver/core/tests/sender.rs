@@ -328,6 +328,19 @@ fn deadlines_cancellation_and_the_senders_notice() {
 }
 
 #[test]
+fn a_destination_that_lost_its_only_transfer_is_tried_again() {
+    let mut sender = sender(|_| {});
+    let ticket = submit(&mut sender, 1, 100);
+    let _ = sender.poll_transmit(at(0)).unwrap();
+    sender.handle_timeout(at(1000));
+    let waiting = submit(&mut sender, 1, 200);
+    assert_eq!(sender.poll_transmit(at(1000)).unwrap().ticket, ticket, "the retransmission");
+    assert_eq!(sender.poll_transmit(at(1000)), None, "nothing new while the node is silent");
+    assert!(sender.cancel(at(1001), ticket));
+    assert_eq!(sender.poll_transmit(at(1001)).unwrap().ticket, waiting);
+}
+
+#[test]
 fn submissions_are_checked_and_zero_length_is_done_at_once() {
     let mut sender = sender(|c| {
         c.transfers = 2;

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Everything is inline and single-threaded: time is virtual, cards work only inside [`World::step`] and
-//! [`fpga_pci::Transport::relax`], and the same calls give the same run. Software that sleeps on an interrupt must
-//! therefore call `relax` before it does: nobody else lets the card work.
+//! [`fpga_pci::Transport::relax`], and the same calls give the same run. Software that sleeps on an interrupt does it by
+//! [`fpga_pci::Transport::wait_interrupt`], which lets the cards work meanwhile: nobody else would.
 
 #![forbid(unsafe_code)]
 

@@ -2,6 +2,7 @@
 
 use crate::dma::{PAGE, ranges};
 use crate::world::{CardFailure, State, World};
+use fpga_core::Nanos;
 use fpga_pci::{
     AccessCounters, Bar, BarError, BarInfo, BarKind, ConfigError, DmaAccess, DmaMapError, Interrupt,
     InterruptError, Mmio, MmioError, ResetError, ResetLevel, SharedMemory, Transport,
@@ -41,12 +42,11 @@ impl MockTransport {
 impl Drop for MockTransport {
     fn drop(&mut self) {
         let mut state = self.world.lock();
-        if let Some(slot) = state.slots.get_mut(self.card) {
-            // Bus mastering first: afterwards nothing is left that could reach the memory.
-            slot.card.set_command(true, false);
-            slot.card.disable_msix();
-            slot.host.interrupts.clear();
-            slot.host.unmap_all();
+        if let Some(slot) = state.slots.get_mut(self.card)
+            // Somebody else may have opened the card between the last handle's end and here.
+            && slot.opened.strong_count() == 0
+        {
+            slot.close();
         }
     }
 }
@@ -187,6 +187,23 @@ impl Transport for MockTransport {
 
     fn relax(&self) {
         self.world.lock().relax();
+    }
+
+    /// Lets the world work until the interrupt has come, or `timeout` of virtual time has passed.
+    fn wait_interrupt(
+        &self,
+        interrupt: &Interrupt,
+        timeout: core::time::Duration,
+    ) -> Result<Option<u64>, InterruptError> {
+        let span = Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        let limit = self.world.now().saturating_add(span);
+        loop {
+            match interrupt.try_take() {
+                0 if self.world.now() >= limit => return Ok(None),
+                0 => self.relax(),
+                count => return Ok(Some(count)),
+            }
+        }
     }
 
     fn counters(&self) -> Option<AccessCounters> {

@@ -40,6 +40,17 @@ pub(crate) struct Slot {
     pub(crate) opened: Weak<MockTransport>,
 }
 
+impl Slot {
+    /// What closing the device does: bus mastering goes first, so that afterwards nothing is left that could reach
+    /// the memory.
+    pub(crate) fn close(&mut self) {
+        self.card.set_command(true, false);
+        self.card.disable_msix();
+        self.host.interrupts.clear();
+        self.host.unmap_all();
+    }
+}
+
 /// Everything behind the lock.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -201,7 +212,8 @@ impl World {
         if let Some(opened) = slot.opened.upgrade() {
             return opened;
         }
-        slot.card.set_command(true, false);
+        // The last user may have let go just now, and not come round to closing it.
+        slot.close();
         let name = format!("mock:{card}");
         let opened = Arc::new(MockTransport::new(self.clone(), card, name));
         slot.opened = Arc::downgrade(&opened);

@@ -2,6 +2,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "patterns and addresses are small")]
 #![expect(clippy::expect_used, reason = "a test's preparation either works or is the failure")]
 
+use fpga_card::CardDescription;
 use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::generated::{Flags, memory, ni};
 use fpga_firmware::ids::{NodeId, OpNumber, TransferId};
@@ -87,8 +88,20 @@ impl Node {
     }
 }
 
+/// With room for every packet that arrives before its start: nothing here sends a refused packet again.
+fn card(node: u32) -> CardDescription {
+    let mut description = CardDescription::default();
+    description.ni.node_id = node;
+    description.ni.escape_slots = 256;
+    description
+}
+
+fn data(length: u32) -> Vec<u8> {
+    (0..length).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
 fn transfer(order: DeliveryOrder, data: &[u8]) {
-    let world = World::builder().cards(2).order(order).build().expect("two cards");
+    let world = World::builder().card(card(1)).card(card(2)).order(order).build().expect("two cards");
     let (mut a, mut b) = (Node::open(&world, 0), Node::open(&world, 1));
     b.open_memory();
     let segments: Vec<_> = data.chunks(16384).collect();
@@ -135,13 +148,10 @@ fn transfer(order: DeliveryOrder, data: &[u8]) {
     world.step_until_idle();
     while let Some(event) = a.event() {
         assert!(!matches!(event.kind, EventKind::Fault), "{event:?}");
-        if !matches!(event.kind, EventKind::Ack | EventKind::WindowFree | EventKind::SegmentDone) { eprintln!("{event:?}"); }
         done += usize::from(event.kind == EventKind::SegmentDone);
     }
-    let refused: Vec<_> = Vec::<Event>::new();
-    for r in 0..15 { eprintln!("b counter {r} {}", b.user.read32(BarOffset::new(0x3000 + 4 * r)).unwrap()); }
-    let nacked = std::iter::from_fn(|| b.event()).filter(|event| event.kind == EventKind::Notice).count();
-    assert_eq!((done, nacked), (segments.len(), 1), "every segment once, one notice in all");
+    let noticed = std::iter::from_fn(|| b.event()).filter(|event| event.kind == EventKind::Notice).count();
+    assert_eq!((done, noticed), (segments.len(), 1), "every segment once, one notice in all");
     b.dma(0x1000, data.len() as u32, TARGET, DATA + 4096);
     let mut back = vec![0; data.len()];
     b.host.read(4096, &mut back).expect("inside the memory");
@@ -160,11 +170,11 @@ fn in_order() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn in_any_order(seed: u64, depth in 1_usize..60, data in prop::collection::vec(any::<u8>(), 4..60_000)) {
-        transfer(DeliveryOrder::Random { seed, depth }, &data);
+    fn in_any_order(seed: u64, depth in 1_usize..60, length in 4_u32..60_000) {
+        transfer(DeliveryOrder::Random { seed, depth }, &data(length));
     }
 }
 

@@ -163,35 +163,42 @@ impl Card {
     pub fn step(&mut self, now: Nanos, host: &mut dyn HostPort) -> bool {
         self.now = self.now.max(now);
         self.faults.set_time(self.now);
-        let mut worked = self.xdma.msix.deliver(&self.config, &mut self.counters, host);
+        let delivered = self.xdma.msix.deliver(&self.config, &mut self.counters, host);
+        let worked = self.step_engines(host);
+        if worked {
+            self.sample_interrupts();
+            self.xdma.msix.deliver(&self.config, &mut self.counters, host);
+        }
+        worked || delivered
+    }
+
+    /// Gives every engine its turn until one has done something.
+    fn step_engines(&mut self, host: &mut dyn HostPort) -> bool {
+        let mut lanes = Lanes {
+            host,
+            bus_master: self.config.bus_master(),
+            space: &mut self.space,
+            counters: &mut self.counters,
+            faults: &mut self.faults,
+            now: self.now,
+        };
         let channels = self.xdma.channels();
         let engines = channels + 1 + Ni::ENGINES;
         for _ in 0..engines {
             let engine = self.turn;
-            self.turn = (self.turn + 1) % engines;
-            let mut lanes = Lanes {
-                host: &mut *host,
-                bus_master: self.config.bus_master(),
-                space: &mut self.space,
-                counters: &mut self.counters,
-                faults: &mut self.faults,
-                now: self.now,
-            };
-            let stepped = if engine < channels {
+            self.turn = if engine + 1 < engines { engine + 1 } else { 0 };
+            let worked = if engine < channels {
                 self.xdma.step(engine, &mut lanes)
             } else if engine == channels {
                 self.cdma.step(&mut lanes)
             } else {
                 self.ni.step(engine - channels - 1, &mut lanes)
             };
-            if stepped {
-                self.sample_interrupts();
-                self.xdma.msix.deliver(&self.config, &mut self.counters, host);
-                worked = true;
-                break;
+            if worked {
+                return true;
             }
         }
-        worked
+        false
     }
 
     /// The next time at which a timer of the card will have something to do by itself.

@@ -3,6 +3,8 @@
 //! A card has gigabytes; a test touches a little of them. Pages of 64 KiB hang in a two-level table and come into
 //! being at their first write; what was never written reads as zeros and costs nothing.
 
+use std::fmt;
+
 /// Bytes of a page.
 pub(crate) const PAGE: usize = 64 * 1024;
 /// Pages of one directory: 64 MiB.
@@ -14,11 +16,17 @@ type Directory = Box<[Option<Page>; DIRECTORY]>;
 static ZEROS: [u8; PAGE] = [0; PAGE];
 
 /// Sparse memory addressed by offset from its own start.
-#[derive(Debug)]
 pub(crate) struct SparseMemory {
     size: u64,
     directories: Vec<Option<Directory>>,
     pages: usize,
+}
+
+// By hand, here and below: gigabytes of content are no help in a message.
+impl fmt::Debug for SparseMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SparseMemory").field("size", &self.size).field("pages", &self.pages).finish()
+    }
 }
 
 /// Where an offset lies: directory, page in it, byte in that.
@@ -106,7 +114,6 @@ impl SparseMemory {
 }
 
 /// A page taken out of the table.
-#[derive(Debug)]
 pub(crate) struct DetachedPage {
     directory: usize,
     page: usize,

@@ -5,6 +5,7 @@
 use crate::description::CardDescription;
 use crate::memory::{PAGE, SparseMemory};
 use fpga_registers::CardAddr;
+use std::fmt;
 
 /// Offset of the commit word within a transmit window.
 pub(crate) const COMMIT_OFFSET: u64 = 0x0FC0;
@@ -41,7 +42,6 @@ enum Place {
 }
 
 /// Memory and windows.
-#[derive(Debug)]
 pub(crate) struct CardSpace {
     base: u64,
     memory: SparseMemory,
@@ -53,6 +53,16 @@ pub(crate) struct CardSpace {
     /// A fault hook: this address range answers SLVERR.
     poisoned: Option<(u64, u64)>,
     scratch: Vec<u8>,
+}
+
+impl fmt::Debug for CardSpace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CardSpace")
+            .field("memory", &self.memory)
+            .field("windows", &self.windows.len())
+            .field("committed", &self.committed)
+            .finish_non_exhaustive()
+    }
 }
 
 impl CardSpace {

@@ -146,9 +146,9 @@ pub struct TransferArgs {
     /// Write what arrives to this file
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// How many packets may overtake one in the simulated network, 0 for in order [default: 64]
-    #[arg(long, value_name = "N")]
-    pub reorder: Option<u32>,
+    /// How many packets the simulated network holds back and releases in random order, 0 to 4096; 0: in order [default: 64]
+    #[arg(long, value_name = "N", value_parser = reorder_depth)]
+    pub reorder: Option<u16>,
     /// How the receiving card keeps track of packets
     #[arg(long, value_enum, default_value_t = Scheme::Registry)]
     pub scheme: Scheme,
@@ -244,6 +244,15 @@ pub(crate) fn chunk_size(text: &str) -> Result<u64, String> {
     match units::bytes(text) {
         Ok(0) => Err("a chunk of 0 bytes never gets anywhere; give at least 1".to_owned()),
         other => other.map_err(|error| error.to_string()),
+    }
+}
+
+/// A number of packets that the simulated network can hold.
+pub(crate) fn reorder_depth(text: &str) -> Result<u16, String> {
+    let most = 4096;
+    match text.parse() {
+        Ok(depth) if depth <= most => Ok(depth),
+        _ => Err(format!("\"{text}\" is no number of packets from 0 to {most}")),
     }
 }
 

@@ -79,8 +79,8 @@ pub struct TransferDefaults {
     #[serde(default)]
     pub seed: Option<u64>,
     /// `--reorder`.
-    #[serde(default)]
-    pub reorder: Option<u32>,
+    #[serde(default, deserialize_with = "reorder")]
+    pub reorder: Option<u16>,
 }
 
 /// A defaults file was refused.
@@ -175,6 +175,10 @@ fn chunk<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::E
 
 fn packet<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     written(deserializer, cli::packet_size)
+}
+
+fn reorder<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    written(deserializer, cli::reorder_depth)
 }
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {

@@ -1,3 +1,8 @@
-//! Command line for FPGA cards.
+//! Command line for FPGA cards: see the library of this package.
+#![forbid(unsafe_code)]
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    fpgactl::main(std::env::args_os())
+}

@@ -88,12 +88,13 @@ pub fn table(header: &[&str], right: &[usize]) -> comfy_table::Table {
     table
 }
 
-/// A table as text: no spaces at the ends of lines, a line feed at the end.
+/// A table as text: no spaces around lines but what alignment needs, a line feed at the end.
 #[must_use]
 pub fn render(table: &comfy_table::Table) -> String {
     let mut text = String::new();
     for line in table.lines() {
-        text.push_str(line.trim_end());
+        // The first column's padding.
+        text.push_str(line.strip_prefix(' ').unwrap_or(&line).trim_end());
         text.push('\n');
     }
     text

@@ -156,8 +156,8 @@ pub struct Network {
     pub packet: Option<u32>,
     /// Seed of the delivery order.
     pub seed: u64,
-    /// How many packets may overtake one.
-    pub reorder: u32,
+    /// How many packets the network holds back and releases in random order; 0: in order.
+    pub reorder: u16,
 }
 
 /// Opens two cards that reach each other: two simulated ones in a common world, or two real ones.
@@ -221,7 +221,7 @@ fn simulated_pair(
     }
     let order = match network.reorder {
         0 => DeliveryOrder::InOrder,
-        hold => DeliveryOrder::Random { seed: network.seed, hold },
+        depth => DeliveryOrder::Random { seed: network.seed, depth: depth.into() },
     };
     let world = World::builder().card(first).card(second).order(order).build()?;
     Ok((Opened::new(world.transport(0), true)?, Opened::new(world.transport(1), true)?))

@@ -230,7 +230,8 @@ impl<T> Ring<T> {
     fn stage(&mut self, request: Request<'_>) -> Result<(u64, u64), RefusalReason> {
         // Nearly every request is one range that one descriptor covers: tested first, without the cutting.
         if let [range] = *request.host {
-            let fits = range.length.wrapping_sub(1) < u64::from(self.config.max_descriptor_length) - PAGE
+            let longest = u64::from(self.config.max_descriptor_length) - range.start.get() % PAGE;
+            let fits = range.length.wrapping_sub(1) < longest
                 && range.start.get() <= u64::MAX - u64::from(MAX_DESCRIPTOR_LENGTH)
                 && request.card.get() <= u64::MAX - u64::from(MAX_DESCRIPTOR_LENGTH)
                 && self.staged - self.freed <= u64::from(self.entry_mask)

@@ -1,10 +1,10 @@
 //! Publishing a run: which descriptors, in which blocks, with which control words.
 
-use fpga_registers::xdma::{Descriptor, DescriptorControl, Direction};
+use fpga_registers::xdma::{DescriptorControl, Direction};
 use fpga_registers::{CardAddr, Iova};
 
 use super::config::{DESCRIPTOR_BYTES, PAGE_DESCRIPTORS};
-use super::{CardSide, DescriptorMemory, Report, Ring, Staged, Token};
+use super::{CardSide, DescriptorMemory, Report, Ring, RingConfig, Staged, Token};
 use crate::cast::{index, low32};
 
 /// What the doorbell needs: the values of the channel's SGDMA registers for one run.
@@ -53,20 +53,20 @@ impl<T> Ring<T> {
         let mut block = start;
         let mut block_end = self.block_end(start, end);
         let adjacent = extra(start, block_end);
+        let last = low32(end.wrapping_sub(1)) & self.entry_mask;
+        let shape = Shape::new(&self.config, last);
         while block < end {
             // The last descriptor of a block carries the size of the next block, as the engine sizes each fetch by
             // the last descriptor of the fetch before.
             let next_end = if block_end < end { self.block_end(block_end, end) } else { block_end };
-            for n in block..block_end {
-                let following = n + 1;
-                let nxt_adj = if following < block_end {
-                    extra(following, block_end)
-                } else {
-                    extra(following, next_end)
-                };
-                let at = low32(n) & self.entry_mask;
-                let words = self.words(at, nxt_adj, following == end);
-                memory.write(at, words);
+            // A block never wraps, so its entries lie in a row.
+            let at = low32(block) & self.entry_mask;
+            let length = low32(block_end - block);
+            let extras =
+                (1..length).rev().map(|left| left - 1).chain([u32::from(extra(block_end, next_end))]);
+            let entries = self.staged_entries.iter().skip(index(at)).zip(extras);
+            for (index, (staged, nxt_adj)) in (at..at + length).zip(entries) {
+                memory.write(index, shape.words(index, staged, nxt_adj));
             }
             block = block_end;
             block_end = next_end;
@@ -142,30 +142,74 @@ impl<T> Ring<T> {
         // `validate` checked that the whole descriptor memory lies inside the address space.
         Iova::new(self.config.base.get() + u64::from(at) * DESCRIPTOR_BYTES)
     }
+}
 
+/// What the descriptors of one run have in common, worked out once.
+#[derive(Clone, Copy)]
+struct Shape {
+    base: u64,
+    entry_mask: u32,
+    /// Entry of the run's last descriptor.
+    last: u32,
+    /// Control bits of a descriptor that ends an operation.
+    at_operation_end: u32,
+    host_is_source: bool,
+    card_side: CardSide,
+}
+
+impl Shape {
+    fn new(config: &RingConfig, last: u32) -> Self {
+        let at_operation_end = DescriptorControl::from_bits(0)
+            .with_completed(matches!(config.report, Report::EachOperation))
+            .with_eop(matches!(config.card_side, CardSide::StreamOut));
+        Self {
+            base: config.base.get(),
+            entry_mask: config.entries - 1,
+            last,
+            at_operation_end: at_operation_end.into_bits(),
+            host_is_source: matches!(config.direction, Direction::H2c),
+            card_side: config.card_side,
+        }
+    }
+
+    /// The eight words of ring entry `at`; [`Descriptor`] has their layout, and the tests read them through it.
+    ///
+    /// [`Descriptor`]: fpga_registers::xdma::Descriptor
     #[inline]
-    fn words(&self, at: u32, nxt_adj: u8, last: bool) -> [u32; 8] {
-        let Staged { host, card, length, ends_operation } = self.staged_entries[index(at)];
-        let reports = last || (ends_operation && matches!(self.config.report, Report::EachOperation));
-        let eop = ends_operation && matches!(self.config.card_side, CardSide::StreamOut);
-        let control = DescriptorControl::new()
-            .with_stop(last)
-            .with_completed(reports)
-            .with_eop(eop)
-            .with_next_adjacent(nxt_adj);
-        let host = Iova::new(host);
-        let descriptor = match (self.config.card_side, self.config.direction) {
-            (CardSide::StreamOut, _) => Descriptor::h2c_stream(host, length),
-            (CardSide::StreamIn { writebacks }, _) => {
-                Descriptor::c2h_stream(Iova::new(writebacks.get() + u64::from(at) * 32), host, length)
-            }
-            (_, Direction::H2c) => Descriptor::h2c(host, CardAddr::new(card), length),
-            (_, Direction::C2h) => Descriptor::c2h(CardAddr::new(card), host, length),
+    fn words(&self, at: u32, staged: &Staged, nxt_adj: u32) -> [u32; 8] {
+        const PLAIN: u32 = DescriptorControl::new().into_bits();
+        const STOP: u32 = DescriptorControl::from_bits(0).with_stop(true).with_completed(true).into_bits();
+        const NXT_ADJ_SHIFT: u32 =
+            DescriptorControl::from_bits(0).with_next_adjacent(1).into_bits().trailing_zeros();
+
+        let is_last = at == self.last;
+        let mut control = PLAIN | nxt_adj << NXT_ADJ_SHIFT;
+        if staged.ends_operation {
+            control |= self.at_operation_end;
+        }
+        let mut next = self.base + u64::from((at + 1) & self.entry_mask) * DESCRIPTOR_BYTES;
+        if is_last {
+            control |= STOP;
+            next = 0;
+        }
+        let card = match self.card_side {
+            CardSide::Memory | CardSide::FixedAddress => staged.card,
+            CardSide::StreamOut => 0,
+            CardSide::StreamIn { writebacks } => writebacks.get() + u64::from(at) * 32,
         };
-        let next = if last { Iova::ZERO } else { self.address((at + 1) & self.entry_mask) };
-        // The length was limited when the request was cut. Should that ever fail, words without the magic number make
-        // the engine stop there.
-        descriptor.map_or([0; 8], |descriptor| descriptor.with_control(control).with_next(next).to_words())
+        let (source, destination) =
+            if self.host_is_source { (staged.host, card) } else { (card, staged.host) };
+        let high = |address: u64| low32(address >> 32);
+        [
+            control,
+            staged.length,
+            low32(source),
+            high(source),
+            low32(destination),
+            high(destination),
+            low32(next),
+            high(next),
+        ]
     }
 }
 

@@ -100,6 +100,8 @@ impl Sender {
             (transfer.class, transfer.destination, transfer.state == TransferState::Announcing);
         let record = self.destinations.get_mut(destination);
         record.in_flight -= released;
+        // With nothing in flight nothing can come back either: the next packet is the probe.
+        record.suspect &= record.in_flight != 0;
         if announcing {
             self.announcing.remove(&mut self.queue_links, slot);
         } else if queued {

@@ -106,12 +106,14 @@ impl Xdma {
 
     /// Interrupt lines, H2C in the low bits and C2H directly above.
     pub(crate) fn interrupt_lines(&self) -> u32 {
-        self.h2c
-            .iter()
-            .chain(&self.c2h)
-            .enumerate()
-            .filter(|(_, channel)| channel.interrupt_line())
-            .fold(0, |lines, (line, _)| lines | 1 << line)
+        let mut lines = 0;
+        for channel in self.c2h.iter().rev() {
+            lines = lines << 1 | u32::from(channel.interrupt_line());
+        }
+        for channel in self.h2c.iter().rev() {
+            lines = lines << 1 | u32::from(channel.interrupt_line());
+        }
+        lines
     }
 
     fn channel(&mut self, target: u32, offset: u32) -> Option<&mut Channel> {

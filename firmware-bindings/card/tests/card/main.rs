@@ -8,3 +8,4 @@ mod pci_function;
 mod robustness;
 mod support;
 mod xdma;
+mod xdma_modes;

@@ -106,7 +106,7 @@ fn perform(bench: &mut Bench, act: Act) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_makes_it_panic(acts in prop::collection::vec(act(), 1..80)) {

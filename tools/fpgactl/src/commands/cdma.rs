@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use fpga_driver::CardAddr;
 use serde::Serialize;
 
 use crate::cli::CdmaCommand;

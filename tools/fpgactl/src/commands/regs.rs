@@ -230,5 +230,18 @@ fn hint(all: &[Register], name: &str) -> String {
     }
     let mut blocks: Vec<&str> = all.iter().filter_map(|register| Some(register.name.split_once('.')?.0)).collect();
     blocks.dedup();
-    format!("the card's blocks are {}; `fpgactl regs list` lists all registers", blocks.join(", "))
+    format!("the card's blocks are {}; `fpgactl regs list` lists all registers", ranges(&blocks).join(", "))
+}
+
+/// Names that differ in a number only, as one: `msix0 to msix31`.
+fn ranges(names: &[&str]) -> Vec<String> {
+    let pattern = |name: &str| name.replace(|c: char| c.is_ascii_digit(), "");
+    names
+        .chunk_by(|a, b| pattern(a) == pattern(b))
+        .filter_map(|group| match group {
+            [first, .., last] => Some(format!("{first} to {last}")),
+            [only] => Some((*only).to_owned()),
+            [] => None,
+        })
+        .collect()
 }

@@ -1,0 +1,255 @@
+//! The two ends of a transfer, and the loop that drives both.
+
+use std::io::Read;
+use std::time::Duration;
+
+use fpga_driver::core::sender::Completion;
+use fpga_driver::endpoint::{RegionHandle, RemoteRegion};
+use fpga_driver::{C2hChannel, Card, CardAddr, CardRange, Endpoint, H2cChannel, NodeId, bulk};
+
+use super::plan::Plan;
+use super::{STALL_NS, behind, card_span};
+use crate::error::CliError;
+use crate::progress::Deadline;
+use crate::stream::{Compare, SourceReader};
+use crate::target::Opened;
+
+/// Bytes that are written at once through an endpoint's own channel.
+const PIECE: usize = 1 << 20;
+
+/// Host and card A.
+#[derive(Debug)]
+pub(super) struct Sending {
+    // In drop order: the engines stop before the card is closed.
+    endpoint: Endpoint,
+    /// `None`: the card's only H2C channel is the endpoint's.
+    h2c: Option<H2cChannel>,
+    opened: Opened,
+}
+
+/// Host and card B.
+#[derive(Debug)]
+pub(super) struct Receiving {
+    endpoint: Endpoint,
+    c2h: C2hChannel,
+    opened: Opened,
+    /// Where transfers go, once it is opened.
+    region: Option<RemoteRegion>,
+}
+
+/// One transfer that arrived.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) completion: Completion,
+    /// From the send call until the sending host saw the completion, by card A's clock.
+    pub(super) local: Duration,
+    /// From the send call until the receiving host saw the notification, by card A's clock too.
+    pub(super) remote: Duration,
+}
+
+impl Sending {
+    pub(super) fn open(opened: Opened, plan: &Plan) -> Result<Self, CliError> {
+        let endpoint = Endpoint::open_with(&opened.card, &plan.endpoint(&opened, 0))?;
+        // The endpoint takes the last channel.
+        let h2c = match opened.card.info().xdma.h2c_channels {
+            0 | 1 => None,
+            _ => Some(opened.card.h2c(0)?),
+        };
+        Ok(Self { endpoint, h2c, opened })
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.opened.card.name().to_owned()
+    }
+
+    pub(super) const fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    pub(super) const fn node(&self) -> NodeId {
+        self.endpoint.node()
+    }
+
+    pub(super) fn usable(&self) -> u64 {
+        self.endpoint.usable_memory().length
+    }
+
+    pub(super) fn ops_in_use(&self) -> u64 {
+        self.endpoint.sender().ops().count() as u64
+    }
+
+    /// Where every chunk starts in card A's memory.
+    fn address(&self) -> CardAddr {
+        self.endpoint.usable_memory().start
+    }
+
+    /// Puts the next `length` bytes of the stream into card memory.
+    pub(super) fn load(&mut self, source: &mut SourceReader<'_>, length: u64, deadline: Deadline) -> Result<(), CliError> {
+        let to = self.address();
+        match &mut self.h2c {
+            Some(h2c) => Ok(bulk::write_from(&self.opened.card, h2c, source, to, length, &mut |_| {})?),
+            None => self.load_by_endpoint(source, to, length, deadline),
+        }
+    }
+
+    fn load_by_endpoint(
+        &mut self,
+        source: &mut SourceReader<'_>,
+        to: CardAddr,
+        length: u64,
+        deadline: Deadline,
+    ) -> Result<(), CliError> {
+        let mut done = 0;
+        let piece = |done: u64| usize::try_from(length - done).unwrap_or(PIECE).min(PIECE);
+        let mut buffer = self.opened.card.buffer(piece(0))?;
+        while done < length {
+            deadline.check(|| format!("writing to {}", self.name()))?;
+            let short = || bulk::BulkError::Short { done, length };
+            buffer.set_len(piece(done)).map_err(|_| short())?;
+            source.read_exact(buffer.as_mut_slice()).map_err(|error| match error.kind() {
+                std::io::ErrorKind::UnexpectedEof => short(),
+                _ => bulk::BulkError::Stream { done, source: error },
+            })?;
+            let written = self.endpoint.write(buffer, behind(to, done));
+            buffer = written.map_err(|failed| failed.error)?;
+            done += buffer.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Receiving {
+    pub(super) fn open(opened: Opened, plan: &Plan) -> Result<Self, CliError> {
+        let endpoint = Endpoint::open_with(&opened.card, &plan.endpoint(&opened, 1))?;
+        // Where the interface cannot push events, the endpoint fetches them by channel 0.
+        let pushes = opened.card.info().ni.as_ref().is_some_and(|ni| ni.event_push);
+        let channel = if pushes { 0 } else { 1 };
+        if channel >= opened.card.info().xdma.c2h_channels {
+            return Err(CliError::NoReadChannel { card: opened.card.name().to_owned() });
+        }
+        let c2h = opened.card.c2h(channel)?;
+        Ok(Self { endpoint, c2h, opened, region: None })
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.opened.card.name().to_owned()
+    }
+
+    pub(super) const fn card(&self) -> &Card {
+        &self.opened.card
+    }
+
+    pub(super) const fn node(&self) -> NodeId {
+        self.endpoint.node()
+    }
+
+    pub(super) fn usable(&self) -> u64 {
+        self.endpoint.usable_memory().length
+    }
+
+    /// Where every chunk arrives in card B's memory.
+    pub(super) fn address(&self) -> CardAddr {
+        self.endpoint.usable_memory().start
+    }
+
+    /// Lets any node write the first `length` bytes of card memory: who knows the key is the sender.
+    pub(super) fn open_region(&mut self, length: u64) -> Result<RegionHandle, CliError> {
+        let region = self.endpoint.open_region(NodeId::ANY, CardRange::new(self.address(), length))?;
+        self.region = Some(region.remote);
+        Ok(region)
+    }
+
+    pub(super) fn close_region(&mut self, region: &RegionHandle) -> Result<(), CliError> {
+        self.region = None;
+        Ok(self.endpoint.close_region(region)?)
+    }
+
+    /// Passes what arrived to `sink`.
+    pub(super) fn unload(
+        &mut self,
+        sink: &mut Compare<'_, '_>,
+        length: u64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), CliError> {
+        let from = self.address();
+        Ok(bulk::read_into(&self.opened.card, &mut self.c2h, from, length, sink, progress)?)
+    }
+}
+
+/// Sends one chunk, numbered from 1, and drives both ends until each knows that it is there.
+pub(super) fn exchange(
+    sending: &mut Sending,
+    receiving: &mut Receiving,
+    plan: &Plan,
+    (number, length): (u64, u64),
+    deadline: Deadline,
+) -> Result<Arrival, CliError> {
+    let Some(region) = receiving.region else {
+        return Err(CliError::ChunkTooLarge { card: receiving.name(), chunk: length, usable: 0 });
+    };
+    let began = sending.opened.now();
+    let ticket = sending.endpoint.send(sending.address(), &region, 0, length, plan.send_options())?;
+    let (mut local, mut remote) = (None, None);
+    let mut last_work = began;
+    loop {
+        let work = sending.endpoint.poll()? + receiving.endpoint.poll()?;
+        let now = sending.opened.now();
+        while let Some(done) = sending.endpoint.next_completion() {
+            if done.ticket == ticket {
+                done.result.map_err(|source| CliError::Network { card: sending.name(), transfer: number, source })?;
+                local = Some((done, card_span(began, now)));
+            }
+        }
+        while let Some(notice) = receiving.endpoint.next_notification() {
+            if (notice.address, notice.length) != (region.address, length) {
+                return Err(CliError::UnexpectedNotice {
+                    card: receiving.name(),
+                    length: notice.length,
+                    address: notice.address,
+                    expected: length,
+                    expected_address: region.address,
+                });
+            }
+            remote = Some(card_span(began, now));
+        }
+        if let (Some((completion, local)), Some(remote)) = (local, remote) {
+            return Ok(Arrival { completion, local, remote });
+        }
+        if work > 0 {
+            last_work = now;
+            continue;
+        }
+        if now.saturating_sub(last_work) > STALL_NS {
+            let missing = match (local, remote) {
+                (None, None) => "neither the sender's completion nor the receiver's notification has come",
+                (None, Some(_)) => "the sender's completion has not come",
+                _ => "the receiver's notification has not come",
+            };
+            return Err(CliError::Stalled { transfer: number, waited: card_span(last_work, now), missing });
+        }
+        deadline.check(|| format!("transfer {number}"))?;
+        sending.endpoint.relax();
+    }
+}
+
+/// Lets what is still on its way end: windows that come back, registry entries that are released.
+pub(super) fn settle(sending: &mut Sending, receiving: &mut Receiving, deadline: Deadline) -> Result<(), CliError> {
+    let mut last_work = sending.opened.now();
+    // A few rounds without work after both are idle: an event may be on its way to the host.
+    let mut quiet = 0;
+    while quiet < 16 {
+        let work = sending.endpoint.poll()? + receiving.endpoint.poll()?;
+        let now = sending.opened.now();
+        let idle = sending.endpoint.is_idle() && receiving.endpoint.is_idle();
+        quiet = if work == 0 && idle { quiet + 1 } else { 0 };
+        if work > 0 {
+            last_work = now;
+        } else if now.saturating_sub(last_work) > STALL_NS {
+            // What is left is counted and reported by the caller.
+            return Ok(());
+        }
+        deadline.check(|| "waiting for both ends to become idle".to_owned())?;
+        sending.endpoint.relax();
+    }
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! `transfer`: host A -> card A -> network -> card B -> host B, verified byte for byte.
+//!
+//! Data of any length goes through the same piece of card memory, chunk by chunk:
+//!
+//! ```text
+//! source --bulk--> card A, same address --send--> card B, same address --bulk--> compare with the source, read again
+//! ```
+
+mod counters;
+mod ends;
+mod plan;
+mod report;
+
+use std::time::{Duration, Instant};
+
+use fpga_driver::CardAddr;
+
+use crate::cli::TransferArgs;
+use crate::error::CliError;
+use crate::progress::Progress;
+use crate::settings::Settings;
+use crate::stream::{Compare, OutFile, Place, Source, SourceReader};
+use crate::target::{self, Network};
+
+use counters::NiCounters;
+use ends::{Arrival, Receiving, Sending};
+use plan::Plan;
+pub use report::TransferReport;
+
+/// How long nothing may happen, by the card's clock, before a transfer counts as stuck. Longer than the sender's own patience,
+/// which ends in a better message.
+const STALL_NS: u64 = 2_000_000_000;
+
+/// Runs the command.
+///
+/// # Errors
+/// See [`CliError`].
+pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, CliError> {
+    let plan = Plan::new(args, &settings.transfer)?;
+    let source = match &args.file {
+        Some(file) => Source::file(file)?,
+        None => Source::Random { seed: plan.seed, length: plan.size },
+    };
+    let network = Network { packet: plan.packet, seed: plan.seed, reorder: plan.reorder.unwrap_or(plan::REORDER) };
+    if !settings.card.is_simulated() && plan.reorder.is_some() {
+        return Err(CliError::Usage("--reorder is about the simulated network; leave it out with real cards".to_owned()));
+    }
+    let peer = args.peer.as_ref().or(settings.peer.as_ref());
+    let (a, b) = target::open_pair(&settings.card, peer, network)?;
+    plan.check_packet(&a)?;
+    plan.check_packet(&b)?;
+
+    let mut receiving = Receiving::open(b, &plan)?;
+    let mut sending = Sending::open(a, &plan)?;
+    if sending.node() == receiving.node() {
+        return Err(CliError::SameNode {
+            first: sending.name(),
+            second: receiving.name(),
+            node: sending.node().get(),
+        });
+    }
+    let out = args.out.as_deref().map(|path| OutFile::create(path, Some(&source))).transpose()?;
+    let mut job = Job { settings, plan: &plan, source: &source, out, progress: Progress::new(source.length(), settings.progress) };
+    let report = job.run(&mut sending, &mut receiving)?;
+    if let Some(out) = job.out {
+        out.keep();
+    }
+    Ok(report)
+}
+
+/// What stays the same from chunk to chunk.
+struct Job<'a> {
+    settings: &'a Settings,
+    plan: &'a Plan,
+    source: &'a Source,
+    out: Option<OutFile>,
+    progress: Progress,
+}
+
+/// One chunk of the stream.
+#[derive(Clone, Copy)]
+struct Chunk {
+    /// From 1.
+    number: u64,
+    /// Offset in the stream.
+    start: u64,
+    length: u64,
+}
+
+impl Job<'_> {
+    fn run(&mut self, sending: &mut Sending, receiving: &mut Receiving) -> Result<TransferReport, CliError> {
+        let length = self.source.length();
+        let mut report = TransferReport::new(sending, receiving, self.source, self.plan, self.out.is_some());
+        let mut first = self.source.open(self.settings.deadline)?;
+        let mut second = self.source.open(self.settings.deadline)?;
+        let mut counters = NiCounters::new(receiving.card())?;
+        let began = Instant::now();
+        if length > 0 {
+            let chunk = self.plan.chunk_size(length, sending, receiving)?;
+            let region = receiving.open_region(chunk)?;
+            for (number, start) in (1..).zip((0..length).step_by(usize::try_from(chunk).unwrap_or(usize::MAX))) {
+                let piece = Chunk { number, start, length: chunk.min(length - start) };
+                let arrival = self.chunk(piece, sending, receiving, &mut first, &mut second)?;
+                counters.update(receiving.card())?;
+                report.add(piece.length, &arrival);
+            }
+            ends::settle(sending, receiving, self.settings.deadline)?;
+            counters.update(receiving.card())?;
+            receiving.close_region(&region)?;
+        }
+        let span = began.elapsed();
+        self.source.check_unchanged()?;
+        check_leftovers(sending, receiving, &counters)?;
+        report.finish(span, &counters);
+        Ok(report)
+    }
+
+    fn chunk(
+        &mut self,
+        chunk: Chunk,
+        sending: &mut Sending,
+        receiving: &mut Receiving,
+        first: &mut SourceReader<'_>,
+        second: &mut SourceReader<'_>,
+    ) -> Result<Arrival, CliError> {
+        let Chunk { number, start, length } = chunk;
+        let done = |bytes: u64| start + bytes;
+        self.progress.phase(format!("transfer {number}: to card A"));
+        sending.load(first, length, self.settings.deadline).map_err(|error| match error {
+            CliError::Bulk(inner) => self.source.explain(inner),
+            other => other,
+        })?;
+        self.progress.phase(format!("transfer {number}: network"));
+        let arrival = ends::exchange(sending, receiving, self.plan, (number, length), self.settings.deadline)?;
+        self.progress.phase(format!("transfer {number}: from card B"));
+        let place = Place { card: receiving.name(), transfer: number, start, address: receiving.address() };
+        let progress = &self.progress;
+        let mut sink = Compare::new(second, self.out.as_mut(), place);
+        receiving.unload(&mut sink, length, &mut |bytes| progress.at(done(bytes)))?;
+        Ok(arrival)
+    }
+}
+
+/// After the last transfer nothing may be in use at either end.
+fn check_leftovers(sending: &Sending, receiving: &Receiving, counters: &NiCounters) -> Result<(), CliError> {
+    let ops = sending.ops_in_use();
+    let (registry, escape) = counters.occupancy(receiving.card())?;
+    if (ops, registry, escape) == (0, 0, 0) {
+        return Ok(());
+    }
+    Err(CliError::Leftovers { sender: sending.name(), receiver: receiving.name(), ops, registry, escape })
+}
+
+/// A span of the card's clock.
+fn card_span(from: u64, to: u64) -> Duration {
+    Duration::from_nanos(to.saturating_sub(from))
+}
+
+/// `offset` bytes behind `start`; the driver refuses what is outside card memory.
+fn behind(start: CardAddr, offset: u64) -> CardAddr {
+    start.checked_add(offset).unwrap_or(CardAddr::new(u64::MAX))
+}

@@ -1,0 +1,125 @@
+//! The options of a transfer after defaults and checks.
+
+use fpga_driver::NiInfo;
+use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions};
+
+use super::ends::{Receiving, Sending};
+use crate::cli::{Notifier, Scheme, TransferArgs};
+use crate::config::TransferDefaults;
+use crate::error::CliError;
+use crate::target::Opened;
+
+/// Default of `--size`.
+const SIZE: u64 = 64 << 20;
+/// Default of `--chunk`.
+const CHUNK: u64 = 256 << 20;
+/// Default of `--seed`.
+const SEED: u64 = 1;
+/// Default of `--reorder`.
+pub(super) const REORDER: u16 = 64;
+/// Default of `--segment`, where a mask and a transmit window hold it.
+const SEGMENT: u32 = 16 << 10;
+
+/// The options of a transfer.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) size: u64,
+    pub(super) seed: u64,
+    pub(super) packet: Option<u32>,
+    /// `None`: not asked for.
+    pub(super) reorder: Option<u16>,
+    pub(super) scheme: Scheme,
+    pub(super) notify: Notifier,
+    threshold: Option<u32>,
+    segment: Option<u32>,
+    /// `None`: the default, or what card memory holds if that is less.
+    chunk: Option<u64>,
+}
+
+impl Plan {
+    pub(super) fn new(args: &TransferArgs, defaults: &TransferDefaults) -> Result<Self, CliError> {
+        Ok(Self {
+            size: args.size.or(defaults.size).unwrap_or(SIZE),
+            seed: args.seed.or(defaults.seed).unwrap_or(SEED),
+            packet: args.packet.or(defaults.packet),
+            reorder: args.reorder.or(defaults.reorder),
+            scheme: args.scheme,
+            notify: args.notify.or(defaults.notify).unwrap_or(Notifier::Receiver),
+            threshold: narrow("--threshold", args.threshold.or(defaults.threshold))?,
+            segment: narrow("--segment", args.segment.or(defaults.segment))?,
+            chunk: args.chunk.or(defaults.chunk),
+        })
+    }
+
+    /// The size of packets is fixed when a card is built: for a real card the option only states what is expected.
+    pub(super) fn check_packet(&self, opened: &Opened) -> Result<(), CliError> {
+        let (Some(wanted), Some(ni)) = (self.packet, &opened.card.info().ni) else { return Ok(()) };
+        let built = 1u32.checked_shl(ni.packet_size_log2.into()).unwrap_or(0);
+        if wanted == built {
+            return Ok(());
+        }
+        Err(CliError::Usage(format!(
+            "{} is built for packets of {built} bytes, not {wanted}; leave --packet out",
+            opened.card.name()
+        )))
+    }
+
+    /// How to open an endpoint; `salt` tells the two ends apart.
+    pub(super) fn endpoint(&self, opened: &Opened, salt: u64) -> EndpointOptions {
+        let mut options = EndpointOptions::default();
+        options.segment_size = self.segment;
+        match (self.threshold, self.segment) {
+            (Some(threshold), Some(_)) => options.big_threshold = threshold,
+            (Some(threshold), None) => {
+                // A threshold alone makes segments long enough for it; the driver says so if the card's mask is too short.
+                options.big_threshold = threshold;
+                options.segment_size = Some(threshold.max(default_segment(opened.card.info().ni.as_ref())));
+            }
+            (None, Some(segment)) => options.big_threshold = options.big_threshold.min(segment),
+            (None, None) => {}
+        }
+        // On simulated cards a run is repeatable to the last packet. Between real ones a life that is not new could be taken
+        // for the one before.
+        if opened.simulated {
+            let mixed = self.seed.wrapping_mul(2).wrapping_add(salt);
+            options.incarnation = Some(u32::try_from(mixed & 0xFFFF_FFFF).unwrap_or(0));
+        }
+        options
+    }
+
+    pub(super) fn send_options(&self) -> SendOptions {
+        SendOptions::default().notify(match self.notify {
+            Notifier::Receiver => SendNotify::Receiver,
+            Notifier::Sender => SendNotify::Sender,
+        })
+    }
+
+    /// Bytes of a chunk of a stream of `length` bytes: what was asked for, if it fits into both cards' memory.
+    pub(super) fn chunk_size(&self, length: u64, sending: &Sending, receiving: &Receiving) -> Result<u64, CliError> {
+        let ends = [(sending.name(), sending.usable()), (receiving.name(), receiving.usable())];
+        let mut chunk = self.chunk.unwrap_or(CHUNK).min(length);
+        for (card, usable) in ends {
+            if chunk > usable {
+                if self.chunk.is_some() || usable == 0 {
+                    return Err(CliError::ChunkTooLarge { card, chunk, usable });
+                }
+                chunk = usable;
+            }
+        }
+        Ok(chunk)
+    }
+}
+
+/// As the driver chooses it.
+fn default_segment(ni: Option<&NiInfo>) -> u32 {
+    let Some(ni) = ni else { return SEGMENT };
+    let mask = u32::from(ni.mask_bits).checked_shl(ni.packet_size_log2.into()).unwrap_or(0);
+    mask.min(ni.windows.payload_size).min(SEGMENT)
+}
+
+fn narrow(option: &str, value: Option<u64>) -> Result<Option<u32>, CliError> {
+    let Some(value) = value else { return Ok(None) };
+    u32::try_from(value)
+        .map(Some)
+        .map_err(|_| CliError::Usage(format!("{option} {value} is above 4 GiB, far more than a segment holds")))
+}

@@ -1,0 +1,204 @@
+//! What `transfer` reports.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::counters::NiCounters;
+use super::ends::{Arrival, Receiving, Sending};
+use super::plan::{Plan, REORDER};
+use crate::cli::{Notifier, Scheme};
+use crate::output::{Report, pairs};
+use crate::stream::Source;
+use crate::units::{binary_size, gigabytes_per_second, rate};
+
+/// The report of a transfer that succeeded. The keys are a contract with scripts.
+#[derive(Debug, Serialize)]
+pub struct TransferReport {
+    source: String,
+    sender: String,
+    receiver: String,
+    bytes: u64,
+    verified: bool,
+    written: bool,
+    /// Wall clock from the first byte read to the last byte compared.
+    seconds: f64,
+    goodput_gb_per_s: f64,
+    /// Where `card_seconds` and latencies come from.
+    card_clock: &'static str,
+    /// Time on the network alone, all transfers together, by the card's clock.
+    card_seconds: f64,
+    card_goodput_gb_per_s: f64,
+    transfers: u64,
+    segments: u64,
+    silent_segments: u64,
+    packets_sent: u64,
+    packets_received: u64,
+    retransmits: u64,
+    duplicates_dropped: u64,
+    escape_hits: u64,
+    escape_dropped: u64,
+    registrations: u64,
+    local_completions: u64,
+    remote_notifications: u64,
+    local_completion_us: Latency,
+    remote_notification_us: Latency,
+    /// Entries of op table, registry and escape channel in use at the end.
+    leftovers: u64,
+    notify: &'static str,
+    scheme: &'static str,
+    seed: u64,
+    /// `null` between real cards.
+    reorder: Option<u16>,
+    #[serde(skip)]
+    span: Duration,
+    #[serde(skip)]
+    card_span: Duration,
+}
+
+/// Latencies of several transfers in µs; `null` where there was none.
+#[derive(Debug, Default, Serialize)]
+struct Latency {
+    min: Option<f64>,
+    mean: Option<f64>,
+    max: Option<f64>,
+    #[serde(skip)]
+    sum: f64,
+    #[serde(skip)]
+    count: f64,
+}
+
+impl Latency {
+    fn add(&mut self, span: Duration) {
+        let micros = span.as_secs_f64() * 1e6;
+        self.sum += micros;
+        self.count += 1.0;
+        self.min = Some(self.min.map_or(micros, |min| min.min(micros)));
+        self.max = Some(self.max.map_or(micros, |max| max.max(micros)));
+        self.mean = Some(self.sum / self.count);
+    }
+
+    fn text(&self) -> String {
+        match (self.min, self.mean, self.max) {
+            (Some(min), Some(mean), Some(max)) if self.count > 1.0 => {
+                format!("{mean:.1} µs on average, {min:.1} to {max:.1} µs")
+            }
+            (Some(only), ..) => format!("{only:.1} µs"),
+            _ => "-".to_owned(),
+        }
+    }
+}
+
+impl TransferReport {
+    pub(super) fn new(sending: &Sending, receiving: &Receiving, source: &Source, plan: &Plan, written: bool) -> Self {
+        let simulated = sending.opened().simulated;
+        Self {
+            source: source.name(),
+            sender: sending.name(),
+            receiver: receiving.name(),
+            bytes: 0,
+            // A report exists only where every byte was compared.
+            verified: true,
+            written,
+            seconds: 0.0,
+            goodput_gb_per_s: 0.0,
+            card_clock: if simulated { "virtual" } else { "host" },
+            card_seconds: 0.0,
+            card_goodput_gb_per_s: 0.0,
+            transfers: 0,
+            segments: 0,
+            silent_segments: 0,
+            packets_sent: 0,
+            packets_received: 0,
+            retransmits: 0,
+            duplicates_dropped: 0,
+            escape_hits: 0,
+            escape_dropped: 0,
+            registrations: 0,
+            local_completions: 0,
+            remote_notifications: 0,
+            local_completion_us: Latency::default(),
+            remote_notification_us: Latency::default(),
+            leftovers: 0,
+            notify: match plan.notify {
+                Notifier::Receiver => "receiver",
+                Notifier::Sender => "sender",
+            },
+            scheme: match plan.scheme {
+                Scheme::Registry => "registry",
+            },
+            seed: plan.seed,
+            reorder: if simulated { Some(plan.reorder.unwrap_or(REORDER)) } else { None },
+            span: Duration::ZERO,
+            card_span: Duration::ZERO,
+        }
+    }
+
+    /// Adds a transfer of `length` bytes that arrived and was verified.
+    pub(super) fn add(&mut self, length: u64, arrival: &Arrival) {
+        let done = &arrival.completion;
+        self.bytes += length;
+        self.transfers += 1;
+        self.segments += u64::from(done.segments);
+        self.silent_segments += u64::from(done.silent_segments);
+        self.packets_sent += done.packets;
+        self.retransmits += done.retransmits;
+        self.local_completions += 1;
+        self.remote_notifications += 1;
+        self.local_completion_us.add(arrival.local);
+        self.remote_notification_us.add(arrival.remote);
+        self.card_span += arrival.local.max(arrival.remote);
+    }
+
+    pub(super) fn finish(&mut self, span: Duration, counters: &NiCounters) {
+        self.span = span;
+        self.seconds = span.as_secs_f64();
+        self.goodput_gb_per_s = gigabytes_per_second(self.bytes, span);
+        self.card_seconds = self.card_span.as_secs_f64();
+        self.card_goodput_gb_per_s = gigabytes_per_second(self.bytes, self.card_span);
+        self.packets_received = counters.received();
+        self.duplicates_dropped = counters.duplicates();
+        self.escape_hits = counters.escape_hits();
+        self.escape_dropped = counters.escape_dropped();
+        self.registrations = counters.registrations();
+    }
+}
+
+impl Report for TransferReport {
+    fn text(&self) -> String {
+        let clock = if self.card_clock == "virtual" { "virtual card time" } else { "host's clock" };
+        let order = match self.reorder {
+            None => "as the network delivers".to_owned(),
+            Some(0) => "in order".to_owned(),
+            Some(depth) => format!("at random among {depth} packets held back"),
+        };
+        let written = if self.written { ", written" } else { "" };
+        pairs(&[
+            ("transfer", format!("{}: {} -> {}", self.source, self.sender, self.receiver)),
+            ("bytes", format!("{} ({}), every byte verified{written}", self.bytes, binary_size(self.bytes))),
+            ("goodput", format!("{} ({:.3} s, host to host)", rate(self.bytes, self.span), self.seconds)),
+            (
+                "on the network",
+                format!("{} ({:.6} s of {clock})", rate(self.bytes, self.card_span), self.card_seconds),
+            ),
+            ("transfers", self.transfers.to_string()),
+            ("segments", format!("{}, of them {} silent", self.segments, self.silent_segments)),
+            (
+                "packets",
+                format!(
+                    "{} sent, {} retransmitted, {} received, {} duplicates dropped",
+                    self.packets_sent, self.retransmits, self.packets_received, self.duplicates_dropped
+                ),
+            ),
+            ("registrations", self.registrations.to_string()),
+            ("escape channel", format!("{} packets, {} dropped", self.escape_hits, self.escape_dropped)),
+            ("at the sender", format!("{} completions, {} ({clock})", self.local_completions, self.local_completion_us.text())),
+            ("at the receiver", format!("{} notifications, {} ({clock})", self.remote_notifications, self.remote_notification_us.text())),
+            ("notified by", self.notify.to_owned()),
+            ("leftovers", format!("{} (op table, registry, escape channel)", self.leftovers)),
+            ("scheme", self.scheme.to_owned()),
+            ("delivery", order),
+            ("seed", self.seed.to_string()),
+        ])
+    }
+}

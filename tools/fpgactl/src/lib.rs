@@ -1,0 +1,115 @@
+//! `fpgactl`: the command line for FPGA cards with XDMA and CDMA, and for reliable transfers between them.
+//!
+//! The binary is [`main`]; everything else is here so that tests can call it.
+//!
+//! | Module | What |
+//! |---|---|
+//! | [`cli`], [`config`], [`settings`] | the command line, the defaults file, both together |
+//! | [`target`] | which card, and how it is opened |
+//! | [`units`] | sizes, durations, rates |
+//! | [`commands`] | one module per command |
+//! | [`stream`] | files and random bytes that are read twice, and the sink that compares |
+//! | [`output`], [`progress`], [`error`] | reports, the progress bar, what went wrong |
+//!
+//! Standard output carries the report and nothing else; logs and progress go to standard error.
+#![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod commands;
+pub mod config;
+pub mod error;
+pub mod output;
+pub mod progress;
+pub mod registers;
+pub mod settings;
+pub mod stream;
+pub mod target;
+pub mod units;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use cli::{Cli, Command};
+use commands::{card, cdma, dma, info, regs, shell, transfer};
+use error::CliError;
+use settings::Settings;
+
+/// Runs the program with `args`, the first of which is its name.
+#[must_use]
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let out = &mut io::stdout();
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error, args.iter().any(|arg| arg == "--json"), out),
+    };
+    let mut json = cli.global.json;
+    let result = Settings::new(&cli.global).and_then(|settings| {
+        json = settings.json;
+        start_logging(settings.verbose);
+        execute(&settings, &cli.command, out)
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let (status, message) = (error.exit_status(), error.to_string());
+            fail(status, &message, json, out)
+        }
+    }
+}
+
+/// Runs one command and writes its report to `out`.
+///
+/// # Errors
+/// See [`CliError`]; nothing was written to `out` then.
+pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> Result<(), CliError> {
+    let json = settings.json;
+    match command {
+        Command::Transfer(args) => output::print(&transfer::run(settings, args)?, json, out),
+        Command::Dma { command } => output::print(&dma::run(settings, command)?, json, out),
+        Command::Cdma { command } => output::print(&cdma::run(settings, command)?, json, out),
+        Command::Info => output::print(&info::run(settings)?, json, out),
+        Command::Regs { command } => output::print(&regs::run(settings, command)?, json, out),
+        Command::Card { command } => output::print(&card::run(command)?, json, out),
+        Command::Completions { shell: which } => output::write_all(&shell::completions(*which), out),
+        Command::Man { out: dir } => output::print(&shell::man(dir)?, json, out),
+    }
+}
+
+/// What `clap` did not take: help and version are no failures.
+fn refused(error: &clap::Error, json: bool, out: &mut dyn Write) -> ExitCode {
+    if !error.use_stderr() {
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let _ = error.print();
+    if json {
+        let _ = output::print_failure(2, error.render().to_string().trim_end(), out);
+    }
+    ExitCode::from(2)
+}
+
+fn fail(status: u8, message: &str, json: bool, out: &mut dyn Write) -> ExitCode {
+    // Nobody is left to be told if this fails too.
+    let _ = writeln!(io::stderr(), "fpgactl: {message}");
+    if json {
+        let _ = output::print_failure(status, message, out);
+    }
+    ExitCode::from(status)
+}
+
+/// Logs go to standard error; `RUST_LOG` overrides `-v`.
+fn start_logging(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    // A second subscriber in one process (tests) is refused; the first one stays.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).without_time().try_init();
+}
