@@ -52,3 +52,8 @@ pub use fpga_pci::{self as pci, DmaBuffer, Transport};
 pub use fpga_registers::{self as registers, BarOffset, CardAddr, Iova, xdma::Direction};
 pub use info::{CardInfo, PciIds, XdmaInfo};
 pub use ni::{NiInfo, TransmitWindows};
+
+/// Keeps the README's program compiling and running.
+#[cfg(all(doctest, feature = "mock"))]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -2,6 +2,10 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::missing_panics_doc, reason = "fixtures of tests: a panic is the failure report")]
 #![expect(clippy::expect_used, reason = "fixtures of tests: a panic is the failure report")]
+#![expect(clippy::panic, reason = "fixtures of tests: a panic is the failure report")]
+
+pub mod cards;
+pub mod net;
 
 use std::time::Duration;
 
