@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fpga_core::ring::{HostRange, RefusalReason, Request, Ring, RingConfig, Run};
 use fpga_pci::{Bar, DmaArea, DmaBuffer, Interrupt, barrier};
-use fpga_registers::xdma::{Adjacent, ChannelStatus};
+use fpga_registers::xdma::Adjacent;
 use fpga_registers::xdma::{
     ChannelBlock, ChannelControl, ChannelInterrupts, Direction, SgdmaBlock, channel_base, sgdma_base,
 };
@@ -23,6 +23,8 @@ use crate::store::{RingMemory, host_range};
 const WRITEBACK_BYTES: usize = 64;
 /// Descriptors begin on a page, so that blocks of adjacent ones are as long as they may be.
 const RING_ALIGNMENT: usize = 4096;
+/// Bits 23:1: where the recording bits of control, the events of status and the interrupt mask share their positions.
+pub(super) const EVENT_BITS: u32 = 0x00FF_FFFE;
 /// Without news for this long, the status register is read: an engine may stop on an error without a write-back.
 const SUSPICIOUS_NS: u64 = 1_000_000;
 
@@ -122,14 +124,11 @@ impl Engine {
         let (low, high) = Iova::new(word).to_low_high();
         ChannelBlock::POLL_ADDRESS_LOW.write(&self.bar, self.base, low)?;
         ChannelBlock::POLL_ADDRESS_HIGH.write(&self.bar, self.base, high)?;
-        let enabled = if self.interrupt.is_some() {
-            ChannelInterrupts::from_bits(run_control().into_bits() & !u32::from(true))
-        } else {
-            ChannelInterrupts::new()
-        };
-        // Same positions as the control register's bits; run and write-back enable have none there.
-        let mask = ChannelStatus::from_bits(enabled.into_bits()).into_bits() & 0x00FF_FFFE;
-        ChannelBlock::INTERRUPT_ENABLE.write(&self.bar, self.base, ChannelInterrupts::from_bits(mask))
+        // What is recorded may interrupt: the mask has the positions of the control register's recording bits (PG195, Interrupt
+        // Enable Mask).
+        let recorded = ChannelInterrupts::from_bits(stop_control().into_bits() & EVENT_BITS);
+        let enabled = if self.interrupt.is_some() { recorded } else { ChannelInterrupts::new() };
+        ChannelBlock::INTERRUPT_ENABLE.write(&self.bar, self.base, enabled)
     }
 
     pub(crate) const fn name(&self) -> ChannelName {

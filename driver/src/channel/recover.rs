@@ -5,7 +5,7 @@ use fpga_core::ring::CountFault;
 use fpga_pci::QuarantineReason;
 use fpga_registers::xdma::{ChannelBlock, ChannelStatus};
 
-use super::engine::{Engine, Payload, stop_control};
+use super::engine::{EVENT_BITS, Engine, Payload, stop_control};
 use crate::error::ChannelError;
 use crate::fault::{ChannelFault, FaultCause, FaultPlace};
 
@@ -114,7 +114,7 @@ impl Engine {
         }
         // Ones clear: the next run starts with a clean status.
         ChannelBlock::STATUS
-            .write(&self.bar, self.base, ChannelStatus::from_bits(0x00FF_FFFE))
+            .write(&self.bar, self.base, ChannelStatus::from_bits(EVENT_BITS))
             .map_err(|source| self.mmio(source))?;
         Ok(self.finished.len() - before)
     }
