@@ -6,6 +6,7 @@
 
 pub mod cards;
 pub mod net;
+pub mod tampered;
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! DMA channels in good weather: every channel, every size, every way to wait, and what each costs.
-#![expect(clippy::cast_possible_truncation, reason = "sizes of tests")]
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -8,22 +7,24 @@ use std::time::Duration;
 use fpga_driver::core::ring::RefusalReason;
 use fpga_driver::mock::World;
 use fpga_driver::{
-    Card, CardAddr, ChannelError, ChannelOptions, Completion, H2cChannel, SubmitError, Ticket, TransferError,
-    WaitMode, WaitOptions,
+    C2hChannel, Card, CardAddr, ChannelError, ChannelOptions, Completion, DmaBuffer, H2cChannel, ResourceError,
+    SubmitError, WaitMode, WaitOptions,
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{assert_closed, assert_pool, open, peek, poke, seeded, with_channels, world};
 use proptest::prelude::*;
 
-fn filled(card: &Card, data: &[u8]) -> fpga_driver::DmaBuffer {
+/// Descriptors and write-back of one channel: one area of DMA memory.
+const AREAS: usize = 1;
+
+fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
     let mut buffer = card.buffer(data.len()).unwrap();
     buffer.as_mut_slice().copy_from_slice(data);
     buffer
 }
 
 /// Polls and lets the card work until `count` transfers have ended.
-fn finish(card: &Card, channel: &mut H2cChannel, count: usize) -> Vec<Completion> {
-    let transport = card_transport(card);
+fn finish(world: &World, channel: &mut H2cChannel, count: usize) -> Vec<Completion> {
     let mut done = Vec::new();
     for _ in 0..1_000_000 {
         channel.poll().unwrap();
@@ -31,11 +32,490 @@ fn finish(card: &Card, channel: &mut H2cChannel, count: usize) -> Vec<Completion
         if done.len() >= count {
             return done;
         }
-        transport.step();
+        world.step();
     }
     panic!("{} of {count} transfers ended", done.len());
 }
 
-thread_local! {
-    static WORLD: std::cell::RefCell<Option<World>> = const { std::cell::RefCell::new(None) };
+#[test]
+fn every_channel_of_every_card() {
+    for (h2c, c2h) in (1..=4).flat_map(|h2c| (1..=4).map(move |c2h| (h2c, c2h))) {
+        let world = world(with_channels(h2c, c2h));
+        let card = open(&world);
+        assert_eq!((card.info().xdma.h2c_channels, card.info().xdma.c2h_channels), (h2c, c2h));
+        for number in 0..h2c {
+            let data = bytes(number.into(), 10_001);
+            let at = CardAddr::new(0x12_3457 + 0x1_0000 * u64::from(number));
+            let mut channel = card.h2c(number).unwrap();
+            assert_eq!(channel.name().to_string(), format!("h2c{number}"));
+            channel.write(filled(&card, &data), at).unwrap();
+            assert_eq!(peek(&world, 0, at, data.len()), data, "{h2c}+{c2h} h2c{number}");
+        }
+        for number in 0..c2h {
+            let data = bytes(100 + u64::from(number), 10_001);
+            let at = CardAddr::new(0x52_3459 + 0x1_0000 * u64::from(number));
+            poke(&world, 0, at, &data);
+            let mut channel = card.c2h(number).unwrap();
+            assert_eq!(channel.name().to_string(), format!("c2h{number}"));
+            let buffer = channel.read(card.buffer(data.len()).unwrap(), at).unwrap();
+            assert_eq!(buffer.as_slice(), data, "{h2c}+{c2h} c2h{number}");
+        }
+        assert!(matches!(card.h2c(h2c), Err(ResourceError::NoSuchChannel { available, .. }) if available == h2c));
+        assert!(matches!(card.c2h(c2h), Err(ResourceError::NoSuchChannel { available, .. }) if available == c2h));
+        assert_pool(&card, 0, 0);
+        drop(card);
+        assert_closed(&world, 0);
+    }
+}
+
+#[test]
+fn all_channels_of_a_card_at_the_same_time() {
+    let world = world(with_channels(4, 4));
+    let card = open(&world);
+    let data: Vec<_> = (0..4).map(|seed| bytes(seed, 300_000)).collect();
+    let at = |number: usize| CardAddr::new(0x100_0000 + 0x10_0000 * number as u64);
+    let mut writers: Vec<H2cChannel> = (0..4).map(|number| card.h2c(number).unwrap()).collect();
+    let mut readers: Vec<C2hChannel> = (0..4).map(|number| card.c2h(number).unwrap()).collect();
+    // While one half of the memory is written, the other half is read.
+    for (number, data) in data.iter().enumerate() {
+        poke(&world, 0, at(4 + number), data);
+    }
+    let mut tickets = Vec::new();
+    for (number, (writer, reader)) in writers.iter_mut().zip(&mut readers).enumerate() {
+        let write = writer.submit(filled(&card, &data[number]), at(number)).unwrap();
+        let read = reader.submit(card.buffer(300_000).unwrap(), at(4 + number)).unwrap();
+        tickets.push((write, read));
+        writer.poll().unwrap();
+        reader.poll().unwrap();
+    }
+    for (number, (writer, reader)) in writers.iter_mut().zip(&mut readers).enumerate() {
+        let (write, read) = tickets[number];
+        assert_eq!(writer.wait(write, WaitOptions::default()).unwrap().outcome, Ok(300_000));
+        let done = reader.wait(read, WaitOptions::default()).unwrap();
+        assert_eq!(done.outcome, Ok(300_000));
+        assert!(done.buffer.unwrap().as_slice() == data[number]);
+        assert!(peek(&world, 0, at(number), 300_000) == data[number]);
+    }
+}
+
+/// One step of the comparison with a plain array.
+#[derive(Debug, Clone)]
+struct Step {
+    write: bool,
+    channel: u8,
+    at: usize,
+    length: usize,
+    seed: u64,
+}
+
+const MODEL: usize = 1 << 20;
+const MODEL_AT: u64 = 0x3_0000_0000 - 0x8_0000;
+
+fn step() -> impl Strategy<Value = Step> {
+    let length = prop_oneof![
+        3 => 1..200_usize,
+        2 => prop::sample::select(vec![511, 512, 513, 4095, 4096, 4097, 8191, 65_535, 65_536, 65_537, 262_144]),
+        1 => 1..300_000_usize,
+    ];
+    (any::<bool>(), 0..4_u8, 0..MODEL, length, any::<u64>()).prop_map(|(write, channel, at, length, seed)| Step {
+        write,
+        channel,
+        at,
+        length: length.min(MODEL - at),
+        seed,
+    })
+}
+
+proptest! {
+    #![proptest_config(seeded(64))]
+
+    /// Card memory behaves like an array of bytes, whatever the sizes, addresses and channels.
+    #[test]
+    fn round_trips_match_an_array(steps in prop::collection::vec(step(), 1..24), longest in prop::sample::select(vec![4096, 65_536, (1 << 28) - 1 & !0xFFF])) {
+        let mut file = with_channels(4, 4);
+        // So that the array ends where memory ends, on a 64-bit address.
+        file.memory.size = MODEL_AT + MODEL as u64;
+        let world = world(file);
+        let card = open(&world);
+        let options = ChannelOptions::default().max_descriptor_length(longest);
+        let mut writers: Vec<_> = (0..4).map(|number| card.h2c_with(number, options).unwrap()).collect();
+        let mut readers: Vec<_> = (0..4).map(|number| card.c2h_with(number, options).unwrap()).collect();
+        let mut model = vec![0; MODEL];
+        for step in &steps {
+            let at = CardAddr::new(MODEL_AT + step.at as u64);
+            let place = step.at..step.at + step.length;
+            if step.write {
+                let data = bytes(step.seed, step.length);
+                model[place].copy_from_slice(&data);
+                writers[usize::from(step.channel)].write(filled(&card, &data), at).unwrap();
+            } else {
+                let buffer = readers[usize::from(step.channel)].read(card.buffer(step.length).unwrap(), at).unwrap();
+                prop_assert!(buffer.as_slice() == &model[place]);
+            }
+        }
+        let buffer = readers[0].read(card.buffer(MODEL).unwrap(), CardAddr::new(MODEL_AT)).unwrap();
+        prop_assert!(buffer.as_slice() == model);
+        drop(buffer);
+        assert_pool(&card, 8 * AREAS, 0);
+    }
+
+    /// Transfers in flight end in the order in which they were submitted, each with its own buffer, however polling and
+    /// submitting interleave.
+    #[test]
+    fn any_interleaving_keeps_order(actions in prop::collection::vec((0..3_u8, 1..40_000_usize), 1..200)) {
+        let world = world(with_channels(1, 1));
+        let card = open(&world);
+        let options = ChannelOptions::default().descriptors(32).transfers(16).max_descriptor_length(4096);
+        let mut channel = card.h2c_with(0, options).unwrap();
+        let mut expected = std::collections::VecDeque::new();
+        let mut seed = 0_u64;
+        let take = |channel: &mut H2cChannel, expected: &mut std::collections::VecDeque<_>| {
+            while let Some(done) = channel.next_completion() {
+                let (ticket, iova, length, seed) = expected.pop_front().expect("submitted");
+                assert_eq!((done.ticket, done.outcome), (ticket, Ok(length as u64)));
+                assert_eq!(done.buffer.as_ref().map(DmaBuffer::iova), Some(iova));
+                let at = CardAddr::new(seed << 20);
+                assert!(peek(&world, 0, at, length) == bytes(seed, length));
+            }
+        };
+        for (action, length) in actions {
+            match action {
+                0 => {
+                    seed += 1;
+                    let buffer = filled(&card, &bytes(seed, length));
+                    let iova = buffer.iova();
+                    match channel.submit(buffer, CardAddr::new(seed << 20)) {
+                        Ok(ticket) => expected.push_back((ticket, iova, length, seed)),
+                        Err(refused) => {
+                            prop_assert_eq!(refused.buffer.iova(), iova);
+                            let full = matches!(refused.error, SubmitError::Ring { source: RefusalReason::Full { .. }, .. });
+                            prop_assert!(full, "{}", refused.error);
+                        }
+                    }
+                }
+                1 => {
+                    channel.poll().unwrap();
+                    take(&mut channel, &mut expected);
+                }
+                _ => {
+                    world.step();
+                }
+            }
+            prop_assert!(channel.in_flight() as usize <= 16);
+        }
+        for _ in 0..100_000 {
+            if channel.in_flight() == 0 {
+                break;
+            }
+            channel.poll().unwrap();
+            world.step();
+        }
+        take(&mut channel, &mut expected);
+        prop_assert!(expected.is_empty());
+        assert_pool(&card, AREAS, 0);
+    }
+}
+
+#[test]
+fn a_full_ring_hands_the_buffer_back() {
+    for (options, capacity) in [
+        (ChannelOptions::default().descriptors(8).transfers(64), 8),
+        (ChannelOptions::default().descriptors(64).transfers(4), 4),
+    ] {
+        let world = world(with_channels(1, 1));
+        let card = open(&world);
+        let mut channel = card.h2c_with(0, options).unwrap();
+        for _ in 0..capacity {
+            channel.submit(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
+        }
+        let refused = channel.submit(filled(&card, &[7; 4096]), CardAddr::new(0x5000)).unwrap_err();
+        let SubmitError::Ring { source: RefusalReason::Full { needed: 1, free: 0 }, .. } = refused.error else {
+            panic!("{:?}", refused.error)
+        };
+        assert_eq!(refused.buffer.as_slice(), [7; 4096], "untouched");
+        assert_pool(&card, AREAS + capacity + 1, 0);
+        assert_eq!(channel.in_flight() as usize, capacity);
+        let done = finish(&world, &mut channel, capacity);
+        assert!(done.iter().all(|done| done.outcome == Ok(4096)));
+        // The same buffer, the same call: now there is room.
+        let ticket = channel.submit(refused.buffer, CardAddr::new(0x5000)).unwrap();
+        channel.wait(ticket, WaitOptions::default()).unwrap().outcome.unwrap();
+        assert_eq!(peek(&world, 0, CardAddr::new(0x5000), 4096), [7; 4096]);
+        drop(done);
+        assert_pool(&card, AREAS, 0);
+    }
+}
+
+#[test]
+fn a_transfer_that_never_fits_says_so() {
+    let world = world(with_channels(1, 1));
+    let card = open(&world);
+    let options = ChannelOptions::default().descriptors(8).max_descriptor_length(4096);
+    let mut channel = card.h2c_with(0, options).unwrap();
+    let pages = |count: usize| card.memory().allocate_aligned(count * 4096, 4096).unwrap();
+    let refused = channel.submit(pages(9), CardAddr::ZERO).unwrap_err();
+    assert!(matches!(
+        refused.error,
+        SubmitError::Ring { source: RefusalReason::TooManyDescriptors { needed: 9, entries: 8 }, .. }
+    ));
+    channel.write(pages(8), CardAddr::ZERO).unwrap();
+    for (descriptors, transfers, longest) in
+        [(3, 256, 4096), (0, 256, 4096), (1, 256, 4096), (8, 3, 4096), (8, 8, 4097), (8, 8, 0), (1 << 20, 8, 4096)]
+    {
+        let options = ChannelOptions::default()
+            .descriptors(descriptors)
+            .transfers(transfers)
+            .max_descriptor_length(longest);
+        let refused = card.c2h_with(0, options);
+        assert!(matches!(refused, Err(ResourceError::Ring { .. } | ResourceError::Memory { .. })), "{options:?}: {refused:?}");
+    }
+    drop(refused);
+    // A refused option leaves the channel to be taken.
+    card.c2h(0).unwrap();
+    assert_pool(&card, AREAS, 0);
+}
+
+#[test]
+fn one_descriptor_per_contiguous_run() {
+    let world = world(with_channels(1, 1));
+    let card = open(&world);
+    let count = || card.counters().unwrap().descriptors;
+    let mut h2c = card.h2c(0).unwrap();
+    let before = count();
+    h2c.write(card.buffer(1 << 20).unwrap(), CardAddr::new(3)).unwrap();
+    assert_eq!(count() - before, 1, "1 MiB in one piece");
+    drop(h2c);
+    // The safe setting for IP builds with the long-descriptor quirk: one per page.
+    let mut h2c = card.h2c_with(0, ChannelOptions::default().max_descriptor_length(4096)).unwrap();
+    let before = count();
+    h2c.write(card.memory().allocate_aligned(1 << 20, 4096).unwrap(), CardAddr::new(3)).unwrap();
+    assert_eq!(count() - before, 256);
+    let mut c2h = card.c2h(0).unwrap();
+    let before = count();
+    c2h.read(card.buffer(3 << 20).unwrap(), CardAddr::new(77)).unwrap();
+    assert_eq!(count() - before, 1, "3 MiB in one piece");
+}
+
+#[test]
+fn a_buffer_of_no_bytes_needs_no_card() {
+    let world = world(with_channels(1, 1));
+    let card = open(&world);
+    let mut channel = card.h2c(0).unwrap();
+    let mut buffer = card.buffer(64).unwrap();
+    buffer.set_len(0).unwrap();
+    let before = card.counters();
+    let buffer = channel.write(buffer, CardAddr::ZERO).unwrap();
+    assert_eq!(card.counters(), before, "no access at all");
+    let refused = channel.submit(buffer, CardAddr::ZERO).unwrap_err();
+    assert!(matches!(refused.error, SubmitError::Ring { source: RefusalReason::Empty, .. }));
+    assert_eq!(channel.in_flight(), 0);
+    assert_eq!(card.counters(), before);
+    let mut c2h = card.c2h(0).unwrap();
+    let before = card.counters();
+    c2h.read(refused.buffer, CardAddr::ZERO).unwrap();
+    assert_eq!(card.counters(), before);
+    assert_pool(&card, 2 * AREAS, 0);
+}
+
+#[test]
+fn a_ticket_is_good_once() {
+    let world = world(with_channels(2, 1));
+    let card = open(&world);
+    let mut channel = card.h2c(0).unwrap();
+    let tickets: Vec<_> =
+        (0..4).map(|_| channel.submit(card.buffer(100).unwrap(), CardAddr::ZERO).unwrap()).collect();
+    // Out of order: completions of others stay.
+    for ticket in [tickets[2], tickets[0], tickets[3], tickets[1]] {
+        let done = channel.wait(ticket, WaitOptions::default()).unwrap();
+        assert_eq!((done.ticket, done.outcome), (ticket, Ok(100)));
+        assert!(done.buffer.is_some());
+        let again = channel.wait(ticket, WaitOptions::default());
+        assert!(matches!(again, Err(ChannelError::UnknownTicket { .. })), "{again:?}");
+    }
+    assert!(channel.next_completion().is_none());
+    // A ticket of another channel that has not come so far.
+    let mut other = card.h2c(1).unwrap();
+    assert!(matches!(other.wait(tickets[3], WaitOptions::default()), Err(ChannelError::UnknownTicket { .. })));
+    assert_pool(&card, 2 * AREAS, 0);
+}
+
+#[test]
+fn a_wait_that_is_too_short_can_be_repeated() {
+    let world = world(with_channels(1, 1));
+    let card = open(&world);
+    let mut channel = card.h2c(0).unwrap();
+    let ticket = channel.submit(card.buffer(1 << 20).unwrap(), CardAddr::ZERO).unwrap();
+    let none = WaitOptions::default().timeout(Duration::ZERO);
+    let ChannelError::TimedOut { posted: 1, completed: 0, .. } = channel.wait(ticket, none).unwrap_err() else {
+        panic!("not a time-out")
+    };
+    assert_eq!(channel.in_flight(), 1, "it goes on");
+    assert_eq!(channel.wait(ticket, WaitOptions::default()).unwrap().outcome, Ok(1 << 20));
+}
+
+/// Drives a future to its end: channels ask to be polled again by themselves.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..1_000_000 {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+    }
+    panic!("the future does not end");
+}
+
+#[test]
+fn completion_as_a_future() {
+    let world = world(with_channels(1, 1));
+    let card = open(&world);
+    let mut writer = card.h2c(0).unwrap();
+    let mut reader = card.c2h(0).unwrap();
+    let data = bytes(9, 200_000);
+    let read_back = block_on(async {
+        let ticket = writer.submit(filled(&card, &data), CardAddr::new(5)).unwrap();
+        let done = writer.completion(ticket).await.unwrap();
+        assert_eq!(done.outcome, Ok(200_000));
+        let ticket = reader.submit(done.buffer.unwrap(), CardAddr::new(5)).unwrap();
+        reader.completion(ticket).await.unwrap().buffer.unwrap()
+    });
+    assert!(read_back.as_slice() == data);
+    let ticket = writer.submit(read_back, CardAddr::ZERO).unwrap();
+    block_on(writer.completion(ticket)).unwrap();
+    assert!(matches!(block_on(writer.completion(ticket)), Err(ChannelError::UnknownTicket { .. })));
+}
+
+#[test]
+fn a_dropped_future_leaves_the_buffer_in_flight() {
+    let world = world(with_channels(1, 1));
+    let card = open(&world);
+    let mut channel = card.h2c(0).unwrap();
+    let data = bytes(3, 1 << 20);
+    let ticket = channel.submit(filled(&card, &data), CardAddr::ZERO).unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    {
+        let mut future = pin!(channel.completion(ticket));
+        assert!(future.as_mut().poll(&mut context).is_pending());
+        assert!(future.as_mut().poll(&mut context).is_pending());
+    }
+    assert_eq!(channel.in_flight(), 1);
+    assert_pool(&card, AREAS + 1, 0);
+    let done = finish(&world, &mut channel, 1).pop().unwrap();
+    assert_eq!((done.ticket, done.outcome), (ticket, Ok(1 << 20)));
+    assert!(peek(&world, 0, CardAddr::ZERO, 1 << 20) == data);
+    drop(done.buffer);
+    assert_pool(&card, AREAS, 0);
+    // One that is never polled starts nothing by being dropped.
+    let ticket = channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
+    drop(channel.completion(ticket));
+    assert_eq!(finish(&world, &mut channel, 1).pop().unwrap().ticket, ticket);
+}
+
+/// Registers cost a bus round trip (read) or half of one (write): poll mode reads none, and writes a handful per run.
+#[test]
+fn poll_mode_reads_no_register() {
+    let world = world(with_channels(1, 1));
+    let card = open(&world);
+    let mut channel = card.h2c(0).unwrap();
+    channel.write(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
+    for depth in [1, 2, 64, 256] {
+        let before = card.counters().unwrap();
+        for _ in 0..depth {
+            channel.submit(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
+        }
+        let done = finish(&world, &mut channel, depth);
+        assert!(done.iter().all(|done| done.outcome == Ok(4096)));
+        let after = card.counters().unwrap();
+        assert_eq!(after.mmio_reads, before.mmio_reads, "depth {depth}");
+        let writes = after.mmio_writes - before.mmio_writes;
+        assert!((1..=5).contains(&writes), "{writes} writes for one run of {depth}");
+        assert_eq!(after.descriptors - before.descriptors, depth as u64);
+        assert_eq!(after.interrupts, before.interrupts);
+    }
+    // `wait` is no different as long as the card keeps up.
+    let before = card.counters().unwrap();
+    for _ in 0..10 {
+        let ticket = channel.submit(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
+        channel.wait(ticket, WaitOptions::default()).unwrap().outcome.unwrap();
+    }
+    let after = card.counters().unwrap();
+    assert_eq!(after.mmio_reads, before.mmio_reads);
+    assert!(after.mmio_writes - before.mmio_writes <= 5 * 10);
+}
+
+#[test]
+fn interrupt_mode_costs_one_interrupt_per_batch() {
+    let world = world(with_channels(2, 3));
+    let card = open(&world);
+    card.enable_interrupts().unwrap();
+    card.enable_interrupts().unwrap();
+    let interrupt = WaitOptions::default().mode(WaitMode::Interrupt);
+    for number in 0..3 {
+        let mut reader = card.c2h(number).unwrap();
+        let data = bytes(u64::from(number), 5000);
+        poke(&world, 0, CardAddr::new(0x999), &data);
+        for _ in 0..5 {
+            let ticket = reader.submit(card.buffer(5000).unwrap(), CardAddr::new(0x999)).unwrap();
+            let done = reader.wait(ticket, interrupt).unwrap();
+            assert!(done.buffer.unwrap().as_slice() == data, "c2h{number}");
+        }
+    }
+    for number in 0..2 {
+        let mut channel = card.h2c(number).unwrap();
+        for depth in [1, 8, 64] {
+            let before = card.counters().unwrap();
+            let mut last = None;
+            for _ in 0..depth {
+                last = Some(channel.submit(card.buffer(512).unwrap(), CardAddr::ZERO).unwrap());
+            }
+            channel.wait(last.unwrap(), interrupt).unwrap().outcome.unwrap();
+            assert_eq!(std::iter::from_fn(|| channel.next_completion()).count(), depth - 1);
+            let after = card.counters().unwrap();
+            assert_eq!(after.interrupts - before.interrupts, 1, "h2c{number}, depth {depth}");
+            assert!(after.mmio_reads - before.mmio_reads <= 1, "h2c{number}, depth {depth}");
+            assert!(after.mmio_writes - before.mmio_writes <= 5, "h2c{number}, depth {depth}");
+        }
+    }
+    drop(card);
+    assert_closed(&world, 0);
+}
+
+#[test]
+fn waiting_by_interrupt_needs_interrupts() {
+    let world = world(with_channels(1, 1));
+    let card = open(&world);
+    let mut channel = card.h2c(0).unwrap();
+    let ticket = channel.submit(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
+    let interrupt = WaitOptions::default().mode(WaitMode::Interrupt);
+    assert!(matches!(channel.wait(ticket, interrupt), Err(ChannelError::NoInterrupt { .. })));
+    // The transfer is still there to be waited for otherwise.
+    assert_eq!(channel.wait(ticket, WaitOptions::default()).unwrap().outcome, Ok(4096));
+}
+
+#[test]
+fn a_card_with_too_few_vectors_refuses_interrupts() {
+    let mut file = with_channels(4, 4);
+    file.interrupts.msix_vectors = 4;
+    let world = world(file);
+    let card = open(&world);
+    let refused = card.enable_interrupts();
+    assert!(matches!(refused, Err(ResourceError::Interrupt { .. })), "{refused:?}");
+    // Polling needs none.
+    card.h2c(3).unwrap().write(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
+}
+
+#[test]
+fn a_channel_may_move_to_another_thread() {
+    let world = world(with_channels(1, 1));
+    let card = open(&world);
+    let mut channel = card.h2c(0).unwrap();
+    let data = bytes(1, 100_000);
+    let buffer = filled(&card, &data);
+    let channel = std::thread::spawn(move || {
+        drop(channel.write(buffer, CardAddr::ZERO).unwrap());
+        channel
+    });
+    drop(channel.join().unwrap());
+    assert!(peek(&world, 0, CardAddr::ZERO, 100_000) == data);
+    assert_pool(&card, 0, 0);
 }

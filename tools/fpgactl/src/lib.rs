@@ -111,5 +111,6 @@ fn start_logging(verbose: u8) {
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     // A second subscriber in one process (tests) is refused; the first one stays.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).without_time().try_init();
+    let _ =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).without_time().try_init();
 }

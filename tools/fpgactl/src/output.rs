@@ -76,7 +76,9 @@ fn document(content: &impl Serialize, out: &mut dyn Write) -> Result<(), CliErro
 #[must_use]
 pub fn table(header: &[&str], right: &[usize]) -> comfy_table::Table {
     let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING).set_content_arrangement(comfy_table::ContentArrangement::Disabled);
+    table
+        .load_style(comfy_table::presets::NOTHING)
+        .set_content_arrangement(comfy_table::ContentArrangement::Disabled);
     if !header.is_empty() {
         table.set_header(header.iter().copied());
     }

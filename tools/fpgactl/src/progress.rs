@@ -1,5 +1,6 @@
 //! Progress on a terminal, and the time limit of `--timeout`.
 
+use std::cell::Cell;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,8 @@ use crate::units;
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
+    /// Percentage shown last: the message is only made again when it changes.
+    shown: Cell<u64>,
 }
 
 impl Progress {
@@ -25,7 +28,9 @@ impl Progress {
         };
         let bar = ProgressBar::with_draw_target(Some(total), target);
         // The template is a constant: where it were wrong, the bar keeps its default style.
-        if let Ok(style) = ProgressStyle::with_template("{msg:32} [{bar:30}] {binary_bytes}/{binary_total_bytes} {extra}") {
+        if let Ok(style) =
+            ProgressStyle::with_template("{msg:32} [{bar:30}] {binary_bytes}/{binary_total_bytes} {extra}")
+        {
             bar.set_style(style.progress_chars("=> ").with_key(
                 "extra",
                 |state: &indicatif::ProgressState, out: &mut dyn std::fmt::Write| {
@@ -34,12 +39,20 @@ impl Progress {
                 },
             ));
         }
-        Self { bar }
+        Self { bar, shown: Cell::new(u64::MAX) }
     }
 
     /// So many bytes are done.
     pub fn at(&self, bytes: u64) {
         self.bar.set_position(bytes);
+    }
+
+    /// How far the step that is under way has come, as a percentage behind its name.
+    pub fn step(&self, name: impl FnOnce() -> String, done: u64, total: u64) {
+        let percent = done.saturating_mul(100).checked_div(total).unwrap_or(100).min(100);
+        if self.shown.replace(percent) != percent && !self.bar.is_hidden() {
+            self.bar.set_message(format!("{} {percent} %", name()));
+        }
     }
 
     /// What is under way.

@@ -3,8 +3,8 @@
 use fpga_driver::firmware::catalog as ni_catalog;
 use fpga_driver::firmware::generated::BlockType;
 use fpga_driver::firmware::identity::Identity;
-use fpga_driver::registers::AccessKind;
 use fpga_driver::registers::catalog::{self, BarRole, CardLayout};
+use fpga_driver::registers::{AccessKind, DecodedField, FieldKind};
 use fpga_driver::{BarOffset, Card};
 use serde::Serialize;
 
@@ -80,7 +80,11 @@ impl Register {
         }
     }
 
-    fn interface(block: &ni_catalog::BlockInfo, base: BarOffset, info: &'static ni_catalog::RegisterInfo) -> Self {
+    fn interface(
+        block: &ni_catalog::BlockInfo,
+        base: BarOffset,
+        info: &'static ni_catalog::RegisterInfo,
+    ) -> Self {
         Self {
             name: format!("{}.{}", block.name, info.name),
             bar: RegisterBar::User,
@@ -162,9 +166,13 @@ impl Register {
 }
 
 /// A code's meaning, or the names of the set bits of a group.
-fn meaning(decoded: &fpga_driver::registers::decode::DecodedField) -> Option<String> {
+fn meaning(decoded: &DecodedField) -> Option<String> {
     if let Some(text) = decoded.meaning() {
         return Some(text.to_owned());
+    }
+    // Single flags and numbers speak for themselves.
+    if !matches!(decoded.field().kind(), FieldKind::Flags(_) | FieldKind::FlagsByDirection { .. }) {
+        return None;
     }
     let names: Vec<String> = decoded
         .set_bits()

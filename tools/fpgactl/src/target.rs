@@ -117,7 +117,10 @@ pub struct Opened {
 
 impl fmt::Debug for Opened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Opened").field("card", &self.card).field("simulated", &self.simulated).finish_non_exhaustive()
+        f.debug_struct("Opened")
+            .field("card", &self.card)
+            .field("simulated", &self.simulated)
+            .finish_non_exhaustive()
     }
 }
 
@@ -164,7 +167,11 @@ pub struct Network {
 ///
 /// # Errors
 /// As [`open`]; [`CliError::Usage`] for two cards without a common network.
-pub fn open_pair(target: &Target, peer: Option<&Target>, network: Network) -> Result<(Opened, Opened), CliError> {
+pub fn open_pair(
+    target: &Target,
+    peer: Option<&Target>,
+    network: Network,
+) -> Result<(Opened, Opened), CliError> {
     target.refuse_vfio_user()?;
     if let Some(peer) = peer {
         peer.refuse_vfio_user()?;

@@ -2,7 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+mod fuzz;
 mod generate;
+mod graph;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,6 +22,27 @@ struct Arguments {
 enum Command {
     /// Write the Rust bindings, the manual and the canonical text of the network interface contract.
     Generate(generate::Options),
+    /// Run the fuzz targets, each for a while.
+    Fuzz(fuzz::Options),
+    /// Print which package depends on which; fail if an arrow points against the design.
+    Graph(graph::Options),
+    /// Run everything that must stay true: .ci/run.
+    Ci,
+}
+
+/// What a task can fail with. Each says what to do.
+#[derive(Debug, thiserror::Error)]
+enum TaskError {
+    #[error(transparent)]
+    Generate(#[from] generate::GenerateError),
+    #[error(transparent)]
+    Fuzz(#[from] fuzz::FuzzError),
+    #[error(transparent)]
+    Graph(#[from] graph::GraphError),
+    #[error("{}: {source}", path.display())]
+    Start { path: PathBuf, source: std::io::Error },
+    #[error(".ci/run: {0}; it names the steps that failed above")]
+    Ci(std::process::ExitStatus),
 }
 
 /// Root of the workspace, from where this package lies: tools/xtask.
@@ -28,12 +51,28 @@ fn workspace_root() -> PathBuf {
     package.ancestors().nth(2).unwrap_or(package).to_path_buf()
 }
 
-fn main() -> ExitCode {
+fn ci(root: &Path) -> Result<(), TaskError> {
+    let path = root.join(".ci/run");
+    let status = std::process::Command::new(&path)
+        .current_dir(root)
+        .status()
+        .map_err(|source| TaskError::Start { path, source })?;
+    if status.success() { Ok(()) } else { Err(TaskError::Ci(status)) }
+}
+
+fn run(command: &Command) -> Result<(), TaskError> {
     let root = workspace_root();
-    let result = match Arguments::parse().command {
-        Command::Generate(options) => generate::run(&root, &options),
-    };
-    match result {
+    match command {
+        Command::Generate(options) => generate::run(&root, options)?,
+        Command::Fuzz(options) => fuzz::run(&root, options)?,
+        Command::Graph(options) => graph::run(&root, options)?,
+        Command::Ci => ci(&root)?,
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xtask: {error}");

@@ -33,7 +33,14 @@ pub struct DmaReport {
 }
 
 impl DmaReport {
-    fn new(command: &'static str, opened: &Opened, channel: ChannelName, file: &Path, place: (CardAddr, u64), span: Duration) -> Self {
+    fn new(
+        command: &'static str,
+        opened: &Opened,
+        channel: ChannelName,
+        file: &Path,
+        place: (CardAddr, u64),
+        span: Duration,
+    ) -> Self {
         let (addr, bytes) = place;
         Self {
             command,
@@ -92,7 +99,13 @@ fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Resul
     Ok(DmaReport::new("dma write", &opened, channel.name(), file, (addr, length), span))
 }
 
-fn read(settings: &Settings, addr: CardAddr, length: u64, out: &Path, channel: u8) -> Result<DmaReport, CliError> {
+fn read(
+    settings: &Settings,
+    addr: CardAddr,
+    length: u64,
+    out: &Path,
+    channel: u8,
+) -> Result<DmaReport, CliError> {
     let opened = target::open(&settings.card)?;
     let mut channel = opened.card.c2h(channel)?;
     let mut sink = Limited { inner: OutFile::create(out, None)?, deadline: settings.deadline };

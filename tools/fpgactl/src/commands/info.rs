@@ -1,7 +1,7 @@
 //! `info`: what a card is.
 
-use fpga_driver::firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, CONTRACT_MINOR, Capabilities};
 use fpga_driver::firmware::catalog;
+use fpga_driver::firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, CONTRACT_MINOR, Capabilities};
 use fpga_driver::firmware::identity::{Block, Identity};
 use fpga_driver::pci::{BarInfo, BarKind};
 use fpga_driver::registers::catalog::CardLayout;
@@ -224,7 +224,13 @@ impl Report for InfoReport {
     fn text(&self) -> String {
         let mut text = pairs(&[
             ("card", format!("{}{}", self.card, if self.simulated { " (simulated)" } else { "" })),
-            ("PCI ids", format!("{}:{}, subsystem {}:{}", self.pci.vendor, self.pci.device, self.pci.subsystem_vendor, self.pci.subsystem_device)),
+            (
+                "PCI ids",
+                format!(
+                    "{}:{}, subsystem {}:{}",
+                    self.pci.vendor, self.pci.device, self.pci.subsystem_vendor, self.pci.subsystem_device
+                ),
+            ),
             ("interrupts", format!("{} vectors", self.interrupt_vectors)),
         ]);
         text += "\n";
@@ -236,7 +242,9 @@ impl Report for InfoReport {
                 text += "\nIdentity block\n";
                 text += &identity_text(identity);
             }
-            None => text += "\nNo identity block was looked for: the subsystem ids are not those of a bitstream with one.\n",
+            None => {
+                text += "\nNo identity block was looked for: the subsystem ids are not those of a bitstream with one.\n"
+            }
         }
         if let Some(ni) = &self.ni {
             text += "\nNetwork interface\n";
@@ -256,13 +264,28 @@ fn bars_text(bars: &[BarLine]) -> String {
 }
 
 fn xdma_text(xdma: &Xdma) -> String {
-    let known = |value: Option<u32>, unit: &str| value.map_or_else(|| "unknown".to_owned(), |value| format!("{value} {unit}"));
+    let known = |value: Option<u32>, unit: &str| {
+        value.map_or_else(|| "unknown".to_owned(), |value| format!("{value} {unit}"))
+    };
     pairs(&[
         ("IP version", format!("{} (code {})", xdma.ip_version_name.unwrap_or("unknown"), xdma.ip_version)),
         ("channels", format!("{} H2C, {} C2H, {}", xdma.h2c_channels, xdma.c2h_channels, xdma.interface)),
         ("data width", known(xdma.data_width_bits, "bit")),
-        ("PCIe payload", format!("{} at most, read requests {}", known(xdma.max_payload_bytes, "B"), known(xdma.max_read_request_bytes, "B"))),
-        ("addresses", format!("{} bit, alignment {} B, length granularity {} B", xdma.address_bits, xdma.address_alignment_bytes, xdma.length_granularity_bytes)),
+        (
+            "PCIe payload",
+            format!(
+                "{} at most, read requests {}",
+                known(xdma.max_payload_bytes, "B"),
+                known(xdma.max_read_request_bytes, "B")
+            ),
+        ),
+        (
+            "addresses",
+            format!(
+                "{} bit, alignment {} B, length granularity {} B",
+                xdma.address_bits, xdma.address_alignment_bytes, xdma.length_granularity_bytes
+            ),
+        ),
     ])
 }
 
@@ -274,14 +297,23 @@ fn identity_text(identity: &IdentityLine) -> String {
     ]);
     let mut table = table(&["BLOCK", "VERSION", "OFFSET", "SIZE"], &[1, 3]);
     for block in &identity.blocks {
-        table.add_row([block.kind.clone(), block.version.to_string(), block.offset.clone(), binary_size(block.bytes.into())]);
+        table.add_row([
+            block.kind.clone(),
+            block.version.to_string(),
+            block.offset.clone(),
+            binary_size(block.bytes.into()),
+        ]);
     }
     text += &render(&table);
     text
 }
 
 fn ni_text(ni: &Ni) -> String {
-    let op_table = if ni.op_table_entries == 0 { "in the driver".to_owned() } else { format!("in the card, {} entries", ni.op_table_entries) };
+    let op_table = if ni.op_table_entries == 0 {
+        "in the driver".to_owned()
+    } else {
+        format!("in the card, {} entries", ni.op_table_entries)
+    };
     pairs(&[
         ("node", ni.node.to_string()),
         ("packets", format!("{} B, {} to a segment at most", ni.packet_bytes, ni.mask_bits)),
@@ -291,6 +323,15 @@ fn ni_text(ni: &Ni) -> String {
         ("memory windows", ni.memory_windows.to_string()),
         ("events", if ni.event_push { "pushed to the host" } else { "fetched from card memory" }.to_owned()),
         ("memory", format!("{} at {}", binary_size(ni.memory_bytes), ni.memory_base)),
-        ("transmit windows", format!("{} of {} at {}, {} apart", ni.transmit_windows, binary_size(ni.transmit_window_payload_bytes.into()), ni.transmit_window_base, binary_size(ni.transmit_window_stride_bytes.into()))),
+        (
+            "transmit windows",
+            format!(
+                "{} of {} at {}, {} apart",
+                ni.transmit_windows,
+                binary_size(ni.transmit_window_payload_bytes.into()),
+                ni.transmit_window_base,
+                binary_size(ni.transmit_window_stride_bytes.into())
+            ),
+        ),
     ])
 }

@@ -127,7 +127,13 @@ impl DumpReport {
     fn text(&self) -> String {
         let mut table = table(&["BAR", "ADDRESS", "NAME", "VALUE", "FIELDS"], &[]);
         for register in &self.registers {
-            table.add_row([register.bar, &register.address, &register.name, &register.hex, &register.decoded]);
+            table.add_row([
+                register.bar,
+                &register.address,
+                &register.name,
+                &register.hex,
+                &register.decoded,
+            ]);
         }
         let mut text = render(&table);
         for (names, why) in [
@@ -149,8 +155,17 @@ impl ReadReport {
         if !fields.is_empty() {
             let mut table = table(&["BITS", "FIELD", "VALUE", "MEANING"], &[]);
             for field in fields {
-                let bits = if field.high == field.low { field.low.to_string() } else { format!("{}:{}", field.high, field.low) };
-                table.add_row([bits, field.name.to_owned(), format!("{:#x}", field.value), field.meaning.clone().unwrap_or_default()]);
+                let bits = if field.high == field.low {
+                    field.low.to_string()
+                } else {
+                    format!("{}:{}", field.high, field.low)
+                };
+                table.add_row([
+                    bits,
+                    field.name.to_owned(),
+                    format!("{:#x}", field.value),
+                    field.meaning.clone().unwrap_or_default(),
+                ]);
             }
             text += &render(&table);
         }
@@ -167,7 +182,9 @@ pub fn run(settings: &Settings, command: &RegsCommand) -> Result<RegsReport, Cli
     let card = opened.card.name().to_owned();
     let all = registers::of(&opened);
     match command {
-        RegsCommand::List => Ok(RegsReport::List(ListReport { card, registers: all.iter().map(Listed::new).collect() })),
+        RegsCommand::List => {
+            Ok(RegsReport::List(ListReport { card, registers: all.iter().map(Listed::new).collect() }))
+        }
         RegsCommand::Dump => dump(&opened, &all).map(RegsReport::Dump),
         RegsCommand::Read { name, force } => {
             let register = find(&card, &all, name, *force)?;
@@ -198,7 +215,11 @@ fn dump(opened: &Opened, all: &[Register]) -> Result<DumpReport, CliError> {
 /// The register of this name, if it may be read.
 fn find<'a>(card: &str, all: &'a [Register], name: &str, force: bool) -> Result<&'a Register, CliError> {
     let Some(register) = all.iter().find(|register| register.name.eq_ignore_ascii_case(name)) else {
-        return Err(CliError::NoSuchRegister { card: card.to_owned(), name: name.to_owned(), hint: hint(all, name) });
+        return Err(CliError::NoSuchRegister {
+            card: card.to_owned(),
+            name: name.to_owned(),
+            hint: hint(all, name),
+        });
     };
     let (card, name) = (card.to_owned(), register.name.clone());
     if !register.access.is_readable() {
@@ -228,7 +249,8 @@ fn hint(all: &[Register], name: &str) -> String {
     if !of_block.is_empty() {
         return format!("{block} has {}", of_block.join(", "));
     }
-    let mut blocks: Vec<&str> = all.iter().filter_map(|register| Some(register.name.split_once('.')?.0)).collect();
+    let mut blocks: Vec<&str> =
+        all.iter().filter_map(|register| Some(register.name.split_once('.')?.0)).collect();
     blocks.dedup();
     format!("the card's blocks are {}; `fpgactl regs list` lists all registers", ranges(&blocks).join(", "))
 }

@@ -176,7 +176,9 @@ mod tests {
 
     #[test]
     fn probabilities() {
-        for (text, value) in [("0.5%", 0.005), ("0.005", 0.005), ("100%", 1.0), ("1", 1.0), ("0", 0.0), (".5", 0.5)] {
+        for (text, value) in
+            [("0.5%", 0.005), ("0.005", 0.005), ("100%", 1.0), ("1", 1.0), ("0", 0.0), (".5", 0.5)]
+        {
             let found = probability(text).unwrap();
             assert!((found - value).abs() < 1e-12, "{text}: {found}");
         }

@@ -78,17 +78,29 @@ impl Sending {
         self.endpoint.sender().ops().count() as u64
     }
 
+    /// Bytes acknowledged since the endpoint was opened, as if every packet were full: for the progress bar.
+    fn acknowledged_bytes(&self) -> u64 {
+        let log2 = self.opened.card.info().ni.as_ref().map_or(0, |ni| ni.packet_size_log2);
+        self.endpoint.sender().counters().acknowledged.checked_shl(log2.into()).unwrap_or(0)
+    }
+
     /// Where every chunk starts in card A's memory.
     fn address(&self) -> CardAddr {
         self.endpoint.usable_memory().start
     }
 
     /// Puts the next `length` bytes of the stream into card memory.
-    pub(super) fn load(&mut self, source: &mut SourceReader<'_>, length: u64, deadline: Deadline) -> Result<(), CliError> {
+    pub(super) fn load(
+        &mut self,
+        source: &mut SourceReader<'_>,
+        length: u64,
+        deadline: Deadline,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), CliError> {
         let to = self.address();
         match &mut self.h2c {
-            Some(h2c) => Ok(bulk::write_from(&self.opened.card, h2c, source, to, length, &mut |_| {})?),
-            None => self.load_by_endpoint(source, to, length, deadline),
+            Some(h2c) => Ok(bulk::write_from(&self.opened.card, h2c, source, to, length, progress)?),
+            None => self.load_by_endpoint(source, to, length, deadline, progress),
         }
     }
 
@@ -98,6 +110,7 @@ impl Sending {
         to: CardAddr,
         length: u64,
         deadline: Deadline,
+        progress: &mut dyn FnMut(u64),
     ) -> Result<(), CliError> {
         let mut done = 0;
         let piece = |done: u64| usize::try_from(length - done).unwrap_or(PIECE).min(PIECE);
@@ -113,6 +126,7 @@ impl Sending {
             let written = self.endpoint.write(buffer, behind(to, done));
             buffer = written.map_err(|failed| failed.error)?;
             done += buffer.len() as u64;
+            progress(done);
         }
         Ok(())
     }
@@ -183,6 +197,7 @@ pub(super) fn exchange(
     plan: &Plan,
     (number, length): (u64, u64),
     deadline: Deadline,
+    progress: &mut dyn FnMut(u64),
 ) -> Result<Arrival, CliError> {
     let Some(region) = receiving.region else {
         return Err(CliError::ChunkTooLarge { card: receiving.name(), chunk: length, usable: 0 });
@@ -191,12 +206,17 @@ pub(super) fn exchange(
     let ticket = sending.endpoint.send(sending.address(), &region, 0, length, plan.send_options())?;
     let (mut local, mut remote) = (None, None);
     let mut last_work = began;
+    let acknowledged = sending.acknowledged_bytes();
     loop {
         let work = sending.endpoint.poll()? + receiving.endpoint.poll()?;
         let now = sending.opened.now();
         while let Some(done) = sending.endpoint.next_completion() {
             if done.ticket == ticket {
-                done.result.map_err(|source| CliError::Network { card: sending.name(), transfer: number, source })?;
+                done.result.map_err(|source| CliError::Network {
+                    card: sending.name(),
+                    transfer: number,
+                    source,
+                })?;
                 local = Some((done, card_span(began, now)));
             }
         }
@@ -215,8 +235,10 @@ pub(super) fn exchange(
         if let (Some((completion, local)), Some(remote)) = (local, remote) {
             return Ok(Arrival { completion, local, remote });
         }
+        deadline.check(|| format!("transfer {number}"))?;
         if work > 0 {
             last_work = now;
+            progress(sending.acknowledged_bytes() - acknowledged);
             continue;
         }
         if now.saturating_sub(last_work) > STALL_NS {
@@ -227,13 +249,16 @@ pub(super) fn exchange(
             };
             return Err(CliError::Stalled { transfer: number, waited: card_span(last_work, now), missing });
         }
-        deadline.check(|| format!("transfer {number}"))?;
         sending.endpoint.relax();
     }
 }
 
 /// Lets what is still on its way end: windows that come back, registry entries that are released.
-pub(super) fn settle(sending: &mut Sending, receiving: &mut Receiving, deadline: Deadline) -> Result<(), CliError> {
+pub(super) fn settle(
+    sending: &mut Sending,
+    receiving: &mut Receiving,
+    deadline: Deadline,
+) -> Result<(), CliError> {
     let mut last_work = sending.opened.now();
     // A few rounds without work after both are idle: an event may be on its way to the host.
     let mut quiet = 0;

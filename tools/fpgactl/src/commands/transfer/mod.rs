@@ -41,9 +41,12 @@ pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, C
         Some(file) => Source::file(file)?,
         None => Source::Random { seed: plan.seed, length: plan.size },
     };
-    let network = Network { packet: plan.packet, seed: plan.seed, reorder: plan.reorder.unwrap_or(plan::REORDER) };
+    let network =
+        Network { packet: plan.packet, seed: plan.seed, reorder: plan.reorder.unwrap_or(plan::REORDER) };
     if !settings.card.is_simulated() && plan.reorder.is_some() {
-        return Err(CliError::Usage("--reorder is about the simulated network; leave it out with real cards".to_owned()));
+        return Err(CliError::Usage(
+            "--reorder is about the simulated network; leave it out with real cards".to_owned(),
+        ));
     }
     let peer = args.peer.as_ref().or(settings.peer.as_ref());
     let (a, b) = target::open_pair(&settings.card, peer, network)?;
@@ -60,7 +63,13 @@ pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, C
         });
     }
     let out = args.out.as_deref().map(|path| OutFile::create(path, Some(&source))).transpose()?;
-    let mut job = Job { settings, plan: &plan, source: &source, out, progress: Progress::new(source.length(), settings.progress) };
+    let mut job = Job {
+        settings,
+        plan: &plan,
+        source: &source,
+        out,
+        progress: Progress::new(source.length(), settings.progress),
+    };
     let report = job.run(&mut sending, &mut receiving)?;
     if let Some(out) = job.out {
         out.keep();
@@ -98,7 +107,9 @@ impl Job<'_> {
         if length > 0 {
             let chunk = self.plan.chunk_size(length, sending, receiving)?;
             let region = receiving.open_region(chunk)?;
-            for (number, start) in (1..).zip((0..length).step_by(usize::try_from(chunk).unwrap_or(usize::MAX))) {
+            for (number, start) in
+                (1..).zip((0..length).step_by(usize::try_from(chunk).unwrap_or(usize::MAX)))
+            {
                 let piece = Chunk { number, start, length: chunk.min(length - start) };
                 let arrival = self.chunk(piece, sending, receiving, &mut first, &mut second)?;
                 counters.update(receiving.card())?;
@@ -124,19 +135,26 @@ impl Job<'_> {
         second: &mut SourceReader<'_>,
     ) -> Result<Arrival, CliError> {
         let Chunk { number, start, length } = chunk;
-        let done = |bytes: u64| start + bytes;
-        self.progress.phase(format!("transfer {number}: to card A"));
-        sending.load(first, length, self.settings.deadline).map_err(|error| match error {
+        let (progress, deadline) = (&self.progress, self.settings.deadline);
+        let mut step = |done| progress.step(|| format!("transfer {number}: to card A"), done, length);
+        sending.load(first, length, deadline, &mut step).map_err(|error| match error {
             CliError::Bulk(inner) => self.source.explain(inner),
             other => other,
         })?;
-        self.progress.phase(format!("transfer {number}: network"));
-        let arrival = ends::exchange(sending, receiving, self.plan, (number, length), self.settings.deadline)?;
-        self.progress.phase(format!("transfer {number}: from card B"));
+        let mut step = |done| progress.step(|| format!("transfer {number}: network"), done, length);
+        let arrival = ends::exchange(sending, receiving, self.plan, (number, length), deadline, &mut step)?;
+        tracing::info!(
+            transfer = number,
+            bytes = length,
+            completed_after = ?arrival.local,
+            notified_after = ?arrival.remote,
+            retransmits = arrival.completion.retransmits,
+            "arrived"
+        );
+        progress.phase(format!("transfer {number}: from card B"));
         let place = Place { card: receiving.name(), transfer: number, start, address: receiving.address() };
-        let progress = &self.progress;
         let mut sink = Compare::new(second, self.out.as_mut(), place);
-        receiving.unload(&mut sink, length, &mut |bytes| progress.at(done(bytes)))?;
+        receiving.unload(&mut sink, length, &mut |bytes| progress.at(start + bytes))?;
         Ok(arrival)
     }
 }

@@ -95,7 +95,12 @@ impl Plan {
     }
 
     /// Bytes of a chunk of a stream of `length` bytes: what was asked for, if it fits into both cards' memory.
-    pub(super) fn chunk_size(&self, length: u64, sending: &Sending, receiving: &Receiving) -> Result<u64, CliError> {
+    pub(super) fn chunk_size(
+        &self,
+        length: u64,
+        sending: &Sending,
+        receiving: &Receiving,
+    ) -> Result<u64, CliError> {
         let ends = [(sending.name(), sending.usable()), (receiving.name(), receiving.usable())];
         let mut chunk = self.chunk.unwrap_or(CHUNK).min(length);
         for (card, usable) in ends {
@@ -119,7 +124,7 @@ fn default_segment(ni: Option<&NiInfo>) -> u32 {
 
 fn narrow(option: &str, value: Option<u64>) -> Result<Option<u32>, CliError> {
     let Some(value) = value else { return Ok(None) };
-    u32::try_from(value)
-        .map(Some)
-        .map_err(|_| CliError::Usage(format!("{option} {value} is above 4 GiB, far more than a segment holds")))
+    u32::try_from(value).map(Some).map_err(|_| {
+        CliError::Usage(format!("{option} {value} is above 4 GiB, far more than a segment holds"))
+    })
 }

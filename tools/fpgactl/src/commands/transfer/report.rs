@@ -10,7 +10,7 @@ use super::plan::{Plan, REORDER};
 use crate::cli::{Notifier, Scheme};
 use crate::output::{Report, pairs};
 use crate::stream::Source;
-use crate::units::{binary_size, gigabytes_per_second, rate};
+use crate::units::{binary_size, gigabytes_per_second, micros, rate};
 
 /// The report of a transfer that succeeded. The keys are a contract with scripts.
 #[derive(Debug, Serialize)]
@@ -32,6 +32,7 @@ pub struct TransferReport {
     transfers: u64,
     segments: u64,
     silent_segments: u64,
+    /// All of them, those that were sent again included.
     packets_sent: u64,
     packets_received: u64,
     retransmits: u64,
@@ -63,24 +64,25 @@ struct Latency {
     mean: Option<f64>,
     max: Option<f64>,
     #[serde(skip)]
-    sum: f64,
+    sum: Duration,
     #[serde(skip)]
-    count: f64,
+    count: u32,
 }
 
 impl Latency {
     fn add(&mut self, span: Duration) {
-        let micros = span.as_secs_f64() * 1e6;
-        self.sum += micros;
-        self.count += 1.0;
+        let in_micros = |span: Duration| micros(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+        let micros = in_micros(span);
+        self.sum += span;
+        self.count = self.count.saturating_add(1);
         self.min = Some(self.min.map_or(micros, |min| min.min(micros)));
         self.max = Some(self.max.map_or(micros, |max| max.max(micros)));
-        self.mean = Some(self.sum / self.count);
+        self.mean = Some(in_micros(self.sum / self.count));
     }
 
     fn text(&self) -> String {
         match (self.min, self.mean, self.max) {
-            (Some(min), Some(mean), Some(max)) if self.count > 1.0 => {
+            (Some(min), Some(mean), Some(max)) if self.count > 1 => {
                 format!("{mean:.1} µs on average, {min:.1} to {max:.1} µs")
             }
             (Some(only), ..) => format!("{only:.1} µs"),
@@ -90,7 +92,13 @@ impl Latency {
 }
 
 impl TransferReport {
-    pub(super) fn new(sending: &Sending, receiving: &Receiving, source: &Source, plan: &Plan, written: bool) -> Self {
+    pub(super) fn new(
+        sending: &Sending,
+        receiving: &Receiving,
+        source: &Source,
+        plan: &Plan,
+        written: bool,
+    ) -> Self {
         let simulated = sending.opened().simulated;
         Self {
             source: source.name(),
@@ -141,7 +149,7 @@ impl TransferReport {
         self.transfers += 1;
         self.segments += u64::from(done.segments);
         self.silent_segments += u64::from(done.silent_segments);
-        self.packets_sent += done.packets;
+        self.packets_sent += done.packets + done.retransmits;
         self.retransmits += done.retransmits;
         self.local_completions += 1;
         self.remote_notifications += 1;
@@ -186,14 +194,28 @@ impl Report for TransferReport {
             (
                 "packets",
                 format!(
-                    "{} sent, {} retransmitted, {} received, {} duplicates dropped",
+                    "{} sent, {} of them again; {} received, {} duplicates dropped",
                     self.packets_sent, self.retransmits, self.packets_received, self.duplicates_dropped
                 ),
             ),
             ("registrations", self.registrations.to_string()),
             ("escape channel", format!("{} packets, {} dropped", self.escape_hits, self.escape_dropped)),
-            ("at the sender", format!("{} completions, {} ({clock})", self.local_completions, self.local_completion_us.text())),
-            ("at the receiver", format!("{} notifications, {} ({clock})", self.remote_notifications, self.remote_notification_us.text())),
+            (
+                "at the sender",
+                format!(
+                    "{} completions, {} ({clock})",
+                    self.local_completions,
+                    self.local_completion_us.text()
+                ),
+            ),
+            (
+                "at the receiver",
+                format!(
+                    "{} notifications, {} ({clock})",
+                    self.remote_notifications,
+                    self.remote_notification_us.text()
+                ),
+            ),
             ("notified by", self.notify.to_owned()),
             ("leftovers", format!("{} (op table, registry, escape channel)", self.leftovers)),
             ("scheme", self.scheme.to_owned()),

@@ -1,0 +1,45 @@
+//! Card memory to card memory, by the engine on the card: the bytes never cross PCIe.
+//!
+//!     cargo run -p fpga-examples --example cdma_copy
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+
+use fpga_driver::mock::World;
+use fpga_driver::{Card, CardAddr};
+
+const LENGTH: usize = 256 << 10;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let world = World::builder().cards(1).build()?;
+    let card = Card::open(world.transport(0))?;
+    // Its registers are in the user BAR. The card's identity block says where; a design of your own without one is opened
+    // with `Card::cdma_at`.
+    let mut cdma = card.cdma()?;
+    println!("CDMA {}", cdma.status()?);
+
+    let (source, destination) = (CardAddr::new(0x1_0000), CardAddr::new(0x4000_0000));
+    let mut pattern = card.buffer(LENGTH)?;
+    for (place, value) in pattern.as_mut_slice().iter_mut().zip((0..=250u8).cycle()) {
+        *place = value;
+    }
+    let pattern = card.h2c(0)?.write(pattern, source)?;
+    let before = card.counters().map_or(0, |counters| counters.dma_bytes);
+
+    cdma.copy(source, destination, LENGTH as u64)?;
+    let after = card.counters().map_or(0, |counters| counters.dma_bytes);
+    println!("{LENGTH} bytes from {source} to {destination}; {} bytes crossed PCIe", after - before);
+
+    let copy = card.c2h(0)?.read(card.buffer(LENGTH)?, destination)?;
+    if copy.as_slice() != pattern.as_slice() {
+        return Err("the copy differs".into());
+    }
+    println!("the copy is equal");
+
+    // What cannot be is refused before the engine is touched.
+    match cdma.copy(source, CardAddr::new(source.get() + 64), LENGTH as u64) {
+        Err(error) => println!("refused: {error}"),
+        Ok(()) => return Err("an overlapping copy was taken".into()),
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! A simulated card that is built like yours, described in YAML.
+//!
+//! What a description leaves out is as in the built-in card; what it misspells is an error with file, line and key.
+//! `fpgactl --card mock:FILE.yaml` opens the same files.
+//!
+//!     cargo run -p fpga-examples --example describe_a_card
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::path::Path;
+
+use fpga_card::CardDescription;
+use fpga_driver::Card;
+use fpga_driver::mock::World;
+
+const SMALL: &str = "\
+schema_version: 1
+name: small card
+xdma:
+  h2c_channels: 1
+  c2h_channels: 2
+  data_width: 128
+memory:
+  size: 0x10000000
+ni:
+  packet_size: 256
+  registry_entries: 8
+";
+
+const MISSPELT: &str = "\
+schema_version: 1
+xdma:
+  h2c_chanels: 1
+";
+
+const IMPOSSIBLE: &str = "\
+schema_version: 1
+ni:
+  packet_size: 500
+";
+
+/// What the driver finds out about a card, as one row per property.
+fn properties(description: CardDescription) -> Result<[(&'static str, String); 6], Box<dyn Error>> {
+    let world = World::builder().card(description).build()?;
+    let card = Card::open(world.transport(0))?;
+    let info = card.info();
+    let ni = info.ni.as_ref().ok_or("no network interface")?;
+    Ok([
+        ("H2C channels", info.xdma.h2c_channels.to_string()),
+        ("C2H channels", info.xdma.c2h_channels.to_string()),
+        ("data path, bits", info.xdma.data_width.map_or("unknown".to_owned(), |width| width.to_string())),
+        ("card memory, MiB", (ni.memory.length >> 20).to_string()),
+        ("packet, bytes", (1 << ni.packet_size_log2).to_string()),
+        ("registry entries", ni.registry_entries.to_string()),
+    ])
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // `CardDescription::load` reads a file; `parse` takes its text, and the name only for messages.
+    let small = CardDescription::parse(Path::new("small.yaml"), SMALL)?;
+    let title = small.name.clone();
+    println!("{:<18}{:>10}{title:>14}", "", "built-in");
+    for ((property, usual), (_, found)) in
+        properties(CardDescription::default())?.into_iter().zip(properties(small)?)
+    {
+        println!("{property:<18}{usual:>10}{found:>14}");
+    }
+
+    for (name, text) in [("misspelt.yaml", MISSPELT), ("impossible.yaml", IMPOSSIBLE)] {
+        match CardDescription::parse(Path::new(name), text) {
+            Err(error) => println!("\n{error}"),
+            Ok(_) => return Err(format!("{name} was taken").into()),
+        }
+    }
+
+    // The same checks hold for a description that a program has changed.
+    let mut changed = CardDescription::default();
+    changed.xdma.h2c_channels = 9;
+    match World::builder().card(changed).build() {
+        Err(error) => println!("\n{error}"),
+        Ok(_) => return Err("a card with nine channels was built".into()),
+    }
+    Ok(())
+}

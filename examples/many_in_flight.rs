@@ -1,0 +1,78 @@
+//! Many transfers in flight on one channel: submit until the ring is full, poll, take what is done, submit more.
+//!
+//! Transfers that are queued together run together: one start of the engine for all of them. That is where throughput
+//! comes from, and it needs no thread.
+//!
+//!     cargo run -p fpga-examples --example many_in_flight
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::error::Error;
+
+use fpga_driver::core::ring::RefusalReason;
+use fpga_driver::mock::World;
+use fpga_driver::{Card, CardAddr, ChannelOptions, DmaBuffer, SubmitError, Ticket, Transport};
+
+const TRANSFERS: u64 = 100;
+const LENGTH: usize = 8 << 10;
+const BUFFERS: usize = 32;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let world = World::builder().cards(1).build()?;
+    let transport = world.transport(0);
+    let card = Card::open(transport.clone())?;
+    // A small ring, so that back-pressure shows.
+    let mut h2c = card.h2c_with(0, ChannelOptions::default().transfers(16))?;
+
+    let mut idle: Vec<DmaBuffer> = (0..BUFFERS).map(|_| card.buffer(LENGTH)).collect::<Result<_, _>>()?;
+    // What a ticket stands for is the application's to know.
+    let mut under_way: HashMap<Ticket, u64> = HashMap::new();
+    let (mut next, mut done, mut refusals, mut most) = (0, 0, 0, 0);
+
+    while done < TRANSFERS {
+        while next < TRANSFERS
+            && let Some(mut buffer) = idle.pop()
+        {
+            buffer.as_mut_slice().fill(u8::try_from(next)?);
+            match h2c.submit(buffer, CardAddr::new(next * LENGTH as u64)) {
+                Ok(ticket) => {
+                    under_way.insert(ticket, next);
+                    next += 1;
+                }
+                // The refusal carries the buffer back.
+                Err(refused) => {
+                    idle.push(refused.buffer);
+                    match refused.error {
+                        SubmitError::Ring { source: RefusalReason::Full { .. }, .. } => refusals += 1,
+                        other => return Err(other.into()),
+                    }
+                    break;
+                }
+            }
+        }
+        most = most.max(h2c.in_flight());
+
+        // Starts what is queued and takes up what is done. A real application does something else in between.
+        h2c.poll()?;
+        while let Some(completion) = h2c.next_completion() {
+            let number = under_way.remove(&completion.ticket).ok_or("a completion that nobody asked for")?;
+            let bytes = completion.outcome?;
+            if number % 25 == 0 {
+                println!("transfer {number}: {bytes} bytes");
+            }
+            idle.extend(completion.buffer);
+            done += 1;
+        }
+        // Nothing else to do: a spin hint for the processor; and a simulated card works while its host polls.
+        transport.relax();
+    }
+
+    println!(
+        "{done} transfers with {BUFFERS} buffers, at most {most} in flight, submit refused {refusals} times"
+    );
+    if let Some(counters) = card.counters() {
+        let (writes, descriptors) = (counters.mmio_writes, counters.descriptors);
+        println!("the card saw {descriptors} descriptors and {writes} register writes");
+    }
+    Ok(())
+}

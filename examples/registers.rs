@@ -1,0 +1,53 @@
+//! Registers by name, decoded; and one of them changed, by name and by type.
+//!
+//!     cargo run -p fpga-examples --example registers
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+
+use fpga_driver::mock::World;
+use fpga_driver::registers::catalog::{CardLayout, RegisterInfo};
+use fpga_driver::registers::xdma::{IRQ_BASE, IrqBlock, UserMask};
+use fpga_driver::{Card, CardAddr};
+
+/// Reads a register of the DMA BAR and prints it with its fields.
+fn show(card: &Card, register: &RegisterInfo) -> Result<(), Box<dyn Error>> {
+    let value = card.dma_bar().read32(register.address())?;
+    println!("{:#06x} {:<18} {}", register.address(), register.name().to_string(), register.decode(value));
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let world = World::builder().cards(1).build()?;
+    let card = Card::open(world.transport(0))?;
+    let xdma = card.info().xdma;
+    let layout = CardLayout::new(xdma.h2c_channels, xdma.c2h_channels);
+    let find = |name: &str| layout.find(name).ok_or_else(|| format!("this card has no register {name}"));
+
+    // Something to see: a transfer leaves its traces in the channel's registers.
+    card.h2c(0)?.write(card.buffer(4096)?, CardAddr::new(0))?;
+    for name in ["h2c0.identifier", "h2c0.status", "h2c0.completed", "config.identifier", "irq.user_enable"] {
+        show(&card, &find(name)?)?;
+    }
+
+    // A read of this one takes events away from the driver; the catalogue knows.
+    let clearing = find("h2c0.status_rc")?;
+    println!(
+        "{} is {}: reading it has a side effect: {}",
+        clearing.name(),
+        clearing.access(),
+        clearing.read_has_side_effect()
+    );
+
+    // By name, as a tool does it: interrupt 3 of the user logic may be sent.
+    let set = find("irq.user_enable_set")?;
+    card.dma_bar().write32(set.address(), 1 << 3)?;
+    show(&card, &find("irq.user_enable")?)?;
+
+    // By type, as a driver does it: the field has a name, and a write to a read-only register would not compile.
+    let before = IrqBlock::USER_ENABLE.read(card.dma_bar(), IRQ_BASE)?;
+    let mask = UserMask::new().with_user(before.user() | 1 << 5);
+    IrqBlock::USER_ENABLE.write(card.dma_bar(), IRQ_BASE, mask)?;
+    show(&card, &find("irq.user_enable")?)?;
+    Ok(())
+}

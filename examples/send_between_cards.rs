@@ -1,0 +1,63 @@
+//! From one host's card memory into another's, over a network that delivers packets in any order.
+//!
+//! The receiver opens a region and hands it to the sender, by whatever way the application has (here: a variable). The
+//! sender sends; the receiving card puts the packets in their places and tells its own host once all are there.
+//!
+//!     cargo run -p fpga-examples --example send_between_cards
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::time::Duration;
+
+use fpga_driver::endpoint::SendOptions;
+use fpga_driver::mock::{DeliveryOrder, World};
+use fpga_driver::{Card, CardAddr, CardRange, Endpoint};
+
+const LENGTH: usize = 300_000;
+const SOURCE: CardAddr = CardAddr::new(0x10_0000);
+const TARGET: CardAddr = CardAddr::new(0x2000_0000);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let order = DeliveryOrder::Random { seed: 1, depth: 32 };
+    let world = World::builder().cards(2).order(order).build()?;
+    let card_a = Card::open(world.transport(0))?;
+    let card_b = Card::open(world.transport(1))?;
+    let mut a = Endpoint::open(&card_a)?;
+    let mut b = Endpoint::open(&card_b)?;
+
+    // Host B: node A, and nobody else, may write these bytes.
+    let region = b.open_region(a.node(), CardRange::new(TARGET, LENGTH as u64))?;
+    println!("node {} opened {LENGTH} bytes at {TARGET} for node {}", b.node(), a.node());
+
+    // Host A: data into card memory, then off to B.
+    let mut data = card_a.buffer(LENGTH)?;
+    for (place, value) in data.as_mut_slice().iter_mut().zip((0..=250u8).cycle()) {
+        *place = value;
+    }
+    let data = card_a.h2c(0)?.write(data, SOURCE)?;
+    let ticket = a.send(SOURCE, &region.remote, 0, LENGTH as u64, SendOptions::default())?;
+    let sent = a.wait(ticket, Duration::from_secs(1))?;
+    sent.result?;
+    println!(
+        "A: {} packets in {} segments, {} of them silent, {} sent again",
+        sent.packets, sent.segments, sent.silent_segments, sent.retransmits
+    );
+
+    // Host B: its own card says that everything has arrived.
+    b.poll()?;
+    let arrived = b.next_notification().ok_or("no notification")?;
+    println!("B: {} bytes from node {} at {}", arrived.length, arrived.node, arrived.address);
+    let counted = b.receive_counters()?;
+    println!(
+        "B: {} packets came before their segment's first one and waited in the escape channel",
+        counted.escape_hits
+    );
+    b.close_region(&region)?;
+
+    let received = card_b.c2h(0)?.read(card_b.buffer(LENGTH)?, arrived.address)?;
+    if received.as_slice() != data.as_slice() {
+        return Err("the bytes that arrived differ from those sent".into());
+    }
+    println!("all bytes equal");
+    Ok(())
+}

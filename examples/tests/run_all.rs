@@ -1,0 +1,64 @@
+//! Every example runs to its end, with no arguments, and says something.
+//!
+//! `cargo test` has built the examples next to this test: they are run as a user runs them, as programs.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where cargo puts examples: this test is `target/PROFILE/deps/run_all-HASH`, they are in `target/PROFILE/examples`.
+fn built_examples() -> PathBuf {
+    let this = std::env::current_exe().unwrap();
+    this.parent().and_then(Path::parent).unwrap().join("examples")
+}
+
+/// The names in the folder of sources: an example that nobody declares in Cargo.toml must not go unnoticed.
+fn names() -> Vec<String> {
+    let sources = fs::read_dir(env!("CARGO_MANIFEST_DIR")).unwrap().map(|entry| entry.unwrap().path());
+    let mut names: Vec<String> = sources
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_example_runs() {
+    let folder = built_examples();
+    let names = names();
+    assert!(names.len() >= 9, "{names:?}");
+    for name in names {
+        let program = folder.join(&name).with_extension(std::env::consts::EXE_EXTENSION);
+        assert!(
+            program.is_file(),
+            "{} is not built: declare it in examples/Cargo.toml, and run `cargo test -p fpga-examples` as a whole",
+            program.display()
+        );
+        let output = Command::new(&program).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {}\n{errors}", output.status);
+        assert!(!output.stdout.is_empty(), "{name} prints nothing");
+    }
+}
+
+#[test]
+fn examples_are_short() {
+    for name in names() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(&name).with_extension("rs");
+        let lines = fs::read_to_string(path).unwrap().lines().count();
+        assert!(lines < 120, "{name} has {lines} lines");
+    }
+}
+
+#[test]
+fn the_table_of_the_readme_names_every_example() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    for name in names() {
+        assert!(
+            readme.contains(&format!("[`{name}`]({name}.rs)")),
+            "{name} is missing in examples/README.md"
+        );
+    }
+}

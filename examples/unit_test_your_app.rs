@@ -1,0 +1,113 @@
+//! How to unit-test code of yours that drives a card: without a card, in milliseconds, with the same result every time.
+//!
+//! The application is a store of frames in card memory. Its tests, at the end, run it against a simulated card and look at
+//! that card's memory, its counters and its behaviour under faults.
+//!
+//!     cargo run  -p fpga-examples --example unit_test_your_app
+//!     cargo test -p fpga-examples --example unit_test_your_app
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+
+use fpga_driver::mock::World;
+use fpga_driver::{C2hChannel, Card, CardAddr, DmaBuffer, H2cChannel};
+
+/// Frames of one size, one behind the other in card memory. It takes an opened card, so it does not know which kind.
+struct FrameStore {
+    write: H2cChannel,
+    read: C2hChannel,
+    /// `None` only while a transfer has it, or after one that kept it.
+    frame: Option<DmaBuffer>,
+    size: usize,
+}
+
+impl FrameStore {
+    fn open(card: &Card, size: usize) -> Result<Self, Box<dyn Error>> {
+        let frame = Some(card.buffer(size)?);
+        Ok(Self { write: card.h2c(0)?, read: card.c2h(0)?, frame, size })
+    }
+
+    fn place(&self, number: u32) -> CardAddr {
+        CardAddr::new(u64::from(number) * self.size as u64)
+    }
+
+    fn put(&mut self, number: u32, frame: &[u8]) -> Result<(), Box<dyn Error>> {
+        if frame.len() != self.size {
+            return Err(format!("a frame has {} bytes, not {}", self.size, frame.len()).into());
+        }
+        let at = self.place(number);
+        let mut buffer = self.frame.take().ok_or("the store's buffer is lost")?;
+        buffer.as_mut_slice().copy_from_slice(frame);
+        let outcome = self.write.write(buffer, at);
+        // Well or not: the buffer comes back.
+        match outcome {
+            Ok(buffer) => self.frame = Some(buffer),
+            Err(failed) => {
+                self.frame = failed.buffer;
+                return Err(failed.error.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn get(&mut self, number: u32) -> Result<&[u8], Box<dyn Error>> {
+        let at = self.place(number);
+        let buffer = self.frame.take().ok_or("the store's buffer is lost")?;
+        match self.read.read(buffer, at) {
+            Ok(buffer) => Ok(self.frame.insert(buffer).as_slice()),
+            Err(failed) => {
+                self.frame = failed.buffer;
+                Err(failed.error.into())
+            }
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let world = World::builder().cards(1).build()?;
+    let mut store = FrameStore::open(&Card::open(world.transport(0))?, 4096)?;
+    store.put(7, &[0x77; 4096])?;
+    let equal = store.get(7)? == [0x77; 4096];
+    println!("frame 7 written and read back, equal: {equal}");
+    println!("run its tests: cargo test -p fpga-examples --example unit_test_your_app");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store() -> (World, FrameStore) {
+        let world = World::builder().cards(1).build().unwrap();
+        let card = Card::open(world.transport(0)).unwrap();
+        let store = FrameStore::open(&card, 4096).unwrap();
+        (world, store)
+    }
+
+    #[test]
+    fn a_frame_lands_in_its_place_of_card_memory() {
+        let (world, mut store) = store();
+        store.put(3, &[0xAB; 4096]).unwrap();
+        let mut found = [0; 4096];
+        world.with_card(0, |card| card.peek(CardAddr::new(3 * 4096), &mut found)).unwrap().unwrap();
+        assert_eq!(found, [0xAB; 4096]);
+        assert_eq!(store.get(3).unwrap(), [0xAB; 4096]);
+    }
+
+    #[test]
+    fn a_fault_loses_neither_the_buffer_nor_the_store() {
+        let (world, mut store) = store();
+        world.with_card(0, |card| card.poison(CardAddr::new(4096), 4096));
+        let error = store.put(1, &[1; 4096]).unwrap_err();
+        assert!(error.to_string().contains("h2c0"), "{error}");
+        store.put(2, &[2; 4096]).unwrap();
+        assert_eq!(store.get(2).unwrap(), [2; 4096]);
+    }
+
+    #[test]
+    fn a_frame_of_the_wrong_size_never_reaches_the_card() {
+        let (world, mut store) = store();
+        assert!(store.put(0, &[1; 100]).is_err());
+        assert_eq!(world.with_card(0, |card| card.counters().descriptors), Some(0));
+    }
+}

@@ -1,0 +1,70 @@
+//! A transfer fails: what the error says, where the buffer is, and how the work goes on.
+//!
+//!     cargo run -p fpga-examples --example when_things_fail
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+
+use fpga_driver::mock::{CardFailure, World};
+use fpga_driver::{Card, CardAddr, FaultCause, OpenError, TransferError};
+
+const BAD: CardAddr = CardAddr::new(0x8000);
+const GOOD: CardAddr = CardAddr::new(0x10_0000);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let world = World::builder().cards(1).build()?;
+    let card = Card::open(world.transport(0))?;
+    let mut h2c = card.h2c(0)?;
+
+    // 1. The card's memory answers with an error in the middle of a transfer. A simulated card does so on request.
+    world.with_card(0, |card| card.poison(CardAddr::new(BAD.get() + 0x1800), 64));
+    let mut buffer = card.buffer(16 << 10)?;
+    buffer.as_mut_slice().fill(0x5A);
+    let Err(failed) = h2c.write(buffer, BAD) else { return Err("the poisoned write went well".into()) };
+    println!("1. {failed}");
+
+    // The error is data, not only text.
+    if let TransferError::Fault(fault) = &failed.error {
+        let bits: Vec<String> = fault.status_errors().map(|bit| bit.to_string()).collect();
+        let by_engine = matches!(fault.cause, FaultCause::Status(_));
+        println!("   reported by the engine: {by_engine}, bits: {}", bits.join(", "));
+    }
+
+    // The engine has been stopped and is idle, so the buffer is back, and the channel works.
+    let buffer = failed.buffer.ok_or("the buffer should have come back")?;
+    println!("   the buffer is back, first byte {:#04x}", buffer.as_slice().first().copied().unwrap_or(0));
+    let buffer = h2c.write(buffer, GOOD)?;
+    println!("   {} wrote {} bytes to {GOOD}", h2c.name(), buffer.len());
+
+    // 2. What the card cannot do is refused before it is touched.
+    let beyond = CardAddr::new(1 << 40);
+    let Err(failed) = h2c.write(buffer, beyond) else { return Err("a write to nowhere went well".into()) };
+    println!("2. {failed}");
+    let buffer = failed.buffer.ok_or("a refusal gives the buffer back")?;
+
+    // 3. The card leaves the bus with a transfer under way. It may come back and still write: so its buffers are kept
+    //    out of use, and the error says how many.
+    let ticket = h2c.submit(buffer, GOOD)?;
+    h2c.poll()?;
+    world.fail(0, CardFailure::Gone);
+    match h2c.wait(ticket, fpga_driver::WaitOptions::default()) {
+        Err(error) => println!("3. {error}"),
+        Ok(done) => println!("3. {done:?}"),
+    }
+    // The buffer, and the channel's own ring.
+    for record in card.memory().quarantined() {
+        println!("   in quarantine: {record}");
+    }
+
+    // 4. The card does not open again before it is back.
+    drop((h2c, card));
+    match Card::open(world.transport(0)) {
+        Err(error @ OpenError::Gone { .. }) => println!("4. {error}"),
+        other => return Err(format!("opening a card that is gone: {other:?}").into()),
+    }
+    world.fail(0, CardFailure::None);
+    let card = Card::open(world.transport(0))?;
+    card.h2c(0)?.write(card.buffer(4096)?, GOOD)?;
+    println!("5. it is back, opened and written to");
+    Ok(())
+}

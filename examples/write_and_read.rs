@@ -1,0 +1,43 @@
+//! A buffer goes to card memory and comes back.
+//!
+//!     cargo run -p fpga-examples --example write_and_read
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+
+use fpga_driver::mock::World;
+use fpga_driver::{Card, CardAddr};
+
+const LENGTH: usize = 1 << 20;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // One simulated card. With a real one, `pci::vfio::VfioTransport::open("0000:65:00.0")?` takes its place, in an `Arc`;
+    // nothing below changes.
+    let world = World::builder().cards(1).build()?;
+    let card = Card::open(world.transport(0))?;
+    println!("{}: {} H2C channels", card.name(), card.info().xdma.h2c_channels);
+
+    // A channel has one owner. Dropping it gives it back to the card.
+    let mut h2c = card.h2c(0)?;
+    let mut c2h = card.c2h(0)?;
+
+    // The buffer is memory that the card can reach. It is a plain slice as long as it is yours.
+    let mut buffer = card.buffer(LENGTH)?;
+    for (place, value) in buffer.as_mut_slice().iter_mut().zip((0..=250u8).cycle()) {
+        *place = value;
+    }
+
+    // It moves into the transfer and comes back with the result: nobody can change it meanwhile.
+    let at = CardAddr::new(0x1000);
+    let sent = h2c.write(buffer, at)?;
+    println!("{} {at}: {} bytes written", h2c.name(), sent.len());
+
+    let received = c2h.read(card.buffer(LENGTH)?, at)?;
+    println!("{} {at}: {} bytes read", c2h.name(), received.len());
+
+    if received.as_slice() != sent.as_slice() {
+        return Err("the bytes that came back differ from those sent".into());
+    }
+    println!("all bytes equal");
+    Ok(())
+}

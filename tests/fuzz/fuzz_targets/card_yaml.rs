@@ -1,0 +1,25 @@
+//! Any text is answered; a description that is taken makes a card, and one that is not says where and why.
+#![no_main]
+
+use std::path::Path;
+
+use fpga_card::{Card, CardDescription, DescriptionError};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    match CardDescription::parse(Path::new("fuzz.yaml"), text) {
+        Ok(description) => {
+            assert_eq!(description.validate(), Ok(()));
+            assert!(Card::new(description).is_ok(), "a valid description that no card can be built from");
+        }
+        Err(error) => {
+            assert!(error.to_string().starts_with("card file fuzz.yaml:"), "{error}");
+            if let DescriptionError::Syntax { line, column, .. }
+            | DescriptionError::Invalid { line, column, .. } = error
+            {
+                assert!(line >= 1 && line <= text.lines().count().max(1) + 1, "line {line}");
+                assert!(column >= 1, "column {column}");
+            }
+        }
+    }
+});

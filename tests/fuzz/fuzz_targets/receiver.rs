@@ -1,0 +1,171 @@
+//! Any packets, in any order, at any time: the receiver neither panics nor writes outside what was opened, and comes to rest.
+#![no_main]
+
+use fpga_core::Nanos;
+use fpga_core::receiver::{MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver, ReceiverConfig};
+use fpga_firmware::generated::Permissions;
+use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
+use fpga_firmware::wire::{Arrived, Common, Control, DataHeader, Flags, Packet, StartFields, finish};
+use fpga_registers::CardAddr;
+use libfuzzer_sys::fuzz_target;
+
+const NODE: NodeId = NodeId::new(2);
+const KEY: u64 = 7;
+const BASE: u64 = 0x1000;
+const LENGTH: u64 = 0x800;
+const PACKET: u64 = 64;
+
+/// What was opened, and a part of it that is no memory.
+struct Bounded;
+
+impl ReceiveMemory for Bounded {
+    fn write(&mut self, at: CardAddr, bytes: &[u8]) -> Result<(), MemoryFault> {
+        let end = at.get().checked_add(bytes.len() as u64).expect("a write inside the address space");
+        assert!(at.get() >= BASE && end <= BASE + LENGTH, "{} bytes at {at}", bytes.len());
+        if end > BASE + LENGTH - PACKET {
+            return Err(MemoryFault { address: at, length: bytes.len() as u64 });
+        }
+        Ok(())
+    }
+}
+
+/// Small tables, so that they are full soon.
+fn receiver() -> Receiver {
+    let mut config = ReceiverConfig::new(NODE, Incarnation::new(9));
+    config.packet_size_log2 = 6;
+    config.mask_bits = 8;
+    config.registry_entries = 2;
+    config.escape_slots = 3;
+    config.transfers = 3;
+    config.sources = 2;
+    config.tombstones = 2;
+    config.windows = 1;
+    config.packet_events = true;
+    let mut receiver = Receiver::new(config).expect("a good configuration");
+    let window = MemoryWindow {
+        source: NodeId::ANY,
+        base: CardAddr::new(BASE),
+        length: LENGTH,
+        key: KEY,
+        permissions: Permissions::WRITE,
+    };
+    receiver.access_mut().install(0, window).expect("a good window");
+    receiver
+}
+
+fn drain(receiver: &mut Receiver) {
+    while let Some(output) = receiver.poll_output() {
+        if let Output::Send(control) = output {
+            let mut frame = [0; 256];
+            assert!(control.encode(&mut frame).is_ok(), "an answer that cannot be sent: {control:?}");
+        }
+    }
+}
+
+/// A packet that means something: few nodes, lives, transfers and segments, so that packets meet. Single fields are off now and
+/// then, as a broken or hostile sender's would be.
+fn plausible(bytes: &[u8; 8]) -> (DataHeader, usize) {
+    let [who, transfer, segment, packet, count, length, odd, op] = bytes.map(u64::from);
+    let small = |value: u64| u32::try_from(value).expect("a byte");
+    let segment_count = 1 + count % 3;
+    let segment = segment % segment_count;
+    let segment_length = PACKET * 8;
+    let transfer_base = BASE + (who >> 4) * 3 + if odd & 1 != 0 { LENGTH } else { 0 };
+    let base = transfer_base + segment * segment_length;
+    let last = segment + 1 == segment_count;
+    let this_length = if last { 1 + (length * 2) % segment_length } else { segment_length };
+    let packets = this_length.div_ceil(PACKET);
+    let index = packet % packets;
+    let payload = PACKET.min(this_length - index * PACKET);
+    let address = base + index * PACKET + if odd & 2 != 0 { 1 } else { 0 };
+    let start = (index == 0).then_some(StartFields {
+        base: CardAddr::new(base),
+        segment_length: small(this_length) + u32::from(odd & 4 != 0) * 64,
+        packets: u16::try_from(packets).expect("at most 8") + u16::from(odd & 8 != 0),
+        transfer_base: CardAddr::new(transfer_base),
+        transfer_length: (segment_count - 1) * segment_length + if last { this_length } else { 1 },
+    });
+    let header = DataHeader {
+        common: Common {
+            source: NodeId::new(small(3 + who % 3)),
+            destination: if odd & 16 != 0 { NodeId::new(8) } else { NODE },
+            incarnation: Incarnation::new(small((who >> 2) & 1)),
+            flags: if count & 0x80 != 0 { Flags::NOTIFY_RECEIVER } else { Flags::NONE },
+        },
+        transfer: TransferId::new(small(transfer % 6)),
+        oldest_live: TransferId::new(small((transfer >> 4).min(transfer % 6))),
+        segment: small(segment),
+        segment_count: small(segment_count),
+        address: CardAddr::new(address),
+        key: if odd & 32 != 0 { KEY + 1 } else { KEY },
+        op: OpNumber::from(small(op)),
+        tries: 1,
+        packet_size_log2: if odd & 64 != 0 { 7 } else { 6 },
+        start,
+    };
+    (header, usize::try_from(payload).expect("at most 64"))
+}
+
+fuzz_target!(|input: &[u8]| {
+    let mut receiver = receiver();
+    let mut memory = Bounded;
+    let mut now = Nanos::ZERO;
+    let payload = [0x5A; 64];
+    let mut rest = input;
+    while let Some((&[what, ..], tail)) = rest.split_first_chunk::<1>() {
+        rest = tail;
+        match what % 8 {
+            // A whole packet as it stands in the input, checksum repaired, fields as they are.
+            0 => {
+                let length = rest.len().min(160);
+                let mut frame = rest[..length].to_vec();
+                rest = &rest[length..];
+                let Some(body) = length.checked_sub(4) else { continue };
+                if finish(&mut frame, body).is_err() {
+                    continue;
+                }
+                match Packet::parse(&frame) {
+                    Ok(Packet::Data(data)) => receiver.handle_data(now, &data, &mut memory),
+                    Ok(Packet::Control(Control::Arrived(arrived))) => receiver.handle_arrived(now, &arrived),
+                    _ => {}
+                }
+            }
+            1 => {
+                now = now.saturating_add(Nanos::new(1 << (u32::from(what) >> 3)));
+                receiver.handle_timeout(now);
+            }
+            2 => {
+                let common = Common {
+                    source: NodeId::new(3 + u32::from(what >> 3) % 3),
+                    destination: NODE,
+                    incarnation: Incarnation::new(0),
+                    flags: Flags::NONE,
+                };
+                let transfer = TransferId::new(u32::from(what >> 5));
+                let address = CardAddr::new(BASE);
+                receiver.handle_arrived(now, &Arrived { common, transfer, address, length: 1, key: KEY });
+            }
+            _ => {
+                let Some((bytes, tail)) = rest.split_first_chunk::<8>() else { break };
+                rest = tail;
+                let (header, length) = plausible(bytes);
+                receiver.handle_packet(now, &header, &payload[..length], &mut memory);
+            }
+        }
+        if what & 0x80 == 0 {
+            drain(&mut receiver);
+        }
+    }
+    drain(&mut receiver);
+    assert!(receiver.registry_occupancy() <= 2 && receiver.escape_occupancy() <= 3);
+
+    // Left alone, it forgets everything: no entry, slot or timer stays for ever.
+    for _ in 0..64 {
+        let Some(at) = receiver.poll_timeout() else { break };
+        now = now.max(at);
+        receiver.handle_timeout(now);
+        drain(&mut receiver);
+    }
+    assert_eq!((receiver.registry_occupancy(), receiver.escape_occupancy()), (0, 0));
+    assert_eq!(receiver.transfers_in_progress(), 0);
+});

@@ -1,0 +1,242 @@
+//! What a steady path takes from the heap: nothing; and what a long transfer takes: no more than a short one.
+//!
+//! Driver, simulated cards and network run in this thread, so all of them are counted.
+
+use std::io::{Read, Write};
+
+use fpga_driver::endpoint::{RemoteRegion, SendOptions};
+use fpga_driver::mock::{DeliveryOrder, World};
+use fpga_driver::{C2hChannel, Card, CardAddr, ChannelOptions, Completion, DmaBuffer, H2cChannel, bulk};
+use fpga_pci::testing::CountingAllocator;
+use fpga_tests::cards::{open, with_channels, world};
+use fpga_tests::net::Net;
+use fpga_tests::{SOURCE, TARGET};
+use rand_core::Rng;
+use rand_pcg::Pcg64;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+const DEPTH: usize = 64;
+
+/// What both kinds of channels have.
+trait Channel {
+    fn submit(&mut self, buffer: DmaBuffer, card: CardAddr);
+    fn poll(&mut self) -> usize;
+    fn next(&mut self) -> Option<Completion>;
+}
+
+macro_rules! channel {
+    ($($name:ident)*) => {
+        $(impl Channel for $name {
+            fn submit(&mut self, buffer: DmaBuffer, card: CardAddr) {
+                $name::submit(self, buffer, card).unwrap();
+            }
+
+            fn poll(&mut self) -> usize {
+                $name::poll(self).unwrap()
+            }
+
+            fn next(&mut self) -> Option<Completion> {
+                self.next_completion()
+            }
+        })*
+    };
+}
+
+channel!(H2cChannel C2hChannel);
+
+impl Channel for Box<dyn Channel> {
+    fn submit(&mut self, buffer: DmaBuffer, card: CardAddr) {
+        (**self).submit(buffer, card);
+    }
+
+    fn poll(&mut self) -> usize {
+        (**self).poll()
+    }
+
+    fn next(&mut self) -> Option<Completion> {
+        (**self).next()
+    }
+}
+
+/// Keeps `DEPTH` transfers of `size` bytes in flight until `count` more have ended.
+fn run(world: &World, channel: &mut impl Channel, free: &mut Vec<DmaBuffer>, count: usize) {
+    let mut ended = 0;
+    let mut place = 0;
+    while ended < count {
+        while let Some(buffer) = free.pop() {
+            place = (place + 1) % (2 * DEPTH as u64);
+            channel.submit(buffer, CardAddr::new(place << 16));
+        }
+        channel.poll();
+        while let Some(done) = channel.next() {
+            assert!(done.outcome.is_ok());
+            free.push(done.buffer.unwrap());
+            ended += 1;
+        }
+        world.step();
+    }
+}
+
+fn steady(mut take: impl FnMut(&Card, u8) -> Box<dyn Channel>) {
+    let world = world(with_channels(2, 2));
+    let card = open(&world);
+    for (number, size) in [(0, 64), (1, 4096), (0, 60_000)] {
+        let mut channel = take(&card, number);
+        let mut free: Vec<_> = (0..DEPTH).map(|_| card.buffer(size).unwrap()).collect();
+        // Card memory comes into being where it is written first; queues are as long as they get.
+        run(&world, &mut channel, &mut free, 20 * DEPTH);
+        let (allocations, ()) = CountingAllocator::count(|| run(&world, &mut channel, &mut free, 50 * DEPTH));
+        assert_eq!(allocations, 0, "{size} bytes: {allocations} allocations in {} transfers", 50 * DEPTH);
+    }
+}
+
+#[test]
+fn writing_to_the_card_allocates_nothing() {
+    steady(|card, number| Box::new(card.h2c(number).unwrap()));
+}
+
+#[test]
+fn reading_from_the_card_allocates_nothing() {
+    steady(|card, number| Box::new(card.c2h(number).unwrap()));
+}
+
+#[test]
+fn buffers_of_mapped_memory_allocate_nothing() {
+    let world = world(with_channels(1, 1));
+    let card = open(&world);
+    let mut held: Vec<_> = (0..DEPTH).map(|_| card.buffer(5000).unwrap()).collect();
+    held.clear();
+    let (allocations, ()) = CountingAllocator::count(|| {
+        for round in 0..1000 {
+            held.extend((0..DEPTH).map(|n| card.buffer(1 + (round + n) % 5000).unwrap()));
+            held.clear();
+        }
+    });
+    assert_eq!(allocations, 0);
+}
+
+/// A refusal is not an accident: a full ring is met all the time.
+#[test]
+fn refusals_allocate_nothing() {
+    let world = world(with_channels(1, 1));
+    let card = open(&world);
+    let mut channel = card.h2c_with(0, ChannelOptions::default().descriptors(64)).unwrap();
+    for _ in 0..64 {
+        H2cChannel::submit(&mut channel, card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
+    }
+    let mut buffer = card.buffer(64).unwrap();
+    let (allocations, _) = CountingAllocator::count(|| {
+        for at in [0, u64::MAX].into_iter().cycle().take(1000) {
+            buffer = match H2cChannel::submit(&mut channel, take(&mut buffer, &card), CardAddr::new(at)) {
+                Err(refused) => refused.buffer,
+                Ok(_) => panic!("taken"),
+            };
+        }
+    });
+    assert_eq!(allocations, 0);
+}
+
+/// The buffer out of its place; another one, of mapped memory, goes there.
+fn take(buffer: &mut DmaBuffer, card: &Card) -> DmaBuffer {
+    std::mem::replace(buffer, card.buffer(64).unwrap())
+}
+
+/// `count` transfers, one after the other, both ways.
+fn exchange(net: &mut Net, regions: &[RemoteRegion; 2], count: usize, length: u64) {
+    for n in 0..count {
+        let from = n % 2;
+        let ticket = net.end(from).send(SOURCE, &regions[1 - from], 0, length, SendOptions::default()).unwrap();
+        net.settle();
+        assert_eq!(net.completions[from].pop_front().map(|done| (done.ticket, done.result)), Some((ticket, Ok(()))));
+        assert!(net.notifications[1 - from].pop_front().is_some());
+    }
+}
+
+#[test]
+fn the_network_path_allocates_nothing() {
+    for (order, length) in [
+        (DeliveryOrder::InOrder, 100),
+        (DeliveryOrder::InOrder, 16_384),
+        (DeliveryOrder::InOrder, 1 << 20),
+        (DeliveryOrder::Random { seed: 3, depth: 64 }, 100_000),
+    ] {
+        let mut net = Net::new(order.clone());
+        let regions = [0, 1].map(|index| net.region(index, TARGET, 1 << 20).remote);
+        exchange(&mut net, &regions, 40, length);
+        let (allocations, ()) = CountingAllocator::count(|| exchange(&mut net, &regions, 40, length));
+        assert_eq!(allocations, 0, "{length} bytes, {order:?}");
+        net.assert_clean();
+    }
+}
+
+/// A file without end that is stored nowhere.
+struct Endless(Pcg64);
+
+impl Read for Endless {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        self.0.fill_bytes(into);
+        Ok(into.len())
+    }
+}
+
+/// Takes a file and compares it with what it should be.
+struct Compared {
+    expected: Endless,
+    piece: Vec<u8>,
+    bytes: u64,
+}
+
+impl Write for Compared {
+    fn write(&mut self, from: &[u8]) -> std::io::Result<usize> {
+        self.piece.resize(from.len(), 0);
+        self.expected.read_exact(&mut self.piece)?;
+        assert!(self.piece == from, "differs within {} bytes from {}", from.len(), self.bytes);
+        self.bytes += from.len() as u64;
+        Ok(from.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn endless() -> Endless {
+    Endless(Pcg64::new(11, 0xA02B_DBF7_BB3C_0A7A_C28F_A16A_64AB_F96))
+}
+
+/// Host to card to card to host, 256 MiB in pieces: beyond the cards' memory that takes no more than a few pieces.
+#[test]
+fn a_long_transfer_takes_no_more_memory_than_a_short_one() {
+    const TOTAL: u64 = 256 << 20;
+    const CHUNK: u64 = 16 << 20;
+    const LIMIT: u64 = 64 << 20;
+    let mut net = Net::new(DeliveryOrder::InOrder);
+    let cards = [0, 1].map(|index| net.end(index).card().clone());
+    let mut h2c = cards[0].h2c(0).unwrap();
+    let mut c2h = cards[1].c2h(0).unwrap();
+    let region = net.region(1, TARGET, CHUNK).remote;
+    let mut source = endless();
+    let mut sink = Compared { expected: endless(), piece: Vec::new(), bytes: 0 };
+    let (peak, ()) = CountingAllocator::peak(|| {
+        for _ in 0..TOTAL / CHUNK {
+            bulk::write_from(&cards[0], &mut h2c, &mut source, SOURCE, CHUNK, &mut |_| ()).unwrap();
+            net.send(0, SOURCE, &region, 0, CHUNK);
+            net.settle();
+            assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()));
+            assert!(net.notifications[1].pop_front().is_some());
+            bulk::read_into(&cards[1], &mut c2h, TARGET, CHUNK, &mut sink, &mut |_| ()).unwrap();
+        }
+    });
+    assert_eq!(sink.bytes, TOTAL);
+    let resident: usize =
+        [0, 1].map(|index| net.world.with_card(index, |card| card.resident_pages()).unwrap()).iter().sum();
+    let card_memory = resident as u64 * (64 << 10);
+    let mapped: usize = cards.iter().map(|card| card.memory().stats().mapped_bytes).sum();
+    let beyond = peak.saturating_sub(card_memory) + mapped as u64;
+    assert!(beyond < LIMIT, "{beyond} bytes beyond {card_memory} of card memory");
+    // Card memory itself: one chunk and a few pages at each card.
+    assert!(card_memory < 2 * (CHUNK + (1 << 20)), "{card_memory}");
+    net.assert_clean();
+}

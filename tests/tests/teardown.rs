@@ -1,0 +1,270 @@
+//! Closing in any order, at any moment: nothing is left mapped, running or allowed to run, every buffer is accounted for, and
+//! the card opens again.
+
+use std::any::Any;
+
+use fpga_driver::mock::World;
+use fpga_driver::pci::{DmaPool, DmaPoolOptions};
+use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
+use fpga_driver::{
+    Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, Endpoint, NetworkInterface, NodeId, OpenOptions,
+    Transport,
+};
+use fpga_driver::endpoint::SendOptions;
+use fpga_tests::bytes;
+use fpga_tests::cards::{DMA_BAR, assert_closed, assert_pool, channels_idle, open, open_with, peek, poke, register};
+use fpga_tests::net::options;
+
+/// Every order of `0..count`.
+fn orders(count: usize) -> Vec<Vec<usize>> {
+    let Some(last) = count.checked_sub(1) else { return vec![Vec::new()] };
+    let mut all = Vec::new();
+    for shorter in orders(last) {
+        for place in 0..count {
+            let mut order = shorter.clone();
+            order.insert(place, last);
+            all.push(order);
+        }
+    }
+    all
+}
+
+fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
+    let mut buffer = card.buffer(data.len()).unwrap();
+    buffer.as_mut_slice().copy_from_slice(data);
+    buffer
+}
+
+fn two_cards() -> World {
+    World::builder().cards(2).build().unwrap()
+}
+
+/// The whole card works: both directions, the copy engine, the endpoint.
+fn assert_works(world: &World) {
+    let card = open(world);
+    assert_pool(&card, 0, 0);
+    let data = bytes(5, 30_001);
+    let mut h2c = card.h2c(0).unwrap();
+    let buffer = h2c.write(filled(&card, &data), CardAddr::new(0x4_0003)).unwrap();
+    card.cdma().unwrap().copy(CardAddr::new(0x4_0003), CardAddr::new(0x8_0005), 30_001).unwrap();
+    let buffer = card.c2h(0).unwrap().read(buffer, CardAddr::new(0x8_0005)).unwrap();
+    assert!(buffer.as_slice() == data);
+    drop((h2c, buffer));
+    let mut endpoint = Endpoint::open_with(&card, &options(77)).unwrap();
+    // To itself: the network brings every frame to the node it names.
+    let node = endpoint.node();
+    let region = endpoint.open_region(node, CardRange::new(CardAddr::new(0x10_0000), 30_001)).unwrap();
+    let ticket = endpoint.send(CardAddr::new(0x8_0005), &region.remote, 0, 30_001, SendOptions::default()).unwrap();
+    let done = endpoint.wait(ticket, std::time::Duration::from_secs(1)).unwrap();
+    assert_eq!(done.result, Ok(()));
+    assert!(peek(world, 0, CardAddr::new(0x10_0000), 30_001) == data);
+}
+
+/// Named things that are dropped one by one.
+type Things = Vec<(&'static str, Option<Box<dyn Any>>)>;
+
+fn boxed<T: 'static>(thing: T) -> Option<Box<dyn Any>> {
+    Some(Box::new(thing))
+}
+
+/// A card with everything taken and transfers in every direction under way, after `steps` units of work.
+fn busy_card(world: &World, endpoint: bool, steps: usize) -> (Things, DmaPool) {
+    let card = open(world);
+    let short = ChannelOptions::default().max_descriptor_length(4096);
+    let mut h2c = card.h2c_with(0, short).unwrap();
+    let mut c2h = card.c2h_with(1, short).unwrap();
+    for n in 0..4 {
+        h2c.submit(filled(&card, &bytes(n, 40_000)), CardAddr::new(n << 16)).unwrap();
+        c2h.submit(card.buffer(40_000).unwrap(), CardAddr::new(n << 16)).unwrap();
+    }
+    let buffer = card.buffer(12_345).unwrap();
+    let engine: (&'static str, Option<Box<dyn Any>>) = if endpoint {
+        poke(world, 0, CardAddr::new(0x100_0000), &bytes(9, 300_000));
+        let mut endpoint = Endpoint::open_with(&card, &options(1)).unwrap();
+        let node = endpoint.node();
+        let region = endpoint.open_region(node, CardRange::new(CardAddr::new(0x200_0000), 300_000)).unwrap();
+        endpoint.send(CardAddr::new(0x100_0000), &region.remote, 0, 300_000, SendOptions::default()).unwrap();
+        for _ in 0..steps / 2 {
+            endpoint.poll().unwrap();
+            world.step();
+        }
+        ("endpoint", boxed(endpoint))
+    } else {
+        ("cdma", boxed(card.cdma().unwrap()))
+    };
+    h2c.poll().unwrap();
+    c2h.poll().unwrap();
+    for _ in 0..steps / 2 {
+        world.step();
+    }
+    // Queued behind the runs, and some ended but not taken.
+    h2c.poll().unwrap();
+    h2c.submit(card.buffer(100).unwrap(), CardAddr::ZERO).unwrap();
+    let pool = card.memory().clone();
+    let things =
+        vec![("h2c", boxed(h2c)), ("c2h", boxed(c2h)), engine, ("buffer", boxed(buffer)), ("card", boxed(card))];
+    (things, pool)
+}
+
+fn dropped_in_every_order(endpoint: bool) {
+    for (n, order) in orders(5).into_iter().enumerate() {
+        let world = two_cards();
+        let (mut things, pool) = busy_card(&world, endpoint, [0, 7, 40, 150, 600][n % 5]);
+        let names: Vec<_> = order.iter().map(|&index| things[index].0).collect();
+        for &index in &order {
+            things[index].1 = None;
+            // Between the drops the card goes on with whatever it still may do.
+            for _ in 0..3 {
+                world.step();
+            }
+        }
+        let stats = pool.stats();
+        assert_eq!((stats.in_use, stats.in_use_bytes, stats.quarantined), (0, 0, 0), "{names:?}");
+        // The card is closed before its memory goes: nothing can reach it any more.
+        assert!(channels_idle(&world, 0), "{names:?}");
+        assert_eq!(world.with_card(0, |card| card.config().bus_master()), Some(false), "{names:?}");
+        drop(pool);
+        assert_closed(&world, 0);
+        assert_works(&world);
+        assert_closed(&world, 0);
+    }
+}
+
+#[test]
+fn channels_buffer_cdma_and_card_in_every_order() {
+    dropped_in_every_order(false);
+}
+
+#[test]
+fn channels_buffer_endpoint_and_card_in_every_order() {
+    dropped_in_every_order(true);
+}
+
+#[test]
+fn a_buffer_outlives_its_card() {
+    let world = two_cards();
+    let card = open(&world);
+    let mut buffer = card.buffer(4096).unwrap();
+    buffer.as_mut_slice().fill(3);
+    drop(card);
+    assert_eq!(buffer.as_slice(), [3; 4096]);
+    assert_eq!(world.with_card(0, |card| card.config().bus_master()), Some(false));
+    assert_ne!(world.mapped_bytes(0), 0, "the pool lives as long as its buffers");
+    drop(buffer);
+    assert_closed(&world, 0);
+}
+
+#[test]
+fn completions_that_nobody_took_go_back_to_the_pool() {
+    let world = two_cards();
+    let card = open(&world);
+    let mut channel = card.h2c(0).unwrap();
+    for _ in 0..10 {
+        channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
+    }
+    channel.poll().unwrap();
+    world.step_until_idle();
+    assert_eq!(channel.poll().unwrap(), 10);
+    assert_pool(&card, 11, 0);
+    drop(channel);
+    assert_pool(&card, 0, 0);
+}
+
+#[test]
+fn a_dropped_channel_is_free_and_leaves_no_run() {
+    let world = two_cards();
+    let card = open(&world);
+    for steps in 0..30 {
+        let mut channel = card.c2h(2).unwrap();
+        channel.submit(card.buffer(200_000).unwrap(), CardAddr::ZERO).unwrap();
+        channel.poll().unwrap();
+        for _ in 0..steps {
+            world.step();
+        }
+        drop(channel);
+        assert!(channels_idle(&world, 0), "after {steps} steps");
+        assert_pool(&card, 0, 0);
+        // What the engine wrote is nobody's buffer any more: nothing may arrive later.
+        let mut witness = card.buffer(200_000).unwrap();
+        witness.as_mut_slice().fill(0x5A);
+        world.step_until_idle();
+        assert!(witness.as_slice().iter().all(|byte| *byte == 0x5A), "after {steps} steps");
+    }
+}
+
+#[test]
+fn what_an_earlier_owner_left_running_is_stopped() {
+    for steps in [0, 1, 5, 20] {
+        let world = two_cards();
+        let mut memory = DmaPoolOptions::default();
+        memory.region_size = 64 << 20;
+        let card = open_with(&world, OpenOptions::default().memory(memory));
+        // The first piece of the only region.
+        let region = card.buffer(64).unwrap().iova();
+        let mut forgotten = Vec::new();
+        for number in 0..4 {
+            let mut h2c = card.h2c_with(number, ChannelOptions::default().max_descriptor_length(4096)).unwrap();
+            h2c.submit(card.buffer(1 << 20).unwrap(), CardAddr::ZERO).unwrap();
+            h2c.poll().unwrap();
+            let mut c2h = card.c2h_with(number, ChannelOptions::default().max_descriptor_length(4096)).unwrap();
+            c2h.submit(card.buffer(1 << 20).unwrap(), CardAddr::ZERO).unwrap();
+            c2h.poll().unwrap();
+            forgotten.push((h2c, c2h));
+        }
+        for _ in 0..steps {
+            world.step();
+        }
+        // A process that was killed: its handles never ran their ends. The kernel takes away its mappings and the right to
+        // do DMA, but knows nothing of run bits.
+        let mapped = card.memory().stats();
+        assert_eq!(mapped.regions, 1);
+        std::mem::forget((forgotten, card));
+        let transport = world.transport(0);
+        transport.set_bus_master(false).unwrap();
+        transport.unmap_dma(region, mapped.mapped_bytes as u64).unwrap();
+        assert_eq!(world.mapped_bytes(0), 0);
+        let run = ChannelBlock::CONTROL.address(channel_base(Direction::C2h, 3));
+        assert_eq!(register(&world, 0, DMA_BAR, run) & 1, 1, "still running");
+        let again = open(&world);
+        assert!(channels_idle(&world, 0));
+        let before = world.with_card(0, |card| card.counters().c2h_bytes);
+        world.step_until_idle();
+        assert_eq!(world.with_card(0, |card| card.counters().c2h_bytes), before, "nothing is written any more");
+        let data = bytes(1, 100_000);
+        for number in 0..4 {
+            let buffer = again.h2c(number).unwrap().write(filled(&again, &data), CardAddr::new(0x100)).unwrap();
+            let buffer = again.c2h(number).unwrap().read(buffer, CardAddr::new(0x100)).unwrap();
+            assert!(buffer.as_slice() == data);
+        }
+    }
+}
+
+#[test]
+fn a_refused_open_leaves_nothing_enabled() {
+    let mut file = fpga_card::CardDescription::default();
+    file.ni.checksum_override = Some(1);
+    let world = World::builder().card(file).build().unwrap();
+    for _ in 0..3 {
+        assert!(Card::open(world.transport(0)).is_err());
+        assert_closed(&world, 0);
+    }
+    let options = OpenOptions::default().network_interface(NetworkInterface::Ignored);
+    drop(Card::open_with(world.transport(0), options).unwrap());
+    assert_closed(&world, 0);
+}
+
+#[test]
+fn opening_and_closing_many_times_leaves_nothing_behind() {
+    let world = two_cards();
+    for n in 0..50 {
+        let card = open(&world);
+        card.enable_interrupts().unwrap();
+        let mut endpoint = Endpoint::open_with(&card, &options(n)).unwrap();
+        let region = endpoint.open_region(NodeId::ANY, CardRange::new(CardAddr::ZERO, 4096)).unwrap();
+        drop(card);
+        endpoint.close_region(&region).unwrap();
+        drop(endpoint);
+        assert_closed(&world, 0);
+    }
+    assert_works(&world);
+}

@@ -1,0 +1,148 @@
+//! Where bytes come from and where they go: files that are read twice, random streams that are made twice, and the sink that
+//! compares.
+//!
+//! Nothing here holds more than a few KiB: the length of a stream does not matter.
+//!
+//! Reader and writer errors carry a whole [`CliError`] inside the `io::Error`, which [`CliError::from`] takes out of
+//! the driver's error again: that way it still names its file.
+
+mod sink;
+mod source;
+
+use std::io;
+use std::path::Path;
+
+use fpga_driver::bulk::BulkError;
+
+use crate::error::CliError;
+
+pub use sink::{Compare, Limited, OutFile, Place};
+pub use source::{Source, SourceReader};
+
+/// Random bytes made, and bytes compared, at a time.
+const BLOCK: usize = 16 << 10;
+
+impl From<BulkError> for CliError {
+    fn from(error: BulkError) -> Self {
+        match error {
+            BulkError::Stream { done, source } => match source.downcast::<Self>() {
+                Ok(inner) => inner,
+                Err(source) => Self::Bulk(BulkError::Stream { done, source }),
+            },
+            other => Self::Bulk(other),
+        }
+    }
+}
+
+/// An error of a file with its name; interruptions stay what they are: the caller tries again.
+fn wrap(path: &Path, action: &'static str, error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::Interrupted => error,
+        _ => io::Error::other(CliError::file(path, action, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::{Read, Write};
+
+    use fpga_driver::CardAddr;
+
+    use super::*;
+    use crate::progress::Deadline;
+
+    const NEVER: fn() -> Deadline = || Deadline::after(None);
+
+    fn place() -> Place {
+        Place { card: "mock:1".to_owned(), transfer: 2, start: 1000, address: CardAddr::new(0x100) }
+    }
+
+    fn random(length: u64) -> Source {
+        Source::Random { seed: 5, length }
+    }
+
+    fn all(source: &Source) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        source.open(NEVER()).unwrap().read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_random_stream_is_the_same_however_it_is_cut() {
+        let source = random(3 * BLOCK as u64 + 7);
+        let whole = all(&source);
+        assert_eq!(whole.len() as u64, source.length());
+        let mut reader = source.open(NEVER()).unwrap();
+        let mut at = 0;
+        for size in (1..).map(|n| n * 37 % 5000 + 1) {
+            let mut piece = vec![0; size.min(whole.len() - at)];
+            reader.read_exact(&mut piece).unwrap();
+            assert_eq!(piece, whole[at..at + piece.len()]);
+            at += piece.len();
+            if at == whole.len() {
+                break;
+            }
+        }
+        assert_ne!(whole, all(&Source::Random { seed: 6, length: source.length() }));
+    }
+
+    #[test]
+    fn the_first_differing_byte_is_named() {
+        let source = random(100_000);
+        let mut bytes = all(&source);
+        bytes[70_000] ^= 1;
+        bytes[80_000] ^= 1;
+        let mut expected = source.open(NEVER()).unwrap();
+        let mut sink = Compare::new(&mut expected, None, place());
+        sink.write_all(&bytes[..50_000]).unwrap();
+        let error = sink.write_all(&bytes[50_000..]).unwrap_err().downcast::<CliError>().unwrap();
+        let CliError::Mismatch { offset, transfer, address, .. } = error else { panic!("{error}") };
+        assert_eq!((offset, transfer, address), (71_000, 2, CardAddr::new(0x100 + 70_000)));
+    }
+
+    #[test]
+    fn what_agrees_is_written_and_a_part_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        let source = random(50_000);
+        let bytes = all(&source);
+        let mut out = OutFile::create(&path, None).unwrap();
+        let mut expected = source.open(NEVER()).unwrap();
+        Compare::new(&mut expected, Some(&mut out), place()).write_all(&bytes).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+        drop(out);
+        assert!(!path.exists());
+        OutFile::create(&path, None).unwrap().keep();
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn a_file_that_changes_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("in");
+        fs::write(&path, [7; 100]).unwrap();
+        let source = Source::file(&path).unwrap();
+        source.check_unchanged().unwrap();
+        fs::write(&path, [7; 50]).unwrap();
+        assert!(source.check_unchanged().unwrap_err().to_string().contains("50 bytes now"));
+        let mut expected = source.open(NEVER()).unwrap();
+        let error = Compare::new(&mut expected, None, place()).write_all(&[7; 100]).unwrap_err();
+        assert!(error.to_string().contains("changed"), "{error}");
+    }
+
+    #[test]
+    fn only_regular_files_are_sources_and_no_file_is_both_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Source::file(dir.path()).unwrap_err();
+        assert!(error.to_string().contains("directory"), "{error}");
+        assert!(Source::file(Path::new("/dev/null")).unwrap_err().to_string().contains("device"));
+        let path = dir.path().join("in");
+        fs::write(&path, "content").unwrap();
+        let source = Source::file(&path).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert_eq!(OutFile::create(&link, Some(&source)).unwrap_err().exit_status(), 2);
+        assert_eq!(fs::read(&path).unwrap(), b"content");
+    }
+}

@@ -1,0 +1,194 @@
+//! Files and random bytes.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use fpga_driver::bulk::BulkError;
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+
+use super::{BLOCK, wrap};
+use crate::error::CliError;
+use crate::progress::Deadline;
+
+/// A stream of known length that can be read more than once.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// A regular file.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Its size when it was first looked at.
+        length: u64,
+        /// When it was last changed then.
+        modified: Option<SystemTime>,
+    },
+    /// Random bytes.
+    Random {
+        /// Seed of the generator.
+        seed: u64,
+        /// How many.
+        length: u64,
+    },
+}
+
+impl Source {
+    /// The file at `path`.
+    ///
+    /// # Errors
+    /// [`CliError::File`], [`CliError::NotAFile`].
+    pub fn file(path: &Path) -> Result<Self, CliError> {
+        // Looked at before it is opened: opening a pipe would wait for its writer.
+        let found = fs::metadata(path).map_err(|source| CliError::file(path, "read it", source))?;
+        if !found.is_file() {
+            return Err(CliError::NotAFile { path: path.to_owned(), kind: kind_of(&found) });
+        }
+        Ok(Self::File { path: path.to_owned(), length: found.len(), modified: found.modified().ok() })
+    }
+
+    /// Bytes of the stream.
+    #[must_use]
+    pub const fn length(&self) -> u64 {
+        match self {
+            Self::File { length, .. } | Self::Random { length, .. } => *length,
+        }
+    }
+
+    /// What it is, for reports.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::File { path, .. } => path.display().to_string(),
+            Self::Random { .. } => "random bytes".to_owned(),
+        }
+    }
+
+    /// A reader from the start of the stream.
+    ///
+    /// # Errors
+    /// [`CliError::File`].
+    pub fn open(&self, deadline: Deadline) -> Result<SourceReader<'_>, CliError> {
+        let bytes = match self {
+            Self::File { path, .. } => {
+                Bytes::File(File::open(path).map_err(|source| CliError::file(path, "read it", source))?)
+            }
+            Self::Random { seed, length } => Bytes::Random(Random::new(*seed, *length)),
+        };
+        Ok(SourceReader { source: self, bytes, deadline })
+    }
+
+    /// Fails if a file is not as it was when it was first looked at.
+    ///
+    /// # Errors
+    /// [`CliError::Changed`], [`CliError::File`].
+    pub fn check_unchanged(&self) -> Result<(), CliError> {
+        let Self::File { path, length, modified } = self else { return Ok(()) };
+        let found = fs::metadata(path).map_err(|source| CliError::file(path, "read it again", source))?;
+        if found.len() != *length {
+            return Err(self.changed(format!("{} bytes now", found.len())));
+        }
+        if found.modified().ok() != *modified {
+            return Err(self.changed("as many now, but written to meanwhile".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// An error that may come from a file that was shortened, or from the card.
+    #[must_use]
+    pub fn explain(&self, error: BulkError) -> CliError {
+        match error {
+            BulkError::Short { .. } => self.changed("fewer when they were read".to_owned()),
+            other => other.into(),
+        }
+    }
+
+    pub(super) fn changed(&self, now: String) -> CliError {
+        CliError::Changed { path: self.name().into(), before: self.length(), now }
+    }
+}
+
+fn kind_of(found: &Metadata) -> &'static str {
+    let kind = found.file_type();
+    if kind.is_dir() {
+        "directory"
+    } else if kind.is_fifo() {
+        "pipe"
+    } else if kind.is_socket() {
+        "socket"
+    } else {
+        "device"
+    }
+}
+
+/// A reader of a [`Source`].
+#[derive(Debug)]
+pub struct SourceReader<'a> {
+    source: &'a Source,
+    bytes: Bytes,
+    deadline: Deadline,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    File(File),
+    Random(Random),
+}
+
+impl SourceReader<'_> {
+    /// What it reads.
+    #[must_use]
+    pub const fn source(&self) -> &Source {
+        self.source
+    }
+}
+
+impl Read for SourceReader<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.deadline.check(|| format!("reading {}", self.source.name())).map_err(io::Error::other)?;
+        match (&mut self.bytes, self.source) {
+            (Bytes::File(file), Source::File { path, .. }) => {
+                file.read(into).map_err(|error| wrap(path, "read it", error))
+            }
+            (Bytes::File(file), Source::Random { .. }) => file.read(into),
+            (Bytes::Random(random), _) => Ok(random.read(into)),
+        }
+    }
+}
+
+/// Random bytes: the same for the same seed, however they are cut into reads.
+#[derive(Debug)]
+struct Random {
+    generator: Pcg64Mcg,
+    left: u64,
+    block: Box<[u8; BLOCK]>,
+    used: usize,
+}
+
+impl Random {
+    fn new(seed: u64, length: u64) -> Self {
+        Self {
+            generator: Pcg64Mcg::seed_from_u64(seed),
+            left: length,
+            block: Box::new([0; BLOCK]),
+            used: BLOCK,
+        }
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> usize {
+        if self.used == BLOCK {
+            self.generator.fill_bytes(&mut self.block[..]);
+            self.used = 0;
+        }
+        let ready = self.block.get(self.used..).unwrap_or_default();
+        let count = into.len().min(ready.len()).min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        for (to, from) in into.iter_mut().zip(ready.iter().take(count)) {
+            *to = *from;
+        }
+        self.used += count;
+        self.left -= count as u64;
+        count
+    }
+}

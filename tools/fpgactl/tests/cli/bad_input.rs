@@ -1,0 +1,152 @@
+//! What is refused, with which exit status and which words.
+#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+
+use crate::support::{file, fpgactl};
+
+/// Runs `args` as they are and with `--json`: the same status, one message on standard error, the same message in JSON.
+#[track_caller]
+fn refused(args: &[&str], status: i32, parts: &[&str]) {
+    let ran = fpgactl(args);
+    assert_eq!(ran.status, status, "{args:?}: {}", ran.stderr);
+    assert_eq!(ran.stdout, "", "{args:?}");
+    for part in parts {
+        assert!(ran.stderr.contains(part), "{args:?}: \"{part}\" is not in: {}", ran.stderr);
+    }
+    let mut with_json = args.to_vec();
+    with_json.push("--json");
+    let ran = fpgactl(&with_json);
+    assert_eq!(ran.status, status, "{args:?} --json");
+    let error = ran.json()["error"].clone();
+    assert_eq!(error["kind"], if status == 2 { "usage" } else { "operation" });
+    let message = error["message"].as_str().unwrap();
+    assert!(parts.iter().all(|part| message.contains(part)), "{args:?}: {message}");
+    assert!(ran.stderr.contains(message), "{args:?}: {}", ran.stderr);
+}
+
+#[test]
+fn wrong_usage_has_status_2() {
+    for (args, parts) in [
+        (&["frobnicate"][..], &["unrecognized subcommand"][..]),
+        (&["transfer", "--loss", "1%"], &["--loss"]),
+        (&["transfer", "--scheme", "selective"], &["registry"]),
+        (&["transfer", "--size", "4KB"], &["4KB", "1000 or 1024", "4KiB"]),
+        (&["transfer", "--size", "-1"], &["-1"]),
+        (&["transfer", "--size", "99999999TiB"], &["64 bits"]),
+        (&["transfer", "--size", "1MiB", "--segment", "1GiB"], &["segments of", "1 to"]),
+        (&["transfer", "--size", "1MiB", "--segment", "8GiB"], &["--segment", "4 GiB"]),
+        (
+            &["transfer", "--size", "1MiB", "--segment", "4KiB", "--threshold", "8KiB"],
+            &["threshold", "lower it"],
+        ),
+        (&["transfer", "--size", "1MiB", "--segment", "0"], &["segments of 0 bytes"]),
+        (&["transfer", "--packet", "100"], &["power of two"]),
+        (&["transfer", "--chunk", "0"], &["chunk"]),
+        (&["transfer", "--reorder", "5000"], &["4096"]),
+        (&["transfer", "--notify", "both"], &["receiver", "sender"]),
+        (&["transfer", "/etc/hostname", "--size", "1"], &["cannot be used with"]),
+        (&["transfer", "/dev/stdin"], &["/dev/stdin", "pipe", "regular file"]),
+        (&["transfer", "/"], &["directory"]),
+        (&["transfer", "--card", "0000:65:00.0"], &["--peer"]),
+        (&["transfer", "--peer", "0000:65:00.0"], &["no common network"]),
+        (&["info", "--card", "nonsense"], &["not a PCI address", "mock:FILE.yaml"]),
+        (&["info", "--card", "0000:65:20.0"], &["device"]),
+        (&["info", "--timeout", "5"], &["duration", "10us"]),
+        (&["dma", "write", "/etc/hostname"], &["--addr"]),
+        (&["dma", "write", "/etc/hostname", "--addr", "0x"], &["hexadecimal", "0x1000"]),
+        (&["dma", "read", "--addr", "0", "--len", "1.5MiB", "--out", "x"], &["fractions"]),
+        (&["completions", "dos"], &["bash"]),
+    ] {
+        refused(args, 2, parts);
+    }
+}
+
+#[test]
+fn operations_that_fail_have_status_1() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = file(dir.path(), "in", [1; 100]);
+    let (input, out) = (input.to_str().unwrap(), dir.path().join("out"));
+    let out = out.to_str().unwrap();
+    for (args, parts) in [
+        (&["transfer", "/no/such/file"][..], &["/no/such/file", "No such file", "check the path"][..]),
+        (&["transfer", input, "--out", "/no/such/dir/out"], &["/no/such/dir/out", "cannot write"]),
+        (&["transfer", input, "--out", "/dev/full"], &["/dev/full", "make room"]),
+        (&["transfer", "--chunk", "16GiB", "--size", "16GiB"], &["16 GiB", "--chunk"]),
+        (&["dma", "write", "/no/such/file", "--addr", "0"], &["/no/such/file"]),
+        (&["dma", "write", input, "--addr", "8GiB"], &["h2c0", "0x200000000"]),
+        (&["dma", "write", input, "--addr", "0xffffffffffffffff"], &["h2c0"]),
+        (
+            &["dma", "write", input, "--addr", "0", "--channel", "4"],
+            &["no channel h2c4", "4 in this direction"],
+        ),
+        (&["dma", "read", "--addr", "8GiB", "--len", "1", "--out", out], &["c2h0", "0x200000000"]),
+        (&["dma", "read", "--addr", "0", "--len", "1", "--out", out, "--channel", "9"], &["no channel c2h9"]),
+        (&["dma", "read", "--addr", "0", "--len", "1", "--out", "/no/such/dir/x"], &["/no/such/dir/x"]),
+        (&["cdma", "copy", "--src", "8GiB", "--dst", "0", "--len", "4"], &["CDMA", "0x200000000"]),
+        (&["cdma", "copy", "--src", "0", "--dst", "2", "--len", "4"], &["CDMA", "overlap"]),
+        (&["regs", "read", "h2c0.nothing"], &["h2c0.nothing", "h2c0 has", "status"]),
+        (&["regs", "read", "h2c7.status"], &["h2c0 to h2c3", "regs list"]),
+        (&["regs", "read", "h2c0.status_rc"], &["changes the card", "--force"]),
+        (&["regs", "read", "h2c0.control_set", "--force"], &["write-only", "h2c0.control"]),
+        (&["info", "--card", "ffff:1f:1f.7"], &["ffff:1f:1f.7"]),
+        (&["info", "--card", "vfio-user:/run/card"], &["vfio-user", "not available"]),
+        (&["info", "--card", "mock:/no/such.yaml"], &["/no/such.yaml"]),
+        (&["card", "check", "/no/such.yaml"], &["/no/such.yaml"]),
+        (&["info", "--config", "/no/such.yaml"], &["/no/such.yaml", "--config"]),
+        (&["man", "--out", "/dev/null/x"], &["/dev/null/x"]),
+    ] {
+        refused(args, 1, parts);
+        assert!(!std::path::Path::new(out).exists(), "{args:?} left a partial file");
+    }
+}
+
+#[test]
+fn yaml_errors_name_file_line_column_and_key() {
+    let dir = tempfile::tempdir().unwrap();
+    for (text, place, key) in [
+        ("schema_version: 1\nmemory:\n  size: many\n", ":3:", "size"),
+        ("schema_version: 1\nmemroy: {}\n", ":2:1", "memroy"),
+        ("schema_version: 1\nmemory:\n  base: 0\n  size: 5\n", ":4:3", "memory.size"),
+        ("schema_version: 1\nxdma: [\n", ":2:", "xdma"),
+        ("schema_version: 9\n", ":1:", "schema_version"),
+    ] {
+        let card = file(dir.path(), "card.yaml", text);
+        let card = card.to_str().unwrap();
+        let place = format!("{card}{place}");
+        refused(&["card", "check", card], 1, &[&place, key]);
+        refused(&["transfer", "--card", &format!("mock:{card}")], 1, &[&place, key]);
+    }
+    for (text, place, key) in [
+        ("schema_version: 1\ntransfer:\n  size: 4KB\n", ":3:", "transfer.size"),
+        ("schema_version: 1\nsize: 4\n", ":2:1", "size"),
+        ("schema_version: 2\n", ":1:", "schema_version"),
+    ] {
+        let config = file(dir.path(), "config.yaml", text);
+        let config = config.to_str().unwrap();
+        refused(&["transfer", "--config", config], 1, &[&format!("{config}{place}"), key]);
+    }
+}
+
+#[test]
+fn two_nodes_of_one_id_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let peer = file(dir.path(), "peer.yaml", "schema_version: 1\nni: {node_id: 1}\n");
+    refused(&["transfer", "--peer", &format!("mock:{}", peer.display())], 1, &["node 1"]);
+}
+
+#[test]
+fn a_file_is_never_written_over_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = file(dir.path(), "in", "content");
+    let path = input.to_str().unwrap();
+    refused(&["transfer", path, "--out", path], 2, &["the file that is read"]);
+    assert_eq!(std::fs::read(&input).unwrap(), b"content");
+}
+
+#[test]
+fn without_a_network_interface_there_is_no_transfer() {
+    let dir = tempfile::tempdir().unwrap();
+    let card = file(dir.path(), "plain.yaml", "schema_version: 1\npci: {subsystem_device: 7}\n");
+    let card = format!("mock:{}", card.display());
+    refused(&["transfer", "--card", &card], 1, &["no network interface"]);
+    refused(&["cdma", "copy", "--src", "0", "--dst", "64", "--len", "4", "--card", &card], 1, &["CDMA"]);
+}

@@ -1,0 +1,120 @@
+//! `info`, `regs`, `card check`, `completions` and `man`.
+
+use crate::support::{file, fpgactl};
+
+#[test]
+fn info_says_what_the_card_is() {
+    insta::assert_snapshot!("info", fpgactl(&["info"]).ok().stdout);
+    let report = fpgactl(&["info", "--json"]).ok().json();
+    assert_eq!(report["simulated"], true);
+    assert_eq!(report["pci"]["vendor"], "0x10ee");
+    let roles: Vec<&str> =
+        report["bars"].as_array().unwrap().iter().map(|bar| bar["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "dma", "bypass"]);
+    assert_eq!(report["xdma"]["ip_version_name"], "2017.1 or later");
+    assert_eq!(report["identity"]["contract"], "1.0");
+    assert_eq!(report["identity"]["blocks"].as_array().unwrap().len(), 8);
+    assert_eq!(report["ni"]["packet_bytes"], 512);
+    assert_eq!(report["ni"]["memory_bytes"], 8_u64 << 30);
+}
+
+#[test]
+fn info_of_another_card() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "schema_version: 1\npci: {subsystem_device: 7}\nbars: {bypass: null, user: null}\nxdma: {h2c_channels: 2, c2h_channels: 1, data_width: 64, ip_version: 3}\n";
+    let card = file(dir.path(), "plain.yaml", text);
+    let card = format!("mock:{}", card.display());
+    let report = fpgactl(&["info", "--json", "--card", &card]).ok().json();
+    assert_eq!(report["bars"].as_array().unwrap().len(), 1);
+    assert_eq!(report["xdma"]["ip_version_name"], "2016.2");
+    assert_eq!(
+        (report["xdma"]["h2c_channels"].as_u64(), report["xdma"]["data_width_bits"].as_u64()),
+        (Some(2), Some(64))
+    );
+    assert!(report["identity"].is_null() && report["ni"].is_null());
+    let text = fpgactl(&["info", "--card", &card]).ok().stdout;
+    assert!(text.contains("No identity block"), "{text}");
+    // No user BAR: none of its registers are listed.
+    let list = fpgactl(&["regs", "list", "--card", &card]).ok().stdout;
+    assert!(list.contains("h2c1.control") && !list.contains("h2c2.") && !list.contains("ni."), "{list}");
+}
+
+#[test]
+fn registers_are_listed() {
+    let report = fpgactl(&["regs", "list", "--json"]).ok().json();
+    let registers = report["registers"].as_array().unwrap();
+    let find = |name: &str| registers.iter().find(|register| register["name"] == name).unwrap();
+    assert_eq!(find("h2c0.status")["address"], "0x0040");
+    assert_eq!(find("h2c0.status_rc")["read_has_side_effect"], true);
+    assert_eq!(find("ni.node_id")["bar"], "user");
+    assert_eq!(find("cdma.sr")["address"], "0x1004");
+    let names: std::collections::BTreeSet<&str> =
+        registers.iter().map(|register| register["name"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), registers.len(), "a name is given twice");
+    let text = fpgactl(&["regs", "list"]).ok().stdout;
+    assert_eq!(text.lines().count(), registers.len() + 1);
+}
+
+#[test]
+fn a_dump_reads_what_it_may_and_says_what_it_leaves_out() {
+    let report = fpgactl(&["regs", "dump", "--json"]).ok().json();
+    let listed = fpgactl(&["regs", "list", "--json"]).ok().json()["registers"].as_array().unwrap().len();
+    let count = |key: &str| report[key].as_array().unwrap().len();
+    assert_eq!(count("registers") + count("skipped_side_effect") + count("skipped_write_only"), listed);
+    let skipped = report["skipped_side_effect"].as_array().unwrap();
+    assert!(skipped.contains(&"h2c0.status_rc".into()) && skipped.contains(&"c2h3.status_rc".into()));
+    assert!(report["skipped_write_only"].as_array().unwrap().contains(&"irq.user_enable_set".into()));
+    let text = fpgactl(&["regs", "dump"]).ok().stdout;
+    assert!(text.contains("a read has side effects") && text.contains("h2c0.status_rc"), "{text}");
+    assert!(text.contains("version=6(2017.1 or later)"), "{text}");
+}
+
+#[test]
+fn one_register_is_read_with_its_fields() {
+    insta::assert_snapshot!("identifier", fpgactl(&["regs", "read", "h2c2.identifier"]).ok().stdout);
+    insta::assert_snapshot!("capabilities", fpgactl(&["regs", "read", "identity.capabilities"]).ok().stdout);
+    let report = fpgactl(&["regs", "read", "H2C2.Identifier", "--json"]).ok().json();
+    assert_eq!(report["value"], 0x1FC0_0206);
+    assert_eq!(report["hex"], "0x1fc00206");
+    let fields = report["fields"].as_array().unwrap();
+    let channel = fields.iter().find(|field| field["name"] == "channel").unwrap();
+    assert_eq!((channel["value"].as_u64(), channel["low"].as_u64()), (Some(2), Some(8)));
+    // With --force a register that clears is read too.
+    let report = fpgactl(&["regs", "read", "h2c0.status_rc", "--force", "--json"]).ok().json();
+    assert_eq!(report["access"], "RC");
+}
+
+#[test]
+fn a_card_description_is_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let card =
+        file(dir.path(), "card.yaml", "schema_version: 1\nname: bench\nmemory: {base: 0, size: 0x100000}\n");
+    let card = card.to_str().unwrap();
+    let report = fpgactl(&["card", "check", card, "--json"]).ok().json();
+    assert_eq!((report["valid"].as_bool(), report["memory_bytes"].as_u64()), (Some(true), Some(1 << 20)));
+    let text = fpgactl(&["card", "check", card]).ok().stdout;
+    assert!(text.contains("in order") && text.contains("1 MiB"), "{text}");
+}
+
+#[test]
+fn completions_and_manual_pages_are_made() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = fpgactl(&["completions", shell]).ok().stdout;
+        assert!(script.contains("fpgactl") && script.contains("transfer"), "{shell}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("man");
+    let report = fpgactl(&["man", "--out", out.to_str().unwrap(), "--json"]).ok().json();
+    assert!(report["files"].as_array().unwrap().len() > 10);
+    let page = std::fs::read_to_string(out.join("fpgactl-transfer.1")).unwrap();
+    assert!(page.contains("\\-\\-reorder") && page.contains("\\-\\-card"), "{page}");
+}
+
+#[test]
+fn help_and_version_are_no_failures() {
+    let help = fpgactl(&["--help"]).ok().stdout;
+    for command in ["transfer", "dma", "cdma", "info", "regs", "card", "completions", "man"] {
+        assert!(help.contains(command), "{help}");
+    }
+    assert!(fpgactl(&["--version"]).ok().stdout.starts_with("fpgactl "));
+}

@@ -1,0 +1,57 @@
+//! Runs the built program.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "in a test that is the report")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// What a run left behind.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) status: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs `fpgactl` with `args`, standard input a pipe that nobody writes to.
+pub(crate) fn fpgactl(args: &[&str]) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+    command.args(args).env_remove("RUST_LOG").stdin(Stdio::piped());
+    let output = command.output().unwrap();
+    Ran {
+        status: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+impl Ran {
+    /// The run succeeded and had nothing to complain about.
+    #[track_caller]
+    pub(crate) fn ok(self) -> Self {
+        assert_eq!((self.status, self.stderr.as_str()), (0, ""), "{}", self.stdout);
+        self
+    }
+
+    /// Standard output as exactly one JSON document of version 1.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        let value: Value =
+            serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        assert_eq!(value["schema_version"], 1);
+        value
+    }
+}
+
+/// A file in `dir` with this content.
+pub(crate) fn file(dir: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, content).unwrap();
+    path
+}
+
+/// `length` bytes that do not repeat with any power of two.
+pub(crate) fn pattern(length: usize) -> Vec<u8> {
+    (0..length as u64).map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[2]).collect()
+}

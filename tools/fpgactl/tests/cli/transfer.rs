@@ -1,0 +1,177 @@
+//! `transfer` through two simulated cards.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::{file, fpgactl, pattern};
+
+#[track_caller]
+fn transfer(args: &[&str]) -> Value {
+    let mut all = vec!["transfer", "--json"];
+    all.extend(args);
+    let report = fpgactl(&all).ok().json();
+    assert_eq!(report["verified"], true, "{report}");
+    assert_eq!(report["leftovers"], 0, "{report}");
+    assert_eq!(report["transfers"], report["local_completions"]);
+    assert_eq!(report["transfers"], report["remote_notifications"]);
+    assert_eq!(report["scheme"], "registry");
+    report
+}
+
+#[test]
+fn every_key_of_the_contract_is_there() {
+    let report = transfer(&["--size", "1MiB", "--seed", "9"]);
+    for key in ["bytes", "seconds", "goodput_gb_per_s", "packets_sent", "retransmits", "duplicates_dropped"] {
+        assert!(report[key].is_number(), "{key}: {report}");
+    }
+    for key in ["escape_hits", "escape_dropped", "registrations", "silent_segments", "seed"] {
+        assert!(report[key].is_number(), "{key}: {report}");
+    }
+    assert_eq!(report["bytes"], 1 << 20);
+    assert_eq!(report["seed"], 9);
+    // 64 segments of 16 KiB, of which all but the last keep silent; 32 packets each.
+    assert_eq!(report["registrations"], 64);
+    assert_eq!(report["silent_segments"], 63);
+    let sent = report["packets_sent"].as_u64().unwrap();
+    assert_eq!(sent - report["retransmits"].as_u64().unwrap(), 2048);
+    assert_eq!(report["card_clock"], "virtual");
+    assert!(report["local_completion_us"]["mean"].as_f64().unwrap() > 0.0);
+    assert!(report["remote_notification_us"]["mean"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn files_of_every_awkward_length_arrive_unchanged() {
+    let dir = tempfile::tempdir().unwrap();
+    for length in [0, 1, 511, 512, 513, 16 << 10, (16 << 10) + 1, 1 << 20] {
+        let content = pattern(length);
+        let input = file(dir.path(), "in", &content);
+        let output = dir.path().join("out");
+        let report = transfer(&[input.to_str().unwrap(), "--out", output.to_str().unwrap()]);
+        assert_eq!(report["bytes"], length);
+        assert_eq!(report["transfers"], usize::from(length > 0), "{length}");
+        assert!(fs::read(&output).unwrap() == content, "{length} bytes arrived changed");
+    }
+}
+
+#[test]
+fn longer_data_becomes_several_transfers_through_the_same_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let content = pattern(2 * 65_536 + 7);
+    let input = file(dir.path(), "in", &content);
+    let output = dir.path().join("out");
+    let report = transfer(&[input.to_str().unwrap(), "--chunk", "64KiB", "--out", output.to_str().unwrap()]);
+    assert_eq!(report["transfers"], 3);
+    let latency = &report["local_completion_us"];
+    assert!(
+        latency["min"].as_f64() < latency["max"].as_f64(),
+        "the last transfer is the shortest: {latency}"
+    );
+    assert!(fs::read(&output).unwrap() == content);
+    // A card with a megabyte of memory: the default chunk shrinks to what there is.
+    let card = file(dir.path(), "small.yaml", "schema_version: 1\nmemory: {base: 0, size: 0x100000}\n");
+    let report = transfer(&["--card", &format!("mock:{}", card.display()), "--size", "3MiB"]);
+    assert_eq!(report["transfers"], 4);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let run = |seed| {
+        let mut report = transfer(&["--size", "300000", "--seed", seed, "--chunk", "100000"]);
+        for key in ["seconds", "goodput_gb_per_s"] {
+            report[key] = Value::Null;
+        }
+        report
+    };
+    assert_eq!(run("3"), run("3"));
+    assert_ne!(run("3")["escape_hits"], run("4")["escape_hits"]);
+}
+
+#[test]
+fn delivery_in_order_needs_no_escape_channel() {
+    let report = transfer(&["--size", "256KiB", "--reorder", "0"]);
+    assert_eq!((&report["escape_hits"], &report["retransmits"]), (&Value::from(0), &Value::from(0)));
+    let report = transfer(&["--size", "256KiB", "--reorder", "256"]);
+    assert!(report["escape_hits"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn sizes_and_notifier_can_be_chosen() {
+    let report =
+        transfer(&["--size", "64KiB", "--notify", "sender", "--packet", "1KiB", "--segment", "8KiB"]);
+    assert_eq!(report["notify"], "sender");
+    assert_eq!(report["registrations"], 8);
+    assert_eq!(report["packets_sent"].as_u64().unwrap() - report["retransmits"].as_u64().unwrap(), 64);
+    // At the threshold a transfer is one piece, above it it is cut.
+    let report = transfer(&["--size", "4096", "--threshold", "4096"]);
+    assert_eq!(report["registrations"], 1);
+    let report = transfer(&["--size", "4097", "--threshold", "4096", "--segment", "4096"]);
+    assert_eq!(report["registrations"], 2);
+}
+
+#[test]
+fn cards_with_few_channels_or_without_event_push_do_too() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, keys) in [
+        ("one.yaml", "xdma: {h2c_channels: 1, c2h_channels: 1}\n"),
+        ("fetch.yaml", "xdma: {h2c_channels: 2, c2h_channels: 2}\nni: {event_push: false}\n"),
+    ] {
+        let card = file(dir.path(), name, format!("schema_version: 1\n{keys}"));
+        let report = transfer(&["--card", &format!("mock:{}", card.display()), "--size", "2100000"]);
+        assert_eq!(report["bytes"], 2_100_000, "{name}");
+    }
+}
+
+#[test]
+fn the_peer_may_be_another_card() {
+    let dir = tempfile::tempdir().unwrap();
+    let peer = file(dir.path(), "peer.yaml", "schema_version: 1\nname: other\nni: {node_id: 77}\n");
+    let report = transfer(&["--size", "100KiB", "--peer", &format!("mock:{}", peer.display())]);
+    assert_eq!((&report["sender"], &report["receiver"]), (&Value::from("mock:0"), &Value::from("mock:1")));
+    transfer(&["--size", "1KiB", "--peer", "mock"]);
+}
+
+#[test]
+fn defaults_come_from_a_file_and_the_command_line_has_the_last_word() {
+    let dir = tempfile::tempdir().unwrap();
+    let text =
+        "schema_version: 1\njson: true\ntimeout: 5m\ntransfer:\n  size: 3KiB\n  seed: 5\n  notify: sender\n";
+    let config = file(dir.path(), "defaults.yaml", text);
+    let config = config.to_str().unwrap();
+    let report = fpgactl(&["transfer", "--config", config]).ok().json();
+    assert_eq!((&report["bytes"], &report["seed"]), (&Value::from(3072), &Value::from(5)));
+    assert_eq!(report["notify"], "sender");
+    let report =
+        fpgactl(&["transfer", "--config", config, "--size", "5KiB", "--notify", "receiver"]).ok().json();
+    assert_eq!((&report["bytes"], &report["seed"]), (&Value::from(5120), &Value::from(5)));
+    assert_eq!(report["notify"], "receiver");
+}
+
+#[test]
+fn the_text_says_the_same() {
+    let text = fpgactl(&["transfer", "--size", "64KiB"]).ok().stdout;
+    for part in
+        ["64 KiB", "every byte verified", "virtual card time", "GB/s", "µs", "leftovers", "0 (op table"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_transfer_that_fails_leaves_no_partial_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("out");
+    let ran =
+        fpgactl(&["transfer", "--size", "64MiB", "--timeout", "1us", "--out", output.to_str().unwrap()]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.stderr.contains("--timeout"), "{}", ran.stderr);
+    assert!(!output.exists());
+}
+
+#[test]
+fn logs_go_to_standard_error() {
+    let ran = fpgactl(&["transfer", "--size", "4KiB", "--json", "-vv"]);
+    assert_eq!(ran.status, 0);
+    assert!(ran.stderr.contains("arrived"), "{}", ran.stderr);
+    assert_eq!(ran.json()["bytes"], 4096);
+}

@@ -1,0 +1,267 @@
+//! `cargo xtask graph`: which package of the workspace depends on which, and whether every arrow points the design's way.
+//!
+//! What is drawn comes from `cargo metadata`, so it cannot be out of date. What is allowed stands in [`LAYERS`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use serde::Deserialize;
+
+/// Options of `cargo xtask graph`.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Options {
+    /// Print nothing but what is wrong.
+    #[arg(long)]
+    check: bool,
+}
+
+/// Every package of ours, from the bottom up, and those that it may depend on directly. What a package may use, those above
+/// it may use too, which [`allowed`] adds: a package that joins two others names them with it.
+///
+/// `core` and `pci` do not see each other: they meet in `driver`. The card knows nothing of the driver but the state machines
+/// in `core`, which are the specification of its network interface.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("fpga-registers", &[]),
+    ("fpga-firmware", &["fpga-registers"]),
+    ("fpga-core", &["fpga-firmware"]),
+    ("fpga-card", &["fpga-core"]),
+    ("fpga-pci", &["fpga-registers"]),
+    ("fpga-mock", &["fpga-card", "fpga-pci"]),
+    ("fpga-driver", &["fpga-core", "fpga-pci", "fpga-mock"]),
+    ("fpgactl", &["fpga-driver"]),
+    ("fpga-netsim", &["fpga-core"]),
+    ("xtask", &[]),
+    ("fpga-tests", &["fpga-driver"]),
+    ("fpga-examples", &["fpga-driver"]),
+];
+
+/// Why there is no picture, or why it is wrong.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GraphError {
+    /// Cargo could not be run or failed.
+    #[error("cargo metadata: {0}")]
+    Cargo(String),
+    /// Cargo answered something else.
+    #[error("cargo metadata printed something unexpected: {0}")]
+    Syntax(#[from] serde_json::Error),
+    /// Arrows the wrong way, or packages without a place.
+    #[error("{}\nthe design's direction stands in tools/xtask/src/graph.rs (LAYERS)", .0.join("\n"))]
+    Wrong(Vec<String>),
+}
+
+/// The part of `cargo metadata` that is used.
+#[derive(Debug, Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Package {
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Dependency {
+    name: String,
+    /// `None`, `dev` or `build`.
+    kind: Option<String>,
+    optional: bool,
+}
+
+/// What one package uses of ours, and how.
+type Uses = BTreeMap<String, &'static str>;
+
+/// Prints the picture, unless only asked to check, and fails if an arrow points the wrong way.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<(), GraphError> {
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["metadata", "--format-version", "1", "--no-deps"])
+        .current_dir(root)
+        .output()
+        .map_err(|error| GraphError::Cargo(error.to_string()))?;
+    if !output.status.success() {
+        return Err(GraphError::Cargo(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    let graph = graph(&serde_json::from_slice(&output.stdout)?);
+    if !options.check {
+        print!("{}", picture(&graph));
+    }
+    let wrong = violations(&graph);
+    if wrong.is_empty() { Ok(()) } else { Err(GraphError::Wrong(wrong)) }
+}
+
+/// The packages of the workspace and what they use of each other.
+fn graph(metadata: &Metadata) -> BTreeMap<String, Uses> {
+    let ours: BTreeSet<&str> = metadata.packages.iter().map(|package| package.name.as_str()).collect();
+    let uses = |package: &Package| {
+        let mut uses = Uses::new();
+        for dependency in package.dependencies.iter().filter(|found| ours.contains(found.name.as_str())) {
+            let how = match (dependency.kind.as_deref(), dependency.optional) {
+                (Some("dev"), _) => "tests only",
+                (Some(_), _) => "build",
+                (None, true) => "optional",
+                (None, false) => "",
+            };
+            // One that is used by the code itself and by its tests is listed twice: the shorter word is the stronger use.
+            let entry = uses.entry(dependency.name.clone()).or_insert(how);
+            if how.len() < entry.len() {
+                *entry = how;
+            }
+        }
+        uses
+    };
+    metadata.packages.iter().map(|package| (package.name.clone(), uses(package))).collect()
+}
+
+/// Everything that `package` may depend on; `None` if it has no place in the design.
+fn allowed(package: &str) -> Option<BTreeSet<&'static str>> {
+    let (_, direct) = LAYERS.iter().find(|(name, _)| *name == package)?;
+    let mut all = BTreeSet::new();
+    for below in *direct {
+        all.insert(*below);
+        all.extend(allowed(below)?);
+    }
+    Some(all)
+}
+
+fn violations(graph: &BTreeMap<String, Uses>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (package, uses) in graph {
+        let Some(allowed) = allowed(package) else {
+            wrong.push(format!("{package} has no place in the design: add it to LAYERS"));
+            continue;
+        };
+        for (used, how) in uses.iter().filter(|(used, _)| !allowed.contains(used.as_str())) {
+            let how = if how.is_empty() { String::new() } else { format!(" ({how})") };
+            wrong.push(format!("{package} depends on {used}{how}, against the design's direction"));
+        }
+    }
+    wrong
+}
+
+/// One line per package, from the bottom up: what it uses directly. What is reached through another one that is listed is left
+/// out, as in any drawing of layers.
+fn picture(graph: &BTreeMap<String, Uses>) -> String {
+    let order = |name: &str| LAYERS.iter().position(|(other, _)| *other == name).unwrap_or(LAYERS.len());
+    let mut names: Vec<&String> = graph.keys().collect();
+    names.sort_by_key(|name| order(name));
+    let width = names.iter().map(|name| name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for name in names {
+        let Some(uses) = graph.get(name) else { continue };
+        let mut direct: Vec<(&String, &&str)> =
+            uses.iter().filter(|(used, how)| !reached_otherwise(graph, uses, used, how)).collect();
+        direct.sort_by_key(|(used, _)| order(used));
+        let list: Vec<String> = direct
+            .into_iter()
+            .map(|(used, how)| if how.is_empty() { used.clone() } else { format!("{used} ({how})") })
+            .collect();
+        let arrow = if list.is_empty() { "" } else { "-> " };
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{}", format!("{name:width$} {arrow}{}", list.join(", ")).trim_end());
+    }
+    text
+}
+
+/// Whether another of `uses`, at least as strong, leads to `used` too.
+fn reached_otherwise(graph: &BTreeMap<String, Uses>, uses: &Uses, used: &str, how: &str) -> bool {
+    let strong = |other: &str| other.is_empty() || other == how;
+    let mut seen = BTreeSet::new();
+    let mut open: Vec<&str> = uses
+        .iter()
+        .filter(|(name, other)| *name != used && strong(other))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    while let Some(name) = open.pop() {
+        // What a package's tests use does not come with the package.
+        let Some(below) = graph.get(name).filter(|_| seen.insert(name)) else { continue };
+        for (next, _) in below.iter().filter(|(_, how)| how.is_empty()) {
+            if next == used {
+                return true;
+            }
+            open.push(next);
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A package, and what it uses: name and kind, as cargo prints them.
+    type Arrows<'a> = (&'a str, &'a [(&'a str, Option<&'a str>)]);
+
+    fn metadata(arrows: &[Arrows<'_>]) -> BTreeMap<String, Uses> {
+        let packages = arrows
+            .iter()
+            .map(|(name, uses)| Package {
+                name: (*name).to_owned(),
+                dependencies: uses
+                    .iter()
+                    .map(|(name, kind)| Dependency {
+                        name: (*name).to_owned(),
+                        kind: kind.map(str::to_owned),
+                        optional: false,
+                    })
+                    .collect(),
+            })
+            .collect();
+        graph(&Metadata { packages })
+    }
+
+    #[test]
+    fn the_workspace_points_the_designs_way() {
+        run(&crate::workspace_root(), &Options { check: true }).unwrap();
+    }
+
+    #[test]
+    fn every_arrow_against_the_direction_is_named() {
+        let wrong = violations(&metadata(&[
+            ("fpga-registers", &[("fpga-core", Some("dev"))]),
+            ("fpga-core", &[("fpga-registers", None), ("fpga-pci", None)]),
+            ("fpga-card", &[("fpga-driver", None), ("serde", None)]),
+            ("fpga-pci", &[("fpga-registers", None)]),
+            ("fpga-driver", &[("fpga-registers", None), ("fpga-card", None)]),
+            ("newcomer", &[]),
+        ]));
+        assert_eq!(wrong.len(), 4, "{wrong:#?}");
+        for part in [
+            "fpga-registers depends on fpga-core (tests only)",
+            "fpga-core depends on fpga-pci",
+            "fpga-card depends on fpga-driver",
+            "newcomer has no place",
+        ] {
+            assert!(wrong.iter().any(|line| line.starts_with(part)), "{part}: {wrong:#?}");
+        }
+    }
+
+    #[test]
+    fn the_table_is_free_of_circles_and_names_only_packages_below() {
+        for (place, (name, uses)) in LAYERS.iter().enumerate() {
+            for used in *uses {
+                let below = LAYERS.iter().position(|(other, _)| other == used);
+                assert!(below.is_some_and(|below| below < place), "{name} -> {used}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_picture_leaves_out_what_another_arrow_implies() {
+        let graph = metadata(&[
+            ("fpga-core", &[("fpga-firmware", None), ("fpga-registers", None)]),
+            ("fpga-registers", &[]),
+            ("fpga-firmware", &[("fpga-registers", None)]),
+            ("fpga-pci", &[("fpga-registers", None), ("fpga-firmware", Some("dev"))]),
+        ]);
+        assert_eq!(
+            picture(&graph),
+            "fpga-registers\n\
+             fpga-firmware  -> fpga-registers\n\
+             fpga-core      -> fpga-firmware\n\
+             fpga-pci       -> fpga-registers, fpga-firmware (tests only)\n"
+        );
+    }
+}
