@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use fpga_card::CardDescription;
+use fpga_driver::core::Nanos;
 use fpga_driver::mock::World;
 use fpga_driver::pci::DmaPoolStats;
 use fpga_driver::registers::xdma::{ChannelBlock, MAX_CHANNELS, channel_base};
@@ -29,6 +30,13 @@ pub fn with_channels(h2c: u8, c2h: u8) -> CardDescription {
 #[must_use]
 pub fn world(description: CardDescription) -> World {
     World::builder().card(description).build().expect("a card that can be built")
+}
+
+/// A world with this card alone where idle time flies: for tests that wait for seconds of virtual time.
+#[must_use]
+pub fn hurried_world(description: CardDescription) -> World {
+    let builder = World::builder().card(description).time(Nanos::new(100), Nanos::from_micros(50));
+    builder.build().expect("a card that can be built")
 }
 
 /// Opens card 0 with default options.
@@ -81,8 +89,9 @@ pub fn channels_idle(world: &World, card: usize) -> bool {
 /// After the last handle is gone: no memory mapped, no right to do DMA, no interrupts, no channel running.
 pub fn assert_closed(world: &World, card: usize) {
     assert_eq!(world.mapped_bytes(card), 0, "memory is still mapped for card {card}");
-    let (bus_master, msix) =
-        world.with_card(card, |card| (card.config().bus_master(), card.config().msix_enabled())).expect("card");
+    let (bus_master, msix) = world
+        .with_card(card, |card| (card.config().bus_master(), card.config().msix_enabled()))
+        .expect("card");
     assert!(!bus_master, "card {card} may still do DMA");
     assert!(!msix, "card {card} may still interrupt");
     assert!(channels_idle(world, card), "a channel of card {card} still runs");

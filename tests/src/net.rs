@@ -51,7 +51,8 @@ impl Net {
     ) -> Self {
         let mut second = description.clone();
         second.ni.node_id = description.ni.node_id + 1;
-        let world = World::builder().card(description.clone()).card(second).order(order).build().expect("cards");
+        let world =
+            World::builder().card(description.clone()).card(second).order(order).build().expect("cards");
         let end = |number: u32| {
             let card = Card::open(world.transport(number as usize)).expect("a card that opens");
             Some(Endpoint::open_with(&card, &change(options(0xA + number))).expect("an endpoint that opens"))
@@ -72,7 +73,14 @@ impl Net {
     }
 
     /// Starts a transfer from end `from`.
-    pub fn send(&mut self, from: usize, source: CardAddr, to: &RemoteRegion, offset: u64, length: u64) -> SendTicket {
+    pub fn send(
+        &mut self,
+        from: usize,
+        source: CardAddr,
+        to: &RemoteRegion,
+        offset: u64,
+        length: u64,
+    ) -> SendTicket {
         self.send_with(from, source, to, offset, length, SendOptions::default())
     }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_driver::mock::MockTransport;
 use fpga_driver::pci::{
-    AccessCounters, Bar, BarError, BarInfo, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError, Mmio,
-    MmioError, ResetError, ResetLevel, SharedMemory,
+    AccessCounters, Bar, BarError, BarInfo, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError,
+    Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
 };
 use fpga_driver::{BarOffset, Iova, Transport};
 
@@ -73,13 +73,14 @@ impl Mmio for TamperedBar {
     fn read32(&self, at: BarOffset) -> Result<u32, MmioError> {
         let value = self.inner.read32(at)?;
         let faults = locked(&self.faults);
-        let replaced = faults.replaced.iter().find(|replaced| replaced.bar == self.index && replaced.at == at.get());
+        let replaced =
+            faults.replaced.iter().find(|replaced| replaced.bar == self.index && replaced.at == at.get());
         Ok(replaced.map_or(value, |replaced| replaced.value))
     }
 
     fn write32(&self, at: BarOffset, value: u32) -> Result<(), MmioError> {
         if locked(&self.faults).refuse_writes {
-            return Err(MmioError::Refused { at, source: OsError::new(5) });
+            return Err(MmioError::Refused { at, source: OsError::from_raw(5) });
         }
         self.inner.write32(at, value)
     }
@@ -159,7 +160,11 @@ impl Transport for Tampered {
         self.inner.relax();
     }
 
-    fn wait_interrupt(&self, interrupt: &Interrupt, timeout: Duration) -> Result<Option<u64>, InterruptError> {
+    fn wait_interrupt(
+        &self,
+        interrupt: &Interrupt,
+        timeout: Duration,
+    ) -> Result<Option<u64>, InterruptError> {
         self.inner.wait_interrupt(interrupt, timeout)
     }
 

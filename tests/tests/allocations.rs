@@ -147,9 +147,13 @@ fn take(buffer: &mut DmaBuffer, card: &Card) -> DmaBuffer {
 fn exchange(net: &mut Net, regions: &[RemoteRegion; 2], count: usize, length: u64) {
     for n in 0..count {
         let from = n % 2;
-        let ticket = net.end(from).send(SOURCE, &regions[1 - from], 0, length, SendOptions::default()).unwrap();
+        let ticket =
+            net.end(from).send(SOURCE, &regions[1 - from], 0, length, SendOptions::default()).unwrap();
         net.settle();
-        assert_eq!(net.completions[from].pop_front().map(|done| (done.ticket, done.result)), Some((ticket, Ok(()))));
+        assert_eq!(
+            net.completions[from].pop_front().map(|done| (done.ticket, done.result)),
+            Some((ticket, Ok(())))
+        );
         assert!(net.notifications[1 - from].pop_front().is_some());
     }
 }

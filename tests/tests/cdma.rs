@@ -60,16 +60,26 @@ fn ranges_that_cannot_be_are_refused_before_the_card_sees_them() {
     let (world, card) = opened();
     let mut cdma = card.cdma().unwrap();
     let before = card.counters();
-    for (from, to, length) in [(0, MEMORY - 99, 100), (MEMORY - 99, 0, 100), (MEMORY, 0, 1), (0, 0x8_0000_0000, 1), (0, MEMORY / 2, MEMORY)] {
+    for (from, to, length) in [
+        (0, MEMORY - 99, 100),
+        (MEMORY - 99, 0, 100),
+        (MEMORY, 0, 1),
+        (0, 0x8_0000_0000, 1),
+        (0, MEMORY / 2, MEMORY),
+    ] {
         let error = cdma.copy(at(from), at(to), length).unwrap_err();
         assert!(matches!(error, CdmaError::CardMemory { .. }), "{error}");
         assert!(error.to_string().contains("mock:0 CDMA"), "{error}");
     }
-    for (from, to, length) in [(u64::MAX, 0, 2), (0, u64::MAX - 5, 100), (0, 1, u64::MAX), (8, 1 << 20, u64::MAX)] {
+    for (from, to, length) in
+        [(u64::MAX, 0, 2), (0, u64::MAX - 5, 100), (0, 1, u64::MAX), (8, 1 << 20, u64::MAX)]
+    {
         let error = cdma.copy(at(from), at(to), length).unwrap_err();
         assert!(matches!(error, CdmaError::AddressRange { .. } | CdmaError::CardMemory { .. }), "{error}");
     }
-    for (from, to, length) in [(0, 0, 1), (100, 100, 50), (100, 101, 2), (101, 100, 2), (0, 99, 100), (99, 0, 100)] {
+    for (from, to, length) in
+        [(0, 0, 1), (100, 100, 50), (100, 101, 2), (101, 100, 2), (0, 99, 100), (99, 0, 100)]
+    {
         let error = cdma.copy(at(from), at(to), length).unwrap_err();
         assert!(matches!(error, CdmaError::Overlap { .. }), "{error}");
     }

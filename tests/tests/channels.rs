@@ -7,8 +7,8 @@ use std::time::Duration;
 use fpga_driver::core::ring::RefusalReason;
 use fpga_driver::mock::World;
 use fpga_driver::{
-    C2hChannel, Card, CardAddr, ChannelError, ChannelOptions, Completion, DmaBuffer, H2cChannel, ResourceError,
-    SubmitError, WaitMode, WaitOptions,
+    C2hChannel, Card, CardAddr, ChannelError, ChannelOptions, Completion, DmaBuffer, H2cChannel,
+    ResourceError, SubmitError, WaitMode, WaitOptions,
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{assert_closed, assert_pool, open, peek, poke, seeded, with_channels, world};
@@ -60,8 +60,12 @@ fn every_channel_of_every_card() {
             let buffer = channel.read(card.buffer(data.len()).unwrap(), at).unwrap();
             assert_eq!(buffer.as_slice(), data, "{h2c}+{c2h} c2h{number}");
         }
-        assert!(matches!(card.h2c(h2c), Err(ResourceError::NoSuchChannel { available, .. }) if available == h2c));
-        assert!(matches!(card.c2h(c2h), Err(ResourceError::NoSuchChannel { available, .. }) if available == c2h));
+        assert!(
+            matches!(card.h2c(h2c), Err(ResourceError::NoSuchChannel { available, .. }) if available == h2c)
+        );
+        assert!(
+            matches!(card.c2h(c2h), Err(ResourceError::NoSuchChannel { available, .. }) if available == c2h)
+        );
         assert_pool(&card, 0, 0);
         drop(card);
         assert_closed(&world, 0);
@@ -117,12 +121,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => prop::sample::select(vec![511, 512, 513, 4095, 4096, 4097, 8191, 65_535, 65_536, 65_537, 262_144]),
         1 => 1..300_000_usize,
     ];
-    (any::<bool>(), 0..4_u8, 0..MODEL, length, any::<u64>()).prop_map(|(write, channel, at, length, seed)| Step {
-        write,
-        channel,
-        at,
-        length: length.min(MODEL - at),
-        seed,
+    (any::<bool>(), 0..4_u8, 0..MODEL, length, any::<u64>()).prop_map(|(write, channel, at, length, seed)| {
+        Step { write, channel, at, length: length.min(MODEL - at), seed }
     })
 }
 
@@ -229,7 +229,8 @@ fn a_full_ring_hands_the_buffer_back() {
             channel.submit(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
         }
         let refused = channel.submit(filled(&card, &[7; 4096]), CardAddr::new(0x5000)).unwrap_err();
-        let SubmitError::Ring { source: RefusalReason::Full { needed: 1, free: 0 }, .. } = refused.error else {
+        let SubmitError::Ring { source: RefusalReason::Full { needed: 1, free: 0 }, .. } = refused.error
+        else {
             panic!("{:?}", refused.error)
         };
         assert_eq!(refused.buffer.as_slice(), [7; 4096], "untouched");
@@ -259,15 +260,24 @@ fn a_transfer_that_never_fits_says_so() {
         SubmitError::Ring { source: RefusalReason::TooManyDescriptors { needed: 9, entries: 8 }, .. }
     ));
     channel.write(pages(8), CardAddr::ZERO).unwrap();
-    for (descriptors, transfers, longest) in
-        [(3, 256, 4096), (0, 256, 4096), (1, 256, 4096), (8, 3, 4096), (8, 8, 4097), (8, 8, 0), (1 << 20, 8, 4096)]
-    {
+    for (descriptors, transfers, longest) in [
+        (3, 256, 4096),
+        (0, 256, 4096),
+        (1, 256, 4096),
+        (8, 3, 4096),
+        (8, 8, 4097),
+        (8, 8, 0),
+        (1 << 20, 8, 4096),
+    ] {
         let options = ChannelOptions::default()
             .descriptors(descriptors)
             .transfers(transfers)
             .max_descriptor_length(longest);
         let refused = card.c2h_with(0, options);
-        assert!(matches!(refused, Err(ResourceError::Ring { .. } | ResourceError::Memory { .. })), "{options:?}: {refused:?}");
+        assert!(
+            matches!(refused, Err(ResourceError::Ring { .. } | ResourceError::Memory { .. })),
+            "{options:?}: {refused:?}"
+        );
     }
     drop(refused);
     // A refused option leaves the channel to be taken.
@@ -335,7 +345,10 @@ fn a_ticket_is_good_once() {
     assert!(channel.next_completion().is_none());
     // A ticket of another channel that has not come so far.
     let mut other = card.h2c(1).unwrap();
-    assert!(matches!(other.wait(tickets[3], WaitOptions::default()), Err(ChannelError::UnknownTicket { .. })));
+    assert!(matches!(
+        other.wait(tickets[3], WaitOptions::default()),
+        Err(ChannelError::UnknownTicket { .. })
+    ));
     assert_pool(&card, 2 * AREAS, 0);
 }
 
@@ -346,7 +359,8 @@ fn a_wait_that_is_too_short_can_be_repeated() {
     let mut channel = card.h2c(0).unwrap();
     let ticket = channel.submit(card.buffer(1 << 20).unwrap(), CardAddr::ZERO).unwrap();
     let none = WaitOptions::default().timeout(Duration::ZERO);
-    let ChannelError::TimedOut { posted: 1, completed: 0, .. } = channel.wait(ticket, none).unwrap_err() else {
+    let ChannelError::TimedOut { posted: 1, completed: 0, .. } = channel.wait(ticket, none).unwrap_err()
+    else {
         panic!("not a time-out")
     };
     assert_eq!(channel.in_flight(), 1, "it goes on");

@@ -215,7 +215,14 @@ fn a_deadline_ends_a_transfer() {
     net.put(0, SOURCE, &bytes(1, 4 << 20));
     let soon = SendOptions::default().deadline(Duration::from_micros(50));
     let late = net.send_with(0, SOURCE, &region.remote, 0, 4 << 20, soon);
-    let fine = net.send_with(0, SOURCE, &region.remote, 0, 1000, SendOptions::default().deadline(Duration::from_secs(5)));
+    let fine = net.send_with(
+        0,
+        SOURCE,
+        &region.remote,
+        0,
+        1000,
+        SendOptions::default().deadline(Duration::from_secs(5)),
+    );
     net.settle();
     let mut results: Vec<_> = net.completions[0].drain(..).collect();
     results.sort_by_key(|done| done.ticket == fine);
@@ -239,9 +246,15 @@ fn a_node_that_is_not_there() {
     let fine = net.send(0, SOURCE, &region.remote, 0, 50_000);
     net.settle();
     let results: Vec<_> = net.completions[0].drain(..).collect();
-    assert_eq!(results.iter().map(|done| done.ticket).collect::<Vec<_>>(), [fine, lost], "one waits for nobody");
+    assert_eq!(
+        results.iter().map(|done| done.ticket).collect::<Vec<_>>(),
+        [fine, lost],
+        "one waits for nobody"
+    );
     assert_eq!(results[0].result, Ok(()));
-    let Err(TransferError::Unanswered { node, tries, .. }) = results[1].result else { panic!("{:?}", results[1]) };
+    let Err(TransferError::Unanswered { node, tries, .. }) = results[1].result else {
+        panic!("{:?}", results[1])
+    };
     assert_eq!((node, tries), (NodeId::new(77), 8));
     assert!(net.world.undeliverable() > 0);
     net.notifications[1].clear();
@@ -281,8 +294,13 @@ fn many_transfers_both_ways_at_once() {
             let done = net.completions[from].iter().filter(|done| done.ticket == ticket).collect::<Vec<_>>();
             assert_eq!(done.len(), 1);
             assert_eq!(done[0].result, Ok(()));
-            assert!(net.get(1 - from, at(TARGET, place), data.len()) == data, "seed {seed}, {} bytes", data.len());
-            let notices = net.notifications[1 - from].iter().filter(|notice| notice.address == at(TARGET, place));
+            assert!(
+                net.get(1 - from, at(TARGET, place), data.len()) == data,
+                "seed {seed}, {} bytes",
+                data.len()
+            );
+            let notices =
+                net.notifications[1 - from].iter().filter(|notice| notice.address == at(TARGET, place));
             assert_eq!(notices.count(), usize::from(!data.is_empty()));
         }
         net.completions.iter_mut().for_each(std::collections::VecDeque::clear);
@@ -348,7 +366,10 @@ fn one_registry_entry_and_one_escape_slot_are_enough() {
         net.carry(SOURCE, &region.remote, 1, &bytes(seed, 300_000));
         let counters = net.end(1).receive_counters().unwrap();
         if seed % 4 > 0 {
-            assert!(counters.registry_full > 0 || counters.nacks_sent > 0, "there was pressure: {counters:?}");
+            assert!(
+                counters.registry_full > 0 || counters.nacks_sent > 0,
+                "there was pressure: {counters:?}"
+            );
         }
         assert!(net.end(1).registry_occupancy().unwrap().1 <= 1);
         net.assert_clean();
@@ -422,7 +443,8 @@ fn the_mask_of_the_document() {
     while net.completions[0].is_empty() {
         net.poll(0).unwrap();
         net.world.step();
-        let entries: Vec<_> = (0..64).map(|index| net.end(1).registry_entry(index).unwrap()).filter(|e| e.valid).collect();
+        let entries: Vec<_> =
+            (0..64).map(|index| net.end(1).registry_entry(index).unwrap()).filter(|e| e.valid).collect();
         if let [entry] = entries[..] {
             assert_eq!((entry.base, entry.length, entry.expected), (TARGET, 4096, 8));
             assert_eq!((entry.segment, entry.segment_count, entry.transfer_length), (0, 1, 4096));
@@ -568,12 +590,18 @@ fn a_small_event_ring_holds_back_or_says_what_was_lost() {
             }
             match failure {
                 None => {
-                    assert_eq!(net.completions[0].pop_front().expect("an end").result, Ok(()), "{entries} {polls}");
+                    assert_eq!(
+                        net.completions[0].pop_front().expect("an end").result,
+                        Ok(()),
+                        "{entries} {polls}"
+                    );
                     assert!(net.get(1, TARGET, 100_000) == data);
                     complete += 1;
                 }
                 Some(error) => {
-                    let EndpointError::EventsLost { entries: found, .. } = error else { panic!("{entries} {polls}: {error}") };
+                    let EndpointError::EventsLost { entries: found, .. } = error else {
+                        panic!("{entries} {polls}: {error}")
+                    };
                     assert_eq!(found, entries);
                     lost += 1;
                 }
@@ -588,7 +616,10 @@ fn a_small_event_ring_holds_back_or_says_what_was_lost() {
         let mut options = options(1);
         options.event_entries = wrong;
         let error = Endpoint::open_with(&card, &options).unwrap_err();
-        assert!(matches!(error, EndpointError::Option { .. } | EndpointError::Resource(_)), "{wrong}: {error}");
+        assert!(
+            matches!(error, EndpointError::Option { .. } | EndpointError::Resource(_)),
+            "{wrong}: {error}"
+        );
         // Nothing stays taken.
         Endpoint::open_with(&card, &fpga_tests::net::options(2)).unwrap();
     }
@@ -615,7 +646,10 @@ fn options_that_contradict_each_other() {
     ));
     assert!(matches!(open(&|options| options.channel = Some(9)), EndpointError::Resource(_)));
     assert!(matches!(open(&|options| options.chain = Some(CardAddr::new(1))), EndpointError::Option { .. }));
-    assert!(matches!(open(&|options| options.chain = Some(CardAddr::new(0x1_FFFF_FFC0))), EndpointError::Option { .. }));
+    assert!(matches!(
+        open(&|options| options.chain = Some(CardAddr::new(0x1_FFFF_FFC0))),
+        EndpointError::Option { .. }
+    ));
     Endpoint::open_with(&card, &options(3)).unwrap();
 }
 

@@ -19,8 +19,8 @@ use fpga_driver::{
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{
-    DMA_BAR, assert_closed, assert_pool, described, open, open_with, peek, poke, register, seeded, with_channels,
-    world,
+    DMA_BAR, assert_closed, assert_pool, described, hurried_world, open, open_with, peek, poke, register,
+    seeded, with_channels, world,
 };
 use fpga_tests::tampered::{Replaced, Tampered};
 use proptest::prelude::*;
@@ -73,7 +73,9 @@ fn bars_that_are_missing() {
     assert!(matches!(try_open(&none, ignored()), Err(OpenError::NoBars { .. })));
 
     // No MSI-X table at its place, no BAR of 64 KiB: nothing is guessed, and no user logic is read.
-    let no_dma = world(described("bars: { user: { size: 0x20000 }, dma: null, bypass: { size: 0x100000, width: 64 } }"));
+    let no_dma = world(described(
+        "bars: { user: { size: 0x20000 }, dma: null, bypass: { size: 0x100000, width: 64 } }",
+    ));
     let error = try_open(&no_dma, ignored()).unwrap_err();
     let OpenError::DmaBarUnclear { found, .. } = &error else { panic!("{error}") };
     assert_eq!(*found, [(0, 0x2_0000), (1, 0x10_0000)]);
@@ -101,7 +103,9 @@ fn bars_that_are_too_small() {
     };
     let user = world(described("bars: { user: { size: 0x4000 } }"));
     let error = try_open(&user, OpenOptions::default()).unwrap_err();
-    let OpenError::BarTooSmall { role: "user", index: 0, size: 0x4000, .. } = error else { panic!("{error}") };
+    let OpenError::BarTooSmall { role: "user", index: 0, size: 0x4000, .. } = error else {
+        panic!("{error}")
+    };
     assert_closed(&user, 0);
     let card = open_with(&user, ignored());
     assert_works(&user, &card, &mut card.h2c(0).unwrap(), 1);
@@ -161,7 +165,10 @@ fn a_card_with_another_identity() {
     let cases = [
         (version(0x0002_0000), "update the software"),
         (version(0x0000_0009), "update the bitstream"),
-        (described(&format!("ni: {{ checksum_override: {} }}", CONTRACT_CHECKSUM ^ 1)), "build both from the same"),
+        (
+            described(&format!("ni: {{ checksum_override: {} }}", CONTRACT_CHECKSUM ^ 1)),
+            "build both from the same",
+        ),
     ];
     for (file, advice) in cases {
         let world = world(file);
@@ -181,7 +188,9 @@ fn a_card_with_another_identity() {
         let replaced: Vec<_> = words.map(|word| Replaced { bar: 0, at: word * 4, value }).collect();
         let tampered = Tampered::new(world.transport(0), replaced);
         let error = Card::open(tampered.clone()).unwrap_err();
-        let OpenError::Identity { source: ReadError::Refused(source), .. } = &error else { panic!("{error}") };
+        let OpenError::Identity { source: ReadError::Refused(source), .. } = &error else {
+            panic!("{error}")
+        };
         if all_ones {
             assert_eq!(*source, IdentityError::AllOnes);
         } else {
@@ -225,7 +234,16 @@ fn card_addresses_past_memory_are_refused_before_the_card_sees_them() {
     let windows = card.info().ni.as_ref().unwrap().windows;
     let behind_windows = windows.address(windows.count, 0).get();
     let before = card.counters();
-    for at in [MEMORY - 99, MEMORY, MEMORY + 1, 0x8_0000_0000, behind_windows - 99, behind_windows, u64::MAX - 99, u64::MAX] {
+    for at in [
+        MEMORY - 99,
+        MEMORY,
+        MEMORY + 1,
+        0x8_0000_0000,
+        behind_windows - 99,
+        behind_windows,
+        u64::MAX - 99,
+        u64::MAX,
+    ] {
         let at = CardAddr::new(at);
         let refused = h2c.submit(filled(&card, &[9; 100]), at).unwrap_err();
         let SubmitError::CardMemory { start, length: 100, memory_last, .. } = refused.error else {
@@ -267,7 +285,9 @@ fn an_axi_decode_error_names_its_place() {
         let buffer = card.memory().allocate_aligned(4 * 4096, 4096).unwrap();
         let iova = buffer.iova().get();
         let (failed, bit) = match direction {
-            Direction::C2h => (card.c2h_with(0, options).unwrap().read(buffer, at), StatusBit::CardReadDecode),
+            Direction::C2h => {
+                (card.c2h_with(0, options).unwrap().read(buffer, at), StatusBit::CardReadDecode)
+            }
             _ => (card.h2c_with(0, options).unwrap().write(buffer, at), StatusBit::CardWriteDecode),
         };
         let failed = failed.unwrap_err();
@@ -279,7 +299,10 @@ fn an_axi_decode_error_names_its_place() {
         assert_eq!(place.host, Iova::new(iova + 2 * 4096));
         assert_eq!(place.card, CardAddr::new(0x10_0000));
         assert_eq!((place.length, place.bytes_done), (4096, 2 * 4096));
-        assert_message(&failed, &[&fault.channel.to_string(), "descriptor 2", "after 8192 bytes", "can be used again"]);
+        assert_message(
+            &failed,
+            &[&fault.channel.to_string(), "descriptor 2", "after 8192 bytes", "can be used again"],
+        );
         assert_eq!(failed.buffer.unwrap().len(), 4 * 4096);
         assert_pool(&card, 0, 0);
     }
@@ -392,7 +415,8 @@ fn a_lost_posted_write_has_no_status_bit() {
     // real cards; the simulated card's own log has it.
     let buffer = channel.read(buffer, CardAddr::new(0x1000)).unwrap();
     assert_eq!(buffer.as_slice(), [0xEE; 8192]);
-    let logged = world.with_card(0, |card| card.faults().iter().any(|fault| fault.kind == FaultKind::HostWriteLost));
+    let logged =
+        world.with_card(0, |card| card.faults().iter().any(|fault| fault.kind == FaultKind::HostWriteLost));
     assert_eq!(logged, Some(true));
     assert_eq!(channel.in_flight(), 0);
 }
@@ -431,7 +455,8 @@ fn an_impossible_count_is_not_believed() {
         world.with_card(0, |card| card.override_completed_count(Some(reported)));
         let failed = channel.write(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap_err();
         let TransferError::Fault(fault) = &failed.error else { panic!("{failed}") };
-        let FaultCause::Count(CountFault::BeyondPosted { reported: found, posted: 1, .. }) = fault.cause else {
+        let FaultCause::Count(CountFault::BeyondPosted { reported: found, posted: 1, .. }) = fault.cause
+        else {
             panic!("{fault}")
         };
         assert_eq!(found, reported);
@@ -526,13 +551,14 @@ fn note(
 
 fn halt(card: &Card, on: bool) {
     let channels = PerChannel::one(Direction::H2c, 0);
-    let register = if on { SgdmaCommonBlock::HALT_SET.offset() } else { SgdmaCommonBlock::HALT_CLEAR.offset() };
+    let register =
+        if on { SgdmaCommonBlock::HALT_SET.offset() } else { SgdmaCommonBlock::HALT_CLEAR.offset() };
     card.dma_bar().write32(SGDMA_COMMON_BASE.offset_by(register), channels.into_bits()).unwrap();
 }
 
 #[test]
 fn a_stalled_run_times_out_and_can_be_aborted() {
-    let world = world(CardDescription::default());
+    let world = hurried_world(CardDescription::default());
     let card = open(&world);
     let mut channel = card.h2c(0).unwrap();
     // An engine that may not fetch descriptors is busy for ever.
@@ -542,7 +568,9 @@ fn a_stalled_run_times_out_and_can_be_aborted() {
     let options = WaitOptions::default().timeout(Duration::from_millis(20));
     for _ in 0..2 {
         let error = channel.wait(tickets[0], options).unwrap_err();
-        let ChannelError::TimedOut { completed: 0, posted: 5, waited_us, .. } = error else { panic!("{error}") };
+        let ChannelError::TimedOut { completed: 0, posted: 5, waited_us, .. } = error else {
+            panic!("{error}")
+        };
         assert!((20_000..100_000).contains(&waited_us), "{waited_us} µs");
         assert_message(&error, &["h2c0", "0 of 5", "abort"]);
     }
@@ -614,17 +642,21 @@ fn a_card_that_does_not_answer_cannot_be_opened() {
 #[test]
 fn a_card_that_leaves_in_the_middle_of_a_transfer() {
     // AllOnes: registers are lost, DMA goes on; Gone: everything is.
-    for (failure, steps) in [CardFailure::AllOnes, CardFailure::Gone].into_iter().flat_map(|f| (0..40).map(move |s| (f, s))) {
+    for (failure, steps) in
+        [CardFailure::AllOnes, CardFailure::Gone].into_iter().flat_map(|f| (0..40).map(move |s| (f, s)))
+    {
         let world = world(CardDescription::default());
         let card = open(&world);
         let mut channel = card.h2c_with(0, ChannelOptions::default().max_descriptor_length(8192)).unwrap();
-        let tickets: Vec<_> =
-            (0..4).map(|n| channel.submit(filled(&card, &bytes(n, 20_000)), CardAddr::new(n << 16)).unwrap()).collect();
+        let tickets: Vec<_> = (0..4)
+            .map(|n| channel.submit(filled(&card, &bytes(n, 20_000)), CardAddr::new(n << 16)).unwrap())
+            .collect();
         channel.poll().unwrap();
         steps_of(&world, steps);
         // Behind the run, not posted.
-        let queued: Vec<_> =
-            (0..3).map(|n| channel.submit(card.buffer(500).unwrap(), CardAddr::new(n << 10)).unwrap()).collect();
+        let queued: Vec<_> = (0..3)
+            .map(|n| channel.submit(card.buffer(500).unwrap(), CardAddr::new(n << 10)).unwrap())
+            .collect();
         world.fail(0, failure);
         let mut returned = 0;
         let mut kept = 0;
@@ -653,7 +685,9 @@ fn a_card_that_leaves_in_the_middle_of_a_transfer() {
         // The ring itself is among what the card may still reach.
         let stats = assert_pool(&card, 0, kept + AREA);
         assert_eq!(stats.in_use_bytes, 0);
-        assert!(card.memory().quarantined().iter().all(|record| record.reason == QuarantineReason::DeviceGone));
+        assert!(
+            card.memory().quarantined().iter().all(|record| record.reason == QuarantineReason::DeviceGone)
+        );
         // Dead is dead: every call says so and hands buffers back.
         let refused = channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap_err();
         assert!(matches!(refused.error, SubmitError::Channel(ChannelError::Gone { .. })));

@@ -3,16 +3,18 @@
 
 use std::any::Any;
 
+use fpga_driver::endpoint::SendOptions;
 use fpga_driver::mock::World;
 use fpga_driver::pci::{DmaPool, DmaPoolOptions};
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
 use fpga_driver::{
-    Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, Endpoint, NetworkInterface, NodeId, OpenOptions,
-    Transport,
+    Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, Endpoint, NetworkInterface, NodeId,
+    OpenOptions, Transport,
 };
-use fpga_driver::endpoint::SendOptions;
 use fpga_tests::bytes;
-use fpga_tests::cards::{DMA_BAR, assert_closed, assert_pool, channels_idle, open, open_with, peek, poke, register};
+use fpga_tests::cards::{
+    DMA_BAR, assert_closed, assert_pool, channels_idle, open, open_with, peek, poke, register,
+};
 use fpga_tests::net::options;
 
 /// Every order of `0..count`.
@@ -54,7 +56,8 @@ fn assert_works(world: &World) {
     // To itself: the network brings every frame to the node it names.
     let node = endpoint.node();
     let region = endpoint.open_region(node, CardRange::new(CardAddr::new(0x10_0000), 30_001)).unwrap();
-    let ticket = endpoint.send(CardAddr::new(0x8_0005), &region.remote, 0, 30_001, SendOptions::default()).unwrap();
+    let ticket =
+        endpoint.send(CardAddr::new(0x8_0005), &region.remote, 0, 30_001, SendOptions::default()).unwrap();
     let done = endpoint.wait(ticket, std::time::Duration::from_secs(1)).unwrap();
     assert_eq!(done.result, Ok(()));
     assert!(peek(world, 0, CardAddr::new(0x10_0000), 30_001) == data);
@@ -101,8 +104,13 @@ fn busy_card(world: &World, endpoint: bool, steps: usize) -> (Things, DmaPool) {
     h2c.poll().unwrap();
     h2c.submit(card.buffer(100).unwrap(), CardAddr::ZERO).unwrap();
     let pool = card.memory().clone();
-    let things =
-        vec![("h2c", boxed(h2c)), ("c2h", boxed(c2h)), engine, ("buffer", boxed(buffer)), ("card", boxed(card))];
+    let things = vec![
+        ("h2c", boxed(h2c)),
+        ("c2h", boxed(c2h)),
+        engine,
+        ("buffer", boxed(buffer)),
+        ("card", boxed(card)),
+    ];
     (things, pool)
 }
 
@@ -203,10 +211,12 @@ fn what_an_earlier_owner_left_running_is_stopped() {
         let region = card.buffer(64).unwrap().iova();
         let mut forgotten = Vec::new();
         for number in 0..4 {
-            let mut h2c = card.h2c_with(number, ChannelOptions::default().max_descriptor_length(4096)).unwrap();
+            let mut h2c =
+                card.h2c_with(number, ChannelOptions::default().max_descriptor_length(4096)).unwrap();
             h2c.submit(card.buffer(1 << 20).unwrap(), CardAddr::ZERO).unwrap();
             h2c.poll().unwrap();
-            let mut c2h = card.c2h_with(number, ChannelOptions::default().max_descriptor_length(4096)).unwrap();
+            let mut c2h =
+                card.c2h_with(number, ChannelOptions::default().max_descriptor_length(4096)).unwrap();
             c2h.submit(card.buffer(1 << 20).unwrap(), CardAddr::ZERO).unwrap();
             c2h.poll().unwrap();
             forgotten.push((h2c, c2h));
@@ -229,10 +239,15 @@ fn what_an_earlier_owner_left_running_is_stopped() {
         assert!(channels_idle(&world, 0));
         let before = world.with_card(0, |card| card.counters().c2h_bytes);
         world.step_until_idle();
-        assert_eq!(world.with_card(0, |card| card.counters().c2h_bytes), before, "nothing is written any more");
+        assert_eq!(
+            world.with_card(0, |card| card.counters().c2h_bytes),
+            before,
+            "nothing is written any more"
+        );
         let data = bytes(1, 100_000);
         for number in 0..4 {
-            let buffer = again.h2c(number).unwrap().write(filled(&again, &data), CardAddr::new(0x100)).unwrap();
+            let buffer =
+                again.h2c(number).unwrap().write(filled(&again, &data), CardAddr::new(0x100)).unwrap();
             let buffer = again.c2h(number).unwrap().read(buffer, CardAddr::new(0x100)).unwrap();
             assert!(buffer.as_slice() == data);
         }

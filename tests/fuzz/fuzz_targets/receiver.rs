@@ -72,8 +72,8 @@ fn plausible(bytes: &[u8; 8]) -> (DataHeader, usize) {
     let segment_length = PACKET * 8;
     let transfer_base = BASE + (who >> 4) * 3 + if odd & 1 != 0 { LENGTH } else { 0 };
     let base = transfer_base + segment * segment_length;
-    let last = segment + 1 == segment_count;
-    let this_length = if last { 1 + (length * 2) % segment_length } else { segment_length };
+    let last_length = 1 + (length * 2) % segment_length;
+    let this_length = if segment + 1 == segment_count { last_length } else { segment_length };
     let packets = this_length.div_ceil(PACKET);
     let index = packet % packets;
     let payload = PACKET.min(this_length - index * PACKET);
@@ -83,7 +83,7 @@ fn plausible(bytes: &[u8; 8]) -> (DataHeader, usize) {
         segment_length: small(this_length) + u32::from(odd & 4 != 0) * 64,
         packets: u16::try_from(packets).expect("at most 8") + u16::from(odd & 8 != 0),
         transfer_base: CardAddr::new(transfer_base),
-        transfer_length: (segment_count - 1) * segment_length + if last { this_length } else { 1 },
+        transfer_length: (segment_count - 1) * segment_length + last_length,
     });
     let header = DataHeader {
         common: Common {

@@ -20,7 +20,6 @@ pub struct UnitError {
 
 const SIZE_EXAMPLE: &str = "for example 4096, 0x1000, 4KiB, 64MiB or 4GiB";
 const DURATION_EXAMPLE: &str = "for example 10us, 5ms or 2s";
-const PROBABILITY_EXAMPLE: &str = "for example 0.5% or 0.005";
 
 /// Longest text that an error repeats.
 const SHOWN: usize = 40;
@@ -95,25 +94,6 @@ pub fn duration(text: &str) -> Result<Duration, UnitError> {
     Ok(span)
 }
 
-/// A probability as a fraction (`0.005`) or in percent (`0.5%`).
-///
-/// # Errors
-/// [`UnitError`]: no number, or not from 0 to 1 (0 % to 100 %).
-pub fn probability(text: &str) -> Result<f64, UnitError> {
-    let fail = |problem: &str| error(text, "probability", problem, PROBABILITY_EXAMPLE);
-    let (digits, divisor) = match text.strip_suffix('%') {
-        Some(digits) => (digits.trim_end(), 100.0),
-        None => (text, 1.0),
-    };
-    // The standard parser would also take signs, exponents, "inf" and "nan".
-    if !digits.bytes().all(|c| c.is_ascii_digit() || c == b'.') {
-        return Err(fail("only digits, one point and % are taken"));
-    }
-    let value: f64 = digits.parse().map_err(|_| fail("it is not a number"))?;
-    let fraction = value / divisor;
-    if fraction > 1.0 { Err(fail("it is above 1 (100 %)")) } else { Ok(fraction) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,23 +154,10 @@ mod tests {
         }
     }
 
-    #[test]
-    fn probabilities() {
-        for (text, value) in
-            [("0.5%", 0.005), ("0.005", 0.005), ("100%", 1.0), ("1", 1.0), ("0", 0.0), (".5", 0.5)]
-        {
-            let found = probability(text).unwrap();
-            assert!((found - value).abs() < 1e-12, "{text}: {found}");
-        }
-        for text in ["", "%", "1.1", "101%", "-0.1", "1e-3", "nan", "inf", "0.5%%", "1..2", "."] {
-            assert!(probability(text).is_err(), "{text}");
-        }
-    }
-
     proptest! {
         #[test]
         fn no_text_panics(text in ".*") {
-            let _ = (bytes(&text), address(&text), duration(&text), probability(&text));
+            let _ = (bytes(&text), address(&text), duration(&text));
         }
 
         /// The model: 128-bit arithmetic.

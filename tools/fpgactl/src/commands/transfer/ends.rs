@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fpga_driver::core::sender::Completion;
 use fpga_driver::endpoint::{RegionHandle, RemoteRegion};
-use fpga_driver::{C2hChannel, Card, CardAddr, CardRange, Endpoint, H2cChannel, NodeId, bulk};
+use fpga_driver::{C2hChannel, CardAddr, CardRange, Endpoint, H2cChannel, NodeId, bulk};
 
 use super::plan::Plan;
 use super::{STALL_NS, behind, card_span};
@@ -149,8 +149,8 @@ impl Receiving {
         self.opened.card.name().to_owned()
     }
 
-    pub(super) const fn card(&self) -> &Card {
-        &self.opened.card
+    pub(super) const fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
     }
 
     pub(super) const fn node(&self) -> NodeId {

@@ -102,7 +102,7 @@ impl Job<'_> {
         let mut report = TransferReport::new(sending, receiving, self.source, self.plan, self.out.is_some());
         let mut first = self.source.open(self.settings.deadline)?;
         let mut second = self.source.open(self.settings.deadline)?;
-        let mut counters = NiCounters::new(receiving.card())?;
+        let mut counters = NiCounters::new(receiving.endpoint())?;
         let began = Instant::now();
         if length > 0 {
             let chunk = self.plan.chunk_size(length, sending, receiving)?;
@@ -112,16 +112,16 @@ impl Job<'_> {
             {
                 let piece = Chunk { number, start, length: chunk.min(length - start) };
                 let arrival = self.chunk(piece, sending, receiving, &mut first, &mut second)?;
-                counters.update(receiving.card())?;
+                counters.update(receiving.endpoint())?;
                 report.add(piece.length, &arrival);
             }
             ends::settle(sending, receiving, self.settings.deadline)?;
-            counters.update(receiving.card())?;
+            counters.update(receiving.endpoint())?;
             receiving.close_region(&region)?;
         }
         let span = began.elapsed();
         self.source.check_unchanged()?;
-        check_leftovers(sending, receiving, &counters)?;
+        check_leftovers(sending, receiving)?;
         report.finish(span, &counters);
         Ok(report)
     }
@@ -160,9 +160,11 @@ impl Job<'_> {
 }
 
 /// After the last transfer nothing may be in use at either end.
-fn check_leftovers(sending: &Sending, receiving: &Receiving, counters: &NiCounters) -> Result<(), CliError> {
+fn check_leftovers(sending: &Sending, receiving: &Receiving) -> Result<(), CliError> {
     let ops = sending.ops_in_use();
-    let (registry, escape) = counters.occupancy(receiving.card())?;
+    let (registry, _) = receiving.endpoint().registry_occupancy()?;
+    let (escape, _) = receiving.endpoint().escape_occupancy()?;
+    let (registry, escape) = (u64::from(registry), u64::from(escape));
     if (ops, registry, escape) == (0, 0, 0) {
         return Ok(());
     }

@@ -1,0 +1,257 @@
+//! Engines that cannot be shown to have stopped, registers that cannot be written, streams that end early: what may still be
+//! reached is kept out of use and counted, everything else comes back.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use fpga_driver::bulk::{self, BulkError};
+use fpga_driver::endpoint::SendOptions;
+use fpga_driver::mock::World;
+use fpga_driver::pci::{MmioError, QuarantineReason};
+use fpga_driver::registers::cdma::CdmaBlock;
+use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
+use fpga_driver::{
+    Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, DmaBuffer, Endpoint, FaultCause,
+    H2cChannel, NodeId, OpenError, SubmitError, TransferError,
+};
+use fpga_tests::bytes;
+use fpga_tests::cards::{DMA_BAR, assert_pool, hurried_world, peek, with_channels};
+use fpga_tests::net::options;
+use fpga_tests::tampered::{Replaced, Tampered};
+
+fn tampered() -> (World, Arc<Tampered>, Card) {
+    let world = hurried_world(with_channels(4, 4));
+    let transport = Tampered::new(world.transport(0), Vec::new());
+    let card = Card::open(transport.clone()).unwrap();
+    (world, transport, card)
+}
+
+/// The status register of a channel that is busy for ever.
+fn busy(direction: Direction, number: u8) -> Replaced {
+    let at = ChannelBlock::STATUS.address(channel_base(direction, number)).get();
+    Replaced { bar: DMA_BAR, at, value: 1 }
+}
+
+fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
+    let mut buffer = card.buffer(data.len()).unwrap();
+    buffer.as_mut_slice().copy_from_slice(data);
+    buffer
+}
+
+fn assert_works(world: &World, card: &Card, channel: &mut H2cChannel) {
+    let data = bytes(8, 10_000);
+    drop(channel.write(filled(card, &data), CardAddr::new(0x9_0000)).unwrap());
+    assert!(peek(world, 0, CardAddr::new(0x9_0000), 10_000) == data);
+}
+
+#[test]
+fn a_channel_that_never_becomes_idle_cannot_be_taken_over() {
+    let world = hurried_world(with_channels(4, 4));
+    let transport = Tampered::new(world.transport(0), vec![busy(Direction::C2h, 2)]);
+    let error = Card::open(transport.clone()).unwrap_err();
+    let OpenError::NotIdle { channel, waited_ms, .. } = &error else { panic!("{error}") };
+    assert_eq!((channel.to_string().as_str(), *waited_ms), ("c2h2", 2000));
+    assert!(error.to_string().contains("reset the card"), "{error}");
+    assert_eq!(world.with_card(0, |card| card.config().bus_master()), Some(false));
+    transport.replace(Vec::new());
+    let card = Card::open(transport).unwrap();
+    assert_works(&world, &card, &mut card.h2c(0).unwrap());
+}
+
+#[test]
+fn an_engine_that_does_not_stop_keeps_its_buffers() {
+    let (world, transport, card) = tampered();
+    let mut channel = card.h2c(1).unwrap();
+    for n in 0..3 {
+        channel.submit(card.buffer(5000).unwrap(), CardAddr::new(n << 16)).unwrap();
+    }
+    channel.poll().unwrap();
+    // Queued, never posted.
+    channel.submit(card.buffer(700).unwrap(), CardAddr::ZERO).unwrap();
+    transport.replace(vec![busy(Direction::H2c, 1)]);
+    let error = channel.abort().unwrap_err();
+    let ChannelError::Wedged { waited_ms: 2000, quarantined, .. } = error else { panic!("{error}") };
+    assert!(error.to_string().contains("reset the card"), "{error}");
+    let done: Vec<_> = std::iter::from_fn(|| channel.next_completion()).collect();
+    assert_eq!(done.len(), 4);
+    let kept = done.iter().filter(|done| done.buffer.is_none()).count();
+    assert_eq!(kept, quarantined);
+    assert!(
+        done.iter()
+            .filter_map(|done| done.outcome.as_ref().err())
+            .all(|fault| fault.cause == FaultCause::Aborted)
+    );
+    assert_eq!(done[3].buffer.as_ref().map(DmaBuffer::len), Some(700), "never posted, so it is back");
+    drop(done);
+    // The posted ones and the ring.
+    assert_pool(&card, 0, kept + 1);
+    assert!(
+        card.memory().quarantined().iter().all(|record| record.reason == QuarantineReason::IdleNotConfirmed)
+    );
+    let refused = channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap_err();
+    assert!(matches!(refused.error, SubmitError::Channel(ChannelError::Wedged { .. })));
+    drop(refused);
+    // Its neighbours do not care.
+    assert_works(&world, &card, &mut card.h2c(0).unwrap());
+    // Nor is what is in quarantine ever handed out again.
+    let records = card.memory().quarantined();
+    let buffers: Vec<_> = (0..500).map(|_| card.buffer(4096).unwrap()).collect();
+    for (buffer, record) in
+        buffers.iter().flat_map(|buffer| records.iter().map(move |record| (buffer, record)))
+    {
+        let (start, end) = (buffer.iova().get(), buffer.iova().get() + buffer.capacity() as u64);
+        assert!(end <= record.iova.get() || start >= record.iova.get() + record.length as u64);
+    }
+}
+
+#[test]
+fn a_blocking_transfer_of_a_wedged_engine_keeps_the_buffer() {
+    let (_world, transport, card) = tampered();
+    let mut channel = card.c2h(0).unwrap();
+    transport.replace(vec![busy(Direction::C2h, 0)]);
+    // The engine reads nothing: no such address on the bus, and the status register hides it.
+    let halt = fpga_driver::BarOffset::new(0x6014);
+    card.dma_bar().write32(halt, 1 << 16).unwrap();
+    let failed = channel.read(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap_err();
+    assert!(matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. })), "{failed}");
+    assert!(failed.buffer.is_none());
+    assert_pool(&card, 0, 2);
+}
+
+#[test]
+fn registers_that_cannot_be_written() {
+    let (_world, transport, card) = tampered();
+    let mut channel = card.h2c(0).unwrap();
+    channel.submit(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap();
+    channel.poll().unwrap();
+    transport.refuse_writes(true);
+    let error = channel.abort().unwrap_err();
+    assert!(matches!(error, ChannelError::Mmio { source: MmioError::Refused { .. }, .. }), "{error}");
+    assert_eq!(channel.in_flight(), 1, "not lost, and not given back either");
+    drop(channel);
+    // Nothing is known of the engine: its ring and its buffer are not for others.
+    assert_pool(&card, 0, 2);
+    transport.refuse_writes(false);
+    drop(card.h2c(0).unwrap());
+}
+
+#[test]
+fn a_copy_engine_that_does_not_answer() {
+    let (_world, transport, card) = tampered();
+    let mut cdma = card.cdma().unwrap();
+    let status = 0x1000 + CdmaBlock::SR.address(fpga_driver::BarOffset::ZERO).get();
+    let control = 0x1000 + CdmaBlock::CR.address(fpga_driver::BarOffset::ZERO).get();
+    transport.replace(vec![Replaced { bar: 0, at: status, value: 0 }]);
+    let error = cdma.copy(CardAddr::ZERO, CardAddr::new(0x1000), 64).unwrap_err();
+    assert!(matches!(error, CdmaError::Stuck { waited_ms: 1000.., .. }), "{error}");
+    transport.replace(vec![Replaced { bar: 0, at: control, value: 1 << 2 }]);
+    let error = cdma.reset().unwrap_err();
+    assert!(matches!(error, CdmaError::Stuck { what: "a reset", waited_ms: 100.., .. }), "{error}");
+    transport.replace(Vec::new());
+    cdma.reset().unwrap();
+    cdma.copy(CardAddr::ZERO, CardAddr::new(0x1000), 64).unwrap();
+}
+
+#[test]
+fn an_endpoint_whose_channel_is_wedged_keeps_its_memory() {
+    let (world, transport, card) = tampered();
+    let mut endpoint = Endpoint::open_with(&card, &options(1)).unwrap();
+    let region =
+        endpoint.open_region(NodeId::ANY, CardRange::new(CardAddr::new(0x20_0000), 100_000)).unwrap();
+    endpoint.send(CardAddr::ZERO, &region.remote, 0, 100_000, SendOptions::default()).unwrap();
+    endpoint.poll().unwrap();
+    world.step();
+    transport.replace(vec![busy(Direction::H2c, 3)]);
+    drop(endpoint);
+    // Descriptor ring and header blocks; the event ring is back, for the interface said that it is off.
+    assert_pool(&card, 0, 2);
+    transport.replace(Vec::new());
+    drop(Endpoint::open_with(&card, &options(2)).unwrap());
+    // Events may still be pushed if it does not say so.
+    let control = Replaced { bar: 0, at: 0x2008, value: 5 };
+    let endpoint = Endpoint::open_with(&card, &options(3)).unwrap();
+    transport.replace(vec![control]);
+    drop(endpoint);
+    assert_pool(&card, 0, 3);
+}
+
+/// A file that ends, or fails, after so many bytes.
+struct Broken {
+    left: usize,
+    error: bool,
+}
+
+impl Broken {
+    fn take(&mut self, length: usize) -> io::Result<usize> {
+        if self.left == 0 && self.error {
+            return Err(io::Error::other("disk on fire"));
+        }
+        let length = length.min(self.left);
+        self.left -= length;
+        Ok(length)
+    }
+}
+
+impl Read for Broken {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let length = into.len();
+        self.take(length)
+    }
+}
+
+impl Write for Broken {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.take(from.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn long_transfers_that_fail_leave_nothing_in_flight() {
+    let (world, _transport, card) = tampered();
+    let mut h2c = card.h2c(0).unwrap();
+    let mut c2h = card.c2h(0).unwrap();
+    let at = CardAddr::ZERO;
+    let length = 9 << 20;
+    for left in [0, 1, (1 << 20) - 1, 1 << 20, 5_000_000] {
+        let error =
+            bulk::write_from(&card, &mut h2c, &mut Broken { left, error: false }, at, length, &mut |_| ());
+        assert!(matches!(error, Err(BulkError::Short { .. })), "{error:?}");
+        let error =
+            bulk::write_from(&card, &mut h2c, &mut Broken { left, error: true }, at, length, &mut |_| ());
+        let Err(BulkError::Stream { source, .. }) = error else { panic!("{error:?}") };
+        assert_eq!(source.to_string(), "disk on fire");
+        let error =
+            bulk::read_into(&card, &mut c2h, at, length, &mut Broken { left, error: true }, &mut |_| ());
+        assert!(matches!(error, Err(BulkError::Stream { .. })), "{error:?}");
+        assert_eq!((h2c.in_flight(), c2h.in_flight()), (0, 0));
+        assert!(h2c.next_completion().is_none() && c2h.next_completion().is_none());
+        assert_pool(&card, 2, 0);
+    }
+    // Past the end of memory, from the first piece or from a later one on.
+    for start in [0x2_0000_0000, 0x2_0000_0000 - (3 << 20)] {
+        let at = CardAddr::new(start);
+        let mut plenty = Broken { left: usize::MAX, error: false };
+        let error = bulk::write_from(&card, &mut h2c, &mut plenty, at, length, &mut |_| ());
+        assert!(matches!(error, Err(BulkError::Submit(SubmitError::CardMemory { .. }))), "{error:?}");
+        let error = bulk::read_into(&card, &mut c2h, at, length, &mut plenty, &mut |_| ());
+        assert!(matches!(error, Err(BulkError::Submit(SubmitError::CardMemory { .. }))), "{error:?}");
+        assert_pool(&card, 2, 0);
+    }
+    // The bus says no in the middle.
+    world.with_card(0, |card| card.poison(CardAddr::new(5 << 20), 64));
+    let mut plenty = Broken { left: usize::MAX, error: false };
+    let error = bulk::write_from(&card, &mut h2c, &mut plenty, at, length, &mut |_| ());
+    let Err(BulkError::Fault(fault)) = error else { panic!("{error:?}") };
+    assert!(matches!(fault.cause, FaultCause::Status(_)), "{fault}");
+    world.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
+    assert_pool(&card, 2, 0);
+    let mut told = Vec::new();
+    bulk::write_from(&card, &mut h2c, &mut plenty, at, length, &mut |done| told.push(done)).unwrap();
+    assert_eq!(told.last(), Some(&length));
+    assert!(told.is_sorted());
+    assert_works(&world, &card, &mut h2c);
+}
