@@ -1,4 +1,6 @@
 //! Long transfers between a stream of bytes (a file) and card memory, in pieces, several of them in flight.
+//!
+//! The channel is to be idle when one begins: after an error everything in flight on it is aborted and dropped.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -103,19 +105,30 @@ fn write_pieces(
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), BulkError> {
     let mut free = buffers(card, length)?;
+    let mut ready: Option<DmaBuffer> = None;
     let mut flying: VecDeque<Piece> = VecDeque::with_capacity(DEPTH);
     let (mut sent, mut done) = (0u64, 0u64);
     while done < length {
-        if sent < length
+        if ready.is_none()
+            && sent < length
             && let Some(mut buffer) = free.pop()
         {
-            let size = usize::try_from(length - sent).unwrap_or(PIECE).min(PIECE);
-            fill(&mut buffer, size, source, sent, length)?;
-            let ticket = channel.submit(buffer, offset(to, sent)).map_err(|refused| refused.error)?;
-            channel.poll()?;
-            flying.push_back(Piece { ticket, length: size });
-            sent += size as u64;
-            continue;
+            fill(&mut buffer, source, sent, length)?;
+            ready = Some(buffer);
+        }
+        if let Some(buffer) = ready.take() {
+            let size = buffer.len();
+            match channel.submit(buffer, offset(to, sent)) {
+                Ok(ticket) => {
+                    channel.poll()?;
+                    flying.push_back(Piece { ticket, length: size });
+                    sent += size as u64;
+                    continue;
+                }
+                // A short ring: the piece waits for one that is in flight.
+                Err(refused) if refused.is_full() && !flying.is_empty() => ready = Some(refused.buffer),
+                Err(refused) => return Err(refused.error.into()),
+            }
         }
         let Some(piece) = flying.pop_front() else { break };
         free.push(buffer_of(channel.wait(piece.ticket, WaitOptions::default())?)?);
@@ -127,11 +140,11 @@ fn write_pieces(
 
 fn fill(
     buffer: &mut DmaBuffer,
-    size: usize,
     source: &mut (impl Read + ?Sized),
     sent: u64,
     length: u64,
 ) -> Result<(), BulkError> {
+    let size = usize::try_from(length - sent).unwrap_or(PIECE).min(PIECE);
     let too_small = |_| BulkError::Short { done: sent, length };
     buffer.set_len(size).map_err(too_small)?;
     source.read_exact(buffer.as_mut_slice()).map_err(|error| match error.kind() {
@@ -177,11 +190,16 @@ fn read_pieces(
         {
             let size = usize::try_from(length - asked).unwrap_or(PIECE).min(PIECE);
             buffer.set_len(size).map_err(|_| BulkError::Short { done, length })?;
-            let ticket = channel.submit(buffer, offset(from, asked)).map_err(|refused| refused.error)?;
-            channel.poll()?;
-            flying.push_back(Piece { ticket, length: size });
-            asked += size as u64;
-            continue;
+            match channel.submit(buffer, offset(from, asked)) {
+                Ok(ticket) => {
+                    channel.poll()?;
+                    flying.push_back(Piece { ticket, length: size });
+                    asked += size as u64;
+                    continue;
+                }
+                Err(refused) if refused.is_full() && !flying.is_empty() => free.push(refused.buffer),
+                Err(refused) => return Err(refused.error.into()),
+            }
         }
         let Some(piece) = flying.pop_front() else { break };
         let buffer = buffer_of(channel.wait(piece.ticket, WaitOptions::default())?)?;

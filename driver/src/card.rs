@@ -141,6 +141,19 @@ impl fmt::Debug for Shared {
     }
 }
 
+/// The right to use one channel; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct ChannelClaim {
+    pub(crate) name: ChannelName,
+    card: Arc<Shared>,
+}
+
+impl Drop for ChannelClaim {
+    fn drop(&mut self) {
+        self.card.taken.fetch_and(!taken_bit(self.name), Ordering::AcqRel);
+    }
+}
+
 impl Shared {
     /// The card addresses that DMA can reach, where they are known.
     pub(crate) fn reachable(&self) -> Option<&[CardRange]> {
@@ -152,10 +165,6 @@ impl Shared {
             return Ok(());
         }
         Err(ResourceError::InUse { card: self.name.clone(), what: what() })
-    }
-
-    pub(crate) fn give_back(&self, name: ChannelName) {
-        self.taken.fetch_and(!taken_bit(name), Ordering::AcqRel);
     }
 
     pub(crate) fn give_back_cdma(&self) {
@@ -199,7 +208,8 @@ pub struct Card {
 }
 
 impl Card {
-    /// Opens a card with default options.
+    /// Opens a card with default options. One `Card` (and its clones) per transport at a time: a second one would stop the
+    /// first one's engines.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -235,6 +245,10 @@ impl Card {
         let ranges = ni.as_ref().map(NiInfo::card_ranges);
         let info = CardInfo { name: name.clone(), ids, roles, xdma, identity, ni };
 
+        // A killed owner's interface may still push events to where its ring was: not before it is silent may the card do DMA.
+        if let (Some(ni), Some(bar)) = (&info.ni, &user_bar) {
+            ni.silence(bar).map_err(|source| mmio(&name, source))?;
+        }
         transport.set_bus_master(true).map_err(|source| OpenError::Config { card: name.clone(), source })?;
         let pool = DmaPool::new(Arc::clone(&transport), options.memory);
         Ok(Self {
@@ -296,6 +310,16 @@ impl Card {
         self.shared.pool.allocate(length).map_err(|source| self.memory_error(source))
     }
 
+    /// A DMA buffer that holds a copy of `bytes`.
+    ///
+    /// # Errors
+    /// As [`buffer`](Self::buffer).
+    pub fn buffer_from(&self, bytes: &[u8]) -> Result<DmaBuffer, ResourceError> {
+        let mut buffer = self.buffer(bytes.len())?;
+        buffer.as_mut_slice().copy_from_slice(bytes);
+        Ok(buffer)
+    }
+
     pub(crate) fn memory_error(&self, source: fpga_pci::DmaAllocError) -> ResourceError {
         ResourceError::Memory { card: self.shared.name.clone(), source }
     }
@@ -338,14 +362,17 @@ impl Card {
         if name.number >= available {
             return Err(ResourceError::NoSuchChannel { card: card(), channel: name, available });
         }
+        if self.shared.info.xdma.stream {
+            return Err(ResourceError::Stream { card: card() });
+        }
         self.shared.take(taken_bit(name), || format!("channel {name}"))?;
+        let claim = ChannelClaim { name, card: Arc::clone(&self.shared) };
         let interrupt = {
             let interrupts = self.shared.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let vector = channel_bit(name.direction, name.number, self.shared.info.xdma.h2c_channels);
             interrupts.get(usize::from(vector)).cloned()
         };
-        Engine::new(Arc::clone(&self.shared), name, options, interrupt)
-            .inspect_err(|_| self.shared.give_back(name))
+        Engine::new(Arc::clone(&self.shared), claim, options, interrupt)
     }
 
     /// Takes the CDMA engine.
@@ -390,8 +417,7 @@ impl Card {
         Ok(Cdma::new(Arc::clone(&self.shared), registers))
     }
 
-    /// Enables one interrupt vector per channel. Call it before taking channels that wait by interrupt. User interrupts
-    /// follow behind the channels where the card has vectors left.
+    /// Enables one interrupt vector per channel, H2C first. Call it before taking channels that wait by interrupt.
     ///
     /// # Errors
     /// [`ResourceError::Interrupt`] if the card has fewer vectors than channels, or the system refuses.
@@ -403,7 +429,7 @@ impl Card {
         if !interrupts.is_empty() {
             return Ok(());
         }
-        *interrupts = self
+        let enabled = self
             .shared
             .transport
             .enable_interrupts(channels)
@@ -416,7 +442,12 @@ impl Card {
             let mask = (1u32 << channels) - 1;
             IrqBlock::CHANNEL_ENABLE.write(&self.shared.dma_bar, IRQ_BASE, ChannelMask::from_bits(mask))
         };
-        program().map_err(|source| ResourceError::Mmio { card: card(), source })
+        if let Err(source) = program() {
+            let _ = self.shared.transport.disable_interrupts();
+            return Err(ResourceError::Mmio { card: card(), source });
+        }
+        *interrupts = enabled;
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fpga_pci::{Bar, MmioError};
-use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmacr, Cdmasr, MAX_LEN};
+use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmacr, Cdmasr};
 use fpga_registers::{BarOffset, CardAddr};
 
 use crate::card::Shared;
@@ -11,12 +11,11 @@ use crate::error::CardName;
 
 /// How long a reset may take. It waits for the AXI transfer under way; a slave that never answers never lets go.
 const RESET_LIMIT_NS: u64 = 100_000_000;
-/// How long a copy of the longest piece (64 MiB) may take: 64 MB/s is far below any memory.
+/// How long a copy of the longest piece (4 MiB) may take: 4 MB/s is far below any memory.
 const COPY_LIMIT_NS: u64 = 1_000_000_000;
-/// Largest piece of a long copy, 32 MiB: below the 26-bit limit and a multiple of every data width, so that the pieces after the first
-/// are as aligned as the first.
-const PIECE: u64 = 1 << 25;
-const _: () = assert!(PIECE <= MAX_LEN as u64);
+/// Largest piece of a long copy: 4 MiB fits the 23-bit length of older builds as well as the 26-bit one, and is a multiple of
+/// every data width, so that the pieces after the first are as aligned as the first.
+const PIECE: u32 = 1 << 22;
 
 /// A copy or the engine's set-up failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -95,6 +94,20 @@ pub enum CdmaError {
     Gone {
         /// Which card.
         card: CardName,
+    },
+    /// An address or length register does not hold what was written: the build is narrower.
+    #[error(
+        "{card} CDMA: the build's {register} register holds {held:#x} of {written:#x}: the copy needs a build with wider addresses or lengths; nothing was copied past what came before it"
+    )]
+    Narrow {
+        /// Which card.
+        card: CardName,
+        /// Which register.
+        register: &'static str,
+        /// What it holds.
+        held: u32,
+        /// What was written.
+        written: u32,
     },
     /// The build has no scatter-gather engine.
     #[error(
@@ -186,16 +199,16 @@ impl Cdma {
         let began = self.card.transport.now();
         loop {
             let status = self.status()?;
-            // Idle after an error means halted: errors end in a reset (PG034), by the caller.
-            if status.idle() {
+            // An error means halted, now or soon, and ends in a reset (PG034), by the caller.
+            if status.idle() || status.has_error() {
                 return Ok(status);
             }
             self.within(began, limit, what)?;
         }
     }
 
-    /// Copies `length` bytes from `source` to `destination` and waits until they are there. Longer copies than one
-    /// transfer can be (64 MiB - 1) are cut.
+    /// Copies `length` bytes from `source` to `destination` and waits until they are there. A long copy is cut into pieces
+    /// of 4 MiB.
     ///
     /// # Errors
     /// [`CdmaError`]. After [`CdmaError::Engine`] the engine has been reset and can be used again.
@@ -205,17 +218,15 @@ impl Cdma {
         if idle.has_error() {
             self.reset()?;
         }
-        let control = CdmaBlock::CR.read(&self.registers, BASE).map_err(|source| self.mmio(source))?;
-        if control.sg_mode() {
-            CdmaBlock::CR
-                .write(&self.registers, BASE, control.with_sg_mode(false))
-                .map_err(|source| self.mmio(source))?;
-        }
+        // All of the control register: an earlier owner may have left scatter-gather, keyhole or cyclic mode on.
+        CdmaBlock::CR
+            .write(&self.registers, BASE, Cdmacr::new().with_irq_threshold(1))
+            .map_err(|source| self.mmio(source))?;
         let mut done = 0;
         while done < length {
-            let piece = PIECE.min(length - done);
+            let piece = u32::try_from(length - done).unwrap_or(PIECE).min(PIECE);
             let (from, to) = (source.get() + done, destination.get() + done);
-            self.start(CardAddr::new(from), CardAddr::new(to), piece).map_err(|source| self.mmio(source))?;
+            self.start(CardAddr::new(from), CardAddr::new(to), piece)?;
             let status = self.wait_idle(COPY_LIMIT_NS, "a copy")?;
             if status.has_error() {
                 self.reset()?;
@@ -228,20 +239,40 @@ impl Cdma {
                     status,
                 });
             }
-            done += piece;
+            done += u64::from(piece);
         }
         Ok(())
     }
 
-    fn start(&self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), MmioError> {
-        let (low, high) = source.to_low_high();
-        CdmaBlock::SOURCE_LOW.write(&self.registers, BASE, low)?;
-        CdmaBlock::SOURCE_HIGH.write(&self.registers, BASE, high)?;
-        let (low, high) = destination.to_low_high();
-        CdmaBlock::DESTINATION_LOW.write(&self.registers, BASE, low)?;
-        CdmaBlock::DESTINATION_HIGH.write(&self.registers, BASE, high)?;
-        let bytes = u32::try_from(length).unwrap_or(MAX_LEN);
-        CdmaBlock::BTT.write(&self.registers, BASE, BytesToTransfer::new().with_bytes(bytes))
+    /// Starts one piece. High words are read back where they matter: a build with narrower addresses would drop them and copy
+    /// from or to somewhere else.
+    fn start(&self, source: CardAddr, destination: CardAddr, length: u32) -> Result<(), CdmaError> {
+        let mmio = |source| self.mmio(source);
+        let addresses = [
+            ("source address", CdmaBlock::SOURCE_LOW, CdmaBlock::SOURCE_HIGH, source),
+            ("destination address", CdmaBlock::DESTINATION_LOW, CdmaBlock::DESTINATION_HIGH, destination),
+        ];
+        for (register, low, high, address) in addresses {
+            let (low_word, written) = address.to_low_high();
+            low.write(&self.registers, BASE, low_word).map_err(mmio)?;
+            high.write(&self.registers, BASE, written).map_err(mmio)?;
+            if written != 0 {
+                let held = high.read(&self.registers, BASE).map_err(mmio)?;
+                if held != written {
+                    return Err(CdmaError::Narrow { card: self.name(), register, held, written });
+                }
+            }
+        }
+        // A piece is far below the register's 26 bits and never empty.
+        let bytes = BytesToTransfer::of(length).unwrap_or_default();
+        CdmaBlock::BTT.write(&self.registers, BASE, bytes).map_err(mmio)?;
+        let held = CdmaBlock::BTT.read(&self.registers, BASE).map_err(mmio)?.bytes();
+        if held != length {
+            // The engine has started with what it kept.
+            self.reset()?;
+            return Err(CdmaError::Narrow { card: self.name(), register: "length", held, written: length });
+        }
+        Ok(())
     }
 
     fn check(&self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), CdmaError> {
@@ -261,12 +292,27 @@ impl Cdma {
         Ok(())
     }
 
-    /// Resets the engine and puts it into scatter-gather mode with the first descriptor at `first`.
-    pub(crate) fn begin_chain(&self, first: CardAddr) -> Result<(), CdmaError> {
+    /// Resets the engine and puts it into scatter-gather mode with the first descriptor at `first`. `highest`: the last address
+    /// that its descriptors will name.
+    pub(crate) fn begin_chain(&self, first: CardAddr, highest: CardAddr) -> Result<(), CdmaError> {
         if !self.status()?.sg_included() {
             return Err(CdmaError::NoScatterGather { card: self.name() });
         }
         self.reset()?;
+        let written = highest.to_low_high().1;
+        CdmaBlock::DESTINATION_HIGH
+            .write(&self.registers, BASE, written)
+            .map_err(|source| self.mmio(source))?;
+        let held =
+            CdmaBlock::DESTINATION_HIGH.read(&self.registers, BASE).map_err(|source| self.mmio(source))?;
+        if held != written {
+            return Err(CdmaError::Narrow {
+                card: self.name(),
+                register: "destination address",
+                held,
+                written,
+            });
+        }
         let (low, high) = first.to_low_high();
         let program = || -> Result<(), MmioError> {
             // The pointers reload when SGMode rises; after the reset it is low.

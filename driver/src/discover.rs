@@ -12,7 +12,7 @@
 //!
 //! Then it is confirmed by the identifiers of its IRQ and config blocks.
 
-use fpga_pci::{Bar, BarInfo, Transport, config};
+use fpga_pci::{Bar, BarInfo, BarKind, Transport, config};
 use fpga_registers::xdma::{
     CONFIG_BASE, ConfigBlock, DMA_BAR_SIZE, IRQ_BASE, IrqBlock, MSIX_PBA_BASE, MSIX_TABLE_BASE, Target,
 };
@@ -36,7 +36,9 @@ pub struct BarRoles {
 /// Chooses the DMA BAR and names the others by their position relative to it. Reads configuration space only.
 pub(crate) fn roles(transport: &dyn Transport, forced: Option<u8>) -> Result<BarRoles, OpenError> {
     let card = || transport.name().to_owned();
-    let present: Vec<BarInfo> = transport.bars().into_iter().flatten().collect();
+    // Ports are not among the BARs that PG195 orders.
+    let memory = |bar: &BarInfo| bar.kind != BarKind::Io;
+    let present: Vec<BarInfo> = transport.bars().into_iter().flatten().filter(memory).collect();
     if present.is_empty() {
         return Err(OpenError::NoBars { card: card() });
     }

@@ -2,7 +2,7 @@
 
 use fpga_core::ring;
 use fpga_firmware::identity::ReadError;
-use fpga_pci::{BarError, ConfigError, DmaAllocError, DmaBuffer, InterruptError, MemoryError, MmioError};
+use fpga_pci::{BarError, ConfigError, DmaAllocError, DmaBuffer, InterruptError, MmioError};
 use fpga_registers::CardAddr;
 
 use crate::channel::ChannelName;
@@ -173,6 +173,22 @@ pub enum ResourceError {
         /// Why, and what to do.
         reason: &'static str,
     },
+    /// The engine still runs for an owner that could not stop it.
+    #[error("{card}: {channel} is still busy with what an earlier owner could not stop; reset the card")]
+    Busy {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+    },
+    /// The channels are AXI4-Stream: there are no card addresses.
+    #[error(
+        "{card}: the channels are AXI4-Stream, which this version does not drive; use a bitstream with memory-mapped channels"
+    )]
+    Stream {
+        /// Which card.
+        card: CardName,
+    },
     /// The option cannot be used.
     #[error("{card}: {source}")]
     Ring {
@@ -217,6 +233,14 @@ pub struct Refused {
     pub buffer: DmaBuffer,
 }
 
+impl Refused {
+    /// Whether this is back-pressure: the ring is full, and the same submission works once something has completed.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        matches!(self.error, SubmitError::Ring { source: ring::RefusalReason::Full { .. }, .. })
+    }
+}
+
 /// Why a transfer was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -231,9 +255,19 @@ pub enum SubmitError {
         /// Why.
         source: ring::RefusalReason,
     },
-    /// It ends behind the card's memory.
+    /// The buffer is of another card's memory.
     #[error(
-        "{card} {channel}: {length} bytes at card address {start} end behind the card's memory, {memory_start}..={memory_last}"
+        "{card} {channel}: the buffer belongs to another card, which this one cannot reach; take it from this card (Card::buffer)"
+    )]
+    ForeignBuffer {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+    },
+    /// It is not inside the card's memory.
+    #[error(
+        "{card} {channel}: {length} bytes at card address {start} are not inside the card's memory, {memory_start} to {memory_last}; choose an address there, `fpgactl info` shows it"
     )]
     CardMemory {
         /// Which card.
@@ -354,6 +388,14 @@ pub struct TransferFailed {
     pub buffer: Option<DmaBuffer>,
 }
 
+impl TransferFailed {
+    /// Why, and the buffer: for a caller that reports the one and goes on with the other.
+    #[must_use]
+    pub fn into_parts(self) -> (TransferError, Option<DmaBuffer>) {
+        (self.error, self.buffer)
+    }
+}
+
 /// Why a transfer failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -367,10 +409,7 @@ pub enum TransferError {
     /// The channel cannot go on.
     #[error(transparent)]
     Channel(#[from] ChannelError),
-    /// Host memory could not be used.
-    #[error("host memory: {0}")]
-    Memory(#[from] MemoryError),
-    /// No DMA memory.
-    #[error("host memory: {0}")]
-    Allocate(#[from] DmaAllocError),
+    /// The completion carries no buffer.
+    #[error("this transfer's memory was kept by its submitter; there is no buffer to give back")]
+    NoBuffer,
 }

@@ -79,7 +79,7 @@ impl fmt::Display for ChannelFault {
                 "the engine stopped before the end of its run without an error bit (status {})",
                 status.describe(self.channel.direction)
             )?,
-            FaultCause::Earlier => write!(f, "not executed: a transfer before it in the same run failed")?,
+            FaultCause::Earlier => write!(f, "not executed: a transfer before it failed")?,
             FaultCause::Aborted => write!(f, "aborted")?,
         }
         if let Some(place) = self.place {

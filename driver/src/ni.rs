@@ -133,6 +133,11 @@ impl NiInfo {
         })
     }
 
+    /// Stops events and transmission, whoever had started them.
+    pub(crate) fn silence(&self, bar: &Bar) -> Result<(), MmioError> {
+        Block::new(bar.clone(), self.ni_base).write(at::CONTROL, at::control::RESET)
+    }
+
     /// The card addresses that DMA can reach: memory first, then the transmit windows.
     #[must_use]
     pub fn card_ranges(&self) -> Vec<CardRange> {

@@ -2,6 +2,7 @@
 //!
 //! `cargo test` has built the examples next to this test: they are run as a user runs them, as programs.
 #![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -44,7 +44,7 @@ pub struct Pair {
 #[must_use]
 pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut data = vec![0; length];
-    Pcg64::new(u128::from(seed), 0xA02B_DBF7_BB3C_0A7A_C28F_A16A_64AB_F96).fill_bytes(&mut data);
+    Pcg64::new(u128::from(seed), 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96).fill_bytes(&mut data);
     data
 }
 

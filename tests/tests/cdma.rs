@@ -1,4 +1,5 @@
 //! Copies inside the card, against an array of bytes.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use fpga_driver::mock::{CardFailure, World};
 use fpga_driver::{BarOffset, Card, CardAddr, Cdma, CdmaError, NetworkInterface, OpenOptions, ResourceError};

@@ -1,5 +1,7 @@
 //! Bad input and failing devices: each has its typed error, and whatever happens, every buffer is back or in quarantine exactly
 //! once, and the card can be used afterwards.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
+#![expect(clippy::expect_used, reason = "a panic is the failure report")]
 
 use std::time::Duration;
 

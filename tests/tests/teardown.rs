@@ -1,5 +1,6 @@
 //! Closing in any order, at any moment: nothing is left mapped, running or allowed to run, every buffer is accounted for, and
 //! the card opens again.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::any::Any;
 

@@ -32,7 +32,8 @@ use fpga_registers::Iova;
 
 use crate::iova::FreeRanges;
 use crate::{
-    DmaAccess, DmaAllocError, HugePages, IovaAllocator, MemoryError, SharedMemory, SharedSlice, Transport,
+    DmaAccess, DmaAllocError, DmaMapError, HugePages, IovaAllocator, MemoryError, SharedMemory, SharedSlice,
+    Transport,
 };
 
 mod quarantine;
@@ -291,12 +292,21 @@ impl Shared {
         let length = memory.len() as u64;
         // Aligned like a large page, so that the IOMMU can use large entries; 4 KiB will do if space is short.
         let wanted = if length >= 2 << 20 { page.max(2 << 20) } else { page };
-        let iova = state.space.allocate(length, wanted).or_else(|_| state.space.allocate(length, page))?;
-        if let Err(error) = self.transport.map_dma(iova, &memory, self.options.access) {
-            // Just allocated: giving it back cannot fail.
-            let _ = state.space.release(iova, length);
-            return Err(error.into());
-        }
+        let iova = loop {
+            let place =
+                state.space.allocate(length, wanted).or_else(|_| state.space.allocate(length, page))?;
+            match self.transport.map_dma(place, &memory, self.options.access) {
+                Ok(()) => break place,
+                // An earlier pool of this transport has left it mapped: in quarantine, or with a buffer that is still out. The place
+                // stays allocated, so that it is not tried again.
+                Err(DmaMapError::Overlap { .. }) => {}
+                Err(error) => {
+                    // Just allocated: giving it back cannot fail.
+                    let _ = state.space.release(place, length);
+                    return Err(error.into());
+                }
+            }
+        };
         state.stats.regions += 1;
         state.stats.mapped_bytes += memory.len();
         let free = FreeRanges::new([(0, length - 1)]);

@@ -5,17 +5,15 @@ use std::sync::Arc;
 
 use fpga_core::ring::{HostRange, RefusalReason, Request, Ring, RingConfig, Run};
 use fpga_pci::{Bar, DmaArea, DmaBuffer, Interrupt, barrier};
-use fpga_registers::xdma::Adjacent;
+use fpga_registers::xdma::{Adjacent, ChannelStatus};
 use fpga_registers::xdma::{
     ChannelBlock, ChannelControl, ChannelInterrupts, Direction, SgdmaBlock, channel_base, sgdma_base,
 };
 use fpga_registers::{BarOffset, CardAddr, Iova};
 
 use super::{ChannelName, ChannelOptions, Completion, Ticket, WaitMode, WaitOptions};
-use crate::card::Shared;
-use crate::error::{
-    CardName, ChannelError, Refused, ResourceError, SubmitError, TransferError, TransferFailed,
-};
+use crate::card::{ChannelClaim, Shared};
+use crate::error::{CardName, ChannelError, Refused, ResourceError, SubmitError, TransferFailed};
 use crate::store::{RingMemory, host_range};
 
 /// The write-back word has a cache line of its own behind the descriptors: next to them every fetch would contend with the
@@ -25,6 +23,8 @@ const WRITEBACK_BYTES: usize = 64;
 const RING_ALIGNMENT: usize = 4096;
 /// Bits 23:1: where the recording bits of control, the events of status and the interrupt mask share their positions.
 pub(super) const EVENT_BITS: u32 = 0x00FF_FFFE;
+/// Polls without news before the clock is looked at: some microseconds' worth, so that it does not show.
+const LOOK_EVERY: u32 = 256;
 /// Without news for this long, the status register is read: an engine may stop on an error without a write-back.
 const SUSPICIOUS_NS: u64 = 1_000_000;
 
@@ -55,8 +55,12 @@ pub(crate) struct Engine {
     submitted: u64,
     pub(super) ended: u64,
     pub(super) posted: u32,
+    /// When something last moved; 0: since the last look at the clock.
     last_news: u64,
+    /// Polls without news in a row.
+    fruitless: u32,
     pub(super) dead: Option<ChannelError>,
+    _claim: ChannelClaim,
 }
 
 /// The run bit and what has to be recorded. Both bits that the write-back may depend on are set (PG195 names bit 2, the
@@ -81,10 +85,11 @@ pub(super) fn stop_control() -> ChannelControl {
 impl Engine {
     pub(crate) fn new(
         card: Arc<Shared>,
-        name: ChannelName,
+        claim: ChannelClaim,
         options: ChannelOptions,
         interrupt: Option<Interrupt>,
     ) -> Result<Self, ResourceError> {
+        let name = claim.name;
         let bytes = options.descriptors as usize * 32;
         let area = card
             .pool
@@ -95,7 +100,7 @@ impl Engine {
         config.max_descriptor_length = options.max_descriptor_length;
         let ring =
             Ring::new(config).map_err(|source| ResourceError::Ring { card: card.name.clone(), source })?;
-        let engine = Self {
+        let mut engine = Self {
             ring,
             finished: VecDeque::with_capacity(options.transfers as usize),
             area: Some(area),
@@ -110,16 +115,31 @@ impl Engine {
             ended: 0,
             posted: 0,
             last_news: 0,
+            fruitless: 0,
             dead: None,
             card,
+            _claim: claim,
         };
-        engine
-            .initialise()
-            .map_err(|source| ResourceError::Mmio { card: engine.card.name.clone(), source })?;
-        Ok(engine)
+        let card = engine.card.name.clone();
+        match engine.initialise() {
+            Ok(status) if !status.busy() => Ok(engine),
+            // Its last owner could not stop it. A run started now would take the old run's completions for its own.
+            Ok(status) => {
+                engine.dead = Some(ChannelError::Wedged {
+                    card: card.clone(),
+                    channel: name,
+                    waited_ms: 0,
+                    status: status.describe(name.direction).to_string(),
+                    quarantined: 0,
+                });
+                Err(ResourceError::Busy { card, channel: name })
+            }
+            Err(source) => Err(ResourceError::Mmio { card, source }),
+        }
     }
 
-    fn initialise(&self) -> Result<(), fpga_pci::MmioError> {
+    /// Programs what stays the same from run to run; returns the status for a look at busy.
+    fn initialise(&self) -> Result<ChannelStatus, fpga_pci::MmioError> {
         let word = self.area.as_ref().map_or(Iova::ZERO, DmaArea::iova).get() + self.writeback as u64;
         let (low, high) = Iova::new(word).to_low_high();
         ChannelBlock::POLL_ADDRESS_LOW.write(&self.bar, self.base, low)?;
@@ -128,7 +148,8 @@ impl Engine {
         // Enable Mask).
         let recorded = ChannelInterrupts::from_bits(stop_control().into_bits() & EVENT_BITS);
         let enabled = if self.interrupt.is_some() { recorded } else { ChannelInterrupts::new() };
-        ChannelBlock::INTERRUPT_ENABLE.write(&self.bar, self.base, enabled)
+        ChannelBlock::INTERRUPT_ENABLE.write(&self.bar, self.base, enabled)?;
+        ChannelBlock::STATUS.read(&self.bar, self.base)
     }
 
     pub(crate) const fn name(&self) -> ChannelName {
@@ -152,6 +173,11 @@ impl Engine {
     }
 
     pub(crate) fn submit_buffer(&mut self, buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused> {
+        // Every card's pool hands out the same addresses: another card's buffer would silently name memory of this one.
+        if !buffer.is_from(&self.card.pool) {
+            let error = SubmitError::ForeignBuffer { card: self.card_name(), channel: self.name };
+            return Err(Refused { error, buffer });
+        }
         let range = match buffer.run(0, buffer.len()) {
             Ok(run) => host_range(run),
             Err(_) => HostRange::new(buffer.iova(), buffer.len() as u64),
@@ -229,14 +255,39 @@ impl Engine {
         // A lost write-back shows as no progress; the load itself cannot fail inside the area.
         let word = area.memory().load_u32_acquire(self.writeback).unwrap_or(0);
         match self.ring.complete_writeback(word) {
-            Ok(0) => Ok(0),
+            Ok(0) => {
+                self.fruitless = self.fruitless.wrapping_add(1);
+                if self.fruitless.is_multiple_of(LOOK_EVERY) { self.suspect() } else { Ok(0) }
+            }
             Ok(_) => {
                 barrier::writeback_before_data();
-                self.last_news = 0;
+                self.news();
                 Ok(self.collect())
             }
             Err(fault) => self.count_fault(fault),
         }
+    }
+
+    fn news(&mut self) {
+        self.last_news = 0;
+        self.fruitless = 0;
+    }
+
+    /// Looks at the clock, and at the status register if nothing has moved for too long: whoever polls, by whatever call, gets
+    /// to know of an engine that has stopped and of a card that is gone.
+    #[cold]
+    pub(super) fn suspect(&mut self) -> Result<usize, ChannelError> {
+        let now = self.card.transport.now();
+        if self.last_news == 0 {
+            self.last_news = now;
+        }
+        if now.saturating_sub(self.last_news) < SUSPICIOUS_NS {
+            return Ok(0);
+        }
+        self.last_news = now;
+        let before = self.finished.len();
+        self.look_for_errors()?;
+        Ok(self.finished.len() - before)
     }
 
     /// Moves completed operations to the finished queue.
@@ -267,11 +318,14 @@ impl Engine {
         let _ = area.memory().store_u32(self.writeback, 0);
         barrier::descriptor_before_doorbell();
         self.posted = run.descriptors;
-        self.last_news = 0;
+        self.news();
         self.ring_doorbell(run).map_err(|source| self.mmio(source))
     }
 
     fn ring_doorbell(&mut self, run: Run) -> Result<(), fpga_pci::MmioError> {
+        // Run must rise for the engine to start, and the last run's bit is still set. It is cleared before the pointers change, as
+        // the vendor's driver does.
+        ChannelBlock::CONTROL.write(&self.bar, self.base, stop_control())?;
         let (low, high) = run.first.to_low_high();
         SgdmaBlock::DESCRIPTOR_LOW.write(&self.bar, self.sgdma, low)?;
         if self.high_word != Some(high) {
@@ -279,8 +333,6 @@ impl Engine {
             self.high_word = Some(high);
         }
         SgdmaBlock::ADJACENT.write(&self.bar, self.sgdma, Adjacent::new().with_extra(run.adjacent))?;
-        // Run must rise for the engine to start: the last run's bit is still set.
-        ChannelBlock::CONTROL.write(&self.bar, self.base, stop_control())?;
         ChannelBlock::CONTROL.write(&self.bar, self.base, run_control())
     }
 
@@ -307,7 +359,6 @@ impl Engine {
     pub(crate) fn wait(&mut self, ticket: Ticket, options: WaitOptions) -> Result<Completion, ChannelError> {
         let began = self.card.transport.now();
         let timeout = u64::try_from(options.timeout.as_nanos()).unwrap_or(u64::MAX);
-        self.last_news = began;
         loop {
             let polled = self.poll();
             if let Some(done) = self.take(ticket) {
@@ -318,13 +369,6 @@ impl Engine {
             let waited = now.saturating_sub(began);
             if waited >= timeout {
                 return Err(self.timed_out(waited));
-            }
-            if self.last_news == 0 {
-                self.last_news = now;
-            }
-            if now.saturating_sub(self.last_news) >= SUSPICIOUS_NS {
-                self.last_news = now;
-                self.look_for_errors()?;
             }
             match options.mode {
                 WaitMode::Poll => self.relax(),
@@ -339,16 +383,19 @@ impl Engine {
         };
         // Woken at the latest when the status register wants a look: an interrupt can be lost.
         let limit = core::time::Duration::from_nanos(at_most.min(100 * SUSPICIOUS_NS));
-        self.card.transport.wait_interrupt(interrupt, limit).map_err(|source| ChannelError::Interrupt {
-            card: self.card_name(),
-            channel: self.name,
-            source,
+        let woken = self.card.transport.wait_interrupt(interrupt, limit).map_err(|source| {
+            ChannelError::Interrupt { card: self.card_name(), channel: self.name, source }
         })?;
+        // Woken without news, or not woken at all: reading the status pushes a write-back that is still on its way to memory,
+        // and shows an engine that has stopped.
+        if self.poll()? == 0 || woken.is_none() {
+            self.look_for_errors()?;
+        }
         Ok(())
     }
 
     #[cold]
-    fn timed_out(&self, waited: u64) -> ChannelError {
+    pub(crate) fn timed_out(&self, waited: u64) -> ChannelError {
         let status = ChannelBlock::STATUS.read(&self.bar, self.base).unwrap_or_default();
         ChannelError::TimedOut {
             card: self.card_name(),
@@ -384,14 +431,7 @@ impl Engine {
                 return Err(TransferFailed { error: error.into(), buffer });
             }
         };
-        match (done.outcome, done.buffer) {
-            (Ok(_), Some(buffer)) => Ok(buffer),
-            (Err(fault), buffer) => Err(TransferFailed { error: TransferError::Fault(fault), buffer }),
-            (Ok(_), None) => {
-                let error = ChannelError::UnknownTicket { card: self.card_name(), channel: self.name };
-                Err(TransferFailed { error: error.into(), buffer: None })
-            }
-        }
+        done.into_buffer()
     }
 
     pub(crate) const fn direction(&self) -> Direction {

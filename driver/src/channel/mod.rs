@@ -22,7 +22,7 @@ use fpga_pci::DmaBuffer;
 use fpga_registers::CardAddr;
 use fpga_registers::xdma::Direction;
 
-use crate::error::{ChannelError, Refused, TransferFailed};
+use crate::error::{ChannelError, Refused, TransferError, TransferFailed};
 use crate::fault::ChannelFault;
 
 pub(crate) use engine::{Engine, Payload};
@@ -60,6 +60,21 @@ pub struct Completion {
     pub outcome: Result<u64, ChannelFault>,
     /// The buffer. `None` if the card may still reach it: it is in quarantine then.
     pub buffer: Option<DmaBuffer>,
+}
+
+impl Completion {
+    /// The buffer of a transfer that went well.
+    ///
+    /// # Errors
+    /// [`TransferFailed`] with the fault, and with the buffer unless it is in quarantine.
+    pub fn into_buffer(self) -> Result<DmaBuffer, TransferFailed> {
+        match (self.outcome, self.buffer) {
+            (Ok(_), Some(buffer)) => Ok(buffer),
+            (Err(fault), buffer) => Err(TransferFailed { error: fault.into(), buffer }),
+            // Transfers of memory that its submitter kept stay inside this package.
+            (Ok(_), None) => Err(TransferFailed { error: TransferError::NoBuffer, buffer: None }),
+        }
+    }
 }
 
 /// How to wait.
@@ -210,6 +225,11 @@ macro_rules! channel {
             /// [`next_completion`](Self::next_completion).
             pub fn completion(&mut self, ticket: Ticket) -> CompletionFuture<'_> {
                 CompletionFuture::new(&mut self.0, ticket)
+            }
+
+            /// To be called in a loop that polls: a spin-loop hint on hardware; lets a card inside this thread take a step.
+            pub fn relax(&self) {
+                self.0.relax();
             }
 
             /// Stops the engine, waits until it is idle and ends everything in flight as aborted. The channel can be used again.

@@ -2,7 +2,7 @@
 //! may still reach.
 
 use fpga_core::ring::CountFault;
-use fpga_pci::QuarantineReason;
+use fpga_pci::{QuarantineReason, barrier};
 use fpga_registers::xdma::{ChannelBlock, ChannelStatus};
 
 use super::engine::{EVENT_BITS, Engine, Payload, stop_control};
@@ -10,7 +10,7 @@ use crate::error::ChannelError;
 use crate::fault::{ChannelFault, FaultCause, FaultPlace};
 
 /// How long an engine may take to finish the descriptor in flight after run was cleared. The longest descriptor is 256 MiB:
-/// 0.3 s at the rate of the slowest link; a wedged AXI slave never lets go.
+/// 1.1 s on the slowest link (one lane of the first generation); a wedged AXI slave never lets go.
 const IDLE_LIMIT_NS: u64 = 2_000_000_000;
 
 impl Engine {
@@ -79,7 +79,12 @@ impl Engine {
     }
 
     fn read_completed(&mut self) -> Result<u32, ChannelError> {
-        self.bar.read32(ChannelBlock::COMPLETED.address(self.base)).map_err(|source| self.mmio(source))
+        let count = self
+            .bar
+            .read32(ChannelBlock::COMPLETED.address(self.base))
+            .map_err(|source| self.mmio(source))?;
+        barrier::register_before_memory();
+        Ok(count)
     }
 
     /// Stops the engine, confirms that it is idle, and ends everything in the ring.
@@ -223,6 +228,5 @@ impl Drop for Engine {
                 fpga_registers::xdma::ChannelControl::new(),
             );
         }
-        self.card.give_back(self.name);
     }
 }

@@ -12,7 +12,7 @@ use fpga_registers::cdma::Cdmasr;
 
 use crate::card::CardRange;
 use crate::cdma::CdmaError;
-use crate::error::{CardName, ChannelError, ResourceError, SubmitError};
+use crate::error::{CardName, ChannelError, ResourceError, SubmitError, TransferError, TransferFailed};
 use crate::fault::ChannelFault;
 
 /// Opening or driving an endpoint failed.
@@ -63,7 +63,7 @@ pub enum EndpointError {
     Cdma(#[from] CdmaError),
     /// The copy engine halted while it filled a window.
     #[error(
-        "{card}: the CDMA chain that fills transmit windows stopped ({status}); a transfer's source may lie outside card memory: drop the endpoint and open it again"
+        "{card}: the CDMA chain that fills transmit windows stopped ({status}); a transfer's source may lie outside card memory, or be misaligned for a build without data realignment: drop the endpoint and open it again"
     )]
     Chain {
         /// Which card.
@@ -92,6 +92,9 @@ pub enum EndpointError {
     /// A header block's transfer was not taken.
     #[error(transparent)]
     Submit(#[from] SubmitError),
+    /// Card memory could not be prepared.
+    #[error("preparing the event ring: {0}")]
+    Prepare(TransferError),
     /// A window header contradicts itself: an error of this package.
     #[error("{card}: {source}")]
     Header {
@@ -137,7 +140,7 @@ pub enum EndpointError {
         index: u16,
     },
     /// A region is not inside the memory that transfers may use.
-    #[error("{card}: region of {} bytes at {} is empty or not inside the {} bytes at {} that transfers may use", range.length, range.start, usable.length, usable.start)]
+    #[error("{card}: region of {} bytes at {} is empty or not inside the {} bytes at {} that transfers may use (Endpoint::usable_memory); choose a range there", range.length, range.start, usable.length, usable.start)]
     RegionRange {
         /// Which card.
         card: CardName,
@@ -190,12 +193,18 @@ pub enum EndpointError {
     },
 }
 
+impl From<TransferFailed> for EndpointError {
+    fn from(failed: TransferFailed) -> Self {
+        Self::Prepare(failed.error)
+    }
+}
+
 /// A transfer was not started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
     /// The source is not inside card memory.
-    #[error("{card}: source of {length} bytes at {start} is not inside the card's memory ({} bytes at {})", memory.length, memory.start)]
+    #[error("{card}: source of {length} bytes at {start} is not inside the card's memory ({} bytes at {}); choose a range there", memory.length, memory.start)]
     SourceRange {
         /// Which card.
         card: CardName,
@@ -208,7 +217,7 @@ pub enum SendError {
     },
     /// The destination is not inside the region.
     #[error(
-        "{card}: {length} bytes at offset {offset} are not inside the {region} bytes that node {node} has opened"
+        "{card}: {length} bytes at offset {offset} are not inside the {region} bytes that node {node} has opened; send less, or let it open more"
     )]
     TargetRange {
         /// Which card.

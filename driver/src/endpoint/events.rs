@@ -5,7 +5,7 @@
 
 use fpga_firmware::event::{self, Event};
 use fpga_firmware::generated::{EVENT_RING_ENTRIES_MAX, ni as at};
-use fpga_pci::{DmaArea, QuarantineReason, barrier};
+use fpga_pci::{DmaArea, DmaBuffer, QuarantineReason, barrier};
 use fpga_registers::CardAddr;
 
 use super::{EndpointError, RESERVED_CARD_BYTES};
@@ -49,6 +49,19 @@ struct Fetch {
     count: u32,
 }
 
+/// Where the ring lies in card memory, for a CDMA chain at `chain`.
+pub(super) fn card_ring(chain: CardAddr) -> CardAddr {
+    CardAddr::new(chain.get().wrapping_add(CARD_RING_OFFSET))
+}
+
+/// Zeros for the whole ring in card memory.
+pub(super) fn blank_ring(card: &Card) -> Result<DmaBuffer, EndpointError> {
+    let length = usize::try_from(RESERVED_CARD_BYTES - CARD_RING_OFFSET).unwrap_or(0);
+    let mut buffer = card.buffer(length)?;
+    buffer.as_mut_slice().fill(0);
+    Ok(buffer)
+}
+
 impl EventRing {
     pub(super) fn new(
         card: &Card,
@@ -80,8 +93,8 @@ impl EventRing {
         let fetch = if info.event_push {
             None
         } else {
-            let ring = CardAddr::new(chain.get().wrapping_add(CARD_RING_OFFSET));
-            Some(Fetch { c2h: card.c2h_with(0, ChannelOptions::default())?.0, ring, first: 0, count: 0 })
+            let c2h = card.c2h_with(0, ChannelOptions::default())?.0;
+            Some(Fetch { c2h, ring: card_ring(chain), first: 0, count: 0 })
         };
         let base = fetch.as_ref().map_or_else(|| area.iova().get(), |fetch| fetch.ring.get());
         ni.write_pair(at::EVENT_RING_BASE_LOW, base)

@@ -87,6 +87,9 @@ impl Default for EndpointOptions {
 /// ring, unless told otherwise.
 pub const RESERVED_CARD_BYTES: u64 = 64 << 10;
 
+/// Shortest time that a registry entry waits for its sender: other nodes may be more patient than this one.
+const REGISTRY_TIMEOUT_MIN_US: u32 = 2_000_000;
+
 /// Options of one transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -157,7 +160,8 @@ pub struct Endpoint {
     notifications: VecDeque<Notification>,
     faults: VecDeque<Event>,
     mirror_faults: VecDeque<MirrorError>,
-    regions: Vec<bool>,
+    /// The keys of open regions, by memory window.
+    regions: Vec<Option<u64>>,
     ni: Block,
     info: NiInfo,
     incarnation: Incarnation,
@@ -201,7 +205,7 @@ impl Endpoint {
             None => CardAddr::new(random(&name)?).to_low_high().0,
         };
         let incarnation = Incarnation::new(incarnation);
-        let sender = Sender::new(sender_config(options, &info), incarnation)
+        let sender = Sender::new(sender_config(&name, options, &info)?, incarnation)
             .map_err(|source| EndpointError::Config { card: name.clone(), source })?;
         card.shared.take_endpoint()?;
         let taken = Taken(Arc::clone(&card.shared));
@@ -215,12 +219,21 @@ impl Endpoint {
         // The reset keeps memory windows: what an earlier owner of the card has opened, this one has not.
         region::close_all(&Block::new(bar.clone(), info.memory_base), info.memory_windows).map_err(mmio)?;
 
+        // A receiver must wait longer for a silent sender than the sender waits for it (spec 2.2.7).
+        let give_up = options.timeout.saturating_mul(u32::from(options.max_tries));
+        let patience = u32::try_from(give_up.as_micros().saturating_mul(2)).unwrap_or(u32::MAX);
+        ni.write(at::REGISTRY_TIMEOUT_US, patience.max(REGISTRY_TIMEOUT_MIN_US)).map_err(mmio)?;
+
         let chain = options.chain.unwrap_or_else(|| {
             CardAddr::new(info.memory.last().get().saturating_sub(RESERVED_CARD_BYTES - 1) & !0xFFF)
         });
         let channel = options.channel.unwrap_or_else(|| card.info().xdma.h2c_channels.saturating_sub(1));
         let h2c = card.h2c_with(channel, ChannelOptions::default())?;
-        let transmit = TransmitPath::new(card, &info, h2c.0, chain)?;
+        let mut transmit = TransmitPath::new(card, &info, h2c.0, chain)?;
+        if !info.event_push {
+            // The ring in card memory may still hold events of an earlier endpoint, whose sequence numbers began at 1 too.
+            transmit.write(events::blank_ring(card)?, events::card_ring(chain), WaitOptions::default())?;
+        }
         let events = EventRing::new(card, &info, &ni, options.event_entries, chain)?;
         let mut control = at::control::ENABLE | at::control::EVENT_ENABLE;
         if options.packet_events {
@@ -236,7 +249,7 @@ impl Endpoint {
             notifications: VecDeque::with_capacity(64),
             faults: VecDeque::new(),
             mirror_faults: VecDeque::new(),
-            regions: vec![false; info.memory_windows.min(region::MAX_WINDOWS) as usize],
+            regions: vec![None; info.memory_windows.min(region::MAX_WINDOWS) as usize],
             ni,
             info,
             incarnation,
@@ -463,7 +476,7 @@ impl Endpoint {
         &self.sender
     }
 
-    /// The mirror of the receive registry and the escape channel, from events alone.
+    /// The mirror of the receive registry, from events alone.
     #[must_use]
     pub const fn mirror(&self) -> &Mirror {
         &self.mirror
@@ -497,12 +510,24 @@ impl Drop for Endpoint {
     }
 }
 
-fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderConfig {
+fn sender_config(
+    name: &CardName,
+    options: &EndpointOptions,
+    info: &NiInfo,
+) -> Result<SenderConfig, EndpointError> {
     let mut config = SenderConfig::default();
     let whole_mask = u32::from(info.mask_bits).checked_shl(u32::from(info.packet_size_log2)).unwrap_or(0);
     // A window carries a segment, so a segment is no longer than a window's payload.
     let longest = whole_mask.min(info.windows.payload_size);
     config.segment_size = options.segment_size.unwrap_or_else(|| longest.min(16 << 10));
+    if config.segment_size > info.windows.payload_size {
+        return Err(EndpointError::Option {
+            card: name.clone(),
+            what: "the segment size",
+            found: config.segment_size.into(),
+            expected: "at most what a transmit window of the card holds (`fpgactl info` shows it)",
+        });
+    }
     config.big_threshold = options.big_threshold.min(if options.segment_size.is_none() {
         config.segment_size
     } else {
@@ -512,7 +537,7 @@ fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderConfig {
     config.mask_bits = info.mask_bits;
     config.retry.timeout = Nanos::new(u64::try_from(options.timeout.as_nanos()).unwrap_or(u64::MAX));
     config.retry.max_tries = options.max_tries;
-    config
+    Ok(config)
 }
 
 /// A random number of the system's.

@@ -54,7 +54,7 @@ impl Endpoint {
         if range.length == 0 || !self.usable_memory().contains(range.start, range.length) {
             return Err(EndpointError::RegionRange { card: card(), range, usable: self.usable_memory() });
         }
-        let Some(index) = self.regions.iter().position(|used| !used) else {
+        let Some(index) = self.regions.iter().position(Option::is_none) else {
             return Err(EndpointError::RegionsFull { card: card(), capacity: self.regions.len() });
         };
         let key = random(&self.card.shared.name)?;
@@ -70,25 +70,30 @@ impl Endpoint {
             block.write(at::COMMIT, generated::MEMORY_COMMIT_INSTALL)
         };
         install().map_err(|source| EndpointError::Mmio { card: card(), source })?;
-        if let Some(used) = self.regions.get_mut(index) {
-            *used = true;
+        if let Some(place) = self.regions.get_mut(index) {
+            *place = Some(key);
         }
         let remote = RemoteRegion { node: self.info.node, address: range.start, length: range.length, key };
         Ok(RegionHandle { index: number, remote })
     }
 
-    /// Takes the permission back: later packets for the region are refused.
+    /// Takes the permission back: later packets for the region are refused. A region that is closed already stays closed.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
     pub fn close_region(&mut self, region: &RegionHandle) -> Result<(), EndpointError> {
+        let place = self.regions.get(region.index as usize).copied().flatten();
+        // Another region, or another endpoint's, may have the place by now.
+        if place != Some(region.remote.key) {
+            return Ok(());
+        }
         let block = self.memory_block()?;
         block
             .write(at::INDEX, region.index)
             .and_then(|()| block.write(at::COMMIT, generated::MEMORY_COMMIT_REMOVE))
             .map_err(|source| EndpointError::Mmio { card: self.card.shared.name.clone(), source })?;
-        if let Some(used) = self.regions.get_mut(region.index as usize) {
-            *used = false;
+        if let Some(place) = self.regions.get_mut(region.index as usize) {
+            *place = None;
         }
         Ok(())
     }

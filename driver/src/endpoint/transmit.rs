@@ -20,7 +20,7 @@ use fpga_pci::{DmaArea, DmaBuffer};
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::SgDescriptor;
 
-use super::EndpointError;
+use super::{EndpointError, RESERVED_CARD_BYTES};
 use crate::card::Card;
 use crate::cdma::Cdma;
 use crate::channel::{Completion, Engine, Payload, Ticket, WaitOptions};
@@ -69,6 +69,8 @@ pub(super) struct TransmitPath {
     sequence: u32,
     filled: u64,
     last_news: u64,
+    /// Header blocks' transfers that have ended and were not taken up.
+    ended: VecDeque<Completion>,
     /// A user's transfer on the same channel.
     user: Option<(Ticket, Option<Completion>)>,
     scratch: Box<[u8; STAGING_BYTES]>,
@@ -85,8 +87,7 @@ impl TransmitPath {
         let name = card.shared.name.clone();
         let windows = info.windows;
         check_windows(&windows).map_err(|reason| EndpointError::Windows { card: name.clone(), reason })?;
-        let bytes = u64::from(windows.count) * SLOT_BYTES as u64;
-        if !info.memory.contains(chain, bytes) || !chain.is_aligned_to(64) {
+        if !info.memory.contains(chain, RESERVED_CARD_BYTES) || !chain.is_aligned_to(64) {
             return Err(EndpointError::Option {
                 card: name,
                 what: "the card address of the CDMA chain",
@@ -99,7 +100,8 @@ impl TransmitPath {
             .allocate_area(windows.count as usize * STAGING_BYTES, 64)
             .map_err(|source| card.memory_error(source))?;
         let cdma = card.cdma()?;
-        cdma.begin_chain(chain)?;
+        let windows_end = windows.address(windows.count, 0);
+        cdma.begin_chain(chain, windows_end.max(info.memory.last()))?;
         Ok(Self {
             uploads: VecDeque::with_capacity(windows.count as usize),
             staging: Some(staging),
@@ -114,6 +116,7 @@ impl TransmitPath {
             sequence: 0,
             filled: 0,
             last_news: 0,
+            ended: VecDeque::with_capacity(2 * windows.count as usize),
             user: None,
             scratch: Box::new([0; STAGING_BYTES]),
             card: name,
@@ -134,7 +137,7 @@ impl TransmitPath {
 
     /// Fills windows as long as there is something to send and room for it, and moves uploads on. Returns how much was done.
     pub(super) fn pump(&mut self, now: Nanos, sender: &mut Sender) -> Result<usize, EndpointError> {
-        let mut work = self.advance()?;
+        let mut work = self.advance(now)?;
         // Two transfers per window: 32 windows at most, so the ring always has room.
         while self.free != 0 && self.busy & 1 << self.next_slot == 0 {
             let Some(transmit) = sender.poll_transmit(now) else { break };
@@ -144,28 +147,36 @@ impl TransmitPath {
             self.fill(&transmit)?;
             work += 1;
         }
-        self.h2c.poll()?;
-        work += self.advance()?;
+        work += self.advance(now)?;
         if self.busy != 0 {
             self.watch(now)?;
         }
         Ok(work)
     }
 
-    /// Takes up finished uploads, and lets the chain run up to the last of them: one tail write for all.
-    fn advance(&mut self) -> Result<usize, EndpointError> {
-        self.h2c.poll()?;
-        let mut tail = None;
-        let mut count = 0;
+    /// Takes what the channel has ended: the user's transfer to where its wait looks, header blocks to where [`Self::advance`]
+    /// does.
+    fn collect(&mut self) -> Result<(), ChannelError> {
+        let polled = self.h2c.poll();
         while let Some(done) = self.h2c.next_completion() {
-            if let Some((ticket, result)) = &mut self.user
-                && *ticket == done.ticket
-            {
-                *result = Some(done);
-                continue;
+            match &mut self.user {
+                Some((ticket, result)) if *ticket == done.ticket => *result = Some(done),
+                _ => self.ended.push_back(done),
             }
+        }
+        polled.map(|_| ())
+    }
+
+    /// Takes up finished uploads, and lets the chain run up to the last of them: one tail write for all.
+    fn advance(&mut self, now: Nanos) -> Result<usize, EndpointError> {
+        let polled = self.collect();
+        let mut tail = None;
+        let mut failed = None;
+        let mut count = 0;
+        while let Some(done) = self.ended.pop_front() {
             if let Err(fault) = done.outcome {
-                return Err(EndpointError::Upload(fault));
+                failed = Some(EndpointError::Upload(fault));
+                break;
             }
             if self.uploads.front().is_some_and(|upload| upload.ticket == done.ticket) {
                 tail = self.uploads.pop_front().map(|upload| upload.slot);
@@ -175,8 +186,11 @@ impl TransmitPath {
         if let Some(slot) = tail {
             let commit_descriptor = self.slot_address(slot).get() + 64;
             self.cdma.advance(CardAddr::new(commit_descriptor))?;
+            // Only now can the card begin: the time before was the caller's.
+            self.last_news = now.get();
         }
-        Ok(count)
+        polled?;
+        failed.map_or(Ok(count), Err)
     }
 
     fn slot_address(&self, slot: u32) -> CardAddr {
@@ -289,7 +303,6 @@ impl TransmitPath {
         if buffer.len() == 0 {
             return Ok(buffer);
         }
-        let failed = |error: TransferError| TransferFailed { error, buffer: None };
         let ticket = match self.h2c.submit_buffer(buffer, to) {
             Ok(ticket) => ticket,
             Err(refused) => {
@@ -297,19 +310,15 @@ impl TransmitPath {
             }
         };
         self.user = Some((ticket, None));
-        let ended = self.await_user(options);
+        let waited = self.await_user(options);
         let taken = self.user.take().and_then(|(_, done)| done);
-        match (ended, taken) {
-            (_, Some(Completion { outcome: Ok(_), buffer: Some(buffer), .. })) => Ok(buffer),
-            (_, Some(Completion { outcome: Err(fault), buffer, .. })) => {
-                Err(TransferFailed { error: fault.into(), buffer })
+        match (waited, taken) {
+            (Ok(()), Some(done)) => done.into_buffer(),
+            // Whatever ended the wait has ended the transfer too: the buffer is in its completion.
+            (Err(error), done) => {
+                Err(TransferFailed { error: error.into(), buffer: done.and_then(|done| done.buffer) })
             }
-            (Err(error), _) => Err(failed(error.into())),
-            (Ok(()), _) => {
-                let unknown =
-                    ChannelError::UnknownTicket { card: self.card.clone(), channel: self.h2c.name() };
-                Err(failed(unknown.into()))
-            }
+            (Ok(()), None) => Err(TransferFailed { error: TransferError::NoBuffer, buffer: None }),
         }
     }
 
@@ -317,21 +326,20 @@ impl TransmitPath {
     fn await_user(&mut self, options: WaitOptions) -> Result<(), ChannelError> {
         let limit = u64::try_from(options.timeout.as_nanos()).unwrap_or(u64::MAX);
         let began = self.h2c.now();
-        let mut looked = began;
         loop {
-            let advanced = self.advance();
+            let collected = self.collect();
             if matches!(&self.user, Some((_, Some(_))) | None) {
                 return Ok(());
             }
-            if let Err(EndpointError::Channel(error)) = advanced {
+            collected?;
+            let waited = self.h2c.now().saturating_sub(began);
+            if waited >= limit {
+                let error = self.h2c.timed_out(waited);
+                let aborted = self.h2c.abort();
+                let collected = self.collect();
+                aborted?;
+                collected?;
                 return Err(error);
-            }
-            let now = self.h2c.now();
-            if now.saturating_sub(began) >= limit {
-                self.h2c.abort()?;
-            } else if now.saturating_sub(looked) >= 1_000_000 {
-                looked = now;
-                self.h2c.look_for_errors()?;
             }
             self.h2c.relax();
         }

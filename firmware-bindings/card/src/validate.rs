@@ -175,6 +175,14 @@ fn network(description: &CardDescription) -> Result<(), Problem> {
     range("ni.windows", ni.windows.into(), 1, 32)?;
     aligned("ni.window_base", ni.window_base, GRANULE, "multiple of 64 KiB")?;
     range("ni.window_base", ni.window_base, 0, u64::MAX - MAX_MEMORY)?;
+    // A window's payload is one descriptor of the chain that fills it.
+    let payload = crate::space::payload_size(ni.packet_size, ni.mask_bits);
+    range(
+        "cdma.max_length_bits",
+        description.cdma.max_length_bits.into(),
+        u64::from(payload.ilog2()) + 1,
+        26,
+    )?;
     let windows_end =
         ni.window_base + u64::from(ni.windows) * crate::space::window_stride(ni.packet_size, ni.mask_bits);
     let memory = &description.memory;

@@ -35,6 +35,7 @@
 //! * No command line, no CSV and no plots.
 #![forbid(unsafe_code)]
 
+mod frame;
 pub mod path;
 pub mod scenario;
 pub mod simulation;

@@ -2,44 +2,20 @@
 
 use fpga_core::Nanos;
 use fpga_core::receiver::{MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver};
-use fpga_core::sender::{
-    Answer, Command, Completion, Sender, SubmitError, TransferError, Transmit, TransmitKind,
-};
-use fpga_firmware::Incarnation;
+use fpga_core::sender::{Answer, Command, Completion, Sender, SubmitError, TransferError, Transmit};
 use fpga_firmware::event::EventKind;
 use fpga_firmware::generated::Permissions;
-use fpga_firmware::wire::{Arrived, CRC_LENGTH, Common, Control, DataHeader, Flags, StartFields};
+use fpga_firmware::wire::Control;
 use fpga_registers::CardAddr;
 
+use crate::frame::{self, Frame, LIFE};
 use crate::path::{BitRate, Path};
 use crate::scenario::{RECEIVER, SENDER, Scenario, ScenarioError};
 
-/// The sender's life. One run has one.
-const LIFE: Incarnation = Incarnation::new(1);
 /// Key of the receiver's only memory window.
 const KEY: u64 = 1;
 /// Where the transfer goes at the receiver.
 const TARGET: CardAddr = CardAddr::new(0x1000);
-/// What every packet carries: payload is not simulated, only its length.
-static PAYLOAD: [u8; 1 << 12] = [0; 1 << 12];
-
-/// A packet on the way.
-#[derive(Debug)]
-enum Frame {
-    Data { header: DataHeader, payload: usize },
-    Control(Control),
-}
-
-impl Frame {
-    fn length(&self) -> u64 {
-        let bytes = match self {
-            Self::Data { header, payload } => header.length() + payload + CRC_LENGTH,
-            Self::Control(control) => control.length(),
-        };
-        bytes as u64
-    }
-}
-
 /// Counts what is written.
 #[derive(Debug, Default)]
 struct Counting {
@@ -262,57 +238,16 @@ impl Simulation {
         timers.into_iter().flatten().min()
     }
 
-    /// What a network interface makes of a transmit window.
+    /// What a network interface makes of a transmit window goes to the link.
     fn send(&mut self, transmit: &Transmit) {
-        let flags = if transmit.receiver_notifies() { Flags::NOTIFY_RECEIVER } else { Flags::NONE };
-        let common = Common { source: SENDER, destination: transmit.node, incarnation: LIFE, flags };
-        if transmit.kind == TransmitKind::Arrival {
-            let arrived = Control::Arrived(Arrived {
-                common: Common { flags: Flags::NONE, ..common },
-                transfer: transmit.transfer,
-                address: transmit.transfer_base,
-                length: transmit.transfer_length,
-                key: transmit.key,
-            });
-            self.there.send(self.now, arrived.length() as u64, Frame::Control(arrived));
-            return;
-        }
-        let size = 1u32 << transmit.packet_size_log2;
-        let mut left = transmit.payload_length;
-        for (packet, op) in (u64::from(transmit.first_packet)..).zip(transmit.ops.as_slice()) {
-            let payload = left.min(size);
-            left -= payload;
-            let start = StartFields {
-                base: transmit.segment_base,
-                segment_length: transmit.segment_length,
-                packets: transmit.segment_packets,
-                transfer_base: transmit.transfer_base,
-                transfer_length: transmit.transfer_length,
-            };
-            let header = DataHeader {
-                common,
-                transfer: transmit.transfer,
-                oldest_live: transmit.oldest_live,
-                segment: transmit.segment,
-                segment_count: transmit.segment_count,
-                // Inside the transfer, whose end was checked when it was submitted.
-                address: CardAddr::new(transmit.segment_base.get() + packet * u64::from(size)),
-                key: transmit.key,
-                op: *op,
-                tries: transmit.tries,
-                packet_size_log2: transmit.packet_size_log2,
-                start: (packet == 0).then_some(start),
-            };
-            let frame = Frame::Data { header, payload: payload as usize };
-            self.there.send(self.now, frame.length(), frame);
-        }
+        let Self { there, now, .. } = self;
+        frame::packets(transmit, |packet| there.send(*now, packet.length(), packet));
     }
 
     fn at_receiver(&mut self, frame: &Frame) {
         match frame {
             Frame::Data { header, payload } => {
-                let payload = PAYLOAD.get(..*payload).unwrap_or(&PAYLOAD);
-                self.receiver.handle_packet(self.now, header, payload, &mut self.memory);
+                self.receiver.handle_packet(self.now, header, frame::payload(*payload), &mut self.memory);
             }
             Frame::Control(Control::Arrived(arrived)) => self.receiver.handle_arrived(self.now, arrived),
             Frame::Control(_) => {}

@@ -1,6 +1,6 @@
 //! Timers: escaped packets, silent operations, and records that nothing needs any more.
 
-use fpga_firmware::event::EventKind;
+use fpga_firmware::event::{EventKind, NackReason};
 
 use super::Receiver;
 use crate::time::Nanos;
@@ -25,6 +25,9 @@ impl Receiver {
                 if let Some((header, payload)) = self.escape.peek(slot) {
                     let (header, length) = (*header, payload.len() as u64);
                     self.escape_event(now, EventKind::EscapeReleased, slot, &header, length, 0);
+                    // Not silence: the sender is to try again soon, and must not take this for a node that is gone.
+                    // Where the registry is short, packets may wait here in vain many times in a row.
+                    self.refuse(&header, NackReason::Busy);
                 }
                 self.escape.release(slot);
                 self.counters.escape_dropped += 1;

@@ -202,7 +202,7 @@ impl Peers {
             in_use: false,
             node: NodeId::ANY,
             incarnation: Incarnation::new(0),
-            completed: Completed::new(tombstones),
+            completed: Completed::new(tombstones.saturating_add(1)),
             transfers: 0,
             announced: 0,
             touched: Nanos::ZERO,
@@ -267,7 +267,8 @@ impl Peers {
     pub(super) fn has_tombstone_room(&self, source: u16, id: TransferId) -> bool {
         let source = self.source(source);
         let completed = &source.completed;
-        completed.touches(id) || usize::from(completed.used() + source.transfers) < completed.runs.len()
+        // One run is kept back for the oldest live transfer, which may be let in when all others are used or spoken for.
+        completed.touches(id) || usize::from(completed.used() + source.transfers) + 1 < completed.runs.len()
     }
 
     pub(super) fn open_transfer(&mut self, at: u16, transfer: Progress) {

@@ -1,6 +1,7 @@
 //! The two kinds of pieces of a pool: the host's, and those shared with the device.
 
 use core::fmt;
+use std::sync::Arc;
 
 use fpga_registers::Iova;
 
@@ -27,6 +28,14 @@ impl fmt::Debug for DmaArea {
 }
 
 impl DmaBuffer {
+    /// Whether it is a piece of `pool`. Pools of different devices hand out the same addresses, so a buffer of another one
+    /// names other memory.
+    #[must_use]
+    #[inline]
+    pub fn is_from(&self, pool: &super::DmaPool) -> bool {
+        self.0.is_from(pool)
+    }
+
     /// First address as the device sees it.
     #[must_use]
     pub fn iova(&self) -> Iova {
@@ -152,12 +161,6 @@ impl DmaArea {
         self.0.run(offset, length)
     }
 
-    /// Takes it back for the host. The caller knows that the device is done with it.
-    #[must_use]
-    pub fn into_buffer(self) -> DmaBuffer {
-        DmaBuffer(self.0)
-    }
-
     /// Puts it away for ever; see [`DmaPool::quarantine`](super::DmaPool::quarantine).
     pub fn quarantine(self, reason: QuarantineReason) {
         self.0.quarantine(reason);
@@ -165,6 +168,11 @@ impl DmaArea {
 }
 
 impl Piece {
+    #[inline]
+    fn is_from(&self, pool: &super::DmaPool) -> bool {
+        Arc::ptr_eq(&self.pool, &pool.0)
+    }
+
     fn run(&self, offset: usize, length: usize) -> Result<DmaRun, MemoryError> {
         if offset.checked_add(length).is_none_or(|end| end > self.length) {
             return Err(MemoryError::OutOfRange { offset, length, size: self.length });

@@ -189,7 +189,9 @@ impl Xdma {
             at::PCIE_MAX_PAYLOAD => payload,
             at::PCIE_MAX_READ_REQUEST => read,
             at::SYSTEM_ID => 0xFF01,
-            at::INTERRUPT_MODE => u32::from(config.msix_enabled()),
+            at::INTERRUPT_MODE => fpga_registers::xdma::config::InterruptMode::new()
+                .with_msix(config.msix_enabled())
+                .into_bits(),
             at::DATA_WIDTH => self.width_code,
             at::PCIE_CONTROL => self.relaxed_ordering,
             // The effective value is the smaller of the programmed one and what the build allows (4096).

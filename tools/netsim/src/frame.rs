@@ -1,0 +1,81 @@
+//! Packets as the simulator carries them: headers whole, payload by its length.
+
+use fpga_core::sender::{Transmit, TransmitKind};
+use fpga_firmware::Incarnation;
+use fpga_firmware::wire::{Arrived, CRC_LENGTH, Common, Control, DataHeader, Flags, StartFields};
+use fpga_registers::CardAddr;
+
+use crate::scenario::SENDER;
+
+/// The sender's life. One run has one.
+pub(crate) const LIFE: Incarnation = Incarnation::new(1);
+
+/// As long as the longest packet's payload.
+static PAYLOAD: [u8; 1 << 12] = [0; 1 << 12];
+
+/// A packet on the way.
+#[derive(Debug)]
+pub(crate) enum Frame {
+    Data { header: DataHeader, payload: usize },
+    Control(Control),
+}
+
+impl Frame {
+    /// Bytes on the wire.
+    pub(crate) fn length(&self) -> u64 {
+        let bytes = match self {
+            Self::Data { header, payload } => header.length() + payload + CRC_LENGTH,
+            Self::Control(control) => control.length(),
+        };
+        bytes as u64
+    }
+}
+
+/// `length` bytes that stand for a packet's payload.
+pub(crate) fn payload(length: usize) -> &'static [u8] {
+    PAYLOAD.get(..length).unwrap_or(&PAYLOAD)
+}
+
+/// What a network interface makes of a transmit window.
+pub(crate) fn packets(transmit: &Transmit, mut send: impl FnMut(Frame)) {
+    let flags = if transmit.receiver_notifies() { Flags::NOTIFY_RECEIVER } else { Flags::NONE };
+    let common = Common { source: SENDER, destination: transmit.node, incarnation: LIFE, flags };
+    if transmit.kind == TransmitKind::Arrival {
+        send(Frame::Control(Control::Arrived(Arrived {
+            common: Common { flags: Flags::NONE, ..common },
+            transfer: transmit.transfer,
+            address: transmit.transfer_base,
+            length: transmit.transfer_length,
+            key: transmit.key,
+        })));
+        return;
+    }
+    let start = StartFields {
+        base: transmit.segment_base,
+        segment_length: transmit.segment_length,
+        packets: transmit.segment_packets,
+        transfer_base: transmit.transfer_base,
+        transfer_length: transmit.transfer_length,
+    };
+    let size = 1u32 << transmit.packet_size_log2;
+    let mut left = transmit.payload_length;
+    for (packet, op) in (u64::from(transmit.first_packet)..).zip(transmit.ops.as_slice()) {
+        let payload = left.min(size);
+        left -= payload;
+        let header = DataHeader {
+            common,
+            transfer: transmit.transfer,
+            oldest_live: transmit.oldest_live,
+            segment: transmit.segment,
+            segment_count: transmit.segment_count,
+            // Inside the transfer, whose end was checked when it was submitted.
+            address: CardAddr::new(transmit.segment_base.get() + packet * u64::from(size)),
+            key: transmit.key,
+            op: *op,
+            tries: transmit.tries,
+            packet_size_log2: transmit.packet_size_log2,
+            start: (packet == 0).then_some(start),
+        };
+        send(Frame::Data { header, payload: payload as usize });
+    }
+}
