@@ -1,0 +1,203 @@
+//! Mistakes and odd cards that must not end in wrong data: each of these once did, or could have.
+
+use core::future::Future;
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use std::sync::Arc;
+
+use fpga_driver::core::Nanos;
+use fpga_driver::endpoint::{EndpointError, SendOptions};
+use fpga_driver::mock::{CardFailure, DeliveryOrder, World};
+use fpga_driver::registers::xdma::{CONFIG_BASE, ConfigBlock};
+use fpga_driver::{
+    BarOffset, Card, CardAddr, CdmaError, ChannelError, ChannelOptions, NodeId, SubmitError, TransferError,
+    bulk,
+};
+use fpga_tests::net::{self, Net};
+use fpga_tests::{Pair, SOURCE, bytes, cards};
+
+#[test]
+fn a_buffer_of_another_card_is_refused_and_comes_back() {
+    let world = World::builder().cards(2).build().unwrap();
+    let open = |index| Card::open(world.transport(index)).unwrap();
+    let (a, b) = (open(0), open(1));
+    let buffer = b.buffer(4096).unwrap();
+    let failed = a.c2h(0).unwrap().read(buffer, CardAddr::ZERO).unwrap_err();
+    assert!(
+        matches!(failed.error, TransferError::Submit(SubmitError::ForeignBuffer { .. })),
+        "{:?}",
+        failed.error
+    );
+    assert!(failed.buffer.is_some(), "the buffer comes back");
+    assert_eq!(world.with_card(0, |card| card.counters().descriptors), Some(0), "card A saw nothing of it");
+}
+
+#[test]
+fn a_transport_that_stays_open_serves_one_card_after_the_other() {
+    let world = cards::world(cards::described(""));
+    let transport = world.transport(0);
+    // A buffer that outlives its card keeps its region mapped; the next card's memory goes elsewhere.
+    let kept = Card::open(Arc::clone(&transport) as _).unwrap().buffer(64).unwrap();
+    let card = Card::open(transport).unwrap();
+    let next = card.buffer(64).unwrap();
+    assert_ne!(kept.iova(), next.iova());
+    card.h2c(0).unwrap().write(next, CardAddr::ZERO).unwrap();
+}
+
+#[test]
+fn events_in_card_memory_are_not_taken_twice_when_the_endpoint_is_opened_again() {
+    let description = cards::described("ni: { event_push: false }");
+    let mut net = Net::of(&description, DeliveryOrder::InOrder, |options| options);
+    let region = net.region(1, CardAddr::new(0x100_0000), 4096).remote;
+    net.carry(SOURCE, &region, 0, &bytes(1, 4096));
+    net.notifications[1].clear();
+
+    net.ends[1] = None;
+    let again = Card::open(net.world.transport(1)).unwrap();
+    let mut endpoint = fpga_driver::Endpoint::open_with(&again, &net::options(3)).unwrap();
+    assert_eq!(endpoint.poll(), Ok(0), "nothing has happened since");
+    assert_eq!(endpoint.next_notification(), None);
+}
+
+#[test]
+fn a_caller_that_did_not_poll_for_long_finds_its_endpoint_well() {
+    let mut pair = Pair::new(DeliveryOrder::InOrder);
+    let data = bytes(2, 40_000);
+    pair.load(&data, SOURCE);
+    let region = pair.region(40_000);
+    pair.a.send(SOURCE, &region, 0, 40_000, SendOptions::default()).unwrap();
+    pair.a.poll().unwrap();
+    pair.world.advance(Nanos::from_millis(300));
+    pair.a.poll().unwrap();
+    pair.world.advance(Nanos::from_millis(300));
+    pair.settle();
+    assert_eq!(pair.a.next_completion().unwrap().result, Ok(()));
+    assert!(pair.fetch(fpga_tests::TARGET, 40_000) == data);
+}
+
+#[test]
+fn a_build_with_short_lengths_copies_all_of_it() {
+    let world = cards::world(cards::described("cdma: { max_length_bits: 23 }"));
+    let card = cards::open(&world);
+    let data = bytes(3, 9 << 20);
+    cards::poke(&world, 0, CardAddr::ZERO, &data);
+    card.cdma().unwrap().copy(CardAddr::ZERO, CardAddr::new(64 << 20), 9 << 20).unwrap();
+    assert!(cards::peek(&world, 0, CardAddr::new(64 << 20), 9 << 20) == data);
+}
+
+#[test]
+fn a_build_with_shorter_lengths_than_a_piece_says_so() {
+    let world = cards::world(cards::described("cdma: { max_length_bits: 16 }"));
+    let card = cards::open(&world);
+    let mut cdma = card.cdma().unwrap();
+    let error = cdma.copy(CardAddr::ZERO, CardAddr::new(64 << 20), 1 << 20).unwrap_err();
+    assert!(matches!(error, CdmaError::Narrow { register: "length", .. }), "{error}");
+    cdma.copy(CardAddr::ZERO, CardAddr::new(64 << 20), 1 << 15).expect("what fits still works");
+}
+
+#[test]
+fn a_build_with_short_addresses_refuses_what_it_cannot_reach() {
+    let world = cards::world(cards::described("cdma: { address_width: 32 }"));
+    let card = cards::open(&world);
+    let before = cards::peek(&world, 0, CardAddr::new(1 << 30), 4096);
+    let mut cdma = card.cdma().unwrap();
+    // 5 GiB: its low word alone would be 1 GiB.
+    let error = cdma.copy(CardAddr::ZERO, CardAddr::new(5 << 30), 4096).unwrap_err();
+    assert!(matches!(error, CdmaError::Narrow { register: "destination address", .. }), "{error}");
+    assert_eq!(cards::peek(&world, 0, CardAddr::new(1 << 30), 4096), before);
+    drop(cdma);
+    let error = fpga_driver::Endpoint::open_with(&card, &net::options(1)).unwrap_err();
+    assert!(matches!(error, EndpointError::Cdma(CdmaError::Narrow { .. })), "{error}");
+}
+
+#[test]
+fn awaiting_a_card_that_is_gone_ends() {
+    let world = cards::world(cards::described(""));
+    let card = cards::open(&world);
+    let mut channel = card.h2c(0).unwrap();
+    let ticket = channel.submit(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
+    channel.poll().unwrap();
+    world.fail(0, CardFailure::Gone);
+    let outcome = {
+        let mut future = pin!(channel.completion(ticket));
+        let mut context = Context::from_waker(Waker::noop());
+        (0..1_000_000).find_map(|_| match future.as_mut().poll(&mut context) {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending => None,
+        })
+    };
+    // The transfer ends as aborted; its buffer stays where the card may still reach it.
+    let done = outcome.expect("the future ends").unwrap();
+    assert!(done.outcome.is_err() && done.buffer.is_none());
+    assert!(matches!(channel.poll(), Err(ChannelError::Gone { .. })));
+    assert_eq!(card.memory().quarantined().len(), 2, "the buffer and the ring");
+}
+
+#[test]
+fn a_short_ring_slows_a_long_transfer_down_and_no_more() {
+    let world = cards::world(cards::described(""));
+    let card = cards::open(&world);
+    let options = ChannelOptions::default().transfers(2);
+    let (mut h2c, mut c2h) = (card.h2c_with(0, options).unwrap(), card.c2h_with(0, options).unwrap());
+    let data = bytes(4, 5 << 20);
+    bulk::write_from(&card, &mut h2c, &mut &data[..], CardAddr::ZERO, 5 << 20, &mut |_| ()).unwrap();
+    let mut back = Vec::new();
+    bulk::read_into(&card, &mut c2h, CardAddr::ZERO, 5 << 20, &mut back, &mut |_| ()).unwrap();
+    assert!(back == data);
+}
+
+#[test]
+fn a_region_closed_twice_leaves_its_successor_open() {
+    let mut net = Net::new(DeliveryOrder::InOrder);
+    let first = net.region(1, CardAddr::new(0x100_0000), 4096);
+    net.end(1).close_region(&first).unwrap();
+    let second = net.region(1, CardAddr::new(0x200_0000), 4096);
+    net.end(1).close_region(&first).unwrap();
+    net.carry(SOURCE, &second.remote, 0, &bytes(5, 4096));
+}
+
+#[test]
+fn an_earlier_owners_events_stop_before_the_card_may_do_dma() {
+    let world = World::builder().cards(1).build().unwrap();
+    let card = Card::open(world.transport(0)).unwrap();
+    let endpoint = fpga_driver::Endpoint::open_with(&card, &net::options(1)).unwrap();
+    // As if the process had been killed: nothing is switched off.
+    core::mem::forget(endpoint);
+    core::mem::forget(card);
+    let control = BarOffset::new(0x2008);
+    assert_ne!(cards::register(&world, 0, 0, control), 0, "the interface is on");
+    let _next = Card::open(world.transport(0)).unwrap();
+    assert_eq!(cards::register(&world, 0, 0, control), 0, "the interface is silent");
+}
+
+#[test]
+fn addresses_beyond_four_gibibytes_are_as_good_as_any() {
+    let mut net = Net::new(DeliveryOrder::Random { seed: 6, depth: 64 });
+    // Source and target straddle the boundary at different offsets.
+    let region = net.region(1, CardAddr::new((1 << 32) - 70_001), 200_000).remote;
+    net.carry(CardAddr::new((1 << 32) - 100_003), &region, 0, &bytes(6, 200_000));
+    assert_eq!(region.node, NodeId::new(2));
+}
+
+#[test]
+fn a_transfer_reads_no_register() {
+    let mut pair = Pair::new(DeliveryOrder::Random { seed: 7, depth: 64 });
+    pair.load(&bytes(7, 1 << 20), SOURCE);
+    let region = pair.region(1 << 20);
+    let reads =
+        |pair: &Pair| [&pair.a, &pair.b].map(|end| end.card().counters().map(|counters| counters.mmio_reads));
+    let before = reads(&pair);
+    let (completions, notifications) = pair.transfer(&region, 1 << 20);
+    assert_eq!((completions.len(), notifications.len()), (1, 1));
+    assert_eq!(reads(&pair), before);
+}
+
+#[test]
+fn the_card_says_which_interrupts_are_on() {
+    let world = cards::world(cards::described(""));
+    let card = cards::open(&world);
+    let mode = || ConfigBlock::INTERRUPT_MODE.read(card.dma_bar(), CONFIG_BASE).unwrap();
+    assert!(!mode().msi() && !mode().msix());
+    card.enable_interrupts().unwrap();
+    assert!(!mode().msi() && mode().msix());
+}
