@@ -9,8 +9,8 @@
 use std::error::Error;
 use std::path::Path;
 
-use fpga_card::CardDescription;
 use fpga_driver::Card;
+use fpga_driver::mock::CardDescription;
 use fpga_driver::mock::World;
 
 const SMALL: &str = "\

@@ -416,7 +416,7 @@ proptest! {
             if let Some((packets, threshold)) = segment {
                 let bytes = u32::from(packets) << packet_size_log2;
                 options.segment_size = Some(bytes);
-                options.big_threshold = bytes / 8 * threshold;
+                options.big_threshold = Some(bytes / 8 * threshold);
             }
             options
         });
@@ -759,7 +759,7 @@ fn options_that_contradict_each_other() {
     assert!(matches!(open(&|options| options.segment_size = Some(32 << 10)), EndpointError::Config { .. }));
     assert!(matches!(open(&|options| options.segment_size = Some(0)), EndpointError::Config { .. }));
     assert!(matches!(
-        open(&|options| (options.segment_size, options.big_threshold) = (Some(8192), 16_384)),
+        open(&|options| (options.segment_size, options.big_threshold) = (Some(8192), Some(16_384))),
         EndpointError::Config { .. }
     ));
     assert!(matches!(open(&|options| options.channel = Some(9)), EndpointError::Resource(_)));

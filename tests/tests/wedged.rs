@@ -13,7 +13,7 @@ use fpga_driver::registers::cdma::CdmaBlock;
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
 use fpga_driver::{
     Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, DmaBuffer, Endpoint, FaultCause,
-    H2cChannel, NodeId, OpenError, SubmitError, TransferError,
+    H2cChannel, NodeId, OpenError, ResourceError, SubmitError, TransferError,
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{DMA_BAR, assert_pool, hurried_world, peek, with_channels};
@@ -121,7 +121,7 @@ fn a_blocking_transfer_of_a_wedged_engine_keeps_the_buffer() {
 
 #[test]
 fn registers_that_cannot_be_written() {
-    let (_world, transport, card) = tampered();
+    let (world, transport, card) = tampered();
     let mut channel = card.h2c(0).unwrap();
     channel.submit(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap();
     channel.poll().unwrap();
@@ -133,6 +133,9 @@ fn registers_that_cannot_be_written() {
     // Nothing is known of the engine: its ring and its buffer are not for others.
     assert_pool(&card, 0, 2);
     transport.refuse_writes(false);
+    // The next owner must not take the old run's completions for its own.
+    assert!(matches!(card.h2c(0), Err(ResourceError::Busy { .. })));
+    world.step_until_idle();
     drop(card.h2c(0).unwrap());
 }
 

@@ -22,7 +22,7 @@ mod network;
 mod transport;
 mod world;
 
-pub use fpga_card::CardDescription;
+pub use fpga_card::{CardDescription, DescriptionError};
 pub use network::DeliveryOrder;
 pub use transport::MockTransport;
 pub use world::{BuildError, CardFailure, World, WorldBuilder};

@@ -356,15 +356,27 @@ impl Engine {
         )
     }
 
+    /// Polls, and takes `ticket`'s completion if it is there. What ends the channel is said once, by the call that finds it;
+    /// completions are handed out afterwards too.
+    pub(crate) fn poll_for(&mut self, ticket: Ticket) -> Result<Option<Completion>, ChannelError> {
+        let was_dead = self.dead.is_some();
+        let polled = self.poll();
+        if !was_dead {
+            polled.as_ref().map_err(Clone::clone)?;
+        }
+        match self.take(ticket) {
+            Some(done) => done.map(Some),
+            None => polled.map(|_| None),
+        }
+    }
+
     pub(crate) fn wait(&mut self, ticket: Ticket, options: WaitOptions) -> Result<Completion, ChannelError> {
         let began = self.card.transport.now();
         let timeout = u64::try_from(options.timeout.as_nanos()).unwrap_or(u64::MAX);
         loop {
-            let polled = self.poll();
-            if let Some(done) = self.take(ticket) {
-                return done;
+            if let Some(done) = self.poll_for(ticket)? {
+                return Ok(done);
             }
-            polled?;
             let now = self.card.transport.now();
             let waited = now.saturating_sub(began);
             if waited >= timeout {

@@ -26,14 +26,8 @@ impl Future for CompletionFuture<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let ticket = self.ticket;
-        if let Some(done) = self.engine.take(ticket) {
-            return Poll::Ready(done);
-        }
-        if let Err(error) = self.engine.poll() {
-            return Poll::Ready(self.engine.take(ticket).unwrap_or(Err(error)));
-        }
-        match self.engine.take(ticket) {
-            Some(done) => Poll::Ready(done),
+        match self.engine.poll_for(ticket).transpose() {
+            Some(ended) => Poll::Ready(ended),
             None => {
                 // Nobody else polls this channel, so nobody else could wake the task.
                 self.engine.relax();

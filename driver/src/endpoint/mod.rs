@@ -49,8 +49,8 @@ pub struct EndpointOptions {
     /// H2C channel that the endpoint takes for itself; `None`: the card's last. A card with one channel only is written through
     /// [`Endpoint::write`].
     pub channel: Option<u8>,
-    /// Transfers of more bytes than this join the big-transfer queue. Default 16 KiB.
-    pub big_threshold: u32,
+    /// Transfers of more bytes than this join the big-transfer queue; `None`: 16 KiB, or a segment if that is shorter.
+    pub big_threshold: Option<u32>,
     /// Bytes of a segment; `None`: as many as a mask holds, at most 16 KiB.
     pub segment_size: Option<u32>,
     /// Entries of the event ring, a power of two. Default 4096: an op table's worth of packets makes at most a few events each.
@@ -71,7 +71,7 @@ impl Default for EndpointOptions {
     fn default() -> Self {
         Self {
             channel: None,
-            big_threshold: 16 << 10,
+            big_threshold: None,
             segment_size: None,
             event_entries: 4096,
             incarnation: None,
@@ -205,8 +205,18 @@ impl Endpoint {
             None => CardAddr::new(random(&name)?).to_low_high().0,
         };
         let incarnation = Incarnation::new(incarnation);
-        let sender = Sender::new(sender_config(&name, options, &info)?, incarnation)
+        let sender = Sender::new(sender_config(options, &info), incarnation)
             .map_err(|source| EndpointError::Config { card: name.clone(), source })?;
+        // A segment is sent from one window.
+        let segment = sender.config().segment_size;
+        if segment > info.windows.payload_size {
+            return Err(EndpointError::Option {
+                card: name,
+                what: "the segment size",
+                found: segment.into(),
+                expected: "at most what a transmit window of the card holds (`fpgactl info` shows it)",
+            });
+        }
         card.shared.take_endpoint()?;
         let taken = Taken(Arc::clone(&card.shared));
 
@@ -510,34 +520,18 @@ impl Drop for Endpoint {
     }
 }
 
-fn sender_config(
-    name: &CardName,
-    options: &EndpointOptions,
-    info: &NiInfo,
-) -> Result<SenderConfig, EndpointError> {
+fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderConfig {
     let mut config = SenderConfig::default();
     let whole_mask = u32::from(info.mask_bits).checked_shl(u32::from(info.packet_size_log2)).unwrap_or(0);
     // A window carries a segment, so a segment is no longer than a window's payload.
     let longest = whole_mask.min(info.windows.payload_size);
     config.segment_size = options.segment_size.unwrap_or_else(|| longest.min(16 << 10));
-    if config.segment_size > info.windows.payload_size {
-        return Err(EndpointError::Option {
-            card: name.clone(),
-            what: "the segment size",
-            found: config.segment_size.into(),
-            expected: "at most what a transmit window of the card holds (`fpgactl info` shows it)",
-        });
-    }
-    config.big_threshold = options.big_threshold.min(if options.segment_size.is_none() {
-        config.segment_size
-    } else {
-        u32::MAX
-    });
+    config.big_threshold = options.big_threshold.unwrap_or(config.segment_size.min(16 << 10));
     config.packet_size_log2 = info.packet_size_log2;
     config.mask_bits = info.mask_bits;
     config.retry.timeout = Nanos::new(u64::try_from(options.timeout.as_nanos()).unwrap_or(u64::MAX));
     config.retry.max_tries = options.max_tries;
-    Ok(config)
+    config
 }
 
 /// A random number of the system's.

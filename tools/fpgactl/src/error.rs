@@ -203,7 +203,7 @@ pub enum CliError {
     Config(#[from] ConfigError),
     /// A card description.
     #[error(transparent)]
-    Description(#[from] fpga_card::DescriptionError),
+    Description(#[from] fpga_driver::mock::DescriptionError),
     /// The simulated cards.
     #[error("simulated cards: {0}")]
     World(#[from] BuildError),

@@ -5,7 +5,7 @@ use core::str::FromStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fpga_card::CardDescription;
+use fpga_driver::mock::CardDescription;
 use fpga_driver::mock::{DeliveryOrder, World};
 use fpga_driver::pci::vfio::VfioTransport;
 use fpga_driver::pci::{ParsePciAddressError, PciAddress};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fpga_card::CardDescription;
+use fpga_driver::mock::CardDescription;
 use fpga_driver::mock::World;
 use serde::Serialize;
 

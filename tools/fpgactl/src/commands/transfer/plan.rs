@@ -67,17 +67,11 @@ impl Plan {
     /// How to open an endpoint; `salt` tells the two ends apart.
     pub(super) fn endpoint(&self, opened: &Opened, salt: u64) -> EndpointOptions {
         let mut options = EndpointOptions::default();
-        options.segment_size = self.segment;
-        match (self.threshold, self.segment) {
-            (Some(threshold), Some(_)) => options.big_threshold = threshold,
-            (Some(threshold), None) => {
-                // A threshold alone makes segments long enough for it; the driver says so if the card's mask is too short.
-                options.big_threshold = threshold;
-                options.segment_size = Some(threshold.max(default_segment(opened.card.info().ni.as_ref())));
-            }
-            (None, Some(segment)) => options.big_threshold = options.big_threshold.min(segment),
-            (None, None) => {}
-        }
+        options.big_threshold = self.threshold;
+        // A threshold alone makes segments long enough for it; the driver says so if the card's mask is too short.
+        options.segment_size = self.segment.or_else(|| {
+            self.threshold.map(|threshold| threshold.max(default_segment(opened.card.info().ni.as_ref())))
+        });
         // On simulated cards a run is repeatable to the last packet. Between real ones a life that is not new could be taken
         // for the one before.
         if opened.simulated {
