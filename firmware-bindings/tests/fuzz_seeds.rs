@@ -1,5 +1,5 @@
-//! The seed corpus of the fuzz targets: small legal inputs. `cargo test -- --ignored write_seeds` writes it again after
-//! a format has changed; the other test keeps it legal.
+//! The seed corpus of the fuzz targets: small legal inputs. After a format has changed
+//! `UPDATE_SEEDS=1 cargo test -p fpga-firmware --test fuzz_seeds` writes it again.
 
 #![expect(clippy::unwrap_used, reason = "what helpers of tests do not expect fails the test")]
 
@@ -70,21 +70,17 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn committed_seeds_are_the_legal_ones() {
+    let update = std::env::var_os("UPDATE_SEEDS").is_some();
     for (name, bytes) in seeds() {
-        let committed = fs::read(corpus().join(&name)).unwrap_or_default();
-        assert_eq!(committed, bytes, "{name}: run `cargo test -p fpga-firmware -- --ignored write_seeds`");
+        let path = corpus().join(&name);
+        if update {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, &bytes).unwrap();
+        }
+        let committed = fs::read(&path).unwrap_or_default();
+        assert_eq!(committed, bytes, "{name} is stale: see the head of this file");
         if name.starts_with("wire_packet") {
             assert!(Packet::parse(&bytes).is_ok());
         }
-    }
-}
-
-#[test]
-#[ignore = "writes into the source tree"]
-fn write_seeds() {
-    for (name, bytes) in seeds() {
-        let path = corpus().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, bytes).unwrap();
     }
 }

@@ -10,6 +10,10 @@
 //! * Faults are reported in order: descriptors before the bad one run first, so the completed count names it.
 //! * After Stop, an error or a cleared Run the buffer is thrown away; only a 0->1 edge of Run starts again.
 //! * A zero-length descriptor completes without moving data.
+//! * Length errors: PG195 defines `invalid_length` (status bit 5) for AXI4-Stream channels only, so these memory-mapped
+//!   ones never set it. The only rule on a length there is that of the fixed-address mode, whole beats; breaking it is
+//!   an `align_mismatch`, like breaking it by an address.
+//! * Run set again while the old descriptor is in flight: that descriptor still ends, and counts for the new run.
 //! * Clearing Run of an engine that already stopped records nothing (`idle_stopped` is for one that was active).
 
 use super::channel::{Channel, control, status};
