@@ -23,7 +23,10 @@
 //! 2. *Memory that a device can reach is only touched by atomic word accesses*, so a device (or another process)
 //!    that changes it underneath produces a wrong value, never undefined behaviour.
 //! 3. *A slice into such memory exists only through an owned [`DmaBuffer`]*, which by construction is not posted:
-//!    posting means moving the buffer away, or turning it into a [`DmaArea`], which hands out no slices.
+//!    posting means moving the buffer away, or turning it into a [`DmaArea`], which hands out no slices. This rests on
+//!    what programs the device: whoever writes descriptors by hand through a [`Bar`] can tell it to write into memory that
+//!    somebody has borrowed, exactly as a broken device could. Raw register access is as powerful as the device; a
+//!    [`Transport`] of one's own must access mapped memory on the device's behalf only.
 //! 4. *Memory is unmapped from the IOMMU before it is freed*; if that fails, or if it is unknown whether the device
 //!    is idle, the memory is leaked and counted ([`DmaPool::quarantine`]).
 //!
