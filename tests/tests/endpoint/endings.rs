@@ -1,0 +1,199 @@
+//! Rings that are too small, options that contradict each other, endpoints that end.
+
+use super::*;
+
+#[test]
+fn a_small_event_ring_holds_back_or_says_what_was_lost() {
+    let (mut complete, mut lost) = (0, 0);
+    for entries in [1, 2, 4, 8, 16, 32, 64, 256] {
+        for polls in [1, 8, 64] {
+            let small = |mut options: EndpointOptions| {
+                options.event_entries = entries;
+                options
+            };
+            let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, small);
+            let region = net.region(1, TARGET, 100_000);
+            let data = bytes(1, 100_000);
+            net.put(0, SOURCE, &data);
+            net.send(0, SOURCE, &region.remote, 0, 100_000);
+            let mut failure = None;
+            for _ in 0..200_000 {
+                for _ in 0..polls {
+                    net.world.step();
+                }
+                match (net.poll(0), net.poll(1)) {
+                    (Err(error), _) | (_, Err(error)) => {
+                        failure = Some(error);
+                        break;
+                    }
+                    (Ok(0), Ok(0)) if net.end(0).is_idle() => break,
+                    (Ok(0), Ok(0)) => net.world.advance(Nanos::from_micros(1)),
+                    _ => {}
+                }
+            }
+            match failure {
+                None => {
+                    assert_eq!(
+                        net.completions[0].pop_front().expect("an end").result,
+                        Ok(()),
+                        "{entries} {polls}"
+                    );
+                    assert!(net.get(1, TARGET, 100_000) == data);
+                    complete += 1;
+                }
+                Some(error) => {
+                    let EndpointError::EventsLost { entries: found, .. } = error else {
+                        panic!("{entries} {polls}: {error}")
+                    };
+                    assert_eq!(found, entries);
+                    lost += 1;
+                }
+            }
+        }
+    }
+    assert!(complete > 0 && lost > 0, "{complete} complete, {lost} lost");
+    for wrong in [0, 3, 100, 1 << 17] {
+        let net = Net::new(DeliveryOrder::InOrder);
+        let card = net.ends[0].as_ref().unwrap().card().clone();
+        drop(net);
+        let mut options = options(1);
+        options.event_entries = wrong;
+        let error = Endpoint::open_with(&card, &options).unwrap_err();
+        assert!(
+            matches!(error, EndpointError::Option { .. } | EndpointError::Resource(_)),
+            "{wrong}: {error}"
+        );
+        // Nothing stays taken.
+        Endpoint::open_with(&card, &fpga_tests::net::options(2)).unwrap();
+    }
+}
+
+#[test]
+fn options_that_contradict_each_other() {
+    let net = Net::new(DeliveryOrder::InOrder);
+    let card: Card = net.ends[0].as_ref().unwrap().card().clone();
+    let error = Endpoint::open_with(&card, &options(3)).unwrap_err();
+    assert!(matches!(error, EndpointError::Resource(ResourceError::InUse { .. })), "{error}");
+    drop(net);
+    let open = |change: &dyn Fn(&mut EndpointOptions)| {
+        let mut options = options(3);
+        change(&mut options);
+        Endpoint::open_with(&card, &options).unwrap_err()
+    };
+    // threshold <= segment <= mask_bits x packet_size
+    assert!(matches!(open(&|options| options.segment_size = Some(32 << 10)), EndpointError::Config { .. }));
+    assert!(matches!(open(&|options| options.segment_size = Some(0)), EndpointError::Config { .. }));
+    assert!(matches!(
+        open(&|options| (options.segment_size, options.big_threshold) = (Some(8192), Some(16_384))),
+        EndpointError::Config { .. }
+    ));
+    assert!(matches!(open(&|options| options.channel = Some(9)), EndpointError::Resource(_)));
+    assert!(matches!(open(&|options| options.chain = Some(CardAddr::new(1))), EndpointError::Option { .. }));
+    assert!(matches!(
+        open(&|options| options.chain = Some(CardAddr::new(0x1_FFFF_FFC0))),
+        EndpointError::Option { .. }
+    ));
+    Endpoint::open_with(&card, &options(3)).unwrap();
+}
+
+#[test]
+fn a_sender_that_ends_in_the_middle_and_comes_back() {
+    for (seed, steps) in [3, 30, 100, 300, 700, 1500].into_iter().enumerate() {
+        let mut net = Net::new(random(seed as u64));
+        let region = net.region(1, TARGET, 800_000);
+        net.put(0, SOURCE, &bytes(1, 400_000));
+        net.send(0, SOURCE, &region.remote, 0, 400_000);
+        for _ in 0..steps {
+            net.poll(0).unwrap();
+            net.world.step();
+        }
+        let card = net.end(0).card().clone();
+        net.ends[0] = None;
+        assert_eq!(card.memory().stats().in_use, 0);
+        net.ends[0] = Some(Endpoint::open_with(&card, &options(0xA2)).unwrap());
+        // The new life's transfers are told from the old one's, which the receiver still holds; the old one's packets that are on
+        // the wire may arrive yet, so they have their own place.
+        for length in [10, 100_000, 400_000] {
+            net.carry(at(SOURCE, 0x10_0000), &region.remote, 400_000, &bytes(length as u64, length));
+        }
+        net.assert_clean();
+    }
+}
+
+#[test]
+fn a_receiver_that_ends_in_the_middle_and_comes_back() {
+    for (seed, steps) in [3, 30, 100, 300, 700, 1500].into_iter().enumerate() {
+        let mut net = Net::new(random(seed as u64));
+        let region = net.region(1, TARGET, 400_000);
+        net.put(0, SOURCE, &bytes(1, 400_000));
+        net.send(0, SOURCE, &region.remote, 0, 400_000);
+        for _ in 0..steps {
+            net.poll(0).unwrap();
+            net.poll(1).unwrap();
+            net.world.step();
+        }
+        let card = net.end(1).card().clone();
+        net.ends[1] = None;
+        net.ends[1] = Some(Endpoint::open_with(&card, &options(0xB2)).unwrap());
+        let again = net.region(1, TARGET, 400_000);
+        net.settle();
+        // The old transfer ends once, with an error: its key is gone, or nobody answered.
+        let done = net.completions[0].pop_front().unwrap();
+        assert!(done.result.is_err(), "{done:?}");
+        assert_eq!(net.completions[0].pop_front(), None);
+        net.world.advance(Nanos::from_secs(10));
+        net.settle();
+        net.notifications[1].clear();
+        net.carry(SOURCE, &again.remote, 0, &bytes(2, 400_000));
+        net.assert_clean();
+    }
+}
+
+#[test]
+fn a_card_that_leaves_ends_its_endpoint() {
+    for failure in [CardFailure::AllOnes, CardFailure::Gone] {
+        let mut net = Net::new(DeliveryOrder::InOrder);
+        let region = net.region(1, TARGET, 400_000);
+        net.send(0, SOURCE, &region.remote, 0, 400_000);
+        for _ in 0..50 {
+            net.poll(0).unwrap();
+            net.world.step();
+        }
+        net.world.fail(0, failure);
+        let mut error = None;
+        for _ in 0..100_000 {
+            if let Err(found) = net.poll(0) {
+                error = Some(found);
+                break;
+            }
+            if !net.world.step() {
+                net.world.advance(Nanos::from_micros(100));
+            }
+        }
+        let error = error.expect("it must be noticed");
+        assert_eq!(net.poll(0).unwrap_err(), error, "and stay");
+        assert!(error.to_string().contains("mock:0"), "{error}");
+        let card = net.end(0).card().clone();
+        net.ends[0] = None;
+        // What the card may still reach is not handed out again.
+        let stats = card.memory().stats();
+        assert_eq!(stats.in_use, 0, "{stats:?}");
+        // Event ring at least; the channel's ring and the staging memory, if header blocks were under way.
+        assert!(stats.quarantined > 0, "{failure:?}: {error}: {stats:?}");
+        let largest = card.memory().quarantined().iter().map(|record| record.length).max();
+        assert_eq!(largest, Some(4096 * 64), "the event ring: {:?}", card.memory().quarantined());
+        drop(card);
+        net.world.fail(0, CardFailure::None);
+        // Nobody could clear its run bits, but it reaches nothing any more.
+        assert_eq!(net.world.mapped_bytes(0), 0);
+        assert_eq!(net.world.with_card(0, |card| card.config().bus_master()), Some(false));
+        net.world.step_until_idle();
+        let card = Card::open(net.world.transport(0)).unwrap();
+        net.ends[0] = Some(Endpoint::open_with(&card, &options(0xA3)).unwrap());
+        net.world.advance(Nanos::from_secs(10));
+        net.settle();
+        net.notifications[1].clear();
+        net.carry(SOURCE, &region.remote, 0, &bytes(2, 50_000));
+        net.assert_clean();
+    }
+}

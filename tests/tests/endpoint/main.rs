@@ -1,0 +1,60 @@
+//! The network path: permissions, notifications, deadlines, every geometry, small tables, small rings, and the mirror of the
+//! receive registry in the middle of transfers.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
+#![expect(clippy::cast_possible_truncation, reason = "lengths of tests")]
+#![expect(clippy::panic, reason = "a panic is the failure report")]
+
+mod endings;
+mod regions;
+mod registry;
+mod shapes;
+mod transfers;
+
+use std::time::Duration;
+
+use fpga_card::CardDescription;
+use fpga_driver::core::Nanos;
+use fpga_driver::core::mirror::{Difference, Field};
+use fpga_driver::core::sender::TransferError;
+use fpga_driver::endpoint::{
+    EndpointError, EndpointOptions, RemoteRegion, SendError, SendNotify, SendOptions,
+};
+use fpga_driver::firmware::event::NackReason;
+use fpga_driver::firmware::generated::ni;
+use fpga_driver::mock::{CardFailure, DeliveryOrder};
+use fpga_driver::{BarOffset, Card, CardAddr, CardRange, Endpoint, NodeId, ResourceError};
+use fpga_tests::bytes;
+use fpga_tests::cards::{assert_closed, described, seeded};
+use fpga_tests::net::{Net, options};
+use proptest::prelude::*;
+
+const SOURCE: CardAddr = CardAddr::new(0x10_0000);
+const TARGET: CardAddr = CardAddr::new(0x2000_0000);
+
+fn random(seed: u64) -> DeliveryOrder {
+    DeliveryOrder::Random { seed, depth: [2, 8, 64, 256][seed as usize % 4] }
+}
+
+fn at(base: CardAddr, offset: u64) -> CardAddr {
+    base.checked_add(offset).unwrap()
+}
+
+/// One transfer that is refused: its completion says why, and nothing else comes of it.
+fn assert_refused(net: &mut Net, region: &RemoteRegion, length: u64, untouched: (CardAddr, usize)) {
+    net.put(0, SOURCE, &bytes(1, length as usize));
+    net.put(1, untouched.0, &vec![0xC3; untouched.1]);
+    let ticket = net.send(0, SOURCE, region, 0, length);
+    net.settle();
+    let done = net.completions[0].pop_front().unwrap();
+    assert_eq!(done.ticket, ticket);
+    let Err(TransferError::Refused { node, reason: NackReason::Violation, .. }) = done.result else {
+        panic!("{:?}", done.result)
+    };
+    assert_eq!(node, region.node);
+    assert_eq!(net.completions[0].pop_front(), None);
+    assert_eq!(net.notifications[1].pop_front(), None);
+    assert!(net.get(1, untouched.0, untouched.1).iter().all(|byte| *byte == 0xC3), "written in spite of it");
+    let counters = net.end(1).receive_counters().unwrap();
+    assert!(counters.violations > 0 && counters.nacks_sent > 0);
+    net.assert_clean();
+}

@@ -1,0 +1,206 @@
+//! Every geometry, small tables, cards with less.
+
+use super::*;
+
+#[test]
+fn every_mask_and_packet_size() {
+    for mask_bits in [8, 32, 64, 256] {
+        for packet_size in [64, 128, 256, 512, 1024, 2048, 4096] {
+            let file = described(&format!("ni: {{ mask_bits: {mask_bits}, packet_size: {packet_size} }}"));
+            let mut net = Net::of(&file, random(mask_bits + packet_size / 64), |options| options);
+            let region = net.region(1, TARGET, 200_000);
+            for length in [1, packet_size as usize, packet_size as usize + 1, 70_001] {
+                net.carry(at(SOURCE, 1), &region.remote, 3, &bytes(mask_bits, length));
+            }
+            net.assert_clean();
+        }
+    }
+}
+
+/// A card that somebody might build, and options that fit it.
+#[derive(Debug, Clone)]
+struct Geometry {
+    mask_bits: u16,
+    packet_size_log2: u8,
+    registry: u16,
+    escape: u16,
+    windows: u8,
+    push: bool,
+    packet_events: bool,
+    /// Packets of a segment, and the share of it in eighths above which a transfer is big.
+    segment: Option<(u16, u32)>,
+}
+
+fn geometry() -> impl Strategy<Value = Geometry> {
+    let mask_bits = prop_oneof![1..=256_u16, prop::sample::select(vec![1, 2, 31, 32, 33, 63, 64, 255, 256])];
+    let tables = (prop_oneof![1..4_u16, Just(64)], prop_oneof![1..4_u16, Just(64)], 1..=32_u8);
+    (mask_bits, 6..=12_u8, tables, any::<bool>(), any::<bool>(), prop::option::of((any::<u16>(), 0..=8_u32)))
+        .prop_map(
+            |(mask_bits, packet_size_log2, (registry, escape, windows), push, packet_events, segment)| {
+                let segment = segment.map(|(packets, threshold)| (1 + packets % mask_bits, threshold));
+                Geometry {
+                    mask_bits,
+                    packet_size_log2,
+                    registry,
+                    escape,
+                    windows,
+                    push,
+                    packet_events,
+                    segment,
+                }
+            },
+        )
+}
+
+proptest! {
+    #![proptest_config(seeded(96))]
+
+    /// Every card that can be described carries transfers both ways, in any order, with whatever options fit it.
+    #[test]
+    fn any_card_that_can_be_built(
+        geometry in geometry(),
+        seed in any::<u64>(),
+        depth in 1..300_usize,
+        lengths in prop::collection::vec(prop_oneof![0..2000_usize, 0..30_000_usize], 1..4),
+    ) {
+        let Geometry { mask_bits, packet_size_log2, registry, escape, windows, push, packet_events, segment } = geometry;
+        let file = described(&format!(
+            "ni: {{ mask_bits: {mask_bits}, packet_size: {}, registry_entries: {registry}, escape_slots: {escape}, windows: {windows}, event_push: {push} }}",
+            1 << packet_size_log2,
+        ));
+        let mut net = Net::of(&file, DeliveryOrder::Random { seed, depth }, |mut options| {
+            options.packet_events = packet_events;
+            if let Some((packets, threshold)) = segment {
+                let bytes = u32::from(packets) << packet_size_log2;
+                options.segment_size = Some(bytes);
+                options.big_threshold = Some(bytes / 8 * threshold);
+            }
+            options
+        });
+        let regions = [0, 1].map(|index| net.region(index, TARGET, 1 << 20).remote);
+        for (n, &length) in lengths.iter().enumerate() {
+            for from in [0, 1] {
+                let place = n as u64 * 0x4_0000 + seed % 4096;
+                net.put(from, at(SOURCE, place), &bytes(seed ^ (n * 2 + from) as u64, length));
+                net.send(from, at(SOURCE, place), &regions[1 - from], place, length as u64);
+            }
+        }
+        net.settle();
+        for end in [0, 1] {
+            let failed: Vec<_> = net.completions[end].iter().filter(|done| done.result != Ok(())).collect();
+            prop_assert!(failed.is_empty(), "{:#?}", failed);
+        }
+        for (n, &length) in lengths.iter().enumerate() {
+            for from in [0, 1] {
+                let place = n as u64 * 0x4_0000 + seed % 4096;
+                let data = bytes(seed ^ (n * 2 + from) as u64, length);
+                prop_assert!(net.get(1 - from, at(TARGET, place), length) == data, "{} bytes from {}", length, from);
+            }
+        }
+        for end in [0, 1] {
+            prop_assert_eq!(net.completions[end].len(), lengths.len());
+            prop_assert_eq!(net.notifications[end].len(), lengths.iter().filter(|length| **length > 0).count());
+        }
+        net.assert_clean();
+    }
+}
+
+#[test]
+fn one_registry_entry_and_one_escape_slot_are_enough() {
+    for seed in 0..12 {
+        let file = described("ni: { registry_entries: 1, escape_slots: 1 }");
+        let mut net = Net::of(&file, random(seed), |options| options);
+        let region = net.region(1, TARGET, 400_000);
+        net.carry(SOURCE, &region.remote, 1, &bytes(seed, 300_000));
+        let counters = net.end(1).receive_counters().unwrap();
+        if seed % 4 > 0 {
+            assert!(
+                counters.registry_full > 0 || counters.nacks_sent > 0,
+                "there was pressure: {counters:?}"
+            );
+        }
+        assert!(net.end(1).registry_occupancy().unwrap().1 <= 1);
+        net.assert_clean();
+    }
+}
+
+#[test]
+fn events_in_card_memory_do_as_well() {
+    for (seed, sections) in [
+        (0, "ni: { event_push: false }"),
+        (1, "ni: { event_push: false, mask_bits: 256, packet_size: 64 }"),
+        (2, "ni: { event_push: false, windows: 1 }\nxdma: { h2c_channels: 1, c2h_channels: 1 }"),
+    ] {
+        let mut net = Net::of(&described(sections), random(seed), |options| options);
+        assert!(!net.end(0).card().info().ni.as_ref().unwrap().event_push);
+        // It takes C2H channel 0 for itself.
+        assert!(matches!(net.end(1).card().c2h(0), Err(ResourceError::InUse { .. })));
+        let there = net.region(1, TARGET, 300_000);
+        for length in [1, 5000, 300_000] {
+            net.carry(SOURCE, &there.remote, 0, &bytes(seed, length));
+        }
+        net.assert_clean();
+        let world = net.world.clone();
+        drop(net);
+        assert_closed(&world, 0);
+        assert_closed(&world, 1);
+    }
+}
+
+#[test]
+fn a_card_with_one_channel_each_way() {
+    let file = described("xdma: { h2c_channels: 1, c2h_channels: 1 }");
+    let mut net = Net::of(&file, random(9), |options| options);
+    assert!(matches!(net.end(0).card().h2c(0), Err(ResourceError::InUse { .. })));
+    let region = net.region(1, TARGET, 300_000);
+    let data = bytes(1, 300_000);
+    let mut buffer = net.end(0).card().buffer(data.len()).unwrap();
+    buffer.as_mut_slice().copy_from_slice(&data);
+    // Through the endpoint's own channel, also while it works on a transfer.
+    let buffer = net.end(0).write(buffer, SOURCE).unwrap();
+    net.send(0, SOURCE, &region.remote, 0, 300_000);
+    for _ in 0..20 {
+        net.poll(0).unwrap();
+        net.world.step();
+    }
+    let buffer = net.end(0).write(buffer, CardAddr::new(0x80_0000)).unwrap();
+    net.settle();
+    assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()));
+    let mut back = net.end(1).card().c2h(0).unwrap();
+    let buffer_b = net.end(1).card().buffer(300_000).unwrap();
+    assert!(back.read(buffer_b, TARGET).unwrap().as_slice() == data);
+    assert!(net.get(0, CardAddr::new(0x80_0000), 300_000) == data);
+    // A bad address is refused as on a channel, and the endpoint goes on.
+    let failed = net.end(0).write(buffer, CardAddr::new(u64::MAX - 5)).unwrap_err();
+    assert!(failed.buffer.is_some(), "{failed}");
+    net.notifications[1].clear();
+    net.carry(SOURCE, &region.remote, 0, &bytes(2, 70_000));
+    net.assert_clean();
+}
+
+/// A user's transfer that fails takes the endpoint's own with it, for they share a run; these go again.
+#[test]
+fn a_failed_write_through_the_endpoint_does_not_end_it() {
+    let file = described("xdma: { h2c_channels: 1, c2h_channels: 1 }");
+    for steps in 0..60 {
+        let mut net = Net::of(&file, DeliveryOrder::InOrder, |options| options);
+        let region = net.region(1, TARGET, 300_000);
+        let data = bytes(steps, 300_000);
+        net.put(0, SOURCE, &data);
+        net.send(0, SOURCE, &region.remote, 0, 300_000);
+        for _ in 0..steps {
+            net.poll(0).unwrap();
+            net.world.step();
+        }
+        net.world.with_card(0, |card| card.poison(CardAddr::new(0x100_0000), 64));
+        let buffer = net.end(0).card().buffer(1000).unwrap();
+        let failed = net.end(0).write(buffer, CardAddr::new(0x100_0000)).unwrap_err();
+        assert!(failed.to_string().contains("h2c0"), "{failed}");
+        assert_eq!(failed.buffer.map(|buffer| buffer.len()), Some(1000), "after {steps} steps");
+        net.settle();
+        assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()), "after {steps} steps");
+        assert!(net.get(1, TARGET, 300_000) == data);
+        net.notifications[1].clear();
+        net.assert_clean();
+    }
+}

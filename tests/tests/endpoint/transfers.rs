@@ -1,0 +1,159 @@
+//! Notices, deadlines, several transfers at once.
+
+use super::*;
+
+#[test]
+fn the_sender_may_tell_the_receiver() {
+    for seed in 0..8 {
+        let mut net = Net::new(random(seed));
+        let region = net.region(1, TARGET, 200_000);
+        for length in [1, 512, 16_384, 200_000] {
+            let data = bytes(seed + length, length as usize);
+            net.put(0, SOURCE, &data);
+            let told = SendOptions::default().notify(SendNotify::Sender);
+            let ticket = net.send_with(0, SOURCE, &region.remote, 0, length, told);
+            net.settle();
+            let done = net.completions[0].pop_front().unwrap();
+            assert_eq!((done.ticket, done.result), (ticket, Ok(())));
+            let notice = net.notifications[1].pop_front().expect("told by the sender");
+            assert_eq!((notice.address, notice.length), (TARGET, length));
+            assert_eq!(net.notifications[1].pop_front(), None, "told once");
+            assert!(net.get(1, TARGET, data.len()) == data);
+        }
+        net.assert_clean();
+    }
+}
+
+#[test]
+fn a_deadline_ends_a_transfer() {
+    let mut net = Net::new(random(6));
+    let region = net.region(1, TARGET, 4 << 20);
+    net.put(0, SOURCE, &bytes(1, 4 << 20));
+    let soon = SendOptions::default().deadline(Duration::from_micros(50));
+    let late = net.send_with(0, SOURCE, &region.remote, 0, 4 << 20, soon);
+    let fine = net.send_with(
+        0,
+        SOURCE,
+        &region.remote,
+        0,
+        1000,
+        SendOptions::default().deadline(Duration::from_secs(5)),
+    );
+    net.settle();
+    let mut results: Vec<_> = net.completions[0].drain(..).collect();
+    results.sort_by_key(|done| done.ticket == fine);
+    assert_eq!(results.len(), 2);
+    assert_eq!(results[0].ticket, late);
+    assert!(matches!(results[0].result, Err(TransferError::Deadline { .. })), "{:?}", results[0].result);
+    assert!((results[0].finished.get() - results[0].started.get()) < 5_000_000, "{:?}", results[0]);
+    assert_eq!(results[1].result, Ok(()));
+    net.assert_clean();
+    net.notifications[1].clear();
+    net.carry(SOURCE, &region.remote, 0, &bytes(2, 100_000));
+    net.assert_clean();
+}
+
+#[test]
+fn a_node_that_is_not_there() {
+    let mut net = Net::new(DeliveryOrder::InOrder);
+    let region = net.region(1, TARGET, 100_000);
+    let nowhere = RemoteRegion { node: NodeId::new(77), ..region.remote };
+    let lost = net.send(0, SOURCE, &nowhere, 0, 50_000);
+    let fine = net.send(0, SOURCE, &region.remote, 0, 50_000);
+    net.settle();
+    let results: Vec<_> = net.completions[0].drain(..).collect();
+    assert_eq!(
+        results.iter().map(|done| done.ticket).collect::<Vec<_>>(),
+        [fine, lost],
+        "one waits for nobody"
+    );
+    assert_eq!(results[0].result, Ok(()));
+    let Err(TransferError::Unanswered { node, tries, .. }) = results[1].result else {
+        panic!("{:?}", results[1])
+    };
+    assert_eq!((node, tries), (NodeId::new(77), 8));
+    assert!(net.world.undeliverable() > 0);
+    net.notifications[1].clear();
+    net.carry(SOURCE, &region.remote, 0, &bytes(2, 1000));
+    net.assert_clean();
+}
+
+#[test]
+fn a_transfer_of_no_bytes_sends_nothing() {
+    let mut net = Net::new(DeliveryOrder::InOrder);
+    let region = net.region(1, TARGET, 1);
+    net.carry(SOURCE, &region.remote, 0, &[]);
+    net.carry(SOURCE, &region.remote, 1, &[]);
+    assert_eq!(net.world.with_card(0, |card| card.counters().frames_sent), Some(0));
+}
+
+#[test]
+fn many_transfers_both_ways_at_once() {
+    for seed in 0..12 {
+        let mut net = Net::new(random(seed));
+        let there = net.region(1, TARGET, 32 << 20);
+        let back = net.region(0, TARGET, 32 << 20);
+        // Big and regular ones in turn.
+        let lengths = [100, 200_000, 1, 16_384, 16_385, 777, 500_000, 4096, 0, 65_536, 33];
+        let mut expected = Vec::new();
+        for (n, length) in lengths.into_iter().enumerate() {
+            for (from, region) in [(0, &there.remote), (1, &back.remote)] {
+                let data = bytes(seed * 100 + n as u64 * 2 + from as u64, length);
+                let place = n as u64 * 0x10_0000;
+                net.put(from, at(SOURCE, place + 5), &data);
+                let ticket = net.send(from, at(SOURCE, place + 5), region, place + 3, length as u64);
+                expected.push((from, ticket, place + 3, data));
+            }
+        }
+        net.settle();
+        for (from, ticket, place, data) in expected {
+            let done = net.completions[from].iter().filter(|done| done.ticket == ticket).collect::<Vec<_>>();
+            assert_eq!(done.len(), 1);
+            assert_eq!(done[0].result, Ok(()));
+            assert!(
+                net.get(1 - from, at(TARGET, place), data.len()) == data,
+                "seed {seed}, {} bytes",
+                data.len()
+            );
+            let notices =
+                net.notifications[1 - from].iter().filter(|notice| notice.address == at(TARGET, place));
+            assert_eq!(notices.count(), usize::from(!data.is_empty()));
+        }
+        net.completions.iter_mut().for_each(std::collections::VecDeque::clear);
+        net.notifications.iter_mut().for_each(std::collections::VecDeque::clear);
+        net.assert_clean();
+    }
+}
+
+proptest! {
+    #![proptest_config(seeded(48))]
+
+    /// Several transfers with any addresses and lengths, in any delivery order: the receiver's memory is what an array would be,
+    /// and not a byte beside it changes.
+    #[test]
+    fn any_addresses_and_lengths(
+        seed in any::<u64>(),
+        depth in 1..300_usize,
+        transfers in prop::collection::vec((0..5000_u64, 0..3000_u64, prop_oneof![0..1500_usize, 0..60_000_usize]), 1..6),
+    ) {
+        const SLOT: u64 = 0x1_1000;
+        let mut net = Net::new(DeliveryOrder::Random { seed, depth });
+        let size = SLOT * transfers.len() as u64;
+        let region = net.region(1, TARGET, size);
+        let mut model = vec![0xA5; size as usize];
+        net.put(1, TARGET, &model);
+        for (n, &(from, to, length)) in transfers.iter().enumerate() {
+            let data = bytes(seed ^ n as u64, length);
+            let source = at(SOURCE, n as u64 * 0x10_0000 + from);
+            let place = n as u64 * SLOT + to;
+            net.put(0, source, &data);
+            net.send(0, source, &region.remote, place, length as u64);
+            model[place as usize..place as usize + length].copy_from_slice(&data);
+        }
+        net.settle();
+        prop_assert_eq!(net.completions[0].len(), transfers.len());
+        prop_assert!(net.completions[0].iter().all(|done| done.result == Ok(())));
+        prop_assert!(net.get(1, TARGET, model.len()) == model);
+        net.assert_clean();
+    }
+}

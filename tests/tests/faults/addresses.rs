@@ -1,0 +1,221 @@
+//! Addresses that are not there, on either side of the bus.
+
+use super::*;
+
+#[test]
+fn card_addresses_past_memory_are_refused_before_the_card_sees_them() {
+    let world = world(CardDescription::default());
+    let card = open(&world);
+    let mut h2c = card.h2c(0).unwrap();
+    let mut c2h = card.c2h(0).unwrap();
+    let windows = card.info().ni.as_ref().unwrap().windows;
+    let behind_windows = windows.address(windows.count, 0).get();
+    let before = card.counters();
+    for at in [
+        MEMORY - 99,
+        MEMORY,
+        MEMORY + 1,
+        0x8_0000_0000,
+        behind_windows - 99,
+        behind_windows,
+        u64::MAX - 99,
+        u64::MAX,
+    ] {
+        let at = CardAddr::new(at);
+        let refused = h2c.submit(filled(&card, &[9; 100]), at).unwrap_err();
+        let SubmitError::CardMemory { start, length: 100, memory_last, .. } = refused.error else {
+            panic!("{:?}", refused.error)
+        };
+        assert_eq!((start, memory_last), (at, CardAddr::new(MEMORY - 1)));
+        assert_message(&refused, &["h2c0", "100 bytes"]);
+        assert_eq!(refused.buffer.as_slice(), [9; 100]);
+        let failed = c2h.read(refused.buffer, at).unwrap_err();
+        assert!(matches!(failed.error, TransferError::Submit(SubmitError::CardMemory { .. })), "{failed}");
+        assert_eq!(failed.buffer.unwrap().as_slice(), [9; 100]);
+    }
+    assert_eq!(card.counters(), before, "nothing reached the card");
+    // To the last byte.
+    h2c.write(filled(&card, &[1; 100]), CardAddr::new(MEMORY - 100)).unwrap();
+    h2c.write(filled(&card, &[1; 100]), CardAddr::new(behind_windows - 100)).unwrap();
+    assert_works(&world, &card, &mut h2c, 1);
+    assert_pool(&card, 2 * AREA, 0);
+}
+
+/// Where nobody knows where memory ends, the AXI bus answers.
+fn unknown_memory() -> (World, Card) {
+    let world = world(described("memory: { size: 0x100000 }"));
+    let card = open_with(&world, ignored());
+    (world, card)
+}
+
+fn bits(fault: &ChannelFault) -> Vec<StatusBit> {
+    fault.status_errors().collect()
+}
+
+#[test]
+fn an_axi_decode_error_names_its_place() {
+    let (world, card) = unknown_memory();
+    let options = ChannelOptions::default().max_descriptor_length(4096);
+    for direction in [Direction::H2c, Direction::C2h] {
+        // Four pages, of which two lie in memory.
+        let at = CardAddr::new(0x10_0000 - 2 * 4096);
+        let buffer = card.memory().allocate_aligned(4 * 4096, 4096).unwrap();
+        let iova = buffer.iova().get();
+        let (failed, bit) = match direction {
+            Direction::C2h => {
+                (card.c2h_with(0, options).unwrap().read(buffer, at), StatusBit::CardReadDecode)
+            }
+            _ => (card.h2c_with(0, options).unwrap().write(buffer, at), StatusBit::CardWriteDecode),
+        };
+        let failed = failed.unwrap_err();
+        let TransferError::Fault(fault) = &failed.error else { panic!("{failed}") };
+        assert_eq!(bits(fault), [bit]);
+        assert_eq!(fault.channel.direction, direction);
+        let place = fault.place.unwrap();
+        assert_eq!(place.descriptor, 2);
+        assert_eq!(place.host, Iova::new(iova + 2 * 4096));
+        assert_eq!(place.card, CardAddr::new(0x10_0000));
+        assert_eq!((place.length, place.bytes_done), (4096, 2 * 4096));
+        assert_message(
+            &failed,
+            &[&fault.channel.to_string(), "descriptor 2", "after 8192 bytes", "can be used again"],
+        );
+        assert_eq!(failed.buffer.unwrap().len(), 4 * 4096);
+        assert_pool(&card, 0, 0);
+    }
+    assert_works(&world, &card, &mut card.h2c(0).unwrap(), 4);
+}
+
+#[test]
+fn a_slave_error_ends_the_run_at_its_transfer() {
+    let (world, card) = unknown_memory();
+    let mut channel = card.h2c(0).unwrap();
+    world.with_card(0, |card| card.poison(CardAddr::new(0x4_0000), 64));
+    let good = channel.submit(filled(&card, &bytes(1, 3000)), CardAddr::new(0x1000)).unwrap();
+    let bad = channel.submit(card.buffer(5000).unwrap(), CardAddr::new(0x3_F800)).unwrap();
+    let later = channel.submit(card.buffer(6000).unwrap(), CardAddr::new(0x8_0000)).unwrap();
+    let ended = |channel: &mut H2cChannel, ticket| channel.wait(ticket, WaitOptions::default()).unwrap();
+    assert_eq!(ended(&mut channel, good).outcome, Ok(3000));
+    let done = ended(&mut channel, bad);
+    let fault = done.outcome.unwrap_err();
+    assert_eq!(bits(&fault), [StatusBit::CardWriteSlave]);
+    assert_eq!(fault.place.unwrap().card, CardAddr::new(0x3_F800));
+    assert_eq!(done.buffer.unwrap().len(), 5000);
+    let done = ended(&mut channel, later);
+    let fault = done.outcome.unwrap_err();
+    assert_eq!((fault.cause.clone(), fault.place), (FaultCause::Earlier, None));
+    assert_message(&fault, &["h2c0", "submit it again"]);
+    assert_eq!(done.buffer.unwrap().len(), 6000);
+    assert!(peek(&world, 0, CardAddr::new(0x1000), 3000) == bytes(1, 3000), "what came before is there");
+    assert_eq!(peek(&world, 0, CardAddr::new(0x8_0000), 6000), [0; 6000], "what came after is not");
+    world.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
+    let data = bytes(2, 5000);
+    channel.write(filled(&card, &data), CardAddr::new(0x3_F800)).unwrap();
+    assert!(peek(&world, 0, CardAddr::new(0x3_F800), 5000) == data);
+    assert_pool(&card, AREA, 0);
+}
+
+proptest! {
+    #![proptest_config(seeded(48))]
+
+    /// A run in which any transfers are bad: what precedes the first bad one arrives, everything comes back once.
+    #[test]
+    fn any_bad_transfer_of_a_run(lengths in prop::collection::vec(1..20_000_usize, 1..20), bad in prop::collection::vec(any::<bool>(), 20)) {
+        let (world, card) = unknown_memory();
+        let mut channel = card.h2c(0).unwrap();
+        let mut expected = Vec::new();
+        for (n, &length) in lengths.iter().enumerate() {
+            let at = if bad[n] { 0x10_0000 } else { n as u64 * 0x8000 };
+            let buffer = filled(&card, &bytes(n as u64, length));
+            let iova = buffer.iova();
+            let ticket = channel.submit(buffer, CardAddr::new(at)).unwrap();
+            expected.push((ticket, iova));
+        }
+        let first_bad = bad[..lengths.len()].iter().position(|bad| *bad).unwrap_or(lengths.len());
+        for (n, (ticket, iova)) in expected.into_iter().enumerate() {
+            let done = channel.wait(ticket, WaitOptions::default()).unwrap();
+            prop_assert_eq!(done.buffer.unwrap().iova(), iova);
+            match n.cmp(&first_bad) {
+                std::cmp::Ordering::Less => {
+                    prop_assert_eq!(done.outcome, Ok(lengths[n] as u64));
+                    prop_assert!(peek(&world, 0, CardAddr::new(n as u64 * 0x8000), lengths[n]) == bytes(n as u64, lengths[n]));
+                }
+                std::cmp::Ordering::Equal => prop_assert_eq!(bits(&done.outcome.unwrap_err()), [StatusBit::CardWriteDecode]),
+                std::cmp::Ordering::Greater => {
+                    let fault = done.outcome.unwrap_err();
+                    // A run is limited; what was queued behind it may have been a run of its own.
+                    prop_assert!(matches!(fault.cause, FaultCause::Earlier | FaultCause::Status(_)));
+                }
+            }
+        }
+        assert_works(&world, &card, &mut channel, 5);
+        assert_pool(&card, AREA, 0);
+    }
+}
+
+// The host's side of the bus.
+
+/// Each allocation its own mapping, so that a test can take one away.
+fn small_regions() -> OpenOptions {
+    let mut memory = DmaPoolOptions::default();
+    memory.region_size = 4096;
+    OpenOptions::default().memory(memory)
+}
+
+#[test]
+fn a_source_that_is_not_mapped() {
+    let world = world(CardDescription::default());
+    let card = open_with(&world, small_regions());
+    let mut channel = card.h2c(0).unwrap();
+    let data = bytes(1, 8192);
+    let buffer = filled(&card, &data);
+    world.transport(0).unmap_dma(buffer.iova(), 8192).unwrap();
+    let failed = channel.write(buffer, CardAddr::new(0x1000)).unwrap_err();
+    let TransferError::Fault(fault) = &failed.error else { panic!("{failed}") };
+    assert_eq!(bits(fault), [StatusBit::HostReadUnsupportedRequest]);
+    assert_eq!(fault.place.unwrap().bytes_done, 0);
+    let lost = failed.buffer.unwrap();
+    assert_works(&world, &card, &mut channel, 2);
+    drop(lost);
+    assert_pool(&card, AREA, 0);
+}
+
+#[test]
+fn a_lost_posted_write_has_no_status_bit() {
+    let world = world(CardDescription::default());
+    let card = open_with(&world, small_regions());
+    let mut channel = card.c2h(0).unwrap();
+    let mut buffer = card.buffer(8192).unwrap();
+    buffer.as_mut_slice().fill(0xEE);
+    world.transport(0).unmap_dma(buffer.iova(), 8192).unwrap();
+    // PCIe gives a requester no answer to a write: the engine reports success. Inventing an error would be a lie about
+    // real cards; the simulated card's own log has it.
+    let buffer = channel.read(buffer, CardAddr::new(0x1000)).unwrap();
+    assert_eq!(buffer.as_slice(), [0xEE; 8192]);
+    let logged =
+        world.with_card(0, |card| card.faults().iter().any(|fault| fault.kind == FaultKind::HostWriteLost));
+    assert_eq!(logged, Some(true));
+    assert_eq!(channel.in_flight(), 0);
+}
+
+#[test]
+fn descriptors_that_are_not_mapped() {
+    let world = world(CardDescription::default());
+    let card = open_with(&world, small_regions());
+    let mut channel = card.h2c(0).unwrap();
+    assert_works(&world, &card, &mut channel, 1);
+    // Write-back and descriptors are in one mapping: the engine cannot even tell that it stopped.
+    let base = sgdma_base(Direction::H2c, 0);
+    let first = u64::from(register(&world, 0, DMA_BAR, SgdmaBlock::DESCRIPTOR_LOW.address(base)))
+        | u64::from(register(&world, 0, DMA_BAR, SgdmaBlock::DESCRIPTOR_HIGH.address(base))) << 32;
+    world.transport(0).unmap_dma(Iova::new(first), (1024 * 32 + 4096) as u64).unwrap();
+    let failed = channel.write(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap_err();
+    let TransferError::Fault(fault) = &failed.error else { panic!("{failed}") };
+    assert_eq!(bits(fault), [StatusBit::DescriptorUnsupportedRequest]);
+    assert!(failed.buffer.is_some());
+    drop(failed);
+    // Taken while the other is held: its ring gets memory that is still mapped.
+    assert_works(&world, &card, &mut card.h2c(1).unwrap(), 2);
+    drop(channel);
+    assert_pool(&card, 0, 0);
+}

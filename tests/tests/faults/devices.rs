@@ -1,0 +1,301 @@
+//! Devices that stop, lie or leave.
+
+use super::*;
+
+#[test]
+fn an_impossible_count_is_not_believed() {
+    for reported in [2, 5, 0x100, 0x7F_FFFF, 0x00FF_FFFF] {
+        let world = world(CardDescription::default());
+        let card = open(&world);
+        let mut channel = card.h2c(0).unwrap();
+        assert_works(&world, &card, &mut channel, 1);
+        world.with_card(0, |card| card.override_completed_count(Some(reported)));
+        let failed = channel.write(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap_err();
+        let TransferError::Fault(fault) = &failed.error else { panic!("{failed}") };
+        let FaultCause::Count(CountFault::BeyondPosted { reported: found, posted: 1, .. }) = fault.cause
+        else {
+            panic!("{fault}")
+        };
+        assert_eq!(found, reported);
+        assert_message(&failed, &["h2c0", "can be used again"]);
+        assert!(failed.buffer.is_some());
+        // As long as it lies, every transfer fails; then the channel works, without anything done to it.
+        let again = channel.write(failed.buffer.unwrap(), CardAddr::ZERO).unwrap_err();
+        assert!(matches!(again.error, TransferError::Fault(_)));
+        world.with_card(0, |card| card.override_completed_count(None));
+        assert_works(&world, &card, &mut channel, 2);
+        drop(again);
+        assert_pool(&card, AREA, 0);
+    }
+}
+
+#[test]
+fn a_count_that_stays_behind_is_noticed() {
+    let world = world(CardDescription::default());
+    let card = open(&world);
+    let mut channel = card.h2c(0).unwrap();
+    world.with_card(0, |card| card.override_completed_count(Some(0)));
+    let tickets: Vec<_> =
+        (0..3).map(|n| channel.submit(card.buffer(4096).unwrap(), CardAddr::new(n << 12)).unwrap()).collect();
+    let done = channel.wait(tickets[0], WaitOptions::default()).unwrap();
+    let fault = done.outcome.unwrap_err();
+    assert!(matches!(fault.cause, FaultCause::Silent(_)), "{fault}");
+    assert_eq!(fault.place.unwrap().descriptor, 0);
+    assert_message(&fault, &["without an error bit"]);
+    for ticket in &tickets[1..] {
+        let done = channel.wait(*ticket, WaitOptions::default()).unwrap();
+        assert_eq!(done.outcome.unwrap_err().cause, FaultCause::Earlier);
+        assert!(done.buffer.is_some());
+    }
+    world.with_card(0, |card| card.override_completed_count(None));
+    assert_works(&world, &card, &mut channel, 1);
+}
+
+proptest! {
+    #![proptest_config(seeded(64))]
+
+    /// Whatever counts the device makes up, and whenever: transfers end once each, buffers come back once each, nothing is
+    /// reported as done that was not, and the channel works as soon as the device is honest again.
+    #[test]
+    fn made_up_counts(lies in prop::collection::vec((prop::option::of(prop_oneof![0..70_u32, any::<u32>()]), 1..64_usize), 1..12), seed in any::<u64>()) {
+        let world = world(CardDescription::default());
+        let card = open(&world);
+        let mut channel = card.h2c_with(0, ChannelOptions::default().max_descriptor_length(4096)).unwrap();
+        let mut seen = std::collections::BTreeMap::new();
+        let (mut submitted, mut returned) = (0, 0);
+        for (n, (lie, batch)) in lies.iter().enumerate() {
+            world.with_card(0, |card| card.override_completed_count(*lie));
+            for k in 0..*batch {
+                let data = bytes(seed.wrapping_add(n as u64 * 64 + k as u64), 5000);
+                let ticket = channel.submit(filled(&card, &data), CardAddr::new((n * 64 + k) as u64 * 8192)).unwrap();
+                prop_assert!(seen.insert(ticket, None).is_none());
+                submitted += 1;
+            }
+            let mut rounds = 0;
+            while channel.in_flight() > 0 {
+                // A device that reports too little makes no progress until somebody looks.
+                if let Some((&ticket, _)) = seen.iter().find(|(_, outcome)| outcome.is_none()) {
+                    let done = channel.wait(ticket, WaitOptions::default()).unwrap();
+                    note(&mut seen, done, &mut returned);
+                }
+                while let Some(done) = channel.next_completion() {
+                    note(&mut seen, done, &mut returned);
+                }
+                rounds += 1;
+                prop_assert!(rounds < 1000);
+            }
+            while let Some(done) = channel.next_completion() {
+                note(&mut seen, done, &mut returned);
+            }
+        }
+        prop_assert_eq!(submitted, returned);
+        world.with_card(0, |card| card.override_completed_count(None));
+        assert_works(&world, &card, &mut channel, seed);
+        assert_pool(&card, AREA, 0);
+    }
+}
+
+fn note(
+    seen: &mut std::collections::BTreeMap<fpga_driver::Ticket, Option<bool>>,
+    done: Completion,
+    returned: &mut usize,
+) {
+    assert!(done.buffer.is_some(), "an idle engine's buffers come back");
+    let place = seen.get_mut(&done.ticket).expect("submitted");
+    assert!(place.replace(done.outcome.is_ok()).is_none(), "ended twice");
+    *returned += 1;
+}
+
+fn halt(card: &Card, on: bool) {
+    let channels = PerChannel::one(Direction::H2c, 0);
+    let register =
+        if on { SgdmaCommonBlock::HALT_SET.offset() } else { SgdmaCommonBlock::HALT_CLEAR.offset() };
+    card.dma_bar().write32(SGDMA_COMMON_BASE.offset_by(register), channels.into_bits()).unwrap();
+}
+
+#[test]
+fn a_stalled_run_times_out_and_can_be_aborted() {
+    let world = hurried_world(CardDescription::default());
+    let card = open(&world);
+    let mut channel = card.h2c(0).unwrap();
+    // An engine that may not fetch descriptors is busy for ever.
+    halt(&card, true);
+    let tickets: Vec<_> =
+        (0..5).map(|_| channel.submit(card.buffer(1000).unwrap(), CardAddr::ZERO).unwrap()).collect();
+    let options = WaitOptions::default().timeout(Duration::from_millis(20));
+    for _ in 0..2 {
+        let error = channel.wait(tickets[0], options).unwrap_err();
+        let ChannelError::TimedOut { completed: 0, posted: 5, waited_us, .. } = error else {
+            panic!("{error}")
+        };
+        assert!((20_000..100_000).contains(&waited_us), "{waited_us} µs");
+        assert_message(&error, &["h2c0", "0 of 5", "abort"]);
+    }
+    assert_eq!(channel.in_flight(), 5);
+    assert_pool(&card, AREA + 5, 0);
+    // Queued behind the run, never posted.
+    let queued = channel.submit(card.buffer(1000).unwrap(), CardAddr::ZERO).unwrap();
+    assert_eq!(channel.abort().unwrap(), 6);
+    assert_eq!(channel.in_flight(), 0);
+    for ticket in tickets.into_iter().chain([queued]) {
+        let done = channel.wait(ticket, options).unwrap();
+        assert_eq!(done.outcome.unwrap_err().cause, FaultCause::Aborted);
+        assert!(done.buffer.is_some());
+    }
+    assert_eq!(channel.abort().unwrap(), 0, "nothing is left to abort");
+    // A blocking call that times out stops the engine and gives the buffer back.
+    let failed = channel.write(card.buffer(1000).unwrap(), CardAddr::ZERO).unwrap_err();
+    assert!(matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. })), "{failed}");
+    assert!(failed.buffer.is_some());
+    drop(failed);
+    halt(&card, false);
+    assert_works(&world, &card, &mut channel, 1);
+    assert_pool(&card, AREA, 0);
+}
+
+#[test]
+fn aborting_at_any_moment() {
+    for steps in 0..60 {
+        let world = world(CardDescription::default());
+        let card = open(&world);
+        let mut channel = card.h2c_with(0, ChannelOptions::default().max_descriptor_length(8192)).unwrap();
+        let data: Vec<_> = (0..6).map(|n| bytes(n, 30_000)).collect();
+        for (n, data) in (0..).zip(&data) {
+            channel.submit(filled(&card, data), CardAddr::new(n << 16)).unwrap();
+        }
+        channel.poll().unwrap();
+        steps_of(&world, steps);
+        assert_eq!(channel.abort().unwrap(), 6, "after {steps} steps");
+        let mut failed = false;
+        for (n, data) in (0..).zip(&data) {
+            let done = channel.next_completion().unwrap();
+            assert!(done.buffer.is_some());
+            if done.outcome.is_ok() {
+                assert!(!failed, "in order");
+                assert!(peek(&world, 0, CardAddr::new(n << 16), 30_000) == *data);
+            }
+            failed |= done.outcome.is_err();
+        }
+        assert_works(&world, &card, &mut channel, 9);
+        assert_pool(&card, AREA, 0);
+    }
+}
+
+#[test]
+fn a_card_that_does_not_answer_cannot_be_opened() {
+    for failure in [CardFailure::AllOnes, CardFailure::Gone] {
+        let world = world(CardDescription::default());
+        world.fail(0, failure);
+        let error = try_open(&world, OpenOptions::default()).unwrap_err();
+        assert!(matches!(error, OpenError::Gone { .. }), "{failure:?}: {error:?}");
+        assert_message(&error, &["gone", "rescan"]);
+        world.fail(0, CardFailure::None);
+        assert_closed(&world, 0);
+        let card = open(&world);
+        assert_works(&world, &card, &mut card.h2c(0).unwrap(), 1);
+    }
+}
+
+#[test]
+fn a_card_that_leaves_in_the_middle_of_a_transfer() {
+    // AllOnes: registers are lost, DMA goes on; Gone: everything is.
+    for (failure, steps) in
+        [CardFailure::AllOnes, CardFailure::Gone].into_iter().flat_map(|f| (0..40).map(move |s| (f, s)))
+    {
+        let world = world(CardDescription::default());
+        let card = open(&world);
+        let mut channel = card.h2c_with(0, ChannelOptions::default().max_descriptor_length(8192)).unwrap();
+        let tickets: Vec<_> = (0..4)
+            .map(|n| channel.submit(filled(&card, &bytes(n, 20_000)), CardAddr::new(n << 16)).unwrap())
+            .collect();
+        channel.poll().unwrap();
+        steps_of(&world, steps);
+        // Behind the run, not posted.
+        let queued: Vec<_> = (0..3)
+            .map(|n| channel.submit(card.buffer(500).unwrap(), CardAddr::new(n << 10)).unwrap())
+            .collect();
+        world.fail(0, failure);
+        let mut returned = 0;
+        let mut kept = 0;
+        let (mut gone, mut run_failed) = (None, false);
+        for ticket in tickets.iter().chain(&queued) {
+            let done = match channel.wait(*ticket, WaitOptions::default()) {
+                Ok(done) => done,
+                Err(error) => {
+                    gone = Some(error);
+                    channel.wait(*ticket, WaitOptions::default()).unwrap()
+                }
+            };
+            match (&done.outcome, done.buffer.is_some()) {
+                (Ok(_), true) | (Err(_), true) => returned += 1,
+                (Err(_), false) => kept += 1,
+                (Ok(_), false) => panic!("done, but kept"),
+            }
+            run_failed |= tickets.contains(ticket) && done.outcome.is_err();
+            if queued.contains(ticket) && run_failed {
+                assert!(done.buffer.is_some(), "never posted: nobody can reach it");
+            }
+        }
+        let ChannelError::Gone { quarantined, .. } = gone.expect("somebody must notice") else { panic!() };
+        assert_eq!((quarantined, returned), (kept, 7 - kept), "{failure:?} after {steps} steps");
+        assert!(channel.next_completion().is_none());
+        // The ring itself is among what the card may still reach.
+        let stats = assert_pool(&card, 0, kept + AREA);
+        assert_eq!(stats.in_use_bytes, 0);
+        assert!(
+            card.memory().quarantined().iter().all(|record| record.reason == QuarantineReason::DeviceGone)
+        );
+        // Dead is dead: every call says so and hands buffers back.
+        let refused = channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap_err();
+        assert!(matches!(refused.error, SubmitError::Channel(ChannelError::Gone { .. })));
+        assert!(matches!(channel.poll(), Err(ChannelError::Gone { .. })));
+        assert!(matches!(channel.abort(), Err(ChannelError::Gone { .. })));
+        assert_message(&channel.poll().unwrap_err(), &["reopen"]);
+        drop(refused);
+        drop((channel, card));
+        world.fail(0, CardFailure::None);
+        let card = open(&world);
+        assert_works(&world, &card, &mut card.h2c(0).unwrap(), 1);
+        assert_pool(&card, 0, 0);
+    }
+}
+
+#[test]
+fn a_reset_makes_handles_stale() {
+    let world = world(CardDescription::default());
+    let card = open(&world);
+    let mut channel = card.h2c(0).unwrap();
+    channel.submit(card.buffer(100_000).unwrap(), CardAddr::ZERO).unwrap();
+    channel.poll().unwrap();
+    world.transport(0).reset(fpga_driver::pci::ResetLevel::Hot).unwrap();
+    let error = channel.abort().unwrap_err();
+    assert!(matches!(error, ChannelError::Mmio { source: MmioError::Stale { .. }, .. }), "{error}");
+    drop((channel, card));
+    let card = open(&world);
+    assert_works(&world, &card, &mut card.h2c(0).unwrap(), 1);
+    assert_pool(&card, 0, 0);
+}
+
+#[test]
+fn no_memory_is_an_error_and_not_the_end() {
+    let world = world(CardDescription::default());
+    let mut memory = DmaPoolOptions::default();
+    memory.region_size = 1 << 20;
+    memory.limit = 1 << 20;
+    let card = open_with(&world, OpenOptions::default().memory(memory));
+    let mut channel = card.h2c(0).unwrap();
+    let all = card.buffer(900 << 10).unwrap();
+    let error = card.buffer(900 << 10).unwrap_err();
+    assert!(matches!(error, ResourceError::Memory { .. }), "{error}");
+    assert_message(&error, &["wait for transfers"]);
+    assert!(matches!(card.buffer(0), Err(ResourceError::Memory { .. })));
+    assert!(matches!(card.buffer(usize::MAX), Err(ResourceError::Memory { .. })));
+    // Nor does a channel that finds none stay taken.
+    let error = card.h2c_with(1, ChannelOptions::default().descriptors(65_536)).unwrap_err();
+    assert!(matches!(error, ResourceError::Memory { .. }), "{error}");
+    drop(all);
+    assert!(card.h2c(1).is_ok());
+    assert_works(&world, &card, &mut channel, 1);
+    poke(&world, 0, CardAddr::ZERO, &[0]);
+    assert_pool(&card, AREA, 0);
+}

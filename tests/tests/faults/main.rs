@@ -1,0 +1,72 @@
+//! Bad input and failing devices: each has its typed error, and whatever happens, every buffer is back or in quarantine exactly
+//! once, and the card can be used afterwards.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
+#![expect(clippy::expect_used, reason = "a panic is the failure report")]
+
+mod addresses;
+mod devices;
+mod opening;
+
+use std::time::Duration;
+
+use fpga_card::{CardDescription, FaultKind};
+use fpga_driver::core::ring::CountFault;
+use fpga_driver::firmware::generated::{CONTRACT_CHECKSUM, IDENTITY_MAGIC};
+use fpga_driver::firmware::identity::{IdentityError, ReadError};
+use fpga_driver::mock::{CardFailure, World};
+use fpga_driver::pci::{DmaPoolOptions, MmioError, QuarantineReason};
+use fpga_driver::registers::xdma::{
+    ChannelError as StatusBit, PerChannel, SGDMA_COMMON_BASE, SgdmaBlock, SgdmaCommonBlock, sgdma_base,
+};
+use fpga_driver::{
+    Card, CardAddr, ChannelError, ChannelFault, ChannelOptions, Completion, Direction, DmaBuffer, FaultCause,
+    H2cChannel, Iova, NetworkInterface, OpenError, OpenOptions, ResourceError, SubmitError, TransferError,
+    Transport, WaitOptions,
+};
+use fpga_tests::bytes;
+use fpga_tests::cards::{
+    DMA_BAR, assert_closed, assert_pool, described, hurried_world, open, open_with, peek, poke, register,
+    seeded, with_channels, world,
+};
+use fpga_tests::tampered::{Replaced, Tampered};
+use proptest::prelude::*;
+
+/// Descriptors and write-back of one channel: one area of DMA memory.
+const AREA: usize = 1;
+const MEMORY: u64 = 0x2_0000_0000;
+
+fn ignored() -> OpenOptions {
+    OpenOptions::default().network_interface(NetworkInterface::Ignored)
+}
+
+fn try_open(world: &World, options: OpenOptions) -> Result<Card, OpenError> {
+    Card::open_with(world.transport(0), options)
+}
+
+fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
+    let mut buffer = card.buffer(data.len()).unwrap();
+    buffer.as_mut_slice().copy_from_slice(data);
+    buffer
+}
+
+/// A transfer through the channel arrives.
+fn assert_works(world: &World, card: &Card, channel: &mut H2cChannel, seed: u64) {
+    let data = bytes(seed, 20_000);
+    let at = CardAddr::new(0xC_0001);
+    drop(channel.write(filled(card, &data), at).unwrap());
+    assert!(peek(world, 0, at, data.len()) == data);
+}
+
+fn steps_of(world: &World, count: usize) {
+    for _ in 0..count {
+        world.step();
+    }
+}
+
+/// A message for people: names the card and is more than a word.
+fn assert_message(error: &dyn std::fmt::Display, parts: &[&str]) {
+    let message = error.to_string();
+    for part in ["mock:0"].iter().chain(parts) {
+        assert!(message.contains(part), "{part:?} is not in {message:?}");
+    }
+}

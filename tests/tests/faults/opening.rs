@@ -1,0 +1,159 @@
+//! Cards that cannot be opened, and channels that cannot be taken.
+
+use super::*;
+
+#[test]
+fn bars_that_are_missing() {
+    let none = world(described("bars: { user: null, dma: null, bypass: null }"));
+    assert!(matches!(try_open(&none, ignored()), Err(OpenError::NoBars { .. })));
+
+    // No MSI-X table at its place, no BAR of 64 KiB: nothing is guessed, and no user logic is read.
+    let no_dma = world(described(
+        "bars: { user: { size: 0x20000 }, dma: null, bypass: { size: 0x100000, width: 64 } }",
+    ));
+    let error = try_open(&no_dma, ignored()).unwrap_err();
+    let OpenError::DmaBarUnclear { found, .. } = &error else { panic!("{error}") };
+    assert_eq!(*found, [(0, 0x2_0000), (1, 0x10_0000)]);
+    assert_message(&error, &["name it in the open options"]);
+    assert_eq!(no_dma.with_card(0, |card| card.counters().mmio_reads), Some(0));
+    // The option decides, and what it names is confirmed.
+    let error = try_open(&no_dma, ignored().dma_bar(1)).unwrap_err();
+    assert!(matches!(error, OpenError::NotXdma { index: 1, .. }), "{error}");
+
+    let no_user = world(described("bars: { user: null }"));
+    let error = try_open(&no_user, OpenOptions::default()).unwrap_err();
+    assert!(matches!(error, OpenError::RoleAbsent { .. }), "{error}");
+    let card = open_with(&no_user, ignored());
+    assert!(card.user_bar().is_none());
+    assert!(matches!(card.cdma(), Err(ResourceError::Absent { .. })));
+    assert_works(&no_user, &card, &mut card.h2c(0).unwrap(), 1);
+}
+
+#[test]
+fn bars_that_are_too_small() {
+    let dma = world(described("bars: { dma: { size: 0x4000 } }"));
+    let error = try_open(&dma, OpenOptions::default().dma_bar(1)).unwrap_err();
+    let OpenError::BarTooSmall { role: "DMA", index: 1, size: 0x4000, needed: 0x8000, .. } = error else {
+        panic!("{error}")
+    };
+    let user = world(described("bars: { user: { size: 0x4000 } }"));
+    let error = try_open(&user, OpenOptions::default()).unwrap_err();
+    let OpenError::BarTooSmall { role: "user", index: 0, size: 0x4000, .. } = error else {
+        panic!("{error}")
+    };
+    assert_closed(&user, 0);
+    let card = open_with(&user, ignored());
+    assert_works(&user, &card, &mut card.h2c(0).unwrap(), 1);
+}
+
+#[test]
+fn wrong_options() {
+    let world = world(CardDescription::default());
+    let error = try_open(&world, OpenOptions::default().dma_bar(5)).unwrap_err();
+    assert!(matches!(error, OpenError::BarAbsent { index: 5, .. }), "{error}");
+    let error = try_open(&world, OpenOptions::default().dma_bar(200)).unwrap_err();
+    assert!(matches!(error, OpenError::BarAbsent { index: 200, .. }), "{error}");
+    let error = try_open(&world, OpenOptions::default().dma_bar(0)).unwrap_err();
+    assert!(matches!(error, OpenError::NotXdma { index: 0, .. }), "{error}");
+    assert_message(&error, &["BAR 0", "0x2000"]);
+    assert_closed(&world, 0);
+    let card = open_with(&world, OpenOptions::default().dma_bar(1));
+    assert_works(&world, &card, &mut card.h2c(0).unwrap(), 1);
+}
+
+#[test]
+fn a_card_without_channels_is_not_taken_for_one_with() {
+    // Every channel identifier reads as something else.
+    let world = world(CardDescription::default());
+    let replaced = (0..4).flat_map(|n| [0x100 * n, 0x1000 + 0x100 * n]);
+    let replaced = replaced.map(|at| Replaced { bar: DMA_BAR, at, value: 0 }).collect();
+    let card = Card::open_with(Tampered::new(world.transport(0), replaced), ignored()).unwrap();
+    assert_eq!((card.info().xdma.h2c_channels, card.info().xdma.c2h_channels), (0, 0));
+    assert!(matches!(card.h2c(0), Err(ResourceError::NoSuchChannel { available: 0, .. })));
+}
+
+#[test]
+fn channels_that_do_not_exist_or_are_taken() {
+    let world = world(with_channels(2, 1));
+    let card = open(&world);
+    for number in [2, 3, 4, 7, 255] {
+        let error = card.h2c(number).unwrap_err();
+        assert!(matches!(error, ResourceError::NoSuchChannel { available: 2, .. }), "{error}");
+        assert_message(&error, &["has 2"]);
+        assert!(matches!(card.c2h(number), Err(ResourceError::NoSuchChannel { available: 1, .. })));
+    }
+    let held = card.h2c(1).unwrap();
+    let error = card.clone().h2c(1).unwrap_err();
+    assert!(matches!(error, ResourceError::InUse { .. }), "{error}");
+    assert_message(&error, &["channel h2c1"]);
+    // The same number in the other direction, and another number, are others.
+    drop(card.h2c(0).unwrap());
+    assert!(card.c2h(0).is_ok());
+    drop(held);
+    assert_works(&world, &card, &mut card.h2c(1).unwrap(), 3);
+    assert_pool(&card, 0, 0);
+}
+
+#[test]
+fn a_card_with_another_identity() {
+    let version = |value: u32| described(&format!("ni: {{ version_override: {value} }}"));
+    let cases = [
+        (version(0x0002_0000), "update the software"),
+        (version(0x0000_0009), "update the bitstream"),
+        (
+            described(&format!("ni: {{ checksum_override: {} }}", CONTRACT_CHECKSUM ^ 1)),
+            "build both from the same",
+        ),
+    ];
+    for (file, advice) in cases {
+        let world = world(file);
+        let error = try_open(&world, OpenOptions::default()).unwrap_err();
+        assert!(matches!(error, OpenError::Identity { .. }), "{error}");
+        assert_message(&error, &[advice]);
+        // Refused means untouched: no right to do DMA, no memory mapped.
+        assert_closed(&world, 0);
+        let card = open_with(&world, ignored());
+        assert!(card.info().identity.is_none() && card.info().ni.is_none());
+        assert_works(&world, &card, &mut card.h2c(0).unwrap(), 1);
+    }
+    // Somebody else's user logic under our subsystem id.
+    let world = world(CardDescription::default());
+    for (value, all_ones) in [(IDENTITY_MAGIC ^ 0x100, false), (0, false), (u32::MAX, true)] {
+        let words = if all_ones { 0..64 } else { 0..1 };
+        let replaced: Vec<_> = words.map(|word| Replaced { bar: 0, at: word * 4, value }).collect();
+        let tampered = Tampered::new(world.transport(0), replaced);
+        let error = Card::open(tampered.clone()).unwrap_err();
+        let OpenError::Identity { source: ReadError::Refused(source), .. } = &error else {
+            panic!("{error}")
+        };
+        if all_ones {
+            assert_eq!(*source, IdentityError::AllOnes);
+        } else {
+            assert_eq!(*source, IdentityError::WrongMagic { found: value });
+            assert_message(&error, &["open the card without it"]);
+        }
+        drop(error);
+        let card = Card::open_with(tampered, ignored()).unwrap();
+        assert_works(&world, &card, &mut card.h2c(0).unwrap(), 1);
+    }
+}
+
+#[test]
+fn the_user_bar_of_a_foreign_card_is_never_read() {
+    let world = world(described("pci: { subsystem_device: 0x0007 }"));
+    world.with_card(0, |card| card.set_access_log(fpga_card::AccessLog::bounded(10_000)));
+    let card = open(&world);
+    assert!(card.info().identity.is_none());
+    assert_works(&world, &card, &mut card.h2c(0).unwrap(), 1);
+    drop(card);
+    let touched = world.with_card(0, |card| match card.access_log() {
+        fpga_card::AccessLog::Bounded { entries, .. } => {
+            entries.iter().filter(|access| access.target == fpga_card::AccessTarget::Bar(0)).count()
+        }
+        _ => usize::MAX,
+    });
+    assert_eq!(touched, Some(0));
+    // Unless the user says that it is there.
+    let card = open_with(&world, OpenOptions::default().network_interface(NetworkInterface::Expected));
+    assert!(card.info().ni.is_some());
+}
