@@ -6,8 +6,8 @@ use fpga_pci::{Bar, MmioError};
 use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmacr, Cdmasr};
 use fpga_registers::{BarOffset, CardAddr};
 
-use crate::card::Shared;
-use crate::error::CardName;
+use crate::name::CardName;
+use crate::shared::Shared;
 
 /// How long a reset may take. It waits for the AXI transfer under way; a slave that never answers never lets go.
 const RESET_LIMIT_NS: u64 = 100_000_000;

@@ -5,11 +5,8 @@ use fpga_firmware::identity::ReadError;
 use fpga_pci::{BarError, ConfigError, DmaAllocError, DmaBuffer, InterruptError, MmioError};
 use fpga_registers::CardAddr;
 
-use crate::channel::ChannelName;
 use crate::fault::ChannelFault;
-
-/// A card's name in an error: shared, so that even a refusal on the steady path allocates nothing.
-pub type CardName = std::sync::Arc<str>;
+use crate::name::{CardName, ChannelName};
 
 /// Opening a card failed. Nothing is left enabled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,8 +5,7 @@ use core::fmt;
 use fpga_registers::xdma::{ChannelError as StatusBit, ChannelStatus};
 use fpga_registers::{CardAddr, Iova};
 
-use crate::channel::ChannelName;
-use crate::error::CardName;
+use crate::name::{CardName, ChannelName};
 
 /// Where a run stood when its engine stopped: the first descriptor that was not reported complete. The engine
 /// has no register for it; it follows from the completed count.

@@ -2,11 +2,12 @@
 
 use fpga_firmware::identity::Identity;
 use fpga_pci::{Bar, MmioError};
-use fpga_registers::xdma::{Alignments, CONFIG_BASE, ChannelBlock, ConfigBlock, Direction, channel_base};
+use fpga_registers::xdma::{
+    Alignments, CONFIG_BASE, ChannelBlock, ConfigBlock, Direction, MAX_CHANNELS, Target, channel_base,
+};
 
-use crate::card::count_channels;
-use crate::channel::ChannelName;
 use crate::discover::BarRoles;
+use crate::name::ChannelName;
 use crate::ni::NiInfo;
 
 /// PCI ids.
@@ -91,4 +92,15 @@ pub struct CardInfo {
     pub identity: Option<Identity>,
     /// The network interface, if there is one.
     pub ni: Option<NiInfo>,
+}
+
+/// The number of channels in one direction: the vendor's driver too stops at the first one that is missing.
+fn count_channels(bar: &Bar, direction: Direction) -> Result<u8, MmioError> {
+    for number in 0..MAX_CHANNELS {
+        let id = ChannelBlock::IDENTIFIER.read(bar, channel_base(direction, number))?;
+        if !id.is(Target::channel(direction)) || id.channel() != number {
+            return Ok(number);
+        }
+    }
+    Ok(MAX_CHANNELS)
 }

@@ -28,20 +28,24 @@ mod discover;
 pub mod endpoint;
 mod error;
 mod fault;
+mod identify;
 mod info;
+mod name;
 mod ni;
+mod options;
+mod range;
+mod shared;
 mod store;
 
-pub use card::{Card, CardRange, NetworkInterface, OpenOptions};
+pub use card::Card;
 pub use cdma::{Cdma, CdmaError};
 pub use channel::{
-    C2hChannel, ChannelName, ChannelOptions, Completion, CompletionFuture, H2cChannel, Ticket, WaitMode,
-    WaitOptions,
+    C2hChannel, ChannelOptions, Completion, CompletionFuture, H2cChannel, Ticket, WaitMode, WaitOptions,
 };
 pub use discover::BarRoles;
 pub use endpoint::Endpoint;
 pub use error::{
-    CardName, ChannelError, OpenError, Refused, ResourceError, SubmitError, TransferError, TransferFailed,
+    ChannelError, OpenError, Refused, ResourceError, SubmitError, TransferError, TransferFailed,
 };
 pub use fault::{ChannelFault, FaultCause, FaultPlace};
 pub use fpga_core as core;
@@ -51,7 +55,10 @@ pub use fpga_mock as mock;
 pub use fpga_pci::{self as pci, DmaBuffer, Transport};
 pub use fpga_registers::{self as registers, BarOffset, CardAddr, Iova, xdma::Direction};
 pub use info::{CardInfo, PciIds, XdmaInfo};
+pub use name::{CardName, ChannelName};
 pub use ni::{NiInfo, TransmitWindows};
+pub use options::{NetworkInterface, OpenOptions};
+pub use range::CardRange;
 
 /// Keeps the README's program compiling and running.
 #[cfg(all(doctest, feature = "mock"))]

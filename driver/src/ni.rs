@@ -6,7 +6,7 @@ use fpga_firmware::identity::Identity;
 use fpga_pci::{Bar, MmioError};
 use fpga_registers::{BarOffset, CardAddr};
 
-use crate::card::CardRange;
+use crate::range::CardRange;
 
 /// What the network interface can do and where its memories are: read once, when the card is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,9 +11,11 @@ use fpga_registers::xdma::{
 };
 use fpga_registers::{BarOffset, CardAddr, Iova};
 
-use super::{ChannelName, ChannelOptions, Completion, Ticket, WaitMode, WaitOptions};
-use crate::card::{ChannelClaim, Shared};
-use crate::error::{CardName, ChannelError, Refused, ResourceError, SubmitError, TransferFailed};
+use super::{ChannelOptions, Completion, Ticket, WaitMode, WaitOptions};
+use crate::error::{ChannelError, Refused, ResourceError, SubmitError, TransferFailed};
+use crate::name::CardName;
+use crate::name::ChannelName;
+use crate::shared::{ChannelClaim, Shared};
 use crate::store::{RingMemory, host_range};
 
 /// The write-back word has a cache line of its own behind the descriptors: next to them every fetch would contend with the

@@ -15,37 +15,17 @@ mod engine;
 mod future;
 mod recover;
 
-use core::fmt;
 use core::time::Duration;
 
 use fpga_pci::DmaBuffer;
 use fpga_registers::CardAddr;
-use fpga_registers::xdma::Direction;
 
 use crate::error::{ChannelError, Refused, TransferError, TransferFailed};
 use crate::fault::ChannelFault;
+use crate::name::ChannelName;
 
 pub(crate) use engine::{Engine, Payload};
 pub use future::CompletionFuture;
-
-/// Direction and number of a channel, printed as `h2c0`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ChannelName {
-    /// Which way data flows.
-    pub direction: Direction,
-    /// 0 to 3.
-    pub number: u8,
-}
-
-impl fmt::Display for ChannelName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let direction = match self.direction {
-            Direction::H2c => "h2c",
-            Direction::C2h => "c2h",
-        };
-        write!(f, "{direction}{}", self.number)
-    }
-}
 
 /// Names a submitted transfer of one channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

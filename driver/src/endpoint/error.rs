@@ -10,10 +10,11 @@ use fpga_pci::{MemoryError, MmioError};
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::Cdmasr;
 
-use crate::card::CardRange;
 use crate::cdma::CdmaError;
-use crate::error::{CardName, ChannelError, ResourceError, SubmitError, TransferError, TransferFailed};
+use crate::error::{ChannelError, ResourceError, SubmitError, TransferError, TransferFailed};
 use crate::fault::ChannelFault;
+use crate::name::CardName;
+use crate::range::CardRange;
 
 /// Opening or driving an endpoint failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

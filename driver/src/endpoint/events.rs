@@ -11,7 +11,7 @@ use fpga_registers::CardAddr;
 use super::{EndpointError, RESERVED_CARD_BYTES};
 use crate::card::Card;
 use crate::channel::{ChannelOptions, Engine, Payload, WaitOptions};
-use crate::error::CardName;
+use crate::name::CardName;
 use crate::ni::{Block, NiInfo};
 use crate::store::host_range;
 

@@ -28,11 +28,13 @@ use fpga_firmware::{Incarnation, NodeId, TransferId};
 use fpga_pci::{DmaBuffer, MmioError, QuarantineReason};
 use fpga_registers::CardAddr;
 
-use crate::card::{Card, CardRange, Shared};
+use crate::card::Card;
 use crate::channel::{ChannelOptions, WaitOptions};
-use crate::error::CardName;
 use crate::error::TransferFailed;
+use crate::name::CardName;
 use crate::ni::{Block, NiInfo};
+use crate::range::CardRange;
+use crate::shared::Shared;
 
 pub use error::{EndpointError, SendError};
 pub use fpga_core::sender::{Completion as SendCompletion, Notify as SendNotify, Ticket as SendTicket};

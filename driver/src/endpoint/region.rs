@@ -6,8 +6,8 @@ use fpga_pci::MmioError;
 use fpga_registers::CardAddr;
 
 use super::{Endpoint, EndpointError, random};
-use crate::card::CardRange;
 use crate::ni::Block;
+use crate::range::CardRange;
 
 /// Memory windows used at most, whatever the card says that it has.
 pub(super) const MAX_WINDOWS: u32 = 4096;

@@ -24,8 +24,8 @@ use super::{EndpointError, RESERVED_CARD_BYTES};
 use crate::card::Card;
 use crate::cdma::Cdma;
 use crate::channel::{Completion, Engine, Payload, Ticket, WaitOptions};
-use crate::error::CardName;
 use crate::error::{ChannelError, TransferError, TransferFailed};
+use crate::name::CardName;
 use crate::ni::{NiInfo, TransmitWindows};
 use crate::store::host_range;
 

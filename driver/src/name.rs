@@ -1,0 +1,28 @@
+//! What cards and channels are called in messages.
+
+use core::fmt;
+use std::sync::Arc;
+
+use fpga_registers::xdma::Direction;
+
+/// A card's name in an error: shared, so that even a refusal on the steady path allocates nothing.
+pub type CardName = Arc<str>;
+
+/// Direction and number of a channel, printed as `h2c0`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ChannelName {
+    /// Which way data flows.
+    pub direction: Direction,
+    /// 0 to 3.
+    pub number: u8,
+}
+
+impl fmt::Display for ChannelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let direction = match self.direction {
+            Direction::H2c => "h2c",
+            Direction::C2h => "c2h",
+        };
+        write!(f, "{direction}{}", self.number)
+    }
+}

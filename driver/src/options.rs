@@ -1,0 +1,52 @@
+//! How to open a card.
+
+use fpga_pci::DmaPoolOptions;
+
+/// Whether the card carries the network interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum NetworkInterface {
+    /// Look for it if the PCI subsystem id is one of ours. The user BAR of any other card is never read: a read may have side
+    /// effects there, or never be answered.
+    #[default]
+    BySubsystem,
+    /// The identity block is there; refuse the card if it is not.
+    Expected,
+    /// Do not look.
+    Ignored,
+}
+
+/// How to open a card.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct OpenOptions {
+    /// Number of the BAR with the XDMA registers, if it cannot be told.
+    pub dma_bar: Option<u8>,
+    /// Whether to look for the network interface.
+    pub network_interface: NetworkInterface,
+    /// Where DMA memory comes from.
+    pub memory: DmaPoolOptions,
+}
+
+impl OpenOptions {
+    /// The XDMA registers are in BAR `index`.
+    #[must_use]
+    pub const fn dma_bar(mut self, index: u8) -> Self {
+        self.dma_bar = Some(index);
+        self
+    }
+
+    /// Whether to look for the network interface.
+    #[must_use]
+    pub const fn network_interface(mut self, choice: NetworkInterface) -> Self {
+        self.network_interface = choice;
+        self
+    }
+
+    /// Where DMA memory comes from.
+    #[must_use]
+    pub fn memory(mut self, options: DmaPoolOptions) -> Self {
+        self.memory = options;
+        self
+    }
+}

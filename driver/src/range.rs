@@ -1,0 +1,35 @@
+//! Ranges of card addresses.
+
+use fpga_registers::CardAddr;
+
+/// A range of card addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CardRange {
+    /// First address.
+    pub start: CardAddr,
+    /// Bytes.
+    pub length: u64,
+}
+
+impl CardRange {
+    /// `length` bytes from `start` on.
+    #[must_use]
+    pub const fn new(start: CardAddr, length: u64) -> Self {
+        Self { start, length }
+    }
+
+    /// Whether all of `length` bytes from `start` on lie inside.
+    #[must_use]
+    pub const fn contains(&self, start: CardAddr, length: u64) -> bool {
+        match start.get().checked_sub(self.start.get()) {
+            Some(offset) => offset <= self.length && length <= self.length - offset,
+            None => false,
+        }
+    }
+
+    /// Its last address.
+    #[must_use]
+    pub const fn last(&self) -> CardAddr {
+        CardAddr::new(self.start.get().saturating_add(self.length.saturating_sub(1)))
+    }
+}

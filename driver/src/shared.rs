@@ -1,0 +1,166 @@
+//! What all handles of one card share, and how it is put to rest.
+
+use core::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use fpga_pci::{Bar, DmaPool, Interrupt, Transport};
+use fpga_registers::xdma::{
+    ChannelBlock, ChannelControl, ChannelMask, Direction, IRQ_BASE, IrqBlock, UserMask, channel_base,
+};
+
+use crate::error::{OpenError, ResourceError};
+use crate::info::CardInfo;
+use crate::name::CardName;
+use crate::name::ChannelName;
+use crate::ni::NiInfo;
+use crate::range::CardRange;
+
+/// How long a channel that was left running may take to stop.
+const QUIESCE_LIMIT_NS: u64 = 2_000_000_000;
+
+/// What all handles of one card share. Dropped when the last of them is: channels first, then this.
+pub(crate) struct Shared {
+    pub(crate) name: CardName,
+    pub(crate) pool: DmaPool,
+    pub(crate) dma_bar: Bar,
+    pub(crate) user_bar: Option<Bar>,
+    pub(crate) info: CardInfo,
+    pub(crate) interrupts: Mutex<Vec<Interrupt>>,
+    ranges: Option<Vec<CardRange>>,
+    /// Taken channels: H2C in bits 3:0, C2H in bits 7:4; bit 8 the CDMA, bit 9 the endpoint.
+    taken: AtomicU32,
+    pub(crate) transport: Arc<dyn Transport>,
+}
+
+const CDMA_TAKEN: u32 = 1 << 8;
+const ENDPOINT_TAKEN: u32 = 1 << 9;
+
+const fn taken_bit(name: ChannelName) -> u32 {
+    match name.direction {
+        Direction::C2h => 1 << (4 + name.number % 4),
+        _ => 1 << (name.number % 4),
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Card").field("name", &self.name).field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+/// The right to use one channel; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct ChannelClaim {
+    pub(crate) name: ChannelName,
+    card: Arc<Shared>,
+}
+
+impl Drop for ChannelClaim {
+    fn drop(&mut self) {
+        self.card.taken.fetch_and(!taken_bit(self.name), Ordering::AcqRel);
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(
+        transport: Arc<dyn Transport>,
+        info: CardInfo,
+        pool: DmaPool,
+        dma_bar: Bar,
+        user_bar: Option<Bar>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            name: info.name.as_str().into(),
+            pool,
+            dma_bar,
+            user_bar,
+            ranges: info.ni.as_ref().map(NiInfo::card_ranges),
+            info,
+            interrupts: Mutex::new(Vec::new()),
+            taken: AtomicU32::new(0),
+            transport,
+        })
+    }
+
+    /// The card addresses that DMA can reach, where they are known.
+    pub(crate) fn reachable(&self) -> Option<&[CardRange]> {
+        self.ranges.as_deref()
+    }
+
+    fn take(&self, bit: u32, what: impl FnOnce() -> String) -> Result<(), ResourceError> {
+        if self.taken.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+            return Ok(());
+        }
+        Err(ResourceError::InUse { card: self.name.clone(), what: what() })
+    }
+
+    pub(crate) fn claim_channel(self: &Arc<Self>, name: ChannelName) -> Result<ChannelClaim, ResourceError> {
+        self.take(taken_bit(name), || format!("channel {name}"))?;
+        Ok(ChannelClaim { name, card: Arc::clone(self) })
+    }
+
+    pub(crate) fn take_cdma(&self) -> Result<(), ResourceError> {
+        self.take(CDMA_TAKEN, || "the CDMA engine".to_owned())
+    }
+
+    pub(crate) fn give_back_cdma(&self) {
+        self.taken.fetch_and(!CDMA_TAKEN, Ordering::AcqRel);
+    }
+
+    pub(crate) fn take_endpoint(&self) -> Result<(), ResourceError> {
+        self.take(ENDPOINT_TAKEN, || "the endpoint".to_owned())
+    }
+
+    pub(crate) fn give_back_endpoint(&self) {
+        self.taken.fetch_and(!ENDPOINT_TAKEN, Ordering::AcqRel);
+    }
+
+    fn channels(&self) -> impl Iterator<Item = ChannelName> + use<> {
+        self.info.xdma.channels()
+    }
+}
+
+impl Drop for Shared {
+    /// Stop, confirm idle, take the right to do DMA away, and only then let the pool unmap memory.
+    fn drop(&mut self) {
+        for name in self.channels() {
+            if let Err(error) = quiesce(&self.dma_bar, &*self.transport, &self.name, name) {
+                tracing::warn!(card = %self.name, %error, "closing the card");
+            }
+        }
+        let _ = IrqBlock::CHANNEL_ENABLE.write(&self.dma_bar, IRQ_BASE, ChannelMask::from_bits(0));
+        let _ = IrqBlock::USER_ENABLE.write(&self.dma_bar, IRQ_BASE, UserMask::from_bits(0));
+        let _ = self.transport.disable_interrupts();
+        if let Err(error) = self.transport.set_bus_master(false) {
+            tracing::warn!(card = %self.name, %error, "switching bus mastering off");
+        }
+    }
+}
+
+/// Stops a channel and waits until it is idle: whoever had the card before may have been killed in the middle of a run.
+pub(crate) fn quiesce(
+    bar: &Bar,
+    transport: &dyn Transport,
+    card: &str,
+    channel: ChannelName,
+) -> Result<(), OpenError> {
+    let base = channel_base(channel.direction, channel.number);
+    let error = |source| OpenError::Mmio { card: card.to_owned(), source };
+    ChannelBlock::CONTROL.write(bar, base, ChannelControl::new()).map_err(error)?;
+    let began = transport.now();
+    loop {
+        let status = ChannelBlock::STATUS.read(bar, base).map_err(error)?;
+        if status.into_bits() == u32::MAX {
+            return Err(OpenError::Gone { card: card.to_owned() });
+        }
+        if !status.busy() {
+            return Ok(());
+        }
+        let waited = transport.now().saturating_sub(began);
+        if waited >= QUIESCE_LIMIT_NS {
+            return Err(OpenError::NotIdle { card: card.to_owned(), channel, waited_ms: waited / 1_000_000 });
+        }
+        transport.relax();
+    }
+}
