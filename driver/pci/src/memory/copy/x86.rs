@@ -203,8 +203,8 @@ unsafe fn long(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// The body of the two AVX2 copies: the first 64 bytes, then from the next 64-byte boundary of the destination rounds of 128 bytes,
-/// then the last 128 bytes, which overlap the last round.
+/// The body of the two AVX2 copies: up to the first 64-byte boundary of the destination 64 bytes (none if it begins there), then rounds
+/// of 128 bytes, then the last 128 bytes, which overlap the last round.
 macro_rules! avx2_copy {
     ($(#[$doc:meta])* $name:ident, $store:literal, $ahead:literal, $end:literal) => {
         $(#[$doc])*
@@ -217,15 +217,16 @@ macro_rules! avx2_copy {
             // `length`, which is more than 128. Every register that is changed is named or clobbered.
             unsafe {
                 asm!(
-                    "vmovups ymm0, [rsi]",
-                    "vmovups ymm1, [rsi + 32]",
                     "lea rdx, [rdi + rcx - 128]",
                     "lea rcx, [rsi + rcx - 128]",
-                    "vmovups [rdi], ymm0",
-                    "vmovups [rdi + 32], ymm1",
                     "mov rax, rdi",
                     "neg rax",
                     "and rax, 63",
+                    "jz 2f",
+                    "vmovups ymm0, [rsi]",
+                    "vmovups ymm1, [rsi + 32]",
+                    "vmovups [rdi], ymm0",
+                    "vmovups [rdi + 32], ymm1",
                     "add rdi, rax",
                     "add rsi, rax",
                     "cmp rdi, rdx",
