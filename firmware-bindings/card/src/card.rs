@@ -34,8 +34,16 @@ pub struct Card {
     log: AccessLog,
     now: Nanos,
     /// The engine whose turn it is.
-    turn: usize,
+    turn: u32,
+    /// Engines that may have work, one bit each: H2C channels, C2H channels, CDMA, and the parts of the NI. What is not
+    /// in it was asked, had nothing to do, and nothing has happened since that could have changed this.
+    awake: u32,
+    /// When the clock will give the CDMA or the NI something to do.
+    alarm: Nanos,
 }
+
+/// Units of work that one engine does in a row before the next one has its turn.
+const BURST: u32 = 64;
 
 impl Card {
     /// Builds the described card in its power-on state.
@@ -46,7 +54,8 @@ impl Card {
         description.validate()?;
         Ok(Self {
             config: ConfigSpace::new(&description),
-            space: CardSpace::new(&description),
+            space: CardSpace::new(&description)
+                .map_err(|error| CardError::Memory { size: description.memory.size, reason: error.kind() })?,
             xdma: Xdma::new(&description),
             cdma: Cdma::new(&description),
             ni: Ni::new(&description)?,
@@ -55,6 +64,8 @@ impl Card {
             log: AccessLog::Off,
             now: Nanos::ZERO,
             turn: 0,
+            awake: 0,
+            alarm: Nanos::MAX,
             description,
         })
     }
@@ -121,21 +132,25 @@ impl Card {
         self.counters.mmio_writes += access_count(from.len());
         self.record(AccessTarget::Bar(bar), offset, from, true);
         let Some(role) = self.decode(bar, offset, from.len()) else { return };
-        let Self { xdma, cdma, ni, space, faults, now, .. } = self;
+        let beyond_channels = self.beyond_channels();
+        let Self { xdma, cdma, ni, space, faults, now, awake, .. } = self;
         faults.set_time(*now);
         let accepted = match role {
             BarRole::Dma => write_dwords(offset, from, |at, value| {
                 if let Ok(at) = u32::try_from(at) {
-                    xdma.write(at, value, *now, faults);
+                    *awake |= xdma.write(at, value, *now, faults);
                 }
             }),
-            BarRole::User => write_dwords(offset, from, |at, value| match u32::try_from(at) {
-                Ok(at) if in_block(at, contract::cdma::BLOCK_OFFSET, contract::cdma::BLOCK_SIZE) => {
-                    cdma.write(at - contract::cdma::BLOCK_OFFSET, value, faults);
-                }
-                Ok(at) => ni.write(at, value, *now, space, faults),
-                Err(_) => {}
-            }),
+            BarRole::User => {
+                *awake |= beyond_channels;
+                write_dwords(offset, from, |at, value| match u32::try_from(at) {
+                    Ok(at) if in_block(at, contract::cdma::BLOCK_OFFSET, contract::cdma::BLOCK_SIZE) => {
+                        cdma.write(at - contract::cdma::BLOCK_OFFSET, value, faults);
+                    }
+                    Ok(at) => ni.write(at, value, *now, space, faults),
+                    Err(_) => {}
+                })
+            }
             BarRole::Bypass => {
                 let at =
                     CardAddr::new(self.description.bars.bypass.as_ref().map_or(0, |bar| bar.card_address));
@@ -160,45 +175,94 @@ impl Card {
 
     /// Lets the next engine that has something to do take one unit of work at time `now`: a descriptor fetch, a page
     /// of a descriptor's data, a packet, a timer. Returns whether there was any.
-    pub fn step(&mut self, now: Nanos, host: &mut dyn HostPort) -> bool {
-        self.now = self.now.max(now);
-        self.faults.set_time(self.now);
+    pub fn step<H: HostPort>(&mut self, now: Nanos, host: &mut H) -> bool {
+        self.set_now(now);
         let delivered = self.xdma.msix.deliver(&self.config, &mut self.counters, host);
-        let worked = self.step_engines(host);
-        if worked {
-            self.sample_interrupts();
-            self.xdma.msix.deliver(&self.config, &mut self.counters, host);
-        }
-        worked || delivered
+        self.take_turn(host, 1) > 0 || delivered
     }
 
-    /// Gives every engine its turn until one has done something.
-    fn step_engines(&mut self, host: &mut dyn HostPort) -> bool {
-        let mut lanes = Lanes {
-            host,
-            bus_master: self.config.bus_master(),
-            space: &mut self.space,
-            counters: &mut self.counters,
-            faults: &mut self.faults,
-            now: self.now,
-        };
-        let channels = self.xdma.channels();
-        let engines = channels + 1 + Ni::ENGINES;
-        for _ in 0..engines {
-            let engine = self.turn;
-            self.turn = if engine + 1 < engines { engine + 1 } else { 0 };
-            let worked = if engine < channels {
-                self.xdma.step(engine, &mut lanes)
-            } else if engine == channels {
-                self.cdma.step(&mut lanes)
-            } else {
-                self.ni.step(engine - channels - 1, &mut lanes)
-            };
-            if worked {
-                return true;
+    /// Does up to `units` units of work at time `now`, and returns how many; 0 means that nothing is left to do.
+    ///
+    /// The engines have their turns in the order of [`Self::step`], but each does a burst of units before the next one:
+    /// at most 64, and as soon as 64 KiB were moved no more. Every engine does what it would have done unit by unit.
+    /// What differs is what several engines do to the same memory at the same time, and interrupts: a line is looked at
+    /// after a burst, so what a burst raised more than once is one message.
+    pub fn work<H: HostPort>(&mut self, now: Nanos, host: &mut H, units: u32) -> u32 {
+        self.set_now(now);
+        self.xdma.msix.deliver(&self.config, &mut self.counters, host);
+        let mut done = 0;
+        while done < units {
+            match self.take_turn(host, (units - done).min(BURST)) {
+                0 => break,
+                burst => done += burst,
             }
         }
-        false
+        done
+    }
+
+    fn set_now(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        self.faults.set_time(self.now);
+    }
+
+    /// The engine bits of CDMA and NI.
+    fn beyond_channels(&self) -> u32 {
+        ((1 << (1 + Ni::ENGINES)) - 1) << self.xdma.channels()
+    }
+
+    /// Gives the engines their turn until one has done something, at most `most` units, and sends the interrupts that
+    /// come of it. Returns the units.
+    fn take_turn<H: HostPort>(&mut self, host: &mut H, most: u32) -> u32 {
+        if self.alarm <= self.now || self.space.has_committed() {
+            self.awake |= self.beyond_channels();
+            self.alarm = Nanos::MAX;
+        }
+        while self.awake != 0 {
+            let ahead = self.awake >> self.turn << self.turn;
+            let engine = if ahead != 0 { ahead } else { self.awake }.trailing_zeros();
+            let done = self.engine_work(engine, host, most);
+            if done > 0 {
+                self.turn = if engine + 1 < self.engines() { engine + 1 } else { 0 };
+                self.sample_interrupts();
+                self.xdma.msix.deliver(&self.config, &mut self.counters, host);
+                return done;
+            }
+            self.awake &= !(1 << engine);
+        }
+        0
+    }
+
+    fn engines(&self) -> u32 {
+        self.xdma.channels() + 1 + Ni::ENGINES
+    }
+
+    /// Up to `most` units of engine number `engine`.
+    fn engine_work<H: HostPort>(&mut self, engine: u32, host: &mut H, most: u32) -> u32 {
+        let channels = self.xdma.channels();
+        let Self { config, space, counters, faults, now, xdma, .. } = self;
+        let (bus_master, now) = (config.bus_master(), *now);
+        if engine < channels {
+            let mut lanes = Lanes { host, bus_master, space, counters, faults, now };
+            return xdma.work(engine, &mut lanes, most);
+        }
+        let host: &mut dyn HostPort = host;
+        let mut lanes = Lanes { host, bus_master, space, counters, faults, now };
+        if engine == channels {
+            let done = times(most, || self.cdma.step(&mut lanes));
+            if done == 0 {
+                self.alarm = self.alarm.min(self.cdma.deadline().unwrap_or(Nanos::MAX));
+            }
+            return done;
+        }
+        let part = engine - channels - 1;
+        let done = times(most, || self.ni.step(part, &mut lanes));
+        if done > 0 {
+            // The parts give each other work.
+            self.awake |= self.beyond_channels();
+        } else {
+            self.alarm = self.alarm.min(self.ni.deadline().unwrap_or(Nanos::MAX));
+        }
+        done
     }
 
     /// The next time at which a timer of the card will have something to do by itself.
@@ -218,7 +282,10 @@ impl Card {
 
     /// The next frame that the card sends into the network. Give its memory back with [`Self::recycle_frame`].
     pub fn take_frame(&mut self) -> Option<Vec<u8>> {
-        self.ni.take_frame()
+        let frame = self.ni.take_frame()?;
+        // The transmitter may have waited for room.
+        self.awake |= self.beyond_channels();
+        Some(frame)
     }
 
     /// Hands the buffer of a frame that was taken back to the card, so that sending allocates nothing.
@@ -229,8 +296,8 @@ impl Card {
     /// A frame arrived from the network. It is processed at once; replies and events wait for [`Self::step`].
     /// A broken frame is counted and dropped.
     pub fn receive_frame(&mut self, now: Nanos, frame: &[u8]) {
-        self.now = self.now.max(now);
-        self.faults.set_time(self.now);
+        self.set_now(now);
+        self.awake |= self.beyond_channels();
         self.counters.frames_received += 1;
         self.counters.frames_sent += self.ni.receive(self.now, frame, &mut self.space, &mut self.faults);
     }
@@ -241,10 +308,10 @@ impl Card {
         self.config.reset();
         self.xdma.reset();
         self.cdma.reset();
-        self.ni.reset();
+        self.ni.reset(self.now);
         self.space.clear_windows();
         self.faults.clear();
-        self.turn = 0;
+        (self.turn, self.awake, self.alarm) = (0, 0, Nanos::MAX);
     }
 
     /// What the host's kernel does when a driver asks for `count` interrupt vectors: enables MSI-X in its capability
@@ -385,6 +452,16 @@ pub enum CardError {
     /// A value of the description.
     #[error("key `{}`: {_0}", _0.key())]
     Description(#[from] Problem),
+    /// The operating system does not map that much card memory.
+    #[error(
+        "key `memory.size`: {size:#x} bytes cannot be mapped ({reason}); make it smaller, or allow this process more address space"
+    )]
+    Memory {
+        /// Bytes asked for.
+        size: u64,
+        /// What the operating system said.
+        reason: std::io::ErrorKind,
+    },
     /// The receiver cannot be built with these sizes.
     #[error("section `ni`: {_0}")]
     Receiver(#[from] ReceiverConfigError),
@@ -412,4 +489,9 @@ fn in_block(at: u32, offset: u32, size: u32) -> bool {
 /// One per started 8 bytes: the widest single access of a CPU.
 fn access_count(length: usize) -> u64 {
     (length as u64).div_ceil(8).max(1)
+}
+
+/// Does `unit` until it says that there was nothing to do, at most `most` times; returns how often there was.
+fn times(most: u32, mut unit: impl FnMut() -> bool) -> u32 {
+    (0..most).find(|_| !unit()).unwrap_or(most)
 }

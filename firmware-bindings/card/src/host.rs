@@ -26,6 +26,23 @@ pub trait HostPort: DmaSpace {
     fn interrupt(&mut self, vector: u16);
 }
 
+// A reference is as good as what it refers to: `&mut dyn HostPort` can be given where a type is asked for.
+impl<T: DmaSpace + ?Sized> DmaSpace for &mut T {
+    fn read(&mut self, at: Iova, into: &mut [u8]) -> Result<(), DmaFault> {
+        (**self).read(at, into)
+    }
+
+    fn write(&mut self, at: Iova, from: &[u8]) -> Result<(), DmaFault> {
+        (**self).write(at, from)
+    }
+}
+
+impl<T: HostPort + ?Sized> HostPort for &mut T {
+    fn interrupt(&mut self, vector: u16) {
+        (**self).interrupt(vector);
+    }
+}
+
 /// An access that the IOMMU refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("the card may not {} host memory at {at}", if *write { "write" } else { "read" })]

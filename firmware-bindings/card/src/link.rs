@@ -8,8 +8,10 @@ use fpga_core::time::Nanos;
 use fpga_registers::Iova;
 
 /// What one step of an engine may touch.
-pub(crate) struct Lanes<'a> {
-    pub(crate) host: &'a mut dyn HostPort,
+///
+/// `H` is the host's own type where its accesses are worth compiling in (XDMA channels), `dyn HostPort` elsewhere.
+pub(crate) struct Lanes<'a, H: HostPort + ?Sized + 'a> {
+    pub(crate) host: &'a mut H,
     pub(crate) bus_master: bool,
     pub(crate) space: &'a mut CardSpace,
     pub(crate) counters: &'a mut CardCounters,
@@ -21,7 +23,7 @@ pub(crate) struct Lanes<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unsupported;
 
-impl Lanes<'_> {
+impl<H: HostPort + ?Sized> Lanes<'_, H> {
     /// Memory read request.
     pub(crate) fn read(
         &mut self,
@@ -40,8 +42,8 @@ impl Lanes<'_> {
 }
 
 /// [`Lanes::read`] with the parts borrowed one by one, for use inside a borrow of card memory.
-pub(crate) fn host_read(
-    host: &mut dyn HostPort,
+pub(crate) fn host_read<H: HostPort + ?Sized>(
+    host: &mut H,
     bus_master: bool,
     faults: &mut FaultLog,
     unit: Unit,
@@ -60,8 +62,8 @@ pub(crate) fn host_read(
 }
 
 /// [`Lanes::post`] with the parts borrowed one by one.
-pub(crate) fn host_post(
-    host: &mut dyn HostPort,
+pub(crate) fn host_post<H: HostPort + ?Sized>(
+    host: &mut H,
     bus_master: bool,
     faults: &mut FaultLog,
     unit: Unit,

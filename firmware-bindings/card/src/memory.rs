@@ -1,128 +1,105 @@
-//! Card memory, pages on demand.
+//! Card memory: one flat mapping, backed on demand.
 //!
-//! A card has gigabytes; a test touches a little of them. Pages of 64 KiB hang in a two-level table and come into
-//! being at their first write; what was never written reads as zeros and costs nothing.
+//! A card has gigabytes; a test touches a little of them. The whole range is mapped at once without any claim on memory
+//! or swap, so what was never written costs nothing and reads as zeros, and an address is an offset.
 
+use memmap2::{Advice, MmapMut, MmapOptions};
 use std::fmt;
 
-/// Bytes of a page.
+/// Unit of work of the engines, and granule of [`FlatMemory::resident_pages`].
 pub(crate) const PAGE: usize = 64 * 1024;
-/// Pages of one directory: 64 MiB.
-const DIRECTORY: usize = 1024;
 
-type Page = Box<[u8; PAGE]>;
-type Directory = Box<[Option<Page>; DIRECTORY]>;
-
-static ZEROS: [u8; PAGE] = [0; PAGE];
-
-/// Sparse memory addressed by offset from its own start.
-pub(crate) struct SparseMemory {
-    size: u64,
-    directories: Vec<Option<Directory>>,
+/// Memory addressed by offset from its own start.
+pub(crate) struct FlatMemory {
+    bytes: MmapMut,
+    /// One bit per page that was written.
+    written: Vec<u64>,
     pages: usize,
+    /// The page written last: most writes go there again.
+    last: usize,
 }
 
 // By hand, here and below: gigabytes of content are no help in a message.
-impl fmt::Debug for SparseMemory {
+impl fmt::Debug for FlatMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SparseMemory").field("size", &self.size).field("pages", &self.pages).finish()
+        f.debug_struct("FlatMemory").field("size", &self.bytes.len()).field("pages", &self.pages).finish()
     }
 }
 
-/// Where an offset lies: directory, page in it, byte in that.
-fn split(offset: u64) -> Option<(usize, usize, usize)> {
-    let offset = usize::try_from(offset).ok()?;
-    let page = offset / PAGE;
-    Some((page / DIRECTORY, page % DIRECTORY, offset % PAGE))
-}
-
-fn zeroed_page() -> Option<Page> {
-    // Through a Vec: a boxed array expression would be built on the stack first.
-    vec![0_u8; PAGE].into_boxed_slice().try_into().ok()
-}
-
-impl SparseMemory {
+impl FlatMemory {
     /// Memory of `size` bytes; `size` is a multiple of [`PAGE`] (the description is checked).
-    pub(crate) fn new(size: u64) -> Self {
-        let pages = usize::try_from(size).unwrap_or(usize::MAX).div_ceil(PAGE);
-        let mut directories = Vec::new();
-        directories.resize_with(pages.div_ceil(DIRECTORY), || None);
-        Self { size, directories, pages: 0 }
+    ///
+    /// # Errors
+    /// What the operating system says if it does not give that much address space.
+    pub(crate) fn new(size: u64) -> std::io::Result<Self> {
+        let length = usize::try_from(size).map_err(|_| std::io::ErrorKind::OutOfMemory)?;
+        let bytes = MmapOptions::new().len(length).no_reserve_swap().map_anon()?;
+        // Larger pages make long copies a fifth faster. A kernel without them is no reason to have no card.
+        let _ = bytes.advise(Advice::HugePage);
+        let written = vec![0; length.div_ceil(PAGE).div_ceil(64)];
+        Ok(Self { bytes, written, pages: 0, last: usize::MAX })
     }
 
-    pub(crate) const fn size(&self) -> u64 {
-        self.size
+    #[inline]
+    pub(crate) fn size(&self) -> u64 {
+        self.bytes.len() as u64
     }
 
-    /// Pages that were written at least once.
+    /// Pages of [`PAGE`] bytes that were written at least once.
     pub(crate) const fn resident_pages(&self) -> usize {
         self.pages
     }
 
     /// Bytes from `offset` to the end of its page, at most `most`; `None` past the end of memory.
+    #[inline]
     pub(crate) fn slice(&self, offset: u64, most: usize) -> Option<&[u8]> {
-        let (directory, page, start) = self.place(offset)?;
-        let end = (start + most.min(PAGE)).min(PAGE);
-        let bytes = match self.directories.get(directory)?.as_deref() {
-            Some(directory) => directory.get(page)?.as_deref().unwrap_or(&ZEROS),
-            None => &ZEROS,
-        };
-        bytes.get(start..end)
+        let (start, end) = self.within_page(offset, most)?;
+        self.bytes.get(start..end)
     }
 
-    /// As [`Self::slice`], to be written: brings the page into being.
+    /// As [`Self::slice`], to be written.
+    #[inline]
     pub(crate) fn slice_mut(&mut self, offset: u64, most: usize) -> Option<&mut [u8]> {
-        let (directory, page, start) = self.place(offset)?;
-        let end = (start + most.min(PAGE)).min(PAGE);
-        let slot = self.slot(directory, page)?;
-        let fresh = slot.is_none();
-        if fresh {
-            *slot = zeroed_page();
-            self.pages += 1;
+        let (start, end) = self.within_page(offset, most)?;
+        self.mark(start / PAGE);
+        self.bytes.get_mut(start..end)
+    }
+
+    /// Copies `count` bytes within memory as if through a buffer; `None` if either range ends behind memory.
+    pub(crate) fn copy(&mut self, from: u64, to: u64, count: usize) -> Option<()> {
+        let from = usize::try_from(from).ok()?;
+        let to = usize::try_from(to).ok()?;
+        let end = to.checked_add(count)?;
+        if from.checked_add(count)? > self.bytes.len() || end > self.bytes.len() {
+            return None;
         }
-        self.slot(directory, page)?.as_deref_mut()?.get_mut(start..end)
+        if count > 0 {
+            (to / PAGE..=(end - 1) / PAGE).for_each(|page| self.mark(page));
+        }
+        self.bytes.copy_within(from..from + count, to);
+        Some(())
     }
 
-    /// Takes the page of `offset` out of the table so that another can be written while it is read; give it back with
-    /// [`Self::restore`]. `None` in the result: never written.
-    pub(crate) fn detach(&mut self, offset: u64) -> Option<DetachedPage> {
-        let (directory, page, _) = self.place(offset)?;
-        let bytes =
-            self.directories.get_mut(directory)?.as_mut().and_then(|entries| entries.get_mut(page)?.take());
-        Some(DetachedPage { directory, page, bytes })
+    #[inline]
+    fn within_page(&self, offset: u64, most: usize) -> Option<(usize, usize)> {
+        let start = usize::try_from(offset).ok().filter(|start| *start < self.bytes.len())?;
+        Some((start, start + most.min(PAGE - start % PAGE)))
     }
 
-    pub(crate) fn restore(&mut self, detached: DetachedPage) {
-        if let Some(slot) = self.directories.get_mut(detached.directory).and_then(|entries| entries.as_mut())
-            && let Some(slot) = slot.get_mut(detached.page)
-            && slot.is_none()
-        {
-            *slot = detached.bytes;
+    #[inline]
+    fn mark(&mut self, page: usize) {
+        if page != self.last {
+            self.mark_other(page);
         }
     }
 
-    fn place(&self, offset: u64) -> Option<(usize, usize, usize)> {
-        if offset < self.size { split(offset) } else { None }
-    }
-
-    fn slot(&mut self, directory: usize, page: usize) -> Option<&mut Option<Page>> {
-        self.directories
-            .get_mut(directory)?
-            .get_or_insert_with(|| Box::new([const { None }; DIRECTORY]))
-            .get_mut(page)
-    }
-}
-
-/// A page taken out of the table.
-pub(crate) struct DetachedPage {
-    directory: usize,
-    page: usize,
-    bytes: Option<Page>,
-}
-
-impl DetachedPage {
-    pub(crate) fn bytes(&self) -> &[u8] {
-        self.bytes.as_deref().unwrap_or(&ZEROS)
+    fn mark_other(&mut self, page: usize) {
+        self.last = page;
+        if let Some(word) = self.written.get_mut(page / 64) {
+            let bit = 1 << (page % 64);
+            self.pages += usize::from(*word & bit == 0);
+            *word |= bit;
+        }
     }
 }
 
@@ -131,7 +108,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn write(memory: &mut SparseMemory, mut offset: u64, mut from: &[u8]) {
+    fn write(memory: &mut FlatMemory, mut offset: u64, mut from: &[u8]) {
         while !from.is_empty() {
             let into = memory.slice_mut(offset, from.len()).unwrap();
             let count = into.len();
@@ -141,7 +118,7 @@ mod tests {
         }
     }
 
-    fn read(memory: &SparseMemory, mut offset: u64, into: &mut [u8]) {
+    fn read(memory: &FlatMemory, mut offset: u64, into: &mut [u8]) {
         let mut done = 0;
         while done < into.len() {
             let from = memory.slice(offset, into.len() - done).unwrap();
@@ -152,8 +129,8 @@ mod tests {
     }
 
     #[test]
-    fn reading_untouched_memory_gives_zeros_and_allocates_nothing() {
-        let memory = SparseMemory::new(8 << 30);
+    fn reading_untouched_memory_gives_zeros() {
+        let memory = FlatMemory::new(8 << 30).unwrap();
         let mut bytes = [7; 300];
         read(&memory, (5 << 30) + 65_500, &mut bytes);
         assert_eq!(bytes, [0; 300]);
@@ -162,39 +139,66 @@ mod tests {
 
     #[test]
     fn past_the_end_is_nothing() {
-        let mut memory = SparseMemory::new(1 << 20);
+        let mut memory = FlatMemory::new(1 << 20).unwrap();
         assert!(memory.slice(1 << 20, 1).is_none());
         assert!(memory.slice_mut(u64::MAX, 1).is_none());
         assert_eq!(memory.slice((1 << 20) - 4, 100).unwrap().len(), 4);
+        assert!(memory.copy(0, (1 << 20) - 4, 5).is_none());
+        assert!(memory.copy((1 << 20) - 4, 0, 5).is_none());
+        assert!(memory.copy(u64::MAX, 0, 5).is_none());
+        assert_eq!(memory.resident_pages(), 0, "what was refused wrote nothing");
     }
 
     #[test]
-    fn a_detached_page_comes_back() {
-        let mut memory = SparseMemory::new(1 << 20);
-        write(&mut memory, 70_000, b"page");
-        let page = memory.detach(70_000).unwrap();
-        assert_eq!(&page.bytes()[70_000 - PAGE..][..4], b"page");
-        memory.restore(page);
-        let mut bytes = [0; 4];
-        read(&memory, 70_000, &mut bytes);
-        assert_eq!(&bytes, b"page");
+    fn slices_end_at_their_page() {
+        let mut memory = FlatMemory::new(1 << 20).unwrap();
+        assert_eq!(memory.slice(65_500, 100).unwrap().len(), 36);
+        assert_eq!(memory.slice_mut(65_500, 100).unwrap().len(), 36);
+        assert_eq!(memory.slice(65_536, usize::MAX).unwrap().len(), PAGE);
+    }
+
+    #[test]
+    fn more_than_there_are_addresses_for_is_refused() {
+        FlatMemory::new(1 << 62).unwrap_err();
+    }
+
+    #[test]
+    fn pages_are_counted_once() {
+        let mut memory = FlatMemory::new(64 << 20).unwrap();
+        for at in [0, 5, 65_536, 70_000, 3, 10 << 20] {
+            write(&mut memory, at, &[1]);
+        }
+        assert_eq!(memory.resident_pages(), 3);
+        memory.copy(0, 0x1_FFFF, 2).unwrap();
+        assert_eq!(memory.resident_pages(), 4, "a copy across a page's end writes both");
     }
 
     proptest! {
         #[test]
         fn behaves_like_a_flat_array(
-            writes in prop::collection::vec((0_usize..400_000, prop::collection::vec(any::<u8>(), 1..3000)), 1..20)
+            writes in prop::collection::vec((0_usize..400_000, prop::collection::vec(any::<u8>(), 1..3000)), 1..20),
+            copies in prop::collection::vec((0_usize..400_000, 0_usize..400_000, 0_usize..50_000), 1..10),
         ) {
             let size = 7 * PAGE;
-            let mut memory = SparseMemory::new(size as u64);
+            let mut memory = FlatMemory::new(size as u64).unwrap();
             let mut model = vec![0_u8; size];
+            let mut touched = [false; 7];
             for (at, bytes) in &writes {
                 model[*at..*at + bytes.len()].copy_from_slice(bytes);
                 write(&mut memory, *at as u64, bytes);
+                touched[at / PAGE..=(at + bytes.len() - 1) / PAGE].fill(true);
+            }
+            for (from, to, count) in copies {
+                model.copy_within(from..from + count, to);
+                memory.copy(from as u64, to as u64, count).unwrap();
+                if count > 0 {
+                    touched[to / PAGE..=(to + count - 1) / PAGE].fill(true);
+                }
             }
             let mut all = vec![1; size];
             read(&memory, 0, &mut all);
             prop_assert_eq!(all, model);
+            prop_assert_eq!(memory.resident_pages(), touched.iter().filter(|page| **page).count());
         }
     }
 }

@@ -3,7 +3,7 @@
 //! XDMA, CDMA, the bypass BAR and the NI all reach memory through here. What lies in neither range is a decode error.
 
 use crate::description::CardDescription;
-use crate::memory::{PAGE, SparseMemory};
+use crate::memory::{FlatMemory, PAGE};
 use fpga_registers::CardAddr;
 use std::fmt;
 
@@ -44,7 +44,7 @@ enum Place {
 /// Memory and windows.
 pub(crate) struct CardSpace {
     base: u64,
-    memory: SparseMemory,
+    memory: FlatMemory,
     window_base: u64,
     stride: u64,
     windows: Vec<Vec<u8>>,
@@ -66,20 +66,22 @@ impl fmt::Debug for CardSpace {
 }
 
 impl CardSpace {
-    pub(crate) fn new(description: &CardDescription) -> Self {
+    /// # Errors
+    /// What the operating system says if it does not map that much card memory.
+    pub(crate) fn new(description: &CardDescription) -> std::io::Result<Self> {
         let ni = &description.ni;
         let stride = window_stride(ni.packet_size, ni.mask_bits);
         let bytes = usize::try_from(stride).unwrap_or(0);
-        Self {
+        Ok(Self {
             base: description.memory.base,
-            memory: SparseMemory::new(description.memory.size),
+            memory: FlatMemory::new(description.memory.size)?,
             window_base: ni.window_base,
             stride,
             windows: (0..ni.windows).map(|_| vec![0; bytes]).collect(),
             committed: 0,
             poisoned: None,
             scratch: vec![0; PAGE],
-        }
+        })
     }
 
     pub(crate) const fn resident_pages(&self) -> usize {
@@ -108,7 +110,7 @@ impl CardSpace {
     }
 
     /// The whole range lies in card memory (not in a transmit window).
-    pub(crate) const fn is_memory(&self, at: CardAddr, length: u64) -> bool {
+    pub(crate) fn is_memory(&self, at: CardAddr, length: u64) -> bool {
         match at.get().checked_sub(self.base) {
             Some(offset) => offset <= self.memory.size() && length <= self.memory.size() - offset,
             None => false,
@@ -148,6 +150,25 @@ impl CardSpace {
             Some((first, _)) if first > at => usize::try_from(first - at).map_or(most, |gap| gap.min(most)),
             _ => most,
         }
+    }
+
+    /// The `length` bytes at `at`, if they are card memory in one page and no fault hook is set: what most descriptors
+    /// ask for. Anything else takes the long way round, through [`Self::slice`].
+    #[inline]
+    pub(crate) fn plain(&self, at: u64, length: usize) -> Option<&[u8]> {
+        if self.poisoned.is_some() {
+            return None;
+        }
+        self.memory.slice(at.wrapping_sub(self.base), length).filter(|bytes| bytes.len() == length)
+    }
+
+    /// As [`Self::plain`], to be written; anything else goes through [`Self::fill`].
+    #[inline]
+    pub(crate) fn plain_mut(&mut self, at: u64, length: usize) -> Option<&mut [u8]> {
+        if self.poisoned.is_some() {
+            return None;
+        }
+        self.memory.slice_mut(at.wrapping_sub(self.base), length).filter(|bytes| bytes.len() == length)
     }
 
     /// The readable bytes from `at` on that lie together, at least one and at most `most`.
@@ -234,35 +255,32 @@ impl CardSpace {
         most: usize,
     ) -> Result<usize, (AxiError, bool)> {
         let count = self.slice(from, most).map_err(|error| (error, false))?.len();
-        let same_page = from.get() / PAGE as u64 == to.get() / PAGE as u64;
-        match self.place(from.get()).map_err(|error| (error, false))? {
-            Place::Memory { offset } if !same_page => {
-                let page = self.memory.detach(offset).ok_or((AxiError::Decode, false))?;
-                let start = usize::try_from(offset % PAGE as u64).unwrap_or(0);
-                let copied = self.fill(to, count, |into| {
-                    let length = into.len();
-                    into.copy_from_slice(page.bytes().get(start..start + length).unwrap_or_default());
-                    Ok::<(), core::convert::Infallible>(())
-                });
-                self.memory.restore(page);
-                let Ok(copied) = copied.map_err(|error| (error, true))?;
-                Ok(copied)
-            }
-            _ => {
-                let mut scratch = std::mem::take(&mut self.scratch);
-                let count = count.min(scratch.len());
-                let result = match scratch.get_mut(..count) {
-                    Some(bounce) => self
-                        .read(from, bounce)
-                        .map_err(|(error, _)| (error, false))
-                        .and_then(|()| self.write(to, bounce).map_err(|(error, _)| (error, true)))
-                        .map(|()| count),
-                    None => Err((AxiError::Decode, false)),
-                };
-                self.scratch = scratch;
-                result
+        let source = self.place(from.get()).map_err(|error| (error, false))?;
+        let target = self.place(to.get()).map_err(|error| (error, true))?;
+        if let (Place::Memory { offset: source }, Place::Memory { offset: target }) = (source, target) {
+            let page = PAGE as u64;
+            let same_page = source / page == target / page;
+            // Between pages a unit of work ends at the end of either page; within one, the whole of it is read before
+            // any of it is written, because the ranges may overlap.
+            let room = if same_page { count } else { usize::try_from(page - target % page).unwrap_or(count) };
+            let count = count.min(room);
+            let clear = self.until_poison(to.get(), count);
+            if (!same_page || clear == count) && self.memory.copy(source, target, clear).is_some() {
+                return Ok(clear);
             }
         }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let count = count.min(scratch.len());
+        let result = match scratch.get_mut(..count) {
+            Some(bounce) => self
+                .read(from, bounce)
+                .map_err(|(error, _)| (error, false))
+                .and_then(|()| self.write(to, bounce).map_err(|(error, _)| (error, true)))
+                .map(|()| count),
+            None => Err((AxiError::Decode, false)),
+        };
+        self.scratch = scratch;
+        result
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::description::{BarDescription, CardDescription, SCHEMA_VERSION};
 
-/// Largest card memory: keeps the page directory small, and is beyond any card.
+/// Largest card memory: it is mapped in one piece, and this is beyond any card.
 const MAX_MEMORY: u64 = 1 << 44;
 /// Memory and window granularity.
 const GRANULE: u64 = 64 * 1024;

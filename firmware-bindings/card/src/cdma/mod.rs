@@ -8,6 +8,7 @@ mod sg;
 
 use crate::description::CardDescription;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
+use crate::host::HostPort;
 use crate::link::Lanes;
 use crate::memory::PAGE;
 use crate::offsets::cdma as at;
@@ -277,7 +278,7 @@ impl Cdma {
     }
 
     /// One unit of work: a descriptor, or up to one page of data.
-    pub(crate) fn step(&mut self, lanes: &mut Lanes<'_>) -> bool {
+    pub(crate) fn step(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) -> bool {
         if self.control & control::RESET != 0 {
             self.reset();
             return true;
@@ -303,7 +304,7 @@ impl Cdma {
         self.step_sg(lanes)
     }
 
-    fn halt(&mut self, error: u32, address: u64, lanes: &mut Lanes<'_>) {
+    fn halt(&mut self, error: u32, address: u64, lanes: &mut Lanes<'_, dyn HostPort>) {
         self.simple = None;
         self.sg.stop();
         self.delay_deadline = None;
@@ -329,7 +330,7 @@ impl Cdma {
             (ticks != 0).then(|| now.saturating_add(Nanos::new(ticks.saturating_mul(DELAY_TICK))));
     }
 
-    fn advance_copy(&mut self, copy: &mut Copy, lanes: &mut Lanes<'_>) -> Moved {
+    fn advance_copy(&mut self, copy: &mut Copy, lanes: &mut Lanes<'_, dyn HostPort>) -> Moved {
         if copy.remaining == 0 || !(copy.source | copy.destination).is_multiple_of(self.alignment) {
             return Moved::Failed(status::DMA_INTERNAL);
         }

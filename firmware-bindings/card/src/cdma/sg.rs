@@ -1,6 +1,7 @@
 //! Scatter-gather engine of the CDMA (PG034, descriptor chain).
 
 use super::{Cdma, Copy, Moved, control, status};
+use crate::host::HostPort;
 use crate::link::Lanes;
 use crate::space::AxiError;
 use fpga_registers::CardAddr;
@@ -43,7 +44,7 @@ impl ScatterGather {
 }
 
 impl Cdma {
-    pub(super) fn step_sg(&mut self, lanes: &mut Lanes<'_>) -> bool {
+    pub(super) fn step_sg(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) -> bool {
         if !self.sg.running {
             return false;
         }
@@ -54,7 +55,7 @@ impl Cdma {
         true
     }
 
-    fn fetch_descriptor(&mut self, lanes: &mut Lanes<'_>) {
+    fn fetch_descriptor(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) {
         self.current = self.sg.next;
         let mut bytes = [0; 32];
         if let Err((error, at)) = lanes.space.read(CardAddr::new(self.current), &mut bytes) {
@@ -84,7 +85,7 @@ impl Cdma {
         self.continue_descriptor(copy, lanes);
     }
 
-    fn continue_descriptor(&mut self, mut copy: Copy, lanes: &mut Lanes<'_>) {
+    fn continue_descriptor(&mut self, mut copy: Copy, lanes: &mut Lanes<'_, dyn HostPort>) {
         match self.advance_copy(&mut copy, lanes) {
             Moved::More => self.sg.copy = Some(copy),
             Moved::Done => self.finish_descriptor(lanes),
@@ -102,7 +103,7 @@ impl Cdma {
         }
     }
 
-    fn finish_descriptor(&mut self, lanes: &mut Lanes<'_>) {
+    fn finish_descriptor(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) {
         self.sg.copy = None;
         lanes.counters.cdma_descriptors += 1;
         if let Err(error) = self.write_state(COMPLETED, lanes) {
@@ -116,7 +117,7 @@ impl Cdma {
         }
     }
 
-    fn write_state(&self, state: u32, lanes: &mut Lanes<'_>) -> Result<(), AxiError> {
+    fn write_state(&self, state: u32, lanes: &mut Lanes<'_, dyn HostPort>) -> Result<(), AxiError> {
         let at = CardAddr::new(self.current.wrapping_add(STATUS_OFFSET));
         lanes.space.write(at, &state.to_le_bytes()).map_err(|(error, _)| error)
     }

@@ -3,6 +3,7 @@
 use super::faults::Fault;
 use crate::counters::CardCounters;
 use crate::fault_log::{FaultKind, Unit};
+use crate::host::HostPort;
 use crate::link::{Lanes, host_post};
 use fpga_core::time::Nanos;
 use fpga_firmware::event::{self, Event, FaultReason};
@@ -157,7 +158,7 @@ impl EventRing {
 
     /// Writes one event, or drops one that has no room. Returns `None` if there was nothing to do, else the fault
     /// that came of it.
-    pub(super) fn step(&mut self, lanes: &mut Lanes<'_>) -> Option<Option<Fault>> {
+    pub(super) fn step(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) -> Option<Option<Fault>> {
         let has_room = self.produced.wrapping_sub(self.consumed) < self.size;
         if self.untold > 0 && has_room {
             let mut report = Event::new(EventKind::Fault);
@@ -176,7 +177,7 @@ impl EventRing {
         Some(first.then(|| Fault { detail: 1, ..Fault::new(FaultReason::EventLost) }))
     }
 
-    fn write_event(&mut self, event: &Event, lanes: &mut Lanes<'_>) -> Option<Fault> {
+    fn write_event(&mut self, event: &Event, lanes: &mut Lanes<'_, dyn HostPort>) -> Option<Fault> {
         self.sequence = event::next_sequence(self.sequence);
         let bytes = Event { sequence: self.sequence, ..*event }.encode();
         let slot = u64::from(self.produced & self.size.wrapping_sub(1));

@@ -14,6 +14,7 @@ mod transmit;
 
 use crate::description::CardDescription;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
+use crate::host::HostPort;
 use crate::link::Lanes;
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET, payload_size, window_stride};
 use events::EventRing;
@@ -119,7 +120,7 @@ impl Build {
 
 impl Ni {
     /// Independent units of work: transmitter, event writer, timers.
-    pub(crate) const ENGINES: usize = 3;
+    pub(crate) const ENGINES: u32 = 3;
 
     /// # Errors
     /// Only for a description that was not checked.
@@ -149,7 +150,8 @@ impl Ni {
     }
 
     /// Hardware reset.
-    pub(crate) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
         if let Ok(receiver) = self.build.receiver() {
             self.receiver = receiver;
         }
@@ -246,7 +248,7 @@ impl Ni {
     }
 
     /// Engine `engine` does one unit of work.
-    pub(crate) fn step(&mut self, engine: usize, lanes: &mut Lanes<'_>) -> bool {
+    pub(crate) fn step(&mut self, engine: u32, lanes: &mut Lanes<'_, dyn HostPort>) -> bool {
         self.now = lanes.now;
         match engine {
             0 => self.step_transmit(lanes),
@@ -263,7 +265,7 @@ impl Ni {
         }
     }
 
-    fn step_transmit(&mut self, lanes: &mut Lanes<'_>) -> bool {
+    fn step_transmit(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) -> bool {
         if lanes.space.has_committed() {
             let committed = lanes.space.take_committed();
             if self.enabled() {
@@ -302,7 +304,7 @@ impl Ni {
         self.events.post(self.now, event);
     }
 
-    fn step_timers(&mut self, lanes: &mut Lanes<'_>) -> bool {
+    fn step_timers(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) -> bool {
         let due = self.receiver.poll_timeout().is_some_and(|deadline| deadline <= self.now);
         // Once per point in time: a timer may be early, and must not keep the card busy.
         if !due || self.timers_served == Some(self.now) {

@@ -1,12 +1,15 @@
 //! The XDMA core (PG195): channels, IRQ block, configuration block, MSI-X table.
 
+mod burst;
 mod channel;
 mod engine;
 mod performance;
+mod prefetch;
 
 use crate::config_space::ConfigSpace;
 use crate::description::CardDescription;
 use crate::fault_log::FaultLog;
+use crate::host::HostPort;
 use crate::irq::IrqBlock;
 use crate::link::Lanes;
 use crate::msix::Msix;
@@ -24,8 +27,9 @@ const C2H_SHIFT: usize = 16;
 /// The core.
 #[derive(Debug)]
 pub(crate) struct Xdma {
-    h2c: Vec<Channel>,
-    c2h: Vec<Channel>,
+    /// H2C channels, then C2H channels.
+    channels: Vec<Channel>,
+    h2c: usize,
     pub(crate) irq: IrqBlock,
     pub(crate) msix: Msix,
     fetch_halt: u32,
@@ -46,13 +50,13 @@ impl Xdma {
         let channels = usize::from(xdma.h2c_channels + xdma.c2h_channels).max(1);
         let buffer = (512 * usize::from(xdma.data_width / 8) / 32 / channels).min(BUFFER_LIMIT);
         let make = |direction, count: u8| {
-            (0..count)
-                .map(|index| Channel::new(direction, index, xdma.ip_version, buffer, width_bytes))
-                .collect()
+            (0..count).map(move |index| Channel::new(direction, index, xdma.ip_version, buffer, width_bytes))
         };
         Self {
-            h2c: make(Direction::H2c, xdma.h2c_channels),
-            c2h: make(Direction::C2h, xdma.c2h_channels),
+            channels: make(Direction::H2c, xdma.h2c_channels)
+                .chain(make(Direction::C2h, xdma.c2h_channels))
+                .collect(),
+            h2c: xdma.h2c_channels.into(),
             irq: IrqBlock::new(u32::from(xdma.h2c_channels + xdma.c2h_channels)),
             msix: Msix::new(description.interrupts.msix_vectors),
             fetch_halt: 0,
@@ -76,7 +80,7 @@ impl Xdma {
     }
 
     pub(crate) fn reset(&mut self) {
-        for channel in self.h2c.iter_mut().chain(&mut self.c2h) {
+        for channel in &mut self.channels {
             channel.reset();
         }
         self.irq.reset();
@@ -86,40 +90,45 @@ impl Xdma {
     }
 
     /// Channels of both directions; engine numbers 0..this are H2C then C2H.
-    pub(crate) const fn channels(&self) -> usize {
-        self.h2c.len() + self.c2h.len()
+    pub(crate) fn channels(&self) -> u32 {
+        u32::try_from(self.channels.len()).unwrap_or(0)
     }
 
-    /// Lets channel `number` (H2C first) do one unit of work.
-    pub(crate) fn step(&mut self, number: usize, lanes: &mut Lanes<'_>) -> bool {
+    /// Lets channel `number` (H2C first) do up to `most` units of work; returns how many it did.
+    pub(crate) fn work<H: HostPort + ?Sized>(
+        &mut self,
+        number: u32,
+        lanes: &mut Lanes<'_, H>,
+        most: u32,
+    ) -> u32 {
         let rules = self.rules;
-        let h2c = self.h2c.len();
-        let channel = if number < h2c { self.h2c.get_mut(number) } else { self.c2h.get_mut(number - h2c) };
-        channel.is_some_and(|channel| channel.step(rules, lanes))
+        let channel = usize::try_from(number).ok().and_then(|number| self.channels.get_mut(number));
+        channel.map_or(0, |channel| channel.work(rules, lanes, most))
     }
 
     pub(crate) fn override_completed(&mut self, count: Option<u32>) {
-        for channel in self.h2c.iter_mut().chain(&mut self.c2h) {
+        for channel in &mut self.channels {
             channel.completed_override = count;
         }
     }
 
     /// Interrupt lines, H2C in the low bits and C2H directly above.
     pub(crate) fn interrupt_lines(&self) -> u32 {
-        let mut lines = 0;
-        for channel in self.c2h.iter().rev() {
-            lines = lines << 1 | u32::from(channel.interrupt_line());
+        self.channels.iter().rev().fold(0, |lines, channel| lines << 1 | u32::from(channel.interrupt_line()))
+    }
+
+    /// The place of the channel that `offset` in an even (H2C) or odd (C2H) target belongs to.
+    fn number(&self, target: u32, offset: u32) -> Option<usize> {
+        let number = usize::try_from(offset >> 8 & 0xF).ok()?;
+        if target & 1 == 0 {
+            Some(number).filter(|number| *number < self.h2c)
+        } else {
+            Some(self.h2c + number)
         }
-        for channel in self.h2c.iter().rev() {
-            lines = lines << 1 | u32::from(channel.interrupt_line());
-        }
-        lines
     }
 
     fn channel(&mut self, target: u32, offset: u32) -> Option<&mut Channel> {
-        let number = usize::try_from(offset >> 8 & 0xF).ok()?;
-        let list = if target & 1 == 0 { &mut self.h2c } else { &mut self.c2h };
-        list.get_mut(number)
+        self.number(target, offset).and_then(|number| self.channels.get_mut(number))
     }
 
     fn identifier(&self, target: u32) -> u32 {
@@ -151,20 +160,20 @@ impl Xdma {
         }
     }
 
-    /// Writes a dword at `offset` of the DMA BAR.
-    pub(crate) fn write(&mut self, offset: u32, value: u32, now: Nanos, faults: &mut FaultLog) {
+    /// Writes a dword at `offset` of the DMA BAR. Returns the channels, one bit each, that may now have work.
+    pub(crate) fn write(&mut self, offset: u32, value: u32, now: Nanos, faults: &mut FaultLog) -> u32 {
         let target = offset >> 12;
         let register = offset & 0xFF;
         match target {
-            0 | 1 => {
-                if let Some(channel) = self.channel(target, offset) {
+            0 | 1 | 4 | 5 => {
+                let Some(number) = self.number(target, offset) else { return 0 };
+                let Some(channel) = self.channels.get_mut(number) else { return 0 };
+                if target < 4 {
                     channel.write(register, value, now);
-                }
-            }
-            4 | 5 => {
-                if let Some(channel) = self.channel(target, offset) {
+                } else {
                     channel.write_sgdma(register, value, faults);
                 }
+                return 1 << number;
             }
             8 if offset & 0xFFF < 0x200 => self.msix.write(offset & 0xFFF, value),
             2 | 3 | 6 if offset & 0xF00 != 0 => {}
@@ -176,9 +185,13 @@ impl Xdma {
                 at::WRITE_FLUSH_TIMEOUT => self.flush_timeout = value & 0x1F,
                 _ => {}
             },
-            6 => self.write_common(register, value),
+            6 => {
+                self.write_common(register, value);
+                return (1 << self.channels()) - 1;
+            }
             _ => {}
         }
+        0
     }
 
     fn read_config(&self, register: u32, config: &ConfigSpace) -> u32 {
@@ -214,10 +227,9 @@ impl Xdma {
             sgdma_common::CREDIT_MODE_CLEAR => self.credit_mode &= !value,
             _ => return,
         }
-        let (halt, credit) = (self.fetch_halt, self.credit_mode);
-        let numbered = self.h2c.iter_mut().enumerate();
-        for (bit, channel) in numbered.chain(self.c2h.iter_mut().enumerate().map(|(n, c)| (n + C2H_SHIFT, c)))
-        {
+        let (halt, credit, h2c) = (self.fetch_halt, self.credit_mode, self.h2c);
+        for (number, channel) in self.channels.iter_mut().enumerate() {
+            let bit = if number < h2c { number } else { number - h2c + C2H_SHIFT };
             channel.set_fetch_halt(halt >> bit & 1 != 0);
             channel.set_credit_mode(credit >> bit & 1 != 0);
         }

@@ -63,6 +63,10 @@ impl Performance {
         }
     }
 
+    pub(crate) const fn is_counting(&self) -> bool {
+        self.counting_since.is_some()
+    }
+
     pub(crate) fn count(&mut self, bytes: usize, width_bytes: u32) {
         if self.counting_since.is_some() {
             let beats = (bytes as u64).div_ceil(width_bytes.max(1).into());

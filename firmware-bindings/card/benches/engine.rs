@@ -1,0 +1,225 @@
+//! What a descriptor costs the simulated card: one channel in credit mode, host memory flat and close by.
+//!
+//! `cargo bench -p fpga-card [-- FILTER]`. Columns: nanoseconds per descriptor one unit at a time and in bursts, and
+//! what copying the same bytes between the same places costs without any card. The best of several rounds counts:
+//! what disturbs a round makes it longer, nothing makes it shorter.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use fpga_card::{Card, CardDescription, DmaFault, DmaSpace, HostPort};
+use fpga_core::time::Nanos;
+use fpga_registers::Iova;
+
+/// Where host memory lies in the card's view.
+const HOST: u64 = 0x1_0000_0000;
+const RING: u64 = 512;
+const WRITEBACK: u64 = HOST + RING * 32;
+const DATA: u64 = HOST + 0x1_0000;
+/// Data of both sides: more than the nearest caches hold, less than the last one does.
+const SPAN: u64 = 4 << 20;
+const DMA_BAR: u8 = 1;
+const NOW: Nanos = Nanos::new(1);
+
+/// Flat memory without permissions.
+struct Flat(Vec<u8>);
+
+impl Flat {
+    fn range(at: Iova, length: usize) -> Option<core::ops::Range<usize>> {
+        let start = usize::try_from(at.get().wrapping_sub(HOST)).ok()?;
+        Some(start..start.checked_add(length)?)
+    }
+}
+
+impl DmaSpace for Flat {
+    #[inline]
+    fn read(&mut self, at: Iova, into: &mut [u8]) -> Result<(), DmaFault> {
+        let from = Self::range(at, into.len()).and_then(|range| self.0.get(range));
+        copy(from.ok_or(DmaFault { at, write: false })?, into);
+        Ok(())
+    }
+
+    #[inline]
+    fn write(&mut self, at: Iova, from: &[u8]) -> Result<(), DmaFault> {
+        let into = Self::range(at, from.len()).and_then(|range| self.0.get_mut(range));
+        copy(from, into.ok_or(DmaFault { at, write: true })?);
+        Ok(())
+    }
+}
+
+/// Short copies by words: calling out costs more than the copy.
+#[inline]
+fn copy(from: &[u8], into: &mut [u8]) {
+    if from.len() <= 128 && from.len().is_multiple_of(32) {
+        for (from, into) in from.as_chunks::<32>().0.iter().zip(into.as_chunks_mut::<32>().0) {
+            *into = *from;
+        }
+    } else {
+        into.copy_from_slice(from);
+    }
+}
+
+impl HostPort for Flat {
+    fn interrupt(&mut self, _vector: u16) {}
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    ToCard,
+    ToHost,
+}
+
+impl Direction {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::ToCard => "h2c",
+            Self::ToHost => "c2h",
+        }
+    }
+
+    const fn channel(self) -> u64 {
+        match self {
+            Self::ToCard => 0,
+            Self::ToHost => 0x1000,
+        }
+    }
+
+    const fn credit_mode(self) -> u32 {
+        match self {
+            Self::ToCard => 1,
+            Self::ToHost => 1 << 16,
+        }
+    }
+}
+
+/// A card whose channel waits for credits on a ring of `RING` descriptors of `length` bytes; every `flagged`-th
+/// descriptor asks for a write-back.
+struct Rig {
+    card: Card,
+    host: Flat,
+    direction: Direction,
+}
+
+impl Rig {
+    fn new(direction: Direction, length: u64, flagged: u64) -> Self {
+        #[expect(clippy::expect_used, reason = "without a card there is nothing to measure")]
+        let card = Card::new(CardDescription::default()).expect("the built-in card");
+        let mut host = Flat(vec![1; usize::try_from(DATA - HOST + SPAN).unwrap_or(0)]);
+        for index in 0..RING {
+            let next = (index + 1) % RING;
+            let adjacent = 63 - next % 64;
+            let completed = u64::from((index + 1) % flagged == 0) << 1;
+            let place = index * length % SPAN;
+            let (source, destination) = match direction {
+                Direction::ToCard => (DATA + place, place),
+                Direction::ToHost => (place, DATA + place),
+            };
+            let first = 0xAD4B_0000 | adjacent << 8 | completed | length << 32;
+            for (word, value) in [first, source, destination, HOST + 32 * next].into_iter().enumerate() {
+                let at = Iova::new(HOST + 32 * index + 8 * word as u64);
+                let _ = host.write(at, &value.to_le_bytes());
+            }
+        }
+        let mut rig = Self { card, host, direction };
+        rig.card.set_command(true, true);
+        let channel = direction.channel();
+        rig.write(0x6020, direction.credit_mode());
+        rig.write(channel + 0x4080, u32::try_from(HOST & 0xFFFF_FFFF).unwrap_or(0));
+        rig.write(channel + 0x4084, u32::try_from(HOST >> 32).unwrap_or(0));
+        rig.write(channel + 0x4088, 63);
+        rig.write(channel + 0x88, u32::try_from(WRITEBACK & 0xFFFF_FFFF).unwrap_or(0));
+        rig.write(channel + 0x8C, u32::try_from(WRITEBACK >> 32).unwrap_or(0));
+        rig.write(channel + 0x04, 0x04F8_3E1F);
+        rig
+    }
+
+    fn write(&mut self, at: u64, value: u32) {
+        self.card.bar_write(DMA_BAR, at, &value.to_le_bytes(), &mut self.host);
+    }
+
+    /// Grants `batch` descriptors and lets the card work until nothing is left to do.
+    fn batch(&mut self, batch: u32, work: fn(&mut Self) -> bool) {
+        self.write(self.direction.channel() + 0x408C, batch);
+        while work(self) {}
+    }
+
+    fn step(&mut self) -> bool {
+        self.card.step(NOW, &mut self.host)
+    }
+
+    fn work(&mut self) -> bool {
+        self.card.work(NOW, &mut self.host, u32::MAX) > 0
+    }
+}
+
+/// Nanoseconds per item of the best of `rounds` rounds of `items` items.
+fn best(rounds: u32, items: u32, mut round: impl FnMut()) -> f64 {
+    round();
+    let mut best = f64::INFINITY;
+    for _ in 0..rounds {
+        let start = Instant::now();
+        round();
+        best = best.min(start.elapsed().as_secs_f64() * 1e9 / f64::from(items));
+    }
+    best
+}
+
+fn measure(direction: Direction, length: u32, flagged: u64) {
+    const BATCH: u32 = 256;
+    let batches = (1 << 24) / (BATCH * (length + 512)) + 1;
+    let items = batches * BATCH;
+    let run = |work: fn(&mut Rig) -> bool| {
+        let mut rig = Rig::new(direction, length.into(), flagged);
+        let time = best(40, items, || (0..batches).for_each(|_| rig.batch(BATCH, work)));
+        assert_eq!(rig.card.counters().descriptors, 41 * u64::from(items), "every descriptor was done");
+        assert!(rig.card.faults().is_empty());
+        time
+    };
+    let (stepped, bursts) = (run(Rig::step), run(Rig::work));
+    let plain = {
+        let bytes = usize::try_from(SPAN).unwrap_or(0);
+        let (from, mut into) = (vec![1_u8; bytes], vec![2_u8; bytes]);
+        let length = usize::try_from(length).unwrap_or(0);
+        let mut place = 0;
+        best(40, items, || {
+            for _ in 0..items {
+                let range = place..place + length;
+                if let (Some(from), Some(into)) = (from.get(range.clone()), into.get_mut(range)) {
+                    copy(black_box(from), black_box(into));
+                }
+                place += length;
+                place = if place == bytes.min(length * 512) { 0 } else { place };
+            }
+        })
+    };
+    println!(
+        "{:>4} {length:>6} B, write-back every {flagged:>3}: {stepped:>9.2} ns stepped, {bursts:>9.2} ns in bursts, {plain:>9.2} ns copy alone",
+        direction.name()
+    );
+}
+
+/// What a look at a card costs that has nothing to do.
+fn idle() {
+    let mut rig = Rig::new(Direction::ToCard, 64, 1);
+    while rig.step() {}
+    const LOOKS: u32 = 100_000;
+    let stepped = best(40, LOOKS, || (0..LOOKS).for_each(|_| assert!(!black_box(&mut rig).step())));
+    let bursts = best(40, LOOKS, || (0..LOOKS).for_each(|_| assert!(!black_box(&mut rig).work())));
+    println!("idle round: {stepped:.2} ns stepped, {bursts:.2} ns in bursts");
+}
+
+fn main() {
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
+    if "idle".contains(&filter) {
+        idle();
+    }
+    for direction in [Direction::ToCard, Direction::ToHost] {
+        for length in [64, 512, 4096, 65536] {
+            if format!("{} {length}", direction.name()).contains(&filter) {
+                for flagged in [32, 1] {
+                    measure(direction, length, flagged);
+                }
+            }
+        }
+    }
+}
