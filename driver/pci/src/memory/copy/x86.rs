@@ -66,7 +66,6 @@ pub(super) fn fill(into: &[AtomicU8], value: u8) {
 /// `length` bytes at `from` are readable and at `to` writable, each side either shared memory (atomics) or borrowed here.
 #[inline]
 unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
-    // SAFETY (all calls and blocks): within `length` bytes on both sides, as each condition says; see the head of the file.
     if length > INLINE {
         // SAFETY: more than INLINE bytes, as the function needs; the rest is the caller's promise.
         unsafe { long(to, from, length) };
@@ -204,8 +203,8 @@ unsafe fn long(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// The body of the two AVX2 copies: the first 64 bytes, then from the next 64-byte boundary of the destination rounds of 128 bytes,
-/// then the last 128 bytes, which overlap the last round.
+/// The body of the two AVX2 copies: up to the first 64-byte boundary of the destination 64 bytes (none if it begins there), then rounds
+/// of 128 bytes, then the last 128 bytes, which overlap the last round.
 macro_rules! avx2_copy {
     ($(#[$doc:meta])* $name:ident, $store:literal, $ahead:literal, $end:literal) => {
         $(#[$doc])*
@@ -218,15 +217,16 @@ macro_rules! avx2_copy {
             // `length`, which is more than 128. Every register that is changed is named or clobbered.
             unsafe {
                 asm!(
-                    "vmovups ymm0, [rsi]",
-                    "vmovups ymm1, [rsi + 32]",
                     "lea rdx, [rdi + rcx - 128]",
                     "lea rcx, [rsi + rcx - 128]",
-                    "vmovups [rdi], ymm0",
-                    "vmovups [rdi + 32], ymm1",
                     "mov rax, rdi",
                     "neg rax",
                     "and rax, 63",
+                    "jz 2f",
+                    "vmovups ymm0, [rsi]",
+                    "vmovups ymm1, [rsi + 32]",
+                    "vmovups [rdi], ymm0",
+                    "vmovups [rdi + 32], ymm1",
                     "add rdi, rax",
                     "add rsi, rax",
                     "cmp rdi, rdx",
@@ -383,10 +383,14 @@ unsafe fn set_long(to: *mut u8, length: usize, pattern: u64) {
     }
 }
 
-/// The ways of making a long copy, by name, as far as this machine has them.
+/// A way of making a long copy, to be tested by name.
 #[cfg(test)]
-pub(super) fn long_copies() -> Vec<(&'static str, unsafe fn(*mut u8, *const u8, usize))> {
-    let mut ways: Vec<(&'static str, unsafe fn(*mut u8, *const u8, usize))> = vec![("sse2", sse2)];
+pub(super) type LongCopy = (&'static str, unsafe fn(*mut u8, *const u8, usize));
+
+/// All of them that this machine has.
+#[cfg(test)]
+pub(super) fn long_copies() -> Vec<LongCopy> {
+    let mut ways: Vec<LongCopy> = vec![("sse2", sse2)];
     if std::arch::is_x86_feature_detected!("avx2") {
         ways.push(("avx2", avx2));
         ways.push(("avx2_streaming", avx2_streaming));

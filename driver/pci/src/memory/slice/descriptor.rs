@@ -23,17 +23,24 @@ impl SharedSlice<'_> {
         let place = self.range(offset, DESCRIPTOR)?;
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if place.as_ptr().addr().is_multiple_of(16) {
-            use core::arch::x86_64::_mm_set_epi64x;
-            let [a, b, c, d] = words.map(u64::cast_signed);
+            let [a, b, c, d] = words;
+            // The words come in general registers: out of memory, where the caller may have just put them one by one, a load of 16
+            // bytes would wait until they have arrived there.
             // SAFETY: 32 bytes of shared memory (range check above) at a multiple of 16, which movaps needs. The assembly stands for
             // relaxed atomic stores of their bytes, see the `copy` module; atomics may be written through a shared reference.
             unsafe {
                 core::arch::asm!(
+                    "movq {low}, {a}",
+                    "movq {t}, {b}",
+                    "punpcklqdq {low}, {t}",
+                    "movq {high}, {c}",
+                    "movq {t}, {d}",
+                    "punpcklqdq {high}, {t}",
                     "movaps [{at}], {low}",
                     "movaps [{at} + 16], {high}",
                     at = in(reg) place.as_ptr(),
-                    low = in(xmm_reg) _mm_set_epi64x(b, a),
-                    high = in(xmm_reg) _mm_set_epi64x(d, c),
+                    a = in(reg) a, b = in(reg) b, c = in(reg) c, d = in(reg) d,
+                    low = out(xmm_reg) _, high = out(xmm_reg) _, t = out(xmm_reg) _,
                     options(nostack, preserves_flags)
                 );
             }
