@@ -183,6 +183,8 @@ pub struct Ring<T> {
     next_operation: u64,
     /// An endless run is under way.
     open: bool,
+    /// The write-back word taken last; 0 when a run begins.
+    last_word: u32,
     /// Count after the last queued descriptor above 4 KiB.
     long_until: u64,
     /// In the endless run a descriptor above 4 KiB was posted: blocks of adjacent ones are avoided from then on.
@@ -213,6 +215,7 @@ impl<T> Ring<T> {
             first_operation: 0,
             next_operation: 0,
             open: false,
+            last_word: 0,
             long_until: 0,
             lone: false,
             faulted: false,

@@ -12,6 +12,11 @@ impl<T> Ring<T> {
     /// gone).
     #[inline]
     pub fn complete_writeback(&mut self, word: u32) -> Result<u32, CountFault> {
+        // The word as it was is no news, even where the register has told of more since.
+        if word == self.last_word {
+            return Ok(0);
+        }
+        self.last_word = word;
         if word & !COUNT_MASK != 0 {
             self.faulted = true;
             return Err(if word & !COUNT_MASK == 1 << 31 {
@@ -24,6 +29,10 @@ impl<T> Ring<T> {
     }
 
     /// Takes the channel's completed-count register. It has 32 bits; an endless run uses all of them.
+    ///
+    /// The register counts every descriptor, the write-back word only those that report: take the word first, as it is after the
+    /// register was read (a register read pushes earlier write-backs to memory), and the register only if the word
+    /// was no news. Then no later word can fall behind it.
     ///
     /// # Errors
     /// As [`Ring::complete`].
@@ -132,6 +141,7 @@ impl<T> Iterator for Drain<'_, T> {
             ring.run_start = ring.staged;
             ring.run_end = ring.staged;
             ring.open = false;
+            ring.last_word = 0;
             ring.lone = false;
             ring.faulted = false;
             return None;

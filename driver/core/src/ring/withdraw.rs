@@ -30,6 +30,7 @@ impl<T> Ring<T> {
         self.run_end = self.completed;
         self.run_start = self.completed;
         self.open = false;
+        self.last_word = 0;
         self.lone = false;
     }
 
