@@ -72,6 +72,13 @@ impl<T> Ring<T> {
     #[inline]
     pub fn pop_plain(&mut self) -> u32 {
         let (before, end) = (self.first_operation, self.next_operation);
+        if before >= self.irregular_until {
+            // One descriptor each: nothing to look at one by one.
+            let count = self.completed - self.freed;
+            self.freed = self.completed;
+            self.first_operation += count;
+            return low32(count);
+        }
         let mut number = before;
         let mut freed = self.freed;
         while number != end {
