@@ -7,7 +7,7 @@ use crate::counters::{Access, AccessLog, AccessTarget, CardCounters, leading_val
 use crate::description::CardDescription;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::host::HostPort;
-use crate::link::Lanes;
+use crate::link::{Lanes, Upstream};
 use crate::ni::Ni;
 use crate::space::{AxiError, CardSpace};
 use crate::validate::Problem;
@@ -242,11 +242,13 @@ impl Card {
         let Self { config, space, counters, faults, now, xdma, .. } = self;
         let (bus_master, now) = (config.bus_master(), *now);
         if engine < channels {
-            let mut lanes = Lanes { host, bus_master, space, counters, faults, now };
+            let upstream = Upstream { host, bus_master, counters, faults };
+            let mut lanes = Lanes { upstream, space, now };
             return xdma.work(engine, &mut lanes, most);
         }
         let host: &mut dyn HostPort = host;
-        let mut lanes = Lanes { host, bus_master, space, counters, faults, now };
+        let upstream = Upstream { host, bus_master, counters, faults };
+        let mut lanes = Lanes { upstream, space, now };
         if engine == channels {
             let done = times(most, || self.cdma.step(&mut lanes));
             if done == 0 {
