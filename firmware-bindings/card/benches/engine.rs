@@ -213,10 +213,27 @@ fn idle() {
     println!("idle round: {stepped:.2} ns stepped, {bursts:.2} ns in bursts");
 }
 
+/// A doorbell for every descriptor: what a card adds to the latency of a transfer.
+fn alone() {
+    const TRANSFERS: u32 = 100_000;
+    let time = |work: fn(&mut Rig) -> bool| {
+        let mut rig = Rig::new(Direction::ToCard, 64, 1);
+        best(40, TRANSFERS, || (0..TRANSFERS).for_each(|_| rig.batch(1, work)))
+    };
+    println!(
+        "one transfer of 64 B, doorbell included: {:.2} ns stepped, {:.2} ns in bursts",
+        time(Rig::step),
+        time(Rig::work)
+    );
+}
+
 fn main() {
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
     if "idle".contains(&filter) {
         idle();
+    }
+    if "alone".contains(&filter) {
+        alone();
     }
     for direction in [Direction::ToCard, Direction::ToHost] {
         for length in [64, 512, 4096, 65536] {

@@ -11,7 +11,7 @@ use crate::link::{Lanes, Upstream};
 use crate::ni::Ni;
 use crate::space::{AxiError, CardSpace};
 use crate::validate::Problem;
-use crate::xdma::Xdma;
+use crate::xdma::{Turn, Xdma};
 use fpga_core::receiver::ReceiverConfigError;
 use fpga_core::time::Nanos;
 use fpga_firmware::generated as contract;
@@ -220,14 +220,16 @@ impl Card {
         while self.awake != 0 {
             let ahead = self.awake >> self.turn << self.turn;
             let engine = if ahead != 0 { ahead } else { self.awake }.trailing_zeros();
-            let done = self.engine_work(engine, host, most);
-            if done > 0 {
+            let Turn { units, waiting } = self.engine_work(engine, host, most);
+            if waiting {
+                self.awake &= !(1 << engine);
+            }
+            if units > 0 {
                 self.turn = if engine + 1 < self.engines() { engine + 1 } else { 0 };
                 self.sample_interrupts();
                 self.xdma.msix.deliver(&self.config, &mut self.counters, host);
-                return done;
+                return units;
             }
-            self.awake &= !(1 << engine);
         }
         0
     }
@@ -237,7 +239,7 @@ impl Card {
     }
 
     /// Up to `most` units of engine number `engine`.
-    fn engine_work<H: HostPort>(&mut self, engine: u32, host: &mut H, most: u32) -> u32 {
+    fn engine_work<H: HostPort>(&mut self, engine: u32, host: &mut H, most: u32) -> Turn {
         let channels = self.xdma.channels();
         let Self { config, space, counters, faults, now, xdma, .. } = self;
         let (bus_master, now) = (config.bus_master(), *now);
@@ -250,21 +252,22 @@ impl Card {
         let upstream = Upstream { host, bus_master, counters, faults };
         let mut lanes = Lanes { upstream, space, now };
         if engine == channels {
-            let done = times(most, || self.cdma.step(&mut lanes));
-            if done == 0 {
+            let turn = times(most, || self.cdma.step(&mut lanes));
+            if turn.waiting {
                 self.alarm = self.alarm.min(self.cdma.deadline().unwrap_or(Nanos::MAX));
             }
-            return done;
+            return turn;
         }
         let part = engine - channels - 1;
-        let done = times(most, || self.ni.step(part, &mut lanes));
-        if done > 0 {
+        let turn = times(most, || self.ni.step(part, &mut lanes));
+        if turn.units > 0 {
             // The parts give each other work.
             self.awake |= self.beyond_channels();
-        } else {
+        }
+        if turn.waiting {
             self.alarm = self.alarm.min(self.ni.deadline().unwrap_or(Nanos::MAX));
         }
-        done
+        turn
     }
 
     /// The next time at which a timer of the card will have something to do by itself.
@@ -493,7 +496,10 @@ fn access_count(length: usize) -> u64 {
     (length as u64).div_ceil(8).max(1)
 }
 
-/// Does `unit` until it says that there was nothing to do, at most `most` times; returns how often there was.
-fn times(most: u32, mut unit: impl FnMut() -> bool) -> u32 {
-    (0..most).find(|_| !unit()).unwrap_or(most)
+/// Does `unit` until it says that there was nothing to do, at most `most` times.
+fn times(most: u32, mut unit: impl FnMut() -> bool) -> Turn {
+    match (0..most).find(|_| !unit()) {
+        Some(units) => Turn { units, waiting: true },
+        None => Turn { units: most, waiting: false },
+    }
 }

@@ -4,6 +4,7 @@
 //! memory. Runs of them are executed here without the detours that the others need; whatever is not plain falls back
 //! to `engine`, one unit at a time, in the same order and with the same effects.
 
+use super::Turn;
 use super::channel::{Channel, control, status};
 use super::engine::{COMPLETED, Flight, Rules};
 use super::prefetch::{Fetched, MAGIC, STOP};
@@ -21,13 +22,13 @@ const PLAIN_LENGTH: u32 = 4096;
 const TURN_BYTES: u64 = PAGE as u64;
 
 impl Channel {
-    /// Up to `most` units of work, in the order and with the effects of as many single ones. Returns how many.
+    /// Up to `most` units of work, in the order and with the effects of as many single ones.
     pub(crate) fn work<H: HostPort + ?Sized>(
         &mut self,
         rules: Rules,
         lanes: &mut Lanes<'_, H>,
         most: u32,
-    ) -> u32 {
+    ) -> Turn {
         let moved = |lanes: &Lanes<'_, H>| {
             let counters = &lanes.upstream.counters;
             counters.h2c_bytes.wrapping_add(counters.c2h_bytes)
@@ -46,14 +47,14 @@ impl Channel {
                 }
             }
             if !self.unit(rules, lanes) {
-                break;
+                return Turn { units: done, waiting: true };
             }
             done += 1;
             if !undisturbed {
                 break;
             }
         }
-        done
+        Turn { units: done, waiting: false }
     }
 
     /// Executes plain descriptors from the head of the buffer: at most `most`, and none beyond the point where the
