@@ -9,7 +9,7 @@ use fpga_pci::DmaBuffer;
 use fpga_registers::CardAddr;
 
 use crate::card::Card;
-use crate::channel::{C2hChannel, Completion, H2cChannel, Ticket, WaitOptions};
+use crate::channel::{C2hChannel, Completion, Engine, H2cChannel, Ticket, WaitOptions};
 use crate::error::{ChannelError, ResourceError, SubmitError};
 use crate::fault::ChannelFault;
 
@@ -62,7 +62,7 @@ struct Piece {
 fn buffer_of(done: Completion) -> Result<DmaBuffer, BulkError> {
     match (done.outcome, done.buffer) {
         (Ok(_), Some(buffer)) => Ok(buffer),
-        (Err(fault), _) => Err(fault.into()),
+        (Err(fault), _) => Err(BulkError::Fault(*fault)),
         (Ok(bytes), None) => Err(BulkError::Short { done: 0, length: bytes }),
     }
 }
@@ -74,7 +74,8 @@ fn buffers(card: &Card, length: u64) -> Result<Vec<DmaBuffer>, ResourceError> {
     (0..count).map(|_| card.buffer(size)).collect()
 }
 
-/// Moves `length` bytes of `source` to card memory from `to` on. `progress` is told the bytes that have arrived.
+/// Moves `length` bytes of `source` to card memory from `to` on, waiting as `options` say for each piece. `progress` is told the
+/// bytes that have arrived. (A slice is a source too: `&mut &bytes[..]`.)
 ///
 /// # Errors
 /// See [`BulkError`]. What had arrived stays in card memory; all buffers are back, and the channel can be used again unless
@@ -85,9 +86,51 @@ pub fn write_from(
     source: &mut (impl Read + ?Sized),
     to: CardAddr,
     length: u64,
+    options: WaitOptions,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), BulkError> {
-    let result = write_pieces(card, channel, source, to, length, progress);
+    let fill = |buffer: &mut DmaBuffer, sent| {
+        source.read_exact(buffer.as_mut_slice()).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => BulkError::Short { done: sent, length },
+            _ => BulkError::Stream { done: sent, source: error },
+        })
+    };
+    pieces(card, &mut channel.0, to, length, options, fill, |_, _| Ok(()), progress)
+}
+
+/// Moves `length` bytes of card memory from `from` on to `sink`, in order, waiting as `options` say for each piece. `progress` is
+/// told the bytes that `sink` has taken.
+///
+/// # Errors
+/// As [`write_from`].
+pub fn read_into(
+    card: &Card,
+    channel: &mut C2hChannel,
+    from: CardAddr,
+    length: u64,
+    sink: &mut (impl Write + ?Sized),
+    options: WaitOptions,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), BulkError> {
+    let empty = |buffer: &DmaBuffer, done| {
+        sink.write_all(buffer.as_slice()).map_err(|source| BulkError::Stream { done, source })
+    };
+    pieces(card, &mut channel.0, from, length, options, |_, _| Ok(()), empty, progress)
+}
+
+/// Both directions: `fill` before a piece goes out, `empty` when it has come back, in order.
+#[expect(clippy::too_many_arguments, reason = "what the two callers have in common")]
+fn pieces(
+    card: &Card,
+    channel: &mut Engine,
+    start: CardAddr,
+    length: u64,
+    options: WaitOptions,
+    mut fill: impl FnMut(&mut DmaBuffer, u64) -> Result<(), BulkError>,
+    mut empty: impl FnMut(&DmaBuffer, u64) -> Result<(), BulkError>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), BulkError> {
+    let result = run_pieces(card, channel, start, length, options, &mut fill, &mut empty, progress);
     if result.is_err() {
         // Nothing may stay in flight: the buffers come back here, and go to the pool.
         let _ = channel.abort();
@@ -96,12 +139,15 @@ pub fn write_from(
     result
 }
 
-fn write_pieces(
+#[expect(clippy::too_many_arguments, reason = "as above")]
+fn run_pieces(
     card: &Card,
-    channel: &mut H2cChannel,
-    source: &mut (impl Read + ?Sized),
-    to: CardAddr,
+    channel: &mut Engine,
+    start: CardAddr,
     length: u64,
+    options: WaitOptions,
+    fill: &mut dyn FnMut(&mut DmaBuffer, u64) -> Result<(), BulkError>,
+    empty: &mut dyn FnMut(&DmaBuffer, u64) -> Result<(), BulkError>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), BulkError> {
     let mut free = buffers(card, length)?;
@@ -113,12 +159,14 @@ fn write_pieces(
             && sent < length
             && let Some(mut buffer) = free.pop()
         {
-            fill(&mut buffer, source, sent, length)?;
+            let size = usize::try_from(length - sent).unwrap_or(PIECE).min(PIECE);
+            buffer.set_len(size).map_err(|_| BulkError::Short { done: sent, length })?;
+            fill(&mut buffer, sent)?;
             ready = Some(buffer);
         }
         if let Some(buffer) = ready.take() {
             let size = buffer.len();
-            match channel.submit(buffer, offset(to, sent)) {
+            match channel.submit_buffer(buffer, offset(start, sent)) {
                 Ok(ticket) => {
                     channel.poll()?;
                     flying.push_back(Piece { ticket, length: size });
@@ -131,79 +179,8 @@ fn write_pieces(
             }
         }
         let Some(piece) = flying.pop_front() else { break };
-        free.push(buffer_of(channel.wait(piece.ticket, WaitOptions::default())?)?);
-        done += piece.length as u64;
-        progress(done);
-    }
-    Ok(())
-}
-
-fn fill(
-    buffer: &mut DmaBuffer,
-    source: &mut (impl Read + ?Sized),
-    sent: u64,
-    length: u64,
-) -> Result<(), BulkError> {
-    let size = usize::try_from(length - sent).unwrap_or(PIECE).min(PIECE);
-    let too_small = |_| BulkError::Short { done: sent, length };
-    buffer.set_len(size).map_err(too_small)?;
-    source.read_exact(buffer.as_mut_slice()).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => BulkError::Short { done: sent, length },
-        _ => BulkError::Stream { done: sent, source: error },
-    })
-}
-
-/// Moves `length` bytes of card memory from `from` on to `sink`, in order. `progress` is told the bytes that `sink` has taken.
-///
-/// # Errors
-/// As [`write_from`].
-pub fn read_into(
-    card: &Card,
-    channel: &mut C2hChannel,
-    from: CardAddr,
-    length: u64,
-    sink: &mut (impl Write + ?Sized),
-    progress: &mut dyn FnMut(u64),
-) -> Result<(), BulkError> {
-    let result = read_pieces(card, channel, from, length, sink, progress);
-    if result.is_err() {
-        let _ = channel.abort();
-        while channel.next_completion().is_some() {}
-    }
-    result
-}
-
-fn read_pieces(
-    card: &Card,
-    channel: &mut C2hChannel,
-    from: CardAddr,
-    length: u64,
-    sink: &mut (impl Write + ?Sized),
-    progress: &mut dyn FnMut(u64),
-) -> Result<(), BulkError> {
-    let mut free = buffers(card, length)?;
-    let mut flying: VecDeque<Piece> = VecDeque::with_capacity(DEPTH);
-    let (mut asked, mut done) = (0u64, 0u64);
-    while done < length {
-        if asked < length
-            && let Some(mut buffer) = free.pop()
-        {
-            let size = usize::try_from(length - asked).unwrap_or(PIECE).min(PIECE);
-            buffer.set_len(size).map_err(|_| BulkError::Short { done, length })?;
-            match channel.submit(buffer, offset(from, asked)) {
-                Ok(ticket) => {
-                    channel.poll()?;
-                    flying.push_back(Piece { ticket, length: size });
-                    asked += size as u64;
-                    continue;
-                }
-                Err(refused) if refused.is_full() && !flying.is_empty() => free.push(refused.buffer),
-                Err(refused) => return Err(refused.error.into()),
-            }
-        }
-        let Some(piece) = flying.pop_front() else { break };
-        let buffer = buffer_of(channel.wait(piece.ticket, WaitOptions::default())?)?;
-        sink.write_all(buffer.as_slice()).map_err(|source| BulkError::Stream { done, source })?;
+        let buffer = buffer_of(channel.wait(piece.ticket, options)?)?;
+        empty(&buffer, done)?;
         free.push(buffer);
         done += piece.length as u64;
         progress(done);

@@ -2,8 +2,8 @@
 
 use fpga_core::ring;
 use fpga_firmware::identity::ReadError;
-use fpga_pci::{BarError, ConfigError, DmaAllocError, DmaBuffer, InterruptError, MmioError};
-use fpga_registers::CardAddr;
+use fpga_pci::{BarError, ConfigError, DmaAllocError, DmaArea, DmaBuffer, InterruptError, MmioError};
+use fpga_registers::{CardAddr, Iova};
 
 use crate::fault::ChannelFault;
 use crate::name::{CardName, ChannelName};
@@ -186,6 +186,16 @@ pub enum ResourceError {
         /// Which card.
         card: CardName,
     },
+    /// Descriptor credit mode does not take.
+    #[error(
+        "{card}: {channel} does not take descriptor credit mode (its bit at 0x6020 stays 0); use stop runs, the default"
+    )]
+    NoCreditMode {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+    },
     /// The option cannot be used.
     #[error("{card}: {source}")]
     Ring {
@@ -234,8 +244,18 @@ impl Refused {
     /// Whether this is back-pressure: the ring is full, and the same submission works once something has completed.
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        matches!(self.error, SubmitError::Ring { source: ring::RefusalReason::Full { .. }, .. })
+        self.error.is_full()
     }
+}
+
+/// Memory was not attached. It comes back.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct AttachRefused {
+    /// Why.
+    pub error: SubmitError,
+    /// The memory that was handed in.
+    pub area: DmaArea,
 }
 
 /// Why a transfer was not taken.
@@ -280,9 +300,75 @@ pub enum SubmitError {
         /// Its last address.
         memory_last: CardAddr,
     },
+    /// The handle names no memory of this channel.
+    #[error(
+        "{card} {channel}: no such memory is attached to this channel; attach it first, each channel has its own"
+    )]
+    NotAttached {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+    },
+    /// Not inside the attached memory.
+    #[error("{card} {channel}: {length} bytes from offset {offset} are not inside the attached {size} bytes")]
+    MemoryRange {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+        /// First byte asked for.
+        offset: usize,
+        /// Bytes asked for.
+        length: usize,
+        /// Bytes there are.
+        size: usize,
+    },
+    /// Two elements of a list have the same destination.
+    #[error(
+        "{card} {channel}: elements of the list overlap at their destination: {length} bytes at {second:#x} begin inside the element at {first:#x}; the result would depend on the engine's order, so give each byte one source"
+    )]
+    Overlap {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+        /// Where the earlier element begins: a card address for H2C, a device address for C2H.
+        first: u64,
+        /// Where the later one begins.
+        second: u64,
+        /// Bytes of the later one.
+        length: u64,
+    },
+    /// A fixed-address channel moves whole beats of the data path.
+    #[error(
+        "{card} {channel}: {length} bytes between {host} and fixed card address {start} are not whole beats: addresses and length must be multiples of {width} bytes, the width of the data path"
+    )]
+    Misaligned {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+        /// Host address.
+        host: Iova,
+        /// Card address.
+        start: CardAddr,
+        /// Bytes.
+        length: u64,
+        /// Bytes of a beat.
+        width: u64,
+    },
     /// The channel cannot be used any more.
     #[error(transparent)]
     Channel(#[from] ChannelError),
+}
+
+impl SubmitError {
+    /// Whether this is back-pressure: the ring is full, and the same submission works once something has completed.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        matches!(self, Self::Ring { source: ring::RefusalReason::Full { .. }, .. })
+    }
 }
 
 /// A channel as a whole cannot go on, or a wait ended without its transfer.
@@ -338,6 +424,24 @@ pub enum ChannelError {
     /// The ticket's completion was handed out before, or it belongs to another channel.
     #[error("{card} {channel}: this ticket's completion has been taken, or it is another channel's")]
     UnknownTicket {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+    },
+    /// The handle names no memory of this channel.
+    #[error("{card} {channel}: no such memory is attached to this channel")]
+    NotAttached {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+    },
+    /// A transfer of the memory is in flight.
+    #[error(
+        "{card} {channel}: a transfer of this memory is in flight; wait for it, or cancel it, before detaching"
+    )]
+    MemoryInUse {
         /// Which card.
         card: CardName,
         /// Which channel.

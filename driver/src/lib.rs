@@ -40,19 +40,21 @@ mod store;
 pub use card::Card;
 pub use cdma::{Cdma, CdmaError};
 pub use channel::{
-    C2hChannel, ChannelOptions, Completion, CompletionFuture, H2cChannel, Ticket, WaitMode, WaitOptions,
+    AttachedMemory, C2hChannel, ChannelEvents, ChannelOptions, Completion, CompletionFuture, H2cChannel,
+    Piece, RunMode, Ticket, WaitMode, WaitOptions,
 };
 pub use discover::BarRoles;
 pub use endpoint::Endpoint;
 pub use error::{
-    ChannelError, OpenError, Refused, ResourceError, SubmitError, TransferError, TransferFailed,
+    AttachRefused, ChannelError, OpenError, Refused, ResourceError, SubmitError, TransferError,
+    TransferFailed,
 };
 pub use fault::{ChannelFault, FaultCause, FaultPlace};
 pub use fpga_core as core;
 pub use fpga_firmware::{self as firmware, NodeId};
 #[cfg(feature = "mock")]
 pub use fpga_mock as mock;
-pub use fpga_pci::{self as pci, DmaBuffer, Transport};
+pub use fpga_pci::{self as pci, DmaArea, DmaBuffer, Transport};
 pub use fpga_registers::{self as registers, BarOffset, CardAddr, Iova, xdma::Direction};
 pub use info::{CardInfo, PciIds, XdmaInfo};
 pub use name::{CardName, ChannelName};

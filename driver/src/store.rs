@@ -13,6 +13,7 @@ const DESCRIPTOR_BYTES: usize = 32;
 pub(crate) struct RingMemory<'a>(SharedSlice<'a>);
 
 impl<'a> RingMemory<'a> {
+    #[inline]
     pub(crate) fn new(area: &'a DmaArea) -> Self {
         Self(area.memory())
     }
@@ -20,8 +21,8 @@ impl<'a> RingMemory<'a> {
 
 impl DescriptorMemory for RingMemory<'_> {
     #[inline]
-    fn write(&mut self, index: u32, words: [u32; 8]) {
-        let stored = self.0.store_words(index as usize * DESCRIPTOR_BYTES, words);
+    fn write(&mut self, index: u32, words: [u64; 4]) {
+        let stored = self.0.store_descriptor(index as usize * DESCRIPTOR_BYTES, words);
         // The ring was built for this area, so it never names an entry outside it.
         debug_assert!(stored.is_ok(), "descriptor {index} outside the ring's memory");
     }

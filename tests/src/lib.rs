@@ -82,8 +82,16 @@ impl Pair {
     pub fn load(&mut self, data: &[u8], at: CardAddr) {
         let mut source = data;
         let card = self.a.card().clone();
-        fpga_driver::bulk::write_from(&card, &mut self.h2c, &mut source, at, data.len() as u64, &mut |_| ())
-            .expect("host to card");
+        fpga_driver::bulk::write_from(
+            &card,
+            &mut self.h2c,
+            &mut source,
+            at,
+            data.len() as u64,
+            fpga_driver::WaitOptions::default(),
+            &mut |_| (),
+        )
+        .expect("host to card");
     }
 
     /// Card B's memory to host B.
@@ -91,8 +99,16 @@ impl Pair {
     pub fn fetch(&mut self, at: CardAddr, length: usize) -> Vec<u8> {
         let mut sink = Vec::with_capacity(length);
         let card = self.b.card().clone();
-        fpga_driver::bulk::read_into(&card, &mut self.c2h, at, length as u64, &mut sink, &mut |_| ())
-            .expect("card to host");
+        fpga_driver::bulk::read_into(
+            &card,
+            &mut self.c2h,
+            at,
+            length as u64,
+            &mut sink,
+            fpga_driver::WaitOptions::default(),
+            &mut |_| (),
+        )
+        .expect("card to host");
         sink
     }
 

@@ -226,12 +226,30 @@ fn a_long_transfer_takes_no_more_memory_than_a_short_one() {
     let mut sink = Compared { expected: endless(), piece: Vec::new(), bytes: 0 };
     let (peak, ()) = CountingAllocator::peak(|| {
         for _ in 0..TOTAL / CHUNK {
-            bulk::write_from(&cards[0], &mut h2c, &mut source, SOURCE, CHUNK, &mut |_| ()).unwrap();
+            bulk::write_from(
+                &cards[0],
+                &mut h2c,
+                &mut source,
+                SOURCE,
+                CHUNK,
+                fpga_driver::WaitOptions::default(),
+                &mut |_| (),
+            )
+            .unwrap();
             net.send(0, SOURCE, &region, 0, CHUNK);
             net.settle();
             assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()));
             assert!(net.notifications[1].pop_front().is_some());
-            bulk::read_into(&cards[1], &mut c2h, TARGET, CHUNK, &mut sink, &mut |_| ()).unwrap();
+            bulk::read_into(
+                &cards[1],
+                &mut c2h,
+                TARGET,
+                CHUNK,
+                &mut sink,
+                fpga_driver::WaitOptions::default(),
+                &mut |_| (),
+            )
+            .unwrap();
         }
     });
     assert_eq!(sink.bytes, TOTAL);

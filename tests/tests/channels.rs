@@ -489,7 +489,8 @@ fn interrupt_mode_costs_one_interrupt_per_batch() {
             let after = card.counters().unwrap();
             assert_eq!(after.interrupts - before.interrupts, 1, "h2c{number}, depth {depth}");
             assert!(after.mmio_reads - before.mmio_reads <= 1, "h2c{number}, depth {depth}");
-            assert!(after.mmio_writes - before.mmio_writes <= 5, "h2c{number}, depth {depth}");
+            // Five for the run, and one for the first wait by interrupt: it enables it.
+            assert!(after.mmio_writes - before.mmio_writes <= 6, "h2c{number}, depth {depth}");
         }
     }
     drop(card);

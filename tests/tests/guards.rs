@@ -141,9 +141,27 @@ fn a_short_ring_slows_a_long_transfer_down_and_no_more() {
     let options = ChannelOptions::default().transfers(2);
     let (mut h2c, mut c2h) = (card.h2c_with(0, options).unwrap(), card.c2h_with(0, options).unwrap());
     let data = bytes(4, 5 << 20);
-    bulk::write_from(&card, &mut h2c, &mut &data[..], CardAddr::ZERO, 5 << 20, &mut |_| ()).unwrap();
+    bulk::write_from(
+        &card,
+        &mut h2c,
+        &mut &data[..],
+        CardAddr::ZERO,
+        5 << 20,
+        fpga_driver::WaitOptions::default(),
+        &mut |_| (),
+    )
+    .unwrap();
     let mut back = Vec::new();
-    bulk::read_into(&card, &mut c2h, CardAddr::ZERO, 5 << 20, &mut back, &mut |_| ()).unwrap();
+    bulk::read_into(
+        &card,
+        &mut c2h,
+        CardAddr::ZERO,
+        5 << 20,
+        &mut back,
+        fpga_driver::WaitOptions::default(),
+        &mut |_| (),
+    )
+    .unwrap();
     assert!(back == data);
 }
 

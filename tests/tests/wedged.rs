@@ -221,15 +221,36 @@ fn long_transfers_that_fail_leave_nothing_in_flight() {
     let at = CardAddr::ZERO;
     let length = 9 << 20;
     for left in [0, 1, (1 << 20) - 1, 1 << 20, 5_000_000] {
-        let error =
-            bulk::write_from(&card, &mut h2c, &mut Broken { left, error: false }, at, length, &mut |_| ());
+        let error = bulk::write_from(
+            &card,
+            &mut h2c,
+            &mut Broken { left, error: false },
+            at,
+            length,
+            fpga_driver::WaitOptions::default(),
+            &mut |_| (),
+        );
         assert!(matches!(error, Err(BulkError::Short { .. })), "{error:?}");
-        let error =
-            bulk::write_from(&card, &mut h2c, &mut Broken { left, error: true }, at, length, &mut |_| ());
+        let error = bulk::write_from(
+            &card,
+            &mut h2c,
+            &mut Broken { left, error: true },
+            at,
+            length,
+            fpga_driver::WaitOptions::default(),
+            &mut |_| (),
+        );
         let Err(BulkError::Stream { source, .. }) = error else { panic!("{error:?}") };
         assert_eq!(source.to_string(), "disk on fire");
-        let error =
-            bulk::read_into(&card, &mut c2h, at, length, &mut Broken { left, error: true }, &mut |_| ());
+        let error = bulk::read_into(
+            &card,
+            &mut c2h,
+            at,
+            length,
+            &mut Broken { left, error: true },
+            fpga_driver::WaitOptions::default(),
+            &mut |_| (),
+        );
         assert!(matches!(error, Err(BulkError::Stream { .. })), "{error:?}");
         assert_eq!((h2c.in_flight(), c2h.in_flight()), (0, 0));
         assert!(h2c.next_completion().is_none() && c2h.next_completion().is_none());
@@ -239,22 +260,55 @@ fn long_transfers_that_fail_leave_nothing_in_flight() {
     for start in [0x2_0000_0000, 0x2_0000_0000 - (3 << 20)] {
         let at = CardAddr::new(start);
         let mut plenty = Broken { left: usize::MAX, error: false };
-        let error = bulk::write_from(&card, &mut h2c, &mut plenty, at, length, &mut |_| ());
+        let error = bulk::write_from(
+            &card,
+            &mut h2c,
+            &mut plenty,
+            at,
+            length,
+            fpga_driver::WaitOptions::default(),
+            &mut |_| (),
+        );
         assert!(matches!(error, Err(BulkError::Submit(SubmitError::CardMemory { .. }))), "{error:?}");
-        let error = bulk::read_into(&card, &mut c2h, at, length, &mut plenty, &mut |_| ());
+        let error = bulk::read_into(
+            &card,
+            &mut c2h,
+            at,
+            length,
+            &mut plenty,
+            fpga_driver::WaitOptions::default(),
+            &mut |_| (),
+        );
         assert!(matches!(error, Err(BulkError::Submit(SubmitError::CardMemory { .. }))), "{error:?}");
         assert_pool(&card, 2, 0);
     }
     // The bus says no in the middle.
     world.with_card(0, |card| card.poison(CardAddr::new(5 << 20), 64));
     let mut plenty = Broken { left: usize::MAX, error: false };
-    let error = bulk::write_from(&card, &mut h2c, &mut plenty, at, length, &mut |_| ());
+    let error = bulk::write_from(
+        &card,
+        &mut h2c,
+        &mut plenty,
+        at,
+        length,
+        fpga_driver::WaitOptions::default(),
+        &mut |_| (),
+    );
     let Err(BulkError::Fault(fault)) = error else { panic!("{error:?}") };
     assert!(matches!(fault.cause, FaultCause::Status(_)), "{fault}");
     world.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
     assert_pool(&card, 2, 0);
     let mut told = Vec::new();
-    bulk::write_from(&card, &mut h2c, &mut plenty, at, length, &mut |done| told.push(done)).unwrap();
+    bulk::write_from(
+        &card,
+        &mut h2c,
+        &mut plenty,
+        at,
+        length,
+        fpga_driver::WaitOptions::default(),
+        &mut |done| told.push(done),
+    )
+    .unwrap();
     assert_eq!(told.last(), Some(&length));
     assert!(told.is_sorted());
     assert_works(&world, &card, &mut h2c);

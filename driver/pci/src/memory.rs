@@ -1,8 +1,10 @@
 //! Memory that a device, or another process, may access at any time.
 //!
-//! There is never a `&[u8]` or `&mut [u8]` into it. All accesses are relaxed (or stronger) atomic word accesses, so
-//! whatever the other side does at the same time, the worst outcome is a wrong or torn *value*. Bulk copies use
-//! 8-byte words with single bytes at the ends; each word of a copy is atomic, the copy as a whole is not.
+//! There is never a `&[u8]` or `&mut [u8]` into it. All accesses are relaxed (or stronger) atomic accesses, so
+//! whatever the other side does at the same time, the worst outcome is a wrong or torn *value*. Word accesses, and
+//! copies of exactly 4 or 8 bytes to or from an address that is a multiple of as many, are never torn. Longer copies
+//! are made as fast as the machine can; of them only each byte is atomic, and their bytes are accessed in no
+//! particular order.
 //!
 //! Words are little endian in memory, as devices on PCI Express expect; the functions take and return values in the
 //! host's byte order.
@@ -11,11 +13,15 @@ use core::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use memmap2::{Advice, MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::{MemoryError, OsError};
 
+/// Size, and so alignment, of the large pages that the kernel puts together by itself.
+const HUGE: usize = 2 << 20;
+
+mod copy;
 mod slice;
 
 pub use slice::SharedSlice;
@@ -27,17 +33,20 @@ pub enum HugePages {
     /// The system's normal pages.
     #[default]
     No,
-    /// 2 MiB pages if the system has some reserved, else normal pages.
+    /// Normal pages that the kernel may replace by 2 MiB pages as they are touched, if it has some at hand
+    /// ("transparent huge pages"): the memory is aligned for it and the kernel is told. Memory below 2 MiB has none.
+    Transparent,
+    /// 2 MiB pages if the system has some reserved, else as [`Transparent`](Self::Transparent).
     Prefer2MiB,
-    /// 1 GiB pages if the system has some reserved, else normal pages.
+    /// 1 GiB pages if the system has some reserved, else as [`Transparent`](Self::Transparent).
     Prefer1GiB,
 }
 
 impl HugePages {
-    /// log2 of the page size, `None` for normal pages.
+    /// log2 of the page size to take from the system's reserve, `None` to leave that alone.
     const fn bits(self) -> Option<u8> {
         match self {
-            Self::No => None,
+            Self::No | Self::Transparent => None,
             Self::Prefer2MiB => Some(21),
             Self::Prefer1GiB => Some(30),
         }
@@ -56,21 +65,54 @@ impl HugePages {
 /// # Ok::<(), fpga_pci::MemoryError>(())
 /// ```
 #[derive(Clone)]
-pub struct SharedMemory(Arc<Mapping>);
+pub struct SharedMemory {
+    mapping: Arc<Mapping>,
+    /// Where the bytes in use begin, inside `mapping`: kept here so that an access need not look there.
+    start: Start,
+    /// Bytes in use: as many are mapped from `start` on, for as long as `mapping` lives.
+    length: usize,
+}
 
 struct Mapping {
-    mapping: MmapRaw,
-    /// Bytes in use; the mapping has at least as many.
-    length: usize,
+    /// Never read again: it unmaps when the last clone goes.
+    _raw: MmapRaw,
     /// The file behind it, for memory that can be passed on.
     file: Option<OwnedFd>,
+}
+
+/// The address of shared memory, next to whatever keeps that memory mapped.
+#[derive(Clone, Copy)]
+pub(crate) struct Start(*mut u8);
+
+// SAFETY: an address and nothing else. Accesses are made through views, and whoever makes a view vouches for the
+// memory.
+unsafe impl Send for Start {}
+// SAFETY: as above.
+unsafe impl Sync for Start {}
+
+impl Start {
+    /// The first byte of a view, to be kept beyond the view's life.
+    #[inline]
+    pub(crate) fn of(view: SharedSlice<'_>) -> Self {
+        Self(view.as_mut_ptr())
+    }
+
+    /// A view of `length` bytes.
+    ///
+    /// # Safety
+    /// As [`SharedSlice::from_raw`].
+    #[inline]
+    pub(crate) unsafe fn view<'a>(self, length: usize) -> SharedSlice<'a> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { SharedSlice::from_raw(self.0, length) }
+    }
 }
 
 impl fmt::Debug for SharedMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedMemory")
             .field("len", &format_args!("{:#x}", self.len()))
-            .field("file", &self.0.file.as_ref().map(AsRawFd::as_raw_fd))
+            .field("file", &self.mapping.file.as_ref().map(AsRawFd::as_raw_fd))
             .finish()
     }
 }
@@ -86,26 +128,58 @@ impl SharedMemory {
     pub fn anonymous(length: usize, huge: HugePages) -> Result<Self, MemoryError> {
         let from_reserve = huge.bits().and_then(|bits| {
             let length = round_up(length, 1 << bits).ok()?;
-            MmapOptions::new().len(length).huge(Some(bits)).map_anon().ok().map(|mapping| (mapping, length))
+            let mapping = MmapOptions::new().len(length).huge(Some(bits)).map_anon().ok()?;
+            Some((mapping, 0, length))
         });
-        let (mapping, length) = match from_reserve {
+        let (mapping, skip, length) = match from_reserve {
             Some(got) => got,
             None => {
                 let length = round_up(length, rustix::param::page_size())?;
                 let unavailable =
                     |error: std::io::Error| MemoryError::Unavailable { length, source: error.into() };
-                let mapping = MmapOptions::new().len(length).map_anon().map_err(unavailable)?;
-                if huge != HugePages::No {
-                    // Second best: let the kernel assemble large pages if it can. A refusal costs only speed.
-                    let _ = mapping.advise(Advice::HugePage);
-                }
-                (mapping, length)
+                let (mapping, skip) = match huge {
+                    HugePages::No => (MmapOptions::new().len(length).map_anon().map_err(unavailable)?, 0),
+                    _ => advised(length).map_err(unavailable)?,
+                };
+                (mapping, skip, length)
             }
         };
+        Self::of_mapping(mapping, skip, length)
+    }
+
+    /// Takes over memory that the caller has mapped: anonymous (with pages of any size) or of a file, all of it,
+    /// without copying. Others may go on accessing the file.
+    ///
+    /// Like all shared memory it is not inherited by child processes from now on. If somebody shrinks the file,
+    /// accesses beyond its new end raise SIGBUS. A private mapping of a file (`map_copy`) is a bad idea where the
+    /// device only reads: the first write here may move this process to a copy while the device keeps the original.
+    ///
+    /// # Errors
+    /// [`MemoryError::BadLength`] for an empty mapping, [`MemoryError::Unavailable`] if the kernel refuses to keep it
+    /// from children. The mapping is gone then.
+    pub fn from_mapping(mapping: MmapMut) -> Result<Self, MemoryError> {
+        let length = mapping.len();
+        if length == 0 {
+            return Err(MemoryError::BadLength { length });
+        }
+        Self::of_mapping(mapping, 0, length)
+    }
+
+    /// `length` bytes from byte `skip` on of a mapping that has them.
+    fn of_mapping(mapping: MmapMut, skip: usize, length: usize) -> Result<Self, MemoryError> {
         mapping
             .advise(Advice::DontFork)
             .map_err(|error| MemoryError::Unavailable { length, source: error.into() })?;
-        Ok(Self(Arc::new(Mapping { mapping: MmapRaw::from(mapping), length, file: None })))
+        Self::of_raw(MmapRaw::from(mapping), skip, length, None)
+    }
+
+    /// The one place where the fields are put together.
+    fn of_raw(raw: MmapRaw, skip: usize, length: usize, file: Option<OwnedFd>) -> Result<Self, MemoryError> {
+        if skip.checked_add(length).is_none_or(|end| end > raw.len()) {
+            return Err(MemoryError::OutOfRange { offset: skip, length, size: raw.len() });
+        }
+        let start = Start(raw.as_mut_ptr().wrapping_add(skip));
+        Ok(Self { mapping: Arc::new(Mapping { _raw: raw, file }), start, length })
     }
 
     /// Zeroed memory behind a file descriptor ([`file`](Self::file)) that can be passed to another process. `length`
@@ -149,40 +223,66 @@ impl SharedMemory {
             .map_raw(file.as_raw_fd())
             .map_err(|error| unavailable(error.into()))?;
         mapping.advise(Advice::DontFork).map_err(|error| unavailable(error.into()))?;
-        Ok(Self(Arc::new(Mapping { mapping, length, file: Some(file) })))
+        Self::of_raw(mapping, 0, length, Some(file))
     }
 
     /// Size in bytes.
     #[must_use]
+    #[inline]
     #[expect(clippy::len_without_is_empty, reason = "shared memory is never empty")]
     pub fn len(&self) -> usize {
-        self.0.length
+        self.length
     }
 
     /// The file behind memory made by [`memfd`](Self::memfd) or [`from_file`](Self::from_file).
     #[must_use]
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
-        self.0.file.as_ref().map(AsFd::as_fd)
+        self.mapping.file.as_ref().map(AsFd::as_fd)
     }
 
     /// Whether both are clones of one memory.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.mapping, &other.mapping)
     }
 
     /// The whole memory as a borrowed view, which can be narrowed and carries the same operations.
     #[must_use]
+    #[inline]
     pub fn view(&self) -> SharedSlice<'_> {
-        // SAFETY: `mapping` is at least `length` bytes long, readable and writable, and stays mapped as long as the Arc
-        // that `self` holds, to which the view's lifetime is bound. The bytes are initialised (zero pages or file).
-        unsafe { SharedSlice::from_raw(self.0.mapping.as_mut_ptr(), self.0.length) }
+        // SAFETY: `length` bytes from `start` on lie inside the mapping (checked when they were put together, and
+        // neither ever changes), readable and writable, and stay mapped as long as the Arc that `self` holds, to
+        // which the view's lifetime is bound. The bytes are initialised (zero pages, file, or what the caller wrote).
+        unsafe { self.start.view(self.length) }
     }
 
     /// Address of the first byte in this process, for the kernel's mapping call.
     pub(crate) fn host_pointer(&self) -> *mut u8 {
-        self.0.mapping.as_mut_ptr()
+        self.start.0
     }
+}
+
+/// Normal pages, aligned so that the kernel can put large ones in their place, and told so; and how many bytes to
+/// skip at the start of the mapping.
+fn advised(length: usize) -> std::io::Result<(MmapMut, usize)> {
+    let mapping = MmapOptions::new().len(length).map_anon()?;
+    let aligned = mapping.as_ptr().align_offset(HUGE) == 0;
+    let (mapping, skip) = if length < HUGE || aligned {
+        (mapping, 0)
+    } else {
+        // Kernels before 6.7, and later ones for odd lengths, put it anywhere. What is too much is never touched: it
+        // costs address space only.
+        match MmapOptions::new().len(length.saturating_add(HUGE)).map_anon() {
+            Ok(larger) => {
+                let skip = larger.as_ptr().align_offset(HUGE);
+                (larger, skip)
+            }
+            Err(_) => (mapping, 0),
+        }
+    };
+    // A refusal costs only speed.
+    let _ = mapping.advise_range(Advice::HugePage, skip, length);
+    Ok((mapping, skip))
 }
 
 /// `length` rounded up to a multiple of `page`.
@@ -247,6 +347,15 @@ impl SharedMemory {
         self.view().store_words(offset, words)
     }
 
+    /// Stores one descriptor of 32 bytes; see [`SharedSlice::store_descriptor`].
+    ///
+    /// # Errors
+    /// As [`SharedSlice::store_descriptor`].
+    #[inline]
+    pub fn store_descriptor(&self, offset: usize, words: [u64; 4]) -> Result<(), MemoryError> {
+        self.view().store_descriptor(offset, words)
+    }
+
     /// Loads consecutive 32-bit words; see [`SharedSlice::load_words`].
     ///
     /// # Errors
@@ -260,6 +369,7 @@ impl SharedMemory {
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`] for either side; nothing is copied then.
+    #[inline]
     pub fn copy_from(
         &self,
         offset: usize,

@@ -8,24 +8,33 @@
 //! |---|---|
 //! | move one buffer and wait | [`H2cChannel::write`], [`C2hChannel::read`] |
 //! | keep several in flight | `submit` ..., then `poll` and `next_completion` |
-//! | wait for one of them | `wait` |
+//! | many small transfers from memory that stays | `attach`, then `submit_at` ..., `poll`, `ended` |
+//! | scattered memory as one transfer | `submit_list` |
+//! | wait for one of them | `wait`, `wait_ended` |
 //! | await one of them | `completion` (a `Future`) |
+//! | wait for several channels, or with other descriptors | `arm`, `events` (a file descriptor) |
+//! | give up | `cancel` (one transfer), `abort` (the channel), [`Card::recover`](crate::Card::recover) (the card) |
 
+mod attached;
 mod engine;
 mod future;
+mod options;
+mod post;
 mod recover;
+mod wait;
 
-use core::time::Duration;
-
-use fpga_pci::DmaBuffer;
+use fpga_pci::{DmaArea, DmaBuffer, SharedSlice};
 use fpga_registers::CardAddr;
 
-use crate::error::{ChannelError, Refused, TransferError, TransferFailed};
+use crate::error::{AttachRefused, ChannelError, Refused, SubmitError, TransferError, TransferFailed};
 use crate::fault::ChannelFault;
 use crate::name::ChannelName;
 
+pub use attached::{AttachedMemory, Piece};
 pub(crate) use engine::{Engine, Payload};
 pub use future::CompletionFuture;
+pub use options::{ChannelOptions, RunMode, WaitMode, WaitOptions};
+pub use wait::ChannelEvents;
 
 /// Names a submitted transfer of one channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,8 +45,8 @@ pub struct Ticket(pub(crate) u64);
 pub struct Completion {
     /// What `submit` returned.
     pub ticket: Ticket,
-    /// Bytes moved, or why not.
-    pub outcome: Result<u64, ChannelFault>,
+    /// Bytes moved, or why not. (Boxed: completions are moved around at high rates, faults are not.)
+    pub outcome: Result<u64, Box<ChannelFault>>,
     /// The buffer. `None` if the card may still reach it: it is in quarantine then.
     pub buffer: Option<DmaBuffer>,
 }
@@ -50,105 +59,19 @@ impl Completion {
     pub fn into_buffer(self) -> Result<DmaBuffer, TransferFailed> {
         match (self.outcome, self.buffer) {
             (Ok(_), Some(buffer)) => Ok(buffer),
-            (Err(fault), buffer) => Err(TransferFailed { error: fault.into(), buffer }),
+            (Err(fault), buffer) => Err(TransferFailed { error: TransferError::Fault(*fault), buffer }),
             // Transfers of memory that its submitter kept stay inside this package.
             (Ok(_), None) => Err(TransferFailed { error: TransferError::NoBuffer, buffer: None }),
         }
     }
 }
 
-/// How to wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum WaitMode {
-    /// Read the completed count that the engine writes to host memory: no register access, lowest latency, one busy core.
-    #[default]
-    Poll,
-    /// Sleep until the channel's interrupt. Needs [`Card::enable_interrupts`](crate::Card::enable_interrupts).
-    Interrupt,
-}
-
-/// Options of one wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct WaitOptions {
-    /// How to wait.
-    pub mode: WaitMode,
-    /// How long at most.
-    pub timeout: Duration,
-}
-
-impl Default for WaitOptions {
-    /// Polling, 10 s: the limit that users of the vendor's driver know.
-    fn default() -> Self {
-        Self { mode: WaitMode::Poll, timeout: Duration::from_secs(10) }
-    }
-}
-
-impl WaitOptions {
-    /// Waits by `mode`.
-    #[must_use]
-    pub const fn mode(mut self, mode: WaitMode) -> Self {
-        self.mode = mode;
-        self
-    }
-
-    /// Waits at most `timeout`.
-    #[must_use]
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-}
-
-/// Shape of a channel's ring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ChannelOptions {
-    /// Descriptors in the ring: a power of two, 2 to 65536. Default 1024.
-    pub descriptors: u32,
-    /// Transfers in flight at most: a power of two. Default 256.
-    pub transfers: u32,
-    /// Longest descriptor in bytes, a multiple of 4 KiB. 4096 avoids the quirk of IP builds that mishandle several blocks
-    /// of longer ones, at the price of one descriptor per page. Default: the longest there is.
-    pub max_descriptor_length: u32,
-}
-
-impl Default for ChannelOptions {
-    fn default() -> Self {
-        Self {
-            descriptors: 1024,
-            transfers: 256,
-            max_descriptor_length: fpga_core::ring::MAX_DESCRIPTOR_LENGTH,
-        }
-    }
-}
-
-impl ChannelOptions {
-    /// A ring of `descriptors` entries.
-    #[must_use]
-    pub const fn descriptors(mut self, descriptors: u32) -> Self {
-        self.descriptors = descriptors;
-        self
-    }
-
-    /// At most `transfers` in flight.
-    #[must_use]
-    pub const fn transfers(mut self, transfers: u32) -> Self {
-        self.transfers = transfers;
-        self
-    }
-
-    /// Descriptors of at most `bytes`.
-    #[must_use]
-    pub const fn max_descriptor_length(mut self, bytes: u32) -> Self {
-        self.max_descriptor_length = bytes;
-        self
-    }
-}
-
 macro_rules! channel {
-    ($(#[$doc:meta])* $name:ident, $blocking:ident, $(#[$blocking_doc:meta])* ) => {
+    (
+        $(#[$doc:meta])* $name:ident,
+        $blocking:ident, $(#[$blocking_doc:meta])*
+        $with:ident, $(#[$with_doc:meta])*
+    ) => {
         $(#[$doc])*
         #[derive(Debug)]
         pub struct $name(pub(crate) Engine);
@@ -169,13 +92,66 @@ macro_rules! channel {
                 self.0.submit_buffer(buffer, card)
             }
 
+            /// Attaches memory to the channel: [`submit_at`](Self::submit_at) transfers parts of it. It stays the channel's until it is
+            /// [detached](Self::detach) or the channel is dropped, and goes into quarantine where the engine cannot be shown to have
+            /// stopped.
+            ///
+            /// # Errors
+            /// [`AttachRefused`] carries it back: it is another card's, or the channel cannot be used any more.
+            pub fn attach(&mut self, area: DmaArea) -> Result<AttachedMemory, AttachRefused> {
+                self.0.attach(area)
+            }
+
+            /// The bytes of attached memory; `None` if it is not attached.
+            #[must_use]
+            pub fn memory(&self, memory: AttachedMemory) -> Option<SharedSlice<'_>> {
+                self.0.attached(memory)
+            }
+
+            /// Gives attached memory back.
+            ///
+            /// # Errors
+            /// [`ChannelError::MemoryInUse`] while a transfer of it is in flight, [`ChannelError::NotAttached`].
+            pub fn detach(&mut self, memory: AttachedMemory) -> Result<DmaArea, ChannelError> {
+                self.0.detach(memory)
+            }
+
+            /// Queues a transfer of `length` bytes from `offset` on of attached memory: the way for small transfers at high rates.
+            ///
+            /// Success is only counted ([`ended`](Self::ended), [`has_ended`](Self::has_ended)); a transfer that fails or is
+            /// cancelled makes a [`Completion`] without buffer. Nothing is allocated or locked, no register is touched.
+            ///
+            /// # Errors
+            /// [`SubmitError`]; a full ring is back-pressure ([`SubmitError::is_full`]): poll, then submit again.
+            #[inline]
+            pub fn submit_at(
+                &mut self,
+                memory: AttachedMemory,
+                offset: usize,
+                length: usize,
+                card: CardAddr,
+            ) -> Result<Ticket, SubmitError> {
+                self.0.submit_at(memory, offset, length, card)
+            }
+
+            /// Queues a scatter-gather list as one transfer, counted as by [`submit_at`](Self::submit_at). Empty pieces are
+            /// skipped; neighbours that touch on both sides share a descriptor.
+            ///
+            /// # Errors
+            /// As `submit_at`; [`SubmitError::Overlap`] if two pieces have the same destination. Nothing is queued then.
+            pub fn submit_list(&mut self, pieces: &[Piece]) -> Result<Ticket, SubmitError> {
+                self.0.submit_list(pieces)
+            }
+
             /// Starts what is queued and takes up what is done. Returns how many transfers ended.
             ///
-            /// In the good case this reads one word of host memory; registers are written only to start a run.
+            /// In the good case this reads one word of host memory; registers are written only to start a run, or to release a
+            /// batch.
             ///
             /// # Errors
             /// [`ChannelError`] if the channel as a whole cannot go on. A transfer's own failure is in its
             /// [`Completion`].
+            #[inline]
             pub fn poll(&mut self) -> Result<usize, ChannelError> {
                 self.0.poll()
             }
@@ -192,7 +168,31 @@ macro_rules! channel {
                 self.0.in_flight()
             }
 
-            /// Waits until `ticket`'s transfer has ended.
+            /// Transfers that have ended since the channel was taken. They end in the order in which they were submitted.
+            #[must_use]
+            #[inline]
+            pub const fn ended(&self) -> u64 {
+                self.0.ended()
+            }
+
+            /// Whether `ticket`'s transfer had ended when the channel was polled last.
+            #[must_use]
+            #[inline]
+            pub const fn has_ended(&self, ticket: Ticket) -> bool {
+                self.0.has_ended(ticket)
+            }
+
+            /// Waits until `ticket`'s transfer, and so every one before it, has ended. Completions stay to be taken by
+            /// [`next_completion`](Self::next_completion): there is one for every transfer with a buffer, and for every failure.
+            ///
+            /// # Errors
+            /// As [`wait`](Self::wait).
+            pub fn wait_ended(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError> {
+                self.0.wait_ended(ticket, options)
+            }
+
+            /// Waits until `ticket`'s transfer has ended, and takes its completion. (Transfers of attached memory make none; see
+            /// [`wait_ended`](Self::wait_ended).)
             ///
             /// # Errors
             /// [`ChannelError::TimedOut`] leaves the transfer in flight: wait again or [`abort`](Self::abort).
@@ -212,6 +212,39 @@ macro_rules! channel {
                 self.0.relax();
             }
 
+            /// Takes one transfer back, wherever it is: queued, or posted (the engine is stopped between two descriptors, and the
+            /// others are queued again). It ends in its turn, as aborted. False: it had ended already.
+            ///
+            /// # Errors
+            /// [`ChannelError::UnknownTicket`]; [`ChannelError::Wedged`] if the engine does not become idle.
+            pub fn cancel(&mut self, ticket: Ticket) -> Result<bool, ChannelError> {
+                self.0.cancel(ticket)
+            }
+
+            /// The channel's interrupt as a file descriptor.
+            ///
+            /// # Errors
+            /// [`ChannelError::NoInterrupt`] if interrupts were not enabled when the channel was taken.
+            pub fn events(&self) -> Result<ChannelEvents, ChannelError> {
+                self.0.events()
+            }
+
+            /// Lets the engine send interrupts, until [`disarm`](Self::disarm) or the end of a wait; see [`ChannelEvents`].
+            ///
+            /// # Errors
+            /// [`ChannelError::NoInterrupt`].
+            pub fn arm(&mut self) -> Result<(), ChannelError> {
+                self.0.arm()
+            }
+
+            /// Stops interrupts.
+            ///
+            /// # Errors
+            /// [`ChannelError::Mmio`].
+            pub fn disarm(&mut self) -> Result<(), ChannelError> {
+                self.0.disarm()
+            }
+
             /// Stops the engine, waits until it is idle and ends everything in flight as aborted. The channel can be used again.
             ///
             /// # Errors
@@ -227,6 +260,20 @@ macro_rules! channel {
             pub fn $blocking(&mut self, buffer: DmaBuffer, card: CardAddr) -> Result<DmaBuffer, TransferFailed> {
                 self.0.blocking(buffer, card, WaitOptions::default())
             }
+
+            $(#[$with_doc])*
+            ///
+            /// # Errors
+            /// [`TransferFailed`] carries the buffer back unless the card may still reach it. When the time is up the transfer is
+            /// cancelled.
+            pub fn $with(
+                &mut self,
+                buffer: DmaBuffer,
+                card: CardAddr,
+                options: WaitOptions,
+            ) -> Result<DmaBuffer, TransferFailed> {
+                self.0.blocking(buffer, card, options)
+            }
         }
     };
 }
@@ -235,10 +282,14 @@ channel! {
     /// Host to card.
     H2cChannel, write,
     /// Writes the buffer's bytes to card memory at `card` and waits until they are there.
+    write_with,
+    /// As [`write`](Self::write), waiting as `options` say.
 }
 
 channel! {
     /// Card to host.
     C2hChannel, read,
     /// Fills the buffer with the bytes of card memory at `card`.
+    read_with,
+    /// As [`read`](Self::read), waiting as `options` say.
 }

@@ -1,11 +1,12 @@
 //! What happens when a run does not end as it should: stop, confirm idle, give everything back; quarantine what the engine
 //! may still reach.
 
-use fpga_core::ring::CountFault;
-use fpga_pci::{QuarantineReason, barrier};
+use fpga_core::ring::{CountFault, Token, WithdrawError};
+use fpga_pci::{MmioError, QuarantineReason, barrier};
 use fpga_registers::xdma::{ChannelBlock, ChannelStatus};
 
-use super::engine::{EVENT_BITS, Engine, Payload, stop_control};
+use super::Ticket;
+use super::engine::{EVENT_BITS, Engine, Payload};
 use crate::error::ChannelError;
 use crate::fault::{ChannelFault, FaultCause, FaultPlace};
 
@@ -38,16 +39,17 @@ impl Engine {
             self.end_run(FaultCause::Status(status))?;
             return Ok(());
         }
-        if status.busy() {
+        // An engine of a stop run that is busy works. One of an endless run is always busy: its count tells.
+        if status.busy() && !self.ring.is_open() {
             return Ok(());
         }
         // Idle: either the last write-back is about to be seen (it was sent before busy fell, and the read above has
         // pushed it to memory), or it was lost.
         let count = self.read_completed()?;
-        match self.ring.complete(count) {
-            Ok(_) => {
+        match self.take_count(count, status.busy()) {
+            Ok(()) => {
                 self.collect();
-                if self.ring.is_running() {
+                if self.ring.is_running() && !status.busy() {
                     self.end_run(FaultCause::Silent(status))?;
                 }
             }
@@ -58,11 +60,65 @@ impl Engine {
         Ok(())
     }
 
+    /// Takes the word in memory as it is now, and the count that the register told before: of an engine that is still at work only
+    /// where the word is no news, since the word may be ahead by now.
+    fn take_count(&mut self, register: u32, at_work: bool) -> Result<(), CountFault> {
+        let word = self.area.as_ref().and_then(|area| area.memory().load_u32_acquire(self.writeback).ok());
+        if let Some(word) = word
+            && self.ring.complete_writeback(word)? > 0
+            && at_work
+        {
+            return Ok(());
+        }
+        self.ring.complete_register(register).map(|_| ())
+    }
+
+    /// Takes one transfer back; see the channels' `cancel`.
+    pub(crate) fn cancel(&mut self, ticket: Ticket) -> Result<bool, ChannelError> {
+        if let Some(error) = &self.dead {
+            return Err(error.clone());
+        }
+        let token = Token::new(ticket.0);
+        match self.ring.withdraw(token) {
+            Ok(()) => {}
+            Err(WithdrawError::Posted { .. }) => {
+                self.halt()?;
+                // Stopped, so nothing is posted any more; it may have ended meanwhile.
+                let _ = self.ring.withdraw(token);
+            }
+            Err(_) if self.has_ended(ticket) => return Ok(false),
+            Err(_) => {
+                return Err(ChannelError::UnknownTicket { card: self.card_name(), channel: self.name });
+            }
+        }
+        self.collect();
+        let withdrawn = |done: &super::Completion| done.ticket == ticket && done.outcome.is_err();
+        // Transfers before it may still have to end first; then it is in the ring, withdrawn.
+        Ok(!self.has_ended(ticket) || self.finished.iter().any(withdrawn))
+    }
+
+    /// Stops the engine in the middle of its run, takes up what it has done, and queues the rest again.
+    fn halt(&mut self) -> Result<(), ChannelError> {
+        let status = self.stop_and_confirm()?;
+        if status.has_error(self.direction()) {
+            self.end_run(FaultCause::Status(status))?;
+            return Ok(());
+        }
+        let count = self.read_completed()?;
+        if let Err(fault) = self.take_count(count, false) {
+            self.end_run(FaultCause::Count(fault))?;
+            return Ok(());
+        }
+        self.ring.halt();
+        self.collect();
+        self.clear_status()
+    }
+
     pub(crate) fn abort(&mut self) -> Result<usize, ChannelError> {
         if let Some(error) = &self.dead {
             return Err(error.clone());
         }
-        if self.ring.operations() == 0 {
+        if self.ring.operations() == 0 && !self.ring.is_open() {
             return Ok(0);
         }
         self.end_run(FaultCause::Aborted)
@@ -73,7 +129,8 @@ impl Engine {
         match ChannelBlock::STATUS.read(&self.bar, self.base) {
             Ok(status) if status.into_bits() == u32::MAX => Err(self.gone()),
             Ok(status) => Ok(status),
-            Err(fpga_pci::MmioError::Gone { .. }) => Err(self.gone()),
+            Err(MmioError::Gone { .. }) => Err(self.gone()),
+            Err(source @ MmioError::Stale { .. }) => Err(self.was_reset(source)),
             Err(source) => Err(self.mmio(source)),
         }
     }
@@ -89,12 +146,12 @@ impl Engine {
 
     /// Stops the engine, confirms that it is idle, and ends everything in the ring.
     fn end_run(&mut self, cause: FaultCause) -> Result<usize, ChannelError> {
-        let before = self.finished.len();
+        let before = self.ring.ended();
         self.stop_and_confirm()?;
         // The count is final now. One that cannot be true is not believed: nothing more counts as complete.
         if !matches!(cause, FaultCause::Count(_)) {
             let count = self.read_completed()?;
-            let _ = self.ring.complete(count);
+            let _ = self.ring.complete_register(count);
         }
         self.collect();
         let place = self.ring.pending_descriptor().map(|pending| FaultPlace {
@@ -109,31 +166,48 @@ impl Engine {
             FaultCause::Aborted => FaultCause::Aborted,
             _ => FaultCause::Earlier,
         };
-        let later = ChannelFault { cause: later, place: None, ..first.clone() };
         tracing::warn!(fault = %first, "run ended");
-        let mut first = Some(first);
-        let ended: Vec<Payload> = self.ring.drain().map(|drained| drained.payload).collect();
-        for payload in ended {
-            let fault = first.take().unwrap_or_else(|| later.clone());
-            self.push(Err(fault), payload);
-        }
+        self.end_all(first, later);
         // Ones clear: the next run starts with a clean status.
-        ChannelBlock::STATUS
-            .write(&self.bar, self.base, ChannelStatus::from_bits(EVENT_BITS))
-            .map_err(|source| self.mmio(source))?;
-        Ok(self.finished.len() - before)
+        self.clear_status()?;
+        Ok(usize::try_from(self.ring.ended() - before).unwrap_or(usize::MAX))
     }
 
-    fn stop_and_confirm(&mut self) -> Result<(), ChannelError> {
-        ChannelBlock::CONTROL
-            .write(&self.bar, self.base, stop_control())
-            .map_err(|source| self.mmio(source))?;
+    /// Ends everything in the ring; the memory is the host's again.
+    fn end_all(&mut self, first: ChannelFault, later: FaultCause) {
+        let later = ChannelFault { cause: later, place: None, ..first.clone() };
+        let mut first = Some(first);
+        // In a list of its own: the ring is borrowed while it is drained.
+        let ended: Vec<_> = self.ring.drain().map(|drained| (drained.token, drained.payload)).collect();
+        for (token, payload) in ended {
+            let fault = first.take().unwrap_or_else(|| later.clone());
+            self.push(Ticket(token.number()), Err(Box::new(fault)), payload);
+        }
+    }
+
+    fn clear_status(&self) -> Result<(), ChannelError> {
+        ChannelBlock::STATUS
+            .write(&self.bar, self.base, ChannelStatus::from_bits(EVENT_BITS))
+            .map_err(|source| self.mmio(source))
+    }
+
+    /// A transfer ended by request.
+    pub(super) fn aborted(&self) -> ChannelFault {
+        ChannelFault { card: self.card_name(), channel: self.name, cause: FaultCause::Aborted, place: None }
+    }
+
+    fn stop_and_confirm(&mut self) -> Result<ChannelStatus, ChannelError> {
+        match ChannelBlock::CONTROL.write(&self.bar, self.base, self.stop_control()) {
+            Ok(()) => {}
+            Err(source @ MmioError::Stale { .. }) => return Err(self.was_reset(source)),
+            Err(source) => return Err(self.mmio(source)),
+        }
         let began = self.card.transport.now();
         // Some hardware still shows busy right after an error: read again before believing it (quirk 4).
         loop {
             let status = self.status()?;
             if !status.busy() {
-                return Ok(());
+                return Ok(status);
             }
             let waited = self.card.transport.now().saturating_sub(began);
             if waited >= IDLE_LIMIT_NS {
@@ -143,10 +217,20 @@ impl Engine {
         }
     }
 
+    /// The device was reset since this channel was taken: its engine is idle, and everything in flight has ended unfinished.
+    fn was_reset(&mut self, source: MmioError) -> ChannelError {
+        self.collect();
+        let fault = self.aborted();
+        self.end_all(fault, FaultCause::Aborted);
+        let error = self.mmio(source);
+        self.die(error.clone());
+        error
+    }
+
     fn gone(&mut self) -> ChannelError {
         let quarantined = self.quarantine(QuarantineReason::DeviceGone);
         let error = ChannelError::Gone { card: self.card_name(), channel: self.name, quarantined };
-        self.dead = Some(error.clone());
+        self.die(error.clone());
         error
     }
 
@@ -159,30 +243,45 @@ impl Engine {
             status: status.describe(self.name.direction).to_string(),
             quarantined,
         };
-        self.dead = Some(error.clone());
+        self.die(error.clone());
         error
     }
 
     /// Puts everything posted aside for good and ends it. What was queued but never posted comes back.
     fn quarantine(&mut self, reason: QuarantineReason) -> usize {
-        let (card, name) = (self.card_name(), self.name);
-        let fault = move || ChannelFault {
-            card: card.clone(),
-            channel: name,
-            cause: FaultCause::Aborted,
-            place: None,
-        };
         self.collect();
         let mut count = 0;
-        let drained: Vec<_> = self.ring.drain().map(|drained| (drained.posted, drained.payload)).collect();
-        for (posted, payload) in drained {
-            match payload {
-                Payload::Buffer(buffer) if posted => {
+        // The posted operations of attached memory, by number: which memory they used is known by the last one that did.
+        let mut reached = 0..0;
+        let drained: Vec<_> = self
+            .ring
+            .drain()
+            .map(|drained| (drained.token.number(), drained.posted, drained.payload))
+            .collect();
+        if let (Some((first, ..)), Some((last, ..))) =
+            (drained.first(), drained.iter().rev().find(|(_, posted, _)| *posted))
+        {
+            reached = *first..last + 1;
+        }
+        for (number, posted, payload) in drained {
+            let payload = match payload {
+                Some(Payload::Buffer(buffer)) if posted => {
                     buffer.quarantine(reason);
                     count += 1;
-                    self.push(Err(fault()), Payload::Kept);
+                    None
                 }
-                other => self.push(Err(fault()), other),
+                other => other,
+            };
+            let fault = self.aborted();
+            self.push(Ticket(number), Err(Box::new(fault)), payload);
+        }
+        for slot in &mut self.attached {
+            if !reached.is_empty()
+                && slot.used_until > reached.start
+                && let Some(area) = slot.area.take()
+            {
+                area.quarantine(reason);
+                count += 1;
             }
         }
         if let Some(area) = self.area.take() {
@@ -197,19 +296,18 @@ impl Engine {
     /// submitter kept ([`Payload::Kept`]) must go into quarantine then.
     pub(crate) fn close(&mut self) -> Option<QuarantineReason> {
         if self.dead.is_none()
-            && self.ring.is_running()
+            && (self.ring.is_running() || self.ring.is_open())
             && let Err(error) = self.end_run(FaultCause::Aborted)
             && self.dead.is_none()
         {
             // A register that cannot be written: nothing is known of the engine. After a reset it is idle.
-            if matches!(error, ChannelError::Mmio { source: fpga_pci::MmioError::Stale { .. }, .. }) {
-                return None;
-            }
             self.quarantine(QuarantineReason::IdleNotConfirmed);
-            self.dead = Some(error);
+            self.die(error);
         }
         match &self.dead {
             None => None,
+            // After a reset it is idle.
+            Some(ChannelError::Mmio { source: MmioError::Stale { .. }, .. }) => None,
             Some(ChannelError::Gone { .. }) => Some(QuarantineReason::DeviceGone),
             Some(_) => Some(QuarantineReason::IdleNotConfirmed),
         }

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use fpga_driver::CardAddr;
+use fpga_driver::{BarOffset, CardAddr};
 
+use crate::bars::BarChoice;
 use crate::target::Target;
 use crate::units;
 
@@ -78,6 +79,10 @@ pub enum Command {
         #[command(subcommand)]
         command: RegsCommand,
     },
+    /// Read raw 32-bit words of a BAR
+    Peek(PeekArgs),
+    /// Write a raw 32-bit word of a BAR
+    Poke(PokeArgs),
     /// Work with card descriptions
     Card {
         /// What.
@@ -217,6 +222,49 @@ pub enum RegsCommand {
         #[arg(long)]
         force: bool,
     },
+    /// Write one register, and show it before and after
+    Write {
+        /// Its name, for example h2c0.interrupt_enable
+        name: String,
+        /// The whole 32-bit word, for example 0x1000
+        #[arg(value_parser = units::word)]
+        value: u32,
+        /// Write it even if that disturbs what is under way
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// Options of `peek`.
+#[derive(Debug, Clone, Args)]
+pub struct PeekArgs {
+    /// Which BAR: dma, user, bypass, or its number
+    pub bar: BarChoice,
+    /// Where in the BAR, a multiple of 4
+    #[arg(value_parser = units::offset)]
+    pub offset: BarOffset,
+    /// How many words, 1 to 65536
+    #[arg(value_parser = word_count, default_value = "1")]
+    pub count: u32,
+    /// Read even if that may hang the card or change it
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Options of `poke`.
+#[derive(Debug, Clone, Args)]
+pub struct PokeArgs {
+    /// Which BAR: dma, user, bypass, or its number
+    pub bar: BarChoice,
+    /// Where in the BAR, a multiple of 4
+    #[arg(value_parser = units::offset)]
+    pub offset: BarOffset,
+    /// The 32-bit word, for example 0x1000
+    #[arg(value_parser = units::word)]
+    pub value: u32,
+    /// Write even if that may hang the card or disturb what is under way
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// Work with card descriptions.
@@ -244,6 +292,17 @@ pub(crate) fn chunk_size(text: &str) -> Result<u64, String> {
     match units::bytes(text) {
         Ok(0) => Err("a chunk of 0 bytes never gets anywhere; give at least 1".to_owned()),
         other => other.map_err(|error| error.to_string()),
+    }
+}
+
+/// A number of words that is read one by one.
+pub(crate) fn word_count(text: &str) -> Result<u32, String> {
+    let most = 65536;
+    match units::bytes(text).ok().and_then(|count| u32::try_from(count).ok()) {
+        Some(count) if (1..=most).contains(&count) => Ok(count),
+        _ => Err(format!(
+            "\"{text}\" is no number of words from 1 to {most}; `dma read` moves more, and faster"
+        )),
     }
 }
 

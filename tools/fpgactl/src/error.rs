@@ -8,8 +8,8 @@ use fpga_driver::bulk::BulkError;
 use fpga_driver::core::sender::TransferError as NetworkError;
 use fpga_driver::endpoint::{EndpointError, SendError};
 use fpga_driver::mock::BuildError;
-use fpga_driver::pci::MmioError;
 use fpga_driver::pci::vfio::VfioOpenError;
+use fpga_driver::pci::{BarError, MmioError};
 use fpga_driver::{CardAddr, CdmaError, OpenError, ResourceError, TransferError};
 
 use crate::config::ConfigError;
@@ -189,6 +189,46 @@ pub enum CliError {
         card: String,
         /// Which register.
         name: String,
+    },
+    /// A register that cannot be written.
+    #[error("{card}: {name} is {access}, so it is not written: {reason}")]
+    NotWritable {
+        /// Which card.
+        card: String,
+        /// Which register.
+        name: String,
+        /// Its access kind, as PG195 abbreviates it.
+        access: &'static str,
+        /// What to do instead.
+        reason: String,
+    },
+    /// An access that may do harm.
+    #[error("{card}: {what}: {harm}; add --force if that is meant")]
+    Harm {
+        /// Which card.
+        card: String,
+        /// Which access.
+        what: String,
+        /// What may come of it.
+        harm: String,
+    },
+    /// No such BAR.
+    #[error("{card}: there is no BAR {wanted}; the card has {there}")]
+    NoBar {
+        /// Which card.
+        card: String,
+        /// What was asked for.
+        wanted: String,
+        /// The BARs there are.
+        there: String,
+    },
+    /// A BAR that cannot be opened.
+    #[error("{card}: {source}")]
+    Bar {
+        /// Which card.
+        card: String,
+        /// Why.
+        source: BarError,
     },
     /// A kind of card that this version cannot open.
     #[error(

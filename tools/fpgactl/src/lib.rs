@@ -5,7 +5,8 @@
 //! | Module | What |
 //! |---|---|
 //! | [`cli`], [`config`], [`settings`] | the command line, the defaults file, both together |
-//! | [`target`] | which card, and how it is opened |
+//! | [`target`], [`bars`] | which card, and how it is opened; which of its BARs |
+//! | [`registers`], [`guard`] | registers by name; which accesses want `--force` |
 //! | [`units`] | sizes, durations, rates |
 //! | [`commands`] | one module per command |
 //! | [`stream`] | files and random bytes that are read twice, and the sink that compares |
@@ -14,10 +15,12 @@
 //! Standard output carries the report and nothing else; logs and progress go to standard error.
 #![forbid(unsafe_code)]
 
+pub mod bars;
 pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod error;
+pub mod guard;
 pub mod output;
 pub mod progress;
 pub mod registers;
@@ -34,7 +37,7 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command};
-use commands::{card, cdma, dma, info, regs, shell, transfer};
+use commands::{card, cdma, dma, info, raw, regs, shell, transfer};
 use error::CliError;
 use settings::Settings;
 
@@ -74,6 +77,8 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Cdma { command } => output::print(&cdma::run(settings, command)?, json, out),
         Command::Info => output::print(&info::run(settings)?, json, out),
         Command::Regs { command } => output::print(&regs::run(settings, command)?, json, out),
+        Command::Peek(args) => output::print(&raw::peek(settings, args)?, json, out),
+        Command::Poke(args) => output::print(&raw::poke(settings, args)?, json, out),
         Command::Card { command } => output::print(&card::run(command)?, json, out),
         Command::Completions { shell: which } => output::write_all(&shell::completions(*which), out),
         Command::Man { out: dir } => output::print(&shell::man(dir)?, json, out),

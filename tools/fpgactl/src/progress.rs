@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use fpga_driver::WaitOptions;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::error::CliError;
@@ -79,6 +80,18 @@ impl Deadline {
     pub fn after(limit: Option<Duration>) -> Self {
         // A limit beyond what the clock can hold is none.
         Self { end: limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit))) }
+    }
+
+    /// How to wait for a piece of a long transfer: until the time is over, or as long as the driver waits by itself.
+    #[must_use]
+    pub fn wait(&self) -> WaitOptions {
+        let options = WaitOptions::default();
+        match self.end {
+            Some((end, _)) => {
+                options.timeout(options.timeout.min(end.saturating_duration_since(Instant::now())))
+            }
+            None => options,
+        }
     }
 
     /// Fails if the time is over.

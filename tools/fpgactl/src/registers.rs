@@ -3,6 +3,7 @@
 use fpga_driver::firmware::catalog as ni_catalog;
 use fpga_driver::firmware::generated::BlockType;
 use fpga_driver::firmware::identity::Identity;
+use fpga_driver::pci::{Bar, MmioError};
 use fpga_driver::registers::catalog::{self, BarRole, CardLayout};
 use fpga_driver::registers::{AccessKind, DecodedField, FieldKind};
 use fpga_driver::{BarOffset, Card};
@@ -95,11 +96,36 @@ impl Register {
         }
     }
 
+    /// The block of the Xilinx cores that it is in; `None` for the network interface's.
+    #[must_use]
+    pub const fn block(&self) -> Option<catalog::Block> {
+        match self.origin {
+            Origin::Core(info) => Some(info.block()),
+            Origin::Interface(_) => None,
+        }
+    }
+
     /// Reads it. Whether it may be read is the caller's to check.
     ///
     /// # Errors
     /// [`CliError::Mmio`].
     pub fn read(&self, card: &Card) -> Result<u32, CliError> {
+        self.in_bar(card, |bar| bar.read32(self.address))
+    }
+
+    /// Writes it. Whether it may be written is the caller's to check.
+    ///
+    /// # Errors
+    /// [`CliError::Mmio`].
+    pub fn write(&self, card: &Card, value: u32) -> Result<(), CliError> {
+        self.in_bar(card, |bar| bar.write32(self.address, value))
+    }
+
+    fn in_bar<T>(
+        &self,
+        card: &Card,
+        access: impl FnOnce(&Bar) -> Result<T, MmioError>,
+    ) -> Result<T, CliError> {
         let bar = match self.bar {
             RegisterBar::Dma => Some(card.dma_bar()),
             RegisterBar::User => card.user_bar(),
@@ -108,7 +134,7 @@ impl Register {
         let Some(bar) = bar else {
             return Err(CliError::Usage(format!("{}: there is no user BAR for {}", card.name(), self.name)));
         };
-        bar.read32(self.address).map_err(|source| CliError::Mmio { card: card.name().to_owned(), source })
+        access(bar).map_err(|source| CliError::Mmio { card: card.name().to_owned(), source })
     }
 
     /// `raw` as fields, from the least significant bit up.

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod fuzz;
 mod generate;
 mod graph;
@@ -24,6 +25,8 @@ enum Command {
     Generate(generate::Options),
     /// Run the fuzz targets, each for a while.
     Fuzz(fuzz::Options),
+    /// Measure against DPDK's software DMA device, run the packages' benchmarks, and write BENCHMARKS.md.
+    Bench(Box<bench::Options>),
     /// Print which package depends on which; fail if an arrow points against the design.
     Graph(graph::Options),
     /// Run everything that must stay true: .ci/run.
@@ -37,6 +40,8 @@ enum TaskError {
     Generate(#[from] generate::GenerateError),
     #[error(transparent)]
     Fuzz(#[from] fuzz::FuzzError),
+    #[error(transparent)]
+    Bench(#[from] bench::BenchError),
     #[error(transparent)]
     Graph(#[from] graph::GraphError),
     #[error("{}: {source}", path.display())]
@@ -65,6 +70,7 @@ fn run(command: &Command) -> Result<(), TaskError> {
     match command {
         Command::Generate(options) => generate::run(&root, options)?,
         Command::Fuzz(options) => fuzz::run(&root, options)?,
+        Command::Bench(options) => bench::run(&root, options)?,
         Command::Graph(options) => graph::run(&root, options)?,
         Command::Ci => ci(&root)?,
     }

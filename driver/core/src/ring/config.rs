@@ -16,6 +16,8 @@ pub(super) const COUNT_MASK: u32 = PollWriteback::COUNT_MODULUS - 1;
 /// The longest descriptor that keeps splits on page boundaries: the 28-bit length field holds 2^28 - 1, and the
 /// next lower multiple of 4 KiB is this.
 pub const MAX_DESCRIPTOR_LENGTH: u32 = (1 << 28) - 4096;
+/// The credit counter has 10 bits (PG195, SGDMA Descriptor Credits): credits that are out never exceed this.
+pub const MAX_CREDITS: u32 = (1 << 10) - 1;
 /// The largest ring. Far below 2^24, so that a run's count never wraps within the write-back's 24 bits.
 pub const MAX_ENTRIES: u32 = 1 << 16;
 

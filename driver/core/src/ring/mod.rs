@@ -1,69 +1,77 @@
 //! One channel's descriptor ring: memory logic only.
 //!
 //! Nothing here touches a register or knows the hardware beyond the descriptor format. The caller owns the
-//! memory ([`DescriptorMemory`]), writes the registers that a [`Run`] names, and feeds back the completed count
-//! that the device reports.
+//! memory ([`DescriptorMemory`]), writes the registers that a [`Run`] or an [`Extension`] names, and feeds back the
+//! completed count that the device reports.
 //!
-//! *Stop runs*: [`Ring::submit`] queues descriptors in private memory, [`Ring::start_run`] publishes everything
-//! queued as one run that ends in a Stop descriptor, [`Ring::complete`] takes the device's count, and
-//! [`Ring::poll_completion`] hands the payloads back. The next run starts when [`Ring::is_running`] turns false.
-//! Descriptors reach device-visible memory only in `start_run`, so the device can neither prefetch a
-//! half-written one nor see one beyond the run's end.
+//! [`Ring::submit`] queues descriptors in private memory; they reach device-visible memory only when they are posted, so
+//! the device can neither prefetch a half-written one nor see one beyond what it was told of. Two ways to post:
 //!
-//! Order of calls: any number of `submit`; `start_run`, then a barrier, then the doorbell; `complete` whenever a
-//! count was read; `poll_completion` until `None`.
+//! *Stop runs*: [`Ring::start_run`] posts everything queued as one run that ends in a Stop descriptor. The next run starts
+//! when [`Ring::is_running`] turns false.
 //!
-//! The payload `T` (an owned DMA buffer, say) moves in at `submit` and comes back exactly once: in the
-//! [`Completion`], in the [`Refusal`], or from [`Ring::drain`] after a failure.
+//! *Credit ring*: [`Ring::extend_run`] posts everything queued as credits of a run that never stops (PG195, descriptor
+//! credit mode): descriptors link in a circle and the engine fetches as many as it has credits for.
+//!
+//! Either way [`Ring::complete`] takes the device's count, and [`Ring::pop_plain`] and [`Ring::poll_completion`] hand back
+//! what has finished, in order. Order of calls: any number of `submit`; `start_run` or `extend_run`, then a barrier, then the
+//! doorbell; `complete` whenever a count was read; `pop_plain` and `poll_completion` until neither gives anything.
+//!
+//! A payload `T` (an owned DMA buffer, say) moves in at `submit` and comes back exactly once: in the [`Completion`], in the
+//! [`Refusal`], or from [`Ring::drain`] after a failure. Operations without one ([`Ring::submit_plain`]) are only counted.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use fpga_registers::CardAddr;
+use fpga_registers::{CardAddr, Iova};
 
 mod config;
 mod errors;
 mod pieces;
+mod reap;
 mod run;
+mod withdraw;
 
-pub use config::{CardSide, ConfigError, MAX_DESCRIPTOR_LENGTH, MAX_ENTRIES, Report, RingConfig};
+pub use config::{
+    CardSide, ConfigError, MAX_CREDITS, MAX_DESCRIPTOR_LENGTH, MAX_ENTRIES, Report, RingConfig,
+};
 pub use errors::{CountFault, Refusal, RefusalReason};
-pub use pieces::HostRange;
-pub use run::{PendingDescriptor, Run};
+pub use pieces::{HostRange, Segment};
+pub use reap::Drain;
+pub use run::{Extension, PendingDescriptor, Run};
+pub use withdraw::WithdrawError;
 
-use config::{COUNT_MASK, PAGE};
-use pieces::Pieces;
+use config::PAGE;
+use pieces::{Pieces, total_length};
 
 use crate::cast::{index, low32};
 
 /// Memory that holds descriptors and that the device reads: entry `index` is 32 bytes at `base + 32 x index`.
 ///
-/// An implementation makes the words visible to the device in little-endian order before the doorbell; it may
-/// use two 16-byte stores. It must ignore an index outside its memory rather than panic; the ring never
-/// produces one.
+/// The words are the descriptor's 32-bit words in pairs, the first of each pair in the low half: control and length,
+/// source, destination, next. An implementation makes them visible to the device in little-endian order before the
+/// doorbell; it may use two 16-byte stores. It must ignore an index outside its memory rather than panic; the ring
+/// never produces one.
 pub trait DescriptorMemory {
     /// Stores descriptor `index`.
-    fn write(&mut self, index: u32, words: [u32; 8]);
+    fn write(&mut self, index: u32, words: [u64; 4]);
 }
 
-/// Names one submitted operation: slot and generation, so that a stale token never matches a later operation.
+/// Names one submitted operation: its running number in this ring, which is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Token {
-    slot: u32,
-    generation: u32,
-}
+pub struct Token(u64);
 
 impl Token {
-    /// The operation slot, below [`RingConfig::operations`].
+    /// How many operations were submitted before.
     #[must_use]
-    pub const fn slot(self) -> u32 {
-        self.slot
+    pub const fn number(self) -> u64 {
+        self.0
     }
 
-    /// How often the slot had been used before.
+    /// The `number`-th operation of a ring.
     #[must_use]
-    pub const fn generation(self) -> u32 {
-        self.generation
+    pub const fn new(number: u64) -> Self {
+        Self(number)
     }
 }
 
@@ -76,19 +84,21 @@ pub struct Request<'a> {
     pub card: CardAddr,
 }
 
-/// An operation that the device has finished.
+/// An operation that the device has finished, or that was withdrawn.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Completion<T> {
     /// What `submit` returned.
     pub token: Token,
-    /// What was handed in.
-    pub payload: T,
+    /// What was handed in; `None` for an operation without payload.
+    pub payload: Option<T>,
     /// Bytes asked for. On a C2H stream the metadata write-backs tell how many came.
     pub length: u64,
     /// Ring entry of the operation's first descriptor.
     pub first_index: u32,
-    /// Descriptors it took.
+    /// Descriptors of it that were executed.
     pub descriptors: u32,
+    /// It was [withdrawn](Ring::withdraw): descriptors that had not been executed were dropped.
+    pub withdrawn: bool,
 }
 
 /// An operation taken out of a failed ring.
@@ -96,44 +106,72 @@ pub struct Completion<T> {
 pub struct Drained<T> {
     /// What `submit` returned.
     pub token: Token,
-    /// What was handed in.
-    pub payload: T,
+    /// What was handed in; `None` for an operation without payload.
+    pub payload: Option<T>,
     /// Bytes asked for.
     pub length: u64,
     /// Bytes whose descriptors the device had reported as complete.
     pub completed_bytes: u64,
-    /// Whether the device may have seen it. If so, the payload may be reused only once the engine is known to be
+    /// Whether the device may have seen it. If so, the memory may be reused only once the engine is known to be
     /// idle; otherwise it must be kept out of circulation.
     pub posted: bool,
 }
 
+/// A queued descriptor. Three words, so that queueing one is three stores.
 #[derive(Clone, Copy, Debug, Default)]
 struct Staged {
     host: u64,
     card: u64,
-    length: u32,
-    ends_operation: bool,
+    /// Length in bits 63:32, where the descriptor has it too; bit 0: the operation's last descriptor.
+    shape: u64,
 }
 
-#[derive(Debug)]
-struct Slot<T> {
-    payload: Option<T>,
-    /// Count after its last descriptor; its first follows the operation before.
-    end: u64,
+impl Staged {
+    const LENGTH: u64 = 0xFFFF_FFFF << 32;
+    const ENDS_OPERATION: u64 = 1;
+
+    #[inline]
+    const fn length(self) -> u32 {
+        low32(self.shape >> 32)
+    }
+}
+
+/// What an operation is waited for with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kind {
+    /// Counted only.
+    #[default]
+    Plain,
+    /// Its payload lies in the slot of the same number.
+    Payload,
+    /// Dropped by request; may have a payload.
+    Withdrawn,
+}
+
+/// Quirk 1 is about descriptors longer than this.
+const LONG: u64 = 4096;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Operation {
     length: u64,
+    descriptors: u32,
+    kind: Kind,
 }
 
 /// The descriptor ring of one channel; see the module's description.
 ///
 /// Descriptors and operations are numbered by running 64-bit counts: `freed <= completed <= run_end <= staged`.
-/// A ring index is the count's low bits, an operation's generation its high bits.
+/// A ring index is the count's low bits.
 #[derive(Debug)]
 pub struct Ring<T> {
     config: RingConfig,
     entry_mask: u32,
     operation_mask: u32,
+    /// Longest descriptor, for the first test of every request.
+    longest: u64,
     staged_entries: Box<[Staged]>,
-    slots: Box<[Slot<T>]>,
+    slots: Box<[Operation]>,
+    payloads: Box<[Option<T>]>,
     /// Descriptors of operations that were handed back.
     freed: u64,
     /// Descriptors that the device reported.
@@ -143,6 +181,14 @@ pub struct Ring<T> {
     staged: u64,
     first_operation: u64,
     next_operation: u64,
+    /// An endless run is under way.
+    open: bool,
+    /// The write-back word taken last; 0 when a run begins.
+    last_word: u32,
+    /// Count after the last queued descriptor above 4 KiB.
+    long_until: u64,
+    /// In the endless run a descriptor above 4 KiB was posted: blocks of adjacent ones are avoided from then on.
+    lone: bool,
     faulted: bool,
 }
 
@@ -153,13 +199,14 @@ impl<T> Ring<T> {
     /// See [`RingConfig::validate`].
     pub fn new(config: RingConfig) -> Result<Self, ConfigError> {
         config.validate()?;
-        let slots: Vec<_> =
-            (0..config.operations).map(|_| Slot { payload: None, end: 0, length: 0 }).collect();
+        let payloads: Vec<_> = (0..config.operations).map(|_| None).collect();
         Ok(Self {
             entry_mask: config.entries - 1,
             operation_mask: config.operations - 1,
+            longest: u64::from(config.max_descriptor_length),
             staged_entries: alloc::vec![Staged::default(); config.entries as usize].into_boxed_slice(),
-            slots: slots.into_boxed_slice(),
+            slots: alloc::vec![Operation::default(); config.operations as usize].into_boxed_slice(),
+            payloads: payloads.into_boxed_slice(),
             freed: 0,
             completed: 0,
             run_start: 0,
@@ -167,6 +214,10 @@ impl<T> Ring<T> {
             staged: 0,
             first_operation: 0,
             next_operation: 0,
+            open: false,
+            last_word: 0,
+            long_until: 0,
+            lone: false,
             faulted: false,
             config,
         })
@@ -184,20 +235,49 @@ impl<T> Ring<T> {
         self.config.entries - low32(self.staged - self.freed)
     }
 
+    /// The entry that the next descriptor goes to; the [`free_entries`](Self::free_entries) from there on are the host's.
+    #[must_use]
+    pub const fn next_entry(&self) -> u32 {
+        low32(self.staged) & self.entry_mask
+    }
+
     /// Operations that were submitted and not handed back yet.
     #[must_use]
+    #[inline]
     pub const fn operations(&self) -> u32 {
         low32(self.next_operation - self.first_operation)
     }
 
-    /// Whether a run is posted whose last descriptor has not been reported.
+    /// Operations submitted since the ring was made: the number of the next one.
     #[must_use]
+    #[inline]
+    pub const fn submitted(&self) -> u64 {
+        self.next_operation
+    }
+
+    /// Operations handed back since the ring was made; those below this number have ended.
+    #[must_use]
+    #[inline]
+    pub const fn ended(&self) -> u64 {
+        self.first_operation
+    }
+
+    /// Whether descriptors are posted that have not been reported.
+    #[must_use]
+    #[inline]
     pub const fn is_running(&self) -> bool {
         self.completed != self.run_end
     }
 
-    /// Whether descriptors are queued that no run covers yet.
+    /// Whether an endless run is under way: the engine may be active though nothing is posted.
     #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Whether descriptors are queued that are not posted yet.
+    #[must_use]
+    #[inline]
     pub const fn has_queued(&self) -> bool {
         self.staged != self.run_end
     }
@@ -208,7 +288,7 @@ impl<T> Ring<T> {
         self.faulted
     }
 
-    /// Queues one operation. The device does not see it before [`Ring::start_run`].
+    /// Queues one operation. The device does not see it before it is posted.
     ///
     /// One descriptor covers one contiguous run of addresses; a run longer than the configured limit is cut on
     /// page boundaries.
@@ -218,222 +298,152 @@ impl<T> Ring<T> {
     /// back-pressure (complete something, then submit again); the others are permanent.
     #[inline]
     pub fn submit(&mut self, request: Request<'_>, payload: T) -> Result<Token, Refusal<T>> {
-        match self.stage(request) {
-            Ok(length) => Ok(self.record(length, payload)),
+        let queued = match *request.host {
+            [range] => self.stage_one(range, request.card),
+            _ => self.stage_segments(self.consecutive(request)),
+        };
+        match queued {
+            Ok((length, end)) => Ok(self.record_with(length, end, payload)),
             Err(reason) => Err(Refusal { reason, payload }),
+        }
+    }
+
+    /// Queues one operation that has no payload and is only counted when it is done: see [`Ring::pop_plain`].
+    ///
+    /// # Errors
+    /// As [`Ring::submit`].
+    #[inline]
+    pub fn submit_plain(&mut self, host: HostRange, card: CardAddr) -> Result<Token, RefusalReason> {
+        let (length, end) = self.stage_one(host, card)?;
+        Ok(self.record(length, end, Kind::Plain))
+    }
+
+    /// Queues a scatter-gather list as one operation: every segment has a card address of its own. Empty segments are
+    /// skipped; neighbours that touch on both sides merge.
+    ///
+    /// # Errors
+    /// As [`Ring::submit`]; the payload comes back.
+    pub fn submit_segments(
+        &mut self,
+        segments: impl Iterator<Item = Segment> + Clone,
+        payload: Option<T>,
+    ) -> Result<Token, (RefusalReason, Option<T>)> {
+        match self.stage_segments(segments) {
+            Ok((length, end)) => Ok(match payload {
+                Some(payload) => self.record_with(length, end, payload),
+                None => self.record(length, end, Kind::Plain),
+            }),
+            Err(reason) => Err((reason, payload)),
         }
     }
 
     /// Writes the request's descriptors to private memory beyond `staged`, which stays where it is: a request that
     /// does not fit leaves no trace. Returns the request's length and the count after its last descriptor.
     #[inline]
-    fn stage(&mut self, request: Request<'_>) -> Result<(u64, u64), RefusalReason> {
+    fn stage_one(&mut self, host: HostRange, card: CardAddr) -> Result<(u64, u64), RefusalReason> {
         // Nearly every request is one range that one descriptor covers: tested first, without the cutting.
-        if let [range] = *request.host {
-            let longest = u64::from(self.config.max_descriptor_length) - range.start.get() % PAGE;
-            let fits = range.length.wrapping_sub(1) < longest
-                && range.start.get() <= u64::MAX - u64::from(MAX_DESCRIPTOR_LENGTH)
-                && request.card.get() <= u64::MAX - u64::from(MAX_DESCRIPTOR_LENGTH)
-                && self.staged - self.freed <= u64::from(self.entry_mask)
-                && self.operations() <= self.operation_mask
-                && !self.faulted;
-            if fits {
-                let at = index(low32(self.staged) & self.entry_mask);
-                self.staged_entries[at] = Staged {
-                    host: range.start.get(),
-                    card: request.card.get(),
-                    length: low32(range.length),
-                    ends_operation: true,
-                };
-                return Ok((range.length, self.staged + 1));
-            }
+        let start = host.start.get();
+        let fits = host.length.wrapping_sub(1) < self.longest - start % PAGE
+            && start.max(card.get()) <= u64::MAX - u64::from(MAX_DESCRIPTOR_LENGTH)
+            && self.staged - self.freed <= u64::from(self.entry_mask)
+            && self.next_operation - self.first_operation <= u64::from(self.operation_mask)
+            && !self.faulted;
+        if !fits {
+            return self.stage_segments(core::iter::once(Segment { host, card }));
         }
-        self.stage_pieces(request)
+        let at = index(low32(self.staged) & self.entry_mask);
+        let shape = host.length << 32 | Staged::ENDS_OPERATION;
+        self.staged_entries[at] = Staged { host: start, card: card.get(), shape };
+        if host.length > LONG {
+            self.long_until = self.staged + 1;
+        }
+        Ok((host.length, self.staged + 1))
+    }
+
+    /// The request's ranges with the card address that each begins at.
+    fn consecutive<'a>(&self, request: Request<'a>) -> impl Iterator<Item = Segment> + Clone + use<'a, T> {
+        let moves = self.card_moves();
+        request.host.iter().scan(request.card.get(), move |card, range| {
+            let segment = Segment { host: *range, card: CardAddr::new(*card) };
+            if moves {
+                // What does not fit in the address space is refused at the segment that reaches its end.
+                *card = card.saturating_add(range.length);
+            }
+            Some(segment)
+        })
+    }
+
+    const fn card_moves(&self) -> bool {
+        matches!(self.config.card_side, CardSide::Memory)
     }
 
     #[inline(never)]
-    fn stage_pieces(&mut self, request: Request<'_>) -> Result<(u64, u64), RefusalReason> {
+    fn stage_segments(
+        &mut self,
+        segments: impl Iterator<Item = Segment> + Clone,
+    ) -> Result<(u64, u64), RefusalReason> {
         if self.faulted {
             return Err(RefusalReason::Faulted);
         }
+        let length = total_length(segments.clone(), self.card_moves())?;
         if self.operations() > self.operation_mask {
             return Err(RefusalReason::Full { needed: 1, free: 0 });
         }
-        let length = total_length(request.host)?;
-        let step = matches!(self.config.card_side, CardSide::Memory);
-        let mut card = request.card.get();
-        if step && card.checked_add(length).is_none() {
-            return Err(RefusalReason::CardAddress { start: request.card, length });
-        }
+        let pieces = Pieces::new(segments, self.config.max_descriptor_length, self.card_moves());
         let limit = self.freed + u64::from(self.config.entries);
         let mut end = self.staged;
-        for piece in Pieces::new(request.host, self.config.max_descriptor_length) {
+        for piece in pieces.clone() {
             if end == limit {
-                return Err(self.no_room(request.host));
+                let needed = pieces.count() as u64;
+                return Err(if needed > u64::from(self.config.entries) {
+                    RefusalReason::TooManyDescriptors { needed, entries: self.config.entries }
+                } else {
+                    RefusalReason::Full { needed: low32(needed), free: self.free_entries() }
+                });
             }
+            let shape = u64::from(piece.length) << 32;
             self.staged_entries[index(low32(end) & self.entry_mask)] =
-                Staged { host: piece.start, card, length: piece.length, ends_operation: false };
-            if step {
-                card += u64::from(piece.length);
-            }
+                Staged { host: piece.host, card: piece.card, shape };
             end += 1;
         }
-        self.staged_entries[index(low32(end.wrapping_sub(1)) & self.entry_mask)].ends_operation = true;
+        let last = index(low32(end.wrapping_sub(1)) & self.entry_mask);
+        self.staged_entries[last].shape |= Staged::ENDS_OPERATION;
+        if (self.staged..end).any(|count| u64::from(self.entry(count).length()) > LONG) {
+            self.long_until = end;
+        }
         Ok((length, end))
     }
 
     #[inline]
-    fn record(&mut self, (length, end): (u64, u64), payload: T) -> Token {
-        let token = self.token(self.next_operation);
-        let slot = &mut self.slots[index(token.slot)];
-        slot.payload = Some(payload);
-        slot.end = end;
-        slot.length = length;
+    fn record(&mut self, length: u64, end: u64, kind: Kind) -> Token {
+        let token = Token(self.next_operation);
+        let descriptors = low32(end - self.staged);
+        self.slots[index(low32(token.0) & self.operation_mask)] = Operation { length, descriptors, kind };
         self.staged = end;
         self.next_operation += 1;
         token
     }
 
-    #[cold]
-    fn no_room(&self, host: &[HostRange]) -> RefusalReason {
-        let needed = Pieces::new(host, self.config.max_descriptor_length).count() as u64;
-        if needed > u64::from(self.config.entries) {
-            return RefusalReason::TooManyDescriptors { needed, entries: self.config.entries };
-        }
-        RefusalReason::Full { needed: low32(needed), free: self.free_entries() }
-    }
-
-    /// Takes the poll-mode write-back word: error in bit 31, completed count in 23:0 (PG195).
-    ///
-    /// # Errors
-    /// As [`Ring::complete`]; also an error bit, or a bit that the hardware never sets (all ones: the device is
-    /// gone).
     #[inline]
-    pub fn complete_writeback(&mut self, word: u32) -> Result<u32, CountFault> {
-        if word & !COUNT_MASK != 0 {
-            self.faulted = true;
-            return Err(if word & !COUNT_MASK == 1 << 31 {
-                CountFault::Engine { count: word & COUNT_MASK }
-            } else {
-                CountFault::NotACount { word }
-            });
-        }
-        self.complete(word)
+    fn record_with(&mut self, length: u64, end: u64, payload: T) -> Token {
+        let token = self.record(length, end, Kind::Payload);
+        self.payloads[index(low32(token.0) & self.operation_mask)] = Some(payload);
+        token
     }
 
-    /// Takes the device's completed count, relative to the start of the run, and returns how many descriptors
-    /// that newly finishes. Only the low 24 bits exist; the same count twice is no news.
-    ///
-    /// After a fault, the count from the channel's register may be given once more so that what did finish is
-    /// handed back as finished.
-    ///
-    /// # Errors
-    /// [`CountFault`] when the count is not one that the posted run can produce. Nothing is marked complete, and
-    /// the ring accepts nothing more until it has been drained.
-    #[inline]
-    pub fn complete(&mut self, count: u32) -> Result<u32, CountFault> {
-        if count & !COUNT_MASK != 0 {
-            self.faulted = true;
-            return Err(CountFault::NotACount { word: count });
-        }
-        let known = low32(self.completed - self.run_start);
-        // Modulo 2^24: a count that went backwards shows as a huge step forwards and is refused below.
-        let step = count.wrapping_sub(known) & COUNT_MASK;
-        if u64::from(step) > self.run_end - self.completed {
-            self.faulted = true;
-            return Err(CountFault::BeyondPosted {
-                reported: count,
-                known,
-                posted: low32(self.run_end - self.run_start),
-            });
-        }
-        self.completed += u64::from(step);
-        Ok(step)
+    fn operation(&self, number: u64) -> Operation {
+        self.slots[index(low32(number) & self.operation_mask)]
     }
 
-    /// The oldest operation whose descriptors have all completed.
-    #[inline]
-    #[must_use]
-    pub fn poll_completion(&mut self) -> Option<Completion<T>> {
-        if self.first_operation == self.next_operation {
-            return None;
-        }
-        let token = self.token(self.first_operation);
-        let slot = &mut self.slots[index(token.slot)];
-        if slot.end > self.completed {
-            return None;
-        }
-        let payload = slot.payload.take()?;
-        let completion = Completion {
-            token,
-            payload,
-            length: slot.length,
-            first_index: low32(self.freed) & self.entry_mask,
-            descriptors: low32(slot.end - self.freed),
-        };
-        self.freed = slot.end;
-        self.first_operation += 1;
-        Some(completion)
+    fn entry(&self, count: u64) -> Staged {
+        self.staged_entries[index(low32(count) & self.entry_mask)]
     }
 
-    /// Takes every operation out, oldest first, finished or not. Once the iterator is exhausted the ring is empty,
-    /// no run is posted and the fault is cleared; what is left in a dropped iterator stays in the ring.
-    ///
-    /// Call it when the engine is known to be idle, or to quarantine what [`Drained::posted`] marks.
-    pub fn drain(&mut self) -> Drain<'_, T> {
-        self.faulted = true;
-        Drain { ring: self }
+    fn bytes_between(&self, first: u64, end: u64) -> u64 {
+        (first..end).map(|count| u64::from(self.entry(count).length())).sum()
     }
 
-    #[inline]
-    fn token(&self, operation: u64) -> Token {
-        let shift = self.operation_mask.trailing_ones();
-        Token { slot: low32(operation) & self.operation_mask, generation: low32(operation >> shift) }
+    const fn base(&self) -> Iova {
+        self.config.base
     }
-}
-
-/// See [`Ring::drain`].
-#[derive(Debug)]
-pub struct Drain<'a, T> {
-    ring: &'a mut Ring<T>,
-}
-
-impl<T> Iterator for Drain<'_, T> {
-    type Item = Drained<T>;
-
-    fn next(&mut self) -> Option<Drained<T>> {
-        let ring = &mut *self.ring;
-        if ring.first_operation == ring.next_operation {
-            ring.freed = ring.staged;
-            ring.completed = ring.staged;
-            ring.run_start = ring.staged;
-            ring.run_end = ring.staged;
-            ring.faulted = false;
-            return None;
-        }
-        let token = ring.token(ring.first_operation);
-        let slot = &mut ring.slots[index(token.slot)];
-        let (first, end, length) = (ring.freed, slot.end, slot.length);
-        let payload = slot.payload.take()?;
-        let completed_bytes = (first..end.min(ring.completed))
-            .map(|n| u64::from(ring.staged_entries[index(low32(n) & ring.entry_mask)].length))
-            .sum();
-        ring.freed = end;
-        ring.first_operation += 1;
-        Some(Drained { token, payload, length, completed_bytes, posted: first < ring.run_end })
-    }
-}
-
-/// Bytes in all ranges; every range must end inside the address space.
-#[inline]
-fn total_length(host: &[HostRange]) -> Result<u64, RefusalReason> {
-    let mut length = 0u64;
-    for range in host {
-        let ends_inside = range.start.get().checked_add(range.length).is_some();
-        length = match length.checked_add(range.length) {
-            Some(sum) if ends_inside => sum,
-            _ => return Err(RefusalReason::HostAddress { range: *range }),
-        };
-    }
-    if length == 0 { Err(RefusalReason::Empty) } else { Ok(length) }
 }

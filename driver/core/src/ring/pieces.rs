@@ -1,7 +1,8 @@
-//! Cutting a scattered host buffer into as few descriptors as the rules allow.
+//! Cutting a scattered transfer into as few descriptors as the rules allow.
 
-use fpga_registers::Iova;
+use fpga_registers::{CardAddr, Iova};
 
+use super::RefusalReason;
 use super::config::PAGE;
 
 /// One contiguous stretch of host memory as the device addresses it.
@@ -21,56 +22,104 @@ impl HostRange {
     }
 }
 
+/// An element of a scatter-gather list: host memory, and the card address that it is moved from or to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The host's side.
+    pub host: HostRange,
+    /// First card address; ignored by streams.
+    pub card: CardAddr,
+}
+
 /// What one descriptor covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
-    pub(super) start: u64,
+    pub(super) host: u64,
+    pub(super) card: u64,
     pub(super) length: u32,
 }
 
-/// Yields the pieces of a list of ranges in order: neighbours that touch are merged, and a run longer than one
-/// descriptor is cut so that every piece but the first begins on a page.
+/// Yields the pieces of a list of segments in order: neighbours that touch on both sides are merged, and a run longer than
+/// one descriptor is cut so that every piece but the first begins on a page of host memory.
 #[derive(Clone, Debug)]
-pub(super) struct Pieces<'a> {
-    ranges: &'a [HostRange],
-    start: u64,
+pub(super) struct Pieces<I> {
+    segments: I,
+    /// What is gathered and not handed out yet.
+    host: u64,
+    card: u64,
     remaining: u64,
+    /// A segment that was read and does not touch what is gathered.
+    next: Option<Segment>,
     max: u64,
+    /// Whether the card's side advances with the bytes moved.
+    card_moves: bool,
 }
 
-impl<'a> Pieces<'a> {
-    /// `max`: longest piece, a nonzero multiple of 4096.
-    pub(super) fn new(ranges: &'a [HostRange], max: u32) -> Self {
-        Self { ranges, start: 0, remaining: 0, max: u64::from(max) }
+impl<I: Iterator<Item = Segment>> Pieces<I> {
+    /// `max`: longest piece, a nonzero multiple of 4096. The segments have passed [`total_length`].
+    pub(super) fn new(segments: I, max: u32, card_moves: bool) -> Self {
+        Self { segments, host: 0, card: 0, remaining: 0, next: None, max: u64::from(max), card_moves }
+    }
+
+    /// Adds segments as long as they touch.
+    fn gather(&mut self) {
+        while let Some(segment) = self.next.take().or_else(|| self.segments.next()) {
+            if segment.host.length == 0 {
+                continue;
+            }
+            // Ranges that end past the address space were refused before, so these sums cannot wrap.
+            let card_end = if self.card_moves { self.card.wrapping_add(self.remaining) } else { self.card };
+            if self.remaining == 0 {
+                (self.host, self.card) = (segment.host.start.get(), segment.card.get());
+            } else if self.host + self.remaining != segment.host.start.get() || card_end != segment.card.get()
+            {
+                self.next = Some(segment);
+                return;
+            }
+            self.remaining += segment.host.length;
+        }
     }
 }
 
-impl Iterator for Pieces<'_> {
+impl<I: Iterator<Item = Segment>> Iterator for Pieces<I> {
     type Item = Piece;
 
     #[inline]
     fn next(&mut self) -> Option<Piece> {
-        while let Some((first, rest)) = self.ranges.split_first() {
-            // Ranges that end past the address space were refused before, so this sum cannot wrap.
-            if self.remaining == 0 {
-                self.start = first.start.get();
-            } else if first.length != 0 && self.start + self.remaining != first.start.get() {
-                break;
-            }
-            self.remaining += first.length;
-            self.ranges = rest;
-        }
+        self.gather();
         if self.remaining == 0 {
             return None;
         }
         // Only the first piece can begin inside a page; shortening it puts every later cut on a page boundary.
-        let longest = self.max - self.start % PAGE;
+        let longest = self.max - self.host % PAGE;
         let taken = self.remaining.min(longest);
-        let piece = Piece { start: self.start, length: u32::try_from(taken).ok()? };
-        self.start += taken;
+        let piece = Piece { host: self.host, card: self.card, length: u32::try_from(taken).ok()? };
+        self.host += taken;
+        if self.card_moves {
+            self.card = self.card.wrapping_add(taken);
+        }
         self.remaining -= taken;
         Some(piece)
     }
+}
+
+/// Bytes in all segments; every one must end inside both address spaces.
+pub(super) fn total_length(
+    segments: impl Iterator<Item = Segment>,
+    card_moves: bool,
+) -> Result<u64, RefusalReason> {
+    let mut length = 0u64;
+    for Segment { host, card } in segments {
+        let ends_inside = host.start.get().checked_add(host.length).is_some();
+        length = match length.checked_add(host.length) {
+            Some(sum) if ends_inside => sum,
+            _ => return Err(RefusalReason::HostAddress { range: host }),
+        };
+        if card_moves && card.get().checked_add(host.length).is_none() {
+            return Err(RefusalReason::CardAddress { start: card, length: host.length });
+        }
+    }
+    if length == 0 { Err(RefusalReason::Empty) } else { Ok(length) }
 }
 
 #[cfg(test)]
@@ -78,9 +127,26 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
+    const CARD: u64 = 0x7000;
+
+    /// Host ranges onto consecutive card addresses.
     fn cut(ranges: &[(u64, u64)], max: u32) -> Vec<(u64, u32)> {
-        let ranges: Vec<_> = ranges.iter().map(|&(s, l)| HostRange::new(Iova::new(s), l)).collect();
-        Pieces::new(&ranges, max).map(|p| (p.start, p.length)).collect()
+        let mut card = CARD;
+        let segments: Vec<_> = ranges
+            .iter()
+            .map(|&(start, length)| {
+                let at = CardAddr::new(card);
+                card += length;
+                Segment { host: HostRange::new(Iova::new(start), length), card: at }
+            })
+            .collect();
+        let pieces: Vec<_> = Pieces::new(segments.into_iter(), max, true).collect();
+        let mut at = CARD;
+        for piece in &pieces {
+            assert_eq!(piece.card, at);
+            at += u64::from(piece.length);
+        }
+        pieces.iter().map(|p| (p.host, p.length)).collect()
     }
 
     #[test]
@@ -93,6 +159,25 @@ mod tests {
         assert_eq!(cut(&[(0x1000, 0), (0x9000, 4), (0, 0), (0x9004, 4)], long), [(0x9000, 8)]);
         assert_eq!(cut(&[], long), []);
         assert_eq!(cut(&[(5, 0)], long), []);
+    }
+
+    #[test]
+    fn a_gap_on_the_card_splits_too() {
+        let segment =
+            |host, card| Segment { host: HostRange::new(Iova::new(host), 0x100), card: CardAddr::new(card) };
+        let list = [segment(0x1000, 0), segment(0x1100, 0x100), segment(0x1200, 0x900)];
+        let pieces: Vec<_> = Pieces::new(list.into_iter(), 1 << 20, true).collect();
+        assert_eq!(
+            pieces,
+            [
+                Piece { host: 0x1000, card: 0, length: 0x200 },
+                Piece { host: 0x1200, card: 0x900, length: 0x100 }
+            ]
+        );
+        // Behind a fixed address everything that touches in the host's memory is one piece.
+        let list = [segment(0x1000, 0), segment(0x1100, 0), segment(0x1200, 8)];
+        let pieces: Vec<_> = Pieces::new(list.into_iter(), 1 << 20, false).map(|p| p.length).collect();
+        assert_eq!(pieces, [0x200, 0x100]);
     }
 
     #[test]

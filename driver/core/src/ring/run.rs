@@ -1,10 +1,10 @@
-//! Publishing a run: which descriptors, in which blocks, with which control words.
+//! Posting: which descriptors, in which blocks, with which control words.
 
 use fpga_registers::xdma::{DescriptorControl, Direction};
 use fpga_registers::{CardAddr, Iova};
 
-use super::config::{DESCRIPTOR_BYTES, PAGE_DESCRIPTORS};
-use super::{CardSide, DescriptorMemory, Report, Ring, RingConfig, Staged, Token};
+use super::config::{DESCRIPTOR_BYTES, MAX_CREDITS, PAGE_DESCRIPTORS};
+use super::{CardSide, DescriptorMemory, LONG, Report, Ring, RingConfig, Staged, Token};
 use crate::cast::{index, low32};
 
 /// What the doorbell needs: the values of the channel's SGDMA registers for one run.
@@ -17,8 +17,18 @@ pub struct Run {
     pub adjacent: u8,
     /// Ring entry of the first descriptor.
     pub first_index: u32,
-    /// Descriptors in the run: the completed count that ends it.
+    /// Descriptors in the run: the completed count that ends it. Of an endless run, those posted at its start.
     pub descriptors: u32,
+}
+
+/// What the doorbell of an endless run needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the credits have to be written for the engine to fetch what was posted"]
+pub struct Extension {
+    /// The run begins: the engine has to be started before it is given the credits.
+    pub start: Option<Run>,
+    /// Credits to add, for SGDMA 0x8C: 1..=1023.
+    pub credits: u32,
 }
 
 /// The first descriptor that the device has not reported: where an engine that stopped in error stands.
@@ -39,13 +49,13 @@ pub struct PendingDescriptor {
 }
 
 impl<T> Ring<T> {
-    /// Publishes queued descriptors as one run, unless a run is still going, nothing is queued or the ring is
+    /// Posts queued descriptors as one run, unless a run is still going, nothing is queued or the ring is
     /// faulted.
     ///
     /// The device's completed count starts from zero with each run, and a poll-mode write-back word still holds
     /// the last run's count: clear it before the doorbell.
     pub fn start_run<M: DescriptorMemory + ?Sized>(&mut self, memory: &mut M) -> Option<Run> {
-        if self.is_running() || !self.has_queued() || self.faulted {
+        if self.open || self.is_running() || !self.has_queued() || self.faulted {
             return None;
         }
         let start = self.run_end;
@@ -53,58 +63,140 @@ impl<T> Ring<T> {
         let mut block = start;
         let mut block_end = self.block_end(start, end);
         let adjacent = extra(start, block_end);
-        let last = low32(end.wrapping_sub(1)) & self.entry_mask;
-        let shape = Shape::new(&self.config, last);
+        let shape = Shape::new(&self.config);
         while block < end {
             // The last descriptor of a block carries the size of the next block, as the engine sizes each fetch by
             // the last descriptor of the fetch before.
             let next_end = if block_end < end { self.block_end(block_end, end) } else { block_end };
-            // A block never wraps, so its entries lie in a row.
-            let at = low32(block) & self.entry_mask;
-            let length = low32(block_end - block);
-            let extras =
-                (1..length).rev().map(|left| left - 1).chain([u32::from(extra(block_end, next_end))]);
-            let entries = self.staged_entries.iter().skip(index(at)).zip(extras);
-            for (index, (staged, nxt_adj)) in (at..at + length).zip(entries) {
-                memory.write(index, shape.words(index, staged, nxt_adj));
-            }
+            // The one before the run's end is written by itself: it stops the engine.
+            let whole = if block_end == end { block_end - 1 } else { block_end };
+            self.write_block(memory, &shape, block, whole, block_end, extra(block_end, next_end).into());
             block = block_end;
             block_end = next_end;
         }
+        let last = end - 1;
+        let at = low32(last) & self.entry_mask;
+        let mut words = shape.words(at, self.entry(last), 0);
+        words[0] |= STOP;
+        words[3] = 0;
+        memory.write(at, words);
         self.run_start = start;
         self.run_end = end;
+        self.last_word = 0;
         let first_index = low32(start) & self.entry_mask;
         Some(Run { first: self.address(first_index), adjacent, first_index, descriptors: low32(end - start) })
     }
 
-    /// The descriptor at which an engine that reported no further stands; `None` if no run is posted.
+    /// Posts queued descriptors to the endless run of a credit ring, as many as the credit counter takes; begins the run if
+    /// there is none. `None` if nothing can be posted now, or the ring is faulted.
+    ///
+    /// Start the engine before it gets the credits: its credits are cleared while it is stopped. The write-back word is to be
+    /// zero when the run begins.
+    pub fn extend_run<M: DescriptorMemory + ?Sized>(&mut self, memory: &mut M) -> Option<Extension> {
+        let start = self.run_end;
+        // What the engine has not reported it may not have fetched: those credits may still be in the counter.
+        let room = u64::from(MAX_CREDITS).saturating_sub(start - self.completed);
+        let end = self.staged.min(start + room);
+        if start == end || self.faulted || (!self.open && self.is_running()) {
+            return None;
+        }
+        if self.config.long_run_descriptors.is_some() && !self.lone && self.longest > LONG {
+            self.lone = self.long_until > start;
+        }
+        let shape = Shape::new(&self.config);
+        let mut block = start;
+        while block < end {
+            // Blocks are fixed parts of the ring here, wherever a batch begins or ends: a descriptor's successor and what is
+            // adjacent to it never change.
+            let block_end = self.block_end(block, u64::MAX);
+            let batch_end = block_end.min(end);
+            let following = extra(block_end, self.block_end(block_end, u64::MAX)).into();
+            if self.lone {
+                for count in block..batch_end {
+                    let at = low32(count) & self.entry_mask;
+                    memory.write(at, shape.words(at, self.entry(count), 0));
+                }
+            } else {
+                self.write_block(memory, &shape, block, batch_end, block_end, following);
+            }
+            block = batch_end;
+        }
+        let last = end - 1;
+        let at = low32(last) & self.entry_mask;
+        if shape.at_operation_end & COMPLETED == 0 {
+            // The batch's last descriptor reports. Written once more before the engine is given the credits for any of them.
+            let following = if self.lone { 0 } else { self.adjacent_after(last) };
+            let mut words = shape.words(at, self.entry(last), following);
+            words[0] |= COMPLETED;
+            memory.write(at, words);
+        }
+        let begins = !self.open;
+        if begins {
+            self.open = true;
+            self.run_start = start;
+            self.last_word = 0;
+        }
+        self.run_end = end;
+        let first_index = low32(start) & self.entry_mask;
+        let adjacent = if self.lone { 0 } else { extra(start, self.block_end(start, u64::MAX)) };
+        let credits = low32(end - start);
+        let run = Run { first: self.address(first_index), adjacent, first_index, descriptors: credits };
+        Some(Extension { start: begins.then_some(run), credits })
+    }
+
+    /// Writes entries `from..to` of the block that ends at `block_end`: each names how many follow its successor.
+    #[inline]
+    fn write_block<M: DescriptorMemory + ?Sized>(
+        &self,
+        memory: &mut M,
+        shape: &Shape,
+        from: u64,
+        to: u64,
+        block_end: u64,
+        following: u64,
+    ) {
+        // A block never wraps, so its entries lie in a row.
+        let at = low32(from) & self.entry_mask;
+        let count = low32(to.saturating_sub(from));
+        let entries = self.staged_entries.get(index(at)..index(at + count)).unwrap_or_default();
+        // Of the descriptor at `from`: those after its successor, within the block.
+        let mut left = block_end - from;
+        for (at, staged) in (at..).zip(entries) {
+            left -= 1;
+            let nxt_adj = if left == 0 { following } else { left - 1 };
+            memory.write(at, shape.words(at, *staged, nxt_adj));
+        }
+    }
+
+    /// Descriptors adjacent to the successor of descriptor `count`, in an endless run.
+    fn adjacent_after(&self, count: u64) -> u64 {
+        extra(count + 1, self.block_end(count + 1, u64::MAX)).into()
+    }
+
+    /// The descriptor at which an engine that reported no further stands; `None` if nothing is posted.
     #[must_use]
     pub fn pending_descriptor(&self) -> Option<PendingDescriptor> {
         if !self.is_running() {
             return None;
         }
-        let at = low32(self.completed) & self.entry_mask;
-        let staged = self.staged_entries[index(at)];
+        let staged = self.entry(self.completed);
         // Operations are in order, so the first one that ends beyond the completed count owns the descriptor.
         let mut first = self.freed;
-        let token = (self.first_operation..self.next_operation).map(|n| self.token(n)).find(|token| {
-            let end = self.slots[index(token.slot)].end;
+        let owner = (self.first_operation..self.next_operation).find(|number| {
+            let end = first + u64::from(self.operation(*number).descriptors);
             let pending = end > self.completed;
             if !pending {
                 first = end;
             }
             pending
         })?;
-        let offset = (first..self.completed)
-            .map(|n| u64::from(self.staged_entries[index(low32(n) & self.entry_mask)].length))
-            .sum();
         Some(PendingDescriptor {
-            token,
-            index: at,
+            token: Token(owner),
+            index: low32(self.completed) & self.entry_mask,
             host: Iova::new(staged.host),
             card: CardAddr::new(staged.card),
-            length: staged.length,
-            offset,
+            length: staged.length(),
+            offset: self.bytes_between(first, self.completed),
         })
     }
 
@@ -112,17 +204,19 @@ impl<T> Ring<T> {
     /// stay within one short block (quirk 1).
     fn run_limit(&self, start: u64) -> u64 {
         let Some(limit) = self.config.long_run_descriptors else { return self.staged };
-        if self.config.max_descriptor_length <= 4096 {
+        if self.longest <= LONG {
             return self.staged;
         }
         let one_block = self.block_end(start, start + u64::from(limit));
-        for n in start..self.staged {
-            let long = self.staged_entries[index(low32(n) & self.entry_mask)].length > 4096;
-            if !long {
+        if self.long_until <= start {
+            return self.staged;
+        }
+        for count in start..self.staged {
+            if u64::from(self.entry(count).length()) <= LONG {
                 continue;
             }
             // A long one beyond the block waits for the next run; one inside it ends this run with the block.
-            return if n >= one_block { n } else { self.staged.min(one_block) };
+            return if count >= one_block { count } else { self.staged.min(one_block) };
         }
         self.staged
     }
@@ -134,64 +228,62 @@ impl<T> Ring<T> {
         let page_position = (self.config.base.get() / DESCRIPTOR_BYTES + at) % PAGE_DESCRIPTORS;
         let to_page_end = PAGE_DESCRIPTORS - page_position;
         let to_ring_end = u64::from(self.config.entries) - at;
-        let longest = to_page_end.min(to_ring_end).min(u64::from(self.config.block_descriptors));
-        end.min(start + longest)
+        let mut longest = to_page_end.min(to_ring_end);
+        let block = u64::from(self.config.block_descriptors);
+        if end == u64::MAX {
+            // Fixed parts: counted from the page's first descriptor.
+            longest = longest.min(block - page_position % block);
+        }
+        end.min(start + longest.min(block))
     }
 
     fn address(&self, at: u32) -> Iova {
         // `validate` checked that the whole descriptor memory lies inside the address space.
-        Iova::new(self.config.base.get() + u64::from(at) * DESCRIPTOR_BYTES)
+        Iova::new(self.base().get() + u64::from(at) * DESCRIPTOR_BYTES)
     }
 }
 
-/// What the descriptors of one run have in common, worked out once.
+const PLAIN: u64 = DescriptorControl::new().into_bits() as u64;
+const COMPLETED: u64 = DescriptorControl::from_bits(0).with_completed(true).into_bits() as u64;
+const STOP: u64 = COMPLETED | DescriptorControl::from_bits(0).with_stop(true).into_bits() as u64;
+const NXT_ADJ_SHIFT: u32 = DescriptorControl::from_bits(0).with_next_adjacent(1).into_bits().trailing_zeros();
+
+/// What the descriptors of one ring have in common, worked out once per batch.
 #[derive(Clone, Copy)]
 struct Shape {
     base: u64,
     entry_mask: u32,
-    /// Entry of the run's last descriptor.
-    last: u32,
     /// Control bits of a descriptor that ends an operation.
-    at_operation_end: u32,
+    at_operation_end: u64,
     host_is_source: bool,
     card_side: CardSide,
 }
 
 impl Shape {
-    fn new(config: &RingConfig, last: u32) -> Self {
+    #[inline]
+    fn new(config: &RingConfig) -> Self {
         let at_operation_end = DescriptorControl::from_bits(0)
             .with_completed(matches!(config.report, Report::EachOperation))
             .with_eop(matches!(config.card_side, CardSide::StreamOut));
         Self {
             base: config.base.get(),
             entry_mask: config.entries - 1,
-            last,
-            at_operation_end: at_operation_end.into_bits(),
+            at_operation_end: at_operation_end.into_bits().into(),
             host_is_source: matches!(config.direction, Direction::H2c),
             card_side: config.card_side,
         }
     }
 
-    /// The eight words of ring entry `at`; [`Descriptor`] has their layout, and the tests read them through it.
+    /// The words of ring entry `at`; [`Descriptor`] has their layout, and the tests read them through it.
     ///
     /// [`Descriptor`]: fpga_registers::xdma::Descriptor
     #[inline]
-    fn words(&self, at: u32, staged: &Staged, nxt_adj: u32) -> [u32; 8] {
-        const PLAIN: u32 = DescriptorControl::new().into_bits();
-        const STOP: u32 = DescriptorControl::from_bits(0).with_stop(true).with_completed(true).into_bits();
-        const NXT_ADJ_SHIFT: u32 =
-            DescriptorControl::from_bits(0).with_next_adjacent(1).into_bits().trailing_zeros();
-
-        let is_last = at == self.last;
-        let mut control = PLAIN | nxt_adj << NXT_ADJ_SHIFT;
-        if staged.ends_operation {
+    fn words(&self, at: u32, staged: Staged, nxt_adj: u64) -> [u64; 4] {
+        let mut control = PLAIN | nxt_adj << NXT_ADJ_SHIFT | staged.shape & Staged::LENGTH;
+        if staged.shape & Staged::ENDS_OPERATION != 0 {
             control |= self.at_operation_end;
         }
-        let mut next = self.base + u64::from((at + 1) & self.entry_mask) * DESCRIPTOR_BYTES;
-        if is_last {
-            control |= STOP;
-            next = 0;
-        }
+        let next = self.base + u64::from((at + 1) & self.entry_mask) * DESCRIPTOR_BYTES;
         let card = match self.card_side {
             CardSide::Memory | CardSide::FixedAddress => staged.card,
             CardSide::StreamOut => 0,
@@ -199,17 +291,7 @@ impl Shape {
         };
         let (source, destination) =
             if self.host_is_source { (staged.host, card) } else { (card, staged.host) };
-        let high = |address: u64| low32(address >> 32);
-        [
-            control,
-            staged.length,
-            low32(source),
-            high(source),
-            low32(destination),
-            high(destination),
-            low32(next),
-            high(next),
-        ]
+        [control, source, destination, next]
     }
 }
 

@@ -3,10 +3,10 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use super::copy;
 use crate::MemoryError;
 
-/// Copies between two memories whose words do not line up go through a buffer of this size on the stack.
-const BOUNCE: usize = 512;
+mod descriptor;
 
 /// A borrowed part of a [`SharedMemory`](crate::SharedMemory) or of a [`DmaArea`](crate::DmaArea).
 ///
@@ -25,6 +25,7 @@ impl<'a> SharedSlice<'a> {
     /// # Safety
     /// `length` initialised bytes at `start` are mapped readable and writable for all of `'a`, and no reference to
     /// any of them exists that is not made from atomics, except to parts that this view is not used on meanwhile.
+    #[inline]
     pub(crate) unsafe fn from_raw(start: *mut u8, length: usize) -> Self {
         // SAFETY: the caller vouches for the memory; AtomicU8 has the layout of u8 and permits changes by others.
         Self(unsafe { core::slice::from_raw_parts(start.cast::<AtomicU8>(), length) })
@@ -32,17 +33,20 @@ impl<'a> SharedSlice<'a> {
 
     /// Size in bytes.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Whether it has no bytes.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Start of the memory, with the right to write.
+    #[inline]
     pub(crate) fn as_mut_ptr(&self) -> *mut u8 {
         self.0.as_ptr().cast_mut().cast()
     }
@@ -51,16 +55,23 @@ impl<'a> SharedSlice<'a> {
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`].
+    #[inline]
     pub fn slice(&self, offset: usize, length: usize) -> Result<Self, MemoryError> {
         self.range(offset, length).map(Self)
     }
 
+    #[inline]
     fn range(&self, offset: usize, length: usize) -> Result<&'a [AtomicU8], MemoryError> {
-        offset.checked_add(length).and_then(|end| self.0.get(offset..end)).ok_or(MemoryError::OutOfRange {
-            offset,
-            length,
-            size: self.0.len(),
-        })
+        match offset.checked_add(length).and_then(|end| self.0.get(offset..end)) {
+            Some(range) => Ok(range),
+            None => Err(self.outside(offset, length)),
+        }
+    }
+
+    /// Out of line: the paths that succeed stay short.
+    #[cold]
+    fn outside(&self, offset: usize, length: usize) -> MemoryError {
+        MemoryError::OutOfRange { offset, length, size: self.0.len() }
     }
 
     #[inline]
@@ -93,31 +104,25 @@ impl<'a> SharedSlice<'a> {
         unsafe { bytes.align_to::<AtomicU64>() }
     }
 
-    /// Copies out of the memory.
+    /// Copies out of the memory. Exactly 4 or 8 bytes at an address that is a multiple of as many are read in one
+    /// access; otherwise only each byte is.
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`]; nothing is copied then.
+    #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryError> {
-        let (head, words, tail) = Self::words(self.range(offset, into.len())?);
-        let (into_head, rest) = into.split_at_mut(head.len());
-        let (into_words, into_tail) = rest.split_at_mut(words.len() * 8);
-        load_bytes(head, into_head);
-        load_lines(words, into_words);
-        load_bytes(tail, into_tail);
+        copy::load(self.range(offset, into.len())?, into);
         Ok(())
     }
 
-    /// Copies into the memory.
+    /// Copies into the memory. Exactly 4 or 8 bytes at an address that is a multiple of as many are written in one
+    /// access; otherwise only each byte is, and bytes may be written twice.
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`]; nothing is copied then.
+    #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), MemoryError> {
-        let (head, words, tail) = Self::words(self.range(offset, from.len())?);
-        let (from_head, rest) = from.split_at(head.len());
-        let (from_words, from_tail) = rest.split_at(words.len() * 8);
-        store_bytes(head, from_head);
-        store_lines(words, from_words);
-        store_bytes(tail, from_tail);
+        copy::store(self.range(offset, from.len())?, from);
         Ok(())
     }
 
@@ -125,11 +130,9 @@ impl<'a> SharedSlice<'a> {
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`]; nothing is set then.
+    #[inline]
     pub fn fill(&self, offset: usize, length: usize, value: u8) -> Result<(), MemoryError> {
-        let (head, words, tail) = Self::words(self.range(offset, length)?);
-        let word = u64::from_ne_bytes([value; 8]);
-        head.iter().chain(tail).for_each(|byte| byte.store(value, Ordering::Relaxed));
-        words.iter().for_each(|place| place.store(word, Ordering::Relaxed));
+        copy::fill(self.range(offset, length)?, value);
         Ok(())
     }
 
@@ -138,6 +141,7 @@ impl<'a> SharedSlice<'a> {
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`] for either side; nothing is copied then.
+    #[inline]
     pub fn copy_from(
         &self,
         offset: usize,
@@ -146,23 +150,7 @@ impl<'a> SharedSlice<'a> {
         length: usize,
     ) -> Result<(), MemoryError> {
         let to = self.range(offset, length)?;
-        let from = source.range(source_offset, length)?;
-        let (to_head, to_words, to_tail) = Self::words(to);
-        let (from_head, from_words, from_tail) = SharedSlice::words(from);
-        if to_head.len() == from_head.len() && to_words.len() == from_words.len() {
-            copy_bytes(to_head, from_head);
-            copy_lines(to_words, from_words);
-            copy_bytes(to_tail, from_tail);
-            return Ok(());
-        }
-        let mut bounce = [0; BOUNCE];
-        let mut done = 0;
-        while done < length {
-            let part = (length - done).min(BOUNCE);
-            source.read(source_offset + done, &mut bounce[..part])?;
-            self.write(offset + done, &bounce[..part])?;
-            done += part;
-        }
+        copy::between(to, source.range(source_offset, length)?);
         Ok(())
     }
 
@@ -199,65 +187,6 @@ impl<'a> SharedSlice<'a> {
             *word = self.load_u32(offset + index * 4)?;
         }
         Ok(words)
-    }
-}
-
-// The compiler does not unroll loops over atomics. Lines of eight words do it by hand: about twice as fast.
-
-fn load_lines(from: &[AtomicU64], into: &mut [u8]) {
-    let (from_lines, from_rest) = from.as_chunks::<8>();
-    let (into_words, _) = into.as_chunks_mut::<8>();
-    let (into_lines, into_rest) = into_words.as_chunks_mut::<8>();
-    for (line, places) in from_lines.iter().zip(into_lines) {
-        *places = line.each_ref().map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
-    }
-    for (word, place) in from_rest.iter().zip(into_rest) {
-        *place = word.load(Ordering::Relaxed).to_ne_bytes();
-    }
-}
-
-fn store_lines(into: &[AtomicU64], from: &[u8]) {
-    let (into_lines, into_rest) = into.as_chunks::<8>();
-    let (from_words, _) = from.as_chunks::<8>();
-    let (from_lines, from_rest) = from_words.as_chunks::<8>();
-    for (places, line) in into_lines.iter().zip(from_lines) {
-        for (place, bytes) in places.iter().zip(line) {
-            place.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
-        }
-    }
-    for (place, bytes) in into_rest.iter().zip(from_rest) {
-        place.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
-    }
-}
-
-fn copy_lines(into: &[AtomicU64], from: &[AtomicU64]) {
-    let (into_lines, into_rest) = into.as_chunks::<8>();
-    let (from_lines, from_rest) = from.as_chunks::<8>();
-    for (places, line) in into_lines.iter().zip(from_lines) {
-        for (place, word) in places.iter().zip(line) {
-            place.store(word.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-    }
-    for (place, word) in into_rest.iter().zip(from_rest) {
-        place.store(word.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
-}
-
-fn load_bytes(from: &[AtomicU8], into: &mut [u8]) {
-    for (byte, place) in from.iter().zip(into) {
-        *place = byte.load(Ordering::Relaxed);
-    }
-}
-
-fn store_bytes(into: &[AtomicU8], from: &[u8]) {
-    for (place, byte) in into.iter().zip(from) {
-        place.store(*byte, Ordering::Relaxed);
-    }
-}
-
-fn copy_bytes(into: &[AtomicU8], from: &[AtomicU8]) {
-    for (place, byte) in into.iter().zip(from) {
-        place.store(byte.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 

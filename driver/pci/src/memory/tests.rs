@@ -17,6 +17,7 @@ enum Step {
     Store32(usize, u32),
     Store64(usize, u64),
     Words(usize, [u32; 8]),
+    Descriptor(usize, [u64; 4]),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -31,6 +32,8 @@ fn step() -> impl Strategy<Value = Step> {
         (at(), any::<u32>()).prop_map(|(at, value)| Step::Store32(at, value)),
         (at(), any::<u64>()).prop_map(|(at, value)| Step::Store64(at, value)),
         (at(), any::<[u32; 8]>()).prop_map(|(at, words)| Step::Words(at, words)),
+        (at(), any::<[u64; 4]>()).prop_map(|(at, words)| Step::Descriptor(at, words)),
+        (at(), any::<[u64; 4]>()).prop_map(|(at, words)| Step::Descriptor(at & !7, words)),
     ]
 }
 
@@ -97,6 +100,15 @@ proptest! {
                         }
                     }
                 }
+                Step::Descriptor(at, words) => {
+                    let want = expected(at, 32, 8);
+                    prop_assert_eq!(memory.store_descriptor(at, words), want);
+                    if want.is_ok() {
+                        for (place, word) in model[at..at + 32].chunks_exact_mut(8).zip(words) {
+                            place.copy_from_slice(&word.to_le_bytes());
+                        }
+                    }
+                }
             }
         }
         let mut all = vec![0; SIZE];
@@ -111,6 +123,11 @@ proptest! {
         prop_assert_eq!(memory.fill(offset, length, 0).is_err(), outside);
         prop_assert_eq!(memory.view().slice(offset, length).is_err(), outside);
         prop_assert_eq!(memory.copy_from(0, &memory, offset, length).is_err(), outside);
+        prop_assert_eq!(memory.store_descriptor(offset, [0; 4]).is_err(), offset > SIZE - 32 || !offset.is_multiple_of(8));
+        // Hints change nothing, whatever they are given.
+        memory.view().prefetch_read(offset, length);
+        memory.view().prefetch_write(offset, length);
+        memory.view().prefetch_write(offset % SIZE, length);
     }
 }
 
@@ -140,13 +157,85 @@ fn sizes_are_whole_pages_and_zero_is_refused() {
 }
 
 #[test]
+fn hints_reach_every_line_once() {
+    let memory = memory();
+    let base = memory.view().as_mut_ptr().addr();
+    for (offset, length, lines) in [
+        (0, 64, vec![0]),
+        (0, 65, vec![0, 1]),
+        (63, 2, vec![0, 1]),
+        (100, 200, vec![1, 2, 3, 4]),
+        (64, 0, vec![]),
+        (SIZE - 1, 64, vec![SIZE / 64 - 1]),
+        (SIZE, 64, vec![]),
+        (usize::MAX, usize::MAX, vec![]),
+    ] {
+        let seen = std::cell::RefCell::new(Vec::new());
+        memory.view().lines(offset, length, |line| seen.borrow_mut().push((line.addr() - base) / 64));
+        assert_eq!(seen.into_inner(), lines, "{length} bytes from {offset}");
+    }
+}
+
+#[test]
 fn huge_pages_fall_back_to_normal_ones() {
-    for huge in [HugePages::Prefer2MiB, HugePages::Prefer1GiB] {
+    for huge in [HugePages::Transparent, HugePages::Prefer2MiB, HugePages::Prefer1GiB] {
         let memory = SharedMemory::anonymous(4096, huge).unwrap();
         assert!(memory.len() >= 4096);
         memory.store_u64(0, 1).unwrap();
         assert_eq!(memory.load_u64(0), Ok(1));
     }
+}
+
+#[test]
+fn memory_for_transparent_huge_pages_is_aligned_and_no_larger_than_asked_for() {
+    let page = rustix::param::page_size();
+    for length in [HUGE, HUGE + page, 2 * HUGE - 1, 3 * HUGE + 5 * page, 17 * HUGE] {
+        let memory = SharedMemory::anonymous(length, HugePages::Transparent).unwrap();
+        assert_eq!(memory.host_pointer().addr() % HUGE, 0, "{length:#x}");
+        assert_eq!(memory.len(), length.next_multiple_of(page));
+        let advised = kernel_flags(memory.host_pointer().addr()).contains(&"hg".to_owned());
+        assert!(advised || !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists());
+        let last = memory.len() - 8;
+        memory.store_u64(last, 7).unwrap();
+        assert_eq!((memory.load_u64(last), memory.load_u64(0)), (Ok(7), Ok(0)));
+        assert!(memory.write(last, &[0; 9]).is_err(), "what was mapped for alignment is not part of it");
+    }
+    assert_eq!(SharedMemory::anonymous(1, HugePages::Transparent).unwrap().len(), page);
+}
+
+#[test]
+fn memory_of_the_caller_is_taken_over_as_it_is() {
+    let mut mapping = MmapMut::map_anon(SIZE + 1).unwrap();
+    mapping[SIZE] = 9;
+    let address = mapping.as_ptr();
+    let memory = SharedMemory::from_mapping(mapping).unwrap();
+    assert_eq!((memory.len(), memory.host_pointer().cast_const()), (SIZE + 1, address));
+    let mut last = [0; 2];
+    memory.read(SIZE - 1, &mut last).unwrap();
+    assert_eq!(last, [0, 9]);
+    assert!(memory.read(SIZE, &mut last).is_err());
+    assert!(memory.file().is_none());
+    // The last of two clones unmaps: the first one's end changes nothing.
+    let clone = memory.clone();
+    drop(memory);
+    clone.store_u32(0, 5).unwrap();
+    assert_eq!(clone.load_u32(0), Ok(5));
+    assert!(kernel_flags(address.addr()).contains(&"dc".to_owned()), "not copied into children");
+}
+
+/// The flags of the mapping that holds an address, as the kernel lists them. It joins neighbours that are alike.
+fn kernel_flags(address: usize) -> Vec<String> {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let holds = |line: &str| {
+        let range = line.split_whitespace().next().and_then(|range| range.split_once('-'));
+        range.is_some_and(|(first, end)| {
+            let (first, end) = (usize::from_str_radix(first, 16), usize::from_str_radix(end, 16));
+            matches!((first, end), (Ok(first), Ok(end)) if (first..end).contains(&address))
+        })
+    };
+    let mut flags =
+        maps.lines().skip_while(|line| !holds(line)).filter_map(|line| line.strip_prefix("VmFlags:"));
+    flags.next().unwrap().split_whitespace().map(str::to_owned).collect()
 }
 
 #[test]
@@ -170,8 +259,9 @@ fn a_file_is_the_same_memory_for_others_and_keeps_its_size() {
     assert!(SharedMemory::from_file(wrapping, u64::MAX, 4096).is_err());
 }
 
-/// Two threads on one memory: words arrive whole and in the order of release and acquire, and copies are never torn
-/// inside an aligned 8-byte word.
+/// Two threads on one memory: words arrive whole and in the order of release and acquire, and copies are made of what
+/// was written: these 64 bytes, whose ends are multiples of 16, even of whole words, though no more than bytes is
+/// promised.
 #[test]
 fn two_threads_share_it() {
     const ROUNDS: u64 = 20_000;

@@ -92,8 +92,11 @@ fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Resul
     let progress = Progress::new(length, settings.progress);
     progress.phase(format!("writing by {}", channel.name()));
     let began = Instant::now();
-    bulk::write_from(&opened.card, &mut channel, &mut reader, addr, length, &mut |done| progress.at(done))
-        .map_err(|error| source.explain(error))?;
+    let wait = settings.deadline.wait();
+    bulk::write_from(&opened.card, &mut channel, &mut reader, addr, length, wait, &mut |done| {
+        progress.at(done)
+    })
+    .map_err(|error| source.explain(error))?;
     let span = began.elapsed();
     source.check_unchanged()?;
     Ok(DmaReport::new("dma write", &opened, channel.name(), file, (addr, length), span))
@@ -112,7 +115,10 @@ fn read(
     let progress = Progress::new(length, settings.progress);
     progress.phase(format!("reading by {}", channel.name()));
     let began = Instant::now();
-    bulk::read_into(&opened.card, &mut channel, addr, length, &mut sink, &mut |done| progress.at(done))?;
+    let wait = settings.deadline.wait();
+    bulk::read_into(&opened.card, &mut channel, addr, length, &mut sink, wait, &mut |done| {
+        progress.at(done)
+    })?;
     let span = began.elapsed();
     sink.inner.keep();
     Ok(DmaReport::new("dma read", &opened, channel.name(), out, (addr, length), span))

@@ -8,6 +8,7 @@ use fpga_driver::registers::catalog::CardLayout;
 use fpga_driver::{CardInfo, NiInfo, XdmaInfo};
 use serde::Serialize;
 
+use crate::bars::Role;
 use crate::error::CliError;
 use crate::output::{Report, pairs, render, table};
 use crate::settings::Settings;
@@ -128,16 +129,7 @@ fn id(value: u16) -> String {
 }
 
 fn bar_line(info: &CardInfo, bar: BarInfo) -> BarLine {
-    let is = |role: Option<BarInfo>| role.is_some_and(|known| known.index == bar.index);
-    let role = if is(Some(info.roles.dma)) {
-        "dma"
-    } else if is(info.roles.user) {
-        "user"
-    } else if is(info.roles.bypass) {
-        "bypass"
-    } else {
-        "unknown"
-    };
+    let role = Role::of(info, bar.index).map_or("unknown", Role::name);
     let kind = match bar.kind {
         BarKind::Memory32 => "memory, 32 bit",
         BarKind::Memory64 => "memory, 64 bit",

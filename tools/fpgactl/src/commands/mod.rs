@@ -4,6 +4,7 @@ pub mod card;
 pub mod cdma;
 pub mod dma;
 pub mod info;
+pub mod raw;
 pub mod regs;
 pub mod shell;
 pub mod transfer;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fpga_driver::CardAddr;
+use fpga_driver::{BarOffset, CardAddr};
 
 /// Text that is no such quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +43,30 @@ pub fn bytes(text: &str) -> Result<u64, UnitError> {
 /// As [`bytes`].
 pub fn address(text: &str) -> Result<CardAddr, UnitError> {
     number(text).map(CardAddr::new).map_err(|problem| error(text, "card address", problem, SIZE_EXAMPLE))
+}
+
+/// A place in a BAR, written as a size is: a multiple of 4, because registers are words.
+///
+/// # Errors
+/// As [`bytes`]; [`UnitError`] between two words.
+pub fn offset(text: &str) -> Result<BarOffset, UnitError> {
+    let fail = |problem: String| error(text, "place in a BAR", problem, "for example 0, 0x40 or 4KiB");
+    let offset = number(text).map_err(fail)?;
+    if !offset.is_multiple_of(4) {
+        let below = offset & !3;
+        return Err(fail(format!("it lies {} bytes into the word at {below:#x}", offset - below)));
+    }
+    Ok(BarOffset::new(offset))
+}
+
+/// A 32-bit word, written as a size is.
+///
+/// # Errors
+/// As [`bytes`]; [`UnitError`] for more than 32 bits.
+pub fn word(text: &str) -> Result<u32, UnitError> {
+    let fail = |problem: String| error(text, "32-bit word", problem, "for example 1, 0x1000 or 4KiB");
+    let value = number(text).map_err(fail)?;
+    u32::try_from(value).map_err(|_| fail("it does not fit 32 bits".to_owned()))
 }
 
 fn number(text: &str) -> Result<u64, String> {
@@ -141,6 +165,20 @@ mod tests {
         ] {
             let error = bytes(text).unwrap_err();
             assert!(error.to_string().contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn places_and_words() {
+        assert_eq!(offset("0x1044"), Ok(BarOffset::new(0x1044)));
+        assert_eq!(word("0xffffffff"), Ok(u32::MAX));
+        for (text, part) in [("0x1046", "2 bytes into the word at 0x1044"), ("x", "place in a BAR")] {
+            let error = offset(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        for (text, part) in [("4GiB", "32 bits"), ("-1", "32-bit word"), ("0xfffffffff", "32 bits")] {
+            let error = word(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
         }
     }
 

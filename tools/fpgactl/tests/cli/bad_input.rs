@@ -55,6 +55,17 @@ fn wrong_usage_has_status_2() {
         (&["dma", "write", "/etc/hostname", "--addr", "0x"], &["hexadecimal", "0x1000"]),
         (&["dma", "read", "--addr", "0", "--len", "1.5MiB", "--out", "x"], &["fractions"]),
         (&["completions", "dos"], &["bash"]),
+        (&["peek", "config", "0"], &["dma, user or bypass"]),
+        (&["peek", "6", "0"], &["from 0 to 5"]),
+        (&["peek", "dma", "0x41"], &["1 bytes into the word at 0x40"]),
+        (&["peek", "dma", "0", "0"], &["words from 1 to 65536"]),
+        (&["peek", "dma", "0", "65537"], &["words from 1 to 65536", "dma read"]),
+        (&["peek", "dma"], &["OFFSET"]),
+        (&["poke", "dma", "0x88", "0x100000000"], &["32 bits"]),
+        (&["poke", "dma", "2", "0"], &["2 bytes into the word"]),
+        (&["poke", "dma", "0x88"], &["VALUE"]),
+        (&["regs", "write", "h2c0.control", "-1"], &["-1"]),
+        (&["regs", "write", "h2c0.control", "4GiB"], &["32 bits"]),
     ] {
         refused(args, 2, parts);
     }
@@ -87,6 +98,20 @@ fn operations_that_fail_have_status_1() {
         (&["regs", "read", "h2c7.status"], &["h2c0 to h2c3", "regs list"]),
         (&["regs", "read", "h2c0.status_rc"], &["changes the card", "--force"]),
         (&["regs", "read", "h2c0.control_set", "--force"], &["write-only", "h2c0.control"]),
+        (&["regs", "write", "h2c0.nothing", "0"], &["h2c0.nothing", "h2c0 has"]),
+        (&["regs", "write", "h2c0.completed", "0"], &["h2c0.completed is RO", "only the card", "poke"]),
+        (
+            &["regs", "write", "H2C0.status_rc", "0"],
+            &["h2c0.status_rc is RC", "a read clears it", "write h2c0.status"],
+        ),
+        (&["regs", "write", "msix0.data", "1"], &["writing msix0.data", "MSI-X", "--force"]),
+        (&["peek", "3", "0"], &["no BAR 3", "0 (user), 1 (dma), 2 (bypass)"]),
+        (&["peek", "dma", "0xfffc", "2"], &["0xfffc", "0x10000"]),
+        (&["peek", "dma", "0xfffffffffffffffc"], &["0xfffffffffffffffc", "0x10000"]),
+        (&["poke", "dma", "0x10000", "0"], &["0x10000"]),
+        (&["peek", "dma", "0x44"], &["BAR 1 at 0x44", "h2c0.status_rc is clear-on-read", "--force"]),
+        (&["peek", "1", "0", "0x1000"], &["h2c0.status_rc, h2c1.status_rc", "--force"]),
+        (&["poke", "dma", "0x8000", "0"], &["MSI-X", "--force"]),
         (&["info", "--card", "ffff:1f:1f.7"], &["ffff:1f:1f.7"]),
         (&["info", "--card", "vfio-user:/run/card"], &["vfio-user", "not available"]),
         (&["info", "--card", "mock:/no/such.yaml"], &["/no/such.yaml"]),
@@ -149,4 +174,22 @@ fn without_a_network_interface_there_is_no_transfer() {
     let card = format!("mock:{}", card.display());
     refused(&["transfer", "--card", &card], 1, &["no network interface"]);
     refused(&["cdma", "copy", "--src", "0", "--dst", "64", "--len", "4", "--card", &card], 1, &["CDMA"]);
+}
+
+#[test]
+fn an_unknown_design_is_touched_only_on_demand() {
+    let dir = tempfile::tempdir().unwrap();
+    let card = file(dir.path(), "plain.yaml", "schema_version: 1\npci: {subsystem_device: 7}\n");
+    let card = format!("mock:{}", card.display());
+    for bar in ["user", "0", "bypass"] {
+        refused(&["peek", bar, "0", "--card", &card], 1, &["subsystem 0x10ee:0x0007", "hang", "--force"]);
+        refused(&["poke", bar, "0", "1", "--card", &card], 1, &["hang", "--force"]);
+    }
+    let bars = file(
+        dir.path(),
+        "dma.yaml",
+        "schema_version: 1\nbars: {bypass: null, user: null}\npci: {subsystem_device: 7}\n",
+    );
+    let bars = format!("mock:{}", bars.display());
+    refused(&["peek", "bypass", "0", "--card", &bars], 1, &["no BAR bypass", "the card has 0 (dma)"]);
 }

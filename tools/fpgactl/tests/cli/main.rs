@@ -3,5 +3,6 @@
 mod bad_input;
 mod card;
 mod memory;
+mod raw;
 mod support;
 mod transfer;

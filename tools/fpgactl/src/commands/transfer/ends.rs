@@ -99,7 +99,10 @@ impl Sending {
     ) -> Result<(), CliError> {
         let to = self.address();
         match &mut self.h2c {
-            Some(h2c) => Ok(bulk::write_from(&self.opened.card, h2c, source, to, length, progress)?),
+            Some(h2c) => {
+                let wait = deadline.wait();
+                Ok(bulk::write_from(&self.opened.card, h2c, source, to, length, wait, progress)?)
+            }
             None => self.load_by_endpoint(source, to, length, deadline, progress),
         }
     }
@@ -183,10 +186,12 @@ impl Receiving {
         &mut self,
         sink: &mut Compare<'_, '_>,
         length: u64,
+        deadline: Deadline,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), CliError> {
         let from = self.address();
-        Ok(bulk::read_into(&self.opened.card, &mut self.c2h, from, length, sink, progress)?)
+        let wait = deadline.wait();
+        Ok(bulk::read_into(&self.opened.card, &mut self.c2h, from, length, sink, wait, progress)?)
     }
 }
 

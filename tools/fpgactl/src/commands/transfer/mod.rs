@@ -154,7 +154,7 @@ impl Job<'_> {
         progress.phase(format!("transfer {number}: from card B"));
         let place = Place { card: receiving.name(), transfer: number, start, address: receiving.address() };
         let mut sink = Compare::new(second, self.out.as_mut(), place);
-        receiving.unload(&mut sink, length, &mut |bytes| progress.at(start + bytes))?;
+        receiving.unload(&mut sink, length, deadline, &mut |bytes| progress.at(start + bytes))?;
         Ok(arrival)
     }
 }

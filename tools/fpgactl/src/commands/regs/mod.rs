@@ -1,4 +1,6 @@
-//! `regs list`, `regs dump`, `regs read`: registers by name.
+//! `regs list`, `regs dump`, `regs read`, `regs write`: registers by name.
+
+mod write;
 
 use serde::Serialize;
 
@@ -8,6 +10,8 @@ use crate::output::{Report, render, table};
 use crate::registers::{self, Register};
 use crate::settings::Settings;
 use crate::target::{self, Opened};
+
+pub use write::WriteReport;
 
 /// A register without its value.
 #[derive(Debug, Serialize)]
@@ -73,6 +77,8 @@ pub enum RegsReport {
     Dump(DumpReport),
     /// `regs read`.
     Read(ReadReport),
+    /// `regs write`.
+    Write(Box<WriteReport>),
 }
 
 /// The card's registers.
@@ -107,6 +113,7 @@ impl Report for RegsReport {
             Self::List(report) => report.text(),
             Self::Dump(report) => report.text(),
             Self::Read(report) => report.text(),
+            Self::Write(report) => report.text(),
         }
     }
 }
@@ -152,25 +159,31 @@ impl ReadReport {
     fn text(&self) -> String {
         let Shown { name, bar, address, access, hex, fields, .. } = &self.register;
         let mut text = format!("{name} = {hex}  ({bar} BAR {address}, {access})\n");
-        if !fields.is_empty() {
-            let mut table = table(&["BITS", "FIELD", "VALUE", "MEANING"], &[]);
-            for field in fields {
-                let bits = if field.high == field.low {
-                    field.low.to_string()
-                } else {
-                    format!("{}:{}", field.high, field.low)
-                };
-                table.add_row([
-                    bits,
-                    field.name.to_owned(),
-                    format!("{:#x}", field.value),
-                    field.meaning.clone().unwrap_or_default(),
-                ]);
-            }
-            text += &render(&table);
-        }
+        text += &fields_table(fields);
         text
     }
+}
+
+/// Fields line by line; nothing for a plain number.
+fn fields_table(fields: &[registers::FieldValue]) -> String {
+    if fields.is_empty() {
+        return String::new();
+    }
+    let mut table = table(&["BITS", "FIELD", "VALUE", "MEANING"], &[]);
+    for field in fields {
+        let bits = if field.high == field.low {
+            field.low.to_string()
+        } else {
+            format!("{}:{}", field.high, field.low)
+        };
+        table.add_row([
+            bits,
+            field.name.to_owned(),
+            format!("{:#x}", field.value),
+            field.meaning.clone().unwrap_or_default(),
+        ]);
+    }
+    render(&table)
 }
 
 /// Runs the command.
@@ -189,6 +202,10 @@ pub fn run(settings: &Settings, command: &RegsCommand) -> Result<RegsReport, Cli
         RegsCommand::Read { name, force } => {
             let register = find(&card, &all, name, *force)?;
             Ok(RegsReport::Read(ReadReport { card, register: Shown::read(&opened, register)? }))
+        }
+        RegsCommand::Write { name, value, force } => {
+            let report = write::write(&opened, &all, name, *value, *force)?;
+            Ok(RegsReport::Write(Box::new(report)))
         }
     }
 }
@@ -215,11 +232,7 @@ fn dump(opened: &Opened, all: &[Register]) -> Result<DumpReport, CliError> {
 /// The register of this name, if it may be read.
 fn find<'a>(card: &str, all: &'a [Register], name: &str, force: bool) -> Result<&'a Register, CliError> {
     let Some(register) = all.iter().find(|register| register.name.eq_ignore_ascii_case(name)) else {
-        return Err(CliError::NoSuchRegister {
-            card: card.to_owned(),
-            name: name.to_owned(),
-            hint: hint(all, name),
-        });
+        return Err(no_such_register(card, all, name));
     };
     let (card, name) = (card.to_owned(), register.name.clone());
     if !register.access.is_readable() {
@@ -235,6 +248,10 @@ fn find<'a>(card: &str, all: &'a [Register], name: &str, force: bool) -> Result<
         return Err(CliError::SideEffect { card, name });
     }
     Ok(register)
+}
+
+fn no_such_register(card: &str, all: &[Register], name: &str) -> CliError {
+    CliError::NoSuchRegister { card: card.to_owned(), name: name.to_owned(), hint: hint(all, name) }
 }
 
 /// The registers of the block that was meant, or the blocks.

@@ -1,0 +1,165 @@
+//! Taking the device's counts, and handing operations back.
+
+use super::config::COUNT_MASK;
+use super::{Completion, CountFault, Drained, Kind, Ring, Token};
+use crate::cast::{index, low32};
+
+impl<T> Ring<T> {
+    /// Takes the poll-mode write-back word: error in bit 31, completed count in 23:0 (PG195).
+    ///
+    /// # Errors
+    /// As [`Ring::complete`]; also an error bit, or a bit that the hardware never sets (all ones: the device is
+    /// gone).
+    #[inline]
+    pub fn complete_writeback(&mut self, word: u32) -> Result<u32, CountFault> {
+        // The word as it was is no news, even where the register has told of more since.
+        if word == self.last_word {
+            return Ok(0);
+        }
+        self.last_word = word;
+        if word & !COUNT_MASK != 0 {
+            self.faulted = true;
+            return Err(if word & !COUNT_MASK == 1 << 31 {
+                CountFault::Engine { count: word & COUNT_MASK }
+            } else {
+                CountFault::NotACount { word }
+            });
+        }
+        self.complete(word)
+    }
+
+    /// Takes the channel's completed-count register. It has 32 bits; an endless run uses all of them.
+    ///
+    /// The register counts every descriptor, the write-back word only those that report: take the word first, as it is after the
+    /// register was read (a register read pushes earlier write-backs to memory), and the register only if the word
+    /// was no news. Then no later word can fall behind it.
+    ///
+    /// # Errors
+    /// As [`Ring::complete`].
+    pub fn complete_register(&mut self, count: u32) -> Result<u32, CountFault> {
+        if self.open && count != u32::MAX { self.complete(count & COUNT_MASK) } else { self.complete(count) }
+    }
+
+    /// Takes the device's completed count, relative to the start of the run, and returns how many descriptors
+    /// that newly finishes. Only the low 24 bits exist; the same count twice is no news.
+    ///
+    /// After a fault, the count from the channel's register may be given once more so that what did finish is
+    /// handed back as finished.
+    ///
+    /// # Errors
+    /// [`CountFault`] when the count is not one that the posted run can produce. Nothing is marked complete, and
+    /// the ring accepts nothing more until it has been drained.
+    #[inline]
+    pub fn complete(&mut self, count: u32) -> Result<u32, CountFault> {
+        if count & !COUNT_MASK != 0 {
+            self.faulted = true;
+            return Err(CountFault::NotACount { word: count });
+        }
+        let known = low32(self.completed - self.run_start) & COUNT_MASK;
+        // Modulo 2^24: a count that went backwards shows as a huge step forwards and is refused below.
+        let step = count.wrapping_sub(known) & COUNT_MASK;
+        if u64::from(step) > self.run_end - self.completed {
+            self.faulted = true;
+            let posted = known.wrapping_add(low32(self.run_end - self.completed));
+            return Err(CountFault::BeyondPosted { reported: count, known, posted });
+        }
+        self.completed += u64::from(step);
+        Ok(step)
+    }
+
+    /// Hands back finished operations without payload, oldest first, up to the first one that is unfinished, has a payload
+    /// or was withdrawn. Returns how many.
+    #[inline]
+    pub fn pop_plain(&mut self) -> u32 {
+        let (before, end) = (self.first_operation, self.next_operation);
+        let mut number = before;
+        let mut freed = self.freed;
+        while number != end {
+            let operation = &self.slots[index(low32(number) & self.operation_mask)];
+            let after = freed + u64::from(operation.descriptors);
+            if after > self.completed || operation.kind != Kind::Plain {
+                break;
+            }
+            freed = after;
+            number += 1;
+        }
+        self.freed = freed;
+        self.first_operation = number;
+        low32(number - before)
+    }
+
+    /// The oldest operation, if all of its descriptors have completed and it has a payload or was withdrawn.
+    #[inline]
+    #[must_use]
+    pub fn poll_completion(&mut self) -> Option<Completion<T>> {
+        if self.first_operation == self.next_operation {
+            return None;
+        }
+        let at = index(low32(self.first_operation) & self.operation_mask);
+        let operation = self.slots[at];
+        let after = self.freed + u64::from(operation.descriptors);
+        if after > self.completed || operation.kind == Kind::Plain {
+            return None;
+        }
+        let completion = Completion {
+            token: Token(self.first_operation),
+            payload: self.payloads[at].take(),
+            length: operation.length,
+            first_index: low32(self.freed) & self.entry_mask,
+            descriptors: operation.descriptors,
+            withdrawn: operation.kind == Kind::Withdrawn,
+        };
+        self.freed = after;
+        self.first_operation += 1;
+        Some(completion)
+    }
+
+    /// Takes every operation out, oldest first, finished or not. Once the iterator is exhausted the ring is empty,
+    /// no run is posted and the fault is cleared; what is left in a dropped iterator stays in the ring.
+    ///
+    /// Call it when the engine is known to be idle, or to quarantine what [`Drained::posted`] marks.
+    pub fn drain(&mut self) -> Drain<'_, T> {
+        self.faulted = true;
+        Drain { ring: self }
+    }
+}
+
+/// See [`Ring::drain`].
+#[derive(Debug)]
+pub struct Drain<'a, T> {
+    ring: &'a mut Ring<T>,
+}
+
+impl<T> Iterator for Drain<'_, T> {
+    type Item = Drained<T>;
+
+    fn next(&mut self) -> Option<Drained<T>> {
+        let ring = &mut *self.ring;
+        if ring.first_operation == ring.next_operation {
+            ring.freed = ring.staged;
+            ring.completed = ring.staged;
+            ring.run_start = ring.staged;
+            ring.run_end = ring.staged;
+            ring.open = false;
+            ring.last_word = 0;
+            ring.lone = false;
+            ring.faulted = false;
+            return None;
+        }
+        let at = index(low32(ring.first_operation) & ring.operation_mask);
+        let operation = ring.slots[at];
+        let (first, end) = (ring.freed, ring.freed + u64::from(operation.descriptors));
+        let drained = Drained {
+            token: Token(ring.first_operation),
+            payload: ring.payloads[at].take(),
+            length: operation.length,
+            completed_bytes: ring.bytes_between(first, end.min(ring.completed)),
+            posted: first < ring.run_end,
+        };
+        ring.freed = end;
+        ring.completed = ring.completed.max(end);
+        ring.run_end = ring.run_end.max(end);
+        ring.first_operation += 1;
+        Some(drained)
+    }
+}

@@ -1,0 +1,70 @@
+//! Taking one operation back, and putting what an engine was stopped in the middle of into the queue again.
+
+use super::{Kind, Ring, Token};
+use crate::cast::{index, low32};
+
+/// Why an operation cannot be withdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WithdrawError {
+    /// It was handed back before, or never submitted.
+    #[error("operation {number} is not in the ring: it has ended, or was never submitted")]
+    Unknown {
+        /// Its number.
+        number: u64,
+    },
+    /// The engine may have seen some of its descriptors: stop it, then [`Ring::halt`].
+    #[error("operation {number} is posted: the engine has to be stopped first")]
+    Posted {
+        /// Its number.
+        number: u64,
+    },
+}
+
+impl<T> Ring<T> {
+    /// Puts everything posted and not reported as complete back into the queue, to be posted again by the next run.
+    ///
+    /// The engine must be idle, and its final count taken ([`Ring::complete`]): an engine stops between descriptors, so
+    /// what it has not counted it has not moved, or will move again.
+    pub const fn halt(&mut self) {
+        self.run_end = self.completed;
+        self.run_start = self.completed;
+        self.open = false;
+        self.last_word = 0;
+        self.lone = false;
+    }
+
+    /// Takes operation `token` back. Its descriptors that have not been executed are dropped; it ends in its turn, with
+    /// [`Completion::withdrawn`](super::Completion::withdrawn) set. One whose descriptors have all been executed is left as
+    /// it is.
+    ///
+    /// # Errors
+    /// [`WithdrawError`]; nothing changes then.
+    pub fn withdraw(&mut self, token: Token) -> Result<(), WithdrawError> {
+        let number = token.number();
+        if number < self.first_operation || number >= self.next_operation {
+            return Err(WithdrawError::Unknown { number });
+        }
+        let before: u64 = (self.first_operation..number)
+            .map(|earlier| u64::from(self.operation(earlier).descriptors))
+            .sum();
+        let first = self.freed + before;
+        let end = first + u64::from(self.operation(number).descriptors);
+        let from = first.max(self.completed);
+        if from >= end {
+            return Ok(());
+        }
+        if from < self.run_end {
+            return Err(WithdrawError::Posted { number });
+        }
+        for count in end..self.staged {
+            let moved = self.entry(count);
+            self.staged_entries[index(low32(count - (end - from)) & self.entry_mask)] = moved;
+        }
+        self.staged -= end - from;
+        let slot = &mut self.slots[index(low32(number) & self.operation_mask)];
+        slot.descriptors = low32(from - first);
+        slot.kind = Kind::Withdrawn;
+        Ok(())
+    }
+}

@@ -1,0 +1,368 @@
+//! The endless run of a credit ring, and operations taken back, against a simulated fetcher.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test helper that cannot go on may as well stop the test"
+)]
+
+use std::collections::VecDeque;
+
+use fpga_core::ring::{
+    DescriptorMemory, Extension, HostRange, MAX_CREDITS, RefusalReason, Request, Ring, RingConfig, Segment,
+    Token, WithdrawError,
+};
+use fpga_registers::xdma::{Descriptor, Direction};
+use fpga_registers::{CardAddr, Iova};
+use proptest::prelude::*;
+
+/// The engine in credit mode: it fetches what it has credits for, at most a block at a time, keeps what it has fetched, and goes
+/// on where the last descriptor fetched says.
+struct Engine {
+    base: u64,
+    memory: Vec<Descriptor>,
+    address: u64,
+    block: u64,
+    credits: u64,
+    fetched: VecDeque<Descriptor>,
+    completed: u32,
+}
+
+impl DescriptorMemory for Engine {
+    fn write(&mut self, index: u32, words: [u64; 4]) {
+        let low = |word: u64| u32::try_from(word & 0xFFFF_FFFF).unwrap();
+        let [a, b, c, d] = words.map(|pair| [low(pair), low(pair >> 32)]);
+        self.memory[index as usize] =
+            Descriptor::from_words([a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]]);
+    }
+}
+
+impl Engine {
+    fn new(config: &RingConfig) -> Self {
+        Self {
+            base: config.base.get(),
+            memory: vec![Descriptor::from_words([0; 8]); config.entries as usize],
+            address: 0,
+            block: 0,
+            credits: 0,
+            fetched: VecDeque::new(),
+            completed: 0,
+        }
+    }
+
+    fn doorbell(&mut self, extension: Extension) {
+        if let Some(run) = extension.start {
+            assert_eq!((self.credits, self.fetched.len()), (0, 0));
+            (self.address, self.block) = (run.first.get(), u64::from(run.adjacent) + 1);
+            self.completed = 0;
+        }
+        self.credits += u64::from(extension.credits);
+        assert!(self.credits <= u64::from(MAX_CREDITS), "the counter has ten bits");
+    }
+
+    /// One fetch.
+    fn fetch(&mut self) -> bool {
+        let count = self.block.min(self.credits);
+        if count == 0 {
+            return false;
+        }
+        assert_eq!(self.address / 4096, (self.address + count * 32 - 1) / 4096, "a block crosses a page");
+        for n in 0..count {
+            let at = usize::try_from((self.address + n * 32 - self.base) / 32).unwrap();
+            assert!(self.memory[at].control().has_magic(), "fetch of what was never written");
+            assert!(!self.memory[at].control().stop());
+            self.fetched.push_back(self.memory[at]);
+        }
+        let last = self.fetched.back().expect("just pushed");
+        (self.address, self.block) = (last.next().get(), u64::from(last.control().next_adjacent()) + 1);
+        self.credits -= count;
+        true
+    }
+
+    /// Executes one descriptor; whether it reports.
+    fn execute(&mut self) -> Option<(u64, u64, u32, bool)> {
+        let d = self.fetched.pop_front()?;
+        self.completed = (self.completed + 1) & 0x00FF_FFFF;
+        let host = d.host_address(Direction::H2c).get();
+        Some((host, d.card_address(Direction::H2c).get(), d.length(), d.control().completed()))
+    }
+
+    /// Run is cleared: credits and what was fetched are gone.
+    fn stop(&mut self) {
+        self.credits = 0;
+        self.fetched.clear();
+    }
+}
+
+fn config(entries: u32, base: u64) -> RingConfig {
+    RingConfig::new(Direction::H2c, Iova::new(0x10_0000 + base * 32), entries)
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Submit { list: Vec<u64>, payload: bool },
+    Post,
+    Fetch,
+    Execute(u8),
+    Report,
+    Reap,
+    Withdraw(u8),
+    Stop,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (prop::collection::vec(1u64..200, 1..4), any::<bool>())
+            .prop_map(|(list, payload)| Step::Submit { list, payload }),
+        3 => Just(Step::Post),
+        4 => Just(Step::Fetch),
+        4 => (1u8..20).prop_map(Step::Execute),
+        3 => Just(Step::Report),
+        3 => Just(Step::Reap),
+        1 => any::<u8>().prop_map(Step::Withdraw),
+        1 => Just(Step::Stop),
+    ]
+}
+
+struct Expected {
+    number: u64,
+    /// Host address, card address, length of every descriptor.
+    pieces: Vec<(u64, u64, u32)>,
+    payload: Option<u32>,
+    withdrawn: bool,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    /// Whatever the batches, the fetches and the stops: descriptors are executed exactly once and in order, apart from those
+    /// taken back, and every operation ends once and in order.
+    #[test]
+    fn agrees_with_the_simulated_engine(
+        steps in prop::collection::vec(step(), 1..300),
+        entries in prop::sample::select(vec![8u32, 128, 512]),
+        base in 0u64..256,
+        block in 1u8..=64,
+    ) {
+        let mut config = config(entries, base);
+        config.operations = 16;
+        config.block_descriptors = block;
+        let mut ring = Ring::<u32>::new(config).unwrap();
+        let mut engine = Engine::new(&config);
+        let mut open: VecDeque<Expected> = VecDeque::new();
+        let mut executed: VecDeque<(u64, u64, u32)> = VecDeque::new();
+        // What a posted descriptor still has to move, in order.
+        let mut word = 0;
+        for (n, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Submit { list, payload } => {
+                    // Never touching: one descriptor each.
+                    let segments: Vec<_> = list.iter().enumerate().map(|(k, length)| Segment {
+                        host: HostRange::new(Iova::new((n as u64) << 20 | (k as u64) << 12), *length),
+                        card: CardAddr::new((n as u64) << 24 | (k as u64) << 16),
+                    }).collect();
+                    let payload = payload.then_some(u32::try_from(n).unwrap());
+                    if let Ok(token) = ring.submit_segments(segments.iter().copied(), payload) {
+                        let pieces = segments.iter().map(|s| {
+                            (s.host.start.get(), s.card.get(), u32::try_from(s.host.length).unwrap())
+                        }).collect();
+                        open.push_back(Expected { number: token.number(), pieces, payload, withdrawn: false });
+                    }
+                }
+                Step::Post => if let Some(more) = ring.extend_run(&mut engine) {
+                    if more.start.is_some() { word = 0; }
+                    engine.doorbell(more);
+                },
+                Step::Fetch => { engine.fetch(); }
+                Step::Execute(count) => for _ in 0..count {
+                    let Some((host, card, length, reports)) = engine.execute() else { break };
+                    executed.push_back((host, card, length));
+                    if reports { word = engine.completed; }
+                },
+                Step::Report => { prop_assert!(ring.complete_writeback(word).is_ok()); }
+                Step::Reap => reap(&mut ring, &mut open, &mut executed),
+                Step::Withdraw(which) => {
+                    let Some(picked) = open.iter().map(|op| op.number).nth(usize::from(which) % open.len().max(1))
+                        else { continue };
+                    withdraw(&mut ring, &mut open, picked, &executed);
+                }
+                Step::Stop => {
+                    engine.stop();
+                    // The register tells what the last write-back may not have told.
+                    if ring.is_open() { ring.complete_register(engine.completed).unwrap(); }
+                    ring.halt();
+                    word = 0;
+                    engine.completed = 0;
+                }
+            }
+        }
+        // To the end: everything that is left is executed and comes back.
+        loop {
+            reap(&mut ring, &mut open, &mut executed);
+            let posted = ring.extend_run(&mut engine);
+            if let Some(more) = posted { engine.doorbell(more); }
+            while engine.fetch() {}
+            let before = executed.len();
+            while let Some((host, card, length, _)) = engine.execute() { executed.push_back((host, card, length)); }
+            if ring.is_open() { ring.complete_register(engine.completed).unwrap(); }
+            if posted.is_none() && executed.len() == before { break }
+        }
+        reap(&mut ring, &mut open, &mut executed);
+        prop_assert_eq!(open.len(), 0);
+        prop_assert_eq!(executed.len(), 0);
+        prop_assert_eq!(ring.free_entries(), entries);
+    }
+}
+
+/// Takes a chosen operation back in the expectation too.
+fn withdraw(
+    ring: &mut Ring<u32>,
+    open: &mut VecDeque<Expected>,
+    number: u64,
+    executed: &VecDeque<(u64, u64, u32)>,
+) {
+    let before: usize = open.iter().take_while(|op| op.number < number).map(|op| op.pieces.len()).sum();
+    let op = open.iter_mut().find(|op| op.number == number).unwrap();
+    let done = executed.len().saturating_sub(before).min(op.pieces.len());
+    match ring.withdraw(Token::new(number)) {
+        Ok(()) if done < op.pieces.len() => {
+            op.pieces.truncate(done);
+            op.withdrawn = true;
+        }
+        Ok(()) => {}
+        Err(error) => assert_eq!(error, WithdrawError::Posted { number }),
+    }
+}
+
+fn reap(ring: &mut Ring<u32>, open: &mut VecDeque<Expected>, executed: &mut VecDeque<(u64, u64, u32)>) {
+    let mut take = |op: &Expected| {
+        for piece in &op.pieces {
+            assert_eq!(executed.pop_front().as_ref(), Some(piece));
+        }
+    };
+    loop {
+        let plain = ring.pop_plain();
+        for _ in 0..plain {
+            let op = open.pop_front().unwrap();
+            assert!(op.payload.is_none() && !op.withdrawn);
+            take(&op);
+        }
+        match ring.poll_completion() {
+            Some(done) => {
+                let op = open.pop_front().unwrap();
+                take(&op);
+                assert_eq!(
+                    (done.token.number(), done.payload, done.withdrawn),
+                    (op.number, op.payload, op.withdrawn)
+                );
+                assert_eq!(done.descriptors as usize, op.pieces.len());
+            }
+            None if plain == 0 => break,
+            None => {}
+        }
+    }
+    assert_eq!(ring.ended(), ring.submitted() - open.len() as u64);
+}
+
+#[test]
+fn an_endless_run_posts_batches_and_reports_once_in_each() {
+    let config = config(8, 0);
+    let mut ring = Ring::<()>::new(config).unwrap();
+    let mut engine = Engine::new(&config);
+    let host = |n: u64| HostRange::new(Iova::new(n << 16), 64);
+    for n in 0..3 {
+        ring.submit_plain(host(n), CardAddr::new(n)).unwrap();
+    }
+    let first = ring.extend_run(&mut engine).unwrap();
+    assert_eq!((first.credits, first.start.unwrap().adjacent), (3, 7));
+    engine.doorbell(first);
+    for n in 3..5 {
+        ring.submit_plain(host(n), CardAddr::new(n)).unwrap();
+    }
+    let second = ring.extend_run(&mut engine).unwrap();
+    assert_eq!((second.credits, second.start), (2, None));
+    engine.doorbell(second);
+    assert_eq!(ring.extend_run(&mut engine), None);
+    assert_eq!(ring.start_run(&mut engine), None, "no stop run inside an endless one");
+    while engine.fetch() {}
+    let reports: Vec<_> = std::iter::from_fn(|| engine.execute()).map(|(.., reports)| reports).collect();
+    assert_eq!(reports, [false, false, true, false, true]);
+    assert_eq!(ring.complete_writeback(5), Ok(5));
+    assert_eq!(ring.pop_plain(), 5);
+    assert!(ring.is_open() && !ring.is_running());
+}
+
+#[test]
+fn counts_wrap_at_24_bits() {
+    let config = config(1 << 10, 0);
+    let mut ring = Ring::<()>::new(config).unwrap();
+    let mut engine = Engine::new(&config);
+    let host = HostRange::new(Iova::new(0x1000), 64);
+    let mut count = 0u32;
+    // Past 2^24 twice.
+    while count < (1 << 25) + 5000 {
+        for n in 0..1000 {
+            ring.submit_plain(host, CardAddr::new(n)).unwrap();
+        }
+        count += ring.extend_run(&mut engine).unwrap().credits;
+        assert_eq!(ring.complete_writeback(count & 0x00FF_FFFF), Ok(1000));
+        assert_eq!(ring.pop_plain(), 1000);
+        assert_eq!(ring.complete_register(count), Ok(0));
+    }
+    assert!(ring.complete_writeback(count.wrapping_add(1) & 0x00FF_FFFF).is_err());
+}
+
+#[test]
+fn credits_never_exceed_the_counter() {
+    let config = config(4096, 0);
+    let mut ring = Ring::<()>::new(config).unwrap();
+    let mut engine = Engine::new(&config);
+    for n in 0..3000u64 {
+        ring.submit_plain(HostRange::new(Iova::new(n << 16), 64), CardAddr::new(n)).unwrap();
+    }
+    assert_eq!(ring.extend_run(&mut engine).unwrap().credits, MAX_CREDITS);
+    assert_eq!(ring.extend_run(&mut engine), None);
+    ring.complete_writeback(10).unwrap();
+    assert_eq!(ring.extend_run(&mut engine).unwrap().credits, 10);
+}
+
+#[test]
+fn quirk_1_long_descriptors_end_adjacency_in_an_endless_run() {
+    let config = config(64, 0);
+    let mut ring = Ring::<()>::new(config).unwrap();
+    let mut engine = Engine::new(&config);
+    for n in 0..4u64 {
+        let length = if n == 2 { 8192 } else { 64 };
+        ring.submit_plain(HostRange::new(Iova::new(n << 16), length), CardAddr::new(n << 16)).unwrap();
+    }
+    let more = ring.extend_run(&mut engine).unwrap();
+    assert_eq!(more.start.unwrap().adjacent, 0);
+    assert!(engine.memory.iter().take(4).all(|d| d.control().next_adjacent() == 0));
+}
+
+#[test]
+fn lists_are_one_operation_and_refusals_name_their_cause() {
+    let config = config(8, 0);
+    let mut ring = Ring::<u8>::new(config).unwrap();
+    let segment = |host, length, card| Segment {
+        host: HostRange::new(Iova::new(host), length),
+        card: CardAddr::new(card),
+    };
+    let many = (0..1_000_000u64).map(|n| segment(n << 13, 16, n << 13));
+    assert_eq!(
+        ring.submit_segments(many, Some(1)),
+        Err((RefusalReason::TooManyDescriptors { needed: 1_000_000, entries: 8 }, Some(1)))
+    );
+    // A million elements that touch are one descriptor.
+    let touching = (0..1_000_000u64).map(|n| segment(0x1000 + n * 16, 16, n * 16));
+    assert!(ring.submit_segments(touching, None).is_ok());
+    assert_eq!(ring.free_entries(), 7);
+    assert_eq!(ring.submit_segments([segment(0, 0, 0)].into_iter(), None), Err((RefusalReason::Empty, None)));
+    let beyond = [segment(0, 16, 0), segment(0, 16, u64::MAX)];
+    assert!(matches!(
+        ring.submit_segments(beyond.into_iter(), None),
+        Err((RefusalReason::CardAddress { length: 16, .. }, None))
+    ));
+    let host = [HostRange::new(Iova::new(0x1000), 8), HostRange::new(Iova::new(0x8000), 8)];
+    ring.submit(Request { host: &host, card: CardAddr::new(u64::MAX - 16) }, 7).unwrap();
+    let refusal = ring.submit(Request { host: &host, card: CardAddr::new(u64::MAX - 15) }, 7).unwrap_err();
+    assert!(matches!(refusal.reason, RefusalReason::CardAddress { .. }), "{refusal:?}");
+}

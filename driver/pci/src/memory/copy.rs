@@ -1,0 +1,51 @@
+//! Copies between memory that others may change at any time and memory that is this program's alone.
+//!
+//! In Rust's terms each of these functions makes one relaxed atomic access per *byte* of shared memory, in no
+//! particular order. That is all that is promised, and all that soundness rests on: whatever another thread, process
+//! or device does to the bytes meanwhile, each byte that arrives is one that was there at some time. What the machine
+//! does is more:
+//!
+//! * a copy of exactly 4 or 8 bytes to (or from) an address that is a multiple of its length is a single access;
+//! * accesses are as wide as the machine permits, which is why no code that a compiler would make of atomics is used on
+//!   x86-64 (module `x86`): it knows atomic words of 8 bytes at most, and neither joins nor unrolls them.
+//!
+//! Elsewhere the copies are made of atomic words of 8 bytes (module `words`).
+
+use core::sync::atomic::AtomicU8;
+
+#[cfg(any(test, miri, not(target_arch = "x86_64")))]
+mod words;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod x86;
+
+#[cfg(any(miri, not(target_arch = "x86_64")))]
+use words as machine;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use x86 as machine;
+
+/// Copies `from` to `into`; of the longer one as much as the other has.
+#[inline]
+pub(super) fn load(from: &[AtomicU8], into: &mut [u8]) {
+    machine::load(from, into);
+}
+
+/// Copies `from` to `into`; of the longer one as much as the other has.
+#[inline]
+pub(super) fn store(into: &[AtomicU8], from: &[u8]) {
+    machine::store(into, from);
+}
+
+/// Copies `from` to `into`; of the longer one as much as the other has. Where they overlap, the result is unspecified.
+#[inline]
+pub(super) fn between(into: &[AtomicU8], from: &[AtomicU8]) {
+    machine::between(into, from);
+}
+
+/// Sets every byte of `into`.
+#[inline]
+pub(super) fn fill(into: &[AtomicU8], value: u8) {
+    machine::fill(into, value);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+use super::*;
+use core::sync::atomic::Ordering;
+use proptest::prelude::*;
+
+/// Bytes on both sides of what is copied: they must stay as they are.
+const GUARD: usize = 64;
+const MARK: u8 = 0xE7;
+
+/// Byte `at` of the pattern: never [`MARK`], and different over any stretch of 229 bytes.
+fn pattern(at: usize) -> u8 {
+    u8::try_from(at % 229).unwrap()
+}
+
+/// The four operations of one implementation.
+#[derive(Clone, Copy)]
+struct Ways {
+    name: &'static str,
+    load: fn(&[AtomicU8], &mut [u8]),
+    store: fn(&[AtomicU8], &[u8]),
+    between: fn(&[AtomicU8], &[AtomicU8]),
+    fill: fn(&[AtomicU8], u8),
+}
+
+const WAYS: [Ways; 2] = [
+    Ways { name: "chosen", load, store, between, fill },
+    Ways {
+        name: "words",
+        load: words::load,
+        store: words::store,
+        between: words::between,
+        fill: words::fill,
+    },
+];
+
+/// Room for copies of up to `longest` bytes at any of 64 alignments; all of it reused.
+struct Rig {
+    source: Vec<AtomicU8>,
+    target: Vec<AtomicU8>,
+    plain_source: Vec<u8>,
+    plain_target: Vec<u8>,
+    window: usize,
+}
+
+impl Rig {
+    fn new(longest: usize) -> Self {
+        let window = GUARD + 64 + longest + GUARD;
+        let atomics = || (0..window + 64).map(|_| AtomicU8::new(0)).collect();
+        Self {
+            source: atomics(),
+            target: atomics(),
+            plain_source: vec![0; window + 64],
+            plain_target: vec![0; window + 64],
+            window,
+        }
+    }
+
+    /// `length` bytes from alignment `from` to alignment `to`, all four operations of `ways`.
+    fn check(&mut self, ways: Ways, from: usize, to: usize, length: usize) {
+        let Ways { name, load, store, between, fill } = ways;
+        let window = self.window;
+        let skip = self.source.as_ptr().align_offset(64);
+        let source = &self.source[skip..skip + window];
+        let skip = self.target.as_ptr().align_offset(64);
+        let target = &self.target[skip..skip + window];
+        let skip = self.plain_source.as_ptr().align_offset(64);
+        let plain_source = &mut self.plain_source[skip..skip + window];
+        let skip = self.plain_target.as_ptr().align_offset(64);
+        let plain_target = &mut self.plain_target[skip..skip + window];
+
+        let (from, to) = (GUARD + from, GUARD + to);
+        let (from_range, to_range) = (from..from + length, to..to + length);
+        for (at, (shared, plain)) in source.iter().zip(&mut *plain_source).enumerate() {
+            shared.store(pattern(at), Ordering::Relaxed);
+            *plain = pattern(at);
+        }
+        let wanted = |at: usize| if to_range.contains(&at) { pattern(at - to + from) } else { MARK };
+        let clear = || target.iter().for_each(|place| place.store(MARK, Ordering::Relaxed));
+        let what = || format!("{name}: {length} bytes from {from} to {to}");
+
+        plain_target.fill(MARK);
+        load(&source[from_range.clone()], &mut plain_target[to_range.clone()]);
+        assert!(plain_target.iter().enumerate().all(|(at, byte)| *byte == wanted(at)), "load, {}", what());
+
+        let target_is = |wanted: &dyn Fn(usize) -> u8| {
+            target.iter().enumerate().all(|(at, byte)| byte.load(Ordering::Relaxed) == wanted(at))
+        };
+        clear();
+        store(&target[to_range.clone()], &plain_source[from_range.clone()]);
+        assert!(target_is(&wanted), "store, {}", what());
+
+        clear();
+        between(&target[to_range.clone()], &source[from_range.clone()]);
+        assert!(target_is(&wanted), "between, {}", what());
+
+        clear();
+        fill(&target[to_range.clone()], 0x5A);
+        assert!(target_is(&|at| if to_range.contains(&at) { 0x5A } else { MARK }), "fill, {}", what());
+        let untouched =
+            source.iter().enumerate().all(|(at, byte)| byte.load(Ordering::Relaxed) == pattern(at));
+        assert!(untouched, "the source changed, {}", what());
+    }
+}
+
+#[test]
+fn every_alignment_and_every_short_length() {
+    let mut rig = Rig::new(300);
+    for ways in WAYS {
+        for at in 0..64 {
+            for length in 0..=300 {
+                rig.check(ways, at, (at * 5 + length) % 64, length);
+                rig.check(ways, 0, at, length);
+            }
+        }
+    }
+}
+
+#[test]
+fn both_sides_of_every_limit() {
+    let mut rig = Rig::new((1 << 20) + 200);
+    for limit in [512, 4096, 1 << 16, 1 << 20] {
+        for (from, to) in [(0, 0), (1, 0), (0, 1), (63, 17), (32, 8)] {
+            for length in [limit - 1, limit, limit + 1, limit + 127] {
+                rig.check(WAYS[0], from, to, length);
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_length(steps in proptest::collection::vec((0_usize..64, 0_usize..64, 0_usize..20_000), 1..8)) {
+        let mut rig = Rig::new(20_000);
+        for (from, to, length) in steps {
+            for ways in WAYS {
+                rig.check(ways, from, to, length);
+            }
+        }
+    }
+}
+
+/// Which of them is chosen depends on the machine and on the length; each must be right for all lengths.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[test]
+fn every_long_copy_of_this_machine() {
+    let source: Vec<u8> = (0..2000).map(pattern).collect();
+    let mut target = vec![0_u8; 2000];
+    for (name, copy) in x86::long_copies() {
+        for length in (129..700).chain([1000, 1024, 1800]) {
+            for (from, to) in [(0, 0), (1, 0), (0, 1), (31, 64), (64, 33), (63, 95)] {
+                target.fill(MARK);
+                // SAFETY: both sides have `length` bytes (at most 95 + 1800 of 2000), more than 128, and are
+                // different vectors.
+                unsafe {
+                    copy(target[to..to + length].as_mut_ptr(), source[from..from + length].as_ptr(), length)
+                };
+                assert!(
+                    target[..to].iter().chain(&target[to + length..]).all(|byte| *byte == MARK),
+                    "{name} {length}"
+                );
+                assert!(
+                    target[to..to + length] == source[from..from + length],
+                    "{name} {length} {from} {to}"
+                );
+            }
+        }
+    }
+}
+
+/// Two threads: what is one access on both sides is never seen half done.
+#[test]
+fn four_and_eight_bytes_are_one_access() {
+    use core::sync::atomic::AtomicBool;
+    const ROUNDS: u32 = 200_000;
+    #[repr(align(64))]
+    struct Line([AtomicU8; 64]);
+    let line = Line([const { AtomicU8::new(0) }; 64]);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..ROUNDS {
+                let byte = round.to_le_bytes()[0];
+                store(&line.0[8..16], &[byte; 8]);
+                store(&line.0[20..24], &[byte; 4]);
+            }
+            stop.store(true, Ordering::Release);
+        });
+        let (mut eight, mut four) = ([0; 8], [0; 4]);
+        while !stop.load(Ordering::Acquire) {
+            load(&line.0[8..16], &mut eight);
+            load(&line.0[20..24], &mut four);
+            assert!(eight.iter().all(|byte| *byte == eight[0]) && four.iter().all(|byte| *byte == four[0]));
+        }
+    });
+    assert_eq!(line.0[8].load(Ordering::Relaxed), (ROUNDS - 1).to_le_bytes()[0]);
+}

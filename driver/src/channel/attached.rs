@@ -1,0 +1,221 @@
+//! Memory that stays with a channel, and transfers from and to parts of it.
+//!
+//! A [`DmaBuffer`](fpga_pci::DmaBuffer) moves with every transfer. For small transfers at high rates that is more work than the transfer: here
+//! the memory is attached once, a transfer names a part of it, and what succeeds is only counted.
+
+use fpga_core::ring::{HostRange, Segment};
+use fpga_pci::{DmaArea, SharedSlice};
+use fpga_registers::xdma::Direction;
+use fpga_registers::{CardAddr, Iova};
+
+use super::engine::Engine;
+use super::{Payload, Ticket};
+use crate::error::{AttachRefused, ChannelError, SubmitError};
+
+/// Names memory attached to one channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AttachedMemory {
+    index: u32,
+    generation: u32,
+}
+
+/// An element of a scatter-gather list: a part of attached memory, and the card address it is moved to or from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Which memory.
+    pub memory: AttachedMemory,
+    /// First byte in it.
+    pub offset: usize,
+    /// Bytes; empty pieces are skipped.
+    pub length: usize,
+    /// First card address.
+    pub card: CardAddr,
+}
+
+/// One attached memory.
+#[derive(Debug)]
+pub(super) struct Attached {
+    pub(super) area: Option<DmaArea>,
+    start: u64,
+    length: usize,
+    generation: u32,
+    /// The number of the transfer after the last one that uses it.
+    pub(super) used_until: u64,
+}
+
+impl Engine {
+    pub(crate) fn attach(&mut self, area: DmaArea) -> Result<AttachedMemory, AttachRefused> {
+        if let Some(error) = &self.dead {
+            return Err(AttachRefused { error: SubmitError::Channel(error.clone()), area });
+        }
+        if !area.is_from(&self.card.pool) {
+            let error = SubmitError::ForeignBuffer { card: self.card_name(), channel: self.name };
+            return Err(AttachRefused { error, area });
+        }
+        let free = self.attached.iter().position(|slot| slot.area.is_none());
+        let index = free.unwrap_or(self.attached.len());
+        let generation = self.attached.get(index).map_or(0, |slot| slot.generation.wrapping_add(1));
+        let attached = Attached {
+            start: area.iova().get(),
+            length: area.len(),
+            area: Some(area),
+            generation,
+            used_until: 0,
+        };
+        match self.attached.get_mut(index) {
+            Some(slot) => *slot = attached,
+            None => self.attached.push(attached),
+        }
+        Ok(AttachedMemory { index: u32::try_from(index).unwrap_or(u32::MAX), generation })
+    }
+
+    fn slot(&self, memory: AttachedMemory) -> Option<&Attached> {
+        let slot = self.attached.get(memory.index as usize)?;
+        (slot.generation == memory.generation && slot.area.is_some()).then_some(slot)
+    }
+
+    pub(crate) fn attached(&self, memory: AttachedMemory) -> Option<SharedSlice<'_>> {
+        Some(self.slot(memory)?.area.as_ref()?.memory())
+    }
+
+    /// Gives the memory back once no transfer uses it.
+    pub(crate) fn detach(&mut self, memory: AttachedMemory) -> Result<DmaArea, ChannelError> {
+        let ended = self.ring.ended();
+        let used_until = self.slot(memory).map(|slot| slot.used_until);
+        if used_until.is_some_and(|until| until > ended) {
+            return Err(ChannelError::MemoryInUse { card: self.card_name(), channel: self.name });
+        }
+        let slot = self.attached.get_mut(memory.index as usize).filter(|_| used_until.is_some());
+        match slot.and_then(|slot| slot.area.take()) {
+            Some(area) => Ok(area),
+            None => Err(ChannelError::NotAttached { card: self.card_name(), channel: self.name }),
+        }
+    }
+
+    /// Queues a transfer of a part of attached memory.
+    #[inline]
+    pub(crate) fn submit_at(
+        &mut self,
+        memory: AttachedMemory,
+        offset: usize,
+        length: usize,
+        card: CardAddr,
+    ) -> Result<Ticket, SubmitError> {
+        if let Some(slot) = self.attached.get_mut(memory.index as usize)
+            && slot.generation == memory.generation
+            && offset <= slot.length
+            && length <= slot.length - offset
+            && self.plain_submissions
+            && self.main_memory.contains(card, length as u64)
+        {
+            // The area lies inside the address space, so the sum does too.
+            let host = HostRange::new(Iova::new(slot.start + offset as u64), length as u64);
+            if let Ok(token) = self.ring.submit_plain(host, card) {
+                slot.used_until = token.number() + 1;
+                return Ok(Ticket(token.number()));
+            }
+        }
+        self.submit_at_with_care(Piece { memory, offset, length, card })
+    }
+
+    /// As [`submit_at`](Self::submit_at), for what is not common, and to say what is wrong.
+    #[cold]
+    fn submit_at_with_care(&mut self, piece: Piece) -> Result<Ticket, SubmitError> {
+        let segment = self.segment(&piece)?;
+        match self.ring.submit_plain(segment.host, segment.card) {
+            Ok(token) => {
+                self.mark_used(piece.memory, token.number() + 1);
+                Ok(Ticket(token.number()))
+            }
+            Err(reason) => Err(self.refused(reason)),
+        }
+    }
+
+    fn mark_used(&mut self, memory: AttachedMemory, until: u64) {
+        if let Some(slot) = self.attached.get_mut(memory.index as usize) {
+            slot.used_until = slot.used_until.max(until);
+        }
+    }
+
+    /// Checks one piece of attached memory.
+    fn segment(&self, piece: &Piece) -> Result<Segment, SubmitError> {
+        if let Some(error) = &self.dead {
+            return Err(SubmitError::Channel(error.clone()));
+        }
+        let Piece { memory, offset, length, card } = *piece;
+        let Some(slot) = self.slot(memory) else {
+            return Err(SubmitError::NotAttached { card: self.card_name(), channel: self.name });
+        };
+        if offset.checked_add(length).is_none_or(|end| end > slot.length) {
+            return Err(SubmitError::MemoryRange {
+                card: self.card_name(),
+                channel: self.name,
+                offset,
+                length,
+                size: slot.length,
+            });
+        }
+        let host = HostRange::new(Iova::new(slot.start + offset as u64), length as u64);
+        self.check(host, card)?;
+        Ok(Segment { host, card })
+    }
+
+    /// Queues a scatter-gather list as one transfer.
+    pub(crate) fn submit_list(&mut self, pieces: &[Piece]) -> Result<Ticket, SubmitError> {
+        let mut segments = core::mem::take(&mut self.list);
+        segments.clear();
+        let result = self.queue_list(pieces, &mut segments);
+        // What a huge list needed once is not kept for ever.
+        segments.clear();
+        segments.shrink_to(LIST_KEPT);
+        self.list = segments;
+        result
+    }
+
+    fn queue_list(&mut self, pieces: &[Piece], segments: &mut Vec<Segment>) -> Result<Ticket, SubmitError> {
+        for piece in pieces.iter().filter(|piece| piece.length != 0) {
+            segments.push(self.segment(piece)?);
+        }
+        self.check_overlap(segments)?;
+        match self.ring.submit_segments(segments.iter().copied(), None::<Payload>) {
+            Ok(token) => {
+                for piece in pieces {
+                    self.mark_used(piece.memory, token.number() + 1);
+                }
+                Ok(Ticket(token.number()))
+            }
+            Err((reason, _)) => Err(self.refused(reason)),
+        }
+    }
+
+    /// Refuses lists whose destinations overlap: which piece wins would be the engine's secret. Sources may.
+    fn check_overlap(&mut self, segments: &[Segment]) -> Result<(), SubmitError> {
+        if self.options.fixed_address && matches!(self.direction(), Direction::H2c) {
+            return Ok(());
+        }
+        let to_card = matches!(self.direction(), Direction::H2c);
+        let destination = |segment: &Segment| {
+            let start = if to_card { segment.card.get() } else { segment.host.start.get() };
+            (start, segment.host.length)
+        };
+        let mut sorted = core::mem::take(&mut self.list_order);
+        sorted.clear();
+        sorted.extend(segments.iter().map(destination));
+        sorted.sort_unstable();
+        let overlap = sorted.iter().zip(sorted.iter().skip(1)).find(|((a, length), (b, _))| b - a < *length);
+        let found = overlap.map(|((first, _), (second, length))| SubmitError::Overlap {
+            card: self.card_name(),
+            channel: self.name,
+            first: *first,
+            second: *second,
+            length: *length,
+        });
+        sorted.clear();
+        sorted.shrink_to(LIST_KEPT);
+        self.list_order = sorted;
+        found.map_or(Ok(()), Err)
+    }
+}
+
+/// Elements for which a channel keeps room between lists.
+const LIST_KEPT: usize = 4096;

@@ -1,0 +1,106 @@
+//! Doorbells: how queued descriptors get to the engine.
+
+use fpga_core::ring::{Extension, Run};
+use fpga_pci::{MmioError, barrier};
+use fpga_registers::xdma::{Adjacent, ChannelBlock, Credits, SgdmaBlock};
+
+use super::RunMode;
+use super::engine::Engine;
+use crate::error::ChannelError;
+use crate::store::RingMemory;
+
+/// After a batch of at least this many, the lines of descriptors that come next are asked for: a single transfer would only
+/// take bandwidth from the engine's fetch.
+const PREFETCH_FROM: u32 = 4;
+/// Descriptors to ask for: as many as a batch usually has.
+const PREFETCH: u32 = 32;
+const DESCRIPTOR_BYTES: usize = 32;
+
+impl Engine {
+    /// Posts what is queued, unless a run has to end first.
+    #[inline]
+    pub(super) fn post(&mut self) -> Result<(), ChannelError> {
+        if let Some(error) = &self.dead {
+            return Err(error.clone());
+        }
+        match self.options.run_mode {
+            RunMode::StopRuns if self.ring.is_running() => Ok(()),
+            RunMode::StopRuns => self.start_run(),
+            RunMode::CreditRing => self.extend_run(),
+        }
+    }
+
+    fn start_run(&mut self) -> Result<(), ChannelError> {
+        let Some(area) = &self.area else { return Ok(()) };
+        let Some(run) = self.ring.start_run(&mut RingMemory::new(area)) else { return Ok(()) };
+        // The engine counts each run from zero, but the word still holds the last run's count. It is idle, so nothing is on
+        // its way to the word that this could overwrite.
+        let _ = area.memory().store_u32(self.writeback, 0);
+        barrier::descriptor_before_doorbell();
+        self.posted = run.descriptors;
+        self.news();
+        self.start_engine(run).map_err(|source| self.mmio(source))?;
+        self.prefetch(run.descriptors);
+        Ok(())
+    }
+
+    fn extend_run(&mut self) -> Result<(), ChannelError> {
+        let Some(area) = &self.area else { return Ok(()) };
+        let idle = !self.ring.is_running();
+        let Some(extension) = self.ring.extend_run(&mut RingMemory::new(area)) else { return Ok(()) };
+        let Extension { start, credits } = extension;
+        if start.is_some() {
+            let _ = area.memory().store_u32(self.writeback, 0);
+        }
+        barrier::descriptor_before_doorbell();
+        self.posted = if idle { credits } else { self.posted.saturating_add(credits) };
+        self.news();
+        let ring_doorbell = || -> Result<(), MmioError> {
+            if let Some(run) = start {
+                self.start_engine(run)?;
+            }
+            // The ring never has more credits out than the register takes.
+            let credits = u16::try_from(credits).ok().and_then(Credits::of).unwrap_or_default();
+            SgdmaBlock::CREDITS.write(&self.bar, self.sgdma, credits)
+        };
+        let mut ring_doorbell = ring_doorbell;
+        ring_doorbell().map_err(|source| self.mmio(source))?;
+        self.prefetch(credits);
+        Ok(())
+    }
+
+    /// Run must rise for the engine to start, and the last run's bit is still set. It is cleared before the pointers change,
+    /// as the vendor's driver does. Registers that hold what they should are left alone.
+    fn start_engine(&mut self, run: Run) -> Result<(), MmioError> {
+        let stop = self.stop_control();
+        ChannelBlock::CONTROL.write(&self.bar, self.base, stop)?;
+        let (low, high) = run.first.to_low_high();
+        SgdmaBlock::DESCRIPTOR_LOW.write(&self.bar, self.sgdma, low)?;
+        if self.high_word != Some(high) {
+            SgdmaBlock::DESCRIPTOR_HIGH.write(&self.bar, self.sgdma, high)?;
+            self.high_word = Some(high);
+        }
+        if self.adjacent != Some(run.adjacent) {
+            let adjacent = Adjacent::new().with_extra(run.adjacent);
+            SgdmaBlock::ADJACENT.write(&self.bar, self.sgdma, adjacent)?;
+            self.adjacent = Some(run.adjacent);
+        }
+        ChannelBlock::CONTROL.write(&self.bar, self.base, stop.with_run(true))
+    }
+
+    /// Asks for the lines that the next descriptors go to, with the right to write, while the engine works on this batch: the
+    /// engine read them last, so each of those stores would wait for its line.
+    #[inline]
+    fn prefetch(&self, batch: u32) {
+        if batch < PREFETCH_FROM {
+            return;
+        }
+        let next = self.ring.next_entry();
+        let to_end = self.ring.config().entries - next;
+        let count = PREFETCH.min(self.ring.free_entries()).min(to_end);
+        if let Some(area) = &self.area {
+            let bytes = count as usize * DESCRIPTOR_BYTES;
+            area.memory().prefetch_write(next as usize * DESCRIPTOR_BYTES, bytes);
+        }
+    }
+}

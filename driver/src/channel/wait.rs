@@ -1,0 +1,216 @@
+//! Waiting: by polling, by interrupt, or by one and then the other.
+
+use core::time::Duration;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+use fpga_pci::{DmaBuffer, Interrupt};
+use fpga_registers::CardAddr;
+use fpga_registers::xdma::{ChannelBlock, ChannelInterrupts, ChannelStatus};
+
+use super::engine::{EVENT_BITS, Engine, SUSPICIOUS_NS};
+use super::{Completion, RunMode, Ticket, WaitMode, WaitOptions};
+use crate::error::{ChannelError, TransferFailed};
+
+/// A channel's interrupt as a file descriptor, for `epoll`, tokio's `AsyncFd` and the like: readable when an interrupt has arrived.
+///
+/// [`arm`](super::H2cChannel::arm) the channel, then [poll](super::H2cChannel::poll) it once (what ended before does not signal),
+/// then wait for the descriptor; when it is readable, [`take`](Self::take) and poll the channel again.
+#[derive(Debug, Clone)]
+pub struct ChannelEvents(Interrupt);
+
+impl ChannelEvents {
+    /// Takes the interrupts that have arrived; 0 if none. Does not wait.
+    #[must_use]
+    pub fn take(&self) -> u64 {
+        self.0.try_take()
+    }
+}
+
+impl AsFd for ChannelEvents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for ChannelEvents {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl Engine {
+    /// Polls, and takes `ticket`'s completion if it is there. What ends the channel is said once, by the call that finds it;
+    /// completions are handed out afterwards too.
+    pub(crate) fn poll_for(&mut self, ticket: Ticket) -> Result<Option<Completion>, ChannelError> {
+        let was_dead = self.dead.is_some();
+        let polled = self.poll();
+        if !was_dead {
+            polled.as_ref().map_err(Clone::clone)?;
+        }
+        match self.take(ticket) {
+            Some(done) => done.map(Some),
+            None => polled.map(|_| None),
+        }
+    }
+
+    pub(crate) fn wait(&mut self, ticket: Ticket, options: WaitOptions) -> Result<Completion, ChannelError> {
+        self.wait_until(options, |engine| engine.poll_for(ticket))
+    }
+
+    pub(crate) fn wait_ended(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError> {
+        if ticket.0 >= self.ring.submitted() {
+            return Err(ChannelError::UnknownTicket { card: self.card_name(), channel: self.name });
+        }
+        self.wait_until(options, |engine| {
+            if !engine.has_ended(ticket) {
+                engine.poll()?;
+            }
+            Ok(engine.has_ended(ticket).then_some(()))
+        })
+    }
+
+    fn wait_until<T>(
+        &mut self,
+        options: WaitOptions,
+        mut done: impl FnMut(&mut Self) -> Result<Option<T>, ChannelError>,
+    ) -> Result<T, ChannelError> {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let began = self.now();
+        let timeout = nanoseconds(options.timeout);
+        // Who polls is not to pay for interrupts. Waits by interrupt follow each other: those leave them enabled.
+        if self.armed && matches!(options.mode, WaitMode::Poll) && self.dead.is_none() {
+            self.disarm()?;
+        }
+        let result = loop {
+            match done(self) {
+                Ok(Some(value)) => break Ok(value),
+                Ok(None) => {}
+                Err(error) => break Err(error),
+            }
+            let waited = self.now().saturating_sub(began);
+            if waited >= timeout {
+                break Err(self.timed_out(waited));
+            }
+            match options.mode {
+                WaitMode::Hybrid { spin } if waited < nanoseconds(spin) => self.relax(),
+                WaitMode::Poll => self.relax(),
+                WaitMode::Interrupt | WaitMode::Hybrid { .. } => {
+                    if let Err(error) = self.sleep(timeout - waited) {
+                        break Err(error);
+                    }
+                }
+            }
+        };
+        if self.armed && matches!(options.mode, WaitMode::Hybrid { .. }) && self.dead.is_none() {
+            self.disarm()?;
+        }
+        result
+    }
+
+    fn sleep(&mut self, at_most: u64) -> Result<(), ChannelError> {
+        if !self.armed {
+            // What ended before this does not signal: look once more before sleeping. A source that is asserted already does
+            // signal when it is enabled (PG195).
+            return self.arm();
+        }
+        let interrupt = self.interrupt.as_ref().ok_or_else(|| self.no_interrupt())?;
+        // Woken at the latest when the status register wants a look: an interrupt can be lost.
+        let limit = Duration::from_nanos(at_most.min(100 * SUSPICIOUS_NS));
+        let woken = self.card.transport.wait_interrupt(interrupt, limit).map_err(|source| {
+            ChannelError::Interrupt { card: self.card_name(), channel: self.name, source }
+        })?;
+        if woken.is_some() {
+            self.acknowledge()?;
+        }
+        // Woken without news, or not woken at all: reading the status pushes a write-back that is still on its way to memory,
+        // and shows an engine that has stopped.
+        if self.poll()? == 0 || woken.is_none() {
+            self.look_for_errors()?;
+        }
+        Ok(())
+    }
+
+    /// Lets the line fall, so that the next event raises it: the message is sent on the edge. The start of a stop run does it
+    /// by itself; an endless run never starts again.
+    fn acknowledge(&self) -> Result<(), ChannelError> {
+        if matches!(self.options.run_mode, RunMode::StopRuns) {
+            return Ok(());
+        }
+        let events = ChannelStatus::new().with_descriptor_completed(true).with_descriptor_stopped(true);
+        ChannelBlock::STATUS.write(&self.bar, self.base, events).map_err(|source| self.mmio(source))
+    }
+
+    pub(crate) fn arm(&mut self) -> Result<(), ChannelError> {
+        if self.interrupt.is_none() {
+            return Err(self.no_interrupt());
+        }
+        if !self.armed {
+            // What is recorded may interrupt: the mask has the positions of the control register's recording bits (PG195,
+            // Interrupt Enable Mask).
+            let recorded = ChannelInterrupts::from_bits(self.stop_control().into_bits() & EVENT_BITS);
+            self.acknowledge()?;
+            self.enable(recorded)?;
+            self.armed = true;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn disarm(&mut self) -> Result<(), ChannelError> {
+        self.armed = false;
+        self.enable(ChannelInterrupts::new())
+    }
+
+    fn enable(&self, interrupts: ChannelInterrupts) -> Result<(), ChannelError> {
+        ChannelBlock::INTERRUPT_ENABLE
+            .write(&self.bar, self.base, interrupts)
+            .map_err(|source| self.mmio(source))
+    }
+
+    pub(crate) fn events(&self) -> Result<ChannelEvents, ChannelError> {
+        self.interrupt.clone().map(ChannelEvents).ok_or_else(|| self.no_interrupt())
+    }
+
+    fn no_interrupt(&self) -> ChannelError {
+        ChannelError::NoInterrupt { card: self.card_name(), channel: self.name }
+    }
+
+    #[cold]
+    pub(crate) fn timed_out(&self, waited: u64) -> ChannelError {
+        let status = ChannelBlock::STATUS.read(&self.bar, self.base).unwrap_or_default();
+        ChannelError::TimedOut {
+            card: self.card_name(),
+            channel: self.name,
+            waited_us: waited / 1000,
+            status: status.describe(self.name.direction).to_string(),
+            completed: self.bar.read32(ChannelBlock::COMPLETED.address(self.base)).unwrap_or(u32::MAX),
+            posted: self.posted,
+        }
+    }
+
+    pub(crate) fn blocking(
+        &mut self,
+        buffer: DmaBuffer,
+        card: CardAddr,
+        options: WaitOptions,
+    ) -> Result<DmaBuffer, TransferFailed> {
+        if buffer.len() == 0 {
+            return Ok(buffer);
+        }
+        let ticket = match self.submit_buffer(buffer, card) {
+            Ok(ticket) => ticket,
+            Err(refused) => {
+                return Err(TransferFailed { error: refused.error.into(), buffer: Some(refused.buffer) });
+            }
+        };
+        let done = match self.wait(ticket, options) {
+            Ok(done) => done,
+            Err(error) => {
+                // Without a completion the buffer is still posted: stop the engine to get it back. Others in flight go on.
+                let _ = self.cancel(ticket);
+                let buffer = self.take(ticket).and_then(Result::ok).and_then(|done| done.buffer);
+                return Err(TransferFailed { error: error.into(), buffer });
+            }
+        };
+        done.into_buffer()
+    }
+}

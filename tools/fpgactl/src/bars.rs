@@ -1,0 +1,154 @@
+//! BARs as they are named on a command line: by number, or by what they are for.
+
+use core::fmt;
+use core::str::FromStr;
+
+use fpga_driver::CardInfo;
+use fpga_driver::pci::{Bar, BarInfo};
+
+use crate::error::CliError;
+use crate::target::Opened;
+
+/// What a BAR is for (PG195, the order of the BARs).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The registers of the DMA engine.
+    Dma,
+    /// The AXI4-Lite master: what the design put there.
+    User,
+    /// The bypass master: a window onto the card's memory.
+    Bypass,
+}
+
+impl Role {
+    const ALL: [Self; 3] = [Self::Dma, Self::User, Self::Bypass];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dma => "dma",
+            Self::User => "user",
+            Self::Bypass => "bypass",
+        }
+    }
+
+    fn bar(self, info: &CardInfo) -> Option<BarInfo> {
+        match self {
+            Self::Dma => Some(info.roles.dma),
+            Self::User => info.roles.user,
+            Self::Bypass => info.roles.bypass,
+        }
+    }
+
+    /// The role of BAR `index`, where it has one.
+    #[must_use]
+    pub fn of(info: &CardInfo, index: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.bar(info).is_some_and(|bar| bar.index == index))
+    }
+}
+
+/// A BAR as it is named on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BarChoice {
+    /// By what it is for.
+    Role(Role),
+    /// By its number, 0 to 5.
+    Index(u8),
+}
+
+/// Text that names no BAR.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" names no BAR; write dma, user or bypass, or a number from 0 to 5")]
+pub struct ParseBarError(String);
+
+impl FromStr for BarChoice {
+    type Err = ParseBarError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let role = Role::ALL.into_iter().find(|role| text.eq_ignore_ascii_case(role.name()));
+        if let Some(role) = role {
+            return Ok(Self::Role(role));
+        }
+        match text.parse() {
+            // The standard parser would also take a sign.
+            Ok(index @ 0..=5) if text.len() == 1 => Ok(Self::Index(index)),
+            _ => Err(ParseBarError(text.chars().take(40).collect())),
+        }
+    }
+}
+
+impl fmt::Display for BarChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Role(role) => f.write_str(role.name()),
+            Self::Index(index) => write!(f, "{index}"),
+        }
+    }
+}
+
+/// A BAR of an opened card.
+#[derive(Debug)]
+pub struct Found {
+    /// Its number.
+    pub index: u8,
+    /// What it is for, where that is known.
+    pub role: Option<Role>,
+    /// The BAR.
+    pub bar: Bar,
+}
+
+impl Found {
+    /// The role's name, or `unknown`.
+    #[must_use]
+    pub fn role_name(&self) -> &'static str {
+        self.role.map_or("unknown", Role::name)
+    }
+}
+
+/// Opens the BAR that `choice` names.
+///
+/// # Errors
+/// [`CliError::NoBar`] if the card has none such, [`CliError::Bar`] if it cannot be opened.
+pub fn open(opened: &Opened, choice: BarChoice) -> Result<Found, CliError> {
+    let info = opened.card.info();
+    let index = match choice {
+        BarChoice::Role(role) => role.bar(info).map(|bar| bar.index),
+        BarChoice::Index(index) => {
+            opened.transport.bars().into_iter().flatten().find(|bar| bar.index == index).map(|bar| bar.index)
+        }
+    };
+    let Some(index) = index else {
+        let there = opened.transport.bars().into_iter().flatten().map(|bar| {
+            let role = Role::of(info, bar.index).map_or("unknown", Role::name);
+            format!("{} ({role})", bar.index)
+        });
+        return Err(CliError::NoBar {
+            card: opened.card.name().to_owned(),
+            wanted: choice.to_string(),
+            there: there.collect::<Vec<_>>().join(", "),
+        });
+    };
+    let bar = opened
+        .transport
+        .open_bar(index)
+        .map_err(|source| CliError::Bar { card: opened.card.name().to_owned(), source })?;
+    Ok(Found { index, role: Role::of(info, index), bar })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_named_by_role_or_number() {
+        for text in ["dma", "user", "bypass", "0", "5"] {
+            assert_eq!(text.parse::<BarChoice>().unwrap().to_string(), text);
+        }
+        assert_eq!("DMA".parse(), Ok(BarChoice::Role(Role::Dma)));
+        for text in ["", "6", "+1", "-1", "01", "config", "bar0", "0x1"] {
+            let error = text.parse::<BarChoice>().unwrap_err().to_string();
+            assert!(error.contains("dma, user or bypass"), "{text}: {error}");
+        }
+    }
+}

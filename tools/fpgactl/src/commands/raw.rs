@@ -1,0 +1,140 @@
+//! `peek` and `poke`: raw 32-bit words of a BAR.
+
+use fpga_driver::BarOffset;
+use serde::Serialize;
+
+use crate::bars;
+use crate::cli::{PeekArgs, PokeArgs};
+use crate::error::CliError;
+use crate::guard::{self, Stretch};
+use crate::output::{Report, render, table};
+use crate::registers::{self, Register};
+use crate::settings::Settings;
+use crate::target;
+
+/// Which BAR was accessed.
+#[derive(Debug, Serialize)]
+struct BarLine {
+    index: u8,
+    role: &'static str,
+}
+
+/// One word.
+#[derive(Debug, Serialize)]
+struct Word {
+    offset: String,
+    value: u32,
+    hex: String,
+    /// The register that this is, where it is a known one.
+    register: Option<String>,
+}
+
+impl Word {
+    fn new(at: BarOffset, value: u32, register: Option<&Register>) -> Self {
+        Self {
+            offset: format!("{:#06x}", at.get()),
+            value,
+            hex: format!("{value:#010x}"),
+            register: register.map(|register| register.name.clone()),
+        }
+    }
+}
+
+/// What was read.
+#[derive(Debug, Serialize)]
+pub struct PeekReport {
+    card: String,
+    bar: BarLine,
+    words: Vec<Word>,
+}
+
+impl Report for PeekReport {
+    fn text(&self) -> String {
+        let mut table = table(&[], &[]);
+        for word in &self.words {
+            table.add_row([&word.offset, &word.hex, word.register.as_deref().unwrap_or_default()]);
+        }
+        render(&table)
+    }
+}
+
+/// What was written.
+#[derive(Debug, Serialize)]
+pub struct PokeReport {
+    card: String,
+    bar: BarLine,
+    #[serde(flatten)]
+    word: Word,
+    /// What the word steers, where it is a known register.
+    effect: Option<&'static str>,
+}
+
+impl Report for PokeReport {
+    fn text(&self) -> String {
+        let Word { offset, hex, register, .. } = &self.word;
+        let name = register.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
+        let mut text = format!("{} BAR {offset}{name} <- {hex}\n", self.bar.role);
+        if let Some(effect) = self.effect {
+            text += &format!("note: {effect}\n");
+        }
+        text += "note: the write is posted: it was sent, nothing says that it arrived\n";
+        text
+    }
+}
+
+/// Runs `peek`.
+///
+/// # Errors
+/// See [`CliError`]; nothing was read if the stretch does not lie in the BAR.
+pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError> {
+    let opened = target::open(&settings.card)?;
+    let card = opened.card.name().to_owned();
+    let found = bars::open(&opened, args.bar)?;
+    let all = registers::of(&opened);
+    let stretch = Stretch { role: found.role, at: args.offset, length: u64::from(args.count) * 4 };
+    let mmio = |source| CliError::Mmio { card: card.clone(), source };
+    // Before anything is read: a part of the stretch is no use.
+    let view = found.bar.slice(args.offset, stretch.length).map_err(mmio)?;
+    if !args.force
+        && let Some(harm) = guard::harm_of_reading(&opened.card, &all, stretch)
+    {
+        let what = format!("reading BAR {} at {:#x}", found.index, args.offset.get());
+        return Err(CliError::Harm { card, what, harm });
+    }
+    let words = (0..u64::from(args.count))
+        .map(|n| {
+            let at = args.offset.get() + 4 * n;
+            let value = view.read32(BarOffset::new(4 * n)).map_err(mmio)?;
+            let place = Stretch { at: BarOffset::new(at), length: 4, ..stretch };
+            Ok(Word::new(place.at, value, place.registers(&all).next()))
+        })
+        .collect::<Result<_, CliError>>()?;
+    Ok(PeekReport { bar: BarLine { index: found.index, role: found.role_name() }, card, words })
+}
+
+/// Runs `poke`.
+///
+/// # Errors
+/// See [`CliError`]; nothing was written then.
+pub fn poke(settings: &Settings, args: &PokeArgs) -> Result<PokeReport, CliError> {
+    let opened = target::open(&settings.card)?;
+    let card = opened.card.name().to_owned();
+    let found = bars::open(&opened, args.bar)?;
+    let all = registers::of(&opened);
+    let stretch = Stretch { role: found.role, at: args.offset, length: 4 };
+    let mmio = |source| CliError::Mmio { card: card.clone(), source };
+    let view = found.bar.slice(args.offset, stretch.length).map_err(mmio)?;
+    if !args.force
+        && let Some(harm) = guard::harm_of_writing(&opened.card, &all, stretch)?
+    {
+        let what = format!("writing BAR {} at {:#x}", found.index, args.offset.get());
+        return Err(CliError::Harm { card, what, harm });
+    }
+    view.write32(BarOffset::ZERO, args.value).map_err(mmio)?;
+    Ok(PokeReport {
+        bar: BarLine { index: found.index, role: found.role_name() },
+        word: Word::new(args.offset, args.value, stretch.registers(&all).next()),
+        effect: guard::effects(&all, stretch).first().copied(),
+        card,
+    })
+}

@@ -1,0 +1,244 @@
+//! Which register accesses may do harm, so that they want `--force`, and what harm.
+
+use fpga_driver::registers::catalog::Block;
+use fpga_driver::registers::xdma::{ChannelBlock, MSIX_TABLE_BASE, channel_base};
+use fpga_driver::{BarOffset, Card, ChannelName};
+
+use crate::bars::Role;
+use crate::error::CliError;
+use crate::registers::{Register, RegisterBar};
+
+/// Size of a register.
+const WORD: u64 = 4;
+
+/// A stretch of a BAR that somebody is about to access.
+#[derive(Debug, Clone, Copy)]
+pub struct Stretch {
+    /// What the BAR is for.
+    pub role: Option<Role>,
+    /// First byte.
+    pub at: BarOffset,
+    /// Bytes.
+    pub length: u64,
+}
+
+impl Stretch {
+    /// The one word that `register` is.
+    #[must_use]
+    pub const fn of(register: &Register) -> Self {
+        let role = match register.bar {
+            RegisterBar::Dma => Role::Dma,
+            RegisterBar::User => Role::User,
+        };
+        Self { role: Some(role), at: register.address, length: WORD }
+    }
+
+    /// The registers that lie in it.
+    pub fn registers<'a>(&self, all: &'a [Register]) -> impl Iterator<Item = &'a Register> + use<'a> {
+        let Self { role, at, length } = *self;
+        let first = at.get();
+        all.iter().filter(move |register| {
+            let place = register.address.get();
+            role == Stretch::of(register).role
+                && place < first.saturating_add(length)
+                && place.saturating_add(WORD) > first
+        })
+    }
+}
+
+/// What reading `stretch` may do; `None`: nothing.
+#[must_use]
+pub fn harm_of_reading(card: &Card, all: &[Register], stretch: Stretch) -> Option<String> {
+    if let Some(harm) = unknown_design(card, stretch.role) {
+        return Some(harm);
+    }
+    let clearing: Vec<&str> = stretch
+        .registers(all)
+        .filter(|register| register.access.read_has_side_effect())
+        .map(|register| register.name.as_str())
+        .collect();
+    match clearing.as_slice() {
+        [] => None,
+        [name] => Some(format!("{name} is clear-on-read, so whoever else waits for its bits loses them")),
+        names => Some(format!(
+            "{} are clear-on-read, so whoever else waits for their bits loses them",
+            names.join(", ")
+        )),
+    }
+}
+
+/// What writing `stretch` may do; `None`: nothing that is under way.
+///
+/// # Errors
+/// [`CliError::Mmio`] if a channel cannot be asked whether it is running.
+pub fn harm_of_writing(card: &Card, all: &[Register], stretch: Stretch) -> Result<Option<String>, CliError> {
+    if let Some(harm) = unknown_design(card, stretch.role) {
+        return Ok(Some(harm));
+    }
+    if stretch.role != Some(Role::Dma) {
+        return Ok(None);
+    }
+    if stretch.at.get().saturating_add(stretch.length) > MSIX_TABLE_BASE.get() {
+        let harm = "this is the MSI-X page, which the system programs: interrupts would be lost, or go where nobody expects them";
+        return Ok(Some(harm.to_owned()));
+    }
+    let mut running = Vec::new();
+    for name in concerned(card, all, stretch) {
+        if is_running(card, name)? {
+            running.push(name.to_string());
+        }
+    }
+    if running.is_empty() {
+        return Ok(None);
+    }
+    let effect = effects(all, stretch).join("; ");
+    let verb = if running.len() == 1 { "is" } else { "are" };
+    Ok(Some(format!("{} {verb} running, and {effect}", running.join(", "))))
+}
+
+/// What the registers in `stretch` steer, for a report of a write; empty where the design alone knows.
+#[must_use]
+pub fn effects(all: &[Register], stretch: Stretch) -> Vec<&'static str> {
+    let mut effects: Vec<&str> = stretch.registers(all).map(effect).collect();
+    effects.dedup();
+    effects
+}
+
+fn effect(register: &Register) -> &'static str {
+    let own = register.name.rsplit('.').next().unwrap_or_default();
+    match register.block() {
+        Some(Block::Channel(..)) if own.starts_with("control") => "this starts or stops the channel's engine",
+        Some(Block::Channel(..)) if own.starts_with("status") => {
+            "this clears events that the channel's owner may not have seen"
+        }
+        Some(Block::Channel(..)) if own.starts_with("poll_address") => {
+            "the engine writes its completed count to this place of host memory"
+        }
+        Some(Block::Channel(..)) if own.starts_with("interrupt_enable") => {
+            "this decides which of the channel's events interrupt"
+        }
+        Some(Block::Channel(..)) if own.starts_with("performance") => {
+            "this steers the channel's performance counters only"
+        }
+        Some(Block::Channel(..)) => "this is part of the channel's setting",
+        Some(Block::Sgdma(..)) if own.starts_with("credits") => {
+            "this lets the engine fetch so many more descriptors in credit mode"
+        }
+        Some(Block::Sgdma(..)) => "the next run fetches its descriptors as this says",
+        Some(Block::SgdmaCommon) => "this halts, or holds to credits, the descriptor fetch of channels",
+        Some(Block::Irq) => "this decides which interrupts are sent, and by which vectors",
+        Some(Block::Config) => "this is a setting of the whole DMA core",
+        Some(Block::MsixVector(_) | Block::MsixPending) => "the system programs these",
+        Some(Block::Cdma(_)) => "this steers the copy engine",
+        Some(_) => "this is a setting of the DMA core",
+        None => "this steers the network interface",
+    }
+}
+
+/// The channels that a write to `stretch` may disturb.
+fn concerned(card: &Card, all: &[Register], stretch: Stretch) -> Vec<ChannelName> {
+    let mut own = Vec::new();
+    for register in stretch.registers(all) {
+        match register.block() {
+            Some(Block::Channel(direction, number) | Block::Sgdma(direction, number)) => {
+                own.push(ChannelName { direction, number });
+            }
+            // Everything else of the DMA BAR is common to all channels.
+            _ => return card.info().xdma.channels().collect(),
+        }
+    }
+    own.dedup();
+    own
+}
+
+/// Whether the channel's run bit is set or its engine is busy.
+fn is_running(card: &Card, name: ChannelName) -> Result<bool, CliError> {
+    let base = channel_base(name.direction, name.number);
+    let read = || {
+        let control = ChannelBlock::CONTROL.read(card.dma_bar(), base)?;
+        let status = ChannelBlock::STATUS.read(card.dma_bar(), base)?;
+        Ok(control.run() || status.busy())
+    };
+    read().map_err(|source| CliError::Mmio { card: card.name().to_owned(), source })
+}
+
+/// Behind the user and the bypass BAR is what the design put there. A slave that does not answer holds the bus up until the
+/// completion timeout; some machines take that for a failure of their own.
+fn unknown_design(card: &Card, role: Option<Role>) -> Option<String> {
+    if role == Some(Role::Dma) || card.info().identity.is_some() {
+        return None;
+    }
+    let (vendor, device) = card.info().ids.subsystem;
+    Some(format!(
+        "the design behind this BAR is not known (subsystem {vendor:#06x}:{device:#06x}), and an address that nothing answers at may hang the card or the machine"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registers;
+    use crate::target::{self, Opened, Target};
+    use fpga_driver::registers::xdma::{ChannelControl, Direction};
+
+    fn stretch(role: Role, at: u64, words: u64) -> Stretch {
+        Stretch { role: Some(role), at: BarOffset::new(at), length: words * WORD }
+    }
+
+    /// The built-in card with H2C channel 1 running on nothing: its run bit is set.
+    fn running() -> (Opened, Vec<Register>) {
+        let opened = target::open(&Target::Mock).unwrap();
+        let base = channel_base(Direction::H2c, 1);
+        ChannelBlock::CONTROL
+            .write(opened.card.dma_bar(), base, ChannelControl::new().with_run(true))
+            .unwrap();
+        let all = registers::of(&opened);
+        (opened, all)
+    }
+
+    #[test]
+    fn reads_that_clear_are_found_wherever_they_lie_in_the_stretch() {
+        let opened = target::open(&Target::Mock).unwrap();
+        let all = registers::of(&opened);
+        let harm = |role, at, words| harm_of_reading(&opened.card, &all, stretch(role, at, words));
+        assert_eq!(harm(Role::Dma, 0x40, 1), None);
+        assert!(harm(Role::Dma, 0x44, 1).unwrap().starts_with("h2c0.status_rc is clear-on-read"));
+        assert!(harm(Role::Dma, 0, 0x200).unwrap().contains("h2c0.status_rc, h2c1.status_rc"));
+        // The same place of another BAR is another register, and this card's user BAR is known.
+        assert_eq!(harm(Role::User, 0x44, 1), None);
+        assert_eq!(harm(Role::Bypass, 0x44, 1), None);
+    }
+
+    #[test]
+    fn writes_are_harmful_where_a_channel_runs() {
+        let (opened, all) = running();
+        let harm = |at| harm_of_writing(&opened.card, &all, stretch(Role::Dma, at, 1)).unwrap();
+        // Another channel's registers, and places without a register.
+        for at in [0x0004, 0x0204, 0x1104, 0x4080, 0x01F0] {
+            assert_eq!(harm(at), None, "{at:#x}");
+        }
+        assert!(harm(0x0104).unwrap().contains("h2c1 is running, and this starts or stops"));
+        assert!(harm(0x4180).unwrap().contains("h2c1 is running, and the next run"));
+        // What is common to all channels.
+        for at in [0x2010, 0x3014, 0x6010] {
+            assert!(harm(at).unwrap().contains("h2c1 is running"), "{at:#x}");
+        }
+        assert!(harm(0x8000).unwrap().contains("MSI-X"));
+    }
+
+    #[test]
+    fn an_unknown_design_is_not_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("plain.yaml");
+        std::fs::write(&file, "schema_version: 1\npci: {subsystem_device: 7}\n").unwrap();
+        let opened = target::open(&Target::MockFile(file)).unwrap();
+        let all = registers::of(&opened);
+        for role in [Role::User, Role::Bypass] {
+            let place = stretch(role, 0, 1);
+            let read = harm_of_reading(&opened.card, &all, place).unwrap();
+            assert!(read.contains("0x10ee:0x0007") && read.contains("hang"), "{read}");
+            assert!(harm_of_writing(&opened.card, &all, place).unwrap().is_some());
+        }
+        assert_eq!(harm_of_reading(&opened.card, &all, stretch(Role::Dma, 0, 1)), None);
+    }
+}

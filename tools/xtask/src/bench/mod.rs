@@ -1,0 +1,394 @@
+//! `cargo xtask bench`: our driver with a simulated card on a thread of its own, against DPDK's software DMA device, which is
+//! a thread that copies too; then the packages' own benchmarks; then BENCHMARKS.md.
+//!
+//! On a virtual machine the time between two CPUs can change several times a minute, by a factor of four, and both
+//! programs' figures with it. So runs come in pairs, one of each program, the latency between the CPUs is measured before,
+//! between and after, and only ratios of pairs whose three latencies agree count.
+
+mod machine;
+mod micro;
+mod ping;
+mod programs;
+mod record;
+mod report;
+mod statistics;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use ping::one_way_ns;
+use programs::{Ours, Peer};
+use record::Record;
+use report::Report;
+use statistics::Regime;
+
+/// What is written with `--write`.
+const FILE: &str = "BENCHMARKS.md";
+/// Pairs tried for each that is wanted, before a size is left with fewer.
+const PATIENCE: usize = 4;
+
+/// Options of `cargo xtask bench`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Options {
+    /// Measure DPDK's software DMA device beside it (needs libdpdk-dev and librte-dma-skeleton)
+    #[arg(long)]
+    peer: bool,
+    /// Pairs of runs in one regime that a size, direction and ring needs
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pairs: u16,
+    /// Bytes of an operation
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "64,512,4KiB,64KiB,1MiB")]
+    sizes: Vec<Size>,
+    /// Which way
+    #[arg(long, value_name = "WAY,...", value_delimiter = ',', default_value = "h2c,c2h")]
+    direction: Vec<Direction>,
+    /// How the ring is kept running
+    #[arg(long, value_name = "RING,...", value_delimiter = ',', default_value = "credit,stop")]
+    ring: Vec<Ring>,
+    /// Operations in flight
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(64..=512))]
+    depth: u32,
+    /// Length of one run [default: 1.2 at up to 64 bytes, else 0.5]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    seconds: Option<f64>,
+    /// Below this latency between the CPUs a pair is near, else far
+    #[arg(long, value_name = "NS", default_value_t = 90.0)]
+    threshold: f64,
+    /// CPUs of the submitting and of the copying thread [default: the first two]
+    #[arg(long, value_name = "HOST,CARD", value_delimiter = ',', num_args = 2)]
+    cpus: Option<Vec<usize>>,
+    /// Leave out the packages' own benchmarks
+    #[arg(long)]
+    no_micro: bool,
+    /// Leave out the pairs
+    #[arg(long)]
+    no_pairs: bool,
+    /// Write BENCHMARKS.md
+    #[arg(long)]
+    write: bool,
+}
+
+/// Why there are no figures.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BenchError {
+    #[error(transparent)]
+    Ping(#[from] ping::PingError),
+    #[error(transparent)]
+    Program(#[from] programs::ProgramError),
+    #[error(transparent)]
+    Micro(#[from] micro::MicroError),
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: std::io::Error },
+}
+
+/// Bytes of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Size(u64);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (digits, unit) = text.split_at(end);
+        let shift = match unit {
+            "" | "B" => 0,
+            "KiB" => 10,
+            "MiB" => 20,
+            _ => return Err(format!("\"{text}\" is no size; write 64, 4KiB or 1MiB")),
+        };
+        let bytes = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(1 << shift));
+        // The peer's working set.
+        bytes
+            .filter(|bytes| (1..=16 << 20).contains(bytes))
+            .map(Self)
+            .ok_or_else(|| format!("\"{text}\" is not from 1 to 16MiB"))
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.01..=60.0).contains(&seconds) => Ok(seconds),
+        _ => Err("runs take 0.01 to 60 seconds".to_owned()),
+    }
+}
+
+/// Which way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Direction {
+    H2c,
+    C2h,
+}
+
+impl Direction {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::H2c => "h2c",
+            Self::C2h => "c2h",
+        }
+    }
+}
+
+/// How the ring is kept running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Ring {
+    /// A circular ring, fed with credits
+    Credit,
+    /// Runs that end in a stop
+    Stop,
+}
+
+impl Ring {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Credit => "credit",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+/// What is measured together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct Cell {
+    ring: Ring,
+    size: u64,
+    direction: Direction,
+}
+
+/// What all runs have in common.
+#[derive(Debug, Clone, PartialEq)]
+struct Setting {
+    cpus: [usize; 2],
+    depth: u32,
+    seconds: Option<f64>,
+    threshold_ns: f64,
+}
+
+impl Setting {
+    fn seconds(&self, size: u64) -> f64 {
+        // The shortest ones need millions of operations, else their first ones show.
+        self.seconds.unwrap_or(if size <= 64 { 1.2 } else { 0.5 })
+    }
+
+    /// Operations whose latency is taken; long ones are copies and nothing else.
+    const fn samples(&self, size: u64) -> u64 {
+        if size <= 4096 { 100_000 } else { 0 }
+    }
+
+    /// Batches whose CPU time is taken.
+    const fn batches(&self, size: u64) -> u64 {
+        if size <= 4096 { 2_000 } else { 0 }
+    }
+}
+
+/// One run of each program, and the latency between the CPUs before, between and after.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Pair {
+    brackets_ns: Vec<f64>,
+    ours: Record,
+    peer: Option<Record>,
+}
+
+impl Pair {
+    fn regime(&self, setting: &Setting) -> Option<Regime> {
+        Regime::of(&self.brackets_ns, setting.threshold_ns)
+    }
+}
+
+/// All pairs of a cell.
+#[derive(Debug, Clone, PartialEq)]
+struct Measured {
+    cell: Cell,
+    pairs: Vec<Pair>,
+}
+
+impl Measured {
+    fn of(&self, regime: Regime, setting: &Setting) -> impl Iterator<Item = &Pair> {
+        self.pairs.iter().filter(move |pair| pair.regime(setting) == Some(regime))
+    }
+
+    fn is_done(&self, wanted: usize, setting: &Setting) -> bool {
+        Regime::ALL.into_iter().any(|regime| self.of(regime, setting).count() >= wanted)
+    }
+}
+
+/// Measures and reports.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<(), BenchError> {
+    let cpus = match options.cpus.as_deref() {
+        Some(&[host, card]) => [host, card],
+        _ => ping::first_two()?,
+    };
+    let setting =
+        Setting { cpus, depth: options.depth, seconds: options.seconds, threshold_ns: options.threshold };
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| OsString::from("target"));
+    let scratch = root.join(target).join("bench");
+    let machine = machine::machine(cpus);
+    let peer = if options.peer { Some(Peer::build(root, &scratch)?) } else { None };
+    let versions = machine::versions(root, peer.as_ref().map(|peer| peer.dpdk.as_str()));
+    let measured = if options.no_pairs {
+        Vec::new()
+    } else {
+        let ours = Ours::build(root)?;
+        pairs(&setting, options, &ours, peer.as_ref(), &scratch.join("pairs.jsonl"))?
+    };
+    let before = one_way_ns(cpus)?;
+    let micro = if options.no_micro { Vec::new() } else { micro::run(root, &scratch)? };
+    let micro_regime = Regime::of(&[before, one_way_ns(cpus)?], options.threshold);
+    let report =
+        Report { command: command(options), machine, versions, setting, measured, micro, micro_regime };
+    let text = report.text();
+    print!("{text}");
+    if options.write {
+        let path = root.join(FILE);
+        std::fs::write(&path, &text).map_err(|source| BenchError::File { path, source })?;
+    }
+    Ok(())
+}
+
+/// One pair per cell and round, so that a change of regime meets all cells alike.
+fn pairs(
+    setting: &Setting,
+    options: &Options,
+    ours: &Ours,
+    peer: Option<&Peer>,
+    log: &Path,
+) -> Result<Vec<Measured>, BenchError> {
+    let file_error = |source| BenchError::File { path: log.to_owned(), source };
+    std::fs::create_dir_all(log.parent().unwrap_or(log)).map_err(file_error)?;
+    let mut file = std::fs::File::create(log).map_err(file_error)?;
+    let mut all: Vec<Measured> =
+        cells(options).into_iter().map(|cell| Measured { cell, pairs: Vec::new() }).collect();
+    let wanted = usize::from(options.pairs);
+    for round in 1..=wanted * PATIENCE {
+        let open = all.iter().filter(|measured| !measured.is_done(wanted, setting)).count();
+        if open == 0 {
+            break;
+        }
+        eprintln!("round {round}: {open} of {} combinations need more pairs", all.len());
+        for measured in all.iter_mut().filter(|measured| !measured.is_done(wanted, setting)) {
+            let pair = one_pair(setting, &measured.cell, ours, peer)?;
+            let line = serde_json::json!({"cell": measured.cell, "pair": pair});
+            writeln!(file, "{line}").map_err(file_error)?;
+            eprintln!("  {}", report::progress(&measured.cell, &pair, setting));
+            measured.pairs.push(pair);
+        }
+    }
+    Ok(all)
+}
+
+fn one_pair(setting: &Setting, cell: &Cell, ours: &Ours, peer: Option<&Peer>) -> Result<Pair, BenchError> {
+    let mut brackets_ns = vec![one_way_ns(setting.cpus)?];
+    let ours = ours.run(setting, cell)?;
+    brackets_ns.push(one_way_ns(setting.cpus)?);
+    let peer = match peer {
+        Some(peer) => {
+            let record = peer.run(setting, cell)?;
+            brackets_ns.push(one_way_ns(setting.cpus)?);
+            Some(record)
+        }
+        None => None,
+    };
+    Ok(Pair { brackets_ns, ours, peer })
+}
+
+fn cells(options: &Options) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for ring in &options.ring {
+        for size in &options.sizes {
+            for direction in &options.direction {
+                cells.push(Cell { ring: *ring, size: size.0, direction: *direction });
+            }
+        }
+    }
+    cells.dedup();
+    cells
+}
+
+/// The command that does the same again.
+fn command(options: &Options) -> String {
+    let mut words = vec!["cargo xtask bench".to_owned()];
+    let mut flag = |set: bool, name: &str| {
+        if set {
+            words.push(format!("--{name}"));
+        }
+    };
+    flag(options.peer, "peer");
+    flag(options.no_pairs, "no-pairs");
+    flag(options.no_micro, "no-micro");
+    flag(options.write, "write");
+    let sizes: Vec<String> = options.sizes.iter().map(|size| size.0.to_string()).collect();
+    let directions: Vec<&str> = options.direction.iter().map(|direction| direction.name()).collect();
+    let rings: Vec<&str> = options.ring.iter().map(|ring| ring.name()).collect();
+    words.push(format!("--pairs {} --sizes {}", options.pairs, sizes.join(",")));
+    words.push(format!("--direction {} --ring {}", directions.join(","), rings.join(",")));
+    words.push(format!("--depth {} --threshold {}", options.depth, options.threshold));
+    words.extend(options.seconds.map(|seconds| format!("--seconds {seconds}")));
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(args: &[&str]) -> Options {
+        Line::try_parse_from([&["bench"], args].concat()).unwrap().options
+    }
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in
+            [("64", 64), ("512B", 512), ("4KiB", 4096), ("1MiB", 1 << 20), ("16MiB", 16 << 20)]
+        {
+            assert_eq!(text.parse(), Ok(Size(bytes)));
+        }
+        for text in ["", "0", "4KB", "17MiB", "KiB", "99999999999999999999", "99999999999999999MiB"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_combination_is_measured_once() {
+        let cells = cells(&options(&["--sizes", "64,4KiB", "--ring", "credit"]));
+        assert_eq!(cells.len(), 4);
+        assert_eq!(cells[1], Cell { ring: Ring::Credit, size: 64, direction: Direction::C2h });
+        assert_eq!(self::cells(&options(&[])).len(), 20);
+    }
+
+    #[test]
+    fn the_printed_command_asks_for_the_same() {
+        let first =
+            options(&["--peer", "--sizes", "64,1MiB", "--seconds", "0.25", "--write", "--ring", "stop"]);
+        let text = command(&first);
+        let words: Vec<&str> = text.split(' ').skip(3).collect();
+        let again = options(&words);
+        assert_eq!(format!("{again:?}"), format!("{first:?}"));
+    }
+
+    #[test]
+    fn a_cell_is_done_when_one_regime_has_enough_pairs() {
+        let setting = Setting { cpus: [0, 1], depth: 256, seconds: None, threshold_ns: 90.0 };
+        let record = Record { ops_per_s: 1.0, latency: None, cpu_ns_per_op: None };
+        let pair = |brackets: &[f64]| Pair { brackets_ns: brackets.to_vec(), ours: record, peer: None };
+        let cell = Cell { ring: Ring::Credit, size: 64, direction: Direction::H2c };
+        let mut measured =
+            Measured { cell, pairs: vec![pair(&[40.0, 41.0]), pair(&[160.0, 165.0]), pair(&[40.0, 165.0])] };
+        assert!(measured.is_done(1, &setting) && !measured.is_done(2, &setting));
+        measured.pairs.push(pair(&[155.0, 165.0]));
+        assert!(measured.is_done(2, &setting));
+        assert_eq!(measured.of(Regime::Near, &setting).count(), 1);
+    }
+}

@@ -1,0 +1,174 @@
+//! The two programs: how they are built, and one run of each.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde::Deserialize;
+
+use super::record::{Record, RecordError};
+use super::{Cell, Setting};
+
+/// Why a program could not be built or run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProgramError {
+    /// No DPDK.
+    #[error(
+        "the peer needs DPDK with its software DMA device, a C compiler and pkg-config, and `{missing}` fails: \
+         apt-get install gcc pkg-config libdpdk-dev librte-dma-skeleton23 (Debian, Ubuntu; the number follows DPDK's version), or leave --peer out"
+    )]
+    NoDpdk { missing: &'static str },
+    /// A program did not build.
+    #[error("{what} does not build: {reason}")]
+    Build { what: &'static str, reason: String },
+    /// A program did not start or failed.
+    #[error("{what} failed: {reason}")]
+    Failed { what: String, reason: String },
+    /// What it printed is no use.
+    #[error("{what}: {source}")]
+    Record { what: String, source: RecordError },
+}
+
+/// The peer, ready to run.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    program: PathBuf,
+    pub(crate) dpdk: String,
+}
+
+fn output_of(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Flags of the compiler for the peer.
+pub(crate) const PEER_FLAGS: [&str; 3] = ["-O3", "-march=native", "-DALLOW_EXPERIMENTAL_API"];
+
+impl Peer {
+    /// Builds the peer below `scratch`.
+    pub(crate) fn build(root: &Path, scratch: &Path) -> Result<Self, ProgramError> {
+        let missing = |missing| ProgramError::NoDpdk { missing };
+        let dpdk = output_of("pkg-config", &["--modversion", "libdpdk"])
+            .ok_or_else(|| missing("pkg-config --modversion libdpdk"))?;
+        let flags = output_of("pkg-config", &["--cflags", "--libs", "libdpdk"])
+            .ok_or_else(|| missing("pkg-config --cflags --libs libdpdk"))?;
+        let failed = |reason: String| ProgramError::Build { what: "the peer", reason };
+        std::fs::create_dir_all(scratch)
+            .map_err(|error| failed(format!("{}: {error}", scratch.display())))?;
+        let program = scratch.join("dmadev_skeleton");
+        let output = Command::new("gcc")
+            .args(PEER_FLAGS)
+            .arg(root.join("tools/xtask/peer/dmadev_skeleton.c"))
+            .arg("-o")
+            .arg(&program)
+            .args(flags.split_whitespace())
+            .output()
+            .map_err(|_| missing("gcc"))?;
+        if !output.status.success() {
+            return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
+        }
+        Ok(Self { program, dpdk })
+    }
+
+    pub(crate) fn run(&self, setting: &Setting, cell: &Cell) -> Result<Record, ProgramError> {
+        let [host, card] = setting.cpus;
+        let mut command = Command::new(&self.program);
+        // The device's thread is bound to its CPU by the device, this one by -l.
+        command
+            .args(["--no-huge", "-m", "256", "--iova-mode=va", "--no-pci", "--no-shconf", "--no-telemetry"])
+            .args([
+                "--log-level=error",
+                "-l",
+                &host.to_string(),
+                &format!("--vdev=dma_skeleton0,lcore={card}"),
+            ])
+            .arg("--")
+            .args(["--depth", &setting.depth.to_string(), "--size", &cell.size.to_string()])
+            .args(["--seconds", &setting.seconds(cell.size).to_string()])
+            .args(["--samples", &setting.samples(cell.size).to_string()])
+            .args(["--batches", &setting.batches(cell.size).to_string()]);
+        record("the peer", &mut command, Record::of_peer)
+    }
+}
+
+/// Our side, ready to run.
+#[derive(Debug)]
+pub(crate) struct Ours {
+    program: PathBuf,
+}
+
+/// The line of `cargo build --message-format=json` that names a program.
+#[derive(Deserialize)]
+struct Built {
+    executable: Option<PathBuf>,
+}
+
+impl Ours {
+    /// Builds `fpgactl` as it is released.
+    pub(crate) fn build(root: &Path) -> Result<Self, ProgramError> {
+        let failed = |reason: String| ProgramError::Build { what: "fpgactl", reason };
+        let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .args(["build", "--release", "-p", "fpgactl", "--message-format=json-render-diagnostics"])
+            .current_dir(root)
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|error| failed(error.to_string()))?;
+        if !output.status.success() {
+            return Err(failed(output.status.to_string()));
+        }
+        match executable(&output.stdout) {
+            Some(program) => Ok(Self { program }),
+            None => Err(failed("cargo names no program".to_owned())),
+        }
+    }
+
+    pub(crate) fn run(&self, setting: &Setting, cell: &Cell) -> Result<Record, ProgramError> {
+        let [host, card] = setting.cpus;
+        let mut command = Command::new(&self.program);
+        command
+            .args(["--json", "--card", "mock", "dma", "bench", "--mode", "poll", "--channels", "1"])
+            .args(["--sizes", &cell.size.to_string(), "--direction", cell.direction.name()])
+            .args(["--ring", cell.ring.name(), "--depth", &setting.depth.to_string()])
+            .args(["--pin", &format!("{card},{host}")])
+            .args(["--seconds", &setting.seconds(cell.size).to_string()])
+            .args(["--samples", &setting.samples(cell.size).to_string()])
+            .args(["--batches", &setting.batches(cell.size).to_string()]);
+        record("fpgactl", &mut command, Record::of_ours)
+    }
+}
+
+/// The last program that cargo built.
+fn executable(messages: &[u8]) -> Option<PathBuf> {
+    let lines = messages.split(|byte| *byte == b'\n');
+    lines.rev().find_map(|line| serde_json::from_slice::<Built>(line).ok()?.executable)
+}
+
+fn record(
+    who: &str,
+    command: &mut Command,
+    parse: fn(&[u8]) -> Result<Record, RecordError>,
+) -> Result<Record, ProgramError> {
+    let args: Vec<String> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let what = || format!("{who} ({})", args.join(" "));
+    let Output { status, stdout, stderr } = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| ProgramError::Failed { what: what(), reason: error.to_string() })?;
+    if !status.success() {
+        let reason = format!("{status}: {}", String::from_utf8_lossy(&stderr).trim());
+        return Err(ProgramError::Failed { what: what(), reason });
+    }
+    parse(&stdout).map_err(|source| ProgramError::Record { what: what(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_names_the_program_that_it_built() {
+        let messages = b"{\"reason\":\"compiler-artifact\",\"executable\":null}\n\
+            {\"reason\":\"compiler-artifact\",\"executable\":\"/x/fpgactl\"}\n{\"reason\":\"build-finished\",\"success\":true}\n";
+        assert_eq!(executable(messages), Some(PathBuf::from("/x/fpgactl")));
+        assert_eq!(executable(b"nonsense\n"), None);
+    }
+}

@@ -1,0 +1,144 @@
+//! What one run of either program measured, out of the JSON that it prints.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the documents that are read here.
+const SCHEMA_VERSION: u32 = 1;
+
+/// One run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Record {
+    pub(crate) ops_per_s: f64,
+    pub(crate) latency: Option<Latency>,
+    pub(crate) cpu_ns_per_op: Option<f64>,
+}
+
+/// Of one operation at a time, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) p50_ns: f64,
+    pub(crate) p99_ns: f64,
+    pub(crate) p999_ns: f64,
+}
+
+/// Why a program's output is no use.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RecordError {
+    /// Not the JSON that was expected.
+    #[error("it printed something unexpected: {0}")]
+    Syntax(#[from] serde_json::Error),
+    /// Another version of the document.
+    #[error("it printed a document of version {0}, this task reads version {SCHEMA_VERSION}")]
+    Version(u32),
+    /// Not one result.
+    #[error("it printed {0} results, one was asked for")]
+    Results(usize),
+    /// The memory was not what it should have been.
+    #[error("what was copied differs from what should have been: a figure of wrong work is worth nothing")]
+    Differs,
+}
+
+#[derive(Deserialize)]
+struct Peer {
+    schema_version: u32,
+    ops_per_s: f64,
+    verified: bool,
+    p50_ns: Option<f64>,
+    p99_ns: Option<f64>,
+    p999_ns: Option<f64>,
+    cpu_ns_per_op: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    schema_version: u32,
+    results: Vec<Ours>,
+}
+
+#[derive(Deserialize)]
+struct Ours {
+    ops_per_s: f64,
+    verified: bool,
+    p50_us: Option<f64>,
+    p99_us: Option<f64>,
+    p999_us: Option<f64>,
+    cpu_ns_per_op: Option<f64>,
+}
+
+impl Record {
+    /// A line of the peer's.
+    pub(crate) fn of_peer(text: &[u8]) -> Result<Self, RecordError> {
+        let found: Peer = serde_json::from_slice(text)?;
+        check(found.schema_version, found.verified)?;
+        Ok(Self {
+            ops_per_s: found.ops_per_s,
+            latency: latency([found.p50_ns, found.p99_ns, found.p999_ns], 1.0),
+            cpu_ns_per_op: found.cpu_ns_per_op,
+        })
+    }
+
+    /// A document of `fpgactl dma bench` with one result.
+    pub(crate) fn of_ours(text: &[u8]) -> Result<Self, RecordError> {
+        let document: Document = serde_json::from_slice(text)?;
+        let [found] = document.results.as_slice() else {
+            return Err(RecordError::Results(document.results.len()));
+        };
+        check(document.schema_version, found.verified)?;
+        Ok(Self {
+            ops_per_s: found.ops_per_s,
+            latency: latency([found.p50_us, found.p99_us, found.p999_us], 1e3),
+            cpu_ns_per_op: found.cpu_ns_per_op,
+        })
+    }
+}
+
+fn check(version: u32, verified: bool) -> Result<(), RecordError> {
+    if version != SCHEMA_VERSION {
+        return Err(RecordError::Version(version));
+    }
+    if verified { Ok(()) } else { Err(RecordError::Differs) }
+}
+
+fn latency(parts: [Option<f64>; 3], scale: f64) -> Option<Latency> {
+    let [p50, p99, p999] = parts;
+    Some(Latency { p50_ns: p50? * scale, p99_ns: p99? * scale, p999_ns: p999? * scale })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_peer() {
+        let line = br#"{"schema_version":1,"dpdk":"DPDK 22.11.11","size":64,"ops_per_s":7951456,"verified":true,"p50_ns":1162,"p99_ns":1422,"p999_ns":3195,"cpu_ns_per_op":95.28}"#;
+        let record = Record::of_peer(line).unwrap();
+        assert_eq!(record.ops_per_s, 7_951_456.0);
+        assert_eq!(record.latency, Some(Latency { p50_ns: 1162.0, p99_ns: 1422.0, p999_ns: 3195.0 }));
+        assert_eq!(record.cpu_ns_per_op, Some(95.28));
+        let short = Record::of_peer(br#"{"schema_version":1,"ops_per_s":5,"verified":true}"#).unwrap();
+        assert_eq!((short.latency, short.cpu_ns_per_op), (None, None));
+    }
+
+    #[test]
+    fn a_document_of_ours() {
+        let text = br#"{"schema_version":1,"card":"mock:0","results":[{"size":64,"ops_per_s":8e7,"verified":true,"p50_us":0.11,"p99_us":0.18,"p999_us":0.5,"cpu_ns_per_op":7.5}]}"#;
+        let record = Record::of_ours(text).unwrap();
+        assert_eq!((record.ops_per_s, record.cpu_ns_per_op), (8e7, Some(7.5)));
+        assert!((record.latency.unwrap().p50_ns - 110.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_is_no_use_is_refused() {
+        for (text, part) in [
+            (&b"{}"[..], "unexpected"),
+            (b"EAL: no memory", "unexpected"),
+            (br#"{"schema_version":2,"ops_per_s":5,"verified":true}"#, "version 2"),
+            (br#"{"schema_version":1,"ops_per_s":5,"verified":false}"#, "differs"),
+        ] {
+            let error = Record::of_peer(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        let error = Record::of_ours(br#"{"schema_version":1,"results":[]}"#).unwrap_err().to_string();
+        assert!(error.contains("0 results"), "{error}");
+    }
+}

@@ -1,0 +1,311 @@
+//! BENCHMARKS.md.
+
+use std::fmt::Write as _;
+
+use super::machine::Facts;
+use super::micro::Benchmark;
+use super::programs::PEER_FLAGS;
+use super::record::{Latency, Record};
+use super::statistics::{Regime, Spread, histogram};
+use super::{Cell, Measured, Pair, Ring, Setting};
+
+/// Everything that the report says.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) command: String,
+    pub(super) machine: Facts,
+    pub(super) versions: Facts,
+    pub(super) setting: Setting,
+    pub(super) measured: Vec<Measured>,
+    pub(super) micro: Vec<Benchmark>,
+    /// What the CPUs were like around the benchmarks of `micro`; `None`: it changed.
+    pub(super) micro_regime: Option<Regime>,
+}
+
+/// The ratio to the peer that the credit ring is to reach at least, by size.
+const FLOORS: [(u64, f64); 5] = [(64, 2.5), (512, 2.0), (4096, 1.15), (65536, 1.05), (1 << 20, 1.05)];
+
+fn floor(cell: &Cell) -> Option<f64> {
+    // Runs that end in a stop are what other drivers do; they have no floor of their own.
+    let floor = FLOORS.iter().find(|(size, _)| *size == cell.size).map(|(_, floor)| *floor);
+    floor.filter(|_| cell.ring == Ring::Credit)
+}
+
+const fn met(yes: bool) -> &'static str {
+    if yes { "yes" } else { "**no**" }
+}
+
+fn size_text(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        bytes if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+        bytes => format!("{bytes} B"),
+    }
+}
+
+/// A table: header, then rows of as many columns; those after the first `left` to the right.
+fn table(header: &[&str], left: usize, rows: &[Vec<String>]) -> String {
+    let rule: Vec<&str> =
+        (0..header.len()).map(|column| if column < left { "---" } else { "---:" }).collect();
+    let mut text = format!("| {} |\n| {} |\n", header.join(" | "), rule.join(" | "));
+    for row in rows {
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+    }
+    text
+}
+
+fn facts(facts: &Facts) -> String {
+    facts.iter().fold(String::new(), |mut text, (name, value)| {
+        let _ = writeln!(text, "* {name}: {value}");
+        text
+    })
+}
+
+/// One pair in one line, while it goes on.
+pub(super) fn progress(cell: &Cell, pair: &Pair, setting: &Setting) -> String {
+    let brackets: Vec<String> = pair.brackets_ns.iter().map(|latency| format!("{latency:.0}")).collect();
+    let mut text = format!(
+        "{:>7} {} {:6}  {:8.3} M ops/s",
+        size_text(cell.size),
+        cell.direction.name(),
+        cell.ring.name(),
+        pair.ours.ops_per_s / 1e6
+    );
+    if let Some(peer) = &pair.peer {
+        let _ = write!(
+            text,
+            ", peer {:8.3}, ratio {:6.2}",
+            peer.ops_per_s / 1e6,
+            pair.ours.ops_per_s / peer.ops_per_s
+        );
+    }
+    let regime = pair.regime(setting).map_or("discarded", Regime::name);
+    let _ = write!(text, "  {regime} ({} ns)", brackets.join(" "));
+    text
+}
+
+impl Report {
+    pub(super) fn text(&self) -> String {
+        let mut text = String::from(
+            "# Benchmarks\n\nWritten by `cargo xtask bench --peer --write`; do not edit. Figures of one machine at one time: compare ratios, not\nfigures of two machines. The same again:\n\n",
+        );
+        let _ = writeln!(text, "    {}\n", self.command);
+        let _ =
+            writeln!(text, "## Machine and versions\n\n{}{}", facts(&self.machine), facts(&self.versions));
+        if !self.measured.is_empty() {
+            text += &self.method();
+            text += &self.regimes();
+            text += &self.throughput(Ring::Credit, "circular ring with credits");
+            text += &self.throughput(Ring::Stop, "runs that end in a stop (the default)");
+            text += &self.latency();
+            text += &self.cpu();
+        }
+        if !self.micro.is_empty() {
+            text += &self.building_blocks();
+        }
+        text
+    }
+
+    fn method(&self) -> String {
+        let Setting { depth, .. } = self.setting;
+        format!(
+            "## What is compared\n\n\
+            *Ours*: the driver on one thread, a simulated card on a second one, which fetches descriptors, translates addresses, copies\n\
+            and writes back as the hardware does; `fpgactl dma bench --card mock`.\n\
+            *Peer*: DPDK's software DMA device (`dma_skeleton`: rings, and a thread that copies) through the dmadev API;\n\
+            `tools/xtask/peer/dmadev_skeleton.c`, `gcc {}`. It is built for this machine's CPU, ours is not.\n\n\
+            Both copy from a working set of 16 MiB (at most 4096 buffers) to another one, keep {depth} operations in flight, submit at\n\
+            most 32 per round and then look once for completions, are bound to the same two CPUs, and compare the memory afterwards:\n\
+            a run whose data differs ends the benchmark.\n\n\
+            Runs come in pairs, ours and then the peer's. Before, between and after, two threads hand a cache line back and forth. A pair\n\
+            counts as *near* if all three latencies lie below {} ns one way, as *far* if none does; else the CPUs' distance changed\n\
+            meanwhile and the pair is discarded. A ratio is that of one pair. Figures are medians, with the least and the most in\n\
+            brackets.\n\n",
+            PEER_FLAGS.join(" "),
+            self.setting.threshold_ns,
+        )
+    }
+
+    fn regimes(&self) -> String {
+        let pairs = || self.measured.iter().flat_map(|measured| &measured.pairs);
+        let brackets: Vec<f64> = pairs().flat_map(|pair| pair.brackets_ns.iter().copied()).collect();
+        let count = |regime| pairs().filter(|pair| pair.regime(&self.setting) == regime).count();
+        format!(
+            "## Latency between the two CPUs, one way\n\n{} pairs near, {} far, {} discarded.\n\n```text\n{}```\n\n",
+            count(Some(Regime::Near)),
+            count(Some(Regime::Far)),
+            count(None),
+            histogram(&brackets, self.setting.threshold_ns)
+        )
+    }
+
+    /// Cells with pairs in a regime.
+    fn rows(&self) -> impl Iterator<Item = (&Measured, Regime, Vec<&Pair>)> {
+        self.measured
+            .iter()
+            .flat_map(|measured| Regime::ALL.into_iter().map(move |regime| (measured, regime)))
+            .map(|(measured, regime)| {
+                (measured, regime, measured.of(regime, &self.setting).collect::<Vec<_>>())
+            })
+            .filter(|(.., pairs)| !pairs.is_empty())
+    }
+
+    fn throughput(&self, ring: Ring, name: &str) -> String {
+        if self.measured.iter().all(|measured| measured.cell.ring != ring) {
+            return String::new();
+        }
+        let mut rows = Vec::new();
+        for (measured, regime, pairs) in self.rows().filter(|(measured, ..)| measured.cell.ring == ring) {
+            let cell = &measured.cell;
+            let ratio = Spread::of(pairs.iter().filter_map(|pair| ratio(pair)));
+            let floor = floor(cell);
+            let ours = Spread::of(pairs.iter().map(|pair| pair.ours.ops_per_s));
+            #[expect(clippy::cast_precision_loss, reason = "sizes are small")]
+            let bytes = cell.size as f64;
+            rows.push(vec![
+                size_text(cell.size),
+                cell.direction.name().to_owned(),
+                regime.name().to_owned(),
+                or_dash(ours, 1e6, 3),
+                or_dash(Spread::of(peers(&pairs).map(|peer| peer.ops_per_s)), 1e6, 3),
+                ours.map_or_else(dash, |ours| format!("{:.2}", ours.median * bytes / 1e9)),
+                or_dash(ratio, 1.0, 2),
+                floor.map_or_else(dash, |floor| format!("{floor:.2}")),
+                match (ratio, floor) {
+                    (Some(ratio), Some(floor)) => met(ratio.median >= floor).to_owned(),
+                    _ => dash(),
+                },
+                pairs.len().to_string(),
+                measured.pairs.iter().filter(|pair| pair.regime(&self.setting).is_none()).count().to_string(),
+            ]);
+        }
+        let header = [
+            "size",
+            "way",
+            "regime",
+            "ours, M ops/s",
+            "peer, M ops/s",
+            "ours, GB/s",
+            "ratio",
+            "floor",
+            "met",
+            "pairs",
+            "discarded",
+        ];
+        format!("## Throughput, {name}\n\n{}\n", table(&header, 3, &rows))
+    }
+
+    fn latency(&self) -> String {
+        let mut rows = Vec::new();
+        for (measured, regime, pairs) in self.rows() {
+            let of = |part: fn(&Latency) -> f64, records: &[&Record]| {
+                or_dash(
+                    Spread::of(records.iter().filter_map(|record| record.latency.as_ref().map(part))),
+                    1.0,
+                    0,
+                )
+            };
+            let ours: Vec<&Record> = pairs.iter().map(|pair| &pair.ours).collect();
+            if ours.iter().all(|record| record.latency.is_none()) {
+                continue;
+            }
+            let peer: Vec<&Record> = peers(&pairs).collect();
+            let mut row = head(&measured.cell, regime);
+            for records in [&ours, &peer] {
+                row.extend([
+                    of(|l| l.p50_ns, records),
+                    of(|l| l.p99_ns, records),
+                    of(|l| l.p999_ns, records),
+                ]);
+            }
+            rows.push(row);
+        }
+        if rows.is_empty() {
+            return String::new();
+        }
+        let header =
+            ["size", "way", "ring", "regime", "ours p50", "p99", "p99.9", "peer p50", "p99", "p99.9"];
+        format!(
+            "## Latency of one operation at a time, ns\n\n\
+            From before its submission to after the look that found it done, 100 000 in a row; one reading of the clock is in each, on both\n\
+            sides alike.\n\n{}\n",
+            table(&header, 4, &rows)
+        )
+    }
+
+    fn cpu(&self) -> String {
+        let mut rows = Vec::new();
+        for (measured, regime, pairs) in self.rows() {
+            let ours = Spread::of(pairs.iter().filter_map(|pair| pair.ours.cpu_ns_per_op));
+            let Some(ours) = ours else { continue };
+            let peer = Spread::of(peers(&pairs).filter_map(|peer| peer.cpu_ns_per_op));
+            let ratios =
+                pairs.iter().filter_map(|pair| Some(pair.peer?.cpu_ns_per_op? / pair.ours.cpu_ns_per_op?));
+            let mut row = head(&measured.cell, regime);
+            row.extend([ours.text(1.0, 1), or_dash(peer, 1.0, 1), or_dash(Spread::of(ratios), 1.0, 2)]);
+            rows.push(row);
+        }
+        if rows.is_empty() {
+            return String::new();
+        }
+        let header = ["size", "way", "ring", "regime", "ours", "peer", "peer / ours"];
+        format!(
+            "## What an operation costs the submitting CPU, ns\n\n\
+            Closed batches of 32: submitting all of them is timed; then nothing is touched until the card or device must be done, which is\n\
+            not timed; then reaping them in one call is timed. Batches that were not done by then are left out. The clock's own cost is\n\
+            taken off. So waiting is not in it, but every cache line that has to come from the other CPU is.\n\n{}\n",
+            table(&header, 4, &rows)
+        )
+    }
+
+    fn building_blocks(&self) -> String {
+        let rows: Vec<Vec<String>> = self
+            .micro
+            .iter()
+            .map(|benchmark| {
+                // Where the distance of the CPUs changed meanwhile, the stricter budget counts.
+                let budget = benchmark.budget(self.micro_regime.unwrap_or(Regime::Near));
+                vec![
+                    benchmark.package.clone(),
+                    benchmark.name.clone(),
+                    format!("{:.2}", benchmark.nanoseconds),
+                    benchmark.interval.map_or_else(dash, |(low, high)| format!("{low:.2}-{high:.2}")),
+                    budget.map_or_else(dash, |budget| format!("{budget:.0}")),
+                    budget.map_or_else(dash, |budget| met(benchmark.nanoseconds <= budget).to_owned()),
+                ]
+            })
+            .collect();
+        let regime = self.micro_regime.map_or("changing", Regime::name);
+        let header = ["package", "benchmark", "ns", "95 % interval", "budget", "met"];
+        format!(
+            "## Building blocks\n\n\
+            `cargo bench -p PACKAGE`, nanoseconds per operation, CPUs {regime}. With an interval: criterion's mean; without: as the benchmark\n\
+            prints it.\n\n{}\n",
+            table(&header, 2, &rows)
+        )
+    }
+}
+
+fn head(cell: &Cell, regime: Regime) -> Vec<String> {
+    let parts = [&size_text(cell.size), cell.direction.name(), cell.ring.name(), regime.name()];
+    parts.map(str::to_owned).to_vec()
+}
+
+fn ratio(pair: &Pair) -> Option<f64> {
+    pair.peer.as_ref().map(|peer| pair.ours.ops_per_s / peer.ops_per_s)
+}
+
+fn peers<'a>(pairs: &'a [&Pair]) -> impl Iterator<Item = &'a Record> {
+    pairs.iter().filter_map(|pair| pair.peer.as_ref())
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn or_dash(spread: Option<Spread>, scale: f64, digits: usize) -> String {
+    spread.map_or_else(dash, |spread| spread.text(scale, digits))
+}
+
+#[cfg(test)]
+mod tests;
