@@ -7,6 +7,8 @@ fn healthy() {
     let world = cards::world(cards::described(""));
     let card = cards::open(&world);
     let t = std::time::Instant::now();
-    let report = validate::run(&card, ValidateOptions::default(), &mut |test| eprintln!("{test} ({:?}) {:?}", test.duration, t.elapsed()));
+    let report = validate::run(&card, ValidateOptions::default(), &mut |test| {
+        eprintln!("{test} ({:?}) {:?}", test.duration, t.elapsed())
+    });
     assert!(!report.has_failed());
 }

@@ -224,8 +224,8 @@ impl Ladder<'_> {
         // A channel that waits for credits, or whose fetch is halted, would never start for its next owner.
         SgdmaCommonBlock::HALT_CLEAR.write(dma, SGDMA_COMMON_BASE, one)?;
         SgdmaCommonBlock::CREDIT_MODE_CLEAR.write(dma, SGDMA_COMMON_BASE, one)?;
-        let needed = !(quiet && untouched && !halted && !credit_mode);
-        Ok((found, if needed { RungOutcome::Recovered } else { RungOutcome::NotNeeded }))
+        let clean = quiet && untouched && !halted && !credit_mode;
+        Ok((found, if clean { RungOutcome::NotNeeded } else { RungOutcome::Recovered }))
     }
 
     fn await_idle(&self, dma: &Bar, name: ChannelName) -> Result<(), RungFailure> {

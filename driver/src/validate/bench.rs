@@ -183,8 +183,11 @@ impl<'a> Bench<'a> {
     /// The first free channel of one direction.
     pub(super) fn any(&self, direction: Direction) -> Result<Option<Rig>, Problem> {
         for name in self.channels(direction) {
-            if let Taken::Free(rig) = self.take(name)? {
-                return Ok(Some(rig));
+            match self.take(name) {
+                Ok(Taken::Free(rig)) => return Ok(Some(rig)),
+                // An engine that does not stop is no use; another one may be.
+                Ok(Taken::Busy) | Err(Problem::Stuck { .. }) => {}
+                Err(problem) => return Err(problem),
             }
         }
         Ok(None)
@@ -237,6 +240,8 @@ pub(super) struct Recorder<'a> {
     sink: &'a mut dyn FnMut(&TestResult),
     /// Why nothing more is tried.
     ended: Option<&'static str>,
+    /// Registers at least can be used.
+    answers: bool,
 }
 
 impl<'a> Recorder<'a> {
@@ -247,7 +252,7 @@ impl<'a> Recorder<'a> {
             scratch: None,
             findings: Findings::default(),
         };
-        Self { report, sink, ended: None }
+        Self { report, sink, ended: None, answers: true }
     }
 
     /// Runs one test, unless nothing can be tested any more.
@@ -269,11 +274,13 @@ impl<'a> Recorder<'a> {
             Ok(Verdict::Fail(text)) => (Status::Fail, text),
             Ok(Verdict::Skip(text)) => (Status::Skip, text),
             Err(problem) => {
-                self.ended = match problem {
-                    Problem::Gone => Some("the card is gone"),
-                    Problem::Stuck { .. } => Some("an engine does not stop; reset the card first"),
-                    _ => None,
-                };
+                match problem {
+                    Problem::Gone => (self.ended, self.answers) = (Some("the card is gone"), false),
+                    Problem::Stuck { .. } => {
+                        self.ended = Some("an engine does not stop; reset the card first")
+                    }
+                    _ => {}
+                }
                 (Status::Fail, problem.to_string())
             }
         };
@@ -281,6 +288,18 @@ impl<'a> Recorder<'a> {
         let result = TestResult { name, status, message, duration };
         (self.sink)(&result);
         self.report.tests.push(result);
+    }
+
+    /// Runs a test that puts something right again: it is tried as long as the card answers.
+    pub(super) fn test_after_all(
+        &mut self,
+        bench: &mut Bench<'_>,
+        name: impl Into<String>,
+        work: impl FnOnce(&mut Bench<'_>) -> Result<Verdict, Problem>,
+    ) {
+        let ended = if self.answers { self.ended.take() } else { None };
+        self.test(bench, name, work);
+        self.ended = self.ended.or(ended);
     }
 
     pub(super) fn finish(mut self, bench: &Bench<'_>) -> Report {

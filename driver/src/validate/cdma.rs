@@ -49,10 +49,10 @@ fn check(bench: &Bench<'_>, cdma: &mut Cdma, length: usize, from: usize, to: usi
     if needed as u64 > half {
         return Ok(false);
     }
+    let host = bench.host()?;
     let (Some(mut h2c), Some(mut c2h)) = (bench.any(Direction::H2c)?, bench.any(Direction::C2h)?) else {
         return Ok(false);
     };
-    let host = bench.host()?;
     // Both inside scratch memory, whose end is an address. 128 bytes before, so that the aligned ones are.
     let place = |base: u64, offset: usize| CardAddr::new(scratch.start.get() + base + 128 + offset as u64);
     let (source, target) = (place(0, from), place(half, to));

@@ -35,11 +35,11 @@ fn writeback(bench: &mut Bench<'_>) -> Result<Verdict, Problem> {
         Ok(range) => range,
         Err(verdict) => return Ok(verdict),
     };
+    let host = bench.host()?;
     let (mut rigs, busy) = bench.free()?;
     if rigs.is_empty() {
         return Ok(held("every channel"));
     }
-    let host = bench.host()?;
     let mut without_bit = Vec::new();
     for rig in &mut rigs {
         rig.transfer(&short(&host, scratch))?;
@@ -146,6 +146,7 @@ fn one_interrupt(bench: &Bench<'_>, name: ChannelName) -> Result<Verdict, Proble
         Ok(range) => range,
         Err(verdict) => return Ok(verdict),
     };
+    let host = bench.host()?;
     let Taken::Free(mut rig) = bench.take(name)? else { return Ok(held(name)) };
     let Some(interrupt) = rig.interrupt() else {
         return Ok(Verdict::Skip("interrupts are not enabled".to_owned()));
@@ -157,7 +158,6 @@ fn one_interrupt(bench: &Bench<'_>, name: ChannelName) -> Result<Verdict, Proble
     for (_, _, other) in &others {
         let _ = other.try_take();
     }
-    let host = bench.host()?;
     let woken = interrupted(bench, &mut rig, &interrupt, &host, scratch)?;
     let stray = others.iter().find(|(_, _, other)| other.try_take() != 0);
     let vector = rig.vector();
@@ -185,8 +185,8 @@ fn interrupt_and_writeback(bench: &Bench<'_>) -> Result<Verdict, Problem> {
         Ok(range) => range,
         Err(verdict) => return Ok(verdict),
     };
-    let (mut rigs, busy) = bench.free()?;
     let host = bench.host()?;
+    let (mut rigs, busy) = bench.free()?;
     let mut tried = 0;
     for rig in &mut rigs {
         let Some(interrupt) = rig.interrupt() else { continue };
@@ -223,11 +223,11 @@ fn abort(bench: &Bench<'_>) -> Result<Verdict, Problem> {
         Ok(range) => range,
         Err(verdict) => return Ok(verdict),
     };
+    let host = bench.host()?;
     let (mut rigs, busy) = bench.free()?;
     if rigs.is_empty() {
         return Ok(held("every channel"));
     }
-    let host = bench.host()?;
     let size = bench.longest().min(4096) / 64 * 64;
     let one = pieces(&host, 0, scratch.start, size, size);
     let run: Vec<Piece> = one.iter().copied().cycle().take(ROOM).collect();

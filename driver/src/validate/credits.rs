@@ -57,11 +57,11 @@ fn run_by_credits(bench: &Bench<'_>) -> Result<Verdict, Problem> {
         Ok(range) => range,
         Err(verdict) => return Ok(verdict),
     };
+    let host = bench.host()?;
     let (mut rigs, busy) = bench.free()?;
     if rigs.is_empty() {
         return Ok(held("every channel"));
     }
-    let host = bench.host()?;
     for rig in &mut rigs {
         if !rig.set_credit_mode(true)? {
             return Ok(Verdict::Skip(format!("{} has no credit mode", rig.name)));

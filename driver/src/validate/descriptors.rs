@@ -22,6 +22,9 @@ const LONG_COUNT: usize = 80;
 pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
     recorder.test(bench, "descriptors.count", |bench| count(bench));
     recorder.test(bench, "descriptors.small", |bench| small(bench));
+}
+
+pub(super) fn run_long(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
     recorder.test(bench, "descriptors.long", |bench| long(bench));
 }
 
@@ -49,11 +52,11 @@ fn count(bench: &Bench<'_>) -> Result<Verdict, Problem> {
         Ok(range) => range,
         Err(verdict) => return Ok(verdict),
     };
+    let host = bench.host()?;
     let (mut rigs, busy) = bench.free()?;
     if rigs.is_empty() {
         return Ok(held("every channel"));
     }
-    let host = bench.host()?;
     let size = small_bytes(bench);
     for rig in &mut rigs {
         for (first, count) in CHAINS {
@@ -86,10 +89,10 @@ fn small(bench: &Bench<'_>) -> Result<Verdict, Problem> {
         Ok(range) => range,
         Err(verdict) => return Ok(verdict),
     };
+    let (out, back) = (bench.host()?, bench.host()?);
     let (Some(mut h2c), Some(mut c2h)) = (bench.any(Direction::H2c)?, bench.any(Direction::C2h)?) else {
         return Ok(held("every channel of one direction"));
     };
-    let (out, back) = (bench.host()?, bench.host()?);
     let size = small_bytes(bench);
     let most = bench.longest() / size;
     let mut runs = 0;
@@ -142,11 +145,11 @@ fn long(bench: &Bench<'_>) -> Result<Verdict, Problem> {
                 .to_owned(),
         ));
     }
+    let (out, back) = (bench.host()?, bench.host()?);
     let (mut rigs, busy) = bench.free()?;
     let Some(at) = rigs.iter().position(|rig| rig.name.direction == Direction::H2c) else {
         return Ok(held("every H2C channel"));
     };
-    let (out, back) = (bench.host()?, bench.host()?);
     // What the C2H channels read.
     let mut expected = vec![0; sizes.iter().copied().max().unwrap_or(0)];
     Pattern::Random.fill(bench.options.seed, scratch.start, &mut expected);
@@ -199,7 +202,7 @@ fn long_run(
     if rig.name.direction == Direction::H2c {
         host.memory().write(0, data)?;
     }
-    let count = if step == 0 { count } else { count.min(host.len() / step) };
+    let count = host.len().checked_div(step).map_or(count, |room| count.min(room));
     let all: Vec<Piece> =
         (0..count).flat_map(|n| pieces(host, n * step, card, data.len(), data.len())).collect();
     rig.transfer_as(&all, Chain { first: 0, block, circular: false }, record_all())?;
@@ -225,10 +228,17 @@ fn judge(
 ) -> Result<Option<Verdict>, Problem> {
     let problem = match tried {
         Ok(()) => return Ok(None),
-        Err(problem @ (Problem::Engine { .. } | Problem::Slow { .. } | Problem::Silent { .. })) => {
-            problem.to_string()
+        Err(Problem::Stuck { channel, waited_ms, status, .. }) => {
+            let hint = ". Several blocks of descriptors above 4 KiB do that on some IP builds: keep ChannelOptions::long_blocks off \
+                        (the default)";
+            return Err(Problem::Stuck { channel, waited_ms, status, hint });
         }
-        Err(problem @ Problem::Mismatch(_)) => problem.to_string(),
+        Err(
+            problem @ (Problem::Engine { .. }
+            | Problem::Slow { .. }
+            | Problem::Silent { .. }
+            | Problem::Mismatch(_)),
+        ) => problem.to_string(),
         Err(problem) => return Err(problem),
     };
     Ok(Some(Verdict::Warn(format!(

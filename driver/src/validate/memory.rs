@@ -76,8 +76,8 @@ pub(super) fn save(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
                 return Ok(Verdict::Skip(reason));
             }
         }
-        let Some(mut rig) = bench.any(Direction::C2h)? else { return Ok(held("the last C2H channel")) };
         let host = bench.host()?;
+        let Some(mut rig) = bench.any(Direction::C2h)? else { return Ok(held("the last C2H channel")) };
         let mut saved = vec![0; usize::try_from(range.length).unwrap_or(0)];
         read(&mut rig, &host, range.start, &mut saved)?;
         bench.saved = saved;
@@ -88,18 +88,18 @@ pub(super) fn save(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
 
 pub(super) fn restore(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
     let Some(range) = bench.scratch else { return };
-    recorder.test(bench, "memory.restore", |bench| {
+    recorder.test_after_all(bench, "memory.restore", |bench| {
         let what = format!("{} bytes at {}", range.length, range.start);
         let lost = |problem: Problem| match problem {
             Problem::Gone | Problem::Stuck { .. } => problem,
             other => Problem::Restore { what: what.clone(), why: other.to_string() },
         };
+        let host = bench.host()?;
         let (Some(mut h2c), Some(mut c2h)) = (bench.any(Direction::H2c)?, bench.any(Direction::C2h)?) else {
             return Ok(Verdict::Fail(format!(
                 "{what} hold test data: no channel is free any more to restore them"
             )));
         };
-        let host = bench.host()?;
         let saved = core::mem::take(&mut bench.saved);
         let mut back = vec![0; saved.len()];
         write(&mut h2c, &host, range.start, &saved)

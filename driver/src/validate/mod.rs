@@ -126,6 +126,8 @@ pub fn run(card: &Card, options: ValidateOptions, report: &mut dyn FnMut(&TestRe
     credits::run(&mut bench, &mut recorder);
     cdma::run(&mut bench, &mut recorder);
     network::run(&mut bench, &mut recorder);
+    // What may wedge an engine for good comes last.
+    descriptors::run_long(&mut bench, &mut recorder);
     memory::restore(&mut bench, &mut recorder);
     recorder.finish(&bench)
 }

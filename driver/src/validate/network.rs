@@ -99,8 +99,8 @@ fn loopback(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     let mut expected = vec![GUARD_BYTE; BYTES + 2 * GUARD];
     let start = CardAddr::new(target.get() - GUARD as u64);
     {
-        let Some(mut h2c) = bench.any(Direction::H2c)? else { return Ok(held("every H2C channel")) };
         let host = bench.host()?;
+        let Some(mut h2c) = bench.any(Direction::H2c)? else { return Ok(held("every H2C channel")) };
         write(&mut h2c, &host, source, &data)?;
         write(&mut h2c, &host, start, &expected)?;
     }
@@ -122,8 +122,8 @@ fn loopback(bench: &Bench<'_>) -> Result<Verdict, Problem> {
             return Ok(Verdict::Fail(error.to_string()));
         }
     }
-    let Some(mut c2h) = bench.any(Direction::C2h)? else { return Ok(held("every C2H channel")) };
     let host = bench.host()?;
+    let Some(mut c2h) = bench.any(Direction::C2h)? else { return Ok(held("every C2H channel")) };
     if let Some(place) = expected.get_mut(GUARD..GUARD + BYTES) {
         place.copy_from_slice(&data);
     }

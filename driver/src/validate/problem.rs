@@ -48,9 +48,9 @@ pub(super) enum Problem {
     /// An engine does not stop.
     #[error(
         "{channel} does not stop ({waited_ms} ms, status {status}): an AXI slave does not answer; reset the card with \
-         `fpgactl reset --level bus`. What the engine may still reach stays out of use"
+         `fpgactl reset --level bus`. What the engine may still reach stays out of use{hint}"
     )]
-    Stuck { channel: ChannelName, waited_ms: u64, status: String },
+    Stuck { channel: ChannelName, waited_ms: u64, status: String, hint: &'static str },
     /// An engine stopped before the end without an error bit.
     #[error("{channel} stopped before the end of its run without an error bit (status {status})")]
     Silent { channel: ChannelName, status: String },

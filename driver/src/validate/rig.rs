@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use fpga_pci::{Bar, DmaArea, Interrupt, QuarantineReason, barrier};
+use fpga_pci::{Bar, DmaArea, Interrupt, MmioError, QuarantineReason, barrier};
 use fpga_registers::xdma::descriptor::next_adjacent;
 use fpga_registers::xdma::{
     Adjacent, ChannelBlock, ChannelControl, ChannelInterrupts, ChannelStatus, Credits, Descriptor,
@@ -53,7 +53,7 @@ impl Default for Chain {
     }
 }
 
-/// A taken channel. Dropping it stops the engine.
+/// A taken channel. Dropping it stops the engine: what the engine reaches has to be dropped after it, that is declared before.
 #[derive(Debug)]
 pub(super) struct Rig {
     pub(super) name: ChannelName,
@@ -261,7 +261,7 @@ impl Rig {
 
     /// Clears Run, waits until the engine is idle, clears what it recorded. Returns what that was.
     pub(super) fn stop(&mut self) -> Result<ChannelStatus, Problem> {
-        ChannelBlock::CONTROL_CLEAR.write(&self.bar, self.base, ChannelControl::from_bits(1))?;
+        self.seen(ChannelBlock::CONTROL_CLEAR.write(&self.bar, self.base, ChannelControl::from_bits(1)))?;
         let began = self.card.transport.now();
         let status = loop {
             let status = self.status()?;
@@ -271,33 +271,47 @@ impl Rig {
             let waited = self.card.transport.now().saturating_sub(began);
             if waited >= self.limit {
                 self.lost.set(Some(QuarantineReason::IdleNotConfirmed));
+                // Given up: whoever drops the rig need not wait once more.
+                self.running = false;
                 let status = status.describe(self.name.direction).to_string();
-                return Err(Problem::Stuck { channel: self.name, waited_ms: waited / 1_000_000, status });
+                return Err(Problem::Stuck {
+                    channel: self.name,
+                    waited_ms: waited / 1_000_000,
+                    status,
+                    hint: "",
+                });
             }
             self.card.transport.relax();
         };
         self.running = false;
-        ChannelBlock::CONTROL.write(&self.bar, self.base, ChannelControl::new())?;
-        ChannelBlock::STATUS.write(&self.bar, self.base, ChannelStatus::from_bits(EVENTS))?;
+        self.seen(ChannelBlock::CONTROL.write(&self.bar, self.base, ChannelControl::new()))?;
+        self.seen(ChannelBlock::STATUS.write(&self.bar, self.base, ChannelStatus::from_bits(EVENTS)))?;
         Ok(status)
+    }
+
+    /// The outcome of a register access; notes that the card is gone, for memory that it may still reach.
+    fn seen<T>(&self, outcome: Result<T, MmioError>) -> Result<T, Problem> {
+        outcome.map_err(|error| {
+            if matches!(error, MmioError::Gone { .. }) {
+                self.lost.set(Some(QuarantineReason::DeviceGone));
+            }
+            error.into()
+        })
     }
 
     /// The status register; all ones are no status.
     pub(super) fn status(&self) -> Result<ChannelStatus, Problem> {
-        let status = ChannelBlock::STATUS.read(&self.bar, self.base);
-        match status.map_err(Problem::from) {
-            Ok(status) if status.into_bits() != u32::MAX => Ok(status),
-            Ok(_) | Err(Problem::Gone) => {
-                self.lost.set(Some(QuarantineReason::DeviceGone));
-                Err(Problem::Gone)
-            }
-            Err(problem) => Err(problem),
+        let status = self.seen(ChannelBlock::STATUS.read(&self.bar, self.base))?;
+        if status.into_bits() == u32::MAX {
+            self.lost.set(Some(QuarantineReason::DeviceGone));
+            return Err(Problem::Gone);
         }
+        Ok(status)
     }
 
     /// The completed count that the register shows.
     pub(super) fn completed(&self) -> Result<u32, Problem> {
-        Ok(ChannelBlock::COMPLETED.read(&self.bar, self.base)?)
+        self.seen(ChannelBlock::COMPLETED.read(&self.bar, self.base))
     }
 
     /// The write-back word.
@@ -339,7 +353,11 @@ pub(super) struct Post {
 impl Drop for Rig {
     /// A test that ended early has left the engine running.
     fn drop(&mut self) {
-        if self.running && self.lost.get().is_none() && self.stop().is_err() {
+        if self.running
+            && self.lost.get() != Some(QuarantineReason::DeviceGone)
+            && self.stop().is_err()
+            && self.lost.get().is_none()
+        {
             self.lost.set(Some(QuarantineReason::IdleNotConfirmed));
         }
         let _ = self.enable_interrupt(false);

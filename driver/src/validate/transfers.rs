@@ -78,12 +78,12 @@ fn one_channel(bench: &Bench<'_>, name: ChannelName) -> Result<Verdict, Problem>
         Ok(range) => range,
         Err(verdict) => return Ok(verdict),
     };
+    let (out, back) = (bench.host()?, bench.host()?);
     let Taken::Free(mut tested) = bench.take(name)? else { return Ok(held(name)) };
     let other = if name.direction == Direction::H2c { Direction::C2h } else { Direction::H2c };
     let Some(mut other) = bench.any(other)? else {
         return Ok(held(format_args!("every {other} channel, which the check of {name} needs,")));
     };
-    let (out, back) = (bench.host()?, bench.host()?);
     let room = bench.longest() + 2 * GUARD;
     let cases = cases(room, granularity(bench));
     let mut moved = 0_u64;
@@ -167,6 +167,7 @@ fn together(bench: &Bench<'_>) -> Result<Verdict, Problem> {
         Ok(range) => range,
         Err(verdict) => return Ok(verdict),
     };
+    let (out, back) = (bench.host()?, bench.host()?);
     let (rigs, busy) = bench.free()?;
     let (mut h2c, mut c2h): (Vec<Rig>, Vec<Rig>) =
         rigs.into_iter().partition(|rig| rig.name.direction == Direction::H2c);
@@ -176,7 +177,6 @@ fn together(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     let (address, _) = granularity(bench);
     let lanes = h2c.len().max(c2h.len());
     let size = (bench.longest() / lanes).min(256 << 10) / 256 * 256 / address * address;
-    let (out, back) = (bench.host()?, bench.host()?);
     let place = |lane: usize| CardAddr::new(scratch.start.get() + (lane * size) as u64);
     let mut expected = vec![0; lanes * size];
     for (lane, bytes) in expected.chunks_mut(size.max(1)).enumerate() {
