@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use fpga_driver::{BarOffset, CardAddr};
+use fpga_driver::registers::xdma::MAX_CHANNELS;
+use fpga_driver::{BarOffset, CardAddr, ChannelName, Direction};
 
 use crate::bars::BarChoice;
 use crate::target::Target;
@@ -83,6 +84,12 @@ pub enum Command {
     Peek(PeekArgs),
     /// Write a raw 32-bit word of a BAR
     Poke(PokeArgs),
+    /// Test the card: registers, every channel, interrupts, credits, copy engine, network interface
+    Validate(ValidateArgs),
+    /// Stop what an earlier owner left running
+    Abort(AbortArgs),
+    /// Bring a card back: stop its engines, then reset it as far as asked for
+    Reset(ResetArgs),
     /// Work with card descriptions
     Card {
         /// What.
@@ -278,6 +285,86 @@ pub enum CardCommand {
     },
 }
 
+/// Options of `validate`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Every test ends as pass, warn (something optional does not work; the message says which setting to keep \
+                        away from), fail or skip (with the reason). Exit status 1 if a test failed. The card memory that is used is \
+                        saved before and restored after. --timeout limits each step, by default to 2 s.\n\n\
+                        Examples:\n  \
+                        fpgactl validate\n  \
+                        fpgactl validate --card 0000:65:00.0 --json\n  \
+                        fpgactl validate --card 0000:65:00.0 --scratch 0x100000 --scratch-size 1MiB"
+)]
+pub struct ValidateArgs {
+    /// Card memory to test in [default: the end of it; needed where its size cannot be found out]
+    #[arg(long, value_name = "A", value_parser = units::address)]
+    pub scratch: Option<CardAddr>,
+    /// Bytes of that memory, at least 4KiB [default: 2MiB]
+    #[arg(long, value_name = "N", value_parser = units::bytes, requires = "scratch")]
+    pub scratch_size: Option<u64>,
+    /// Seed of the random bytes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Options of `abort`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "A card belongs to one process at a time, so there is nothing of a running program to stop here: what is \
+                        stopped was left behind by one that was killed. The report says what each channel was doing. The card is \
+                        not given the right to do DMA. An engine that does not stop needs `fpgactl reset`.\n\n\
+                        Examples:\n  \
+                        fpgactl abort --card 0000:65:00.0\n  \
+                        fpgactl abort --card 0000:65:00.0 --channel c2h1"
+)]
+pub struct AbortArgs {
+    /// Only this channel, for example h2c0 or c2h1 [default: all, the copy engine and the network interface]
+    #[arg(long, value_name = "NAME", value_parser = channel_name)]
+    pub channel: Option<ChannelName>,
+}
+
+/// How far `reset` goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ResetLevel {
+    /// Stop every engine by its registers
+    Channel,
+    /// Then a function-level reset; public XDMA cards offer none
+    Function,
+    /// Then a hot reset of the bus: every function below the port
+    Bus,
+}
+
+/// Options of `reset`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "The rungs are climbed from the mildest on, and the report says what each one found and did. The reset of \
+                        --level is done even if the card is well before it. Exit status 1 if the card is not well at the end, or \
+                        if the hot reset was asked for and not done.\n\n\
+                        Examples:\n  \
+                        fpgactl reset --card 0000:65:00.0\n  \
+                        fpgactl reset --card 0000:65:00.0 --level bus --json"
+)]
+pub struct ResetArgs {
+    /// How far to go
+    #[arg(long, value_enum, default_value_t = ResetLevel::Channel)]
+    pub level: ResetLevel,
+}
+
+/// Direction and number of a channel, as reports print them.
+pub(crate) fn channel_name(text: &str) -> Result<ChannelName, String> {
+    let wrong = || format!("\"{text}\" is no channel; write h2c0 to h2c3 or c2h0 to c2h3");
+    let (direction, number) = match (text.strip_prefix("h2c"), text.strip_prefix("c2h")) {
+        (Some(number), _) => (Direction::H2c, number),
+        (_, Some(number)) => (Direction::C2h, number),
+        _ => return Err(wrong()),
+    };
+    match number.parse::<u8>() {
+        Ok(number) if number < MAX_CHANNELS && text.len() == 4 => Ok(ChannelName { direction, number }),
+        _ => Err(wrong()),
+    }
+}
+
 /// A packet size that the contract allows.
 pub(crate) fn packet_size(text: &str) -> Result<u32, String> {
     let size = units::bytes(text).map_err(|error| error.to_string())?;
@@ -323,6 +410,15 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn channel_names() {
+        assert_eq!(channel_name("h2c0").map(|name| name.to_string()), Ok("h2c0".to_owned()));
+        assert_eq!(channel_name("c2h3").map(|name| name.to_string()), Ok("c2h3".to_owned()));
+        for text in ["", "0", "h2c", "h2c4", "c2h+1", "h2c01", "H2C0", "h2c0 "] {
+            assert!(channel_name(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use fpga_driver::endpoint::{EndpointError, SendError};
 use fpga_driver::mock::BuildError;
 use fpga_driver::pci::vfio::VfioOpenError;
 use fpga_driver::pci::{BarError, MmioError};
-use fpga_driver::{CardAddr, CdmaError, OpenError, ResourceError, TransferError};
+use fpga_driver::{CardAddr, CdmaError, OpenError, RecoveryError, ResourceError, TransferError};
 
 use crate::config::ConfigError;
 use crate::units::binary_size;
@@ -279,6 +279,27 @@ pub enum CliError {
         /// What failed.
         source: MmioError,
     },
+    /// The self-test found something; the report says what.
+    #[error("{card}: {failed} of {tests} tests failed; the report says what to do about each")]
+    TestsFailed {
+        /// Which card.
+        card: String,
+        /// How many failed.
+        failed: usize,
+        /// How many there are.
+        tests: usize,
+    },
+    /// The card could not be brought back; the report says what was tried.
+    #[error("{card}: {what}")]
+    NotRecovered {
+        /// Which card.
+        card: String,
+        /// What is left to do.
+        what: String,
+    },
+    /// Recovery was not begun.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
     /// Standard output.
     #[error("standard output: {0}")]
     Output(io::Error),
@@ -290,11 +311,17 @@ impl CliError {
         Self::File { path: path.to_owned(), action, source }
     }
 
+    /// Whether the report that says so is on standard output already.
+    #[must_use]
+    pub const fn is_reported(&self) -> bool {
+        matches!(self, Self::TestsFailed { .. } | Self::NotRecovered { .. })
+    }
+
     /// The exit status: 2 where the command line itself is wrong, else 1.
     #[must_use]
     pub const fn exit_status(&self) -> u8 {
         match self {
-            Self::Usage(_) | Self::NotAFile { .. } => 2,
+            Self::Usage(_) | Self::NotAFile { .. } | Self::Recovery(RecoveryError::NoSuchChannel { .. }) => 2,
             // Sizes that contradict each other or the card, all from options of the command line.
             Self::Endpoint(EndpointError::Config { .. } | EndpointError::Option { .. }) => 2,
             _ => 1,

@@ -140,16 +140,21 @@ impl Opened {
 /// Opens one card.
 ///
 /// # Errors
-/// [`CliError::Description`], [`CliError::World`], [`CliError::Vfio`], [`CliError::VfioUser`], [`CliError::Open`].
+/// As [`reach`]; [`CliError::Open`].
 pub fn open(target: &Target) -> Result<Opened, CliError> {
+    Opened::new(reach(target)?, target.is_simulated())
+}
+
+/// Reaches one card without touching it: for cards that cannot be opened.
+///
+/// # Errors
+/// [`CliError::Description`], [`CliError::World`], [`CliError::Vfio`], [`CliError::VfioUser`].
+pub fn reach(target: &Target) -> Result<Arc<dyn Transport>, CliError> {
     target.refuse_vfio_user()?;
-    match target.description()? {
-        Some(description) => {
-            let world = World::builder().card(description).build()?;
-            Opened::new(world.transport(0), true)
-        }
-        None => Opened::new(Arc::new(VfioTransport::open(&target.to_string())?), false),
-    }
+    Ok(match target.description()? {
+        Some(description) => World::builder().card(description).build()?.transport(0),
+        None => Arc::new(VfioTransport::open(&target.to_string())?),
+    })
 }
 
 /// What the simulated network and cards of [`open_pair`] are made with.

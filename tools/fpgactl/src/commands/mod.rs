@@ -5,6 +5,8 @@ pub mod cdma;
 pub mod dma;
 pub mod info;
 pub mod raw;
+pub mod recover;
 pub mod regs;
 pub mod shell;
 pub mod transfer;
+pub mod validate;

@@ -54,6 +54,12 @@ fn wrong_usage_has_status_2() {
         (&["dma", "write", "/etc/hostname"], &["--addr"]),
         (&["dma", "write", "/etc/hostname", "--addr", "0x"], &["hexadecimal", "0x1000"]),
         (&["dma", "read", "--addr", "0", "--len", "1.5MiB", "--out", "x"], &["fractions"]),
+        (&["validate", "--scratch-size", "1MiB"], &["--scratch"]),
+        (&["validate", "--scratch", "x"], &["x"]),
+        (&["validate", "--seed", "-1"], &["-1"]),
+        (&["abort", "--channel", "0"], &["no channel", "h2c0 to h2c3"]),
+        (&["abort", "--channel", "h2c4"], &["h2c4", "h2c0 to h2c3"]),
+        (&["reset", "--level", "hard"], &["channel", "function", "bus"]),
         (&["completions", "dos"], &["bash"]),
         (&["peek", "config", "0"], &["dma, user or bypass"]),
         (&["peek", "6", "0"], &["from 0 to 5"]),
@@ -112,6 +118,8 @@ fn operations_that_fail_have_status_1() {
         (&["peek", "dma", "0x44"], &["BAR 1 at 0x44", "h2c0.status_rc is clear-on-read", "--force"]),
         (&["peek", "1", "0", "0x1000"], &["h2c0.status_rc, h2c1.status_rc", "--force"]),
         (&["poke", "dma", "0x8000", "0"], &["MSI-X", "--force"]),
+        (&["reset", "--card", "ffff:1f:1f.7"], &["ffff:1f:1f.7"]),
+        (&["validate", "--card", "vfio-user:/run/card"], &["not available"]),
         (&["info", "--card", "ffff:1f:1f.7"], &["ffff:1f:1f.7"]),
         (&["info", "--card", "vfio-user:/run/card"], &["vfio-user", "not available"]),
         (&["info", "--card", "mock:/no/such.yaml"], &["/no/such.yaml"]),
@@ -192,4 +200,13 @@ fn an_unknown_design_is_touched_only_on_demand() {
     );
     let bars = format!("mock:{}", bars.display());
     refused(&["peek", "bypass", "0", "--card", &bars], 1, &["no BAR bypass", "the card has 0 (dma)"]);
+}
+
+#[test]
+fn a_channel_that_the_card_does_not_have_is_wrong_usage() {
+    let dir = tempfile::tempdir().unwrap();
+    let card =
+        file(dir.path(), "small.yaml", "schema_version: 1\nxdma: {h2c_channels: 2, c2h_channels: 1}\n");
+    let card = format!("mock:{}", card.display());
+    refused(&["abort", "--channel", "c2h1", "--card", &card], 2, &["no channel c2h1", "1 in this direction"]);
 }

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod card;
+mod health;
 mod memory;
 mod raw;
 mod support;
