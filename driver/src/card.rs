@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use fpga_firmware::generated::BlockType;
-use fpga_pci::{AccessCounters, Bar, DmaArea, DmaBuffer, DmaPool, MmioError, Transport};
+use fpga_pci::{
+    AccessCounters, Bar, DmaAccess, DmaArea, DmaBuffer, DmaPool, MapRefused, MmioError, SharedMemory,
+    Transport,
+};
 use fpga_registers::BarOffset;
 use fpga_registers::xdma::{
     ChannelMask, Direction, IRQ_BASE, IrqBlock, UserMask, VectorNumbers, irq::channel_bit,
@@ -133,6 +136,15 @@ impl Card {
     pub fn area(&self, length: usize) -> Result<DmaArea, ResourceError> {
         const PAGE: usize = 4096;
         self.shared.pool.allocate_area(length, PAGE).map_err(|source| self.memory_error(source))
+    }
+
+    /// Maps memory of the caller's for the card, without copying it: a file, memory shared with another process, huge pages. It
+    /// is unmapped when the area is dropped.
+    ///
+    /// # Errors
+    /// [`MapRefused`] carries the memory back.
+    pub fn map_memory(&self, memory: SharedMemory, access: DmaAccess) -> Result<DmaArea, MapRefused> {
+        self.shared.pool.map(memory, access)
     }
 
     pub(crate) fn memory_error(&self, source: fpga_pci::DmaAllocError) -> ResourceError {

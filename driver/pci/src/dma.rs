@@ -8,6 +8,8 @@
 //! * a [`DmaArea`]: shared with the device for as long as it lives (rings, write-backs, event queues). It gives no
 //!   slices, only copies and atomic words.
 //!
+//! Memory that the caller has mapped itself can be made an area as well: [`DmaPool::map`].
+//!
 //! Both go back to the pool when dropped. Handing out and taking back pieces of existing regions does not touch the
 //! heap.
 //!
@@ -31,13 +33,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fpga_registers::Iova;
 
 use crate::iova::FreeRanges;
+use crate::memory::Start;
 use crate::{
-    DmaAccess, DmaAllocError, DmaMapError, HugePages, IovaAllocator, MemoryError, SharedMemory, SharedSlice,
-    Transport,
+    DmaAccess, DmaAllocError, DmaMapError, HugePages, IovaAllocator, IovaError, MemoryError, SharedMemory,
+    SharedSlice, Transport,
 };
 
+mod caller;
 mod quarantine;
 
+use caller::CallerRegion;
+pub use caller::MapRefused;
 pub use quarantine::{QuarantineReason, QuarantineRecord};
 
 /// Pieces start at multiples of this and are multiples of it long: one cache line, so that what the device writes
@@ -50,9 +56,10 @@ const UNIT: usize = 64;
 pub struct DmaPoolOptions {
     /// Bytes per region; larger requests get a region of their own. Default 4 MiB.
     pub region_size: usize,
-    /// Most bytes that the pool maps in all. Default 256 MiB.
+    /// Most bytes that the pool maps in all, memory of callers not counted. Default 256 MiB.
     pub limit: usize,
-    /// Page size to ask for. Default: normal pages.
+    /// Page size to ask for. Default: [`HugePages::Transparent`], large pages where the kernel finds some: fewer entries
+    /// in the caches of processor and IOMMU.
     pub huge: HugePages,
     /// What the device may do with the regions. Default: read and write.
     pub access: DmaAccess,
@@ -65,7 +72,7 @@ impl Default for DmaPoolOptions {
         Self {
             region_size: 4 << 20,
             limit: 256 << 20,
-            huge: HugePages::No,
+            huge: HugePages::Transparent,
             access: DmaAccess::Both,
             address_bits: 64,
         }
@@ -84,7 +91,11 @@ pub struct DmaPoolStats {
     pub in_use: usize,
     /// Bytes handed out.
     pub in_use_bytes: usize,
-    /// Pieces in quarantine.
+    /// Areas of callers' memory ([`DmaPool::map`]) that are mapped; none of the above counts them.
+    pub caller_areas: usize,
+    /// Bytes of callers' memory that are mapped.
+    pub caller_bytes: usize,
+    /// Pieces in quarantine, areas of callers' memory among them.
     pub quarantined: usize,
     /// Bytes in quarantine.
     pub quarantined_bytes: usize,
@@ -112,6 +123,7 @@ struct Shared {
 struct State {
     space: IovaAllocator,
     regions: Vec<Region>,
+    callers: Vec<CallerRegion>,
     stats: DmaPoolStats,
     quarantine: Vec<QuarantineRecord>,
 }
@@ -148,6 +160,7 @@ impl DmaPool {
         let state = State {
             space: IovaAllocator::new(usable),
             regions: Vec::new(),
+            callers: Vec::new(),
             stats: DmaPoolStats::default(),
             quarantine: Vec::new(),
         };
@@ -184,16 +197,18 @@ impl DmaPool {
                 state.take(capacity, alignment).ok_or_else(|| self.0.exhausted(&state, capacity))?
             }
         };
+        let home = &state.regions[region];
+        // What the region's free ranges gave lies inside its memory; this looks once for the whole life of the piece.
+        let start = Start::of(home.memory.view().slice(offset, capacity)?);
+        // A sum inside the region, whose end was checked when it was mapped.
+        let iova = Iova::new(home.iova.get() + offset as u64);
         state.stats.in_use += 1;
         state.stats.in_use_bytes += capacity;
-        let home = &state.regions[region];
         Ok(DmaBuffer(Piece {
             pool: Arc::clone(&self.0),
-            memory: home.memory.clone(),
-            // A sum inside the region, whose end was checked when it was mapped.
-            iova: Iova::new(home.iova.get() + offset as u64),
-            region,
-            offset,
+            home: Home::Region { number: region, offset },
+            start,
+            iova,
             length,
             capacity,
             kept: false,
@@ -271,7 +286,7 @@ impl Shared {
             length,
             in_use: state.stats.in_use_bytes,
             limit: self.options.limit,
-            quarantined: state.stats.quarantined_bytes,
+            quarantined: state.stats.quarantined_bytes - state.callers_quarantined(),
         }
     }
 
@@ -290,11 +305,8 @@ impl Shared {
             memory = SharedMemory::anonymous(size, HugePages::No)?;
         }
         let length = memory.len() as u64;
-        // Aligned like a large page, so that the IOMMU can use large entries; 4 KiB will do if space is short.
-        let wanted = if length >= 2 << 20 { page.max(2 << 20) } else { page };
         let iova = loop {
-            let place =
-                state.space.allocate(length, wanted).or_else(|_| state.space.allocate(length, page))?;
+            let place = state.addresses(length, page)?;
             match self.transport.map_dma(place, &memory, self.options.access) {
                 Ok(()) => break place,
                 // An earlier pool of this transport has left it mapped: in quarantine, or with a buffer that is still out. The place
@@ -316,6 +328,27 @@ impl Shared {
 }
 
 impl State {
+    /// Addresses for a region: aligned like a large page, so that the IOMMU can use large entries; any page will do if space
+    /// is short.
+    fn addresses(&mut self, length: u64, page: u64) -> Result<Iova, IovaError> {
+        for large in [1 << 30, 2 << 20] {
+            if length >= large
+                && large > page
+                && let Ok(place) = self.space.allocate(length, large)
+            {
+                return Ok(place);
+            }
+        }
+        self.space.allocate(length, page)
+    }
+
+    /// One more piece in quarantine.
+    fn record(&mut self, record: QuarantineRecord) {
+        self.stats.quarantined += 1;
+        self.stats.quarantined_bytes += record.length;
+        self.quarantine.push(record);
+    }
+
     /// A place in the first region that has one: early regions fill up, late ones empty.
     fn take(&mut self, capacity: usize, alignment: usize) -> Option<(usize, usize)> {
         self.regions.iter_mut().enumerate().find_map(|(index, region)| {
@@ -347,16 +380,24 @@ impl Drop for Shared {
                 mem::forget(region.memory);
             }
         }
+        // Areas keep the pool, so those that are left were quarantined, or could not be unmapped.
+        for region in state.callers.drain(..) {
+            tracing::warn!(device = self.transport.name(), iova = %region.iova, length = region.memory.len(),
+                "memory of the caller stays mapped and is leaked");
+            mem::forget(region.memory);
+        }
     }
 }
 
-/// A part of a region that is out. Goes back when dropped, unless it is kept in quarantine.
+/// A part of a region that is out, or memory of a caller. Goes back when dropped, unless it is kept in quarantine.
 struct Piece {
+    /// Keeps regions mapped, in this process and for the device.
     pool: Arc<Shared>,
-    memory: SharedMemory,
+    home: Home,
+    /// First of `capacity` bytes, which are mapped as long as this lives: the pool's regions go with the last handle to
+    /// it, its entries for callers' memory with this piece's end or later. Neither is ever replaced.
+    start: Start,
     iova: Iova,
-    region: usize,
-    offset: usize,
     /// Bytes in use, at most `capacity`.
     length: usize,
     capacity: usize,
@@ -364,32 +405,40 @@ struct Piece {
     kept: bool,
 }
 
+/// Where a piece goes back to.
+enum Home {
+    /// Into the region of that number, where it began at that offset.
+    Region { number: usize, offset: usize },
+    /// Nowhere: it is unmapped. The pool's entry for it holds the memory, until this piece removes it.
+    Caller,
+}
+
 impl Piece {
     /// The bytes of this piece that are in use.
+    #[inline]
     fn view(&self) -> SharedSlice<'_> {
-        // It lies inside the region, because FreeRanges handed it out; if it ever did not, nothing could be accessed.
-        self.memory.view().slice(self.offset, self.length).unwrap_or_default()
+        // SAFETY: `length` is at most `capacity`, and as many bytes from `start` on stay mapped while `self` lives, to which
+        // the view is bound. They are readable, writable and initialised, as all shared memory. Slices of a buffer
+        // borrow the DmaBuffer, whose other methods make no use of this view meanwhile.
+        unsafe { self.start.view(self.length) }
     }
 
     fn quarantine(mut self, reason: QuarantineReason) {
         self.kept = true;
-        let record = QuarantineRecord {
-            iova: self.iova,
-            length: self.capacity,
-            reason,
-            at: self.pool.transport.now(),
-        };
-        tracing::error!(device = self.pool.transport.name(), iova = %record.iova, length = record.length, %reason,
-            "DMA buffer put into quarantine");
+        let (iova, length, at) = (self.iova, self.capacity, self.pool.transport.now());
+        tracing::error!(device = self.pool.transport.name(), %iova, length, %reason, "DMA buffer put into quarantine");
         let mut state = self.pool.lock();
-        state.stats.in_use -= 1;
-        state.stats.in_use_bytes -= self.capacity;
-        state.stats.quarantined += 1;
-        state.stats.quarantined_bytes += self.capacity;
-        if let Some(region) = state.regions.get_mut(self.region) {
-            region.tainted = true;
+        match &self.home {
+            Home::Region { number, .. } => {
+                state.stats.in_use -= 1;
+                state.stats.in_use_bytes -= length;
+                if let Some(region) = state.regions.get_mut(*number) {
+                    region.tainted = true;
+                }
+                state.record(QuarantineRecord { iova, length, reason, at });
+            }
+            Home::Caller => state.keep_caller(iova, length, reason, at),
         }
-        state.quarantine.push(record);
     }
 
     fn fmt(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -406,11 +455,15 @@ impl Drop for Piece {
         if self.kept {
             return;
         }
+        let (number, offset) = match &self.home {
+            Home::Region { number, offset } => (*number, *offset),
+            Home::Caller => return self.pool.unmap_caller(self.iova, self.capacity),
+        };
         let mut state = self.pool.lock();
         state.stats.in_use -= 1;
         state.stats.in_use_bytes -= self.capacity;
-        if let Some(region) = state.regions.get_mut(self.region) {
-            let first = self.offset as u64;
+        if let Some(region) = state.regions.get_mut(number) {
+            let first = offset as u64;
             let given = region.free.give(first, first + self.capacity as u64 - 1);
             debug_assert!(given, "a piece is given back once");
         }

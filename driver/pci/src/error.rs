@@ -386,7 +386,7 @@ pub enum IovaError {
     },
 }
 
-/// No DMA buffer could be handed out.
+/// No DMA buffer could be handed out, or memory of the caller not mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DmaAllocError {
@@ -415,6 +415,26 @@ pub enum DmaAllocError {
         limit: usize,
         /// Bytes that are lost to quarantine.
         quarantined: usize,
+    },
+    /// Memory of the caller that is not made of whole pages of the IOMMU.
+    #[error(
+        "memory of {length:#x} bytes cannot be mapped for DMA: its start and its length must be multiples of the page size {page:#x}; round the mapping up"
+    )]
+    NotWholePages {
+        /// Size of the memory in bytes.
+        length: usize,
+        /// The granule of the IOMMU in bytes.
+        page: u64,
+    },
+    /// Memory of the caller that this pool has mapped already.
+    #[error(
+        "memory of {length:#x} bytes is mapped for this device already, at {iova}; share that area, or drop it first (in quarantine it stays mapped)"
+    )]
+    AlreadyMapped {
+        /// Where the device sees it.
+        iova: Iova,
+        /// Size of the memory in bytes.
+        length: usize,
     },
     /// No host memory for another region.
     #[error("no memory for another DMA region")]

@@ -48,6 +48,10 @@ impl Engine {
         if let Some(error) = &self.dead {
             return Err(AttachRefused { error: SubmitError::Channel(error.clone()), area });
         }
+        if !area.is_from(&self.card.pool) {
+            let error = SubmitError::ForeignBuffer { card: self.card_name(), channel: self.name };
+            return Err(AttachRefused { error, area });
+        }
         let free = self.attached.iter().position(|slot| slot.area.is_none());
         let index = free.unwrap_or(self.attached.len());
         let generation = self.attached.get(index).map_or(0, |slot| slot.generation.wrapping_add(1));

@@ -117,12 +117,23 @@ pub struct Drained<T> {
     pub posted: bool,
 }
 
+/// A queued descriptor. Three words, so that queueing one is three stores.
 #[derive(Clone, Copy, Debug, Default)]
 struct Staged {
     host: u64,
     card: u64,
-    length: u32,
-    ends_operation: bool,
+    /// Length in bits 63:32, where the descriptor has it too; bit 0: the operation's last descriptor.
+    shape: u64,
+}
+
+impl Staged {
+    const LENGTH: u64 = 0xFFFF_FFFF << 32;
+    const ENDS_OPERATION: u64 = 1;
+
+    #[inline]
+    const fn length(self) -> u32 {
+        low32(self.shape >> 32)
+    }
 }
 
 /// What an operation is waited for with.
@@ -136,6 +147,9 @@ enum Kind {
     /// Dropped by request; may have a payload.
     Withdrawn,
 }
+
+/// Quirk 1 is about descriptors longer than this.
+const LONG: u64 = 4096;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Operation {
@@ -169,6 +183,8 @@ pub struct Ring<T> {
     next_operation: u64,
     /// An endless run is under way.
     open: bool,
+    /// Count after the last queued descriptor above 4 KiB.
+    long_until: u64,
     /// In the endless run a descriptor above 4 KiB was posted: blocks of adjacent ones are avoided from then on.
     lone: bool,
     faulted: bool,
@@ -197,6 +213,7 @@ impl<T> Ring<T> {
             first_operation: 0,
             next_operation: 0,
             open: false,
+            long_until: 0,
             lone: false,
             faulted: false,
             config,
@@ -332,8 +349,11 @@ impl<T> Ring<T> {
             return self.stage_segments(core::iter::once(Segment { host, card }));
         }
         let at = index(low32(self.staged) & self.entry_mask);
-        self.staged_entries[at] =
-            Staged { host: start, card: card.get(), length: low32(host.length), ends_operation: true };
+        let shape = host.length << 32 | Staged::ENDS_OPERATION;
+        self.staged_entries[at] = Staged { host: start, card: card.get(), shape };
+        if host.length > LONG {
+            self.long_until = self.staged + 1;
+        }
         Ok((host.length, self.staged + 1))
     }
 
@@ -378,11 +398,16 @@ impl<T> Ring<T> {
                     RefusalReason::Full { needed: low32(needed), free: self.free_entries() }
                 });
             }
+            let shape = u64::from(piece.length) << 32;
             self.staged_entries[index(low32(end) & self.entry_mask)] =
-                Staged { host: piece.host, card: piece.card, length: piece.length, ends_operation: false };
+                Staged { host: piece.host, card: piece.card, shape };
             end += 1;
         }
-        self.staged_entries[index(low32(end.wrapping_sub(1)) & self.entry_mask)].ends_operation = true;
+        let last = index(low32(end.wrapping_sub(1)) & self.entry_mask);
+        self.staged_entries[last].shape |= Staged::ENDS_OPERATION;
+        if (self.staged..end).any(|count| u64::from(self.entry(count).length()) > LONG) {
+            self.long_until = end;
+        }
         Ok((length, end))
     }
 
@@ -412,7 +437,7 @@ impl<T> Ring<T> {
     }
 
     fn bytes_between(&self, first: u64, end: u64) -> u64 {
-        (first..end).map(|count| u64::from(self.entry(count).length)).sum()
+        (first..end).map(|count| u64::from(self.entry(count).length())).sum()
     }
 
     const fn base(&self) -> Iova {

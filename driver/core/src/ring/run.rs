@@ -4,7 +4,7 @@ use fpga_registers::xdma::{DescriptorControl, Direction};
 use fpga_registers::{CardAddr, Iova};
 
 use super::config::{DESCRIPTOR_BYTES, MAX_CREDITS, PAGE_DESCRIPTORS};
-use super::{CardSide, DescriptorMemory, Report, Ring, RingConfig, Staged, Token};
+use super::{CardSide, DescriptorMemory, LONG, Report, Ring, RingConfig, Staged, Token};
 use crate::cast::{index, low32};
 
 /// What the doorbell needs: the values of the channel's SGDMA registers for one run.
@@ -99,8 +99,8 @@ impl<T> Ring<T> {
         if start == end || self.faulted || (!self.open && self.is_running()) {
             return None;
         }
-        if self.config.long_run_descriptors.is_some() && !self.lone && self.longest > 4096 {
-            self.lone = (start..end).any(|count| self.entry(count).length > 4096);
+        if self.config.long_run_descriptors.is_some() && !self.lone && self.longest > LONG {
+            self.lone = self.long_until > start;
         }
         let shape = Shape::new(&self.config);
         let mut block = start;
@@ -193,7 +193,7 @@ impl<T> Ring<T> {
             index: low32(self.completed) & self.entry_mask,
             host: Iova::new(staged.host),
             card: CardAddr::new(staged.card),
-            length: staged.length,
+            length: staged.length(),
             offset: self.bytes_between(first, self.completed),
         })
     }
@@ -202,12 +202,15 @@ impl<T> Ring<T> {
     /// stay within one short block (quirk 1).
     fn run_limit(&self, start: u64) -> u64 {
         let Some(limit) = self.config.long_run_descriptors else { return self.staged };
-        if self.longest <= 4096 {
+        if self.longest <= LONG {
             return self.staged;
         }
         let one_block = self.block_end(start, start + u64::from(limit));
+        if self.long_until <= start {
+            return self.staged;
+        }
         for count in start..self.staged {
-            if self.entry(count).length <= 4096 {
+            if u64::from(self.entry(count).length()) <= LONG {
                 continue;
             }
             // A long one beyond the block waits for the next run; one inside it ends this run with the block.
@@ -274,8 +277,8 @@ impl Shape {
     /// [`Descriptor`]: fpga_registers::xdma::Descriptor
     #[inline]
     fn words(&self, at: u32, staged: Staged, nxt_adj: u64) -> [u64; 4] {
-        let mut control = PLAIN | nxt_adj << NXT_ADJ_SHIFT;
-        if staged.ends_operation {
+        let mut control = PLAIN | nxt_adj << NXT_ADJ_SHIFT | staged.shape & Staged::LENGTH;
+        if staged.shape & Staged::ENDS_OPERATION != 0 {
             control |= self.at_operation_end;
         }
         let next = self.base + u64::from((at + 1) & self.entry_mask) * DESCRIPTOR_BYTES;
@@ -286,7 +289,7 @@ impl Shape {
         };
         let (source, destination) =
             if self.host_is_source { (staged.host, card) } else { (card, staged.host) };
-        [control | u64::from(staged.length) << 32, source, destination, next]
+        [control, source, destination, next]
     }
 }
 

@@ -13,7 +13,7 @@ pub struct DmaBuffer(pub(super) Piece);
 /// DMA memory that the device may access whenever it likes, until this is dropped (or quarantined).
 ///
 /// Drop it only when the device is known to be idle.
-pub struct DmaArea(Piece);
+pub struct DmaArea(pub(super) Piece);
 
 impl fmt::Debug for DmaBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,6 +38,7 @@ impl DmaBuffer {
 
     /// First address as the device sees it.
     #[must_use]
+    #[inline]
     pub fn iova(&self) -> Iova {
         self.0.iova
     }
@@ -48,12 +49,14 @@ impl DmaBuffer {
         clippy::len_without_is_empty,
         reason = "an empty buffer is not handed out; set_len(0) is a caller's own choice"
     )]
+    #[inline]
     pub fn len(&self) -> usize {
         self.0.length
     }
 
     /// Bytes available.
     #[must_use]
+    #[inline]
     pub fn capacity(&self) -> usize {
         self.0.capacity
     }
@@ -72,6 +75,7 @@ impl DmaBuffer {
 
     /// The bytes in use.
     #[must_use]
+    #[inline]
     pub fn as_slice(&self) -> &[u8] {
         let view = self.0.view();
         // SAFETY: the view is `length` live, initialised bytes of a mapping that `self` keeps alive. They belong to this
@@ -83,6 +87,7 @@ impl DmaBuffer {
 
     /// The bytes in use, to be changed.
     #[must_use]
+    #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let view = self.0.view();
         // SAFETY: as in `as_slice`; `self` is borrowed exclusively, and the view (atomics, so writable) goes away here.
@@ -93,6 +98,7 @@ impl DmaBuffer {
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`].
+    #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryError> {
         self.0.view().read(offset, into)
     }
@@ -101,12 +107,14 @@ impl DmaBuffer {
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`].
+    #[inline]
     pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<(), MemoryError> {
         self.0.view().write(offset, from)
     }
 
     /// The bytes in use as stretches of contiguous device addresses, in order. What a pool hands out lies in one
     /// mapping, so there is exactly one (none if the length is 0); callers are written for any number.
+    #[inline]
     pub fn runs(&self) -> impl Iterator<Item = DmaRun> + use<> {
         let run = DmaRun { iova: self.0.iova, length: self.0.length as u64 };
         (run.length != 0).then_some(run).into_iter()
@@ -116,6 +124,7 @@ impl DmaBuffer {
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`] beyond the bytes in use.
+    #[inline]
     pub fn run(&self, offset: usize, length: usize) -> Result<DmaRun, MemoryError> {
         self.0.run(offset, length)
     }
@@ -133,8 +142,16 @@ impl DmaBuffer {
 }
 
 impl DmaArea {
+    /// As [`DmaBuffer::is_from`]: whether it is a piece of `pool`, or memory mapped by it.
+    #[must_use]
+    #[inline]
+    pub fn is_from(&self, pool: &super::DmaPool) -> bool {
+        self.0.is_from(pool)
+    }
+
     /// First address as the device sees it.
     #[must_use]
+    #[inline]
     pub fn iova(&self) -> Iova {
         self.0.iova
     }
@@ -142,6 +159,7 @@ impl DmaArea {
     /// Size in bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "an area is never empty")]
+    #[inline]
     pub fn len(&self) -> usize {
         self.0.length
     }
@@ -157,6 +175,7 @@ impl DmaArea {
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`].
+    #[inline]
     pub fn run(&self, offset: usize, length: usize) -> Result<DmaRun, MemoryError> {
         self.0.run(offset, length)
     }
@@ -173,6 +192,7 @@ impl Piece {
         Arc::ptr_eq(&self.pool, &pool.0)
     }
 
+    #[inline]
     fn run(&self, offset: usize, length: usize) -> Result<DmaRun, MemoryError> {
         if offset.checked_add(length).is_none_or(|end| end > self.length) {
             return Err(MemoryError::OutOfRange { offset, length, size: self.length });

@@ -16,6 +16,8 @@ pub enum QuarantineReason {
     DeviceGone,
     /// The transfer's owner was dropped while the device worked on it.
     Abandoned,
+    /// The system refused to unmap it: the device could still reach it.
+    UnmapRefused,
 }
 
 impl fmt::Display for QuarantineReason {
@@ -24,6 +26,7 @@ impl fmt::Display for QuarantineReason {
             Self::IdleNotConfirmed => "the engine was stopped but did not report idle",
             Self::ResetFailed => "the reset of the device failed",
             Self::DeviceGone => "the device does not answer",
+            Self::UnmapRefused => "the system refused to unmap it",
             Self::Abandoned => "its transfer was abandoned while the device worked on it",
         })
     }

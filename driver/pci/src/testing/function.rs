@@ -10,8 +10,8 @@ use fpga_registers::{BarOffset, Iova};
 use crate::config::ConfigSpace;
 use crate::mmio::check;
 use crate::{
-    Bar, BarError, BarInfo, BarKind, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError, Mmio,
-    MmioError, OsError, ResetError, ResetLevel, SharedMemory, Transport,
+    Bar, BarError, BarInfo, BarKind, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError,
+    MemoryError, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory, Transport,
 };
 
 /// Size of BAR 0 in bytes.
@@ -23,7 +23,7 @@ pub struct BareFunction {
     config: Mutex<[u8; 256]>,
     bar: Arc<Words>,
     ranges: Vec<RangeInclusive<Iova>>,
-    mappings: Mutex<BTreeMap<u64, SharedMemory>>,
+    mappings: Mutex<BTreeMap<u64, (SharedMemory, DmaAccess)>>,
     refuse_map: AtomicBool,
     refuse_unmap: AtomicBool,
 }
@@ -51,19 +51,45 @@ impl BareFunction {
     /// Start and length of everything mapped, ascending.
     #[must_use]
     pub fn mapped(&self) -> Vec<(Iova, u64)> {
-        lock(&self.mappings).iter().map(|(iova, memory)| (Iova::new(*iova), memory.len() as u64)).collect()
+        lock(&self.mappings)
+            .iter()
+            .map(|(iova, (memory, _))| (Iova::new(*iova), memory.len() as u64))
+            .collect()
     }
 
     /// Reads as the device would: through the mappings.
     ///
     /// # Errors
-    /// [`DmaMapError::NotMapped`] if the bytes do not lie in one mapping.
+    /// [`DmaMapError::NotMapped`] if the bytes do not lie in one mapping that the device may read.
     pub fn dma_read(&self, iova: Iova, into: &mut [u8]) -> Result<(), DmaMapError> {
-        let not_mapped = DmaMapError::NotMapped { iova, length: into.len() as u64 };
+        let length = into.len() as u64;
+        self.dma(iova, length, DmaAccess::device_reads, |memory, offset| memory.read(offset, into))
+    }
+
+    /// Writes as the device would: through the mappings.
+    ///
+    /// # Errors
+    /// [`DmaMapError::NotMapped`] if the bytes do not lie in one mapping that the device may write.
+    pub fn dma_write(&self, iova: Iova, from: &[u8]) -> Result<(), DmaMapError> {
+        let length = from.len() as u64;
+        self.dma(iova, length, DmaAccess::device_writes, |memory, offset| memory.write(offset, from))
+    }
+
+    fn dma(
+        &self,
+        iova: Iova,
+        length: u64,
+        allowed: impl FnOnce(DmaAccess) -> bool,
+        access: impl FnOnce(&SharedMemory, usize) -> Result<(), MemoryError>,
+    ) -> Result<(), DmaMapError> {
+        let not_mapped = DmaMapError::NotMapped { iova, length };
         let mappings = lock(&self.mappings);
-        let (start, memory) = mappings.range(..=iova.get()).next_back().ok_or(not_mapped)?;
+        let (start, (memory, granted)) = mappings.range(..=iova.get()).next_back().ok_or(not_mapped)?;
         let offset = usize::try_from(iova.get() - start).map_err(|_| not_mapped)?;
-        memory.read(offset, into).map_err(|_| not_mapped)
+        if !allowed(*granted) {
+            return Err(not_mapped);
+        }
+        access(memory, offset).map_err(|_| not_mapped)
     }
 
     /// From now on mapping is refused, or no more.
@@ -133,7 +159,7 @@ impl Transport for BareFunction {
         }
     }
 
-    fn map_dma(&self, iova: Iova, memory: &SharedMemory, _: DmaAccess) -> Result<(), DmaMapError> {
+    fn map_dma(&self, iova: Iova, memory: &SharedMemory, access: DmaAccess) -> Result<(), DmaMapError> {
         let length = memory.len() as u64;
         let refused = OsError::from(rustix::io::Errno::NOMEM);
         if self.refuse_map.load(Ordering::Relaxed) {
@@ -145,10 +171,10 @@ impl Transport for BareFunction {
         }
         let mut mappings = lock(&self.mappings);
         let before = mappings.range(..=end.get()).next_back();
-        if before.is_some_and(|(start, other)| start + (other.len() as u64) > iova.get()) {
+        if before.is_some_and(|(start, (other, _))| start + (other.len() as u64) > iova.get()) {
             return Err(DmaMapError::Overlap { iova, length });
         }
-        mappings.insert(iova.get(), memory.clone());
+        mappings.insert(iova.get(), (memory.clone(), access));
         Ok(())
     }
 
@@ -157,7 +183,7 @@ impl Transport for BareFunction {
             return Err(DmaMapError::Refused { iova, length, source: rustix::io::Errno::IO.into() });
         }
         let mut mappings = lock(&self.mappings);
-        if mappings.get(&iova.get()).is_none_or(|memory| memory.len() as u64 != length) {
+        if mappings.get(&iova.get()).is_none_or(|(memory, _)| memory.len() as u64 != length) {
             return Err(DmaMapError::NotMapped { iova, length });
         }
         mappings.remove(&iova.get());

@@ -1,0 +1,152 @@
+//! Memory of the caller, mapped for the device as it is.
+
+use std::sync::Arc;
+
+use fpga_registers::Iova;
+
+use super::{DmaArea, DmaPool, Home, Piece, QuarantineReason, QuarantineRecord, Shared, State};
+use crate::memory::Start;
+use crate::{DmaAccess, DmaAllocError, DmaMapError, SharedMemory};
+
+/// Memory of a caller was not mapped; here it is back.
+#[derive(Debug, thiserror::Error)]
+#[error("{:#x} bytes of the caller's memory were not mapped for DMA", .memory.len())]
+pub struct MapRefused {
+    /// Why.
+    #[source]
+    pub error: DmaAllocError,
+    /// The memory, unchanged.
+    pub memory: SharedMemory,
+}
+
+/// Memory of a caller that is mapped, being mapped, or kept for ever.
+pub(super) struct CallerRegion {
+    pub(super) memory: SharedMemory,
+    pub(super) iova: Iova,
+    /// The device may reach it for ever: never to be freed, its addresses never to be given to anybody else.
+    pub(super) kept: bool,
+}
+
+impl DmaPool {
+    /// Maps memory of the caller, such as one half of a shared-memory file or pages of a chosen size, so that the
+    /// device reaches it where it is: no copy through the pool's own memory is needed. It becomes a region of its own
+    /// of which nothing is handed out to others.
+    ///
+    /// Dropping the area unmaps the memory and gives its addresses back; drop it only when the device is known to be
+    /// idle, otherwise [quarantine](DmaArea::quarantine) it: then it stays mapped and is leaked, and clones that the
+    /// caller kept stay valid. A clone kept before is also how to get at the memory afterwards.
+    ///
+    /// It takes system calls and the kernel pins every page: do it once, not per transfer. It does not count against
+    /// [`DmaPoolOptions::limit`](super::DmaPoolOptions::limit), which bounds what the pool takes by itself; the
+    /// system's limit on locked memory applies. [`DmaPoolStats`](super::DmaPoolStats) counts it apart.
+    ///
+    /// One memory can be mapped once per pool. Two memories made of one file are two memories.
+    ///
+    /// # Errors
+    /// The memory comes back with [`DmaAllocError::NotWholePages`], [`DmaAllocError::AlreadyMapped`] (quarantined memory
+    /// stays mapped), [`DmaAllocError::Iova`] or [`DmaAllocError::Map`]; nothing is mapped then.
+    pub fn map(&self, memory: SharedMemory, access: DmaAccess) -> Result<DmaArea, MapRefused> {
+        let iova = match self.0.map_caller(&memory, access) {
+            Ok(iova) => iova,
+            Err(error) => return Err(MapRefused { error, memory }),
+        };
+        let (start, length) = (Start::of(memory.view()), memory.len());
+        Ok(DmaArea(Piece {
+            pool: Arc::clone(&self.0),
+            home: Home::Caller,
+            start,
+            iova,
+            length,
+            capacity: length,
+            kept: false,
+        }))
+    }
+}
+
+impl Shared {
+    /// The lock is not held while the kernel pins pages, which takes long for much memory; the entry made before
+    /// keeps others from mapping the same.
+    fn map_caller(&self, memory: &SharedMemory, access: DmaAccess) -> Result<Iova, DmaAllocError> {
+        let page = self.transport.dma_page_size();
+        let length = memory.len();
+        // Pointers have 64 bits at most.
+        let start = memory.host_pointer().addr() as u64;
+        if !(length as u64).is_multiple_of(page) || !start.is_multiple_of(page) {
+            return Err(DmaAllocError::NotWholePages { length, page });
+        }
+        loop {
+            let iova = self.lock().claim(memory, page)?;
+            let Err(error) = self.transport.map_dma(iova, memory, access) else { return Ok(iova) };
+            let mut state = self.lock();
+            let removed = state.forget_caller(iova);
+            // Something of an earlier pool of this transport is still there: the place stays allocated, and another
+            // one is tried.
+            if !matches!(error, DmaMapError::Overlap { .. }) {
+                // Just allocated: giving it back cannot fail.
+                let _ = state.space.release(iova, length as u64);
+                drop(state);
+                drop(removed);
+                return Err(error.into());
+            }
+        }
+    }
+
+    /// The end of an area of caller's memory.
+    pub(super) fn unmap_caller(&self, iova: Iova, length: usize) {
+        if let Err(error) = self.transport.unmap_dma(iova, length as u64) {
+            tracing::error!(device = self.transport.name(), %iova, length, %error,
+                "memory of the caller is leaked: it could not be unmapped");
+            let at = self.transport.now();
+            self.lock().keep_caller(iova, length, QuarantineReason::UnmapRefused, at);
+            return;
+        }
+        let mut state = self.lock();
+        let released = state.space.release(iova, length as u64);
+        debug_assert!(released.is_ok(), "an area is given back once");
+        let removed = state.forget_caller(iova);
+        drop(state);
+        // Perhaps the last clone: unmapping it from the process must not make others wait.
+        drop(removed);
+    }
+}
+
+impl State {
+    /// Addresses for all of `memory`, and its entry.
+    fn claim(&mut self, memory: &SharedMemory, page: u64) -> Result<Iova, DmaAllocError> {
+        if let Some(region) = self.callers.iter().find(|region| region.memory.is_same(memory)) {
+            return Err(DmaAllocError::AlreadyMapped { iova: region.iova, length: memory.len() });
+        }
+        let iova = self.addresses(memory.len() as u64, page)?;
+        self.callers.push(CallerRegion { memory: memory.clone(), iova, kept: false });
+        self.stats.caller_areas += 1;
+        self.stats.caller_bytes += memory.len();
+        Ok(iova)
+    }
+
+    /// Undoes the entry, not the allocation of addresses.
+    fn forget_caller(&mut self, iova: Iova) -> Option<CallerRegion> {
+        let index = self.callers.iter().position(|region| region.iova == iova)?;
+        let region = self.callers.swap_remove(index);
+        self.stats.caller_areas -= 1;
+        self.stats.caller_bytes -= region.memory.len();
+        Some(region)
+    }
+
+    /// Keeps it for ever, and says so in the statistics and the record.
+    pub(super) fn keep_caller(&mut self, iova: Iova, length: usize, reason: QuarantineReason, at: u64) {
+        if let Some(region) = self.callers.iter_mut().find(|region| region.iova == iova) {
+            region.kept = true;
+            self.stats.caller_areas -= 1;
+            self.stats.caller_bytes -= length;
+        }
+        self.record(QuarantineRecord { iova, length, reason, at });
+    }
+
+    /// Bytes in quarantine that are not the pool's own.
+    pub(super) fn callers_quarantined(&self) -> usize {
+        self.callers.iter().filter(|region| region.kept).map(|region| region.memory.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+use super::super::DmaPoolStats;
+use super::*;
+use crate::testing::BareFunction;
+use crate::{DmaPoolOptions, HugePages, IovaError, Transport};
+use proptest::prelude::*;
+
+const SIZE: usize = 16 << 10;
+
+fn pool_with(options: DmaPoolOptions) -> (Arc<BareFunction>, DmaPool) {
+    let function = Arc::new(BareFunction::new(vec![Iova::new(0)..=Iova::new(u64::MAX)]));
+    let transport: Arc<dyn Transport> = Arc::<BareFunction>::clone(&function);
+    (function, DmaPool::new(transport, options))
+}
+
+fn pool() -> (Arc<BareFunction>, DmaPool) {
+    pool_with(DmaPoolOptions { region_size: 64 << 10, limit: 64 << 10, ..DmaPoolOptions::default() })
+}
+
+fn memory(length: usize) -> SharedMemory {
+    SharedMemory::anonymous(length, HugePages::No).unwrap()
+}
+
+fn refused(result: Result<DmaArea, MapRefused>) -> MapRefused {
+    result.expect_err("refused")
+}
+
+#[test]
+fn the_device_works_on_the_callers_own_bytes() {
+    let (function, pool) = pool();
+    let mine = memory(SIZE);
+    mine.write(100, b"abc").unwrap();
+    let area = pool.map(mine.clone(), DmaAccess::Both).unwrap();
+    assert_eq!((area.len(), area.memory().len()), (SIZE, SIZE));
+    let at = |offset: u64| Iova::new(area.iova().get() + offset);
+    let mut seen = [0; 3];
+    function.dma_read(at(100), &mut seen).unwrap();
+    assert_eq!(&seen, b"abc");
+    function.dma_write(at(SIZE as u64 - 2), &[7, 8]).unwrap();
+    assert_eq!(mine.load_u32(SIZE - 4), Ok(0x0807_0000));
+    assert_eq!(area.memory().load_u32(SIZE - 4), Ok(0x0807_0000));
+    assert!(function.dma_write(at(SIZE as u64 - 1), &[0; 2]).is_err());
+    assert!(area.run(SIZE - 4, 4).is_ok() && area.run(SIZE - 4, 5).is_err());
+}
+
+#[test]
+fn the_device_may_do_what_was_said_and_no_more() {
+    let (function, pool) = pool();
+    for (access, reads, writes) in [
+        (DmaAccess::ReadByDevice, true, false),
+        (DmaAccess::WriteByDevice, false, true),
+        (DmaAccess::Both, true, true),
+    ] {
+        let area = pool.map(memory(SIZE), access).unwrap();
+        assert_eq!(function.dma_read(area.iova(), &mut [0; 8]).is_ok(), reads, "{access:?}");
+        assert_eq!(function.dma_write(area.iova(), &[0; 8]).is_ok(), writes, "{access:?}");
+    }
+}
+
+#[test]
+fn dropping_the_area_unmaps_and_gives_the_addresses_back() {
+    // Room for exactly one such memory: page 0 is left out.
+    let (function, pool) = pool_with(DmaPoolOptions { address_bits: 15, ..DmaPoolOptions::default() });
+    let mine = memory(28 << 10);
+    for _ in 0..3 {
+        let area = pool.map(mine.clone(), DmaAccess::Both).unwrap();
+        assert_eq!(function.mapped(), [(Iova::new(4096), 28 << 10)]);
+        let full = refused(pool.map(memory(4096), DmaAccess::Both));
+        assert!(matches!(full.error, DmaAllocError::Iova(IovaError::Exhausted { .. })));
+        drop(area);
+        assert_eq!(function.mapped(), []);
+        assert_eq!(pool.stats(), DmaPoolStats::default());
+    }
+    mine.store_u32(0, 1).unwrap();
+}
+
+#[test]
+fn only_whole_pages_are_taken() {
+    let (function, pool) = pool();
+    let mapping = memmap2::MmapMut::map_anon(4097).unwrap();
+    let odd = SharedMemory::from_mapping(mapping).unwrap();
+    odd.store_u32(4, 77).unwrap();
+    let MapRefused { error, memory } = refused(pool.map(odd, DmaAccess::Both));
+    assert_eq!(error, DmaAllocError::NotWholePages { length: 4097, page: 4096 });
+    assert_eq!(memory.load_u32(4), Ok(77), "it comes back as it was");
+    assert_eq!((function.mapped(), pool.stats()), (vec![], DmaPoolStats::default()));
+}
+
+#[test]
+fn memory_that_does_not_begin_at_a_page_is_refused() {
+    let (_, pool) = pool();
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(3 * 4096).unwrap();
+    // A mapping from the middle of a page on: whole pages long, but not made of whole pages.
+    // SAFETY: nobody else has this file, so nobody changes it or its size.
+    let mapping = unsafe { memmap2::MmapOptions::new().offset(512).len(4096).map_mut(&file) }.unwrap();
+    let odd = SharedMemory::from_mapping(mapping).unwrap();
+    let error = refused(pool.map(odd, DmaAccess::Both)).error;
+    assert_eq!(error, DmaAllocError::NotWholePages { length: 4096, page: 4096 });
+}
+
+#[test]
+fn one_memory_is_mapped_once() {
+    let (function, pool) = pool();
+    let mine = memory(SIZE);
+    let area = pool.map(mine.clone(), DmaAccess::Both).unwrap();
+    let MapRefused { error, memory: back } = refused(pool.map(mine.clone(), DmaAccess::Both));
+    assert_eq!(error, DmaAllocError::AlreadyMapped { iova: area.iova(), length: SIZE });
+    assert!(back.is_same(&mine));
+    assert_eq!(function.mapped().len(), 1);
+    // Another pool is another device.
+    let (_, other) = self::pool();
+    let elsewhere = other.map(back, DmaAccess::Both).unwrap();
+    assert!(area.is_from(&pool) && !area.is_from(&other) && elsewhere.is_from(&other));
+    drop(area);
+    assert!(pool.map(mine, DmaAccess::Both).is_ok(), "and again when it is free");
+}
+
+#[test]
+fn it_is_counted_apart_and_not_limited() {
+    let (function, pool) = pool();
+    let whole = pool.allocate(64 << 10).unwrap();
+    let area = pool.map(memory(256 << 10), DmaAccess::Both).unwrap();
+    let stats = pool.stats();
+    assert_eq!(
+        (stats.regions, stats.mapped_bytes, stats.in_use, stats.in_use_bytes),
+        (1, 64 << 10, 1, 64 << 10)
+    );
+    assert_eq!((stats.caller_areas, stats.caller_bytes), (1, 256 << 10));
+    // What is the caller's is not handed out to others.
+    assert!(matches!(pool.allocate(64), Err(DmaAllocError::Exhausted { .. })));
+    drop(whole);
+    assert!(pool.allocate(64).is_ok());
+    drop(area);
+    assert_eq!((pool.stats().caller_areas, pool.stats().caller_bytes, function.mapped().len()), (0, 0, 1));
+}
+
+#[test]
+fn a_refused_mapping_gives_everything_back() {
+    let (function, pool) = pool_with(DmaPoolOptions { address_bits: 15, ..DmaPoolOptions::default() });
+    function.refuse_map(true);
+    let mut mine = memory(28 << 10);
+    for _ in 0..3 {
+        let refusal = refused(pool.map(mine, DmaAccess::Both));
+        assert!(matches!(refusal.error, DmaAllocError::Map(DmaMapError::LimitReached { .. })));
+        assert!(std::error::Error::source(&refusal).is_some() && refusal.to_string().contains("0x7000"));
+        mine = refusal.memory;
+    }
+    assert_eq!(pool.stats(), DmaPoolStats::default());
+    function.refuse_map(false);
+    assert!(pool.map(mine, DmaAccess::Both).is_ok(), "its addresses came back");
+}
+
+#[test]
+fn the_area_keeps_the_pool() {
+    let (function, pool) = pool();
+    let buffer = pool.allocate(64).unwrap();
+    let area = pool.map(memory(SIZE), DmaAccess::Both).unwrap();
+    drop(pool);
+    drop(buffer);
+    assert_eq!(function.mapped().len(), 2, "nothing is unmapped while an area is out");
+    area.memory().store_u32(0, 1).unwrap();
+    drop(area);
+    assert_eq!(function.mapped(), []);
+
+    let (function, pool) = self::pool();
+    let area = pool.map(memory(SIZE), DmaAccess::Both).unwrap();
+    drop(area);
+    assert_eq!(function.mapped(), []);
+    drop(pool);
+}
+
+#[test]
+fn quarantined_it_stays_mapped_for_ever() {
+    let (function, pool) = pool();
+    let mine = memory(SIZE);
+    let area = pool.map(mine.clone(), DmaAccess::Both).unwrap();
+    let iova = area.iova();
+    area.quarantine(QuarantineReason::IdleNotConfirmed);
+    let stats = pool.stats();
+    assert_eq!((stats.caller_areas, stats.caller_bytes), (0, 0));
+    assert_eq!((stats.quarantined, stats.quarantined_bytes), (1, SIZE));
+    let record = pool.quarantined()[0];
+    assert_eq!((record.iova, record.length, record.reason), (iova, SIZE, QuarantineReason::IdleNotConfirmed));
+    let again = refused(pool.map(mine.clone(), DmaAccess::Both)).error;
+    assert_eq!(again, DmaAllocError::AlreadyMapped { iova, length: SIZE });
+    // The pool's own memory is no less for it.
+    let whole = pool.allocate(64 << 10).unwrap();
+    let full = pool.allocate(64).unwrap_err();
+    assert!(matches!(full, DmaAllocError::Exhausted { quarantined: 0, .. }), "{full}");
+    drop(whole);
+    drop(pool);
+    assert_eq!(function.mapped(), [(iova, SIZE as u64)]);
+    function.dma_write(iova, &[5; 4]).unwrap();
+    assert_eq!(mine.load_u32(0), Ok(0x0505_0505), "the caller's clone stays valid");
+    drop(mine);
+    assert!(function.dma_write(iova, &[6; 4]).is_ok(), "and the memory stays without it");
+}
+
+#[test]
+fn what_cannot_be_unmapped_is_leaked_and_recorded() {
+    let (function, pool) = pool();
+    let area = pool.map(memory(SIZE), DmaAccess::Both).unwrap();
+    let iova = area.iova();
+    function.refuse_unmap(true);
+    drop(area);
+    assert_eq!(pool.quarantined()[0].reason, QuarantineReason::UnmapRefused);
+    assert_eq!((pool.stats().caller_areas, pool.stats().quarantined_bytes), (0, SIZE));
+    function.refuse_unmap(false);
+    let other = pool.map(memory(SIZE), DmaAccess::Both).unwrap();
+    assert_ne!(other.iova(), iova, "its addresses are never used again");
+    drop((other, pool));
+    assert_eq!(function.mapped(), [(iova, SIZE as u64)]);
+}
+
+#[test]
+fn what_an_earlier_pool_left_is_gone_around() {
+    let (function, first) = pool();
+    let area = first.map(memory(SIZE), DmaAccess::Both).unwrap();
+    let iova = area.iova();
+    let transport: Arc<dyn Transport> = Arc::<BareFunction>::clone(&function);
+    let second = DmaPool::new(transport, DmaPoolOptions::default());
+    let mine = memory(SIZE);
+    let beside = second.map(mine, DmaAccess::Both).unwrap();
+    assert!(beside.iova().get().abs_diff(iova.get()) >= SIZE as u64);
+    assert_eq!((function.mapped().len(), second.stats().caller_areas), (2, 1));
+}
+
+#[test]
+fn large_memory_gets_addresses_like_large_pages() {
+    let (_, pool) = pool();
+    let small = pool.map(memory(4096), DmaAccess::Both).unwrap();
+    let large = pool.map(memory(3 << 20), DmaAccess::Both).unwrap();
+    // Nobody touches it: it costs addresses only.
+    let huge = pool.map(memory(1 << 30), DmaAccess::Both).unwrap();
+    assert!(small.iova().get() < 2 << 20);
+    assert!(large.iova().is_aligned_to(2 << 20) && huge.iova().is_aligned_to(1 << 30));
+}
+
+proptest! {
+    /// Areas of callers and buffers of the pool come and go in any order: none overlaps another, everything comes back.
+    #[test]
+    fn callers_memory_and_buffers_are_apart(steps in proptest::collection::vec((0_usize..4, 1_usize..9, any::<prop::sample::Index>()), 1..60)) {
+        let (function, pool) = pool_with(DmaPoolOptions { address_bits: 18, region_size: 16 << 10, ..DmaPoolOptions::default() });
+        let (mut areas, mut buffers, mut kept) = (Vec::new(), Vec::new(), 0);
+        for (what, pages, index) in steps {
+            match what {
+                0 => areas.extend(pool.map(memory(pages * 4096), DmaAccess::Both)),
+                1 => buffers.extend(pool.allocate(pages * 1000)),
+                2 if !areas.is_empty() => drop(areas.swap_remove(index.index(areas.len()))),
+                3 if !areas.is_empty() && pages == 1 => {
+                    areas.swap_remove(index.index(areas.len())).quarantine(QuarantineReason::Abandoned);
+                    kept += 1;
+                }
+                _ if !buffers.is_empty() => drop(buffers.swap_remove(index.index(buffers.len()))),
+                _ => {}
+            }
+            let mapped = function.mapped();
+            prop_assert!(mapped.windows(2).all(|pair| pair[0].0.get() + pair[0].1 <= pair[1].0.get()));
+            let stats = pool.stats();
+            prop_assert_eq!(mapped.len(), stats.regions + areas.len() + kept);
+            prop_assert_eq!((stats.caller_areas, stats.quarantined), (areas.len(), kept));
+            prop_assert_eq!(stats.caller_bytes, areas.iter().map(DmaArea::len).sum::<usize>());
+            for area in &areas {
+                prop_assert!(mapped.contains(&(area.iova(), area.len() as u64)));
+            }
+        }
+        drop((areas, buffers, pool));
+        prop_assert_eq!(function.mapped().len(), kept);
+    }
+}
