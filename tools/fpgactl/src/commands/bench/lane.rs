@@ -322,3 +322,48 @@ fn dma(error: impl Into<TransferError>) -> CliError {
 fn memory_error(card: &Card, source: fpga_driver::pci::MemoryError) -> CliError {
     CliError::Memory { card: card.name().to_owned(), source }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{self, Target};
+
+    const SET: WorkingSet = WorkingSet { size: 100, slots: 700, card: CardAddr::new(0x3000), seed: 5 };
+
+    fn run<C: Channel>(lane: &mut Lane<C>, operations: u64) {
+        while lane.done < operations {
+            if lane.submitted < operations {
+                lane.submit().unwrap();
+            }
+            if lane.poll().unwrap() == 0 {
+                lane.channel.relax();
+            }
+        }
+        lane.check_completions().unwrap();
+    }
+
+    /// The last buffer alone makes the difference.
+    #[test]
+    fn what_an_engine_did_not_move_is_found() {
+        let opened = target::open(&Target::Mock).unwrap();
+        let card = &opened.card;
+        SET.write_to_card(card, &mut card.h2c(0).unwrap()).unwrap();
+        let mut c2h: Lane<C2hChannel> = Lane::new(card, 0, ChannelOptions::default(), SET).unwrap();
+        c2h.clear(card).unwrap();
+        run(&mut c2h, SET.slots - 1);
+        let error = c2h.compare_on_host(card).unwrap_err();
+        assert!(matches!(error, CliError::Mismatch { offset: 69_900.., .. }), "{error}");
+        run(&mut c2h, SET.slots);
+        c2h.compare_on_host(card).unwrap();
+
+        drop(c2h);
+        let mut h2c: Lane<H2cChannel> = Lane::new(card, 0, ChannelOptions::default(), SET).unwrap();
+        h2c.clear(card).unwrap();
+        h2c.restart();
+        run(&mut h2c, SET.slots - 1);
+        let error = SET.compare_on_card(card, &mut card.c2h(0).unwrap()).unwrap_err();
+        assert!(matches!(error, CliError::Mismatch { offset: 69_900.., .. }), "{error}");
+        run(&mut h2c, SET.slots);
+        SET.compare_on_card(card, &mut card.c2h(0).unwrap()).unwrap();
+    }
+}
