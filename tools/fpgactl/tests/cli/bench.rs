@@ -1,4 +1,5 @@
 //! `dma bench`: what it reports. Not how fast it was.
+#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use serde_json::Value;
 

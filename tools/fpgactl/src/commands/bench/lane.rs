@@ -308,7 +308,7 @@ impl<C: Channel> Lane<C> {
     /// Fails if an operation failed: success makes no completion.
     pub(super) fn check_completions(&mut self) -> Result<(), CliError> {
         match self.channel.next_completion().map(|done| done.outcome) {
-            Some(Err(fault)) => Err(dma(fault)),
+            Some(Err(fault)) => Err(dma(*fault)),
             _ => Ok(()),
         }
     }
