@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fpga_driver::{C2hChannel, Card, H2cChannel, Ticket, WaitOptions};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::lane::{Channel, Lane};
 use crate::error::CliError;
@@ -34,6 +35,18 @@ pub(super) struct Load {
     pub(super) wait: Option<WaitOptions>,
     /// When the command has to give up.
     pub(super) deadline: Deadline,
+}
+
+/// What a throughput run took.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run {
+    /// Of all channels.
+    pub(super) operations: u64,
+    pub(super) span: Duration,
+    /// CPU time of this thread.
+    pub(super) thread: Duration,
+    /// CPU time of all threads, the simulated card's among them.
+    pub(super) process: Duration,
 }
 
 /// All channels, driven in turn by this thread.
@@ -171,11 +184,19 @@ impl Lanes {
         Ok(fitting.max(slots))
     }
 
-    /// The measured run: wall time, and CPU time of this thread.
-    pub(super) fn measure(&mut self, load: &Load, operations: u64) -> Result<(Duration, Duration), CliError> {
-        let before = thread_time();
+    /// The measured run.
+    pub(super) fn measure(&mut self, load: &Load, operations: u64) -> Result<Run, CliError> {
+        let clocks = [ClockId::ThreadCPUTime, ClockId::ProcessCPUTime];
+        let before = clocks.map(cpu_time);
         let span = self.throughput(load, operations)?;
-        Ok((span, thread_time().saturating_sub(before)))
+        let [thread, process] = clocks.map(cpu_time);
+        let [thread_before, process_before] = before;
+        Ok(Run {
+            operations: operations * self.count(),
+            span,
+            thread: thread.saturating_sub(thread_before),
+            process: process.saturating_sub(process_before),
+        })
     }
 
     /// Latencies of `samples` operations, one at a time, the channels in turn, in nanoseconds, ascending.
@@ -313,8 +334,6 @@ pub(super) fn clock_cost() -> Duration {
     spans.get(spans.len() / 2).copied().unwrap_or_default()
 }
 
-/// CPU time that this thread has used.
-fn thread_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
+fn cpu_time(clock: ClockId) -> Duration {
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }

@@ -29,7 +29,7 @@ use crate::target::{self, Opened};
 use lane::{Lane, WorkingSet};
 use measure::{Lanes, Load, clock_cost};
 pub use report::BenchReport;
-use report::{Latency, Line};
+use report::{Latency, Line, Measured};
 
 /// The working set of a channel, on each side, and its buffers at most.
 const WORKING_SET: u64 = 16 << 20;
@@ -215,9 +215,8 @@ fn one(settings: &Settings, opened: &Opened, args: &BenchArgs, case: Case) -> Re
     let operations = lanes.operations(&load, args.seconds, case.size, slots(case.size))?;
     lanes.clear(card)?;
     let before = card.counters();
-    let (span, cpu) = lanes.measure(&load, operations)?;
+    let run = lanes.measure(&load, operations)?;
     let after = card.counters();
-    let total = operations * lanes.count();
     if comparable {
         lanes.c2h.iter().try_for_each(|lane| lane.compare_on_host(card))?;
     }
@@ -232,7 +231,7 @@ fn one(settings: &Settings, opened: &Opened, args: &BenchArgs, case: Case) -> Re
         of(Direction::H2c).try_for_each(|(.., set)| set.compare_on_card(card, &mut channel))?;
     }
     let counted = before.zip(after).map(|(before, after)| since(&before, &after));
-    Ok(Line::new(args, &case, total, span, cpu, latency, cpu_ns_per_op, counted, comparable.then_some(true)))
+    Ok(Line::new(args, &case, &Measured { run, latency, cpu_ns_per_op, counted, comparable }))
 }
 
 /// What was counted in between.

@@ -6,6 +6,7 @@ use fpga_driver::pci::AccessCounters;
 use serde::Serialize;
 
 use super::Case;
+use super::measure::Run;
 use crate::cli::BenchArgs;
 use crate::output::{Report, pairs, render, table};
 use crate::target::Opened;
@@ -54,9 +55,24 @@ pub(super) struct Line {
     cpu_ns_per_op: Option<f64>,
     /// CPU time of this thread in the throughput run, waiting included.
     thread_cpu_ns_per_op: f64,
+    /// CPU time of all threads over wall time in the throughput run: 2 where this thread and the simulated card's had a CPU each
+    /// all the time.
+    busy_cpus: f64,
     mmio_reads_per_op: Option<f64>,
     mmio_writes_per_op: Option<f64>,
     interrupts_per_op: Option<f64>,
+}
+
+/// What a line is made of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Measured {
+    pub(super) run: Run,
+    pub(super) latency: Option<Latency>,
+    pub(super) cpu_ns_per_op: Option<f64>,
+    /// What the card counted in the throughput run, where it counts.
+    pub(super) counted: Option<AccessCounters>,
+    /// Whether the data could be compared; where it differed there is no line.
+    pub(super) comparable: bool,
 }
 
 /// Latencies, in nanoseconds.
@@ -91,18 +107,9 @@ const fn float(value: u64) -> f64 {
 }
 
 impl Line {
-    #[expect(clippy::too_many_arguments, reason = "one for each thing that is measured")]
-    pub(super) fn new(
-        args: &BenchArgs,
-        case: &Case,
-        operations: u64,
-        span: Duration,
-        cpu: Duration,
-        latency: Option<Latency>,
-        cpu_ns_per_op: Option<f64>,
-        counted: Option<AccessCounters>,
-        verified: Option<bool>,
-    ) -> Self {
+    pub(super) fn new(args: &BenchArgs, case: &Case, measured: &Measured) -> Self {
+        let Measured { run, latency, cpu_ns_per_op, counted, comparable } = *measured;
+        let Run { operations, span, thread, process } = run;
         let seconds = span.as_secs_f64();
         let per_op = |count: u64| float(count) / float(operations.max(1));
         Self {
@@ -117,13 +124,14 @@ impl Line {
             seconds,
             ops_per_s: if seconds > 0.0 { float(operations) / seconds } else { 0.0 },
             gb_per_s: gigabytes_per_second(operations.saturating_mul(case.size), span),
-            verified,
+            verified: comparable.then_some(true),
             samples: latency.map_or(0, |latency| latency.samples),
             p50_us: latency.map(|latency| micros(latency.p50)),
             p99_us: latency.map(|latency| micros(latency.p99)),
             p999_us: latency.map(|latency| micros(latency.p999)),
             cpu_ns_per_op,
-            thread_cpu_ns_per_op: cpu.as_secs_f64() * 1e9 / float(operations.max(1)),
+            thread_cpu_ns_per_op: thread.as_secs_f64() * 1e9 / float(operations.max(1)),
+            busy_cpus: if seconds > 0.0 { process.as_secs_f64() / seconds } else { 0.0 },
             mmio_reads_per_op: counted.map(|counted| per_op(counted.mmio_reads)),
             mmio_writes_per_op: counted.map(|counted| per_op(counted.mmio_writes)),
             interrupts_per_op: counted.map(|counted| per_op(counted.interrupts)),
