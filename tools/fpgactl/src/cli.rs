@@ -195,6 +195,130 @@ pub enum DmaCommand {
         #[arg(long, value_name = "N", default_value_t = 0)]
         channel: u8,
     },
+    /// Measure operations per second, latency and CPU time (overwrites card memory)
+    Bench(BenchArgs),
+}
+
+/// Options of `dma bench`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchArgs {
+    /// Bytes of an operation
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = operation_size, default_value = "64,512,4KiB,64KiB,1MiB")]
+    pub sizes: Vec<u64>,
+    /// Operations in flight per channel, 1 to 32768
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=32768))]
+    pub depth: u32,
+    /// Which way; both: an H2C and a C2H channel in turn
+    #[arg(long, value_name = "WAY,...", value_delimiter = ',', value_enum, default_value = "h2c,c2h")]
+    pub direction: Vec<BenchDirection>,
+    /// How to wait: look at memory, sleep until an interrupt, or the one for 20 us and then the other
+    #[arg(long, value_name = "MODE,...", value_delimiter = ',', value_enum, default_value = "poll")]
+    pub mode: Vec<BenchMode>,
+    /// Channels per direction, driven in turn by one thread
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    pub channels: u8,
+    /// Length of each throughput run, in seconds
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    pub seconds: Duration,
+    /// How the ring is kept running
+    #[arg(long, value_name = "RING", value_enum, default_value = "stop")]
+    pub ring: BenchRing,
+    /// Operations submitted per round, 1 to 32768
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=32768))]
+    pub batch: u32,
+    /// Bind the simulated card's thread and this one to CPUs
+    #[arg(long, value_name = "CARD_CPU,HOST_CPU", value_parser = pin)]
+    pub pin: Option<Pin>,
+    /// Operations whose latency is measured; 0: none
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
+    pub samples: u64,
+    /// Batches whose CPU time is measured; 0: none
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
+    pub batches: u64,
+}
+
+/// Which way `dma bench` moves data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchDirection {
+    /// Host to card
+    H2c,
+    /// Card to host
+    C2h,
+    /// Both at once
+    Both,
+}
+
+impl BenchDirection {
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::H2c => "h2c",
+            Self::C2h => "c2h",
+            Self::Both => "both",
+        }
+    }
+
+    /// Whether channels of `direction` take part.
+    #[must_use]
+    pub const fn goes(self, direction: Direction) -> bool {
+        match direction {
+            Direction::H2c => !matches!(self, Self::C2h),
+            Direction::C2h => !matches!(self, Self::H2c),
+        }
+    }
+}
+
+/// How `dma bench` waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchMode {
+    /// Look at the count in host memory
+    Poll,
+    /// Sleep until an interrupt
+    Irq,
+    /// Poll for a while, then sleep
+    Hybrid,
+}
+
+impl BenchMode {
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Poll => "poll",
+            Self::Irq => "irq",
+            Self::Hybrid => "hybrid",
+        }
+    }
+}
+
+/// How `dma bench` keeps the ring running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchRing {
+    /// Runs that end in a stop
+    Stop,
+    /// A circular ring, fed with credits
+    Credit,
+}
+
+impl BenchRing {
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Credit => "credit",
+        }
+    }
+}
+
+/// CPUs that threads are bound to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pin {
+    /// Of the simulated card's thread.
+    pub card: usize,
+    /// Of the thread that submits.
+    pub host: usize,
 }
 
 /// Work of the copy engine.
@@ -380,6 +504,36 @@ pub(crate) fn chunk_size(text: &str) -> Result<u64, String> {
         Ok(0) => Err("a chunk of 0 bytes never gets anywhere; give at least 1".to_owned()),
         other => other.map_err(|error| error.to_string()),
     }
+}
+
+/// Bytes of an operation: anything but nothing.
+pub(crate) fn operation_size(text: &str) -> Result<u64, String> {
+    match units::bytes(text) {
+        Ok(0) => Err("operations of 0 bytes move nothing; give at least 1".to_owned()),
+        other => other.map_err(|error| error.to_string()),
+    }
+}
+
+/// A span of time as a plain number of seconds, or with a unit.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let span = match text.parse::<f64>() {
+        Ok(seconds) => {
+            Duration::try_from_secs_f64(seconds).map_err(|error| format!("\"{text}\": {error}"))?
+        }
+        Err(_) => units::duration(text).map_err(|error| error.to_string())?,
+    };
+    if span.is_zero() || span > Duration::from_secs(3600) {
+        return Err(format!("\"{text}\" is no length of a run; give more than 0 and at most 3600 seconds"));
+    }
+    Ok(span)
+}
+
+/// Two CPUs.
+pub(crate) fn pin(text: &str) -> Result<Pin, String> {
+    let parsed = text.split_once(',').and_then(|(card, host)| {
+        Some(Pin { card: card.trim().parse().ok()?, host: host.trim().parse().ok()? })
+    });
+    parsed.ok_or_else(|| format!("\"{text}\" names no two CPUs; write for example 1,0"))
 }
 
 /// A number of words that is read one by one.

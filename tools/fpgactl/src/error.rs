@@ -9,8 +9,8 @@ use fpga_driver::core::sender::TransferError as NetworkError;
 use fpga_driver::endpoint::{EndpointError, SendError};
 use fpga_driver::mock::BuildError;
 use fpga_driver::pci::vfio::VfioOpenError;
-use fpga_driver::pci::{BarError, MmioError};
-use fpga_driver::{CardAddr, CdmaError, OpenError, RecoveryError, ResourceError, TransferError};
+use fpga_driver::pci::{BarError, MemoryError, MmioError};
+use fpga_driver::{CardAddr, CdmaError, Direction, OpenError, RecoveryError, ResourceError, TransferError};
 
 use crate::config::ConfigError;
 use crate::units::binary_size;
@@ -131,6 +131,46 @@ pub enum CliError {
         chunk: u64,
         /// Bytes there are.
         usable: u64,
+    },
+    /// Working sets do not fit into card memory.
+    #[error("{card}: working sets of {} do not fit into its {} of memory; give smaller --sizes or fewer --channels", binary_size(*needed), binary_size(*usable))]
+    WorkingSet {
+        /// Which card.
+        card: String,
+        /// Bytes asked for.
+        needed: u64,
+        /// Bytes there are.
+        usable: u64,
+    },
+    /// More channels than there are.
+    #[error(
+        "{card}: {wanted} channels are asked for, but it has {available} in direction {direction}; give fewer --channels"
+    )]
+    TooManyChannels {
+        /// Which card.
+        card: String,
+        /// Channels asked for.
+        wanted: u8,
+        /// Which way.
+        direction: Direction,
+        /// Channels there are.
+        available: u8,
+    },
+    /// A thread cannot be bound to a CPU.
+    #[error("--pin: this thread cannot be bound to CPU {cpu}: {source}; name CPUs that this process may use")]
+    Pin {
+        /// Which CPU.
+        cpu: usize,
+        /// What the system said.
+        source: rustix::io::Errno,
+    },
+    /// Memory shared with a card.
+    #[error("{card}: {source}")]
+    Memory {
+        /// Which card.
+        card: String,
+        /// What failed.
+        source: MemoryError,
     },
     /// No way to read the receiving card's memory.
     #[error(

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use fpga_driver::mock::CardDescription;
 use fpga_driver::mock::{DeliveryOrder, World};
 use fpga_driver::pci::vfio::VfioTransport;
-use fpga_driver::pci::{ParsePciAddressError, PciAddress};
-use fpga_driver::{Card, Transport};
+use fpga_driver::pci::{DmaPoolOptions, ParsePciAddressError, PciAddress};
+use fpga_driver::{Card, OpenOptions, Transport};
 
 use crate::error::CliError;
 
@@ -155,6 +155,25 @@ pub fn reach(target: &Target) -> Result<Arc<dyn Transport>, CliError> {
         Some(description) => World::builder().card(description).build()?.transport(0),
         None => Arc::new(VfioTransport::open(&target.to_string())?),
     })
+}
+
+/// Opens one card for a steady load: a simulated one works on a thread of its own, bound to `cpu` if one is named. `limit`:
+/// bytes of DMA memory that may be mapped.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_working(target: &Target, cpu: Option<usize>, limit: usize) -> Result<Opened, CliError> {
+    target.refuse_vfio_user()?;
+    let mut memory = DmaPoolOptions::default();
+    memory.limit = memory.limit.max(limit);
+    let options = OpenOptions::default().memory(memory);
+    let _ = cpu;
+    let (transport, simulated): (Arc<dyn Transport>, bool) = match target.description()? {
+        Some(description) => (World::builder().card(description).build()?.transport(0), true),
+        None => (Arc::new(VfioTransport::open(&target.to_string())?), false),
+    };
+    let card = Card::open_with(Arc::clone(&transport), options)?;
+    Ok(Opened { card, transport, simulated })
 }
 
 /// What the simulated network and cards of [`open_pair`] are made with.

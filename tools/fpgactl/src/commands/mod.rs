@@ -1,5 +1,6 @@
 //! The commands, one module each.
 
+pub mod bench;
 pub mod card;
 pub mod cdma;
 pub mod dma;

@@ -1,6 +1,7 @@
 //! The built program, from the outside: every command, and what it refuses.
 
 mod bad_input;
+mod bench;
 mod card;
 mod health;
 mod memory;
