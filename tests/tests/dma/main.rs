@@ -4,6 +4,8 @@
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
 mod attached;
+mod cost;
+mod waits;
 
 use fpga_driver::{CardAddr, ChannelError, Direction, SubmitError, WaitOptions};
 use fpga_tests::bytes;
