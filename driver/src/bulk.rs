@@ -62,7 +62,7 @@ struct Piece {
 fn buffer_of(done: Completion) -> Result<DmaBuffer, BulkError> {
     match (done.outcome, done.buffer) {
         (Ok(_), Some(buffer)) => Ok(buffer),
-        (Err(fault), _) => Err(fault.into()),
+        (Err(fault), _) => Err(BulkError::Fault(*fault)),
         (Ok(bytes), None) => Err(BulkError::Short { done: 0, length: bytes }),
     }
 }

@@ -2,6 +2,10 @@
 //!
 //! The place is a constant and is checked against the array's length when the call is compiled: there is no bounds check
 //! at run time, and none can fail.
+//!
+//! [`Image`] puts a structure together in words before it is stored. Bytes that are read back at once, as a checksum does
+//! eight at a time, have to come out of one store: a processor cannot forward a load from several stores that are still
+//! under way, and waits until all of them have reached its cache.
 
 #![warn(clippy::indexing_slicing)]
 
@@ -37,9 +41,62 @@ integer!(u16, u16_at, put_u16, 2);
 integer!(u32, u32_at, put_u32, 4);
 integer!(u64, u64_at, put_u64, 8);
 
+/// Words of the longest [`Image`].
+const WORDS: usize = 11;
+
+/// A structure of `LENGTH` bytes, zero but for what was put in it.
+pub(crate) struct Image<const LENGTH: usize>([u64; WORDS]);
+
+impl<const LENGTH: usize> Image<LENGTH> {
+    #[inline]
+    pub(crate) const fn new() -> Self {
+        const { assert!(LENGTH <= WORDS * 8 && LENGTH.is_multiple_of(4)) };
+        Self([0; WORDS])
+    }
+
+    /// Puts the integer at byte `AT`, where nothing was put before. It lies within one word.
+    #[inline]
+    pub(crate) fn put<const AT: usize, T: Into<u64>>(&mut self, value: T) {
+        const { assert!(AT + size_of::<T>() <= LENGTH && AT % 8 + size_of::<T>() <= 8) };
+        if let Some(word) = self.0.get_mut(AT / 8) {
+            *word |= value.into() << (AT % 8 * 8);
+        }
+    }
+
+    /// Stores the structure.
+    #[inline]
+    pub(crate) fn store(&self, bytes: &mut [u8; LENGTH]) {
+        let (whole, rest) = bytes.as_chunks_mut::<8>();
+        for (place, word) in whole.iter_mut().zip(&self.0) {
+            *place = word.to_le_bytes();
+        }
+        if let (Some(word), Some(place)) = (self.0.get(LENGTH / 8), rest.first_chunk_mut::<4>())
+            && let Some(low) = word.to_le_bytes().first_chunk::<4>()
+        {
+            *place = *low;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn images_are_their_integers_in_place() {
+        let mut image = Image::new();
+        image.put::<0, _>(0x01u8);
+        image.put::<1, _>(0x02u8);
+        image.put::<2, _>(0x0304u16);
+        image.put::<4, _>(0x0506_0708u32);
+        image.put::<16, _>(0x090a_0b0c_0d0e_0f10u64);
+        image.put::<24, _>(0x1112u16);
+        let mut bytes = [0xa5; 28];
+        image.store(&mut bytes);
+        let first = [1, 2, 4, 3, 8, 7, 6, 5, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(bytes[..16], first);
+        assert_eq!(bytes[16..], [16, 15, 14, 13, 12, 11, 10, 9, 0x12, 0x11, 0, 0]);
+    }
 
     #[test]
     fn little_endian_in_place() {

@@ -1,8 +1,8 @@
 //! Copies into, out of and between shared memories, next to `copy_from_slice`, over a working set of 16 MiB per side:
 //! more than second-level caches hold, as when many buffers are in flight.
 //!
-//! Everything here is on pages of the system's normal size but what says `huge`: there the shared memory has huge pages if the
-//! kernel assembles some. The plain side comes from the heap.
+//! Everything here is on pages of the system's normal size but what says `huge`: there the shared memory has huge
+//! pages if the kernel assembles some. The plain side comes from the heap.
 
 use criterion::{
     BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime,

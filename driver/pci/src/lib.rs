@@ -18,8 +18,9 @@
 //!
 //! # What the unsafe code relies on
 //!
-//! 1. *Mappings outlive their users.* A raw mapping is owned by an `Arc`; every pointer into it is derived through
-//!    a borrow of that `Arc` and is bounds- and alignment-checked first.
+//! 1. *Mappings outlive their users.* A raw mapping is owned by an `Arc`; every pointer into it is derived through a
+//!    borrow of that `Arc`, or is kept next to a handle that keeps the mapping, and is bounds- and alignment-checked
+//!    first.
 //! 2. *Memory that a device can reach is only touched by atomic accesses*, or by assembly that stands for them, so a device (or another process)
 //!    that changes it underneath produces a wrong value, never undefined behaviour.
 //! 3. *A slice into such memory exists only through an owned [`DmaBuffer`]*, which by construction is not posted:

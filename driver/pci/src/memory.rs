@@ -2,8 +2,9 @@
 //!
 //! There is never a `&[u8]` or `&mut [u8]` into it. All accesses are relaxed (or stronger) atomic accesses, so
 //! whatever the other side does at the same time, the worst outcome is a wrong or torn *value*. Word accesses, and
-//! copies of exactly 4 or 8 bytes to or from an address that is a multiple of as many, are never torn. Longer copies are made as fast as
-//! the machine can; of them only each byte is atomic, and their bytes are accessed in no particular order.
+//! copies of exactly 4 or 8 bytes to or from an address that is a multiple of as many, are never torn. Longer copies
+//! are made as fast as the machine can; of them only each byte is atomic, and their bytes are accessed in no
+//! particular order.
 //!
 //! Words are little endian in memory, as devices on PCI Express expect; the functions take and return values in the
 //! host's byte order.
@@ -32,8 +33,8 @@ pub enum HugePages {
     /// The system's normal pages.
     #[default]
     No,
-    /// Normal pages that the kernel may replace by 2 MiB pages as they are touched, if it has some at hand ("transparent
-    /// huge pages"): the memory is aligned for it and the kernel is told. Memory below 2 MiB has none.
+    /// Normal pages that the kernel may replace by 2 MiB pages as they are touched, if it has some at hand
+    /// ("transparent huge pages"): the memory is aligned for it and the kernel is told. Memory below 2 MiB has none.
     Transparent,
     /// 2 MiB pages if the system has some reserved, else as [`Transparent`](Self::Transparent).
     Prefer2MiB,
@@ -83,7 +84,8 @@ struct Mapping {
 #[derive(Clone, Copy)]
 pub(crate) struct Start(*mut u8);
 
-// SAFETY: an address and nothing else. Accesses are made through views, and whoever makes a view vouches for the memory.
+// SAFETY: an address and nothing else. Accesses are made through views, and whoever makes a view vouches for the
+// memory.
 unsafe impl Send for Start {}
 // SAFETY: as above.
 unsafe impl Sync for Start {}
@@ -145,12 +147,12 @@ impl SharedMemory {
         Self::of_mapping(mapping, skip, length)
     }
 
-    /// Takes over memory that the caller has mapped: anonymous (with pages of any size) or of a file, all of it, without copying. Others
-    /// may go on accessing the file.
+    /// Takes over memory that the caller has mapped: anonymous (with pages of any size) or of a file, all of it,
+    /// without copying. Others may go on accessing the file.
     ///
-    /// Like all shared memory it is not inherited by child processes from now on. If somebody shrinks the file, accesses
-    /// beyond its new end raise SIGBUS. A private mapping of a file (`map_copy`) is a bad idea where the device only reads:
-    /// the first write here may move this process to a copy while the device keeps the original.
+    /// Like all shared memory it is not inherited by child processes from now on. If somebody shrinks the file,
+    /// accesses beyond its new end raise SIGBUS. A private mapping of a file (`map_copy`) is a bad idea where the
+    /// device only reads: the first write here may move this process to a copy while the device keeps the original.
     ///
     /// # Errors
     /// [`MemoryError::BadLength`] for an empty mapping, [`MemoryError::Unavailable`] if the kernel refuses to keep it
@@ -248,9 +250,9 @@ impl SharedMemory {
     #[must_use]
     #[inline]
     pub fn view(&self) -> SharedSlice<'_> {
-        // SAFETY: `length` bytes from `start` on lie inside the mapping (checked when they were put together, and neither
-        // ever changes), readable and writable, and stay mapped as long as the Arc that `self` holds, to which the view's
-        // lifetime is bound. The bytes are initialised (zero pages, file, or what the caller wrote).
+        // SAFETY: `length` bytes from `start` on lie inside the mapping (checked when they were put together, and
+        // neither ever changes), readable and writable, and stay mapped as long as the Arc that `self` holds, to
+        // which the view's lifetime is bound. The bytes are initialised (zero pages, file, or what the caller wrote).
         unsafe { self.start.view(self.length) }
     }
 
@@ -260,16 +262,16 @@ impl SharedMemory {
     }
 }
 
-/// Normal pages, aligned so that the kernel can put large ones in their place, and told so; and how many bytes to skip at the
-/// start of the mapping.
+/// Normal pages, aligned so that the kernel can put large ones in their place, and told so; and how many bytes to
+/// skip at the start of the mapping.
 fn advised(length: usize) -> std::io::Result<(MmapMut, usize)> {
     let mapping = MmapOptions::new().len(length).map_anon()?;
     let aligned = mapping.as_ptr().align_offset(HUGE) == 0;
     let (mapping, skip) = if length < HUGE || aligned {
         (mapping, 0)
     } else {
-        // Kernels before 6.7, and later ones for odd lengths, put it anywhere. What is too much is never touched: it costs
-        // address space only.
+        // Kernels before 6.7, and later ones for odd lengths, put it anywhere. What is too much is never touched: it
+        // costs address space only.
         match MmapOptions::new().len(length.saturating_add(HUGE)).map_anon() {
             Ok(larger) => {
                 let skip = larger.as_ptr().align_offset(HUGE);

@@ -54,7 +54,9 @@ fn descriptors_doorbells_and_interrupts_do_without_the_heap() {
     let (interrupt, trigger) = Interrupt::pair().unwrap();
     let (count, ()) = CountingAllocator::count(|| {
         for round in 0..1000 {
+            ring.memory().prefetch_write(round % 128 * 32, 64);
             ring.memory().store_words(round % 128 * 32, [1; 8]).unwrap();
+            ring.memory().store_descriptor(round % 128 * 32, [2; 4]).unwrap();
             barrier::descriptor_before_doorbell();
             bar.write32(BarOffset::new(0x40), 1).unwrap();
             assert!(bar.read32(BarOffset::new(0x1000)).is_err());

@@ -243,6 +243,7 @@ impl Engine {
         self.card.name.clone()
     }
 
+    #[inline]
     pub(crate) fn submit_buffer(&mut self, buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused> {
         // Every card's pool hands out the same addresses: another card's buffer would silently name memory of this one.
         if !buffer.is_from(&self.card.pool) {
@@ -261,6 +262,7 @@ impl Engine {
     }
 
     /// Queues one transfer; see [`Payload`].
+    #[inline]
     pub(crate) fn submit(
         &mut self,
         host: HostRange,
@@ -388,7 +390,7 @@ impl Engine {
             count += self.ring.pop_plain() as usize;
             let Some(done) = self.ring.poll_completion() else { return count };
             count += 1;
-            let outcome = if done.withdrawn { Err(self.aborted()) } else { Ok(done.length) };
+            let outcome = if done.withdrawn { Err(Box::new(self.aborted())) } else { Ok(done.length) };
             self.push(Ticket(done.token.number()), outcome, done.payload);
         }
     }
@@ -397,7 +399,7 @@ impl Engine {
     pub(super) fn push(
         &mut self,
         ticket: Ticket,
-        outcome: Result<u64, ChannelFault>,
+        outcome: Result<u64, Box<ChannelFault>>,
         payload: Option<Payload>,
     ) {
         let buffer = match payload {

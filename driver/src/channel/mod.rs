@@ -45,8 +45,8 @@ pub struct Ticket(pub(crate) u64);
 pub struct Completion {
     /// What `submit` returned.
     pub ticket: Ticket,
-    /// Bytes moved, or why not.
-    pub outcome: Result<u64, ChannelFault>,
+    /// Bytes moved, or why not. (Boxed: completions are moved around at high rates, faults are not.)
+    pub outcome: Result<u64, Box<ChannelFault>>,
     /// The buffer. `None` if the card may still reach it: it is in quarantine then.
     pub buffer: Option<DmaBuffer>,
 }
@@ -59,7 +59,7 @@ impl Completion {
     pub fn into_buffer(self) -> Result<DmaBuffer, TransferFailed> {
         match (self.outcome, self.buffer) {
             (Ok(_), Some(buffer)) => Ok(buffer),
-            (Err(fault), buffer) => Err(TransferFailed { error: fault.into(), buffer }),
+            (Err(fault), buffer) => Err(TransferFailed { error: TransferError::Fault(*fault), buffer }),
             // Transfers of memory that its submitter kept stay inside this package.
             (Ok(_), None) => Err(TransferFailed { error: TransferError::NoBuffer, buffer: None }),
         }

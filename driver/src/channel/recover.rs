@@ -168,7 +168,7 @@ impl Engine {
         let ended: Vec<_> = self.ring.drain().map(|drained| (drained.token, drained.payload)).collect();
         for (token, payload) in ended {
             let fault = first.take().unwrap_or_else(|| later.clone());
-            self.push(Ticket(token.number()), Err(fault), payload);
+            self.push(Ticket(token.number()), Err(Box::new(fault)), payload);
         }
     }
 
@@ -260,7 +260,7 @@ impl Engine {
                 other => other,
             };
             let fault = self.aborted();
-            self.push(Ticket(number), Err(fault), payload);
+            self.push(Ticket(number), Err(Box::new(fault)), payload);
         }
         for slot in &mut self.attached {
             if !reached.is_empty()

@@ -175,7 +175,7 @@ impl TransmitPath {
         let mut count = 0;
         while let Some(done) = self.ended.pop_front() {
             if let Err(fault) = done.outcome {
-                failed = Some(EndpointError::Upload(fault));
+                failed = Some(EndpointError::Upload(*fault));
                 break;
             }
             if self.uploads.front().is_some_and(|upload| upload.ticket == done.ticket) {

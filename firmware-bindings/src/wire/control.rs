@@ -3,7 +3,7 @@
 use fpga_registers::CardAddr;
 
 use super::{CRC_LENGTH, Common, EncodeError, NackReason, PacketKind, WireError, exact, finish};
-use crate::bytes::{put_u8, put_u16, put_u32, put_u64, u8_at, u16_at, u32_at, u64_at};
+use crate::bytes::{Image, u8_at, u16_at, u32_at, u64_at};
 use crate::generated::layout::{ack, arrived, hello, segment_done};
 use crate::generated::{Capabilities, SEGMENT_PACKETS_MAX, Scheme, WIRE_VERSION};
 use crate::geometry::{packet_size, range_end};
@@ -135,32 +135,33 @@ impl Answer {
     }
 
     fn encode(&self, kind: PacketKind, buffer: &mut [u8]) -> Result<usize, EncodeError> {
-        write(&self.common, kind, buffer, |bytes: &mut [u8; ack::LAYOUT_SIZE]| {
-            put_u32::<{ ack::OP }, _>(bytes, self.op.get());
-            put_u32::<{ ack::TRANSFER }, _>(bytes, self.transfer.get());
-            put_u32::<{ ack::SEGMENT }, _>(bytes, self.segment);
-            put_u32::<{ ack::PEER_INCARNATION }, _>(bytes, self.peer_incarnation.get());
-            put_u8::<{ ack::TRIES }, _>(bytes, self.tries);
-            put_u8::<{ ack::REASON }, _>(bytes, self.reason);
-            put_u16::<{ ack::RESERVED }, _>(bytes, 0);
+        write(&self.common, kind, buffer, |image: &mut Image<{ ack::LAYOUT_SIZE }>| {
+            image.put::<{ ack::OP }, _>(self.op.get());
+            image.put::<{ ack::TRANSFER }, _>(self.transfer.get());
+            image.put::<{ ack::SEGMENT }, _>(self.segment);
+            image.put::<{ ack::PEER_INCARNATION }, _>(self.peer_incarnation.get());
+            image.put::<{ ack::TRIES }, _>(self.tries);
+            image.put::<{ ack::REASON }, _>(self.reason);
         })
     }
 }
 
-/// Writes common header, the fields that `fill` puts, and the checksum.
+/// Writes common header, the fields that `fill` puts, and the checksum. Reserved fields are what nobody puts: 0.
 #[inline]
 fn write<const LENGTH: usize>(
     common: &Common,
     kind: PacketKind,
     buffer: &mut [u8],
-    fill: impl FnOnce(&mut [u8; LENGTH]),
+    fill: impl FnOnce(&mut Image<LENGTH>),
 ) -> Result<usize, EncodeError> {
     common.check(kind)?;
     let available = buffer.len();
     let needed = LENGTH + CRC_LENGTH;
     let head = buffer.first_chunk_mut::<LENGTH>().ok_or(EncodeError::BufferTooSmall { needed, available })?;
-    common.write(kind, head);
-    fill(head);
+    let mut image = Image::new();
+    common.put(kind, &mut image);
+    fill(&mut image);
+    image.store(head);
     finish(buffer, LENGTH)
 }
 
@@ -178,12 +179,16 @@ impl SegmentDone {
     }
 
     fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
-        write(&self.common, PacketKind::SegmentDone, buffer, |bytes: &mut [u8; segment_done::LAYOUT_SIZE]| {
-            put_u32::<{ segment_done::TRANSFER }, _>(bytes, self.transfer.get());
-            put_u32::<{ segment_done::SEGMENT }, _>(bytes, self.segment);
-            put_u32::<{ segment_done::PEER_INCARNATION }, _>(bytes, self.peer_incarnation.get());
-            put_u32::<{ segment_done::RESERVED }, _>(bytes, 0);
-        })
+        write(
+            &self.common,
+            PacketKind::SegmentDone,
+            buffer,
+            |image: &mut Image<{ segment_done::LAYOUT_SIZE }>| {
+                image.put::<{ segment_done::TRANSFER }, _>(self.transfer.get());
+                image.put::<{ segment_done::SEGMENT }, _>(self.segment);
+                image.put::<{ segment_done::PEER_INCARNATION }, _>(self.peer_incarnation.get());
+            },
+        )
     }
 }
 
@@ -213,12 +218,11 @@ impl Arrived {
 
     fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
         self.check()?;
-        write(&self.common, PacketKind::Arrived, buffer, |bytes: &mut [u8; arrived::LAYOUT_SIZE]| {
-            put_u32::<{ arrived::TRANSFER }, _>(bytes, self.transfer.get());
-            put_u32::<{ arrived::RESERVED }, _>(bytes, 0);
-            put_u64::<{ arrived::ADDRESS }, _>(bytes, self.address.get());
-            put_u64::<{ arrived::LENGTH }, _>(bytes, self.length);
-            put_u64::<{ arrived::KEY }, _>(bytes, self.key);
+        write(&self.common, PacketKind::Arrived, buffer, |image: &mut Image<{ arrived::LAYOUT_SIZE }>| {
+            image.put::<{ arrived::TRANSFER }, _>(self.transfer.get());
+            image.put::<{ arrived::ADDRESS }, _>(self.address.get());
+            image.put::<{ arrived::LENGTH }, _>(self.length);
+            image.put::<{ arrived::KEY }, _>(self.key);
         })
     }
 }
@@ -256,12 +260,12 @@ impl Hello {
 
     fn encode(&self, kind: PacketKind, buffer: &mut [u8]) -> Result<usize, EncodeError> {
         self.check()?;
-        write(&self.common, kind, buffer, |bytes: &mut [u8; hello::LAYOUT_SIZE]| {
-            put_u8::<{ hello::PACKET_SIZE_LOG2 }, _>(bytes, self.packet_size_log2);
-            put_u8::<{ hello::WIRE_VERSION }, _>(bytes, self.wire_version);
-            put_u16::<{ hello::MASK_BITS }, _>(bytes, self.mask_bits);
-            put_u32::<{ hello::CAPABILITIES }, _>(bytes, self.capabilities.bits());
-            put_u32::<{ hello::SCHEMES }, _>(bytes, self.schemes);
+        write(&self.common, kind, buffer, |image: &mut Image<{ hello::LAYOUT_SIZE }>| {
+            image.put::<{ hello::PACKET_SIZE_LOG2 }, _>(self.packet_size_log2);
+            image.put::<{ hello::WIRE_VERSION }, _>(self.wire_version);
+            image.put::<{ hello::MASK_BITS }, _>(self.mask_bits);
+            image.put::<{ hello::CAPABILITIES }, _>(self.capabilities.bits());
+            image.put::<{ hello::SCHEMES }, _>(self.schemes);
         })
     }
 }

@@ -5,7 +5,7 @@ use fpga_registers::CardAddr;
 use super::{
     CRC_LENGTH, Common, DATA_HEADER_LENGTH, EncodeError, PacketKind, START_HEADER_LENGTH, WireError,
 };
-use crate::bytes::{put_u8, put_u16, put_u32, put_u64, u8_at, u16_at, u32_at, u64_at};
+use crate::bytes::{Image, u8_at, u16_at, u32_at, u64_at};
 use crate::generated::layout::{data as at, start};
 use crate::geometry::{Geometry, check_index, packet_size, range_end};
 use crate::ids::{OpNumber, SegmentIndex, TransferId};
@@ -83,7 +83,7 @@ impl DataHeader {
     }
 
     /// The rules that sending and receiving share.
-    #[inline]
+    #[inline(always)]
     fn check(&self, payload_length: usize) -> Result<(), WireError> {
         let packet_size = packet_size(self.packet_size_log2)?;
         let refused = WireError::PayloadLength { length: payload_length, packet_size };
@@ -96,14 +96,14 @@ impl DataHeader {
         if self.transfer.is_older_than(self.oldest_live) {
             return Err(WireError::OldestLive { transfer: self.transfer, oldest_live: self.oldest_live });
         }
-        let Some(start) = self.start else { return Ok(()) };
-        if self.address != start.base {
-            return Err(WireError::StartAddress { address: self.address, base: start.base });
+        match self.start {
+            None => Ok(()),
+            Some(start) => check_start(self.address, length, packet_size, &self.geometry(start)),
         }
-        let expected = start.segment_length.min(packet_size);
-        if length != expected {
-            return Err(WireError::StartPayload { found: payload_length, expected, segment: self.segment });
-        }
+    }
+
+    #[inline]
+    fn geometry(&self, start: StartFields) -> Geometry {
         Geometry {
             packet_size_log2: self.packet_size_log2,
             packets: start.packets,
@@ -114,8 +114,6 @@ impl DataHeader {
             transfer_base: start.transfer_base,
             transfer_length: start.transfer_length,
         }
-        .check()?;
-        Ok(())
     }
 
     /// Encodes the packet with this payload. Returns its length.
@@ -154,36 +152,57 @@ impl DataHeader {
             return Err(too_small);
         }
         if let Some(fields) = &self.start {
-            let head = buffer.first_chunk_mut::<START_HEADER_LENGTH>().ok_or(too_small)?;
-            self.write(payload_length, head);
-            put_u64::<{ start::BASE }, _>(head, fields.base.get());
-            put_u32::<{ start::SEGMENT_LENGTH }, _>(head, fields.segment_length);
-            put_u16::<{ start::PACKETS }, _>(head, fields.packets);
-            put_u16::<{ start::RESERVED }, _>(head, 0);
-            put_u64::<{ start::TRANSFER_BASE }, _>(head, fields.transfer_base.get());
-            put_u64::<{ start::TRANSFER_LENGTH }, _>(head, fields.transfer_length);
+            let mut image = Image::new();
+            self.put(payload_length, &mut image);
+            image.put::<{ start::BASE }, _>(fields.base.get());
+            image.put::<{ start::SEGMENT_LENGTH }, _>(fields.segment_length);
+            image.put::<{ start::PACKETS }, _>(fields.packets);
+            image.put::<{ start::TRANSFER_BASE }, _>(fields.transfer_base.get());
+            image.put::<{ start::TRANSFER_LENGTH }, _>(fields.transfer_length);
+            image.store(buffer.first_chunk_mut::<START_HEADER_LENGTH>().ok_or(too_small)?);
         } else {
-            let head = buffer.first_chunk_mut::<DATA_HEADER_LENGTH>().ok_or(too_small)?;
-            self.write(payload_length, head);
+            let mut image = Image::new();
+            self.put(payload_length, &mut image);
+            image.store(buffer.first_chunk_mut::<DATA_HEADER_LENGTH>().ok_or(too_small)?);
         }
         Ok(self.length())
     }
 
     #[inline]
-    fn write<const LENGTH: usize>(&self, payload_length: usize, head: &mut [u8; LENGTH]) {
-        self.common.write(self.kind(), head);
-        put_u32::<{ at::TRANSFER }, _>(head, self.transfer.get());
-        put_u32::<{ at::OLDEST_LIVE }, _>(head, self.oldest_live.get());
-        put_u32::<{ at::SEGMENT }, _>(head, self.segment);
-        put_u32::<{ at::SEGMENT_COUNT }, _>(head, self.segment_count);
-        put_u64::<{ at::ADDRESS }, _>(head, self.address.get());
-        put_u64::<{ at::KEY }, _>(head, self.key);
-        put_u32::<{ at::OP }, _>(head, self.op.get());
+    fn put<const LENGTH: usize>(&self, payload_length: usize, image: &mut Image<LENGTH>) {
+        self.common.put(self.kind(), image);
+        image.put::<{ at::TRANSFER }, _>(self.transfer.get());
+        image.put::<{ at::OLDEST_LIVE }, _>(self.oldest_live.get());
+        image.put::<{ at::SEGMENT }, _>(self.segment);
+        image.put::<{ at::SEGMENT_COUNT }, _>(self.segment_count);
+        image.put::<{ at::ADDRESS }, _>(self.address.get());
+        image.put::<{ at::KEY }, _>(self.key);
+        image.put::<{ at::OP }, _>(self.op.get());
         #[expect(clippy::cast_possible_truncation, reason = "checked: at most 4096")]
-        put_u16::<{ at::PAYLOAD_LENGTH }, _>(head, payload_length as u16);
-        put_u8::<{ at::TRIES }, _>(head, self.tries);
-        put_u8::<{ at::PACKET_SIZE_LOG2 }, _>(head, self.packet_size_log2);
+        image.put::<{ at::PAYLOAD_LENGTH }, _>(payload_length as u16);
+        image.put::<{ at::TRIES }, _>(self.tries);
+        image.put::<{ at::PACKET_SIZE_LOG2 }, _>(self.packet_size_log2);
     }
+}
+
+/// What holds for a START packet besides, whose payload has `length` bytes. Out of line: one packet
+/// of a segment is one.
+#[inline(never)]
+fn check_start(
+    address: CardAddr,
+    length: u32,
+    packet_size: u32,
+    geometry: &Geometry,
+) -> Result<(), WireError> {
+    if address != geometry.base {
+        return Err(WireError::StartAddress { address, base: geometry.base });
+    }
+    let expected = geometry.segment_length.min(packet_size);
+    if length != expected {
+        let found = length as usize;
+        return Err(WireError::StartPayload { found, expected, segment: geometry.segment });
+    }
+    Ok(geometry.check()?)
 }
 
 fn packet_index(address: CardAddr, base: CardAddr, packet_size_log2: u8) -> Option<u64> {
@@ -194,7 +213,8 @@ fn packet_index(address: CardAddr, base: CardAddr, packet_size_log2: u8) -> Opti
 
 impl<'a> Data<'a> {
     /// Checks the bytes before the checksum.
-    #[inline]
+    // Always: by itself the compiler leaves this to a call whose result is moved through memory twice.
+    #[inline(always)]
     pub(super) fn parse(kind: PacketKind, body: &'a [u8]) -> Result<Self, WireError> {
         let wrong = |expected| WireError::Length { kind, expected, found: body.len() + CRC_LENGTH };
         let header_length = super::header_length(kind);
@@ -322,7 +342,7 @@ impl<'a> Data<'a> {
 
     /// Everything but the payload, as a value.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn header(&self) -> DataHeader {
         DataHeader {
             common: self.common(),

@@ -47,7 +47,7 @@ pub use error::{EncodeError, WireError};
 
 pub use crate::generated::{Flags, NackReason, PacketKind, WIRE_VERSION};
 
-use crate::bytes::{put_u8, put_u16, put_u32, u8_at, u16_at, u32_at};
+use crate::bytes::{Image, u8_at, u16_at, u32_at};
 use crate::crc::crc32c;
 use crate::generated::layout::{ack, arrived, common, data as data_at, hello, segment_done, start};
 use crate::generated::{PACKET_SIZE_LOG2_MAX, layout};
@@ -109,13 +109,13 @@ impl Common {
     }
 
     #[inline]
-    fn write<const LENGTH: usize>(&self, kind: PacketKind, bytes: &mut [u8; LENGTH]) {
-        put_u8::<{ common::VERSION }, _>(bytes, WIRE_VERSION);
-        put_u8::<{ common::KIND }, _>(bytes, kind.value());
-        put_u16::<{ common::FLAGS }, _>(bytes, self.flags.bits());
-        put_u32::<{ common::SOURCE }, _>(bytes, self.source.get());
-        put_u32::<{ common::DESTINATION }, _>(bytes, self.destination.get());
-        put_u32::<{ common::INCARNATION }, _>(bytes, self.incarnation.get());
+    fn put<const LENGTH: usize>(&self, kind: PacketKind, image: &mut Image<LENGTH>) {
+        image.put::<{ common::VERSION }, _>(WIRE_VERSION);
+        image.put::<{ common::KIND }, _>(kind.value());
+        image.put::<{ common::FLAGS }, _>(self.flags.bits());
+        image.put::<{ common::SOURCE }, _>(self.source.get());
+        image.put::<{ common::DESTINATION }, _>(self.destination.get());
+        image.put::<{ common::INCARNATION }, _>(self.incarnation.get());
     }
 }
 

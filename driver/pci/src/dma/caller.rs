@@ -28,17 +28,17 @@ pub(super) struct CallerRegion {
 }
 
 impl DmaPool {
-    /// Maps memory of the caller, such as one half of a shared-memory file or pages of a chosen size, so that the device reaches
-    /// it where it is: no copy through the pool's own memory is needed. It becomes a region of its own of which nothing is
-    /// handed out to others.
+    /// Maps memory of the caller, such as one half of a shared-memory file or pages of a chosen size, so that the
+    /// device reaches it where it is: no copy through the pool's own memory is needed. It becomes a region of its own
+    /// of which nothing is handed out to others.
     ///
-    /// Dropping the area unmaps the memory and gives its addresses back; drop it only when the device is known to be idle, otherwise
-    /// [quarantine](DmaArea::quarantine) it: then it stays mapped and is leaked, clones that the caller kept stay valid.
-    /// A clone kept before is also how to get at the memory afterwards.
+    /// Dropping the area unmaps the memory and gives its addresses back; drop it only when the device is known to be
+    /// idle, otherwise [quarantine](DmaArea::quarantine) it: then it stays mapped and is leaked, and clones that the
+    /// caller kept stay valid. A clone kept before is also how to get at the memory afterwards.
     ///
     /// It takes system calls and the kernel pins every page: do it once, not per transfer. It does not count against
-    /// [`DmaPoolOptions::limit`](super::DmaPoolOptions::limit), which bounds what the pool takes by itself; the system's limit on locked
-    /// memory applies. [`DmaPoolStats`](super::DmaPoolStats) counts it apart.
+    /// [`DmaPoolOptions::limit`](super::DmaPoolOptions::limit), which bounds what the pool takes by itself; the
+    /// system's limit on locked memory applies. [`DmaPoolStats`](super::DmaPoolStats) counts it apart.
     ///
     /// One memory can be mapped once per pool. Two memories made of one file are two memories.
     ///
@@ -64,8 +64,8 @@ impl DmaPool {
 }
 
 impl Shared {
-    /// The lock is not held while the kernel pins pages, which takes long for much memory; the entry made before keeps others from mapping
-    /// the same.
+    /// The lock is not held while the kernel pins pages, which takes long for much memory; the entry made before
+    /// keeps others from mapping the same.
     fn map_caller(&self, memory: &SharedMemory, access: DmaAccess) -> Result<Iova, DmaAllocError> {
         let page = self.transport.dma_page_size();
         let length = memory.len();
@@ -79,7 +79,8 @@ impl Shared {
             let Err(error) = self.transport.map_dma(iova, memory, access) else { return Ok(iova) };
             let mut state = self.lock();
             let removed = state.forget_caller(iova);
-            // Something of an earlier pool of this transport is still there: the place stays allocated, and another one is tried.
+            // Something of an earlier pool of this transport is still there: the place stays allocated, and another
+            // one is tried.
             if !matches!(error, DmaMapError::Overlap { .. }) {
                 // Just allocated: giving it back cannot fail.
                 let _ = state.space.release(iova, length as u64);

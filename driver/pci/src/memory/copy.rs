@@ -1,14 +1,15 @@
 //! Copies between memory that others may change at any time and memory that is this program's alone.
 //!
-//! In Rust's terms each of these functions makes one relaxed atomic access per *byte* of shared memory, in no particular
-//! order. That is all that is promised, and all that soundness rests on: whatever another thread, process or device
-//! does to the bytes meanwhile, each byte that arrives is one that was there at some time. What the machine does is more:
+//! In Rust's terms each of these functions makes one relaxed atomic access per *byte* of shared memory, in no
+//! particular order. That is all that is promised, and all that soundness rests on: whatever another thread, process
+//! or device does to the bytes meanwhile, each byte that arrives is one that was there at some time. What the machine
+//! does is more:
 //!
 //! * a copy of exactly 4 or 8 bytes to (or from) an address that is a multiple of its length is a single access;
 //! * accesses are as wide as the machine permits, which is why no code that a compiler would make of atomics is used on
-//!   x86-64 ([`x86`]): it knows atomic words of 8 bytes at most, and neither joins nor unrolls them.
+//!   x86-64 (module `x86`): it knows atomic words of 8 bytes at most, and neither joins nor unrolls them.
 //!
-//! Elsewhere the copies are made of atomic words of 8 bytes ([`words`]).
+//! Elsewhere the copies are made of atomic words of 8 bytes (module `words`).
 
 use core::sync::atomic::AtomicU8;
 

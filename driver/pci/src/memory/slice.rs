@@ -104,8 +104,8 @@ impl<'a> SharedSlice<'a> {
         unsafe { bytes.align_to::<AtomicU64>() }
     }
 
-    /// Copies out of the memory. Exactly 4 or 8 bytes at an address that is a multiple of as many are read in one access;
-    /// otherwise only each byte is.
+    /// Copies out of the memory. Exactly 4 or 8 bytes at an address that is a multiple of as many are read in one
+    /// access; otherwise only each byte is.
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`]; nothing is copied then.

@@ -259,8 +259,9 @@ fn a_file_is_the_same_memory_for_others_and_keeps_its_size() {
     assert!(SharedMemory::from_file(wrapping, u64::MAX, 4096).is_err());
 }
 
-/// Two threads on one memory: words arrive whole and in the order of release and acquire, and copies are made of what was
-/// written: these 64 bytes, whose ends are multiples of 16, even of whole words, though no more than bytes is promised.
+/// Two threads on one memory: words arrive whole and in the order of release and acquire, and copies are made of what
+/// was written: these 64 bytes, whose ends are multiples of 16, even of whole words, though no more than bytes is
+/// promised.
 #[test]
 fn two_threads_share_it() {
     const ROUNDS: u64 = 20_000;

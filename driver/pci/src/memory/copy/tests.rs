@@ -148,7 +148,8 @@ fn every_long_copy_of_this_machine() {
         for length in (129..700).chain([1000, 1024, 1800]) {
             for (from, to) in [(0, 0), (1, 0), (0, 1), (31, 64), (64, 33), (63, 95)] {
                 target.fill(MARK);
-                // SAFETY: both sides have `length` bytes (at most 95 + 1800 of 2000), more than 128, and are different vectors.
+                // SAFETY: both sides have `length` bytes (at most 95 + 1800 of 2000), more than 128, and are
+                // different vectors.
                 unsafe {
                     copy(target[to..to + length].as_mut_ptr(), source[from..from + length].as_ptr(), length)
                 };

@@ -1,4 +1,5 @@
-//! Copies made of relaxed atomic words of 8 bytes, with single bytes at the ends: for machines without copies of their own.
+//! Copies made of relaxed atomic words of 8 bytes, with single bytes at the ends: for machines without copies of
+//! their own.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 

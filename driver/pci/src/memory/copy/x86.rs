@@ -51,8 +51,8 @@ pub(super) fn store(into: &[AtomicU8], from: &[u8]) {
 #[inline]
 pub(super) fn between(into: &[AtomicU8], from: &[AtomicU8]) {
     let length = from.len().min(into.len());
-    // SAFETY: both slices have `length` bytes; atomics may be written through a shared reference. If the slices overlap, what arrives
-    // there is unspecified but made of their bytes.
+    // SAFETY: both slices have `length` bytes; atomics may be written through a shared reference. If the slices
+    // overlap, what arrives there is unspecified but made of their bytes.
     unsafe { copy(into.as_ptr().cast_mut().cast(), from.as_ptr().cast(), length) };
 }
 
@@ -203,8 +203,8 @@ unsafe fn long(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// The body of the two AVX2 copies: up to the first 64-byte boundary of the destination 64 bytes (none if it begins there), then rounds
-/// of 128 bytes, then the last 128 bytes, which overlap the last round.
+/// The body of the two AVX2 copies: up to the first 64-byte boundary of the destination 64 bytes (none if it begins
+/// there), then rounds of 128 bytes, then the last 128 bytes, which overlap the last round.
 macro_rules! avx2_copy {
     ($(#[$doc:meta])* $name:ident, $store:literal, $ahead:literal, $end:literal) => {
         $(#[$doc])*
@@ -212,8 +212,8 @@ macro_rules! avx2_copy {
         /// # Safety
         /// As [`copy`], for more than [`INLINE`] bytes, on a machine with AVX2.
         unsafe fn $name(to: *mut u8, from: *const u8, length: usize) {
-            // SAFETY: the first accesses reach 64 bytes far, the rounds begin before `length - 128` (rdx is there, in the
-            // destination) and reach 128 bytes far, the last accesses begin at `length - 128`: all inside
+            // SAFETY: the first accesses reach 64 bytes far, the rounds begin before `length - 128` (rdx is there, in
+            // the destination) and reach 128 bytes far, the last accesses begin at `length - 128`: all inside
             // `length`, which is more than 128. Every register that is changed is named or clobbered.
             unsafe {
                 asm!(
@@ -276,8 +276,8 @@ avx2_copy! {
     avx2, "vmovaps", "", ""
 }
 avx2_copy! {
-    /// With stores that bypass the caches, so that the destination's lines are not fetched first. Loads have the caches to themselves
-    /// then, and asking ahead pays. The fence orders those stores before all later ones.
+    /// With stores that bypass the caches, so that the destination's lines are not fetched first. Loads have the
+    /// caches to themselves then, and asking ahead pays. The fence orders those stores before all later ones.
     avx2_streaming, "vmovntps", "prefetcht0 [rsi + 1024]\nprefetcht0 [rsi + 1088]", "sfence"
 }
 
@@ -286,8 +286,9 @@ avx2_copy! {
 /// # Safety
 /// As [`copy`], for more than [`INLINE`] bytes.
 unsafe fn sse2(to: *mut u8, from: *const u8, length: usize) {
-    // SAFETY: rounds of 64 bytes begin before `length - 64` (rdx is there, in the destination), the last one at `length - 64`: all
-    // inside `length`, which is more than 128. Every register that is changed is named or clobbered.
+    // SAFETY: rounds of 64 bytes begin before `length - 64` (rdx is there, in the destination), the last one at
+    // `length - 64`: all inside `length`, which is more than 128. Every register that is changed is named or
+    // clobbered.
     unsafe {
         asm!(
             "lea rdx, [rdi + rcx - 64]",
@@ -347,8 +348,8 @@ unsafe fn set(to: *mut u8, length: usize, value: u8) {
 /// As [`set`], for at least 64 bytes.
 #[inline(never)]
 unsafe fn set_long(to: *mut u8, length: usize, pattern: u64) {
-    // SAFETY: the first stores reach 64 bytes far; rounds from the next 16-byte boundary on begin before `length - 64` (rdx is there);
-    // the last stores begin at `length - 64`: all inside `length`, which is at least 64.
+    // SAFETY: the first stores reach 64 bytes far; rounds from the next 16-byte boundary on begin before `length -
+    // 64` (rdx is there); the last stores begin at `length - 64`: all inside `length`, which is at least 64.
     unsafe {
         asm!(
             "movq xmm0, rax",

@@ -1,6 +1,7 @@
 //! What rings need beyond words: whole descriptors in as few stores as the machine permits, and hints to its caches.
 //!
-//! When the other side polls the same cache lines, the number of stores and the waits for lines are what a submission costs.
+//! When the other side polls the same cache lines, the number of stores and the waits for lines are what a submission
+//! costs.
 
 use super::SharedSlice;
 use crate::MemoryError;
@@ -12,9 +13,9 @@ const DESCRIPTOR: usize = 32;
 const LINE: usize = 64;
 
 impl SharedSlice<'_> {
-    /// Stores 32 bytes (one XDMA descriptor) as four 64-bit words, each little endian in memory: as two 16-byte stores if the
-    /// address is a multiple of 16 and the machine has such stores, else word by word. Each 8-byte word arrives whole; the
-    /// words may become visible in any order: publish them with a barrier.
+    /// Stores 32 bytes (one XDMA descriptor) as four 64-bit words, each little endian in memory: as two 16-byte
+    /// stores if the address is a multiple of 16 and the machine has such stores, else word by word. Each 8-byte word
+    /// arrives whole; the words may become visible in any order: publish them with a barrier.
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`]; [`MemoryError::Misaligned`] if the address is not a multiple of 8.
@@ -24,10 +25,11 @@ impl SharedSlice<'_> {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if place.as_ptr().addr().is_multiple_of(16) {
             let [a, b, c, d] = words;
-            // The words come in general registers: out of memory, where the caller may have just put them one by one, a load of 16
-            // bytes would wait until they have arrived there.
-            // SAFETY: 32 bytes of shared memory (range check above) at a multiple of 16, which movaps needs. The assembly stands for
-            // relaxed atomic stores of their bytes, see the `copy` module; atomics may be written through a shared reference.
+            // The words come in general registers: out of memory, where the caller may have just put them one by one,
+            // a load of 16 bytes would wait until they have arrived there.
+            // SAFETY: 32 bytes of shared memory (range check above) at a multiple of 16, which movaps needs. The
+            // assembly stands for relaxed atomic stores of their bytes, see the `copy` module; atomics may be written
+            // through a shared reference.
             unsafe {
                 core::arch::asm!(
                     "movq {low}, {a}",
@@ -55,14 +57,14 @@ impl SharedSlice<'_> {
         Ok(())
     }
 
-    /// Asks for the cache lines of `length` bytes from `offset` on with the right to write, so that stores that follow do
-    /// not wait for whoever has them. A hint: it changes nothing, and what is out of range is ignored.
+    /// Asks for the cache lines of `length` bytes from `offset` on with the right to write, so that stores that
+    /// follow do not wait for whoever has them. A hint: it changes nothing, and what is out of range is ignored.
     #[inline]
     pub fn prefetch_write(&self, offset: usize, length: usize) {
         self.lines(offset, length, |line| {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: a prefetch accesses no memory as far as the program can tell and never faults. Processors without the
-            // instruction's effect (before 2014) execute it as nothing.
+            // SAFETY: a prefetch accesses no memory as far as the program can tell and never faults. Processors
+            // without the instruction's effect (before 2014) execute it as nothing.
             unsafe {
                 core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
             }
