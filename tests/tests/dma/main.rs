@@ -4,7 +4,9 @@
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
 mod attached;
+mod cancel;
 mod cost;
+mod lists;
 mod waits;
 
 use fpga_driver::{CardAddr, ChannelError, Direction, SubmitError, WaitOptions};
