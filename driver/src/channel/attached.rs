@@ -53,6 +53,15 @@ pub(super) struct Attached {
     pub(super) used_until: u64,
 }
 
+impl Attached {
+    /// Whether `range` has bytes of this memory.
+    pub(super) fn overlaps(&self, range: HostRange) -> bool {
+        let start = range.start.get();
+        // Both lie inside the address space.
+        start < self.start + self.length as u64 && self.start < start + range.length
+    }
+}
+
 impl Engine {
     pub(crate) fn attach(&mut self, area: DmaArea) -> Result<AttachedMemory, AttachRefused> {
         if let Some(error) = &self.dead {

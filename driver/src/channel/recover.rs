@@ -238,18 +238,13 @@ impl Engine {
     fn quarantine(&mut self, reason: QuarantineReason) -> usize {
         self.collect();
         let mut count = 0;
-        // The posted operations of attached memory, by number: which memory they used is known by the last one that did.
-        let mut reached = 0..0;
+        // Which part of attached memory a transfer uses is known by its descriptors alone.
+        let reachable: Vec<_> = self.ring.posted().collect();
         let drained: Vec<_> = self
             .ring
             .drain()
             .map(|drained| (drained.token.number(), drained.posted, drained.payload))
             .collect();
-        if let (Some((first, ..)), Some((last, ..))) =
-            (drained.first(), drained.iter().rev().find(|(_, posted, _)| *posted))
-        {
-            reached = *first..last + 1;
-        }
         for (number, posted, payload) in drained {
             let payload = match payload {
                 Some(Payload::Buffer(buffer)) if posted => {
@@ -263,8 +258,7 @@ impl Engine {
             self.push(Ticket(number), Err(Box::new(fault)), payload);
         }
         for slot in &mut self.attached {
-            if !reached.is_empty()
-                && slot.used_until > reached.start
+            if reachable.iter().any(|range| slot.overlaps(*range))
                 && let Some(area) = slot.area.take()
             {
                 area.quarantine(reason);

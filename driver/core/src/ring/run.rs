@@ -4,7 +4,7 @@ use fpga_registers::xdma::{DescriptorControl, Direction};
 use fpga_registers::{CardAddr, Iova};
 
 use super::config::{DESCRIPTOR_BYTES, MAX_CREDITS, PAGE_DESCRIPTORS};
-use super::{CardSide, DescriptorMemory, LONG, Report, Ring, RingConfig, Staged, Token};
+use super::{CardSide, DescriptorMemory, HostRange, LONG, Report, Ring, RingConfig, Staged, Token};
 use crate::cast::{index, low32};
 
 /// What the doorbell needs: the values of the channel's SGDMA registers for one run.
@@ -195,6 +195,14 @@ impl<T> Ring<T> {
             card: CardAddr::new(staged.card),
             length: staged.length(),
             offset: self.bytes_between(first, self.completed),
+        })
+    }
+
+    /// The host's side of every descriptor that is posted and not reported: what the device may still reach.
+    pub fn posted(&self) -> impl Iterator<Item = HostRange> {
+        (self.completed..self.run_end).map(|count| {
+            let staged = self.entry(count);
+            HostRange::new(Iova::new(staged.host), staged.length().into())
         })
     }
 
