@@ -116,9 +116,7 @@ impl Engine {
         match ChannelBlock::STATUS.read(&self.bar, self.base) {
             Ok(status) if status.into_bits() == u32::MAX => Err(self.gone()),
             Ok(status) => Ok(status),
-            Err(MmioError::Gone { .. }) => Err(self.gone()),
-            Err(source @ MmioError::Stale { .. }) => Err(self.was_reset(source)),
-            Err(source) => Err(self.mmio(source)),
+            Err(source) => Err(self.lost(source)),
         }
     }
 
@@ -126,7 +124,7 @@ impl Engine {
         let count = self
             .bar
             .read32(ChannelBlock::COMPLETED.address(self.base))
-            .map_err(|source| self.mmio(source))?;
+            .map_err(|source| self.lost(source))?;
         barrier::register_before_memory();
         Ok(count)
     }
@@ -172,10 +170,10 @@ impl Engine {
         }
     }
 
-    fn clear_status(&self) -> Result<(), ChannelError> {
+    fn clear_status(&mut self) -> Result<(), ChannelError> {
         ChannelBlock::STATUS
             .write(&self.bar, self.base, ChannelStatus::from_bits(EVENT_BITS))
-            .map_err(|source| self.mmio(source))
+            .map_err(|source| self.lost(source))
     }
 
     /// A transfer ended by request.
@@ -184,11 +182,9 @@ impl Engine {
     }
 
     fn stop_and_confirm(&mut self) -> Result<ChannelStatus, ChannelError> {
-        match ChannelBlock::CONTROL.write(&self.bar, self.base, self.stop_control()) {
-            Ok(()) => {}
-            Err(source @ MmioError::Stale { .. }) => return Err(self.was_reset(source)),
-            Err(source) => return Err(self.mmio(source)),
-        }
+        ChannelBlock::CONTROL
+            .write(&self.bar, self.base, self.stop_control())
+            .map_err(|source| self.lost(source))?;
         let began = self.card.transport.now();
         // Some hardware still shows busy right after an error: read again before believing it (quirk 4).
         loop {
@@ -201,6 +197,17 @@ impl Engine {
                 return Err(self.wedged(waited, status));
             }
             self.relax();
+        }
+    }
+
+    /// A register access failed. Whichever finds out that the device is gone, or was reset, ends everything: what is in flight
+    /// must not wait for somebody to miss it.
+    #[cold]
+    pub(super) fn lost(&mut self, source: MmioError) -> ChannelError {
+        match source {
+            MmioError::Gone { .. } => self.gone(),
+            MmioError::Stale { .. } => self.was_reset(source),
+            _ => self.mmio(source),
         }
     }
 

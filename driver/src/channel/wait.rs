@@ -142,7 +142,7 @@ impl Engine {
         let endless = matches!(self.options.run_mode, RunMode::CreditRing);
         if endless {
             let events = ChannelStatus::new().with_descriptor_completed(true).with_descriptor_stopped(true);
-            ChannelBlock::STATUS.write(&self.bar, self.base, events).map_err(|source| self.mmio(source))?;
+            ChannelBlock::STATUS.write(&self.bar, self.base, events).map_err(|source| self.lost(source))?;
         }
         if !self.armed {
             // What is recorded may interrupt: the mask has the positions of the control register's recording bits (PG195,
@@ -153,7 +153,7 @@ impl Engine {
         if endless {
             // The write above is posted. What ends before it arrives sends nothing; the answer to this read comes after its
             // write-back, so that the next poll sees it.
-            ChannelBlock::STATUS.read(&self.bar, self.base).map_err(|source| self.mmio(source))?;
+            ChannelBlock::STATUS.read(&self.bar, self.base).map_err(|source| self.lost(source))?;
             barrier::register_before_memory();
         }
         Ok(())
@@ -164,10 +164,10 @@ impl Engine {
         self.enable(ChannelInterrupts::new())
     }
 
-    fn enable(&self, interrupts: ChannelInterrupts) -> Result<(), ChannelError> {
+    fn enable(&mut self, interrupts: ChannelInterrupts) -> Result<(), ChannelError> {
         ChannelBlock::INTERRUPT_ENABLE
             .write(&self.bar, self.base, interrupts)
-            .map_err(|source| self.mmio(source))
+            .map_err(|source| self.lost(source))
     }
 
     pub(crate) fn events(&self) -> Result<ChannelEvents, ChannelError> {

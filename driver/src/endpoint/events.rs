@@ -114,7 +114,11 @@ impl EventRing {
             .run(0, count as usize * event::SIZE)
             .map_err(|source| EndpointError::Memory { card: self.card.clone(), source })?;
         let ticket = fetch.c2h.submit(host_range(run), from, Payload::Kept).map_err(|(error, _)| error)?;
-        fetch.c2h.wait(ticket, WaitOptions::default())?.outcome.map_err(|fault| EndpointError::Upload(*fault))?;
+        fetch
+            .c2h
+            .wait(ticket, WaitOptions::default())?
+            .outcome
+            .map_err(|fault| EndpointError::Upload(*fault))?;
         (fetch.first, fetch.count) = (self.consumed, count);
         Ok(())
     }
