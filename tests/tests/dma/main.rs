@@ -6,6 +6,7 @@
 mod attached;
 mod cancel;
 mod cost;
+mod endings;
 mod lists;
 mod waits;
 
