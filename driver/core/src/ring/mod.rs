@@ -176,6 +176,8 @@ pub struct Ring<T> {
     freed: u64,
     /// Descriptors that the device reported.
     completed: u64,
+    /// Of those, the ones that the write-back word has told of: the register may be ahead of it.
+    written_back: u64,
     run_start: u64,
     run_end: u64,
     staged: u64,
@@ -207,6 +209,7 @@ impl<T> Ring<T> {
             payloads: payloads.into_boxed_slice(),
             freed: 0,
             completed: 0,
+            written_back: 0,
             run_start: 0,
             run_end: 0,
             staged: 0,

@@ -81,6 +81,7 @@ impl<T> Ring<T> {
         words[3] = 0;
         memory.write(at, words);
         self.run_start = start;
+        self.written_back = start;
         self.run_end = end;
         let first_index = low32(start) & self.entry_mask;
         Some(Run { first: self.address(first_index), adjacent, first_index, descriptors: low32(end - start) })
@@ -133,6 +134,7 @@ impl<T> Ring<T> {
         if begins {
             self.open = true;
             self.run_start = start;
+            self.written_back = start;
         }
         self.run_end = end;
         let first_index = low32(start) & self.entry_mask;

@@ -29,6 +29,7 @@ impl<T> Ring<T> {
     pub const fn halt(&mut self) {
         self.run_end = self.completed;
         self.run_start = self.completed;
+        self.written_back = self.completed;
         self.open = false;
         self.lone = false;
     }
