@@ -7,6 +7,7 @@ mod attached;
 mod cancel;
 mod cost;
 mod endings;
+mod faults;
 mod lists;
 mod waits;
 

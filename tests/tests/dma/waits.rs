@@ -3,7 +3,10 @@
 use core::time::Duration;
 use std::os::fd::AsFd;
 
+use fpga_driver::core::Nanos;
+use fpga_driver::mock::World;
 use fpga_driver::{ChannelEvents, WaitMode};
+use fpga_tests::cards::{open, with_channels};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
@@ -82,6 +85,31 @@ fn a_wait_by_any_means_ends_in_time() {
             // It goes on, and can be waited for by any other means.
             rig.channel.wait_ended(ticket, WaitOptions::default().mode(mode)).unwrap();
             rig.assert_works(1);
+        }
+    }
+}
+
+/// A batch that reports only at its end, long after somebody has become suspicious and has looked at the registers.
+#[test]
+fn a_slow_batch_is_no_fault() {
+    for way in WAYS {
+        for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_millis(8) }] {
+            // Ten microseconds for each descriptor.
+            let builder = World::builder().card(with_channels(1, 1));
+            let builder = builder.time(Nanos::from_micros(10), Nanos::from_micros(10)).units_per_relax(1);
+            let world = builder.build().unwrap();
+            let card = open(&world);
+            card.enable_interrupts().unwrap();
+            let mut rig = Rig::on(world, card, way, way.options().descriptors(2048).transfers(1024));
+            let memory = rig.attach(1 << 16);
+            let data = bytes(3, 1 << 16);
+            rig.put(memory, 0, CardAddr::ZERO, &data);
+            let last = (0..1024)
+                .map(|n| rig.channel.submit_at(memory, n * 64, 64, CardAddr::new(n as u64 * 64)).unwrap())
+                .last();
+            rig.channel.wait_ended(last.unwrap(), WaitOptions::default().mode(mode)).unwrap();
+            assert!(rig.completions().is_empty(), "{way:?} {mode:?}");
+            assert!(rig.arrived(memory, 0, CardAddr::ZERO, 1 << 16) == data, "{way:?} {mode:?}");
         }
     }
 }
