@@ -2,7 +2,7 @@
 //! may still reach.
 
 use fpga_core::ring::{CountFault, Token, WithdrawError};
-use fpga_pci::{MmioError, QuarantineReason, barrier};
+use fpga_pci::{DmaBuffer, MmioError, QuarantineReason, barrier};
 use fpga_registers::xdma::{ChannelBlock, ChannelStatus};
 
 use super::Ticket;
@@ -82,6 +82,14 @@ impl Engine {
         let withdrawn = |done: &super::Completion| done.ticket == ticket && done.outcome.is_err();
         // Transfers before it may still have to end first; then it is in the ring, withdrawn.
         Ok(!self.has_ended(ticket) || self.finished.iter().any(withdrawn))
+    }
+
+    /// The buffer of a cancelled transfer whose turn to end has not come.
+    pub(super) fn reclaim(&mut self, ticket: Ticket) -> Option<DmaBuffer> {
+        match self.ring.reclaim(Token::new(ticket.0))? {
+            Payload::Buffer(buffer) => Some(buffer),
+            Payload::Kept => None,
+        }
     }
 
     /// Stops the engine in the middle of its run, takes up what it has done, and queues the rest again.

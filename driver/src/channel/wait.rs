@@ -211,7 +211,11 @@ impl Engine {
             Err(error) => {
                 // Without a completion the buffer is still posted: stop the engine to get it back. Others in flight go on.
                 let _ = self.cancel(ticket);
-                let buffer = self.take(ticket).and_then(Result::ok).and_then(|done| done.buffer);
+                let buffer = match self.take(ticket) {
+                    Some(done) => done.ok().and_then(|done| done.buffer),
+                    // Others before it have not ended. Its turn may come when nobody waits for it any more: the buffer is taken now.
+                    None => self.reclaim(ticket),
+                };
                 return Err(TransferFailed { error: error.into(), buffer });
             }
         };

@@ -67,4 +67,21 @@ impl<T> Ring<T> {
         slot.kind = Kind::Withdrawn;
         Ok(())
     }
+
+    /// Takes the payload of a withdrawn operation ahead of its turn: no descriptor of it is left that the device could execute.
+    /// Its turn is then only counted, as one without payload. `None` if it was not withdrawn, or has ended.
+    pub fn reclaim(&mut self, token: Token) -> Option<T> {
+        let number = token.number();
+        if number < self.first_operation || number >= self.next_operation {
+            return None;
+        }
+        let at = index(low32(number) & self.operation_mask);
+        let slot = &mut self.slots[at];
+        if slot.kind != Kind::Withdrawn {
+            return None;
+        }
+        let payload = self.payloads[at].take()?;
+        slot.kind = Kind::Plain;
+        Some(payload)
+    }
 }
