@@ -6,9 +6,11 @@
 mod attached;
 mod cancel;
 mod cost;
+mod deadlines;
 mod endings;
 mod faults;
 mod lists;
+mod shapes;
 mod waits;
 
 use fpga_driver::{CardAddr, ChannelError, Direction, SubmitError, WaitOptions};

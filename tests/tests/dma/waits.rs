@@ -93,7 +93,8 @@ fn a_wait_by_any_means_ends_in_time() {
 #[test]
 fn a_slow_batch_is_no_fault() {
     for way in WAYS {
-        for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_millis(8) }] {
+        for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_millis(8) }]
+        {
             // Ten microseconds for each descriptor.
             let builder = World::builder().card(with_channels(1, 1));
             let builder = builder.time(Nanos::from_micros(10), Nanos::from_micros(10)).units_per_relax(1);
