@@ -299,6 +299,13 @@ impl World {
         }
     }
 
+    /// How often the world's thread looked around and found nothing to do; 0 without one. For measuring: asking disturbs
+    /// nobody.
+    #[must_use]
+    pub fn idle_rounds(&self) -> u64 {
+        self.shared.threaded.as_ref().map_or(0, Threaded::rests)
+    }
+
     /// Frames that no card was addressed by.
     #[must_use]
     pub fn undeliverable(&self) -> u64 {
