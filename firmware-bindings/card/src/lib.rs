@@ -26,6 +26,7 @@ pub mod config_space;
 pub mod counters;
 pub mod description;
 pub mod fault_log;
+mod hooks;
 pub mod host;
 mod irq;
 mod link;

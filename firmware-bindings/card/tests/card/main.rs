@@ -6,6 +6,7 @@ mod bursts;
 mod cdma;
 mod network;
 mod pci_function;
+mod quirks;
 mod robustness;
 mod support;
 mod xdma;
