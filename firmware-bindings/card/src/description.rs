@@ -459,6 +459,14 @@ pub enum DescriptionError {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// No built-in description has this name.
+    #[error("no built-in card is called `{name}`; there are {known}")]
+    UnknownName {
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: String,
+    },
     /// Not YAML, an unknown key, a wrong type or a number out of its type's range.
     #[error("card file {}:{line}:{column}: key `{key}`: {message}", file.display())]
     Syntax {
