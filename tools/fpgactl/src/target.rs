@@ -19,7 +19,7 @@ pub enum Target {
     /// The built-in simulated card.
     #[default]
     Mock,
-    /// A simulated card from a description.
+    /// A simulated card from a description: a file, or the name of a built-in one.
     MockFile(PathBuf),
     /// A real card, through VFIO.
     Pci(PciAddress),
@@ -100,8 +100,14 @@ impl Target {
     }
 }
 
+/// A file, or, where there is none, a built-in description: their names have neither folders nor an ending.
 fn load(file: &Path) -> Result<CardDescription, CliError> {
-    Ok(CardDescription::load(file)?)
+    match file.to_str() {
+        Some(name) if !name.contains(['/', '\\', '.']) && !file.exists() => {
+            Ok(CardDescription::builtin(name)?)
+        }
+        _ => Ok(CardDescription::load(file)?),
+    }
 }
 
 /// An opened card.
