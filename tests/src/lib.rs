@@ -6,6 +6,7 @@
 
 pub mod cards;
 pub mod net;
+pub mod rig;
 pub mod tampered;
 
 use std::time::Duration;

@@ -3,6 +3,8 @@
 //! A [`DmaBuffer`](fpga_pci::DmaBuffer) moves with every transfer. For small transfers at high rates that is more work than the transfer: here
 //! the memory is attached once, a transfer names a part of it, and what succeeds is only counted.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use fpga_core::ring::{HostRange, Segment};
 use fpga_pci::{DmaArea, SharedSlice};
 use fpga_registers::xdma::Direction;
@@ -12,12 +14,19 @@ use super::engine::Engine;
 use super::{Payload, Ticket};
 use crate::error::{AttachRefused, ChannelError, SubmitError};
 
-/// Names memory attached to one channel.
+/// Names memory attached to one channel. Once it is detached the name is never used again, by any channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttachedMemory {
-    index: u32,
-    generation: u32,
+    index: usize,
+    number: u64,
 }
+
+/// The number of the next attachment of this process. Of the process, for a handle of another channel must name nothing here:
+/// to transfer the wrong memory is worse than to be refused.
+static NEXT: AtomicU64 = AtomicU64::new(DETACHED + 1);
+
+/// What no handle has.
+const DETACHED: u64 = 0;
 
 /// An element of a scatter-gather list: a part of attached memory, and the card address it is moved to or from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,9 +47,19 @@ pub(super) struct Attached {
     pub(super) area: Option<DmaArea>,
     start: u64,
     length: usize,
-    generation: u32,
+    /// The handle's; [`DETACHED`] as soon as the memory is not the channel's any more.
+    number: u64,
     /// The number of the transfer after the last one that uses it.
     pub(super) used_until: u64,
+}
+
+impl Attached {
+    /// Whether `range` has bytes of this memory.
+    pub(super) fn overlaps(&self, range: HostRange) -> bool {
+        let start = range.start.get();
+        // Both lie inside the address space.
+        start < self.start + self.length as u64 && self.start < start + range.length
+    }
 }
 
 impl Engine {
@@ -54,24 +73,23 @@ impl Engine {
         }
         let free = self.attached.iter().position(|slot| slot.area.is_none());
         let index = free.unwrap_or(self.attached.len());
-        let generation = self.attached.get(index).map_or(0, |slot| slot.generation.wrapping_add(1));
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let attached = Attached {
             start: area.iova().get(),
             length: area.len(),
             area: Some(area),
-            generation,
+            number,
             used_until: 0,
         };
         match self.attached.get_mut(index) {
             Some(slot) => *slot = attached,
             None => self.attached.push(attached),
         }
-        Ok(AttachedMemory { index: u32::try_from(index).unwrap_or(u32::MAX), generation })
+        Ok(AttachedMemory { index, number })
     }
 
     fn slot(&self, memory: AttachedMemory) -> Option<&Attached> {
-        let slot = self.attached.get(memory.index as usize)?;
-        (slot.generation == memory.generation && slot.area.is_some()).then_some(slot)
+        self.attached.get(memory.index).filter(|slot| slot.number == memory.number && slot.area.is_some())
     }
 
     pub(crate) fn attached(&self, memory: AttachedMemory) -> Option<SharedSlice<'_>> {
@@ -85,8 +103,12 @@ impl Engine {
         if used_until.is_some_and(|until| until > ended) {
             return Err(ChannelError::MemoryInUse { card: self.card_name(), channel: self.name });
         }
-        let slot = self.attached.get_mut(memory.index as usize).filter(|_| used_until.is_some());
-        match slot.and_then(|slot| slot.area.take()) {
+        let slot = self.attached.get_mut(memory.index).filter(|_| used_until.is_some());
+        let area = slot.and_then(|slot| {
+            slot.number = DETACHED;
+            slot.area.take()
+        });
+        match area {
             Some(area) => Ok(area),
             None => Err(ChannelError::NotAttached { card: self.card_name(), channel: self.name }),
         }
@@ -101,8 +123,8 @@ impl Engine {
         length: usize,
         card: CardAddr,
     ) -> Result<Ticket, SubmitError> {
-        if let Some(slot) = self.attached.get_mut(memory.index as usize)
-            && slot.generation == memory.generation
+        if let Some(slot) = self.attached.get_mut(memory.index)
+            && slot.number == memory.number
             && offset <= slot.length
             && length <= slot.length - offset
             && self.plain_submissions
@@ -133,7 +155,7 @@ impl Engine {
     }
 
     fn mark_used(&mut self, memory: AttachedMemory, until: u64) {
-        if let Some(slot) = self.attached.get_mut(memory.index as usize) {
+        if let Some(slot) = self.attached.get_mut(memory.index).filter(|slot| slot.number == memory.number) {
             slot.used_until = slot.used_until.max(until);
         }
     }

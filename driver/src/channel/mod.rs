@@ -229,7 +229,8 @@ macro_rules! channel {
                 self.0.events()
             }
 
-            /// Lets the engine send interrupts, until [`disarm`](Self::disarm) or the end of a wait; see [`ChannelEvents`].
+            /// Lets the engine send interrupts, until [`disarm`](Self::disarm) or the end of a wait. To be called again after each
+            /// one; see [`ChannelEvents`].
             ///
             /// # Errors
             /// [`ChannelError::NoInterrupt`].

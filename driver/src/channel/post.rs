@@ -39,7 +39,7 @@ impl Engine {
         barrier::descriptor_before_doorbell();
         self.posted = run.descriptors;
         self.news();
-        self.start_engine(run).map_err(|source| self.mmio(source))?;
+        self.start_engine(run).map_err(|source| self.lost(source))?;
         self.prefetch(run.descriptors);
         Ok(())
     }
@@ -55,16 +55,12 @@ impl Engine {
         barrier::descriptor_before_doorbell();
         self.posted = if idle { credits } else { self.posted.saturating_add(credits) };
         self.news();
-        let ring_doorbell = || -> Result<(), MmioError> {
-            if let Some(run) = start {
-                self.start_engine(run)?;
-            }
-            // The ring never has more credits out than the register takes.
-            let credits = u16::try_from(credits).ok().and_then(Credits::of).unwrap_or_default();
-            SgdmaBlock::CREDITS.write(&self.bar, self.sgdma, credits)
-        };
-        let mut ring_doorbell = ring_doorbell;
-        ring_doorbell().map_err(|source| self.mmio(source))?;
+        if let Some(run) = start {
+            self.start_engine(run).map_err(|source| self.lost(source))?;
+        }
+        // The ring never has more credits out than the register takes.
+        let grant = u16::try_from(credits).ok().and_then(Credits::of).unwrap_or_default();
+        SgdmaBlock::CREDITS.write(&self.bar, self.sgdma, grant).map_err(|source| self.lost(source))?;
         self.prefetch(credits);
         Ok(())
     }

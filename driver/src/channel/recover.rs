@@ -2,7 +2,7 @@
 //! may still reach.
 
 use fpga_core::ring::{CountFault, Token, WithdrawError};
-use fpga_pci::{MmioError, QuarantineReason, barrier};
+use fpga_pci::{DmaBuffer, MmioError, QuarantineReason, barrier};
 use fpga_registers::xdma::{ChannelBlock, ChannelStatus};
 
 use super::Ticket;
@@ -46,8 +46,8 @@ impl Engine {
         // Idle: either the last write-back is about to be seen (it was sent before busy fell, and the read above has
         // pushed it to memory), or it was lost.
         let count = self.read_completed()?;
-        match self.take_count(count, status.busy()) {
-            Ok(()) => {
+        match self.ring.complete_register(count) {
+            Ok(_) => {
                 self.collect();
                 if self.ring.is_running() && !status.busy() {
                     self.end_run(FaultCause::Silent(status))?;
@@ -58,19 +58,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    /// Takes the word in memory as it is now, and the count that the register told before: of an engine that is still at work only
-    /// where the word is no news, since the word may be ahead by now.
-    fn take_count(&mut self, register: u32, at_work: bool) -> Result<(), CountFault> {
-        let word = self.area.as_ref().and_then(|area| area.memory().load_u32_acquire(self.writeback).ok());
-        if let Some(word) = word
-            && self.ring.complete_writeback(word)? > 0
-            && at_work
-        {
-            return Ok(());
-        }
-        self.ring.complete_register(register).map(|_| ())
     }
 
     /// Takes one transfer back; see the channels' `cancel`.
@@ -97,6 +84,14 @@ impl Engine {
         Ok(!self.has_ended(ticket) || self.finished.iter().any(withdrawn))
     }
 
+    /// The buffer of a cancelled transfer whose turn to end has not come.
+    pub(super) fn reclaim(&mut self, ticket: Ticket) -> Option<DmaBuffer> {
+        match self.ring.reclaim(Token::new(ticket.0))? {
+            Payload::Buffer(buffer) => Some(buffer),
+            Payload::Kept => None,
+        }
+    }
+
     /// Stops the engine in the middle of its run, takes up what it has done, and queues the rest again.
     fn halt(&mut self) -> Result<(), ChannelError> {
         let status = self.stop_and_confirm()?;
@@ -105,7 +100,7 @@ impl Engine {
             return Ok(());
         }
         let count = self.read_completed()?;
-        if let Err(fault) = self.take_count(count, false) {
+        if let Err(fault) = self.ring.complete_register(count) {
             self.end_run(FaultCause::Count(fault))?;
             return Ok(());
         }
@@ -129,9 +124,7 @@ impl Engine {
         match ChannelBlock::STATUS.read(&self.bar, self.base) {
             Ok(status) if status.into_bits() == u32::MAX => Err(self.gone()),
             Ok(status) => Ok(status),
-            Err(MmioError::Gone { .. }) => Err(self.gone()),
-            Err(source @ MmioError::Stale { .. }) => Err(self.was_reset(source)),
-            Err(source) => Err(self.mmio(source)),
+            Err(source) => Err(self.lost(source)),
         }
     }
 
@@ -139,7 +132,7 @@ impl Engine {
         let count = self
             .bar
             .read32(ChannelBlock::COMPLETED.address(self.base))
-            .map_err(|source| self.mmio(source))?;
+            .map_err(|source| self.lost(source))?;
         barrier::register_before_memory();
         Ok(count)
     }
@@ -185,10 +178,10 @@ impl Engine {
         }
     }
 
-    fn clear_status(&self) -> Result<(), ChannelError> {
+    fn clear_status(&mut self) -> Result<(), ChannelError> {
         ChannelBlock::STATUS
             .write(&self.bar, self.base, ChannelStatus::from_bits(EVENT_BITS))
-            .map_err(|source| self.mmio(source))
+            .map_err(|source| self.lost(source))
     }
 
     /// A transfer ended by request.
@@ -197,11 +190,9 @@ impl Engine {
     }
 
     fn stop_and_confirm(&mut self) -> Result<ChannelStatus, ChannelError> {
-        match ChannelBlock::CONTROL.write(&self.bar, self.base, self.stop_control()) {
-            Ok(()) => {}
-            Err(source @ MmioError::Stale { .. }) => return Err(self.was_reset(source)),
-            Err(source) => return Err(self.mmio(source)),
-        }
+        ChannelBlock::CONTROL
+            .write(&self.bar, self.base, self.stop_control())
+            .map_err(|source| self.lost(source))?;
         let began = self.card.transport.now();
         // Some hardware still shows busy right after an error: read again before believing it (quirk 4).
         loop {
@@ -214,6 +205,17 @@ impl Engine {
                 return Err(self.wedged(waited, status));
             }
             self.relax();
+        }
+    }
+
+    /// A register access failed. Whichever finds out that the device is gone, or was reset, ends everything: what is in flight
+    /// must not wait for somebody to miss it.
+    #[cold]
+    pub(super) fn lost(&mut self, source: MmioError) -> ChannelError {
+        match source {
+            MmioError::Gone { .. } => self.gone(),
+            MmioError::Stale { .. } => self.was_reset(source),
+            _ => self.mmio(source),
         }
     }
 
@@ -251,18 +253,13 @@ impl Engine {
     fn quarantine(&mut self, reason: QuarantineReason) -> usize {
         self.collect();
         let mut count = 0;
-        // The posted operations of attached memory, by number: which memory they used is known by the last one that did.
-        let mut reached = 0..0;
+        // Which part of attached memory a transfer uses is known by its descriptors alone.
+        let reachable: Vec<_> = self.ring.posted().collect();
         let drained: Vec<_> = self
             .ring
             .drain()
             .map(|drained| (drained.token.number(), drained.posted, drained.payload))
             .collect();
-        if let (Some((first, ..)), Some((last, ..))) =
-            (drained.first(), drained.iter().rev().find(|(_, posted, _)| *posted))
-        {
-            reached = *first..last + 1;
-        }
         for (number, posted, payload) in drained {
             let payload = match payload {
                 Some(Payload::Buffer(buffer)) if posted => {
@@ -276,8 +273,7 @@ impl Engine {
             self.push(Ticket(number), Err(Box::new(fault)), payload);
         }
         for slot in &mut self.attached {
-            if !reached.is_empty()
-                && slot.used_until > reached.start
+            if reachable.iter().any(|range| slot.overlaps(*range))
                 && let Some(area) = slot.area.take()
             {
                 area.quarantine(reason);

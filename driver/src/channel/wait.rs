@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-use fpga_pci::{DmaBuffer, Interrupt};
+use fpga_pci::{DmaBuffer, Interrupt, barrier};
 use fpga_registers::CardAddr;
 use fpga_registers::xdma::{ChannelBlock, ChannelInterrupts, ChannelStatus};
 
@@ -13,8 +13,8 @@ use crate::error::{ChannelError, TransferFailed};
 
 /// A channel's interrupt as a file descriptor, for `epoll`, tokio's `AsyncFd` and the like: readable when an interrupt has arrived.
 ///
-/// [`arm`](super::H2cChannel::arm) the channel, then [poll](super::H2cChannel::poll) it once (what ended before does not signal),
-/// then wait for the descriptor; when it is readable, [`take`](Self::take) and poll the channel again.
+/// Each time around: [`take`](Self::take) what has arrived, [`arm`](super::H2cChannel::arm) the channel,
+/// [poll](super::H2cChannel::poll) it (what ended before does not signal), then wait until the descriptor is readable.
 #[derive(Debug, Clone)]
 pub struct ChannelEvents(Interrupt);
 
@@ -81,6 +81,8 @@ impl Engine {
         if self.armed && matches!(options.mode, WaitMode::Poll) && self.dead.is_none() {
             self.disarm()?;
         }
+        // Since the last interrupt: whatever ends from now on sends one.
+        let mut listening = false;
         let result = loop {
             match done(self) {
                 Ok(Some(value)) => break Ok(value),
@@ -91,66 +93,68 @@ impl Engine {
             if waited >= timeout {
                 break Err(self.timed_out(waited));
             }
-            match options.mode {
-                WaitMode::Hybrid { spin } if waited < nanoseconds(spin) => self.relax(),
-                WaitMode::Poll => self.relax(),
-                WaitMode::Interrupt | WaitMode::Hybrid { .. } => {
-                    if let Err(error) = self.sleep(timeout - waited) {
-                        break Err(error);
-                    }
-                }
+            let spinning = match options.mode {
+                WaitMode::Poll => true,
+                WaitMode::Hybrid { spin } => waited < nanoseconds(spin),
+                WaitMode::Interrupt => false,
+            };
+            if spinning {
+                self.relax();
+                continue;
+            }
+            // What ended before it listens does not signal: it is looked for once more before sleeping.
+            let slept = if listening { self.sleep(timeout - waited) } else { self.arm().map(|()| false) };
+            match slept {
+                Ok(woken) => listening = !woken,
+                Err(error) => break Err(error),
             }
         };
         if self.armed && matches!(options.mode, WaitMode::Hybrid { .. }) && self.dead.is_none() {
-            self.disarm()?;
+            // Should it fail, the next call says so: what has ended is not to be lost over it.
+            let _ = self.disarm();
         }
         result
     }
 
-    fn sleep(&mut self, at_most: u64) -> Result<(), ChannelError> {
-        if !self.armed {
-            // What ended before this does not signal: look once more before sleeping. A source that is asserted already does
-            // signal when it is enabled (PG195).
-            return self.arm();
-        }
+    /// Sleeps until there is an interrupt; whether there was one.
+    fn sleep(&mut self, at_most: u64) -> Result<bool, ChannelError> {
         let interrupt = self.interrupt.as_ref().ok_or_else(|| self.no_interrupt())?;
         // Woken at the latest when the status register wants a look: an interrupt can be lost.
         let limit = Duration::from_nanos(at_most.min(100 * SUSPICIOUS_NS));
         let woken = self.card.transport.wait_interrupt(interrupt, limit).map_err(|source| {
             ChannelError::Interrupt { card: self.card_name(), channel: self.name, source }
         })?;
-        if woken.is_some() {
-            self.acknowledge()?;
-        }
         // Woken without news, or not woken at all: reading the status pushes a write-back that is still on its way to memory,
         // and shows an engine that has stopped.
         if self.poll()? == 0 || woken.is_none() {
             self.look_for_errors()?;
         }
-        Ok(())
+        Ok(woken.is_some())
     }
 
-    /// Lets the line fall, so that the next event raises it: the message is sent on the edge. The start of a stop run does it
-    /// by itself; an endless run never starts again.
-    fn acknowledge(&self) -> Result<(), ChannelError> {
-        if matches!(self.options.run_mode, RunMode::StopRuns) {
-            return Ok(());
-        }
-        let events = ChannelStatus::new().with_descriptor_completed(true).with_descriptor_stopped(true);
-        ChannelBlock::STATUS.write(&self.bar, self.base, events).map_err(|source| self.mmio(source))
-    }
-
+    /// Lets the engine send an interrupt for whatever ends from now on; what has ended by now is seen by the next poll.
     pub(crate) fn arm(&mut self) -> Result<(), ChannelError> {
         if self.interrupt.is_none() {
             return Err(self.no_interrupt());
         }
+        // The message is sent on the edge, so the line has to fall. The start of a stop run does it by itself, and a source that
+        // is asserted while it is enabled sends one (PG195); an endless run never starts again.
+        let endless = matches!(self.options.run_mode, RunMode::CreditRing);
+        if endless {
+            let events = ChannelStatus::new().with_descriptor_completed(true).with_descriptor_stopped(true);
+            ChannelBlock::STATUS.write(&self.bar, self.base, events).map_err(|source| self.lost(source))?;
+        }
         if !self.armed {
             // What is recorded may interrupt: the mask has the positions of the control register's recording bits (PG195,
             // Interrupt Enable Mask).
-            let recorded = ChannelInterrupts::from_bits(self.stop_control().into_bits() & EVENT_BITS);
-            self.acknowledge()?;
-            self.enable(recorded)?;
+            self.enable(ChannelInterrupts::from_bits(self.stop_control().into_bits() & EVENT_BITS))?;
             self.armed = true;
+        }
+        if endless {
+            // The write above is posted. What ends before it arrives sends nothing; the answer to this read comes after its
+            // write-back, so that the next poll sees it.
+            ChannelBlock::STATUS.read(&self.bar, self.base).map_err(|source| self.lost(source))?;
+            barrier::register_before_memory();
         }
         Ok(())
     }
@@ -160,10 +164,10 @@ impl Engine {
         self.enable(ChannelInterrupts::new())
     }
 
-    fn enable(&self, interrupts: ChannelInterrupts) -> Result<(), ChannelError> {
+    fn enable(&mut self, interrupts: ChannelInterrupts) -> Result<(), ChannelError> {
         ChannelBlock::INTERRUPT_ENABLE
             .write(&self.bar, self.base, interrupts)
-            .map_err(|source| self.mmio(source))
+            .map_err(|source| self.lost(source))
     }
 
     pub(crate) fn events(&self) -> Result<ChannelEvents, ChannelError> {
@@ -207,7 +211,11 @@ impl Engine {
             Err(error) => {
                 // Without a completion the buffer is still posted: stop the engine to get it back. Others in flight go on.
                 let _ = self.cancel(ticket);
-                let buffer = self.take(ticket).and_then(Result::ok).and_then(|done| done.buffer);
+                let buffer = match self.take(ticket) {
+                    Some(done) => done.ok().and_then(|done| done.buffer),
+                    // Others before it have not ended. Its turn may come when nobody waits for it any more: the buffer is taken now.
+                    None => self.reclaim(ticket),
+                };
                 return Err(TransferFailed { error: error.into(), buffer });
             }
         };

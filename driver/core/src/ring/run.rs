@@ -6,7 +6,7 @@ use fpga_registers::xdma::{DescriptorControl, Direction};
 use fpga_registers::{CardAddr, Iova};
 
 use super::config::{DESCRIPTOR_BYTES, MAX_CREDITS, PAGE_DESCRIPTORS};
-use super::{CardSide, DescriptorMemory, LONG, Report, Ring, RingConfig, Staged, Token};
+use super::{CardSide, DescriptorMemory, HostRange, LONG, Report, Ring, RingConfig, Staged, Token};
 use crate::cast::{index, low32};
 
 /// What the doorbell needs: the values of the channel's SGDMA registers for one run.
@@ -83,8 +83,8 @@ impl<T> Ring<T> {
         words[3] = 0;
         memory.write(at, words);
         self.run_start = start;
+        self.written_back = start;
         self.run_end = end;
-        self.last_word = 0;
         let first_index = low32(start) & self.entry_mask;
         Some(Run { first: self.address(first_index), adjacent, first_index, descriptors: low32(end - start) })
     }
@@ -120,7 +120,7 @@ impl<T> Ring<T> {
         if begins {
             self.open = true;
             self.run_start = start;
-            self.last_word = 0;
+            self.written_back = start;
         }
         self.run_end = end;
         let first_index = low32(start) & self.entry_mask;
@@ -184,6 +184,14 @@ impl<T> Ring<T> {
             card: CardAddr::new(staged.card),
             length: staged.length(),
             offset: self.bytes_between(first, self.completed),
+        })
+    }
+
+    /// The host's side of every descriptor that is posted and not reported: what the device may still reach.
+    pub fn posted(&self) -> impl Iterator<Item = HostRange> {
+        (self.completed..self.run_end).map(|count| {
+            let staged = self.entry(count);
+            HostRange::new(Iova::new(staged.host), staged.length().into())
         })
     }
 

@@ -29,8 +29,8 @@ impl<T> Ring<T> {
     pub const fn halt(&mut self) {
         self.run_end = self.completed;
         self.run_start = self.completed;
+        self.written_back = self.completed;
         self.open = false;
-        self.last_word = 0;
         self.lone = false;
     }
 
@@ -67,5 +67,22 @@ impl<T> Ring<T> {
         slot.descriptors = low32(from - first);
         slot.kind = Kind::Withdrawn;
         Ok(())
+    }
+
+    /// Takes the payload of a withdrawn operation ahead of its turn: no descriptor of it is left that the device could execute.
+    /// Its turn is then only counted, as one without payload. `None` if it was not withdrawn, or has ended.
+    pub fn reclaim(&mut self, token: Token) -> Option<T> {
+        let number = token.number();
+        if number < self.first_operation || number >= self.next_operation {
+            return None;
+        }
+        let at = index(low32(number) & self.operation_mask);
+        let slot = &mut self.slots[at];
+        if slot.kind != Kind::Withdrawn {
+            return None;
+        }
+        let payload = self.payloads[at].take()?;
+        slot.kind = Kind::Plain;
+        Some(payload)
     }
 }

@@ -1,0 +1,352 @@
+//! One channel of one card, whatever its direction and run mode, so that a test is written once for all of them.
+
+use core::fmt;
+
+use fpga_driver::mock::World;
+use fpga_driver::pci::SharedSlice;
+use fpga_driver::registers::xdma::{SGDMA_COMMON_BASE, SgdmaCommonBlock};
+use fpga_driver::{
+    AttachRefused, AttachedMemory, C2hChannel, Card, CardAddr, ChannelError, ChannelEvents, ChannelOptions,
+    Completion, Direction, DmaArea, DmaBuffer, H2cChannel, Piece, Refused, ResourceError, RunMode,
+    SubmitError, Ticket, TransferFailed, WaitOptions,
+};
+
+use crate::cards::{self, peek, poke, with_channels};
+
+/// A channel of either direction.
+#[derive(Debug)]
+pub enum Channel {
+    /// Host to card.
+    H2c(H2cChannel),
+    /// Card to host.
+    C2h(C2hChannel),
+}
+
+/// Calls the method of the channel inside.
+macro_rules! forward {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
+        impl Channel {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// The channel's.
+                pub fn $name(&mut self, $($argument: $kind),*) -> $result {
+                    match self {
+                        Self::H2c(channel) => channel.$name($($argument),*),
+                        Self::C2h(channel) => channel.$name($($argument),*),
+                    }
+                }
+            )*
+        }
+    };
+}
+
+forward! {
+    /// As the channel's.
+    submit(buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused>;
+    /// As the channel's.
+    attach(area: DmaArea) -> Result<AttachedMemory, AttachRefused>;
+    /// As the channel's.
+    detach(memory: AttachedMemory) -> Result<DmaArea, ChannelError>;
+    /// As the channel's.
+    submit_at(memory: AttachedMemory, offset: usize, length: usize, card: CardAddr) -> Result<Ticket, SubmitError>;
+    /// As the channel's.
+    submit_list(pieces: &[Piece]) -> Result<Ticket, SubmitError>;
+    /// As the channel's.
+    poll() -> Result<usize, ChannelError>;
+    /// As the channel's.
+    next_completion() -> Option<Completion>;
+    /// As the channel's.
+    wait(ticket: Ticket, options: WaitOptions) -> Result<Completion, ChannelError>;
+    /// As the channel's.
+    wait_ended(ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError>;
+    /// As the channel's.
+    cancel(ticket: Ticket) -> Result<bool, ChannelError>;
+    /// As the channel's.
+    abort() -> Result<usize, ChannelError>;
+    /// As the channel's.
+    arm() -> Result<(), ChannelError>;
+    /// As the channel's.
+    disarm() -> Result<(), ChannelError>;
+    /// As the channel's.
+    events() -> Result<ChannelEvents, ChannelError>;
+}
+
+impl Channel {
+    /// As the channel's.
+    #[must_use]
+    pub fn memory(&self, memory: AttachedMemory) -> Option<SharedSlice<'_>> {
+        match self {
+            Self::H2c(channel) => channel.memory(memory),
+            Self::C2h(channel) => channel.memory(memory),
+        }
+    }
+
+    /// As the channel's.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
+        match self {
+            Self::H2c(channel) => channel.ended(),
+            Self::C2h(channel) => channel.ended(),
+        }
+    }
+
+    /// As the channel's.
+    #[must_use]
+    pub fn has_ended(&self, ticket: Ticket) -> bool {
+        match self {
+            Self::H2c(channel) => channel.has_ended(ticket),
+            Self::C2h(channel) => channel.has_ended(ticket),
+        }
+    }
+
+    /// As the channel's.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        match self {
+            Self::H2c(channel) => channel.in_flight(),
+            Self::C2h(channel) => channel.in_flight(),
+        }
+    }
+
+    /// Lets time pass.
+    pub fn relax(&self) {
+        match self {
+            Self::H2c(channel) => channel.relax(),
+            Self::C2h(channel) => channel.relax(),
+        }
+    }
+
+    /// `write_with` or `read_with`.
+    ///
+    /// # Errors
+    /// The channel's.
+    pub fn transfer(
+        &mut self,
+        buffer: DmaBuffer,
+        card: CardAddr,
+        options: WaitOptions,
+    ) -> Result<DmaBuffer, TransferFailed> {
+        match self {
+            Self::H2c(channel) => channel.write_with(buffer, card, options),
+            Self::C2h(channel) => channel.read_with(buffer, card, options),
+        }
+    }
+}
+
+/// Direction and run mode.
+#[derive(Clone, Copy)]
+pub struct Way {
+    /// Which way the data goes.
+    pub direction: Direction,
+    /// How the ring is kept running.
+    pub mode: RunMode,
+}
+
+impl fmt::Debug for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?}", self.direction, self.mode)
+    }
+}
+
+/// Both directions in both run modes.
+pub const WAYS: [Way; 4] = [
+    Way { direction: Direction::H2c, mode: RunMode::StopRuns },
+    Way { direction: Direction::C2h, mode: RunMode::StopRuns },
+    Way { direction: Direction::H2c, mode: RunMode::CreditRing },
+    Way { direction: Direction::C2h, mode: RunMode::CreditRing },
+];
+
+impl Way {
+    /// Whether the data goes to the card.
+    #[must_use]
+    pub fn to_card(self) -> bool {
+        matches!(self.direction, Direction::H2c)
+    }
+
+    /// Default options in this run mode.
+    #[must_use]
+    pub fn options(self) -> ChannelOptions {
+        ChannelOptions::default().run_mode(self.mode)
+    }
+
+    /// Takes channel `number`.
+    ///
+    /// # Errors
+    /// The card's.
+    pub fn take(self, card: &Card, number: u8, options: ChannelOptions) -> Result<Channel, ResourceError> {
+        let options = options.run_mode(self.mode);
+        if self.to_card() {
+            card.h2c_with(number, options).map(Channel::H2c)
+        } else {
+            card.c2h_with(number, options).map(Channel::C2h)
+        }
+    }
+
+    /// Puts `data` where a transfer between `memory` and `card` takes it from.
+    pub fn put(self, world: &World, memory: SharedSlice<'_>, offset: usize, card: CardAddr, data: &[u8]) {
+        if self.to_card() {
+            memory.write(offset, data).expect("inside the memory");
+        } else {
+            poke(world, 0, card, data);
+        }
+    }
+
+    /// What lies where a transfer between `memory` and `card` brings it.
+    #[must_use]
+    pub fn arrived(
+        self,
+        world: &World,
+        memory: SharedSlice<'_>,
+        offset: usize,
+        card: CardAddr,
+        length: usize,
+    ) -> Vec<u8> {
+        if self.to_card() {
+            return peek(world, 0, card, length);
+        }
+        let mut bytes = vec![0; length];
+        memory.read(offset, &mut bytes).expect("inside the memory");
+        bytes
+    }
+
+    /// A buffer for a transfer of `data` to or from `at`, which is where the data lies if it comes from the card.
+    #[must_use]
+    pub fn buffer(self, world: &World, card: &Card, at: CardAddr, data: &[u8]) -> DmaBuffer {
+        if self.to_card() {
+            return card.buffer_from(data).expect("DMA memory");
+        }
+        poke(world, 0, at, data);
+        let mut buffer = card.buffer(data.len()).expect("DMA memory");
+        buffer.as_mut_slice().fill(0xEE);
+        buffer
+    }
+
+    /// Whether `data` has gone its way between `buffer` and `at`.
+    #[must_use]
+    pub fn moved(self, world: &World, buffer: &DmaBuffer, at: CardAddr, data: &[u8]) -> bool {
+        if self.to_card() { peek(world, 0, at, data.len()) == data } else { buffer.as_slice() == data }
+    }
+}
+
+/// A card with one channel taken.
+#[derive(Debug)]
+pub struct Rig {
+    /// What the channel does.
+    pub way: Way,
+    /// Channel 0.
+    pub channel: Channel,
+    /// The card.
+    pub card: Card,
+    /// The world with that card alone.
+    pub world: World,
+}
+
+impl Rig {
+    /// A card with two channels each way.
+    #[must_use]
+    pub fn new(way: Way) -> Self {
+        Self::with(way, way.options())
+    }
+
+    /// The same, with options; the run mode is `way`'s.
+    #[must_use]
+    pub fn with(way: Way, options: ChannelOptions) -> Self {
+        let world = cards::world(with_channels(2, 2));
+        let card = cards::open(&world);
+        Self::on(world, card, way, options)
+    }
+
+    /// On a card of the caller's.
+    #[must_use]
+    pub fn on(world: World, card: Card, way: Way, options: ChannelOptions) -> Self {
+        let channel = way.take(&card, 0, options).expect("a channel");
+        Self { way, channel, card, world }
+    }
+
+    /// With interrupts enabled.
+    #[must_use]
+    pub fn with_interrupts(way: Way) -> Self {
+        let world = cards::world(with_channels(2, 2));
+        let card = cards::open(&world);
+        card.enable_interrupts().expect("interrupts");
+        Self::on(world, card, way, way.options())
+    }
+
+    /// Attaches `length` bytes.
+    pub fn attach(&mut self, length: usize) -> AttachedMemory {
+        let area = self.card.area(length).expect("DMA memory");
+        self.channel.attach(area).expect("attached")
+    }
+
+    /// The bytes of attached memory.
+    #[must_use]
+    pub fn memory(&self, memory: AttachedMemory) -> SharedSlice<'_> {
+        self.channel.memory(memory).expect("attached")
+    }
+
+    /// Puts `data` where a transfer between `memory` and `card` takes it from.
+    pub fn put(&self, memory: AttachedMemory, offset: usize, card: CardAddr, data: &[u8]) {
+        self.way.put(&self.world, self.memory(memory), offset, card, data);
+    }
+
+    /// What lies where a transfer between `memory` and `card` brings it.
+    #[must_use]
+    pub fn arrived(&self, memory: AttachedMemory, offset: usize, card: CardAddr, length: usize) -> Vec<u8> {
+        self.way.arrived(&self.world, self.memory(memory), offset, card, length)
+    }
+
+    /// A buffer for a transfer of `data` to or from `at`.
+    #[must_use]
+    pub fn buffer(&self, at: CardAddr, data: &[u8]) -> DmaBuffer {
+        self.way.buffer(&self.world, &self.card, at, data)
+    }
+
+    /// Whether `data` has gone its way between `buffer` and `at`.
+    #[must_use]
+    pub fn moved(&self, buffer: &DmaBuffer, at: CardAddr, data: &[u8]) -> bool {
+        self.way.moved(&self.world, buffer, at, data)
+    }
+
+    /// Lets the card do `count` units of work.
+    pub fn step(&self, count: usize) {
+        for _ in 0..count {
+            self.world.step();
+        }
+    }
+
+    /// Polls until nothing is in flight; the completions, in order.
+    pub fn finish(&mut self) -> Vec<Completion> {
+        for _ in 0..1_000_000 {
+            self.channel.poll().expect("the channel works");
+            if self.channel.in_flight() == 0 {
+                return self.completions();
+            }
+            self.channel.relax();
+        }
+        panic!("{:?}: {} transfers do not end", self.way, self.channel.in_flight());
+    }
+
+    /// What has ended and was not taken.
+    pub fn completions(&mut self) -> Vec<Completion> {
+        core::iter::from_fn(|| self.channel.next_completion()).collect()
+    }
+
+    /// A transfer through the channel arrives.
+    pub fn assert_works(&mut self, seed: u64) {
+        let data = crate::bytes(seed, 20_001);
+        let at = CardAddr::new(0xC_0001);
+        let buffer = self.buffer(at, &data);
+        let buffer = match self.channel.transfer(buffer, at, WaitOptions::default()) {
+            Ok(buffer) => buffer,
+            Err(failed) => panic!("{:?}: {failed}", self.way),
+        };
+        assert!(self.moved(&buffer, at, &data), "{:?}", self.way);
+        // It works the same way as before: an endless run is still one.
+        let held = SgdmaCommonBlock::CREDIT_MODE.address(SGDMA_COMMON_BASE);
+        let word = cards::register(&self.world, 0, cards::DMA_BAR, held);
+        let bit = if self.way.to_card() { 0 } else { 16 };
+        assert_eq!(word >> bit & 1 == 1, matches!(self.way.mode, RunMode::CreditRing));
+    }
+}

@@ -1,0 +1,423 @@
+//! One transfer taken back: whatever it is, wherever it is, it ends as aborted in its turn, and all others arrive.
+
+use std::collections::BTreeMap;
+
+use fpga_driver::{AttachedMemory, Completion, DmaBuffer, FaultCause, Piece, RunMode, Ticket};
+use fpga_tests::cards::poke;
+use fpga_tests::rig::Way;
+
+use super::*;
+
+/// Bytes of one transfer: eight descriptors where they are short.
+const LENGTH: usize = 8 * 4096;
+const TRANSFERS: usize = 5;
+
+/// What a transfer is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Buffer,
+    Part,
+    /// Two halves that do not touch.
+    List,
+}
+
+const KINDS: [Kind; 3] = [Kind::Buffer, Kind::Part, Kind::List];
+
+/// A transfer and what it must bring.
+struct Transfer {
+    ticket: Ticket,
+    kind: Kind,
+    /// Place in the attached memory.
+    offset: usize,
+    at: CardAddr,
+    data: Vec<u8>,
+}
+
+fn place(number: usize) -> CardAddr {
+    CardAddr::new(0x10_0000 + ((number as u64) << 17))
+}
+
+/// The two halves of the transfer at `offset`: on the card's side they lie apart.
+fn halves(memory: AttachedMemory, offset: usize, length: usize, at: CardAddr) -> [Piece; 2] {
+    let first = length / 2;
+    let second = at.checked_add(first as u64 + 64).unwrap();
+    [
+        Piece { memory, offset, length: first, card: at },
+        Piece { memory, offset: offset + first, length: length - first, card: second },
+    ]
+}
+
+fn submit(
+    rig: &mut Rig,
+    memory: AttachedMemory,
+    kind: Kind,
+    number: usize,
+    length: usize,
+) -> Result<Transfer, SubmitError> {
+    let (offset, at, data) = (number * LENGTH, place(number), bytes(number as u64, length));
+    let ticket = match kind {
+        Kind::Buffer => {
+            let buffer = rig.buffer(at, &data);
+            rig.channel.submit(buffer, at).map_err(|refused| refused.error)?
+        }
+        Kind::Part => {
+            rig.put(memory, offset, at, &data);
+            rig.channel.submit_at(memory, offset, length, at)?
+        }
+        Kind::List => {
+            let pieces = halves(memory, offset, length, at);
+            for piece in &pieces {
+                let from = piece.offset - offset;
+                rig.put(memory, piece.offset, piece.card, &data[from..from + piece.length]);
+            }
+            rig.channel.submit_list(&pieces)?
+        }
+    };
+    Ok(Transfer { ticket, kind, offset, at, data })
+}
+
+/// It has brought what it should.
+fn assert_arrived(rig: &Rig, memory: AttachedMemory, transfer: &Transfer, buffer: Option<&DmaBuffer>) {
+    let Transfer { kind, offset, at, data, .. } = transfer;
+    match kind {
+        Kind::Buffer => assert!(rig.moved(buffer.unwrap(), *at, data), "{:?}", rig.way),
+        Kind::Part => assert!(rig.arrived(memory, *offset, *at, data.len()) == *data, "{:?}", rig.way),
+        Kind::List => {
+            for piece in halves(memory, *offset, data.len(), *at) {
+                let from = piece.offset - offset;
+                let found = rig.arrived(memory, piece.offset, piece.card, piece.length);
+                assert!(found == data[from..from + piece.length], "{:?}", rig.way);
+            }
+        }
+    }
+}
+
+/// Compares what has ended with what should have: `cancelled` as aborted, everything else well.
+fn check(
+    rig: &Rig,
+    memory: AttachedMemory,
+    transfers: &[Transfer],
+    cancelled: &[Ticket],
+    done: Vec<Completion>,
+) {
+    assert!(done.is_sorted_by_key(|done| done.ticket), "in the order of submission");
+    let mut done: BTreeMap<_, _> = done.into_iter().map(|done| (done.ticket, done)).collect();
+    for transfer in transfers {
+        let ended = done.remove(&transfer.ticket);
+        let was_cancelled = cancelled.contains(&transfer.ticket);
+        let Some(ended) = ended else {
+            assert!(transfer.kind != Kind::Buffer && !was_cancelled, "{:?}: {:?}", rig.way, transfer.ticket);
+            assert_arrived(rig, memory, transfer, None);
+            continue;
+        };
+        assert_eq!(ended.buffer.is_some(), transfer.kind == Kind::Buffer, "{:?}", rig.way);
+        if was_cancelled {
+            assert_eq!(ended.outcome.unwrap_err().cause, FaultCause::Aborted);
+        } else {
+            assert_eq!(ended.outcome, Ok(transfer.data.len() as u64), "{:?} {:?}", rig.way, transfer.ticket);
+            assert_arrived(rig, memory, transfer, ended.buffer.as_ref());
+        }
+    }
+    assert!(done.is_empty(), "ended twice, or never submitted: {done:?}");
+}
+
+/// Submits five transfers, lets `prepare` bring the channel into a state, cancels one and looks at everything.
+fn cancelled_after(way: Way, kind: Kind, which: usize, prepare: &dyn Fn(&mut Rig)) -> bool {
+    let options = way.options().descriptors(128).transfers(16).max_descriptor_length(4096);
+    let mut rig = Rig::with(way, options);
+    let memory = rig.attach(TRANSFERS * LENGTH);
+    let transfers: Vec<_> =
+        (0..TRANSFERS).map(|n| submit(&mut rig, memory, kind, n, LENGTH).unwrap()).collect();
+    prepare(&mut rig);
+    let ticket = transfers[which].ticket;
+    let withdrawn = rig.channel.cancel(ticket).unwrap();
+    if withdrawn {
+        // Still true, and no different from once.
+        let again = rig.channel.cancel(ticket).unwrap();
+        assert!(again || rig.channel.has_ended(ticket));
+    }
+    let done = rig.finish();
+    let cancelled: Vec<_> = withdrawn.then_some(ticket).into_iter().collect();
+    check(&rig, memory, &transfers, &cancelled, done);
+    assert_eq!(rig.channel.ended(), TRANSFERS as u64);
+    // Nothing is left that would keep the memory.
+    drop(rig.channel.detach(memory).unwrap());
+    rig.assert_works(1);
+    assert_pool(&rig.card, AREA, 0);
+    withdrawn
+}
+
+fn every_case(mut case: impl FnMut(Way, Kind, usize)) {
+    for way in WAYS {
+        for kind in KINDS {
+            for which in [0, TRANSFERS / 2, TRANSFERS - 1] {
+                case(way, kind, which);
+            }
+        }
+    }
+}
+
+#[test]
+fn one_that_is_only_queued() {
+    every_case(|way, kind, which| {
+        assert!(cancelled_after(way, kind, which, &|_| ()));
+    });
+}
+
+#[test]
+fn one_that_is_posted_and_not_begun() {
+    every_case(|way, kind, which| {
+        assert!(cancelled_after(way, kind, which, &|rig| assert_eq!(rig.channel.poll().unwrap(), 0)));
+    });
+}
+
+#[test]
+fn one_that_has_ended_and_was_not_polled() {
+    every_case(|way, kind, which| {
+        let withdrawn = cancelled_after(way, kind, which, &|rig| {
+            rig.channel.poll().unwrap();
+            rig.world.step_until_idle();
+        });
+        assert!(!withdrawn, "{way:?} {kind:?} {which}");
+    });
+}
+
+#[test]
+fn one_in_the_middle_of_everything() {
+    every_case(|way, kind, which| {
+        let mut told = [false; 2];
+        for steps in (0..60).chain([100]) {
+            let withdrawn = cancelled_after(way, kind, which, &|rig| {
+                rig.channel.poll().unwrap();
+                rig.step(steps);
+            });
+            told[usize::from(withdrawn)] = true;
+            assert!(!withdrawn || told == [false, true], "{way:?} {kind:?}: later is never earlier");
+        }
+        assert_eq!(told, [true, true], "{way:?} {kind:?} {which}: the card was fast, or slow");
+    });
+}
+
+/// A transfer of one long descriptor: the engine ends what it has begun.
+#[test]
+fn one_whose_only_descriptor_is_under_way() {
+    for way in WAYS {
+        for steps in 0..30 {
+            let mut rig = Rig::new(way);
+            let memory = rig.attach(2 << 20);
+            let data = bytes(1, 1 << 20);
+            rig.put(memory, 0, CardAddr::ZERO, &data);
+            let long = rig.channel.submit_at(memory, 0, 1 << 20, CardAddr::ZERO).unwrap();
+            let behind = rig.channel.submit_at(memory, 1 << 20, 64, CardAddr::new(0x100_0000)).unwrap();
+            rig.channel.poll().unwrap();
+            rig.step(steps);
+            let withdrawn = rig.channel.cancel(long).unwrap();
+            assert!(!withdrawn || !rig.channel.has_ended(behind));
+            let done = rig.finish();
+            assert_eq!(done.len(), usize::from(withdrawn), "{way:?} after {steps} steps");
+            assert!(withdrawn || rig.arrived(memory, 0, CardAddr::ZERO, 1 << 20) == data);
+            assert!(!(withdrawn && steps > 5), "{way:?}: it had begun");
+            rig.assert_works(2);
+        }
+    }
+}
+
+#[test]
+fn one_that_ended_long_ago_and_one_that_never_was() {
+    for way in WAYS {
+        let mut rig = Rig::new(way);
+        let memory = rig.attach(4096);
+        let first = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        rig.channel.wait_ended(first, WaitOptions::default()).unwrap();
+        let buffer = rig.card.buffer(64).unwrap();
+        let second = rig.channel.submit(buffer, CardAddr::ZERO).unwrap();
+        rig.channel.wait_ended(second, WaitOptions::default()).unwrap();
+        for ticket in [first, second, first] {
+            assert_eq!(rig.channel.cancel(ticket), Ok(false), "{way:?}");
+        }
+        assert_eq!(rig.channel.next_completion().unwrap().outcome, Ok(64), "as it was");
+        let mut other = way.take(&rig.card, 1, way.options()).unwrap();
+        for _ in 0..2 {
+            let unknown = other.cancel(first);
+            assert!(matches!(unknown, Err(ChannelError::UnknownTicket { .. })), "{unknown:?}");
+        }
+        // Nor does anything of the kind disturb what is under way.
+        let running = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        rig.channel.poll().unwrap();
+        let before = rig.card.counters();
+        assert_eq!(rig.channel.cancel(first), Ok(false));
+        assert_eq!(rig.card.counters(), before, "no register was touched");
+        rig.channel.wait_ended(running, WaitOptions::default()).unwrap();
+    }
+}
+
+#[test]
+fn all_of_them_in_any_order() {
+    for way in WAYS {
+        let mut dice = Dice::new(7);
+        for round in 0..40 {
+            let options = way.options().descriptors(128).transfers(16).max_descriptor_length(4096);
+            let mut rig = Rig::with(way, options);
+            let memory = rig.attach(TRANSFERS * LENGTH);
+            let transfers: Vec<_> = (0..TRANSFERS)
+                .map(|n| submit(&mut rig, memory, dice.one_of(&KINDS), n, LENGTH).unwrap())
+                .collect();
+            if round % 4 != 0 {
+                rig.channel.poll().unwrap();
+            }
+            rig.step(dice.below(60));
+            let mut order: Vec<_> = (0..TRANSFERS).collect();
+            for n in (1..TRANSFERS).rev() {
+                order.swap(n, dice.below(n + 1));
+            }
+            let cancelled: Vec<_> = order
+                .into_iter()
+                .map(|n| transfers[n].ticket)
+                .filter(|ticket| rig.channel.cancel(*ticket).unwrap())
+                .collect();
+            assert_eq!(rig.channel.in_flight(), 0, "{way:?}: nothing is left to be done");
+            let done = rig.completions();
+            check(&rig, memory, &transfers, &cancelled, done);
+            rig.assert_works(3);
+            assert_pool(&rig.card, 1 + AREA, 0);
+        }
+    }
+}
+
+/// Submitting, polling, stepping and cancelling in any interleaving.
+#[test]
+fn any_interleaving() {
+    for way in WAYS {
+        for seed in 0..25 {
+            interleaved(way, seed);
+        }
+    }
+}
+
+fn interleaved(way: Way, seed: u64) {
+    const COUNT: usize = 48;
+    let mut dice = Dice::new(seed);
+    let longest = dice.one_of(&[4096, 8192, 1 << 20]);
+    let options = way.options().descriptors(64).transfers(16).max_descriptor_length(longest);
+    let mut rig = Rig::with(way, options.report_each(dice.below(2) == 0));
+    let memory = rig.attach(COUNT * LENGTH);
+    let mut transfers = Vec::new();
+    let mut cancelled = Vec::new();
+    let mut done = Vec::new();
+    while transfers.len() < COUNT || rig.channel.in_flight() > 0 {
+        match dice.below(8) {
+            0..3 if transfers.len() < COUNT => {
+                let length = dice.one_of(&[2, 64, 4096, 5000, 20_000, LENGTH]);
+                let kind = dice.one_of(&KINDS);
+                match submit(&mut rig, memory, kind, transfers.len(), length) {
+                    Ok(transfer) => transfers.push(transfer),
+                    Err(error) => assert!(error.is_full(), "{error}"),
+                }
+            }
+            3 if !transfers.is_empty() => {
+                let behind = dice.below(transfers.len().min(12));
+                let ticket = transfers[transfers.len() - 1 - behind].ticket;
+                if rig.channel.cancel(ticket).unwrap() && !cancelled.contains(&ticket) {
+                    cancelled.push(ticket);
+                }
+            }
+            4 | 5 => {
+                rig.channel.poll().unwrap();
+            }
+            6 => done.extend(rig.completions()),
+            _ => rig.step(dice.below(20)),
+        }
+    }
+    done.extend(rig.completions());
+    assert!(!cancelled.is_empty());
+    check(&rig, memory, &transfers, &cancelled, done);
+    rig.assert_works(seed);
+    assert_eq!(rig.channel.ended(), COUNT as u64 + 1);
+}
+
+/// The engine has stopped on an error that nobody has seen yet, and then somebody cancels.
+#[test]
+fn while_an_error_waits_to_be_seen() {
+    for way in WAYS {
+        for which in 0..TRANSFERS {
+            let world = fpga_tests::cards::world(fpga_tests::cards::with_channels(2, 2));
+            let card = fpga_tests::cards::open(&world);
+            let mut rig = Rig::on(world, card, way, way.options().max_descriptor_length(4096));
+            let memory = rig.attach(TRANSFERS * LENGTH);
+            let transfers: Vec<_> =
+                (0..TRANSFERS).map(|n| submit(&mut rig, memory, Kind::Buffer, n, LENGTH).unwrap()).collect();
+            // In the third transfer, at its third page.
+            rig.world.with_card(0, |card| card.poison(place(2).checked_add(2 * 4096).unwrap(), 64));
+            rig.channel.poll().unwrap();
+            rig.world.step_until_idle();
+            let withdrawn = rig.channel.cancel(transfers[which].ticket).unwrap();
+            assert_eq!(withdrawn, which >= 2, "{way:?}: the first two had arrived");
+            assert_eq!(rig.channel.in_flight(), 0, "an error ends everything");
+            let done = rig.completions();
+            assert_eq!(done.len(), TRANSFERS);
+            for (n, done) in done.into_iter().enumerate() {
+                assert!(done.buffer.is_some());
+                match (n, done.outcome) {
+                    (0 | 1, outcome) => assert_eq!(outcome, Ok(LENGTH as u64)),
+                    (2, outcome) => {
+                        let fault = outcome.unwrap_err();
+                        assert!(matches!(fault.cause, FaultCause::Status(_)), "{fault}");
+                        assert_eq!(fault.place.unwrap().bytes_done, 2 * 4096);
+                    }
+                    (_, outcome) => assert_eq!(outcome.unwrap_err().cause, FaultCause::Earlier),
+                }
+            }
+            rig.world.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
+            rig.assert_works(4);
+        }
+    }
+}
+
+/// What was posted goes on where it stopped: a descriptor that was executed is not executed again.
+#[test]
+fn nothing_is_moved_twice() {
+    for way in WAYS {
+        // Not so many that the last one begins.
+        for steps in 0..30 {
+            let mut rig = Rig::with(way, way.options().max_descriptor_length(4096));
+            let memory = rig.attach(TRANSFERS * LENGTH);
+            let before = rig.card.counters().unwrap().descriptors;
+            let tickets: Vec<_> = (0..TRANSFERS)
+                .map(|n| submit(&mut rig, memory, Kind::Part, n, LENGTH).unwrap().ticket)
+                .collect();
+            rig.channel.poll().unwrap();
+            rig.step(steps);
+            let withdrawn = rig.channel.cancel(tickets[TRANSFERS - 1]).unwrap();
+            assert!(withdrawn);
+            rig.finish();
+            let executed = rig.card.counters().unwrap().descriptors - before;
+            assert_eq!(executed, (TRANSFERS as u64 - 1) * 8, "{way:?} after {steps} steps");
+        }
+    }
+}
+
+/// Cancelling costs a few register accesses, and only where the engine has to be stopped.
+#[test]
+fn what_is_only_queued_is_taken_back_without_the_card() {
+    for way in WAYS {
+        let mut rig = Rig::new(way);
+        let memory = rig.attach(4096);
+        poke(&rig.world, 0, CardAddr::ZERO, &[1]);
+        // The first is posted; in a stop run what follows waits for its end.
+        let first = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        rig.channel.poll().unwrap();
+        let second = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        if matches!(way.mode, RunMode::StopRuns) {
+            rig.channel.poll().unwrap();
+        }
+        let before = rig.card.counters();
+        assert_eq!(rig.channel.cancel(second), Ok(true));
+        assert_eq!(rig.card.counters(), before, "{way:?}");
+        assert_eq!(rig.channel.cancel(first), Ok(true));
+        let after = rig.card.counters().unwrap();
+        let before = before.unwrap();
+        assert!(after.mmio_reads - before.mmio_reads <= 4, "{way:?}");
+        assert!(after.mmio_writes - before.mmio_writes <= 2, "{way:?}");
+        assert_eq!(rig.completions().len(), 2);
+    }
+}

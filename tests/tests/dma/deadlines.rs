@@ -1,0 +1,137 @@
+//! Blocking transfers with a deadline: one that does not end in time is taken back with its buffer; nothing else notices.
+
+use core::time::Duration;
+
+use fpga_driver::registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
+use fpga_driver::{TransferError, WaitMode};
+use fpga_tests::cards::{hurried_world, open, with_channels};
+
+use super::*;
+
+/// The engine may not fetch descriptors: it is busy for ever.
+fn halt(rig: &Rig, on: bool) {
+    let register =
+        if on { SgdmaCommonBlock::HALT_SET.offset() } else { SgdmaCommonBlock::HALT_CLEAR.offset() };
+    let channel = PerChannel::one(rig.way.direction, 0);
+    rig.card.dma_bar().write32(SGDMA_COMMON_BASE.offset_by(register), channel.into_bits()).unwrap();
+}
+
+fn within(limit: Duration) -> WaitOptions {
+    WaitOptions::default().timeout(limit)
+}
+
+fn rig(way: fpga_tests::rig::Way) -> Rig {
+    let world = hurried_world(with_channels(2, 2));
+    let card = open(&world);
+    card.enable_interrupts().unwrap();
+    Rig::on(world, card, way, way.options().max_descriptor_length(4096))
+}
+
+#[test]
+fn the_buffer_comes_back_and_the_channel_works() {
+    for way in WAYS {
+        for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_millis(1) }]
+        {
+            let mut rig = rig(way);
+            halt(&rig, true);
+            for _ in 0..2 {
+                let buffer = rig.buffer(CardAddr::ZERO, &[7; 5000]);
+                let iova = buffer.iova();
+                let failed = rig
+                    .channel
+                    .transfer(buffer, CardAddr::ZERO, within(Duration::from_millis(5)).mode(mode))
+                    .unwrap_err();
+                let TransferError::Channel(ChannelError::TimedOut { waited_us, .. }) = failed.error else {
+                    panic!("{way:?} {mode:?}: {failed}")
+                };
+                assert!((5000..100_000).contains(&waited_us), "{waited_us}");
+                assert_eq!(failed.buffer.map(|buffer| buffer.iova()), Some(iova), "{way:?} {mode:?}");
+                assert_eq!(rig.channel.in_flight(), 0);
+                assert!(rig.channel.next_completion().is_none());
+            }
+            halt(&rig, false);
+            rig.assert_works(1);
+            assert_pool(&rig.card, AREA, 0);
+        }
+    }
+}
+
+/// Others are in flight, before it on the same channel: they stay, and end as if nothing had happened.
+#[test]
+fn others_in_flight_are_left_alone() {
+    for way in WAYS {
+        for posted in [false, true] {
+            let mut rig = rig(way);
+            let memory = rig.attach(1 << 16);
+            halt(&rig, true);
+            let data = bytes(1, 20_000);
+            let at = CardAddr::new(0x10_0000);
+            let buffer = rig.buffer(at, &data);
+            let first = rig.channel.submit(buffer, at).unwrap();
+            rig.put(memory, 5, CardAddr::new(0x20_0000), &data);
+            let second = rig.channel.submit_at(memory, 5, 20_000, CardAddr::new(0x20_0000)).unwrap();
+            if posted {
+                rig.channel.poll().unwrap();
+            }
+            let buffer = rig.buffer(CardAddr::ZERO, &[9; 9000]);
+            let iova = buffer.iova();
+            let failed =
+                rig.channel.transfer(buffer, CardAddr::ZERO, within(Duration::from_millis(5))).unwrap_err();
+            assert!(
+                matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. })),
+                "{failed}"
+            );
+            assert_eq!(
+                failed.buffer.map(|buffer| buffer.iova()),
+                Some(iova),
+                "{way:?}: it can be reached by nobody any more"
+            );
+            halt(&rig, false);
+            let behind = rig.channel.submit_at(memory, 0x8000, 64, CardAddr::new(0x30_0000)).unwrap();
+            rig.channel.wait_ended(behind, WaitOptions::default()).unwrap();
+            assert!(rig.channel.has_ended(second));
+            let mut done = rig.completions();
+            assert_eq!(done.len(), 1, "{way:?}: {done:?}");
+            let done = done.remove(0);
+            assert_eq!((done.ticket, done.outcome), (first, Ok(20_000)));
+            assert!(rig.moved(&done.buffer.unwrap(), at, &data));
+            assert!(rig.arrived(memory, 5, CardAddr::new(0x20_0000), 20_000) == data, "{way:?}");
+            rig.assert_works(2);
+            assert_pool(&rig.card, 1 + AREA, 0);
+        }
+    }
+}
+
+/// In the middle of the transfer, at whatever moment the time is up.
+#[test]
+fn any_deadline() {
+    for way in WAYS {
+        let (mut in_time, mut too_late) = (0, 0);
+        for limit in (0..40).map(|n| Duration::from_nanos(n * 100)) {
+            let world = fpga_tests::cards::world(with_channels(2, 2));
+            let card = open(&world);
+            let mut rig = Rig::on(world, card, way, way.options().max_descriptor_length(4096));
+            let data = bytes(2, 60_000);
+            let at = CardAddr::new(0x10_0003);
+            let buffer = rig.buffer(at, &data);
+            match rig.channel.transfer(buffer, at, within(limit)) {
+                Ok(buffer) => {
+                    in_time += 1;
+                    assert!(rig.moved(&buffer, at, &data));
+                }
+                Err(failed) => {
+                    too_late += 1;
+                    assert!(
+                        matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. })),
+                        "{failed}"
+                    );
+                    assert_eq!(failed.buffer.unwrap().len(), 60_000);
+                }
+            }
+            assert!(rig.channel.next_completion().is_none());
+            rig.assert_works(3);
+            assert_pool(&rig.card, AREA, 0);
+        }
+        assert!(in_time > 0 && too_late > 0, "{way:?}: {in_time} {too_late}");
+    }
+}

@@ -1,0 +1,491 @@
+//! Channels that end in the middle of their work: by request, by being dropped, by a thread's panic, by a reset, because the card
+//! leaves, because the engine does not stop. Memory that the card may still reach stays away from everybody; all other comes back.
+
+use std::any::Any;
+
+use fpga_driver::mock::{CardFailure, World};
+use fpga_driver::pci::{DmaPool, MmioError, QuarantineReason, ResetLevel};
+use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
+use fpga_driver::{AttachedMemory, Card, FaultCause, Piece, Ticket, Transport};
+use fpga_tests::cards::{DMA_BAR, channels_idle, hurried_world, open, with_channels, world};
+use fpga_tests::rig::{Channel, Way};
+use fpga_tests::tampered::{Replaced, Tampered};
+
+use super::*;
+
+/// Bytes of one transfer: eight descriptors.
+const LENGTH: usize = 8 * 4096;
+
+const fn place(number: u64) -> CardAddr {
+    CardAddr::new(0x10_0000 + (number << 17))
+}
+
+/// A channel with work in every state.
+struct Work {
+    /// Attached, never used.
+    idle: AttachedMemory,
+    /// All of its transfers have ended.
+    done: AttachedMemory,
+    posted: AttachedMemory,
+    /// Behind the run, not posted.
+    queued: AttachedMemory,
+    /// Posted: buffer, part, list, buffer. Then queued: part, buffer.
+    tickets: [Ticket; 6],
+    data: [Vec<u8>; 6],
+}
+
+const BUFFERS: [usize; 3] = [0, 3, 5];
+
+impl Work {
+    fn begin(rig: &mut Rig, steps: usize) -> Self {
+        let [idle, done, posted, queued] = [0; 4].map(|_| rig.attach(2 * LENGTH));
+        let ended = rig.channel.submit_at(done, 0, 100, CardAddr::ZERO).unwrap();
+        rig.channel.wait_ended(ended, WaitOptions::default()).unwrap();
+        let data = [0, 1, 2, 3, 4, 5].map(|n| bytes(n, LENGTH));
+        rig.put(posted, 0, place(1), &data[1]);
+        rig.put(posted, LENGTH, place(2), &data[2]);
+        rig.put(queued, 0, place(4), &data[4]);
+        let buffer = |rig: &mut Rig, n: usize| {
+            let at = place(n as u64);
+            let buffer = rig.buffer(at, &data[n]);
+            rig.channel.submit(buffer, at).unwrap()
+        };
+        let first = buffer(rig, 0);
+        let part = rig.channel.submit_at(posted, 0, LENGTH, place(1)).unwrap();
+        let piece = Piece { memory: posted, offset: LENGTH, length: LENGTH, card: place(2) };
+        let list = rig.channel.submit_list(&[piece]).unwrap();
+        let last = buffer(rig, 3);
+        rig.channel.poll().unwrap();
+        rig.step(steps);
+        let behind = rig.channel.submit_at(queued, 0, LENGTH, place(4)).unwrap();
+        let very_last = buffer(rig, 5);
+        let tickets = [first, part, list, last, behind, very_last];
+        Self { idle, done, posted, queued, tickets, data }
+    }
+
+    /// Everything has ended: what went well is there, what did not is aborted. Returns how many did not, and of those, whose
+    /// buffers were not given back.
+    fn check(&self, rig: &mut Rig) -> (usize, usize) {
+        assert_eq!(rig.channel.in_flight(), 0);
+        let mut completions = rig.completions().into_iter().peekable();
+        let (mut failed, mut kept) = (0, 0);
+        for (n, ticket) in self.tickets.into_iter().enumerate() {
+            let buffered = BUFFERS.contains(&n);
+            let done = completions.next_if(|done| done.ticket == ticket);
+            assert!(rig.channel.has_ended(ticket));
+            match done.map(|done| (done.outcome, done.buffer)) {
+                Some((Err(fault), buffer)) => {
+                    assert_eq!(fault.cause, FaultCause::Aborted);
+                    failed += 1;
+                    kept += usize::from(buffered && buffer.is_none());
+                    assert!(buffered || buffer.is_none());
+                }
+                Some((Ok(length), buffer)) => {
+                    assert_eq!((length, failed), (LENGTH as u64, 0), "in order");
+                    assert!(rig.moved(&buffer.unwrap(), place(n as u64), &self.data[n]), "{:?}", rig.way);
+                }
+                None => {
+                    assert!(!buffered && failed == 0, "{:?}: {n}", rig.way);
+                    let offset = if n == 2 { LENGTH } else { 0 };
+                    let memory = if n == 4 { self.queued } else { self.posted };
+                    if rig.channel.memory(memory).is_some() {
+                        let arrived = rig.arrived(memory, offset, place(n as u64), LENGTH);
+                        assert!(arrived == self.data[n], "{:?}", rig.way);
+                    }
+                }
+            }
+        }
+        assert!(completions.next().is_none());
+        (failed, kept)
+    }
+
+    fn all(&self) -> [AttachedMemory; 4] {
+        [self.idle, self.done, self.posted, self.queued]
+    }
+
+    /// Takes all attached memory back.
+    fn detach(&self, rig: &mut Rig) {
+        for memory in self.all() {
+            drop(rig.channel.detach(memory).unwrap());
+        }
+    }
+}
+
+fn short(way: Way) -> fpga_driver::ChannelOptions {
+    way.options().max_descriptor_length(4096)
+}
+
+#[test]
+fn aborting_at_any_moment() {
+    for way in WAYS {
+        for steps in (0..50).chain([200]) {
+            let mut rig = Rig::with(way, short(way));
+            let work = Work::begin(&mut rig, steps);
+            assert_eq!(rig.channel.abort().unwrap(), 6, "{way:?} after {steps} steps");
+            let (failed, kept) = work.check(&mut rig);
+            assert!(failed >= 2 && kept == 0, "what was only queued cannot have ended");
+            assert_eq!(rig.channel.abort(), Ok(0), "nothing is left to abort");
+            rig.assert_works(1);
+            work.detach(&mut rig);
+            assert_pool(&rig.card, AREA, 0);
+        }
+    }
+}
+
+#[test]
+fn aborting_what_has_not_begun_and_what_has_ended() {
+    for way in WAYS {
+        let mut rig = Rig::new(way);
+        assert_eq!(rig.channel.abort(), Ok(0));
+        let memory = rig.attach(4096);
+        rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        assert_eq!(rig.channel.abort(), Ok(1), "queued only");
+        assert_eq!(rig.completions().len(), 1);
+        rig.assert_works(1);
+        rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        rig.channel.poll().unwrap();
+        rig.world.step_until_idle();
+        assert_eq!(rig.channel.abort(), Ok(1), "done, not polled");
+        assert_eq!(rig.completions().len(), 0, "it had ended well");
+        // After a cancel, in the middle of what it has put back into the queue.
+        let tickets = [0, 1, 2].map(|_| rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap());
+        rig.channel.poll().unwrap();
+        assert_eq!(rig.channel.cancel(tickets[1]), Ok(true));
+        assert_eq!(rig.channel.abort(), Ok(3));
+        assert_eq!(rig.completions().len(), 3);
+        rig.assert_works(2);
+    }
+}
+
+/// Every order of `0..count`.
+fn orders(count: usize) -> Vec<Vec<usize>> {
+    let Some(last) = count.checked_sub(1) else { return vec![Vec::new()] };
+    let mut all = Vec::new();
+    for shorter in orders(last) {
+        for place in 0..count {
+            let mut order = shorter.clone();
+            order.insert(place, last);
+            all.push(order);
+        }
+    }
+    all
+}
+
+/// The whole of `world`'s card works.
+fn assert_opens(world: &World, way: Way) {
+    let card = open(world);
+    assert_pool(&card, 0, 0);
+    let mut rig = Rig::on(world.clone(), card, way, way.options());
+    rig.assert_works(9);
+    drop(rig);
+    assert_closed(world, 0);
+}
+
+#[test]
+fn dropped_in_every_order() {
+    for (n, (way, order)) in
+        WAYS.into_iter().flat_map(|way| orders(4).into_iter().map(move |order| (way, order))).enumerate()
+    {
+        let mut rig = Rig::with(way, short(way));
+        Work::begin(&mut rig, [0, 3, 10, 25, 40, 300][n % 6]);
+        let Rig { channel, card, world, .. } = rig;
+        let pool: DmaPool = card.memory().clone();
+        let (buffer, area) = (card.buffer(5000).unwrap(), card.area(5000).unwrap());
+        let mut things: [Option<Box<dyn Any>>; 4] =
+            [Some(Box::new(channel)), Some(Box::new(card)), Some(Box::new(buffer)), Some(Box::new(area))];
+        for index in &order {
+            things[*index] = None;
+            // Between the drops the card goes on with whatever it still may do.
+            for _ in 0..3 {
+                world.step();
+            }
+        }
+        let stats = pool.stats();
+        assert_eq!((stats.in_use, stats.quarantined), (0, 0), "{way:?} {order:?}");
+        assert!(channels_idle(&world, 0), "{way:?} {order:?}");
+        drop(pool);
+        assert_closed(&world, 0);
+        assert_opens(&world, way);
+    }
+}
+
+#[test]
+fn a_dropped_channel_writes_nowhere_afterwards() {
+    for way in WAYS {
+        for steps in 0..45 {
+            let mut rig = Rig::with(way, short(way));
+            Work::begin(&mut rig, steps);
+            let Rig { channel, card, world, .. } = rig;
+            drop(channel);
+            assert!(channels_idle(&world, 0), "{way:?} after {steps} steps");
+            assert_pool(&card, 0, 0);
+            // What the engine reached is somebody else's now.
+            let mut witness = card.buffer(1 << 20).unwrap();
+            witness.as_mut_slice().fill(0x5A);
+            let before = world.with_card(0, |card| card.counters().descriptors);
+            world.step_until_idle();
+            assert!(witness.as_slice().iter().all(|byte| *byte == 0x5A));
+            assert_eq!(world.with_card(0, |card| card.counters().descriptors), before);
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_panics_lets_go_of_its_channel() {
+    for way in WAYS {
+        for steps in [0, 5, 30] {
+            let mut rig = Rig::with(way, short(way));
+            let Rig { card, world, .. } = {
+                Work::begin(&mut rig, steps);
+                rig
+            };
+            // The thread's channel is another one of the same card.
+            let mut channel = way.take(&card, 1, short(way)).unwrap();
+            let thread = std::thread::spawn({
+                let card = card.clone();
+                move || {
+                    let memory = channel.attach(card.area(LENGTH).unwrap()).unwrap();
+                    channel.submit_at(memory, 0, LENGTH, CardAddr::ZERO).unwrap();
+                    channel.submit(card.buffer(LENGTH).unwrap(), CardAddr::ZERO).unwrap();
+                    channel.poll().unwrap();
+                    // A panic without its message.
+                    std::panic::resume_unwind(Box::new("the thread's own mistake"));
+                }
+            });
+            assert!(thread.join().is_err());
+            assert!(channels_idle(&world, 0));
+            assert_pool(&card, 0, 0);
+            let mut rig = Rig::on(world, card, way, way.options());
+            rig.assert_works(3);
+            drop(rig.channel);
+            rig.channel = way.take(&rig.card, 1, way.options()).unwrap();
+            rig.assert_works(4);
+            drop((rig.channel, rig.card));
+            assert_closed(&rig.world, 0);
+        }
+    }
+}
+
+/// A call that finds out what has happened to the card, or may.
+type Look = fn(&mut Rig, &Work) -> Result<(), ChannelError>;
+
+const LOOKS: [(&str, Look); 5] = [
+    ("abort", |rig, _| rig.channel.abort().map(drop)),
+    ("cancel", |rig, work| rig.channel.cancel(work.tickets[3]).map(drop)),
+    ("wait", |rig, work| rig.channel.wait(work.tickets[5], WaitOptions::default()).map(drop)),
+    ("wait_ended", |rig, work| rig.channel.wait_ended(work.tickets[4], WaitOptions::default())),
+    ("poll", |rig, _| {
+        loop {
+            rig.channel.poll()?;
+            rig.channel.relax();
+        }
+    }),
+];
+
+#[test]
+fn a_reset_gives_everything_back() {
+    for (way, (name, look)) in WAYS.into_iter().flat_map(|way| LOOKS.map(|look| (way, look))) {
+        for steps in (0..45).step_by(4).chain([300]) {
+            let mut rig = Rig::with(way, short(way));
+            let work = Work::begin(&mut rig, steps);
+            rig.world.transport(0).reset(ResetLevel::Hot).unwrap();
+            let error = look(&mut rig, &work).unwrap_err();
+            assert!(
+                matches!(error, ChannelError::Mmio { source: MmioError::Stale { .. }, .. }),
+                "{way:?} {name}: {error}"
+            );
+            let (failed, kept) = work.check(&mut rig);
+            assert!(failed >= 2 && kept == 0, "{way:?} {name}: {failed} failed, {kept} kept");
+            // Said once by the call that found it, and by everything that is asked of it later.
+            let stale = |error: &ChannelError| {
+                matches!(error, ChannelError::Mmio { source: MmioError::Stale { .. }, .. })
+            };
+            assert!(stale(&rig.channel.poll().unwrap_err()));
+            assert!(stale(&rig.channel.abort().unwrap_err()));
+            assert!(stale(&rig.channel.cancel(work.tickets[0]).unwrap_err()));
+            let refused = rig.channel.submit_at(work.idle, 0, 64, CardAddr::ZERO).unwrap_err();
+            assert!(matches!(&refused, SubmitError::Channel(error) if stale(error)), "{refused}");
+            let refused = rig.channel.submit(rig.card.buffer(64).unwrap(), CardAddr::ZERO).unwrap_err();
+            assert!(matches!(&refused.error, SubmitError::Channel(error) if stale(error)), "{refused}");
+            drop(refused);
+            let refused = rig.channel.attach(rig.card.area(64).unwrap()).unwrap_err();
+            assert!(matches!(&refused.error, SubmitError::Channel(error) if stale(error)), "{refused}");
+            drop(refused);
+            work.detach(&mut rig);
+            assert_pool(&rig.card, AREA, 0);
+            drop((rig.channel, rig.card));
+            assert_closed(&rig.world, 0);
+            assert_opens(&rig.world, way);
+        }
+    }
+}
+
+/// With nothing posted the first to notice is the doorbell.
+#[test]
+fn a_reset_before_anything_was_posted() {
+    for way in WAYS {
+        let mut rig = Rig::new(way);
+        let memory = rig.attach(4096);
+        let ticket = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        let buffered = rig.channel.submit(rig.card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
+        rig.world.transport(0).reset(ResetLevel::Hot).unwrap();
+        let error = rig.channel.wait(buffered, WaitOptions::default()).unwrap_err();
+        assert!(
+            matches!(error, ChannelError::Mmio { source: MmioError::Stale { .. }, .. }),
+            "{way:?}: {error}"
+        );
+        assert!(rig.channel.has_ended(ticket), "{way:?}: said once, and everything has ended");
+        let done = rig.channel.wait(buffered, WaitOptions::default()).unwrap();
+        assert_eq!(done.outcome.unwrap_err().cause, FaultCause::Aborted);
+        drop(done.buffer.unwrap());
+        assert!(rig.channel.detach(memory).is_ok());
+        assert_pool(&rig.card, AREA, 0);
+    }
+}
+
+#[test]
+fn a_card_that_leaves_keeps_what_it_may_still_reach() {
+    for (way, (name, look)) in WAYS.into_iter().flat_map(|way| LOOKS.map(|look| (way, look))) {
+        for (failure, steps) in [CardFailure::Gone, CardFailure::AllOnes]
+            .into_iter()
+            .flat_map(|f| [0, 1, 9, 20, 300].map(|s| (f, s)))
+        {
+            let mut rig = Rig::with(way, short(way));
+            let work = Work::begin(&mut rig, steps);
+            rig.world.fail(0, failure);
+            let error = look(&mut rig, &work).unwrap_err();
+            let ChannelError::Gone { quarantined, .. } = error else { panic!("{way:?} {name}: {error}") };
+            let (_, kept) = work.check(&mut rig);
+            assert_kept(
+                &mut rig,
+                &work,
+                !matches!(name, "abort" | "cancel"),
+                kept,
+                quarantined,
+                QuarantineReason::DeviceGone,
+            );
+            drop((rig.channel, rig.card));
+            rig.world.fail(0, CardFailure::None);
+            assert_opens(&rig.world, way);
+        }
+    }
+}
+
+#[test]
+fn an_engine_that_does_not_stop_keeps_what_it_may_still_reach() {
+    for (way, (name, look)) in
+        WAYS.into_iter().flat_map(|way| LOOKS[..2].iter().map(move |look| (way, *look)))
+    {
+        for steps in [0, 1, 9, 20, 300] {
+            let world = hurried_world(with_channels(2, 2));
+            let transport = Tampered::new(world.transport(0), Vec::new());
+            let card = Card::open(transport.clone()).unwrap();
+            let mut rig = Rig::on(world, card, way, short(way));
+            let work = Work::begin(&mut rig, steps);
+            let status = ChannelBlock::STATUS.address(channel_base(way.direction, 0)).get();
+            transport.replace(vec![Replaced { bar: DMA_BAR, at: status, value: 1 }]);
+            let error = look(&mut rig, &work).unwrap_err();
+            let ChannelError::Wedged { quarantined, waited_ms: 2000, .. } = error else {
+                panic!("{way:?} {name}: {error}")
+            };
+            let (_, kept) = work.check(&mut rig);
+            assert_kept(
+                &mut rig,
+                &work,
+                !matches!(name, "abort" | "cancel"),
+                kept,
+                quarantined,
+                QuarantineReason::IdleNotConfirmed,
+            );
+            // Its neighbour does not care.
+            let Rig { channel, card, world, .. } = rig;
+            let other = way.take(&card, 1, way.options()).unwrap();
+            let mut other = Rig { way, channel: other, card, world };
+            let ticket = {
+                let memory = other.attach(4096);
+                other.channel.submit_at(memory, 0, 4096, CardAddr::ZERO).unwrap()
+            };
+            other.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+            drop(channel);
+        }
+    }
+}
+
+/// `kept` buffers, the ring, and the memory whose transfers were posted are in quarantine. Nothing else is.
+fn assert_kept(
+    rig: &mut Rig,
+    work: &Work,
+    posts: bool,
+    kept: usize,
+    quarantined: usize,
+    reason: QuarantineReason,
+) {
+    let way = rig.way;
+    let posted_kept = rig.channel.memory(work.posted).is_none();
+    // A call that polls may have posted the rest first.
+    let queued_kept = posts && rig.channel.memory(work.queued).is_none();
+    assert_eq!(quarantined, kept + usize::from(posted_kept) + usize::from(queued_kept), "{way:?}");
+    for (memory, kept) in
+        [(work.idle, false), (work.done, false), (work.posted, posted_kept), (work.queued, queued_kept)]
+    {
+        match rig.channel.detach(memory).map(drop) {
+            Ok(()) => assert!(!kept),
+            Err(ChannelError::NotAttached { .. }) => assert!(kept, "{way:?}: the card was not told of it"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_pool(&rig.card, 0, quarantined + 1);
+    assert!(rig.card.memory().quarantined().iter().all(|record| record.reason == reason));
+}
+
+/// What is not in flight when the channel goes, goes back to the pool, whatever the state of the engine.
+#[test]
+fn a_wedged_channel_that_is_dropped_keeps_its_posted_memory() {
+    for way in WAYS {
+        let world = hurried_world(with_channels(2, 2));
+        let transport = Tampered::new(world.transport(0), Vec::new());
+        let card = Card::open(transport.clone()).unwrap();
+        let mut rig = Rig::on(world, card, way, short(way));
+        Work::begin(&mut rig, 2);
+        let status = ChannelBlock::STATUS.address(channel_base(way.direction, 0)).get();
+        transport.replace(vec![Replaced { bar: DMA_BAR, at: status, value: 1 }]);
+        let Rig { channel, card, world: _world, .. } = rig;
+        let channel: Channel = channel;
+        drop(channel);
+        // Two buffers, the memory of the part and the list, the ring.
+        assert_pool(&card, 0, 4);
+    }
+}
+
+#[test]
+fn many_channels_of_one_card_end_apart_from_each_other() {
+    let world = world(with_channels(4, 4));
+    let card = open(&world);
+    let mut rigs: Vec<_> = (0..4)
+        .flat_map(|number| {
+            let (card, world) = (&card, &world);
+            [0, 1].map(move |direction| {
+                let way = WAYS[usize::from(number % 2 == 1) * 2 + direction];
+                let channel = way.take(card, number, short(way)).unwrap();
+                Rig { way, channel, card: card.clone(), world: world.clone() }
+            })
+        })
+        .collect();
+    let works: Vec<_> = rigs.iter_mut().map(|rig| Work::begin(rig, 3)).collect();
+    // Every other one is aborted, the rest goes on.
+    for (n, (rig, work)) in rigs.iter_mut().zip(&works).enumerate() {
+        if n % 2 == 0 {
+            rig.channel.abort().unwrap();
+            work.check(rig);
+        }
+    }
+    for (n, (rig, work)) in rigs.iter_mut().zip(&works).enumerate() {
+        if n % 2 == 1 {
+            rig.channel.wait_ended(work.tickets[5], WaitOptions::default()).unwrap();
+            assert_eq!(rig.completions().len(), BUFFERS.len(), "{:?}", rig.way);
+        }
+        work.detach(rig);
+    }
+    drop(rigs);
+    assert_pool(&card, 0, 0);
+}

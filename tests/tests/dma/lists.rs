@@ -1,0 +1,323 @@
+//! Scatter-gather lists: many pieces, one transfer.
+
+use fpga_driver::core::ring::RefusalReason;
+use fpga_driver::{AttachedMemory, Piece};
+use fpga_tests::cards::{peek, poke};
+
+use super::*;
+
+const AT: u64 = 0x40_0000;
+
+const fn piece(memory: AttachedMemory, offset: usize, length: usize, card: u64) -> Piece {
+    Piece { memory, offset, length, card: CardAddr::new(card) }
+}
+
+/// Descriptors that the card has executed.
+fn descriptors(rig: &Rig) -> u64 {
+    rig.card.counters().unwrap().descriptors
+}
+
+#[test]
+fn scattered_parts_of_several_memories_are_one_transfer() {
+    const SIZE: usize = 64 << 10;
+    for way in WAYS {
+        for longest in [4096, 1 << 20] {
+            let options = way.options().descriptors(64).transfers(8).max_descriptor_length(longest);
+            let mut rig = Rig::with(way, options);
+            let memories = [rig.attach(SIZE), rig.attach(SIZE), rig.attach(SIZE)];
+            let mut host: Vec<_> = (0..3).map(|n| bytes(n, SIZE)).collect();
+            let mut card = bytes(9, 4 * SIZE);
+            for (memory, bytes) in memories.iter().zip(&host) {
+                rig.memory(*memory).write(0, bytes).unwrap();
+            }
+            poke(&rig.world, 0, CardAddr::new(AT), &card);
+            let mut dice = Dice::new(6);
+            for _ in 0..200 {
+                let list = scattered(&mut dice, &memories, SIZE, 4 * SIZE);
+                let ticket = loop {
+                    match rig.channel.submit_list(&list) {
+                        Ok(ticket) => break ticket,
+                        Err(error) => assert!(error.is_full(), "{error}"),
+                    }
+                    rig.channel.poll().unwrap();
+                    rig.channel.relax();
+                };
+                for piece in &list {
+                    let which = memories.iter().position(|memory| *memory == piece.memory).unwrap();
+                    let place = usize::try_from(piece.card.get() - AT).unwrap();
+                    let host = &mut host[which][piece.offset..piece.offset + piece.length];
+                    let card = &mut card[place..place + piece.length];
+                    if way.to_card() { card.copy_from_slice(host) } else { host.copy_from_slice(card) }
+                }
+                if dice.below(4) == 0 {
+                    rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+                }
+            }
+            assert!(rig.finish().is_empty());
+            assert_eq!(rig.channel.ended(), 200);
+            for (memory, bytes) in memories.iter().zip(&host) {
+                let mut found = vec![0; SIZE];
+                rig.memory(*memory).read(0, &mut found).unwrap();
+                assert!(found == *bytes, "{way:?}");
+            }
+            assert!(peek(&rig.world, 0, CardAddr::new(AT), 4 * SIZE) == card, "{way:?}");
+        }
+    }
+}
+
+/// A list whose pieces do not overlap on either side, some of them empty, in no order.
+fn scattered(dice: &mut Dice, memories: &[AttachedMemory], size: usize, card_size: usize) -> Vec<Piece> {
+    let count = 1 + dice.below(12);
+    // The last byte of either side is left for a piece that is never empty.
+    let (host_part, card_part) = ((size - 1) / count, (card_size - 1) / count);
+    let mut list: Vec<_> = (0..count)
+        .map(|n| {
+            let length = if dice.below(5) == 0 { 0 } else { 1 + dice.below(host_part) };
+            let offset = n * host_part + dice.below(host_part - length + 1);
+            let card = n * card_part + dice.below(card_part - length + 1);
+            piece(dice.one_of(memories), offset, length, AT + card as u64)
+        })
+        .collect();
+    list.push(piece(memories[0], size - 1, 1, AT + card_size as u64 - 1));
+    for n in (1..list.len()).rev() {
+        list.swap(n, dice.below(n + 1));
+    }
+    list
+}
+
+#[test]
+fn pieces_that_touch_on_both_sides_share_a_descriptor() {
+    for way in WAYS {
+        let mut rig = Rig::new(way);
+        let memory = rig.attach(1 << 16);
+        let cases: [(&[Piece], u64); 6] = [
+            (&[piece(memory, 0, 100, AT), piece(memory, 100, 100, AT + 100)], 1),
+            (&[piece(memory, 0, 100, AT), piece(memory, 300, 0, 0), piece(memory, 100, 1, AT + 100)], 1),
+            // A gap, or a step back, on either side.
+            (&[piece(memory, 0, 100, AT), piece(memory, 101, 100, AT + 100)], 2),
+            (&[piece(memory, 0, 100, AT), piece(memory, 100, 100, AT + 101)], 2),
+            (&[piece(memory, 100, 100, AT + 100), piece(memory, 0, 100, AT)], 2),
+            (&[piece(memory, 0, 0, AT), piece(memory, 0, 1, AT), piece(memory, 5, 0, AT)], 1),
+        ];
+        for (n, (list, expected)) in cases.into_iter().enumerate() {
+            let before = descriptors(&rig);
+            let ticket = rig.channel.submit_list(list).unwrap();
+            rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+            assert_eq!(descriptors(&rig) - before, expected, "{way:?} case {n}");
+        }
+    }
+}
+
+#[test]
+fn a_list_without_bytes_is_refused() {
+    for way in WAYS {
+        let mut rig = Rig::new(way);
+        let memory = rig.attach(4096);
+        for list in [&[][..], &[piece(memory, 0, 0, AT)], &[piece(memory, 7, 0, AT); 100]] {
+            let refused = rig.channel.submit_list(list);
+            assert!(
+                matches!(refused, Err(SubmitError::Ring { source: RefusalReason::Empty, .. })),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(rig.channel.in_flight(), 0);
+    }
+}
+
+#[test]
+fn one_bad_piece_and_nothing_is_queued() {
+    for way in WAYS {
+        let mut rig = Rig::new(way);
+        let memory = rig.attach(4096);
+        let gone = rig.attach(4096);
+        drop(rig.channel.detach(gone).unwrap());
+        let good = piece(memory, 0, 64, AT);
+        let bad = [
+            piece(memory, 4000, 97, AT + 0x1000),
+            piece(memory, 64, 64, 0x2_0000_0000 - 63),
+            piece(memory, usize::MAX, 2, AT),
+            piece(gone, 0, 64, AT + 0x1000),
+        ];
+        for bad in bad {
+            for list in
+                [vec![bad], vec![good, bad], vec![bad, good], vec![good, piece(memory, 0, 0, AT), bad]]
+            {
+                let refused = rig.channel.submit_list(&list).unwrap_err();
+                let right = match &refused {
+                    SubmitError::MemoryRange { size: 4096, .. } => bad.memory == memory,
+                    SubmitError::CardMemory { length: 64, .. } => bad.card.get() > AT + 0x1000,
+                    SubmitError::NotAttached { .. } => bad.memory == gone,
+                    _ => false,
+                };
+                assert!(right, "{bad:?}: {refused}");
+            }
+        }
+        let before = descriptors(&rig);
+        assert_eq!((rig.channel.in_flight(), rig.channel.poll().unwrap()), (0, 0));
+        let ticket = rig.channel.submit_list(&[good]).unwrap();
+        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        assert_eq!(descriptors(&rig) - before, 1);
+        // What a piece without bytes names does not matter, and is not taken for something else.
+        let ticket = rig.channel.submit_list(&[piece(gone, 1 << 40, 0, u64::MAX), good]).unwrap();
+        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        assert!(rig.channel.detach(memory).is_ok());
+    }
+}
+
+#[test]
+fn destinations_may_not_overlap_and_sources_may() {
+    for way in WAYS {
+        let mut rig = Rig::new(way);
+        let memory = rig.attach(1 << 16);
+        let iova = |rig: &mut Rig| {
+            let area = rig.channel.detach(memory).unwrap();
+            let iova = area.iova().get();
+            (rig.channel.attach(area).unwrap(), iova)
+        };
+        let (memory, base) = iova(&mut rig);
+        // The pieces of these overlap on one side by as little as a byte; on the other they lie apart.
+        let lists = |on_card: bool| {
+            let at = |apart: u64, close: u64, length| {
+                let (card, offset) = if on_card { (close, apart) } else { (apart, close) };
+                piece(memory, usize::try_from(offset).unwrap(), length, AT + card)
+            };
+            [
+                (vec![at(0, 0, 100), at(0x1000, 99, 100)], (0, 99, 100)),
+                (vec![at(0x1000, 99, 100), at(0, 0, 100)], (0, 99, 100)),
+                (vec![at(0, 50, 1), at(0x1000, 50, 1)], (50, 50, 1)),
+                (vec![at(0, 0, 100), at(0x1000, 10, 5)], (0, 10, 5)),
+                // Among others that do not.
+                (
+                    vec![
+                        at(0, 0, 64),
+                        at(0x1000, 200, 64),
+                        at(0x2000, 64, 64),
+                        at(0x3000, 263, 10),
+                        at(0x4000, 400, 0),
+                    ],
+                    (200, 263, 10),
+                ),
+            ]
+        };
+        for (list, (first, second, length)) in lists(way.to_card()) {
+            let refused = rig.channel.submit_list(&list).unwrap_err();
+            let start = if way.to_card() { AT } else { base };
+            let SubmitError::Overlap { first: a, second: b, length: l, .. } = refused else {
+                panic!("{way:?}: {refused}")
+            };
+            assert_eq!((a, b, l), (start + first, start + second, length), "{way:?}");
+            assert!(refused.to_string().contains("give each byte one source"));
+            assert_eq!(rig.channel.in_flight(), 0);
+        }
+        for (list, _) in lists(!way.to_card()) {
+            let ticket = rig.channel.submit_list(&list).unwrap();
+            rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        }
+        // Two transfers of one destination are two transfers: the later one wins.
+        for byte in [1, 2] {
+            let offset = usize::from(byte) * 64;
+            rig.put(memory, offset, CardAddr::new(AT), &[byte; 64]);
+            let part = piece(memory, if way.to_card() { offset } else { 0 }, 64, AT);
+            rig.channel.submit_list(&[part]).unwrap();
+            if !way.to_card() {
+                rig.finish();
+            }
+        }
+        rig.finish();
+        assert_eq!(rig.arrived(memory, 0, CardAddr::new(AT), 64), [2; 64]);
+    }
+}
+
+#[test]
+fn a_million_pieces_that_touch_and_a_million_that_do_not() {
+    const COUNT: usize = 1_000_000;
+    for way in WAYS {
+        let mut rig = Rig::with(way, way.options().descriptors(1024));
+        let memory = rig.attach(16 << 20);
+        let data = bytes(7, 16 * COUNT);
+        rig.put(memory, 0, CardAddr::new(AT), &data);
+        let list: Vec<_> = (0..COUNT).map(|n| piece(memory, n * 16, 16, AT + n as u64 * 16)).collect();
+        let before = descriptors(&rig);
+        let ticket = rig.channel.submit_list(&list).unwrap();
+        assert_eq!(rig.channel.in_flight(), 1);
+        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        assert_eq!(descriptors(&rig) - before, 1);
+        assert!(rig.arrived(memory, 0, CardAddr::new(AT), 16 * COUNT) == data, "{way:?}");
+        let list: Vec<_> = (0..COUNT).map(|n| piece(memory, n * 16, 8, AT + n as u64 * 16)).collect();
+        let refused = rig.channel.submit_list(&list).unwrap_err();
+        let SubmitError::Ring {
+            source: RefusalReason::TooManyDescriptors { needed: 1_000_000, entries: 1024 },
+            ..
+        } = refused
+        else {
+            panic!("{refused}")
+        };
+        assert_eq!((rig.channel.in_flight(), rig.channel.poll().unwrap()), (0, 0));
+        // As many as there are descriptors.
+        let ticket = rig.channel.submit_list(&list[..1024]).unwrap();
+        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        assert_eq!(descriptors(&rig) - before, 1025);
+    }
+}
+
+#[test]
+fn a_list_longer_than_what_is_free_waits_its_turn() {
+    for way in WAYS {
+        let mut rig = Rig::with(way, way.options().descriptors(16).transfers(16));
+        let memory = rig.attach(1 << 16);
+        let list: Vec<_> = (0..12).map(|n| piece(memory, n << 12, 100, AT + ((n as u64) << 13))).collect();
+        let data: Vec<_> = (0..12).map(|n| bytes(n, 100)).collect();
+        for (piece, data) in list.iter().zip(&data) {
+            rig.put(memory, piece.offset, piece.card, data);
+        }
+        for n in 0..8 {
+            rig.channel.submit_at(memory, 0xF000, 64, CardAddr::new(0x100 * n)).unwrap();
+        }
+        for _ in 0..2 {
+            let refused = rig.channel.submit_list(&list).unwrap_err();
+            assert!(
+                matches!(
+                    refused,
+                    SubmitError::Ring { source: RefusalReason::Full { needed: 12, free: 8 }, .. }
+                ),
+                "{refused}"
+            );
+            assert!(refused.is_full());
+            rig.channel.poll().unwrap();
+        }
+        assert_eq!(rig.channel.in_flight(), 8);
+        rig.finish();
+        let ticket = rig.channel.submit_list(&list).unwrap();
+        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        for (piece, data) in list.iter().zip(&data) {
+            assert!(rig.arrived(memory, piece.offset, piece.card, 100) == *data, "{way:?}");
+        }
+    }
+}
+
+/// More descriptors than there are credits, than a block holds, than a page of descriptors.
+#[test]
+fn lists_as_long_as_the_ring() {
+    for way in WAYS {
+        let mut rig = Rig::with(way, way.options().descriptors(4096));
+        let memory = rig.attach(4096 * 256);
+        for count in [63, 64, 65, 127, 128, 129, 1022, 1023, 1024, 1025, 2047, 4096] {
+            let data = bytes(count as u64, count * 16);
+            let list: Vec<_> = (0..count).map(|n| piece(memory, n * 256, 16, AT + n as u64 * 64)).collect();
+            for (piece, data) in list.iter().zip(data.chunks(16)) {
+                rig.put(memory, piece.offset, piece.card, data);
+            }
+            let ticket = rig.channel.submit_list(&list).unwrap();
+            rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+            for (piece, data) in list.iter().zip(data.chunks(16)) {
+                assert!(rig.arrived(memory, piece.offset, piece.card, 16) == data, "{way:?} {count}");
+            }
+        }
+        assert_eq!(rig.channel.ended(), 12);
+        assert!(rig.completions().is_empty());
+        let overflow = rig.world.with_card(0, |card| {
+            card.faults().iter().any(|fault| fault.kind == fpga_card::FaultKind::CreditOverflow)
+        });
+        assert_eq!(overflow, Some(false), "{way:?}");
+    }
+}

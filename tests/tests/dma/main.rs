@@ -1,0 +1,42 @@
+//! DMA channels in every direction and run mode: attached memory, lists, ways to wait, cancelling, endings and faults. Whatever
+//! happens, data is right or said to be wrong, every buffer comes back exactly once, and the channel works afterwards.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
+#![expect(clippy::panic, reason = "a panic is the failure report")]
+
+mod attached;
+mod cancel;
+mod cost;
+mod deadlines;
+mod endings;
+mod faults;
+mod lists;
+mod shapes;
+mod waits;
+
+use fpga_driver::{CardAddr, ChannelError, Direction, SubmitError, WaitOptions};
+use fpga_tests::bytes;
+use fpga_tests::cards::{assert_closed, assert_pool};
+use fpga_tests::rig::{Rig, WAYS};
+use rand_core::Rng;
+use rand_pcg::Pcg64;
+
+/// Descriptors and write-back of one channel: one area of DMA memory.
+const AREA: usize = 1;
+
+/// A repeatable source of numbers.
+struct Dice(Pcg64);
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self(Pcg64::new(u128::from(seed), 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96))
+    }
+
+    /// A number below `end`.
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.0.next_u64() % end as u64).unwrap()
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+}

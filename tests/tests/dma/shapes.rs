@@ -1,0 +1,230 @@
+//! Shapes of channels: those that cannot be, and the fixed card address.
+
+use fpga_driver::core::ring::{ConfigError, MAX_DESCRIPTOR_LENGTH, RefusalReason};
+use fpga_driver::{AttachedMemory, ChannelOptions, FaultCause, Piece, ResourceError};
+use fpga_tests::cards::{described, open, peek, poke, world};
+
+use super::*;
+
+#[test]
+fn shapes_that_cannot_be() {
+    for way in WAYS {
+        let mut rig = Rig::new(way);
+        let good = way.options();
+        let cases: [(ChannelOptions, fn(&ConfigError) -> bool); 14] = [
+            (good.descriptors(0), |e| matches!(e, ConfigError::Entries { found: 0 })),
+            (good.descriptors(1), |e| matches!(e, ConfigError::Entries { found: 1 })),
+            (good.descriptors(3), |e| matches!(e, ConfigError::Entries { found: 3 })),
+            (good.descriptors(1 << 17), |e| matches!(e, ConfigError::Entries { .. })),
+            (good.descriptors(1 << 31), |e| matches!(e, ConfigError::Entries { .. })),
+            (good.descriptors(u32::MAX), |e| matches!(e, ConfigError::Entries { found: u32::MAX })),
+            (good.transfers(0), |e| matches!(e, ConfigError::Operations { found: 0 })),
+            (good.transfers(100), |e| matches!(e, ConfigError::Operations { found: 100 })),
+            (good.transfers(1 << 17), |e| matches!(e, ConfigError::Operations { .. })),
+            (good.transfers(u32::MAX), |e| matches!(e, ConfigError::Operations { .. })),
+            (good.max_descriptor_length(0), |e| matches!(e, ConfigError::DescriptorLength { found: 0 })),
+            (good.max_descriptor_length(1000), |e| {
+                matches!(e, ConfigError::DescriptorLength { found: 1000 })
+            }),
+            (good.max_descriptor_length(1 << 28), |e| matches!(e, ConfigError::DescriptorLength { .. })),
+            (good.max_descriptor_length(u32::MAX), |e| matches!(e, ConfigError::DescriptorLength { .. })),
+        ];
+        for (options, right) in cases {
+            let before = rig.card.counters();
+            let error = way.take(&rig.card, 1, options).unwrap_err();
+            let ResourceError::Ring { source, .. } = &error else { panic!("{options:?}: {error}") };
+            assert!(right(source), "{options:?}: {source:?}");
+            assert_eq!(rig.card.counters(), before, "refused before the card is touched");
+            assert_pool(&rig.card, AREA, 0);
+        }
+        // The largest and the smallest.
+        for options in [
+            good.descriptors(1 << 16).transfers(1 << 16),
+            good.descriptors(2).transfers(1 << 16),
+            good.descriptors(1 << 16).transfers(1),
+            good.max_descriptor_length(MAX_DESCRIPTOR_LENGTH),
+        ] {
+            drop(rig.channel);
+            rig.channel = way.take(&rig.card, 0, options).unwrap();
+            rig.assert_works(1);
+        }
+    }
+}
+
+#[test]
+fn memory_of_no_size() {
+    for way in WAYS {
+        let rig = Rig::new(way);
+        for length in [0, usize::MAX, isize::MAX.unsigned_abs()] {
+            let refused = rig.card.area(length).map(|area| area.len());
+            assert!(matches!(refused, Err(ResourceError::Memory { .. })), "{length}: {refused:?}");
+        }
+        assert_pool(&rig.card, AREA, 0);
+    }
+}
+
+/// Bytes of a beat: the built-in card's data path has 512 bits.
+const BEAT: usize = 64;
+
+fn fixed(way: fpga_tests::rig::Way) -> (Rig, AttachedMemory) {
+    let mut rig = Rig::with(way, way.options().fixed_address(true));
+    let memory = rig.attach(1 << 16);
+    (rig, memory)
+}
+
+#[test]
+fn behind_a_fixed_address_only_whole_beats() {
+    for way in WAYS {
+        let (mut rig, memory) = fixed(way);
+        let at = |card: u64| CardAddr::new(0x8000 + card);
+        for (offset, length, card) in [
+            (1, BEAT, 0),
+            (0, BEAT + 1, 0),
+            (0, BEAT, 1),
+            (BEAT / 2, BEAT, 0),
+            (0, BEAT / 2, 0),
+            (0, BEAT, 32),
+            (0, 1, 0),
+        ] {
+            let misaligned = |error: &SubmitError| {
+                matches!(error, SubmitError::Misaligned { width: 64, length: l, start, .. }
+                    if *l == length as u64 && *start == at(card))
+            };
+            let refused = rig.channel.submit_at(memory, offset, length, at(card)).unwrap_err();
+            assert!(misaligned(&refused), "{way:?}: {refused}");
+            assert!(refused.to_string().contains("multiples of 64 bytes"), "{refused}");
+            let piece = Piece { memory, offset, length, card: at(card) };
+            let good = Piece { memory, offset: 0x1000, length: BEAT, card: at(0) };
+            for list in [vec![piece], vec![good, piece]] {
+                let refused = rig.channel.submit_list(&list).unwrap_err();
+                assert!(misaligned(&refused), "{way:?}: {refused}");
+            }
+            if offset == 0 {
+                let refused = rig.channel.submit(rig.card.buffer(length).unwrap(), at(card)).unwrap_err();
+                assert!(misaligned(&refused.error), "{way:?}: {refused}");
+                assert_eq!(refused.buffer.len(), length);
+            }
+        }
+        assert_eq!(rig.channel.in_flight(), 0);
+        // A part that is not inside is not inside, whatever its alignment.
+        let refused = rig.channel.submit_at(memory, 1 << 16, BEAT, at(0));
+        assert!(matches!(refused, Err(SubmitError::MemoryRange { .. })), "{refused:?}");
+    }
+}
+
+#[test]
+fn every_beat_goes_to_or_comes_from_the_fixed_address() {
+    for way in WAYS {
+        let (mut rig, memory) = fixed(way);
+        let at = CardAddr::new(0x8000);
+        poke(&rig.world, 0, at, &bytes(1, 4096));
+        for (n, beats) in (0..).zip([1, 2, 64, 65, 128, 1000]) {
+            let length = beats * BEAT;
+            let data = bytes(n, length);
+            rig.memory(memory).write(0, &data).unwrap();
+            let behind = peek(&rig.world, 0, at, 4096);
+            let ticket = rig.channel.submit_at(memory, 0, length, at).unwrap();
+            rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+            assert!(rig.completions().is_empty(), "{way:?}");
+            let after = peek(&rig.world, 0, at, 4096);
+            if way.to_card() {
+                assert_eq!(after[..BEAT], data[length - BEAT..], "the last beat remains");
+            } else {
+                assert_eq!(after[..BEAT], behind[..BEAT]);
+                let mut found = vec![0; length];
+                rig.memory(memory).read(0, &mut found).unwrap();
+                assert!(found.chunks(BEAT).all(|beat| beat == &behind[..BEAT]), "{way:?}");
+            }
+            assert_eq!(after[BEAT..], behind[BEAT..], "nothing lies behind the address");
+        }
+        // Buffers and lists go the same way; a list's pieces may all name the one address.
+        let buffer = rig.card.buffer_from(&bytes(9, 4 * BEAT)).unwrap();
+        let buffer = rig.channel.transfer(buffer, at, WaitOptions::default()).unwrap();
+        if way.to_card() {
+            assert_eq!(peek(&rig.world, 0, at, BEAT), buffer.as_slice()[3 * BEAT..]);
+        }
+        let piece = |k: usize| Piece { memory, offset: k * 0x1000, length: 2 * BEAT, card: at };
+        let ticket = rig.channel.submit_list(&[piece(0), piece(3), piece(1)]).unwrap();
+        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        if way.to_card() {
+            let mut last = [0; BEAT];
+            rig.memory(memory).read(0x1000 + BEAT, &mut last).unwrap();
+            assert_eq!(peek(&rig.world, 0, at, BEAT), last);
+        } else {
+            // The destination is the host's memory: there pieces may not overlap.
+            let refused = rig.channel.submit_list(&[piece(0), piece(0)]);
+            assert!(matches!(refused, Err(SubmitError::Overlap { .. })), "{refused:?}");
+        }
+        assert!(rig.completions().is_empty());
+        assert!(rig.channel.detach(memory).is_ok());
+    }
+}
+
+/// The beat is as wide as the card says.
+#[test]
+fn narrow_data_paths_take_shorter_beats() {
+    for (bits, beat) in [(64, 8), (128, 16), (256, 32), (512, 64)] {
+        for way in WAYS {
+            let world = world(described(&format!("xdma: {{ data_width: {bits} }}")));
+            let card = open(&world);
+            let mut rig = Rig::on(world, card, way, way.options().fixed_address(true));
+            let memory = rig.attach(4096);
+            let refused = rig.channel.submit_at(memory, beat / 2, beat, CardAddr::ZERO);
+            assert!(
+                matches!(refused, Err(SubmitError::Misaligned { width, .. }) if width == beat as u64),
+                "{refused:?}"
+            );
+            let ticket = rig.channel.submit_at(memory, beat, 3 * beat, CardAddr::new(beat as u64)).unwrap();
+            rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+            assert!(rig.completions().is_empty(), "{way:?} {bits}");
+        }
+    }
+}
+
+/// The next owner of a channel is not bound by what the last one wanted.
+#[test]
+fn a_fixed_address_ends_with_its_channel() {
+    for way in WAYS {
+        let (mut rig, memory) = fixed(way);
+        let ticket = rig.channel.submit_at(memory, 0, 4096, CardAddr::ZERO).unwrap();
+        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        drop(rig.channel);
+        rig.channel = way.take(&rig.card, 0, way.options()).unwrap();
+        rig.assert_works(1);
+        // Nor is a fixed channel by what came before; an error of its own ends it like any other.
+        drop(rig.channel);
+        rig.channel = way.take(&rig.card, 0, way.options().fixed_address(true)).unwrap();
+        let memory = rig.attach(4096);
+        let ticket = rig.channel.submit_at(memory, 0, 4096, CardAddr::new(0x40_0000_0000)).unwrap();
+        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        let failed = rig.completions().remove(0).outcome.unwrap_err();
+        assert!(matches!(failed.cause, FaultCause::Status(_)), "{failed}");
+        let ticket = rig.channel.submit_at(memory, 0, 4096, CardAddr::ZERO).unwrap();
+        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        assert!(rig.completions().is_empty());
+    }
+}
+
+/// A transfer that never fits says how many descriptors it needs.
+#[test]
+fn a_part_of_too_many_descriptors() {
+    for way in WAYS {
+        let mut rig = Rig::with(way, way.options().descriptors(8).max_descriptor_length(4096));
+        let memory = rig.attach(16 * 4096);
+        let refused = rig.channel.submit_at(memory, 1, 8 * 4096, CardAddr::ZERO);
+        assert!(
+            matches!(
+                refused,
+                Err(SubmitError::Ring {
+                    source: RefusalReason::TooManyDescriptors { needed: 9, entries: 8 },
+                    ..
+                })
+            ),
+            "{refused:?}"
+        );
+        let ticket = rig.channel.submit_at(memory, 0, 8 * 4096, CardAddr::ZERO).unwrap();
+        let full = rig.channel.submit_at(memory, 0, 1, CardAddr::ZERO).unwrap_err();
+        assert!(full.is_full(), "{full}");
+        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+    }
+}

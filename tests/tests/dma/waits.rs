@@ -1,0 +1,236 @@
+//! Ways to wait: by polling first, by interrupt, by a file descriptor among others.
+
+use core::time::Duration;
+use std::os::fd::AsFd;
+
+use fpga_driver::core::Nanos;
+use fpga_driver::mock::World;
+use fpga_driver::{ChannelEvents, WaitMode};
+use fpga_tests::cards::{open, with_channels};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::*;
+
+fn hybrid(spin: Duration) -> WaitOptions {
+    WaitOptions::default().mode(WaitMode::Hybrid { spin })
+}
+
+fn interrupts(rig: &Rig) -> u64 {
+    rig.card.counters().unwrap().interrupts
+}
+
+#[test]
+fn short_transfers_end_while_spinning_and_long_ones_sleep() {
+    for way in WAYS {
+        let mut rig = Rig::with_interrupts(way);
+        let memory = rig.attach(4 << 20);
+        let spin = hybrid(Duration::from_micros(20));
+        let before = rig.card.counters().unwrap();
+        for n in 0..20 {
+            let ticket = rig.channel.submit_at(memory, n * 100, 100, CardAddr::ZERO).unwrap();
+            rig.channel.wait_ended(ticket, spin).unwrap();
+        }
+        let after = rig.card.counters().unwrap();
+        assert_eq!((after.interrupts, after.mmio_reads), (0, before.mmio_reads), "{way:?}");
+        // 64 pages of 64 KiB: more than the card does in the time.
+        for n in 1..=5 {
+            let data = bytes(n, 4 << 20);
+            let at = CardAddr::new(n << 24);
+            rig.put(memory, 0, at, &data);
+            let ticket = rig.channel.submit_at(memory, 0, 4 << 20, at).unwrap();
+            let before = rig.card.counters().unwrap();
+            rig.channel.wait_ended(ticket, hybrid(Duration::from_nanos(300))).unwrap();
+            let after = rig.card.counters().unwrap();
+            assert_eq!(interrupts(&rig), n, "{way:?}");
+            assert!(after.mmio_reads - before.mmio_reads <= 1, "{way:?}");
+            assert!(rig.arrived(memory, 0, at, 4 << 20) == data, "{way:?}");
+        }
+        // Afterwards nobody sleeps: short ones raise none again.
+        for _ in 0..20 {
+            let ticket = rig.channel.submit_at(memory, 0, 100, CardAddr::ZERO).unwrap();
+            rig.channel.wait_ended(ticket, spin).unwrap();
+        }
+        assert_eq!(interrupts(&rig), 5, "{way:?}");
+    }
+}
+
+#[test]
+fn a_spin_as_long_as_the_wait_needs_no_interrupts() {
+    for way in WAYS {
+        let mut rig = Rig::new(way);
+        let memory = rig.attach(4 << 20);
+        let ticket = rig.channel.submit_at(memory, 0, 4 << 20, CardAddr::ZERO).unwrap();
+        rig.channel.wait_ended(ticket, hybrid(Duration::from_secs(1))).unwrap();
+        let ticket = rig.channel.submit_at(memory, 0, 4 << 20, CardAddr::ZERO).unwrap();
+        let refused = rig.channel.wait_ended(ticket, hybrid(Duration::ZERO));
+        assert!(matches!(refused, Err(ChannelError::NoInterrupt { .. })), "{refused:?}");
+        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+    }
+}
+
+#[test]
+fn a_wait_by_any_means_ends_in_time() {
+    for way in WAYS {
+        for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_micros(3) }]
+        {
+            let mut rig = Rig::with_interrupts(way);
+            let memory = rig.attach(32 << 20);
+            let ticket = rig.channel.submit_at(memory, 0, 32 << 20, CardAddr::ZERO).unwrap();
+            let limit = Duration::from_micros(10);
+            let before = rig.world.now();
+            let error = rig.channel.wait_ended(ticket, WaitOptions::default().mode(mode).timeout(limit));
+            assert!(matches!(error, Err(ChannelError::TimedOut { .. })), "{way:?} {mode:?}: {error:?}");
+            let waited = rig.world.now().get() - before.get();
+            assert!((10_000..20_000).contains(&waited), "{way:?} {mode:?}: {waited} ns");
+            // It goes on, and can be waited for by any other means.
+            rig.channel.wait_ended(ticket, WaitOptions::default().mode(mode)).unwrap();
+            rig.assert_works(1);
+        }
+    }
+}
+
+/// A batch that reports only at its end, long after somebody has become suspicious and has looked at the registers.
+#[test]
+fn a_slow_batch_is_no_fault() {
+    for way in WAYS {
+        for mode in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_millis(8) }]
+        {
+            // Ten microseconds for each descriptor.
+            let builder = World::builder().card(with_channels(1, 1));
+            let builder = builder.time(Nanos::from_micros(10), Nanos::from_micros(10)).units_per_relax(1);
+            let world = builder.build().unwrap();
+            let card = open(&world);
+            card.enable_interrupts().unwrap();
+            let mut rig = Rig::on(world, card, way, way.options().descriptors(2048).transfers(1024));
+            let memory = rig.attach(1 << 16);
+            let data = bytes(3, 1 << 16);
+            rig.put(memory, 0, CardAddr::ZERO, &data);
+            let last = (0..1024)
+                .map(|n| rig.channel.submit_at(memory, n * 64, 64, CardAddr::new(n as u64 * 64)).unwrap())
+                .last();
+            rig.channel.wait_ended(last.unwrap(), WaitOptions::default().mode(mode)).unwrap();
+            assert!(rig.completions().is_empty(), "{way:?} {mode:?}");
+            assert!(rig.arrived(memory, 0, CardAddr::ZERO, 1 << 16) == data, "{way:?} {mode:?}");
+        }
+    }
+}
+
+#[test]
+fn every_mode_after_every_other() {
+    for way in WAYS {
+        let mut rig = Rig::with_interrupts(way);
+        let memory = rig.attach(1 << 20);
+        let modes = [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::ZERO }];
+        let mut dice = Dice::new(5);
+        for n in 0..200 {
+            let mode = dice.one_of(&modes);
+            let length = dice.one_of(&[1, 64, 4096, 300_000]);
+            for _ in 0..dice.below(3) {
+                rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+            }
+            let data = bytes(n, length);
+            let at = CardAddr::new(0x10_0000);
+            rig.put(memory, 7, at, &data);
+            let ticket = rig.channel.submit_at(memory, 7, length, at).unwrap();
+            rig.channel.wait_ended(ticket, WaitOptions::default().mode(mode)).unwrap();
+            assert!(rig.arrived(memory, 7, at, length) == data, "{way:?} {mode:?}");
+        }
+        assert!(rig.channel.next_completion().is_none());
+    }
+}
+
+fn readable(events: &ChannelEvents) -> bool {
+    let descriptor = events.as_fd();
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&now)).unwrap() == 1
+}
+
+#[test]
+fn a_descriptor_is_readable_when_something_has_ended() {
+    for way in WAYS {
+        let mut rig = Rig::with_interrupts(way);
+        let memory = rig.attach(1 << 16);
+        let events = rig.channel.events().unwrap();
+        for n in 0..10_u64 {
+            let data = bytes(n, 5000);
+            let at = CardAddr::new(0x1000);
+            rig.put(memory, 0, at, &data);
+            let ticket = rig.channel.submit_at(memory, 0, 5000, at).unwrap();
+            rig.channel.arm().unwrap();
+            assert_eq!(rig.channel.poll().unwrap(), 0, "nothing has ended before");
+            assert!(!readable(&events), "{way:?}: round {n}");
+            rig.world.step_until_idle();
+            assert!(readable(&events), "{way:?}: round {n}");
+            assert_eq!(events.take(), 1);
+            assert!(!readable(&events));
+            assert_eq!(events.take(), 0);
+            assert_eq!(rig.channel.poll().unwrap(), 1);
+            assert!(rig.channel.has_ended(ticket));
+            assert!(rig.arrived(memory, 0, at, 5000) == data);
+        }
+        rig.channel.disarm().unwrap();
+        let ticket = rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        assert!(!readable(&events));
+        assert_eq!(interrupts(&rig), 10, "{way:?}");
+    }
+}
+
+/// What an event loop does: sleep on the descriptor, take, arm, poll until there is nothing, sleep again. Nothing may end
+/// without a wake-up, whatever ends between arming and sleeping.
+#[test]
+fn an_event_loop_never_sleeps_over_a_transfer() {
+    for way in WAYS {
+        for seed in 0..20 {
+            let mut rig = Rig::with_interrupts(way);
+            let memory = rig.attach(1 << 16);
+            let events = rig.channel.events().unwrap();
+            let mut dice = Dice::new(seed);
+            let (mut submitted, mut ended) = (0, 0);
+            while submitted < 300 {
+                for _ in 0..dice.below(6) {
+                    submitted += 1;
+                    let length = dice.one_of(&[1, 64, 4096, 5000]);
+                    rig.channel.submit_at(memory, 0, length, CardAddr::ZERO).unwrap();
+                }
+                rig.channel.arm().unwrap();
+                rig.step(dice.below(4));
+                ended += rig.channel.poll().unwrap();
+                rig.step(dice.below(8));
+                if dice.below(2) == 0 {
+                    ended += rig.channel.poll().unwrap();
+                }
+                if rig.channel.in_flight() == 0 {
+                    continue;
+                }
+                // The sleep: nobody polls the channel any more until the descriptor says so.
+                rig.world.step_until_idle();
+                assert!(readable(&events), "{way:?} seed {seed}: {submitted} submitted, {ended} ended");
+                assert_ne!(events.take(), 0);
+                ended += rig.channel.poll().unwrap();
+            }
+            while rig.channel.in_flight() > 0 {
+                ended += rig.channel.poll().unwrap();
+                rig.channel.relax();
+            }
+            assert_eq!(ended, submitted);
+        }
+    }
+}
+
+#[test]
+fn events_need_interrupts() {
+    for way in WAYS {
+        let mut rig = Rig::new(way);
+        assert!(matches!(rig.channel.events(), Err(ChannelError::NoInterrupt { .. })));
+        assert!(matches!(rig.channel.arm(), Err(ChannelError::NoInterrupt { .. })));
+        // To stop what was never started is no mistake.
+        rig.channel.disarm().unwrap();
+        rig.card.enable_interrupts().unwrap();
+        assert!(matches!(rig.channel.arm(), Err(ChannelError::NoInterrupt { .. })), "taken before");
+        drop(rig.channel);
+        rig.channel = way.take(&rig.card, 0, way.options()).unwrap();
+        rig.channel.arm().unwrap();
+        rig.assert_works(2);
+    }
+}
