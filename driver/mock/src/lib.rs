@@ -19,10 +19,13 @@
 
 mod dma;
 mod network;
+mod posted;
+mod threaded;
 mod transport;
 mod world;
 
 pub use fpga_card::{CardDescription, DescriptionError};
 pub use network::DeliveryOrder;
+pub use threaded::ThreadOptions;
 pub use transport::MockTransport;
 pub use world::{BuildError, CardFailure, World, WorldBuilder};

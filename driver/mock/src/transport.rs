@@ -1,6 +1,8 @@
 //! A card of the world as an opened PCI function.
 
 use crate::dma::{PAGE, ranges};
+use crate::posted::{self, Write};
+use crate::threaded::Door;
 use crate::world::{CardFailure, State, World};
 use fpga_core::Nanos;
 use fpga_pci::{
@@ -10,6 +12,7 @@ use fpga_pci::{
 use fpga_registers::{BarOffset, Iova};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fpga_card::config_space::CONFIG_SIZE;
 
@@ -178,6 +181,10 @@ impl Transport for MockTransport {
         slot.failure = CardFailure::None;
         slot.host.interrupts.clear();
         slot.generation = slot.generation.wrapping_add(1);
+        let generation = slot.generation;
+        if let Some(card) = self.world.door().and_then(|door| door.cards.get(self.card)) {
+            card.generation.store(generation, Ordering::Release);
+        }
         Ok(())
     }
 
@@ -186,7 +193,11 @@ impl Transport for MockTransport {
     }
 
     fn relax(&self) {
-        self.world.lock().relax();
+        if self.world.is_threaded() {
+            std::hint::spin_loop();
+        } else {
+            self.world.lock().relax();
+        }
     }
 
     /// Lets the world work until the interrupt has come, or `timeout` of virtual time has passed.
@@ -195,6 +206,9 @@ impl Transport for MockTransport {
         interrupt: &Interrupt,
         timeout: core::time::Duration,
     ) -> Result<Option<u64>, InterruptError> {
+        if self.world.is_threaded() {
+            return interrupt.wait(timeout);
+        }
         let span = Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         let limit = self.world.now().saturating_add(span);
         loop {
@@ -262,6 +276,16 @@ impl MockBar {
         Ok(())
     }
 
+    /// As [`Self::write`], to a card that works in a thread of its own.
+    fn post(&self, door: &Door, at: BarOffset, value: u32) -> Result<(), MmioError> {
+        let card = door.cards.get(self.card).ok_or(MmioError::Gone { at })?;
+        if card.generation.load(Ordering::Acquire) != self.generation {
+            return Err(MmioError::Stale { at });
+        }
+        door.post(card, Write { generation: self.generation, bar: self.index, offset: at.get(), value });
+        Ok(())
+    }
+
     fn slot<'a>(&self, state: &'a mut State, at: BarOffset) -> Result<&'a mut crate::world::Slot, MmioError> {
         let slot = state.slots.get_mut(self.card).ok_or(MmioError::Gone { at })?;
         if slot.generation == self.generation { Ok(slot) } else { Err(MmioError::Stale { at }) }
@@ -282,7 +306,10 @@ impl Mmio for MockBar {
 
     fn write32(&self, at: BarOffset, value: u32) -> Result<(), MmioError> {
         self.check(at, 4, 4)?;
-        self.write(at, &value.to_le_bytes())
+        match self.world.door() {
+            Some(door) if at.get() <= posted::LAST_OFFSET => self.post(door, at, value),
+            _ => self.write(at, &value.to_le_bytes()),
+        }
     }
 
     fn read64(&self, at: BarOffset) -> Result<u64, MmioError> {

@@ -2,11 +2,15 @@
 
 use crate::dma::HostSide;
 use crate::network::{DeliveryOrder, Network};
+use crate::posted;
+use crate::threaded::{Door, StartError, ThreadOptions, Worker};
 use crate::transport::MockTransport;
 use fpga_card::{Card, CardDescription, CardError};
 use fpga_core::impair::OrderError;
 use fpga_core::time::Nanos;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 /// Virtual time that one unit of work takes, unless the builder says otherwise.
 const UNIT_TIME: Nanos = Nanos::new(100);
@@ -38,6 +42,8 @@ pub(crate) struct Slot {
     /// Counts resets, so that BARs opened before one are refused.
     pub(crate) generation: u32,
     pub(crate) opened: Weak<MockTransport>,
+    /// How far posted writes have been applied, in a world with a thread.
+    pub(crate) posted: posted::Reader,
 }
 
 impl Slot {
@@ -63,13 +69,54 @@ pub(crate) struct State {
     turn: usize,
 }
 
+/// The world, and the way to its thread if it has one.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) state: Mutex<State>,
+    pub(crate) door: Option<Door>,
+}
+
 /// Cards, network and time. Clones are the same world.
 ///
 /// Nothing happens by itself: work is done by [`World::step`], by [`World::step_until_idle`] and in the polling loops
-/// of software ([`fpga_pci::Transport::relax`]), so a single-threaded run is the same every time.
+/// of software ([`fpga_pci::Transport::relax`]), so a single-threaded run is the same every time. A world
+/// [with a thread](WorldBuilder::threaded) works by itself, in real time.
 #[derive(Clone, Debug)]
 pub struct World {
-    state: Arc<Mutex<State>>,
+    shared: Arc<Shared>,
+    /// Ends the thread with the last handle.
+    _worker: Option<Arc<Worker>>,
+}
+
+/// The state, locked. In a world with a thread this one is woken afterwards: there may be something to do.
+pub(crate) struct Locked<'a> {
+    guard: MutexGuard<'a, State>,
+    // Dropped after the guard: the worker finds the lock free.
+    _wake: Wake<'a>,
+}
+
+struct Wake<'a>(Option<&'a Door>);
+
+impl Drop for Wake<'_> {
+    fn drop(&mut self) {
+        if let Some(door) = self.0 {
+            door.wake();
+        }
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.guard
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.guard
+    }
 }
 
 /// Describes a [`World`].
@@ -80,6 +127,7 @@ pub struct WorldBuilder {
     unit_time: Nanos,
     idle_time: Nanos,
     units_per_relax: u32,
+    thread: Option<ThreadOptions>,
 }
 
 /// Why a world cannot be built.
@@ -106,6 +154,22 @@ pub enum BuildError {
         first: usize,
         /// The second card.
         second: usize,
+    },
+    /// The world's thread could not be started.
+    #[error("the world's thread could not be started: {problem}")]
+    Thread {
+        /// What the system says.
+        problem: String,
+    },
+    /// The world's thread could not be bound to a processor.
+    #[error(
+        "the world's thread cannot be bound to processor {cpu}: {problem}; choose one that exists and that this process may use"
+    )]
+    Pin {
+        /// The processor asked for.
+        cpu: usize,
+        /// What the system says.
+        problem: String,
     },
 }
 
@@ -149,6 +213,14 @@ impl WorldBuilder {
         self
     }
 
+    /// Lets the cards and the network work in a thread of their own, in real time: the same cards at the speed of the machine,
+    /// no two runs the same. Without it nothing happens by itself, and every run can be repeated exactly.
+    #[must_use]
+    pub const fn threaded(mut self, options: ThreadOptions) -> Self {
+        self.thread = Some(options);
+        self
+    }
+
     /// Builds the world.
     ///
     /// # Errors
@@ -171,6 +243,7 @@ impl WorldBuilder {
                 failure: CardFailure::None,
                 generation: 0,
                 opened: Weak::new(),
+                posted: posted::Reader::default(),
             });
         }
         let state = State {
@@ -182,7 +255,14 @@ impl WorldBuilder {
             units_per_relax: self.units_per_relax,
             turn: 0,
         };
-        Ok(World { state: Arc::new(Mutex::new(state)) })
+        let door = self.thread.map(|_| Door::new(state.slots.len()));
+        let shared = Arc::new(Shared { state: Mutex::new(state), door });
+        let started = self.thread.map(|options| Worker::start(&shared, options)).transpose();
+        let worker = started.map_err(|error| match error {
+            StartError::Thread(source) => BuildError::Thread { problem: source.to_string() },
+            StartError::Pin { cpu, source } => BuildError::Pin { cpu, problem: source.to_string() },
+        })?;
+        Ok(World { shared, _worker: worker.map(Arc::new) })
     }
 }
 
@@ -196,7 +276,18 @@ impl World {
             unit_time: UNIT_TIME,
             idle_time: IDLE_TIME,
             units_per_relax: UNITS_PER_RELAX,
+            thread: None,
         }
+    }
+
+    /// Whether the world works by itself, in a thread of its own.
+    #[must_use]
+    pub fn is_threaded(&self) -> bool {
+        self.shared.door.is_some()
+    }
+
+    pub(crate) fn door(&self) -> Option<&Door> {
+        self.shared.door.as_ref()
     }
 
     /// Opens card `card`: memory decoding is switched on, bus mastering off, as vfio-pci leaves a device. While a
@@ -236,7 +327,8 @@ impl World {
         self.lock().slots.get_mut(card).map(|slot| slot.failure = failure).is_some()
     }
 
-    /// One unit of work: of a card, or the delivery of one frame. Returns whether there was any.
+    /// One unit of work: of a card, or the delivery of one frame. Returns whether there was any. (In a world with a thread this
+    /// is one more that does a unit.)
     pub fn step(&self) -> bool {
         self.lock().step()
     }
@@ -251,8 +343,12 @@ impl World {
         units
     }
 
-    /// Lets `span` pass, and everything that it brings happen.
+    /// Lets `span` pass, and everything that it brings happen. In a world with a thread this sleeps.
     pub fn advance(&self, span: Nanos) {
+        if self.is_threaded() {
+            std::thread::sleep(Duration::from_nanos(span.get()));
+            return;
+        }
         let mut state = self.lock();
         let end = state.now.saturating_add(span);
         loop {
@@ -267,10 +363,10 @@ impl World {
         while state.step() {}
     }
 
-    /// Virtual time.
+    /// Virtual time; in a world with a thread, the time since it was made.
     #[must_use]
     pub fn now(&self) -> Nanos {
-        self.lock().now
+        self.door().map_or_else(|| self.lock().now, Door::now)
     }
 
     /// Frames that no card was addressed by.
@@ -285,9 +381,14 @@ impl World {
         self.lock().slots.get(card).map_or(0, |slot| slot.host.mapped_bytes())
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic of another test thread in the middle of a step leaves a usable, if odd, world.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        let Shared { state, door } = &*self.shared;
+        let guard = match door {
+            Some(door) => door.lock(state),
+            // A panic of another test thread in the middle of a step leaves a usable, if odd, world.
+            None => state.lock().unwrap_or_else(PoisonError::into_inner),
+        };
+        Locked { guard, _wake: Wake(door.as_ref()) }
     }
 }
 
@@ -333,6 +434,29 @@ impl State {
         true
     }
 
+    /// Up to `units` of work of every card, and up to `frames` delivered: what the world's thread does between two looks at what
+    /// others want. Returns whether there was anything to do.
+    #[inline]
+    pub(crate) fn burst(&mut self, units: u32, frames: u32) -> bool {
+        let now = self.now;
+        let mut worked = false;
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            if slot.failure != CardFailure::Gone {
+                worked |= slot.card.work(now, &mut slot.host, units) > 0;
+                self.network.fill(number, &mut slot.card, now);
+            }
+        }
+        for _ in 0..frames {
+            let next = self.network.next(now);
+            // Frames that wait for company would wait in vain.
+            let next = if worked { next } else { next.or_else(|| self.network.next_at_rest()) };
+            let Some((sender, frame)) = next else { break };
+            self.deliver(sender, frame);
+            worked = true;
+        }
+        worked
+    }
+
     fn deliver(&mut self, sender: usize, frame: Vec<u8>) {
         let destination = destination(&frame);
         let receiver =
@@ -349,7 +473,7 @@ impl State {
         }
     }
 
-    fn next_deadline(&self) -> Option<Nanos> {
+    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         self.slots.iter().filter_map(|slot| slot.card.next_deadline()).min()
     }
 }

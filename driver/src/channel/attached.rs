@@ -132,7 +132,8 @@ impl Engine {
         {
             // The area lies inside the address space, so the sum does too.
             let host = HostRange::new(Iova::new(slot.start + offset as u64), length as u64);
-            if let Ok(token) = self.ring.submit_plain(host, card) {
+            let queued = self.ring.submit_plain(host, card);
+            if let Ok(token) = queued {
                 slot.used_until = token.number() + 1;
                 return Ok(Ticket(token.number()));
             }

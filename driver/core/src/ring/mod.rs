@@ -165,6 +165,7 @@ struct Operation {
 #[derive(Debug)]
 pub struct Ring<T> {
     config: RingConfig,
+    shape: run::Shape,
     entry_mask: u32,
     operation_mask: u32,
     /// Longest descriptor, for the first test of every request.
@@ -176,8 +177,6 @@ pub struct Ring<T> {
     freed: u64,
     /// Descriptors that the device reported.
     completed: u64,
-    /// Of those, the ones that the write-back word has told of: the register may be ahead of it.
-    written_back: u64,
     run_start: u64,
     run_end: u64,
     staged: u64,
@@ -185,6 +184,12 @@ pub struct Ring<T> {
     next_operation: u64,
     /// An endless run is under way.
     open: bool,
+    /// The write-back word taken last; 0 when a run begins.
+    last_word: u32,
+    /// In an endless run: entry by entry, the control word without length and report. Blocks are fixed parts of the ring there.
+    templates: Box<[u64]>,
+    /// Operations from this number on are without payload and of one descriptor: they need no look one by one.
+    irregular_until: u64,
     /// Count after the last queued descriptor above 4 KiB.
     long_until: u64,
     /// In the endless run a descriptor above 4 KiB was posted: blocks of adjacent ones are avoided from then on.
@@ -201,6 +206,7 @@ impl<T> Ring<T> {
         config.validate()?;
         let payloads: Vec<_> = (0..config.operations).map(|_| None).collect();
         Ok(Self {
+            shape: run::Shape::new(&config),
             entry_mask: config.entries - 1,
             operation_mask: config.operations - 1,
             longest: u64::from(config.max_descriptor_length),
@@ -209,13 +215,15 @@ impl<T> Ring<T> {
             payloads: payloads.into_boxed_slice(),
             freed: 0,
             completed: 0,
-            written_back: 0,
             run_start: 0,
             run_end: 0,
             staged: 0,
             first_operation: 0,
             next_operation: 0,
             open: false,
+            last_word: 0,
+            templates: run::templates(&config),
+            irregular_until: 0,
             long_until: 0,
             lone: false,
             faulted: false,
@@ -418,6 +426,9 @@ impl<T> Ring<T> {
     fn record(&mut self, length: u64, end: u64, kind: Kind) -> Token {
         let token = Token(self.next_operation);
         let descriptors = low32(end - self.staged);
+        if descriptors != 1 || kind != Kind::Plain {
+            self.irregular_until = token.0 + 1;
+        }
         self.slots[index(low32(token.0) & self.operation_mask)] = Operation { length, descriptors, kind };
         self.staged = end;
         self.next_operation += 1;

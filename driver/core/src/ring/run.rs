@@ -1,5 +1,7 @@
 //! Posting: which descriptors, in which blocks, with which control words.
 
+use alloc::boxed::Box;
+
 use fpga_registers::xdma::{DescriptorControl, Direction};
 use fpga_registers::{CardAddr, Iova};
 
@@ -63,7 +65,7 @@ impl<T> Ring<T> {
         let mut block = start;
         let mut block_end = self.block_end(start, end);
         let adjacent = extra(start, block_end);
-        let shape = Shape::new(&self.config);
+        let shape = self.shape;
         while block < end {
             // The last descriptor of a block carries the size of the next block, as the engine sizes each fetch by
             // the last descriptor of the fetch before.
@@ -76,13 +78,13 @@ impl<T> Ring<T> {
         }
         let last = end - 1;
         let at = low32(last) & self.entry_mask;
-        let mut words = shape.words(at, self.entry(last), 0);
+        let mut words = shape.words(at, self.entry(last), PLAIN);
         words[0] |= STOP;
         words[3] = 0;
         memory.write(at, words);
         self.run_start = start;
-        self.written_back = start;
         self.run_end = end;
+        self.last_word = 0;
         let first_index = low32(start) & self.entry_mask;
         Some(Run { first: self.address(first_index), adjacent, first_index, descriptors: low32(end - start) })
     }
@@ -103,48 +105,32 @@ impl<T> Ring<T> {
         if self.config.long_run_descriptors.is_some() && !self.lone && self.longest > LONG {
             self.lone = self.long_until > start;
         }
-        let shape = Shape::new(&self.config);
-        let mut block = start;
-        while block < end {
-            // Blocks are fixed parts of the ring here, wherever a batch begins or ends: a descriptor's successor and what is
-            // adjacent to it never change.
-            let block_end = self.block_end(block, u64::MAX);
-            let batch_end = block_end.min(end);
-            let following = extra(block_end, self.block_end(block_end, u64::MAX)).into();
-            if self.lone {
-                for count in block..batch_end {
-                    let at = low32(count) & self.entry_mask;
-                    memory.write(at, shape.words(at, self.entry(count), 0));
-                }
-            } else {
-                self.write_block(memory, &shape, block, batch_end, block_end, following);
+        let shape = self.shape;
+        // In one go, just before the engine is told: it reads ahead of what it is told of, line by line, and a line that it
+        // holds has to be fetched back for every descriptor written into it.
+        for count in start..end {
+            let at = low32(count) & self.entry_mask;
+            let mut words = shape.words(at, self.entry(count), self.template(at));
+            if count == end - 1 {
+                words[0] |= COMPLETED;
             }
-            block = batch_end;
-        }
-        let last = end - 1;
-        let at = low32(last) & self.entry_mask;
-        if shape.at_operation_end & COMPLETED == 0 {
-            // The batch's last descriptor reports. Written once more before the engine is given the credits for any of them.
-            let following = if self.lone { 0 } else { self.adjacent_after(last) };
-            let mut words = shape.words(at, self.entry(last), following);
-            words[0] |= COMPLETED;
             memory.write(at, words);
         }
         let begins = !self.open;
         if begins {
             self.open = true;
             self.run_start = start;
-            self.written_back = start;
+            self.last_word = 0;
         }
         self.run_end = end;
         let first_index = low32(start) & self.entry_mask;
-        let adjacent = if self.lone { 0 } else { extra(start, self.block_end(start, u64::MAX)) };
+        let adjacent = if self.lone { 0 } else { fixed_extra(&self.config, first_index) };
         let credits = low32(end - start);
         let run = Run { first: self.address(first_index), adjacent, first_index, descriptors: credits };
         Some(Extension { start: begins.then_some(run), credits })
     }
 
-    /// Writes entries `from..to` of the block that ends at `block_end`: each names how many follow its successor.
+    /// Stop runs: writes entries `from..to` of the block that ends at `block_end`: each names how many follow its successor.
     #[inline]
     fn write_block<M: DescriptorMemory + ?Sized>(
         &self,
@@ -164,13 +150,14 @@ impl<T> Ring<T> {
         for (at, staged) in (at..).zip(entries) {
             left -= 1;
             let nxt_adj = if left == 0 { following } else { left - 1 };
-            memory.write(at, shape.words(at, *staged, nxt_adj));
+            memory.write(at, shape.words(at, *staged, PLAIN | nxt_adj << NXT_ADJ_SHIFT));
         }
     }
 
-    /// Descriptors adjacent to the successor of descriptor `count`, in an endless run.
-    fn adjacent_after(&self, count: u64) -> u64 {
-        extra(count + 1, self.block_end(count + 1, u64::MAX)).into()
+    /// Control word of entry `at` in an endless run, without length and report.
+    #[inline]
+    fn template(&self, at: u32) -> u64 {
+        if self.lone { PLAIN } else { self.templates.get(index(at)).copied().unwrap_or(PLAIN) }
     }
 
     /// The descriptor at which an engine that reported no further stands; `None` if nothing is posted.
@@ -232,17 +219,8 @@ impl<T> Ring<T> {
     /// End of the block that starts at `start`: at a page boundary of descriptor memory, at the ring's end, at
     /// `end`, or after the configured count.
     fn block_end(&self, start: u64, end: u64) -> u64 {
-        let at = u64::from(low32(start) & self.entry_mask);
-        let page_position = (self.config.base.get() / DESCRIPTOR_BYTES + at) % PAGE_DESCRIPTORS;
-        let to_page_end = PAGE_DESCRIPTORS - page_position;
-        let to_ring_end = u64::from(self.config.entries) - at;
-        let mut longest = to_page_end.min(to_ring_end);
-        let block = u64::from(self.config.block_descriptors);
-        if end == u64::MAX {
-            // Fixed parts: counted from the page's first descriptor.
-            longest = longest.min(block - page_position % block);
-        }
-        end.min(start + longest.min(block))
+        let (_, to_edge) = position(&self.config, low32(start) & self.entry_mask);
+        end.min(start + to_edge.min(u64::from(self.config.block_descriptors)))
     }
 
     fn address(&self, at: u32) -> Iova {
@@ -256,9 +234,9 @@ const COMPLETED: u64 = DescriptorControl::from_bits(0).with_completed(true).into
 const STOP: u64 = COMPLETED | DescriptorControl::from_bits(0).with_stop(true).into_bits() as u64;
 const NXT_ADJ_SHIFT: u32 = DescriptorControl::from_bits(0).with_next_adjacent(1).into_bits().trailing_zeros();
 
-/// What the descriptors of one ring have in common, worked out once per batch.
-#[derive(Clone, Copy)]
-struct Shape {
+/// What the descriptors of one ring have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
     base: u64,
     entry_mask: u32,
     /// Control bits of a descriptor that ends an operation.
@@ -268,8 +246,7 @@ struct Shape {
 }
 
 impl Shape {
-    #[inline]
-    fn new(config: &RingConfig) -> Self {
+    pub(super) fn new(config: &RingConfig) -> Self {
         let at_operation_end = DescriptorControl::from_bits(0)
             .with_completed(matches!(config.report, Report::EachOperation))
             .with_eop(matches!(config.card_side, CardSide::StreamOut));
@@ -282,12 +259,13 @@ impl Shape {
         }
     }
 
-    /// The words of ring entry `at`; [`Descriptor`] has their layout, and the tests read them through it.
+    /// The words of ring entry `at` whose control word begins as given; [`Descriptor`] has their layout, and the tests read them
+    /// through it.
     ///
     /// [`Descriptor`]: fpga_registers::xdma::Descriptor
     #[inline]
-    fn words(&self, at: u32, staged: Staged, nxt_adj: u64) -> [u64; 4] {
-        let mut control = PLAIN | nxt_adj << NXT_ADJ_SHIFT | staged.shape & Staged::LENGTH;
+    fn words(&self, at: u32, staged: Staged, control: u64) -> [u64; 4] {
+        let mut control = control | staged.shape & Staged::LENGTH;
         if staged.shape & Staged::ENDS_OPERATION != 0 {
             control |= self.at_operation_end;
         }
@@ -301,6 +279,29 @@ impl Shape {
             if self.host_is_source { (staged.host, card) } else { (card, staged.host) };
         [control, source, destination, next]
     }
+}
+
+/// Position of entry `at` in its page of descriptor memory, and entries until a block has to end: at the page's or the ring's.
+fn position(config: &RingConfig, at: u32) -> (u64, u64) {
+    let at = u64::from(at);
+    let page_position = (config.base.get() / DESCRIPTOR_BYTES + at) % PAGE_DESCRIPTORS;
+    (page_position, (PAGE_DESCRIPTORS - page_position).min(u64::from(config.entries) - at))
+}
+
+/// Descriptors adjacent to entry `at` where blocks are fixed parts of the ring, counted from each page's first descriptor: a
+/// descriptor's successor, and what is adjacent to that, never change.
+fn fixed_extra(config: &RingConfig, at: u32) -> u8 {
+    let (page_position, to_edge) = position(config, at);
+    let block = u64::from(config.block_descriptors);
+    extra(0, to_edge.min(block - page_position % block))
+}
+
+/// See `Ring::templates`.
+pub(super) fn templates(config: &RingConfig) -> Box<[u64]> {
+    let successor = |at: u32| (at + 1) & (config.entries - 1);
+    (0..config.entries)
+        .map(|at| PLAIN | u64::from(fixed_extra(config, successor(at))) << NXT_ADJ_SHIFT)
+        .collect()
 }
 
 /// Descriptors of `first..end` after the first; blocks hold at most 64.

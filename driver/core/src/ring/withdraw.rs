@@ -29,8 +29,8 @@ impl<T> Ring<T> {
     pub const fn halt(&mut self) {
         self.run_end = self.completed;
         self.run_start = self.completed;
-        self.written_back = self.completed;
         self.open = false;
+        self.last_word = 0;
         self.lone = false;
     }
 
@@ -62,6 +62,7 @@ impl<T> Ring<T> {
             self.staged_entries[index(low32(count - (end - from)) & self.entry_mask)] = moved;
         }
         self.staged -= end - from;
+        self.irregular_until = self.irregular_until.max(number + 1);
         let slot = &mut self.slots[index(low32(number) & self.operation_mask)];
         slot.descriptors = low32(from - first);
         slot.kind = Kind::Withdrawn;
