@@ -22,6 +22,9 @@ use crate::name::ChannelName;
 use crate::options::OpenOptions;
 use crate::shared::{Shared, quiesce};
 
+/// User interrupts of an XDMA (PG195, usr_irq_req).
+const USER_INTERRUPTS: u32 = 16;
+
 /// An opened card. Clones are handles to the same card; it closes with the last handle of any kind (channel, CDMA, endpoint).
 #[derive(Debug, Clone)]
 pub struct Card {
@@ -243,7 +246,8 @@ impl Card {
         Ok(Cdma::new(Arc::clone(&self.shared), registers))
     }
 
-    /// Enables one interrupt vector per channel, H2C first. Call it before taking channels that wait by interrupt.
+    /// Enables one interrupt vector per channel, H2C first, and as many of the vectors left as there are user interrupts (those
+    /// stay masked until somebody waits for one). Call it before taking channels that wait by interrupt.
     ///
     /// # Errors
     /// [`ResourceError::Interrupt`] if the card has fewer vectors than channels, or the system refuses.
@@ -255,14 +259,22 @@ impl Card {
         if !interrupts.is_empty() {
             return Ok(());
         }
+        let spare = self.shared.transport.interrupt_vectors().saturating_sub(channels);
         let enabled = self
             .shared
             .transport
-            .enable_interrupts(channels)
+            .enable_interrupts(channels + spare.min(USER_INTERRUPTS))
             .map_err(|source| ResourceError::Interrupt { card: card(), source })?;
         let program = || -> Result<(), MmioError> {
             for (register, first) in IrqBlock::CHANNEL_VECTORS.into_iter().zip([0u8, 4]) {
                 let vectors = [first, first + 1, first + 2, first + 3];
+                register.write(&self.shared.dma_bar, IRQ_BASE, VectorNumbers::of(vectors))?;
+            }
+            // User vectors follow the channels'. A line without a vector gets one beyond the enabled ones; it stays masked.
+            let after_channels = xdma.h2c_channels.saturating_add(xdma.c2h_channels);
+            for (register, line) in IrqBlock::USER_VECTORS.into_iter().zip([0u8, 4, 8, 12]) {
+                let first = after_channels.saturating_add(line);
+                let vectors = [0, 1, 2, 3].map(|n| first.saturating_add(n));
                 register.write(&self.shared.dma_bar, IRQ_BASE, VectorNumbers::of(vectors))?;
             }
             let mask = (1u32 << channels) - 1;

@@ -34,8 +34,10 @@ mod name;
 mod ni;
 mod options;
 mod range;
+pub mod recovery;
 mod shared;
 mod store;
+pub mod validate;
 
 pub use card::Card;
 pub use cdma::{Cdma, CdmaError};
@@ -61,6 +63,7 @@ pub use name::{CardName, ChannelName};
 pub use ni::{NiInfo, TransmitWindows};
 pub use options::{NetworkInterface, OpenOptions};
 pub use range::CardRange;
+pub use recovery::{RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport};
 
 /// Keeps the README's program compiling and running.
 #[cfg(all(doctest, feature = "mock"))]

@@ -88,6 +88,14 @@ impl Shared {
         self.ranges.as_deref()
     }
 
+    /// User interrupt `line`, if interrupts are enabled and the card has a vector for it: they follow the channels'.
+    pub(crate) fn user_interrupt(&self, line: u8) -> Option<Interrupt> {
+        let xdma = &self.info.xdma;
+        let vector = usize::from(xdma.h2c_channels) + usize::from(xdma.c2h_channels) + usize::from(line);
+        let interrupts = self.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if line < 16 { interrupts.get(vector).cloned() } else { None }
+    }
+
     fn take(&self, bit: u32, what: impl FnOnce() -> String) -> Result<(), ResourceError> {
         if self.taken.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A transport that lies: some registers read as something else, or writes are refused. For cards that no card file describes
+//! A transport that lies: some registers read as something else, writes are refused, or a cell of its memory is stuck. For cards that no card file describes
 //! and for failures that the simulated card does not have.
 
 use core::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use fpga_driver::pci::{
     AccessCounters, Bar, BarError, BarInfo, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError,
     Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
 };
-use fpga_driver::{BarOffset, Iova, Transport};
+use fpga_driver::{BarOffset, CardAddr, Iova, Transport};
 
 /// A register that reads as something else.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +28,7 @@ pub struct Replaced {
 struct Faults {
     replaced: Vec<Replaced>,
     refuse_writes: bool,
+    stuck_cell: Option<(CardAddr, u8)>,
 }
 
 /// A simulated card some of whose registers lie.
@@ -45,12 +46,17 @@ impl Tampered {
     /// `inner` with registers replaced.
     #[must_use]
     pub fn new(inner: Arc<MockTransport>, replaced: Vec<Replaced>) -> Arc<Self> {
-        Arc::new(Self { inner, faults: Arc::new(Mutex::new(Faults { replaced, refuse_writes: false })) })
+        Arc::new(Self { inner, faults: Arc::new(Mutex::new(Faults { replaced, ..Faults::default() })) })
     }
 
     /// Replaces these registers from now on, and no others.
     pub fn replace(&self, replaced: Vec<Replaced>) {
         locked(&self.faults).replaced = replaced;
+    }
+
+    /// A byte of card memory that always holds the same from now on.
+    pub fn stick(&self, at: CardAddr, value: u8) {
+        locked(&self.faults).stuck_cell = Some((at, value));
     }
 
     /// Whether the system refuses every register write from now on.
@@ -158,6 +164,9 @@ impl Transport for Tampered {
 
     fn relax(&self) {
         self.inner.relax();
+        if let Some((at, value)) = locked(&self.faults).stuck_cell {
+            self.inner.world().with_card(self.inner.card_number(), |card| card.poke(at, &[value]).is_ok());
+        }
     }
 
     fn wait_interrupt(

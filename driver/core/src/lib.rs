@@ -3,6 +3,7 @@
 //! | Module | What |
 //! |---|---|
 //! | [`ring`] | one DMA channel's descriptor ring: memory logic only |
+//! | [`cdma_ring`] | the card-internal copy engine's descriptor ring: memory logic only |
 //! | [`sender`] | the sending side of the registry scheme: queues, segmentation, retries, completions |
 //! | [`receiver`] | its receiving side, which a card's network interface runs |
 //! | [`op_table`] | packets in flight, by op number |
@@ -27,6 +28,7 @@ extern crate alloc;
 
 mod aside;
 mod cast;
+pub mod cdma_ring;
 mod free;
 pub mod impair;
 mod list;

@@ -1,4 +1,7 @@
 //! The IOMMU of one card: which host memory it reaches at which address, looked up at every access.
+//!
+//! Most accesses go where the last one of their kind went, so that mapping is tried first; what it does not hold as a
+//! whole (or does not permit) takes the long way, which alone decides what is a fault.
 
 use fpga_card::{DmaFault, DmaSpace, HostPort};
 use fpga_pci::{DmaAccess, DmaMapError, InterruptTrigger, SharedMemory};
@@ -16,8 +19,7 @@ const MESSAGE_WINDOW: RangeInclusive<u64> = 0xFEE0_0000..=0xFEEF_FFFF;
 struct Mapping {
     start: u64,
     memory: SharedMemory,
-    readable: bool,
-    writable: bool,
+    access: DmaAccess,
 }
 
 impl Mapping {
@@ -25,26 +27,75 @@ impl Mapping {
         self.memory.len() as u64
     }
 
-    const fn permits(&self, write: bool) -> bool {
-        if write { self.writable } else { self.readable }
+    fn last(&self) -> u64 {
+        self.start + (self.length() - 1)
     }
 
-    /// Offset of `at` in the memory, if `length` bytes from there on lie in it.
+    const fn permits(&self, write: bool) -> bool {
+        if write { self.access.device_writes() } else { self.access.device_reads() }
+    }
+
+    /// Offset of `at`; far beyond the end if it lies below the start.
     #[inline]
-    fn offset(&self, at: u64, length: usize) -> Option<usize> {
-        let offset = usize::try_from(at.checked_sub(self.start)?).ok()?;
-        (offset <= self.memory.len() && length <= self.memory.len() - offset).then_some(offset)
+    fn offset(&self, at: u64) -> usize {
+        usize::try_from(at.wrapping_sub(self.start)).unwrap_or(usize::MAX)
+    }
+
+    /// Reads if all of it lies here and may be read.
+    #[inline]
+    fn read(&self, at: u64, into: &mut [u8]) -> bool {
+        self.access.device_reads() && self.memory.view().read(self.offset(at), into).is_ok()
+    }
+
+    /// Writes if all of it lies here and may be written.
+    #[inline]
+    fn write(&self, at: u64, from: &[u8]) -> bool {
+        if !self.access.device_writes() {
+            return false;
+        }
+        let (memory, offset) = (self.memory.view(), self.offset(at));
+        // A lone word (write-back, event sequence) becomes visible after everything written before it.
+        if let [a, b, c, d] = *from
+            && memory.store_u32_release(offset, u32::from_le_bytes([a, b, c, d])).is_ok()
+        {
+            return true;
+        }
+        memory.write(offset, from).is_ok()
+    }
+}
+
+/// The mappings that accesses of one kind hit last and before that, by position: a channel alternates between its
+/// descriptors and its data, which may lie in mappings of their own.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    last: usize,
+    before: usize,
+}
+
+impl Recent {
+    const NONE: Self = Self { last: usize::MAX, before: usize::MAX };
+
+    const fn note(&mut self, position: usize) {
+        if self.last != position {
+            *self = Self { last: position, before: self.last };
+        }
     }
 }
 
 /// The map, and the interrupts of the function, which is all that a card reaches of its host.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HostSide {
-    /// By start address, none overlapping another.
+    /// By address, without overlap.
     mappings: Vec<Mapping>,
-    /// The mapping that was hit last, for reads and for writes. Looked at first: a hint, checked like any other.
-    last: [usize; 2],
+    reads: Recent,
+    writes: Recent,
     pub(crate) interrupts: Vec<InterruptTrigger>,
+}
+
+impl Default for HostSide {
+    fn default() -> Self {
+        Self { mappings: Vec::new(), reads: Recent::NONE, writes: Recent::NONE, interrupts: Vec::new() }
+    }
 }
 
 /// The addresses that can be mapped.
@@ -71,106 +122,119 @@ impl HostSide {
         if start <= *MESSAGE_WINDOW.end() && last >= *MESSAGE_WINDOW.start() {
             return Err(outside);
         }
-        let place = self.mappings.partition_point(|mapping| mapping.start <= last);
-        let below = place.checked_sub(1).and_then(|below| self.mappings.get(below));
-        if below.is_some_and(|mapping| mapping.start + (mapping.length() - 1) >= start) {
+        // Mappings do not overlap, so if any reaches into this one, then the first that ends behind its start does.
+        let position = self.mappings.partition_point(|mapping| mapping.last() < start);
+        if self.mappings.get(position).is_some_and(|mapping| mapping.start <= last) {
             return Err(DmaMapError::Overlap { iova, length });
         }
-        let (readable, writable) = (access.device_reads(), access.device_writes());
-        self.mappings.insert(place, Mapping { start, memory: memory.clone(), readable, writable });
+        self.mappings.insert(position, Mapping { start, memory: memory.clone(), access });
+        self.forget();
         Ok(())
     }
 
     pub(crate) fn unmap(&mut self, iova: Iova, length: u64) -> Result<(), DmaMapError> {
-        let found = self.mappings.binary_search_by_key(&iova.get(), |mapping| mapping.start);
-        match found.ok().filter(|at| self.mappings.get(*at).is_some_and(|it| it.length() == length)) {
-            Some(at) => {
-                self.mappings.remove(at);
+        match self.mappings.binary_search_by_key(&iova.get(), |mapping| mapping.start) {
+            Ok(position) if self.mappings.get(position).is_some_and(|mapping| mapping.length() == length) => {
+                self.mappings.remove(position);
+                self.forget();
                 Ok(())
             }
-            None => Err(DmaMapError::NotMapped { iova, length }),
+            _ => Err(DmaMapError::NotMapped { iova, length }),
         }
     }
 
     pub(crate) fn unmap_all(&mut self) {
         self.mappings.clear();
+        self.forget();
     }
 
     pub(crate) fn mapped_bytes(&self) -> u64 {
         self.mappings.iter().map(Mapping::length).sum()
     }
 
-    /// The memory of `length` bytes at `at`, if they lie in the mapping that was hit last.
-    #[inline]
-    fn hit(&self, at: u64, length: usize, write: bool) -> Option<(&SharedMemory, usize)> {
-        let mapping = self.mappings.get(self.last[usize::from(write)])?;
-        let offset = mapping.offset(at, length)?;
-        mapping.permits(write).then_some((&mapping.memory, offset))
+    /// Positions have changed.
+    const fn forget(&mut self) {
+        (self.reads, self.writes) = (Recent::NONE, Recent::NONE);
     }
 
-    /// Calls `each` with memory, offset in it and the part of `0..length`, mapping by mapping.
-    #[inline(never)]
+    /// The mapping that holds `at`.
+    fn find(&self, at: u64, likely: usize) -> Option<usize> {
+        let holds = |mapping: &Mapping| mapping.start <= at && at <= mapping.last();
+        if self.mappings.get(likely).is_some_and(holds) {
+            return Some(likely);
+        }
+        let position = self.mappings.partition_point(|mapping| mapping.last() < at);
+        self.mappings.get(position).is_some_and(holds).then_some(position)
+    }
+
+    /// Calls `each` with every mapping that the access needs, the address in it, and the part of `0..length` that lies
+    /// there; notes the first one.
     fn walk(
         &mut self,
         at: Iova,
         length: usize,
         write: bool,
-        mut each: impl FnMut(&SharedMemory, usize, RangeInclusive<usize>) -> bool,
+        mut each: impl FnMut(&Mapping, u64, RangeInclusive<usize>) -> bool,
     ) -> Result<(), DmaFault> {
+        let likely = if write { self.writes.before } else { self.reads.before };
+        let mut position = None;
         let mut done = 0;
         while done < length {
             let address = at.get().wrapping_add(done as u64);
             let fault = DmaFault { at: Iova::new(address), write };
-            let above = self.mappings.partition_point(|mapping| mapping.start <= address);
-            let index = above.checked_sub(1).ok_or(fault)?;
-            let mapping = self.mappings.get(index).ok_or(fault)?;
-            let offset = mapping.offset(address, 0).ok_or(fault)?;
-            let here = mapping.memory.len().saturating_sub(offset).min(length - done);
-            if here == 0 || !mapping.permits(write) || !each(&mapping.memory, offset, done..=done + here - 1)
-            {
+            let here = match position {
+                None => self.find(address, likely),
+                Some(previous) => Some(previous + 1),
+            };
+            let mapping = here.and_then(|here| self.mappings.get(here)).ok_or(fault)?;
+            // Between neighbours may be a hole.
+            let offset = address.checked_sub(mapping.start).ok_or(fault)?;
+            let offset = usize::try_from(offset).map_err(|_| fault)?;
+            let part = mapping.memory.len().saturating_sub(offset).min(length - done);
+            if part == 0 || !mapping.permits(write) || !each(mapping, address, done..=done + part - 1) {
                 return Err(fault);
             }
-            self.last[usize::from(write)] = index;
-            done += here;
+            if position.is_none()
+                && let Some(here) = here
+            {
+                if write { &mut self.writes } else { &mut self.reads }.note(here);
+            }
+            position = here;
+            done += part;
         }
         Ok(())
     }
-}
 
-/// A lone word (write-back, event sequence) becomes visible after everything written before it.
-#[inline]
-fn store(memory: &SharedMemory, offset: usize, from: &[u8]) -> bool {
-    match from {
-        [a, b, c, d] if offset.is_multiple_of(4) => {
-            memory.store_u32_release(offset, u32::from_le_bytes([*a, *b, *c, *d])).is_ok()
-        }
-        _ => memory.write(offset, from).is_ok(),
+    #[inline(never)]
+    fn read_elsewhere(&mut self, at: Iova, into: &mut [u8]) -> Result<(), DmaFault> {
+        self.walk(at, into.len(), false, |mapping, at, part| {
+            into.get_mut(part).is_some_and(|part| mapping.read(at, part))
+        })
+    }
+
+    #[inline(never)]
+    fn write_elsewhere(&mut self, at: Iova, from: &[u8]) -> Result<(), DmaFault> {
+        self.walk(at, from.len(), true, |mapping, at, part| {
+            from.get(part).is_some_and(|part| mapping.write(at, part))
+        })
     }
 }
 
 impl DmaSpace for HostSide {
     #[inline]
     fn read(&mut self, at: Iova, into: &mut [u8]) -> Result<(), DmaFault> {
-        if let Some((memory, offset)) = self.hit(at.get(), into.len(), false)
-            && memory.read(offset, into).is_ok()
-        {
-            return Ok(());
+        match self.mappings.get(self.reads.last) {
+            Some(mapping) if mapping.read(at.get(), into) => Ok(()),
+            _ => self.read_elsewhere(at, into),
         }
-        self.walk(at, into.len(), false, |memory, offset, part| {
-            into.get_mut(part).is_some_and(|part| memory.read(offset, part).is_ok())
-        })
     }
 
     #[inline]
     fn write(&mut self, at: Iova, from: &[u8]) -> Result<(), DmaFault> {
-        if let Some((memory, offset)) = self.hit(at.get(), from.len(), true)
-            && store(memory, offset, from)
-        {
-            return Ok(());
+        match self.mappings.get(self.writes.last) {
+            Some(mapping) if mapping.write(at.get(), from) => Ok(()),
+            _ => self.write_elsewhere(at, from),
         }
-        self.walk(at, from.len(), true, |memory, offset, part| {
-            from.get(part).is_some_and(|part| store(memory, offset, part))
-        })
     }
 }
 
@@ -181,3 +245,6 @@ impl HostPort for HostSide {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

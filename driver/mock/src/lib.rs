@@ -11,21 +11,25 @@
 //! # Ok::<(), fpga_mock::BuildError>(())
 //! ```
 //!
-//! Everything is inline and single-threaded: time is virtual, cards work only inside [`World::step`] and
+//! Unless a world is built with a thread of its own ([`WorldBuilder::threaded`]), everything is inline and
+//! single-threaded: time is virtual, cards work only inside [`World::step`] and
 //! [`fpga_pci::Transport::relax`], and the same calls give the same run. Software that sleeps on an interrupt does it by
 //! [`fpga_pci::Transport::wait_interrupt`], which lets the cards work meanwhile: nobody else would.
 
 #![forbid(unsafe_code)]
 
+mod bar;
 mod dma;
 mod network;
-mod posted;
+mod state;
+mod sync;
 mod threaded;
 mod transport;
 mod world;
 
 pub use fpga_card::{CardDescription, DescriptionError};
 pub use network::DeliveryOrder;
+pub use state::CardFailure;
 pub use threaded::ThreadOptions;
 pub use transport::MockTransport;
-pub use world::{BuildError, CardFailure, World, WorldBuilder};
+pub use world::{BuildError, World, WorldBuilder};

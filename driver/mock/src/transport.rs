@@ -1,18 +1,17 @@
 //! A card of the world as an opened PCI function.
 
+use crate::bar::MockBar;
 use crate::dma::{PAGE, ranges};
-use crate::posted::{self, Write};
-use crate::threaded::Door;
-use crate::world::{CardFailure, State, World};
+use crate::state::CardFailure;
+use crate::world::World;
 use fpga_core::Nanos;
 use fpga_pci::{
     AccessCounters, Bar, BarError, BarInfo, BarKind, ConfigError, DmaAccess, DmaMapError, Interrupt,
-    InterruptError, Mmio, MmioError, ResetError, ResetLevel, SharedMemory, Transport,
+    InterruptError, ResetError, ResetLevel, SharedMemory, Transport,
 };
-use fpga_registers::{BarOffset, Iova};
+use fpga_registers::Iova;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use fpga_card::config_space::CONFIG_SIZE;
 
@@ -105,13 +104,7 @@ impl Transport for MockTransport {
         let info = bars.get(usize::from(index)).ok_or(BarError::BadIndex { index })?;
         let info = info.as_ref().ok_or(BarError::Absent { index })?;
         let generation = self.world.lock().slots.get(self.card).map_or(0, |slot| slot.generation);
-        Ok(Bar::new(Arc::new(MockBar {
-            world: self.world.clone(),
-            card: self.card,
-            index,
-            size: info.size,
-            generation,
-        })))
+        Ok(Bar::new(Arc::new(MockBar::new(self.world.clone(), self.card, index, info.size, generation))))
     }
 
     fn map_dma(&self, iova: Iova, memory: &SharedMemory, access: DmaAccess) -> Result<(), DmaMapError> {
@@ -181,9 +174,8 @@ impl Transport for MockTransport {
         slot.failure = CardFailure::None;
         slot.host.interrupts.clear();
         slot.generation = slot.generation.wrapping_add(1);
-        let generation = slot.generation;
-        if let Some(card) = self.world.door().and_then(|door| door.cards.get(self.card)) {
-            card.generation.store(generation, Ordering::Release);
+        if let Some(threaded) = self.world.threaded() {
+            threaded.set_generation(self.card, slot.generation);
         }
         Ok(())
     }
@@ -193,14 +185,11 @@ impl Transport for MockTransport {
     }
 
     fn relax(&self) {
-        if self.world.is_threaded() {
-            std::hint::spin_loop();
-        } else {
-            self.world.lock().relax();
-        }
+        self.world.relax();
     }
 
-    /// Lets the world work until the interrupt has come, or `timeout` of virtual time has passed.
+    /// Lets the world work until the interrupt has come, or `timeout` of virtual time has passed; sleeps if the world
+    /// has a thread of its own.
     fn wait_interrupt(
         &self,
         interrupt: &Interrupt,
@@ -230,107 +219,5 @@ impl Transport for MockTransport {
             descriptors: counters.descriptors,
             dma_bytes: counters.h2c_bytes + counters.c2h_bytes,
         })
-    }
-}
-
-/// One BAR of a card.
-#[derive(Debug)]
-struct MockBar {
-    world: World,
-    card: usize,
-    index: u8,
-    size: u64,
-    generation: u32,
-}
-
-impl MockBar {
-    fn check(&self, at: BarOffset, length: usize, alignment: u64) -> Result<(), MmioError> {
-        let width = length as u64;
-        if at.get().checked_add(width).is_none_or(|end| end > self.size) {
-            return Err(MmioError::OutOfRange { at, width, end: self.size });
-        }
-        if !at.is_aligned_to(alignment) || !width.is_multiple_of(alignment.min(4)) {
-            return Err(MmioError::Misaligned { at, width: alignment });
-        }
-        Ok(())
-    }
-
-    fn read(&self, at: BarOffset, into: &mut [u8]) -> Result<(), MmioError> {
-        let mut state = self.world.lock();
-        let slot = self.slot(&mut state, at)?;
-        match slot.failure {
-            CardFailure::None => slot.card.bar_read(self.index, at.get(), into),
-            CardFailure::AllOnes => into.fill(0xFF),
-            CardFailure::Gone => return Err(MmioError::Gone { at }),
-        }
-        Ok(())
-    }
-
-    fn write(&self, at: BarOffset, from: &[u8]) -> Result<(), MmioError> {
-        let mut state = self.world.lock();
-        let slot = self.slot(&mut state, at)?;
-        // Writes are posted: nobody learns that there is no card.
-        if slot.failure == CardFailure::None {
-            slot.card.bar_write(self.index, at.get(), from, &mut slot.host);
-        }
-        Ok(())
-    }
-
-    /// As [`Self::write`], to a card that works in a thread of its own.
-    fn post(&self, door: &Door, at: BarOffset, value: u32) -> Result<(), MmioError> {
-        let card = door.cards.get(self.card).ok_or(MmioError::Gone { at })?;
-        if card.generation.load(Ordering::Acquire) != self.generation {
-            return Err(MmioError::Stale { at });
-        }
-        door.post(card, Write { generation: self.generation, bar: self.index, offset: at.get(), value });
-        Ok(())
-    }
-
-    fn slot<'a>(&self, state: &'a mut State, at: BarOffset) -> Result<&'a mut crate::world::Slot, MmioError> {
-        let slot = state.slots.get_mut(self.card).ok_or(MmioError::Gone { at })?;
-        if slot.generation == self.generation { Ok(slot) } else { Err(MmioError::Stale { at }) }
-    }
-}
-
-impl Mmio for MockBar {
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    fn read32(&self, at: BarOffset) -> Result<u32, MmioError> {
-        self.check(at, 4, 4)?;
-        let mut bytes = [0; 4];
-        self.read(at, &mut bytes)?;
-        Ok(u32::from_le_bytes(bytes))
-    }
-
-    fn write32(&self, at: BarOffset, value: u32) -> Result<(), MmioError> {
-        self.check(at, 4, 4)?;
-        match self.world.door() {
-            Some(door) if at.get() <= posted::LAST_OFFSET => self.post(door, at, value),
-            _ => self.write(at, &value.to_le_bytes()),
-        }
-    }
-
-    fn read64(&self, at: BarOffset) -> Result<u64, MmioError> {
-        self.check(at, 8, 8)?;
-        let mut bytes = [0; 8];
-        self.read(at, &mut bytes)?;
-        Ok(u64::from_le_bytes(bytes))
-    }
-
-    fn write64(&self, at: BarOffset, value: u64) -> Result<(), MmioError> {
-        self.check(at, 8, 8)?;
-        self.write(at, &value.to_le_bytes())
-    }
-
-    fn read_block(&self, at: BarOffset, into: &mut [u8]) -> Result<(), MmioError> {
-        self.check(at, into.len(), 4)?;
-        self.read(at, into)
-    }
-
-    fn write_block(&self, at: BarOffset, from: &[u8]) -> Result<(), MmioError> {
-        self.check(at, from.len(), 4)?;
-        self.write(at, from)
     }
 }

@@ -1,15 +1,15 @@
 //! Several cards, the network between them, and their common time.
 
-use crate::dma::HostSide;
 use crate::network::{DeliveryOrder, Network};
-use crate::posted;
-use crate::threaded::{Door, StartError, ThreadOptions, Worker};
+use crate::state::{CardFailure, Slot, State};
+use crate::threaded::{Pass, Shared, ThreadOptions, Threaded, Worker};
 use crate::transport::MockTransport;
 use fpga_card::{Card, CardDescription, CardError};
 use fpga_core::impair::OrderError;
 use fpga_core::time::Nanos;
+use fpga_pci::OsError;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Virtual time that one unit of work takes, unless the builder says otherwise.
@@ -19,104 +19,16 @@ const IDLE_TIME: Nanos = Nanos::new(1_000);
 /// Units of work per [`fpga_pci::Transport::relax`].
 const UNITS_PER_RELAX: u32 = 8;
 
-/// How a card fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CardFailure {
-    /// It works.
-    None,
-    /// It left the bus: accesses report [`fpga_pci::MmioError::Gone`], configuration space reads as all ones, it does
-    /// nothing any more.
-    Gone,
-    /// Registers read as all ones and take no writes, but configuration space answers (lost memory decoding, a
-    /// partial reconfiguration).
-    AllOnes,
-}
-
-/// One card with its host side.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    pub(crate) card: Card,
-    pub(crate) host: HostSide,
-    pub(crate) failure: CardFailure,
-    /// Counts resets, so that BARs opened before one are refused.
-    pub(crate) generation: u32,
-    pub(crate) opened: Weak<MockTransport>,
-    /// How far posted writes have been applied, in a world with a thread.
-    pub(crate) posted: posted::Reader,
-}
-
-impl Slot {
-    /// What closing the device does: bus mastering goes first, so that afterwards nothing is left that could reach
-    /// the memory.
-    pub(crate) fn close(&mut self) {
-        self.card.set_command(true, false);
-        self.card.disable_msix();
-        self.host.interrupts.clear();
-        self.host.unmap_all();
-    }
-}
-
-/// Everything behind the lock.
-#[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) slots: Vec<Slot>,
-    network: Network,
-    pub(crate) now: Nanos,
-    unit_time: Nanos,
-    idle_time: Nanos,
-    units_per_relax: u32,
-    turn: usize,
-}
-
-/// The world, and the way to its thread if it has one.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) state: Mutex<State>,
-    pub(crate) door: Option<Door>,
-}
-
 /// Cards, network and time. Clones are the same world.
 ///
 /// Nothing happens by itself: work is done by [`World::step`], by [`World::step_until_idle`] and in the polling loops
-/// of software ([`fpga_pci::Transport::relax`]), so a single-threaded run is the same every time. A world
-/// [with a thread](WorldBuilder::threaded) works by itself, in real time.
+/// of software ([`fpga_pci::Transport::relax`]), so a single-threaded run is the same every time. Unless the world has a
+/// thread of its own ([`WorldBuilder::threaded`]).
 #[derive(Clone, Debug)]
 pub struct World {
     shared: Arc<Shared>,
     /// Ends the thread with the last handle.
-    _worker: Option<Arc<Worker>>,
-}
-
-/// The state, locked. In a world with a thread this one is woken afterwards: there may be something to do.
-pub(crate) struct Locked<'a> {
-    guard: MutexGuard<'a, State>,
-    // Dropped after the guard: the worker finds the lock free.
-    _wake: Wake<'a>,
-}
-
-struct Wake<'a>(Option<&'a Door>);
-
-impl Drop for Wake<'_> {
-    fn drop(&mut self) {
-        if let Some(door) = self.0 {
-            door.wake();
-        }
-    }
-}
-
-impl Deref for Locked<'_> {
-    type Target = State;
-
-    fn deref(&self) -> &State {
-        &self.guard
-    }
-}
-
-impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut State {
-        &mut self.guard
-    }
+    worker: Option<Arc<Worker>>,
 }
 
 /// Describes a [`World`].
@@ -155,21 +67,21 @@ pub enum BuildError {
         /// The second card.
         second: usize,
     },
-    /// The world's thread could not be started.
-    #[error("the world's thread could not be started: {problem}")]
+    /// The world's thread cannot be started.
+    #[error("the world's thread cannot be started: {source}; see the limits on processes and memory")]
     Thread {
         /// What the system says.
-        problem: String,
+        source: OsError,
     },
-    /// The world's thread could not be bound to a processor.
+    /// The world's thread cannot run where it should.
     #[error(
-        "the world's thread cannot be bound to processor {cpu}: {problem}; choose one that exists and that this process may use"
+        "the world's thread cannot be bound to CPU {cpu}: {source}; choose one that this process may use"
     )]
-    Pin {
-        /// The processor asked for.
+    Affinity {
+        /// The CPU that was asked for.
         cpu: usize,
         /// What the system says.
-        problem: String,
+        source: OsError,
     },
 }
 
@@ -213,8 +125,19 @@ impl WorldBuilder {
         self
     }
 
-    /// Lets the cards and the network work in a thread of their own, in real time: the same cards at the speed of the machine,
-    /// no two runs the same. Without it nothing happens by itself, and every run can be repeated exactly.
+    /// Gives the world a thread of its own: its cards work by themselves, as real ones do.
+    ///
+    /// The model is the same one: every access of a card goes through the live IOMMU map, and descriptors, fault hooks
+    /// and access log are as without a thread. What differs:
+    ///
+    /// * Time is the system's monotonic clock since the world was built; [`time`](Self::time) and
+    ///   [`units_per_relax`](Self::units_per_relax) mean nothing. Runs are not repeatable.
+    /// * 32-bit register writes are posted: they return before the card knows. Any other access of the same thread
+    ///   happens after them. When a thread writes faster than the card takes, writing waits.
+    /// * Interrupts are waited for where they are signalled, in the event descriptor.
+    /// * [`World::step`], [`World::step_until_idle`] and [`World::advance`] wait instead of work.
+    ///
+    /// The thread ends when the last handle of the world (clone, transport, BAR) is dropped, which waits for it.
     #[must_use]
     pub const fn threaded(mut self, options: ThreadOptions) -> Self {
         self.thread = Some(options);
@@ -237,14 +160,7 @@ impl WorldBuilder {
         for (number, description) in self.cards.into_iter().enumerate() {
             let card =
                 Card::new(description).map_err(|problem| BuildError::Card { card: number, problem })?;
-            slots.push(Slot {
-                card,
-                host: HostSide::default(),
-                failure: CardFailure::None,
-                generation: 0,
-                opened: Weak::new(),
-                posted: posted::Reader::default(),
-            });
+            slots.push(Slot::new(card));
         }
         let state = State {
             slots,
@@ -254,15 +170,17 @@ impl WorldBuilder {
             idle_time: self.idle_time,
             units_per_relax: self.units_per_relax,
             turn: 0,
+            worked: 0,
+            #[cfg(test)]
+            panics: false,
         };
-        let door = self.thread.map(|_| Door::new(state.slots.len()));
-        let shared = Arc::new(Shared { state: Mutex::new(state), door });
-        let started = self.thread.map(|options| Worker::start(&shared, options)).transpose();
-        let worker = started.map_err(|error| match error {
-            StartError::Thread(source) => BuildError::Thread { problem: source.to_string() },
-            StartError::Pin { cpu, source } => BuildError::Pin { cpu, problem: source.to_string() },
-        })?;
-        Ok(World { shared, _worker: worker.map(Arc::new) })
+        let threaded = self.thread.is_some().then(|| Threaded::new(state.slots.len()));
+        let shared = Arc::new(Shared { state: Mutex::new(state), threaded });
+        let worker = match self.thread {
+            Some(options) => Some(Arc::new(Worker::start(&shared, options)?)),
+            None => None,
+        };
+        Ok(World { shared, worker })
     }
 }
 
@@ -280,14 +198,10 @@ impl World {
         }
     }
 
-    /// Whether the world works by itself, in a thread of its own.
+    /// Whether the cards work by themselves, on a thread of their own.
     #[must_use]
     pub fn is_threaded(&self) -> bool {
-        self.shared.door.is_some()
-    }
-
-    pub(crate) fn door(&self) -> Option<&Door> {
-        self.shared.door.as_ref()
+        self.worker.is_some()
     }
 
     /// Opens card `card`: memory decoding is switched on, bus mastering off, as vfio-pci leaves a device. While a
@@ -327,15 +241,25 @@ impl World {
         self.lock().slots.get_mut(card).map(|slot| slot.failure = failure).is_some()
     }
 
-    /// One unit of work: of a card, or the delivery of one frame. Returns whether there was any. (In a world with a thread this
-    /// is one more that does a unit.)
+    /// One unit of work: of a card, or the delivery of one frame. Returns whether there was any.
+    ///
+    /// With a thread of its own the world needs no steps: nothing is done, and the answer is `false`.
     pub fn step(&self) -> bool {
-        self.lock().step()
+        !self.is_threaded() && self.lock().step()
     }
 
     /// Works until nothing is left to do at once; timers do not count. Returns the number of units.
+    ///
+    /// With a thread of its own: waits until the world has found nothing to do after everything that this thread did so
+    /// far, or its thread is gone (a card panicked). Cards that others keep busy may keep this waiting.
     pub fn step_until_idle(&self) -> u64 {
         let mut state = self.lock();
+        if let Some(threaded) = &self.shared.threaded {
+            let (rests, worked) = (threaded.rests(), state.worked);
+            drop(state);
+            threaded.wait_for_rest(rests);
+            return self.lock().worked - worked;
+        }
         let mut units = 0;
         while state.step() {
             units += 1;
@@ -343,10 +267,13 @@ impl World {
         units
     }
 
-    /// Lets `span` pass, and everything that it brings happen. In a world with a thread this sleeps.
+    /// Lets `span` pass, and everything that it brings happen.
+    ///
+    /// With a thread of its own the world has real time: this sleeps for so long, and until nothing is left to do.
     pub fn advance(&self, span: Nanos) {
         if self.is_threaded() {
             std::thread::sleep(Duration::from_nanos(span.get()));
+            self.step_until_idle();
             return;
         }
         let mut state = self.lock();
@@ -363,10 +290,20 @@ impl World {
         while state.step() {}
     }
 
-    /// Virtual time; in a world with a thread, the time since it was made.
+    /// Virtual time; with a thread of its own, the time since the world was built.
     #[must_use]
     pub fn now(&self) -> Nanos {
-        self.door().map_or_else(|| self.lock().now, Door::now)
+        match &self.shared.threaded {
+            Some(threaded) => threaded.elapsed(),
+            None => self.lock().now,
+        }
+    }
+
+    /// How often the world's thread looked around and found nothing to do; 0 without one. For measuring: asking disturbs
+    /// nobody.
+    #[must_use]
+    pub fn idle_rounds(&self) -> u64 {
+        self.shared.threaded.as_ref().map_or(0, Threaded::rests)
     }
 
     /// Frames that no card was addressed by.
@@ -381,105 +318,50 @@ impl World {
         self.lock().slots.get(card).map_or(0, |slot| slot.host.mapped_bytes())
     }
 
+    /// What a polling loop does between two looks.
+    pub(crate) fn relax(&self) {
+        if self.is_threaded() {
+            std::hint::spin_loop();
+        } else {
+            self.lock().relax();
+        }
+    }
+
+    /// What the world shares with its thread, if it has one.
+    pub(crate) fn threaded(&self) -> Option<&Threaded> {
+        self.shared.threaded.as_ref()
+    }
+
+    /// The state. Everything that was posted before has happened.
     pub(crate) fn lock(&self) -> Locked<'_> {
-        let Shared { state, door } = &*self.shared;
-        let guard = match door {
-            Some(door) => door.lock(state),
-            // A panic of another test thread in the middle of a step leaves a usable, if odd, world.
-            None => state.lock().unwrap_or_else(PoisonError::into_inner),
-        };
-        Locked { guard, _wake: Wake(door.as_ref()) }
+        let threaded = self.shared.threaded.as_ref();
+        let pass = threaded.map(Threaded::ask);
+        // A panic of another test thread in the middle of a step leaves a usable, if odd, world.
+        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(threaded) = threaded {
+            threaded.apply_all(&mut state);
+        }
+        Locked { state, _pass: pass }
     }
 }
 
-impl State {
-    pub(crate) fn relax(&mut self) {
-        for _ in 0..self.units_per_relax {
-            if !self.step() {
-                self.now = self.now.saturating_add(self.idle_time);
-                return;
-            }
-        }
-    }
+/// The state, locked. The fields are dropped in this order.
+#[derive(Debug)]
+pub(crate) struct Locked<'a> {
+    state: MutexGuard<'a, State>,
+    _pass: Option<Pass<'a>>,
+}
 
-    fn step(&mut self) -> bool {
-        let participants = self.slots.len() + 1;
-        for _ in 0..participants {
-            let participant = self.turn;
-            self.turn = (self.turn + 1) % participants;
-            let worked = match self.slots.get_mut(participant) {
-                Some(slot) if slot.failure == CardFailure::Gone => false,
-                Some(slot) => {
-                    let worked = slot.card.step(self.now, &mut slot.host);
-                    self.network.fill(participant, &mut slot.card, self.now);
-                    worked
-                }
-                None => match self.network.next(self.now) {
-                    Some((sender, frame)) => {
-                        self.deliver(sender, frame);
-                        true
-                    }
-                    None => false,
-                },
-            };
-            if worked {
-                self.now = self.now.saturating_add(self.unit_time);
-                return true;
-            }
-        }
-        // Frames that wait for company would wait in vain.
-        let Some((sender, frame)) = self.network.next_at_rest() else { return false };
-        self.deliver(sender, frame);
-        self.now = self.now.saturating_add(self.unit_time);
-        true
-    }
+impl Deref for Locked<'_> {
+    type Target = State;
 
-    /// Up to `units` of work of every card, and up to `frames` delivered: what the world's thread does between two looks at what
-    /// others want. Returns whether there was anything to do.
-    #[inline]
-    pub(crate) fn burst(&mut self, units: u32, frames: u32) -> bool {
-        let now = self.now;
-        let mut worked = false;
-        for (number, slot) in self.slots.iter_mut().enumerate() {
-            if slot.failure != CardFailure::Gone {
-                worked |= slot.card.work(now, &mut slot.host, units) > 0;
-                self.network.fill(number, &mut slot.card, now);
-            }
-        }
-        for _ in 0..frames {
-            let next = self.network.next(now);
-            // Frames that wait for company would wait in vain.
-            let next = if worked { next } else { next.or_else(|| self.network.next_at_rest()) };
-            let Some((sender, frame)) = next else { break };
-            self.deliver(sender, frame);
-            worked = true;
-        }
-        worked
-    }
-
-    fn deliver(&mut self, sender: usize, frame: Vec<u8>) {
-        let destination = destination(&frame);
-        let receiver =
-            self.slots.iter_mut().enumerate().find(|(_, slot)| Some(slot.card.node_id()) == destination);
-        match receiver {
-            Some((number, slot)) if slot.failure != CardFailure::Gone => {
-                slot.card.receive_frame(self.now, &frame);
-                self.network.fill(number, &mut slot.card, self.now);
-            }
-            _ => self.network.undeliverable += 1,
-        }
-        if let Some(slot) = self.slots.get_mut(sender) {
-            slot.card.recycle_frame(frame);
-        }
-    }
-
-    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
-        self.slots.iter().filter_map(|slot| slot.card.next_deadline()).min()
+    fn deref(&self) -> &State {
+        &self.state
     }
 }
 
-/// Destination node: the third word of every packet's header.
-fn destination(frame: &[u8]) -> Option<u32> {
-    let bytes = frame.get(8..12)?;
-    bytes.try_into().ok().map(u32::from_le_bytes)
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
 }

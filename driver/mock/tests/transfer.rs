@@ -2,16 +2,17 @@
 #![expect(clippy::cast_possible_truncation, reason = "patterns and addresses are small")]
 #![expect(clippy::expect_used, reason = "a test's preparation either works or is the failure")]
 
-use fpga_card::CardDescription;
+use fpga_card::{AccessLog, CardDescription};
 use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::generated::{Flags, memory, ni};
 use fpga_firmware::ids::{NodeId, OpNumber, TransferId};
 use fpga_firmware::window::{WindowHeader, WindowKind};
-use fpga_mock::{DeliveryOrder, MockTransport, World};
+use fpga_mock::{DeliveryOrder, MockTransport, ThreadOptions, World, WorldBuilder};
 use fpga_pci::{Bar, DmaAccess, HugePages, SharedMemory, Transport};
 use fpga_registers::{BarOffset, CardAddr, Iova};
 use proptest::prelude::*;
 use std::sync::Arc;
+use std::time::Duration;
 
 const RING: Iova = Iova::new(0x40_0000);
 const DATA: u64 = 0x10_0000;
@@ -100,9 +101,16 @@ fn data(length: u32) -> Vec<u8> {
     (0..length).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
+fn two_cards(order: DeliveryOrder) -> WorldBuilder {
+    World::builder().card(card(1)).card(card(2)).order(order)
+}
+
 fn transfer(order: DeliveryOrder, data: &[u8]) {
-    let world = World::builder().card(card(1)).card(card(2)).order(order).build().expect("two cards");
-    let (mut a, mut b) = (Node::open(&world, 0), Node::open(&world, 1));
+    transfer_in(&two_cards(order).build().expect("two cards"), data);
+}
+
+fn transfer_in(world: &World, data: &[u8]) {
+    let (mut a, mut b) = (Node::open(world, 0), Node::open(world, 1));
     b.open_memory();
     let segments: Vec<_> = data.chunks(16384).collect();
     let window_base = 0x10_0000_0000_u64;
@@ -178,17 +186,45 @@ proptest! {
     }
 }
 
+/// Everything that software did to the cards, when (in the cards' time) and with which value, and what came of it.
+fn trace(seed: u64) -> (Vec<String>, String) {
+    let world = two_cards(DeliveryOrder::Random { seed, depth: 16 }).build().expect("two cards");
+    for number in 0..2 {
+        world.with_card(number, |card| card.set_access_log(AccessLog::bounded(1 << 20)));
+    }
+    transfer_in(&world, &data(150_000));
+    let mut accesses = Vec::new();
+    let mut counters = Vec::new();
+    for number in 0..2 {
+        world.with_card(number, |card| {
+            counters.push(*card.counters());
+            let AccessLog::Bounded { entries, .. } = card.set_access_log(AccessLog::Off) else { return };
+            accesses.extend(entries.iter().map(|access| format!("{access:?}")));
+        });
+    }
+    (accesses, format!("{} {counters:?}", world.now()))
+}
+
 #[test]
 fn runs_are_repeatable() {
-    let run = || {
-        let world = World::builder()
-            .cards(2)
-            .order(DeliveryOrder::Random { seed: 3, depth: 16 })
-            .build()
-            .expect("two cards");
-        let nodes = (Node::open(&world, 0), Node::open(&world, 1));
-        nodes.0.dma(0, 50_000, DATA + 4096, 0x1000);
-        (world.now(), world.with_card(0, |card| *card.counters()))
-    };
-    assert_eq!(run(), run());
+    let (accesses, outcome) = trace(3);
+    assert!(accesses.len() > 100, "the log has what was done");
+    assert!((accesses, outcome) == trace(3), "same seed, same run");
+    assert!(trace(3) != trace(4), "another seed, another order of the network");
+}
+
+#[test]
+fn cards_that_work_by_themselves() {
+    let orders = [
+        DeliveryOrder::InOrder,
+        DeliveryOrder::Random { seed: 1, depth: 40 },
+        DeliveryOrder::Script(vec![3, 1, 0, 2]),
+    ];
+    for order in orders {
+        for spin in [Duration::ZERO, Duration::from_micros(50)] {
+            let options = ThreadOptions::default().spin(spin);
+            let world = two_cards(order.clone()).threaded(options).build().expect("two cards");
+            transfer_in(&world, &data(200_001));
+        }
+    }
 }

@@ -46,8 +46,8 @@ impl Engine {
         // Idle: either the last write-back is about to be seen (it was sent before busy fell, and the read above has
         // pushed it to memory), or it was lost.
         let count = self.read_completed()?;
-        match self.take_count(count, status.busy()) {
-            Ok(()) => {
+        match self.ring.complete_register(count) {
+            Ok(_) => {
                 self.collect();
                 if self.ring.is_running() && !status.busy() {
                     self.end_run(FaultCause::Silent(status))?;
@@ -58,19 +58,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    /// Takes the word in memory as it is now, and the count that the register told before: of an engine that is still at work only
-    /// where the word is no news, since the word may be ahead by now.
-    fn take_count(&mut self, register: u32, at_work: bool) -> Result<(), CountFault> {
-        let word = self.area.as_ref().and_then(|area| area.memory().load_u32_acquire(self.writeback).ok());
-        if let Some(word) = word
-            && self.ring.complete_writeback(word)? > 0
-            && at_work
-        {
-            return Ok(());
-        }
-        self.ring.complete_register(register).map(|_| ())
     }
 
     /// Takes one transfer back; see the channels' `cancel`.
@@ -113,7 +100,7 @@ impl Engine {
             return Ok(());
         }
         let count = self.read_completed()?;
-        if let Err(fault) = self.take_count(count, false) {
+        if let Err(fault) = self.ring.complete_register(count) {
             self.end_run(FaultCause::Count(fault))?;
             return Ok(());
         }

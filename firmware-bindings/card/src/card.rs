@@ -7,9 +7,9 @@ use crate::counters::{Access, AccessLog, AccessTarget, CardCounters, leading_val
 use crate::description::CardDescription;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::host::HostPort;
-use crate::link::Lanes;
 use crate::ni::Ni;
 use crate::space::{AxiError, CardSpace};
+use crate::turns::Turns;
 use crate::validate::Problem;
 use crate::xdma::Xdma;
 use fpga_core::receiver::ReceiverConfigError;
@@ -17,33 +17,26 @@ use fpga_core::time::Nanos;
 use fpga_firmware::generated as contract;
 use fpga_registers::CardAddr;
 
-/// One simulated card, single-threaded: time is given, work is done by [`Card::step`] alone.
+/// One simulated card, without a thread of its own: time is given, work is done by [`Card::step`] and [`Card::work`]
+/// alone.
 ///
 /// Accesses of software ([`Self::bar_write`]) only latch registers. Every engine then works in `step`, one bounded
 /// unit per call, in a fixed round: H2C channels, C2H channels, CDMA, NI. The same calls give the same results.
+/// `work` does many units per call, and is what a card with a thread of its own is driven by.
 #[derive(Debug)]
 pub struct Card {
     description: CardDescription,
-    config: ConfigSpace,
-    space: CardSpace,
-    xdma: Xdma,
-    cdma: Cdma,
-    ni: Ni,
-    counters: CardCounters,
-    faults: FaultLog,
+    pub(crate) config: ConfigSpace,
+    pub(crate) space: CardSpace,
+    pub(crate) xdma: Xdma,
+    pub(crate) cdma: Cdma,
+    pub(crate) ni: Ni,
+    pub(crate) counters: CardCounters,
+    pub(crate) faults: FaultLog,
     log: AccessLog,
-    now: Nanos,
-    /// The engine whose turn it is.
-    turn: u32,
-    /// Engines that may have work, one bit each: H2C channels, C2H channels, CDMA, and the parts of the NI. What is not
-    /// in it was asked, had nothing to do, and nothing has happened since that could have changed this.
-    awake: u32,
-    /// When the clock will give the CDMA or the NI something to do.
-    alarm: Nanos,
+    pub(crate) now: Nanos,
+    pub(crate) turns: Turns,
 }
-
-/// Units of work that one engine does in a row before the next one has its turn.
-const BURST: u32 = 64;
 
 impl Card {
     /// Builds the described card in its power-on state.
@@ -63,9 +56,7 @@ impl Card {
             faults: FaultLog::new(),
             log: AccessLog::Off,
             now: Nanos::ZERO,
-            turn: 0,
-            awake: 0,
-            alarm: Nanos::MAX,
+            turns: Turns::new(),
             description,
         })
     }
@@ -133,16 +124,16 @@ impl Card {
         self.record(AccessTarget::Bar(bar), offset, from, true);
         let Some(role) = self.decode(bar, offset, from.len()) else { return };
         let beyond_channels = self.beyond_channels();
-        let Self { xdma, cdma, ni, space, faults, now, awake, .. } = self;
+        let Self { xdma, cdma, ni, space, faults, now, turns, .. } = self;
         faults.set_time(*now);
         let accepted = match role {
             BarRole::Dma => write_dwords(offset, from, |at, value| {
                 if let Ok(at) = u32::try_from(at) {
-                    *awake |= xdma.write(at, value, *now, faults);
+                    turns.awake |= xdma.write(at, value, *now, faults);
                 }
             }),
             BarRole::User => {
-                *awake |= beyond_channels;
+                turns.awake |= beyond_channels;
                 write_dwords(offset, from, |at, value| match u32::try_from(at) {
                     Ok(at) if in_block(at, contract::cdma::BLOCK_OFFSET, contract::cdma::BLOCK_SIZE) => {
                         cdma.write(at - contract::cdma::BLOCK_OFFSET, value, faults);
@@ -173,98 +164,6 @@ impl Card {
         self.xdma.msix.deliver(&self.config, &mut self.counters, host);
     }
 
-    /// Lets the next engine that has something to do take one unit of work at time `now`: a descriptor fetch, a page
-    /// of a descriptor's data, a packet, a timer. Returns whether there was any.
-    pub fn step<H: HostPort>(&mut self, now: Nanos, host: &mut H) -> bool {
-        self.set_now(now);
-        let delivered = self.xdma.msix.deliver(&self.config, &mut self.counters, host);
-        self.take_turn(host, 1) > 0 || delivered
-    }
-
-    /// Does up to `units` units of work at time `now`, and returns how many; 0 means that nothing is left to do.
-    ///
-    /// The engines have their turns in the order of [`Self::step`], but each does a burst of units before the next one:
-    /// at most 64, and as soon as 64 KiB were moved no more. Every engine does what it would have done unit by unit.
-    /// What differs is what several engines do to the same memory at the same time, and interrupts: a line is looked at
-    /// after a burst, so what a burst raised more than once is one message.
-    pub fn work<H: HostPort>(&mut self, now: Nanos, host: &mut H, units: u32) -> u32 {
-        self.set_now(now);
-        self.xdma.msix.deliver(&self.config, &mut self.counters, host);
-        let mut done = 0;
-        while done < units {
-            match self.take_turn(host, (units - done).min(BURST)) {
-                0 => break,
-                burst => done += burst,
-            }
-        }
-        done
-    }
-
-    fn set_now(&mut self, now: Nanos) {
-        self.now = self.now.max(now);
-        self.faults.set_time(self.now);
-    }
-
-    /// The engine bits of CDMA and NI.
-    fn beyond_channels(&self) -> u32 {
-        ((1 << (1 + Ni::ENGINES)) - 1) << self.xdma.channels()
-    }
-
-    /// Gives the engines their turn until one has done something, at most `most` units, and sends the interrupts that
-    /// come of it. Returns the units.
-    fn take_turn<H: HostPort>(&mut self, host: &mut H, most: u32) -> u32 {
-        if self.alarm <= self.now || self.space.has_committed() {
-            self.awake |= self.beyond_channels();
-            self.alarm = Nanos::MAX;
-        }
-        while self.awake != 0 {
-            let ahead = self.awake >> self.turn << self.turn;
-            let engine = if ahead != 0 { ahead } else { self.awake }.trailing_zeros();
-            let done = self.engine_work(engine, host, most);
-            if done > 0 {
-                self.turn = if engine + 1 < self.engines() { engine + 1 } else { 0 };
-                self.sample_interrupts();
-                self.xdma.msix.deliver(&self.config, &mut self.counters, host);
-                return done;
-            }
-            self.awake &= !(1 << engine);
-        }
-        0
-    }
-
-    fn engines(&self) -> u32 {
-        self.xdma.channels() + 1 + Ni::ENGINES
-    }
-
-    /// Up to `most` units of engine number `engine`.
-    fn engine_work<H: HostPort>(&mut self, engine: u32, host: &mut H, most: u32) -> u32 {
-        let channels = self.xdma.channels();
-        let Self { config, space, counters, faults, now, xdma, .. } = self;
-        let (bus_master, now) = (config.bus_master(), *now);
-        if engine < channels {
-            let mut lanes = Lanes { host, bus_master, space, counters, faults, now };
-            return xdma.work(engine, &mut lanes, most);
-        }
-        let host: &mut dyn HostPort = host;
-        let mut lanes = Lanes { host, bus_master, space, counters, faults, now };
-        if engine == channels {
-            let done = times(most, || self.cdma.step(&mut lanes));
-            if done == 0 {
-                self.alarm = self.alarm.min(self.cdma.deadline().unwrap_or(Nanos::MAX));
-            }
-            return done;
-        }
-        let part = engine - channels - 1;
-        let done = times(most, || self.ni.step(part, &mut lanes));
-        if done > 0 {
-            // The parts give each other work.
-            self.awake |= self.beyond_channels();
-        } else {
-            self.alarm = self.alarm.min(self.ni.deadline().unwrap_or(Nanos::MAX));
-        }
-        done
-    }
-
     /// The next time at which a timer of the card will have something to do by itself.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
@@ -284,7 +183,7 @@ impl Card {
     pub fn take_frame(&mut self) -> Option<Vec<u8>> {
         let frame = self.ni.take_frame()?;
         // The transmitter may have waited for room.
-        self.awake |= self.beyond_channels();
+        self.turns.awake |= self.beyond_channels();
         Some(frame)
     }
 
@@ -297,7 +196,7 @@ impl Card {
     /// A broken frame is counted and dropped.
     pub fn receive_frame(&mut self, now: Nanos, frame: &[u8]) {
         self.set_now(now);
-        self.awake |= self.beyond_channels();
+        self.turns.awake |= self.beyond_channels();
         self.counters.frames_received += 1;
         self.counters.frames_sent += self.ni.receive(self.now, frame, &mut self.space, &mut self.faults);
     }
@@ -311,7 +210,7 @@ impl Card {
         self.ni.reset(self.now);
         self.space.clear_windows();
         self.faults.clear();
-        (self.turn, self.awake, self.alarm) = (0, 0, Nanos::MAX);
+        self.turns = Turns::new();
     }
 
     /// What the host's kernel does when a driver asks for `count` interrupt vectors: enables MSI-X in its capability
@@ -426,7 +325,7 @@ impl Card {
         }
     }
 
-    fn sample_interrupts(&mut self) {
+    pub(crate) fn sample_interrupts(&mut self) {
         let mut user = self.ni.interrupt_lines();
         if self.cdma.interrupt_line() {
             user |= 1_u32 << (self.description.interrupts.cdma_user_irq & 15);
@@ -489,9 +388,4 @@ fn in_block(at: u32, offset: u32, size: u32) -> bool {
 /// One per started 8 bytes: the widest single access of a CPU.
 fn access_count(length: usize) -> u64 {
     (length as u64).div_ceil(8).max(1)
-}
-
-/// Does `unit` until it says that there was nothing to do, at most `most` times; returns how often there was.
-fn times(most: u32, mut unit: impl FnMut() -> bool) -> u32 {
-    (0..most).find(|_| !unit()).unwrap_or(most)
 }

@@ -63,6 +63,16 @@ pub struct ConfigSpace {
     clears: Box<[u8; CONFIG_SIZE]>,
     reset_value: Box<[u8; CONFIG_SIZE]>,
     bars: Vec<BarLayout>,
+    switches: Switches,
+}
+
+/// What the card asks its configuration space for at every access and every message, kept as answers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Switches {
+    memory: bool,
+    master: bool,
+    msix: bool,
+    msix_masked: bool,
 }
 
 impl ConfigSpace {
@@ -75,6 +85,7 @@ impl ConfigSpace {
             clears: Box::new([0; CONFIG_SIZE]),
             reset_value: Box::new([0; CONFIG_SIZE]),
             bars: bar_layout(description),
+            switches: Switches::default(),
         };
         space.header(description);
         space.power_management();
@@ -104,45 +115,59 @@ impl ConfigSpace {
             let (Some(value), Some(writable), Some(clears)) =
                 (self.value.get_mut(at), self.writable.get(at), self.clears.get(at))
             else {
-                return;
+                break;
             };
             *value = ((*value & !writable) | (new & writable)) & !(new & clears);
         }
+        self.read_switches();
     }
 
     /// Values as after power-on: BAR addresses, command and capabilities are lost.
     pub fn reset(&mut self) {
         self.value = self.reset_value.clone();
+        self.read_switches();
+    }
+
+    fn read_switches(&mut self) {
+        let (command, msix) = (self.word(COMMAND), self.word(MSIX + 2));
+        let awake = self.word(PM + 4) & 3 == 0;
+        self.switches = Switches {
+            memory: command & COMMAND_MEMORY != 0 && awake,
+            master: command & COMMAND_MASTER != 0 && awake,
+            msix: msix & MSIX_ENABLE != 0,
+            msix_masked: msix & MSIX_FUNCTION_MASK != 0,
+        };
     }
 
     /// The card answers memory accesses: decoding is on and the function is in D0.
     #[must_use]
-    pub fn memory_decoding(&self) -> bool {
-        self.word(COMMAND) & COMMAND_MEMORY != 0 && self.word(PM + 4) & 3 == 0
+    pub const fn memory_decoding(&self) -> bool {
+        self.switches.memory
     }
 
     /// The card may send requests of its own.
     #[must_use]
-    pub fn bus_master(&self) -> bool {
-        self.word(COMMAND) & COMMAND_MASTER != 0 && self.word(PM + 4) & 3 == 0
+    pub const fn bus_master(&self) -> bool {
+        self.switches.master
     }
 
     /// MSI-X is enabled.
     #[must_use]
-    pub fn msix_enabled(&self) -> bool {
-        self.word(MSIX + 2) & MSIX_ENABLE != 0
+    pub const fn msix_enabled(&self) -> bool {
+        self.switches.msix
     }
 
     /// All vectors are masked.
     #[must_use]
-    pub fn msix_function_masked(&self) -> bool {
-        self.word(MSIX + 2) & MSIX_FUNCTION_MASK != 0
+    pub const fn msix_function_masked(&self) -> bool {
+        self.switches.msix_masked
     }
 
     /// Sets the two bits that the host's kernel owns, without counting as an access.
     pub(crate) fn set_msix(&mut self, enabled: bool) {
         let control = self.word(MSIX + 2) & !(MSIX_ENABLE | MSIX_FUNCTION_MASK);
         self.set_word(MSIX + 2, if enabled { control | MSIX_ENABLE } else { control });
+        self.read_switches();
     }
 
     /// Sets memory decoding and bus mastering without counting as an access.
@@ -155,6 +180,7 @@ impl ConfigSpace {
             command |= COMMAND_MASTER;
         }
         self.set_word(COMMAND, command);
+        self.read_switches();
     }
 
     /// Max payload size code in force (0 = 128 B).

@@ -4,7 +4,8 @@
 //! One [`Card`] is a value without threads, clocks or sockets. Software reaches it through configuration space and
 //! BARs ([`Card::config_read`], [`Card::bar_write`], ...); the card reaches its host through [`HostPort`] and the
 //! network through frames. [`Card::step`] does the work, one bounded unit at a time, so a run is a sequence of calls
-//! that can be repeated exactly. The in-process backend, the vfio-user server and the tests all drive this one model.
+//! that can be repeated exactly; [`Card::work`] does the same work in bursts, at the speed of the machine. The
+//! in-process backend, the vfio-user server and the tests all drive this one model.
 //!
 //! | Module | What |
 //! |---|---|
@@ -33,6 +34,7 @@ mod msix;
 mod ni;
 mod offsets;
 mod space;
+mod turns;
 pub mod validate;
 mod xdma;
 

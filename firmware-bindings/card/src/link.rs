@@ -7,23 +7,28 @@ use crate::space::CardSpace;
 use fpga_core::time::Nanos;
 use fpga_registers::Iova;
 
-/// What one step of an engine may touch.
+/// What a turn of an engine may touch.
+pub(crate) struct Lanes<'a, H: HostPort + ?Sized + 'a> {
+    pub(crate) upstream: Upstream<'a, H>,
+    pub(crate) space: &'a mut CardSpace,
+    pub(crate) now: Nanos,
+}
+
+/// The way to the host, and the card's books.
 ///
 /// `H` is the host's own type where its accesses are worth compiling in (XDMA channels), `dyn HostPort` elsewhere.
-pub(crate) struct Lanes<'a, H: HostPort + ?Sized + 'a> {
+pub(crate) struct Upstream<'a, H: HostPort + ?Sized + 'a> {
     pub(crate) host: &'a mut H,
     pub(crate) bus_master: bool,
-    pub(crate) space: &'a mut CardSpace,
     pub(crate) counters: &'a mut CardCounters,
     pub(crate) faults: &'a mut FaultLog,
-    pub(crate) now: Nanos,
 }
 
 /// A non-posted request failed: the completer answered "unsupported request".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unsupported;
 
-impl<H: HostPort + ?Sized> Lanes<'_, H> {
+impl<H: HostPort + ?Sized> Upstream<'_, H> {
     /// Memory read request.
     pub(crate) fn read(
         &mut self,
@@ -32,49 +37,25 @@ impl<H: HostPort + ?Sized> Lanes<'_, H> {
         at: Iova,
         into: &mut [u8],
     ) -> Result<(), Unsupported> {
-        host_read(self.host, self.bus_master, self.faults, unit, refused, at, into)
+        if !self.bus_master {
+            self.faults.push(FaultKind::BusMasterOff, unit, at.get(), 0);
+            return Err(Unsupported);
+        }
+        self.host.read(at, into).map_err(|fault| {
+            self.faults.push(refused, unit, fault.at.get(), 0);
+            Unsupported
+        })
     }
 
     /// Posted memory write: never fails as far as the sender can tell.
+    #[inline]
     pub(crate) fn post(&mut self, unit: Unit, at: Iova, from: &[u8]) {
-        host_post(self.host, self.bus_master, self.faults, unit, at, from);
-    }
-}
-
-/// [`Lanes::read`] with the parts borrowed one by one, for use inside a borrow of card memory.
-pub(crate) fn host_read<H: HostPort + ?Sized>(
-    host: &mut H,
-    bus_master: bool,
-    faults: &mut FaultLog,
-    unit: Unit,
-    refused: FaultKind,
-    at: Iova,
-    into: &mut [u8],
-) -> Result<(), Unsupported> {
-    if !bus_master {
-        faults.push(FaultKind::BusMasterOff, unit, at.get(), 0);
-        return Err(Unsupported);
-    }
-    host.read(at, into).map_err(|fault| {
-        faults.push(refused, unit, fault.at.get(), 0);
-        Unsupported
-    })
-}
-
-/// [`Lanes::post`] with the parts borrowed one by one.
-pub(crate) fn host_post<H: HostPort + ?Sized>(
-    host: &mut H,
-    bus_master: bool,
-    faults: &mut FaultLog,
-    unit: Unit,
-    at: Iova,
-    from: &[u8],
-) {
-    if !bus_master {
-        faults.push(FaultKind::BusMasterOff, unit, at.get(), 1);
-        return;
-    }
-    if let Err(fault) = host.write(at, from) {
-        faults.push(FaultKind::HostWriteLost, unit, fault.at.get(), 0);
+        if !self.bus_master {
+            self.faults.push(FaultKind::BusMasterOff, unit, at.get(), 1);
+            return;
+        }
+        if let Err(fault) = self.host.write(at, from) {
+            self.faults.push(FaultKind::HostWriteLost, unit, fault.at.get(), 0);
+        }
     }
 }

@@ -12,17 +12,42 @@ pub(crate) const PAGE: usize = 64 * 1024;
 /// Memory addressed by offset from its own start.
 pub(crate) struct FlatMemory {
     bytes: MmapMut,
-    /// One bit per page that was written.
-    written: Vec<u64>,
+    written: Written,
+}
+
+/// Which pages were written, one bit each.
+pub(crate) struct Written {
+    bits: Vec<u64>,
     pages: usize,
     /// The page written last: most writes go there again.
     last: usize,
 }
 
+impl Written {
+    #[inline]
+    pub(crate) fn mark(&mut self, page: usize) {
+        if page != self.last {
+            self.mark_other(page);
+        }
+    }
+
+    fn mark_other(&mut self, page: usize) {
+        self.last = page;
+        if let Some(word) = self.bits.get_mut(page / 64) {
+            let bit = 1 << (page % 64);
+            self.pages += usize::from(*word & bit == 0);
+            *word |= bit;
+        }
+    }
+}
+
 // By hand, here and below: gigabytes of content are no help in a message.
 impl fmt::Debug for FlatMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FlatMemory").field("size", &self.bytes.len()).field("pages", &self.pages).finish()
+        f.debug_struct("FlatMemory")
+            .field("size", &self.bytes.len())
+            .field("pages", &self.written.pages)
+            .finish()
     }
 }
 
@@ -36,8 +61,8 @@ impl FlatMemory {
         let bytes = MmapOptions::new().len(length).no_reserve_swap().map_anon()?;
         // Larger pages make long copies a fifth faster. A kernel without them is no reason to have no card.
         let _ = bytes.advise(Advice::HugePage);
-        let written = vec![0; length.div_ceil(PAGE).div_ceil(64)];
-        Ok(Self { bytes, written, pages: 0, last: usize::MAX })
+        let bits = vec![0; length.div_ceil(PAGE).div_ceil(64)];
+        Ok(Self { bytes, written: Written { bits, pages: 0, last: usize::MAX } })
     }
 
     #[inline]
@@ -47,7 +72,7 @@ impl FlatMemory {
 
     /// Pages of [`PAGE`] bytes that were written at least once.
     pub(crate) const fn resident_pages(&self) -> usize {
-        self.pages
+        self.written.pages
     }
 
     /// Bytes from `offset` to the end of its page, at most `most`; `None` past the end of memory.
@@ -61,8 +86,14 @@ impl FlatMemory {
     #[inline]
     pub(crate) fn slice_mut(&mut self, offset: u64, most: usize) -> Option<&mut [u8]> {
         let (start, end) = self.within_page(offset, most)?;
-        self.mark(start / PAGE);
+        self.written.mark(start / PAGE);
         self.bytes.get_mut(start..end)
+    }
+
+    /// All of it, page by page, with the marks that a write has to leave.
+    #[inline]
+    pub(crate) fn pages(&mut self) -> (&mut [[u8; PAGE]], &mut Written) {
+        (self.bytes.as_chunks_mut().0, &mut self.written)
     }
 
     /// Copies `count` bytes within memory as if through a buffer; `None` if either range ends behind memory.
@@ -74,7 +105,7 @@ impl FlatMemory {
             return None;
         }
         if count > 0 {
-            (to / PAGE..=(end - 1) / PAGE).for_each(|page| self.mark(page));
+            (to / PAGE..=(end - 1) / PAGE).for_each(|page| self.written.mark(page));
         }
         self.bytes.copy_within(from..from + count, to);
         Some(())
@@ -84,22 +115,6 @@ impl FlatMemory {
     fn within_page(&self, offset: u64, most: usize) -> Option<(usize, usize)> {
         let start = usize::try_from(offset).ok().filter(|start| *start < self.bytes.len())?;
         Some((start, start + most.min(PAGE - start % PAGE)))
-    }
-
-    #[inline]
-    fn mark(&mut self, page: usize) {
-        if page != self.last {
-            self.mark_other(page);
-        }
-    }
-
-    fn mark_other(&mut self, page: usize) {
-        self.last = page;
-        if let Some(word) = self.written.get_mut(page / 64) {
-            let bit = 1 << (page % 64);
-            self.pages += usize::from(*word & bit == 0);
-            *word |= bit;
-        }
     }
 }
 

@@ -73,6 +73,7 @@ impl Msix {
     }
 
     /// Sends what is pending and allowed.
+    #[inline]
     pub(crate) fn deliver(
         &mut self,
         config: &ConfigSpace,
@@ -80,13 +81,14 @@ impl Msix {
         host: &mut dyn HostPort,
     ) -> bool {
         // A message is a memory write: without bus mastering it stays pending.
-        if self.pending == 0
-            || !config.msix_enabled()
-            || config.msix_function_masked()
-            || !config.bus_master()
-        {
-            return false;
-        }
+        self.pending != 0
+            && config.msix_enabled()
+            && !config.msix_function_masked()
+            && config.bus_master()
+            && self.send(counters, host)
+    }
+
+    fn send(&mut self, counters: &mut CardCounters, host: &mut dyn HostPort) -> bool {
         let mut sent = false;
         for vector in 0..self.vectors {
             let bit = 1_u32.checked_shl(vector.into()).unwrap_or(0);

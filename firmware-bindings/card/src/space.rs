@@ -3,7 +3,7 @@
 //! XDMA, CDMA, the bypass BAR and the NI all reach memory through here. What lies in neither range is a decode error.
 
 use crate::description::CardDescription;
-use crate::memory::{FlatMemory, PAGE};
+use crate::memory::{FlatMemory, PAGE, Written};
 use fpga_registers::CardAddr;
 use std::fmt;
 
@@ -53,6 +53,39 @@ pub(crate) struct CardSpace {
     /// A fault hook: this address range answers SLVERR.
     poisoned: Option<(u64, u64)>,
     scratch: Vec<u8>,
+}
+
+/// Card memory as most descriptors use it: whole ranges within one page. What it does not answer takes the long way
+/// round, through [`CardSpace::slice`] and [`CardSpace::fill`].
+pub(crate) struct PlainMemory<'a> {
+    base: u64,
+    pages: &'a mut [[u8; PAGE]],
+    written: &'a mut Written,
+}
+
+impl PlainMemory<'_> {
+    /// The `length` bytes at card address `at`, to be read.
+    #[inline]
+    pub(crate) fn source(&self, at: u64, length: usize) -> Option<&[u8]> {
+        let (page, start) = self.place(at)?;
+        self.pages.get(page)?.get(start..start.checked_add(length)?)
+    }
+
+    /// The `length` bytes at card address `at`, to be written.
+    #[inline]
+    pub(crate) fn target(&mut self, at: u64, length: usize) -> Option<&mut [u8]> {
+        let (page, start) = self.place(at)?;
+        let bytes = self.pages.get_mut(page)?.get_mut(start..start.checked_add(length)?)?;
+        self.written.mark(page);
+        Some(bytes)
+    }
+
+    /// Page and offset in it; an address below the base is one far beyond the end.
+    #[inline]
+    fn place(&self, at: u64) -> Option<(usize, usize)> {
+        let offset = usize::try_from(at.wrapping_sub(self.base)).ok()?;
+        Some((offset / PAGE, offset % PAGE))
+    }
 }
 
 impl fmt::Debug for CardSpace {
@@ -152,23 +185,14 @@ impl CardSpace {
         }
     }
 
-    /// The `length` bytes at `at`, if they are card memory in one page and no fault hook is set: what most descriptors
-    /// ask for. Anything else takes the long way round, through [`Self::slice`].
+    /// Card memory for accesses without anything special about them; `None` while a fault hook is set.
     #[inline]
-    pub(crate) fn plain(&self, at: u64, length: usize) -> Option<&[u8]> {
+    pub(crate) fn plain(&mut self) -> Option<PlainMemory<'_>> {
         if self.poisoned.is_some() {
             return None;
         }
-        self.memory.slice(at.wrapping_sub(self.base), length).filter(|bytes| bytes.len() == length)
-    }
-
-    /// As [`Self::plain`], to be written; anything else goes through [`Self::fill`].
-    #[inline]
-    pub(crate) fn plain_mut(&mut self, at: u64, length: usize) -> Option<&mut [u8]> {
-        if self.poisoned.is_some() {
-            return None;
-        }
-        self.memory.slice_mut(at.wrapping_sub(self.base), length).filter(|bytes| bytes.len() == length)
+        let (pages, written) = self.memory.pages();
+        Some(PlainMemory { base: self.base, pages, written })
     }
 
     /// The readable bytes from `at` on that lie together, at least one and at most `most`.

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use fpga_driver::{BarOffset, CardAddr};
+use fpga_driver::registers::xdma::MAX_CHANNELS;
+use fpga_driver::{BarOffset, CardAddr, ChannelName, Direction};
 
 use crate::bars::BarChoice;
 use crate::target::Target;
@@ -83,6 +84,12 @@ pub enum Command {
     Peek(PeekArgs),
     /// Write a raw 32-bit word of a BAR
     Poke(PokeArgs),
+    /// Test the card: registers, every channel, interrupts, credits, copy engine, network interface
+    Validate(ValidateArgs),
+    /// Stop what an earlier owner left running
+    Abort(AbortArgs),
+    /// Bring a card back: stop its engines, then reset it as far as asked for
+    Reset(ResetArgs),
     /// Work with card descriptions
     Card {
         /// What.
@@ -188,6 +195,130 @@ pub enum DmaCommand {
         #[arg(long, value_name = "N", default_value_t = 0)]
         channel: u8,
     },
+    /// Measure operations per second, latency and CPU time (overwrites card memory)
+    Bench(BenchArgs),
+}
+
+/// Options of `dma bench`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchArgs {
+    /// Bytes of an operation
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = operation_size, default_value = "64,512,4KiB,64KiB,1MiB")]
+    pub sizes: Vec<u64>,
+    /// Operations in flight per channel, 1 to 32768
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=32768))]
+    pub depth: u32,
+    /// Which way; both: an H2C and a C2H channel in turn
+    #[arg(long, value_name = "WAY,...", value_delimiter = ',', value_enum, default_value = "h2c,c2h")]
+    pub direction: Vec<BenchDirection>,
+    /// How to wait: look at memory, sleep until an interrupt, or the one for 20 us and then the other
+    #[arg(long, value_name = "MODE,...", value_delimiter = ',', value_enum, default_value = "poll")]
+    pub mode: Vec<BenchMode>,
+    /// Channels per direction, driven in turn by one thread
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    pub channels: u8,
+    /// Length of each throughput run, in seconds
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    pub seconds: Duration,
+    /// How the ring is kept running
+    #[arg(long, value_name = "RING", value_enum, default_value = "stop")]
+    pub ring: BenchRing,
+    /// Operations submitted per round, 1 to 32768
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=32768))]
+    pub batch: u32,
+    /// Bind the simulated card's thread and this one to CPUs
+    #[arg(long, value_name = "CARD_CPU,HOST_CPU", value_parser = pin)]
+    pub pin: Option<Pin>,
+    /// Operations whose latency is measured; 0: none
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
+    pub samples: u64,
+    /// Batches whose CPU time is measured; 0: none
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
+    pub batches: u64,
+}
+
+/// Which way `dma bench` moves data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchDirection {
+    /// Host to card
+    H2c,
+    /// Card to host
+    C2h,
+    /// Both at once
+    Both,
+}
+
+impl BenchDirection {
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::H2c => "h2c",
+            Self::C2h => "c2h",
+            Self::Both => "both",
+        }
+    }
+
+    /// Whether channels of `direction` take part.
+    #[must_use]
+    pub const fn goes(self, direction: Direction) -> bool {
+        match direction {
+            Direction::H2c => !matches!(self, Self::C2h),
+            Direction::C2h => !matches!(self, Self::H2c),
+        }
+    }
+}
+
+/// How `dma bench` waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchMode {
+    /// Look at the count in host memory
+    Poll,
+    /// Sleep until an interrupt
+    Irq,
+    /// Poll for a while, then sleep
+    Hybrid,
+}
+
+impl BenchMode {
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Poll => "poll",
+            Self::Irq => "irq",
+            Self::Hybrid => "hybrid",
+        }
+    }
+}
+
+/// How `dma bench` keeps the ring running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchRing {
+    /// Runs that end in a stop
+    Stop,
+    /// A circular ring, fed with credits
+    Credit,
+}
+
+impl BenchRing {
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Credit => "credit",
+        }
+    }
+}
+
+/// CPUs that threads are bound to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pin {
+    /// Of the simulated card's thread.
+    pub card: usize,
+    /// Of the thread that submits.
+    pub host: usize,
 }
 
 /// Work of the copy engine.
@@ -278,6 +409,86 @@ pub enum CardCommand {
     },
 }
 
+/// Options of `validate`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Every test ends as pass, warn (something optional does not work; the message says which setting to keep \
+                        away from), fail or skip (with the reason). Exit status 1 if a test failed. The card memory that is used is \
+                        saved before and restored after. --timeout limits each step, by default to 2 s.\n\n\
+                        Examples:\n  \
+                        fpgactl validate\n  \
+                        fpgactl validate --card 0000:65:00.0 --json\n  \
+                        fpgactl validate --card 0000:65:00.0 --scratch 0x100000 --scratch-size 1MiB"
+)]
+pub struct ValidateArgs {
+    /// Card memory to test in [default: the end of it; needed where its size cannot be found out]
+    #[arg(long, value_name = "A", value_parser = units::address)]
+    pub scratch: Option<CardAddr>,
+    /// Bytes of that memory, at least 4KiB [default: 2MiB]
+    #[arg(long, value_name = "N", value_parser = units::bytes, requires = "scratch")]
+    pub scratch_size: Option<u64>,
+    /// Seed of the random bytes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Options of `abort`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "A card belongs to one process at a time, so there is nothing of a running program to stop here: what is \
+                        stopped was left behind by one that was killed. The report says what each channel was doing. The card is \
+                        not given the right to do DMA. An engine that does not stop needs `fpgactl reset`.\n\n\
+                        Examples:\n  \
+                        fpgactl abort --card 0000:65:00.0\n  \
+                        fpgactl abort --card 0000:65:00.0 --channel c2h1"
+)]
+pub struct AbortArgs {
+    /// Only this channel, for example h2c0 or c2h1 [default: all, the copy engine and the network interface]
+    #[arg(long, value_name = "NAME", value_parser = channel_name)]
+    pub channel: Option<ChannelName>,
+}
+
+/// How far `reset` goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ResetLevel {
+    /// Stop every engine by its registers
+    Channel,
+    /// Then a function-level reset; public XDMA cards offer none
+    Function,
+    /// Then a hot reset of the bus: every function below the port
+    Bus,
+}
+
+/// Options of `reset`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "The rungs are climbed from the mildest on, and the report says what each one found and did. The reset of \
+                        --level is done even if the card is well before it. Exit status 1 if the card is not well at the end, or \
+                        if the hot reset was asked for and not done.\n\n\
+                        Examples:\n  \
+                        fpgactl reset --card 0000:65:00.0\n  \
+                        fpgactl reset --card 0000:65:00.0 --level bus --json"
+)]
+pub struct ResetArgs {
+    /// How far to go
+    #[arg(long, value_enum, default_value_t = ResetLevel::Channel)]
+    pub level: ResetLevel,
+}
+
+/// Direction and number of a channel, as reports print them.
+pub(crate) fn channel_name(text: &str) -> Result<ChannelName, String> {
+    let wrong = || format!("\"{text}\" is no channel; write h2c0 to h2c3 or c2h0 to c2h3");
+    let (direction, number) = match (text.strip_prefix("h2c"), text.strip_prefix("c2h")) {
+        (Some(number), _) => (Direction::H2c, number),
+        (_, Some(number)) => (Direction::C2h, number),
+        _ => return Err(wrong()),
+    };
+    match number.parse::<u8>() {
+        Ok(number) if number < MAX_CHANNELS && text.len() == 4 => Ok(ChannelName { direction, number }),
+        _ => Err(wrong()),
+    }
+}
+
 /// A packet size that the contract allows.
 pub(crate) fn packet_size(text: &str) -> Result<u32, String> {
     let size = units::bytes(text).map_err(|error| error.to_string())?;
@@ -293,6 +504,36 @@ pub(crate) fn chunk_size(text: &str) -> Result<u64, String> {
         Ok(0) => Err("a chunk of 0 bytes never gets anywhere; give at least 1".to_owned()),
         other => other.map_err(|error| error.to_string()),
     }
+}
+
+/// Bytes of an operation: anything but nothing.
+pub(crate) fn operation_size(text: &str) -> Result<u64, String> {
+    match units::bytes(text) {
+        Ok(0) => Err("operations of 0 bytes move nothing; give at least 1".to_owned()),
+        other => other.map_err(|error| error.to_string()),
+    }
+}
+
+/// A span of time as a plain number of seconds, or with a unit.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let span = match text.parse::<f64>() {
+        Ok(seconds) => {
+            Duration::try_from_secs_f64(seconds).map_err(|error| format!("\"{text}\": {error}"))?
+        }
+        Err(_) => units::duration(text).map_err(|error| error.to_string())?,
+    };
+    if span.is_zero() || span > Duration::from_secs(3600) {
+        return Err(format!("\"{text}\" is no length of a run; give more than 0 and at most 3600 seconds"));
+    }
+    Ok(span)
+}
+
+/// Two CPUs.
+pub(crate) fn pin(text: &str) -> Result<Pin, String> {
+    let parsed = text.split_once(',').and_then(|(card, host)| {
+        Some(Pin { card: card.trim().parse().ok()?, host: host.trim().parse().ok()? })
+    });
+    parsed.ok_or_else(|| format!("\"{text}\" names no two CPUs; write for example 1,0"))
 }
 
 /// A number of words that is read one by one.
@@ -323,6 +564,15 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn channel_names() {
+        assert_eq!(channel_name("h2c0").map(|name| name.to_string()), Ok("h2c0".to_owned()));
+        assert_eq!(channel_name("c2h3").map(|name| name.to_string()), Ok("c2h3".to_owned()));
+        for text in ["", "0", "h2c", "h2c4", "c2h+1", "h2c01", "H2C0", "h2c0 "] {
+            assert!(channel_name(text).is_err(), "{text}");
+        }
     }
 
     #[test]

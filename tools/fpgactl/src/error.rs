@@ -9,8 +9,8 @@ use fpga_driver::core::sender::TransferError as NetworkError;
 use fpga_driver::endpoint::{EndpointError, SendError};
 use fpga_driver::mock::BuildError;
 use fpga_driver::pci::vfio::VfioOpenError;
-use fpga_driver::pci::{BarError, MmioError};
-use fpga_driver::{CardAddr, CdmaError, OpenError, ResourceError, TransferError};
+use fpga_driver::pci::{BarError, MemoryError, MmioError};
+use fpga_driver::{CardAddr, CdmaError, Direction, OpenError, RecoveryError, ResourceError, TransferError};
 
 use crate::config::ConfigError;
 use crate::units::binary_size;
@@ -131,6 +131,46 @@ pub enum CliError {
         chunk: u64,
         /// Bytes there are.
         usable: u64,
+    },
+    /// Working sets do not fit into card memory.
+    #[error("{card}: working sets of {} do not fit into its {} of memory; give smaller --sizes or fewer --channels", binary_size(*needed), binary_size(*usable))]
+    WorkingSet {
+        /// Which card.
+        card: String,
+        /// Bytes asked for.
+        needed: u64,
+        /// Bytes there are.
+        usable: u64,
+    },
+    /// More channels than there are.
+    #[error(
+        "{card}: {wanted} channels are asked for, but it has {available} in direction {direction}; give fewer --channels"
+    )]
+    TooManyChannels {
+        /// Which card.
+        card: String,
+        /// Channels asked for.
+        wanted: u8,
+        /// Which way.
+        direction: Direction,
+        /// Channels there are.
+        available: u8,
+    },
+    /// A thread cannot be bound to a CPU.
+    #[error("--pin: this thread cannot be bound to CPU {cpu}: {source}; name CPUs that this process may use")]
+    Pin {
+        /// Which CPU.
+        cpu: usize,
+        /// What the system said.
+        source: rustix::io::Errno,
+    },
+    /// Memory shared with a card.
+    #[error("{card}: {source}")]
+    Memory {
+        /// Which card.
+        card: String,
+        /// What failed.
+        source: MemoryError,
     },
     /// No way to read the receiving card's memory.
     #[error(
@@ -279,6 +319,27 @@ pub enum CliError {
         /// What failed.
         source: MmioError,
     },
+    /// The self-test found something; the report says what.
+    #[error("{card}: {failed} of {tests} tests failed; the report says what to do about each")]
+    TestsFailed {
+        /// Which card.
+        card: String,
+        /// How many failed.
+        failed: usize,
+        /// How many there are.
+        tests: usize,
+    },
+    /// The card could not be brought back; the report says what was tried.
+    #[error("{card}: {what}")]
+    NotRecovered {
+        /// Which card.
+        card: String,
+        /// What is left to do.
+        what: String,
+    },
+    /// Recovery was not begun.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
     /// Standard output.
     #[error("standard output: {0}")]
     Output(io::Error),
@@ -290,11 +351,17 @@ impl CliError {
         Self::File { path: path.to_owned(), action, source }
     }
 
+    /// Whether the report that says so is on standard output already.
+    #[must_use]
+    pub const fn is_reported(&self) -> bool {
+        matches!(self, Self::TestsFailed { .. } | Self::NotRecovered { .. })
+    }
+
     /// The exit status: 2 where the command line itself is wrong, else 1.
     #[must_use]
     pub const fn exit_status(&self) -> u8 {
         match self {
-            Self::Usage(_) | Self::NotAFile { .. } => 2,
+            Self::Usage(_) | Self::NotAFile { .. } | Self::Recovery(RecoveryError::NoSuchChannel { .. }) => 2,
             // Sizes that contradict each other or the card, all from options of the command line.
             Self::Endpoint(EndpointError::Config { .. } | EndpointError::Option { .. }) => 2,
             _ => 1,

@@ -37,7 +37,7 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command};
-use commands::{card, cdma, dma, info, raw, regs, shell, transfer};
+use commands::{card, cdma, dma, info, raw, recover, regs, shell, transfer, validate};
 use error::CliError;
 use settings::Settings;
 
@@ -60,7 +60,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let (status, message) = (error.exit_status(), error.to_string());
-            fail(status, &message, json, out)
+            fail(status, &message, json && !error.is_reported(), out)
         }
     }
 }
@@ -68,7 +68,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Runs one command and writes its report to `out`.
 ///
 /// # Errors
-/// See [`CliError`]; nothing was written to `out` then.
+/// See [`CliError`]; nothing was written to `out` then, unless the error [is reported](CliError::is_reported).
 pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> Result<(), CliError> {
     let json = settings.json;
     match command {
@@ -79,6 +79,9 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Regs { command } => output::print(&regs::run(settings, command)?, json, out),
         Command::Peek(args) => output::print(&raw::peek(settings, args)?, json, out),
         Command::Poke(args) => output::print(&raw::poke(settings, args)?, json, out),
+        Command::Validate(args) => validate::run(settings, args, out),
+        Command::Abort(args) => recover::abort(settings, args, out),
+        Command::Reset(args) => recover::reset(settings, args, out),
         Command::Card { command } => output::print(&card::run(command)?, json, out),
         Command::Completions { shell: which } => output::write_all(&shell::completions(*which), out),
         Command::Man { out: dir } => output::print(&shell::man(dir)?, json, out),

@@ -94,6 +94,12 @@ impl Deadline {
         }
     }
 
+    /// How long was given in all.
+    #[must_use]
+    pub fn limit(&self) -> Option<Duration> {
+        self.end.map(|(_, limit)| limit)
+    }
+
     /// Fails if the time is over.
     ///
     /// # Errors

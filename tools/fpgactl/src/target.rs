@@ -8,8 +8,8 @@ use std::sync::Arc;
 use fpga_driver::mock::CardDescription;
 use fpga_driver::mock::{DeliveryOrder, World};
 use fpga_driver::pci::vfio::VfioTransport;
-use fpga_driver::pci::{ParsePciAddressError, PciAddress};
-use fpga_driver::{Card, Transport};
+use fpga_driver::pci::{DmaPoolOptions, ParsePciAddressError, PciAddress};
+use fpga_driver::{Card, OpenOptions, Transport};
 
 use crate::error::CliError;
 
@@ -140,16 +140,40 @@ impl Opened {
 /// Opens one card.
 ///
 /// # Errors
-/// [`CliError::Description`], [`CliError::World`], [`CliError::Vfio`], [`CliError::VfioUser`], [`CliError::Open`].
+/// As [`reach`]; [`CliError::Open`].
 pub fn open(target: &Target) -> Result<Opened, CliError> {
+    Opened::new(reach(target)?, target.is_simulated())
+}
+
+/// Reaches one card without touching it: for cards that cannot be opened.
+///
+/// # Errors
+/// [`CliError::Description`], [`CliError::World`], [`CliError::Vfio`], [`CliError::VfioUser`].
+pub fn reach(target: &Target) -> Result<Arc<dyn Transport>, CliError> {
     target.refuse_vfio_user()?;
-    match target.description()? {
-        Some(description) => {
-            let world = World::builder().card(description).build()?;
-            Opened::new(world.transport(0), true)
-        }
-        None => Opened::new(Arc::new(VfioTransport::open(&target.to_string())?), false),
-    }
+    Ok(match target.description()? {
+        Some(description) => World::builder().card(description).build()?.transport(0),
+        None => Arc::new(VfioTransport::open(&target.to_string())?),
+    })
+}
+
+/// Opens one card for a steady load: a simulated one works on a thread of its own, bound to `cpu` if one is named. `limit`:
+/// bytes of DMA memory that may be mapped.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_working(target: &Target, cpu: Option<usize>, limit: usize) -> Result<Opened, CliError> {
+    target.refuse_vfio_user()?;
+    let mut memory = DmaPoolOptions::default();
+    memory.limit = memory.limit.max(limit);
+    let options = OpenOptions::default().memory(memory);
+    let _ = cpu;
+    let (transport, simulated): (Arc<dyn Transport>, bool) = match target.description()? {
+        Some(description) => (World::builder().card(description).build()?.transport(0), true),
+        None => (Arc::new(VfioTransport::open(&target.to_string())?), false),
+    };
+    let card = Card::open_with(Arc::clone(&transport), options)?;
+    Ok(Opened { card, transport, simulated })
 }
 
 /// What the simulated network and cards of [`open_pair`] are made with.

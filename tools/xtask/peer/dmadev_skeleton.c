@@ -5,7 +5,8 @@
  *   latency     one operation at a time, from before its submission to after the look that found it done
  *   CPU         what submitting and reaping costs the submitting core, waiting left out (see cpu_ns)
  *
- * and prints one JSON line. Build and run it by hand:
+ * and prints one JSON line. `busy_cpus` in it is CPU time over wall time of the throughput run: below 2 where another program
+ * took one of the two CPUs for a while. Build and run it by hand:
  *
  *   gcc -O3 -march=native -DALLOW_EXPERIMENTAL_API \
  *       dmadev_skeleton.c -o dmadev_skeleton $(pkg-config --cflags --libs libdpdk)
@@ -41,11 +42,13 @@ struct buffers {
     size_t size, slots;
 };
 
-static uint64_t now_ns(void) {
+static uint64_t read_ns(clockid_t clock) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
+
+static uint64_t now_ns(void) { return read_ns(CLOCK_MONOTONIC); }
 
 static void fail(int status, const char *what) {
     fprintf(stderr, "dmadev_skeleton: %s\n", what);
@@ -207,15 +210,18 @@ int main(int argc, char **argv) {
         if (operations < trial) operations = trial;
     }
     memset(b.target, 0, size * slots);
+    uint64_t used = read_ns(CLOCK_PROCESS_CPUTIME_ID);
     elapsed = throughput(b, operations, depth);
+    used = read_ns(CLOCK_PROCESS_CPUTIME_ID) - used;
     size_t checked = (operations < slots ? operations : slots) * size;
     bool verified = memcmp(b.source, b.target, checked) == 0;
     double seconds = (double)elapsed * 1e-9;
 
     printf("{\"schema_version\":1,\"dpdk\":\"%s\",\"size\":%zu,\"depth\":%lu,\"batch\":%d,\"operations\":%lu,"
-           "\"seconds\":%.6f,\"ops_per_s\":%.0f,\"gb_per_s\":%.4f,\"verified\":%s,\"clock_ns\":%lu",
+           "\"seconds\":%.6f,\"ops_per_s\":%.0f,\"gb_per_s\":%.4f,\"verified\":%s,\"busy_cpus\":%.3f,\"clock_ns\":%lu",
            rte_version(), size, depth, BURST, operations, seconds, (double)operations / seconds,
-           (double)operations * (double)size / seconds / 1e9, verified ? "true" : "false", clock_ns());
+           (double)operations * (double)size / seconds / 1e9, verified ? "true" : "false",
+           (double)used / (double)elapsed, clock_ns());
     uint64_t samples = (uint64_t)given[SAMPLES], batches = (uint64_t)given[BATCHES];
     if (samples) {
         uint32_t *histogram = calloc(LONGEST + 1, sizeof *histogram);

@@ -177,6 +177,8 @@ pub struct Ring<T> {
     freed: u64,
     /// Descriptors that the device reported.
     completed: u64,
+    /// Of those, the ones that the write-back word has told of: the register may be ahead of it.
+    written_back: u64,
     run_start: u64,
     run_end: u64,
     staged: u64,
@@ -184,8 +186,6 @@ pub struct Ring<T> {
     next_operation: u64,
     /// An endless run is under way.
     open: bool,
-    /// The write-back word taken last; 0 when a run begins.
-    last_word: u32,
     /// In an endless run: entry by entry, the control word without length and report. Blocks are fixed parts of the ring there.
     templates: Box<[u64]>,
     /// Operations from this number on are without payload and of one descriptor: they need no look one by one.
@@ -215,13 +215,13 @@ impl<T> Ring<T> {
             payloads: payloads.into_boxed_slice(),
             freed: 0,
             completed: 0,
+            written_back: 0,
             run_start: 0,
             run_end: 0,
             staged: 0,
             first_operation: 0,
             next_operation: 0,
             open: false,
-            last_word: 0,
             templates: run::templates(&config),
             irregular_until: 0,
             long_until: 0,

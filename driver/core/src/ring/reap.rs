@@ -5,18 +5,14 @@ use super::{Completion, CountFault, Drained, Kind, Ring, Token};
 use crate::cast::{index, low32};
 
 impl<T> Ring<T> {
-    /// Takes the poll-mode write-back word: error in bit 31, completed count in 23:0 (PG195).
+    /// Takes the poll-mode write-back word: error in bit 31, completed count in 23:0 (PG195). A word that tells of less than
+    /// the register did is no news: the engine writes it at the end of a batch only, and a write may get lost.
     ///
     /// # Errors
     /// As [`Ring::complete`]; also an error bit, or a bit that the hardware never sets (all ones: the device is
     /// gone).
     #[inline]
     pub fn complete_writeback(&mut self, word: u32) -> Result<u32, CountFault> {
-        // The word as it was is no news, even where the register has told of more since.
-        if word == self.last_word {
-            return Ok(0);
-        }
-        self.last_word = word;
         if word & !COUNT_MASK != 0 {
             self.faulted = true;
             return Err(if word & !COUNT_MASK == 1 << 31 {
@@ -25,14 +21,16 @@ impl<T> Ring<T> {
                 CountFault::NotACount { word }
             });
         }
-        self.complete(word)
+        let news = self.take(word, self.written_back)?;
+        self.written_back += u64::from(news);
+        let step = self.written_back.saturating_sub(self.completed);
+        self.completed += step;
+        Ok(low32(step))
     }
 
     /// Takes the channel's completed-count register. It has 32 bits; an endless run uses all of them.
     ///
-    /// The register counts every descriptor, the write-back word only those that report: take the word first, as it is after the
-    /// register was read (a register read pushes earlier write-backs to memory), and the register only if the word
-    /// was no news. Then no later word can fall behind it.
+    /// The register counts every descriptor, the write-back word only those that report: the word may fall behind it.
     ///
     /// # Errors
     /// As [`Ring::complete`].
@@ -55,15 +53,22 @@ impl<T> Ring<T> {
             self.faulted = true;
             return Err(CountFault::NotACount { word: count });
         }
-        let known = low32(self.completed - self.run_start) & COUNT_MASK;
+        let step = self.take(count, self.completed)?;
+        self.completed += u64::from(step);
+        Ok(step)
+    }
+
+    /// How many descriptors `count` tells of beyond `from`.
+    #[inline]
+    fn take(&mut self, count: u32, from: u64) -> Result<u32, CountFault> {
+        let known = low32(from - self.run_start) & COUNT_MASK;
         // Modulo 2^24: a count that went backwards shows as a huge step forwards and is refused below.
         let step = count.wrapping_sub(known) & COUNT_MASK;
-        if u64::from(step) > self.run_end - self.completed {
+        if u64::from(step) > self.run_end - from {
             self.faulted = true;
-            let posted = known.wrapping_add(low32(self.run_end - self.completed));
+            let posted = known.wrapping_add(low32(self.run_end - from));
             return Err(CountFault::BeyondPosted { reported: count, known, posted });
         }
-        self.completed += u64::from(step);
         Ok(step)
     }
 
@@ -146,9 +151,9 @@ impl<T> Iterator for Drain<'_, T> {
             ring.freed = ring.staged;
             ring.completed = ring.staged;
             ring.run_start = ring.staged;
+            ring.written_back = ring.staged;
             ring.run_end = ring.staged;
             ring.open = false;
-            ring.last_word = 0;
             ring.lone = false;
             ring.faulted = false;
             return None;

@@ -83,8 +83,8 @@ impl<T> Ring<T> {
         words[3] = 0;
         memory.write(at, words);
         self.run_start = start;
+        self.written_back = start;
         self.run_end = end;
-        self.last_word = 0;
         let first_index = low32(start) & self.entry_mask;
         Some(Run { first: self.address(first_index), adjacent, first_index, descriptors: low32(end - start) })
     }
@@ -120,7 +120,7 @@ impl<T> Ring<T> {
         if begins {
             self.open = true;
             self.run_start = start;
-            self.last_word = 0;
+            self.written_back = start;
         }
         self.run_end = end;
         let first_index = low32(start) & self.entry_mask;

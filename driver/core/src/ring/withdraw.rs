@@ -29,8 +29,8 @@ impl<T> Ring<T> {
     pub const fn halt(&mut self) {
         self.run_end = self.completed;
         self.run_start = self.completed;
+        self.written_back = self.completed;
         self.open = false;
-        self.last_word = 0;
         self.lone = false;
     }
 

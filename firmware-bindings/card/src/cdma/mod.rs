@@ -295,7 +295,7 @@ impl Cdma {
                 Moved::Done => {
                     self.simple = None;
                     self.status |= status::IOC;
-                    lanes.counters.cdma_descriptors += 1;
+                    lanes.upstream.counters.cdma_descriptors += 1;
                 }
                 Moved::Failed(error) => self.halt(error, copy.source, lanes),
             }
@@ -309,7 +309,7 @@ impl Cdma {
         self.sg.stop();
         self.delay_deadline = None;
         self.status |= error | status::ERROR;
-        lanes.faults.push(FaultKind::CdmaHalted, Unit::Cdma, address, self.status);
+        lanes.upstream.faults.push(FaultKind::CdmaHalted, Unit::Cdma, address, self.status);
     }
 
     const fn threshold(&self) -> u32 {
@@ -345,7 +345,7 @@ impl Cdma {
         match copied {
             Ok(count) => {
                 let bytes = count as u64;
-                lanes.counters.cdma_bytes += bytes;
+                lanes.upstream.counters.cdma_bytes += bytes;
                 if !read_fixed {
                     copy.source = self.address(advance(CardAddr::new(copy.source), bytes).get());
                 }

@@ -105,7 +105,7 @@ impl Cdma {
 
     fn finish_descriptor(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) {
         self.sg.copy = None;
-        lanes.counters.cdma_descriptors += 1;
+        lanes.upstream.counters.cdma_descriptors += 1;
         if let Err(error) = self.write_state(COMPLETED, lanes) {
             self.halt(sg_error(error), self.current, lanes);
             return;

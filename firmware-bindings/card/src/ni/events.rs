@@ -4,7 +4,7 @@ use super::faults::Fault;
 use crate::counters::CardCounters;
 use crate::fault_log::{FaultKind, Unit};
 use crate::host::HostPort;
-use crate::link::{Lanes, host_post};
+use crate::link::Lanes;
 use fpga_core::time::Nanos;
 use fpga_firmware::event::{self, Event, FaultReason};
 use fpga_firmware::generated::{EVENT_RING_ENTRIES_MAX, EventKind, ni};
@@ -183,12 +183,12 @@ impl EventRing {
         let slot = u64::from(self.produced & self.size.wrapping_sub(1));
         let at = self.base.wrapping_add(slot * event::SIZE as u64);
         self.produced = self.produced.wrapping_add(1);
-        count_event(lanes.counters);
+        count_event(lanes.upstream.counters);
         let (body, sequence) = bytes.split_at(BODY);
         let at_sequence = at.wrapping_add(BODY as u64);
         if self.push {
-            if !lanes.bus_master {
-                lanes.faults.push(FaultKind::BusMasterOff, Unit::Ni, at, 1);
+            if !lanes.upstream.bus_master {
+                lanes.upstream.faults.push(FaultKind::BusMasterOff, Unit::Ni, at, 1);
                 return Some(Fault {
                     address: at,
                     length: event::SIZE as u64,
@@ -196,8 +196,8 @@ impl EventRing {
                 });
             }
             // Posted writes: a refusal by the IOMMU is nothing that the NI could see.
-            host_post(lanes.host, true, lanes.faults, Unit::Ni, Iova::new(at), body);
-            host_post(lanes.host, true, lanes.faults, Unit::Ni, Iova::new(at_sequence), sequence);
+            lanes.upstream.post(Unit::Ni, Iova::new(at), body);
+            lanes.upstream.post(Unit::Ni, Iova::new(at_sequence), sequence);
             return None;
         }
         let written = lanes

@@ -283,13 +283,18 @@ impl Ni {
         let incarnation = Incarnation::new(self.settings.incarnation);
         let before = self.frames.sent;
         let sent = self.transmit.step(lanes.space, &mut self.frames, source, incarnation);
-        lanes.counters.frames_sent += u64::from(self.frames.sent.wrapping_sub(before));
+        lanes.upstream.counters.frames_sent += u64::from(self.frames.sent.wrapping_sub(before));
         match sent {
             Sent::Idle => return false,
             Sent::More => {}
             Sent::Freed(window) => self.window_free(window),
             Sent::Refused(window, fault) => {
-                lanes.faults.push(FaultKind::Network, Unit::Ni, window.into(), fault.reason.value().into());
+                lanes.upstream.faults.push(
+                    FaultKind::Network,
+                    Unit::Ni,
+                    window.into(),
+                    fault.reason.value().into(),
+                );
                 self.fault(fault, None);
                 self.window_free(window);
             }
@@ -313,7 +318,7 @@ impl Ni {
         self.timers_served = Some(self.now);
         self.receiver.handle_timeout(self.now);
         let outputs = self.drain();
-        lanes.counters.frames_sent += outputs.frames;
+        lanes.upstream.counters.frames_sent += outputs.frames;
         // A timer that only looked around is no work: nobody can see a difference.
         outputs.any
     }

@@ -4,9 +4,10 @@
 //! memory. Runs of them are executed here without the detours that the others need; whatever is not plain falls back
 //! to `engine`, one unit at a time, in the same order and with the same effects.
 
+use super::Turn;
 use super::channel::{Channel, control, status};
 use super::engine::{COMPLETED, Flight, Rules};
-use super::prefetch::{MAGIC, STOP};
+use super::prefetch::{Fetched, MAGIC, STOP};
 use crate::fault_log::FaultKind;
 use crate::host::HostPort;
 use crate::link::Lanes;
@@ -21,20 +22,24 @@ const PLAIN_LENGTH: u32 = 4096;
 const TURN_BYTES: u64 = PAGE as u64;
 
 impl Channel {
-    /// Up to `most` units of work, in the order and with the effects of as many single ones. Returns how many.
+    /// Up to `most` units of work, in the order and with the effects of as many single ones.
     pub(crate) fn work<H: HostPort + ?Sized>(
         &mut self,
         rules: Rules,
         lanes: &mut Lanes<'_, H>,
         most: u32,
-    ) -> u32 {
-        let moved = |lanes: &Lanes<'_, H>| lanes.counters.h2c_bytes.wrapping_add(lanes.counters.c2h_bytes);
+    ) -> Turn {
+        let moved = |lanes: &Lanes<'_, H>| {
+            let counters = &lanes.upstream.counters;
+            counters.h2c_bytes.wrapping_add(counters.c2h_bytes)
+        };
         let start = moved(lanes);
         let mut done = 0;
         while done < most && moved(lanes).wrapping_sub(start) < TURN_BYTES {
             // Starting over clears the status, which somebody has to have seen.
             let undisturbed = self.engine.undisturbed();
-            if undisturbed {
+            // A single unit is the engine's own, so that stepping is what bursts can be compared with.
+            if undisturbed && most > 1 {
                 let plain = self.plain_run(rules, lanes, most - done);
                 if plain > 0 {
                     done += plain;
@@ -42,74 +47,88 @@ impl Channel {
                 }
             }
             if !self.unit(rules, lanes) {
-                break;
+                return Turn { units: done, waiting: true };
             }
             done += 1;
             if !undisturbed {
                 break;
             }
         }
-        done
+        Turn { units: done, waiting: false }
     }
 
     /// Executes plain descriptors from the head of the buffer: at most `most`, and none beyond the point where the
     /// next block is to be fetched first.
     fn plain_run<H: HostPort + ?Sized>(&mut self, rules: Rules, lanes: &mut Lanes<'_, H>, most: u32) -> u32 {
-        const PLAIN: u32 = 0xFFFF << 16 | STOP;
-        if self.engine.flight.is_some() || self.control & control::NON_INCREMENTING != 0 || !lanes.bus_master
-        {
+        let most = usize::try_from(most).unwrap_or(usize::MAX).min(self.until_fetch());
+        let fixed = self.control & control::NON_INCREMENTING != 0;
+        if most == 0 || fixed || self.engine.flight.is_some() || !lanes.upstream.bus_master {
             return 0;
         }
-        let most = most.min(u32::try_from(self.until_fetch()).unwrap_or(u32::MAX));
-        let counting = self.performance.is_counting();
-        let mut done = 0;
+        match self.direction {
+            Direction::H2c => self.plain::<H, true>(rules, lanes, most),
+            Direction::C2h => self.plain::<H, false>(rules, lanes, most),
+        }
+    }
+
+    /// [`Self::plain_run`] in one direction.
+    fn plain<H: HostPort + ?Sized, const TO_CARD: bool>(
+        &mut self,
+        rules: Rules,
+        lanes: &mut Lanes<'_, H>,
+        most: usize,
+    ) -> u32 {
+        let Lanes { upstream, space, .. } = lanes;
+        let Some(mut memory) = space.plain() else { return 0 };
         let mut bytes = 0;
         let mut refused = None;
-        while done < most && bytes < TURN_BYTES {
-            let Some(fetched) = self.engine.prefetch.front() else { break };
-            if fetched.control & PLAIN != MAGIC << 16 || fetched.length.wrapping_sub(1) >= PLAIN_LENGTH {
+        let (slots, places) = self.engine.prefetch.take_out(most);
+        let run = slots.get(places).unwrap_or_default();
+        let mut rest = run.iter();
+        while let Some(fetched) = rest.as_slice().first().map(Fetched::new) {
+            if !is_plain(&fetched) || bytes >= TURN_BYTES {
                 break;
             }
             let length = usize::try_from(fetched.length).unwrap_or(0);
-            match self.direction {
-                Direction::H2c => {
-                    let Some(into) = lanes.space.plain_mut(fetched.destination, length) else { break };
-                    if let Err(fault) = lanes.host.read(Iova::new(fetched.source), into) {
-                        refused = Some((fetched, fault));
-                        break;
-                    }
+            if TO_CARD {
+                let Some(into) = memory.target(fetched.destination, length) else { break };
+                if let Err(fault) = upstream.host.read(Iova::new(fetched.source), into) {
+                    refused = Some((fetched, fault));
+                    break;
                 }
-                Direction::C2h => {
-                    let Some(from) = lanes.space.plain(fetched.source, length) else { break };
-                    if let Err(fault) = lanes.host.write(Iova::new(fetched.destination), from) {
-                        lanes.faults.push(FaultKind::HostWriteLost, self.unit, fault.at.get(), 0);
-                    }
-                }
+            } else {
+                let Some(from) = memory.source(fetched.source, length) else { break };
+                upstream.post(self.unit, Iova::new(fetched.destination), from);
             }
-            self.engine.prefetch.drop_front();
-            done += 1;
+            rest.next();
             bytes += u64::from(fetched.length);
-            if counting {
-                self.performance.count(length, self.engine.width_bytes);
-            }
             self.completed = self.completed.wrapping_add(1);
             if fetched.control & COMPLETED != 0 {
-                self.announce(rules, lanes);
+                self.announce(rules, upstream);
             }
         }
-        lanes.counters.descriptors += u64::from(done);
-        match self.direction {
-            Direction::H2c => lanes.counters.h2c_bytes += bytes,
-            Direction::C2h => lanes.counters.c2h_bytes += bytes,
+        let mut done = run.len() - rest.len();
+        if self.performance.is_counting() {
+            for fetched in run.iter().take(done).map(Fetched::new) {
+                self.performance.count(usize::try_from(fetched.length).unwrap_or(0), self.engine.width_bytes);
+            }
         }
+        upstream.counters.descriptors += done as u64;
+        *if TO_CARD { &mut upstream.counters.h2c_bytes } else { &mut upstream.counters.c2h_bytes } += bytes;
+        done += usize::from(refused.is_some());
+        self.engine.prefetch.give_back(slots, done);
         if let Some((fetched, fault)) = refused {
-            self.engine.prefetch.drop_front();
-            done += 1;
-            lanes.faults.push(FaultKind::HostReadRefused, self.unit, fault.at.get(), 0);
+            upstream.faults.push(FaultKind::HostReadRefused, self.unit, fault.at.get(), 0);
             let length = usize::try_from(fetched.length).unwrap_or(0);
             let moved = Err(status::READ_UNSUPPORTED);
             self.settle(Flight::new(&fetched, false), length, moved, rules, lanes);
         }
-        done
+        u32::try_from(done).unwrap_or(u32::MAX)
     }
+}
+
+#[inline]
+const fn is_plain(fetched: &Fetched) -> bool {
+    const CONTROL: u32 = 0xFFFF << 16 | STOP;
+    fetched.control & CONTROL == MAGIC << 16 && fetched.length.wrapping_sub(1) < PLAIN_LENGTH
 }

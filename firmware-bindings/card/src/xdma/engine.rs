@@ -21,7 +21,7 @@ use super::prefetch::{Fetched, Head, MAGIC, Prefetch, STOP};
 use crate::description::WritebackRule;
 use crate::fault_log::FaultKind;
 use crate::host::HostPort;
-use crate::link::{Lanes, host_post, host_read};
+use crate::link::{Lanes, Upstream};
 use crate::memory::PAGE;
 use crate::space::AxiError;
 use fpga_registers::xdma::Direction;
@@ -156,7 +156,7 @@ impl Channel {
         lanes: &mut Lanes<'_, H>,
     ) {
         if fetched.control >> 16 != MAGIC {
-            lanes.faults.push(FaultKind::BadMagic, self.unit, 0, fetched.control);
+            lanes.upstream.faults.push(FaultKind::BadMagic, self.unit, 0, fetched.control);
             self.fail(status::MAGIC_STOPPED, lanes);
             return;
         }
@@ -233,20 +233,19 @@ impl Channel {
         most: usize,
         lanes: &mut Lanes<'_, H>,
     ) -> Result<usize, u32> {
-        let Lanes { host, bus_master, space, counters, faults, .. } = lanes;
+        let Lanes { upstream, space, .. } = lanes;
         let unit = self.unit;
         let filled = space.fill(CardAddr::new(flight.destination), most, |into| {
-            let refused = FaultKind::HostReadRefused;
-            host_read(&mut **host, *bus_master, faults, unit, refused, Iova::new(flight.source), into)
+            upstream.read(unit, FaultKind::HostReadRefused, Iova::new(flight.source), into)
         });
         match filled {
             Ok(Ok(count)) => {
-                counters.h2c_bytes += count as u64;
+                upstream.counters.h2c_bytes += count as u64;
                 Ok(count)
             }
             Ok(Err(_)) => Err(status::READ_UNSUPPORTED),
             Err(error) => {
-                note_axi(error, faults, unit, flight.destination);
+                note_axi(error, upstream.faults, unit, flight.destination);
                 Err(match error {
                     AxiError::Decode => status::WRITE_DECODE,
                     AxiError::Slave => status::WRITE_SLAVE,
@@ -261,15 +260,15 @@ impl Channel {
         most: usize,
         lanes: &mut Lanes<'_, H>,
     ) -> Result<usize, u32> {
-        let Lanes { host, bus_master, space, counters, faults, .. } = lanes;
+        let Lanes { upstream, space, .. } = lanes;
         match space.slice(CardAddr::new(flight.source), most) {
             Ok(bytes) => {
-                host_post(&mut **host, *bus_master, faults, self.unit, Iova::new(flight.destination), bytes);
-                counters.c2h_bytes += bytes.len() as u64;
+                upstream.post(self.unit, Iova::new(flight.destination), bytes);
+                upstream.counters.c2h_bytes += bytes.len() as u64;
                 Ok(bytes.len())
             }
             Err(error) => {
-                note_axi(error, faults, self.unit, flight.source);
+                note_axi(error, upstream.faults, self.unit, flight.source);
                 Err(match error {
                     AxiError::Decode => status::READ_DECODE,
                     AxiError::Slave => status::READ_SLAVE,
@@ -292,6 +291,7 @@ impl Channel {
         match self.direction {
             Direction::H2c => {
                 lanes
+                    .upstream
                     .read(self.unit, FaultKind::HostReadRefused, Iova::new(flight.source), chunk)
                     .map_err(|_| status::READ_UNSUPPORTED)?;
                 let at = CardAddr::new(flight.destination);
@@ -301,7 +301,7 @@ impl Channel {
                         AxiError::Slave => status::WRITE_SLAVE,
                     })?;
                 }
-                lanes.counters.h2c_bytes += count as u64;
+                lanes.upstream.counters.h2c_bytes += count as u64;
             }
             Direction::C2h => {
                 let at = CardAddr::new(flight.source);
@@ -311,8 +311,8 @@ impl Channel {
                         AxiError::Slave => status::READ_SLAVE,
                     })?;
                 }
-                lanes.post(self.unit, Iova::new(flight.destination), chunk);
-                lanes.counters.c2h_bytes += count as u64;
+                lanes.upstream.post(self.unit, Iova::new(flight.destination), chunk);
+                lanes.upstream.counters.c2h_bytes += count as u64;
             }
         }
         Ok(count)
@@ -321,9 +321,9 @@ impl Channel {
     fn complete<H: HostPort + ?Sized>(&mut self, flags: u32, rules: Rules, lanes: &mut Lanes<'_, H>) {
         self.engine.flight = None;
         self.completed = self.completed.wrapping_add(1);
-        lanes.counters.descriptors += 1;
+        lanes.upstream.counters.descriptors += 1;
         if flags & COMPLETED != 0 {
-            self.announce(rules, lanes);
+            self.announce(rules, &mut lanes.upstream);
         }
         if flags & STOP != 0 {
             self.performance.stop_descriptor(lanes.now);
@@ -332,21 +332,21 @@ impl Channel {
     }
 
     /// A descriptor with the Completed flag is done.
-    pub(super) fn announce<H: HostPort + ?Sized>(&mut self, rules: Rules, lanes: &mut Lanes<'_, H>) {
+    pub(super) fn announce<H: HostPort + ?Sized>(&mut self, rules: Rules, upstream: &mut Upstream<'_, H>) {
         self.record(status::DESCRIPTOR_COMPLETED);
         let enabled = match rules.writeback {
             WritebackRule::Flag => true,
             WritebackRule::FlagAndEnable => self.control & status::DESCRIPTOR_COMPLETED != 0,
         };
         if enabled {
-            self.write_back(lanes);
+            self.write_back(upstream);
         }
     }
 
     /// The engine stops because of an error, which a poll-mode driver learns from the write-back's bit 31.
     fn fail<H: HostPort + ?Sized>(&mut self, bits: u32, lanes: &mut Lanes<'_, H>) {
         self.halt(bits);
-        self.write_back(lanes);
+        self.write_back(&mut lanes.upstream);
     }
 
     fn halt(&mut self, bits: u32) {
@@ -361,14 +361,14 @@ impl Channel {
         }
     }
 
-    fn write_back<H: HostPort + ?Sized>(&mut self, lanes: &mut Lanes<'_, H>) {
+    fn write_back<H: HostPort + ?Sized>(&mut self, upstream: &mut Upstream<'_, H>) {
         if self.control & control::POLL_WRITEBACK == 0 {
             return;
         }
         let error = if self.status & status::ERRORS != 0 { 1 << 31 } else { 0 };
         let word = self.reported_count() & 0x00FF_FFFF | error;
-        lanes.counters.writebacks += 1;
-        lanes.post(self.unit, Iova::new(self.writeback), &word.to_le_bytes());
+        upstream.counters.writebacks += 1;
+        upstream.post(self.unit, Iova::new(self.writeback), &word.to_le_bytes());
     }
 }
 

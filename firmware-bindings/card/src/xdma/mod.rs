@@ -24,12 +24,26 @@ const BUFFER_LIMIT: usize = 512;
 /// H2C channels lie in bits 3:0 of the SGDMA common registers, C2H channels in 19:16, whatever is implemented.
 const C2H_SHIFT: usize = 16;
 
+/// What came of a channel's turn.
+pub(crate) struct Turn {
+    /// Units of work that it did.
+    pub(crate) units: u32,
+    /// It has nothing to do until somebody writes a register.
+    pub(crate) waiting: bool,
+}
+
+fn set_line(lines: &mut u32, number: usize, channel: &Channel) {
+    *lines = *lines & !(1 << number) | u32::from(channel.interrupt_line()) << number;
+}
+
 /// The core.
 #[derive(Debug)]
 pub(crate) struct Xdma {
     /// H2C channels, then C2H channels.
     channels: Vec<Channel>,
     h2c: usize,
+    /// Interrupt lines as the channels' registers have them now: H2C in the low bits, C2H directly above.
+    lines: u32,
     pub(crate) irq: IrqBlock,
     pub(crate) msix: Msix,
     fetch_halt: u32,
@@ -57,6 +71,7 @@ impl Xdma {
                 .chain(make(Direction::C2h, xdma.c2h_channels))
                 .collect(),
             h2c: xdma.h2c_channels.into(),
+            lines: 0,
             irq: IrqBlock::new(u32::from(xdma.h2c_channels + xdma.c2h_channels)),
             msix: Msix::new(description.interrupts.msix_vectors),
             fetch_halt: 0,
@@ -85,7 +100,7 @@ impl Xdma {
         }
         self.irq.reset();
         self.msix.reset();
-        (self.fetch_halt, self.credit_mode) = (0, 0);
+        (self.fetch_halt, self.credit_mode, self.lines) = (0, 0, 0);
         (self.relaxed_ordering, self.max_payload, self.max_read, self.flush_timeout) = (1, 5, 5, 0);
     }
 
@@ -94,16 +109,18 @@ impl Xdma {
         u32::try_from(self.channels.len()).unwrap_or(0)
     }
 
-    /// Lets channel `number` (H2C first) do up to `most` units of work; returns how many it did.
+    /// Lets channel `number` (H2C first) do up to `most` units of work.
     pub(crate) fn work<H: HostPort + ?Sized>(
         &mut self,
         number: u32,
         lanes: &mut Lanes<'_, H>,
         most: u32,
-    ) -> u32 {
-        let rules = self.rules;
-        let channel = usize::try_from(number).ok().and_then(|number| self.channels.get_mut(number));
-        channel.map_or(0, |channel| channel.work(rules, lanes, most))
+    ) -> Turn {
+        let place = usize::try_from(number).unwrap_or(usize::MAX);
+        let Some(channel) = self.channels.get_mut(place) else { return Turn { units: 0, waiting: true } };
+        let turn = channel.work(self.rules, lanes, most);
+        set_line(&mut self.lines, place, channel);
+        turn
     }
 
     pub(crate) fn override_completed(&mut self, count: Option<u32>) {
@@ -113,8 +130,8 @@ impl Xdma {
     }
 
     /// Interrupt lines, H2C in the low bits and C2H directly above.
-    pub(crate) fn interrupt_lines(&self) -> u32 {
-        self.channels.iter().rev().fold(0, |lines, channel| lines << 1 | u32::from(channel.interrupt_line()))
+    pub(crate) const fn interrupt_lines(&self) -> u32 {
+        self.lines
     }
 
     /// The place of the channel that `offset` in an even (H2C) or odd (C2H) target belongs to.
@@ -127,8 +144,18 @@ impl Xdma {
         }
     }
 
-    fn channel(&mut self, target: u32, offset: u32) -> Option<&mut Channel> {
-        self.number(target, offset).and_then(|number| self.channels.get_mut(number))
+    /// Accesses the channel that `offset` belongs to; returns its place and what `access` returned.
+    fn with_channel<T>(
+        &mut self,
+        target: u32,
+        offset: u32,
+        access: impl FnOnce(&mut Channel) -> T,
+    ) -> Option<(usize, T)> {
+        let number = self.number(target, offset)?;
+        let channel = self.channels.get_mut(number)?;
+        let result = access(channel);
+        set_line(&mut self.lines, number, channel);
+        Some((number, result))
     }
 
     fn identifier(&self, target: u32) -> u32 {
@@ -140,8 +167,12 @@ impl Xdma {
         let target = offset >> 12;
         let register = offset & 0xFF;
         match target {
-            0 | 1 => self.channel(target, offset).map_or(0, |channel| channel.read(register, now, peek)),
-            4 | 5 => self.channel(target, offset).map_or(0, |channel| channel.read_sgdma(register)),
+            0 | 1 | 4 | 5 => {
+                let read = |channel: &mut Channel| {
+                    if target < 4 { channel.read(register, now, peek) } else { channel.read_sgdma(register) }
+                };
+                self.with_channel(target, offset, read).map_or(0, |(_, word)| word)
+            }
             2 | 3 | 6 if offset & 0xF00 != 0 => 0,
             2 | 3 | 6 if register == 0 => self.identifier(target),
             2 => self.irq.read(register),
@@ -166,14 +197,14 @@ impl Xdma {
         let register = offset & 0xFF;
         match target {
             0 | 1 | 4 | 5 => {
-                let Some(number) = self.number(target, offset) else { return 0 };
-                let Some(channel) = self.channels.get_mut(number) else { return 0 };
-                if target < 4 {
-                    channel.write(register, value, now);
-                } else {
-                    channel.write_sgdma(register, value, faults);
-                }
-                return 1 << number;
+                let write = |channel: &mut Channel| {
+                    if target < 4 {
+                        channel.write(register, value, now);
+                    } else {
+                        channel.write_sgdma(register, value, faults);
+                    }
+                };
+                return self.with_channel(target, offset, write).map_or(0, |(number, ())| 1 << number);
             }
             8 if offset & 0xFFF < 0x200 => self.msix.write(offset & 0xFFF, value),
             2 | 3 | 6 if offset & 0xF00 != 0 => {}

@@ -7,6 +7,7 @@ use crate::host::HostPort;
 use crate::link::Lanes;
 use fpga_registers::Iova;
 use fpga_registers::xdma::descriptor::{self, DescriptorControl};
+use std::ops::Range;
 
 const DESCRIPTOR_BYTES: usize = size_of::<[u32; 8]>();
 const FETCH_BOUNDARY: u64 = descriptor::BLOCK_BOUNDARY as u64;
@@ -31,7 +32,7 @@ pub(super) struct Fetched {
 
 impl Fetched {
     #[inline]
-    fn new(bytes: &[u8; DESCRIPTOR_BYTES]) -> Self {
+    pub(super) fn new(bytes: &[u8; DESCRIPTOR_BYTES]) -> Self {
         let (words, _) = bytes.as_chunks();
         let word = |index: usize| words.get(index).map_or(0, |word| u64::from_le_bytes(*word));
         Self {
@@ -66,11 +67,13 @@ pub(super) enum Head {
     Empty,
 }
 
+pub(super) type Slots = Box<[[u8; DESCRIPTOR_BYTES]]>;
+
 /// A ring of descriptors as they were read; later edits of host memory are never seen.
 #[derive(Debug)]
 pub(super) struct Prefetch {
     /// A power of two of them, at least `capacity`.
-    slots: Box<[[u8; DESCRIPTOR_BYTES]]>,
+    slots: Slots,
     /// Counts of what was taken out and put in; their difference is at most `capacity`.
     taken: usize,
     filled: usize,
@@ -132,30 +135,34 @@ impl Prefetch {
         if self.ended || count == 0 { self.len() } else { (self.len() + count).saturating_sub(self.capacity) }
     }
 
-    #[inline]
-    pub(super) fn front(&self) -> Option<Fetched> {
-        if self.filled == self.taken {
-            return None;
-        }
-        self.slots.get(self.place(self.taken)).map(Fetched::new)
-    }
-
-    /// Forgets what [`Self::front`] showed.
-    #[inline]
-    pub(super) const fn drop_front(&mut self) {
-        self.taken = self.taken.wrapping_add(1);
-    }
-
     pub(super) fn pop(&mut self) -> Head {
-        if let Some(fetched) = self.front() {
-            self.drop_front();
-            return Head::Descriptor(fetched);
+        if self.filled != self.taken {
+            let fetched = self.slots.get(self.place(self.taken)).map(Fetched::new);
+            self.taken = self.taken.wrapping_add(1);
+            return fetched.map_or(Head::Empty, Head::Descriptor);
         }
         match self.end.take() {
             Some(End::Refused) => Head::Refused(Fetched::ONES),
             Some(End::Garbage) => Head::Descriptor(Fetched::ONES),
             None => Head::Empty,
         }
+    }
+
+    /// The slots, and where in them the first descriptors lie, at most `most` and those that lie together. To be given
+    /// back with [`Self::give_back`]: while they are out, the rest of the channel can be worked on.
+    #[inline]
+    pub(super) fn take_out(&mut self, most: usize) -> (Slots, Range<usize>) {
+        let slots = std::mem::take(&mut self.slots);
+        let start = self.taken & (slots.len() - 1);
+        let end = slots.len().min(start + most.min(self.len()));
+        (slots, start..end)
+    }
+
+    /// The reverse of [`Self::take_out`]; the first `used` descriptors are gone.
+    #[inline]
+    pub(super) fn give_back(&mut self, slots: Slots, used: usize) {
+        self.slots = slots;
+        self.taken = self.taken.wrapping_add(used);
     }
 
     /// The next `count` free slots, in two parts where the ring turns over.
@@ -176,23 +183,25 @@ impl Prefetch {
     /// fetched.
     fn accept(&mut self, count: usize, watch_length: bool) {
         const GOES_ON: u32 = 0xFFFF << 16 | STOP;
-        let mut last = None;
-        for _ in 0..count {
-            let Some(fetched) = self.slots.get(self.place(self.filled)).map(Fetched::new) else { return };
-            self.filled = self.filled.wrapping_add(1);
-            if watch_length {
-                self.long_seen |= fetched.length > LONG;
-            }
-            if fetched.control & GOES_ON != MAGIC << 16 {
-                self.ended = true;
-                return;
-            }
-            last = Some(fetched);
+        let (start, rest) = self.slots.split_at(self.place(self.filled));
+        let head = rest.get(..count).unwrap_or(rest);
+        let tail = start.get(..count - head.len()).unwrap_or_default();
+        let last_in = |part: &[[u8; DESCRIPTOR_BYTES]]| {
+            part.iter().position(|slot| Fetched::new(slot).control & GOES_ON != MAGIC << 16)
+        };
+        let last = last_in(head).or_else(|| last_in(tail).map(|index| head.len() + index));
+        let taken_over = last.map_or(count, |index| index + 1);
+        if watch_length {
+            let mut lengths = head.iter().chain(tail).take(taken_over).map(|slot| Fetched::new(slot).length);
+            self.long_seen |= lengths.any(|length| length > LONG);
         }
-        if let Some(last) = last {
+        if last.is_some() {
+            self.ended = true;
+        } else if let Some(last) = tail.last().or(head.last()).map(Fetched::new) {
             self.next = last.next;
             self.block = block_size(last.control >> 8);
         }
+        self.filled = self.filled.wrapping_add(taken_over);
     }
 
     fn end(&mut self, end: End) {
@@ -239,13 +248,13 @@ impl Channel {
         let start = prefetch.next & !31;
         let before_boundary = (FETCH_BOUNDARY - start % FETCH_BOUNDARY) / DESCRIPTOR_BYTES as u64;
         let readable = usize::try_from(before_boundary).unwrap_or(count).min(count);
-        lanes.counters.descriptor_fetches += 1;
+        lanes.upstream.counters.descriptor_fetches += 1;
         let mut arrived = readable;
         let [head, tail] = prefetch.vacant(readable);
         let behind = Iova::new(start.wrapping_add(head.len() as u64));
-        let mut read = lanes.read(unit, FaultKind::DescriptorFetchRefused, Iova::new(start), head);
+        let mut read = lanes.upstream.read(unit, FaultKind::DescriptorFetchRefused, Iova::new(start), head);
         if read.is_ok() && !tail.is_empty() {
-            read = lanes.read(unit, FaultKind::DescriptorFetchRefused, behind, tail);
+            read = lanes.upstream.read(unit, FaultKind::DescriptorFetchRefused, behind, tail);
         }
         if read.is_err() {
             // Find out how many did arrive: hardware reads them in several requests.
@@ -254,7 +263,7 @@ impl Channel {
                 head.chunks_exact_mut(DESCRIPTOR_BYTES).chain(tail.chunks_exact_mut(DESCRIPTOR_BYTES));
             for slot in slots {
                 let at = start.wrapping_add((arrived * DESCRIPTOR_BYTES) as u64);
-                if !lanes.bus_master || lanes.host.read(Iova::new(at), slot).is_err() {
+                if !lanes.upstream.bus_master || lanes.upstream.host.read(Iova::new(at), slot).is_err() {
                     break;
                 }
                 arrived += 1;
@@ -276,7 +285,12 @@ impl Channel {
         if arrived < readable {
             prefetch.end(End::Refused);
         } else if readable < count {
-            lanes.faults.push(FaultKind::BlockCrossesPage, unit, start, u32::try_from(count).unwrap_or(0));
+            lanes.upstream.faults.push(
+                FaultKind::BlockCrossesPage,
+                unit,
+                start,
+                u32::try_from(count).unwrap_or(0),
+            );
             prefetch.end(End::Garbage);
         }
     }

@@ -17,10 +17,12 @@ pub(crate) const COMPLETED: u32 = 2;
 /// Host memory: ranges that the card may read, and of these the ones that it may write.
 #[derive(Default)]
 pub(crate) struct Host {
-    ranges: BTreeMap<u64, (Vec<u8>, bool)>,
+    pub(crate) ranges: BTreeMap<u64, (Vec<u8>, bool)>,
     pub(crate) interrupts: Vec<u16>,
     /// Addresses and lengths of the card's reads, in order.
     pub(crate) reads: Vec<(u64, usize)>,
+    /// The same of its writes.
+    pub(crate) writes: Vec<(u64, usize)>,
 }
 
 impl Host {
@@ -93,6 +95,7 @@ impl DmaSpace for Host {
     }
 
     fn write(&mut self, at: Iova, from: &[u8]) -> Result<(), DmaFault> {
+        self.writes.push((at.get(), from.len()));
         let mut done = 0;
         while done < from.len() {
             let address = at.get().wrapping_add(done as u64);

@@ -1,4 +1,4 @@
-//! `dma write` and `dma read`: files to card memory and back.
+//! `dma write` and `dma read`: files to card memory and back; `dma bench` is in a module of its own.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,6 +7,7 @@ use fpga_driver::{CardAddr, ChannelName, bulk};
 use serde::Serialize;
 
 use crate::cli::DmaCommand;
+use crate::commands::bench::{self, BenchReport};
 use crate::error::CliError;
 use crate::output::{Report, pairs};
 use crate::progress::Progress;
@@ -15,9 +16,28 @@ use crate::stream::{Limited, OutFile, Source};
 use crate::target::{self, Opened};
 use crate::units::{binary_size, gigabytes_per_second, rate};
 
+/// What a `dma` command reports.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum DmaReport {
+    /// `dma write`, `dma read`.
+    Moved(Moved),
+    /// `dma bench`.
+    Bench(BenchReport),
+}
+
+impl Report for DmaReport {
+    fn text(&self) -> String {
+        match self {
+            Self::Moved(report) => report.text(),
+            Self::Bench(report) => report.text(),
+        }
+    }
+}
+
 /// What was moved.
 #[derive(Debug, Serialize)]
-pub struct DmaReport {
+pub struct Moved {
     command: &'static str,
     card: String,
     channel: String,
@@ -32,7 +52,7 @@ pub struct DmaReport {
     span: Duration,
 }
 
-impl DmaReport {
+impl Moved {
     fn new(
         command: &'static str,
         opened: &Opened,
@@ -56,7 +76,7 @@ impl DmaReport {
     }
 }
 
-impl Report for DmaReport {
+impl Moved {
     fn text(&self) -> String {
         let way = match self.command {
             "dma write" => format!("{} -> {} {}", self.file, self.card, self.addr),
@@ -78,12 +98,17 @@ impl Report for DmaReport {
 /// See [`CliError`].
 pub fn run(settings: &Settings, command: &DmaCommand) -> Result<DmaReport, CliError> {
     match command {
-        DmaCommand::Write { file, addr, channel } => write(settings, file, *addr, *channel),
-        DmaCommand::Read { addr, len, out, channel } => read(settings, *addr, *len, out, *channel),
+        DmaCommand::Write { file, addr, channel } => {
+            write(settings, file, *addr, *channel).map(DmaReport::Moved)
+        }
+        DmaCommand::Read { addr, len, out, channel } => {
+            read(settings, *addr, *len, out, *channel).map(DmaReport::Moved)
+        }
+        DmaCommand::Bench(args) => bench::run(settings, args).map(DmaReport::Bench),
     }
 }
 
-fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Result<DmaReport, CliError> {
+fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Result<Moved, CliError> {
     let source = Source::file(file)?;
     let length = source.length();
     let opened = target::open(&settings.card)?;
@@ -99,7 +124,7 @@ fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Resul
     .map_err(|error| source.explain(error))?;
     let span = began.elapsed();
     source.check_unchanged()?;
-    Ok(DmaReport::new("dma write", &opened, channel.name(), file, (addr, length), span))
+    Ok(Moved::new("dma write", &opened, channel.name(), file, (addr, length), span))
 }
 
 fn read(
@@ -108,7 +133,7 @@ fn read(
     length: u64,
     out: &Path,
     channel: u8,
-) -> Result<DmaReport, CliError> {
+) -> Result<Moved, CliError> {
     let opened = target::open(&settings.card)?;
     let mut channel = opened.card.c2h(channel)?;
     let mut sink = Limited { inner: OutFile::create(out, None)?, deadline: settings.deadline };
@@ -121,5 +146,5 @@ fn read(
     })?;
     let span = began.elapsed();
     sink.inner.keep();
-    Ok(DmaReport::new("dma read", &opened, channel.name(), out, (addr, length), span))
+    Ok(Moved::new("dma read", &opened, channel.name(), out, (addr, length), span))
 }

@@ -1,10 +1,13 @@
 //! The commands, one module each.
 
+pub mod bench;
 pub mod card;
 pub mod cdma;
 pub mod dma;
 pub mod info;
 pub mod raw;
+pub mod recover;
 pub mod regs;
 pub mod shell;
 pub mod transfer;
+pub mod validate;

@@ -54,7 +54,26 @@ fn wrong_usage_has_status_2() {
         (&["dma", "write", "/etc/hostname"], &["--addr"]),
         (&["dma", "write", "/etc/hostname", "--addr", "0x"], &["hexadecimal", "0x1000"]),
         (&["dma", "read", "--addr", "0", "--len", "1.5MiB", "--out", "x"], &["fractions"]),
+        (&["validate", "--scratch-size", "1MiB"], &["--scratch"]),
+        (&["validate", "--scratch", "x"], &["x"]),
+        (&["validate", "--seed", "-1"], &["-1"]),
+        (&["abort", "--channel", "0"], &["no channel", "h2c0 to h2c3"]),
+        (&["abort", "--channel", "h2c4"], &["h2c4", "h2c0 to h2c3"]),
+        (&["reset", "--level", "hard"], &["channel", "function", "bus"]),
         (&["completions", "dos"], &["bash"]),
+        (&["dma", "bench", "--depth", "0"], &["--depth", "1..=32768"]),
+        (&["dma", "bench", "--batch", "0"], &["--batch"]),
+        (&["dma", "bench", "--sizes", "64,0"], &["0 bytes move nothing"]),
+        (&["dma", "bench", "--sizes", "256MiB"], &["--sizes", "268435456", "268431360"]),
+        (&["dma", "bench", "--sizes", "4KB"], &["1000 or 1024"]),
+        (&["dma", "bench", "--mode", "sleep"], &["poll", "irq", "hybrid"]),
+        (&["dma", "bench", "--ring", "endless"], &["stop", "credit"]),
+        (&["dma", "bench", "--direction", "d2d"], &["h2c", "c2h", "both"]),
+        (&["dma", "bench", "--channels", "0"], &["--channels"]),
+        (&["dma", "bench", "--seconds", "0"], &["more than 0"]),
+        (&["dma", "bench", "--seconds", "-1"], &["-1"]),
+        (&["dma", "bench", "--seconds", "2 weeks"], &["3600"]),
+        (&["dma", "bench", "--pin", "1"], &["names no two CPUs"]),
         (&["peek", "config", "0"], &["dma, user or bypass"]),
         (&["peek", "6", "0"], &["from 0 to 5"]),
         (&["peek", "dma", "0x41"], &["1 bytes into the word at 0x40"]),
@@ -98,6 +117,8 @@ fn operations_that_fail_have_status_1() {
         (&["regs", "read", "h2c7.status"], &["h2c0 to h2c3", "regs list"]),
         (&["regs", "read", "h2c0.status_rc"], &["changes the card", "--force"]),
         (&["regs", "read", "h2c0.control_set", "--force"], &["write-only", "h2c0.control"]),
+        (&["dma", "bench", "--channels", "5"], &["5 channels", "4 in direction h2c", "--channels"]),
+        (&["dma", "bench", "--pin", "0,100000", "--sizes", "64"], &["CPU 100000"]),
         (&["regs", "write", "h2c0.nothing", "0"], &["h2c0.nothing", "h2c0 has"]),
         (&["regs", "write", "h2c0.completed", "0"], &["h2c0.completed is RO", "only the card", "poke"]),
         (
@@ -112,6 +133,8 @@ fn operations_that_fail_have_status_1() {
         (&["peek", "dma", "0x44"], &["BAR 1 at 0x44", "h2c0.status_rc is clear-on-read", "--force"]),
         (&["peek", "1", "0", "0x1000"], &["h2c0.status_rc, h2c1.status_rc", "--force"]),
         (&["poke", "dma", "0x8000", "0"], &["MSI-X", "--force"]),
+        (&["reset", "--card", "ffff:1f:1f.7"], &["ffff:1f:1f.7"]),
+        (&["validate", "--card", "vfio-user:/run/card"], &["not available"]),
         (&["info", "--card", "ffff:1f:1f.7"], &["ffff:1f:1f.7"]),
         (&["info", "--card", "vfio-user:/run/card"], &["vfio-user", "not available"]),
         (&["info", "--card", "mock:/no/such.yaml"], &["/no/such.yaml"]),
@@ -177,6 +200,15 @@ fn without_a_network_interface_there_is_no_transfer() {
 }
 
 #[test]
+fn a_working_set_that_the_card_has_no_room_for_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let card = file(dir.path(), "small.yaml", "schema_version: 1\nmemory: {base: 0, size: 0x1000000}\n");
+    let card = format!("mock:{}", card.display());
+    let args = ["dma", "bench", "--card", &card, "--sizes", "64KiB", "--direction"];
+    refused(&[&args[..], &["both"]].concat(), 1, &["32 MiB", "16 MiB", "--sizes"]);
+}
+
+#[test]
 fn an_unknown_design_is_touched_only_on_demand() {
     let dir = tempfile::tempdir().unwrap();
     let card = file(dir.path(), "plain.yaml", "schema_version: 1\npci: {subsystem_device: 7}\n");
@@ -192,4 +224,13 @@ fn an_unknown_design_is_touched_only_on_demand() {
     );
     let bars = format!("mock:{}", bars.display());
     refused(&["peek", "bypass", "0", "--card", &bars], 1, &["no BAR bypass", "the card has 0 (dma)"]);
+}
+
+#[test]
+fn a_channel_that_the_card_does_not_have_is_wrong_usage() {
+    let dir = tempfile::tempdir().unwrap();
+    let card =
+        file(dir.path(), "small.yaml", "schema_version: 1\nxdma: {h2c_channels: 2, c2h_channels: 1}\n");
+    let card = format!("mock:{}", card.display());
+    refused(&["abort", "--channel", "c2h1", "--card", &card], 2, &["no channel c2h1", "1 in this direction"]);
 }

@@ -1,7 +1,9 @@
 //! The built program, from the outside: every command, and what it refuses.
 
 mod bad_input;
+mod bench;
 mod card;
+mod health;
 mod memory;
 mod raw;
 mod support;

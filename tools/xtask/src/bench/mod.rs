@@ -31,6 +31,9 @@ use statistics::Regime;
 const FILE: &str = "BENCHMARKS.md";
 /// Pairs tried for each that is wanted, before a size is left with fewer.
 const PATIENCE: usize = 4;
+/// CPU time over wall time that a run needs: both threads of either program are busy all the time, so what is missing to 2 is
+/// what other programs took.
+const BUSY_CPUS: f64 = 1.9;
 
 /// Options of `cargo xtask bench`.
 #[derive(Debug, Clone, clap::Args)]
@@ -196,9 +199,34 @@ struct Pair {
     peer: Option<Record>,
 }
 
+/// Where a pair counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// In a regime.
+    Counts(Regime),
+    /// Nowhere: the CPUs' distance changed meanwhile.
+    Torn,
+    /// Nowhere: other programs took CPU time.
+    Disturbed,
+}
+
+impl Verdict {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Counts(regime) => regime.name(),
+            Self::Torn => "discarded: torn",
+            Self::Disturbed => "discarded: disturbed",
+        }
+    }
+}
+
 impl Pair {
-    fn regime(&self, setting: &Setting) -> Option<Regime> {
-        Regime::of(&self.brackets_ns, setting.threshold_ns)
+    fn verdict(&self, setting: &Setting) -> Verdict {
+        let records = [Some(&self.ours), self.peer.as_ref()];
+        if records.into_iter().flatten().any(|record| record.busy_cpus < BUSY_CPUS) {
+            return Verdict::Disturbed;
+        }
+        Regime::of(&self.brackets_ns, setting.threshold_ns).map_or(Verdict::Torn, Verdict::Counts)
     }
 }
 
@@ -211,7 +239,11 @@ struct Measured {
 
 impl Measured {
     fn of(&self, regime: Regime, setting: &Setting) -> impl Iterator<Item = &Pair> {
-        self.pairs.iter().filter(move |pair| pair.regime(setting) == Some(regime))
+        self.pairs.iter().filter(move |pair| pair.verdict(setting) == Verdict::Counts(regime))
+    }
+
+    fn discarded(&self, setting: &Setting) -> usize {
+        self.pairs.iter().filter(|pair| !matches!(pair.verdict(setting), Verdict::Counts(_))).count()
     }
 
     fn is_done(&self, wanted: usize, setting: &Setting) -> bool {
@@ -381,12 +413,16 @@ mod tests {
     #[test]
     fn a_cell_is_done_when_one_regime_has_enough_pairs() {
         let setting = Setting { cpus: [0, 1], depth: 256, seconds: None, threshold_ns: 90.0 };
-        let record = Record { ops_per_s: 1.0, latency: None, cpu_ns_per_op: None };
+        let record = Record { ops_per_s: 1.0, busy_cpus: 2.0, latency: None, cpu_ns_per_op: None };
         let pair = |brackets: &[f64]| Pair { brackets_ns: brackets.to_vec(), ours: record, peer: None };
         let cell = Cell { ring: Ring::Credit, size: 64, direction: Direction::H2c };
         let mut measured =
             Measured { cell, pairs: vec![pair(&[40.0, 41.0]), pair(&[160.0, 165.0]), pair(&[40.0, 165.0])] };
         assert!(measured.is_done(1, &setting) && !measured.is_done(2, &setting));
+        let stolen = Record { busy_cpus: 1.5, ..record };
+        measured.pairs.push(Pair { ours: stolen, ..pair(&[160.0, 160.0]) });
+        measured.pairs.push(Pair { peer: Some(stolen), ..pair(&[160.0, 160.0]) });
+        assert!(!measured.is_done(2, &setting));
         measured.pairs.push(pair(&[155.0, 165.0]));
         assert!(measured.is_done(2, &setting));
         assert_eq!(measured.of(Regime::Near, &setting).count(), 1);

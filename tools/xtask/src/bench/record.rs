@@ -9,6 +9,8 @@ const SCHEMA_VERSION: u32 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Record {
     pub(crate) ops_per_s: f64,
+    /// CPU time of all threads over wall time in the throughput run; 2 where nobody else took a CPU.
+    pub(crate) busy_cpus: f64,
     pub(crate) latency: Option<Latency>,
     pub(crate) cpu_ns_per_op: Option<f64>,
 }
@@ -42,6 +44,7 @@ pub(crate) enum RecordError {
 struct Peer {
     schema_version: u32,
     ops_per_s: f64,
+    busy_cpus: f64,
     verified: bool,
     p50_ns: Option<f64>,
     p99_ns: Option<f64>,
@@ -58,6 +61,7 @@ struct Document {
 #[derive(Deserialize)]
 struct Ours {
     ops_per_s: f64,
+    busy_cpus: f64,
     verified: bool,
     p50_us: Option<f64>,
     p99_us: Option<f64>,
@@ -72,6 +76,7 @@ impl Record {
         check(found.schema_version, found.verified)?;
         Ok(Self {
             ops_per_s: found.ops_per_s,
+            busy_cpus: found.busy_cpus,
             latency: latency([found.p50_ns, found.p99_ns, found.p999_ns], 1.0),
             cpu_ns_per_op: found.cpu_ns_per_op,
         })
@@ -86,6 +91,7 @@ impl Record {
         check(document.schema_version, found.verified)?;
         Ok(Self {
             ops_per_s: found.ops_per_s,
+            busy_cpus: found.busy_cpus,
             latency: latency([found.p50_us, found.p99_us, found.p999_us], 1e3),
             cpu_ns_per_op: found.cpu_ns_per_op,
         })
@@ -110,18 +116,20 @@ mod tests {
 
     #[test]
     fn a_line_of_the_peer() {
-        let line = br#"{"schema_version":1,"dpdk":"DPDK 22.11.11","size":64,"ops_per_s":7951456,"verified":true,"p50_ns":1162,"p99_ns":1422,"p999_ns":3195,"cpu_ns_per_op":95.28}"#;
+        let line = br#"{"schema_version":1,"dpdk":"DPDK 22.11.11","size":64,"ops_per_s":7951456,"busy_cpus":1.98,"verified":true,"p50_ns":1162,"p99_ns":1422,"p999_ns":3195,"cpu_ns_per_op":95.28}"#;
         let record = Record::of_peer(line).unwrap();
-        assert_eq!(record.ops_per_s, 7_951_456.0);
+        assert_eq!((record.ops_per_s, record.busy_cpus), (7_951_456.0, 1.98));
         assert_eq!(record.latency, Some(Latency { p50_ns: 1162.0, p99_ns: 1422.0, p999_ns: 3195.0 }));
         assert_eq!(record.cpu_ns_per_op, Some(95.28));
-        let short = Record::of_peer(br#"{"schema_version":1,"ops_per_s":5,"verified":true}"#).unwrap();
+        let short =
+            Record::of_peer(br#"{"schema_version":1,"ops_per_s":5,"busy_cpus":1.98,"verified":true}"#)
+                .unwrap();
         assert_eq!((short.latency, short.cpu_ns_per_op), (None, None));
     }
 
     #[test]
     fn a_document_of_ours() {
-        let text = br#"{"schema_version":1,"card":"mock:0","results":[{"size":64,"ops_per_s":8e7,"verified":true,"p50_us":0.11,"p99_us":0.18,"p999_us":0.5,"cpu_ns_per_op":7.5}]}"#;
+        let text = br#"{"schema_version":1,"card":"mock:0","results":[{"size":64,"ops_per_s":8e7,"busy_cpus":1.98,"verified":true,"p50_us":0.11,"p99_us":0.18,"p999_us":0.5,"cpu_ns_per_op":7.5}]}"#;
         let record = Record::of_ours(text).unwrap();
         assert_eq!((record.ops_per_s, record.cpu_ns_per_op), (8e7, Some(7.5)));
         assert!((record.latency.unwrap().p50_ns - 110.0).abs() < 1e-9);
@@ -132,8 +140,8 @@ mod tests {
         for (text, part) in [
             (&b"{}"[..], "unexpected"),
             (b"EAL: no memory", "unexpected"),
-            (br#"{"schema_version":2,"ops_per_s":5,"verified":true}"#, "version 2"),
-            (br#"{"schema_version":1,"ops_per_s":5,"verified":false}"#, "differs"),
+            (br#"{"schema_version":2,"ops_per_s":5,"busy_cpus":1.98,"verified":true}"#, "version 2"),
+            (br#"{"schema_version":1,"ops_per_s":5,"busy_cpus":1.98,"verified":false}"#, "differs"),
         ] {
             let error = Record::of_peer(text).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

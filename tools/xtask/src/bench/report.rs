@@ -7,7 +7,7 @@ use super::micro::Benchmark;
 use super::programs::PEER_FLAGS;
 use super::record::{Latency, Record};
 use super::statistics::{Regime, Spread, histogram};
-use super::{Cell, Measured, Pair, Ring, Setting};
+use super::{BUSY_CPUS, Cell, Measured, Pair, Ring, Setting, Verdict};
 
 /// Everything that the report says.
 #[derive(Debug)]
@@ -79,8 +79,7 @@ pub(super) fn progress(cell: &Cell, pair: &Pair, setting: &Setting) -> String {
             pair.ours.ops_per_s / peer.ops_per_s
         );
     }
-    let regime = pair.regime(setting).map_or("discarded", Regime::name);
-    let _ = write!(text, "  {regime} ({} ns)", brackets.join(" "));
+    let _ = write!(text, "  {} ({} ns)", pair.verdict(setting).name(), brackets.join(" "));
     text
 }
 
@@ -119,7 +118,8 @@ impl Report {
             a run whose data differs ends the benchmark.\n\n\
             Runs come in pairs, ours and then the peer's. Before, between and after, two threads hand a cache line back and forth. A pair\n\
             counts as *near* if all three latencies lie below {} ns one way, as *far* if none does; else the CPUs' distance changed\n\
-            meanwhile and the pair is discarded. A ratio is that of one pair. Figures are medians, with the least and the most in\n\
+            meanwhile and the pair is discarded as torn. It is discarded as disturbed if either program got less than {BUSY_CPUS} of\n\
+            the two CPUs' time while it ran. A ratio is that of one pair. Figures are medians, with the least and the most in\n\
             brackets.\n\n",
             PEER_FLAGS.join(" "),
             self.setting.threshold_ns,
@@ -129,12 +129,13 @@ impl Report {
     fn regimes(&self) -> String {
         let pairs = || self.measured.iter().flat_map(|measured| &measured.pairs);
         let brackets: Vec<f64> = pairs().flat_map(|pair| pair.brackets_ns.iter().copied()).collect();
-        let count = |regime| pairs().filter(|pair| pair.regime(&self.setting) == regime).count();
+        let count = |verdict| pairs().filter(|pair| pair.verdict(&self.setting) == verdict).count();
         format!(
-            "## Latency between the two CPUs, one way\n\n{} pairs near, {} far, {} discarded.\n\n```text\n{}```\n\n",
-            count(Some(Regime::Near)),
-            count(Some(Regime::Far)),
-            count(None),
+            "## Latency between the two CPUs, one way\n\n{} pairs near, {} far; discarded: {} torn, {} disturbed.\n\n```text\n{}```\n\n",
+            count(Verdict::Counts(Regime::Near)),
+            count(Verdict::Counts(Regime::Far)),
+            count(Verdict::Torn),
+            count(Verdict::Disturbed),
             histogram(&brackets, self.setting.threshold_ns)
         )
     }
@@ -176,7 +177,7 @@ impl Report {
                     _ => dash(),
                 },
                 pairs.len().to_string(),
-                measured.pairs.iter().filter(|pair| pair.regime(&self.setting).is_none()).count().to_string(),
+                measured.discarded(&self.setting).to_string(),
             ]);
         }
         let header = [

@@ -5,7 +5,7 @@ use super::*;
 
 fn record(ops_per_s: f64, p50_ns: f64) -> Record {
     let latency = Latency { p50_ns, p99_ns: 2.0 * p50_ns, p999_ns: 9.0 * p50_ns };
-    Record { ops_per_s, latency: Some(latency), cpu_ns_per_op: Some(1e9 / ops_per_s) }
+    Record { ops_per_s, busy_cpus: 2.0, latency: Some(latency), cpu_ns_per_op: Some(1e9 / ops_per_s) }
 }
 
 fn pair(bracket: f64, ours: f64, peer: f64) -> Pair {
@@ -71,7 +71,7 @@ fn figures_are_medians_per_regime_and_torn_pairs_are_only_counted() {
         &text,
         "| 64 B | h2c | far | 10.000 (10.000-10.000) | 5.000 (5.000-5.000) | 0.64 | 2.00 (2.00-2.00) | 2.50 | **no** | 1 | 1 |",
     );
-    has(&text, "4 pairs near, 1 far, 1 discarded.");
+    has(&text, "4 pairs near, 1 far; discarded: 1 torn, 0 disturbed.");
     assert!(!text.contains("9000.000"), "{text}");
 }
 

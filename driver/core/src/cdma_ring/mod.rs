@@ -1,0 +1,378 @@
+//! The descriptor ring of the card-internal copy engine (AXI CDMA, scatter-gather mode, PG034): memory logic only.
+//!
+//! Descriptors lie in card memory, linked in a circle that never changes, so an append touches free entries alone. Nothing
+//! here touches a register or card memory: the caller moves what a [`Batch`] names into card memory by whatever way it has,
+//! writes the tail-descriptor register, and feeds back what the engine says.
+//!
+//! | Step | Call | Then |
+//! |---|---|---|
+//! | queue | [`Ring::submit`], any number | |
+//! | make descriptors | [`Ring::publish`] | write the batch's pieces to card memory, see them arrive |
+//! | hand over | [`Ring::post`] | write the tail register: low word, then high word |
+//! | progress | [`Ring::complete_status`] or [`Ring::complete_current`] | [`Ring::poll_completion`] until `None` |
+//! | failure | reset the engine, [`Ring::drain`], [`Ring::guard`] | start the engine at [`Ring::start_address`] |
+//!
+//! Two ways to know how far the engine has come: the status word of a descriptor ([`Ring::probe`] says which one) is proof,
+//! since the engine writes it after the data; the current-descriptor register costs no access to card memory, and is believed
+//! only where it names a posted descriptor.
+//!
+//! The payload `T` moves in at `submit` and comes back exactly once: in the [`Completion`], in the [`Refusal`], or from
+//! [`Ring::drain`].
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use fpga_registers::CardAddr;
+
+mod batch;
+mod config;
+mod errors;
+
+pub use batch::{Batch, DescriptorImage, PendingDescriptor, Piece, Probe};
+pub use config::{
+    ConfigError, ENTRY_BYTES, LENGTH_BITS_BEFORE_4_1, MAX_ENTRIES, MAX_LENGTH_BITS, RingConfig,
+};
+pub use errors::{ProgressFault, Refusal, RefusalReason};
+
+use crate::cast::{index, low32};
+
+/// One copy within card memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// First byte to read, as the engine addresses it.
+    pub source: CardAddr,
+    /// Where it goes.
+    pub destination: CardAddr,
+    /// Bytes; empty segments are skipped.
+    pub length: u64,
+}
+
+impl Segment {
+    /// `length` bytes from `source` to `destination`.
+    #[must_use]
+    pub const fn new(source: CardAddr, destination: CardAddr, length: u64) -> Self {
+        Self { source, destination, length }
+    }
+}
+
+/// Names one submitted operation: slot and generation, so that a stale token never matches a later operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Token {
+    slot: u32,
+    generation: u32,
+}
+
+impl Token {
+    /// The operation slot, below [`RingConfig::operations`].
+    #[must_use]
+    pub const fn slot(self) -> u32 {
+        self.slot
+    }
+
+    /// How often the slot had been used before.
+    #[must_use]
+    pub const fn generation(self) -> u32 {
+        self.generation
+    }
+}
+
+/// An operation that the engine has finished.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Completion<T> {
+    /// What `submit` returned.
+    pub token: Token,
+    /// What was handed in.
+    pub payload: T,
+    /// Bytes copied.
+    pub length: u64,
+    /// Descriptors it took.
+    pub descriptors: u32,
+}
+
+/// An operation taken out of a ring that is given up.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Drained<T> {
+    /// What `submit` returned.
+    pub token: Token,
+    /// What was handed in.
+    pub payload: T,
+    /// Bytes asked for.
+    pub length: u64,
+    /// Bytes whose descriptors are known to be complete.
+    pub completed_bytes: u64,
+    /// Whether the engine was told of it: unless it was reset since, it may still write to the destination.
+    pub posted: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Staged {
+    source: u64,
+    destination: u64,
+    length: u32,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    payload: Option<T>,
+    /// Count after its last descriptor; its first follows the operation before.
+    end: u64,
+    length: u64,
+}
+
+/// The descriptor ring of one copy engine; see the module's description.
+///
+/// Descriptors and operations are numbered by running 64-bit counts:
+/// `freed <= completed <= posted <= published <= staged < freed + entries`. A ring index is the count's low bits, an
+/// operation's generation its high bits.
+#[derive(Debug)]
+pub struct Ring<T> {
+    config: RingConfig,
+    entry_mask: u32,
+    operation_mask: u32,
+    max_length: u64,
+    staged_entries: Box<[Staged]>,
+    slots: Box<[Slot<T>]>,
+    /// Descriptors of operations that were handed back.
+    freed: u64,
+    /// Descriptors that the engine has finished.
+    completed: u64,
+    /// Descriptors up to the tail that the engine was told.
+    posted: u64,
+    /// Descriptors that are in card memory, or on their way there.
+    published: u64,
+    staged: u64,
+    /// The count that the status word proves which is looked at.
+    probe_end: u64,
+    first_operation: u64,
+    next_operation: u64,
+    faulted: bool,
+}
+
+impl<T> Ring<T> {
+    /// Allocates everything the ring will ever need.
+    ///
+    /// # Errors
+    /// See [`RingConfig::validate`].
+    pub fn new(config: RingConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let slots: Vec<_> =
+            (0..config.operations).map(|_| Slot { payload: None, end: 0, length: 0 }).collect();
+        Ok(Self {
+            entry_mask: config.entries - 1,
+            operation_mask: config.operations - 1,
+            max_length: u64::from(config.max_descriptor_length()),
+            staged_entries: alloc::vec![Staged::default(); index(config.entries)].into_boxed_slice(),
+            slots: slots.into_boxed_slice(),
+            freed: 0,
+            completed: 0,
+            posted: 0,
+            published: 0,
+            staged: 0,
+            probe_end: 0,
+            first_operation: 0,
+            next_operation: 0,
+            faulted: false,
+            config,
+        })
+    }
+
+    /// The configuration it was built with.
+    #[must_use]
+    pub const fn config(&self) -> &RingConfig {
+        &self.config
+    }
+
+    /// Descriptors that can still be queued. One entry of the ring is never used.
+    #[must_use]
+    pub const fn free_entries(&self) -> u32 {
+        self.entry_mask - low32(self.staged - self.freed)
+    }
+
+    /// Operations that were submitted and not handed back yet.
+    #[must_use]
+    pub const fn operations(&self) -> u32 {
+        low32(self.next_operation - self.first_operation)
+    }
+
+    /// Descriptors that the engine was told of and has not finished.
+    #[must_use]
+    pub const fn outstanding(&self) -> u32 {
+        low32(self.posted - self.completed)
+    }
+
+    /// Whether descriptors are queued that are not in card memory yet.
+    #[must_use]
+    pub const fn has_queued(&self) -> bool {
+        self.staged != self.published
+    }
+
+    /// Whether a batch is published and not posted.
+    #[must_use]
+    pub const fn has_published(&self) -> bool {
+        self.published != self.posted
+    }
+
+    /// Whether a [`ProgressFault`] was seen: nothing more is accepted until [`Ring::drain`] has emptied the ring.
+    #[must_use]
+    pub const fn is_faulted(&self) -> bool {
+        self.faulted
+    }
+
+    /// Queues one operation: its segments in order, long ones cut. The engine does not see it before [`Ring::post`].
+    ///
+    /// # Errors
+    /// The payload comes back in a [`Refusal`], and the ring is as before: [`RefusalReason::Full`] is back-pressure (complete
+    /// something, then submit again); the others are permanent.
+    pub fn submit(&mut self, segments: &[Segment], payload: T) -> Result<Token, Refusal<T>> {
+        match self.stage(segments) {
+            Ok((length, end)) => Ok(self.record(length, end, payload)),
+            Err(reason) => Err(Refusal { reason, payload }),
+        }
+    }
+
+    /// Writes the descriptors to private memory beyond `staged`, which stays where it is: a request that does not fit leaves no
+    /// trace. Returns the bytes in all and the count after the last descriptor.
+    fn stage(&mut self, segments: &[Segment]) -> Result<(u64, u64), RefusalReason> {
+        if self.faulted {
+            return Err(RefusalReason::Faulted);
+        }
+        let mut needed = 0_u64;
+        let mut length = 0_u64;
+        for segment in segments.iter().filter(|segment| segment.length != 0) {
+            self.check(segment)?;
+            needed = needed.saturating_add(segment.length.div_ceil(self.max_length));
+            length = length.saturating_add(segment.length);
+        }
+        if needed == 0 {
+            return Err(RefusalReason::Empty);
+        }
+        if needed > u64::from(self.entry_mask) {
+            return Err(RefusalReason::TooManyDescriptors { needed, usable: self.entry_mask });
+        }
+        let free = self.free_entries();
+        if needed > u64::from(free) {
+            return Err(RefusalReason::Full { needed: low32(needed), free });
+        }
+        if self.operations() > self.operation_mask {
+            return Err(RefusalReason::Full { needed: 1, free: 0 });
+        }
+        let mut end = self.staged;
+        for segment in segments {
+            let (mut source, mut destination) = (segment.source.get(), segment.destination.get());
+            let mut remaining = segment.length;
+            while remaining != 0 {
+                let taken = remaining.min(self.max_length);
+                let at = index(low32(end) & self.entry_mask);
+                self.staged_entries[at] = Staged { source, destination, length: low32(taken) };
+                // The last byte of both ranges was checked; the address after it may wrap.
+                source = source.wrapping_add(taken);
+                destination = destination.wrapping_add(taken);
+                remaining -= taken;
+                end += 1;
+            }
+        }
+        Ok((length, end))
+    }
+
+    fn check(&self, segment: &Segment) -> Result<(), RefusalReason> {
+        let length = segment.length;
+        for start in [segment.source, segment.destination] {
+            let inside =
+                start.get().checked_add(length - 1).is_some_and(|last| last <= self.config.last_address());
+            if !inside {
+                let address_bits = self.config.address_bits;
+                return Err(RefusalReason::AddressRange { start, length, address_bits });
+            }
+            if !self.config.realignment && !start.is_aligned_to(u64::from(self.config.data_bytes)) {
+                return Err(RefusalReason::Misaligned { address: start, alignment: self.config.data_bytes });
+            }
+        }
+        let (source, destination) = (segment.source.get(), segment.destination.get());
+        if source.abs_diff(destination) < length {
+            return Err(RefusalReason::Overlap { segment: *segment });
+        }
+        let (base, bytes) = (self.config.base.get(), self.config.bytes());
+        if destination <= base + (bytes - 1) && base <= destination + (length - 1) {
+            return Err(RefusalReason::DescriptorMemory { segment: *segment });
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, length: u64, end: u64, payload: T) -> Token {
+        let token = self.token(self.next_operation);
+        let slot = &mut self.slots[index(token.slot)];
+        slot.payload = Some(payload);
+        slot.end = end;
+        slot.length = length;
+        self.staged = end;
+        self.next_operation += 1;
+        token
+    }
+
+    /// The oldest operation whose descriptors have all completed.
+    #[must_use]
+    pub fn poll_completion(&mut self) -> Option<Completion<T>> {
+        if self.first_operation == self.next_operation {
+            return None;
+        }
+        let token = self.token(self.first_operation);
+        let slot = &mut self.slots[index(token.slot)];
+        if slot.end > self.completed {
+            return None;
+        }
+        let payload = slot.payload.take()?;
+        let descriptors = low32(slot.end - self.freed);
+        let completion = Completion { token, payload, length: slot.length, descriptors };
+        self.freed = slot.end;
+        self.first_operation += 1;
+        Some(completion)
+    }
+
+    /// Takes every operation out, oldest first, finished or not. Once the iterator is exhausted the ring is empty, nothing is
+    /// posted and the fault is cleared; what is left in a dropped iterator stays in the ring.
+    ///
+    /// Call it when the engine has been reset. Before it starts again, old descriptors in card memory have to go:
+    /// [`Ring::guard`].
+    pub const fn drain(&mut self) -> Drain<'_, T> {
+        self.faulted = true;
+        Drain { ring: self }
+    }
+
+    const fn token(&self, operation: u64) -> Token {
+        let shift = self.operation_mask.trailing_ones();
+        Token { slot: low32(operation) & self.operation_mask, generation: low32(operation >> shift) }
+    }
+}
+
+/// See [`Ring::drain`].
+#[derive(Debug)]
+pub struct Drain<'a, T> {
+    ring: &'a mut Ring<T>,
+}
+
+impl<T> Iterator for Drain<'_, T> {
+    type Item = Drained<T>;
+
+    fn next(&mut self) -> Option<Drained<T>> {
+        let ring = &mut *self.ring;
+        if ring.first_operation == ring.next_operation {
+            ring.freed = ring.staged;
+            ring.completed = ring.staged;
+            ring.posted = ring.staged;
+            ring.published = ring.staged;
+            ring.probe_end = ring.staged;
+            ring.faulted = false;
+            return None;
+        }
+        let token = ring.token(ring.first_operation);
+        let slot = &mut ring.slots[index(token.slot)];
+        let (first, end, length) = (ring.freed, slot.end, slot.length);
+        let payload = slot.payload.take()?;
+        let completed_bytes = (first..end.min(ring.completed))
+            .map(|n| u64::from(ring.staged_entries[index(low32(n) & ring.entry_mask)].length))
+            .sum();
+        ring.freed = end;
+        ring.first_operation += 1;
+        Some(Drained { token, payload, length, completed_bytes, posted: first < ring.posted })
+    }
+}

@@ -1,0 +1,171 @@
+//! The map against the obvious one: every address looked for among all mappings, byte by byte.
+#![expect(clippy::unwrap_used, reason = "a test's preparation either works or is the failure")]
+
+use super::*;
+use fpga_pci::HugePages;
+use proptest::prelude::*;
+
+/// Where mappings are made: a few pages, so that they meet.
+const BASE: u64 = 0x10_0000;
+const PAGES: u64 = 12;
+
+fn memory(pages: u64) -> SharedMemory {
+    SharedMemory::anonymous(usize::try_from(pages * PAGE).unwrap(), HugePages::No).unwrap()
+}
+
+/// What the host side should be, without any order or memory of the past.
+#[derive(Default)]
+struct Obvious(Vec<(u64, Vec<u8>, DmaAccess)>);
+
+impl Obvious {
+    fn map(&mut self, start: u64, length: u64, access: DmaAccess) -> bool {
+        let free =
+            self.0.iter().all(|(at, bytes, _)| start + length <= *at || *at + bytes.len() as u64 <= start);
+        if free {
+            self.0.push((start, vec![0; usize::try_from(length).unwrap()], access));
+        }
+        free
+    }
+
+    fn unmap(&mut self, start: u64, length: u64) -> bool {
+        let before = self.0.len();
+        self.0.retain(|(at, bytes, _)| (*at, bytes.len() as u64) != (start, length));
+        self.0.len() < before
+    }
+
+    fn byte(&mut self, at: u64, write: bool) -> Option<&mut u8> {
+        self.0.iter_mut().find_map(|(start, bytes, access)| {
+            let allowed = if write { access.device_writes() } else { access.device_reads() };
+            let offset = usize::try_from(at.checked_sub(*start)?).unwrap();
+            bytes.get_mut(offset).filter(|_| allowed)
+        })
+    }
+
+    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), DmaFault> {
+        for (address, byte) in (at..).zip(into) {
+            *byte = *self.byte(address, false).ok_or(DmaFault { at: Iova::new(address), write: false })?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), DmaFault> {
+        for (address, byte) in (at..).zip(from) {
+            *self.byte(address, true).ok_or(DmaFault { at: Iova::new(address), write: true })? = *byte;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Call {
+    Map { page: u64, pages: u64, access: DmaAccess },
+    Unmap { page: u64, pages: u64 },
+    UnmapAll,
+    Read { at: u64, length: usize },
+    Write { at: u64, length: usize },
+}
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let access =
+        prop_oneof![Just(DmaAccess::Both), Just(DmaAccess::ReadByDevice), Just(DmaAccess::WriteByDevice)];
+    let page = 0..PAGES;
+    // Starts close to the ends of pages are where something happens.
+    let at = (0..=PAGES, prop_oneof![0..PAGE, PAGE - 70..PAGE, Just(0)])
+        .prop_map(|(page, offset)| BASE - PAGE + page * PAGE + offset);
+    let length = prop_oneof![3 => 0..200_usize, 1 => Just(4), 1 => 0..3 * 4096_usize];
+    let call = prop_oneof![
+        4 => (page.clone(), 1..4_u64, access).prop_map(|(page, pages, access)| Call::Map { page, pages, access }),
+        2 => (page, 1..4_u64).prop_map(|(page, pages)| Call::Unmap { page, pages }),
+        1 => Just(Call::UnmapAll),
+        12 => (at.clone(), length.clone()).prop_map(|(at, length)| Call::Read { at, length }),
+        12 => (at, length).prop_map(|(at, length)| Call::Write { at, length }),
+    ];
+    prop::collection::vec(call, 1..200)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_map_does_what_the_obvious_one_does(calls in calls()) {
+        let mut map = HostSide::default();
+        let mut obvious = Obvious::default();
+        for (number, call) in calls.into_iter().enumerate() {
+            match call {
+                Call::Map { page, pages, access } => {
+                    let start = BASE + page * PAGE;
+                    let done = map.map(Iova::new(start), &memory(pages), access);
+                    let (iova, length) = (Iova::new(start), pages * PAGE);
+                    if obvious.map(start, length, access) {
+                        prop_assert_eq!(done, Ok(()));
+                    } else {
+                        prop_assert_eq!(done, Err(DmaMapError::Overlap { iova, length }));
+                    }
+                }
+                Call::Unmap { page, pages } => {
+                    let (iova, length) = (Iova::new(BASE + page * PAGE), pages * PAGE);
+                    if obvious.unmap(iova.get(), length) {
+                        prop_assert_eq!(map.unmap(iova, length), Ok(()));
+                    } else {
+                        prop_assert_eq!(map.unmap(iova, length), Err(DmaMapError::NotMapped { iova, length }));
+                    }
+                }
+                Call::UnmapAll => {
+                    map.unmap_all();
+                    obvious.0.clear();
+                }
+                Call::Read { at, length } => {
+                    let (mut got, mut expected) = (vec![0; length], vec![0; length]);
+                    let result = map.read(Iova::new(at), &mut got);
+                    prop_assert_eq!(result, obvious.read(at, &mut expected));
+                    if result.is_ok() {
+                        prop_assert!(got == expected);
+                    }
+                }
+                Call::Write { at, length } => {
+                    let bytes = vec![number.to_le_bytes()[0] | 1; length];
+                    let result = map.write(Iova::new(at), &bytes);
+                    prop_assert_eq!(result, obvious.write(at, &bytes));
+                }
+            }
+            prop_assert_eq!(map.mapped_bytes(), obvious.0.iter().map(|(_, bytes, _)| bytes.len() as u64).sum::<u64>());
+        }
+        // Everything that can be read at the end is what was written.
+        for (start, bytes, access) in obvious.0 {
+            if access.device_reads() {
+                let mut got = vec![0; bytes.len()];
+                prop_assert_eq!(map.read(Iova::new(start), &mut got), Ok(()));
+                prop_assert!(got == bytes);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_unmapped_is_gone_although_it_was_hit_last() {
+    let mut map = HostSide::default();
+    let at = Iova::new(BASE);
+    map.map(at, &memory(1), DmaAccess::Both).unwrap();
+    map.map(Iova::new(BASE + PAGE), &memory(1), DmaAccess::Both).unwrap();
+    let mut bytes = [0; 64];
+    for _ in 0..2 {
+        map.read(at, &mut bytes).unwrap();
+        map.write(at, &bytes).unwrap();
+    }
+    map.unmap(at, PAGE).unwrap();
+    assert_eq!(map.read(at, &mut bytes), Err(DmaFault { at, write: false }));
+    assert_eq!(map.write(at, &bytes), Err(DmaFault { at, write: true }));
+    assert_eq!(map.read(Iova::new(BASE + PAGE), &mut bytes), Ok(()));
+}
+
+#[test]
+fn what_may_be_read_only_is_not_written_although_it_was_hit_last() {
+    let mut map = HostSide::default();
+    let at = Iova::new(BASE);
+    map.map(at, &memory(1), DmaAccess::ReadByDevice).unwrap();
+    let mut bytes = [1; 64];
+    map.read(at, &mut bytes).unwrap();
+    assert_eq!(map.write(at, &[1; 64]), Err(DmaFault { at, write: true }));
+    map.read(at, &mut bytes).unwrap();
+    assert_eq!(bytes, [0; 64]);
+}

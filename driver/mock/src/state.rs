@@ -1,0 +1,220 @@
+//! What is behind the lock: cards with their host sides, the network, time; and how work is done.
+
+use crate::dma::HostSide;
+use crate::network::Network;
+use crate::threaded::posted::{Cursor, PostedWrite};
+use crate::transport::MockTransport;
+use fpga_card::{Card, CardCounters};
+use fpga_core::time::Nanos;
+use std::sync::Weak;
+
+/// Units of work that a card that works by itself is given at a time at most.
+const UNITS: u32 = 64;
+/// So many bytes moved are enough for once: a few microseconds, after which somebody may want the lock.
+const BURST_BYTES: u64 = 64 * 1024;
+/// What a frame costs, as so many bytes.
+const FRAME_BYTES: u64 = 2048;
+/// Frames delivered at a time at most.
+const BURST_FRAMES: u32 = 16;
+
+/// How a card fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CardFailure {
+    /// It works.
+    None,
+    /// It left the bus: accesses report [`fpga_pci::MmioError::Gone`], configuration space reads as all ones, it does
+    /// nothing any more.
+    Gone,
+    /// Registers read as all ones and take no writes, but configuration space answers (lost memory decoding, a
+    /// partial reconfiguration).
+    AllOnes,
+}
+
+/// One card with its host side.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) card: Card,
+    pub(crate) host: HostSide,
+    pub(crate) failure: CardFailure,
+    /// Counts resets, so that BARs opened before one are refused.
+    pub(crate) generation: u32,
+    pub(crate) opened: Weak<MockTransport>,
+    /// Where the card's queue of posted writes was emptied up to; stays at its start where writes are made at once.
+    pub(crate) posted: Cursor,
+    /// Units of work at a time: fewer where they are long ones.
+    units: u32,
+}
+
+impl Slot {
+    pub(crate) fn new(card: Card) -> Self {
+        Self {
+            card,
+            host: HostSide::default(),
+            failure: CardFailure::None,
+            generation: 0,
+            opened: Weak::new(),
+            posted: Cursor::default(),
+            units: UNITS,
+        }
+    }
+
+    /// A posted write arrives.
+    pub(crate) fn apply(&mut self, write: PostedWrite) {
+        if self.failure == CardFailure::None && write.is_of(self.generation) {
+            self.card.bar_write(write.bar(), write.offset(), &write.value(), &mut self.host);
+        }
+    }
+
+    /// Some work, for a few microseconds if it goes on as before.
+    fn burst(&mut self, now: Nanos) -> u32 {
+        if self.failure == CardFailure::Gone {
+            return 0;
+        }
+        let before = cost(self.card.counters());
+        let done = self.card.work(now, &mut self.host, self.units);
+        if done != 0 {
+            let cost = cost(self.card.counters()).wrapping_sub(before);
+            if cost > BURST_BYTES {
+                let units = u64::from(self.units) * BURST_BYTES / cost;
+                self.units = u32::try_from(units).unwrap_or(UNITS).max(1);
+            } else if cost <= BURST_BYTES / 2 {
+                self.units = (self.units * 2).min(UNITS);
+            }
+        }
+        done
+    }
+
+    /// What closing the device does: bus mastering goes first, so that afterwards nothing is left that could reach
+    /// the memory.
+    pub(crate) fn close(&mut self) {
+        self.card.set_command(true, false);
+        self.card.disable_msix();
+        self.host.interrupts.clear();
+        self.host.unmap_all();
+    }
+}
+
+/// What a card has done, as bytes moved.
+const fn cost(counters: &CardCounters) -> u64 {
+    let bytes = counters.h2c_bytes.wrapping_add(counters.c2h_bytes).wrapping_add(counters.cdma_bytes);
+    let frames = counters.frames_sent.wrapping_add(counters.frames_received);
+    bytes.wrapping_add(frames.wrapping_mul(FRAME_BYTES))
+}
+
+/// Everything behind the lock.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) network: Network,
+    pub(crate) now: Nanos,
+    pub(crate) unit_time: Nanos,
+    pub(crate) idle_time: Nanos,
+    pub(crate) units_per_relax: u32,
+    pub(crate) turn: usize,
+    /// Units of work that the cards did by themselves.
+    pub(crate) worked: u64,
+    /// What a defect in a card would be.
+    #[cfg(test)]
+    pub(crate) panics: bool,
+}
+
+impl State {
+    pub(crate) fn relax(&mut self) {
+        for _ in 0..self.units_per_relax {
+            if !self.step() {
+                self.now = self.now.saturating_add(self.idle_time);
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn step(&mut self) -> bool {
+        let participants = self.slots.len() + 1;
+        for _ in 0..participants {
+            let participant = self.turn;
+            self.turn = (self.turn + 1) % participants;
+            let worked = match self.slots.get_mut(participant) {
+                Some(slot) if slot.failure == CardFailure::Gone => false,
+                Some(slot) => {
+                    let worked = slot.card.step(self.now, &mut slot.host);
+                    self.network.fill(participant, &mut slot.card, self.now);
+                    worked
+                }
+                None => match self.network.next(self.now) {
+                    Some((sender, frame)) => {
+                        self.deliver(sender, frame);
+                        true
+                    }
+                    None => false,
+                },
+            };
+            if worked {
+                self.now = self.now.saturating_add(self.unit_time);
+                return true;
+            }
+        }
+        // Frames that wait for company would wait in vain.
+        let Some((sender, frame)) = self.network.next_at_rest() else { return false };
+        self.deliver(sender, frame);
+        self.now = self.now.saturating_add(self.unit_time);
+        true
+    }
+
+    fn deliver(&mut self, sender: usize, frame: Vec<u8>) {
+        let destination = destination(&frame);
+        let receiver =
+            self.slots.iter_mut().enumerate().find(|(_, slot)| Some(slot.card.node_id()) == destination);
+        match receiver {
+            Some((number, slot)) if slot.failure != CardFailure::Gone => {
+                slot.card.receive_frame(self.now, &frame);
+                self.network.fill(number, &mut slot.card, self.now);
+            }
+            _ => self.network.undeliverable += 1,
+        }
+        if let Some(slot) = self.slots.get_mut(sender) {
+            slot.card.recycle_frame(frame);
+        }
+    }
+
+    /// What the worker does at a time: a burst of every card, and some deliveries. Returns the units; 0 says that nothing
+    /// is left to do at this time.
+    pub(crate) fn burst(&mut self) -> u64 {
+        #[cfg(test)]
+        assert!(!self.panics, "as the test asked for");
+        let mut done = 0;
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            done += u64::from(slot.burst(self.now));
+            self.network.fill(number, &mut slot.card, self.now);
+        }
+        for _ in 0..BURST_FRAMES {
+            let Some((sender, frame)) = self.network.next(self.now) else { break };
+            self.deliver(sender, frame);
+            done += 1;
+        }
+        if done == 0
+            && let Some((sender, frame)) = self.network.next_at_rest()
+        {
+            // As in `step`.
+            self.deliver(sender, frame);
+            done = 1;
+        }
+        self.worked += done;
+        done
+    }
+
+    /// Posted writes of all cards taken so far.
+    pub(crate) fn taken(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.posted.taken()).sum()
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
+        self.slots.iter().filter_map(|slot| slot.card.next_deadline()).min()
+    }
+}
+
+/// Destination node: the third word of every packet's header.
+fn destination(frame: &[u8]) -> Option<u32> {
+    let bytes = frame.get(8..12)?;
+    bytes.try_into().ok().map(u32::from_le_bytes)
+}

@@ -1,0 +1,141 @@
+//! What needs to look inside: sleeping and waking, where a lost wake-up is for ever, and a worker that is gone.
+#![cfg(not(loom))]
+#![expect(clippy::unwrap_used, reason = "a test's preparation either works or is the failure")]
+
+use super::ThreadOptions;
+use crate::{MockTransport, World};
+use fpga_pci::{Bar, DmaAccess, HugePages, SharedMemory, Transport};
+use fpga_registers::{BarOffset, Iova};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const IOVA: u64 = 0x10_0000;
+/// Far beyond what anything here takes, on a busy machine too.
+const FOR_EVER: Duration = Duration::from_secs(120);
+
+/// Waits until something is so, and fails if it never is.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < FOR_EVER, "never {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn world(spin: Duration) -> World {
+    World::builder().cards(1).threaded(ThreadOptions::default().spin(spin)).build().unwrap()
+}
+
+fn write(bar: &Bar, at: u64, value: u32) {
+    bar.write32(BarOffset::new(at), value).unwrap();
+}
+
+/// An H2C channel that moves 64 bytes for a few posted writes and says so in host memory.
+struct Rig {
+    card: Arc<MockTransport>,
+    dma: Bar,
+    host: SharedMemory,
+}
+
+impl Rig {
+    fn new(world: &World) -> Self {
+        let card = world.transport(0);
+        card.set_bus_master(true).unwrap();
+        let host = SharedMemory::anonymous(8192, HugePages::No).unwrap();
+        card.map_dma(Iova::new(IOVA), &host, DmaAccess::Both).unwrap();
+        host.store_words(0, [0xAD4B_0013, 64, 0x10_1000, 0, 0, 0, 0, 0]).unwrap();
+        let dma = card.open_bar(1).unwrap();
+        for (at, value) in [(0x88, 0x10_0800), (0x8C, 0), (0x4080, 0x10_0000), (0x4084, 0), (0x4088, 0)] {
+            write(&dma, at, value);
+        }
+        Self { card, dma, host }
+    }
+
+    fn start(&self) {
+        self.host.store_u32_release(0x800, 0).unwrap();
+        write(&self.dma, 0x0C, 1);
+        write(&self.dma, 0x04, 0x04F8_3E1F);
+    }
+
+    fn is_done(&self) -> bool {
+        self.host.load_u32_acquire(0x800).unwrap() & 0xFF_FFFF == 1
+    }
+}
+
+#[test]
+fn a_sleeping_worker_is_woken_every_time() {
+    let world = world(Duration::ZERO);
+    let rig = Rig::new(&world);
+    let gate = &world.threaded().unwrap().gate;
+    for round in 0..4000 {
+        // Asleep, going to sleep, or anything between.
+        if round % 2 == 0 {
+            until("asleep", || gate.is_parked());
+        }
+        rig.start();
+        until("woken", || rig.is_done());
+    }
+}
+
+#[test]
+fn a_sleeping_worker_is_woken_by_whoever_had_the_lock() {
+    let world = world(Duration::ZERO);
+    let rig = Rig::new(&world);
+    let gate = &world.threaded().unwrap().gate;
+    for _ in 0..500 {
+        // Bus mastering is needed for the descriptor, and switched on by a configuration write.
+        rig.card.set_bus_master(false).unwrap();
+        world.step_until_idle();
+        until("asleep", || gate.is_parked());
+        rig.host.store_u32_release(0x800, 0).unwrap();
+        rig.card.set_bus_master(true).unwrap();
+        // 64 bits wide: under the lock.
+        rig.dma.write64(BarOffset::new(0x88), 0x10_0800).unwrap();
+        until("asleep", || gate.is_parked());
+        rig.start();
+        until("woken", || rig.is_done());
+        until("asleep", || gate.is_parked());
+        assert_eq!(world.step_until_idle(), 0, "nothing was left to do");
+    }
+}
+
+#[test]
+fn callers_outlive_a_worker_that_panics() {
+    let world = world(Duration::from_micros(50));
+    let rig = Rig::new(&world);
+    rig.start();
+    until("done", || rig.is_done());
+    world.lock().panics = true;
+    until("gone", || !world.threaded().unwrap().gate.is_alive());
+    // Nobody works, but everybody gets an answer; more writes than the queue holds are taken all the same.
+    for n in 0..3000 {
+        write(&rig.dma, 0x4080, n);
+    }
+    assert_eq!(rig.dma.read32(BarOffset::new(0x4080)).unwrap(), 2999);
+    assert_eq!(world.step_until_idle(), 0);
+    rig.card.unmap_dma(Iova::new(IOVA), 8192).unwrap();
+    assert_eq!(world.mapped_bytes(0), 0);
+}
+
+#[test]
+fn a_write_posted_before_a_reset_does_not_arrive_after_it() {
+    let world = world(Duration::from_micros(50));
+    let rig = Rig::new(&world);
+    let threaded = world.threaded().unwrap();
+    {
+        // Between the look at the generation and the queue, a reset: as if the thread had lost its CPU there.
+        let mut state = world.lock();
+        let slot = state.slots.first_mut().unwrap();
+        slot.generation += 1;
+        threaded.post(0, 1, 0, 0x90, 6).unwrap().unwrap();
+        threaded.set_generation(0, 1);
+    }
+    world.step_until_idle();
+    let mut value = [0; 4];
+    world.with_card(0, |card| card.bar_peek(1, 0x90, &mut value));
+    assert_eq!(value, [0; 4]);
+    assert!(rig.dma.write32(BarOffset::new(0x90), 6).is_err());
+    threaded.post(0, 1, 1, 0x90, 6).unwrap().unwrap();
+    world.with_card(0, |card| card.bar_peek(1, 0x90, &mut value));
+    assert_eq!(value, [6, 0, 0, 0]);
+}

@@ -1,0 +1,148 @@
+//! The worker: its loop, and the handle that ends it.
+
+use super::{Shared, ThreadOptions, Threaded};
+use crate::state::State;
+use crate::world::BuildError;
+use fpga_core::Nanos;
+use fpga_pci::OsError;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Bursts between two looks at the clock, which takes as long as several descriptors.
+const BURSTS_PER_LOOK: u32 = 8;
+/// Longest sleep. Nothing rests on it: tests, which would not notice a wake-up that is lost, do without.
+const SLEEP: Duration = if cfg!(test) { Duration::MAX } else { Duration::from_millis(1) };
+
+/// Joins the thread when the last handle of the world goes.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Starts the thread of `shared`, if it is to have one.
+    pub(crate) fn start(shared: &Arc<Shared>, options: ThreadOptions) -> Result<Self, BuildError> {
+        let (ready, answer) = sync_channel(1);
+        let theirs = Arc::clone(shared);
+        let thread = std::thread::Builder::new().name("fpga-world".into()).spawn(move || {
+            let pinned = options.cpu.map_or(Ok(()), pin);
+            let is_pinned = pinned.is_ok();
+            let _ = ready.send(pinned);
+            if let Some(threaded) = theirs.threaded.as_ref().filter(|_| is_pinned) {
+                run(&theirs, threaded, options.spin);
+            }
+        });
+        let thread = thread.map_err(|error| BuildError::Thread { source: error.into() })?;
+        if let Some(threaded) = &shared.threaded {
+            threaded.gate.set_worker(thread.thread().clone());
+        }
+        let worker = Self { shared: Arc::clone(shared), thread: Some(thread) };
+        // A thread that ends without an answer is noticed where work is waited for.
+        answer.recv().unwrap_or(Ok(()))?;
+        Ok(worker)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Some(threaded) = &self.shared.threaded {
+            threaded.gate.stop();
+        }
+        if let Some(thread) = self.thread.take()
+            // The last handle may have been kept by something that only the world itself had, such as an access log.
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // If a card panicked, that was reported when it did.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn pin(cpu: usize) -> Result<(), BuildError> {
+    let refused = |source: OsError| BuildError::Affinity { cpu, source };
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(refused(rustix::io::Errno::INVAL.into()));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(|errno| refused(errno.into()))
+}
+
+/// Says that the worker is gone, however it goes.
+struct Alive<'a>(&'a Threaded);
+
+impl Drop for Alive<'_> {
+    fn drop(&mut self) {
+        self.0.gate.set_dead();
+    }
+}
+
+fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
+    let _alive = Alive(threaded);
+    let lock = || shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+    let gate = &threaded.gate;
+    let spin = Nanos::new(u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX));
+    let mut state = lock();
+    let mut served = gate.served();
+    let mut until_look = 0;
+    // When work was found last, as far as the clock was looked at.
+    let mut worked = Nanos::ZERO;
+    loop {
+        if gate.asked() != served {
+            if gate.is_stopping() {
+                return;
+            }
+            drop(state);
+            state = gate.come_back(lock);
+            served = gate.served();
+        }
+        let looked = until_look == 0;
+        if looked {
+            until_look = BURSTS_PER_LOOK;
+            state.now = state.now.max(threaded.elapsed());
+        }
+        until_look -= 1;
+        let done = threaded.apply(&mut state) + state.burst();
+        if done != 0 {
+            worked = state.now;
+            continue;
+        }
+        gate.rest();
+        // Only with the time of now can timers be said to have nothing to do.
+        if looked && state.now.saturating_sub(worked) >= spin {
+            let woken;
+            (state, woken) = sleep(threaded, state, lock);
+            served = gate.served();
+            until_look = 0;
+            if woken {
+                worked = threaded.elapsed();
+            }
+        } else if spin == Nanos::ZERO {
+            until_look = 0;
+        }
+    }
+}
+
+/// Sleeps until there is something to do, or some time has passed: the flag says which. What `state` protects was found
+/// to have nothing to do just now.
+fn sleep<'a>(
+    threaded: &Threaded,
+    state: MutexGuard<'a, State>,
+    lock: impl FnOnce() -> MutexGuard<'a, State>,
+) -> (MutexGuard<'a, State>, bool) {
+    let now = state.now;
+    // A deadline in the past that brings no work is nothing to wait for.
+    let timeout = state
+        .next_deadline()
+        .filter(|deadline| *deadline > now)
+        .map_or(SLEEP, |deadline| Duration::from_nanos(deadline.saturating_sub(now).get()).min(SLEEP));
+    let taken = state.taken();
+    threaded.gate.prepare_to_park();
+    drop(state);
+    let woken = threaded.gate.park(timeout, || threaded.tickets() == taken);
+    (lock(), woken)
+}

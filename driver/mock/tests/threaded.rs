@@ -1,0 +1,377 @@
+//! Cards that work by themselves, through the transport that drivers use.
+#![expect(clippy::unwrap_used, reason = "a test's preparation either works or is the failure")]
+
+use fpga_card::AccessLog;
+use fpga_mock::{BuildError, CardFailure, MockTransport, ThreadOptions, World};
+use fpga_pci::{Bar, DmaAccess, HugePages, MmioError, ResetLevel, SharedMemory, Transport};
+use fpga_registers::{BarOffset, CardAddr, Iova};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const DMA: u8 = 1;
+const RING: u64 = 0x10_0000;
+const DATA: u64 = 0x80_0000;
+const WRITEBACK: usize = 0x8000;
+/// Far beyond what anything here takes, on a busy machine too.
+const FOR_EVER: Duration = Duration::from_secs(120);
+const H2C: u64 = 0;
+const C2H: u64 = 0x1000;
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < FOR_EVER, "never {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn memory(length: usize) -> SharedMemory {
+    SharedMemory::anonymous(length, HugePages::No).unwrap()
+}
+
+fn threaded(spin: Duration) -> World {
+    World::builder().cards(1).threaded(ThreadOptions::default().spin(spin)).build().unwrap()
+}
+
+fn write(bar: &Bar, at: u64, value: u32) {
+    bar.write32(BarOffset::new(at), value).unwrap();
+}
+
+fn read(bar: &Bar, at: u64) -> u32 {
+    bar.read32(BarOffset::new(at)).unwrap()
+}
+
+fn low(address: u64) -> u32 {
+    u32::try_from(address & 0xFFFF_FFFF).unwrap()
+}
+
+/// One card with a mapping for descriptors and write-backs and one for data.
+struct Rig {
+    card: Arc<MockTransport>,
+    dma: Bar,
+    ring: SharedMemory,
+    data: SharedMemory,
+}
+
+impl Rig {
+    fn new(world: &World) -> Self {
+        let card = world.transport(0);
+        card.set_bus_master(true).unwrap();
+        let (ring, data) = (memory(0x1_0000), memory(1 << 20));
+        card.map_dma(Iova::new(RING), &ring, DmaAccess::Both).unwrap();
+        card.map_dma(Iova::new(DATA), &data, DmaAccess::Both).unwrap();
+        let dma = card.open_bar(DMA).unwrap();
+        Self { card, dma, ring, data }
+    }
+
+    /// Descriptor `number`, with control bits `flags`, linked to `next`.
+    fn descriptor(&self, number: usize, flags: u32, length: u32, from: u64, to: u64, next: u64) {
+        let words = [
+            0xAD4B << 16 | flags,
+            length,
+            low(from),
+            low(from >> 32),
+            low(to),
+            low(to >> 32),
+            low(next),
+            low(next >> 32),
+        ];
+        self.ring.store_words(number * 32, words).unwrap();
+    }
+
+    /// Starts channel 0 of direction `base` at descriptor `number`.
+    fn start(&self, base: u64, number: usize) {
+        let place = WRITEBACK + usize::from(base != H2C) * 64;
+        self.ring.store_u32_release(place, 0).unwrap();
+        for (at, value) in [
+            (0x0C, 1),
+            (0x88, low(RING + place as u64)),
+            (0x8C, 0),
+            (0x4080, low(RING + number as u64 * 32)),
+            (0x4084, 0),
+            (0x4088, 0),
+            (0x04, 0x04F8_3E1F),
+        ] {
+            write(&self.dma, base + at, value);
+        }
+    }
+
+    fn completed(&self, base: u64) -> u32 {
+        let place = WRITEBACK + usize::from(base != H2C) * 64;
+        self.ring.load_u32_acquire(place).unwrap()
+    }
+}
+
+#[test]
+fn data_goes_to_the_card_and_back() {
+    for spin in [Duration::ZERO, Duration::from_micros(50), Duration::MAX] {
+        let world = threaded(spin);
+        assert!(world.is_threaded());
+        let rig = Rig::new(&world);
+        let bytes: Vec<u8> = (0..300_000_u32).map(|index| (index * 7 >> 3).to_le_bytes()[0]).collect();
+        rig.data.write(0, &bytes).unwrap();
+        rig.descriptor(0, 0x13, 300_000, DATA, 0x1234, 0);
+        rig.descriptor(1, 0x13, 300_000, 0x1234, DATA + 500_000, 0);
+        rig.start(H2C, 0);
+        until("written", || rig.completed(H2C) == 1);
+        rig.start(C2H, 1);
+        until("read", || rig.completed(C2H) == 1);
+        let mut back = vec![0; bytes.len()];
+        rig.data.read(500_000, &mut back).unwrap();
+        assert!(back == bytes);
+        assert_eq!([read(&rig.dma, H2C + 0x40), read(&rig.dma, C2H + 0x40)], [0b110; 2]);
+        let counters = rig.card.counters().unwrap();
+        assert_eq!((counters.descriptors, counters.dma_bytes), (2, 600_000));
+    }
+}
+
+/// A chain that is worked on while both directions and register accesses of other threads go on.
+#[test]
+fn threads_share_a_card() {
+    const LENGTH: usize = 40_000;
+    const ROUNDS: usize = 60;
+    let world = threaded(Duration::from_micros(50));
+    let rig = Rig::new(&world);
+    let run = |base: u64, first: usize, from: [u64; 2], to: [u64; 2]| {
+        let length = u32::try_from(LENGTH).unwrap();
+        for round in 0..ROUNDS {
+            let (from, to) = (from[round % 2], to[round % 2]);
+            rig.descriptor(first, 0, length / 2, from, to, RING + 32 * (first as u64 + 1));
+            rig.descriptor(first + 1, 0x13, length / 2, from + 20_000, to + 20_000, 0);
+            rig.start(base, first);
+            until("done", || rig.completed(base) == 2);
+        }
+    };
+    rig.data.fill(0, LENGTH, 0x11).unwrap();
+    rig.data.fill(100_000, LENGTH, 0x22).unwrap();
+    world.with_card(0, |card| card.poke(CardAddr::new(0x10_0000), &[0x33; LENGTH])).unwrap().unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let busy = scope.spawn(|| run(H2C, 0, [DATA, DATA + 100_000], [0, 0x2_0000]));
+        let other = scope.spawn(|| run(C2H, 4, [0x10_0000; 2], [DATA + 300_000, DATA + 400_000]));
+        scope.spawn(|| {
+            let mut value = 0_u32;
+            while !stop.load(Ordering::Relaxed) {
+                value = value.wrapping_add(1);
+                write(&rig.dma, 0x2080, value);
+                assert_eq!(read(&rig.dma, 0x2080), value & 0x1F1F_1F1F);
+            }
+        });
+        let ended = [busy.join(), other.join()];
+        stop.store(true, Ordering::Relaxed);
+        let [_, _] = ended.map(Result::unwrap);
+    });
+    let mut bytes = vec![0; LENGTH];
+    for (at, value) in [(0, 0x11), (0x2_0000, 0x22)] {
+        world.with_card(0, |card| card.peek(CardAddr::new(at), &mut bytes)).unwrap().unwrap();
+        assert!(bytes.iter().all(|byte| *byte == value));
+    }
+    for at in [300_000, 400_000] {
+        rig.data.read(at, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 0x33));
+    }
+}
+
+#[test]
+fn writes_of_one_thread_arrive_in_order_and_before_its_reads() {
+    const THREADS: u64 = 4;
+    const EACH: u32 = 3000;
+    let world = threaded(Duration::from_micros(50));
+    let rig = Rig::new(&world);
+    let entries = usize::try_from(THREADS).unwrap() * EACH as usize * 2;
+    world.with_card(0, |card| card.set_access_log(AccessLog::bounded(entries)));
+    // Write-back and descriptor addresses hold what was written.
+    let registers = [0x88, 0x1088, 0x4080, 0x5080];
+    std::thread::scope(|scope| {
+        for at in registers {
+            let dma = &rig.dma;
+            scope.spawn(move || {
+                for n in 0..EACH {
+                    write(dma, at, n << 5);
+                    // Now and then, so that there are writes on their way as well.
+                    if n % 64 == low(at) >> 8 {
+                        assert_eq!(read(dma, at), n << 5);
+                    }
+                }
+            });
+        }
+    });
+    world.step_until_idle();
+    let log = world.with_card(0, |card| card.set_access_log(AccessLog::Off)).unwrap();
+    let AccessLog::Bounded { entries, .. } = log else { panic!("a bounded log was set") };
+    for at in registers {
+        let written: Vec<_> = entries
+            .iter()
+            .filter(|entry| entry.write && entry.offset == at)
+            .map(|entry| entry.value)
+            .collect();
+        assert_eq!(written, (0..EACH).map(|n| u64::from(n) << 5).collect::<Vec<_>>(), "{at:#x}");
+        assert_eq!(read(&rig.dma, at), (EACH - 1) << 5);
+    }
+}
+
+#[test]
+fn more_writes_than_the_queue_holds_wait_for_the_card() {
+    let world = threaded(Duration::ZERO);
+    let rig = Rig::new(&world);
+    world.with_card(0, |_| {
+        // The worker does not get the lock meanwhile.
+        for n in 0..100 {
+            write(&rig.dma, 0x88, n << 5);
+        }
+    });
+    for n in 0..100_000 {
+        write(&rig.dma, 0x1088, n << 5);
+    }
+    assert_eq!([read(&rig.dma, 0x88), read(&rig.dma, 0x1088)], [99 << 5, 99_999 << 5]);
+    assert_eq!(rig.card.counters().unwrap().mmio_writes, 100_100);
+}
+
+/// Two descriptors that point at each other, without a Stop: the engine never ends by itself.
+fn endless(rig: &Rig, base: u64, from: u64, to: u64) {
+    rig.descriptor(8, 0x2, 4096, from, to, RING + 9 * 32);
+    rig.descriptor(9, 0x2, 4096, from, to, RING + 8 * 32);
+    rig.start(base, 8);
+    until("running", || rig.completed(base) > 2);
+}
+
+#[test]
+fn what_is_unmapped_is_not_accessed_any_more() {
+    let world = threaded(Duration::from_micros(50));
+    let rig = Rig::new(&world);
+    let target = Iova::new(0x4000_0000);
+    world.with_card(0, |card| card.poke(CardAddr::ZERO, &[0xEE; 4096])).unwrap().unwrap();
+    for round in 0..200 {
+        let page = memory(4096);
+        rig.card.map_dma(target, &page, DmaAccess::WriteByDevice).unwrap();
+        if round == 0 {
+            endless(&rig, C2H, 0, target.get());
+        }
+        until("written", || page.load_u32(4092).unwrap() == 0xEEEE_EEEE);
+        rig.card.unmap_dma(target, 4096).unwrap();
+        page.fill(0, 4096, 0).unwrap();
+        // The card goes on, for some descriptors at least.
+        let before = rig.completed(C2H);
+        until("going on", || rig.completed(C2H).wrapping_sub(before) & 0xFF_FFFF > 3);
+        let mut bytes = [1; 4096];
+        page.read(0, &mut bytes).unwrap();
+        assert!(bytes == [0; 4096], "round {round}");
+    }
+}
+
+#[test]
+fn a_reset_outruns_writes_of_other_threads() {
+    let world = threaded(Duration::from_micros(50));
+    let rig = Rig::new(&world);
+    for round in 0..100 {
+        let dma = rig.card.open_bar(DMA).unwrap();
+        let began = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                loop {
+                    match dma.write32(BarOffset::new(0x88), 0x20) {
+                        Ok(()) => began.store(true, Ordering::Relaxed),
+                        Err(error) => return assert!(matches!(error, MmioError::Stale { .. }), "{error}"),
+                    }
+                }
+            });
+            until("begun", || began.load(Ordering::Relaxed));
+            rig.card.reset(ResetLevel::Hot).unwrap();
+        });
+        assert!(matches!(dma.read32(BarOffset::new(0x88)), Err(MmioError::Stale { .. })));
+        assert_eq!(read(&rig.card.open_bar(DMA).unwrap(), 0x88), 0, "round {round}");
+    }
+}
+
+#[test]
+fn a_busy_world_ends_with_its_last_handle() {
+    for _ in 0..20 {
+        let world = threaded(Duration::MAX);
+        let rig = Rig::new(&world);
+        endless(&rig, H2C, DATA, 0);
+        drop(world);
+        let Rig { card, dma, ring, data } = rig;
+        drop(card);
+        // Without its transport the card has neither mappings nor bus mastering, but registers.
+        assert_eq!(read(&dma, 0x2000) >> 16, 0x1FC2);
+        write(&dma, 0x88, 0x20);
+        drop(dma);
+        // Nobody else has the memory now.
+        drop((ring, data));
+    }
+}
+
+#[test]
+fn handles_may_go_on_any_thread() {
+    let world = threaded(Duration::ZERO);
+    let rig = Rig::new(&world);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let (world, dma) = (world.clone(), rig.dma.clone());
+            scope.spawn(move || {
+                write(&dma, 0x88, 0x20);
+                drop(world);
+            });
+        }
+        scope.spawn(move || drop(rig));
+        scope.spawn(move || drop(world));
+    });
+}
+
+#[test]
+fn interrupts_are_waited_for_in_their_descriptor() {
+    let world = threaded(Duration::ZERO);
+    let rig = Rig::new(&world);
+    let interrupts = rig.card.enable_interrupts(4).unwrap();
+    let vector = interrupts.get(2).unwrap();
+    write(&rig.dma, 0x90, 0x00F8_3E1E);
+    write(&rig.dma, 0x20A0, 2);
+    write(&rig.dma, 0x2014, 1);
+    rig.descriptor(0, 0x13, 64, DATA, 0, 0);
+    for _ in 0..300 {
+        rig.start(H2C, 0);
+        assert_eq!(rig.card.wait_interrupt(vector, FOR_EVER).unwrap(), Some(1));
+        // Clears the status, and so the line.
+        assert_eq!(read(&rig.dma, H2C + 0x44), 0b110);
+    }
+    assert_eq!(rig.card.wait_interrupt(vector, Duration::ZERO).unwrap(), None);
+}
+
+#[test]
+fn a_card_can_leave() {
+    let world = threaded(Duration::from_micros(50));
+    let rig = Rig::new(&world);
+    endless(&rig, H2C, DATA, 0);
+    assert!(world.fail(0, CardFailure::Gone));
+    let before = rig.completed(H2C);
+    assert_eq!(world.step_until_idle(), 0);
+    assert_eq!(rig.completed(H2C), before, "a card that is gone does nothing");
+    write(&rig.dma, 0x88, 0x20);
+    assert!(matches!(rig.dma.read32(BarOffset::new(0x88)), Err(MmioError::Gone { .. })));
+    assert!(world.fail(0, CardFailure::None));
+    assert_eq!(read(&rig.dma, 0x88), low(RING) + 0x8000, "the write was lost");
+}
+
+#[test]
+fn time_is_the_system_s() {
+    let world = threaded(Duration::from_micros(50));
+    let card = world.transport(0);
+    let (began, before) = (Instant::now(), card.now());
+    card.relax();
+    assert!(!world.step(), "there is nothing for the caller to do");
+    world.advance(fpga_core::Nanos::from_millis(2));
+    let (passed, bound) = (card.now() - before, began.elapsed().as_nanos());
+    assert!((2_000_000..=bound).contains(&passed.into()), "{passed} ns of {bound}");
+}
+
+#[test]
+fn an_impossible_cpu_is_named() {
+    let options = ThreadOptions::default();
+    let error = World::builder().cards(1).threaded(options.pin(usize::MAX)).build().unwrap_err();
+    assert!(matches!(error, BuildError::Affinity { cpu: usize::MAX, .. }), "{error}");
+    // Of this process's CPUs any will do; which they are, is not for the world to say.
+    let anywhere =
+        (0..1024).find_map(|cpu| World::builder().cards(1).threaded(options.pin(cpu)).build().ok());
+    assert_eq!(anywhere.unwrap().step_until_idle(), 0);
+}

@@ -1,0 +1,200 @@
+//! The card-internal copy engine.
+
+use fpga_firmware::generated::BlockType;
+use fpga_pci::Bar;
+use fpga_registers::cdma::{BytesToTransfer, CdmaBlock};
+use fpga_registers::{BarOffset, CardAddr};
+
+use super::bench::{Bench, Recorder, held};
+use super::memory::{read, write};
+use super::pattern::{Expected, GUARD, GUARD_BYTE, Pattern, compare};
+use super::problem::{Problem, Verdict};
+use crate::Direction;
+use crate::cdma::{Cdma, CdmaError};
+use crate::error::ResourceError;
+
+/// Aligned for every data width (1024 bits).
+const ALIGNED: [usize; 4] = [128, 4096, 65_536, 512 << 10];
+/// Length, source offset, destination offset.
+const UNALIGNED: [(usize, usize, usize); 4] = [(1, 0, 0), (3, 1, 2), (4097, 5, 5), (65_535, 63, 1)];
+
+pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+    recorder.test(bench, "cdma.copy", |bench| with(bench, copy));
+    recorder.test(bench, "cdma.unaligned", |bench| with(bench, unaligned));
+    recorder.test(bench, "cdma.refusals", |bench| with(bench, refusals));
+    recorder.test(bench, "cdma.error", |bench| with(bench, error_and_reset));
+    recorder.test(bench, "cdma.scatter_gather", |bench| with(bench, scatter_gather));
+}
+
+/// Takes the engine, if there is one that nobody has.
+fn with(
+    bench: &Bench<'_>,
+    work: fn(&Bench<'_>, &mut Cdma) -> Result<Verdict, Problem>,
+) -> Result<Verdict, Problem> {
+    match bench.card.cdma() {
+        Ok(mut cdma) => work(bench, &mut cdma),
+        Err(ResourceError::InUse { .. }) => Ok(held("the CDMA engine")),
+        Err(ResourceError::Absent { .. }) => Ok(Verdict::Skip(
+            "where a CDMA engine would be is not known: the card has no identity block of ours".to_owned(),
+        )),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Copies within scratch memory and compares, guards included.
+fn check(bench: &Bench<'_>, cdma: &mut Cdma, length: usize, from: usize, to: usize) -> Result<bool, Problem> {
+    let Some(scratch) = bench.scratch else { return Ok(false) };
+    let half = scratch.length / 2 / 128 * 128;
+    let needed = GUARD * 2 + from.max(to) + length + 128;
+    if needed as u64 > half {
+        return Ok(false);
+    }
+    let host = bench.host()?;
+    let (Some(mut h2c), Some(mut c2h)) = (bench.any(Direction::H2c)?, bench.any(Direction::C2h)?) else {
+        return Ok(false);
+    };
+    // Both inside scratch memory, whose end is an address. 128 bytes before, so that the aligned ones are.
+    let place = |base: u64, offset: usize| CardAddr::new(scratch.start.get() + base + 128 + offset as u64);
+    let (source, target) = (place(0, from), place(half, to));
+    let mut data = vec![0; length];
+    Pattern::Random.fill(bench.options.seed, source, &mut data);
+    let mut expected = vec![GUARD_BYTE; length + 2 * GUARD];
+    let start = CardAddr::new(target.get() - GUARD as u64);
+    write(&mut h2c, &host, start, &expected)?;
+    write(&mut h2c, &host, source, &data)?;
+    cdma.copy(source, target, length as u64)?;
+    if let Some(place) = expected.get_mut(GUARD..GUARD + length) {
+        place.copy_from_slice(&data);
+    }
+    let mut found = vec![0; expected.len()];
+    read(&mut c2h, &host, start, &mut found)?;
+    let expected = Expected { bytes: &expected, guard: GUARD, card: start };
+    compare(|| format!("CDMA copy of {length} bytes from {source} to {target}"), &expected, &found)?;
+    Ok(true)
+}
+
+fn copy(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
+    if let Err(verdict) = bench.scratch() {
+        return Ok(verdict);
+    }
+    let mut longest = 0;
+    for length in ALIGNED {
+        match check(bench, cdma, length, 0, 0) {
+            Ok(true) => longest = length,
+            Ok(false) => break,
+            Err(Problem::Cdma(error @ CdmaError::Narrow { .. })) if longest > 0 => {
+                return Ok(Verdict::Warn(format!("copies of up to {longest} bytes work, but: {error}")));
+            }
+            Err(problem) => return Err(problem),
+        }
+    }
+    Ok(if longest == 0 {
+        Verdict::Skip("the scratch memory is too short, or no channel is free to check with".to_owned())
+    } else {
+        Verdict::Pass(format!("copies of 128 to {longest} bytes arrived byte for byte"))
+    })
+}
+
+fn unaligned(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
+    if let Err(verdict) = bench.scratch() {
+        return Ok(verdict);
+    }
+    let mut done = 0;
+    for (length, from, to) in UNALIGNED {
+        match check(bench, cdma, length, from, to) {
+            Ok(true) => done += 1,
+            Ok(false) => break,
+            Err(Problem::Cdma(CdmaError::Engine { status, .. })) if status.dma_internal_error() => {
+                return Ok(Verdict::Warn(format!(
+                    "{length} bytes at offsets {from} and {to} are refused ({status}): the engine was built without data \
+                     realignment; align both addresses to its data width"
+                )));
+            }
+            Err(Problem::Cdma(error @ CdmaError::Narrow { .. })) if done > 0 => {
+                return Ok(Verdict::Warn(format!("{done} unaligned copies work, but: {error}")));
+            }
+            Err(problem) => return Err(problem),
+        }
+    }
+    Ok(if done == 0 {
+        Verdict::Skip("the scratch memory is too short, or no channel is free to check with".to_owned())
+    } else {
+        Verdict::Pass(format!("{done} copies at odd offsets arrived byte for byte"))
+    })
+}
+
+/// What the driver must not let through.
+fn refusals(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
+    let scratch = match bench.scratch() {
+        Ok(range) => range,
+        Err(verdict) => return Ok(verdict),
+    };
+    let onto = CardAddr::new(scratch.start.get() + 64);
+    match cdma.copy(scratch.start, onto, 128) {
+        Err(CdmaError::Overlap { .. }) => {}
+        Ok(()) => {
+            return Ok(Verdict::Fail(
+                "a copy onto itself was let through: its result is not defined".to_owned(),
+            ));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let past = CardAddr::new(u64::MAX - 63);
+    match cdma.copy(past, scratch.start, 128) {
+        Err(CdmaError::AddressRange { .. } | CdmaError::CardMemory { .. }) => {
+            Ok(Verdict::Pass("overlaps and addresses outside the card are refused".to_owned()))
+        }
+        Ok(()) => Ok(Verdict::Fail("a copy from beyond the address space was let through".to_owned())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// An error on purpose, a length of 0 (PG034: DMAIntErr), and the reset that is the only way out of it.
+fn error_and_reset(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
+    let Some(registers) = registers(bench)? else {
+        return Ok(Verdict::Skip("where its registers are is not known".to_owned()));
+    };
+    cdma.reset()?;
+    CdmaBlock::BTT.write(&registers, BarOffset::ZERO, BytesToTransfer::new())?;
+    let began = bench.now();
+    let mut status = cdma.status()?;
+    while !(status.has_error() && status.idle())
+        && bench.now().saturating_sub(began) < bench.limit().min(100_000_000)
+    {
+        bench.relax();
+        status = cdma.status()?;
+    }
+    cdma.reset()?;
+    let after = cdma.status()?;
+    if after.has_error() || !after.idle() {
+        return Ok(Verdict::Fail(format!(
+            "a reset does not clear the engine (status {after}); reset the card with `fpgactl reset --level bus`"
+        )));
+    }
+    Ok(if status.has_error() {
+        Verdict::Pass(format!("a length of 0 halts the engine ({status}), a reset clears it"))
+    } else {
+        Verdict::Warn(format!(
+            "a length of 0 is no error for this engine (status {status}); it should be one (PG034)"
+        ))
+    })
+}
+
+/// The engine's registers, as [`Card::cdma`](crate::Card::cdma) finds them.
+fn registers(bench: &Bench<'_>) -> Result<Option<Bar>, Problem> {
+    let identity = bench.card.info().identity.as_ref();
+    let block = identity.and_then(|identity| identity.block(BlockType::Cdma).ok());
+    let (Some(block), Some(bar)) = (block, bench.card.user_bar()) else { return Ok(None) };
+    Ok(Some(bar.slice(block.base(), u64::from(block.size))?))
+}
+
+fn scatter_gather(_: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
+    Ok(if cdma.status()?.sg_included() {
+        Verdict::Pass("built with scatter-gather".to_owned())
+    } else {
+        Verdict::Warn(
+            "built without scatter-gather: single copies work, the network interface does not; load a bitstream with it"
+                .to_owned(),
+        )
+    })
+}

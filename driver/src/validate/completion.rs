@@ -1,0 +1,276 @@
+//! How completion gets to the host: write-back, interrupt, both together; and how a run is stopped.
+
+use core::time::Duration;
+
+use fpga_pci::{Interrupt, InterruptError};
+use fpga_registers::xdma::{ChannelMask, IRQ_BASE, IrqBlock, PollWriteback};
+
+use super::bench::{Bench, HostMemory, Recorder, Taken, held, left_out, list};
+use super::memory::pieces;
+use super::problem::{Problem, Verdict};
+use super::rig::{Chain, Piece, ROOM, Rig, record_all};
+use crate::Direction;
+use crate::error::ResourceError;
+use crate::name::ChannelName;
+use crate::range::CardRange;
+
+/// Descriptors of a short run.
+const SHORT: usize = 5;
+/// Bytes of one of its descriptors.
+const BYTES: usize = 256;
+
+pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+    recorder.test(bench, "writeback", writeback);
+    interrupts(bench, recorder);
+    recorder.test(bench, "abort", |bench| abort(bench));
+}
+
+/// A short run in scratch memory.
+fn short(host: &HostMemory, scratch: CardRange) -> Vec<Piece> {
+    pieces(host, 0, scratch.start, SHORT * BYTES, BYTES)
+}
+
+fn writeback(bench: &mut Bench<'_>) -> Result<Verdict, Problem> {
+    let scratch = match bench.scratch() {
+        Ok(range) => range,
+        Err(verdict) => return Ok(verdict),
+    };
+    let host = bench.host()?;
+    let (mut rigs, busy) = bench.free()?;
+    if rigs.is_empty() {
+        return Ok(held("every channel"));
+    }
+    let mut without_bit = Vec::new();
+    for rig in &mut rigs {
+        rig.transfer(&short(&host, scratch))?;
+        let word = PollWriteback::from_bits(rig.writeback()?);
+        if word.into_bits() == 0 {
+            return Ok(Verdict::Fail(format!(
+                "{} writes nothing back although control bits 2 and 26 are set: polling does not work, wait by interrupt; an IP \
+                 older than 2016.1 has no write-back",
+                rig.name
+            )));
+        }
+        if word.error() || word.count() as usize != SHORT {
+            return Ok(Verdict::Fail(format!(
+                "{} writes back {:#010x} after a run of {SHORT} descriptors that ended well: completion by polling cannot be \
+                 relied on",
+                rig.name,
+                word.into_bits()
+            )));
+        }
+        // Bit 26 alone, as the vendor's driver has it.
+        let control = record_all().with_ie_descriptor_completed(false);
+        rig.transfer_as(&short(&host, scratch), Chain::default(), control)?;
+        if rig.writeback()? != 0 {
+            without_bit.push(rig.name);
+        }
+    }
+    bench.findings.writeback_needs_enable = Some(without_bit.len() != rigs.len());
+    let needed = match without_bit.len() {
+        0 => "control bit 2 is needed for it (the driver sets it)".to_owned(),
+        n if n == rigs.len() => "control bit 2 is not needed for it".to_owned(),
+        _ => format!("without control bit 2 only {} do", list(&without_bit)),
+    };
+    Ok(Verdict::Pass(format!("{} channels write their counts back; {needed}{}", rigs.len(), left_out(&busy))))
+}
+
+fn interrupts(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+    let names: Vec<ChannelName> = bench.card.info().xdma.channels().collect();
+    let was_enabled = enabled(bench);
+    recorder.test(bench, "interrupts.enable", |bench| match bench.card.enable_interrupts() {
+        Ok(()) => Ok(Verdict::Pass(format!("{} vectors, one per channel", names.len()))),
+        Err(ResourceError::Interrupt { source: InterruptError::TooMany { asked, available }, .. }) => Ok(
+            Verdict::Warn(format!("the card has {available} vectors for {asked} channels: wait by polling")),
+        ),
+        Err(error @ ResourceError::Interrupt { .. }) => Ok(Verdict::Fail(error.to_string())),
+        Err(error) => Err(error.into()),
+    });
+    for name in names {
+        recorder.test(bench, format!("interrupts.{name}"), |bench| one_interrupt(bench, name));
+    }
+    recorder.test(bench, "interrupts.writeback", |bench| interrupt_and_writeback(bench));
+    if !was_enabled {
+        disable(bench);
+    }
+}
+
+fn enabled(bench: &Bench<'_>) -> bool {
+    let interrupts = bench.card.shared.interrupts.lock();
+    !interrupts.unwrap_or_else(std::sync::PoisonError::into_inner).is_empty()
+}
+
+/// As it was before, unless somebody has taken a channel with an interrupt meanwhile.
+fn disable(bench: &Bench<'_>) {
+    let shared = &bench.card.shared;
+    let claims: Vec<_> =
+        shared.info.xdma.channels().filter_map(|name| shared.claim_channel(name).ok()).collect();
+    if claims.len() != shared.info.xdma.channels().count() {
+        return;
+    }
+    let mut interrupts = shared.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _ = IrqBlock::CHANNEL_ENABLE.write(&shared.dma_bar, IRQ_BASE, ChannelMask::from_bits(0));
+    if shared.transport.disable_interrupts().is_ok() {
+        interrupts.clear();
+    }
+}
+
+/// Runs a short run with the interrupt enabled; `None` if no interrupt came.
+fn interrupted(
+    bench: &Bench<'_>,
+    rig: &mut Rig,
+    interrupt: &Interrupt,
+    host: &HostMemory,
+    scratch: CardRange,
+) -> Result<Option<u32>, Problem> {
+    let _ = interrupt.try_take();
+    let post = rig.write(&short(host, scratch), Chain::default())?;
+    rig.enable_interrupt(true)?;
+    rig.start(post, record_all())?;
+    let limit = Duration::from_nanos(bench.limit());
+    let woken = bench.card.shared.transport.wait_interrupt(interrupt, limit);
+    // Before a register is read: reading one would push what is still on its way.
+    let word = rig.writeback()?;
+    rig.enable_interrupt(false)?;
+    rig.finish()?;
+    match woken {
+        Ok(woken) => Ok(woken.map(|_| word)),
+        Err(source) => {
+            Err(Problem::Resource(ResourceError::Interrupt { card: bench.card.shared.name.clone(), source }))
+        }
+    }
+}
+
+fn one_interrupt(bench: &Bench<'_>, name: ChannelName) -> Result<Verdict, Problem> {
+    let scratch = match bench.scratch() {
+        Ok(range) => range,
+        Err(verdict) => return Ok(verdict),
+    };
+    let host = bench.host()?;
+    let Taken::Free(mut rig) = bench.take(name)? else { return Ok(held(name)) };
+    let Some(interrupt) = rig.interrupt() else {
+        return Ok(Verdict::Skip("interrupts are not enabled".to_owned()));
+    };
+    // Other free channels are quiet: what arrives on their vectors now is this one's.
+    let (others, _) = bench.free()?;
+    let others: Vec<(ChannelName, u8, Interrupt)> =
+        others.iter().filter_map(|other| Some((other.name, other.vector(), other.interrupt()?))).collect();
+    for (_, _, other) in &others {
+        let _ = other.try_take();
+    }
+    let woken = interrupted(bench, &mut rig, &interrupt, &host, scratch)?;
+    let stray = others.iter().find(|(_, _, other)| other.try_take() != 0);
+    let vector = rig.vector();
+    Ok(match (woken, stray) {
+        (Some(_), None) => Verdict::Pass(format!("vector {vector} fires when a run ends")),
+        (Some(_), Some((other, wrong, _))) => Verdict::Fail(format!(
+            "vectors {vector} and {wrong} ({other}'s) fire when a run ends: the vector registers at 0x20a0 do not hold what was \
+             written; wait by polling"
+        )),
+        (None, Some((other, wrong, _))) => Verdict::Fail(format!(
+            "vector {wrong} ({other}'s) fires instead of {vector}: the vector registers at 0x20a0 do not hold what was written; \
+             wait by polling"
+        )),
+        (None, None) => Verdict::Fail(format!(
+            "no interrupt on vector {vector} within {} ms though the run ended: check that the interrupt is not masked (lspci \
+             -vv: MSI-X Enable+ Masked-), or wait by polling",
+            bench.limit() / 1_000_000
+        )),
+    })
+}
+
+/// A wait that polls and then sleeps relies on the word being in memory when the interrupt arrives.
+fn interrupt_and_writeback(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+    let scratch = match bench.scratch() {
+        Ok(range) => range,
+        Err(verdict) => return Ok(verdict),
+    };
+    let host = bench.host()?;
+    let (mut rigs, busy) = bench.free()?;
+    let mut tried = 0;
+    for rig in &mut rigs {
+        let Some(interrupt) = rig.interrupt() else { continue };
+        match interrupted(bench, rig, &interrupt, &host, scratch)? {
+            None => {
+                return Ok(Verdict::Warn(format!(
+                    "{} sends no interrupt while it writes back: do not use WaitMode::Hybrid, wait by one of the two",
+                    rig.name
+                )));
+            }
+            Some(0) => {
+                return Ok(Verdict::Warn(format!(
+                    "{}'s interrupt arrives before its write-back, or without it: do not use WaitMode::Hybrid, wait by one of the \
+                     two",
+                    rig.name
+                )));
+            }
+            Some(_) => tried += 1,
+        }
+    }
+    Ok(if tried == 0 {
+        Verdict::Skip("no channel is free that has an interrupt".to_owned())
+    } else {
+        Verdict::Pass(format!(
+            "the write-back is there when the interrupt arrives, on {tried} channels{}: WaitMode::Hybrid may be used",
+            left_out(&busy)
+        ))
+    })
+}
+
+/// Run cleared in the middle of a long run: the engine ends the descriptor in flight, and nothing after it.
+fn abort(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+    let scratch = match bench.scratch() {
+        Ok(range) => range,
+        Err(verdict) => return Ok(verdict),
+    };
+    let host = bench.host()?;
+    let (mut rigs, busy) = bench.free()?;
+    if rigs.is_empty() {
+        return Ok(held("every channel"));
+    }
+    let size = bench.longest().min(4096) / 64 * 64;
+    let one = pieces(&host, 0, scratch.start, size, size);
+    let run: Vec<Piece> = one.iter().copied().cycle().take(ROOM).collect();
+    let (mut stopped, mut too_fast) = (Vec::new(), Vec::new());
+    for rig in &mut rigs {
+        let post = rig.write(&run, Chain::default())?;
+        rig.start(post, record_all())?;
+        bench.relax();
+        let status = rig.stop()?;
+        if status.descriptor_stopped() {
+            too_fast.push(rig.name);
+        } else {
+            stopped.push(rig.name);
+        }
+        if rig.name.direction == Direction::C2h {
+            // What an engine that is idle writes nobody expects: it must write nothing.
+            host.memory().fill(0, size, 0x5A)?;
+            bench.pause(100_000);
+            let mut found = vec![0; size];
+            host.memory().read(0, &mut found)?;
+            if found.iter().any(|byte| *byte != 0x5A) {
+                return Ok(Verdict::Fail(format!(
+                    "{} still writes to host memory after it was stopped and said that it was idle: do not reuse its buffers \
+                     after an abort, reset the card",
+                    rig.name
+                )));
+            }
+        }
+        rig.transfer(&short(&host, scratch))?;
+    }
+    let bytes = ROOM * size;
+    Ok(if stopped.is_empty() {
+        Verdict::Skip(format!("every run of {bytes} bytes was over before it could be stopped"))
+    } else {
+        let fast = if too_fast.is_empty() {
+            String::new()
+        } else {
+            format!("; {} were done before they could be stopped", list(&too_fast))
+        };
+        Verdict::Pass(format!(
+            "{} stop in the middle of a run and work again{fast}{}",
+            list(&stopped),
+            left_out(&busy)
+        ))
+    })
+}

@@ -1,0 +1,173 @@
+//! Descriptor credit mode: does an engine execute exactly as many descriptors as it was granted credits for?
+//!
+//! That is what an endless ring rests on (PG195, "Descriptor Credit Mode"). Few drivers use it, so it is not taken for granted:
+//! what fails here is a warning, and stop runs go on working.
+
+use fpga_registers::xdma::PollWriteback;
+
+use super::bench::{Bench, HostMemory, Recorder, held, left_out, list};
+use super::problem::{Problem, Verdict};
+use super::rig::{Chain, Piece, Rig, record_all};
+use crate::Direction;
+use crate::name::ChannelName;
+use crate::range::CardRange;
+
+/// Descriptors of the ring.
+const RING: usize = 24;
+/// Bytes of each: what the marker below is written to.
+const BYTES: usize = 64;
+/// Credits, grant by grant: single ones, parts of a block, across the end of the ring.
+const GRANTS: [u16; 8] = [1, 3, 1, 7, 20, 2, 24, 40];
+/// Time after which an engine that may not go on is taken to have stopped: some round trips.
+const QUIET_NS: u64 = 200_000;
+
+pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+    recorder.test(bench, "credits.enable", |bench| enable(bench));
+    recorder.test(bench, "credits.run", |bench| run_by_credits(bench));
+}
+
+fn enable(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+    let (rigs, busy) = bench.free()?;
+    if rigs.is_empty() {
+        return Ok(held("every channel"));
+    }
+    let mut wrong: Vec<ChannelName> = Vec::new();
+    for rig in &rigs {
+        let taken = rig.set_credit_mode(true)?;
+        if !(rig.set_credit_mode(false)? && taken) {
+            wrong.push(rig.name);
+        }
+    }
+    Ok(if wrong.is_empty() {
+        Verdict::Pass(format!(
+            "the bits at 0x6020 of {} channels can be set and cleared{}",
+            rigs.len(),
+            left_out(&busy)
+        ))
+    } else {
+        Verdict::Warn(format!(
+            "the bits at 0x6020 of {} do not take what is written: keep RunMode::StopRuns (the default)",
+            list(&wrong)
+        ))
+    })
+}
+
+fn run_by_credits(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+    let scratch = match bench.scratch() {
+        Ok(range) => range,
+        Err(verdict) => return Ok(verdict),
+    };
+    let host = bench.host()?;
+    let (mut rigs, busy) = bench.free()?;
+    if rigs.is_empty() {
+        return Ok(held("every channel"));
+    }
+    for rig in &mut rigs {
+        if !rig.set_credit_mode(true)? {
+            return Ok(Verdict::Skip(format!("{} has no credit mode", rig.name)));
+        }
+        // One descriptor at a time, and blocks that credits cut in two: entry 120 is near the end of a page.
+        for chain in
+            [Chain { first: 0, block: 1, circular: true }, Chain { first: 120, block: 64, circular: true }]
+        {
+            let wrong = match one_ring(bench, rig, &host, scratch, chain) {
+                Ok(wrong) => wrong,
+                Err(problem @ (Problem::Engine { .. } | Problem::Slow { .. } | Problem::Silent { .. })) => {
+                    Some(problem.to_string())
+                }
+                Err(problem) => return Err(problem),
+            };
+            if let Some(wrong) = wrong {
+                rig.stop()?;
+                return Ok(Verdict::Warn(format!(
+                    "{} in credit mode, blocks of {}: {wrong}; keep RunMode::StopRuns (the default)",
+                    rig.name, chain.block
+                )));
+            }
+        }
+        if !rig.set_credit_mode(false)? {
+            return Ok(Verdict::Fail(format!("{} does not leave credit mode; reset the card", rig.name)));
+        }
+        // And stop runs work as before.
+        rig.transfer(&ring_pieces(rig, &host, scratch))?;
+    }
+    let granted: u16 = GRANTS.iter().sum();
+    Ok(Verdict::Pass(format!(
+        "{} channels execute exactly as many descriptors as they get credits for, {granted} in {} grants around a ring of {RING}{}: \
+         RunMode::CreditRing may be used",
+        rigs.len(),
+        GRANTS.len(),
+        left_out(&busy)
+    )))
+}
+
+fn ring_pieces(rig: &Rig, host: &HostMemory, scratch: CardRange) -> Vec<Piece> {
+    (0..RING)
+        .map(|n| Piece {
+            // C2H: every entry has a place of its own in host memory, where it shows whether it was executed.
+            host: host.at(if rig.name.direction == Direction::C2h { n * BYTES } else { 0 }),
+            card: scratch.start,
+            length: u32::try_from(BYTES).unwrap_or(0),
+        })
+        .collect()
+}
+
+/// Grants credits around a ring without Stop; what is not as it should be, if anything.
+fn one_ring(
+    bench: &Bench<'_>,
+    rig: &mut Rig,
+    host: &HostMemory,
+    scratch: CardRange,
+    chain: Chain,
+) -> Result<Option<String>, Problem> {
+    const MARK: u8 = 0xC3;
+    let pieces = ring_pieces(rig, host, scratch);
+    host.memory().fill(0, RING * BYTES, MARK)?;
+    let post = rig.write(&pieces, chain)?;
+    rig.start(post, record_all())?;
+    bench.pause(QUIET_NS);
+    if let Some(wrong) = count_is(rig, 0)? {
+        return Ok(Some(format!("before any credit {wrong}")));
+    }
+    let mut granted = 0_u32;
+    for grant in GRANTS {
+        rig.grant(grant)?;
+        granted += u32::from(grant);
+        let began = bench.now();
+        while rig.completed()? < granted && bench.now().saturating_sub(began) < bench.limit() {
+            let status = rig.status()?;
+            if status.has_error(rig.name.direction) {
+                rig.finish()?;
+            }
+            bench.relax();
+        }
+        // It must not go on either.
+        bench.pause(QUIET_NS);
+        if let Some(wrong) = count_is(rig, granted)? {
+            return Ok(Some(format!("after {granted} credits {wrong}")));
+        }
+        if rig.name.direction == Direction::C2h && granted < u32::try_from(RING).unwrap_or(0) {
+            let mut bytes = vec![0; RING * BYTES];
+            host.memory().read(0, &mut bytes)?;
+            let untouched = bytes.get(granted as usize * BYTES..).unwrap_or_default();
+            if untouched.iter().any(|byte| *byte != MARK) {
+                return Ok(Some(format!("after {granted} credits entries beyond them were executed")));
+            }
+        }
+    }
+    let word = PollWriteback::from_bits(rig.writeback()?);
+    rig.stop()?;
+    if word.error() || word.count() != granted {
+        return Ok(Some(format!(
+            "the write-back word is {:#010x} after {granted} credits",
+            word.into_bits()
+        )));
+    }
+    Ok(None)
+}
+
+/// What is wrong with the completed count, if it is not `expected`.
+fn count_is(rig: &Rig, expected: u32) -> Result<Option<String>, Problem> {
+    let found = rig.completed()?;
+    Ok((found != expected).then(|| format!("{found} descriptors are done instead of {expected}")))
+}

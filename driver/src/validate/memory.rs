@@ -1,0 +1,112 @@
+//! The card memory that is used: saved before, restored after.
+
+use fpga_registers::CardAddr;
+
+use super::bench::{Bench, HostMemory, Recorder, held};
+use super::pattern::{Expected, compare};
+use super::problem::{Problem, Verdict};
+use super::rig::{Piece, Rig};
+use crate::Direction;
+
+/// Bytes of one descriptor: below what the long-descriptor quirk is about.
+const STEP: usize = 4096;
+
+/// `length` bytes from `host` on to or from `card` on, in descriptors of at most `step` bytes.
+pub(super) fn pieces(
+    host: &HostMemory,
+    offset: usize,
+    card: CardAddr,
+    length: usize,
+    step: usize,
+) -> Vec<Piece> {
+    (0..length)
+        .step_by(step.max(1))
+        .map(|done| Piece {
+            host: host.at(offset + done),
+            // Inside scratch memory, whose end is an address.
+            card: CardAddr::new(card.get() + done as u64),
+            length: u32::try_from(step.min(length - done)).unwrap_or(0),
+        })
+        .collect()
+}
+
+/// Writes `bytes` to card memory at `card`.
+pub(super) fn write(rig: &mut Rig, host: &HostMemory, card: CardAddr, bytes: &[u8]) -> Result<(), Problem> {
+    let mut card = card.get();
+    for part in bytes.chunks(host.len().max(1)) {
+        host.memory().write(0, part)?;
+        rig.transfer(&pieces(host, 0, CardAddr::new(card), part.len(), STEP))?;
+        card += part.len() as u64;
+    }
+    Ok(())
+}
+
+/// Reads card memory at `card`.
+pub(super) fn read(rig: &mut Rig, host: &HostMemory, card: CardAddr, into: &mut [u8]) -> Result<(), Problem> {
+    let mut card = card.get();
+    for part in into.chunks_mut(host.len().max(1)) {
+        rig.transfer(&pieces(host, 0, CardAddr::new(card), part.len(), STEP))?;
+        host.memory().read(0, part)?;
+        card += part.len() as u64;
+    }
+    Ok(())
+}
+
+pub(super) fn save(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+    bench.no_scratch = "card memory could not be saved, so it is not written to".to_owned();
+    recorder.test(bench, "memory.save", |bench| {
+        if bench.card.info().xdma.stream {
+            let reason = "the channels are AXI4-Stream: there is no card memory behind them, and this version does not drive them";
+            bench.no_scratch = reason.to_owned();
+            return Ok(Verdict::Skip(reason.to_owned()));
+        }
+        let range = match bench.choose_scratch() {
+            Ok(range) => range,
+            Err(verdict) => {
+                if let Verdict::Skip(reason) | Verdict::Fail(reason) = &verdict {
+                    bench.no_scratch.clone_from(reason);
+                }
+                return Ok(verdict);
+            }
+        };
+        for direction in Direction::ALL {
+            if bench.any(direction)?.is_none() {
+                let reason = format!("no {direction} channel is free; drop a handle to have transfers tested");
+                bench.no_scratch.clone_from(&reason);
+                return Ok(Verdict::Skip(reason));
+            }
+        }
+        let host = bench.host()?;
+        let Some(mut rig) = bench.any(Direction::C2h)? else { return Ok(held("the last C2H channel")) };
+        let mut saved = vec![0; usize::try_from(range.length).unwrap_or(0)];
+        read(&mut rig, &host, range.start, &mut saved)?;
+        bench.saved = saved;
+        bench.scratch = Some(range);
+        Ok(Verdict::Pass(format!("{} bytes at {} to {} saved", range.length, range.start, range.last())))
+    });
+}
+
+pub(super) fn restore(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+    let Some(range) = bench.scratch else { return };
+    recorder.test_after_all(bench, "memory.restore", |bench| {
+        let what = format!("{} bytes at {}", range.length, range.start);
+        let lost = |problem: Problem| match problem {
+            Problem::Gone | Problem::Stuck { .. } => problem,
+            other => Problem::Restore { what: what.clone(), why: other.to_string() },
+        };
+        let host = bench.host()?;
+        let (Some(mut h2c), Some(mut c2h)) = (bench.any(Direction::H2c)?, bench.any(Direction::C2h)?) else {
+            return Ok(Verdict::Fail(format!(
+                "{what} hold test data: no channel is free any more to restore them"
+            )));
+        };
+        let saved = core::mem::take(&mut bench.saved);
+        let mut back = vec![0; saved.len()];
+        write(&mut h2c, &host, range.start, &saved)
+            .and_then(|()| read(&mut c2h, &host, range.start, &mut back))
+            .map_err(lost)?;
+        let expected = Expected { bytes: &saved, guard: 0, card: range.start };
+        compare(|| "restoring card memory".to_owned(), &expected, &back)?;
+        Ok(Verdict::Pass(format!("{what} are as they were")))
+    });
+}

@@ -1,0 +1,212 @@
+//! The network interface: its identity, and a transfer to itself.
+
+use core::time::Duration;
+
+use fpga_core::sender::TransferError;
+use fpga_firmware::identity::{Identity, ReadError};
+use fpga_pci::MmioError;
+use fpga_registers::CardAddr;
+use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
+
+use super::bench::{Bench, Recorder, held};
+use super::memory::{read, write};
+use super::pattern::{Expected, GUARD, GUARD_BYTE, Pattern, compare};
+use super::problem::{Problem, Verdict};
+use crate::Direction;
+use crate::cdma::CdmaError;
+use crate::endpoint::{Endpoint, EndpointError, EndpointOptions, RESERVED_CARD_BYTES, SendOptions};
+use crate::error::ResourceError;
+use crate::ni::NiInfo;
+use crate::range::CardRange;
+
+/// Bytes of the transfer: several segments, the last one not full.
+const BYTES: usize = 40_003;
+/// Where in its half of scratch memory: packets do not lie on their own boundaries, but every copy is aligned for builds without
+/// data realignment (1024 bits at most).
+const OFFSET: u64 = 3 * 128;
+
+pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+    recorder.test(bench, "ni.identity", |bench| identity(bench));
+    recorder.test(bench, "ni.loopback", |bench| loopback(bench));
+}
+
+fn absent() -> Verdict {
+    Verdict::Skip("the card has no network interface of ours, or it was opened without".to_owned())
+}
+
+fn identity(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+    let info = bench.card.info();
+    let (Some(identity), Some(ni), Some(bar)) = (&info.identity, &info.ni, bench.card.user_bar()) else {
+        return Ok(absent());
+    };
+    let again = match Identity::read(bar, bar.size()) {
+        Ok(identity) => identity,
+        Err(ReadError::Access { error: MmioError::Gone { .. }, .. }) => return Err(Problem::Gone),
+        Err(error) => {
+            alive(bench)?;
+            return Ok(Verdict::Fail(error.to_string()));
+        }
+    };
+    let now = NiInfo::read(bar, &again)?;
+    // The node id is software's to change.
+    let same = again == *identity && NiInfo { node: ni.node, ..now.clone() } == *ni;
+    if !same {
+        return Ok(Verdict::Fail(
+            "the identity block or the interface's capabilities are not what they were when the card was opened: another bitstream \
+             was loaded; open the card again"
+                .to_owned(),
+        ));
+    }
+    let odd: Vec<&str> = [
+        (ni.windows.count == 0, "no transmit window"),
+        (ni.memory.length == 0, "no memory"),
+        (ni.mask_bits == 0 || ni.mask_bits > 256, "mask width"),
+        (!(6..=12).contains(&ni.packet_size_log2), "packet size"),
+        (ni.registry_entries == 0, "no registry entry"),
+    ]
+    .into_iter()
+    .filter_map(|(odd, name)| odd.then_some(name))
+    .collect();
+    Ok(if odd.is_empty() {
+        Verdict::Pass(format!(
+            "node {}, build {:#x}, {} transmit windows, {} registry entries, {} blocks",
+            now.node,
+            identity.build(),
+            ni.windows.count,
+            ni.registry_entries,
+            identity.blocks().len()
+        ))
+    } else {
+        Verdict::Fail(format!(
+            "capabilities that no interface can have: {}; load another bitstream",
+            odd.join(", ")
+        ))
+    })
+}
+
+/// A transfer from the node to itself: the way out, the network, the way in, the registry.
+fn loopback(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+    if bench.card.info().ni.is_none() {
+        return Ok(absent());
+    }
+    let scratch = match bench.scratch() {
+        Ok(range) => range,
+        Err(verdict) => return Ok(verdict),
+    };
+    let Some((source, target, chain)) = places(scratch) else {
+        return Ok(Verdict::Skip(format!(
+            "{} bytes of scratch memory are too few for it; give 256 KiB",
+            scratch.length
+        )));
+    };
+    let mut data = vec![0; BYTES];
+    Pattern::Random.fill(bench.options.seed, source, &mut data);
+    let mut expected = vec![GUARD_BYTE; BYTES + 2 * GUARD];
+    let start = CardAddr::new(target.get() - GUARD as u64);
+    {
+        let host = bench.host()?;
+        let Some(mut h2c) = bench.any(Direction::H2c)? else { return Ok(held("every H2C channel")) };
+        write(&mut h2c, &host, source, &data)?;
+        write(&mut h2c, &host, start, &expected)?;
+    }
+    let mut options = EndpointOptions { chain: Some(chain), ..EndpointOptions::default() };
+    options.timeout = options.timeout.min(bench.options.timeout);
+    match send(bench, &options, source, target) {
+        Ok(Sent::Arrived) => {}
+        Ok(Sent::Lost) => {
+            return Ok(Verdict::Warn(
+                "nothing came back from the network: it does not return a node's packets to itself (usual behind a switch), or \
+                 the link is down; test with a second card (`fpgactl transfer`)"
+                    .to_owned(),
+            ));
+        }
+        Ok(Sent::Failed(why)) => return Ok(Verdict::Fail(why)),
+        Err(EndpointError::Cdma(CdmaError::NoScatterGather { .. })) => {
+            return Ok(Verdict::Skip(
+                "the copy engine has no scatter-gather, which the interface needs (see cdma.scatter_gather)"
+                    .to_owned(),
+            ));
+        }
+        Err(EndpointError::Resource(ResourceError::InUse { what, .. })) => return Ok(held(what)),
+        Err(error) => {
+            alive(bench)?;
+            return Ok(Verdict::Fail(error.to_string()));
+        }
+    }
+    let host = bench.host()?;
+    let Some(mut c2h) = bench.any(Direction::C2h)? else { return Ok(held("every C2H channel")) };
+    if let Some(place) = expected.get_mut(GUARD..GUARD + BYTES) {
+        place.copy_from_slice(&data);
+    }
+    let mut found = vec![0; expected.len()];
+    read(&mut c2h, &host, start, &mut found)?;
+    let expected = Expected { bytes: &expected, guard: GUARD, card: start };
+    compare(|| format!("{BYTES} bytes from the node to itself"), &expected, &found)?;
+    Ok(Verdict::Pass(format!("{BYTES} bytes from the node to itself arrived byte for byte")))
+}
+
+/// Source, target and CDMA chain within scratch memory.
+fn places(scratch: CardRange) -> Option<(CardAddr, CardAddr, CardAddr)> {
+    let end = scratch.start.get().checked_add(scratch.length)?;
+    let chain = end.checked_sub(RESERVED_CARD_BYTES)? & !0xFFF;
+    let half = chain.checked_sub(scratch.start.get())? / 2 / 128 * 128;
+    let source = scratch.start.get() + OFFSET;
+    let target = scratch.start.get() + half + OFFSET;
+    let needed = OFFSET + (BYTES + GUARD) as u64;
+    (half >= needed).then(|| (CardAddr::new(source), CardAddr::new(target), CardAddr::new(chain)))
+}
+
+/// What became of the transfer.
+enum Sent {
+    Arrived,
+    /// The network never answered.
+    Lost,
+    /// The interface refused it, or gave it up.
+    Failed(String),
+}
+
+fn send(
+    bench: &Bench<'_>,
+    options: &EndpointOptions,
+    source: CardAddr,
+    target: CardAddr,
+) -> Result<Sent, EndpointError> {
+    let mut endpoint = Endpoint::open_with(bench.card, options)?;
+    let node = endpoint.node();
+    let region = endpoint.open_region(node, CardRange::new(target, BYTES as u64))?;
+    let began = bench.now();
+    let ticket = match endpoint.send(source, &region.remote, 0, BYTES as u64, SendOptions::default()) {
+        Ok(ticket) => ticket,
+        Err(error) => return Ok(Sent::Failed(error.to_string())),
+    };
+    // Long enough for every try of every packet.
+    let patience = options.timeout * (u32::from(options.max_tries) + 1) + bench.options.timeout;
+    let done = match endpoint.wait(ticket, patience) {
+        Ok(done) => done,
+        Err(EndpointError::TimedOut { .. }) => return Ok(Sent::Lost),
+        Err(error) => return Err(error),
+    };
+    let closed = endpoint.close_region(&region);
+    match done.result {
+        Ok(()) => {}
+        Err(TransferError::Unanswered { .. }) => return Ok(Sent::Lost),
+        Err(error) => return Ok(Sent::Failed(error.to_string())),
+    }
+    while endpoint.next_notification().is_none() {
+        if Duration::from_nanos(bench.now().saturating_sub(began)) > patience * 2 {
+            return Ok(Sent::Lost);
+        }
+        if endpoint.poll()? == 0 {
+            endpoint.relax();
+        }
+    }
+    closed.map(|()| Sent::Arrived)
+}
+
+/// An error of the endpoint's may be the card's end.
+fn alive(bench: &Bench<'_>) -> Result<(), Problem> {
+    match IrqBlock::IDENTIFIER.read(&bench.card.shared.dma_bar, IRQ_BASE)?.into_bits() {
+        u32::MAX => Err(Problem::Gone),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,164 @@
+//! What is written, and how what comes back is compared.
+
+use fpga_registers::CardAddr;
+use rand_pcg::Pcg32;
+use rand_pcg::rand_core::Rng;
+
+/// Bytes before and after a transfer that must stay as they are.
+pub(super) const GUARD: usize = 64;
+/// What guard bytes hold.
+pub(super) const GUARD_BYTE: u8 = 0xA5;
+
+/// Test data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pattern {
+    /// One bit of 64, moving: shows data lines that are stuck or tied together.
+    WalkingOnes,
+    /// Every aligned word holds its card address: shows address lines that are.
+    Address,
+    /// Seeded random bytes: shows what depends on the data.
+    Random,
+}
+
+impl Pattern {
+    pub(super) const ALL: [Self; 3] = [Self::WalkingOnes, Self::Address, Self::Random];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::WalkingOnes => "walking ones",
+            Self::Address => "addresses",
+            Self::Random => "random bytes",
+        }
+    }
+
+    /// Fills `into`, which goes to card address `at`.
+    pub(super) fn fill(self, seed: u64, at: CardAddr, into: &mut [u8]) {
+        if self == Self::Random {
+            // The same bytes at the same place, whatever else was filled before.
+            Pcg32::new(seed, at.get()).fill_bytes(into);
+            return;
+        }
+        let mut address = at.get() & !7;
+        // The first word begins before `at` where that is not aligned.
+        let mut skip = usize::try_from(at.get() % 8).unwrap_or(0);
+        let mut rest = into;
+        let mut bit = 0;
+        while !rest.is_empty() {
+            let word = if self == Self::Address { address } else { 1_u64 << bit };
+            let bytes = word.to_le_bytes();
+            let from = bytes.get(skip..).unwrap_or_default();
+            let count = from.len().min(rest.len());
+            let (head, tail) = rest.split_at_mut(count);
+            head.copy_from_slice(from.get(..count).unwrap_or_default());
+            rest = tail;
+            skip = 0;
+            address = address.wrapping_add(8);
+            bit = (bit + 1) % 64;
+        }
+    }
+}
+
+/// Bytes that are not what they should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{what}: byte {offset} of {length} (card {card}) is {found:#04x} instead of {expected:#04x}, {wrong} bytes are wrong{}; check \
+     card memory, its calibration and the data path",
+    if *guard { ", and it lies outside the transfer" } else { "" }
+)]
+pub(super) struct Mismatch {
+    /// Which transfer.
+    pub(super) what: String,
+    pub(super) offset: usize,
+    pub(super) length: usize,
+    pub(super) card: CardAddr,
+    pub(super) expected: u8,
+    pub(super) found: u8,
+    pub(super) wrong: usize,
+    pub(super) guard: bool,
+}
+
+/// What was expected where.
+pub(super) struct Expected<'a> {
+    /// The bytes, guards included.
+    pub(super) bytes: &'a [u8],
+    /// Guard bytes at either end.
+    pub(super) guard: usize,
+    /// Card address of the first byte.
+    pub(super) card: CardAddr,
+}
+
+/// Compares byte for byte.
+pub(super) fn compare(
+    what: impl FnOnce() -> String,
+    expected: &Expected<'_>,
+    found: &[u8],
+) -> Result<(), Mismatch> {
+    if expected.bytes == found {
+        return Ok(());
+    }
+    let differ = || {
+        let pairs = expected.bytes.iter().zip(found).enumerate();
+        pairs.filter(|(_, (expected, found))| expected != found)
+    };
+    let length = expected.bytes.len();
+    let (offset, (was, is)) = differ().next().unwrap_or((length, (&0, &0)));
+    Err(Mismatch {
+        what: what(),
+        offset,
+        length,
+        card: expected.card.checked_add(offset as u64).unwrap_or(expected.card),
+        expected: *was,
+        found: *is,
+        wrong: differ().count(),
+        guard: offset < expected.guard || offset >= length.saturating_sub(expected.guard),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_where_they_say() {
+        let mut bytes = [0; 21];
+        Pattern::Address.fill(0, CardAddr::new(0x1005), &mut bytes);
+        assert_eq!(bytes[3..11], 0x1008_u64.to_le_bytes());
+        assert_eq!(bytes[11..19], 0x1010_u64.to_le_bytes());
+        assert_eq!(bytes[..3], 0x1000_u64.to_le_bytes()[5..]);
+    }
+
+    #[test]
+    fn one_bit_walks() {
+        let mut bytes = [0; 512];
+        Pattern::WalkingOnes.fill(0, CardAddr::ZERO, &mut bytes);
+        for (n, word) in bytes.chunks_exact(8).enumerate() {
+            assert_eq!(u64::from_le_bytes(word.try_into().unwrap_or_default()), 1 << n);
+        }
+    }
+
+    #[test]
+    fn random_bytes_depend_on_seed_and_place() {
+        let fill = |seed, at| {
+            let mut bytes = [0; 64];
+            Pattern::Random.fill(seed, CardAddr::new(at), &mut bytes);
+            bytes
+        };
+        assert_eq!(fill(1, 0), fill(1, 0));
+        assert_ne!(fill(1, 0), fill(2, 0));
+        assert_ne!(fill(1, 0), fill(1, 64));
+    }
+
+    #[test]
+    fn the_first_wrong_byte_is_named() {
+        let expected = Expected { bytes: &[1, 2, 3, 4, 5], guard: 1, card: CardAddr::new(0x100) };
+        assert_eq!(compare(String::new, &expected, &[1, 2, 3, 4, 5]), Ok(()));
+        let found =
+            compare(|| "it".to_owned(), &expected, &[1, 2, 9, 4, 6]).map_err(|error| error.to_string());
+        let text = found.unwrap_err();
+        for part in ["it: byte 2 of 5", "0x102", "0x09 instead of 0x03", "2 bytes"] {
+            assert!(text.contains(part), "{text}");
+        }
+        let guard = compare(String::new, &expected, &[1, 2, 3, 4, 0]).map_err(|error| error.guard);
+        assert_eq!(guard, Err(true));
+    }
+}

@@ -1,0 +1,114 @@
+//! What goes wrong in a test, with what to do about it.
+
+use fpga_pci::{DmaAllocError, MemoryError, MmioError};
+use fpga_registers::xdma::ChannelStatus;
+use fpga_registers::{CardAddr, Iova};
+
+use super::pattern::Mismatch;
+use crate::cdma::CdmaError;
+use crate::error::ResourceError;
+use crate::name::ChannelName;
+
+/// How a test ended that came to its end.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    Pass(String),
+    Warn(String),
+    Fail(String),
+    Skip(String),
+}
+
+/// Why a test did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Problem {
+    /// Nothing answers any more.
+    #[error(
+        "the card is gone (its registers read as all ones): check slot and power; `fpgactl reset --level bus` brings back a card \
+         whose configuration space still answers, otherwise rescan the bus"
+    )]
+    Gone,
+    #[error(transparent)]
+    Mmio(MmioError),
+    #[error("no memory for the test: {0}")]
+    Memory(#[from] DmaAllocError),
+    #[error("the test's own memory: {0}")]
+    Range(#[from] MemoryError),
+    /// An engine stopped with error bits.
+    #[error(
+        "{channel} stopped with an error: {what}{place}; check that card memory answers there (poisoned or unmapped address, \
+         IOMMU log, AER)"
+    )]
+    Engine { channel: ChannelName, what: String, place: Place },
+    /// A run does not end. The engine was stopped.
+    #[error(
+        "{channel} did not finish within {waited_ms} ms ({completed} of {posted} descriptors reported, status {status}); the \
+         engine was stopped"
+    )]
+    Slow { channel: ChannelName, waited_ms: u64, completed: u32, posted: u32, status: String },
+    /// An engine does not stop.
+    #[error(
+        "{channel} does not stop ({waited_ms} ms, status {status}): an AXI slave does not answer; reset the card with \
+         `fpgactl reset --level bus`. What the engine may still reach stays out of use{hint}"
+    )]
+    Stuck { channel: ChannelName, waited_ms: u64, status: String, hint: &'static str },
+    /// An engine stopped before the end without an error bit.
+    #[error("{channel} stopped before the end of its run without an error bit (status {status})")]
+    Silent { channel: ChannelName, status: String },
+    /// Card memory could not be restored.
+    #[error("{what} hold test data and could not be restored: {why}")]
+    Restore { what: String, why: String },
+    #[error("{0}")]
+    Mismatch(#[from] Mismatch),
+    #[error(transparent)]
+    Cdma(CdmaError),
+    #[error(transparent)]
+    Resource(ResourceError),
+}
+
+/// Which descriptor an engine stood at, as far as its count tells.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place(pub(super) Option<(u32, Iova, CardAddr, u32)>);
+
+impl core::fmt::Display for Place {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.0 {
+            Some((index, host, card, length)) => {
+                write!(f, " at descriptor {index} (host {host}, card {card}, {length} bytes)")
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<MmioError> for Problem {
+    fn from(error: MmioError) -> Self {
+        match error {
+            MmioError::Gone { .. } => Self::Gone,
+            error => Self::Mmio(error),
+        }
+    }
+}
+
+impl From<CdmaError> for Problem {
+    fn from(error: CdmaError) -> Self {
+        match error {
+            CdmaError::Gone { .. } | CdmaError::Mmio { source: MmioError::Gone { .. }, .. } => Self::Gone,
+            error => Self::Cdma(error),
+        }
+    }
+}
+
+impl From<ResourceError> for Problem {
+    fn from(error: ResourceError) -> Self {
+        match error {
+            ResourceError::Mmio { source: MmioError::Gone { .. }, .. } => Self::Gone,
+            error => Self::Resource(error),
+        }
+    }
+}
+
+/// The error bits in words.
+pub(super) fn errors(channel: ChannelName, status: ChannelStatus) -> String {
+    let words: Vec<&str> = status.errors(channel.direction).map(|error| error.description()).collect();
+    words.join("; ")
+}

@@ -1,0 +1,312 @@
+//! Registers and configuration space: nothing here moves data.
+
+use fpga_pci::{MmioError, config};
+use fpga_registers::pci::{command, header};
+use fpga_registers::xdma::{
+    CONFIG_BASE, ChannelBlock, ChannelInterrupts, ChannelMask, ConfigBlock, IRQ_BASE, Identifier, IrqBlock,
+    PcieControl, SGDMA_COMMON_BASE, SystemId, Target, UserMask, channel_base, irq::channel_bit, sgdma_base,
+};
+use fpga_registers::{BarOffset, RegisterIo};
+
+use super::bench::{Bench, Recorder, Taken, left_out, list};
+use super::problem::{Problem, Verdict};
+
+pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+    recorder.test(bench, "config.space", |bench| config_space(bench));
+    recorder.test(bench, "config.bars", |bench| Ok(bars(bench)));
+    recorder.test(bench, "registers.identifiers", |bench| identifiers(bench));
+    recorder.test(bench, "registers.scratch", |bench| scratch(bench));
+    recorder.test(bench, "registers.masks", |bench| masks(bench));
+    recorder.test(bench, "registers.alignments", |bench| alignments(bench));
+}
+
+fn config_space(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+    let transport = &*bench.card.shared.transport;
+    let read = || -> Result<_, fpga_pci::ConfigError> {
+        let ids = config::identity(transport)?;
+        let enabled = config::read_u16(transport, header::COMMAND)?;
+        let capabilities = config::capabilities(transport)?.len();
+        Ok((ids, enabled, capabilities, config::find_msix(transport)?))
+    };
+    let ((vendor, device), enabled, capabilities, msix) = match read() {
+        Ok(found) => found,
+        Err(fpga_pci::ConfigError::Gone) => return Err(Problem::Gone),
+        Err(error) => return Ok(Verdict::Fail(error.to_string())),
+    };
+    let known = bench.card.info().ids;
+    if (vendor, device) != (known.vendor, known.device) {
+        return Ok(Verdict::Fail(format!(
+            "the ids are {vendor:04x}:{device:04x} now and were {:04x}:{:04x} when the card was opened: another bitstream was \
+             loaded; open the card again",
+            known.vendor, known.device
+        )));
+    }
+    let missing: Vec<&str> =
+        [(command::MEMORY_SPACE, "memory decoding"), (command::BUS_MASTER, "bus mastering")]
+            .into_iter()
+            .filter(|(bit, _)| enabled & bit == 0)
+            .map(|(_, name)| name)
+            .collect();
+    if !missing.is_empty() {
+        return Ok(Verdict::Fail(format!(
+            "{} is off in the command register ({enabled:#06x}); somebody has changed it since the card was opened: open it again",
+            missing.join(" and ")
+        )));
+    }
+    let found = format!("{vendor:04x}:{device:04x}, {capabilities} capabilities");
+    Ok(match msix {
+        Some(msix) => Verdict::Pass(format!("{found}, MSI-X table in BAR {}", msix.table_bar)),
+        None => Verdict::Warn(format!("{found}, no MSI-X: wait by polling")),
+    })
+}
+
+fn bars(bench: &Bench<'_>) -> Verdict {
+    let roles = bench.card.info().roles;
+    let name = |role, bar: fpga_pci::BarInfo| format!("{role} BAR {} ({:#x} bytes)", bar.index, bar.size);
+    let mut found = vec![name("DMA", roles.dma)];
+    found.extend(roles.user.map(|bar| name("user", bar)));
+    found.extend(roles.bypass.map(|bar| name("bypass", bar)));
+    let now = bench.card.shared.transport.bars().into_iter().flatten();
+    let there = now.filter(|bar| [Some(roles.dma), roles.user, roles.bypass].contains(&Some(*bar))).count();
+    if there == found.len() {
+        Verdict::Pass(list(&found))
+    } else {
+        Verdict::Fail(format!(
+            "{} were found when the card was opened, {there} of them are left; remove the function and rescan the bus",
+            list(&found)
+        ))
+    }
+}
+
+/// One identifier and what it should be.
+fn identifier(
+    io: &impl RegisterIo<Error = MmioError>,
+    at: BarOffset,
+    name: &str,
+    target: Target,
+    channel: Option<(u8, bool)>,
+    wrong: &mut Vec<String>,
+) -> Result<Identifier, Problem> {
+    let word = io.read32(at)?;
+    let id = Identifier::from_bits(word);
+    let right = id.is(target)
+        && channel.is_none_or(|(number, stream)| id.channel() == number && id.stream() == stream);
+    if !right {
+        wrong.push(format!("{name} at {at} reads {word:#010x}"));
+    }
+    Ok(id)
+}
+
+fn identifiers(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+    let bar = &bench.card.shared.dma_bar;
+    let xdma = bench.card.info().xdma;
+    let mut wrong = Vec::new();
+    let mut ids = Vec::new();
+    for (base, name, target) in [
+        (IRQ_BASE, "irq", Target::Irq),
+        (CONFIG_BASE, "config", Target::Config),
+        (SGDMA_COMMON_BASE, "sgdma", Target::SgdmaCommon),
+    ] {
+        ids.push(identifier(bar, base, name, target, None, &mut wrong)?);
+    }
+    if ids.iter().all(|id| id.into_bits() == u32::MAX) {
+        return Err(Problem::Gone);
+    }
+    for name in xdma.channels() {
+        let (direction, number) = (name.direction, name.number);
+        let kind = Some((number, xdma.stream));
+        let at = channel_base(direction, number);
+        ids.push(identifier(bar, at, &name.to_string(), Target::channel(direction), kind, &mut wrong)?);
+        let at = sgdma_base(direction, number);
+        ids.push(identifier(bar, at, &format!("{name}_sgdma"), Target::sgdma(direction), kind, &mut wrong)?);
+    }
+    if !wrong.is_empty() {
+        return Ok(Verdict::Fail(format!(
+            "{}; expected 0x1fcTsnVV (target, stream and channel, version). If only some reads are wrong, the IP may be from a \
+             release that answers every second read with ones (2018.x): build with a newer one",
+            wrong.join("; ")
+        )));
+    }
+    let system = ConfigBlock::SYSTEM_ID.read(bar, CONFIG_BASE)?;
+    let versions: std::collections::BTreeSet<u8> = ids.iter().map(|id| id.version()).collect();
+    let found = format!(
+        "{} H2C and {} C2H channels ({}), IP version {}",
+        xdma.h2c_channels,
+        xdma.c2h_channels,
+        if xdma.stream { "AXI4-Stream" } else { "memory-mapped" },
+        list(&versions.iter().map(|version| format!("{version:#04x}")).collect::<Vec<_>>())
+    );
+    if system.id() != SystemId::VALUE {
+        return Ok(Verdict::Warn(format!(
+            "{found}; the system id is {:#06x} instead of 0xff01",
+            system.id()
+        )));
+    }
+    let known = versions.len() == 1
+        && versions.iter().all(|version| (1..=Identifier::VERSION_LATEST).contains(version));
+    Ok(if known {
+        Verdict::Pass(found)
+    } else {
+        Verdict::Warn(format!("{found}: this version is not known here; watch the transfers below"))
+    })
+}
+
+/// The bit that the vendor's own test toggles: relaxed ordering, at 0x301C.
+fn scratch(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+    let bar = &bench.card.shared.dma_bar;
+    let register = ConfigBlock::PCIE_CONTROL;
+    let before = register.read(bar, CONFIG_BASE)?;
+    let flipped = PcieControl::from_bits(before.into_bits() ^ 1);
+    register.write(bar, CONFIG_BASE, flipped)?;
+    let toggled = register.read(bar, CONFIG_BASE)?;
+    register.write(bar, CONFIG_BASE, before)?;
+    let after = register.read(bar, CONFIG_BASE)?;
+    if [toggled, after].map(PcieControl::into_bits) == [u32::MAX; 2] {
+        return Err(Problem::Gone);
+    }
+    if toggled.relaxed_ordering() == before.relaxed_ordering() {
+        return Ok(Verdict::Fail(
+            "bit 0 at 0x301c does not take what is written: register writes do not reach the card; check that memory decoding is \
+             on and that nothing else drives the card"
+                .to_owned(),
+        ));
+    }
+    if after != before {
+        return Ok(Verdict::Fail(format!("0x301c was {before} and could not be put back: it is {after}")));
+    }
+    Ok(Verdict::Pass("bit 0 at 0x301c toggles and is back".to_owned()))
+}
+
+/// Sets and clears single bits by the aliases. The mask of `bits` is put back.
+fn alias(
+    bits: &[u32],
+    read: &dyn Fn() -> Result<u32, MmioError>,
+    set: &dyn Fn(u32) -> Result<(), MmioError>,
+    clear: &dyn Fn(u32) -> Result<(), MmioError>,
+) -> Result<Option<String>, MmioError> {
+    let all: u32 = bits.iter().fold(0, |all, bit| all | bit);
+    let before = read()?;
+    let mut wrong = None;
+    clear(all)?;
+    for bit in bits {
+        set(*bit)?;
+        let held = read()?;
+        if held != before & !all | bit {
+            wrong = Some(format!("setting {bit:#x} makes it {held:#x}"));
+            break;
+        }
+        clear(*bit)?;
+        let held = read()?;
+        if held != before & !all {
+            wrong = Some(format!("clearing {bit:#x} makes it {held:#x}"));
+            break;
+        }
+    }
+    clear(all)?;
+    set(before & all)?;
+    let after = read()?;
+    if wrong.is_none() && after != before {
+        wrong = Some(format!("it was {before:#x} and could not be put back: it is {after:#x}"));
+    }
+    Ok(wrong)
+}
+
+fn masks(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+    let bar = &bench.card.shared.dma_bar;
+    let h2c = bench.card.info().xdma.h2c_channels;
+    let (mut wrong, mut busy, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+    let mut tested = 0;
+    // Events that both directions have in every description.
+    let events = [
+        ChannelInterrupts::new().with_descriptor_stopped(true),
+        ChannelInterrupts::new().with_descriptor_completed(true),
+        ChannelInterrupts::new().with_magic_stopped(true),
+        ChannelInterrupts::new().with_idle_stopped(true),
+    ]
+    .map(ChannelInterrupts::into_bits);
+    for name in bench.card.info().xdma.channels() {
+        let Taken::Free(rig) = bench.take(name)? else {
+            busy.push(name);
+            continue;
+        };
+        let base = channel_base(name.direction, name.number);
+        let found = alias(
+            &events,
+            &|| Ok(ChannelBlock::INTERRUPT_ENABLE.read(bar, base)?.into_bits()),
+            &|bits| ChannelBlock::INTERRUPT_ENABLE_SET.write(bar, base, ChannelInterrupts::from_bits(bits)),
+            &|bits| ChannelBlock::INTERRUPT_ENABLE_CLEAR.write(bar, base, ChannelInterrupts::from_bits(bits)),
+        )?;
+        wrong.extend(found.map(|found| format!("{name} mask (0x90, 0x94, 0x98): {found}")));
+        lines.push(1_u32 << channel_bit(name.direction, name.number, h2c));
+        tested += 1;
+        drop(rig);
+    }
+    let found = alias(
+        &lines,
+        &|| Ok(IrqBlock::CHANNEL_ENABLE.read(bar, IRQ_BASE)?.into_bits()),
+        &|bits| IrqBlock::CHANNEL_ENABLE_SET.write(bar, IRQ_BASE, ChannelMask::from_bits(bits)),
+        &|bits| IrqBlock::CHANNEL_ENABLE_CLEAR.write(bar, IRQ_BASE, ChannelMask::from_bits(bits)),
+    )?;
+    wrong.extend(found.map(|found| format!("channel mask (0x2010, 0x2014, 0x2018): {found}")));
+    // A line that is asserted would send its interrupt as soon as it is enabled. How many lines are built shows only here.
+    let asserted = IrqBlock::USER_PENDING.read(bar, IRQ_BASE)?.into_bits();
+    let before = IrqBlock::USER_ENABLE.read(bar, IRQ_BASE)?.into_bits();
+    IrqBlock::USER_ENABLE_SET.write(bar, IRQ_BASE, UserMask::from_bits(0xFFFF & !asserted))?;
+    let built = IrqBlock::USER_ENABLE.read(bar, IRQ_BASE)?.into_bits() & !before;
+    IrqBlock::USER_ENABLE_CLEAR.write(bar, IRQ_BASE, UserMask::from_bits(built))?;
+    let after = IrqBlock::USER_ENABLE.read(bar, IRQ_BASE)?.into_bits();
+    if after != before {
+        wrong.push(format!("user mask (0x2004, 0x2008, 0x200c): it was {before:#x} and is {after:#x}"));
+    }
+    Ok(if wrong.is_empty() {
+        Verdict::Pass(format!(
+            "set and clear aliases of {tested} channel masks and of the interrupt block work{}",
+            left_out(&busy)
+        ))
+    } else {
+        Verdict::Fail(format!(
+            "{}; interrupts of this card cannot be relied on, wait by polling",
+            wrong.join("; ")
+        ))
+    })
+}
+
+fn alignments(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+    let bar = &bench.card.shared.dma_bar;
+    let mut found: Vec<(String, Vec<String>)> = Vec::new();
+    let mut silent = Vec::new();
+    for name in bench.card.info().xdma.channels() {
+        let word = ChannelBlock::ALIGNMENTS.read(bar, channel_base(name.direction, name.number))?;
+        if word.into_bits() == u32::MAX {
+            return Err(Problem::Gone);
+        }
+        if word.into_bits() == 0 {
+            silent.push(name);
+        }
+        let text = format!(
+            "address {} B, length {} B, {} address bits",
+            word.address_alignment(),
+            word.length_granularity(),
+            word.address_bits()
+        );
+        match found.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, names)) => names.push(name.to_string()),
+            None => found.push((text, vec![name.to_string()])),
+        }
+    }
+    let all: Vec<String> = found.iter().map(|(text, names)| format!("{}: {text}", names.join(" "))).collect();
+    Ok(if silent.is_empty() {
+        Verdict::Pass(all.join("; "))
+    } else {
+        Verdict::Warn(format!(
+            "{} give no alignment (0); taken for 1 B, 1 B and 64 bits as the vendor's driver does",
+            list(&silent)
+        ))
+    })
+}
+
+/// Alignment rules of addresses and lengths, in bytes, as every transfer here keeps them.
+pub(super) fn granularity(bench: &Bench<'_>) -> (usize, usize) {
+    let word = bench.card.info().xdma.alignments;
+    (usize::from(word.address_alignment()).max(1), usize::from(word.length_granularity()).max(1))
+}

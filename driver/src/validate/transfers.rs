@@ -1,0 +1,223 @@
+//! Every channel: sizes, offsets and patterns, byte for byte, with guard bytes around; then all channels at once.
+
+use fpga_registers::CardAddr;
+
+use super::bench::{Bench, HostMemory, Recorder, Taken, held, left_out, list};
+use super::memory::{pieces, read, write};
+use super::pattern::{Expected, GUARD, GUARD_BYTE, Pattern, compare};
+use super::problem::{Problem, Verdict};
+use super::registers::granularity;
+use super::rig::{Chain, Rig, record_all};
+use crate::Direction;
+use crate::name::ChannelName;
+
+/// Around every boundary that matters: words, cache lines, packets, pages.
+const SIZES: [usize; 12] = [1, 3, 4, 63, 64, 65, 512, 4095, 4096, 4097, 65_536, 1 << 20];
+/// Offsets of host and card address: both aligned, each off by little, across a cache line, across a page.
+const OFFSETS: [(usize, usize); 6] = [(0, 0), (1, 0), (0, 1), (3, 5), (63, 31), (4093, 4090)];
+/// Transfers above this size are tried at the first offsets only: they take long, and nothing new happens inside.
+const MANY_OFFSETS_UP_TO: usize = 4097;
+const FEW_OFFSETS: usize = 2;
+
+/// One transfer of the test.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    size: usize,
+    host: usize,
+    card: usize,
+    pattern: Pattern,
+    /// Bytes of a descriptor at most.
+    step: usize,
+}
+
+impl Case {
+    fn describe(&self, channel: ChannelName) -> String {
+        let Self { size, host, card, pattern, step } = self;
+        let descriptors = size.div_ceil(*step);
+        format!(
+            "{channel}: {size} bytes of {} in {descriptors} descriptors at host offset {host}, card offset {card}",
+            pattern.name()
+        )
+    }
+}
+
+/// The cases that fit into `room` bytes of card memory and keep the card's alignment.
+fn cases(room: usize, (address, length): (usize, usize)) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (n, size) in SIZES.into_iter().enumerate().filter(|(_, size)| size % length == 0) {
+        let offsets = if size <= MANY_OFFSETS_UP_TO { OFFSETS.len() } else { FEW_OFFSETS };
+        for (m, (host, card)) in OFFSETS.into_iter().enumerate().take(offsets) {
+            let fits = card + size + 2 * GUARD <= room;
+            if !fits || host % address != 0 || card % address != 0 {
+                continue;
+            }
+            let case = |pattern, step| Case { size, host, card, pattern, step };
+            // All patterns where both ends are aligned, one after the other elsewhere.
+            let patterns = Pattern::ALL.into_iter().cycle().skip(n + m).take(if m == 0 { 3 } else { 1 });
+            cases.extend(patterns.map(|pattern| case(pattern, size)));
+            if m == 0 && size > 4096 {
+                // The same in several descriptors: more than one block of them where there are more than 64.
+                cases.push(case(Pattern::Random, 4096));
+            }
+        }
+    }
+    cases
+}
+
+pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+    for direction in Direction::ALL {
+        for name in bench.channels(direction) {
+            recorder.test(bench, format!("transfer.{name}"), |bench| one_channel(bench, name));
+        }
+    }
+    recorder.test(bench, "transfer.together", |bench| together(bench));
+}
+
+fn one_channel(bench: &Bench<'_>, name: ChannelName) -> Result<Verdict, Problem> {
+    let scratch = match bench.scratch() {
+        Ok(range) => range,
+        Err(verdict) => return Ok(verdict),
+    };
+    let (out, back) = (bench.host()?, bench.host()?);
+    let Taken::Free(mut tested) = bench.take(name)? else { return Ok(held(name)) };
+    let other = if name.direction == Direction::H2c { Direction::C2h } else { Direction::H2c };
+    let Some(mut other) = bench.any(other)? else {
+        return Ok(held(format_args!("every {other} channel, which the check of {name} needs,")));
+    };
+    let room = bench.longest() + 2 * GUARD;
+    let cases = cases(room, granularity(bench));
+    let mut moved = 0_u64;
+    for case in &cases {
+        match name.direction {
+            Direction::H2c => to_card(bench, &mut tested, &mut other, (&out, &back), scratch.start, case)?,
+            Direction::C2h => to_host(bench, &mut tested, &mut other, (&out, &back), scratch.start, case)?,
+        }
+        moved += case.size as u64;
+    }
+    let longest = cases.iter().map(|case| case.size).max().unwrap_or(0);
+    Ok(Verdict::Pass(format!(
+        "{} transfers of 1 to {longest} bytes, {moved} bytes in all, arrived byte for byte{}",
+        cases.len(),
+        if longest < 1 << 20 { " (longer ones do not fit into the scratch memory)" } else { "" }
+    )))
+}
+
+/// The bytes that belong into card memory at `start`, guards around.
+fn guarded(bench: &Bench<'_>, case: &Case, start: CardAddr) -> Vec<u8> {
+    let mut bytes = vec![GUARD_BYTE; case.size + 2 * GUARD];
+    if let Some(data) = bytes.get_mut(GUARD..GUARD + case.size) {
+        case.pattern.fill(bench.options.seed, CardAddr::new(start.get() + GUARD as u64), data);
+    }
+    bytes
+}
+
+/// Where a case's guarded range starts.
+const fn place(scratch: CardAddr, case: &Case) -> CardAddr {
+    CardAddr::new(scratch.get() + case.card as u64)
+}
+
+/// Host to card by the channel under test; what is in the card, with the bytes around it, comes back by another one.
+fn to_card(
+    bench: &Bench<'_>,
+    tested: &mut Rig,
+    other: &mut Rig,
+    (out, back): (&HostMemory, &HostMemory),
+    scratch: CardAddr,
+    case: &Case,
+) -> Result<(), Problem> {
+    let start = place(scratch, case);
+    let expected = guarded(bench, case, start);
+    write(tested, back, start, &vec![GUARD_BYTE; expected.len()])?;
+    let data = expected.get(GUARD..GUARD + case.size).unwrap_or_default();
+    out.memory().write(case.host, data)?;
+    let at = CardAddr::new(start.get() + GUARD as u64);
+    tested.transfer_as(&pieces(out, case.host, at, case.size, case.step), Chain::default(), record_all())?;
+    let mut found = vec![0; expected.len()];
+    read(other, back, start, &mut found)?;
+    let expected = Expected { bytes: &expected, guard: GUARD, card: start };
+    Ok(compare(|| case.describe(tested.name), &expected, &found)?)
+}
+
+/// Card to host by the channel under test, with the bytes of host memory around it.
+fn to_host(
+    bench: &Bench<'_>,
+    tested: &mut Rig,
+    other: &mut Rig,
+    (out, back): (&HostMemory, &HostMemory),
+    scratch: CardAddr,
+    case: &Case,
+) -> Result<(), Problem> {
+    let start = place(scratch, case);
+    let expected = guarded(bench, case, start);
+    let data = expected.get(GUARD..GUARD + case.size).unwrap_or_default();
+    let at = CardAddr::new(start.get() + GUARD as u64);
+    write(other, out, at, data)?;
+    back.memory().fill(case.host, expected.len(), GUARD_BYTE)?;
+    let pieces = pieces(back, case.host + GUARD, at, case.size, case.step);
+    tested.transfer_as(&pieces, Chain::default(), record_all())?;
+    let mut found = vec![0; expected.len()];
+    back.memory().read(case.host, &mut found)?;
+    let expected = Expected { bytes: &expected, guard: GUARD, card: start };
+    Ok(compare(|| case.describe(tested.name), &expected, &found)?)
+}
+
+/// All free H2C channels at once, each to a place of its own; then all free C2H channels, while the H2C channels go on.
+fn together(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+    let scratch = match bench.scratch() {
+        Ok(range) => range,
+        Err(verdict) => return Ok(verdict),
+    };
+    let (out, back) = (bench.host()?, bench.host()?);
+    let (rigs, busy) = bench.free()?;
+    let (mut h2c, mut c2h): (Vec<Rig>, Vec<Rig>) =
+        rigs.into_iter().partition(|rig| rig.name.direction == Direction::H2c);
+    if h2c.is_empty() || c2h.is_empty() {
+        return Ok(held("every channel of one direction"));
+    }
+    let (address, _) = granularity(bench);
+    let lanes = h2c.len().max(c2h.len());
+    let size = (bench.longest() / lanes).min(256 << 10) / 256 * 256 / address * address;
+    let place = |lane: usize| CardAddr::new(scratch.start.get() + (lane * size) as u64);
+    let mut expected = vec![0; lanes * size];
+    for (lane, bytes) in expected.chunks_mut(size.max(1)).enumerate() {
+        Pattern::Random.fill(bench.options.seed, place(lane), bytes);
+    }
+    out.memory().write(0, &expected)?;
+    back.memory().fill(0, expected.len(), GUARD_BYTE)?;
+
+    // Channels of one direction may be fewer than those of the other: lanes are dealt out in rounds.
+    for round in 0..lanes.div_ceil(h2c.len()) {
+        let first = round * h2c.len();
+        start_all(&mut h2c, first, lanes, |lane| pieces(&out, lane * size, place(lane), size, 4096))?;
+        h2c.iter_mut().take(lanes - first).try_for_each(Rig::finish)?;
+    }
+    for round in 0..lanes.div_ceil(c2h.len()) {
+        let first = round * c2h.len();
+        // The same bytes once more, so that both directions work at the same time.
+        let again = h2c.len().min(lanes);
+        start_all(&mut h2c, 0, again, |lane| pieces(&out, lane * size, place(lane), size, 4096))?;
+        start_all(&mut c2h, first, lanes, |lane| pieces(&back, lane * size, place(lane), size, 4096))?;
+        c2h.iter_mut().take(lanes - first).try_for_each(Rig::finish)?;
+        h2c.iter_mut().take(again).try_for_each(Rig::finish)?;
+    }
+    let mut found = vec![0; expected.len()];
+    back.memory().read(0, &mut found)?;
+    let names: Vec<ChannelName> = h2c.iter().chain(&c2h).map(|rig| rig.name).collect();
+    let expected = Expected { bytes: &expected, guard: 0, card: scratch.start };
+    compare(|| format!("{} at once", list(&names)), &expected, &found)?;
+    Ok(Verdict::Pass(format!("{} at once, {size} bytes each{}", list(&names), left_out(&busy))))
+}
+
+/// Starts the lanes from `first` on, as many as there are channels.
+fn start_all(
+    rigs: &mut [Rig],
+    first: usize,
+    lanes: usize,
+    pieces: impl Fn(usize) -> Vec<super::rig::Piece>,
+) -> Result<(), Problem> {
+    for (rig, lane) in rigs.iter_mut().zip(first..lanes) {
+        let post = rig.write(&pieces(lane), Chain::default())?;
+        rig.start(post, record_all())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! The order in which the engines of a card work.
+
+use crate::card::Card;
+use crate::host::HostPort;
+use crate::link::{Lanes, Upstream};
+use crate::ni::Ni;
+use crate::xdma::Turn;
+use fpga_core::time::Nanos;
+
+/// Units of work that one engine does in a row before the next one has its turn.
+const BURST: u32 = 64;
+
+/// Whose turn it is, and who need not be asked.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    /// The engine whose turn it is.
+    next: u32,
+    /// Engines that may have work, one bit each: H2C channels, C2H channels, CDMA, and the parts of the NI. What is not
+    /// in it was asked, had nothing to do, and nothing has happened since that could have changed this.
+    pub(crate) awake: u32,
+    /// When the clock will give the CDMA or the NI something to do.
+    alarm: Nanos,
+}
+
+impl Turns {
+    /// Everybody is asleep.
+    pub(crate) const fn new() -> Self {
+        Self { next: 0, awake: 0, alarm: Nanos::MAX }
+    }
+}
+
+impl Card {
+    /// Lets the next engine that has something to do take one unit of work at time `now`: a descriptor fetch, a page
+    /// of a descriptor's data, a packet, a timer. Returns whether there was any.
+    pub fn step<H: HostPort>(&mut self, now: Nanos, host: &mut H) -> bool {
+        self.set_now(now);
+        let delivered = self.xdma.msix.deliver(&self.config, &mut self.counters, host);
+        self.take_turn(host, 1) > 0 || delivered
+    }
+
+    /// Does up to `units` units of work at time `now`, and returns how many; 0 means that nothing is left to do.
+    ///
+    /// The engines have their turns in the order of [`Self::step`], but each does a burst of units before the next one:
+    /// at most 64, and as soon as 64 KiB were moved no more. Every engine does what it would have done unit by unit.
+    /// What differs is what several engines do to the same memory at the same time, and interrupts: a line is looked at
+    /// after a burst, so what a burst raised more than once is one message.
+    pub fn work<H: HostPort>(&mut self, now: Nanos, host: &mut H, units: u32) -> u32 {
+        self.set_now(now);
+        self.xdma.msix.deliver(&self.config, &mut self.counters, host);
+        let mut done = 0;
+        while done < units {
+            match self.take_turn(host, (units - done).min(BURST)) {
+                0 => break,
+                burst => done += burst,
+            }
+        }
+        done
+    }
+
+    pub(crate) fn set_now(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        self.faults.set_time(self.now);
+    }
+
+    /// The engine bits of CDMA and NI.
+    pub(crate) fn beyond_channels(&self) -> u32 {
+        ((1 << (1 + Ni::ENGINES)) - 1) << self.xdma.channels()
+    }
+
+    /// Gives the engines their turn until one has done something, at most `most` units, and sends the interrupts that
+    /// come of it. Returns the units.
+    fn take_turn<H: HostPort>(&mut self, host: &mut H, most: u32) -> u32 {
+        if self.turns.alarm <= self.now || self.space.has_committed() {
+            self.turns.awake |= self.beyond_channels();
+            self.turns.alarm = Nanos::MAX;
+        }
+        while self.turns.awake != 0 {
+            let ahead = self.turns.awake >> self.turns.next << self.turns.next;
+            let engine = if ahead != 0 { ahead } else { self.turns.awake }.trailing_zeros();
+            let Turn { units, waiting } = self.engine_work(engine, host, most);
+            if waiting || units == 0 {
+                self.turns.awake &= !(1 << engine);
+            }
+            if units > 0 {
+                self.turns.next = if engine + 1 < self.engines() { engine + 1 } else { 0 };
+                self.sample_interrupts();
+                self.xdma.msix.deliver(&self.config, &mut self.counters, host);
+                return units;
+            }
+        }
+        0
+    }
+
+    fn engines(&self) -> u32 {
+        self.xdma.channels() + 1 + Ni::ENGINES
+    }
+
+    /// Up to `most` units of engine number `engine`.
+    fn engine_work<H: HostPort>(&mut self, engine: u32, host: &mut H, most: u32) -> Turn {
+        let channels = self.xdma.channels();
+        let Self { config, space, counters, faults, now, xdma, .. } = self;
+        let (bus_master, now) = (config.bus_master(), *now);
+        if engine < channels {
+            let upstream = Upstream { host, bus_master, counters, faults };
+            let mut lanes = Lanes { upstream, space, now };
+            return xdma.work(engine, &mut lanes, most);
+        }
+        let host: &mut dyn HostPort = host;
+        let upstream = Upstream { host, bus_master, counters, faults };
+        let mut lanes = Lanes { upstream, space, now };
+        if engine == channels {
+            let turn = times(most, || self.cdma.step(&mut lanes));
+            if turn.waiting {
+                self.turns.alarm = self.turns.alarm.min(self.cdma.deadline().unwrap_or(Nanos::MAX));
+            }
+            return turn;
+        }
+        let part = engine - channels - 1;
+        let turn = times(most, || self.ni.step(part, &mut lanes));
+        if turn.units > 0 {
+            // The parts give each other work.
+            self.turns.awake |= self.beyond_channels();
+        }
+        if turn.waiting {
+            self.turns.alarm = self.turns.alarm.min(self.ni.deadline().unwrap_or(Nanos::MAX));
+        }
+        turn
+    }
+}
+
+/// Does `unit` until it says that there was nothing to do, at most `most` times.
+fn times(most: u32, mut unit: impl FnMut() -> bool) -> Turn {
+    match (0..most).find(|_| !unit()) {
+        Some(units) => Turn { units, waiting: true },
+        None => Turn { units: most, waiting: false },
+    }
+}

@@ -1,0 +1,439 @@
+//! Bursts do what single steps do: two equal cards, one stepped, one worked, are compared after everything that happens.
+
+use crate::support::*;
+use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, WRITEBACK};
+use fpga_card::description::WritebackRule;
+use fpga_card::{CardDescription, Fault};
+use fpga_core::time::Nanos;
+use fpga_registers::CardAddr;
+use proptest::prelude::*;
+
+/// Slots for descriptors at DESCRIPTORS; the write-back lies behind them.
+const SLOTS: u64 = 0x8000 / 32;
+/// Card memory that is compared; no descriptor reaches memory beyond it.
+const COMPARED: usize = 0x6_0000;
+
+/// One descriptor of a chain.
+#[derive(Clone, Debug)]
+struct Link {
+    magic: u32,
+    flags: u32,
+    length: u32,
+    host: u64,
+    card: u64,
+    /// Added to the count that would be right.
+    adjacency: u32,
+}
+
+/// One thing that happens to both cards.
+#[derive(Clone, Debug)]
+enum Act {
+    /// Descriptors from slot `first` on, the last one linked to slot `after`; started if `start`.
+    Chain {
+        first: u64,
+        after: u64,
+        block: u64,
+        links: Vec<Link>,
+        start: Option<u32>,
+    },
+    Credits(u32),
+    /// Below 0x1000: a register of the channel.
+    Register {
+        at: u64,
+        value: u32,
+    },
+    Poison {
+        at: u64,
+        length: u64,
+    },
+    Completed(Option<u32>),
+    BusMaster(bool),
+    /// So many units; the worked card does them in pieces of `piece`.
+    Units {
+        count: u32,
+        piece: u32,
+    },
+    Reset,
+}
+
+fn length() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        6 => 1_u32..300,
+        3 => Just(64_u32),
+        2 => prop_oneof![Just(4095_u32), Just(4096), Just(4097)],
+        1 => Just(0_u32),
+        2 => 4097_u32..0x1_8000,
+    ]
+}
+
+fn link() -> impl Strategy<Value = Link> {
+    let magic = prop_oneof![60 => Just(MAGIC), 1 => Just(0_u32), 1 => Just(0xAD4A_0000_u32)];
+    let flags =
+        prop_oneof![20 => Just(0_u32), 10 => Just(COMPLETED), 1 => Just(STOP), 1 => Just(STOP | COMPLETED)];
+    let host = prop_oneof![
+        40 => (0_u64..0x1_0000).prop_map(|offset| DATA + offset),
+        1 => Just(0xDEAD_0000_u64),
+        1 => Just(0x20_0000_u64 - 100),
+        1 => Just(0x40_0000_u64),
+    ];
+    let card = prop_oneof![
+        30 => 0_u64..0x4_0000,
+        4 => (1_u64..4, 0_u64..300).prop_map(|(page, before)| (page << 16) - before),
+        1 => Just((64_u64 << 20) - 100),
+        1 => Just(u64::MAX - 30),
+    ];
+    let adjacency = prop_oneof![30 => Just(0_u32), 1 => 1_u32..64];
+    (magic, flags, length(), host, card, adjacency).prop_map(
+        |(magic, flags, length, host, card, adjacency)| Link { magic, flags, length, host, card, adjacency },
+    )
+}
+
+fn control() -> impl Strategy<Value = u32> {
+    // Everything that a driver sets, and runs without error enables, in poll mode, with a fixed address.
+    prop_oneof![
+        4 => Just(0x00FF_FE7F_u32),
+        4 => Just(0x04FF_FE7F),
+        2 => Just(0x04F8_3E19),
+        1 => Just(0x0400_0007),
+        1 => Just(0x06FF_FE7F),
+        1 => any::<u32>().prop_map(|word| word | 1),
+    ]
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let chain = (
+        (0..SLOTS, 0..SLOTS, 1_u64..65, prop::option::weighted(0.8, control())),
+        prop::collection::vec(link(), 1..150),
+    )
+        .prop_map(|((first, after, block, start), links)| Act::Chain {
+            first,
+            after,
+            block,
+            links,
+            start,
+        });
+    let register = prop_oneof![
+        (Just(0x04_u64), control()),
+        (Just(0x08_u64), control()),
+        (Just(0x0C_u64), prop_oneof![Just(1_u32), any::<u32>()]),
+        (Just(0x40_u64), any::<u32>()),
+        (Just(0x90_u64), any::<u32>()),
+        (Just(0xC0_u64), 0_u32..8),
+        (Just(0x88_u64), prop_oneof![Just(WRITEBACK as u32), Just(0xDEAD_0000)]),
+        (Just(0x2010), any::<u32>()),
+        (Just(0x6010), prop_oneof![3 => Just(0_u32), 1 => any::<u32>()]),
+        (Just(0x6020), prop_oneof![Just(0_u32), Just(u32::MAX)]),
+    ];
+    prop_oneof![
+        6 => chain,
+        6 => (1_u32..200).prop_map(Act::Credits),
+        6 => register.prop_map(|(at, value)| Act::Register { at, value }),
+        3 => (0_u64..0x4_0000, prop_oneof![1 => Just(0_u64), 3 => 1_u64..0x1_0000]).prop_map(|(at, length)| Act::Poison { at, length }),
+        1 => prop::option::of(any::<u32>()).prop_map(Act::Completed),
+        3 => prop::bool::weighted(0.6).prop_map(Act::BusMaster),
+        12 => (prop_oneof![1_u32..20, 1_u32..400], 1_u32..100).prop_map(|(count, piece)| Act::Units { count, piece }),
+        1 => Just(Act::Reset),
+    ]
+}
+
+fn description() -> impl Strategy<Value = CardDescription> {
+    (1_u8..5, prop_oneof![Just(64_u16), Just(512)], any::<bool>(), any::<bool>()).prop_map(
+        |(channels, width, rule, quirk)| {
+            let mut description = small();
+            (description.xdma.h2c_channels, description.xdma.c2h_channels) = (channels, channels);
+            description.xdma.data_width = width;
+            if rule {
+                description.xdma.completed_writeback = WritebackRule::FlagAndEnable;
+            }
+            description.xdma.long_descriptor_quirk = quirk;
+            description
+        },
+    )
+}
+
+/// Writes `links` as the direction of channel `base` wants them, in blocks of `block` that end at 4 KiB.
+fn chain(bench: &mut Bench, base: u64, first: u64, after: u64, block: u64, links: &[Link]) -> u32 {
+    let slot = |index: u64| (first + index) % SLOTS;
+    let count = links.len() as u64;
+    // Descriptors from `index` on that lie together with it, in its block.
+    let together = |index: u64| {
+        let in_page = 128 - slot(index) % 128;
+        (block - index % block).min(count - index).min(in_page).min(64) as u32
+    };
+    for (index, link) in (0..).zip(links) {
+        let last = index + 1 == count;
+        let next = DESCRIPTORS + 32 * if last { after } else { slot(index + 1) };
+        let adjacent = if last { 0 } else { together(index + 1) - 1 };
+        let adjacent = (adjacent + link.adjacency) & 0x3F;
+        let control = link.magic | adjacent << 8 | link.flags;
+        let (source, destination) =
+            if base < 0x1000 { (link.host, link.card) } else { (link.card, link.host) };
+        bench.host.descriptor(
+            DESCRIPTORS + 32 * slot(index),
+            control,
+            link.length,
+            source,
+            destination,
+            next,
+        );
+    }
+    together(0) - 1
+}
+
+fn perform(bench: &mut Bench, base: u64, act: &Act, bursts: bool) {
+    match act {
+        Act::Chain { first, after, block, links, start } => {
+            let adjacent = chain(bench, base, *first, *after, *block, links);
+            if let Some(control) = start {
+                bench.write(DMA, base + 0x0C, 1);
+                bench.start(base, DESCRIPTORS + 32 * first, adjacent, *control);
+            }
+        }
+        Act::Credits(count) => bench.write(DMA, base + 0x408C, *count),
+        Act::Register { at, value } => bench.write(DMA, if *at < 0x1000 { base + at } else { *at }, *value),
+        Act::Poison { at, length } => bench.card.poison(CardAddr::new(*at), *length),
+        Act::Completed(count) => bench.card.override_completed_count(*count),
+        Act::BusMaster(on) => bench.card.set_command(true, *on),
+        Act::Units { count, piece } => {
+            bench.now += 100;
+            let now = Nanos::new(bench.now);
+            let mut left = *count;
+            if bursts {
+                while left > 0 {
+                    let done = bench.card.work(now, &mut bench.host, left.min(*piece));
+                    assert!(done <= left.min(*piece));
+                    if done == 0 {
+                        break;
+                    }
+                    left -= done;
+                }
+            } else {
+                while left > 0 && bench.card.step(now, &mut bench.host) {
+                    left -= 1;
+                }
+            }
+        }
+        Act::Reset => {
+            bench.card.reset();
+            bench.card.set_command(true, true);
+            bench.card.enable_msix(32);
+        }
+    }
+}
+
+fn registers(bench: &mut Bench) -> Vec<u32> {
+    let mut words = Vec::new();
+    for block in 0..9_u64 {
+        for channel in 0..4_u64 {
+            for word in 0..64_u64 {
+                let mut bytes = [0; 4];
+                bench.card.bar_peek(DMA, block << 12 | channel << 8 | word << 2, &mut bytes);
+                words.push(u32::from_le_bytes(bytes));
+            }
+        }
+    }
+    words
+}
+
+fn faults(bench: &Bench) -> Vec<Fault> {
+    bench.card.faults().iter().copied().collect()
+}
+
+/// Card memory, also where a fault hook (`poison`) is set.
+fn card_memory(bench: &mut Bench, poison: (u64, u64)) -> Vec<u8> {
+    bench.card.poison(CardAddr::new(0), 0);
+    let bytes = bench.memory(0, COMPARED);
+    bench.card.poison(CardAddr::new(poison.0), poison.1);
+    bytes
+}
+
+/// Everything that can be seen of the two cards and of their hosts is the same.
+fn compare(stepped: &mut Bench, worked: &mut Bench, poison: (u64, u64)) -> Result<(), TestCaseError> {
+    prop_assert_eq!(registers(stepped), registers(worked));
+    prop_assert_eq!(faults(stepped), faults(worked));
+    prop_assert_eq!(stepped.card.faults().total(), worked.card.faults().total());
+    prop_assert_eq!(&stepped.host.reads, &worked.host.reads);
+    prop_assert_eq!(&stepped.host.writes, &worked.host.writes);
+    prop_assert!(stepped.host.ranges == worked.host.ranges, "host memory");
+    prop_assert!(card_memory(stepped, poison) == card_memory(worked, poison), "card memory");
+    prop_assert_eq!(stepped.card.resident_pages(), worked.card.resident_pages());
+    let (mut a, mut b) = (*stepped.card.counters(), *worked.card.counters());
+    (a.interrupts, b.interrupts) = (0, 0);
+    prop_assert_eq!(a, b);
+    // A line that rose more than once before anybody could look is one message, never none.
+    for vector in 0..32 {
+        let count = |bench: &Bench| bench.host.interrupts.iter().filter(|sent| **sent == vector).count();
+        let (single, burst) = (count(stepped), count(worked));
+        prop_assert!(burst <= single && (burst > 0) == (single > 0), "vector {vector}: {single} and {burst}");
+    }
+    for bench in [stepped, worked] {
+        bench.host.interrupts.clear();
+        bench.host.reads.clear();
+        bench.host.writes.clear();
+    }
+    Ok(())
+}
+
+fn bench(description: &CardDescription) -> Bench {
+    let mut bench = Bench::with(description.clone());
+    bench.host.map_read_only(0x40_0000, 0x1_0000);
+    bench.host.put(DATA, &pattern(0x1_0000, 7));
+    bench.poke(0, &pattern(COMPARED, 8));
+    // Every channel has a vector of its own.
+    bench.write(DMA, 0x20A0, 0x0302_0100);
+    bench.write(DMA, 0x20A4, 0x0706_0504);
+    bench.write(DMA, 0x2010, u32::MAX);
+    bench
+}
+
+#[test]
+fn what_a_restart_clears_was_reported_before() {
+    let mut bench = Bench::new();
+    bench.write(DMA, 0x2010, 1);
+    bench.write(DMA, 0x90, 1 << 2);
+    bench.host.descriptor(DESCRIPTORS, MAGIC | COMPLETED, 0x1_0100, DATA, 0, DESCRIPTORS + 32);
+    bench.host.descriptor(DESCRIPTORS + 64, MAGIC | STOP, 64, DATA, 0, 0);
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    assert_eq!(bench.card.work(Nanos::ZERO, &mut bench.host, 3), 3, "two fetches, and the first page");
+    // Run again while the first descriptor is in flight: it ends, and then everything starts over.
+    bench.write(DMA, 0x0C, 1);
+    bench.start(H2C0, DESCRIPTORS + 64, 0, START_INTERRUPT);
+    bench.card.work(Nanos::ZERO, &mut bench.host, 100);
+    assert_eq!(
+        (bench.read(DMA, 0x40), bench.read(DMA, 0x48)),
+        (0b010, 1),
+        "only the second run is left to see"
+    );
+    assert_eq!(bench.host.interrupts, [0], "but the first one was announced");
+}
+
+#[test]
+fn blocks_turn_over_the_end_of_the_buffer() {
+    let mut description = small();
+    // The smallest buffer: 64 descriptors, into which blocks of 37 go at every place.
+    (description.xdma.h2c_channels, description.xdma.c2h_channels, description.xdma.data_width) = (1, 1, 64);
+    let mut bench = Bench::with(description);
+    let data = pattern(64 * 500, 3);
+    bench.host.put(DATA, &data);
+    let links: Vec<_> = (0..500)
+        .map(|index| Link {
+            magic: MAGIC,
+            flags: if index == 499 { STOP } else { 0 },
+            length: 64,
+            host: DATA + 64 * index,
+            card: 64 * index,
+            adjacency: 0,
+        })
+        .collect();
+    let adjacent = chain(&mut bench, H2C0, 0, 0, 37, &links);
+    bench.start(H2C0, DESCRIPTORS, adjacent, START_INTERRUPT);
+    bench.card.work(Nanos::ZERO, &mut bench.host, u32::MAX);
+    assert_eq!(bench.read(DMA, 0x48), 500);
+    let reads = bench.host.reads.iter().filter(|(at, _)| *at < DATA).count() as u64;
+    assert!(reads > bench.card.counters().descriptor_fetches, "some blocks were read in two parts");
+    assert!(bench.memory(0, data.len()) == data);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// One channel: the same at every point.
+    #[test]
+    fn a_burst_is_that_many_steps(
+        description in description(),
+        to_host in any::<bool>(),
+        acts in prop::collection::vec(act(), 1..25),
+    ) {
+        let base = if to_host { C2H0 } else { H2C0 };
+        let (mut stepped, mut worked) = (bench(&description), bench(&description));
+        let mut poison = (0, 0);
+        for act in &acts {
+            if let Act::Poison { at, length } = act {
+                poison = (*at, *length);
+            }
+            perform(&mut stepped, base, act, false);
+            perform(&mut worked, base, act, true);
+            compare(&mut stepped, &mut worked, poison)?;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Everything at once, each engine in memory of its own: the same when all are at rest.
+    #[test]
+    fn engines_side_by_side_end_as_if_stepped(
+        channels in prop::collection::vec((prop::collection::vec(link(), 1..60), 1_u64..65, control()), 4),
+        copies in prop::collection::vec((0_u64..0x1_0000, 0_u64..0x1_0000, 1_u32..0x9000), 1..10),
+        events in 1_u64..6,
+        piece in 1_u32..200,
+    ) {
+        let mut description = small();
+        (description.xdma.h2c_channels, description.xdma.c2h_channels) = (2, 2);
+        let (mut stepped, mut worked) = (bench(&description), bench(&description));
+        for (bench, bursts) in [(&mut stepped, false), (&mut worked, true)] {
+            // Transmit windows that say nothing, which is reported in an event ring in host memory.
+            bench.write(USER, 0x2080, 0x13_0000);
+            bench.write(USER, 0x2088, 16);
+            bench.write(USER, 0x2008, 0b101);
+            bench.host.map(0x50_0000, 0x8_0000);
+            for (number, (links, block, control)) in (0..).zip(&channels) {
+                let base = if number < 2 { number << 8 } else { C2H0 + ((number - 2) << 8) };
+                // Each channel has a quarter of the slots, of host memory and of card memory.
+                let links: Vec<_> = links
+                    .iter()
+                    .map(|link| Link {
+                        host: 0x50_0000 + number * 0x2_0000 + link.host % 0x8000,
+                        card: 0x10_0000 * (number + 1) + link.card % 0x8000,
+                        length: link.length.min(0x1_8000),
+                        ..link.clone()
+                    })
+                    .collect();
+                let first = number * SLOTS / 4;
+                let adjacent = chain(bench, base, first, first, *block, &links);
+                let last = DESCRIPTORS + 32 * (first + links.len() as u64 - 1);
+                let word = bench.host.get_word(last) | STOP;
+                bench.host.put(last, &word.to_le_bytes());
+                bench.write(DMA, base + 0x88, (WRITEBACK + 64 * number) as u32);
+                bench.start(base, DESCRIPTORS + 32 * first, adjacent, *control & !(1 << 25));
+            }
+            for (index, (source, destination, count)) in (0_u64..).zip(&copies) {
+                let at = 0x80_0000 + 64 * index;
+                let next = at + 64;
+                let words = [next, 0x90_0000 + source, 0xA0_0000 + destination, u64::from(*count)];
+                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                bench.poke(at, &bytes);
+            }
+            bench.write(USER, 0x1000, 8);
+            bench.write(USER, 0x1008, 0x80_0000);
+            bench.write(USER, 0x1010, 0x80_0000 + 64 * (copies.len() as u32 - 1));
+            bench.write(USER, 0x1014, 0);
+            for window in 0..events {
+                let base = bench.card.description().ni.window_base;
+                bench.poke(base + window * 0x8000 + 0xFC0, &[1, 0, 0, 0]);
+            }
+            while if bursts { bench.card.work(Nanos::ZERO, &mut bench.host, piece) > 0 } else { bench.card.step(Nanos::ZERO, &mut bench.host) } {}
+        }
+        prop_assert_eq!(stepped.card.counters().events, worked.card.counters().events);
+        prop_assert!(worked.card.counters().events > 0 && worked.card.counters().cdma_descriptors > 0);
+        let sorted = |bench: &Bench| {
+            let mut faults: Vec<_> = faults(bench).iter().map(|fault| (fault.unit.code(), fault.kind as u8, fault.address, fault.detail)).collect();
+            faults.sort_unstable();
+            faults
+        };
+        prop_assert_eq!(sorted(&stepped), sorted(&worked));
+        prop_assert_eq!(registers(&mut stepped), registers(&mut worked));
+        prop_assert!(stepped.host.ranges == worked.host.ranges, "host memory");
+        // Quarters of the channels, descriptors and target of the CDMA.
+        for at in [0x10_0000, 0x20_0000, 0x30_0000, 0x40_0000, 0x80_0000, 0xA0_0000] {
+            prop_assert!(stepped.memory(at, 0x2_0000) == worked.memory(at, 0x2_0000), "card memory at {at:#x}");
+        }
+        let (mut a, mut b) = (*stepped.card.counters(), *worked.card.counters());
+        prop_assert!(b.interrupts <= a.interrupts);
+        (a.interrupts, b.interrupts) = (0, 0);
+        prop_assert_eq!(a, b);
+        let vectors = |bench: &Bench| bench.host.interrupts.iter().copied().collect::<std::collections::BTreeSet<_>>();
+        prop_assert_eq!(vectors(&stepped), vectors(&worked));
+    }
+}

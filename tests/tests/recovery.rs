@@ -1,0 +1,348 @@
+//! The recovery ladder: what each rung finds and does, how far it is climbed, and what it leaves alone.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is the failure report")]
+
+use std::sync::Arc;
+
+use fpga_card::{AccessLog, AccessTarget, CardDescription};
+use fpga_driver::mock::{CardFailure, World};
+use fpga_driver::pci::ResetLevel;
+use fpga_driver::recovery::{self, Rung, RungFailure, RungOutcome, RungReport};
+use fpga_driver::registers::cdma::CdmaBlock;
+use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
+use fpga_driver::{
+    BarOffset, Card, CardAddr, ChannelName, ChannelOptions, Direction, Endpoint, FaultCause, OpenError,
+    OpenOptions, RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport, RunMode, Transport,
+    WaitOptions,
+};
+use fpga_tests::bytes;
+use fpga_tests::cards::{DMA_BAR, described, hurried_world, open, peek, register, with_channels, world};
+use fpga_tests::net::options;
+use fpga_tests::tampered::{Replaced, Tampered};
+
+const H2C0: ChannelName = ChannelName { direction: Direction::H2c, number: 0 };
+const C2H1: ChannelName = ChannelName { direction: Direction::C2h, number: 1 };
+
+fn rung(report: &RecoveryReport, rung: Rung) -> &RungReport {
+    report
+        .rungs
+        .iter()
+        .find(|report| report.rung == rung)
+        .unwrap_or_else(|| panic!("no {rung} in {report:#?}"))
+}
+
+/// Which rungs did something, and which failed.
+fn active(report: &RecoveryReport) -> Vec<String> {
+    let idle = |report: &&RungReport| report.outcome != RungOutcome::NotNeeded;
+    report
+        .rungs
+        .iter()
+        .filter(idle)
+        .map(|report| format!("{} {}", report.rung, report.outcome.word()))
+        .collect()
+}
+
+/// The ladder on a card that nobody has open.
+fn unopened(world: &World, options: RecoveryOptions) -> Result<RecoveryReport, RecoveryError> {
+    let transport: Arc<dyn Transport> = world.transport(0);
+    recovery::recover(&transport, &OpenOptions::default(), &options)
+}
+
+#[track_caller]
+fn assert_works(world: &World, card: &Card) {
+    let data = bytes(9, 10_000);
+    let buffer = card.buffer_from(&data).unwrap();
+    let mut channel = card.h2c(0).unwrap();
+    channel.write(buffer, CardAddr::new(0x9000)).unwrap();
+    assert!(peek(world, 0, CardAddr::new(0x9000), 10_000) == data);
+}
+
+/// As if a process had been killed in the middle of a run of this channel.
+fn killed_in_a_run(world: &World, options: ChannelOptions) {
+    let card = open(world);
+    let mut channel = card.c2h_with(1, options).unwrap();
+    for n in 0..4 {
+        let buffer = card.buffer(100_000).unwrap();
+        channel.submit(buffer, CardAddr::new(n << 20)).unwrap();
+    }
+    channel.poll().unwrap();
+    for _ in 0..3 {
+        world.step();
+    }
+    core::mem::forget((channel, card));
+}
+
+#[test]
+fn a_card_that_is_well_needs_nothing() {
+    let world = world(CardDescription::default());
+    let card = open(&world);
+    for level in [RecoveryLevel::Channel, RecoveryLevel::Function, RecoveryLevel::Bus] {
+        let report = card.recover(level).unwrap();
+        assert!(report.well && !report.reopen);
+        assert_eq!(active(&report), [""; 0]);
+        let rungs: Vec<String> = report.rungs.iter().map(|report| report.rung.to_string()).collect();
+        assert_eq!(
+            rungs,
+            ["h2c0", "h2c1", "h2c2", "h2c3", "c2h0", "c2h1", "c2h2", "c2h3", "ni", "cdma", "interrupts"]
+        );
+        assert_eq!(report.outcome(RecoveryLevel::Channel), Some(&RungOutcome::NotNeeded));
+        assert_eq!(report.outcome(RecoveryLevel::Bus), None, "no further than needed");
+    }
+    // The handles are as good as before.
+    assert_works(&world, &card);
+}
+
+#[test]
+fn what_a_killed_owner_left_running_is_stopped_and_told() {
+    let world = world(CardDescription::default());
+    killed_in_a_run(&world, ChannelOptions::default());
+    let report = unopened(&world, RecoveryOptions::default()).unwrap();
+    assert!(report.well && !report.reopen);
+    assert_eq!(active(&report), ["c2h1 recovered"]);
+    let found = &rung(&report, Rung::Channel(C2H1)).found;
+    assert!(found.contains("running") && found.contains("descriptors of its run done"), "{found}");
+    assert!(rung(&report, Rung::Channel(C2H1)).duration_ns > 0);
+    let base = channel_base(Direction::C2h, 1);
+    for at in [ChannelBlock::CONTROL.address(base), ChannelBlock::STATUS.address(base)] {
+        assert_eq!(register(&world, 0, DMA_BAR, at), 0);
+    }
+    let again = unopened(&world, RecoveryOptions::default()).unwrap();
+    assert_eq!(active(&again), [""; 0]);
+}
+
+#[test]
+fn credits_and_halted_fetches_do_not_outlive_their_owner() {
+    let world = world(CardDescription::default());
+    killed_in_a_run(&world, ChannelOptions::default().run_mode(RunMode::CreditRing));
+    world.step_until_idle();
+    let card = open(&world);
+    card.dma_bar().write32(BarOffset::new(0x6014), 1).unwrap();
+    core::mem::forget(card);
+    assert_eq!(register(&world, 0, DMA_BAR, BarOffset::new(0x6020)), 1 << 17);
+    let report = unopened(&world, RecoveryOptions::default()).unwrap();
+    assert_eq!(active(&report), ["h2c0 recovered", "c2h1 recovered"]);
+    assert!(rung(&report, Rung::Channel(H2C0)).found.contains("fetch halted"));
+    assert!(rung(&report, Rung::Channel(C2H1)).found.contains("credit mode"));
+    for at in [0x6010, 0x6020] {
+        assert_eq!(register(&world, 0, DMA_BAR, BarOffset::new(at)), 0);
+    }
+}
+
+#[test]
+fn interface_and_copy_engine_of_a_killed_owner_are_put_to_rest() {
+    let world = world(CardDescription::default());
+    let card = open(&world);
+    let endpoint = Endpoint::open_with(&card, &options(1)).unwrap();
+    let user = card.user_bar().cloned().unwrap_or_else(|| panic!("a user BAR"));
+    // A copy of nothing: the engine halts with an error.
+    let btt = BarOffset::new(0x1000).offset_by(CdmaBlock::BTT.offset());
+    let control = BarOffset::new(0x1000).offset_by(CdmaBlock::CR.offset());
+    user.write32(control, 0).and_then(|()| user.write32(btt, 0)).unwrap();
+    world.step_until_idle();
+    card.enable_interrupts().unwrap();
+    core::mem::forget((endpoint, card));
+    let report = unopened(&world, RecoveryOptions::default()).unwrap();
+    let parts = active(&report);
+    for part in ["ni recovered", "cdma recovered", "interrupts recovered"] {
+        assert!(parts.iter().any(|found| found == part), "{parts:?}");
+    }
+    assert_eq!(rung(&report, Rung::NetworkInterface).found, "enabled");
+    assert!(rung(&report, Rung::Cdma).found.contains("dma_internal_error"));
+    assert_eq!(register(&world, 0, 0, BarOffset::new(0x2008)), 0);
+    assert_eq!(register(&world, 0, DMA_BAR, BarOffset::new(0x2010)), 0);
+}
+
+#[test]
+fn one_channel_alone_leaves_the_others_alone() {
+    let world = world(CardDescription::default());
+    killed_in_a_run(&world, ChannelOptions::default());
+    let report = unopened(&world, RecoveryOptions::default().channel(H2C0)).unwrap();
+    assert_eq!(report.rungs.len(), 1);
+    let running = |world: &World| {
+        register(world, 0, DMA_BAR, ChannelBlock::CONTROL.address(channel_base(Direction::C2h, 1))) & 1
+    };
+    assert_eq!(running(&world), 1);
+    // Nor is the whole card reset for one channel.
+    let report = unopened(&world, RecoveryOptions::default().channel(C2H1).at_least(RecoveryLevel::Bus));
+    let report = report.unwrap();
+    assert_eq!((active(&report), report.reopen), (vec!["c2h1 recovered".to_owned()], false));
+    assert_eq!(running(&world), 0);
+
+    let world = self::world(with_channels(2, 1));
+    let error = unopened(&world, RecoveryOptions::default().channel(C2H1)).unwrap_err();
+    assert!(matches!(error, RecoveryError::NoSuchChannel { available: 1, .. }), "{error}");
+    let error = open(&world).recover_with(&RecoveryOptions::default().channel(C2H1)).unwrap_err();
+    assert!(matches!(error, RecoveryError::NoSuchChannel { available: 1, .. }), "{error}");
+}
+
+#[test]
+fn what_somebody_holds_is_not_disturbed_unless_forced() {
+    let world = world(CardDescription::default());
+    let card = open(&world);
+    let mut channel = card.h2c(0).unwrap();
+    let cdma = card.cdma();
+    let buffer = card.buffer(500_000).unwrap();
+    let ticket = channel.submit(buffer, CardAddr::ZERO).unwrap();
+    channel.poll().unwrap();
+    let error = card.recover(RecoveryLevel::Bus).unwrap_err();
+    let RecoveryError::InUse { what, .. } = &error else { panic!("{error}") };
+    assert_eq!(what, "h2c0, the CDMA engine are");
+    assert!(error.to_string().contains("drop the handles"), "{error}");
+    // Another channel is nobody's.
+    let other = card.recover_with(&RecoveryOptions::default().channel(C2H1));
+    assert!(other.is_ok_and(|report| report.well));
+    let done = channel.wait(ticket, WaitOptions::default()).unwrap();
+    assert_eq!(done.outcome, Ok(500_000), "nothing was disturbed");
+
+    let buffer = card.buffer(500_000).unwrap();
+    let ticket = channel.submit(buffer, CardAddr::ZERO).unwrap();
+    channel.poll().unwrap();
+    let report = card.recover_with(&RecoveryOptions::default().force(true)).unwrap();
+    assert!(report.well);
+    assert_eq!(active(&report), ["h2c0 recovered"]);
+    let done = channel.wait(ticket, WaitOptions::default()).unwrap();
+    let fault = done.outcome.unwrap_err();
+    assert!(matches!(fault.cause, FaultCause::Silent(_)), "its owner finds it ended: {fault}");
+    drop((channel, cdma));
+    assert_works(&world, &card);
+    assert!(card.recover(RecoveryLevel::Bus).is_ok_and(|report| report.well && !report.reopen));
+}
+
+#[test]
+fn interrupts_that_are_enabled_stay_so() {
+    let world = world(with_channels(1, 1));
+    let card = open(&world);
+    card.enable_interrupts().unwrap();
+    let report = card.recover(RecoveryLevel::Channel).unwrap();
+    assert_eq!(active(&report), [""; 0]);
+    assert_eq!(register(&world, 0, DMA_BAR, BarOffset::new(0x2010)), 3);
+}
+
+#[test]
+fn a_reset_that_is_asked_for_is_done() {
+    let world = world(CardDescription::default());
+    let card = open(&world);
+    let report = card.recover_with(&RecoveryOptions::default().at_least(RecoveryLevel::Function));
+    let report = report.unwrap();
+    // Public XDMA cards have none: that is no error of the ladder.
+    assert!(report.well && !report.reopen);
+    assert_eq!(active(&report), ["function unsupported"]);
+    assert_works(&world, &card);
+
+    let report = card.recover_with(&RecoveryOptions::default().at_least(RecoveryLevel::Bus));
+    let report = report.unwrap();
+    assert!(report.well && report.reopen);
+    assert_eq!(active(&report), ["bus recovered"]);
+    let error = card.recover(RecoveryLevel::Channel).unwrap_err();
+    assert!(matches!(error, RecoveryError::Stale { .. }), "{error}");
+    drop(card);
+    assert_works(&world, &open(&world));
+}
+
+#[test]
+fn an_engine_that_does_not_stop_makes_the_ladder_go_on() {
+    let world = hurried_world(with_channels(2, 2));
+    let at = ChannelBlock::STATUS.address(channel_base(Direction::C2h, 1)).get();
+    let tampered = Tampered::new(world.transport(0), vec![Replaced { bar: DMA_BAR, at, value: 1 }]);
+    let transport: Arc<dyn Transport> = tampered.clone();
+    // It cannot even be opened, which is when the ladder is needed most.
+    assert!(matches!(Card::open(Arc::clone(&transport)), Err(OpenError::NotIdle { .. })));
+    let recover = |level| {
+        let options = RecoveryOptions::default().up_to(level);
+        recovery::recover(&transport, &OpenOptions::default(), &options).unwrap()
+    };
+    let report = recover(RecoveryLevel::Channel);
+    assert!(!report.well && !report.reopen);
+    assert_eq!(active(&report), ["c2h1 failed"]);
+    let RungOutcome::Failed { why: RungFailure::NotIdle { waited_ms: 2000, .. } } =
+        &rung(&report, Rung::Channel(C2H1)).outcome
+    else {
+        panic!("{report:#?}")
+    };
+    let report = recover(RecoveryLevel::Bus);
+    // The register lies after the reset too: that the reset was done does not make the card well.
+    assert!(!report.well && report.reopen);
+    assert_eq!(active(&report), ["c2h1 failed", "function unsupported", "bus failed"]);
+    tampered.replace(Vec::new());
+    assert!(recover(RecoveryLevel::Bus).well);
+    drop(transport);
+    assert!(Card::open(tampered).is_ok());
+}
+
+#[test]
+fn registers_of_all_ones_take_a_reset_of_the_bus() {
+    for open_first in [true, false] {
+        let world = world(CardDescription::default());
+        let card = open_first.then(|| open(&world));
+        world.fail(0, CardFailure::AllOnes);
+        let recover = |level| {
+            let options = RecoveryOptions::default().up_to(level);
+            match &card {
+                Some(card) => card.recover_with(&options),
+                None => unopened(&world, options),
+            }
+        };
+        let error = recover(RecoveryLevel::Channel).unwrap_err();
+        assert!(matches!(error, RecoveryError::Gone { .. }), "{error}");
+        assert!(error.to_string().contains("level of the bus"), "{error}");
+        let report = recover(RecoveryLevel::Function).unwrap();
+        assert!(!report.well);
+        assert_eq!(active(&report), ["registers failed", "function unsupported"]);
+        let report = recover(RecoveryLevel::Bus).unwrap();
+        assert!(report.well && report.reopen);
+        assert_eq!(active(&report), ["registers failed", "function unsupported", "bus recovered"]);
+        drop(card);
+        assert_works(&world, &open(&world));
+    }
+}
+
+#[test]
+fn a_card_that_is_gone_is_gone() {
+    let world = world(CardDescription::default());
+    let card = open(&world);
+    world.fail(0, CardFailure::Gone);
+    for error in [
+        card.recover(RecoveryLevel::Bus).unwrap_err(),
+        unopened(&world, RecoveryOptions::default().at_least(RecoveryLevel::Bus)).unwrap_err(),
+    ] {
+        assert!(matches!(error, RecoveryError::Gone { .. }), "{error}");
+        assert!(error.to_string().contains("rescan the bus"), "{error}");
+    }
+    world.fail(0, CardFailure::None);
+    drop(card);
+    assert_works(&world, &open(&world));
+}
+
+#[test]
+fn a_reset_behind_its_back_is_told() {
+    let world = world(CardDescription::default());
+    let card = open(&world);
+    world.transport(0).reset(ResetLevel::Hot).unwrap();
+    assert!(matches!(card.recover(RecoveryLevel::Channel), Err(RecoveryError::Stale { .. })));
+}
+
+#[test]
+fn a_foreign_user_bar_is_never_touched() {
+    let world = world(described("pci: { subsystem_device: 7 }"));
+    world.with_card(0, |card| card.set_access_log(AccessLog::bounded(10_000)));
+    for level in [RecoveryLevel::Channel, RecoveryLevel::Bus] {
+        let report = unopened(&world, RecoveryOptions::default().at_least(level));
+        let report = report.unwrap();
+        assert!(report.well && report.rungs.iter().all(|report| report.rung != Rung::Cdma));
+        let report = open(&world).recover_with(&RecoveryOptions::default().at_least(level));
+        assert!(report.is_ok_and(|report| report.well));
+    }
+    let log = world.with_card(0, |card| card.set_access_log(AccessLog::Off)).unwrap_or(AccessLog::Off);
+    let AccessLog::Bounded { entries, .. } = log else { panic!("the log is there") };
+    assert!(!entries.is_empty());
+    assert!(entries.iter().all(|access| access.target != AccessTarget::Bar(0)));
+}
+
+#[test]
+fn what_is_no_xdma_is_not_reset() {
+    let world = world(CardDescription::default());
+    let replaced = vec![Replaced { bar: DMA_BAR, at: 0x2000, value: 0x1234 }];
+    let transport: Arc<dyn Transport> = Tampered::new(world.transport(0), replaced);
+    let options = RecoveryOptions::default().at_least(RecoveryLevel::Bus);
+    let error = recovery::recover(&transport, &OpenOptions::default(), &options).unwrap_err();
+    assert!(matches!(error, RecoveryError::Open(OpenError::NotXdma { .. })), "{error}");
+}

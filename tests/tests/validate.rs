@@ -1,0 +1,437 @@
+//! The self-test: a card in order passes everything and is as it was before; every fault makes the right test say the right thing.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is the failure report")]
+
+use std::sync::Arc;
+
+use fpga_card::{AccessLog, AccessTarget, CardDescription};
+use fpga_driver::mock::{CardFailure, World};
+use fpga_driver::pci::QuarantineReason;
+use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
+use fpga_driver::validate::{self, Report, SCRATCH_BYTES, Status, TestResult, ValidateOptions};
+use fpga_driver::{BarOffset, Card, CardAddr, CardRange, Direction, OpenOptions};
+use fpga_tests::bytes;
+use fpga_tests::cards::{
+    DMA_BAR, assert_closed, assert_pool, described, hurried_world, open, peek, poke, register, with_channels,
+    world,
+};
+use fpga_tests::tampered::{Replaced, Tampered};
+
+/// The memory of the built-in card, and what the test uses of it by default.
+const MEMORY: u64 = 8 << 30;
+const SCRATCH: u64 = MEMORY - (64 << 10) - SCRATCH_BYTES;
+
+fn validate(card: &Card, options: ValidateOptions) -> Report {
+    validate::run(card, options, &mut |_| ())
+}
+
+fn of(description: CardDescription, options: ValidateOptions) -> Report {
+    validate(&open(&world(description)), options)
+}
+
+/// Names of the tests that ended like this.
+fn names(report: &Report, status: Status) -> Vec<&str> {
+    report.tests.iter().filter(|test| test.status == status).map(|test| test.name.as_str()).collect()
+}
+
+/// The test of this name ended like this, and its message has these parts.
+#[track_caller]
+fn assert_test(report: &Report, name: &str, status: Status, parts: &[&str]) {
+    let test = report.test(name).unwrap_or_else(|| panic!("no test {name} in {report:#?}"));
+    assert_eq!(test.status, status, "{test}");
+    for part in parts {
+        assert!(test.message.contains(part), "\"{part}\" is not in: {test}");
+    }
+}
+
+/// These tests warned, these failed, and no others.
+#[track_caller]
+fn assert_only(report: &Report, warned: &[&str], failed: &[&str]) {
+    assert_eq!(names(report, Status::Warn), warned, "{report:#?}");
+    assert_eq!(names(report, Status::Fail), failed, "{report:#?}");
+    assert_eq!(report.has_failed(), !failed.is_empty());
+}
+
+#[test]
+fn a_card_in_order_passes_everything_and_is_as_it_was() {
+    let world = world(CardDescription::default());
+    let card = open(&world);
+    let around = CardAddr::new(SCRATCH - 4096);
+    let length = usize::try_from(MEMORY - around.get()).unwrap_or(0);
+    let before = bytes(1, length);
+    poke(&world, 0, around, &before);
+    let mut told = Vec::new();
+    let report =
+        validate::run(&card, ValidateOptions::default(), &mut |test: &TestResult| told.push(test.clone()));
+    assert_eq!(told, report.tests, "every result is told, in order");
+    assert_only(&report, &[], &[]);
+    assert_eq!(names(&report, Status::Skip), [""; 0]);
+    assert_eq!(report.scratch, Some(CardRange::new(CardAddr::new(SCRATCH), SCRATCH_BYTES)));
+    assert!(report.credit_ring_works() && report.hybrid_waits_work() && report.long_blocks_work());
+    assert_eq!(report.writeback_needs_enable(), Some(false));
+    for channel in ["h2c0", "h2c3", "c2h0", "c2h3"] {
+        assert_test(&report, &format!("transfer.{channel}"), Status::Pass, &["1048576", "byte for byte"]);
+        assert_test(&report, &format!("interrupts.{channel}"), Status::Pass, &["vector"]);
+    }
+    assert_test(&report, "ni.loopback", Status::Pass, &["itself"]);
+
+    assert!(peek(&world, 0, around, length) == before, "card memory is as it was");
+    assert_pool(&card, 0, 0);
+    // Masks, credit mode, fetch halt, relaxed ordering, network interface.
+    for (bar, at, value) in [
+        (DMA_BAR, 0x2004, 0),
+        (DMA_BAR, 0x2010, 0),
+        (DMA_BAR, 0x6010, 0),
+        (DMA_BAR, 0x6020, 0),
+        (DMA_BAR, 0x301C, 1),
+        (0, 0x2008, 0),
+    ] {
+        assert_eq!(register(&world, 0, bar, BarOffset::new(at)), value, "register {at:#x}");
+    }
+    assert_eq!(world.with_card(0, |card| card.config().msix_enabled()), Some(false));
+    // Nothing is left taken.
+    drop((card.h2c(3), card.c2h(3), card.cdma()));
+    drop(card);
+    assert_closed(&world, 0);
+}
+
+#[test]
+fn a_run_is_repeatable_and_its_seed_counts() {
+    let run = |seed| of(with_channels(2, 1), ValidateOptions::default().seed(seed));
+    let (first, again) = (run(7), run(7));
+    // All but the endpoint's incarnation is the same, and that shows nowhere.
+    assert_eq!(first, again);
+    assert_only(&run(8), &[], &[]);
+}
+
+#[test]
+fn interrupts_that_were_enabled_stay_enabled() {
+    let world = world(with_channels(1, 1));
+    let card = open(&world);
+    card.enable_interrupts().unwrap();
+    assert_only(&validate(&card, ValidateOptions::default()), &[], &[]);
+    assert_eq!(world.with_card(0, |card| card.config().msix_enabled()), Some(true));
+    assert_eq!(register(&world, 0, DMA_BAR, BarOffset::new(0x2010)), 3);
+}
+
+#[test]
+fn cards_of_every_shape_pass() {
+    for (h2c, c2h) in [(1, 1), (1, 4), (4, 1), (3, 2)] {
+        let report = of(with_channels(h2c, c2h), ValidateOptions::default());
+        assert_only(&report, &[], &[]);
+        let transfers =
+            names(&report, Status::Pass).iter().filter(|name| name.starts_with("transfer.")).count();
+        assert_eq!(transfers, usize::from(h2c + c2h) + 1);
+    }
+    for sections in ["xdma: { data_width: 64 }", "ni: { event_push: false }", "bars: { bypass: null }"] {
+        let report = of(described(sections), ValidateOptions::default());
+        assert_only(&report, &[], &[]);
+    }
+}
+
+#[test]
+fn without_a_network_interface_transfers_need_a_range() {
+    let plain = || described("pci: { subsystem_device: 7 }");
+    let world = world(plain());
+    let card = open(&world);
+    world.with_card(0, |card| card.set_access_log(AccessLog::bounded(100_000)));
+    let report = validate(&card, ValidateOptions::default());
+    assert_only(&report, &[], &[]);
+    assert_test(&report, "memory.save", Status::Skip, &["give a scratch range"]);
+    assert_test(&report, "transfer.h2c0", Status::Skip, &["give a scratch range"]);
+    assert_test(&report, "cdma.copy", Status::Skip, &["no identity block"]);
+    assert_test(&report, "ni.loopback", Status::Skip, &["no network interface"]);
+    assert_test(&report, "credits.enable", Status::Pass, &["8 channels"]);
+    assert!(!report.credit_ring_works());
+    assert!(report.test("memory.restore").is_none() && report.scratch.is_none());
+    let AccessLog::Bounded { entries, .. } =
+        world.with_card(0, |card| card.set_access_log(AccessLog::Off)).unwrap_or(AccessLog::Off)
+    else {
+        panic!("the log is there")
+    };
+    assert!(!entries.is_empty());
+    assert!(
+        entries.iter().all(|access| access.target != AccessTarget::Bar(0)),
+        "a foreign user BAR was touched"
+    );
+
+    let range = CardRange::new(CardAddr::new(0x12_3000), 3 << 20);
+    let before = bytes(2, 3 << 20);
+    poke(&world, 0, range.start, &before);
+    let report = validate(&card, ValidateOptions::default().scratch(range));
+    assert_only(&report, &[], &[]);
+    assert_test(&report, "transfer.together", Status::Pass, &["h2c0", "c2h3"]);
+    assert!(report.credit_ring_works() && report.long_blocks_work());
+    assert!(peek(&world, 0, range.start, 3 << 20) == before);
+}
+
+#[test]
+fn a_short_range_leaves_out_what_does_not_fit() {
+    let world = world(with_channels(1, 1));
+    let card = open(&world);
+    let range = CardRange::new(CardAddr::new(0x7000), 4096);
+    let before = bytes(3, 3 * 4096);
+    poke(&world, 0, CardAddr::new(0x6000), &before);
+    let report = validate(&card, ValidateOptions::default().scratch(range));
+    assert_only(&report, &[], &[]);
+    assert_test(&report, "transfer.h2c0", Status::Pass, &["1 to 512 bytes", "do not fit"]);
+    assert_test(&report, "descriptors.long", Status::Skip, &["longer range"]);
+    assert_test(&report, "ni.loopback", Status::Skip, &["256 KiB"]);
+    assert!(peek(&world, 0, CardAddr::new(0x6000), before.len()) == before, "nothing outside was touched");
+}
+
+#[test]
+fn ranges_that_cannot_be_are_refused() {
+    for (start, length, part) in [
+        (0, 4095, "too few"),
+        (MEMORY - 4096, 8192, "not inside the card's memory"),
+        (u64::MAX - 10, 4096, "not inside the card's memory"),
+    ] {
+        let range = CardRange::new(CardAddr::new(start), length);
+        let report = of(with_channels(1, 1), ValidateOptions::default().scratch(range));
+        assert_only(&report, &[], &["memory.save"]);
+        assert_test(&report, "memory.save", Status::Fail, &[part]);
+        assert_test(&report, "abort", Status::Skip, &[part]);
+    }
+}
+
+#[test]
+fn what_others_hold_is_skipped_and_not_disturbed() {
+    let world = world(CardDescription::default());
+    let card = open(&world);
+    let held = (card.h2c(1), card.c2h(0), card.cdma());
+    let report = validate(&card, ValidateOptions::default());
+    assert_only(&report, &[], &[]);
+    for name in ["transfer.h2c1", "transfer.c2h0", "interrupts.h2c1", "cdma.copy", "cdma.error"] {
+        assert_test(&report, name, Status::Skip, &["in use"]);
+    }
+    assert_test(&report, "ni.loopback", Status::Skip, &["in use"]);
+    assert_test(&report, "transfer.h2c0", Status::Pass, &[]);
+    assert_test(&report, "credits.run", Status::Pass, &["6 channels", "h2c1, c2h0 in use"]);
+    let (Ok(mut h2c), Ok(mut c2h), Ok(_)) = held else { panic!("they are free") };
+    let data = bytes(4, 5000);
+    let sent = card.buffer_from(&data).map(|buffer| h2c.write(buffer, CardAddr::ZERO).is_ok());
+    assert_eq!(sent, Ok(true));
+    let buffer = card.buffer(5000).unwrap();
+    let back = c2h.read(buffer, CardAddr::ZERO).unwrap();
+    assert!(back.as_slice() == data);
+
+    // Without one direction nothing can be compared.
+    let world = self::world(with_channels(1, 1));
+    let card = open(&world);
+    let _held = card.c2h(0);
+    let report = validate(&card, ValidateOptions::default());
+    assert_only(&report, &[], &[]);
+    assert_test(&report, "memory.save", Status::Skip, &["no c2h channel is free"]);
+    assert_test(&report, "transfer.h2c0", Status::Skip, &["no c2h channel is free"]);
+}
+
+#[test]
+fn memory_that_cannot_be_read_is_not_written() {
+    let world = world(CardDescription::default());
+    let card = open(&world);
+    let bad = CardAddr::new(SCRATCH + 0x5000);
+    world.with_card(0, |card| card.poison(bad, 64));
+    let report = validate(&card, ValidateOptions::default());
+    assert_only(&report, &[], &["memory.save"]);
+    assert_test(
+        &report,
+        "memory.save",
+        Status::Fail,
+        &["c2h0", "slave error", "at descriptor 5", "0x1ffdf5000"],
+    );
+    assert_test(&report, "transfer.h2c0", Status::Skip, &["could not be saved"]);
+    assert_pool(&card, 0, 0);
+}
+
+#[test]
+fn memory_that_goes_bad_is_named_with_channel_and_place() {
+    let world = world(with_channels(1, 1));
+    let card = open(&world);
+    let report = validate::run(&card, ValidateOptions::default(), &mut |test| {
+        let bad = if test.name == "memory.save" { 1 } else { 0 };
+        // For the length of one test.
+        world.with_card(0, |card| card.poison(CardAddr::new(SCRATCH + 100), bad));
+    });
+    assert_only(&report, &[], &["transfer.h2c0"]);
+    assert_test(
+        &report,
+        "transfer.h2c0",
+        Status::Fail,
+        &["h2c0", "write: AXI slave error", "descriptor 0", "0x1ffdf0000"],
+    );
+    assert_test(&report, "memory.restore", Status::Pass, &["as they were"]);
+    assert_pool(&card, 0, 0);
+}
+
+fn tampered(description: CardDescription, replaced: Vec<Replaced>) -> (World, Arc<Tampered>, Card) {
+    let world = hurried_world(description);
+    let transport = Tampered::new(world.transport(0), Vec::new());
+    let card = Card::open_with(transport.clone(), OpenOptions::default()).unwrap();
+    transport.replace(replaced);
+    (world, transport, card)
+}
+
+#[test]
+fn a_stuck_memory_cell_is_found() {
+    let (_world, transport, card) = tampered(with_channels(1, 1), Vec::new());
+    let report = validate::run(&card, ValidateOptions::default(), &mut |test| {
+        if test.name == "memory.save" {
+            transport.stick(CardAddr::new(SCRATCH + 64 + 2), 0x80);
+        }
+    });
+    assert!(report.has_failed());
+    assert_test(
+        &report,
+        "transfer.h2c0",
+        Status::Fail,
+        // Two bytes behind the first transfer, of one byte, where its guard is.
+        &["h2c0: 1 bytes of walking ones", "byte 66 of 129", "0x80 instead of 0xa5", "outside the transfer"],
+    );
+    assert_test(&report, "transfer.c2h0", Status::Fail, &["c2h0"]);
+    assert_test(&report, "memory.restore", Status::Fail, &["restoring card memory", "0x80 instead of 0x00"]);
+    assert_test(&report, "interrupts.h2c0", Status::Pass, &[]);
+}
+
+#[test]
+fn counts_that_lie_are_found_by_the_tests_of_counts() {
+    let world = world(with_channels(2, 2));
+    let card = open(&world);
+    world.with_card(0, |card| card.override_completed_count(Some(77)));
+    let report = validate(&card, ValidateOptions::default().timeout(std::time::Duration::from_millis(5)));
+    // The endpoint's own channel believes no such count either.
+    assert_only(&report, &["credits.run"], &["descriptors.count", "writeback", "ni.loopback"]);
+    assert_test(&report, "descriptors.count", Status::Fail, &["h2c0 reports 77 completed", "run of 1"]);
+    assert_test(&report, "writeback", Status::Fail, &["0x0000004d", "run of 5"]);
+    assert_test(
+        &report,
+        "credits.run",
+        Status::Warn,
+        &["77 descriptors are done instead of 0", "RunMode::StopRuns"],
+    );
+    assert!(!report.credit_ring_works());
+}
+
+#[test]
+fn the_long_descriptor_quirk_is_a_warning_with_advice() {
+    let report = of(described("xdma: { long_descriptor_quirk: true }"), ValidateOptions::default());
+    assert_only(&report, &["descriptors.long"], &[]);
+    assert_test(
+        &report,
+        "descriptors.long",
+        Status::Warn,
+        &["h2c0", "lacks the magic number", "long_blocks off", "descriptors at 4 KiB"],
+    );
+    assert!(!report.long_blocks_work() && report.credit_ring_works());
+}
+
+#[test]
+fn builds_with_less_are_told_apart() {
+    for (sections, warned, part) in [
+        ("cdma: { dre: false }", "cdma.unaligned", "without data realignment"),
+        ("cdma: { sg: false }", "cdma.scatter_gather", "without scatter-gather"),
+        ("cdma: { max_length_bits: 16 }", "cdma.copy", "wider addresses or lengths"),
+        ("interrupts: { msix_vectors: 3 }", "interrupts.enable", "3 vectors for 8 channels"),
+        ("xdma: { ip_version: 9 }", "registers.identifiers", "not known here"),
+    ] {
+        let report = of(described(sections), ValidateOptions::default());
+        assert_only(&report, &[warned], &[]);
+        assert_test(&report, warned, Status::Warn, &[part]);
+    }
+    let report = of(described("xdma: { completed_writeback: flag_and_enable }"), ValidateOptions::default());
+    assert_only(&report, &[], &[]);
+    assert_test(&report, "writeback", Status::Pass, &["bit 2 is needed"]);
+    assert_eq!(report.writeback_needs_enable(), Some(true));
+}
+
+#[test]
+fn registers_that_do_not_hold_are_named() {
+    let replaced = |at, value| Replaced { bar: DMA_BAR, at, value };
+    for (lie, name, status, parts) in [
+        (replaced(0x301C, 1), "registers.scratch", Status::Fail, &["0x301c"][..]),
+        (replaced(0x4000, 0x1FC4_0106), "registers.identifiers", Status::Fail, &["h2c0_sgdma", "0x1fc40106"]),
+        (replaced(0x6000, u32::MAX), "registers.identifiers", Status::Fail, &["sgdma at 0x6000", "2018.x"]),
+        (replaced(0x3010, 7), "registers.identifiers", Status::Warn, &["system id", "0x0007"]),
+        (replaced(0x0090, 0), "registers.masks", Status::Fail, &["h2c0 mask", "setting 0x2 makes it 0x0"]),
+        (replaced(0x2010, 0), "registers.masks", Status::Fail, &["channel mask"]),
+        (replaced(0x104C, 0), "registers.alignments", Status::Warn, &["c2h0", "1 B"]),
+    ] {
+        let (_world, _transport, card) = tampered(with_channels(1, 1), vec![lie]);
+        let report = validate(&card, ValidateOptions::default());
+        let (warned, failed) =
+            if status == Status::Warn { (&[name][..], &[][..]) } else { (&[][..], &[name][..]) };
+        assert_only(&report, warned, failed);
+        assert_test(&report, name, status, parts);
+    }
+    let (_world, _transport, card) = tampered(with_channels(1, 1), vec![replaced(0x6020, 0)]);
+    let report = validate(&card, ValidateOptions::default());
+    assert_only(&report, &["credits.enable"], &[]);
+    assert_test(&report, "credits.enable", Status::Warn, &["h2c0, c2h0", "RunMode::StopRuns"]);
+    assert_test(&report, "credits.run", Status::Skip, &["no credit mode"]);
+    assert!(!report.credit_ring_works());
+}
+
+#[test]
+fn an_engine_that_does_not_stop_ends_the_test_and_keeps_its_memory() {
+    let (world, transport, card) = tampered(with_channels(2, 2), Vec::new());
+    let at = ChannelBlock::STATUS.address(channel_base(Direction::H2c, 0)).get();
+    let before = bytes(5, 4096);
+    poke(&world, 0, CardAddr::new(SCRATCH), &before);
+    let report = validate::run(&card, ValidateOptions::default(), &mut |test| {
+        if test.name == "transfer.c2h1" {
+            transport.replace(vec![Replaced { bar: DMA_BAR, at, value: 1 }]);
+        }
+    });
+    assert_only(&report, &[], &["transfer.together"]);
+    assert_test(
+        &report,
+        "transfer.together",
+        Status::Fail,
+        &["h2c0 does not stop", "2000 ms", "reset --level bus"],
+    );
+    assert_test(&report, "abort", Status::Skip, &["does not stop"]);
+    // Another channel puts the memory right.
+    assert_test(&report, "memory.restore", Status::Pass, &["as they were"]);
+    assert!(peek(&world, 0, CardAddr::new(SCRATCH), 4096) == before);
+    let kept = card.memory().quarantined();
+    assert!(!kept.is_empty());
+    assert!(kept.iter().all(|record| record.reason == QuarantineReason::IdleNotConfirmed));
+}
+
+#[test]
+fn a_card_that_leaves_ends_the_test_wherever_it_does() {
+    let total = of(with_channels(1, 1), ValidateOptions::default()).tests.len();
+    for failure in [CardFailure::Gone, CardFailure::AllOnes] {
+        for after in 0..total {
+            let world = world(with_channels(1, 1));
+            let card = open(&world);
+            if after == 0 {
+                world.fail(0, failure);
+            }
+            let mut told = 0;
+            let report = validate::run(&card, ValidateOptions::default(), &mut |_| {
+                told += 1;
+                if told == after {
+                    world.fail(0, failure);
+                }
+            });
+            let failed = names(&report, Status::Fail);
+            assert_eq!(failed.len(), 1, "{failure:?} after {after}: {report:#?}");
+            assert_test(&report, failed[0], Status::Fail, &["the card is gone", "reset --level bus"]);
+            let at = report.tests.iter().position(|test| test.status == Status::Fail).unwrap_or(0);
+            assert!(at >= after, "{failure:?} after {after}");
+            for later in report.tests.iter().skip(at + 1) {
+                assert_eq!(
+                    (later.status, later.message.as_str()),
+                    (Status::Skip, "the card is gone"),
+                    "{later}"
+                );
+            }
+            // Back again, everything passes: nothing is left taken.
+            world.fail(0, CardFailure::None);
+            drop(card);
+            if after % 8 == 0 {
+                assert_only(&validate(&open(&world), ValidateOptions::default()), &[], &[]);
+            }
+        }
+    }
+}

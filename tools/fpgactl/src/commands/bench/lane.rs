@@ -1,0 +1,369 @@
+//! A channel under load, with its two working sets: one in host memory, one in card memory.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+
+use fpga_driver::pci::DmaArea;
+use fpga_driver::{
+    AttachedMemory, C2hChannel, Card, CardAddr, ChannelError, ChannelName, ChannelOptions, Completion,
+    H2cChannel, ResourceError, SubmitError, Ticket, TransferError, WaitOptions, bulk, pci::SharedSlice,
+};
+
+use crate::error::CliError;
+use crate::progress::Deadline;
+use crate::stream::{Compare, Place, Source};
+
+/// Bytes copied at a time where speed does not matter.
+const CHUNK: usize = 64 << 10;
+
+/// What both kinds of channel can do. Generic instead of dynamic: this is the path that is measured.
+pub(super) trait Channel: Sized {
+    /// Whether host memory is what the engine writes.
+    const TO_HOST: bool;
+
+    fn take(card: &Card, number: u8, options: ChannelOptions) -> Result<Self, ResourceError>;
+    fn name(&self) -> ChannelName;
+    fn attach_area(&mut self, area: DmaArea) -> Result<AttachedMemory, SubmitError>;
+    fn memory(&self, memory: AttachedMemory) -> Option<SharedSlice<'_>>;
+    fn submit_at(
+        &mut self,
+        memory: AttachedMemory,
+        offset: usize,
+        length: usize,
+        card: CardAddr,
+    ) -> Result<Ticket, SubmitError>;
+    fn poll(&mut self) -> Result<usize, ChannelError>;
+    fn relax(&self);
+    fn wait_ended(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError>;
+    fn next_completion(&mut self) -> Option<Completion>;
+    fn ended(&self) -> u64;
+    /// Overwrites what the engine is going to write.
+    fn clear(&mut self, card: &Card, memory: AttachedMemory, set: &WorkingSet) -> Result<(), CliError>;
+}
+
+macro_rules! channel {
+    ($kind:ident, $take:ident, $to_host:literal, $clear:expr) => {
+        impl Channel for $kind {
+            const TO_HOST: bool = $to_host;
+
+            fn take(card: &Card, number: u8, options: ChannelOptions) -> Result<Self, ResourceError> {
+                card.$take(number, options)
+            }
+
+            fn name(&self) -> ChannelName {
+                $kind::name(self)
+            }
+
+            fn attach_area(&mut self, area: DmaArea) -> Result<AttachedMemory, SubmitError> {
+                self.attach(area).map_err(|refused| refused.error)
+            }
+
+            fn memory(&self, memory: AttachedMemory) -> Option<SharedSlice<'_>> {
+                $kind::memory(self, memory)
+            }
+
+            #[inline]
+            fn submit_at(
+                &mut self,
+                memory: AttachedMemory,
+                offset: usize,
+                length: usize,
+                card: CardAddr,
+            ) -> Result<Ticket, SubmitError> {
+                $kind::submit_at(self, memory, offset, length, card)
+            }
+
+            #[inline]
+            fn poll(&mut self) -> Result<usize, ChannelError> {
+                $kind::poll(self)
+            }
+
+            fn relax(&self) {
+                $kind::relax(self);
+            }
+
+            fn wait_ended(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError> {
+                $kind::wait_ended(self, ticket, options)
+            }
+
+            fn next_completion(&mut self) -> Option<Completion> {
+                $kind::next_completion(self)
+            }
+
+            fn ended(&self) -> u64 {
+                $kind::ended(self)
+            }
+
+            fn clear(
+                &mut self,
+                card: &Card,
+                memory: AttachedMemory,
+                set: &WorkingSet,
+            ) -> Result<(), CliError> {
+                let clear: fn(&mut Self, &Card, AttachedMemory, &WorkingSet) -> Result<(), CliError> = $clear;
+                clear(self, card, memory, set)
+            }
+        }
+    };
+}
+
+channel!(H2cChannel, h2c_with, false, |channel, card, _, set| {
+    let mut zeros = std::io::repeat(0);
+    let options = WaitOptions::default();
+    Ok(bulk::write_from(card, channel, &mut zeros, set.card, set.bytes(), options, &mut |_| {})?)
+});
+channel!(C2hChannel, c2h_with, true, |channel, card, memory, _| {
+    let memory = view(channel, memory, card)?;
+    memory
+        .fill(0, memory.len(), 0)
+        .map_err(|source| CliError::Memory { card: card.name().to_owned(), source })
+});
+
+fn view<'a, C: Channel>(
+    channel: &'a C,
+    memory: AttachedMemory,
+    card: &Card,
+) -> Result<SharedSlice<'a>, CliError> {
+    channel.memory(memory).ok_or_else(|| not_attached(channel, card))
+}
+
+fn not_attached<C: Channel>(channel: &C, card: &Card) -> CliError {
+    // What was attached stays attached: only a mistake in here gets this far.
+    CliError::from(TransferError::from(ChannelError::NotAttached {
+        card: card.name().into(),
+        channel: channel.name(),
+    }))
+}
+
+/// Buffers of one size next to each other, in card memory and in host memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WorkingSet {
+    /// Bytes of a buffer.
+    pub(super) size: usize,
+    /// Buffers.
+    pub(super) slots: u64,
+    /// Where they are in card memory.
+    pub(super) card: CardAddr,
+    /// Seed of what is in them.
+    pub(super) seed: u64,
+}
+
+impl WorkingSet {
+    pub(super) const fn bytes(&self) -> u64 {
+        self.size as u64 * self.slots
+    }
+
+    fn content(&self) -> Source {
+        Source::Random { seed: self.seed, length: self.bytes() }
+    }
+
+    fn place(&self, card: &Card) -> Place {
+        Place { card: card.name().to_owned(), transfer: 1, start: 0, address: self.card }
+    }
+
+    /// Writes the content to card memory, for engines that read it there.
+    pub(super) fn write_to_card(&self, card: &Card, channel: &mut H2cChannel) -> Result<(), CliError> {
+        let source = self.content();
+        let mut reader = source.open(Deadline::after(None))?;
+        let options = WaitOptions::default();
+        bulk::write_from(card, channel, &mut reader, self.card, self.bytes(), options, &mut |_| {})
+            .map_err(|error| source.explain(error))
+    }
+
+    /// Compares card memory with the content.
+    pub(super) fn compare_on_card(&self, card: &Card, channel: &mut C2hChannel) -> Result<(), CliError> {
+        let source = self.content();
+        let mut expected = source.open(Deadline::after(None))?;
+        let mut compare = Compare::new(&mut expected, None, self.place(card));
+        let options = WaitOptions::default();
+        Ok(bulk::read_into(card, channel, self.card, self.bytes(), &mut compare, options, &mut |_| {})?)
+    }
+}
+
+/// A channel with its working set.
+#[derive(Debug)]
+pub(super) struct Lane<C> {
+    pub(super) channel: C,
+    pub(super) set: WorkingSet,
+    memory: AttachedMemory,
+    /// Operations submitted, and ended, since [`restart`](Self::restart).
+    pub(super) submitted: u64,
+    pub(super) done: u64,
+    /// The last operation of each burst in flight, where bursts are waited for.
+    pub(super) bursts: VecDeque<Ticket>,
+    /// What the channel had ended before.
+    before: u64,
+    last: Option<Ticket>,
+}
+
+impl<C: Channel> Lane<C> {
+    /// Takes channel `number` and fills what the engine is going to read in host memory.
+    pub(super) fn new(
+        card: &Card,
+        number: u8,
+        options: ChannelOptions,
+        set: WorkingSet,
+    ) -> Result<Self, CliError> {
+        let mut channel = C::take(card, number, options)?;
+        let length = usize::try_from(set.bytes()).unwrap_or(usize::MAX);
+        let memory = channel
+            .attach_area(card.area(length)?)
+            .map_err(|error| CliError::from(TransferError::from(error)))?;
+        let lane = Self {
+            channel,
+            set,
+            memory,
+            submitted: 0,
+            done: 0,
+            bursts: VecDeque::new(),
+            before: 0,
+            last: None,
+        };
+        if !C::TO_HOST {
+            let source = set.content();
+            let mut reader = source.open(Deadline::after(None))?;
+            let view = view(&lane.channel, memory, card)?;
+            let mut chunk = vec![0; CHUNK];
+            for offset in (0..view.len()).step_by(CHUNK) {
+                let part = chunk.get_mut(..CHUNK.min(view.len() - offset)).unwrap_or_default();
+                reader.read_exact(part).map_err(CliError::Output)?;
+                view.write(offset, part).map_err(|source| memory_error(card, source))?;
+            }
+        }
+        Ok(lane)
+    }
+
+    /// Compares host memory with the content, where the engine wrote it.
+    pub(super) fn compare_on_host(&self, card: &Card) -> Result<(), CliError> {
+        let source = self.set.content();
+        let mut expected = source.open(Deadline::after(None))?;
+        let mut compare = Compare::new(&mut expected, None, self.set.place(card));
+        let view = view(&self.channel, self.memory, card)?;
+        let mut chunk = vec![0; CHUNK];
+        for offset in (0..view.len()).step_by(CHUNK) {
+            let part = chunk.get_mut(..CHUNK.min(view.len() - offset)).unwrap_or_default();
+            view.read(offset, part).map_err(|source| memory_error(card, source))?;
+            // The comparison's error carries one of ours, as a stream's does.
+            compare
+                .write_all(part)
+                .map_err(|source| bulk::BulkError::Stream { done: offset as u64, source })?;
+        }
+        Ok(())
+    }
+
+    /// Overwrites what the engine is going to write.
+    pub(super) fn clear(&mut self, card: &Card) -> Result<(), CliError> {
+        self.channel.clear(card, self.memory, &self.set)
+    }
+
+    /// Counts from zero again.
+    pub(super) fn restart(&mut self) {
+        (self.submitted, self.done, self.before) = (0, 0, self.channel.ended());
+        self.bursts.clear();
+    }
+
+    /// Submits the next operation; `None` if the ring is full.
+    #[inline]
+    pub(super) fn submit(&mut self) -> Result<Option<Ticket>, CliError> {
+        let WorkingSet { size, slots, card, .. } = self.set;
+        // The same division as in the peer's loop.
+        let at = size as u64 * (self.submitted % slots);
+        #[expect(clippy::cast_possible_truncation, reason = "below the length of the memory")]
+        let offset = at as usize;
+        match self.channel.submit_at(self.memory, offset, size, CardAddr::new(card.get() + at)) {
+            Ok(ticket) => {
+                self.submitted += 1;
+                self.last = Some(ticket);
+                Ok(Some(ticket))
+            }
+            Err(error) if error.is_full() => Ok(None),
+            Err(error) => Err(dma(error)),
+        }
+    }
+
+    /// Polls; returns how many operations ended.
+    #[inline]
+    pub(super) fn poll(&mut self) -> Result<u64, CliError> {
+        let ended = self.channel.poll().map_err(dma)? as u64;
+        self.done += ended;
+        Ok(ended)
+    }
+
+    /// Waits for an operation; others may end meanwhile.
+    pub(super) fn wait(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), CliError> {
+        self.channel.wait_ended(ticket, options).map_err(dma)?;
+        self.done = self.channel.ended() - self.before;
+        Ok(())
+    }
+
+    /// What to say of a channel that does nothing any more: the driver's own words, with the registers that matter.
+    #[cold]
+    pub(super) fn stuck(&mut self) -> Result<(), CliError> {
+        match self.last {
+            Some(ticket) => self.wait(ticket, WaitOptions::default().timeout(core::time::Duration::ZERO)),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails if an operation failed: success makes no completion.
+    pub(super) fn check_completions(&mut self) -> Result<(), CliError> {
+        match self.channel.next_completion().map(|done| done.outcome) {
+            Some(Err(fault)) => Err(dma(*fault)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cold]
+fn dma(error: impl Into<TransferError>) -> CliError {
+    CliError::from(error.into())
+}
+
+fn memory_error(card: &Card, source: fpga_driver::pci::MemoryError) -> CliError {
+    CliError::Memory { card: card.name().to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{self, Target};
+
+    const SET: WorkingSet = WorkingSet { size: 100, slots: 700, card: CardAddr::new(0x3000), seed: 5 };
+
+    fn run<C: Channel>(lane: &mut Lane<C>, operations: u64) {
+        while lane.done < operations {
+            if lane.submitted < operations {
+                lane.submit().unwrap();
+            }
+            if lane.poll().unwrap() == 0 {
+                lane.channel.relax();
+            }
+        }
+        lane.check_completions().unwrap();
+    }
+
+    /// The last buffer alone makes the difference.
+    #[test]
+    fn what_an_engine_did_not_move_is_found() {
+        let opened = target::open(&Target::Mock).unwrap();
+        let card = &opened.card;
+        SET.write_to_card(card, &mut card.h2c(0).unwrap()).unwrap();
+        let mut c2h: Lane<C2hChannel> = Lane::new(card, 0, ChannelOptions::default(), SET).unwrap();
+        c2h.clear(card).unwrap();
+        run(&mut c2h, SET.slots - 1);
+        let error = c2h.compare_on_host(card).unwrap_err();
+        assert!(matches!(error, CliError::Mismatch { offset: 69_900.., .. }), "{error}");
+        run(&mut c2h, SET.slots);
+        c2h.compare_on_host(card).unwrap();
+
+        drop(c2h);
+        let mut h2c: Lane<H2cChannel> = Lane::new(card, 0, ChannelOptions::default(), SET).unwrap();
+        h2c.clear(card).unwrap();
+        h2c.restart();
+        run(&mut h2c, SET.slots - 1);
+        let error = SET.compare_on_card(card, &mut card.c2h(0).unwrap()).unwrap_err();
+        assert!(matches!(error, CliError::Mismatch { offset: 69_900.., .. }), "{error}");
+        run(&mut h2c, SET.slots);
+        SET.compare_on_card(card, &mut card.c2h(0).unwrap()).unwrap();
+    }
+}

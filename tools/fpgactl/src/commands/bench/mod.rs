@@ -1,0 +1,246 @@
+//! `dma bench`: how fast a card moves data, and what it costs.
+//!
+//! Per size, direction and way of waiting three things are measured, one after the other:
+//!
+//! | What | How |
+//! |---|---|
+//! | throughput | `--depth` operations in flight per channel, up to `--batch` submitted per round, then one look |
+//! | latency | one operation at a time |
+//! | CPU time | closed batches: submitting and reaping, without what lies between |
+//!
+//! Memory is attached to the channels once; an operation moves a part of it to or from card memory. Both sides are compared
+//! after the throughput run.
+
+mod lane;
+mod measure;
+mod report;
+
+use core::time::Duration;
+
+use fpga_driver::core::ring::MAX_DESCRIPTOR_LENGTH;
+use fpga_driver::pci::AccessCounters;
+use fpga_driver::{CardAddr, ChannelOptions, Direction, RunMode, WaitMode, WaitOptions};
+
+use crate::cli::{BenchArgs, BenchDirection, BenchMode, BenchRing};
+use crate::error::CliError;
+use crate::settings::Settings;
+use crate::target::{self, Opened};
+
+use lane::{Lane, WorkingSet};
+use measure::{Lanes, Load, clock_cost};
+pub use report::BenchReport;
+use report::{Latency, Line, Measured};
+
+/// The working set of a channel, on each side, and its buffers at most.
+const WORKING_SET: u64 = 16 << 20;
+const MOST_SLOTS: u64 = 4096;
+/// How long a hybrid wait polls.
+const SPIN: Duration = Duration::from_micros(20);
+/// Working sets begin at multiples of this in card memory.
+const PAGE: u64 = 4096;
+/// DMA memory beside the working sets: rings, and buffers for what is compared.
+const SPARE: usize = 64 << 20;
+
+/// One line of the report.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    size: u64,
+    direction: BenchDirection,
+    mode: BenchMode,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// See [`CliError`]; among them [`CliError::Mismatch`] if the data is not what it should be afterwards.
+pub fn run(settings: &Settings, args: &BenchArgs) -> Result<BenchReport, CliError> {
+    for size in &args.sizes {
+        if *size > u64::from(MAX_DESCRIPTOR_LENGTH) {
+            return Err(CliError::Usage(format!(
+                "--sizes: {size} bytes are more than one descriptor moves, which is {MAX_DESCRIPTOR_LENGTH}; give smaller ones"
+            )));
+        }
+    }
+    let cases: Vec<Case> = cases(args).collect();
+    let largest = args.sizes.iter().map(|size| slots(*size) * size).max().unwrap_or(0);
+    let lanes = u64::from(args.channels) * 2;
+    let limit = usize::try_from(largest.saturating_mul(lanes)).unwrap_or(usize::MAX).saturating_add(SPARE);
+    // The card's thread is started before this one is bound: it would inherit the CPU.
+    let opened = target::open_working(&settings.card, args.pin.map(|pin| pin.card), limit)?;
+    if let Some(pin) = args.pin {
+        bind(pin.host)?;
+    }
+    for case in &cases {
+        check(&opened, args, case)?;
+    }
+    if cases.iter().any(|case| case.mode != BenchMode::Poll) {
+        opened.card.enable_interrupts()?;
+    }
+    let mut lines = Vec::with_capacity(cases.len());
+    for case in cases {
+        settings.deadline.check(|| "dma bench".to_owned())?;
+        tracing::info!(?case, "measuring");
+        lines.push(one(settings, &opened, args, case)?);
+    }
+    Ok(BenchReport::new(&opened, args, clock_cost(), lines))
+}
+
+fn cases(args: &BenchArgs) -> impl Iterator<Item = Case> {
+    args.sizes.iter().flat_map(move |size| {
+        args.direction.iter().flat_map(move |direction| {
+            args.mode.iter().map(move |mode| Case { size: *size, direction: *direction, mode: *mode })
+        })
+    })
+}
+
+const fn slots(size: u64) -> u64 {
+    match WORKING_SET.checked_div(size) {
+        Some(0) | None => 1,
+        Some(slots) if slots > MOST_SLOTS => MOST_SLOTS,
+        Some(slots) => slots,
+    }
+}
+
+/// Binds this thread to a CPU.
+fn bind(cpu: usize) -> Result<(), CliError> {
+    use rustix::thread::{CpuSet, sched_setaffinity};
+    let refused = |source| CliError::Pin { cpu, source };
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(refused(rustix::io::Errno::INVAL));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(refused)
+}
+
+/// Fails early on what the card cannot do, before anything was measured.
+fn check(opened: &Opened, args: &BenchArgs, case: &Case) -> Result<(), CliError> {
+    let info = opened.card.info();
+    for direction in [Direction::H2c, Direction::C2h].into_iter().filter(|way| case.direction.goes(*way)) {
+        let available = info.xdma.count(direction);
+        if args.channels > available {
+            return Err(CliError::TooManyChannels {
+                card: opened.card.name().to_owned(),
+                wanted: args.channels,
+                direction,
+                available,
+            });
+        }
+    }
+    if let Some(ni) = &info.ni {
+        let needed = stride(case.size).saturating_mul(lane_count(args, case));
+        if needed > ni.memory.length {
+            return Err(CliError::WorkingSet {
+                card: opened.card.name().to_owned(),
+                needed,
+                usable: ni.memory.length,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn lane_count(args: &BenchArgs, case: &Case) -> u64 {
+    u64::from(args.channels) * if case.direction == BenchDirection::Both { 2 } else { 1 }
+}
+
+const fn stride(size: u64) -> u64 {
+    (slots(size) * size).next_multiple_of(PAGE)
+}
+
+/// The working sets of a case, H2C first. Contents differ, so that one that lands in another's place is found.
+fn working_sets(opened: &Opened, args: &BenchArgs, case: &Case) -> Vec<(Direction, u8, WorkingSet)> {
+    let base = opened.card.info().ni.as_ref().map_or(0, |ni| ni.memory.start.get());
+    let ways = [Direction::H2c, Direction::C2h].into_iter().filter(|way| case.direction.goes(*way));
+    ways.flat_map(|way| (0..args.channels).map(move |number| (way, number)))
+        .zip(0_u64..)
+        .map(|((way, number), index)| {
+            let set = WorkingSet {
+                size: usize::try_from(case.size).unwrap_or(usize::MAX),
+                slots: slots(case.size),
+                card: CardAddr::new(base.saturating_add(stride(case.size).saturating_mul(index))),
+                seed: case.size.wrapping_mul(31).wrapping_add(index),
+            };
+            (way, number, set)
+        })
+        .collect()
+}
+
+fn channel_options(args: &BenchArgs) -> ChannelOptions {
+    let transfers = args.depth.next_power_of_two();
+    let mode = match args.ring {
+        BenchRing::Stop => RunMode::StopRuns,
+        BenchRing::Credit => RunMode::CreditRing,
+    };
+    // Twice as many descriptors as are in flight: those that are written lie apart from those that are read.
+    ChannelOptions::default().descriptors((2 * transfers).max(64)).transfers(transfers).run_mode(mode)
+}
+
+fn load(settings: &Settings, args: &BenchArgs, case: &Case) -> Load {
+    let wait = match case.mode {
+        BenchMode::Poll => None,
+        BenchMode::Irq => Some(WaitMode::Interrupt),
+        BenchMode::Hybrid => Some(WaitMode::Hybrid { spin: SPIN }),
+    };
+    Load {
+        depth: args.depth.into(),
+        batch: args.batch.into(),
+        wait: wait.map(|mode| WaitOptions::default().mode(mode)),
+        deadline: settings.deadline,
+    }
+}
+
+fn one(settings: &Settings, opened: &Opened, args: &BenchArgs, case: Case) -> Result<Line, CliError> {
+    let card = &opened.card;
+    let sets = working_sets(opened, args, &case);
+    let of = |way: Direction| sets.iter().filter(move |(found, ..)| *found == way);
+    let (to_card, to_host) = (of(Direction::H2c).count() != 0, of(Direction::C2h).count() != 0);
+    // What one direction reads is written, and what it wrote is read, by a channel of the other one.
+    let comparable =
+        (!to_card || card.info().xdma.c2h_channels > 0) && (!to_host || card.info().xdma.h2c_channels > 0);
+    if to_host && comparable {
+        let mut channel = card.h2c(0)?;
+        of(Direction::C2h).try_for_each(|(.., set)| set.write_to_card(card, &mut channel))?;
+    }
+    let options = channel_options(args);
+    let mut lanes = Lanes {
+        h2c: of(Direction::H2c)
+            .map(|(_, n, set)| Lane::new(card, *n, options, *set))
+            .collect::<Result<_, _>>()?,
+        c2h: of(Direction::C2h)
+            .map(|(_, n, set)| Lane::new(card, *n, options, *set))
+            .collect::<Result<_, _>>()?,
+    };
+    let load = load(settings, args, &case);
+    let operations = lanes.operations(&load, args.seconds, case.size, slots(case.size))?;
+    lanes.clear(card)?;
+    let before = card.counters();
+    let run = lanes.measure(&load, operations)?;
+    let after = card.counters();
+    if comparable {
+        lanes.c2h.iter().try_for_each(|lane| lane.compare_on_host(card))?;
+    }
+    let latency = match args.samples {
+        0 => None,
+        samples => Latency::of(&lanes.latencies(&load, samples)?),
+    };
+    let cpu_ns_per_op = lanes.cpu_ns(&load, args.batches)?;
+    drop(lanes);
+    if to_card && comparable {
+        let mut channel = card.c2h(0)?;
+        of(Direction::H2c).try_for_each(|(.., set)| set.compare_on_card(card, &mut channel))?;
+    }
+    let counted = before.zip(after).map(|(before, after)| since(&before, &after));
+    Ok(Line::new(args, &case, &Measured { run, latency, cpu_ns_per_op, counted, comparable }))
+}
+
+/// What was counted in between.
+const fn since(before: &AccessCounters, after: &AccessCounters) -> AccessCounters {
+    AccessCounters {
+        mmio_reads: after.mmio_reads.saturating_sub(before.mmio_reads),
+        mmio_writes: after.mmio_writes.saturating_sub(before.mmio_writes),
+        interrupts: after.interrupts.saturating_sub(before.interrupts),
+        descriptors: after.descriptors.saturating_sub(before.descriptors),
+        dma_bytes: after.dma_bytes.saturating_sub(before.dma_bytes),
+    }
+}

@@ -1,0 +1,139 @@
+//! `abort` and `reset`: the recovery ladder.
+//!
+//! Both work on a card that is not open: opening it stops what an earlier owner left running before anybody could say what
+//! that was, and is refused where an engine does not stop.
+
+use std::io::Write;
+
+use fpga_driver::recovery::{self, RungOutcome, RungReport};
+use fpga_driver::{OpenOptions, RecoveryLevel, RecoveryOptions, RecoveryReport};
+use serde::Serialize;
+
+use crate::cli::{AbortArgs, ResetArgs, ResetLevel};
+use crate::error::CliError;
+use crate::output::{self, Report};
+use crate::settings::Settings;
+use crate::target;
+use crate::units::micros;
+
+/// One rung.
+#[derive(Debug, Serialize)]
+struct Rung {
+    name: String,
+    level: String,
+    /// What it was doing.
+    found: String,
+    outcome: &'static str,
+    /// Why not, where it was not done.
+    message: String,
+    /// By the card's clock, which is virtual on a simulated card.
+    card_us: f64,
+}
+
+impl Rung {
+    fn new(report: &RungReport) -> Self {
+        Self {
+            name: report.rung.to_string(),
+            level: report.rung.level().to_string(),
+            found: report.found.clone(),
+            outcome: report.outcome.word(),
+            message: match &report.outcome {
+                RungOutcome::Unsupported { reason } => reason.to_string(),
+                RungOutcome::Failed { why } => why.to_string(),
+                _ => String::new(),
+            },
+            card_us: micros(report.duration_ns),
+        }
+    }
+}
+
+/// What was stopped and reset.
+#[derive(Debug, Serialize)]
+pub struct LadderReport {
+    command: &'static str,
+    card: String,
+    /// Whether the card answers and nothing of it is busy.
+    well: bool,
+    /// Whether it was reset.
+    was_reset: bool,
+    rungs: Vec<Rung>,
+}
+
+impl LadderReport {
+    fn new(command: &'static str, report: &RecoveryReport) -> Self {
+        Self {
+            command,
+            card: report.card.clone(),
+            well: report.well,
+            was_reset: report.reopen,
+            rungs: report.rungs.iter().map(Rung::new).collect(),
+        }
+    }
+}
+
+impl Report for LadderReport {
+    fn text(&self) -> String {
+        let mut table = output::table(&["RUNG", "FOUND", "OUTCOME", ""], &[]);
+        for rung in &self.rungs {
+            table.add_row([&rung.name, &rung.found, rung.outcome, &rung.message]);
+        }
+        let end = match (self.well, self.was_reset) {
+            (true, true) => "the card was reset and answers; open it again",
+            (true, false) => "the card answers and is idle",
+            (false, _) => "the card is not well",
+        };
+        output::render(&table) + &format!("\n{}: {end}\n", self.card)
+    }
+}
+
+fn climb(settings: &Settings, options: RecoveryOptions) -> Result<RecoveryReport, CliError> {
+    let transport = target::reach(&settings.card)?;
+    let options = match settings.deadline.limit() {
+        Some(limit) => options.limit(limit),
+        None => options,
+    };
+    Ok(recovery::recover(&transport, &OpenOptions::default(), &options)?)
+}
+
+/// Runs `abort` and prints its report.
+///
+/// # Errors
+/// See [`CliError`]; [`CliError::NotRecovered`] after the report.
+pub fn abort(settings: &Settings, args: &AbortArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let mut options = RecoveryOptions::default();
+    options.channel = args.channel;
+    let report = climb(settings, options)?;
+    output::print(&LadderReport::new("abort", &report), settings.json, out)?;
+    if report.well {
+        return Ok(());
+    }
+    let what = "not everything stopped; `fpgactl reset --level bus` resets the card".to_owned();
+    Err(CliError::NotRecovered { card: report.card, what })
+}
+
+/// Runs `reset` and prints its report.
+///
+/// # Errors
+/// As [`abort`].
+pub fn reset(settings: &Settings, args: &ResetArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let level = match args.level {
+        ResetLevel::Channel => RecoveryLevel::Channel,
+        ResetLevel::Function => RecoveryLevel::Function,
+        ResetLevel::Bus => RecoveryLevel::Bus,
+    };
+    let report = climb(settings, RecoveryOptions::default().at_least(level))?;
+    output::print(&LadderReport::new("reset", &report), settings.json, out)?;
+    let what = match (report.well, level, report.outcome(level)) {
+        // That there is no function-level reset is usual; that there is no hot reset is not what was asked for.
+        (_, RecoveryLevel::Bus, Some(RungOutcome::Unsupported { reason })) => {
+            format!("it was not reset: {reason}")
+        }
+        (true, ..) => return Ok(()),
+        (false, RecoveryLevel::Bus, _) => {
+            "it does not come back; remove the function and rescan the bus, or power the card off and on"
+                .to_owned()
+        }
+        (false, ..) => "it is not well yet; `--level bus` goes further".to_owned(),
+    };
+    Err(CliError::NotRecovered { card: report.card, what })
+}

@@ -1,0 +1,140 @@
+//! `validate`: the self-test.
+
+use std::io::{IsTerminal, Write};
+
+use fpga_driver::CardRange;
+use fpga_driver::validate::{self, Report as Outcome, SCRATCH_BYTES, Status, TestResult, ValidateOptions};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use crate::cli::ValidateArgs;
+use crate::error::CliError;
+use crate::output::{self, Report};
+use crate::settings::Settings;
+use crate::target;
+use crate::units::{binary_size, micros};
+
+/// One test.
+#[derive(Debug, Serialize)]
+struct Test {
+    name: String,
+    status: &'static str,
+    message: String,
+    /// By the card's clock, which is virtual on a simulated card.
+    card_us: f64,
+}
+
+/// The memory that was tested in.
+#[derive(Debug, Serialize)]
+struct Scratch {
+    /// Hexadecimal: a JSON number would lose digits above 2^53.
+    addr: String,
+    bytes: u64,
+}
+
+/// What the self-test found.
+#[derive(Debug, Serialize)]
+pub struct ValidateReport {
+    command: &'static str,
+    card: String,
+    passed: usize,
+    warned: usize,
+    failed: usize,
+    skipped: usize,
+    scratch: Option<Scratch>,
+    /// Whether `RunMode::CreditRing` can be trusted on this card.
+    credit_ring_works: bool,
+    /// Whether waits that poll and then sleep lose nothing.
+    hybrid_waits_work: bool,
+    /// Whether several blocks of descriptors above 4 KiB work.
+    long_blocks_work: bool,
+    /// Whether the write-back needs control bit 2; null if that was not found out.
+    writeback_needs_enable: Option<bool>,
+    tests: Vec<Test>,
+}
+
+impl ValidateReport {
+    fn new(outcome: &Outcome) -> Self {
+        let test = |test: &TestResult| Test {
+            name: test.name.clone(),
+            status: test.status.word(),
+            message: test.message.clone(),
+            card_us: micros(u64::try_from(test.duration.as_nanos()).unwrap_or(u64::MAX)),
+        };
+        let scratch =
+            |range: CardRange| Scratch { addr: format!("{:#x}", range.start.get()), bytes: range.length };
+        Self {
+            command: "validate",
+            card: outcome.card.clone(),
+            passed: outcome.count(Status::Pass),
+            warned: outcome.count(Status::Warn),
+            failed: outcome.count(Status::Fail),
+            skipped: outcome.count(Status::Skip),
+            scratch: outcome.scratch.map(scratch),
+            credit_ring_works: outcome.credit_ring_works(),
+            hybrid_waits_work: outcome.hybrid_waits_work(),
+            long_blocks_work: outcome.long_blocks_work(),
+            writeback_needs_enable: outcome.writeback_needs_enable(),
+            tests: outcome.tests.iter().map(test).collect(),
+        }
+    }
+}
+
+impl Report for ValidateReport {
+    fn text(&self) -> String {
+        let mut table = output::table(&["STATUS", "TEST", "FOUND"], &[]);
+        for test in &self.tests {
+            table.add_row([test.status, &test.name, &test.message]);
+        }
+        let memory = match &self.scratch {
+            Some(range) => {
+                format!("; tested in {} of card memory at {}", binary_size(range.bytes), range.addr)
+            }
+            None => String::new(),
+        };
+        output::render(&table)
+            + &format!(
+                "\n{}: {} passed, {} warned, {} failed, {} skipped{memory}\n",
+                self.card, self.passed, self.warned, self.failed, self.skipped
+            )
+    }
+}
+
+/// What is under way, on a terminal.
+fn progress(wanted: bool) -> ProgressBar {
+    let shown = wanted && std::io::stderr().is_terminal();
+    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(None, target);
+    // The template is a constant: where it were wrong, the bar keeps its default style.
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} tests done, {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Runs the command and prints its report.
+///
+/// # Errors
+/// See [`CliError`]; [`CliError::TestsFailed`] after the report.
+pub fn run(settings: &Settings, args: &ValidateArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let mut options = ValidateOptions::default().seed(args.seed);
+    if let Some(start) = args.scratch {
+        options = options.scratch(CardRange::new(start, args.scratch_size.unwrap_or(SCRATCH_BYTES)));
+    }
+    if let Some(limit) = settings.deadline.limit() {
+        options = options.timeout(limit);
+    }
+    let opened = target::open(&settings.card)?;
+    let bar = progress(settings.progress);
+    let outcome = validate::run(&opened.card, options, &mut |test| {
+        bar.inc(1);
+        bar.set_message(format!("last: {} {}", test.name, test.status));
+    });
+    bar.finish_and_clear();
+    output::print(&ValidateReport::new(&outcome), settings.json, out)?;
+    if outcome.has_failed() {
+        let failed = outcome.count(Status::Fail);
+        return Err(CliError::TestsFailed { card: outcome.card, failed, tests: outcome.tests.len() });
+    }
+    Ok(())
+}

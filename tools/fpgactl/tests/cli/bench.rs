@@ -1,0 +1,90 @@
+//! `dma bench`: what it reports. Not how fast it was.
+#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+
+use serde_json::Value;
+
+use crate::support::{Ran, fpgactl};
+
+/// `dma bench` with short runs.
+fn bench(args: &[&str]) -> Ran {
+    let short = ["dma", "bench", "--seconds", "0.005", "--samples", "50", "--batches", "4"];
+    fpgactl(&[&short, args].concat())
+}
+
+fn lines(ran: &Ran) -> Vec<Value> {
+    ran.json()["results"].as_array().unwrap().clone()
+}
+
+#[test]
+fn every_key_of_the_contract_is_there() {
+    let ran = bench(&["--sizes", "64,4KiB", "--depth", "32", "--json"]).ok();
+    let lines = lines(&ran);
+    let found: Vec<(u64, &str)> = lines
+        .iter()
+        .map(|line| (line["size"].as_u64().unwrap(), line["direction"].as_str().unwrap()))
+        .collect();
+    assert_eq!(found, [(64, "h2c"), (64, "c2h"), (4096, "h2c"), (4096, "c2h")]);
+    for line in &lines {
+        for key in [
+            "ops_per_s",
+            "gb_per_s",
+            "p50_us",
+            "p99_us",
+            "p999_us",
+            "mmio_reads_per_op",
+            "mmio_writes_per_op",
+            "interrupts_per_op",
+            "thread_cpu_ns_per_op",
+        ] {
+            assert!(line[key].is_number(), "{key}: {line}");
+        }
+        assert!(line.as_object().unwrap().contains_key("cpu_ns_per_op"), "{line}");
+        assert_eq!((line["depth"].as_u64(), line["mode"].as_str()), (Some(32), Some("poll")));
+        assert_eq!((line["ring"].as_str(), line["channels"].as_u64()), (Some("stop"), Some(1)));
+        assert_eq!((line["verified"].as_bool(), line["samples"].as_u64()), (Some(true), Some(50)));
+        assert!(line["ops_per_s"].as_f64().unwrap() > 0.0, "{line}");
+        // A whole working set at least, and doorbells for it.
+        assert!(line["operations"].as_u64().unwrap() >= 4096, "{line}");
+        assert!(line["mmio_writes_per_op"].as_f64().unwrap() > 0.0, "{line}");
+    }
+}
+
+#[test]
+fn every_way_of_waiting_on_several_channels() {
+    let args =
+        ["--sizes", "512", "--direction", "both", "--mode", "poll,irq,hybrid", "--channels", "2", "--json"];
+    let lines = lines(&bench(&args).ok());
+    let modes: Vec<&str> = lines.iter().map(|line| line["mode"].as_str().unwrap()).collect();
+    assert_eq!(modes, ["poll", "irq", "hybrid"]);
+    for line in &lines {
+        assert_eq!((line["direction"].as_str(), line["channels"].as_u64()), (Some("both"), Some(2)));
+        assert_eq!(line["verified"], true);
+    }
+    assert!(lines[1]["interrupts_per_op"].as_f64().unwrap() > 0.0, "{lines:?}");
+}
+
+#[test]
+fn a_ring_with_credits_and_awkward_sizes() {
+    let args = ["--ring", "credit", "--sizes", "1,100,1MiB", "--depth", "3", "--batch", "2", "--json"];
+    let ran = bench(&args);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    for line in lines(&ran) {
+        assert_eq!(
+            (line["ring"].as_str(), line["verified"].as_bool()),
+            (Some("credit"), Some(true)),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn parts_can_be_left_out() {
+    let args = ["--sizes", "64", "--direction", "h2c", "--samples", "0", "--batches", "0"];
+    let args = [&["dma", "bench", "--seconds", "5ms"], &args[..]].concat();
+    let line = lines(&fpgactl(&[&args[..], &["--json"]].concat()).ok()).remove(0);
+    assert!(line["p50_us"].is_null() && line["cpu_ns_per_op"].is_null(), "{line}");
+    let text = fpgactl(&args).ok().stdout;
+    for part in ["M OPS/S", "h2c", "256 in flight", "yes"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}

@@ -1,0 +1,113 @@
+//! `validate`, `abort` and `reset`.
+
+use serde_json::Value;
+
+use crate::support::{file, fpgactl};
+
+fn statuses(report: &Value) -> Vec<(&str, &str)> {
+    let tests = report["tests"].as_array().map_or(&[][..], Vec::as_slice);
+    tests.iter().filter_map(|test| Some((test["name"].as_str()?, test["status"].as_str()?))).collect()
+}
+
+#[test]
+fn a_card_in_order_is_validated() {
+    let report = fpgactl(&["validate", "--json"]).ok().json();
+    assert_eq!(report["card"], "mock:0");
+    let tests = statuses(&report);
+    assert!(tests.len() > 30 && tests.iter().all(|(_, status)| *status == "pass"), "{tests:?}");
+    assert_eq!(report["passed"], tests.len());
+    assert_eq!((&report["failed"], &report["warned"], &report["skipped"]), (&0.into(), &0.into(), &0.into()));
+    assert_eq!(report["credit_ring_works"], true);
+    assert_eq!(report["scratch"]["bytes"], 2 << 20);
+    let message = report["tests"][0]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("10ee:903f"), "{message}");
+
+    let text = fpgactl(&["validate", "--seed", "5", "--timeout", "1s"]).ok().stdout;
+    for part in ["STATUS", "transfer.c2h3", "ni.loopback", "0 failed, 0 skipped", "2 MiB of card memory"] {
+        assert!(text.contains(part), "\"{part}\" is not in {text}");
+    }
+}
+
+#[test]
+fn warnings_and_skipped_tests_are_no_failures() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "schema_version: 1\npci: {subsystem_device: 7}\nxdma: {long_descriptor_quirk: true, h2c_channels: 1, c2h_channels: 1}\n";
+    let card = format!("mock:{}", file(dir.path(), "plain.yaml", text).display());
+    let report = fpgactl(&["validate", "--card", &card, "--json"]).ok().json();
+    let tests = statuses(&report);
+    assert!(
+        tests.contains(&("transfer.h2c0", "skip")) && tests.contains(&("registers.masks", "pass")),
+        "{tests:?}"
+    );
+    assert!(report["scratch"].is_null() && report["writeback_needs_enable"].is_null());
+
+    let args = ["validate", "--card", &card, "--scratch", "0x10000", "--scratch-size", "64KiB", "--json"];
+    let report = fpgactl(&args).ok().json();
+    let tests = statuses(&report);
+    assert!(
+        tests.contains(&("transfer.h2c0", "pass")) && tests.contains(&("descriptors.long", "warn")),
+        "{tests:?}"
+    );
+    assert_eq!(
+        (&report["scratch"]["addr"], &report["scratch"]["bytes"]),
+        (&"0x10000".into(), &65_536.into())
+    );
+    assert_eq!((&report["long_blocks_work"], &report["warned"]), (&false.into(), &1.into()));
+}
+
+#[test]
+fn a_failed_test_is_exit_status_1_after_one_whole_report() {
+    let args = ["validate", "--scratch", "8GiB"];
+    let ran = fpgactl(&args);
+    assert_eq!(ran.status, 1);
+    assert!(ran.stdout.contains("fail") && ran.stdout.contains("memory.save"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("1 of ") && ran.stderr.contains("tests failed"), "{}", ran.stderr);
+    let ran = fpgactl(&[&args[..], &["--json"]].concat());
+    assert_eq!(ran.status, 1);
+    // Exactly one document, which is the report.
+    let report = ran.json();
+    assert!(statuses(&report).contains(&("memory.save", "fail")));
+    assert_eq!(report["failed"], 1);
+    assert!(report["error"].is_null());
+}
+
+#[test]
+fn abort_says_what_each_channel_was_doing() {
+    let report = fpgactl(&["abort", "--json"]).ok().json();
+    assert_eq!((&report["well"], &report["was_reset"]), (&true.into(), &false.into()));
+    let rungs = report["rungs"].as_array().map_or(&[][..], Vec::as_slice);
+    assert_eq!(rungs.len(), 11);
+    assert!(rungs.iter().all(|rung| rung["outcome"] == "not-needed" && rung["level"] == "channel"));
+    assert_eq!((&rungs[5]["name"], &rungs[5]["found"]), (&"c2h1".into(), &"idle".into()));
+    let text = fpgactl(&["abort", "--channel", "c2h1"]).ok().stdout;
+    assert!(text.contains("c2h1") && !text.contains("h2c0") && text.contains("is idle"), "{text}");
+}
+
+#[test]
+fn reset_climbs_as_far_as_it_is_told() {
+    for (level, outcome, was_reset) in
+        [("channel", None, false), ("function", Some("unsupported"), false), ("bus", Some("recovered"), true)]
+    {
+        let report = fpgactl(&["reset", "--level", level, "--json"]).ok().json();
+        assert_eq!((&report["well"], &report["was_reset"]), (&true.into(), &was_reset.into()));
+        let last = report["rungs"].as_array().and_then(|rungs| rungs.last().cloned()).unwrap_or_default();
+        assert_eq!(last["level"], level);
+        if let Some(outcome) = outcome {
+            assert_eq!((&last["name"], &last["outcome"]), (&level.into(), &outcome.into()));
+        }
+    }
+    let text = fpgactl(&["reset", "--level", "function"]).ok().stdout;
+    assert!(text.contains("unsupported") && text.contains("FLReset-"), "{text}");
+    let text = fpgactl(&["reset"]).ok().stdout;
+    assert!(text.contains("interrupts") && text.contains("answers and is idle"), "{text}");
+}
+
+#[test]
+fn help_has_examples() {
+    for (command, part) in
+        [("validate", "--scratch-size 1MiB"), ("abort", "--channel c2h1"), ("reset", "--level bus --json")]
+    {
+        let help = fpgactl(&[command, "--help"]).ok().stdout;
+        assert!(help.contains("Examples:") && help.contains(part), "{help}");
+    }
+}
