@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use fpga_driver::mock::World;
+use fpga_card::CardDescription;
+use fpga_driver::mock::{ThreadOptions, World};
 use fpga_driver::pci::SharedSlice;
 use fpga_driver::registers::xdma::{SGDMA_COMMON_BASE, SgdmaCommonBlock};
 use fpga_driver::{
@@ -135,34 +136,53 @@ impl Channel {
     }
 }
 
-/// Direction and run mode.
+/// Direction, run mode, and where the card lives.
 #[derive(Clone, Copy)]
 pub struct Way {
     /// Which way the data goes.
     pub direction: Direction,
     /// How the ring is kept running.
     pub mode: RunMode,
+    /// The card works in a thread of its own, in real time.
+    pub threaded: bool,
 }
 
 impl fmt::Debug for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {:?}", self.direction, self.mode)
+        let threaded = if self.threaded { " threaded" } else { "" };
+        write!(f, "{:?} {:?}{threaded}", self.direction, self.mode)
     }
 }
 
 /// Both directions in both run modes.
-pub const WAYS: [Way; 4] = [
-    Way { direction: Direction::H2c, mode: RunMode::StopRuns },
-    Way { direction: Direction::C2h, mode: RunMode::StopRuns },
-    Way { direction: Direction::H2c, mode: RunMode::CreditRing },
-    Way { direction: Direction::C2h, mode: RunMode::CreditRing },
-];
+const fn ways(threaded: bool) -> [Way; 4] {
+    [
+        Way { direction: Direction::H2c, mode: RunMode::StopRuns, threaded },
+        Way { direction: Direction::C2h, mode: RunMode::StopRuns, threaded },
+        Way { direction: Direction::H2c, mode: RunMode::CreditRing, threaded },
+        Way { direction: Direction::C2h, mode: RunMode::CreditRing, threaded },
+    ]
+}
+
+/// Both directions in both run modes, with a card that works when it is told to: every run is the same.
+pub const WAYS: [Way; 4] = ways(false);
+
+/// The same with a card that works by itself: no two runs are the same.
+pub const THREADED: [Way; 4] = ways(true);
 
 impl Way {
     /// Whether the data goes to the card.
     #[must_use]
     pub fn to_card(self) -> bool {
         matches!(self.direction, Direction::H2c)
+    }
+
+    /// A world with this card alone.
+    #[must_use]
+    pub fn world(self, description: CardDescription) -> World {
+        let builder = World::builder().card(description);
+        let builder = if self.threaded { builder.threaded(ThreadOptions::default()) } else { builder };
+        builder.build().expect("a card that can be built")
     }
 
     /// Default options in this run mode.
@@ -253,7 +273,7 @@ impl Rig {
     /// The same, with options; the run mode is `way`'s.
     #[must_use]
     pub fn with(way: Way, options: ChannelOptions) -> Self {
-        let world = cards::world(with_channels(2, 2));
+        let world = way.world(with_channels(2, 2));
         let card = cards::open(&world);
         Self::on(world, card, way, options)
     }
@@ -268,7 +288,7 @@ impl Rig {
     /// With interrupts enabled.
     #[must_use]
     pub fn with_interrupts(way: Way) -> Self {
-        let world = cards::world(with_channels(2, 2));
+        let world = way.world(with_channels(2, 2));
         let card = cards::open(&world);
         card.enable_interrupts().expect("interrupts");
         Self::on(world, card, way, way.options())
@@ -309,7 +329,7 @@ impl Rig {
         self.way.moved(&self.world, buffer, at, data)
     }
 
-    /// Lets the card do `count` units of work.
+    /// Lets the card do `count` units of work; one with a thread has done some already, and goes on.
     pub fn step(&self, count: usize) {
         for _ in 0..count {
             self.world.step();
@@ -318,14 +338,19 @@ impl Rig {
 
     /// Polls until nothing is in flight; the completions, in order.
     pub fn finish(&mut self) -> Vec<Completion> {
-        for _ in 0..1_000_000 {
+        let began = self.world.now();
+        while self.channel.in_flight() > 0 {
             self.channel.poll().expect("the channel works");
-            if self.channel.in_flight() == 0 {
-                return self.completions();
-            }
             self.channel.relax();
+            let waited = self.world.now().get().saturating_sub(began.get());
+            assert!(
+                u128::from(waited) < crate::PATIENCE.as_nanos(),
+                "{:?}: {} transfers do not end",
+                self.way,
+                self.channel.in_flight()
+            );
         }
-        panic!("{:?}: {} transfers do not end", self.way, self.channel.in_flight());
+        self.completions()
     }
 
     /// What has ended and was not taken.

@@ -4,6 +4,7 @@ use fpga_driver::core::ring::RefusalReason;
 use fpga_driver::mock::World;
 use fpga_driver::{Card, ChannelOptions, Ticket};
 use fpga_tests::cards::{peek, poke, with_channels};
+use fpga_tests::rig::Way;
 
 use super::*;
 
@@ -12,7 +13,7 @@ const AT: CardAddr = CardAddr::new(0x40_0000);
 
 /// Parts anywhere, of any length, over and over: both sides must look like an array that the same copies were made in, to the
 /// last byte in between.
-fn parts(way: fpga_tests::rig::Way, options: ChannelOptions, count: usize) {
+pub fn parts(way: Way, options: ChannelOptions, count: usize) {
     let mut rig = Rig::with(way, options);
     let memory = rig.attach(SIZE);
     let (mut host, mut card) = (bytes(1, SIZE), bytes(2, SIZE));
@@ -258,60 +259,64 @@ fn parts_that_are_not_inside() {
     }
 }
 
+pub fn mixed(way: Way) {
+    let mut rig = Rig::with(way, way.options().descriptors(32).transfers(16));
+    let memory = rig.attach(1 << 20);
+    let mut dice = Dice::new(4);
+    let mut expected = Vec::<(Ticket, CardAddr, Vec<u8>)>::new();
+    let mut order = Vec::new();
+    let mut parts = Vec::<(Ticket, usize, CardAddr, Vec<u8>)>::new();
+    let mut returned = 0;
+    for n in 0..400_usize {
+        let data = bytes(n as u64, 1 + dice.below(2500));
+        let at = AT.checked_add((n << 12) as u64).unwrap();
+        loop {
+            let full = if n % 3 == 0 {
+                match rig.channel.submit(rig.way.buffer(&rig.world, &rig.card, at, &data), at) {
+                    Ok(ticket) => {
+                        order.push(ticket);
+                        expected.push((ticket, at, data.clone()));
+                        false
+                    }
+                    Err(refused) => refused.is_full(),
+                }
+            } else {
+                let offset = (n << 11) % (1 << 20);
+                // The last transfer of this part has ended: the ring is far shorter than a turn of the memory.
+                parts.retain(|part| part.1 != offset);
+                let data = &data[..data.len().min(2048)];
+                rig.put(memory, offset, at, data);
+                match rig.channel.submit_at(memory, offset, data.len(), at) {
+                    Ok(ticket) => {
+                        order.push(ticket);
+                        parts.push((ticket, offset, at, data.to_vec()));
+                        false
+                    }
+                    Err(error) => error.is_full(),
+                }
+            };
+            if !full {
+                break;
+            }
+            rig.channel.poll().unwrap();
+            rig.channel.relax();
+            take(&mut rig, &expected, &mut returned);
+        }
+    }
+    let done = rig.finish();
+    check(&rig, done, &expected, &mut returned);
+    assert_eq!(returned, expected.len());
+    assert!(order.is_sorted());
+    for (_, offset, at, data) in &parts {
+        assert!(rig.arrived(memory, *offset, *at, data.len()) == *data, "{way:?}");
+    }
+    assert_pool(&rig.card, 1 + AREA, 0);
+}
+
 #[test]
 fn buffers_and_parts_on_one_channel_end_in_order() {
     for way in WAYS {
-        let mut rig = Rig::with(way, way.options().descriptors(32).transfers(16));
-        let memory = rig.attach(1 << 20);
-        let mut dice = Dice::new(4);
-        let mut expected = Vec::<(Ticket, CardAddr, Vec<u8>)>::new();
-        let mut order = Vec::new();
-        let mut parts = Vec::<(Ticket, usize, CardAddr, Vec<u8>)>::new();
-        let mut returned = 0;
-        for n in 0..400_usize {
-            let data = bytes(n as u64, 1 + dice.below(2500));
-            let at = AT.checked_add((n << 12) as u64).unwrap();
-            loop {
-                let full = if n % 3 == 0 {
-                    match rig.channel.submit(rig.way.buffer(&rig.world, &rig.card, at, &data), at) {
-                        Ok(ticket) => {
-                            order.push(ticket);
-                            expected.push((ticket, at, data.clone()));
-                            false
-                        }
-                        Err(refused) => refused.is_full(),
-                    }
-                } else {
-                    let offset = (n << 11) % (1 << 20);
-                    // The last transfer of this part has ended: the ring is far shorter than a turn of the memory.
-                    parts.retain(|part| part.1 != offset);
-                    let data = &data[..data.len().min(2048)];
-                    rig.put(memory, offset, at, data);
-                    match rig.channel.submit_at(memory, offset, data.len(), at) {
-                        Ok(ticket) => {
-                            order.push(ticket);
-                            parts.push((ticket, offset, at, data.to_vec()));
-                            false
-                        }
-                        Err(error) => error.is_full(),
-                    }
-                };
-                if !full {
-                    break;
-                }
-                rig.channel.poll().unwrap();
-                rig.channel.relax();
-                take(&mut rig, &expected, &mut returned);
-            }
-        }
-        let done = rig.finish();
-        check(&rig, done, &expected, &mut returned);
-        assert_eq!(returned, expected.len());
-        assert!(order.is_sorted());
-        for (_, offset, at, data) in &parts {
-            assert!(rig.arrived(memory, *offset, *at, data.len()) == *data, "{way:?}");
-        }
-        assert_pool(&rig.card, 1 + AREA, 0);
+        mixed(way);
     }
 }
 

@@ -10,18 +10,18 @@ use super::*;
 
 /// Bytes of one transfer: eight descriptors where they are short.
 const LENGTH: usize = 8 * 4096;
-const TRANSFERS: usize = 5;
+pub const TRANSFERS: usize = 5;
 
 /// What a transfer is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub enum Kind {
     Buffer,
     Part,
     /// Two halves that do not touch.
     List,
 }
 
-const KINDS: [Kind; 3] = [Kind::Buffer, Kind::Part, Kind::List];
+pub const KINDS: [Kind; 3] = [Kind::Buffer, Kind::Part, Kind::List];
 
 /// A transfer and what it must bring.
 struct Transfer {
@@ -122,7 +122,7 @@ fn check(
 }
 
 /// Submits five transfers, lets `prepare` bring the channel into a state, cancels one and looks at everything.
-fn cancelled_after(way: Way, kind: Kind, which: usize, prepare: &dyn Fn(&mut Rig)) -> bool {
+pub fn cancelled_after(way: Way, kind: Kind, which: usize, prepare: &dyn Fn(&mut Rig)) -> bool {
     let options = way.options().descriptors(128).transfers(16).max_descriptor_length(4096);
     let mut rig = Rig::with(way, options);
     let memory = rig.attach(TRANSFERS * LENGTH);
@@ -251,35 +251,39 @@ fn one_that_ended_long_ago_and_one_that_never_was() {
     }
 }
 
+/// Cancels every transfer there is, in an order of chance.
+pub fn all_of_them(way: Way, seed: u64) {
+    let mut dice = Dice::new(seed);
+    let options = way.options().descriptors(128).transfers(16).max_descriptor_length(4096);
+    let mut rig = Rig::with(way, options);
+    let memory = rig.attach(TRANSFERS * LENGTH);
+    let transfers: Vec<_> =
+        (0..TRANSFERS).map(|n| submit(&mut rig, memory, dice.one_of(&KINDS), n, LENGTH).unwrap()).collect();
+    if dice.below(4) != 0 {
+        rig.channel.poll().unwrap();
+    }
+    rig.step(dice.below(60));
+    let mut order: Vec<_> = (0..TRANSFERS).collect();
+    for n in (1..TRANSFERS).rev() {
+        order.swap(n, dice.below(n + 1));
+    }
+    let cancelled: Vec<_> = order
+        .into_iter()
+        .map(|n| transfers[n].ticket)
+        .filter(|ticket| rig.channel.cancel(*ticket).unwrap())
+        .collect();
+    assert_eq!(rig.channel.in_flight(), 0, "{way:?}: nothing is left to be done");
+    let done = rig.completions();
+    check(&rig, memory, &transfers, &cancelled, done);
+    rig.assert_works(3);
+    assert_pool(&rig.card, 1 + AREA, 0);
+}
+
 #[test]
 fn all_of_them_in_any_order() {
     for way in WAYS {
-        let mut dice = Dice::new(7);
-        for round in 0..40 {
-            let options = way.options().descriptors(128).transfers(16).max_descriptor_length(4096);
-            let mut rig = Rig::with(way, options);
-            let memory = rig.attach(TRANSFERS * LENGTH);
-            let transfers: Vec<_> = (0..TRANSFERS)
-                .map(|n| submit(&mut rig, memory, dice.one_of(&KINDS), n, LENGTH).unwrap())
-                .collect();
-            if round % 4 != 0 {
-                rig.channel.poll().unwrap();
-            }
-            rig.step(dice.below(60));
-            let mut order: Vec<_> = (0..TRANSFERS).collect();
-            for n in (1..TRANSFERS).rev() {
-                order.swap(n, dice.below(n + 1));
-            }
-            let cancelled: Vec<_> = order
-                .into_iter()
-                .map(|n| transfers[n].ticket)
-                .filter(|ticket| rig.channel.cancel(*ticket).unwrap())
-                .collect();
-            assert_eq!(rig.channel.in_flight(), 0, "{way:?}: nothing is left to be done");
-            let done = rig.completions();
-            check(&rig, memory, &transfers, &cancelled, done);
-            rig.assert_works(3);
-            assert_pool(&rig.card, 1 + AREA, 0);
+        for seed in 0..40 {
+            all_of_them(way, seed);
         }
     }
 }
@@ -294,7 +298,7 @@ fn any_interleaving() {
     }
 }
 
-fn interleaved(way: Way, seed: u64) {
+pub fn interleaved(way: Way, seed: u64) {
     const COUNT: usize = 48;
     let mut dice = Dice::new(seed);
     let longest = dice.one_of(&[4096, 8192, 1 << 20]);

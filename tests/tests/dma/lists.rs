@@ -3,6 +3,7 @@
 use fpga_driver::core::ring::RefusalReason;
 use fpga_driver::{AttachedMemory, Piece};
 use fpga_tests::cards::{peek, poke};
+use fpga_tests::rig::Way;
 
 use super::*;
 
@@ -17,50 +18,55 @@ fn descriptors(rig: &Rig) -> u64 {
     rig.card.counters().unwrap().descriptors
 }
 
+/// Lists at random, compared with the same copies in an array.
+pub fn lists(way: Way, longest: u32) {
+    const SIZE: usize = 64 << 10;
+    let options = way.options().descriptors(64).transfers(8).max_descriptor_length(longest);
+    let mut rig = Rig::with(way, options);
+    let memories = [rig.attach(SIZE), rig.attach(SIZE), rig.attach(SIZE)];
+    let mut host: Vec<_> = (0..3).map(|n| bytes(n, SIZE)).collect();
+    let mut card = bytes(9, 4 * SIZE);
+    for (memory, bytes) in memories.iter().zip(&host) {
+        rig.memory(*memory).write(0, bytes).unwrap();
+    }
+    poke(&rig.world, 0, CardAddr::new(AT), &card);
+    let mut dice = Dice::new(6);
+    for _ in 0..200 {
+        let list = scattered(&mut dice, &memories, SIZE, 4 * SIZE);
+        let ticket = loop {
+            match rig.channel.submit_list(&list) {
+                Ok(ticket) => break ticket,
+                Err(error) => assert!(error.is_full(), "{error}"),
+            }
+            rig.channel.poll().unwrap();
+            rig.channel.relax();
+        };
+        for piece in &list {
+            let which = memories.iter().position(|memory| *memory == piece.memory).unwrap();
+            let place = usize::try_from(piece.card.get() - AT).unwrap();
+            let host = &mut host[which][piece.offset..piece.offset + piece.length];
+            let card = &mut card[place..place + piece.length];
+            if way.to_card() { card.copy_from_slice(host) } else { host.copy_from_slice(card) }
+        }
+        if dice.below(4) == 0 {
+            rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        }
+    }
+    assert!(rig.finish().is_empty());
+    assert_eq!(rig.channel.ended(), 200);
+    for (memory, bytes) in memories.iter().zip(&host) {
+        let mut found = vec![0; SIZE];
+        rig.memory(*memory).read(0, &mut found).unwrap();
+        assert!(found == *bytes, "{way:?}");
+    }
+    assert!(peek(&rig.world, 0, CardAddr::new(AT), 4 * SIZE) == card, "{way:?}");
+}
+
 #[test]
 fn scattered_parts_of_several_memories_are_one_transfer() {
-    const SIZE: usize = 64 << 10;
     for way in WAYS {
         for longest in [4096, 1 << 20] {
-            let options = way.options().descriptors(64).transfers(8).max_descriptor_length(longest);
-            let mut rig = Rig::with(way, options);
-            let memories = [rig.attach(SIZE), rig.attach(SIZE), rig.attach(SIZE)];
-            let mut host: Vec<_> = (0..3).map(|n| bytes(n, SIZE)).collect();
-            let mut card = bytes(9, 4 * SIZE);
-            for (memory, bytes) in memories.iter().zip(&host) {
-                rig.memory(*memory).write(0, bytes).unwrap();
-            }
-            poke(&rig.world, 0, CardAddr::new(AT), &card);
-            let mut dice = Dice::new(6);
-            for _ in 0..200 {
-                let list = scattered(&mut dice, &memories, SIZE, 4 * SIZE);
-                let ticket = loop {
-                    match rig.channel.submit_list(&list) {
-                        Ok(ticket) => break ticket,
-                        Err(error) => assert!(error.is_full(), "{error}"),
-                    }
-                    rig.channel.poll().unwrap();
-                    rig.channel.relax();
-                };
-                for piece in &list {
-                    let which = memories.iter().position(|memory| *memory == piece.memory).unwrap();
-                    let place = usize::try_from(piece.card.get() - AT).unwrap();
-                    let host = &mut host[which][piece.offset..piece.offset + piece.length];
-                    let card = &mut card[place..place + piece.length];
-                    if way.to_card() { card.copy_from_slice(host) } else { host.copy_from_slice(card) }
-                }
-                if dice.below(4) == 0 {
-                    rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
-                }
-            }
-            assert!(rig.finish().is_empty());
-            assert_eq!(rig.channel.ended(), 200);
-            for (memory, bytes) in memories.iter().zip(&host) {
-                let mut found = vec![0; SIZE];
-                rig.memory(*memory).read(0, &mut found).unwrap();
-                assert!(found == *bytes, "{way:?}");
-            }
-            assert!(peek(&rig.world, 0, CardAddr::new(AT), 4 * SIZE) == card, "{way:?}");
+            lists(way, longest);
         }
     }
 }

@@ -11,6 +11,7 @@ mod endings;
 mod faults;
 mod lists;
 mod shapes;
+mod threaded;
 mod waits;
 
 use fpga_driver::{CardAddr, ChannelError, Direction, SubmitError, WaitOptions};

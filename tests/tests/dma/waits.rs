@@ -7,6 +7,7 @@ use fpga_driver::core::Nanos;
 use fpga_driver::mock::World;
 use fpga_driver::{ChannelEvents, WaitMode};
 use fpga_tests::cards::{open, with_channels};
+use fpga_tests::rig::Way;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
@@ -115,27 +116,31 @@ fn a_slow_batch_is_no_fault() {
     }
 }
 
+pub fn every_mode(way: Way) {
+    let mut rig = Rig::with_interrupts(way);
+    let memory = rig.attach(1 << 20);
+    let modes = [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::ZERO }];
+    let mut dice = Dice::new(5);
+    for n in 0..200 {
+        let mode = dice.one_of(&modes);
+        let length = dice.one_of(&[1, 64, 4096, 300_000]);
+        for _ in 0..dice.below(3) {
+            rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
+        }
+        let data = bytes(n, length);
+        let at = CardAddr::new(0x10_0000);
+        rig.put(memory, 100, at, &data);
+        let ticket = rig.channel.submit_at(memory, 100, length, at).unwrap();
+        rig.channel.wait_ended(ticket, WaitOptions::default().mode(mode)).unwrap();
+        assert!(rig.arrived(memory, 100, at, length) == data, "{way:?} {mode:?}");
+    }
+    assert!(rig.channel.next_completion().is_none());
+}
+
 #[test]
 fn every_mode_after_every_other() {
     for way in WAYS {
-        let mut rig = Rig::with_interrupts(way);
-        let memory = rig.attach(1 << 20);
-        let modes = [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::ZERO }];
-        let mut dice = Dice::new(5);
-        for n in 0..200 {
-            let mode = dice.one_of(&modes);
-            let length = dice.one_of(&[1, 64, 4096, 300_000]);
-            for _ in 0..dice.below(3) {
-                rig.channel.submit_at(memory, 0, 64, CardAddr::ZERO).unwrap();
-            }
-            let data = bytes(n, length);
-            let at = CardAddr::new(0x10_0000);
-            rig.put(memory, 7, at, &data);
-            let ticket = rig.channel.submit_at(memory, 7, length, at).unwrap();
-            rig.channel.wait_ended(ticket, WaitOptions::default().mode(mode)).unwrap();
-            assert!(rig.arrived(memory, 7, at, length) == data, "{way:?} {mode:?}");
-        }
-        assert!(rig.channel.next_completion().is_none());
+        every_mode(way);
     }
 }
 

@@ -1,0 +1,213 @@
+//! The same cases with a card that works by itself, in a thread of its own and in real time: posted writes arrive when they
+//! arrive, write-backs and interrupts come whenever. No two runs are the same; what must hold, holds in all of them.
+
+use core::time::Duration;
+use std::os::fd::AsFd;
+
+use fpga_driver::mock::CardFailure;
+use fpga_driver::{ChannelEvents, WaitMode};
+use fpga_tests::rig::THREADED;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::*;
+use crate::{attached, cancel, deadlines, endings, faults, lists, waits};
+
+/// Lets the card work for a moment that differs from case to case.
+fn moment(n: usize) {
+    for _ in 0..n * 200 {
+        core::hint::spin_loop();
+    }
+}
+
+#[test]
+fn attached_memory() {
+    for way in THREADED {
+        for (descriptors, transfers, longest) in [(8, 8, 4096), (64, 16, 1 << 20), (1024, 256, 1 << 20)] {
+            let options = way.options().descriptors(descriptors).transfers(transfers);
+            let options = options.max_descriptor_length(longest);
+            attached::parts(way, options, 2000);
+            attached::parts(way, options.report_each(true), 2000);
+        }
+        attached::parts(way, way.options().descriptors(2).transfers(1), 500);
+        attached::mixed(way);
+    }
+}
+
+#[test]
+fn scattered_lists() {
+    for way in THREADED {
+        for longest in [4096, 1 << 20] {
+            lists::lists(way, longest);
+        }
+    }
+}
+
+#[test]
+fn cancelling() {
+    for way in THREADED {
+        for seed in 0..12 {
+            cancel::interleaved(way, seed);
+            cancel::all_of_them(way, seed);
+        }
+        for n in 0..12 {
+            let kind = cancel::KINDS[n % cancel::KINDS.len()];
+            cancel::cancelled_after(way, kind, n % cancel::TRANSFERS, &|rig| {
+                rig.channel.poll().unwrap();
+                moment(n);
+            });
+        }
+    }
+}
+
+#[test]
+fn aborting_and_dropping() {
+    for way in THREADED {
+        for n in 0..8 {
+            endings::aborted(way, n);
+        }
+        for (n, order) in endings::orders(4).into_iter().enumerate().step_by(5) {
+            endings::dropped(way, &order, n);
+        }
+    }
+}
+
+#[test]
+fn resets_and_cards_that_leave() {
+    for way in THREADED {
+        for (n, look) in endings::LOOKS.into_iter().enumerate() {
+            endings::reset(way, look, n);
+            endings::left(way, look, CardFailure::Gone, n);
+            endings::left(way, look, CardFailure::AllOnes, n);
+        }
+    }
+}
+
+#[test]
+fn errors_in_a_stream() {
+    for way in THREADED {
+        faults::bad_stream(way);
+    }
+}
+
+#[test]
+fn every_way_to_wait() {
+    for way in THREADED {
+        waits::every_mode(way);
+    }
+}
+
+#[test]
+fn every_deadline() {
+    for way in THREADED {
+        for n in 0..20 {
+            deadlines::deadline(way, Duration::from_micros(n * 3));
+        }
+    }
+}
+
+/// Sleeps until the descriptor is readable; false after a time in which every transfer ends.
+fn sleep(events: &ChannelEvents) -> bool {
+    let descriptor = events.as_fd();
+    let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit)).unwrap() == 1
+}
+
+/// Nothing but the descriptor wakes this loop, and nothing is looked at before it does: an interrupt that goes missing, or comes
+/// before its write-back, stops it for good.
+#[test]
+fn an_event_loop() {
+    for way in THREADED {
+        let mut rig = Rig::with_interrupts(way);
+        let memory = rig.attach(1 << 16);
+        let events = rig.channel.events().unwrap();
+        let mut dice = Dice::new(8);
+        let (mut submitted, mut ended) = (0, 0);
+        while submitted < 3000 || rig.channel.in_flight() > 0 {
+            for _ in 0..dice.below(6) {
+                if submitted < 3000 && rig.channel.in_flight() < 200 {
+                    submitted += 1;
+                    let length = dice.one_of(&[1, 64, 4096, 5000]);
+                    rig.channel.submit_at(memory, 0, length, CardAddr::ZERO).unwrap();
+                }
+            }
+            ended += rig.channel.poll().unwrap();
+            moment(dice.below(3));
+            let _ = events.take();
+            rig.channel.arm().unwrap();
+            ended += rig.channel.poll().unwrap();
+            if rig.channel.in_flight() > 0 {
+                assert!(sleep(&events), "{way:?}: {submitted} submitted, {ended} ended, nothing wakes");
+            }
+        }
+        assert_eq!(ended, submitted);
+    }
+}
+
+/// A wait by interrupt in real time: it ends by the interrupt, not by the time-out of a wait that gave up on it.
+#[test]
+fn waits_by_interrupt_are_woken() {
+    for way in THREADED {
+        for mode in [WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_micros(2) }] {
+            let mut rig = Rig::with_interrupts(way);
+            let memory = rig.attach(1 << 20);
+            let began = rig.world.now();
+            for n in 0..300 {
+                let length = if n % 3 == 0 { 1 << 20 } else { 64 };
+                let ticket = rig.channel.submit_at(memory, 0, length, CardAddr::ZERO).unwrap();
+                rig.channel.wait_ended(ticket, WaitOptions::default().mode(mode)).unwrap();
+            }
+            // Were every one of them found by the look after 100 ms, this would take half a minute.
+            let took = rig.world.now().get() - began.get();
+            assert!(took < 20_000_000_000, "{way:?} {mode:?}: {took} ns");
+        }
+    }
+}
+
+/// Every channel of the card in a thread of its own, all at the same time, with everything they can do.
+#[test]
+fn every_channel_in_a_thread_of_its_own() {
+    let world = THREADED[0].world(fpga_tests::cards::with_channels(4, 4));
+    let card = fpga_tests::cards::open(&world);
+    std::thread::scope(|scope| {
+        for number in 0..4_u8 {
+            for direction in [0, 1] {
+                let way = THREADED[usize::from(number % 2) * 2 + direction];
+                let (world, card) = (world.clone(), card.clone());
+                scope.spawn(move || {
+                    let channel =
+                        way.take(&card, number, way.options().descriptors(64).transfers(16)).unwrap();
+                    let mut rig = Rig { way, channel, card, world };
+                    let memory = rig.attach(1 << 16);
+                    let mut dice = Dice::new(u64::from(number));
+                    let base = (u64::from(number) * 2 + direction as u64) << 24;
+                    let mut last = None;
+                    for n in 0..400_u64 {
+                        let at = CardAddr::new(base + (n % 16 << 12));
+                        let offset = dice.below(1 << 15);
+                        match rig.channel.submit_at(memory, offset, 1 + dice.below(4000), at) {
+                            Ok(ticket) => last = Some(ticket),
+                            Err(error) => assert!(error.is_full(), "{error}"),
+                        }
+                        match (dice.below(12), last) {
+                            (0, Some(ticket)) => drop(rig.channel.cancel(ticket).unwrap()),
+                            (1, Some(ticket)) => {
+                                rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap()
+                            }
+                            (2, _) => drop(rig.completions()),
+                            _ => drop(rig.channel.poll().unwrap()),
+                        }
+                    }
+                    rig.finish();
+                    let data = bytes(u64::from(number), 1 << 16);
+                    rig.put(memory, 0, CardAddr::new(base), &data);
+                    let ticket = rig.channel.submit_at(memory, 0, 1 << 16, CardAddr::new(base)).unwrap();
+                    rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+                    assert!(rig.arrived(memory, 0, CardAddr::new(base), 1 << 16) == data, "{way:?} {number}");
+                });
+            }
+        }
+    });
+    assert_pool(&card, 0, 0);
+    drop(card);
+    assert_closed(&world, 0);
+}
