@@ -21,7 +21,7 @@ const fn place(number: u64) -> CardAddr {
 }
 
 /// A channel with work in every state.
-pub struct Work {
+pub(crate) struct Work {
     /// Attached, never used.
     idle: AttachedMemory,
     /// All of its transfers have ended.
@@ -116,7 +116,7 @@ fn short(way: Way) -> fpga_driver::ChannelOptions {
 }
 
 /// Aborts after `steps` units of work.
-pub fn aborted(way: Way, steps: usize) {
+pub(crate) fn aborted(way: Way, steps: usize) {
     let mut rig = Rig::with(way, short(way));
     let work = Work::begin(&mut rig, steps);
     assert_eq!(rig.channel.abort().unwrap(), 6, "{way:?} after {steps} steps");
@@ -163,7 +163,7 @@ fn aborting_what_has_not_begun_and_what_has_ended() {
 }
 
 /// Every order of `0..count`.
-pub fn orders(count: usize) -> Vec<Vec<usize>> {
+pub(crate) fn orders(count: usize) -> Vec<Vec<usize>> {
     let Some(last) = count.checked_sub(1) else { return vec![Vec::new()] };
     let mut all = Vec::new();
     for shorter in orders(last) {
@@ -187,7 +187,7 @@ fn assert_opens(world: &World, way: Way) {
 }
 
 /// Drops channel, card, buffer and area in `order` after `steps` units of work.
-pub fn dropped(way: Way, order: &[usize], steps: usize) {
+pub(crate) fn dropped(way: Way, order: &[usize], steps: usize) {
     let mut rig = Rig::with(way, short(way));
     Work::begin(&mut rig, steps);
     let Rig { channel, card, world, .. } = rig;
@@ -277,9 +277,9 @@ fn a_thread_that_panics_lets_go_of_its_channel() {
 }
 
 /// A call that finds out what has happened to the card, or may.
-pub type Look = fn(&mut Rig, &Work) -> Result<(), ChannelError>;
+pub(crate) type Look = fn(&mut Rig, &Work) -> Result<(), ChannelError>;
 
-pub const LOOKS: [(&str, Look); 5] = [
+pub(crate) const LOOKS: [(&str, Look); 5] = [
     ("abort", |rig, _| rig.channel.abort().map(drop)),
     ("cancel", |rig, work| rig.channel.cancel(work.tickets[3]).map(drop)),
     ("wait", |rig, work| rig.channel.wait(work.tickets[5], WaitOptions::default()).map(drop)),
@@ -293,7 +293,7 @@ pub const LOOKS: [(&str, Look); 5] = [
 ];
 
 /// Resets the card after `steps` units of work, and lets `look` find out.
-pub fn reset(way: Way, (name, look): (&str, Look), steps: usize) {
+pub(crate) fn reset(way: Way, (name, look): (&str, Look), steps: usize) {
     let stale =
         |error: &ChannelError| matches!(error, ChannelError::Mmio { source: MmioError::Stale { .. }, .. });
     let mut rig = Rig::with(way, short(way));
@@ -355,7 +355,7 @@ fn a_reset_before_anything_was_posted() {
 }
 
 /// Lets the card leave after `steps` units of work, and lets `look` find out.
-pub fn left(way: Way, (name, look): (&str, Look), failure: CardFailure, steps: usize) {
+pub(crate) fn left(way: Way, (name, look): (&str, Look), failure: CardFailure, steps: usize) {
     let mut rig = Rig::with(way, short(way));
     let work = Work::begin(&mut rig, steps);
     rig.world.fail(0, failure);

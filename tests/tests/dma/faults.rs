@@ -199,7 +199,7 @@ fn poisoned_memory() {
 }
 
 /// An error in the middle of a stream: whoever goes on submitting without a look at outcomes loses the batch and no more.
-pub fn bad_stream(way: Way) {
+pub(crate) fn bad_stream(way: Way) {
     let mut rig = unknown_memory(way);
     let memory = rig.attach(64 * 64);
     let mut dice = Dice::new(12);

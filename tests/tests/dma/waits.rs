@@ -116,7 +116,7 @@ fn a_slow_batch_is_no_fault() {
     }
 }
 
-pub fn every_mode(way: Way) {
+pub(crate) fn every_mode(way: Way) {
     let mut rig = Rig::with_interrupts(way);
     let memory = rig.attach(1 << 20);
     let modes = [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::ZERO }];
