@@ -4,7 +4,7 @@
 //! |---|---|
 //! | open a card and see what it is | [`Card`], [`CardInfo`] |
 //! | move memory between host and card | [`H2cChannel`], [`C2hChannel`], [`bulk`] |
-//! | copy inside the card | [`Cdma`] |
+//! | copy inside the card | [`Cdma`], [`CdmaRing`] |
 //! | move memory from card to card, over a network | [`Endpoint`] |
 //! | do all of it without a card | [`mock`] (feature `mock`, on by default) |
 //!
@@ -40,7 +40,10 @@ mod store;
 pub mod validate;
 
 pub use card::Card;
-pub use cdma::{Cdma, CdmaError};
+pub use cdma::{
+    Cdma, CdmaCompletion, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRefused, CdmaRing,
+    CdmaRingError, CdmaRingOptions, CdmaRingRefused, CdmaSubmitError, DescriptorPath,
+};
 pub use channel::{
     AttachedMemory, C2hChannel, ChannelEvents, ChannelOptions, Completion, CompletionFuture, H2cChannel,
     Piece, RunMode, Ticket, WaitMode, WaitOptions,
@@ -53,6 +56,7 @@ pub use error::{
 };
 pub use fault::{ChannelFault, FaultCause, FaultPlace};
 pub use fpga_core as core;
+pub use fpga_core::cdma_ring::Segment as CdmaSegment;
 pub use fpga_firmware::{self as firmware, NodeId};
 #[cfg(feature = "mock")]
 pub use fpga_mock as mock;

@@ -5,7 +5,7 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fpga_driver::mock::MockTransport;
+use fpga_driver::mock::{MockTransport, World};
 use fpga_driver::pci::{
     AccessCounters, Bar, BarError, BarInfo, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError,
     Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
@@ -29,6 +29,8 @@ struct Faults {
     replaced: Vec<Replaced>,
     refuse_writes: bool,
     stuck_cell: Option<(CardAddr, u8)>,
+    /// BAR and offset.
+    overtaken: Option<(u8, u64)>,
 }
 
 /// A simulated card some of whose registers lie.
@@ -59,6 +61,12 @@ impl Tampered {
         locked(&self.faults).stuck_cell = Some((at, value));
     }
 
+    /// From now on the card does all it can before a write to this register arrives, as when the CPU is taken away between two
+    /// writes.
+    pub fn overtake(&self, write: Option<(u8, u64)>) {
+        locked(&self.faults).overtaken = write;
+    }
+
     /// Whether the system refuses every register write from now on.
     pub fn refuse_writes(&self, on: bool) {
         locked(&self.faults).refuse_writes = on;
@@ -67,6 +75,7 @@ impl Tampered {
 
 struct TamperedBar {
     inner: Bar,
+    world: World,
     index: u8,
     faults: Arc<Mutex<Faults>>,
 }
@@ -85,9 +94,14 @@ impl Mmio for TamperedBar {
     }
 
     fn write32(&self, at: BarOffset, value: u32) -> Result<(), MmioError> {
-        if locked(&self.faults).refuse_writes {
+        let faults = locked(&self.faults);
+        if faults.refuse_writes {
             return Err(MmioError::Refused { at, source: OsError::from_raw(5) });
         }
+        if faults.overtaken == Some((self.index, at.get())) {
+            self.world.step_until_idle();
+        }
+        drop(faults);
         self.inner.write32(at, value)
     }
 
@@ -127,7 +141,8 @@ impl Transport for Tampered {
 
     fn open_bar(&self, index: u8) -> Result<Bar, BarError> {
         let inner = self.inner.open_bar(index)?;
-        Ok(Bar::new(Arc::new(TamperedBar { inner, index, faults: Arc::clone(&self.faults) })))
+        let world = self.inner.world().clone();
+        Ok(Bar::new(Arc::new(TamperedBar { inner, world, index, faults: Arc::clone(&self.faults) })))
     }
 
     fn map_dma(&self, iova: Iova, memory: &SharedMemory, access: DmaAccess) -> Result<(), DmaMapError> {

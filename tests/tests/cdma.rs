@@ -1,6 +1,8 @@
 //! Copies inside the card, against an array of bytes.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
+use std::time::Duration;
+
 use fpga_driver::mock::{CardFailure, World};
 use fpga_driver::{BarOffset, Card, CardAddr, Cdma, CdmaError, NetworkInterface, OpenOptions, ResourceError};
 use fpga_tests::bytes;
@@ -161,6 +163,40 @@ fn an_error_ends_in_a_reset_and_the_engine_works_again() {
     // The next owner too.
     drop(cdma);
     assert_works(&world, &mut card.cdma().unwrap(), 5);
+}
+
+#[test]
+fn a_copy_ends_in_the_time_it_is_given() {
+    let (world, card) = opened();
+    let mut cdma = card.cdma().unwrap();
+    let data = bytes(1, 9 << 20);
+    poke(&world, 0, at(0x1000_0000), &data);
+    // Virtual time: a page of 64 KiB takes 100 ns, so 4 MiB take some 7 microseconds.
+    let mut seen = Vec::new();
+    for micros in 0..40 {
+        poke(&world, 0, at(0x1_0000_0000), &[0; 9 << 20]);
+        let limit = Duration::from_micros(micros);
+        match cdma.copy_with_timeout(at(0x1000_0000), at(0x1_0000_0000), 9 << 20, limit) {
+            Ok(()) => seen.push(9 << 20),
+            Err(CdmaError::TimedOut { done, length, .. }) => {
+                assert_eq!(length, 9 << 20);
+                assert!(done < length);
+                let all = usize::try_from(done).unwrap();
+                assert!(peek(&world, 0, at(0x1_0000_0000), all) == data[..all]);
+                seen.push(all);
+            }
+            Err(error) => panic!("{error}"),
+        }
+        // It was reset: nothing goes on behind the caller's back.
+        let then = peek(&world, 0, at(0x1_0000_0000), 9 << 20);
+        world.step_until_idle();
+        assert!(peek(&world, 0, at(0x1_0000_0000), 9 << 20) == then);
+        assert_works(&world, &mut cdma, micros);
+    }
+    assert!(seen.is_sorted(), "{seen:?}");
+    seen.dedup();
+    assert_eq!(seen, [0, 4 << 20, 8 << 20, 9 << 20], "every piece is a place to stop at");
+    assert!(peek(&world, 0, at(0x1_0000_0000), 9 << 20) == data);
 }
 
 #[test]

@@ -1,11 +1,16 @@
 //! Receive registry: one packet among 64 live operations, in turn (no two packets of one operation in a row) and in a row.
+//!
+//! A packet is its whole way through the receiver, with the answer read where a network interface would send it; the copy of
+//! its payload to memory is left out.
+
+use std::ops::Range;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use fpga_core::Nanos;
-use fpga_core::receiver::{MemoryFault, MemoryWindow, ReceiveMemory, Receiver, ReceiverConfig};
+use fpga_core::receiver::{MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver, ReceiverConfig};
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
-use fpga_firmware::wire::{Common, DataHeader, Flags, StartFields};
+use fpga_firmware::wire::{Common, Control, DataHeader, Flags, StartFields};
 use fpga_registers::CardAddr;
 
 struct Sink(u64);
@@ -46,19 +51,39 @@ fn packet(transfer: u32, index: u16) -> DataHeader {
     }
 }
 
+/// Headers and answers as a network interface has them: one after the other.
 fn deliver(receiver: &mut Receiver, headers: &[DataHeader]) -> u64 {
     let mut sink = Sink(0);
     for header in headers {
         receiver.handle_packet(Nanos::ZERO, header, &[0; 512], &mut sink);
-        while receiver.poll_output().is_some() {}
+        while let Some(output) = receiver.poll_output_in_place() {
+            if let Output::Send(Control::Ack(ack)) = output {
+                sink.0 ^= u64::from(ack.op.get()) ^ u64::from(ack.transfer.get());
+            }
+        }
     }
     sink.0
 }
 
-fn packets(c: &mut Criterion) {
+/// Without taking the answers: match, mask and decision alone.
+fn decide(receiver: &mut Receiver, headers: &[DataHeader]) -> u64 {
+    let mut sink = Sink(0);
+    for header in headers {
+        receiver.handle_packet(Nanos::ZERO, header, &[0; 512], &mut sink);
+    }
+    sink.0
+}
+
+/// Packets `indices` of 64 operations: the first of each, the second of each, and so on.
+fn in_turn(indices: Range<u16>) -> Vec<DataHeader> {
+    indices.flat_map(|index| (0..64).map(move |transfer| packet(transfer, index))).collect()
+}
+
+/// A receiver with 64 operations in progress, whose packets all fall into the last of `windows` memory windows.
+fn receiver(windows: u32) -> Option<Receiver> {
     let mut config = ReceiverConfig::new(NodeId::new(2), Incarnation::new(4));
-    config.windows = 4;
-    let Ok(mut receiver) = Receiver::new(config) else { return };
+    config.windows = windows;
+    let mut receiver = Receiver::new(config).ok()?;
     let window = MemoryWindow {
         source: NodeId::new(1),
         base: CardAddr::ZERO,
@@ -66,22 +91,36 @@ fn packets(c: &mut Criterion) {
         key: 0,
         permissions: Permissions::WRITE,
     };
-    if receiver.access_mut().install(0, window).is_err() {
-        return;
+    receiver.access_mut().install(windows - 1, window).ok()?;
+    // More than once, so that the queue of answers has been as long as it will be.
+    for _ in 0..15 {
+        decide(&mut receiver, &in_turn(0..1));
     }
-    deliver(&mut receiver, &(0..64).map(|transfer| packet(transfer, 0)).collect::<Vec<_>>());
-    let in_turn: Vec<_> =
-        (1..31).flat_map(|index| (0..64).map(move |transfer| packet(transfer, index))).collect();
+    while receiver.poll_output_in_place().is_some() {}
+    Some(receiver)
+}
+
+type Deliver = fn(&mut Receiver, &[DataHeader]) -> u64;
+
+fn packets(c: &mut Criterion) {
     let in_a_row: Vec<_> =
         (0..64).flat_map(|transfer| (1..31).map(move |index| packet(transfer, index))).collect();
     let mut group = c.benchmark_group("registry");
-    group.throughput(Throughput::Elements(in_turn.len() as u64));
-    for (name, headers) in [("packet, 64 operations in turn", &in_turn), ("packet, in a row", &in_a_row)] {
+    let cases: [(&str, Deliver, u32, Vec<DataHeader>); 4] = [
+        ("match, mask and decision, 64 operations in turn", decide, 1, in_turn(1..15)),
+        ("packet, 64 operations in turn", deliver, 1, in_turn(1..31)),
+        ("packet, in a row", deliver, 1, in_a_row),
+        ("packet, 64 operations in turn, last of 64 windows", deliver, 64, in_turn(1..31)),
+    ];
+    for (name, run, windows, headers) in cases {
+        let Some(receiver) = receiver(windows) else { continue };
+        group.throughput(Throughput::Elements(headers.len() as u64));
         group.bench_function(name, |b| {
             b.iter_batched_ref(
                 || receiver.clone(),
-                |receiver| deliver(receiver, headers),
-                BatchSize::LargeInput,
+                |receiver| run(receiver, &headers),
+                // One receiver at a time: several would drive each other out of the cache.
+                BatchSize::PerIteration,
             );
         });
     }

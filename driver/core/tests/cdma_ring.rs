@@ -753,10 +753,10 @@ fn tokens_of_the_past_match_nothing() {
     let mut ring = Ring::new(config).unwrap();
     let mut image = Image(vec![[0; 16]; 4]);
     let mut tokens = Vec::new();
-    for n in 0..10 {
+    for n in 0..10_u32 {
         let token = ring.submit(&[segment(0, 0x1000, 1)], n).unwrap();
         assert!(!tokens.contains(&token));
-        assert_eq!((token.slot(), token.generation()), (0, n));
+        assert_eq!(token.number(), u64::from(n));
         tokens.push(token);
         let _ = ring.publish(&mut image);
         ring.post();

@@ -1,7 +1,7 @@
 //! What the threaded world costs: from a posted write to what it brings about, the idle loop, and the rate of descriptors
 //! of 64 bytes on one channel, all through the transport and shared memory alone.
 //!
-//! `cargo bench -p fpga-mock -- [host CPU,card CPU] [seconds per figure]`. Figures come in bursts of a few milliseconds; the
+//! `cargo bench -p fpga-mock -- [host CPU,card CPU] [seconds per figure] [part of a name]`. Figures come in bursts of a few milliseconds; the
 //! fastest and the middle burst are shown, with the one-way latency of a cache line between the two CPUs before and after:
 //! on virtual machines it changes by the second, and everything with it.
 #![expect(clippy::expect_used, reason = "what cannot be prepared cannot be measured")]
@@ -177,8 +177,21 @@ impl Channel {
     }
 }
 
+/// How long each figure is measured, and which ones are.
+struct Span {
+    each: Duration,
+    only: String,
+}
+
+impl Span {
+    fn of(&self, name: &str) -> Option<Duration> {
+        name.contains(&self.only).then_some(self.each)
+    }
+}
+
 /// Bursts of `operations` for `span`; shows the middle and the fastest.
-fn rate(name: &str, span: Duration, operations: usize, mut burst: impl FnMut(usize)) {
+fn rate(name: &str, span: &Span, operations: usize, mut burst: impl FnMut(usize)) {
+    let Some(span) = span.of(name) else { return };
     let began = Instant::now();
     let mut spans = Vec::new();
     burst(operations);
@@ -191,7 +204,8 @@ fn rate(name: &str, span: Duration, operations: usize, mut burst: impl FnMut(usi
     println!("{name:<44} {half:8.1} ns, at best {least:6.1} ns = {:6.1} M/s", 1e3 / least);
 }
 
-fn latency(name: &str, span: Duration, mut once: impl FnMut()) {
+fn latency(name: &str, span: &Span, mut once: impl FnMut()) {
+    let Some(span) = span.of(name) else { return };
     let began = Instant::now();
     let mut spans = Vec::new();
     while began.elapsed() < span {
@@ -209,12 +223,12 @@ fn main() {
     let (host, card) = cpus.split_once(',').expect("two CPUs: host,card");
     let (host, card): (usize, usize) = (host.parse().expect("a CPU"), card.parse().expect("a CPU"));
     let span = arguments.next().map_or(1.0, |text| text.parse().expect("seconds"));
-    let span = Duration::from_secs_f64(span);
+    let span = Span { each: Duration::from_secs_f64(span), only: arguments.next().unwrap_or_default() };
     pin(host);
     println!("one way {:.0} ns", one_way(host, card));
 
     let mut channel = Channel::new(card, Duration::MAX);
-    rate("idle round", span, 20_000, |rounds| {
+    rate("idle round", &span, 20_000, |rounds| {
         let until = channel.world.idle_rounds() + rounds as u64;
         // Looking disturbs little, and not at all while this sleeps.
         while channel.world.idle_rounds() < until {
@@ -222,14 +236,14 @@ fn main() {
         }
     });
 
-    latency("register read (lock handed over)", span, || {
+    latency("register read (lock handed over)", &span, || {
         channel.dma.read32(BarOffset::new(0x40)).expect("a register");
     });
-    rate("posted write, one after the other", span, 20_000, |operations| {
+    rate("posted write, one after the other", &span, 20_000, |operations| {
         (0..operations).for_each(|_| channel.write(0x88, 0x10_0800));
     });
     channel.start_credits();
-    latency("posted credit to write-back, 64 B", span, || {
+    latency("posted credit to write-back, 64 B", &span, || {
         channel.fill(channel.submitted, COMPLETED, 64);
         channel.write(0x408C, 1);
         channel.submitted += 1;
@@ -249,19 +263,19 @@ fn main() {
     }
     // Short bursts: most of them are not interrupted by other programs.
     for (length, operations) in [(64, 32_000), (512, 16_000), (4096, 2560), (65_536, 160)] {
-        rate(&format!("credit ring, depth {DEPTH}, {length} B"), span, operations, |operations| {
+        rate(&format!("credit ring, depth {DEPTH}, {length} B"), &span, operations, |operations| {
             channel.throughput(operations, length);
         });
     }
     let mut channel = Channel::new(card, Duration::MAX);
     channel.set_up();
-    rate("stop runs of 256, 64 B", span, 256 * 40, |operations| {
+    rate("stop runs of 256, 64 B", &span, 256 * 40, |operations| {
         (0..operations / 256).for_each(|_| channel.stop_run(256, 64));
     });
-    latency("stop run of one (3 writes) to write-back, 64 B", span, || channel.stop_run(1, 64));
+    latency("stop run of one (3 writes) to write-back, 64 B", &span, || channel.stop_run(1, 64));
     channel.data.fill(0, 1, 0).expect("all of it");
     let mut sleepy = Channel::new(card, Duration::ZERO);
     sleepy.set_up();
-    latency("the same, with the world asleep", span, || sleepy.stop_run(1, 64));
+    latency("the same, with the world asleep", &span, || sleepy.stop_run(1, 64));
     println!("one way {:.0} ns", one_way(host, card));
 }

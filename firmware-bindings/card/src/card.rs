@@ -6,9 +6,10 @@ use crate::config_space::{BarLayout, BarRole, ConfigSpace};
 use crate::counters::{Access, AccessLog, AccessTarget, CardCounters, leading_value};
 use crate::description::CardDescription;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
+use crate::hooks::AxiError;
 use crate::host::HostPort;
 use crate::ni::Ni;
-use crate::space::{AxiError, CardSpace};
+use crate::space::CardSpace;
 use crate::turns::Turns;
 use crate::validate::Problem;
 use crate::xdma::Xdma;
@@ -36,6 +37,8 @@ pub struct Card {
     log: AccessLog,
     pub(crate) now: Nanos,
     pub(crate) turns: Turns,
+    /// Quirk: the next read of the DMA BAR fails.
+    read_fails: bool,
 }
 
 impl Card {
@@ -57,6 +60,7 @@ impl Card {
             log: AccessLog::Off,
             now: Nanos::ZERO,
             turns: Turns::new(),
+            read_fails: false,
             description,
         })
     }
@@ -124,14 +128,17 @@ impl Card {
         self.record(AccessTarget::Bar(bar), offset, from, true);
         let Some(role) = self.decode(bar, offset, from.len()) else { return };
         let beyond_channels = self.beyond_channels();
-        let Self { xdma, cdma, ni, space, faults, now, turns, .. } = self;
+        let silent_user = self.description.quirks.silent_user_bar;
+        let Self { xdma, cdma, ni, space, config, faults, now, turns, .. } = self;
         faults.set_time(*now);
         let accepted = match role {
             BarRole::Dma => write_dwords(offset, from, |at, value| {
                 if let Ok(at) = u32::try_from(at) {
-                    turns.awake |= xdma.write(at, value, *now, faults);
+                    turns.awake |= xdma.write(at, value, config, *now, faults);
                 }
             }),
+            // Posted: nobody learns that there is no answer.
+            BarRole::User if silent_user => true,
             BarRole::User => {
                 turns.awake |= beyond_channels;
                 write_dwords(offset, from, |at, value| match u32::try_from(at) {
@@ -211,6 +218,14 @@ impl Card {
         self.space.clear_windows();
         self.faults.clear();
         self.turns = Turns::new();
+        self.read_fails = false;
+    }
+
+    /// The FPGA is loaded again while the host is running: like [`Self::reset`], and card memory is lost too. Nothing
+    /// restores BAR addresses and the command register; until somebody does, the BARs read as all ones.
+    pub fn reprogram(&mut self) {
+        self.reset();
+        self.space.clear_memory();
     }
 
     /// What the host's kernel does when a driver asks for `count` interrupt vectors: enables MSI-X in its capability
@@ -288,6 +303,13 @@ impl Card {
         self.space.poison(at, length);
     }
 
+    /// Fault hook: `length` bytes of card address space at `at` never answer from now on; 0 ends it. An engine that
+    /// asks hangs, and stays busy until the card is reset, whatever software does and whether the range answers later
+    /// or not. The bypass BAR reads all ones there.
+    pub fn silence(&mut self, at: CardAddr, length: u64) {
+        self.space.silence(at, length);
+    }
+
     /// Fault hook: every completed-descriptor count that the card reports (register and write-back) is this value,
     /// to see what software does about an impossible one. `None` ends it.
     pub fn override_completed_count(&mut self, count: Option<u32>) {
@@ -301,12 +323,22 @@ impl Card {
     }
 
     fn read_role(&mut self, role: BarRole, offset: u64, into: &mut [u8], peek: bool) {
-        let Self { xdma, cdma, ni, space, config, now, description, .. } = self;
+        let Self { xdma, cdma, ni, space, config, now, description, read_fails, .. } = self;
+        let quirks = &description.quirks;
         match role {
             BarRole::Dma => read_dwords(offset, into, |at, access| {
+                if quirks.every_second_read_fails && !peek {
+                    *read_fails = !*read_fails;
+                    // Such a read does not reach the register: it clears nothing.
+                    if !*read_fails {
+                        return u32::MAX;
+                    }
+                }
                 let peek = peek || matches!(access, DwordAccess::Peek);
                 u32::try_from(at).map_or(u32::MAX, |at| xdma.read(at, config, *now, peek))
             }),
+            // What the root complex makes of a completion that never comes.
+            BarRole::User if quirks.silent_user_bar => into.fill(0xFF),
             BarRole::User => read_dwords(offset, into, |at, _| match u32::try_from(at) {
                 Ok(at) if in_block(at, contract::cdma::BLOCK_OFFSET, contract::cdma::BLOCK_SIZE) => {
                     cdma.read(at - contract::cdma::BLOCK_OFFSET)
@@ -378,6 +410,7 @@ const fn axi_kind(error: AxiError) -> FaultKind {
     match error {
         AxiError::Decode => FaultKind::AxiDecode,
         AxiError::Slave => FaultKind::AxiSlave,
+        AxiError::Silent => FaultKind::AxiSilent,
     }
 }
 

@@ -1,14 +1,16 @@
 //! What a card is built from: the YAML card file.
 //!
-//! A file states `schema_version: 1` and any of the sections below; a missing key takes the built-in value, an unknown
+//! A file states `schema_version: 2` and any of the sections below; a missing key takes the built-in value, an unknown
 //! key is an error (a misspelt key must not silently build another card). `cards/default.yaml` lists them all.
 
 use crate::validate::{Problem, validate};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// Version of the card file's schema that this package reads.
-pub const SCHEMA_VERSION: u32 = 1;
+/// Version of the card file's schema. Version 1 is read too; it has no section `quirks`.
+pub const SCHEMA_VERSION: u32 = 2;
+/// The oldest version that is read.
+pub const OLDEST_SCHEMA_VERSION: u32 = 1;
 
 /// The built-in card file, which is also the list of all keys.
 pub const DEFAULT_CARD_FILE: &str = include_str!("../cards/default.yaml");
@@ -18,7 +20,7 @@ pub const DEFAULT_CARD_FILE: &str = include_str!("../cards/default.yaml");
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct CardDescription {
-    /// Version of this schema; [`SCHEMA_VERSION`].
+    /// Version of this schema: [`OLDEST_SCHEMA_VERSION`] to [`SCHEMA_VERSION`].
     pub schema_version: u32,
     /// Free text shown in reports.
     #[serde(default = "default_name")]
@@ -47,6 +49,9 @@ pub struct CardDescription {
     /// The network interface.
     #[serde(default)]
     pub ni: NiDescription,
+    /// Faults of real cards that this one has too (since version 2).
+    #[serde(default)]
+    pub quirks: QuirksDescription,
 }
 
 fn default_name() -> String {
@@ -303,6 +308,45 @@ impl Default for NiDescription {
     }
 }
 
+/// Faults of real cards; all off unless a file says otherwise. Two more are build options of the XDMA core:
+/// [`XdmaDescription::long_descriptor_quirk`] and [`XdmaDescription::completed_writeback`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct QuirksDescription {
+    /// Every second read of the DMA BAR answers all ones and does not reach the register, as users of cores generated
+    /// in 2018 report.
+    pub every_second_read_fails: bool,
+    /// The first status read after an error still shows busy; the vendor's driver reads twice because of it.
+    pub busy_after_error: bool,
+    /// Writes to the MSI-X table are lost while MSI-X is not enabled in configuration space (PG195 asks for that order).
+    pub early_msix_writes_lost: bool,
+    /// The AXI4-Lite slave behind the user BAR never answers: reads time out as all ones, writes vanish.
+    pub silent_user_bar: bool,
+    /// A range of card addresses whose AXI slave never answers: an engine that asks it stays busy until a reset of the
+    /// card. The same as [`crate::Card::silence`].
+    pub silent_memory: Option<RangeDescription>,
+}
+
+/// A range of card addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RangeDescription {
+    /// First address.
+    pub base: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+impl RangeDescription {
+    /// `size` bytes at `base`.
+    #[must_use]
+    pub const fn new(base: u64, size: u64) -> Self {
+        Self { base, size }
+    }
+}
+
 impl Default for CardDescription {
     fn default() -> Self {
         Self {
@@ -316,6 +360,7 @@ impl Default for CardDescription {
             interrupts: InterruptDescription::default(),
             link: LinkDescription::default(),
             ni: NiDescription::default(),
+            quirks: QuirksDescription::default(),
         }
     }
 }
@@ -413,6 +458,14 @@ pub enum DescriptionError {
         file: PathBuf,
         /// What the operating system said.
         source: std::io::Error,
+    },
+    /// No built-in description has this name.
+    #[error("no built-in card is called `{name}`; there are {known}")]
+    UnknownName {
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: String,
     },
     /// Not YAML, an unknown key, a wrong type or a number out of its type's range.
     #[error("card file {}:{line}:{column}: key `{key}`: {message}", file.display())]

@@ -42,6 +42,8 @@ pub enum FaultKind {
     CdmaHalted = 13,
     /// The NI noted a fault of its own; detail is the contract's `FaultReason`.
     Network = 14,
+    /// An AXI slave never answers; the engine that asked it hangs until the card is reset.
+    AxiSilent = 15,
 }
 
 /// One entry.

@@ -9,7 +9,7 @@
 //!
 //! | Module | What |
 //! |---|---|
-//! | [`description`] | the YAML card file |
+//! | [`description`] | the YAML card file; [`CardDescription::builtins`]: shapes of real boards |
 //! | [`config_space`] | type-0 header, BAR sizing, PM, MSI-X and PCIe capabilities |
 //! | [`host`] | the traits through which the card reaches its host |
 //! | [`fault_log`] | what went wrong, including what no status bit shows |
@@ -20,12 +20,14 @@
 #![forbid(unsafe_code)]
 
 mod bars;
+mod boards;
 mod card;
 mod cdma;
 pub mod config_space;
 pub mod counters;
 pub mod description;
 pub mod fault_log;
+mod hooks;
 pub mod host;
 mod irq;
 mod link;
@@ -38,6 +40,7 @@ mod turns;
 pub mod validate;
 mod xdma;
 
+pub use boards::Builtin;
 pub use card::{Card, CardError, NoSuchAddress};
 pub use config_space::{BarLayout, BarRole};
 pub use counters::{Access, AccessLog, AccessTarget, CardCounters};

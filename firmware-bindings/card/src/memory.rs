@@ -111,6 +111,21 @@ impl FlatMemory {
         Some(())
     }
 
+    /// Zeros, as if nothing had ever been written.
+    pub(crate) fn clear(&mut self) {
+        let pages = self.bytes.as_chunks_mut::<PAGE>().0;
+        for (index, word) in self.written.bits.iter_mut().enumerate() {
+            let mut bits = std::mem::take(word);
+            while bits != 0 {
+                if let Some(page) = pages.get_mut(64 * index + bits.trailing_zeros() as usize) {
+                    page.fill(0);
+                }
+                bits &= bits - 1;
+            }
+        }
+        (self.written.pages, self.written.last) = (0, usize::MAX);
+    }
+
     #[inline]
     fn within_page(&self, offset: u64, most: usize) -> Option<(usize, usize)> {
         let start = usize::try_from(offset).ok().filter(|start| *start < self.bytes.len())?;
@@ -186,6 +201,13 @@ mod tests {
         assert_eq!(memory.resident_pages(), 3);
         memory.copy(0, 0x1_FFFF, 2).unwrap();
         assert_eq!(memory.resident_pages(), 4, "a copy across a page's end writes both");
+        memory.clear();
+        assert_eq!(memory.resident_pages(), 0);
+        let mut bytes = [1; 3];
+        read(&memory, 0x1_FFFF, &mut bytes);
+        assert_eq!(bytes, [0; 3]);
+        write(&mut memory, 0x1_FFFF, &[1]);
+        assert_eq!(memory.resident_pages(), 1, "the page written last is forgotten too");
     }
 
     proptest! {

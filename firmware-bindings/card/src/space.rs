@@ -3,6 +3,7 @@
 //! XDMA, CDMA, the bypass BAR and the NI all reach memory through here. What lies in neither range is a decode error.
 
 use crate::description::CardDescription;
+use crate::hooks::{AxiError, Hooks, range};
 use crate::memory::{FlatMemory, PAGE, Written};
 use fpga_registers::CardAddr;
 use std::fmt;
@@ -25,15 +26,6 @@ pub(crate) const fn payload_size(packet_size: u32, mask_bits: u16) -> u64 {
     packet_size as u64 * mask_bits as u64
 }
 
-/// An AXI error response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum AxiError {
-    /// DECERR: no slave at this address.
-    Decode,
-    /// SLVERR: the slave refused (fault hooks).
-    Slave,
-}
-
 /// Which RAM an address lies in, and where.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -50,8 +42,7 @@ pub(crate) struct CardSpace {
     windows: Vec<Vec<u8>>,
     /// Windows whose commit word was written since the NI last looked.
     committed: u32,
-    /// A fault hook: this address range answers SLVERR.
-    poisoned: Option<(u64, u64)>,
+    hooks: Hooks,
     scratch: Vec<u8>,
 }
 
@@ -112,7 +103,14 @@ impl CardSpace {
             stride,
             windows: (0..ni.windows).map(|_| vec![0; bytes]).collect(),
             committed: 0,
-            poisoned: None,
+            hooks: Hooks {
+                poisoned: None,
+                silent: description
+                    .quirks
+                    .silent_memory
+                    .as_ref()
+                    .and_then(|silent| range(CardAddr::new(silent.base), silent.size)),
+            },
             scratch: vec![0; PAGE],
         })
     }
@@ -122,9 +120,13 @@ impl CardSpace {
     }
 
     /// Makes `length` bytes at `at` answer SLVERR from now on; a length of 0 ends that.
-    pub(crate) const fn poison(&mut self, at: CardAddr, length: u64) {
-        self.poisoned =
-            if length == 0 { None } else { Some((at.get(), at.get().saturating_add(length - 1))) };
+    pub(crate) fn poison(&mut self, at: CardAddr, length: u64) {
+        self.hooks.poisoned = range(at, length);
+    }
+
+    /// Makes `length` bytes at `at` never answer from now on; a length of 0 ends that.
+    pub(crate) fn silence(&mut self, at: CardAddr, length: u64) {
+        self.hooks.silent = range(at, length);
     }
 
     /// Takes the set of windows whose commit word was written.
@@ -150,6 +152,11 @@ impl CardSpace {
         }
     }
 
+    /// Memory as after power-on: zeros that nobody wrote.
+    pub(crate) fn clear_memory(&mut self) {
+        self.memory.clear();
+    }
+
     pub(crate) fn clear_windows(&mut self) {
         self.committed = 0;
         for window in &mut self.windows {
@@ -158,11 +165,7 @@ impl CardSpace {
     }
 
     fn place(&self, at: u64) -> Result<Place, AxiError> {
-        if let Some((first, last)) = self.poisoned
-            && (first..=last).contains(&at)
-        {
-            return Err(AxiError::Slave);
-        }
+        self.hooks.answer(at)?;
         if let Some(offset) = at.checked_sub(self.base)
             && offset < self.memory.size()
         {
@@ -177,18 +180,10 @@ impl CardSpace {
         Ok(Place::Window { index, offset })
     }
 
-    /// Bytes until a poisoned range begins, so that an access stops exactly at it.
-    fn until_poison(&self, at: u64, most: usize) -> usize {
-        match self.poisoned {
-            Some((first, _)) if first > at => usize::try_from(first - at).map_or(most, |gap| gap.min(most)),
-            _ => most,
-        }
-    }
-
     /// Card memory for accesses without anything special about them; `None` while a fault hook is set.
     #[inline]
     pub(crate) fn plain(&mut self) -> Option<PlainMemory<'_>> {
-        if self.poisoned.is_some() {
+        if !self.hooks.none() {
             return None;
         }
         let (pages, written) = self.memory.pages();
@@ -197,7 +192,7 @@ impl CardSpace {
 
     /// The readable bytes from `at` on that lie together, at least one and at most `most`.
     pub(crate) fn slice(&self, at: CardAddr, most: usize) -> Result<&[u8], AxiError> {
-        let most = self.until_poison(at.get(), most);
+        let most = self.hooks.until_next(at.get(), most);
         match self.place(at.get())? {
             Place::Memory { offset } => self.memory.slice(offset, most),
             Place::Window { index, offset } => self
@@ -216,7 +211,7 @@ impl CardSpace {
         most: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<Result<usize, E>, AxiError> {
-        let most = self.until_poison(at.get(), most);
+        let most = self.hooks.until_next(at.get(), most);
         match self.place(at.get())? {
             Place::Memory { offset } => {
                 let into = self.memory.slice_mut(offset, most).ok_or(AxiError::Decode)?;
@@ -288,7 +283,7 @@ impl CardSpace {
             // any of it is written, because the ranges may overlap.
             let room = if same_page { count } else { usize::try_from(page - target % page).unwrap_or(count) };
             let count = count.min(room);
-            let clear = self.until_poison(to.get(), count);
+            let clear = self.hooks.until_next(to.get(), count);
             if (!same_page || clear == count) && self.memory.copy(source, target, clear).is_some() {
                 return Ok(clear);
             }

@@ -1,6 +1,8 @@
 //! Which descriptions can be built.
 
-use crate::description::{BarDescription, CardDescription, SCHEMA_VERSION};
+use crate::description::{
+    BarDescription, CardDescription, OLDEST_SCHEMA_VERSION, QuirksDescription, SCHEMA_VERSION,
+};
 
 /// Largest card memory: it is mapped in one piece, and this is beyond any card.
 const MAX_MEMORY: u64 = 1 << 44;
@@ -16,6 +18,16 @@ pub enum Problem {
     SchemaVersion {
         /// The version in the file.
         found: u32,
+    },
+    /// A key that the stated version does not have.
+    #[error("not part of schema version {found}; write schema_version: {since}")]
+    Newer {
+        /// Dotted key.
+        key: &'static str,
+        /// The version in the file.
+        found: u32,
+        /// The first version that has the key.
+        since: u32,
     },
     /// A number outside its range.
     #[error("{found} is out of range; allowed: {least} to {most}")]
@@ -79,7 +91,8 @@ impl Problem {
             Self::SchemaVersion { .. } => "schema_version",
             Self::TooManyBars { .. } => "bars",
             Self::WindowsOverlapMemory { .. } => "ni.window_base",
-            Self::OutOfRange { key, .. }
+            Self::Newer { key, .. }
+            | Self::OutOfRange { key, .. }
             | Self::NotOneOf { key, .. }
             | Self::Misaligned { key, .. }
             | Self::NotModelled { key, .. } => key,
@@ -125,8 +138,12 @@ fn bar(
 /// # Errors
 /// The first [`Problem`] in the order of the file's sections.
 pub fn validate(description: &CardDescription) -> Result<(), Problem> {
-    if description.schema_version != SCHEMA_VERSION {
-        return Err(Problem::SchemaVersion { found: description.schema_version });
+    let found = description.schema_version;
+    if !(OLDEST_SCHEMA_VERSION..=SCHEMA_VERSION).contains(&found) {
+        return Err(Problem::SchemaVersion { found });
+    }
+    if found < 2 && description.quirks != QuirksDescription::default() {
+        return Err(Problem::Newer { key: "quirks", found, since: 2 });
     }
     range("pci.class", description.pci.class.into(), 0, 0xFF_FFFF)?;
     let bars = &description.bars;
@@ -161,7 +178,11 @@ pub fn validate(description: &CardDescription) -> Result<(), Problem> {
     range("interrupts.cdma_user_irq", interrupts.cdma_user_irq.into(), 0, 15)?;
     range("link.speed", description.link.speed.into(), 1, 5)?;
     one_of("link.width", description.link.width.into(), &[1, 2, 4, 8, 16])?;
-    network(description)
+    network(description)?;
+    if let Some(silent) = &description.quirks.silent_memory {
+        range("quirks.silent_memory.size", silent.size, 1, u64::MAX)?;
+    }
+    Ok(())
 }
 
 fn network(description: &CardDescription) -> Result<(), Problem> {

@@ -18,7 +18,7 @@ use crate::units;
     version,
     max_term_width = 100,
     after_help = "CARD is `mock` (a simulated card in this process, fresh for every command), `mock:FILE.yaml` (one that you describe), \
-                  a PCI address such as 0000:65:00.0 (through VFIO) or `vfio-user:SOCKET`.\n\
+                  `mock:NAME` (a built-in one with the shape of a real board, such as us-plus-x16; a wrong name lists them), a PCI address such as 0000:65:00.0 (through VFIO) or `vfio-user:SOCKET`.\n\
                   Sizes and addresses: 4096, 0x1000, 4KiB, 64MiB. Durations: 10us, 5ms, 2s.\n\
                   Exit status: 0 done, 1 failed, 2 wrong usage."
 )]

@@ -100,6 +100,12 @@ impl Deadline {
         self.end.map(|(_, limit)| limit)
     }
 
+    /// How much of it is left, for a limit of the driver's.
+    #[must_use]
+    pub fn left(&self) -> Option<Duration> {
+        self.end.map(|(end, _)| end.saturating_duration_since(Instant::now()))
+    }
+
     /// Fails if the time is over.
     ///
     /// # Errors

@@ -4,9 +4,10 @@ use core::fmt;
 use core::str::FromStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fpga_driver::mock::CardDescription;
-use fpga_driver::mock::{DeliveryOrder, World};
+use fpga_driver::mock::{DeliveryOrder, ThreadOptions, World};
 use fpga_driver::pci::vfio::VfioTransport;
 use fpga_driver::pci::{DmaPoolOptions, ParsePciAddressError, PciAddress};
 use fpga_driver::{Card, OpenOptions, Transport};
@@ -19,7 +20,7 @@ pub enum Target {
     /// The built-in simulated card.
     #[default]
     Mock,
-    /// A simulated card from a description.
+    /// A simulated card from a description: a file, or the name of a built-in one.
     MockFile(PathBuf),
     /// A real card, through VFIO.
     Pci(PciAddress),
@@ -100,8 +101,14 @@ impl Target {
     }
 }
 
+/// A file, or, where there is none, a built-in description: their names have neither folders nor an ending.
 fn load(file: &Path) -> Result<CardDescription, CliError> {
-    Ok(CardDescription::load(file)?)
+    match file.to_str() {
+        Some(name) if !name.contains(['/', '\\', '.']) && !file.exists() => {
+            Ok(CardDescription::builtin(name)?)
+        }
+        _ => Ok(CardDescription::load(file)?),
+    }
 }
 
 /// An opened card.
@@ -157,6 +164,9 @@ pub fn reach(target: &Target) -> Result<Arc<dyn Transport>, CliError> {
     })
 }
 
+/// How long the thread of a simulated card that is bound to a CPU looks for work before it sleeps.
+const AWAKE: Duration = Duration::from_secs(1);
+
 /// Opens one card for a steady load: a simulated one works on a thread of its own, bound to `cpu` if one is named. `limit`:
 /// bytes of DMA memory that may be mapped.
 ///
@@ -167,9 +177,13 @@ pub fn open_working(target: &Target, cpu: Option<usize>, limit: usize) -> Result
     let mut memory = DmaPoolOptions::default();
     memory.limit = memory.limit.max(limit);
     let options = OpenOptions::default().memory(memory);
-    let _ = cpu;
+    let thread = ThreadOptions::default();
+    // With a CPU of its own it need not sleep: hardware has no wake-up either.
+    let thread = cpu.map_or(thread, |cpu| thread.pin(cpu).spin(AWAKE));
     let (transport, simulated): (Arc<dyn Transport>, bool) = match target.description()? {
-        Some(description) => (World::builder().card(description).build()?.transport(0), true),
+        Some(description) => {
+            (World::builder().card(description).threaded(thread).build()?.transport(0), true)
+        }
         None => (Arc::new(VfioTransport::open(&target.to_string())?), false),
     };
     let card = Card::open_with(Arc::clone(&transport), options)?;

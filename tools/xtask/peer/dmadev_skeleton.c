@@ -31,6 +31,8 @@
 #define BURST 32
 /* Operations of the run that finds out how many fit into --seconds; it warms everything up, too. */
 #define TRIAL 4096u
+/* Nanoseconds from a closed batch's submission to its reaping, at first and at least. */
+#define FIRST_PAUSE 2000u
 /* Latencies are counted per nanosecond up to this; longer ones count as this. */
 #define LONGEST (1u << 20)
 
@@ -122,9 +124,12 @@ static uint32_t quantile(const uint32_t *histogram, uint64_t samples, double par
 
 /* Closed batches: a whole batch is submitted, which is timed; then nothing is touched for so long that the device is done
  * with it, which is not timed; then it is reaped in one call, which is timed. A batch that was not done by then would have
- * had waiting in it: it is left out, and the pause grows. The clock's own cost is taken off both spans. */
+ * had waiting in it: it is left out, and the pause grows; else it shrinks slowly, down to where it began. The clock's own
+ * cost is taken off both spans. The median batch counts. */
 static double cpu_ns(struct buffers b, uint64_t batches, uint64_t *left_out) {
-    uint64_t clock = clock_ns(), pause = 2000, spent = 0, counted = 0, operation = 0;
+    uint64_t clock = clock_ns(), pause = FIRST_PAUSE, counted = 0, operation = 0;
+    uint64_t *spans = calloc(batches, sizeof *spans);
+    if (!spans) fail(5, "out of memory");
     *left_out = 0;
     for (uint64_t n = 0; n < batches; n++) {
         uint16_t last;
@@ -140,15 +145,18 @@ static double cpu_ns(struct buffers b, uint64_t batches, uint64_t *left_out) {
         uint64_t reaped = now_ns();
         if (done == BURST) {
             uint64_t span = (submitted - began) + (reaped - back);
-            spent += span > 2 * clock ? span - 2 * clock : 0;
-            counted++;
+            if (pause > FIRST_PAUSE) pause -= pause / 64;
+            spans[counted++] = span > 2 * clock ? span - 2 * clock : 0;
             continue;
         }
         while (done < BURST) done += rte_dma_completed(device, 0, BURST, &last, &error);
         ++*left_out;
         if (pause < 100000000) pause += pause / 4;
     }
-    return counted ? (double)spent / (double)(counted * BURST) : 0.0;
+    qsort(spans, counted, sizeof *spans, compare_u64);
+    double median = counted ? (double)spans[counted / 2] / BURST : 0.0;
+    free(spans);
+    return median;
 }
 
 static double number(const char *text, const char *name) {

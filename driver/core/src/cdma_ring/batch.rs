@@ -111,7 +111,7 @@ impl<T> Ring<T> {
     /// Where an engine that starts now has to begin: the address for the current-descriptor register.
     #[must_use]
     pub const fn start_address(&self) -> CardAddr {
-        self.address(low32(self.posted) & self.entry_mask)
+        self.address(low32(self.completed) & self.entry_mask)
     }
 
     /// Writes queued descriptors to `image`, unless nothing is queued, the batch before was not posted yet, or the ring is
@@ -150,6 +150,12 @@ impl<T> Ring<T> {
         Some(self.tail())
     }
 
+    /// Address of the last posted descriptor, for an engine that starts anew; `None` if nothing is posted.
+    #[must_use]
+    pub const fn posted_tail(&self) -> Option<CardAddr> {
+        if self.completed == self.posted { None } else { Some(self.tail()) }
+    }
+
     /// Address of the last posted descriptor.
     const fn tail(&self) -> CardAddr {
         self.address(low32(self.posted.wrapping_sub(1)) & self.entry_mask)
@@ -170,9 +176,11 @@ impl<T> Ring<T> {
     /// The status word of `token`'s last descriptor; `None` if it is not posted, or complete.
     #[must_use]
     pub fn probe_for(&self, token: Token) -> Option<Probe> {
-        let end = (self.first_operation..self.next_operation)
-            .find(|&n| self.token(n) == token)
-            .map(|n| self.slots[index(low32(n) & self.operation_mask)].end)?;
+        let number = token.number();
+        if number < self.first_operation || number >= self.next_operation {
+            return None;
+        }
+        let end = self.slot_end(number);
         (end > self.completed && end <= self.posted).then(|| self.probe_at(end))
     }
 
@@ -276,8 +284,8 @@ impl<T> Ring<T> {
         let staged = self.staged_entries[index(at)];
         // Operations are in order, so the first one that ends beyond the completed count owns the descriptor.
         let mut first = self.freed;
-        let token = (self.first_operation..self.next_operation).map(|n| self.token(n)).find(|token| {
-            let end = self.slots[index(token.slot())].end;
+        let token = (self.first_operation..self.next_operation).map(Token::new).find(|token| {
+            let end = self.slot_end(token.number());
             let pending = end > self.completed;
             if !pending {
                 first = end;
@@ -295,6 +303,10 @@ impl<T> Ring<T> {
             length: staged.length,
             offset,
         })
+    }
+
+    fn slot_end(&self, operation: u64) -> u64 {
+        self.slots[index(low32(operation) & self.operation_mask)].end
     }
 
     /// The sixteen words of ring entry `at`; [`SgDescriptor`] has their layout.

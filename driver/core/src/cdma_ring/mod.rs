@@ -55,24 +55,21 @@ impl Segment {
     }
 }
 
-/// Names one submitted operation: slot and generation, so that a stale token never matches a later operation.
+/// Names one submitted operation: its running number, so that a stale token never matches a later operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Token {
-    slot: u32,
-    generation: u32,
-}
+pub struct Token(u64);
 
 impl Token {
-    /// The operation slot, below [`RingConfig::operations`].
+    /// The operation with this number.
     #[must_use]
-    pub const fn slot(self) -> u32 {
-        self.slot
+    pub const fn new(number: u64) -> Self {
+        Self(number)
     }
 
-    /// How often the slot had been used before.
+    /// Operations that were submitted to the ring before it.
     #[must_use]
-    pub const fn generation(self) -> u32 {
-        self.generation
+    pub const fn number(self) -> u64 {
+        self.0
     }
 }
 
@@ -122,8 +119,7 @@ struct Slot<T> {
 /// The descriptor ring of one copy engine; see the module's description.
 ///
 /// Descriptors and operations are numbered by running 64-bit counts:
-/// `freed <= completed <= posted <= published <= staged < freed + entries`. A ring index is the count's low bits, an
-/// operation's generation its high bits.
+/// `freed <= completed <= posted <= published <= staged < freed + entries`. A ring index is the count's low bits.
 #[derive(Debug)]
 pub struct Ring<T> {
     config: RingConfig,
@@ -188,10 +184,28 @@ impl<T> Ring<T> {
         self.entry_mask - low32(self.staged - self.freed)
     }
 
+    /// Operations that were submitted since the ring was made: the number of the next one.
+    #[must_use]
+    pub const fn submitted(&self) -> u64 {
+        self.next_operation
+    }
+
+    /// Operations that were handed back since the ring was made.
+    #[must_use]
+    pub const fn ended(&self) -> u64 {
+        self.first_operation
+    }
+
     /// Operations that were submitted and not handed back yet.
     #[must_use]
     pub const fn operations(&self) -> u32 {
         low32(self.next_operation - self.first_operation)
+    }
+
+    /// Descriptors that the engine has finished since the ring was made, and those that were given up.
+    #[must_use]
+    pub const fn completed(&self) -> u64 {
+        self.completed
     }
 
     /// Descriptors that the engine was told of and has not finished.
@@ -299,14 +313,14 @@ impl<T> Ring<T> {
     }
 
     fn record(&mut self, length: u64, end: u64, payload: T) -> Token {
-        let token = self.token(self.next_operation);
-        let slot = &mut self.slots[index(token.slot)];
+        let number = self.next_operation;
+        let slot = &mut self.slots[index(low32(number) & self.operation_mask)];
         slot.payload = Some(payload);
         slot.end = end;
         slot.length = length;
         self.staged = end;
         self.next_operation += 1;
-        token
+        Token(number)
     }
 
     /// The oldest operation whose descriptors have all completed.
@@ -315,8 +329,8 @@ impl<T> Ring<T> {
         if self.first_operation == self.next_operation {
             return None;
         }
-        let token = self.token(self.first_operation);
-        let slot = &mut self.slots[index(token.slot)];
+        let token = Token(self.first_operation);
+        let slot = &mut self.slots[index(low32(token.0) & self.operation_mask)];
         if slot.end > self.completed {
             return None;
         }
@@ -336,11 +350,6 @@ impl<T> Ring<T> {
     pub const fn drain(&mut self) -> Drain<'_, T> {
         self.faulted = true;
         Drain { ring: self }
-    }
-
-    const fn token(&self, operation: u64) -> Token {
-        let shift = self.operation_mask.trailing_ones();
-        Token { slot: low32(operation) & self.operation_mask, generation: low32(operation >> shift) }
     }
 }
 
@@ -364,8 +373,8 @@ impl<T> Iterator for Drain<'_, T> {
             ring.faulted = false;
             return None;
         }
-        let token = ring.token(ring.first_operation);
-        let slot = &mut ring.slots[index(token.slot)];
+        let token = Token(ring.first_operation);
+        let slot = &mut ring.slots[index(low32(token.0) & ring.operation_mask)];
         let (first, end, length) = (ring.freed, slot.end, slot.length);
         let payload = slot.payload.take()?;
         let completed_bytes = (first..end.min(ring.completed))

@@ -112,7 +112,26 @@ impl AccessTable {
     #[inline]
     #[must_use]
     pub fn allows_write(&self, source: NodeId, key: u64, address: CardAddr, length: u64) -> bool {
-        self.windows.iter().flatten().any(|window| window.allows_write(source, key, address, length))
+        self.allowing_write(0, source, key, address, length).is_some()
+    }
+
+    /// As [`AccessTable::allows_write`], beginning with window `first`. Returns where to begin next time.
+    #[inline]
+    pub(super) fn allowing_write(
+        &self,
+        first: u16,
+        source: NodeId,
+        key: u64,
+        address: CardAddr,
+        length: u64,
+    ) -> Option<u16> {
+        let allows = |window: &Option<MemoryWindow>| {
+            window.as_ref().is_some_and(|window| window.allows_write(source, key, address, length))
+        };
+        if self.windows.get(usize::from(first)).is_some_and(allows) {
+            return Some(first);
+        }
+        self.windows.iter().position(allows).map(|at| u16::try_from(at).unwrap_or(0))
     }
 
     fn place(&mut self, index: u32) -> Result<&mut Option<MemoryWindow>, WindowError> {
@@ -149,6 +168,27 @@ mod tests {
         assert!(!allows(3, 7, 0x1100, u64::MAX));
         assert!(!allows(4, 7, 0x1000, 1));
         assert!(!allows(3, 8, 0x1000, 1));
+    }
+
+    #[test]
+    fn where_the_search_begins_makes_no_difference() {
+        let mut table = AccessTable::new(4);
+        table.install(1, MemoryWindow { base: CardAddr::new(0x2000), ..window() }).unwrap();
+        table.install(3, window()).unwrap();
+        let allowing = |table: &AccessTable, first, at| {
+            table.allowing_write(first, NodeId::new(3), 7, CardAddr::new(at), 1)
+        };
+        for first in [0, 1, 2, 3, 4, u16::MAX] {
+            assert_eq!(allowing(&table, first, 0x1000), Some(3));
+            assert_eq!(allowing(&table, first, 0x2000), Some(1));
+            assert_eq!(allowing(&table, first, 0x3000), None);
+        }
+        table.remove(3).unwrap();
+        assert_eq!(allowing(&table, 3, 0x1000), None);
+        // One that lies beyond what the answer can name is found all the same.
+        let mut wide = AccessTable::new(1 << 17);
+        wide.install(1 << 16, window()).unwrap();
+        assert_eq!(allowing(&wide, 0, 0x1000), Some(0));
     }
 
     #[test]

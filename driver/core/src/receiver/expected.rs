@@ -1,6 +1,7 @@
 //! Packets whose operation is registered, and the completion of operations and transfers.
 
 use fpga_firmware::event::{Event, EventKind};
+use fpga_firmware::ids::TransferId;
 use fpga_firmware::wire::DataHeader;
 
 use super::registry::Entry;
@@ -18,42 +19,46 @@ impl Receiver {
         memory: &mut M,
     ) {
         let source = self.registry.entry(slot).source;
-        self.hear(now, source, header);
+        let oldest_live = self.hear(now, source, header);
         // The sender may have given this transfer up, and have sent other data to the same place since.
-        if header.transfer.is_older_than(self.peers.source(source).completed.oldest_live()) {
+        if header.transfer.is_older_than(oldest_live) {
             self.late(header);
             return;
         }
-        let log2 = self.config.packet_size_log2;
-        let entry = self.registry.entry(slot);
         let length = payload.len() as u64;
-        let bit = match position(entry, header, log2) {
-            Some(bit) if u64::from(entry.payload_length(bit, log2)) == length => bit,
-            _ => {
-                self.contradiction(now, header, payload.len());
-                return;
-            }
+        let entry = self.registry.entry_mut(slot);
+        let Some(bit) = position(entry, header, length, self.config.packet_size_log2) else {
+            self.contradiction(now, header, payload.len());
+            return;
         };
         if entry.mask.contains(bit) {
             // Acknowledged again: the first acknowledgement may have been lost [E1-7].
+            entry.touched = now;
             self.counters.duplicates += 1;
-            self.registry.entry_mut(slot).touched = now;
             self.acknowledge(header);
             return;
         }
-        if !self.access.allows_write(header.common.source, header.key, header.address, length) {
+        let window = self.access.allowing_write(
+            entry.window.0,
+            header.common.source,
+            header.key,
+            header.address,
+            length,
+        );
+        let Some(window) = window else {
             self.violation(now, header, header.address, length);
             return;
+        };
+        if entry.window.0 != window {
+            entry.window.0 = window;
         }
         // Written first: a set bit promises that the bytes are there.
         if let Err(fault) = memory.write(header.address, payload) {
             self.memory_fault(now, header, fault);
             return;
         }
-        let entry = self.registry.entry_mut(slot);
         entry.touched = now;
-        entry.mask.insert(bit);
-        let complete = entry.mask.is_complete();
+        let complete = entry.mask.insert(bit);
         self.acknowledge(header);
         if self.config.packet_events {
             self.packet_event(now, slot, bit);
@@ -63,15 +68,28 @@ impl Receiver {
         }
     }
 
-    /// Notes that a sender is alive and how far it has got.
+    /// Notes that a sender is alive and how far it has got. Returns its oldest live transfer.
     #[inline]
-    pub(super) fn hear(&mut self, now: Nanos, source: u16, header: &DataHeader) {
+    pub(super) fn hear(&mut self, now: Nanos, source: u16, header: &DataHeader) -> TransferId {
         let record = self.peers.source_mut(source);
         record.touched = now;
-        let news = record.completed.advance(header.oldest_live);
-        if news && record.announced != 0 {
+        let oldest_live = record.completed.oldest_live();
+        if !oldest_live.is_older_than(header.oldest_live) {
+            return oldest_live;
+        }
+        self.catch_up(now, source, header.oldest_live)
+    }
+
+    /// The sender has got further.
+    // Out of line: most packets carry no such news, and this would cost their path its registers.
+    #[inline(never)]
+    fn catch_up(&mut self, now: Nanos, source: u16, oldest_live: TransferId) -> TransferId {
+        let record = self.peers.source_mut(source);
+        record.completed.advance(oldest_live);
+        if record.announced != 0 {
             self.overtaken_notices(now, source);
         }
+        oldest_live
     }
 
     /// A late packet of something that is over: acknowledged, since its sender still asks, and dropped [E1-4].
@@ -159,9 +177,9 @@ impl Receiver {
 }
 
 /// The packet's place within its segment, if the packet agrees with the entry [E1-5]: on a packet boundary, inside the range,
-/// and, for a start, of the same shape.
+/// of the length that belongs there [E1-10], and, for a start, of the same shape.
 #[inline]
-fn position(entry: &Entry, header: &DataHeader, packet_size_log2: u8) -> Option<u16> {
+fn position(entry: &Entry, header: &DataHeader, length: u64, packet_size_log2: u8) -> Option<u16> {
     if header.segment_count != entry.segment_count {
         return None;
     }
@@ -174,9 +192,66 @@ fn position(entry: &Entry, header: &DataHeader, packet_size_log2: u8) -> Option<
             return None;
         }
     }
+    let packet_size = 1 << packet_size_log2;
     let offset = header.address.get().checked_sub(entry.base.get())?;
-    if offset & ((1 << packet_size_log2) - 1) != 0 {
+    let rest = u64::from(entry.length).checked_sub(offset)?;
+    // Full packets, and what is left for the last.
+    if offset & (packet_size - 1) != 0 || length != rest.min(packet_size) {
         return None;
     }
     u16::try_from(offset >> packet_size_log2).ok().filter(|&bit| bit < entry.packets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpga_firmware::ids::OpNumber;
+    use fpga_firmware::wire::Common;
+    use fpga_registers::CardAddr;
+    use proptest::prelude::*;
+
+    const BASE: u64 = 0x1_0000;
+
+    fn header(address: u64, packet_size_log2: u8) -> DataHeader {
+        DataHeader {
+            common: Common::default(),
+            transfer: TransferId::new(0),
+            oldest_live: TransferId::new(0),
+            segment: 0,
+            segment_count: 1,
+            address: CardAddr::new(address),
+            key: 0,
+            op: OpNumber::new(0),
+            tries: 1,
+            packet_size_log2,
+            start: None,
+        }
+    }
+
+    proptest! {
+        /// Against the definition: packet `n` of a segment starts n packet sizes after its base and holds a packet size, or
+        /// what is left. Tried with packets in their place, beside it by one byte, beyond the end, too long and too short.
+        #[test]
+        fn a_packet_has_the_place_and_the_length_that_its_number_gives(
+            log2 in 6u8..=12,
+            packets in 1u16..=256,
+            last in any::<u32>(),
+            number in 0u64..258,
+            beside in prop_oneof![4 => Just(0i64), 1 => -1i64..=1],
+            more in prop_oneof![4 => Just(0i64), 1 => -1i64..=1],
+        ) {
+            let size = 1u32 << log2;
+            let length = (u32::from(packets) - 1) * size + last % size + 1;
+            let entry =
+                Entry { base: CardAddr::new(BASE), length, packets, segment_count: 1, ..Entry::EMPTY };
+            let address = BASE.wrapping_add_signed(beside) + number * u64::from(size);
+            let end = BASE + u64::from(length);
+            let found = end.saturating_sub(address).clamp(1, u64::from(size)).saturating_add_signed(more);
+            let expected = (0..packets).find(|&n| {
+                let start = u32::from(n) * size;
+                address == BASE + u64::from(start) && found == u64::from((length - start).min(size))
+            });
+            prop_assert_eq!(position(&entry, &header(address, log2), found, log2), expected);
+        }
+    }
 }

@@ -207,6 +207,14 @@ impl Receiver {
     #[inline]
     #[must_use]
     pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop().copied()
+    }
+
+    /// As [`Receiver::poll_output`], without a copy: on the path of every packet, a copy of what has just been written costs
+    /// as much as finding the packet's operation.
+    #[inline]
+    #[must_use]
+    pub fn poll_output_in_place(&mut self) -> Option<&Output> {
         self.outputs.pop()
     }
 
@@ -267,7 +275,7 @@ impl Receiver {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn acknowledge(&mut self, header: &DataHeader) {
         self.counters.acks += 1;
         self.outputs.push(Output::Send(Control::Ack(Ack {

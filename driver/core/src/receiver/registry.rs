@@ -32,12 +32,16 @@ impl SegmentKey {
         segment: 0,
     };
 
+    /// Spread over 64 bits, the highest best: a sum of multiples, one multiplication deep.
+    ///
+    /// Transfer, segment and source count in steps of g^-1, g^-2 and g^-3 of the whole, where g^4 = g + 1: the multiples of
+    /// these fractions, and their sums, stay as far from each other as three fractions can. So the operations of one
+    /// sender, which differ by small steps in transfer and segment, hardly meet. Incarnations are random already.
+    #[inline]
     fn hash(&self) -> u64 {
-        // Multiply-and-fold over the two 64-bit halves: consecutive transfers and segments end far apart.
         let who = u64::from(self.source.get()) | u64::from(self.incarnation.get()) << 32;
         let what = u64::from(self.transfer.get()) | u64::from(self.segment) << 32;
-        let mixed = who.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ what.rotate_left(23);
-        (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9)
+        who.wrapping_mul(0x8CB9_2BA7_2F3D_8DD7).wrapping_add(what.wrapping_mul(0xD1B5_4A32_ABC9_8389))
     }
 }
 
@@ -55,13 +59,15 @@ pub(super) struct Entry {
     pub(super) source: u16,
     pub(super) transfer: u16,
     pub(super) transfer_length: u64,
+    /// The memory window that allowed its last packet: where to look first for the next.
+    pub(super) window: Aside<u16>,
     /// When its last packet arrived.
     pub(super) touched: Nanos,
     pub(super) mask: Mask,
 }
 
 impl Entry {
-    const EMPTY: Self = Self {
+    pub(super) const EMPTY: Self = Self {
         generation: 0,
         segment_count: 0,
         base: CardAddr::ZERO,
@@ -72,16 +78,10 @@ impl Entry {
         source: 0,
         transfer: 0,
         transfer_length: 0,
+        window: Aside(0),
         touched: Nanos::ZERO,
         mask: Mask::COMPLETE,
     };
-
-    /// Payload bytes of packet `bit`: full ones, and what is left for the last [E1-10].
-    #[inline]
-    pub(super) fn payload_length(&self, bit: u16, packet_size_log2: u8) -> u32 {
-        let start = u32::from(bit) << packet_size_log2;
-        (self.length - start).min(1 << packet_size_log2)
-    }
 }
 
 /// A slot of the hash index that leads nowhere.
@@ -95,6 +95,8 @@ pub(super) struct Registry {
     live: Box<[bool]>,
     entries: Box<[Entry]>,
     slots: Box<[u16]>,
+    /// What turns a hash into a place in `slots`.
+    shift: u32,
     free: FreeSlots,
     last: Aside<u16>,
 }
@@ -103,11 +105,13 @@ impl Registry {
     /// `entries`: 1..=4096.
     pub(super) fn new(entries: u16) -> Self {
         let count = usize::from(entries);
+        let slots = (4 * count).next_power_of_two();
         Self {
             keys: alloc::vec![SegmentKey::NONE; count].into_boxed_slice(),
             live: alloc::vec![false; count].into_boxed_slice(),
             entries: alloc::vec![Entry::EMPTY; count].into_boxed_slice(),
-            slots: alloc::vec![VACANT; (4 * count).next_power_of_two()].into_boxed_slice(),
+            slots: alloc::vec![VACANT; slots].into_boxed_slice(),
+            shift: 64 - slots.trailing_zeros(),
             free: FreeSlots::all(entries),
             last: Aside(0),
         }
@@ -125,8 +129,9 @@ impl Registry {
         self.free.len() != 0
     }
 
+    #[inline]
     fn home(&self, key: &SegmentKey) -> usize {
-        index(low32(key.hash() >> 32)) & (self.slots.len() - 1)
+        index(low32(key.hash() >> self.shift)) & (self.slots.len() - 1)
     }
 
     /// The entry that expects packets of `key`.
@@ -300,5 +305,78 @@ impl Registry {
             mask: entry.mask.words(),
             age: now.saturating_sub(entry.touched),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    fn key(n: u32) -> SegmentKey {
+        SegmentKey {
+            source: NodeId::new(n & 1),
+            incarnation: Incarnation::new(n >> 1 & 1),
+            transfer: TransferId::new(n >> 2 & 3),
+            segment: n >> 4,
+        }
+    }
+
+    proptest! {
+        /// Against a plain map: same answers through any order of insertions, removals and lookups, also when the registry
+        /// is full and where homes collide.
+        #[test]
+        fn finds_what_a_map_finds(entries in 1u16..20, steps in prop::collection::vec((0u32..64, any::<bool>()), 1..300)) {
+            let mut registry = Registry::new(entries);
+            let mut map = BTreeMap::new();
+            for (n, remove) in steps {
+                let slot = registry.find(&key(n));
+                prop_assert_eq!(slot, map.get(&n).copied());
+                match slot {
+                    Some(slot) if remove => {
+                        registry.remove(slot);
+                        map.remove(&n);
+                        prop_assert!(!registry.is_live(slot));
+                    }
+                    Some(slot) => prop_assert_eq!(registry.key(slot), &key(n)),
+                    None => {
+                        let slot = registry.insert(key(n), Entry::EMPTY);
+                        prop_assert_eq!(slot.is_some(), map.len() < usize::from(entries));
+                        map.extend(slot.map(|slot| (n, slot)));
+                    }
+                }
+                prop_assert_eq!(usize::from(registry.occupancy()), map.len());
+                for probe in 0..64 {
+                    prop_assert_eq!(registry.find(&key(probe)), map.get(&probe).copied());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn operations_of_one_sender_do_not_meet() {
+        // 64 operations in 256 places, from any transfer on: by transfer, by segment, and 8 x 8. At most one in eight may
+        // find its place taken; random places would be taken for one in eight on average.
+        for first in [0u32, 1000, u32::MAX - 64] {
+            for (transfers, segments) in [(64u32, 1u32), (1, 64), (8, 8)] {
+                let registry = Registry::new(64);
+                let mut homes: Vec<_> = (0..transfers)
+                    .flat_map(|t| (0..segments).map(move |segment| (first.wrapping_add(t), segment)))
+                    .map(|(transfer, segment)| {
+                        registry.home(&SegmentKey {
+                            source: NodeId::new(5),
+                            incarnation: Incarnation::new(0x1234_5678),
+                            transfer: TransferId::new(transfer),
+                            segment,
+                        })
+                    })
+                    .collect();
+                homes.sort_unstable();
+                homes.dedup();
+                assert!(homes.len() >= 56, "{} homes from {first}, {transfers} x {segments}", homes.len());
+            }
+        }
     }
 }

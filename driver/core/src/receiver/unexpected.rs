@@ -9,6 +9,7 @@ use super::mask::{Mask, SegmentWindow};
 use super::registry::{Entry, SegmentKey};
 use super::tombstone::Progress;
 use super::{ReceiveMemory, Receiver};
+use crate::aside::Aside;
 use crate::time::Nanos;
 
 /// The records that a start needs, all of them known to be available.
@@ -243,6 +244,7 @@ impl Receiver {
             source,
             transfer,
             transfer_length: start.transfer_length,
+            window: Aside(0),
             touched: now,
             mask,
         };

@@ -6,7 +6,9 @@
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crossbeam::utils::{Backoff, CachePadded};
+use rustix::thread::{MembarrierCommand, membarrier};
 use std::sync::OnceLock;
+use std::sync::atomic::compiler_fence;
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -29,6 +31,15 @@ pub(crate) struct Gate {
     /// The worker runs. It may end early if a card panics.
     alive: AtomicBool,
     worker: OnceLock<Thread>,
+    /// The worker makes everybody's stores visible when it goes to sleep, so that who posts something needs no fence: that
+    /// would wait until all stores before it, descriptors not least, have found their way, for every doorbell.
+    barriers: bool,
+}
+
+/// Has every running thread of this process execute a full fence; `false` if the system does not do that.
+fn fence_everywhere() -> bool {
+    // Interleavings can be tried with fences only.
+    cfg!(not(loom)) && membarrier(MembarrierCommand::PrivateExpedited).is_ok()
 }
 
 /// One request for the lock, from asking to giving back.
@@ -56,6 +67,7 @@ impl Gate {
             stop: AtomicBool::new(false),
             alive: AtomicBool::new(true),
             worker: OnceLock::new(),
+            barriers: membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() && fence_everywhere(),
         }
     }
 
@@ -76,7 +88,11 @@ impl Gate {
     #[inline]
     pub(crate) fn posted(&self) {
         // Either the worker sees what was posted before it sleeps, or this thread sees that it is about to.
-        fence(Ordering::SeqCst);
+        if self.barriers {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            fence(Ordering::SeqCst);
+        }
         if self.parked.load(Ordering::Relaxed) {
             self.unpark();
         }
@@ -174,8 +190,13 @@ impl Gate {
     /// a reason to be awake other than the time.
     pub(crate) fn park(&self, timeout: Duration, is_idle: impl FnOnce() -> bool) -> bool {
         // The other half of the fence in `posted`.
-        fence(Ordering::SeqCst);
-        let idle = is_idle() && !self.is_stopping();
+        let fenced = if self.barriers {
+            fence_everywhere()
+        } else {
+            fence(Ordering::SeqCst);
+            true
+        };
+        let idle = fenced && is_idle() && !self.is_stopping();
         if idle {
             std::thread::park_timeout(timeout);
         }

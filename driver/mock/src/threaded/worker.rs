@@ -11,8 +11,8 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Bursts between two looks at the clock, which takes as long as several descriptors.
-const BURSTS_PER_LOOK: u32 = 8;
+/// Rounds between two looks at the clock, which takes as long as several descriptors.
+const ROUNDS_PER_LOOK: u32 = 16;
 /// Longest sleep. Nothing rests on it: tests, which would not notice a wake-up that is lost, do without.
 const SLEEP: Duration = if cfg!(test) { Duration::MAX } else { Duration::from_millis(1) };
 
@@ -88,8 +88,10 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
     let spin = Nanos::new(u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX));
     let mut state = lock();
     let mut served = gate.served();
+    // Nothing was left to do, and only a write, somebody with the lock or time can change that.
+    let mut quiet = false;
     let mut until_look = 0;
-    // When work was found last, as far as the clock was looked at.
+    // When there was work last, as far as the clock was looked at.
     let mut worked = Nanos::ZERO;
     loop {
         if gate.asked() != served {
@@ -99,24 +101,32 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
             drop(state);
             state = gate.come_back(lock);
             served = gate.served();
+            quiet = false;
         }
         let looked = until_look == 0;
         if looked {
-            until_look = BURSTS_PER_LOOK;
+            until_look = ROUNDS_PER_LOOK;
             state.now = state.now.max(threaded.elapsed());
         }
         until_look -= 1;
-        let done = threaded.apply(&mut state) + state.burst();
-        if done != 0 {
+        let applied = threaded.apply(&mut state);
+        if quiet && applied == 0 && !looked {
+            gate.rest();
+            continue;
+        }
+        if state.burst() + applied != 0 {
+            quiet = false;
             worked = state.now;
             continue;
         }
+        quiet = true;
         gate.rest();
         // Only with the time of now can timers be said to have nothing to do.
         if looked && state.now.saturating_sub(worked) >= spin {
             let woken;
             (state, woken) = sleep(threaded, state, lock);
             served = gate.served();
+            quiet = false;
             until_look = 0;
             if woken {
                 worked = threaded.elapsed();

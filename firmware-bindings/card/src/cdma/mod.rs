@@ -8,11 +8,12 @@ mod sg;
 
 use crate::description::CardDescription;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
+use crate::hooks::AxiError;
 use crate::host::HostPort;
 use crate::link::Lanes;
 use crate::memory::PAGE;
 use crate::offsets::cdma as at;
-use crate::space::{AxiError, advance};
+use crate::space::advance;
 use fpga_core::time::Nanos;
 use fpga_registers::CardAddr;
 use sg::ScatterGather;
@@ -70,6 +71,8 @@ enum Moved {
     More,
     Done,
     Failed(u32),
+    /// An AXI slave does not answer.
+    Silent,
 }
 
 /// The engine.
@@ -85,6 +88,8 @@ pub(crate) struct Cdma {
     length: u32,
     simple: Option<Copy>,
     sg: ScatterGather,
+    /// An AXI slave did not answer: neither the transfer nor a soft reset comes to an end.
+    hangs: bool,
     /// Completed descriptors still missing for IOC.
     threshold_left: u32,
     delay_deadline: Option<Nanos>,
@@ -111,6 +116,7 @@ impl Cdma {
             length: 0,
             simple: None,
             sg: ScatterGather::default(),
+            hangs: false,
             threshold_left: 1,
             delay_deadline: None,
             address_mask: if cdma.address_width >= 64 { u64::MAX } else { (1 << cdma.address_width) - 1 },
@@ -128,6 +134,7 @@ impl Cdma {
         (self.current, self.tail, self.source, self.destination, self.length) = (0, 0, 0, 0, 0);
         self.simple = None;
         self.sg = ScatterGather::default();
+        self.hangs = false;
         self.threshold_left = 1;
         self.delay_deadline = None;
     }
@@ -279,6 +286,9 @@ impl Cdma {
 
     /// One unit of work: a descriptor, or up to one page of data.
     pub(crate) fn step(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) -> bool {
+        if self.hangs {
+            return false;
+        }
         if self.control & control::RESET != 0 {
             self.reset();
             return true;
@@ -298,6 +308,7 @@ impl Cdma {
                     lanes.upstream.counters.cdma_descriptors += 1;
                 }
                 Moved::Failed(error) => self.halt(error, copy.source, lanes),
+                Moved::Silent => self.hang(copy.source, lanes),
             }
             return true;
         }
@@ -310,6 +321,13 @@ impl Cdma {
         self.delay_deadline = None;
         self.status |= error | status::ERROR;
         lanes.upstream.faults.push(FaultKind::CdmaHalted, Unit::Cdma, address, self.status);
+    }
+
+    /// An access at `address`, or to where it was to be copied, gets no answer.
+    fn hang(&mut self, address: u64, lanes: &mut Lanes<'_, dyn HostPort>) {
+        self.hangs = true;
+        self.delay_deadline = None;
+        lanes.upstream.faults.push(FaultKind::AxiSilent, Unit::Cdma, address, 0);
     }
 
     const fn threshold(&self) -> u32 {
@@ -355,10 +373,9 @@ impl Cdma {
                 copy.remaining = copy.remaining.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
                 if copy.remaining == 0 { Moved::Done } else { Moved::More }
             }
-            Err((error, _)) => Moved::Failed(match error {
-                AxiError::Decode => status::DMA_DECODE,
-                AxiError::Slave => status::DMA_SLAVE,
-            }),
+            Err((AxiError::Decode, _)) => Moved::Failed(status::DMA_DECODE),
+            Err((AxiError::Slave, _)) => Moved::Failed(status::DMA_SLAVE),
+            Err((AxiError::Silent, _)) => Moved::Silent,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Scatter-gather engine of the CDMA (PG034, descriptor chain).
 
 use super::{Cdma, Copy, Moved, control, status};
+use crate::hooks::AxiError;
 use crate::host::HostPort;
 use crate::link::Lanes;
-use crate::space::AxiError;
 use fpga_registers::CardAddr;
 
 const STATUS_OFFSET: u64 = 0x1C;
@@ -59,7 +59,7 @@ impl Cdma {
         self.current = self.sg.next;
         let mut bytes = [0; 32];
         if let Err((error, at)) = lanes.space.read(CardAddr::new(self.current), &mut bytes) {
-            self.halt(sg_error(error), at.get(), lanes);
+            self.fail_sg(error, 0, at.get(), lanes);
             return;
         }
         let mut words = [0_u32; 8];
@@ -97,9 +97,24 @@ impl Cdma {
                 };
                 let failing = self.current;
                 // The write may itself fail; the halt is already due.
-                let written = self.write_state(mark, lanes);
-                self.halt(error | written.err().map_or(0, sg_error), failing, lanes);
+                match self.write_state(mark, lanes) {
+                    Ok(()) => self.halt(error, failing, lanes),
+                    Err(second) => self.fail_sg(second, error, failing, lanes),
+                }
             }
+            Moved::Silent => {
+                self.sg.copy = Some(copy);
+                self.hang(copy.source, lanes);
+            }
+        }
+    }
+
+    /// An access of the scatter-gather port at `address` failed, on top of `earlier` error bits.
+    fn fail_sg(&mut self, error: AxiError, earlier: u32, address: u64, lanes: &mut Lanes<'_, dyn HostPort>) {
+        match error {
+            AxiError::Decode => self.halt(earlier | status::SG_DECODE, address, lanes),
+            AxiError::Slave => self.halt(earlier | status::SG_SLAVE, address, lanes),
+            AxiError::Silent => self.hang(address, lanes),
         }
     }
 
@@ -107,7 +122,7 @@ impl Cdma {
         self.sg.copy = None;
         lanes.upstream.counters.cdma_descriptors += 1;
         if let Err(error) = self.write_state(COMPLETED, lanes) {
-            self.halt(sg_error(error), self.current, lanes);
+            self.fail_sg(error, 0, self.current, lanes);
             return;
         }
         self.count_completion(lanes.now);
@@ -120,12 +135,5 @@ impl Cdma {
     fn write_state(&self, state: u32, lanes: &mut Lanes<'_, dyn HostPort>) -> Result<(), AxiError> {
         let at = CardAddr::new(self.current.wrapping_add(STATUS_OFFSET));
         lanes.space.write(at, &state.to_le_bytes()).map_err(|(error, _)| error)
-    }
-}
-
-const fn sg_error(error: AxiError) -> u32 {
-    match error {
-        AxiError::Decode => status::SG_DECODE,
-        AxiError::Slave => status::SG_SLAVE,
     }
 }

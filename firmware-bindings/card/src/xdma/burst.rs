@@ -6,7 +6,7 @@
 
 use super::Turn;
 use super::channel::{Channel, control, status};
-use super::engine::{COMPLETED, Flight, Rules};
+use super::engine::{COMPLETED, Failure, Flight, Rules};
 use super::prefetch::{Fetched, MAGIC, STOP};
 use crate::fault_log::FaultKind;
 use crate::host::HostPort;
@@ -120,7 +120,7 @@ impl Channel {
         if let Some((fetched, fault)) = refused {
             upstream.faults.push(FaultKind::HostReadRefused, self.unit, fault.at.get(), 0);
             let length = usize::try_from(fetched.length).unwrap_or(0);
-            let moved = Err(status::READ_UNSUPPORTED);
+            let moved = Err(Failure::Status(status::READ_UNSUPPORTED));
             self.settle(Flight::new(&fetched, false), length, moved, rules, lanes);
         }
         u32::try_from(done).unwrap_or(u32::MAX)

@@ -65,6 +65,8 @@ pub(crate) struct Channel {
     pub(super) credit_mode: bool,
     pub(super) fetch_halted: bool,
     pub(super) engine: Engine,
+    /// Quirk: after an error, the status still shows busy when it is read for the first time.
+    pub(super) busy_lingers: bool,
     /// Fault hook: what is reported instead of `completed`.
     pub(super) completed_override: Option<u32>,
     /// Number in the identifier.
@@ -93,6 +95,7 @@ impl Channel {
             credit_mode: false,
             fetch_halted: false,
             engine: Engine::new(buffer, width_bytes),
+            busy_lingers: false,
             completed_override: None,
             index: index.into(),
             identifier_version: version.into(),
@@ -104,7 +107,7 @@ impl Channel {
         (*control, *status, *completed, *writeback, *interrupt_enable) = (0, 0, 0, 0, 0);
         *performance = Performance::default();
         (self.first, self.adjacent, self.credits) = (0, 0, 0);
-        (self.credit_mode, self.fetch_halted) = (false, false);
+        (self.credit_mode, self.fetch_halted, self.busy_lingers) = (false, false, false);
         self.engine.abandon();
     }
 
@@ -125,7 +128,7 @@ impl Channel {
     }
 
     fn status_word(&self) -> u32 {
-        self.status | if self.engine.busy() { status::BUSY } else { 0 }
+        self.status | if self.engine.busy() || self.busy_lingers { status::BUSY } else { 0 }
     }
 
     /// Channel register at `offset`; `peek` reads without side effects.
@@ -133,11 +136,13 @@ impl Channel {
         match offset {
             at::IDENTIFIER => self.identifier(false),
             at::CONTROL => self.control,
-            at::STATUS => self.status_word(),
-            at::STATUS_RC => {
+            at::STATUS | at::STATUS_RC => {
                 let word = self.status_word();
                 if !peek {
-                    self.status = 0;
+                    self.busy_lingers = false;
+                    if offset == at::STATUS_RC {
+                        self.status = 0;
+                    }
                 }
                 word
             }
@@ -222,6 +227,7 @@ impl Channel {
             // The edge clears count and status (PG195) and takes the first descriptor's address as it is now.
             self.completed = 0;
             self.status = 0;
+            self.busy_lingers = false;
             self.performance.run_edge(now);
             self.engine.start(self.first, self.adjacent);
         } else if was_running && !running {

@@ -19,11 +19,11 @@
 use super::channel::{Channel, control, status};
 use super::prefetch::{Fetched, Head, MAGIC, Prefetch, STOP};
 use crate::description::WritebackRule;
-use crate::fault_log::FaultKind;
+use crate::fault_log::{FaultKind, FaultLog, Unit};
+use crate::hooks::AxiError;
 use crate::host::HostPort;
 use crate::link::{Lanes, Upstream};
 use crate::memory::PAGE;
-use crate::space::AxiError;
 use fpga_registers::xdma::Direction;
 use fpga_registers::xdma::descriptor::DescriptorControl;
 use fpga_registers::{CardAddr, Iova};
@@ -53,6 +53,34 @@ impl Flight {
 pub(crate) struct Rules {
     pub(crate) writeback: WritebackRule,
     pub(crate) long_descriptor_quirk: bool,
+    pub(crate) busy_after_error: bool,
+}
+
+/// Why data did not move.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Failure {
+    /// Status bits that say so.
+    Status(u32),
+    /// An AXI slave does not answer.
+    Silent,
+}
+
+impl Failure {
+    const fn new(error: AxiError, decode: u32, slave: u32) -> Self {
+        match error {
+            AxiError::Decode => Self::Status(decode),
+            AxiError::Slave => Self::Status(slave),
+            AxiError::Silent => Self::Silent,
+        }
+    }
+
+    const fn of_write(error: AxiError) -> Self {
+        Self::new(error, status::WRITE_DECODE, status::WRITE_SLAVE)
+    }
+
+    const fn of_read(error: AxiError) -> Self {
+        Self::new(error, status::READ_DECODE, status::READ_SLAVE)
+    }
 }
 
 /// Fetch and execution state.
@@ -60,6 +88,8 @@ pub(crate) struct Rules {
 pub(crate) struct Engine {
     active: bool,
     stopping: bool,
+    /// An AXI slave did not answer the descriptor in flight: only a reset of the card ends that.
+    hangs: bool,
     /// A 0->1 edge of Run while the old descriptor was still in flight.
     restart: Option<(u64, u32)>,
     pub(super) prefetch: Prefetch,
@@ -72,6 +102,7 @@ impl Engine {
         Self {
             active: false,
             stopping: false,
+            hangs: false,
             restart: None,
             prefetch: Prefetch::new(capacity),
             flight: None,
@@ -105,6 +136,7 @@ impl Engine {
     pub(crate) const fn abandon(&mut self) {
         self.active = false;
         self.stopping = false;
+        self.hangs = false;
         self.restart = None;
         self.flight = None;
         self.prefetch.clear();
@@ -120,7 +152,7 @@ impl Engine {
 impl Channel {
     /// One unit of work: a descriptor fetch, or up to one page of one descriptor's data.
     pub(super) fn unit<H: HostPort + ?Sized>(&mut self, rules: Rules, lanes: &mut Lanes<'_, H>) -> bool {
-        if !self.engine.active {
+        if !self.engine.active || self.engine.hangs {
             return false;
         }
         if self.engine.stopping && self.engine.flight.is_none() {
@@ -140,7 +172,7 @@ impl Channel {
             Head::Descriptor(fetched) => self.begin_descriptor(&fetched, rules, lanes),
             // "Log the error and stop" needs the enable bits; without them the answer (all ones) is taken for data.
             Head::Refused(_) if self.control & status::FETCH_UNSUPPORTED != 0 => {
-                self.fail(status::FETCH_UNSUPPORTED, lanes);
+                self.fail(status::FETCH_UNSUPPORTED, rules, lanes);
             }
             Head::Refused(ones) => self.begin_descriptor(&ones, rules, lanes),
             // Waiting for credits, or for fetching to be resumed.
@@ -157,7 +189,7 @@ impl Channel {
     ) {
         if fetched.control >> 16 != MAGIC {
             lanes.upstream.faults.push(FaultKind::BadMagic, self.unit, 0, fetched.control);
-            self.fail(status::MAGIC_STOPPED, lanes);
+            self.fail(status::MAGIC_STOPPED, rules, lanes);
             return;
         }
         let flight = Flight::new(fetched, self.control & control::NON_INCREMENTING != 0);
@@ -165,7 +197,7 @@ impl Channel {
         if flight.fixed
             && !(flight.source | flight.destination | u64::from(flight.remaining)).is_multiple_of(width)
         {
-            self.fail(status::ALIGN_MISMATCH, lanes);
+            self.fail(status::ALIGN_MISMATCH, rules, lanes);
             return;
         }
         self.transfer(flight, rules, lanes);
@@ -192,20 +224,30 @@ impl Channel {
         &mut self,
         mut flight: Flight,
         most: usize,
-        moved: Result<usize, u32>,
+        moved: Result<usize, Failure>,
         rules: Rules,
         lanes: &mut Lanes<'_, H>,
     ) {
         let count = match moved {
             Ok(count) => count,
-            Err(error) if self.control & error != 0 => {
+            Err(Failure::Silent) => {
+                let at = match self.direction {
+                    Direction::H2c => flight.destination,
+                    Direction::C2h => flight.source,
+                };
+                lanes.upstream.faults.push(FaultKind::AxiSilent, self.unit, at, 0);
+                self.engine.flight = Some(flight);
+                self.engine.hangs = true;
+                return;
+            }
+            Err(Failure::Status(error)) if self.control & error != 0 => {
                 self.engine.flight = None;
-                self.fail(error, lanes);
+                self.fail(error, rules, lanes);
                 return;
             }
             // Not enabled: the engine neither notes the error nor stops. What did not arrive is skipped; a step
             // ends at a page of the card address at the latest, so a bad address costs no more steps than a good one.
-            Err(_) => most,
+            Err(Failure::Status(_)) => most,
         };
         self.performance.count(count, self.engine.width_bytes);
         let advanced = count as u64;
@@ -232,7 +274,7 @@ impl Channel {
         flight: &Flight,
         most: usize,
         lanes: &mut Lanes<'_, H>,
-    ) -> Result<usize, u32> {
+    ) -> Result<usize, Failure> {
         let Lanes { upstream, space, .. } = lanes;
         let unit = self.unit;
         let filled = space.fill(CardAddr::new(flight.destination), most, |into| {
@@ -243,13 +285,10 @@ impl Channel {
                 upstream.counters.h2c_bytes += count as u64;
                 Ok(count)
             }
-            Ok(Err(_)) => Err(status::READ_UNSUPPORTED),
+            Ok(Err(_)) => Err(Failure::Status(status::READ_UNSUPPORTED)),
             Err(error) => {
                 note_axi(error, upstream.faults, unit, flight.destination);
-                Err(match error {
-                    AxiError::Decode => status::WRITE_DECODE,
-                    AxiError::Slave => status::WRITE_SLAVE,
-                })
+                Err(Failure::of_write(error))
             }
         }
     }
@@ -259,7 +298,7 @@ impl Channel {
         flight: &Flight,
         most: usize,
         lanes: &mut Lanes<'_, H>,
-    ) -> Result<usize, u32> {
+    ) -> Result<usize, Failure> {
         let Lanes { upstream, space, .. } = lanes;
         match space.slice(CardAddr::new(flight.source), most) {
             Ok(bytes) => {
@@ -269,10 +308,7 @@ impl Channel {
             }
             Err(error) => {
                 note_axi(error, upstream.faults, self.unit, flight.source);
-                Err(match error {
-                    AxiError::Decode => status::READ_DECODE,
-                    AxiError::Slave => status::READ_SLAVE,
-                })
+                Err(Failure::of_read(error))
             }
         }
     }
@@ -283,7 +319,7 @@ impl Channel {
         flight: &Flight,
         most: usize,
         lanes: &mut Lanes<'_, H>,
-    ) -> Result<usize, u32> {
+    ) -> Result<usize, Failure> {
         let width = usize::try_from(self.engine.width_bytes).unwrap_or(64);
         let mut bytes = [0; 4096];
         let count = most.min(bytes.len());
@@ -293,23 +329,17 @@ impl Channel {
                 lanes
                     .upstream
                     .read(self.unit, FaultKind::HostReadRefused, Iova::new(flight.source), chunk)
-                    .map_err(|_| status::READ_UNSUPPORTED)?;
+                    .map_err(|_| Failure::Status(status::READ_UNSUPPORTED))?;
                 let at = CardAddr::new(flight.destination);
                 for beat in chunk.chunks_exact(width) {
-                    lanes.space.write(at, beat).map_err(|(error, _)| match error {
-                        AxiError::Decode => status::WRITE_DECODE,
-                        AxiError::Slave => status::WRITE_SLAVE,
-                    })?;
+                    lanes.space.write(at, beat).map_err(|(error, _)| Failure::of_write(error))?;
                 }
                 lanes.upstream.counters.h2c_bytes += count as u64;
             }
             Direction::C2h => {
                 let at = CardAddr::new(flight.source);
                 for beat in chunk.chunks_exact_mut(width) {
-                    lanes.space.read(at, beat).map_err(|(error, _)| match error {
-                        AxiError::Decode => status::READ_DECODE,
-                        AxiError::Slave => status::READ_SLAVE,
-                    })?;
+                    lanes.space.read(at, beat).map_err(|(error, _)| Failure::of_read(error))?;
                 }
                 lanes.upstream.post(self.unit, Iova::new(flight.destination), chunk);
                 lanes.upstream.counters.c2h_bytes += count as u64;
@@ -344,7 +374,8 @@ impl Channel {
     }
 
     /// The engine stops because of an error, which a poll-mode driver learns from the write-back's bit 31.
-    fn fail<H: HostPort + ?Sized>(&mut self, bits: u32, lanes: &mut Lanes<'_, H>) {
+    fn fail<H: HostPort + ?Sized>(&mut self, bits: u32, rules: Rules, lanes: &mut Lanes<'_, H>) {
+        self.busy_lingers = rules.busy_after_error;
         self.halt(bits);
         self.write_back(&mut lanes.upstream);
     }
@@ -372,10 +403,11 @@ impl Channel {
     }
 }
 
-fn note_axi(error: AxiError, faults: &mut crate::fault_log::FaultLog, unit: crate::fault_log::Unit, at: u64) {
-    let kind = match error {
-        AxiError::Decode => FaultKind::AxiDecode,
-        AxiError::Slave => FaultKind::AxiSlave,
-    };
-    faults.push(kind, unit, at, 0);
+fn note_axi(error: AxiError, faults: &mut FaultLog, unit: Unit, at: u64) {
+    match error {
+        AxiError::Decode => faults.push(FaultKind::AxiDecode, unit, at, 0),
+        AxiError::Slave => faults.push(FaultKind::AxiSlave, unit, at, 0),
+        // Noted where the engine takes it in.
+        AxiError::Silent => {}
+    }
 }

@@ -8,7 +8,7 @@ mod prefetch;
 
 use crate::config_space::ConfigSpace;
 use crate::description::CardDescription;
-use crate::fault_log::FaultLog;
+use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::host::HostPort;
 use crate::irq::IrqBlock;
 use crate::link::Lanes;
@@ -54,6 +54,7 @@ pub(crate) struct Xdma {
     flush_timeout: u32,
     version: u32,
     width_code: u32,
+    early_msix_writes_lost: bool,
     rules: Rules,
 }
 
@@ -87,9 +88,11 @@ impl Xdma {
                 256 => 2,
                 _ => 3,
             },
+            early_msix_writes_lost: description.quirks.early_msix_writes_lost,
             rules: Rules {
                 writeback: xdma.completed_writeback,
                 long_descriptor_quirk: xdma.long_descriptor_quirk,
+                busy_after_error: description.quirks.busy_after_error,
             },
         }
     }
@@ -192,7 +195,14 @@ impl Xdma {
     }
 
     /// Writes a dword at `offset` of the DMA BAR. Returns the channels, one bit each, that may now have work.
-    pub(crate) fn write(&mut self, offset: u32, value: u32, now: Nanos, faults: &mut FaultLog) -> u32 {
+    pub(crate) fn write(
+        &mut self,
+        offset: u32,
+        value: u32,
+        config: &ConfigSpace,
+        now: Nanos,
+        faults: &mut FaultLog,
+    ) -> u32 {
         let target = offset >> 12;
         let register = offset & 0xFF;
         match target {
@@ -206,7 +216,13 @@ impl Xdma {
                 };
                 return self.with_channel(target, offset, write).map_or(0, |(number, ())| 1 << number);
             }
-            8 if offset & 0xFFF < 0x200 => self.msix.write(offset & 0xFFF, value),
+            8 if offset & 0xFFF < 0x200 => {
+                if self.early_msix_writes_lost && !config.msix_enabled() {
+                    faults.push(FaultKind::BadAccess, Unit::Xdma, offset.into(), value);
+                } else {
+                    self.msix.write(offset & 0xFFF, value);
+                }
+            }
             2 | 3 | 6 if offset & 0xF00 != 0 => {}
             2 => self.irq.write(register, value),
             3 => match register {

@@ -46,6 +46,10 @@ enum Act {
         at: u64,
         length: u64,
     },
+    Silence {
+        at: u64,
+        length: u64,
+    },
     Completed(Option<u32>),
     BusMaster(bool),
     /// So many units; the worked card does them in pieces of `piece`.
@@ -129,6 +133,7 @@ fn act() -> impl Strategy<Value = Act> {
         6 => (1_u32..200).prop_map(Act::Credits),
         6 => register.prop_map(|(at, value)| Act::Register { at, value }),
         3 => (0_u64..0x4_0000, prop_oneof![1 => Just(0_u64), 3 => 1_u64..0x1_0000]).prop_map(|(at, length)| Act::Poison { at, length }),
+        1 => (0_u64..0x4_0000, prop_oneof![Just(0_u64), 1_u64..0x1000]).prop_map(|(at, length)| Act::Silence { at, length }),
         1 => prop::option::of(any::<u32>()).prop_map(Act::Completed),
         3 => prop::bool::weighted(0.6).prop_map(Act::BusMaster),
         12 => (prop_oneof![1_u32..20, 1_u32..400], 1_u32..100).prop_map(|(count, piece)| Act::Units { count, piece }),
@@ -146,6 +151,7 @@ fn description() -> impl Strategy<Value = CardDescription> {
                 description.xdma.completed_writeback = WritebackRule::FlagAndEnable;
             }
             description.xdma.long_descriptor_quirk = quirk;
+            description.quirks.busy_after_error = quirk;
             description
         },
     )
@@ -192,6 +198,7 @@ fn perform(bench: &mut Bench, base: u64, act: &Act, bursts: bool) {
         Act::Credits(count) => bench.write(DMA, base + 0x408C, *count),
         Act::Register { at, value } => bench.write(DMA, if *at < 0x1000 { base + at } else { *at }, *value),
         Act::Poison { at, length } => bench.card.poison(CardAddr::new(*at), *length),
+        Act::Silence { at, length } => bench.card.silence(CardAddr::new(*at), *length),
         Act::Completed(count) => bench.card.override_completed_count(*count),
         Act::BusMaster(on) => bench.card.set_command(true, *on),
         Act::Units { count, piece } => {
@@ -239,23 +246,32 @@ fn faults(bench: &Bench) -> Vec<Fault> {
     bench.card.faults().iter().copied().collect()
 }
 
-/// Card memory, also where a fault hook (`poison`) is set.
-fn card_memory(bench: &mut Bench, poison: (u64, u64)) -> Vec<u8> {
-    bench.card.poison(CardAddr::new(0), 0);
+/// The fault hooks as they are set: address and length of what is poisoned, and of what is silent.
+#[derive(Clone, Copy, Default)]
+struct Hooks {
+    poison: (u64, u64),
+    silence: (u64, u64),
+}
+
+/// Card memory, also where a fault hook is set.
+fn card_memory(bench: &mut Bench, hooks: Hooks) -> Vec<u8> {
+    bench.card.poison(CardAddr::ZERO, 0);
+    bench.card.silence(CardAddr::ZERO, 0);
     let bytes = bench.memory(0, COMPARED);
-    bench.card.poison(CardAddr::new(poison.0), poison.1);
+    bench.card.poison(CardAddr::new(hooks.poison.0), hooks.poison.1);
+    bench.card.silence(CardAddr::new(hooks.silence.0), hooks.silence.1);
     bytes
 }
 
 /// Everything that can be seen of the two cards and of their hosts is the same.
-fn compare(stepped: &mut Bench, worked: &mut Bench, poison: (u64, u64)) -> Result<(), TestCaseError> {
+fn compare(stepped: &mut Bench, worked: &mut Bench, hooks: Hooks) -> Result<(), TestCaseError> {
     prop_assert_eq!(registers(stepped), registers(worked));
     prop_assert_eq!(faults(stepped), faults(worked));
     prop_assert_eq!(stepped.card.faults().total(), worked.card.faults().total());
     prop_assert_eq!(&stepped.host.reads, &worked.host.reads);
     prop_assert_eq!(&stepped.host.writes, &worked.host.writes);
     prop_assert!(stepped.host.ranges == worked.host.ranges, "host memory");
-    prop_assert!(card_memory(stepped, poison) == card_memory(worked, poison), "card memory");
+    prop_assert!(card_memory(stepped, hooks) == card_memory(worked, hooks), "card memory");
     prop_assert_eq!(stepped.card.resident_pages(), worked.card.resident_pages());
     let (mut a, mut b) = (*stepped.card.counters(), *worked.card.counters());
     (a.interrupts, b.interrupts) = (0, 0);
@@ -346,14 +362,16 @@ proptest! {
     ) {
         let base = if to_host { C2H0 } else { H2C0 };
         let (mut stepped, mut worked) = (bench(&description), bench(&description));
-        let mut poison = (0, 0);
+        let mut hooks = Hooks::default();
         for act in &acts {
-            if let Act::Poison { at, length } = act {
-                poison = (*at, *length);
+            match act {
+                Act::Poison { at, length } => hooks.poison = (*at, *length),
+                Act::Silence { at, length } => hooks.silence = (*at, *length),
+                _ => {}
             }
             perform(&mut stepped, base, act, false);
             perform(&mut worked, base, act, true);
-            compare(&mut stepped, &mut worked, poison)?;
+            compare(&mut stepped, &mut worked, hooks)?;
         }
     }
 }

@@ -2,10 +2,12 @@
 #![expect(clippy::cast_possible_truncation, reason = "addresses and patterns of tests are small")]
 #![expect(clippy::expect_used, clippy::panic, reason = "a test's preparation either works or is the failure")]
 
+mod boards;
 mod bursts;
 mod cdma;
 mod network;
 mod pci_function;
+mod quirks;
 mod robustness;
 mod support;
 mod xdma;

@@ -20,7 +20,10 @@ fn parse(text: &str) -> Result<CardDescription, DescriptionError> {
 #[test]
 fn the_default_file_is_the_default() {
     assert_eq!(parse(DEFAULT_CARD_FILE).unwrap(), CardDescription::default());
-    assert_eq!(parse("schema_version: 1\n").unwrap(), CardDescription::default());
+    assert_eq!(parse("schema_version: 2\n").unwrap(), CardDescription::default());
+    let mut older = CardDescription::default();
+    older.schema_version = 1;
+    assert_eq!(parse("schema_version: 1\n").unwrap(), older, "files of version 1 are read too");
 }
 
 #[test]
@@ -33,8 +36,15 @@ fn unknown_keys_are_located() {
 
 #[test]
 fn impossible_values_are_located() {
-    let cases: [(&str, usize, &str); 8] = [
-        ("schema_version: 2\n", 1, "schema_version"),
+    let cases: [(&str, usize, &str); 11] = [
+        ("schema_version: 0\n", 1, "schema_version"),
+        ("schema_version: 3\n", 1, "schema_version"),
+        ("schema_version: 1\nquirks: { busy_after_error: true }\n", 2, "quirks"),
+        (
+            "schema_version: 2\nquirks:\n  silent_memory: { base: 0, size: 0 }\n",
+            3,
+            "quirks.silent_memory.size",
+        ),
         ("schema_version: 1\nxdma:\n  c2h_channels: 1\n  h2c_channels: 5\n", 4, "xdma.h2c_channels"),
         ("schema_version: 1\nxdma:\n  data_width: 100\n", 3, "xdma.data_width"),
         ("schema_version: 1\nmemory:\n  size: 100000\n", 3, "memory.size"),

@@ -1,6 +1,7 @@
 //! Nothing that software writes, points to or sends makes the card panic or never come to rest.
 
 use crate::support::*;
+use fpga_card::description::RangeDescription;
 use fpga_core::time::Nanos;
 use fpga_registers::CardAddr;
 use proptest::prelude::*;
@@ -109,8 +110,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_makes_it_panic(acts in prop::collection::vec(act(), 1..80)) {
+    fn nothing_makes_it_panic(acts in prop::collection::vec(act(), 1..80), quirks in 0_u8..32) {
         let mut description = small();
+        let quirk = |bit: u8| quirks >> bit & 1 != 0;
+        description.quirks.every_second_read_fails = quirk(0);
+        description.quirks.busy_after_error = quirk(1);
+        description.quirks.early_msix_writes_lost = quirk(2);
+        description.quirks.silent_user_bar = quirk(3);
+        description.quirks.silent_memory = quirk(4).then(|| RangeDescription::new(0x8000, 0x2_0000));
         description.ni.registry_entries = 4;
         description.ni.escape_slots = 4;
         let mut bench = Bench::with(description);

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use fpga_driver::CdmaError;
 use serde::Serialize;
 
 use crate::cli::CdmaCommand;
@@ -48,8 +49,19 @@ pub fn run(settings: &Settings, command: &CdmaCommand) -> Result<CopyReport, Cli
     let opened = target::open(&settings.card)?;
     let mut cdma = opened.card.cdma()?;
     let (began, began_card) = (Instant::now(), opened.now());
-    // One call, so that the whole is checked before anything is copied; the driver limits the time of every piece.
-    cdma.copy(src, dst, len)?;
+    // One call, so that the whole is checked before anything is copied.
+    match (settings.deadline.left(), settings.deadline.limit()) {
+        (Some(left), Some(limit)) => {
+            cdma.copy_with_timeout(src, dst, len, left).map_err(|error| match error {
+                CdmaError::TimedOut { done, .. } => {
+                    let what = format!("copying inside {} ({done} of {len} bytes)", opened.card.name());
+                    CliError::TimedOut { what, limit }
+                }
+                error => error.into(),
+            })?;
+        }
+        _ => cdma.copy(src, dst, len)?,
+    }
     let (span, card_time) = (began.elapsed(), opened.now().saturating_sub(began_card));
     Ok(CopyReport {
         command: "cdma copy",

@@ -138,6 +138,7 @@ fn operations_that_fail_have_status_1() {
         (&["info", "--card", "ffff:1f:1f.7"], &["ffff:1f:1f.7"]),
         (&["info", "--card", "vfio-user:/run/card"], &["vfio-user", "not available"]),
         (&["info", "--card", "mock:/no/such.yaml"], &["/no/such.yaml"]),
+        (&["info", "--card", "mock:us-plus-x61"], &["us-plus-x61", "us-plus-x16, "]),
         (&["card", "check", "/no/such.yaml"], &["/no/such.yaml"]),
         (&["info", "--config", "/no/such.yaml"], &["/no/such.yaml", "--config"]),
         (&["man", "--out", "/dev/null/x"], &["/dev/null/x"]),

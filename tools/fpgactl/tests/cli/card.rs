@@ -40,6 +40,27 @@ fn info_of_another_card() {
 }
 
 #[test]
+fn built_in_boards_go_by_their_names() {
+    for (name, channels, roles) in [
+        ("default", 4, &["user", "dma", "bypass"][..]),
+        ("us-plus-x16", 4, &["user", "dma", "bypass"]),
+        ("us-plus-x16-no-bypass", 4, &["user", "dma"]),
+        ("us-x8", 2, &["user", "dma"]),
+        ("7-series-gen3-x8", 2, &["dma", "bypass"]),
+        ("7-series-gen2-x8", 1, &["user", "dma", "bypass"]),
+        ("artix-x4", 1, &["dma"]),
+        ("artix-x1", 1, &["dma"]),
+    ] {
+        let report = fpgactl(&["info", "--json", "--card", &format!("mock:{name}")]).ok().json();
+        let found: Vec<&str> =
+            report["bars"].as_array().unwrap().iter().map(|bar| bar["role"].as_str().unwrap()).collect();
+        assert_eq!(found, roles, "{name}");
+        assert_eq!(report["xdma"]["h2c_channels"], channels, "{name}");
+        assert_eq!(report["ni"].is_null(), !roles.contains(&"user"), "{name}");
+    }
+}
+
+#[test]
 fn registers_are_listed() {
     let report = fpgactl(&["regs", "list", "--json"]).ok().json();
     let registers = report["registers"].as_array().unwrap();

@@ -253,8 +253,9 @@ impl Report {
         format!(
             "## What an operation costs the submitting CPU, ns\n\n\
             Closed batches of 32: submitting all of them is timed; then nothing is touched until the card or device must be done, which is\n\
-            not timed; then reaping them in one call is timed. Batches that were not done by then are left out. The clock's own cost is\n\
-            taken off. So waiting is not in it, but every cache line that has to come from the other CPU is.\n\n{}\n",
+            not timed; then reaping them in one call is timed. Batches that were not done by then are left out, the median of the others\n\
+            counts, and the clock's own cost is taken off. So waiting is not in it, but every cache line that has to come from the other\n\
+            CPU is.\n\n{}\n",
             table(&header, 4, &rows)
         )
     }

@@ -18,7 +18,7 @@ const STUCK: Duration = Duration::from_secs(10);
 /// Bytes of the run that finds out how many operations fit, and its operations at least.
 const TRIAL_BYTES: u64 = 256 << 20;
 const TRIAL: u64 = 65536;
-/// First pause of a closed batch, and the longest.
+/// First and shortest pause of a closed batch, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_micros(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// Batches in a row that were not done after their pause: no pause will do.
@@ -223,7 +223,8 @@ impl Lanes {
     ///
     /// Closed batches: a whole batch is submitted, which is timed; then nothing is touched for so long that the card is done
     /// with it, which is not timed; then it is reaped by one call, which is timed. A batch that was not done by then would
-    /// have had waiting in it: it is left out, and the pause grows. The clock's own cost is taken off both spans.
+    /// have had waiting in it: it is left out, and the pause grows; else it shrinks slowly, down to where it began. The clock's
+    /// own cost is taken off both spans. The median batch counts.
     pub(super) fn cpu_ns(&mut self, load: &Load, batches: u64) -> Result<Option<f64>, CliError> {
         self.restart();
         let mut totals = Totals { clock: clock_cost(), pause: FIRST_PAUSE, ..Totals::default() };
@@ -239,9 +240,11 @@ impl Lanes {
             }
         }
         self.check()?;
-        #[expect(clippy::cast_precision_loss, reason = "a mean is shown with a few digits")]
-        let mean = totals.spent.as_secs_f64() * 1e9 / totals.operations as f64;
-        Ok((totals.operations > 0).then_some(mean))
+        totals.spans.sort_unstable();
+        let median = totals.spans.get(totals.spans.len() / 2);
+        #[expect(clippy::cast_precision_loss, reason = "batches are short")]
+        let batch = load.batch.min(load.depth) as f64;
+        Ok(median.map(|span| span.as_secs_f64() * 1e9 / batch))
     }
 }
 
@@ -271,13 +274,13 @@ fn one_at_a_time<C: Channel>(lane: &mut Lane<C>, load: &Load) -> Result<u64, Cli
     Ok(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Sums over closed batches.
+/// What is kept over closed batches.
 #[derive(Debug, Default)]
 struct Totals {
     clock: Duration,
     pause: Duration,
-    spent: Duration,
-    operations: u64,
+    /// Of those that were done in one pause.
+    spans: Vec<Duration>,
     /// Batches left out in a row.
     in_a_row: u32,
 }
@@ -297,9 +300,9 @@ impl Totals {
         let reaped = Instant::now();
         if early == 0 && done == batch {
             let span = (submitted - began) + (reaped - back);
-            self.spent += span.saturating_sub(2 * self.clock);
-            self.operations += batch;
+            self.spans.push(span.saturating_sub(2 * self.clock));
             self.in_a_row = 0;
+            self.pause = FIRST_PAUSE.max(self.pause - self.pause / 64);
             return Ok(());
         }
         done += early;

@@ -1,5 +1,21 @@
 //! The card-internal copy engine, AXI CDMA (PG034): card memory to card memory.
+//!
+//! | To | Use |
+//! |---|---|
+//! | copy and wait, on any build | [`Cdma::copy`], [`Cdma::copy_with_timeout`] |
+//! | keep many copies in flight, or copy scattered pieces as one | [`Cdma::into_ring`], [`CdmaRing`] (builds with scatter-gather) |
+//!
+//! The engine has both modes or the simple one alone; it is in one at a time, and switches only while idle. That is why the ring
+//! takes the [`Cdma`] and gives it back.
 
+mod error;
+mod options;
+mod path;
+mod recover;
+mod ring;
+mod wait;
+
+use core::time::Duration;
 use std::sync::Arc;
 
 use fpga_pci::{Bar, MmioError};
@@ -9,6 +25,13 @@ use fpga_registers::{BarOffset, CardAddr};
 use crate::name::CardName;
 use crate::shared::Shared;
 
+pub use error::{
+    CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRefused, CdmaRingError, CdmaRingRefused,
+    CdmaSubmitError,
+};
+pub use options::{CdmaRingOptions, DescriptorPath};
+pub use ring::{CdmaCompletion, CdmaRing};
+
 /// How long a reset may take. It waits for the AXI transfer under way; a slave that never answers never lets go.
 const RESET_LIMIT_NS: u64 = 100_000_000;
 /// How long a copy of the longest piece (4 MiB) may take: 4 MB/s is far below any memory.
@@ -16,116 +39,6 @@ const COPY_LIMIT_NS: u64 = 1_000_000_000;
 /// Largest piece of a long copy: 4 MiB fits the 23-bit length of older builds as well as the 26-bit one, and is a multiple of
 /// every data width, so that the pieces after the first are as aligned as the first.
 const PIECE: u32 = 1 << 22;
-
-/// A copy or the engine's set-up failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CdmaError {
-    /// A range ends beyond the address space.
-    #[error("{card} CDMA: {length} bytes from {start} leave the card's address space; give a shorter length")]
-    AddressRange {
-        /// Which card.
-        card: CardName,
-        /// First address.
-        start: CardAddr,
-        /// Bytes.
-        length: u64,
-    },
-    /// A range ends behind the card's memory.
-    #[error(
-        "{card} CDMA: {length} bytes at {start} end behind the card's memory; `fpgactl info` shows where it is"
-    )]
-    CardMemory {
-        /// Which card.
-        card: CardName,
-        /// First address.
-        start: CardAddr,
-        /// Bytes.
-        length: u64,
-    },
-    /// Source and destination overlap: the engine reads ahead, so the result would be undefined.
-    #[error(
-        "{card} CDMA: {length} bytes from {source_start} to {destination} overlap; copy through another place"
-    )]
-    Overlap {
-        /// Which card.
-        card: CardName,
-        /// First source address.
-        source_start: CardAddr,
-        /// First destination address.
-        destination: CardAddr,
-        /// Bytes.
-        length: u64,
-    },
-    /// The engine halted with an error and was reset.
-    #[error(
-        "{card} CDMA: copy of {length} bytes from {source_start} to {destination} failed after {done} bytes: {status}; the engine was reset and can be used again"
-    )]
-    Engine {
-        /// Which card.
-        card: CardName,
-        /// First source address of the whole copy.
-        source_start: CardAddr,
-        /// First destination address of the whole copy.
-        destination: CardAddr,
-        /// Bytes of the whole copy.
-        length: u64,
-        /// Bytes that were copied for certain.
-        done: u64,
-        /// The status register.
-        status: Cdmasr,
-    },
-    /// The engine does not become idle, or its reset does not end.
-    #[error(
-        "{card} CDMA: {what} did not end within {waited_ms} ms (status {status}); an AXI slave does not answer: reset the card"
-    )]
-    Stuck {
-        /// Which card.
-        card: CardName,
-        /// What.
-        what: &'static str,
-        /// How long it was given, in milliseconds.
-        waited_ms: u64,
-        /// The status register.
-        status: Cdmasr,
-    },
-    /// Every register reads as all ones.
-    #[error("{card} CDMA: the card is gone (registers read as all ones); reopen it when it is back")]
-    Gone {
-        /// Which card.
-        card: CardName,
-    },
-    /// An address or length register does not hold what was written: the build is narrower.
-    #[error(
-        "{card} CDMA: the build's {register} register holds {held:#x} of {written:#x}: the copy needs a build with wider addresses or lengths; nothing was copied past what came before it"
-    )]
-    Narrow {
-        /// Which card.
-        card: CardName,
-        /// Which register.
-        register: &'static str,
-        /// What it holds.
-        held: u32,
-        /// What was written.
-        written: u32,
-    },
-    /// The build has no scatter-gather engine.
-    #[error(
-        "{card} CDMA: built without scatter-gather, which the network interface needs; load a bitstream with it"
-    )]
-    NoScatterGather {
-        /// Which card.
-        card: CardName,
-    },
-    /// A register access failed.
-    #[error("{card} CDMA: {source}")]
-    Mmio {
-        /// Which card.
-        card: CardName,
-        /// What failed.
-        source: MmioError,
-    },
-}
 
 /// The CDMA engine of a card. One owner at a time.
 #[derive(Debug)]
@@ -141,11 +54,11 @@ impl Cdma {
         Self { registers, card }
     }
 
-    fn name(&self) -> CardName {
+    pub(crate) fn name(&self) -> CardName {
         self.card.name.clone()
     }
 
-    fn mmio(&self, source: MmioError) -> CdmaError {
+    pub(crate) fn mmio(&self, source: MmioError) -> CdmaError {
         CdmaError::Mmio { card: self.name(), source }
     }
 
@@ -208,12 +121,39 @@ impl Cdma {
     }
 
     /// Copies `length` bytes from `source` to `destination` and waits until they are there. A long copy is cut into pieces
-    /// of 4 MiB.
+    /// of 4 MiB; there is no limit of time on the whole.
     ///
     /// # Errors
     /// [`CdmaError`]. After [`CdmaError::Engine`] the engine has been reset and can be used again.
     pub fn copy(&mut self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), CdmaError> {
+        self.copy_until(source, destination, length, None)
+    }
+
+    /// As [`copy`](Self::copy), but gives up after `timeout`.
+    ///
+    /// # Errors
+    /// As `copy`; [`CdmaError::TimedOut`] says how much was copied. The engine has been reset then and can be used again.
+    pub fn copy_with_timeout(
+        &mut self,
+        source: CardAddr,
+        destination: CardAddr,
+        length: u64,
+        timeout: Duration,
+    ) -> Result<(), CdmaError> {
+        let limit = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.copy_until(source, destination, length, Some(limit))
+    }
+
+    /// Copies within `limit` nanoseconds.
+    fn copy_until(
+        &self,
+        source: CardAddr,
+        destination: CardAddr,
+        length: u64,
+        limit: Option<u64>,
+    ) -> Result<(), CdmaError> {
         self.check(source, destination, length)?;
+        let began = self.card.transport.now();
         let idle = self.wait_idle(COPY_LIMIT_NS, "the copy before")?;
         if idle.has_error() {
             self.reset()?;
@@ -227,7 +167,33 @@ impl Cdma {
             let piece = u32::try_from(length - done).unwrap_or(PIECE).min(PIECE);
             let (from, to) = (source.get() + done, destination.get() + done);
             self.start(CardAddr::new(from), CardAddr::new(to), piece)?;
-            let status = self.wait_idle(COPY_LIMIT_NS, "a copy")?;
+            let passed = || self.card.transport.now().saturating_sub(began);
+            let left = limit.map_or(u64::MAX, |limit| limit.saturating_sub(passed()));
+            // A piece that takes longer than any memory needs is stuck, whatever the caller's patience.
+            let waited = self.wait_idle(COPY_LIMIT_NS.min(left), "a copy");
+            let out_of_time = limit.is_some_and(|limit| passed() >= limit);
+            let status = match waited {
+                Err(CdmaError::Stuck { .. }) if left < COPY_LIMIT_NS => None,
+                Ok(status) if out_of_time && !status.has_error() => {
+                    done += u64::from(piece);
+                    if done == length {
+                        return Ok(());
+                    }
+                    None
+                }
+                waited => Some(waited?),
+            };
+            let Some(status) = status else {
+                self.reset()?;
+                return Err(CdmaError::TimedOut {
+                    card: self.name(),
+                    source_start: source,
+                    destination,
+                    length,
+                    done,
+                    waited_ms: passed() / 1_000_000,
+                });
+            };
             if status.has_error() {
                 self.reset()?;
                 return Err(CdmaError::Engine {
@@ -295,16 +261,9 @@ impl Cdma {
     /// Resets the engine and puts it into scatter-gather mode with the first descriptor at `first`. `highest`: the last address
     /// that its descriptors will name.
     pub(crate) fn begin_chain(&self, first: CardAddr, highest: CardAddr) -> Result<(), CdmaError> {
-        if !self.status()?.sg_included() {
-            return Err(CdmaError::NoScatterGather { card: self.name() });
-        }
-        self.reset()?;
+        self.prepare_chain()?;
         let written = highest.to_low_high().1;
-        CdmaBlock::DESTINATION_HIGH
-            .write(&self.registers, BASE, written)
-            .map_err(|source| self.mmio(source))?;
-        let held =
-            CdmaBlock::DESTINATION_HIGH.read(&self.registers, BASE).map_err(|source| self.mmio(source))?;
+        let held = self.held_high(written)?;
         if held != written {
             return Err(CdmaError::Narrow {
                 card: self.name(),
@@ -313,14 +272,40 @@ impl Cdma {
                 written,
             });
         }
+        self.start_chain(first, Cdmacr::new().with_irq_threshold(1))
+    }
+
+    /// Confirms that there is scatter-gather, and resets the engine.
+    fn prepare_chain(&self) -> Result<(), CdmaError> {
+        if !self.status()?.sg_included() {
+            return Err(CdmaError::NoScatterGather { card: self.name() });
+        }
+        self.reset()
+    }
+
+    /// What an address register's high word keeps of `written`.
+    fn held_high(&self, written: u32) -> Result<u32, CdmaError> {
+        CdmaBlock::DESTINATION_HIGH
+            .write(&self.registers, BASE, written)
+            .and_then(|()| CdmaBlock::DESTINATION_HIGH.read(&self.registers, BASE))
+            .map_err(|source| self.mmio(source))
+    }
+
+    /// Address bits of the build, as far as its registers show: those above 32 that a high word keeps. The engine is idle.
+    fn address_bits(&self) -> Result<u8, CdmaError> {
+        let held = self.held_high(u32::MAX)?;
+        // All 32: a 64-bit build, or nobody there.
+        self.status()?;
+        self.held_high(0)?;
+        Ok(32 + u8::try_from(held.trailing_ones()).unwrap_or(0))
+    }
+
+    /// Enters scatter-gather mode after a reset, with these interrupts.
+    fn start_chain(&self, first: CardAddr, control: Cdmacr) -> Result<(), CdmaError> {
         let (low, high) = first.to_low_high();
         let program = || -> Result<(), MmioError> {
             // The pointers reload when SGMode rises; after the reset it is low.
-            CdmaBlock::CR.write(
-                &self.registers,
-                BASE,
-                Cdmacr::new().with_sg_mode(true).with_irq_threshold(1),
-            )?;
+            CdmaBlock::CR.write(&self.registers, BASE, control.with_sg_mode(true))?;
             CdmaBlock::CURDESC_LOW.write(&self.registers, BASE, low)?;
             CdmaBlock::CURDESC_HIGH.write(&self.registers, BASE, high)
         };
@@ -335,6 +320,18 @@ impl Cdma {
             .write(&self.registers, BASE, low)
             .and_then(|()| CdmaBlock::TAILDESC_HIGH.write(&self.registers, BASE, high))
             .map_err(|source| self.mmio(source))
+    }
+}
+
+impl Cdma {
+    /// Low word of the current descriptor's address (PG034, CURDESC_PNTR).
+    fn current_low(&self) -> Result<u32, CdmaError> {
+        CdmaBlock::CURDESC_LOW.read(&self.registers, BASE).map_err(|source| self.mmio(source))
+    }
+
+    /// Clears the completion and delay interrupts, so that the next one raises the line again.
+    fn clear_interrupts(&self) -> Result<(), CdmaError> {
+        CdmaBlock::SR.write(&self.registers, BASE, Cdmasr::INTERRUPTS).map_err(|source| self.mmio(source))
     }
 }
 

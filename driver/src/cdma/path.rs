@@ -1,0 +1,229 @@
+//! How a ring's descriptors get into card memory.
+
+use fpga_core::cdma_ring::{Batch, DescriptorImage, ENTRY_BYTES, Piece, RingConfig};
+use fpga_pci::{Bar, SharedSlice};
+use fpga_registers::{BarOffset, CardAddr};
+
+use super::error::CdmaRingError;
+use super::options::DescriptorPath;
+use crate::channel::{AttachedMemory, H2cChannel, Piece as Part, Ticket, WaitOptions};
+use crate::shared::Shared;
+
+/// Bytes of one descriptor in the image.
+const ENTRY: usize = 64;
+const _: () = assert!(ENTRY as u64 == ENTRY_BYTES);
+
+/// The host's copy of the descriptors, and the way from there to the card.
+#[derive(Debug)]
+pub(super) enum Path {
+    Bypass {
+        bar: Bar,
+        window: CardAddr,
+        image: Box<[u8]>,
+    },
+    Channel {
+        h2c: Box<H2cChannel>,
+        image: AttachedMemory,
+        /// The batch on its way.
+        upload: Option<Ticket>,
+    },
+}
+
+/// The image while the ring writes to it.
+enum Image<'a> {
+    Bytes(&'a mut [u8]),
+    Memory(SharedSlice<'a>),
+}
+
+impl DescriptorImage for Image<'_> {
+    fn write(&mut self, index: u32, words: [u32; 16]) {
+        let start = index as usize * ENTRY;
+        match self {
+            Self::Bytes(bytes) => {
+                let Some(place) = bytes.get_mut(start..start + ENTRY) else { return };
+                for (place, word) in place.chunks_exact_mut(4).zip(words) {
+                    place.copy_from_slice(&word.to_le_bytes());
+                }
+            }
+            Self::Memory(memory) => {
+                let stored = memory.store_words(start, words);
+                // The ring was built for this memory, so it never names an entry outside it.
+                debug_assert!(stored.is_ok(), "descriptor {index} outside the image");
+            }
+        }
+    }
+}
+
+/// Whether a batch is in card memory.
+pub(super) enum Arrival {
+    There,
+    Under,
+}
+
+impl Path {
+    /// Takes the way that was asked for, or gives it back with the reason.
+    pub(super) fn open(
+        card: &Shared,
+        path: DescriptorPath,
+        config: &RingConfig,
+    ) -> Result<Self, (CdmaRingError, DescriptorPath)> {
+        match path {
+            DescriptorPath::Bypass { window } => match open_bypass(card, window, config) {
+                Ok((bar, image)) => Ok(Self::Bypass { bar, window, image }),
+                Err(error) => Err((error, DescriptorPath::Bypass { window })),
+            },
+            DescriptorPath::Channel(mut h2c) => match attach(card, &mut h2c, config) {
+                Ok(image) => Ok(Self::Channel { h2c, image, upload: None }),
+                Err(error) => Err((error, DescriptorPath::Channel(h2c))),
+            },
+        }
+    }
+
+    /// Gives a lent channel back.
+    pub(super) fn close(self) -> DescriptorPath {
+        match self {
+            Self::Bypass { window, .. } => DescriptorPath::Bypass { window },
+            Self::Channel { mut h2c, image, upload } => {
+                if let Some(ticket) = upload {
+                    let _ = h2c.wait_ended(ticket, WaitOptions::default());
+                    let _ = h2c.0.take(ticket);
+                }
+                // Memory that is still in use stays with the channel, which knows when it may go.
+                let _ = h2c.detach(image);
+                DescriptorPath::Channel(h2c)
+            }
+        }
+    }
+
+    /// Runs `fill` on the host's copy.
+    pub(super) fn fill<R>(&mut self, fill: impl FnOnce(&mut dyn DescriptorImage) -> R) -> R {
+        match self {
+            Self::Bypass { image, .. } => fill(&mut Image::Bytes(image)),
+            Self::Channel { h2c, image, .. } => {
+                // Attached for as long as the ring lives.
+                fill(&mut Image::Memory(h2c.memory(*image).unwrap_or_default()))
+            }
+        }
+    }
+
+    /// Sends a batch's descriptors to the card.
+    pub(super) fn send(&mut self, card: &Shared, batch: Batch) -> Result<Arrival, CdmaRingError> {
+        match self {
+            Self::Bypass { .. } => {
+                for piece in batch.pieces() {
+                    self.write_piece(card, piece)?;
+                }
+                let (address, written) = batch.arrival;
+                let found = self.read_word(card, address)?.unwrap_or(written);
+                if found == written {
+                    return Ok(Arrival::There);
+                }
+                Err(CdmaRingError::Lost { card: card.name.clone(), address, written, found })
+            }
+            Self::Channel { h2c, image, upload } => {
+                let mut parts = [Part { memory: *image, offset: 0, length: 0, card: CardAddr::ZERO }; 2];
+                for (part, piece) in parts.iter_mut().zip(batch.pieces()) {
+                    *part = part_of(*image, piece);
+                }
+                *upload = Some(h2c.submit_list(&parts)?);
+                // Starts it.
+                h2c.poll().map_err(|error| CdmaRingError::upload(card.name.clone(), &error))?;
+                Ok(Arrival::Under)
+            }
+        }
+    }
+
+    /// Whether a batch that was under way has arrived since; `false` too if none was.
+    pub(super) fn arrived(&mut self, card: &Shared) -> Result<bool, CdmaRingError> {
+        let Self::Channel { h2c, upload, .. } = self else { return Ok(false) };
+        let Some(ticket) = *upload else { return Ok(false) };
+        h2c.poll().map_err(|error| CdmaRingError::upload(card.name.clone(), &error))?;
+        if !h2c.has_ended(ticket) {
+            return Ok(false);
+        }
+        *upload = None;
+        failed(card, h2c, ticket).map(|()| true)
+    }
+
+    /// Sends the whole image and waits until it is there: before the engine starts.
+    pub(super) fn send_all(&mut self, card: &Shared, config: &RingConfig) -> Result<(), CdmaRingError> {
+        let whole = Piece { index: 0, descriptors: config.entries, card: config.base };
+        match self {
+            // The next batch's read-back follows these writes.
+            Self::Bypass { .. } => self.write_piece(card, whole),
+            Self::Channel { h2c, image, upload } => {
+                let part = part_of(*image, whole);
+                let error = |error| CdmaRingError::upload(card.name.clone(), &error);
+                // An old batch still under way comes first: a channel keeps the order.
+                let ticket = h2c.submit_at(part.memory, part.offset, part.length, part.card)?;
+                *upload = None;
+                h2c.wait_ended(ticket, WaitOptions::default()).map_err(error)?;
+                failed(card, h2c, ticket)
+            }
+        }
+    }
+
+    /// A word of card memory, where that can be read.
+    pub(super) fn read_word(&self, card: &Shared, at: CardAddr) -> Result<Option<u32>, CdmaRingError> {
+        let Self::Bypass { bar, window, .. } = self else { return Ok(None) };
+        // `open_bypass` checked that the descriptors lie behind the window's start.
+        let offset = BarOffset::new(at.get().wrapping_sub(window.get()));
+        bar.read32(offset).map(Some).map_err(|source| mmio(card, source))
+    }
+
+    fn write_piece(&self, card: &Shared, piece: Piece) -> Result<(), CdmaRingError> {
+        let Self::Bypass { bar, window, image } = self else { return Ok(()) };
+        let start = piece.index as usize * ENTRY;
+        let bytes = image.get(start..start + piece.descriptors as usize * ENTRY).unwrap_or_default();
+        let offset = BarOffset::new(piece.card.get().wrapping_sub(window.get()));
+        bar.write_block(offset, bytes).map_err(|source| mmio(card, source))
+    }
+}
+
+fn mmio(card: &Shared, source: fpga_pci::MmioError) -> CdmaRingError {
+    super::CdmaError::Mmio { card: card.name.clone(), source }.into()
+}
+
+fn part_of(memory: AttachedMemory, piece: Piece) -> Part {
+    let length = piece.descriptors as usize * ENTRY;
+    Part { memory, offset: piece.index as usize * ENTRY, length, card: piece.card }
+}
+
+/// Whether the transfer that has ended failed: only failures make completions. Others are the lender's.
+fn failed(card: &Shared, h2c: &mut H2cChannel, ticket: Ticket) -> Result<(), CdmaRingError> {
+    match h2c.0.take(ticket).and_then(Result::ok).map(|done| done.outcome) {
+        Some(Err(fault)) => Err(CdmaRingError::Upload { card: card.name.clone(), reason: fault.to_string() }),
+        _ => Ok(()),
+    }
+}
+
+fn open_bypass(
+    card: &Shared,
+    window: CardAddr,
+    config: &RingConfig,
+) -> Result<(Bar, Box<[u8]>), CdmaRingError> {
+    let name = || card.name.clone();
+    let no_bypass = |reason| CdmaRingError::NoBypass { card: name(), reason };
+    let Some(info) = card.info.roles.bypass else {
+        return Err(no_bypass("the card has no bypass BAR".to_owned()));
+    };
+    let bar = card.transport.open_bar(info.index).map_err(|error| no_bypass(error.to_string()))?;
+    let (base, bytes) = (config.base, config.bytes());
+    if !crate::range::CardRange::new(window, bar.size()).contains(base, bytes) {
+        let window_bytes = bar.size();
+        return Err(CdmaRingError::OutsideBypass { card: name(), base, bytes, window, window_bytes });
+    }
+    Ok((bar, vec![0; config.entries as usize * ENTRY].into()))
+}
+
+fn attach(card: &Shared, h2c: &mut H2cChannel, config: &RingConfig) -> Result<AttachedMemory, CdmaRingError> {
+    if h2c.in_flight() != 0 {
+        let reason = "has transfers in flight; wait for them first";
+        return Err(CdmaRingError::Channel { card: card.name.clone(), reason });
+    }
+    let area = card
+        .pool
+        .allocate_area(config.entries as usize * ENTRY, ENTRY)
+        .map_err(|source| crate::error::ResourceError::Memory { card: card.name.clone(), source })?;
+    h2c.attach(area).map_err(|refused| refused.error.into())
+}

@@ -1,0 +1,212 @@
+//! What happens when the engine does not go on as it should: take up what it did, reset it, give everything back, start again.
+
+use fpga_core::cdma_ring::ProgressFault;
+use fpga_registers::CardAddr;
+use fpga_registers::cdma::Cdmasr;
+
+use super::error::{CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRingError};
+use super::options::DescriptorPath;
+use super::ring::{CdmaCompletion, CdmaRing};
+use super::{Cdma, RESET_LIMIT_NS};
+use crate::channel::Ticket;
+
+impl<T> CdmaRing<T> {
+    /// Fills card memory with guards and lets the engine wait at the ring's current place. The engine was reset.
+    pub(super) fn restart(&mut self) -> Result<(), CdmaRingError> {
+        let Self { ring, path, .. } = self;
+        path.fill(|image| ring.guard(image));
+        let config = *self.ring.config();
+        self.path.send_all(&self.cdma.card, &config)?;
+        self.cdma.start_chain(self.ring.start_address(), self.control)?;
+        Ok(())
+    }
+
+    /// Nothing has moved for a while, or an interrupt brought no news.
+    #[cold]
+    pub(super) fn look_for_errors(&mut self) -> Result<(), CdmaRingError> {
+        if self.dead.is_some() || self.ring.outstanding() == 0 {
+            return Ok(());
+        }
+        let status = match self.cdma.status() {
+            Ok(status) => status,
+            Err(error) => return self.fail(error.into()),
+        };
+        if status.has_error() {
+            return self.end(CdmaFaultCause::Status(status));
+        }
+        if !status.idle() {
+            return Ok(());
+        }
+        // Idle at its tail: the last status word is about to be seen, or something else wrote there.
+        let current = match self.current() {
+            Ok(current) => current,
+            Err(error) => return self.fail(error),
+        };
+        if self.ring.is_tail(current) {
+            self.ring.complete_all();
+            self.collect();
+            return Ok(());
+        }
+        self.end(CdmaFaultCause::Silent(status))
+    }
+
+    fn current(&self) -> Result<CardAddr, CdmaRingError> {
+        Ok(self.address_of(self.cdma.current_low()?))
+    }
+
+    /// A status word or a pointer that is not progress.
+    #[cold]
+    pub(super) fn progress_fault(&mut self, fault: ProgressFault) -> Result<(), CdmaRingError> {
+        match self.cdma.status() {
+            // The error that the status word tells of, or one of the descriptor's own place in memory.
+            Ok(status) if status.has_error() => self.end(CdmaFaultCause::Status(status)),
+            Ok(_) => self.end(CdmaFaultCause::Progress(fault)),
+            Err(error) => self.fail(error.into()),
+        }
+    }
+
+    /// The descriptors' way to the card failed: what was to go there cannot.
+    #[cold]
+    pub(super) fn way_failed(&mut self, error: CdmaRingError) -> Result<(), CdmaRingError> {
+        tracing::warn!(card = %self.cdma.card.name, %error, "descriptors of the copy engine");
+        match error {
+            CdmaRingError::Upload { .. } | CdmaRingError::Lost { .. } | CdmaRingError::Submit(_) => {
+                self.end(CdmaFaultCause::Upload)
+            }
+            error => self.fail(error),
+        }
+    }
+
+    /// Ends everything in flight as aborted, in the middle of a copy if need be. The ring can be used again. Returns how many
+    /// copies ended, completed ones included.
+    ///
+    /// # Errors
+    /// [`CdmaError::Stuck`] if the engine does not stop: every copy has ended, but the engine may still write.
+    pub fn abort(&mut self) -> Result<usize, CdmaRingError> {
+        if let Some(error) = &self.dead {
+            return Err(error.clone());
+        }
+        if self.ring.operations() == 0 {
+            return Ok(0);
+        }
+        let before = self.ring.ended();
+        self.end(CdmaFaultCause::Aborted)?;
+        Ok(self.ended_since(before))
+    }
+
+    /// Ends the ring: what is in flight is aborted, and comes back with what had ended before. The engine is idle and in simple
+    /// mode, unless it is stuck, which its next use says.
+    #[must_use]
+    pub fn close(mut self) -> (Cdma, DescriptorPath, Vec<CdmaCompletion<T>>) {
+        let _ = self.abort();
+        let _ = self.cdma.reset();
+        let Self { cdma, path, finished, line, .. } = self;
+        drop(line);
+        (cdma, path.close(), finished.into())
+    }
+
+    /// Stops the engine, ends everything in the ring and starts anew.
+    fn end(&mut self, cause: CdmaFaultCause) -> Result<(), CdmaRingError> {
+        match self.end_and_restart(cause) {
+            Ok(()) => Ok(()),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn end_and_restart(&mut self, cause: CdmaFaultCause) -> Result<(), CdmaRingError> {
+        let halted = matches!(cause, CdmaFaultCause::Status(_));
+        if halted {
+            self.wait_halted()?;
+        }
+        let status = self.cdma.status()?;
+        let current = self.current()?;
+        if halted && is_overrun(status) && self.ring.is_past_tail(current) {
+            self.ring.complete_all();
+        } else if !matches!(cause, CdmaFaultCause::Progress(_)) {
+            // A pointer that cannot be is not believed: nothing more counts as complete.
+            let idle = status.idle() && !status.has_error();
+            let _ = self.ring.complete_current(current, idle);
+        }
+        self.collect();
+        let again = self.overrun_at == Some(self.ring.completed());
+        if halted && is_overrun(status) && !again && !self.ring.is_faulted() {
+            return self.overrun();
+        }
+        let place = self.ring.pending_descriptor().map(|pending| CdmaFaultPlace {
+            descriptor: pending.index,
+            source: pending.source,
+            destination: pending.destination,
+            length: pending.length,
+            bytes_done: pending.offset,
+        });
+        self.cdma.reset()?;
+        self.drain(cause, place);
+        self.restart()
+    }
+
+    /// The engine went past its tail and met a descriptor that was marked complete: a guard, or a used one. Descriptors that were
+    /// posted there since are as they should be, so it goes on from where it stands. A descriptor that stops it twice is another
+    /// matter.
+    fn overrun(&mut self) -> Result<(), CdmaRingError> {
+        self.overruns += 1;
+        self.overrun_at = Some(self.ring.completed());
+        self.cdma.reset()?;
+        self.cdma.start_chain(self.ring.start_address(), self.control)?;
+        if let Some(tail) = self.ring.posted_tail() {
+            self.cdma.advance(tail)?;
+        }
+        Ok(())
+    }
+
+    /// An error halts the engine gracefully; Idle says that it has stopped (PG034).
+    fn wait_halted(&self) -> Result<(), CdmaRingError> {
+        let began = self.now();
+        // An engine that stays busy is left to the reset, which has its own limit.
+        while !self.cdma.status()?.idle() && self.now().saturating_sub(began) < RESET_LIMIT_NS {
+            self.relax();
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, cause: CdmaFaultCause, place: Option<CdmaFaultPlace>) {
+        let card = self.cdma.name();
+        let later = match cause {
+            CdmaFaultCause::Aborted | CdmaFaultCause::Unstoppable | CdmaFaultCause::Upload => cause.clone(),
+            _ => CdmaFaultCause::Earlier,
+        };
+        let later = CdmaFault { card: card.clone(), cause: later, place: None };
+        let first = CdmaFault { card, cause, place };
+        if self.ring.operations() != 0 {
+            tracing::warn!(fault = %first, "copies ended");
+        }
+        let mut first = Some(first);
+        let Self { ring, finished, .. } = self;
+        for drained in ring.drain() {
+            let fault = first.take().unwrap_or_else(|| later.clone());
+            let ticket = Ticket(drained.token.number());
+            finished.push_back(CdmaCompletion {
+                ticket,
+                outcome: Err(Box::new(fault)),
+                payload: drained.payload,
+            });
+        }
+    }
+
+    /// The ring cannot go on. Every copy ends; the engine is reset if it can be.
+    #[cold]
+    pub(super) fn fail(&mut self, error: CdmaRingError) -> Result<(), CdmaRingError> {
+        let stopped = match &error {
+            CdmaRingError::Engine(CdmaError::Stuck { .. } | CdmaError::Gone { .. }) => false,
+            _ => self.cdma.reset().is_ok(),
+        };
+        self.collect();
+        self.drain(if stopped { CdmaFaultCause::Aborted } else { CdmaFaultCause::Unstoppable }, None);
+        self.dead = Some(error.clone());
+        Err(error)
+    }
+}
+
+/// The one error of an engine that met a descriptor marked complete.
+const fn is_overrun(status: Cdmasr) -> bool {
+    status.into_bits() & Cdmasr::ERRORS.into_bits() == Cdmasr::new().with_sg_internal_error(true).into_bits()
+}

@@ -1,0 +1,389 @@
+//! Many copies in flight: the engine's scatter-gather mode.
+
+use std::collections::VecDeque;
+
+use fpga_core::cdma_ring::{RefusalReason, Ring, Segment, Token};
+use fpga_registers::CardAddr;
+use fpga_registers::cdma::Cdmacr;
+
+use super::Cdma;
+use super::error::{CdmaError, CdmaFault, CdmaRefused, CdmaRingError, CdmaRingRefused, CdmaSubmitError};
+use super::options::{CdmaRingOptions, DescriptorPath};
+use super::path::{Arrival, Path};
+use super::wait::UserLine;
+use crate::channel::Ticket;
+
+/// Looks without news before the clock is looked at.
+const CLOCK_EVERY: u32 = 16;
+/// Without news for this long, the status register is read: an engine that halted on an error completes nothing more.
+const SUSPICIOUS_NS: u64 = 1_000_000;
+
+/// A copy that has ended.
+#[derive(Debug)]
+pub struct CdmaCompletion<T> {
+    /// What `submit` returned.
+    pub ticket: Ticket,
+    /// Bytes copied, or why not.
+    pub outcome: Result<u64, Box<CdmaFault>>,
+    /// What was handed in.
+    pub payload: T,
+}
+
+/// A ring of copies within card memory; made by [`Cdma::into_ring`].
+///
+/// What is submitted together is handed over together: one write of descriptors, one pair of tail writes. The engine goes on from
+/// batch to batch without stopping. Each copy carries a payload of the caller's, `()` if there is nothing to carry, which comes
+/// back exactly once. One owner polls it; it takes no lock and starts no thread.
+///
+/// Dropping it stops the engine, in the middle of a copy if need be.
+///
+/// ```
+/// # #[cfg(feature = "mock")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use fpga_driver::{Card, CardAddr, CdmaRingOptions, DescriptorPath, WaitOptions, mock::World};
+///
+/// let world = World::builder().cards(1).build()?;
+/// let card = Card::open(world.transport(0))?;
+/// let path = DescriptorPath::Bypass { window: CardAddr::ZERO };
+/// let mut ring = card.cdma()?.into_ring(path, CdmaRingOptions::new(CardAddr::new(0x10_0000)))?;
+/// let mut last = None;
+/// for n in 0..8 {
+///     let (from, to) = (CardAddr::new(0x20_0000 + n * 4096), CardAddr::new(0x40_0000 + n * 4096));
+///     last = Some(ring.copy(from, to, 4096, n)?);
+/// }
+/// let done = ring.wait(last.ok_or("nothing was submitted")?, WaitOptions::default())?;
+/// assert_eq!((done.payload, done.outcome.ok()), (7, Some(4096)));
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "mock"))]
+/// # fn main() {}
+/// ```
+#[derive(Debug)]
+pub struct CdmaRing<T> {
+    pub(super) ring: Ring<T>,
+    pub(super) finished: VecDeque<CdmaCompletion<T>>,
+    // In drop order: the line is masked and the engine stops before the channel goes that feeds it.
+    pub(super) line: Option<UserLine>,
+    pub(super) cdma: Cdma,
+    pub(super) path: Path,
+    pub(super) control: Cdmacr,
+    /// The high word of every descriptor's address.
+    high: u64,
+    /// The copy that somebody waits for: its status word is looked at first.
+    pub(super) wanted: Option<Token>,
+    /// When something last moved; 0: since the last look at the clock.
+    last_news: u64,
+    /// Looks without news in a row.
+    fruitless: u32,
+    pub(super) overruns: u64,
+    /// Descriptors completed when the engine ran past its tail last.
+    pub(super) overrun_at: Option<u64>,
+    pub(super) dead: Option<CdmaRingError>,
+}
+
+impl Cdma {
+    /// Puts the engine into scatter-gather mode with a ring of descriptors in card memory. The engine comes back by
+    /// [`CdmaRing::close`].
+    ///
+    /// # Errors
+    /// [`CdmaRingRefused`] carries everything back: no scatter-gather in the build, a shape or a place that cannot be, no way for
+    /// the descriptors, an engine that is stuck.
+    pub fn into_ring<T>(
+        self,
+        path: DescriptorPath,
+        options: CdmaRingOptions,
+    ) -> Result<CdmaRing<T>, Box<CdmaRingRefused>> {
+        let refused = |error, cdma, path| Err(Box::new(CdmaRingRefused { error, cdma, path }));
+        let (ring, control) = match self.plan(&options) {
+            Ok(planned) => planned,
+            Err(error) => return refused(error, self, path),
+        };
+        let line = match options.user_interrupt.map(|line| UserLine::take(&self.card, line)) {
+            Some(None) => {
+                let card = self.name();
+                return refused(CdmaRingError::NoInterrupt { card }, self, path);
+            }
+            line => line.flatten(),
+        };
+        let path = match Path::open(&self.card, path, ring.config()) {
+            Ok(path) => path,
+            Err((error, path)) => return refused(error, self, path),
+        };
+        let mut ring = CdmaRing {
+            finished: VecDeque::with_capacity(ring.config().operations as usize),
+            high: ring.config().base.get() & !0xFFFF_FFFF,
+            ring,
+            line,
+            cdma: self,
+            path,
+            control,
+            wanted: None,
+            last_news: 0,
+            fruitless: 0,
+            overruns: 0,
+            overrun_at: None,
+            dead: None,
+        };
+        match ring.restart() {
+            Ok(()) => Ok(ring),
+            Err(error) => {
+                let CdmaRing { cdma, path, .. } = ring;
+                refused(error, cdma, path.close())
+            }
+        }
+    }
+
+    /// Checks the options against the build, which is left in simple mode and idle.
+    fn plan<T>(&self, options: &CdmaRingOptions) -> Result<(Ring<T>, Cdmacr), CdmaRingError> {
+        let (threshold, delay) = (options.interrupt_threshold, options.interrupt_delay);
+        if threshold == 0 || (threshold > 1 && delay == 0) {
+            return Err(CdmaRingError::Coalescing { card: self.name(), threshold, delay });
+        }
+        let config = |source| CdmaRingError::Config { card: self.name(), source };
+        // Before anything is touched: whatever the build, the shape has to be possible.
+        options.config(64).validate().map_err(config)?;
+        let (start, length) = (options.base, options.config(64).bytes());
+        if let Some(ranges) = self.card.reachable()
+            && !ranges.iter().any(|range| range.contains(start, length))
+        {
+            return Err(CdmaError::CardMemory { card: self.name(), start, length }.into());
+        }
+        self.prepare_chain()?;
+        let ring = Ring::new(options.config(self.address_bits()?)).map_err(config)?;
+        let interrupts = options.user_interrupt.is_some();
+        let control = Cdmacr::new()
+            .with_ioc_irq_enable(interrupts)
+            .with_delay_irq_enable(interrupts)
+            .with_error_irq_enable(interrupts)
+            .with_irq_threshold(threshold)
+            .with_irq_delay(delay);
+        Ok((ring, control))
+    }
+}
+
+impl<T> CdmaRing<T> {
+    pub(super) fn now(&self) -> u64 {
+        self.cdma.card.transport.now()
+    }
+
+    /// To be called in a loop that polls: a spin-loop hint on hardware; lets a card inside this thread take a step.
+    pub fn relax(&self) {
+        self.cdma.card.transport.relax();
+    }
+
+    /// Queues a copy of `length` bytes. The engine gets it with the next [`poll`](Self::poll), together with what was queued
+    /// before; waiting polls.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn copy(
+        &mut self,
+        source: CardAddr,
+        destination: CardAddr,
+        length: u64,
+        payload: T,
+    ) -> Result<Ticket, CdmaRefused<T>> {
+        self.submit(&[Segment::new(source, destination, length)], payload)
+    }
+
+    /// Queues a list of copies as one: they run in order, and complete together. Empty ones are skipped.
+    ///
+    /// # Errors
+    /// [`CdmaRefused`] carries the payload back, and nothing is queued. A full ring is back-pressure
+    /// ([`CdmaRefused::is_full`]): poll, then submit again.
+    pub fn submit(&mut self, segments: &[Segment], payload: T) -> Result<Ticket, CdmaRefused<T>> {
+        if let Some(error) = &self.dead {
+            return Err(CdmaRefused { error: error.clone().into(), payload });
+        }
+        if let Err(error) = self.check(segments) {
+            return Err(CdmaRefused { error: CdmaSubmitError::Range(error), payload });
+        }
+        match self.ring.submit(segments, payload) {
+            Ok(token) => Ok(Ticket(token.number())),
+            Err(refusal) => {
+                Err(CdmaRefused { error: self.refused(refusal.reason), payload: refusal.payload })
+            }
+        }
+    }
+
+    #[cold]
+    fn refused(&self, source: RefusalReason) -> CdmaSubmitError {
+        CdmaSubmitError::Ring { card: self.cdma.name(), source }
+    }
+
+    /// What is known of the card's memory; the ring itself knows what the engine can address.
+    fn check(&self, segments: &[Segment]) -> Result<(), CdmaError> {
+        let Some(ranges) = self.cdma.card.reachable() else { return Ok(()) };
+        for segment in segments.iter().filter(|segment| segment.length != 0) {
+            for start in [segment.source, segment.destination] {
+                if !ranges.iter().any(|range| range.contains(start, segment.length)) {
+                    let length = segment.length;
+                    return Err(CdmaError::CardMemory { card: self.cdma.name(), start, length });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands what is queued to the engine and takes up what is done. Returns how many copies ended.
+    ///
+    /// Costs, per batch: the descriptors' writes and two register writes; per look, while copies are outstanding, one read (see
+    /// [`DescriptorPath`]). With nothing outstanding nothing is read.
+    ///
+    /// # Errors
+    /// [`CdmaRingError`] if the ring as a whole cannot go on; every copy has ended then. A copy's own failure is in its
+    /// [`CdmaCompletion`].
+    pub fn poll(&mut self) -> Result<usize, CdmaRingError> {
+        if let Some(error) = &self.dead {
+            return Err(error.clone());
+        }
+        let before = self.ring.ended();
+        let outstanding = self.ring.outstanding() != 0;
+        match self.hand_over() {
+            // What was only just handed over is not done yet: the look can wait for the next call.
+            Ok(()) if outstanding => self.look()?,
+            Ok(()) => {}
+            Err(error) => self.way_failed(error)?,
+        }
+        Ok(self.ended_since(before))
+    }
+
+    pub(super) fn ended_since(&self, before: u64) -> usize {
+        usize::try_from(self.ring.ended() - before).unwrap_or(usize::MAX)
+    }
+
+    /// Moves queued descriptors on: into card memory, and from there to the engine.
+    fn hand_over(&mut self) -> Result<(), CdmaRingError> {
+        let card = &self.cdma.card;
+        if self.ring.has_published() && self.path.arrived(card)? {
+            self.post()?;
+        }
+        if self.ring.has_queued() && !self.ring.has_published() {
+            let Self { ring, path, .. } = self;
+            let batch = path.fill(|image| ring.publish(image));
+            if let Some(batch) = batch
+                && matches!(self.path.send(&self.cdma.card, batch)?, Arrival::There)
+            {
+                self.post()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn post(&mut self) -> Result<(), CdmaRingError> {
+        if let Some(tail) = self.ring.post() {
+            self.news();
+            self.cdma.advance(tail)?;
+        }
+        Ok(())
+    }
+
+    const fn news(&mut self) {
+        self.last_news = 0;
+        self.fruitless = 0;
+    }
+
+    /// Takes up the engine's progress.
+    fn look(&mut self) -> Result<(), CdmaRingError> {
+        let seen = match self.path {
+            Path::Bypass { .. } => self.look_at_status_word(),
+            Path::Channel { .. } => self.look_at_pointer(),
+        };
+        match seen {
+            Ok(Ok(0)) => self.no_news(),
+            Ok(Ok(_)) => {
+                self.news();
+                self.collect();
+                Ok(())
+            }
+            Ok(Err(fault)) => self.progress_fault(fault),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn look_at_status_word(
+        &mut self,
+    ) -> Result<Result<u32, fpga_core::cdma_ring::ProgressFault>, CdmaRingError> {
+        let wanted = self.wanted.and_then(|token| self.ring.probe_for(token));
+        let Some(probe) = wanted.or_else(|| self.ring.probe()) else { return Ok(Ok(0)) };
+        let word = self.path.read_word(&self.cdma.card, probe.status)?.unwrap_or(0);
+        Ok(self.ring.complete_status(probe, word))
+    }
+
+    fn look_at_pointer(&mut self) -> Result<Result<u32, fpga_core::cdma_ring::ProgressFault>, CdmaRingError> {
+        let current = CardAddr::new(self.high | u64::from(self.cdma.current_low()?));
+        if self.ring.is_past_tail(current) {
+            // It has not moved yet since it went all the way round, or it is about to halt.
+            return Ok(Ok(0));
+        }
+        let mut idle = false;
+        if self.ring.is_tail(current) {
+            let status = self.cdma.status()?;
+            idle = status.idle() && !status.has_error();
+        }
+        Ok(self.ring.complete_current(current, idle))
+    }
+
+    fn no_news(&mut self) -> Result<(), CdmaRingError> {
+        self.fruitless = self.fruitless.wrapping_add(1);
+        if !self.fruitless.is_multiple_of(CLOCK_EVERY) {
+            return Ok(());
+        }
+        let now = self.now();
+        if self.last_news == 0 {
+            self.last_news = now;
+        }
+        if now.saturating_sub(self.last_news) < SUSPICIOUS_NS {
+            return Ok(());
+        }
+        self.last_news = now;
+        self.look_for_errors()
+    }
+
+    /// Moves completed copies to the finished queue.
+    pub(super) fn collect(&mut self) {
+        while let Some(done) = self.ring.poll_completion() {
+            let ticket = Ticket(done.token.number());
+            self.finished.push_back(CdmaCompletion {
+                ticket,
+                outcome: Ok(done.length),
+                payload: done.payload,
+            });
+        }
+    }
+
+    /// The oldest copy that has ended and was not handed out.
+    #[must_use]
+    pub fn next_completion(&mut self) -> Option<CdmaCompletion<T>> {
+        self.finished.pop_front()
+    }
+
+    /// Copies submitted and not ended.
+    #[must_use]
+    pub const fn in_flight(&self) -> u32 {
+        self.ring.operations()
+    }
+
+    /// Descriptors that can still be queued.
+    #[must_use]
+    pub const fn free_descriptors(&self) -> u32 {
+        self.ring.free_entries()
+    }
+
+    /// The longest copy that one descriptor describes, in bytes. Longer ones take several.
+    #[must_use]
+    pub const fn max_descriptor_length(&self) -> u32 {
+        self.ring.config().max_descriptor_length()
+    }
+
+    /// How often the engine has run past its tail, which costs a reset and nothing else: where the address registers are wider
+    /// than 32 bits a new tail takes two writes, and an engine that reaches it between them is started once too often.
+    #[must_use]
+    pub const fn overruns(&self) -> u64 {
+        self.overruns
+    }
+
+    pub(super) fn address_of(&self, low: u32) -> CardAddr {
+        CardAddr::new(self.high | u64::from(low))
+    }
+}

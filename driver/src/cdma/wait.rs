@@ -1,0 +1,153 @@
+//! Waiting for copies: by polling, by interrupt, or by one and then the other.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use fpga_core::cdma_ring::Token;
+use fpga_pci::{Interrupt, MmioError};
+use fpga_registers::xdma::{IRQ_BASE, IrqBlock, UserMask};
+
+use super::error::CdmaRingError;
+use super::ring::{CdmaCompletion, CdmaRing};
+use crate::channel::{Ticket, WaitMode, WaitOptions};
+use crate::shared::Shared;
+
+/// The longest sleep: an interrupt can be lost.
+const SLEEP_LIMIT_NS: u64 = 100_000_000;
+
+/// The user interrupt that the engine is wired to. Masked unless somebody sleeps.
+#[derive(Debug)]
+pub(super) struct UserLine {
+    interrupt: Interrupt,
+    mask: UserMask,
+    armed: bool,
+    card: Arc<Shared>,
+}
+
+impl UserLine {
+    pub(super) fn take(card: &Arc<Shared>, line: u8) -> Option<Self> {
+        let interrupt = card.user_interrupt(line)?;
+        let mask = UserMask::new().with_user(1_u16.checked_shl(line.into())?);
+        Some(Self { interrupt, mask, armed: false, card: Arc::clone(card) })
+    }
+
+    /// Enabling a line that is up sends its message at once (PG195), so nothing is lost between here and the sleep.
+    fn arm(&mut self) -> Result<(), MmioError> {
+        // A message of an earlier sleep would end this one early.
+        let _ = self.interrupt.try_take();
+        IrqBlock::USER_ENABLE_SET.write(&self.card.dma_bar, IRQ_BASE, self.mask)?;
+        self.armed = true;
+        Ok(())
+    }
+
+    fn disarm(&mut self) -> Result<(), MmioError> {
+        self.armed = false;
+        IrqBlock::USER_ENABLE_CLEAR.write(&self.card.dma_bar, IRQ_BASE, self.mask)
+    }
+}
+
+impl Drop for UserLine {
+    /// The line may stay up for as long as the engine is not reset.
+    fn drop(&mut self) {
+        let _ = self.disarm();
+    }
+}
+
+impl<T> CdmaRing<T> {
+    /// Waits until `ticket`'s copy, and so every one before it, has ended, and takes its completion.
+    ///
+    /// # Errors
+    /// [`CdmaRingError::TimedOut`] leaves the copy in flight: wait again or [`abort`](Self::abort).
+    pub fn wait(&mut self, ticket: Ticket, options: WaitOptions) -> Result<CdmaCompletion<T>, CdmaRingError> {
+        self.wanted = Some(Token::new(ticket.0));
+        let waited = self.wait_for(ticket, options);
+        self.wanted = None;
+        let disarmed = self.disarm();
+        let done = waited?;
+        disarmed?;
+        Ok(done)
+    }
+
+    fn wait_for(&mut self, ticket: Ticket, options: WaitOptions) -> Result<CdmaCompletion<T>, CdmaRingError> {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let began = self.now();
+        let timeout = nanoseconds(options.timeout);
+        loop {
+            // What ends the ring is said once, by the call that finds it; completions are handed out afterwards too.
+            let was_dead = self.dead.is_some();
+            let polled = self.poll();
+            if !was_dead {
+                polled.as_ref().map_err(Clone::clone)?;
+            }
+            if let Some(done) = self.take(ticket) {
+                return done;
+            }
+            polled?;
+            let waited = self.now().saturating_sub(began);
+            if waited >= timeout {
+                return Err(self.timed_out(waited));
+            }
+            match options.mode {
+                WaitMode::Hybrid { spin } if waited < nanoseconds(spin) => self.relax(),
+                WaitMode::Poll => self.relax(),
+                WaitMode::Interrupt | WaitMode::Hybrid { .. } => self.sleep(timeout - waited)?,
+            }
+        }
+    }
+
+    /// `ticket`'s completion; an error if it can never come; `None` while it is in flight.
+    fn take(&mut self, ticket: Ticket) -> Option<Result<CdmaCompletion<T>, CdmaRingError>> {
+        if ticket.0 >= self.ring.ended() && ticket.0 < self.ring.submitted() {
+            return None;
+        }
+        let at = self.finished.iter().position(|done| done.ticket == ticket);
+        let done = at.and_then(|at| self.finished.remove(at));
+        Some(done.ok_or_else(|| CdmaRingError::UnknownTicket { card: self.cdma.name() }))
+    }
+
+    fn sleep(&mut self, at_most: u64) -> Result<(), CdmaRingError> {
+        if self.ring.outstanding() == 0 {
+            // The descriptors are still on their way to the card: nothing of the engine's would wake anybody.
+            self.relax();
+            return Ok(());
+        }
+        let Some(line) = &mut self.line else {
+            return Err(CdmaRingError::NoInterrupt { card: self.cdma.name() });
+        };
+        if !line.armed {
+            // The cause first, then the mask: the line has to fall for the next event to raise it. What ended before this does
+            // not signal: look once more before sleeping.
+            self.cdma.clear_interrupts()?;
+            return line.arm().map_err(|source| self.cdma.mmio(source).into());
+        }
+        let limit = Duration::from_nanos(at_most.min(SLEEP_LIMIT_NS));
+        let woken = self.cdma.card.transport.wait_interrupt(&line.interrupt, limit);
+        self.disarm()?;
+        let woken = woken.map_err(|source| CdmaRingError::Interrupt { card: self.cdma.name(), source })?;
+        // Woken without news, or not woken at all: the status register shows an engine that has halted.
+        if self.poll()? == 0 || woken.is_none() {
+            self.look_for_errors()?;
+        }
+        Ok(())
+    }
+
+    fn disarm(&mut self) -> Result<(), CdmaRingError> {
+        match &mut self.line {
+            Some(line) if line.armed => line.disarm().map_err(|source| self.cdma.mmio(source).into()),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn timed_out(&self, waited: u64) -> CdmaRingError {
+        match self.cdma.status() {
+            Ok(status) => CdmaRingError::TimedOut {
+                card: self.cdma.name(),
+                waited_us: waited / 1000,
+                status,
+                outstanding: self.ring.outstanding(),
+            },
+            Err(error) => error.into(),
+        }
+    }
+}

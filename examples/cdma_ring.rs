@@ -1,0 +1,96 @@
+//! Many copies inside the card at once: a ring of descriptors in card memory keeps the copy engine busy from one to the next.
+//!
+//!     cargo run -p fpga-examples --example cdma_ring
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+
+use fpga_driver::mock::World;
+use fpga_driver::{Card, CardAddr, CdmaRingOptions, CdmaSegment, DescriptorPath, WaitMode, WaitOptions};
+
+/// A matrix of 64 rows, transposed block by block.
+const ROWS: u64 = 64;
+const BLOCK: u64 = 512;
+const FROM: CardAddr = CardAddr::new(0x100_0000);
+const TO: CardAddr = CardAddr::new(0x200_0000);
+
+fn block(matrix: CardAddr, row: u64, column: u64) -> CardAddr {
+    CardAddr::new(matrix.get() + (row * ROWS + column) * BLOCK)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let world = World::builder().cards(1).build()?;
+    let card = Card::open(world.transport(0))?;
+    card.enable_interrupts()?;
+    let mut matrix = card.buffer(usize::try_from(ROWS * ROWS * BLOCK)?)?;
+    for (index, place) in matrix.as_mut_slice().chunks_mut(usize::try_from(BLOCK)?).enumerate() {
+        place.fill(u8::try_from(index % 251)?);
+    }
+    let matrix = card.h2c(0)?.write(matrix, FROM)?;
+
+    // Descriptors lie at 1 MiB of card memory and are written through the bypass BAR, which shows memory from address 0 on. The
+    // engine's interrupt is user interrupt 0, at most one per 16 descriptors; the delay covers what is left over.
+    let options = CdmaRingOptions::new(CardAddr::new(0x10_0000))
+        .descriptors(1024)
+        .user_interrupt(0)
+        .interrupt_threshold(16)
+        .interrupt_delay(20);
+    let mut ring = card.cdma()?.into_ring(DescriptorPath::bypass(CardAddr::ZERO), options)?;
+
+    let before = card.counters().unwrap_or_default();
+    let mut last = None;
+    let mut rows = 0;
+    for row in 0..ROWS {
+        // A row is one copy of 64 pieces. Its number travels with it and comes back when it is done.
+        let pieces: Vec<_> = (0..ROWS)
+            .map(|column| CdmaSegment::new(block(FROM, row, column), block(TO, column, row), BLOCK))
+            .collect();
+        let mut payload = row;
+        last = loop {
+            match ring.submit(&pieces, payload) {
+                Ok(ticket) => break Some(ticket),
+                // Full: that is back-pressure, and the payload comes back.
+                Err(refused) if refused.is_full() => payload = refused.payload,
+                Err(refused) => return Err(refused.into()),
+            }
+            ring.poll()?;
+            ring.relax();
+            while let Some(done) = ring.next_completion() {
+                done.outcome?;
+                rows += 1;
+            }
+        };
+    }
+    let last = last.ok_or("no rows")?;
+    let done = ring.wait(last, WaitOptions::default().mode(WaitMode::Interrupt))?;
+    println!("row {} was the last: {} bytes", done.payload, done.outcome?);
+    while ring.next_completion().is_some() {
+        rows += 1;
+    }
+    let after = card.counters().unwrap_or_default();
+    println!(
+        "{} rows of {ROWS} descriptors; {} interrupts, {} register reads",
+        rows + 1,
+        after.interrupts - before.interrupts,
+        after.mmio_reads - before.mmio_reads
+    );
+
+    let transposed = card.c2h(0)?.read(card.buffer(matrix.len())?, TO)?;
+    let bytes = usize::try_from(BLOCK)?;
+    let side = usize::try_from(ROWS)?;
+    let part =
+        |bytes_of: &[u8], row: usize, column: usize| bytes_of.get((row * side + column) * bytes).copied();
+    for row in 0..side {
+        for column in 0..side {
+            if part(transposed.as_slice(), row, column) != part(matrix.as_slice(), column, row) {
+                return Err(format!("block {row}, {column} is wrong").into());
+            }
+        }
+    }
+    println!("the transposed matrix is right");
+
+    // The engine comes back for simple copies.
+    let (mut cdma, _, _) = ring.close();
+    cdma.copy(FROM, TO, BLOCK)?;
+    Ok(())
+}

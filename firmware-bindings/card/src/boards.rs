@@ -1,0 +1,62 @@
+//! Card descriptions that are built in: the simulated card itself, and the shapes of boards that exist.
+//!
+//! What makes a shape is what software has to find out: ids, BARs and their order, channels, data width, vectors, link
+//! and memory. A board with a user BAR carries this project's logic behind it (its subsystem id says so); the others
+//! are as the vendor's example design leaves them. `cards/README.md` lists them side by side.
+
+use crate::description::{CardDescription, DEFAULT_CARD_FILE, DescriptionError};
+use std::path::Path;
+
+/// A built-in description, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Builtin {
+    /// What [`CardDescription::builtin`] knows it by.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// The card file.
+    pub file: &'static str,
+}
+
+macro_rules! boards {
+    ($($name:literal: $about:literal,)*) => {
+        &[$(Builtin { name: $name, about: $about, file: include_str!(concat!("../cards/", $name, ".yaml")) }),*]
+    };
+}
+
+const DEFAULT: Builtin = Builtin {
+    name: "default",
+    about: "the simulated card: UltraScale+ Gen3 x16, 4 + 4 channels, user, DMA and bypass BAR, 8 GiB",
+    file: DEFAULT_CARD_FILE,
+};
+
+const BOARDS: &[Builtin] = boards! {
+    "us-plus-x16": "UltraScale+ Gen3 x16, 4 + 4 channels, three 64-bit BARs, 64 GiB (Alveo U200 class)",
+    "us-plus-x16-no-bypass": "UltraScale+ Gen3 x16, 4 + 4 channels, user and DMA BAR, 8 GiB (Alveo U50 class)",
+    "us-x8": "UltraScale Gen3 x8, 2 + 2 channels, user and DMA BAR, 2 GiB (KCU105 class)",
+    "7-series-gen3-x8": "Virtex-7 Gen3 x8, 2 + 2 channels, DMA and bypass BAR, 8 GiB (VC709 class)",
+    "7-series-gen2-x8": "7 series Gen2 x8, 1 + 1 channels, three 32-bit BARs, 1 GiB (VC707 and KC705 class)",
+    "artix-x4": "Artix-7 Gen2 x4, 1 + 1 channels, DMA BAR alone, 1 GiB (AC701 class)",
+    "artix-x1": "Artix-7 Gen2 x1, 1 + 1 channels, DMA BAR alone, 128 KiB of block RAM (PicoEVB class)",
+    "quirky": "the simulated card with every fault that the model knows",
+};
+
+impl CardDescription {
+    /// The names that [`Self::builtin`] knows, the simulated card first.
+    pub fn builtins() -> impl Iterator<Item = &'static Builtin> {
+        std::iter::once(&DEFAULT).chain(BOARDS)
+    }
+
+    /// The built-in description `name`.
+    ///
+    /// # Errors
+    /// [`DescriptionError::UnknownName`] lists the names that there are.
+    pub fn builtin(name: &str) -> Result<Self, DescriptionError> {
+        let Some(found) = Self::builtins().find(|builtin| builtin.name == name) else {
+            let known = Self::builtins().map(|builtin| builtin.name).collect::<Vec<_>>().join(", ");
+            return Err(DescriptionError::UnknownName { name: name.to_owned(), known });
+        };
+        Self::parse(Path::new(found.name), found.file)
+    }
+}
