@@ -63,7 +63,6 @@ pub(crate) struct Engine {
     pub(super) writeback: usize,
     pub(super) high_word: Option<u32>,
     pub(super) adjacent: Option<u8>,
-    pub(super) posted: u32,
     /// The channel's interrupt is enabled at the engine.
     pub(super) armed: bool,
     /// When something last moved; 0: since the last look at the clock.
@@ -128,7 +127,6 @@ impl Engine {
             writeback: bytes + WRITEBACK_BYTES / 2,
             high_word: None,
             adjacent: None,
-            posted: 0,
             armed: false,
             last_news: 0,
             fruitless: 0,

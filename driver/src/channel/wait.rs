@@ -190,7 +190,7 @@ impl Engine {
             waited_us: waited / 1000,
             status: status.describe(self.name.direction).to_string(),
             completed: self.bar.read32(ChannelBlock::COMPLETED.address(self.base)).unwrap_or(u32::MAX),
-            posted: self.posted,
+            posted: self.ring.run_descriptors(),
         }
     }
 
