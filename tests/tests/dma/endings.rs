@@ -6,7 +6,7 @@ use std::any::Any;
 use fpga_driver::mock::{CardFailure, World};
 use fpga_driver::pci::{DmaPool, MmioError, QuarantineReason, ResetLevel};
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
-use fpga_driver::{AttachedMemory, Card, FaultCause, Piece, Ticket, Transport};
+use fpga_driver::{AttachedMemory, Card, FaultCause, Piece, ResourceError, RunMode, Ticket, Transport};
 use fpga_tests::cards::{DMA_BAR, channels_idle, hurried_world, open, with_channels, world};
 use fpga_tests::rig::{Channel, Way};
 use fpga_tests::tampered::{Replaced, Tampered};
@@ -463,6 +463,64 @@ fn a_wedged_channel_that_is_dropped_keeps_its_posted_memory() {
         drop(channel);
         // Two buffers, the memory of the part and the list, the ring.
         assert_pool(&card, 0, 4);
+    }
+}
+
+/// Whoever asks for a channel whose engine still runs for its last owner is told so, and the engine is left as it is: it must not
+/// be sent to memory that goes back to the pool with the refusal.
+#[test]
+fn a_channel_that_is_still_busy_is_refused_and_left_alone() {
+    for way in WAYS {
+        let world = world(with_channels(2, 2));
+        let transport = Tampered::new(world.transport(0), Vec::new());
+        let card = Card::open(transport.clone()).unwrap();
+        let mut channel = way.take(&card, 0, short(way)).unwrap();
+        channel.submit(card.buffer(4 * LENGTH).unwrap(), CardAddr::ZERO).unwrap();
+        channel.poll().unwrap();
+        // Its registers cannot be written, so nobody can stop it.
+        transport.refuse_writes(true);
+        drop(channel);
+        transport.refuse_writes(false);
+        for _ in 0..3 {
+            let refused = way.take(&card, 0, short(way));
+            assert!(matches!(refused, Err(ResourceError::Busy { .. })), "{way:?}: {refused:?}");
+        }
+        assert_pool(&card, 0, 2);
+        let mut witnesses: Vec<_> = (0..64).map(|_| card.buffer(16 << 10).unwrap()).collect();
+        for witness in &mut witnesses {
+            witness.as_mut_slice().fill(0x5A);
+        }
+        world.step_until_idle();
+        for witness in &witnesses {
+            assert!(witness.as_slice().iter().all(|byte| *byte == 0x5A), "{way:?}: its write-back");
+        }
+        drop(witnesses);
+        if matches!(way.mode, RunMode::StopRuns) {
+            // The run has ended by itself.
+            let channel = way.take(&card, 0, way.options()).unwrap();
+            let mut rig = Rig { way, channel, card, world };
+            rig.assert_works(5);
+        }
+    }
+}
+
+#[test]
+fn a_card_that_is_gone_has_no_channels_to_give() {
+    for way in WAYS {
+        for failure in [CardFailure::Gone, CardFailure::AllOnes] {
+            let world = world(with_channels(2, 2));
+            let card = open(&world);
+            world.fail(0, failure);
+            let refused = way.take(&card, 0, way.options());
+            assert!(
+                matches!(refused, Err(ResourceError::Mmio { source: MmioError::Gone { .. }, .. })),
+                "{way:?} {failure:?}: {refused:?}"
+            );
+            world.fail(0, CardFailure::None);
+            let channel = way.take(&card, 0, way.options()).unwrap();
+            let mut rig = Rig { way, channel, card, world };
+            rig.assert_works(6);
+        }
     }
 }
 
