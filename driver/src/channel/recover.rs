@@ -196,11 +196,12 @@ impl Engine {
         let began = self.card.transport.now();
         // Some hardware still shows busy right after an error: read again before believing it (quirk 4).
         loop {
+            // Taken before the look: whatever holds this thread up in between, the engine had that time too.
+            let waited = self.card.transport.now().saturating_sub(began);
             let status = self.status()?;
             if !status.busy() {
                 return Ok(status);
             }
-            let waited = self.card.transport.now().saturating_sub(began);
             if waited >= IDLE_LIMIT_NS {
                 return Err(self.wedged(waited, status));
             }

@@ -13,7 +13,7 @@ const AT: CardAddr = CardAddr::new(0x40_0000);
 
 /// Parts anywhere, of any length, over and over: both sides must look like an array that the same copies were made in, to the
 /// last byte in between.
-pub fn parts(way: Way, options: ChannelOptions, count: usize) {
+pub(crate) fn parts(way: Way, options: ChannelOptions, count: usize) {
     let mut rig = Rig::with(way, options);
     let memory = rig.attach(SIZE);
     let (mut host, mut card) = (bytes(1, SIZE), bytes(2, SIZE));
@@ -259,7 +259,7 @@ fn parts_that_are_not_inside() {
     }
 }
 
-pub fn mixed(way: Way) {
+pub(crate) fn mixed(way: Way) {
     let mut rig = Rig::with(way, way.options().descriptors(32).transfers(16));
     let memory = rig.attach(1 << 20);
     let mut dice = Dice::new(4);

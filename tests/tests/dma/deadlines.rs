@@ -104,7 +104,7 @@ fn others_in_flight_are_left_alone() {
 }
 
 /// A transfer that may take `limit`; whether it did it in time.
-pub fn deadline(way: Way, limit: Duration) -> bool {
+pub(crate) fn deadline(way: Way, limit: Duration) -> bool {
     let mut rig = Rig::with(way, way.options().max_descriptor_length(4096));
     let data = bytes(2, 60_000);
     let at = CardAddr::new(0x10_0003);

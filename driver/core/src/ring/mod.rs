@@ -283,6 +283,12 @@ impl<T> Ring<T> {
         self.open
     }
 
+    /// Descriptors posted in the run under way, or in the last one: what the completed-count register comes to, modulo 2^32.
+    #[must_use]
+    pub const fn run_descriptors(&self) -> u32 {
+        low32(self.run_end - self.run_start)
+    }
+
     /// Whether descriptors are queued that are not posted yet.
     #[must_use]
     #[inline]
