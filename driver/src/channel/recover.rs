@@ -159,7 +159,10 @@ impl Engine {
             FaultCause::Aborted => FaultCause::Aborted,
             _ => FaultCause::Earlier,
         };
-        tracing::warn!(fault = %first, "run ended");
+        // An endless run that has nothing to do is stopped whenever its channel is put away: nothing to tell.
+        if self.ring.operations() > 0 || !matches!(first.cause, FaultCause::Aborted) {
+            tracing::warn!(fault = %first, "run ended");
+        }
         self.end_all(first, later);
         // Ones clear: the next run starts with a clean status.
         self.clear_status()?;
