@@ -162,7 +162,7 @@ fn every_channel_in_a_thread_of_its_own() {
                     let base = (u64::from(number) * 2 + direction as u64) << 24;
                     let mut last = None;
                     for n in 0..150_u64 {
-                        let at = CardAddr::new(base + (n % 16 << 12));
+                        let at = CardAddr::new(base + ((n % 16) << 12));
                         let offset = dice.below(1 << 15);
                         match rig.channel.submit_at(memory, offset, 1 + dice.below(4000), at) {
                             Ok(ticket) => last = Some(ticket),
