@@ -6,8 +6,9 @@
 
 use super::Turn;
 use super::channel::{Channel, control, status};
-use super::engine::{COMPLETED, Failure, Flight, Rules};
+use super::engine::{COMPLETED, Rules};
 use super::prefetch::{Fetched, MAGIC, STOP};
+use super::transfer::{Failure, Flight};
 use crate::fault_log::FaultKind;
 use crate::host::HostPort;
 use crate::link::Lanes;

@@ -5,6 +5,7 @@ mod channel;
 mod engine;
 mod performance;
 mod prefetch;
+mod transfer;
 
 use crate::config_space::ConfigSpace;
 use crate::description::CardDescription;

@@ -1,0 +1,218 @@
+//! How the data of a descriptor moves, a page of card memory at a time, and what becomes of it when it does not.
+
+use super::channel::{Channel, status};
+use super::engine::Rules;
+use super::prefetch::Fetched;
+use crate::fault_log::{FaultKind, FaultLog, Unit};
+use crate::hooks::AxiError;
+use crate::host::HostPort;
+use crate::link::Lanes;
+use crate::memory::PAGE;
+use fpga_registers::xdma::Direction;
+use fpga_registers::{CardAddr, Iova};
+
+/// A descriptor in execution.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight {
+    flags: u32,
+    pub(super) remaining: u32,
+    pub(super) source: u64,
+    pub(super) destination: u64,
+    /// The AXI side stays at its address.
+    pub(super) fixed: bool,
+}
+
+impl Flight {
+    pub(super) const fn new(fetched: &Fetched, fixed: bool) -> Self {
+        let Fetched { control: flags, length: remaining, source, destination, .. } = *fetched;
+        Self { flags, remaining, source, destination, fixed }
+    }
+}
+
+/// Why data did not move.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Failure {
+    /// Status bits that say so.
+    Status(u32),
+    /// An AXI slave does not answer.
+    Silent,
+}
+
+impl Failure {
+    const fn new(error: AxiError, decode: u32, slave: u32) -> Self {
+        match error {
+            AxiError::Decode => Self::Status(decode),
+            AxiError::Slave => Self::Status(slave),
+            AxiError::Silent => Self::Silent,
+        }
+    }
+
+    const fn of_write(error: AxiError) -> Self {
+        Self::new(error, status::WRITE_DECODE, status::WRITE_SLAVE)
+    }
+
+    const fn of_read(error: AxiError) -> Self {
+        Self::new(error, status::READ_DECODE, status::READ_SLAVE)
+    }
+}
+
+impl Channel {
+    /// Moves up to a page of the descriptor in flight, and completes it when nothing is left.
+    pub(super) fn transfer<H: HostPort + ?Sized>(
+        &mut self,
+        flight: Flight,
+        rules: Rules,
+        lanes: &mut Lanes<'_, H>,
+    ) {
+        let most = usize::try_from(flight.remaining).unwrap_or(usize::MAX).min(PAGE);
+        let moved = if most == 0 {
+            Ok(0)
+        } else if flight.fixed {
+            self.move_fixed(&flight, most, lanes)
+        } else {
+            match self.direction {
+                Direction::H2c => self.move_to_card(&flight, most, lanes),
+                Direction::C2h => self.move_to_host(&flight, most, lanes),
+            }
+        };
+        self.settle(flight, most, moved, rules, lanes);
+    }
+
+    /// What comes of an attempt to move `most` bytes of `flight`: so many were moved, or status bits say why not.
+    pub(super) fn settle<H: HostPort + ?Sized>(
+        &mut self,
+        mut flight: Flight,
+        most: usize,
+        moved: Result<usize, Failure>,
+        rules: Rules,
+        lanes: &mut Lanes<'_, H>,
+    ) {
+        let count = match moved {
+            Ok(count) => count,
+            Err(Failure::Silent) => {
+                let at = match self.direction {
+                    Direction::H2c => flight.destination,
+                    Direction::C2h => flight.source,
+                };
+                lanes.upstream.faults.push(FaultKind::AxiSilent, self.unit, at, 0);
+                self.engine.flight = Some(flight);
+                self.engine.hangs = true;
+                return;
+            }
+            Err(Failure::Status(error)) if self.control & error != 0 => {
+                self.engine.flight = None;
+                self.fail(error, rules, lanes);
+                return;
+            }
+            // Not enabled: the engine neither notes the error nor stops. What did not arrive is skipped; a step
+            // ends at a page of the card address at the latest, so a bad address costs no more steps than a good one.
+            Err(Failure::Status(_)) => most,
+        };
+        self.performance.count(count, self.engine.width_bytes);
+        let advanced = count as u64;
+        flight.remaining -= u32::try_from(count).unwrap_or(0).min(flight.remaining);
+        let (source_moves, destination_moves) = match self.direction {
+            Direction::H2c => (true, !flight.fixed),
+            Direction::C2h => (!flight.fixed, true),
+        };
+        if source_moves {
+            flight.source = flight.source.wrapping_add(advanced);
+        }
+        if destination_moves {
+            flight.destination = flight.destination.wrapping_add(advanced);
+        }
+        if flight.remaining == 0 {
+            self.complete(flight.flags, rules, lanes);
+        } else {
+            self.engine.flight = Some(flight);
+        }
+    }
+
+    fn move_to_card<H: HostPort + ?Sized>(
+        &mut self,
+        flight: &Flight,
+        most: usize,
+        lanes: &mut Lanes<'_, H>,
+    ) -> Result<usize, Failure> {
+        let Lanes { upstream, space, .. } = lanes;
+        let unit = self.unit;
+        let filled = space.fill(CardAddr::new(flight.destination), most, |into| {
+            upstream.read(unit, FaultKind::HostReadRefused, Iova::new(flight.source), into)
+        });
+        match filled {
+            Ok(Ok(count)) => {
+                upstream.counters.h2c_bytes += count as u64;
+                Ok(count)
+            }
+            Ok(Err(_)) => Err(Failure::Status(status::READ_UNSUPPORTED)),
+            Err(error) => {
+                note_axi(error, upstream.faults, unit, flight.destination);
+                Err(Failure::of_write(error))
+            }
+        }
+    }
+
+    fn move_to_host<H: HostPort + ?Sized>(
+        &mut self,
+        flight: &Flight,
+        most: usize,
+        lanes: &mut Lanes<'_, H>,
+    ) -> Result<usize, Failure> {
+        let Lanes { upstream, space, .. } = lanes;
+        match space.slice(CardAddr::new(flight.source), most) {
+            Ok(bytes) => {
+                upstream.post(self.unit, Iova::new(flight.destination), bytes);
+                upstream.counters.c2h_bytes += bytes.len() as u64;
+                Ok(bytes.len())
+            }
+            Err(error) => {
+                note_axi(error, upstream.faults, self.unit, flight.source);
+                Err(Failure::of_read(error))
+            }
+        }
+    }
+
+    /// Fixed AXI address: every beat goes to (comes from) the same place, one datapath width wide.
+    fn move_fixed<H: HostPort + ?Sized>(
+        &mut self,
+        flight: &Flight,
+        most: usize,
+        lanes: &mut Lanes<'_, H>,
+    ) -> Result<usize, Failure> {
+        let width = usize::try_from(self.engine.width_bytes).unwrap_or(64);
+        let mut bytes = [0; 4096];
+        let count = most.min(bytes.len());
+        let chunk = bytes.get_mut(..count).unwrap_or_default();
+        match self.direction {
+            Direction::H2c => {
+                lanes
+                    .upstream
+                    .read(self.unit, FaultKind::HostReadRefused, Iova::new(flight.source), chunk)
+                    .map_err(|_| Failure::Status(status::READ_UNSUPPORTED))?;
+                let at = CardAddr::new(flight.destination);
+                for beat in chunk.chunks_exact(width) {
+                    lanes.space.write(at, beat).map_err(|(error, _)| Failure::of_write(error))?;
+                }
+                lanes.upstream.counters.h2c_bytes += count as u64;
+            }
+            Direction::C2h => {
+                let at = CardAddr::new(flight.source);
+                for beat in chunk.chunks_exact_mut(width) {
+                    lanes.space.read(at, beat).map_err(|(error, _)| Failure::of_read(error))?;
+                }
+                lanes.upstream.post(self.unit, Iova::new(flight.destination), chunk);
+                lanes.upstream.counters.c2h_bytes += count as u64;
+            }
+        }
+        Ok(count)
+    }
+}
+
+fn note_axi(error: AxiError, faults: &mut FaultLog, unit: Unit, at: u64) {
+    match error {
+        AxiError::Decode => faults.push(FaultKind::AxiDecode, unit, at, 0),
+        AxiError::Slave => faults.push(FaultKind::AxiSlave, unit, at, 0),
+        // Noted where the engine takes it in.
+        AxiError::Silent => {}
+    }
+}
