@@ -102,8 +102,8 @@ impl<T> Ring<T> {
         if start == end || self.faulted || (!self.open && self.is_running()) {
             return None;
         }
-        // As long as a long descriptor is out, or about to be.
-        self.lone = self.config.long_run_descriptors.is_some() && self.long_until > self.completed;
+        // Once there was a long one, until the run ends: the quirk is known to be about a run, not about what is out at once.
+        self.lone |= self.config.long_run_descriptors.is_some() && self.long_until > start;
         let shape = self.shape;
         // In one go, just before the engine is told: it reads ahead of what it is told of, line by line, and a line that it
         // holds has to be fetched back for every descriptor written into it.
