@@ -98,6 +98,28 @@ fn construct() {
     }
 }
 
+/// Payloads of every packet size, and one byte less: in one step as in two, with the checksum of the definition.
+#[test]
+fn long_payloads() {
+    let bytes: Vec<u8> = (0..4096u32).map(|n| n.wrapping_mul(0x9e37_79b9).to_le_bytes()[3]).collect();
+    let Sample::Data(header, _) = sample(PacketKind::Data) else { panic!("a DATA packet has a header") };
+    for packet_size_log2 in 6..=12 {
+        for less in [0, 1] {
+            let payload = &bytes[..(1 << packet_size_log2) - less];
+            let header = fpga_firmware::wire::DataHeader { packet_size_log2, ..header };
+            let mut buffer = vec![0xa5; header.length() + payload.len() + 12];
+            let length = header.encode(payload, &mut buffer).unwrap();
+            assert_eq!(&buffer[length..], [0xa5; 8]);
+            let mut in_two_steps = vec![0x5a; length];
+            let at = header.encode_header(payload.len(), &mut in_two_steps).unwrap();
+            in_two_steps[at..at + payload.len()].copy_from_slice(payload);
+            assert_eq!(fpga_firmware::wire::finish(&mut in_two_steps, at + payload.len()), Ok(length));
+            assert_eq!(buffer[..length], in_two_steps);
+            assert_eq!(buffer[..length], with_crc(&buffer[..length - 4]));
+        }
+    }
+}
+
 #[test]
 fn impossible_length() {
     for (kind, body) in GOLDEN {

@@ -111,8 +111,9 @@ impl Channel {
         }
     }
 
-    /// Lets time pass.
+    /// Lets time pass. A card with a thread may need this processor to get on.
     pub fn relax(&self) {
+        std::thread::yield_now();
         match self {
             Self::H2c(channel) => channel.relax(),
             Self::C2h(channel) => channel.relax(),

@@ -3,14 +3,19 @@
 //! Driver, simulated cards and network run in this thread, so all of them are counted.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
+use core::time::Duration;
 use std::io::{Read, Write};
 
 use fpga_driver::endpoint::{RemoteRegion, SendOptions};
 use fpga_driver::mock::{DeliveryOrder, World};
-use fpga_driver::{C2hChannel, Card, CardAddr, ChannelOptions, Completion, DmaBuffer, H2cChannel, bulk};
+use fpga_driver::{
+    AttachedMemory, C2hChannel, Card, CardAddr, ChannelOptions, Completion, DmaBuffer, H2cChannel, Piece,
+    RunMode, WaitMode, WaitOptions, bulk,
+};
 use fpga_pci::testing::CountingAllocator;
 use fpga_tests::cards::{open, with_channels, world};
 use fpga_tests::net::Net;
+use fpga_tests::rig::{Rig, WAYS};
 use fpga_tests::{SOURCE, TARGET};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
@@ -101,6 +106,72 @@ fn writing_to_the_card_allocates_nothing() {
 #[test]
 fn reading_from_the_card_allocates_nothing() {
     steady(|card, number| Box::new(card.c2h(number).unwrap()));
+}
+
+#[test]
+fn an_endless_run_allocates_nothing() {
+    let options = ChannelOptions::default().run_mode(RunMode::CreditRing);
+    steady(|card, number| Box::new(card.h2c_with(number, options).unwrap()));
+    steady(|card, number| Box::new(card.c2h_with(number, options).unwrap()));
+}
+
+/// Keeps the channel full of parts, or of lists, of attached memory until `count` more have ended.
+fn run_attached(rig: &mut Rig, memory: AttachedMemory, list: &mut [Piece], size: usize, count: u64) {
+    let end = rig.channel.ended() + count;
+    let mut place = 0;
+    while rig.channel.ended() < end {
+        let full = if list.is_empty() {
+            let at = CardAddr::new(place << 16);
+            rig.channel.submit_at(memory, 0, size, at).is_err()
+        } else {
+            for (piece, n) in list.iter_mut().zip(0..) {
+                piece.card = CardAddr::new((place << 16) + (n << 13));
+            }
+            rig.channel.submit_list(list).is_err()
+        };
+        place = (place + 1) % 128;
+        if full {
+            rig.channel.poll().unwrap();
+            rig.world.step();
+        }
+    }
+}
+
+#[test]
+fn attached_memory_and_lists_allocate_nothing() {
+    for way in WAYS {
+        for (size, pieces) in [(64, 0), (4096, 0), (60_000, 0), (64, 3), (4096, 5)] {
+            let mut rig = Rig::with(way, way.options().transfers(64));
+            let memory = rig.attach(64 << 10);
+            let piece = |n: usize| Piece { memory, offset: n << 13, length: size, card: CardAddr::ZERO };
+            let mut list: Vec<_> = (0..pieces).map(piece).collect();
+            run_attached(&mut rig, memory, &mut list, size, 2000);
+            let work = || run_attached(&mut rig, memory, &mut list, size, 5000);
+            let (allocations, ()) = CountingAllocator::count(work);
+            assert_eq!(allocations, 0, "{way:?}: {pieces} pieces of {size} bytes");
+            assert!(rig.completions().is_empty());
+        }
+    }
+}
+
+#[test]
+fn waiting_allocates_nothing() {
+    for way in WAYS {
+        let mut rig = Rig::with_interrupts(way);
+        let memory = rig.attach(4 << 20);
+        let hybrid = WaitMode::Hybrid { spin: Duration::from_micros(1) };
+        let round = |rig: &mut Rig| {
+            for mode in [WaitMode::Poll, WaitMode::Interrupt, hybrid] {
+                for length in [64, 4 << 20] {
+                    let ticket = rig.channel.submit_at(memory, 0, length, CardAddr::ZERO).unwrap();
+                    rig.channel.wait_ended(ticket, WaitOptions::default().mode(mode)).unwrap();
+                }
+            }
+        };
+        round(&mut rig);
+        let (allocations, ()) = CountingAllocator::count(|| (0..20).for_each(|_| round(&mut rig)));
+        assert_eq!(allocations, 0, "{way:?}");
+    }
 }
 
 #[test]

@@ -364,6 +364,16 @@ fn quirk_1_long_descriptors_end_adjacency_in_an_endless_run() {
     let more = ring.extend_run(&mut engine).unwrap();
     assert_eq!(more.start.unwrap().adjacent, 0);
     assert!(engine.memory.iter().take(4).all(|d| d.control().next_adjacent() == 0));
+    // Until it is done, and no longer.
+    let mut post = |ring: &mut Ring<()>, n: u64| {
+        ring.submit_plain(HostRange::new(Iova::new(n << 16), 64), CardAddr::new(n << 16)).unwrap();
+        let _ = ring.extend_run(&mut engine).unwrap();
+        engine.memory[usize::try_from(n).unwrap()].control().next_adjacent()
+    };
+    ring.complete_writeback(2).unwrap();
+    assert_eq!(post(&mut ring, 4), 0);
+    ring.complete_writeback(3).unwrap();
+    assert_eq!(post(&mut ring, 5), 64 - 6 - 1);
 }
 
 #[test]

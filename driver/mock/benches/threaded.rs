@@ -6,6 +6,7 @@
 //! on virtual machines it changes by the second, and everything with it.
 #![expect(clippy::expect_used, reason = "what cannot be prepared cannot be measured")]
 #![expect(clippy::print_stdout, reason = "its purpose")]
+#![expect(clippy::cast_possible_truncation, reason = "counts are small")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 use fpga_mock::{MockTransport, ThreadOptions, World};
@@ -66,7 +67,7 @@ fn one_way(host: usize, card: usize) -> f64 {
 
 fn quantile(values: &mut [f64], part: f64) -> f64 {
     values.sort_by(f64::total_cmp);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
+    #[expect(clippy::cast_sign_loss, reason = "an index")]
     let index = ((values.len() as f64 * part) as usize).min(values.len() - 1);
     values[index]
 }
@@ -195,7 +196,7 @@ fn rate(name: &str, span: &Span, operations: usize, mut burst: impl FnMut(usize)
     let began = Instant::now();
     let mut spans = Vec::new();
     burst(operations);
-    while began.elapsed() < span {
+    while spans.is_empty() || began.elapsed() < span {
         let start = Instant::now();
         burst(operations);
         spans.push(start.elapsed().as_secs_f64() * 1e9 / operations as f64);
@@ -204,11 +205,14 @@ fn rate(name: &str, span: &Span, operations: usize, mut burst: impl FnMut(usize)
     println!("{name:<44} {half:8.1} ns, at best {least:6.1} ns = {:6.1} M/s", 1e3 / least);
 }
 
-fn latency(name: &str, span: &Span, mut once: impl FnMut()) {
+/// Shows how long `once` takes, some time after it was done last.
+fn latency(name: &str, span: &Span, pause: Duration, mut once: impl FnMut()) {
     let Some(span) = span.of(name) else { return };
     let began = Instant::now();
     let mut spans = Vec::new();
-    while began.elapsed() < span {
+    while spans.is_empty() || began.elapsed() < span {
+        let done = Instant::now();
+        while done.elapsed() < pause {}
         let start = Instant::now();
         once();
         spans.push(start.elapsed().as_secs_f64() * 1e9);
@@ -236,14 +240,16 @@ fn main() {
         }
     });
 
-    latency("register read (lock handed over)", &span, || {
+    let read = || {
         channel.dma.read32(BarOffset::new(0x40)).expect("a register");
-    });
+    };
+    latency("register read, one after the other", &span, Duration::ZERO, read);
+    latency("register read after a pause", &span, Duration::from_micros(2), read);
     rate("posted write, one after the other", &span, 20_000, |operations| {
         (0..operations).for_each(|_| channel.write(0x88, 0x10_0800));
     });
     channel.start_credits();
-    latency("posted credit to write-back, 64 B", &span, || {
+    latency("posted credit to write-back, 64 B", &span, Duration::ZERO, || {
         channel.fill(channel.submitted, COMPLETED, 64);
         channel.write(0x408C, 1);
         channel.submitted += 1;
@@ -253,7 +259,7 @@ fn main() {
     });
     channel.submitted = channel.completed;
     // Batches start at multiples of their size.
-    while channel.submitted % BATCH != 0 {
+    while !channel.submitted.is_multiple_of(BATCH) {
         channel.fill(channel.submitted, COMPLETED, 64);
         channel.write(0x408C, 1);
         channel.submitted += 1;
@@ -267,15 +273,20 @@ fn main() {
             channel.throughput(operations, length);
         });
     }
+    drop(channel);
     let mut channel = Channel::new(card, Duration::MAX);
     channel.set_up();
     rate("stop runs of 256, 64 B", &span, 256 * 40, |operations| {
         (0..operations / 256).for_each(|_| channel.stop_run(256, 64));
     });
-    latency("stop run of one (3 writes) to write-back, 64 B", &span, || channel.stop_run(1, 64));
+    latency("stop run of one (3 writes) to write-back, 64 B", &span, Duration::ZERO, || {
+        channel.stop_run(1, 64)
+    });
     channel.data.fill(0, 1, 0).expect("all of it");
     let mut sleepy = Channel::new(card, Duration::ZERO);
     sleepy.set_up();
-    latency("the same, with the world asleep", &span, || sleepy.stop_run(1, 64));
+    latency("the same, with the world asleep", &span, Duration::ZERO, || sleepy.stop_run(1, 64));
+    // Worlds that never sleep are in the way.
+    drop((channel, sleepy));
     println!("one way {:.0} ns", one_way(host, card));
 }

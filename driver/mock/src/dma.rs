@@ -53,14 +53,18 @@ impl Mapping {
         if !self.access.device_writes() {
             return false;
         }
-        let (memory, offset) = (self.memory.view(), self.offset(at));
-        // A lone word (write-back, event sequence) becomes visible after everything written before it.
-        if let [a, b, c, d] = *from
-            && memory.store_u32_release(offset, u32::from_le_bytes([a, b, c, d])).is_ok()
-        {
-            return true;
+        match from.first_chunk() {
+            Some(word) if from.len() == 4 => self.write_word(at, *word),
+            _ => self.memory.view().write(self.offset(at), from).is_ok(),
         }
-        memory.write(offset, from).is_ok()
+    }
+
+    /// A lone word (write-back, event sequence) becomes visible after everything written before it.
+    #[inline(never)]
+    fn write_word(&self, at: u64, word: [u8; 4]) -> bool {
+        let (memory, offset) = (self.memory.view(), self.offset(at));
+        memory.store_u32_release(offset, u32::from_le_bytes(word)).is_ok()
+            || memory.write(offset, &word).is_ok()
     }
 }
 
@@ -74,6 +78,10 @@ struct Recent {
 
 impl Recent {
     const NONE: Self = Self { last: usize::MAX, before: usize::MAX };
+
+    const fn swap(&mut self) {
+        *self = Self { last: self.before, before: self.last };
+    }
 
     const fn note(&mut self, position: usize) {
         if self.last != position {
@@ -158,11 +166,8 @@ impl HostSide {
     }
 
     /// The mapping that holds `at`.
-    fn find(&self, at: u64, likely: usize) -> Option<usize> {
+    fn find(&self, at: u64) -> Option<usize> {
         let holds = |mapping: &Mapping| mapping.start <= at && at <= mapping.last();
-        if self.mappings.get(likely).is_some_and(holds) {
-            return Some(likely);
-        }
         let position = self.mappings.partition_point(|mapping| mapping.last() < at);
         self.mappings.get(position).is_some_and(holds).then_some(position)
     }
@@ -176,14 +181,13 @@ impl HostSide {
         write: bool,
         mut each: impl FnMut(&Mapping, u64, RangeInclusive<usize>) -> bool,
     ) -> Result<(), DmaFault> {
-        let likely = if write { self.writes.before } else { self.reads.before };
         let mut position = None;
         let mut done = 0;
         while done < length {
             let address = at.get().wrapping_add(done as u64);
             let fault = DmaFault { at: Iova::new(address), write };
             let here = match position {
-                None => self.find(address, likely),
+                None => self.find(address),
                 Some(previous) => Some(previous + 1),
             };
             let mapping = here.and_then(|here| self.mappings.get(here)).ok_or(fault)?;
@@ -207,6 +211,10 @@ impl HostSide {
 
     #[inline(never)]
     fn read_elsewhere(&mut self, at: Iova, into: &mut [u8]) -> Result<(), DmaFault> {
+        if self.mappings.get(self.reads.before).is_some_and(|mapping| mapping.read(at.get(), into)) {
+            self.reads.swap();
+            return Ok(());
+        }
         self.walk(at, into.len(), false, |mapping, at, part| {
             into.get_mut(part).is_some_and(|part| mapping.read(at, part))
         })
@@ -214,6 +222,10 @@ impl HostSide {
 
     #[inline(never)]
     fn write_elsewhere(&mut self, at: Iova, from: &[u8]) -> Result<(), DmaFault> {
+        if self.mappings.get(self.writes.before).is_some_and(|mapping| mapping.write(at.get(), from)) {
+            self.writes.swap();
+            return Ok(());
+        }
         self.walk(at, from.len(), true, |mapping, at, part| {
             from.get(part).is_some_and(|part| mapping.write(at, part))
         })

@@ -197,5 +197,7 @@ pub(crate) struct Shared {
     pub(crate) threaded: Option<Threaded>,
 }
 
+#[cfg(all(test, loom))]
+mod loom;
 #[cfg(test)]
 mod tests;

@@ -109,7 +109,7 @@ fn data_goes_to_the_card_and_back() {
         let world = threaded(spin);
         assert!(world.is_threaded());
         let rig = Rig::new(&world);
-        let bytes: Vec<u8> = (0..300_000_u32).map(|index| (index * 7 >> 3).to_le_bytes()[0]).collect();
+        let bytes: Vec<u8> = (0..300_000_u32).map(|index| ((index * 7) >> 3).to_le_bytes()[0]).collect();
         rig.data.write(0, &bytes).unwrap();
         rig.descriptor(0, 0x13, 300_000, DATA, 0x1234, 0);
         rig.descriptor(1, 0x13, 300_000, 0x1234, DATA + 500_000, 0);

@@ -39,6 +39,9 @@ impl Node {
         let bypass = card.open_bar(2).expect("the bypass BAR");
         let node = Self { card, user, bypass, host, ring, taken: 0 };
         node.ni(ni::INCARNATION, 7);
+        // Nor does anything here send again what timed out, and real time stands still for nobody.
+        node.ni(ni::ESCAPE_TIMEOUT_US, 3_600_000_000);
+        node.ni(ni::REGISTRY_TIMEOUT_US, 3_600_000_000);
         node.ni(ni::EVENT_RING_BASE_LOW, RING.get() as u32);
         node.ni(ni::EVENT_RING_SIZE, 1024);
         node.ni(ni::CONTROL, ni::control::ENABLE | ni::control::EVENT_ENABLE);

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fpga_core::ring::{CardSide, HostRange, RefusalReason, Report, Request, Ring, RingConfig, Segment};
-use fpga_pci::{Bar, DmaArea, DmaBuffer, Interrupt, barrier};
+use fpga_pci::{Bar, DmaArea, DmaBuffer, Interrupt, MmioError, barrier};
 use fpga_registers::xdma::{
-    ChannelBlock, ChannelControl, ChannelInterrupts, ChannelStatus, Direction, PerChannel, SGDMA_COMMON_BASE,
+    ChannelBlock, ChannelControl, ChannelInterrupts, Direction, PerChannel, SGDMA_COMMON_BASE,
     SgdmaCommonBlock, channel_base, sgdma_base,
 };
 use fpga_registers::{BarOffset, CardAddr, Iova};
@@ -63,7 +63,6 @@ pub(crate) struct Engine {
     pub(super) writeback: usize,
     pub(super) high_word: Option<u32>,
     pub(super) adjacent: Option<u8>,
-    pub(super) posted: u32,
     /// The channel's interrupt is enabled at the engine.
     pub(super) armed: bool,
     /// When something last moved; 0: since the last look at the clock.
@@ -128,7 +127,6 @@ impl Engine {
             writeback: bytes + WRITEBACK_BYTES / 2,
             high_word: None,
             adjacent: None,
-            posted: 0,
             armed: false,
             last_news: 0,
             fruitless: 0,
@@ -139,7 +137,12 @@ impl Engine {
             _claim: claim,
         };
         let card = engine.card.name.clone();
-        match engine.initialise() {
+        // Before anything is written: an engine that still runs for somebody else must not be sent to this one's memory.
+        match ChannelBlock::STATUS.read(&engine.bar, engine.base) {
+            Ok(status) if status.into_bits() == u32::MAX => {
+                let source = MmioError::Gone { at: ChannelBlock::STATUS.address(engine.base) };
+                return Err(ResourceError::Mmio { card, source });
+            }
             Ok(status) if status.busy() => {
                 // Its last owner could not stop it. A run started now would take the old run's completions for its own.
                 engine.die(ChannelError::Wedged {
@@ -154,26 +157,25 @@ impl Engine {
             Ok(_) => {}
             Err(source) => return Err(ResourceError::Mmio { card, source }),
         }
-        match engine.choose_mode() {
+        match engine.initialise().and_then(|()| engine.choose_mode()) {
             Ok(true) => Ok(engine),
             Ok(false) => Err(ResourceError::NoCreditMode { card, channel: name }),
             Err(source) => Err(ResourceError::Mmio { card, source }),
         }
     }
 
-    /// Programs what stays the same from run to run; returns the status for a look at busy.
-    fn initialise(&self) -> Result<ChannelStatus, fpga_pci::MmioError> {
+    /// Programs what stays the same from run to run.
+    fn initialise(&self) -> Result<(), MmioError> {
         let word = self.area.as_ref().map_or(Iova::ZERO, DmaArea::iova).get() + self.writeback as u64;
         let (low, high) = Iova::new(word).to_low_high();
         ChannelBlock::POLL_ADDRESS_LOW.write(&self.bar, self.base, low)?;
         ChannelBlock::POLL_ADDRESS_HIGH.write(&self.bar, self.base, high)?;
         // Interrupts are enabled only for as long as somebody sleeps: who polls is not to pay for them.
-        ChannelBlock::INTERRUPT_ENABLE.write(&self.bar, self.base, ChannelInterrupts::new())?;
-        ChannelBlock::STATUS.read(&self.bar, self.base)
+        ChannelBlock::INTERRUPT_ENABLE.write(&self.bar, self.base, ChannelInterrupts::new())
     }
 
     /// Switches descriptor credits on or off; false if the card does not take them.
-    fn choose_mode(&self) -> Result<bool, fpga_pci::MmioError> {
+    fn choose_mode(&self) -> Result<bool, MmioError> {
         let bit = PerChannel::one(self.name.direction, self.name.number);
         let (bar, base) = (&self.bar, SGDMA_COMMON_BASE);
         match self.options.run_mode {
@@ -409,7 +411,7 @@ impl Engine {
         self.finished.push_back(Completion { ticket, outcome, buffer });
     }
 
-    pub(super) fn mmio(&self, source: fpga_pci::MmioError) -> ChannelError {
+    pub(super) fn mmio(&self, source: MmioError) -> ChannelError {
         ChannelError::Mmio { card: self.card_name(), channel: self.name, source }
     }
 

@@ -37,7 +37,6 @@ impl Engine {
         // its way to the word that this could overwrite.
         let _ = area.memory().store_u32(self.writeback, 0);
         barrier::descriptor_before_doorbell();
-        self.posted = run.descriptors;
         self.news();
         self.start_engine(run).map_err(|source| self.lost(source))?;
         self.prefetch(run.descriptors);
@@ -46,14 +45,12 @@ impl Engine {
 
     fn extend_run(&mut self) -> Result<(), ChannelError> {
         let Some(area) = &self.area else { return Ok(()) };
-        let idle = !self.ring.is_running();
         let Some(extension) = self.ring.extend_run(&mut RingMemory::new(area)) else { return Ok(()) };
         let Extension { start, credits } = extension;
         if start.is_some() {
             let _ = area.memory().store_u32(self.writeback, 0);
         }
         barrier::descriptor_before_doorbell();
-        self.posted = if idle { credits } else { self.posted.saturating_add(credits) };
         self.news();
         if let Some(run) = start {
             self.start_engine(run).map_err(|source| self.lost(source))?;

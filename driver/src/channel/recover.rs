@@ -159,7 +159,10 @@ impl Engine {
             FaultCause::Aborted => FaultCause::Aborted,
             _ => FaultCause::Earlier,
         };
-        tracing::warn!(fault = %first, "run ended");
+        // An endless run that has nothing to do is stopped whenever its channel is put away: nothing to tell.
+        if self.ring.operations() > 0 || !matches!(first.cause, FaultCause::Aborted) {
+            tracing::warn!(fault = %first, "run ended");
+        }
         self.end_all(first, later);
         // Ones clear: the next run starts with a clean status.
         self.clear_status()?;
@@ -196,11 +199,12 @@ impl Engine {
         let began = self.card.transport.now();
         // Some hardware still shows busy right after an error: read again before believing it (quirk 4).
         loop {
+            // Taken before the look: whatever holds this thread up in between, the engine had that time too.
+            let waited = self.card.transport.now().saturating_sub(began);
             let status = self.status()?;
             if !status.busy() {
                 return Ok(status);
             }
-            let waited = self.card.transport.now().saturating_sub(began);
             if waited >= IDLE_LIMIT_NS {
                 return Err(self.wedged(waited, status));
             }

@@ -83,13 +83,15 @@ impl Engine {
         }
         // Since the last interrupt: whatever ends from now on sends one.
         let mut listening = false;
+        // Before each look, not after it: between the two this thread may lose the processor for longer than the time-out, and
+        // what has ended meanwhile has ended in time.
+        let mut waited = 0;
         let result = loop {
             match done(self) {
                 Ok(Some(value)) => break Ok(value),
                 Ok(None) => {}
                 Err(error) => break Err(error),
             }
-            let waited = self.now().saturating_sub(began);
             if waited >= timeout {
                 break Err(self.timed_out(waited));
             }
@@ -100,14 +102,15 @@ impl Engine {
             };
             if spinning {
                 self.relax();
-                continue;
+            } else {
+                // What ended before it listens does not signal: it is looked for once more before sleeping.
+                let slept = if listening { self.sleep(timeout - waited) } else { self.arm().map(|()| false) };
+                match slept {
+                    Ok(woken) => listening = !woken,
+                    Err(error) => break Err(error),
+                }
             }
-            // What ended before it listens does not signal: it is looked for once more before sleeping.
-            let slept = if listening { self.sleep(timeout - waited) } else { self.arm().map(|()| false) };
-            match slept {
-                Ok(woken) => listening = !woken,
-                Err(error) => break Err(error),
-            }
+            waited = self.now().saturating_sub(began);
         };
         if self.armed && matches!(options.mode, WaitMode::Hybrid { .. }) && self.dead.is_none() {
             // Should it fail, the next call says so: what has ended is not to be lost over it.
@@ -187,7 +190,7 @@ impl Engine {
             waited_us: waited / 1000,
             status: status.describe(self.name.direction).to_string(),
             completed: self.bar.read32(ChannelBlock::COMPLETED.address(self.base)).unwrap_or(u32::MAX),
-            posted: self.posted,
+            posted: self.ring.run_descriptors(),
         }
     }
 

@@ -100,14 +100,15 @@ fn enabled(bench: &Bench<'_>) -> bool {
     !interrupts.unwrap_or_else(std::sync::PoisonError::into_inner).is_empty()
 }
 
-/// As it was before, unless somebody has taken a channel with an interrupt meanwhile.
+/// As it was before, unless somebody has taken a part of the card with an interrupt meanwhile.
 fn disable(bench: &Bench<'_>) {
     let shared = &bench.card.shared;
     let claims: Vec<_> =
         shared.info.xdma.channels().filter_map(|name| shared.claim_channel(name).ok()).collect();
-    if claims.len() != shared.info.xdma.channels().count() {
+    if claims.len() != shared.info.xdma.channels().count() || shared.take_cdma().is_err() {
         return;
     }
+    shared.give_back_cdma();
     let mut interrupts = shared.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let _ = IrqBlock::CHANNEL_ENABLE.write(&shared.dma_bar, IRQ_BASE, ChannelMask::from_bits(0));
     if shared.transport.disable_interrupts().is_ok() {

@@ -130,7 +130,7 @@ impl DataHeader {
             return Err(EncodeError::BufferTooSmall { needed: end + CRC_LENGTH, available: buffer.len() });
         };
         place.copy_from_slice(payload);
-        super::finish(buffer, end)
+        super::finish_copy(buffer, at, payload)
     }
 
     /// First step of encoding in two steps, for a payload that something else puts (or has put) in its place: writes the

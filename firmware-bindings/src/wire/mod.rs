@@ -48,7 +48,7 @@ pub use error::{EncodeError, WireError};
 pub use crate::generated::{Flags, NackReason, PacketKind, WIRE_VERSION};
 
 use crate::bytes::{Image, u8_at, u16_at, u32_at};
-use crate::crc::crc32c;
+use crate::crc::{crc32c, crc32c_after};
 use crate::generated::layout::{ack, arrived, common, data as data_at, hello, segment_done, start};
 use crate::generated::{PACKET_SIZE_LOG2_MAX, layout};
 use crate::ids::{Incarnation, NodeId};
@@ -211,10 +211,33 @@ fn exact<const LENGTH: usize>(kind: PacketKind, body: &[u8]) -> Result<&[u8; LEN
 #[inline]
 pub fn finish(buffer: &mut [u8], length: usize) -> Result<usize, EncodeError> {
     let available = buffer.len();
+    let body = buffer
+        .get(..length)
+        .ok_or(EncodeError::BufferTooSmall { needed: length.saturating_add(CRC_LENGTH), available })?;
+    let crc = crc32c(body);
+    seal(buffer, length, crc)
+}
+
+/// As [`finish`], for a body that is a header of `header_length` bytes and a copy of `payload`. The checksum of a long
+/// payload is taken from the original: the copy's stores are still under way, and a processor that loads across them waits.
+#[inline]
+fn finish_copy(buffer: &mut [u8], header_length: usize, payload: &[u8]) -> Result<usize, EncodeError> {
+    let length = header_length + payload.len();
+    match buffer.get(..header_length).and_then(|header| crc32c_after(crc32c(header), payload)) {
+        Some(crc) => seal(buffer, length, crc),
+        None => finish(buffer, length),
+    }
+}
+
+/// Puts `crc` behind the first `length` bytes.
+#[inline]
+fn seal(buffer: &mut [u8], length: usize, crc: u32) -> Result<usize, EncodeError> {
+    let available = buffer.len();
     let needed = length.saturating_add(CRC_LENGTH);
-    let too_small = EncodeError::BufferTooSmall { needed, available };
-    let (body, rest) = buffer.split_at_mut_checked(length).ok_or(too_small)?;
-    let place = rest.first_chunk_mut::<CRC_LENGTH>().ok_or(too_small)?;
-    *place = crc32c(body).to_le_bytes();
+    let place = buffer
+        .get_mut(length..needed)
+        .and_then(|rest| rest.first_chunk_mut::<CRC_LENGTH>())
+        .ok_or(EncodeError::BufferTooSmall { needed, available })?;
+    *place = crc.to_le_bytes();
     Ok(needed)
 }

@@ -2,6 +2,7 @@
 
 use fpga_driver::core::ring::RefusalReason;
 use fpga_driver::mock::World;
+use fpga_driver::pci::{DmaAccess, SharedMemory};
 use fpga_driver::{Card, ChannelOptions, Ticket};
 use fpga_tests::cards::{peek, poke, with_channels};
 use fpga_tests::rig::Way;
@@ -13,7 +14,7 @@ const AT: CardAddr = CardAddr::new(0x40_0000);
 
 /// Parts anywhere, of any length, over and over: both sides must look like an array that the same copies were made in, to the
 /// last byte in between.
-pub fn parts(way: Way, options: ChannelOptions, count: usize) {
+pub(crate) fn parts(way: Way, options: ChannelOptions, count: usize) {
     let mut rig = Rig::with(way, options);
     let memory = rig.attach(SIZE);
     let (mut host, mut card) = (bytes(1, SIZE), bytes(2, SIZE));
@@ -217,6 +218,37 @@ fn memory_of_another_card_comes_back() {
 }
 
 #[test]
+fn memory_of_the_callers_own() {
+    for way in WAYS {
+        let mut rig = Rig::with(way, way.options().max_descriptor_length(4096));
+        let memory = SharedMemory::memfd("own", 1 << 20).unwrap();
+        let area = rig.card.map_memory(memory.clone(), DmaAccess::Both).unwrap();
+        let own = rig.channel.attach(area).unwrap();
+        let (mapped, data) = (rig.world.mapped_bytes(0), bytes(5, 100_000));
+        rig.put(own, 4321, AT, &data);
+        let ticket = rig.channel.submit_at(own, 4321, 100_000, AT).unwrap();
+        rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+        // The caller looks at its own memory: nothing was copied.
+        let mut found = vec![0; 100_000];
+        memory.view().read(4321, &mut found).unwrap();
+        assert!(found == data && peek(&rig.world, 0, AT, 100_000) == data, "{way:?}");
+        // It is unmapped when it comes back and is let go, or with its channel in the middle of a transfer.
+        drop(rig.channel.detach(own).unwrap());
+        assert_eq!(rig.world.mapped_bytes(0), mapped - (1 << 20), "{way:?}");
+        let area = rig.card.map_memory(memory.clone(), DmaAccess::Both).unwrap();
+        let own = rig.channel.attach(area).unwrap();
+        rig.channel.submit_at(own, 0, 1 << 20, AT).unwrap();
+        rig.channel.poll().unwrap();
+        rig.step(20);
+        drop(rig.channel);
+        assert_eq!(rig.world.mapped_bytes(0), mapped - (1 << 20), "{way:?}");
+        let stats = assert_pool(&rig.card, 0, 0);
+        assert_eq!((stats.caller_areas, stats.caller_bytes), (0, 0));
+        memory.view().read(0, &mut found).unwrap();
+    }
+}
+
+#[test]
 fn parts_that_are_not_inside() {
     for way in WAYS {
         let mut rig = Rig::new(way);
@@ -259,7 +291,7 @@ fn parts_that_are_not_inside() {
     }
 }
 
-pub fn mixed(way: Way) {
+pub(crate) fn mixed(way: Way) {
     let mut rig = Rig::with(way, way.options().descriptors(32).transfers(16));
     let memory = rig.attach(1 << 20);
     let mut dice = Dice::new(4);

@@ -10,18 +10,18 @@ use super::*;
 
 /// Bytes of one transfer: eight descriptors where they are short.
 const LENGTH: usize = 8 * 4096;
-pub const TRANSFERS: usize = 5;
+pub(crate) const TRANSFERS: usize = 5;
 
 /// What a transfer is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Buffer,
     Part,
     /// Two halves that do not touch.
     List,
 }
 
-pub const KINDS: [Kind; 3] = [Kind::Buffer, Kind::Part, Kind::List];
+pub(crate) const KINDS: [Kind; 3] = [Kind::Buffer, Kind::Part, Kind::List];
 
 /// A transfer and what it must bring.
 struct Transfer {
@@ -122,7 +122,7 @@ fn check(
 }
 
 /// Submits five transfers, lets `prepare` bring the channel into a state, cancels one and looks at everything.
-pub fn cancelled_after(way: Way, kind: Kind, which: usize, prepare: &dyn Fn(&mut Rig)) -> bool {
+pub(crate) fn cancelled_after(way: Way, kind: Kind, which: usize, prepare: &dyn Fn(&mut Rig)) -> bool {
     let options = way.options().descriptors(128).transfers(16).max_descriptor_length(4096);
     let mut rig = Rig::with(way, options);
     let memory = rig.attach(TRANSFERS * LENGTH);
@@ -252,7 +252,7 @@ fn one_that_ended_long_ago_and_one_that_never_was() {
 }
 
 /// Cancels every transfer there is, in an order of chance.
-pub fn all_of_them(way: Way, seed: u64) {
+pub(crate) fn all_of_them(way: Way, seed: u64) {
     let mut dice = Dice::new(seed);
     let options = way.options().descriptors(128).transfers(16).max_descriptor_length(4096);
     let mut rig = Rig::with(way, options);
@@ -298,7 +298,7 @@ fn any_interleaving() {
     }
 }
 
-pub fn interleaved(way: Way, seed: u64) {
+pub(crate) fn interleaved(way: Way, seed: u64) {
     const COUNT: usize = 48;
     let mut dice = Dice::new(seed);
     let longest = dice.one_of(&[4096, 8192, 1 << 20]);

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use fpga_driver::registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
-use fpga_driver::{TransferError, WaitMode};
+use fpga_driver::{ChannelOptions, RunMode, TransferError, WaitMode, bulk};
 use fpga_tests::cards::{hurried_world, open, with_channels};
 use fpga_tests::rig::Way;
 
@@ -57,6 +57,49 @@ fn the_buffer_comes_back_and_the_channel_works() {
     }
 }
 
+/// A wait that cannot even begin ends the same way.
+#[test]
+fn without_interrupts_the_buffer_comes_back_too() {
+    for way in WAYS {
+        let mut rig = Rig::new(way);
+        for mode in [WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::ZERO }] {
+            let buffer = rig.buffer(CardAddr::ZERO, &bytes(1, 1 << 20));
+            let wait = WaitOptions::default().mode(mode);
+            let failed = rig.channel.transfer(buffer, CardAddr::ZERO, wait).unwrap_err();
+            assert!(
+                matches!(failed.error, TransferError::Channel(ChannelError::NoInterrupt { .. })),
+                "{failed}"
+            );
+            assert_eq!(failed.buffer.unwrap().len(), 1 << 20);
+            assert_eq!(rig.channel.in_flight(), 0);
+        }
+        rig.assert_works(4);
+        assert_pool(&rig.card, AREA, 0);
+    }
+}
+
+/// Long transfers in pieces, in any mode.
+#[test]
+fn streams_of_bytes_by_any_channel() {
+    for mode in [RunMode::StopRuns, RunMode::CreditRing] {
+        let world = fpga_tests::cards::world(with_channels(1, 1));
+        let card = open(&world);
+        card.enable_interrupts().unwrap();
+        let options = ChannelOptions::default().run_mode(mode);
+        let (mut h2c, mut c2h) = (card.h2c_with(0, options).unwrap(), card.c2h_with(0, options).unwrap());
+        let data = bytes(5, (5 << 20) + 77);
+        let (at, length) = (CardAddr::new(0x1001), data.len() as u64);
+        for wait in [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_micros(1) }]
+        {
+            let wait = WaitOptions::default().mode(wait);
+            bulk::write_from(&card, &mut h2c, &mut &data[..], at, length, wait, &mut |_| ()).unwrap();
+            let mut back = Vec::new();
+            bulk::read_into(&card, &mut c2h, at, length, &mut back, wait, &mut |_| ()).unwrap();
+            assert!(back == data, "{mode:?}");
+        }
+    }
+}
+
 /// Others are in flight, before it on the same channel: they stay, and end as if nothing had happened.
 #[test]
 fn others_in_flight_are_left_alone() {
@@ -104,7 +147,7 @@ fn others_in_flight_are_left_alone() {
 }
 
 /// A transfer that may take `limit`; whether it did it in time.
-pub fn deadline(way: Way, limit: Duration) -> bool {
+pub(crate) fn deadline(way: Way, limit: Duration) -> bool {
     let mut rig = Rig::with(way, way.options().max_descriptor_length(4096));
     let data = bytes(2, 60_000);
     let at = CardAddr::new(0x10_0003);

@@ -6,7 +6,7 @@ use std::any::Any;
 use fpga_driver::mock::{CardFailure, World};
 use fpga_driver::pci::{DmaPool, MmioError, QuarantineReason, ResetLevel};
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
-use fpga_driver::{AttachedMemory, Card, FaultCause, Piece, Ticket, Transport};
+use fpga_driver::{AttachedMemory, Card, FaultCause, Piece, ResourceError, RunMode, Ticket, Transport};
 use fpga_tests::cards::{DMA_BAR, channels_idle, hurried_world, open, with_channels, world};
 use fpga_tests::rig::{Channel, Way};
 use fpga_tests::tampered::{Replaced, Tampered};
@@ -21,7 +21,7 @@ const fn place(number: u64) -> CardAddr {
 }
 
 /// A channel with work in every state.
-pub struct Work {
+pub(crate) struct Work {
     /// Attached, never used.
     idle: AttachedMemory,
     /// All of its transfers have ended.
@@ -116,7 +116,7 @@ fn short(way: Way) -> fpga_driver::ChannelOptions {
 }
 
 /// Aborts after `steps` units of work.
-pub fn aborted(way: Way, steps: usize) {
+pub(crate) fn aborted(way: Way, steps: usize) {
     let mut rig = Rig::with(way, short(way));
     let work = Work::begin(&mut rig, steps);
     assert_eq!(rig.channel.abort().unwrap(), 6, "{way:?} after {steps} steps");
@@ -163,7 +163,7 @@ fn aborting_what_has_not_begun_and_what_has_ended() {
 }
 
 /// Every order of `0..count`.
-pub fn orders(count: usize) -> Vec<Vec<usize>> {
+pub(crate) fn orders(count: usize) -> Vec<Vec<usize>> {
     let Some(last) = count.checked_sub(1) else { return vec![Vec::new()] };
     let mut all = Vec::new();
     for shorter in orders(last) {
@@ -187,7 +187,7 @@ fn assert_opens(world: &World, way: Way) {
 }
 
 /// Drops channel, card, buffer and area in `order` after `steps` units of work.
-pub fn dropped(way: Way, order: &[usize], steps: usize) {
+pub(crate) fn dropped(way: Way, order: &[usize], steps: usize) {
     let mut rig = Rig::with(way, short(way));
     Work::begin(&mut rig, steps);
     let Rig { channel, card, world, .. } = rig;
@@ -277,9 +277,9 @@ fn a_thread_that_panics_lets_go_of_its_channel() {
 }
 
 /// A call that finds out what has happened to the card, or may.
-pub type Look = fn(&mut Rig, &Work) -> Result<(), ChannelError>;
+pub(crate) type Look = fn(&mut Rig, &Work) -> Result<(), ChannelError>;
 
-pub const LOOKS: [(&str, Look); 5] = [
+pub(crate) const LOOKS: [(&str, Look); 5] = [
     ("abort", |rig, _| rig.channel.abort().map(drop)),
     ("cancel", |rig, work| rig.channel.cancel(work.tickets[3]).map(drop)),
     ("wait", |rig, work| rig.channel.wait(work.tickets[5], WaitOptions::default()).map(drop)),
@@ -293,7 +293,7 @@ pub const LOOKS: [(&str, Look); 5] = [
 ];
 
 /// Resets the card after `steps` units of work, and lets `look` find out.
-pub fn reset(way: Way, (name, look): (&str, Look), steps: usize) {
+pub(crate) fn reset(way: Way, (name, look): (&str, Look), steps: usize) {
     let stale =
         |error: &ChannelError| matches!(error, ChannelError::Mmio { source: MmioError::Stale { .. }, .. });
     let mut rig = Rig::with(way, short(way));
@@ -355,7 +355,7 @@ fn a_reset_before_anything_was_posted() {
 }
 
 /// Lets the card leave after `steps` units of work, and lets `look` find out.
-pub fn left(way: Way, (name, look): (&str, Look), failure: CardFailure, steps: usize) {
+pub(crate) fn left(way: Way, (name, look): (&str, Look), failure: CardFailure, steps: usize) {
     let mut rig = Rig::with(way, short(way));
     let work = Work::begin(&mut rig, steps);
     rig.world.fail(0, failure);
@@ -463,6 +463,64 @@ fn a_wedged_channel_that_is_dropped_keeps_its_posted_memory() {
         drop(channel);
         // Two buffers, the memory of the part and the list, the ring.
         assert_pool(&card, 0, 4);
+    }
+}
+
+/// Whoever asks for a channel whose engine still runs for its last owner is told so, and the engine is left as it is: it must not
+/// be sent to memory that goes back to the pool with the refusal.
+#[test]
+fn a_channel_that_is_still_busy_is_refused_and_left_alone() {
+    for way in WAYS {
+        let world = world(with_channels(2, 2));
+        let transport = Tampered::new(world.transport(0), Vec::new());
+        let card = Card::open(transport.clone()).unwrap();
+        let mut channel = way.take(&card, 0, short(way)).unwrap();
+        channel.submit(card.buffer(4 * LENGTH).unwrap(), CardAddr::ZERO).unwrap();
+        channel.poll().unwrap();
+        // Its registers cannot be written, so nobody can stop it.
+        transport.refuse_writes(true);
+        drop(channel);
+        transport.refuse_writes(false);
+        for _ in 0..3 {
+            let refused = way.take(&card, 0, short(way));
+            assert!(matches!(refused, Err(ResourceError::Busy { .. })), "{way:?}: {refused:?}");
+        }
+        assert_pool(&card, 0, 2);
+        let mut witnesses: Vec<_> = (0..64).map(|_| card.buffer(16 << 10).unwrap()).collect();
+        for witness in &mut witnesses {
+            witness.as_mut_slice().fill(0x5A);
+        }
+        world.step_until_idle();
+        for witness in &witnesses {
+            assert!(witness.as_slice().iter().all(|byte| *byte == 0x5A), "{way:?}: its write-back");
+        }
+        drop(witnesses);
+        if matches!(way.mode, RunMode::StopRuns) {
+            // The run has ended by itself.
+            let channel = way.take(&card, 0, way.options()).unwrap();
+            let mut rig = Rig { way, channel, card, world };
+            rig.assert_works(5);
+        }
+    }
+}
+
+#[test]
+fn a_card_that_is_gone_has_no_channels_to_give() {
+    for way in WAYS {
+        for failure in [CardFailure::Gone, CardFailure::AllOnes] {
+            let world = world(with_channels(2, 2));
+            let card = open(&world);
+            world.fail(0, failure);
+            let refused = way.take(&card, 0, way.options());
+            assert!(
+                matches!(refused, Err(ResourceError::Mmio { source: MmioError::Gone { .. }, .. })),
+                "{way:?} {failure:?}: {refused:?}"
+            );
+            world.fail(0, CardFailure::None);
+            let channel = way.take(&card, 0, way.options()).unwrap();
+            let mut rig = Rig { way, channel, card, world };
+            rig.assert_works(6);
+        }
     }
 }
 

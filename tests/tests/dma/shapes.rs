@@ -6,12 +6,15 @@ use fpga_tests::cards::{described, open, peek, poke, world};
 
 use super::*;
 
+/// Whether it is the right refusal.
+type Right = fn(&ConfigError) -> bool;
+
 #[test]
 fn shapes_that_cannot_be() {
     for way in WAYS {
         let mut rig = Rig::new(way);
         let good = way.options();
-        let cases: [(ChannelOptions, fn(&ConfigError) -> bool); 14] = [
+        let cases: [(ChannelOptions, Right); 14] = [
             (good.descriptors(0), |e| matches!(e, ConfigError::Entries { found: 0 })),
             (good.descriptors(1), |e| matches!(e, ConfigError::Entries { found: 1 })),
             (good.descriptors(3), |e| matches!(e, ConfigError::Entries { found: 3 })),

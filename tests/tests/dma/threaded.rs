@@ -4,8 +4,8 @@
 use core::time::Duration;
 use std::os::fd::AsFd;
 
+use fpga_driver::ChannelEvents;
 use fpga_driver::mock::CardFailure;
-use fpga_driver::{ChannelEvents, WaitMode};
 use fpga_tests::rig::THREADED;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -14,8 +14,8 @@ use crate::{attached, cancel, deadlines, endings, faults, lists, waits};
 
 /// Lets the card work for a moment that differs from case to case.
 fn moment(n: usize) {
-    for _ in 0..n * 200 {
-        core::hint::spin_loop();
+    for _ in 0..n {
+        std::thread::yield_now();
     }
 }
 
@@ -25,10 +25,10 @@ fn attached_memory() {
         for (descriptors, transfers, longest) in [(8, 8, 4096), (64, 16, 1 << 20), (1024, 256, 1 << 20)] {
             let options = way.options().descriptors(descriptors).transfers(transfers);
             let options = options.max_descriptor_length(longest);
-            attached::parts(way, options, 2000);
-            attached::parts(way, options.report_each(true), 2000);
+            attached::parts(way, options, 300);
+            attached::parts(way, options.report_each(true), 300);
         }
-        attached::parts(way, way.options().descriptors(2).transfers(1), 500);
+        attached::parts(way, way.options().descriptors(2).transfers(1), 100);
         attached::mixed(way);
     }
 }
@@ -45,7 +45,7 @@ fn scattered_lists() {
 #[test]
 fn cancelling() {
     for way in THREADED {
-        for seed in 0..12 {
+        for seed in 0..4 {
             cancel::interleaved(way, seed);
             cancel::all_of_them(way, seed);
         }
@@ -62,10 +62,10 @@ fn cancelling() {
 #[test]
 fn aborting_and_dropping() {
     for way in THREADED {
-        for n in 0..8 {
+        for n in 0..4 {
             endings::aborted(way, n);
         }
-        for (n, order) in endings::orders(4).into_iter().enumerate().step_by(5) {
+        for (n, order) in endings::orders(4).into_iter().enumerate().step_by(8) {
             endings::dropped(way, &order, n);
         }
     }
@@ -122,9 +122,9 @@ fn an_event_loop() {
         let events = rig.channel.events().unwrap();
         let mut dice = Dice::new(8);
         let (mut submitted, mut ended) = (0, 0);
-        while submitted < 3000 || rig.channel.in_flight() > 0 {
+        while submitted < 1000 || rig.channel.in_flight() > 0 {
             for _ in 0..dice.below(6) {
-                if submitted < 3000 && rig.channel.in_flight() < 200 {
+                if submitted < 1000 && rig.channel.in_flight() < 200 {
                     submitted += 1;
                     let length = dice.one_of(&[1, 64, 4096, 5000]);
                     rig.channel.submit_at(memory, 0, length, CardAddr::ZERO).unwrap();
@@ -140,26 +140,6 @@ fn an_event_loop() {
             }
         }
         assert_eq!(ended, submitted);
-    }
-}
-
-/// A wait by interrupt in real time: it ends by the interrupt, not by the time-out of a wait that gave up on it.
-#[test]
-fn waits_by_interrupt_are_woken() {
-    for way in THREADED {
-        for mode in [WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_micros(2) }] {
-            let mut rig = Rig::with_interrupts(way);
-            let memory = rig.attach(1 << 20);
-            let began = rig.world.now();
-            for n in 0..300 {
-                let length = if n % 3 == 0 { 1 << 20 } else { 64 };
-                let ticket = rig.channel.submit_at(memory, 0, length, CardAddr::ZERO).unwrap();
-                rig.channel.wait_ended(ticket, WaitOptions::default().mode(mode)).unwrap();
-            }
-            // Were every one of them found by the look after 100 ms, this would take half a minute.
-            let took = rig.world.now().get() - began.get();
-            assert!(took < 20_000_000_000, "{way:?} {mode:?}: {took} ns");
-        }
     }
 }
 
@@ -181,8 +161,8 @@ fn every_channel_in_a_thread_of_its_own() {
                     let mut dice = Dice::new(u64::from(number));
                     let base = (u64::from(number) * 2 + direction as u64) << 24;
                     let mut last = None;
-                    for n in 0..400_u64 {
-                        let at = CardAddr::new(base + (n % 16 << 12));
+                    for n in 0..150_u64 {
+                        let at = CardAddr::new(base + ((n % 16) << 12));
                         let offset = dice.below(1 << 15);
                         match rig.channel.submit_at(memory, offset, 1 + dice.below(4000), at) {
                             Ok(ticket) => last = Some(ticket),

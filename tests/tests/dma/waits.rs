@@ -5,9 +5,10 @@ use std::os::fd::AsFd;
 
 use fpga_driver::core::Nanos;
 use fpga_driver::mock::World;
-use fpga_driver::{ChannelEvents, WaitMode};
-use fpga_tests::cards::{open, with_channels};
+use fpga_driver::{Card, ChannelEvents, WaitMode};
+use fpga_tests::cards::{open, with_channels, world};
 use fpga_tests::rig::Way;
+use fpga_tests::tampered::Tampered;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
@@ -116,7 +117,7 @@ fn a_slow_batch_is_no_fault() {
     }
 }
 
-pub fn every_mode(way: Way) {
+pub(crate) fn every_mode(way: Way) {
     let mut rig = Rig::with_interrupts(way);
     let memory = rig.attach(1 << 20);
     let modes = [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::ZERO }];
@@ -141,6 +142,51 @@ pub fn every_mode(way: Way) {
 fn every_mode_after_every_other() {
     for way in WAYS {
         every_mode(way);
+    }
+}
+
+/// An engine that was stopped and started again in between interrupts as before.
+#[test]
+fn waits_by_interrupt_between_cancels() {
+    for way in WAYS {
+        let mut rig = Rig::with_interrupts(way);
+        let memory = rig.attach(1 << 20);
+        let mut dice = Dice::new(9);
+        let interrupt = WaitOptions::default().mode(WaitMode::Interrupt);
+        let mut cancelled = 0;
+        for _ in 0..100 {
+            let tickets = [0, 1, 2].map(|n| rig.channel.submit_at(memory, n, 5000, CardAddr::ZERO).unwrap());
+            if dice.below(3) != 0 {
+                rig.channel.poll().unwrap();
+                rig.step(dice.below(4));
+            }
+            cancelled += usize::from(rig.channel.cancel(dice.one_of(&tickets)).unwrap());
+            rig.channel.wait_ended(tickets[2], interrupt).unwrap();
+        }
+        assert!(cancelled > 50);
+        assert_eq!(rig.completions().len(), cancelled, "{way:?}");
+        // None of them was found by a look after the sleep's own time-out alone.
+        assert!(rig.world.now() < Nanos::from_millis(100), "{way:?}: {:?}", rig.world.now());
+    }
+}
+
+/// A completion is not lost over a register that cannot be written when it has come already.
+#[test]
+fn what_a_wait_has_is_handed_out() {
+    for way in WAYS {
+        let world = world(with_channels(1, 1));
+        let transport = Tampered::new(world.transport(0), Vec::new());
+        let card = Card::open(transport.clone()).unwrap();
+        card.enable_interrupts().unwrap();
+        let mut channel = way.take(&card, 0, way.options()).unwrap();
+        let ticket = channel.submit(card.buffer(1 << 20).unwrap(), CardAddr::ZERO).unwrap();
+        channel.arm().unwrap();
+        channel.poll().unwrap();
+        world.step_until_idle();
+        transport.refuse_writes(true);
+        let done = channel.wait(ticket, hybrid(Duration::from_millis(1))).unwrap();
+        assert_eq!((done.outcome, done.buffer.map(|buffer| buffer.len())), (Ok(1 << 20), Some(1 << 20)));
+        transport.refuse_writes(false);
     }
 }
 

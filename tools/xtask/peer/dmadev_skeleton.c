@@ -12,6 +12,8 @@
  *       dmadev_skeleton.c -o dmadev_skeleton $(pkg-config --cflags --libs libdpdk)
  *   ./dmadev_skeleton --no-huge -m 256 --vdev=dma_skeleton0,lcore=1 --iova-mode=va -l 0 --no-pci -- \
  *       --depth 256 --size 64 --seconds 0.5 --samples 100000 --batches 2000
+ *
+ * Not under a real-time policy (chrt): the device's thread is born on the CPU of this one, which would never let it go on to its own.
  */
 #include <errno.h>
 #include <getopt.h>

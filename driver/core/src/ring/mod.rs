@@ -192,7 +192,8 @@ pub struct Ring<T> {
     irregular_until: u64,
     /// Count after the last queued descriptor above 4 KiB.
     long_until: u64,
-    /// In the endless run a descriptor above 4 KiB was posted: blocks of adjacent ones are avoided from then on.
+    /// In the endless run a descriptor above 4 KiB is posted and not reported: blocks of adjacent ones are avoided meanwhile
+    /// (quirk 1).
     lone: bool,
     faulted: bool,
 }
@@ -281,6 +282,12 @@ impl<T> Ring<T> {
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.open
+    }
+
+    /// Descriptors posted in the run under way, or in the last one: what the completed-count register comes to, modulo 2^32.
+    #[must_use]
+    pub const fn run_descriptors(&self) -> u32 {
+        low32(self.run_end - self.run_start)
     }
 
     /// Whether descriptors are queued that are not posted yet.

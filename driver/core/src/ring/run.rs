@@ -102,9 +102,8 @@ impl<T> Ring<T> {
         if start == end || self.faulted || (!self.open && self.is_running()) {
             return None;
         }
-        if self.config.long_run_descriptors.is_some() && !self.lone && self.longest > LONG {
-            self.lone = self.long_until > start;
-        }
+        // As long as a long descriptor is out, or about to be.
+        self.lone = self.config.long_run_descriptors.is_some() && self.long_until > self.completed;
         let shape = self.shape;
         // In one go, just before the engine is told: it reads ahead of what it is told of, line by line, and a line that it
         // holds has to be fetched back for every descriptor written into it.

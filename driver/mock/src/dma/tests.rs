@@ -1,5 +1,4 @@
 //! The map against the obvious one: every address looked for among all mappings, byte by byte.
-#![expect(clippy::unwrap_used, reason = "a test's preparation either works or is the failure")]
 
 use super::*;
 use fpga_pci::HugePages;

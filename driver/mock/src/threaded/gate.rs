@@ -5,11 +5,11 @@
 //! are served. Not to be shut out by threads that ask again and again, it then says that it is its turn.
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use crate::sync::{Thread, park_timeout};
 use crossbeam::utils::{Backoff, CachePadded};
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::sync::OnceLock;
 use std::sync::atomic::compiler_fence;
-use std::thread::Thread;
 use std::time::Duration;
 
 /// What worker and callers tell each other. Each field has cache lines of its own: who writes one must not slow down
@@ -100,7 +100,7 @@ impl Gate {
 
     #[cold]
     fn unpark(&self) {
-        if self.parked.swap(false, Ordering::Relaxed)
+        if self.parked.swap(false, Ordering::AcqRel)
             && let Some(worker) = self.worker.get()
         {
             worker.unpark();
@@ -128,7 +128,7 @@ impl Gate {
     }
 
     /// Whether the worker sleeps, or is about to.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn is_parked(&self) -> bool {
         self.parked.load(Ordering::Relaxed)
     }
@@ -183,7 +183,8 @@ impl Gate {
 
     /// With the lock held: from now on the worker must be woken. Give the lock back, and [`park`](Self::park).
     pub(crate) fn prepare_to_park(&self) {
-        self.parked.store(true, Ordering::Relaxed);
+        // Not a plain store: it comes after the last time that somebody took the flag back, and everybody knows.
+        self.parked.swap(true, Ordering::AcqRel);
     }
 
     /// Sleeps until woken or for `timeout`, unless `is_idle` finds something that came before. Returns whether there is
@@ -198,8 +199,8 @@ impl Gate {
         };
         let idle = fenced && is_idle() && !self.is_stopping();
         if idle {
-            std::thread::park_timeout(timeout);
+            park_timeout(timeout);
         }
-        !self.parked.swap(false, Ordering::Relaxed) || !idle
+        !self.parked.swap(false, Ordering::AcqRel) || !idle
     }
 }

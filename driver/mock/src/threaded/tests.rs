@@ -1,6 +1,5 @@
 //! What needs to look inside: sleeping and waking, where a lost wake-up is for ever, and a worker that is gone.
 #![cfg(not(loom))]
-#![expect(clippy::unwrap_used, reason = "a test's preparation either works or is the failure")]
 
 use super::ThreadOptions;
 use crate::{MockTransport, World};

@@ -37,6 +37,7 @@ impl Worker {
             }
         });
         let thread = thread.map_err(|error| BuildError::Thread { source: error.into() })?;
+        #[cfg(not(loom))]
         if let Some(threaded) = &shared.threaded {
             threaded.gate.set_worker(thread.thread().clone());
         }

@@ -50,3 +50,16 @@ fn the_copy_engine_copies() {
     let text = fpgactl(&["cdma", "copy", "--src", "0", "--dst", "0x2000", "--len", "4KiB"]).ok().stdout;
     assert!(text.contains("card time"), "{text}");
 }
+
+#[test]
+fn the_copy_engine_gives_up_in_time() {
+    let copy = ["cdma", "copy", "--src", "0", "--dst", "1GiB", "--len", "64MiB", "--timeout"];
+    let late = fpgactl(&[&copy[..], &["1ns"]].concat());
+    assert_eq!((late.status, late.stdout.as_str()), (1, ""));
+    assert!(
+        late.stderr.contains("0 of 67108864 bytes") && late.stderr.contains("--timeout"),
+        "{}",
+        late.stderr
+    );
+    fpgactl(&[&copy[..], &["1h"]].concat()).ok();
+}

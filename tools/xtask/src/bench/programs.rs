@@ -2,11 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
 use super::record::{Record, RecordError};
 use super::{Cell, Setting};
+
+/// How long a run may take: the longest that can be asked for, and as much again for what surrounds it.
+const LIMIT: Duration = Duration::from_secs(180);
+/// How often a running program is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Why a program could not be built or run.
 #[derive(Debug, thiserror::Error)]
@@ -149,10 +155,8 @@ fn record(
 ) -> Result<Record, ProgramError> {
     let args: Vec<String> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let what = || format!("{who} ({})", args.join(" "));
-    let Output { status, stdout, stderr } = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| ProgramError::Failed { what: what(), reason: error.to_string() })?;
+    let Output { status, stdout, stderr } =
+        output_within(command, LIMIT).map_err(|reason| ProgramError::Failed { what: what(), reason })?;
     if !status.success() {
         let reason = format!("{status}: {}", String::from_utf8_lossy(&stderr).trim());
         return Err(ProgramError::Failed { what: what(), reason });
@@ -160,9 +164,35 @@ fn record(
     parse(&stdout).map_err(|source| ProgramError::Record { what: what(), source })
 }
 
+/// Runs a program to its end, or to the end of its time. It prints less than a pipe holds.
+fn output_within(command: &mut Command, limit: Duration) -> Result<Output, String> {
+    let failed = |error: std::io::Error| error.to_string();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(failed)?;
+    let began = Instant::now();
+    while child.try_wait().map_err(failed)?.is_none() {
+        if began.elapsed() >= limit {
+            child.kill().and_then(|()| child.wait()).map_err(failed)?;
+            return Err(format!(
+                "it did not end within {limit:?}; a machine under load, or threads that keep each other from running"
+            ));
+        }
+        // Seldom enough not to show in what is measured.
+        std::thread::sleep(LOOK_EVERY);
+    }
+    child.wait_with_output().map_err(failed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_does_not_end_is_ended() {
+        let error =
+            output_within(Command::new("tail").args(["-f", "/dev/null"]), Duration::ZERO).unwrap_err();
+        assert!(error.contains("did not end"), "{error}");
+    }
 
     #[test]
     fn cargo_names_the_program_that_it_built() {

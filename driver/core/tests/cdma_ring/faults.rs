@@ -1,0 +1,138 @@
+//! Faults, and taking everything out of the ring.
+
+use super::*;
+
+#[test]
+fn status_words_that_cannot_be_are_faults() {
+    for word in [u32::MAX, 1, 0x0800_0000, 0x8000_0001, 0xDEAD_BEEF] {
+        let mut bench = Bench::new(4);
+        bench.submit(&[segment(0, 0x1000, 1)]).unwrap();
+        bench.publish();
+        assert_eq!(bench.ring.probe(), None, "nothing is posted");
+        bench.post();
+        let probe = bench.ring.probe().unwrap();
+        assert_eq!(probe.status, at(BASE + 0x1C));
+        assert_eq!(bench.ring.complete_status(probe, 0), Ok(0));
+        assert_eq!(bench.ring.complete_status(probe, word), Err(ProgressFault::NotAStatus { word }));
+        assert!(bench.ring.is_faulted());
+        assert_eq!(bench.ring.poll_completion(), None);
+        bench.recover();
+        // The old probe proves nothing after the ring was emptied.
+        bench.submit(&[segment(0, 0x1000, 1)]).unwrap();
+        bench.publish();
+        bench.post();
+        assert_eq!(bench.ring.complete_status(probe, 1 << 31), Ok(0));
+    }
+    for errors in [1 << 30, 1 << 29, 1 << 28, 1 << 31 | 1 << 29] {
+        let mut bench = Bench::new(4);
+        bench.submit(&[segment(0, 0x1000, 1)]).unwrap();
+        bench.publish();
+        bench.post();
+        let probe = bench.ring.probe().unwrap();
+        let fault = bench.ring.complete_status(probe, errors).unwrap_err();
+        assert!(
+            matches!(fault, ProgressFault::Descriptor { index: 0, status } if status.into_bits() == errors)
+        );
+    }
+}
+
+#[test]
+fn an_error_in_every_position_names_the_descriptor() {
+    for start in 0..8 {
+        for failing in 0..7 {
+            let mut bench = Bench::new(8);
+            for _ in 0..start {
+                bench.submit(&[segment(0, 0x1000, 10)]).unwrap();
+                bench.publish();
+                bench.post();
+                bench.engine.step();
+                bench.by_status().unwrap();
+                bench.collect();
+            }
+            // Three operations: of 2, 3 and 2 descriptors.
+            for (source, length) in [(0, 300), (500, 600), (1200, 400)] {
+                bench.submit(&[segment(source, 0x1000 + source, length)]).unwrap();
+            }
+            bench.publish();
+            bench.post();
+            bench.engine.fail_in = Some(failing);
+            (0..8).for_each(|_| bench.engine.step());
+            assert_eq!(bench.engine.halt, Some(Halt::Copy));
+            assert_eq!(bench.by_pointer(), Ok(u32::try_from(failing).unwrap()));
+            let pending = bench.ring.pending_descriptor().unwrap();
+            assert_eq!(u64::from(pending.index), (start + failing) % 8);
+            let (source, offset) = match failing {
+                0 | 1 => (0, failing * 252),
+                2..=4 => (500, (failing - 2) * 252),
+                _ => (1200, (failing - 5) * 252),
+            };
+            assert_eq!((pending.source, pending.offset), (at(source + offset), offset));
+            bench.recover();
+            // And it works again.
+            bench.submit(&[segment(0, 0x1700, 100)]).unwrap();
+            bench.publish();
+            bench.post();
+            bench.engine.step();
+            assert_eq!(bench.by_status(), Ok(1));
+            bench.collect();
+            assert_eq!(bench.engine.data, bench.reference);
+        }
+    }
+}
+
+#[test]
+fn draining_in_every_state_says_what_the_engine_saw() {
+    let mut bench = Bench::new(16);
+    for payload in 0..4 {
+        bench.submit(&[segment(payload * 300, 0x1000, 300)]).unwrap();
+        if payload < 2 {
+            bench.publish();
+            bench.post();
+        }
+        if payload == 2 {
+            bench.publish();
+        }
+    }
+    (0..3).for_each(|_| bench.engine.step());
+    bench.ring.complete_current(at(bench.engine.current), false).unwrap();
+    bench.engine.step();
+    bench.ring.complete_current(at(bench.engine.current), false).unwrap();
+    // The first is complete and was not taken; the second is half way; the third is in card memory; the fourth is queued.
+    let mut drain = bench.ring.drain();
+    let first = drain.next().unwrap();
+    assert_eq!((first.payload, first.posted, first.completed_bytes, first.length), (0, true, 300, 300));
+    let _ = drain;
+    assert!(bench.ring.is_faulted(), "half drained");
+    let rest: Vec<_> = bench.ring.drain().map(|d| (d.payload, d.posted, d.completed_bytes)).collect();
+    assert_eq!(rest, [(1, true, 252), (2, false, 0), (3, false, 0)]);
+    assert!(!bench.ring.is_faulted() && !bench.ring.has_queued() && !bench.ring.has_published());
+    assert_eq!((bench.ring.free_entries(), bench.ring.outstanding()), (15, 0));
+    assert_eq!(bench.ring.start_address(), at(BASE + 8 * 64), "it goes on where it was");
+}
+
+#[test]
+fn an_engine_that_runs_past_its_tail_halts_at_a_guard() {
+    let mut bench = Bench::new(8);
+    for start in 0..20 {
+        bench.submit(&[segment(0, 0x1000, 300)]).unwrap();
+        bench.publish();
+        bench.post();
+        (0..2).for_each(|_| bench.engine.step());
+        // It starts although it has reached its tail: entries behind it are guards at first, used descriptors later.
+        bench.engine.running = true;
+        bench.engine.step();
+        assert_eq!(bench.engine.halt, Some(Halt::Stale), "round {start}");
+        assert!(bench.ring.is_past_tail(at(bench.engine.current)));
+        assert_eq!(bench.ring.complete_all(), 2);
+        bench.collect();
+        bench.restart();
+    }
+    // After a failure nothing old is left that it could copy.
+    bench.submit(&[segment(0, 0x1000, 252 * 5)]).unwrap();
+    bench.publish();
+    bench.post();
+    bench.recover();
+    bench.engine.running = true;
+    bench.engine.step();
+    assert_eq!(bench.engine.halt, Some(Halt::Stale));
+}

@@ -1,0 +1,141 @@
+//! What is taken, how it is cut, and what is refused.
+
+use super::*;
+
+#[test]
+fn long_copies_are_cut_at_the_length_limit_and_the_data_width() {
+    for (bits, data, longest) in
+        [(23, 64, (1 << 23) - 64), (26, 64, (1 << 26) - 64), (26, 128, (1 << 26) - 128), (8, 4, 252)]
+    {
+        let mut config = RingConfig::new(at(BASE), 16);
+        (config.length_bits, config.data_bytes) = (bits, data);
+        assert_eq!(config.max_descriptor_length(), longest);
+        let mut ring = Ring::new(config).unwrap();
+        let mut image = Image(vec![[0; 16]; 16]);
+        let length = u64::from(longest) * 2 + 5;
+        ring.submit(&[segment(0x1000_0001, 0x5000_0003, length), segment(0, 0x200, 9)], ()).unwrap();
+        let batch = ring.publish(&mut image).unwrap();
+        assert_eq!(batch.descriptors, 4);
+        let made: Vec<_> = image.0[..4].iter().map(|words| SgDescriptor::from_words(*words)).collect();
+        let lengths: Vec<_> = made.iter().map(|descriptor| descriptor.control.bytes()).collect();
+        assert_eq!(lengths, [longest, longest, 5, 9]);
+        assert_eq!(made[1].source.get(), 0x1000_0001 + u64::from(longest));
+        assert_eq!(made[2].destination.get(), 0x5000_0003 + 2 * u64::from(longest));
+        for (n, descriptor) in made.iter().enumerate() {
+            assert_eq!(descriptor.next.get(), BASE + (n as u64 + 1) * 64);
+            assert_eq!(descriptor.status, SgStatus::new());
+        }
+    }
+}
+
+#[test]
+fn requests_that_cannot_be() {
+    let mut config = config(8);
+    config.address_bits = 40;
+    let mut ring = Ring::new(config).unwrap();
+    let mut refused =
+        |segments: &[Segment]| ring.submit(segments, 7).map(|_| ()).map_err(|refusal| refusal.reason);
+    assert_eq!(refused(&[]), Err(RefusalReason::Empty));
+    assert_eq!(refused(&[segment(1, 1, 0), segment(2, 9, 0)]), Err(RefusalReason::Empty));
+    let last = (1 << 40) - 1;
+    for (source, destination, length, start) in [
+        (u64::MAX, 0x2000, 2, u64::MAX),
+        (last, 0, 2, last),
+        (0, last, 2, last),
+        (0, 1 << 40, 1, 1 << 40),
+        (0, 1, u64::MAX, 1),
+        (1, 0, u64::MAX, 1),
+    ] {
+        let reason = refused(&[segment(8, 0x2000, 1), segment(source, destination, length)]);
+        let expected = RefusalReason::AddressRange { start: at(start), length, address_bits: 40 };
+        assert!(
+            reason == Err(expected)
+                || matches!(reason, Err(RefusalReason::AddressRange { .. }) if length == u64::MAX),
+            "{reason:?}"
+        );
+    }
+    for (source, destination, length) in [(0, 0, 1), (0, 99, 100), (99, 0, 100), (50, 50, 9)] {
+        let segment = segment(source, destination, length);
+        assert_eq!(refused(&[segment]), Err(RefusalReason::Overlap { segment }));
+    }
+    for (destination, length) in [(BASE, 1), (BASE + 511, 1), (BASE - 1, 2), (BASE - 100, 200), (BASE + 7, 3)]
+    {
+        let segment = segment(0x8_0000, destination, length);
+        assert_eq!(refused(&[segment]), Err(RefusalReason::DescriptorMemory { segment }));
+    }
+    assert_eq!(
+        refused(&[segment(0, 0x2000, 252 * 7 + 1)]),
+        Err(RefusalReason::TooManyDescriptors { needed: 8, usable: 7 })
+    );
+    assert_eq!(
+        refused(&[segment(0, 1 << 39, 1 << 38)]),
+        Err(RefusalReason::TooManyDescriptors { needed: (1_u64 << 38).div_ceil(252), usable: 7 })
+    );
+    // Side by side, to the last byte, around the descriptors: all of it is fine.
+    assert_eq!(
+        refused(&[
+            segment(0, 100, 100),
+            segment(last, BASE - 1, 1),
+            segment(0, last, 1),
+            segment(BASE, BASE + 512, 100)
+        ]),
+        Ok(())
+    );
+    assert_eq!(refused(&[segment(0, 0x2000, 252 * 3 + 1)]), Err(RefusalReason::Full { needed: 4, free: 3 }));
+    assert_eq!(refused(&[segment(0, 0x2000, 252 * 3)]), Ok(()));
+    assert_eq!(ring.free_entries(), 0);
+
+    let mut whole = RingConfig::new(at(BASE), 4);
+    whole.realignment = false;
+    let mut ring = Ring::new(whole).unwrap();
+    for (source, destination, wrong) in [(1, 0x2000, 1), (64, 0x2020, 0x2020), (u64::MAX, 0, u64::MAX)] {
+        let refusal = ring.submit(&[segment(source, destination, 1)], ()).unwrap_err();
+        assert_eq!(refusal.reason, RefusalReason::Misaligned { address: at(wrong), alignment: 64 });
+    }
+    ring.submit(&[segment(u64::MAX - 63, 0x2000, 64)], ()).unwrap();
+    ring.submit(&[segment(0, 0x2000, 63)], ()).unwrap();
+
+    let mut few = RingConfig::new(at(BASE), 8);
+    few.operations = 2;
+    let mut ring = Ring::new(few).unwrap();
+    ring.submit(&[segment(0, 0x2000, 1)], ()).unwrap();
+    ring.submit(&[segment(0, 0x2000, 1)], ()).unwrap();
+    let refusal = ring.submit(&[segment(0, 0x2000, 1)], ()).unwrap_err();
+    assert_eq!(refusal.reason, RefusalReason::Full { needed: 1, free: 0 }, "of operation slots");
+}
+
+#[test]
+fn configurations_are_checked() {
+    let changed = |change: fn(&mut RingConfig)| {
+        let mut config = RingConfig::new(at(BASE), 8);
+        change(&mut config);
+        Ring::<()>::new(config).map(|_| ()).unwrap_err()
+    };
+    assert_eq!(changed(|c| c.entries = 3), ConfigError::Entries { found: 3 });
+    assert_eq!(changed(|c| c.entries = 1), ConfigError::Entries { found: 1 });
+    assert_eq!(changed(|c| c.entries = 1 << 17), ConfigError::Entries { found: 1 << 17 });
+    assert_eq!(changed(|c| c.operations = 0), ConfigError::Operations { found: 0 });
+    assert_eq!(changed(|c| c.operations = 1 << 17), ConfigError::Operations { found: 1 << 17 });
+    assert_eq!(changed(|c| c.length_bits = 7), ConfigError::LengthBits { found: 7 });
+    assert_eq!(changed(|c| c.length_bits = 27), ConfigError::LengthBits { found: 27 });
+    assert_eq!(changed(|c| c.data_bytes = 2), ConfigError::DataBytes { found: 2 });
+    assert_eq!(changed(|c| c.data_bytes = 48), ConfigError::DataBytes { found: 48 });
+    assert_eq!(changed(|c| c.data_bytes = 256), ConfigError::DataBytes { found: 256 });
+    assert_eq!(changed(|c| c.address_bits = 31), ConfigError::AddressBits { found: 31 });
+    assert_eq!(changed(|c| c.address_bits = 65), ConfigError::AddressBits { found: 65 });
+    for base in [BASE + 32, 1, u64::MAX - 63, 0xFFFF_FFC0, 0x1_FFFF_FE40] {
+        let mut config = RingConfig::new(at(base), 8);
+        assert_eq!(Ring::<()>::new(config).unwrap_err(), ConfigError::Base { found: at(base), bytes: 512 });
+        config.address_bits = 32;
+        assert!(Ring::<()>::new(config).is_err());
+    }
+    let mut narrow = RingConfig::new(at(0x1_0000_0000), 8);
+    Ring::<()>::new(narrow).unwrap();
+    narrow.address_bits = 32;
+    assert_eq!(
+        Ring::<()>::new(narrow).unwrap_err(),
+        ConfigError::Base { found: at(0x1_0000_0000), bytes: 512 }
+    );
+    Ring::<()>::new(RingConfig::new(at(0xFFFF_FE00), 8)).unwrap();
+    Ring::<()>::new(RingConfig::new(at(u64::MAX - 511), 8)).unwrap();
+}

@@ -1,0 +1,96 @@
+//! Every interleaving, and every reordering that the memory model permits, of what threads do without a lock:
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p fpga-mock --lib loom`.
+#![expect(clippy::unwrap_used, reason = "a test's preparation either works or is the failure")]
+
+use super::gate::Gate;
+use super::posted::{Cursor, Posted, PostedWrite};
+use loom::sync::Arc;
+use std::time::Duration;
+
+fn write(value: u32) -> PostedWrite {
+    PostedWrite::new(1, 4, value, 0).unwrap()
+}
+
+fn value(write: PostedWrite) -> u32 {
+    u32::from_le_bytes(write.value())
+}
+
+/// Two producers and the side that takes out, in the middle of a queue of two that has been round already. What finds no
+/// room is not tried again: only so much can be tried in all orders.
+#[test]
+fn no_write_is_lost_doubled_or_overtaken() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let posted = Arc::new(Posted::new());
+        let mut cursor = Cursor::default();
+        for n in 0..3 {
+            posted.post(write(n)).unwrap();
+            assert_eq!(posted.take(&mut cursor).map(value), Some(n));
+        }
+        let producer = |values: &'static [u32]| {
+            let posted = Arc::clone(&posted);
+            loom::thread::spawn(move || {
+                values.iter().copied().filter(|n| posted.post(write(*n)).is_ok()).collect::<Vec<_>>()
+            })
+        };
+        let producers = [producer(&[10, 11]), producer(&[20])];
+        let mut taken: Vec<_> = (0..2).filter_map(|_| posted.take(&mut cursor).map(value)).collect();
+        let accepted = producers.map(|producer| producer.join().unwrap());
+        taken.extend(std::iter::from_fn(|| posted.take(&mut cursor).map(value)));
+        for accepted in accepted {
+            // In the order of their producer, each once.
+            let of_this: Vec<_> = taken.iter().copied().filter(|n| accepted.contains(n)).collect();
+            assert_eq!(of_this, accepted);
+            taken.retain(|n| !accepted.contains(n));
+        }
+        assert!(taken.is_empty(), "nothing else: {taken:?}");
+    });
+}
+
+/// A worker that sleeps whenever it finds nothing, for ever if nobody wakes it.
+#[test]
+fn no_wake_up_is_lost() {
+    loom::model(|| {
+        let shared = Arc::new((Posted::new(), Gate::new()));
+        let theirs = Arc::clone(&shared);
+        let worker = loom::thread::spawn(move || {
+            let (posted, gate) = &*theirs;
+            let mut cursor = Cursor::default();
+            while cursor.taken() < 2 {
+                if posted.take(&mut cursor).is_none() {
+                    gate.prepare_to_park();
+                    gate.park(Duration::MAX, || posted.tickets() == cursor.taken());
+                    // Whoever has the ticket is about to fill the slot.
+                    loom::thread::yield_now();
+                }
+            }
+        });
+        let (posted, gate) = &*shared;
+        gate.set_worker(worker.thread().clone());
+        for n in 0..2 {
+            posted.post(write(n)).unwrap();
+            gate.posted();
+        }
+        worker.join().unwrap();
+    });
+}
+
+/// Whoever is posted to sees what was written before.
+#[test]
+fn what_was_stored_before_is_seen_after() {
+    loom::model(|| {
+        let shared = Arc::new((Posted::new(), loom::sync::atomic::AtomicU32::new(0)));
+        let theirs = Arc::clone(&shared);
+        let producer = loom::thread::spawn(move || {
+            theirs.1.store(7, loom::sync::atomic::Ordering::Relaxed);
+            theirs.0.post(write(1)).unwrap();
+        });
+        let mut cursor = Cursor::default();
+        while shared.0.take(&mut cursor).is_none() {
+            loom::thread::yield_now();
+        }
+        assert_eq!(shared.1.load(loom::sync::atomic::Ordering::Relaxed), 7);
+        producer.join().unwrap();
+    });
+}

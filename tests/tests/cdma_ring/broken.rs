@@ -1,0 +1,179 @@
+//! Engines and cards that do not do what they should.
+
+use super::*;
+
+#[test]
+fn an_engine_that_does_not_stop_is_said_to_be_stuck() {
+    for way in WAYS {
+        let world = hurried_world(with_channels(1, 1));
+        let tampered = Tampered::new(world.transport(0), Vec::new());
+        let card = Card::open(tampered.clone()).unwrap();
+        let mut ring: CdmaRing<u64> = ring(&card, way, options());
+        ring.copy(at(0x20_0000), at(0x40_0000), 1 << 20, 1).unwrap();
+        ring.poll().unwrap();
+        ring.copy(at(0x20_0000), at(0x40_0000), 1 << 20, 2).unwrap();
+        // The reset bit stays up: an AXI slave does not answer.
+        tampered.replace(vec![Replaced {
+            bar: USER_BAR,
+            at: CdmaBlock::CR.address(CDMA).get(),
+            value: 1 << 2,
+        }]);
+        let error = ring.abort().unwrap_err();
+        assert!(matches!(error, CdmaRingError::Engine(CdmaError::Stuck { .. })), "{error}");
+        let done = drain(&mut ring);
+        assert_eq!(done.iter().map(|done| done.payload).collect::<Vec<_>>(), [1, 2]);
+        assert!(
+            done.iter().all(|done| done.outcome.as_ref().unwrap_err().cause == CdmaFaultCause::Unstoppable)
+        );
+        let refused = ring.copy(at(0), at(0x40_0000), 1, 3).unwrap_err();
+        assert!(matches!(refused.error, CdmaSubmitError::Dead(_)) && refused.payload == 3);
+        assert_eq!((ring.poll(), ring.abort()), (Err(error.clone()), Err(error)));
+        drop(ring);
+        tampered.replace(Vec::new());
+        let mut ring = self::ring(&card, way, options());
+        assert_works(&world, &mut ring, 1);
+    }
+}
+
+#[test]
+fn registers_that_lie() {
+    let word = |bar, register: BarOffset, value| vec![Replaced { bar, at: register.get(), value }];
+    let (sr, current) = (CdmaBlock::SR.address(CDMA), CdmaBlock::CURDESC_LOW.address(CDMA));
+    for way in WAYS {
+        let world = hurried_world(with_channels(1, 1));
+        let tampered = Tampered::new(world.transport(0), Vec::new());
+        let card = Card::open(tampered.clone()).unwrap();
+        let base = u32::try_from(BASE).unwrap();
+        let bypass = card.info().roles.bypass.unwrap().index;
+        let mut lies = match way {
+            // A pointer to nowhere, to no descriptor, to one that is not posted.
+            Way::Channel => vec![
+                (word(USER_BAR, current, 0), "current-descriptor"),
+                (word(USER_BAR, current, base + 32), "current-descriptor"),
+                (word(USER_BAR, current, base + 5 * 64), "current-descriptor"),
+            ],
+            Way::Bypass => {
+                vec![(
+                    word(bypass, BarOffset::new(BASE + 2 * 64 + 0x1C), 0x0BAD_0000),
+                    "no descriptor status",
+                )]
+            }
+        };
+        // Idle from the start, without having moved: the pointer where it stopped before, the status word as it was written.
+        let unmoved = [
+            word(USER_BAR, sr, 0x0001_000A),
+            word(USER_BAR, current, base),
+            word(bypass, BarOffset::new(BASE + 2 * 64 + 0x1C), 0),
+        ];
+        lies.push((unmoved.concat(), "stopped before its tail"));
+        for (lie, said) in lies {
+            let mut ring: CdmaRing<u64> = ring(&card, way, options());
+            assert_works(&world, &mut ring, 1);
+            ring.copy(at(0x20_0000), at(FAR), 8_000_000, 1).unwrap();
+            ring.copy(at(0x20_0000), at(0x40_0000), 64, 2).unwrap();
+            ring.poll().unwrap();
+            tampered.replace(lie);
+            for _ in 0..100_000 {
+                if ring.in_flight() == 0 || ring.poll().is_err() {
+                    break;
+                }
+                ring.relax();
+            }
+            tampered.replace(Vec::new());
+            let done = drain(&mut ring);
+            assert_eq!(done.iter().map(|done| done.payload).collect::<Vec<_>>(), [1, 2], "{way:?} {said}");
+            let fault = done[0].outcome.as_ref().unwrap_err();
+            assert!(fault.to_string().contains(said), "{way:?} {said}: {fault}");
+            assert_works(&world, &mut ring, 2);
+        }
+        // All ones: the card is gone.
+        let mut ring: CdmaRing<u64> = ring(&card, way, options());
+        ring.copy(at(0x20_0000), at(FAR), 8_000_000, 1).unwrap();
+        ring.poll().unwrap();
+        tampered.replace(
+            [
+                word(USER_BAR, sr, u32::MAX),
+                word(USER_BAR, current, u32::MAX),
+                word(bypass, BarOffset::new(BASE + 0x1C), u32::MAX),
+            ]
+            .concat(),
+        );
+        let mut polled = ring.poll();
+        while polled.is_ok() {
+            ring.relax();
+            polled = ring.poll();
+        }
+        assert!(matches!(polled, Err(CdmaRingError::Engine(CdmaError::Gone { .. }))), "{polled:?}");
+        assert_eq!(drain(&mut ring).len(), 1);
+        tampered.replace(Vec::new());
+    }
+}
+
+#[test]
+fn descriptors_that_do_not_arrive() {
+    // Through the bypass BAR: what is written does not read back.
+    let world = hurried_world(with_channels(1, 1));
+    let tampered = Tampered::new(world.transport(0), Vec::new());
+    let card = Card::open(tampered.clone()).unwrap();
+    let bypass = card.info().roles.bypass.unwrap().index;
+    let mut ring: CdmaRing<u64> = ring(&card, Way::Bypass, options());
+    assert_works(&world, &mut ring, 1);
+    tampered.replace(vec![Replaced { bar: bypass, at: BASE + 64 + 0x18, value: 0 }]);
+    let before = executed(&world);
+    ring.copy(at(0x20_0000), at(0x40_0000), 64, 7).unwrap();
+    ring.poll().unwrap();
+    world.step_until_idle();
+    assert_eq!(executed(&world), before, "the engine was not told");
+    let done = ring.next_completion().unwrap();
+    assert_eq!((done.payload, done.outcome.unwrap_err().cause), (7, CdmaFaultCause::Upload));
+    tampered.replace(Vec::new());
+    assert_works(&world, &mut ring, 2);
+
+    // By a channel that may not read host memory: it says so, and the ring goes on when it may again.
+    let world = hurried_world(with_channels(1, 1));
+    let card = open(&world);
+    let mut ring: CdmaRing<u64> = self::ring(&card, Way::Channel, options());
+    assert_works(&world, &mut ring, 1);
+    // The place of the second descriptor refuses to be written.
+    world.with_card(0, |card| card.poison(at(BASE + 64), 64));
+    ring.copy(at(0x20_0000), at(0x40_0000), 64, 7).unwrap();
+    let mut polled = Ok(0);
+    while polled.is_ok() && ring.in_flight() != 0 {
+        polled = ring.poll();
+        ring.relax();
+    }
+    assert!(
+        matches!(polled, Err(CdmaRingError::Upload { .. })),
+        "the guards cannot be written either: {polled:?}"
+    );
+    assert_eq!(ring.next_completion().unwrap().outcome.unwrap_err().cause, CdmaFaultCause::Upload);
+    world.with_card(0, |card| card.poison(at(0), 0));
+    let (cdma, path, _) = ring.close();
+    let mut ring = cdma.into_ring(path, options()).unwrap();
+    assert_works(&world, &mut ring, 2);
+}
+
+#[test]
+fn a_card_that_leaves() {
+    for way in WAYS {
+        for failure in [CardFailure::AllOnes, CardFailure::Gone] {
+            let world = hurried_world(with_channels(1, 1));
+            let card = open(&world);
+            let mut ring: CdmaRing<u64> = ring(&card, way, options().descriptors(64));
+            assert_works(&world, &mut ring, 1);
+            for n in 0..3 {
+                ring.copy(at(0x20_0000), at(FAR), 64 << 20, n).unwrap();
+            }
+            let ticket = ring.copy(at(0x20_0000), at(0x40_0000), 1, 3).unwrap();
+            ring.poll().unwrap();
+            world.fail(0, failure);
+            let error = ring.wait(ticket, patient()).unwrap_err();
+            assert!(error.to_string().contains("gone"), "{way:?} {failure:?}: {error}");
+            assert_eq!(drain(&mut ring).iter().map(|done| done.payload).collect::<Vec<_>>(), [0, 1, 2, 3]);
+            drop((ring, card));
+            world.fail(0, CardFailure::None);
+            let card = open(&world);
+            assert_works(&world, &mut self::ring(&card, way, options().descriptors(64)), 2);
+        }
+    }
+}

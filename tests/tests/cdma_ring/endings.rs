@@ -1,0 +1,129 @@
+//! Abort, drop, close, and waits that end.
+
+use super::*;
+
+#[test]
+fn abort_in_every_state() {
+    for way in WAYS {
+        for steps in 0..40 {
+            let world = world(with_channels(1, 1));
+            let card = open(&world);
+            let mut ring: CdmaRing<u64> = ring(&card, way, options());
+            assert_eq!(ring.abort(), Ok(0), "nothing to abort");
+            for n in 0..4 {
+                ring.copy(at(0x20_0000), at(0x40_0000), 100_000, n).unwrap();
+                if n == 2 {
+                    // The last stays queued.
+                    for _ in 0..steps {
+                        ring.poll().unwrap();
+                        world.step();
+                    }
+                }
+            }
+            let in_flight = ring.in_flight();
+            assert_eq!(ring.abort(), Ok(in_flight as usize));
+            assert_eq!((ring.in_flight(), ring.free_descriptors()), (0, 15));
+            let done = drain(&mut ring);
+            assert_eq!(done.iter().map(|done| done.payload).collect::<Vec<_>>(), [0, 1, 2, 3]);
+            let aborted = done.iter().position(|done| done.outcome.is_err()).unwrap();
+            for done in &done[aborted..] {
+                assert_eq!(done.outcome.as_ref().unwrap_err().cause, CdmaFaultCause::Aborted);
+            }
+            assert!(done[..aborted].iter().all(|done| done.outcome == Ok(100_000)));
+            // Nothing of the aborted ones happens any more.
+            poke(&world, 0, at(0x40_0000), &[9; 100]);
+            world.step_until_idle();
+            assert_eq!(peek(&world, 0, at(0x40_0000), 100), [9; 100]);
+            assert_works(&world, &mut ring, steps);
+        }
+    }
+}
+
+#[test]
+fn dropped_in_the_middle_it_leaves_nothing_behind() {
+    for way in WAYS {
+        for steps in [0, 1, 5, 10, 20, 30] {
+            let world = world(with_channels(1, 1));
+            let card = open(&world);
+            card.enable_interrupts().unwrap();
+            let mut ring: CdmaRing<u64> = ring(&card, way, options().user_interrupt(0));
+            for n in 0..6 {
+                ring.copy(at(0x20_0000), at(0x40_0000), 100_000, n).unwrap();
+            }
+            for _ in 0..steps {
+                ring.poll().unwrap();
+                world.step();
+            }
+            drop(ring);
+            assert_eq!(register(&world, 0, DMA_BAR, IrqBlock::USER_ENABLE.address(IRQ_BASE)), 0, "masked");
+            let status = Cdmasr::from_bits(register(&world, 0, USER_BAR, CdmaBlock::SR.address(CDMA)));
+            poke(&world, 0, at(0x40_0000), &[9; 100]);
+            world.step_until_idle();
+            assert!(status.idle() && peek(&world, 0, at(0x40_0000), 100) == [9; 100], "{way:?} {steps}");
+            assert_pool(&card, 0, 0);
+            // The next owner, in the other mode.
+            let mut cdma = card.cdma().unwrap();
+            cdma.copy(at(0x20_0000), at(0x40_0000), 5000).unwrap();
+            let mut again = cdma.into_ring(path(&card, way), options()).unwrap();
+            assert_works(&world, &mut again, 1);
+            drop((again, card));
+            assert_closed(&world, 0);
+        }
+    }
+}
+
+#[test]
+fn closing_gives_engine_channel_and_payloads_back() {
+    for way in WAYS {
+        let (world, card) = opened();
+        let mut ring: CdmaRing<u64> = ring(&card, way, options());
+        assert_works(&world, &mut ring, 1);
+        ring.copy(at(0x20_0000), at(0x40_0000), 64, 10).unwrap();
+        while ring.in_flight() != 0 {
+            ring.poll().unwrap();
+            ring.relax();
+        }
+        ring.copy(at(0x20_0000), at(0x40_0000), 100_000, 11).unwrap();
+        ring.poll().unwrap();
+        ring.copy(at(0x20_0000), at(0x40_0000), 100_000, 12).unwrap();
+        let (mut cdma, path, done) = ring.close();
+        assert_eq!(
+            done.iter().map(|done| (done.payload, done.outcome.is_ok())).collect::<Vec<_>>(),
+            [(10, true), (11, false), (12, false)]
+        );
+        cdma.copy(at(0x20_0000), at(0x40_0000), 5000).unwrap();
+        if let DescriptorPath::Channel(mut channel) = path {
+            assert!(channel.next_completion().is_none(), "nothing of the ring's is left in it");
+            let buffer = channel.write(card.buffer_from(b"as before").unwrap(), at(0x60_0000)).unwrap();
+            assert_eq!(peek(&world, 0, at(0x60_0000), 9), buffer.as_slice());
+            drop(buffer);
+            assert_pool(&card, 1, 0);
+            // And again into a ring.
+            let mut ring = cdma.into_ring(DescriptorPath::Channel(channel), options()).unwrap();
+            assert_works(&world, &mut ring, 2);
+        }
+    }
+}
+
+#[test]
+fn waits_end_in_time() {
+    for way in WAYS {
+        let (_, card) = opened();
+        let mut ring: CdmaRing<u64> = ring(&card, way, options());
+        let ticket = ring.copy(at(0x20_0000), at(FAR), 64 << 20, 1).unwrap();
+        let error = ring.wait(ticket, WaitOptions::default().timeout(Duration::ZERO)).unwrap_err();
+        assert!(matches!(error, CdmaRingError::TimedOut { .. }), "{error}");
+        let short = WaitOptions::default().timeout(Duration::from_micros(1));
+        assert!(matches!(ring.wait(ticket, short), Err(CdmaRingError::TimedOut { .. })));
+        assert_eq!(ring.in_flight(), 1);
+        assert_eq!(arrives(&mut ring, ticket), 1, "it went on");
+        let error = ring.wait(ticket, patient()).unwrap_err();
+        assert!(matches!(error, CdmaRingError::UnknownTicket { .. }), "taken: {error}");
+        let interrupt = patient().mode(WaitMode::Interrupt);
+        let ticket = ring.copy(at(0x20_0000), at(0x40_0000), 1 << 20, 2).unwrap();
+        let error = ring.wait(ticket, interrupt).unwrap_err();
+        assert!(matches!(error, CdmaRingError::NoInterrupt { .. }), "{error}");
+        let spin = patient().mode(WaitMode::Hybrid { spin: PATIENCE });
+        assert_eq!(ring.wait(ticket, spin).unwrap().payload, 2);
+    }
+}

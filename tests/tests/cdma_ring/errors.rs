@@ -1,0 +1,173 @@
+//! Errors of the engine: named, and the ring goes on.
+
+use super::*;
+
+#[test]
+fn an_error_in_every_position_names_the_copy_and_the_ring_goes_on() {
+    for way in WAYS {
+        // Without an identity nobody knows where memory ends, so that the bus has to say it.
+        for decode in [false, true] {
+            let world = hurried_world(with_channels(1, 1));
+            let card = open_with(&world, OpenOptions::default().network_interface(NetworkInterface::Ignored));
+            let cdma = card.cdma_at(CDMA).unwrap();
+            let mut ring = cdma.into_ring(path(&card, way), options().length_bits(12)).unwrap();
+            for failing in 0..6_u64 {
+                let before = executed(&world);
+                let bad = if decode { at(MEMORY + 4032) } else { at(0x30_0000 + failing * 0x1_0000 + 4032) };
+                if !decode {
+                    world.with_card(0, |card| card.poison(bad, 8));
+                }
+                // Each copy takes two descriptors; the second one of the failing copy fails.
+                for n in 0..6 {
+                    let to = if decode && n == failing { MEMORY } else { 0x30_0000 + n * 0x1_0000 };
+                    if decode && n == failing {
+                        let list = [segment(0, 0x50_0000, 4032), segment(4032, to + 4032, 100)];
+                        ring.submit(&list, n).unwrap();
+                    } else {
+                        ring.copy(at(0x20_0000), at(to), 5000, n).unwrap();
+                    }
+                }
+                while ring.in_flight() != 0 {
+                    ring.poll().unwrap();
+                    ring.relax();
+                }
+                let done = drain(&mut ring);
+                assert_eq!(done.iter().map(|done| done.payload).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+                for done in done {
+                    let fault = match (done.payload.cmp(&failing), done.outcome) {
+                        (std::cmp::Ordering::Less, outcome) => {
+                            assert_eq!(outcome, Ok(5000));
+                            continue;
+                        }
+                        (_, outcome) => outcome.unwrap_err(),
+                    };
+                    if done.payload > failing {
+                        assert_eq!((&fault.cause, fault.place), (&CdmaFaultCause::Earlier, None));
+                        continue;
+                    }
+                    let CdmaFaultCause::Status(status) = fault.cause else { panic!("{fault}") };
+                    assert_eq!((status.dma_decode_error(), status.dma_slave_error()), (decode, !decode));
+                    let place = fault.place.unwrap();
+                    assert_eq!((place.destination, place.bytes_done), (bad, 4032), "{way:?} {failing}");
+                    let length = if decode { 100 } else { 5000 - 4032 };
+                    assert_eq!(place.length, length);
+                    assert!(fault.to_string().contains("can be used again"), "{fault}");
+                }
+                assert_eq!(executed(&world) - before, failing * 2 + 1, "nothing behind it was executed");
+                world.with_card(0, |card| card.poison(at(0), 0));
+                assert_works(&world, &mut ring, failing);
+            }
+            assert_eq!(ring.overruns(), 0);
+        }
+    }
+}
+
+#[test]
+fn descriptors_that_the_engine_cannot_fetch() {
+    for way in WAYS {
+        let world = hurried_world(with_channels(1, 1));
+        let card = open(&world);
+        let mut ring: CdmaRing<u64> = ring(&card, way, options());
+        assert_works(&world, &mut ring, 1);
+        for n in 0..3 {
+            ring.copy(at(0x20_0000), at(0x30_0000), 64, n).unwrap();
+        }
+        // They are written; then their memory fails: from the third on, counted from the one that worked.
+        assert_eq!(ring.poll(), Ok(0));
+        if way == Way::Channel {
+            for _ in 0..1000 {
+                ring.relax();
+            }
+        }
+        world.with_card(0, |card| card.poison(at(BASE + 2 * 64), 64));
+        let mut polled = Ok(0);
+        while polled.is_ok() && ring.in_flight() != 0 {
+            polled = ring.poll();
+            ring.relax();
+        }
+        match way {
+            // The bypass BAR shows all ones there, so the copies end; the guards cannot be written, which nobody notices.
+            // (A write is posted.)
+            Way::Bypass => assert_eq!(polled.map(|_| ()), Ok(())),
+            // The channel says that the guards did not arrive.
+            Way::Channel => assert!(matches!(polled, Err(CdmaRingError::Upload { .. })), "{polled:?}"),
+        }
+        let done = drain(&mut ring);
+        assert_eq!(done.iter().map(|done| done.payload).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(done[0].outcome, Ok(64));
+        let fault = done[1].outcome.as_ref().unwrap_err();
+        let CdmaFaultCause::Status(status) = fault.cause else { panic!("{fault}") };
+        assert!(status.sg_slave_error());
+        assert_eq!(fault.place.unwrap().descriptor, 2);
+        world.with_card(0, |card| card.poison(at(0), 0));
+        // Whatever became of the ring, the engine works.
+        let (mut cdma, path, rest) = ring.close();
+        assert!(rest.is_empty());
+        cdma.copy(at(0x20_0000), at(0x30_0000), 64).unwrap();
+        drop(path);
+        let mut again = cdma.into_ring(self::path(&card, way), options()).unwrap();
+        assert_works(&world, &mut again, 2);
+    }
+}
+
+#[test]
+fn a_stale_status_stops_the_engine_and_is_said() {
+    let world = hurried_world(with_channels(1, 1));
+    let card = open(&world);
+    let mut ring: CdmaRing<u64> = ring(&card, Way::Channel, options());
+    assert_works(&world, &mut ring, 1);
+    for n in 0..3 {
+        ring.copy(at(0x20_0000), at(0x30_0000), 64, n).unwrap();
+    }
+    assert_eq!(ring.poll(), Ok(0));
+    world.step_until_idle();
+    // Somebody marks the second of the three as complete before the engine comes by.
+    poke(&world, 0, at(BASE + 2 * 64 + 0x1C), &0x8000_0000_u32.to_le_bytes());
+    while ring.in_flight() != 0 {
+        ring.poll().unwrap();
+        ring.relax();
+    }
+    let done = drain(&mut ring);
+    assert_eq!(done[0].outcome, Ok(64));
+    let fault = done[1].outcome.as_ref().unwrap_err();
+    let CdmaFaultCause::Status(status) = fault.cause else { panic!("{fault}") };
+    assert!(status.sg_internal_error(), "{fault}");
+    assert_eq!(fault.place.unwrap().descriptor, 2);
+    assert_eq!(done[2].outcome.as_ref().unwrap_err().cause, CdmaFaultCause::Earlier);
+    assert_works(&world, &mut ring, 2);
+}
+
+#[test]
+fn an_engine_started_once_too_often_costs_a_reset_and_nothing_else() {
+    for way in WAYS {
+        let world = hurried_world(with_channels(1, 1));
+        let tampered = Tampered::new(world.transport(0), Vec::new());
+        let card = Card::open(tampered.clone()).unwrap();
+        let mut ring: CdmaRing<u64> = ring(&card, way, options());
+        // The engine is at work on a long copy; before the high word of the next tail arrives, it has done that too.
+        let tail_high = CdmaBlock::TAILDESC_HIGH.address(CDMA).get();
+        for round in 0..8_u64 {
+            let data = bytes(round, 4_000_000);
+            poke(&world, 0, at(0x20_0000), &data);
+            ring.copy(at(0x20_0000), at(FAR), 3_900_000, 1).unwrap();
+            // The descriptor is there, and the engine has begun.
+            while register(&world, 0, USER_BAR, CdmaBlock::SR.address(CDMA)) & 2 != 0 {
+                assert_eq!(ring.poll(), Ok(0));
+                world.step();
+            }
+            tampered.overtake(Some((USER_BAR, tail_high)));
+            ring.copy(at(0x20_0000 + 3_900_000), at(FAR + 3_900_000), 100_000, 2).unwrap();
+            while ring.in_flight() != 0 {
+                ring.poll().unwrap();
+                ring.relax();
+            }
+            tampered.overtake(None);
+            let done = drain(&mut ring);
+            assert!(done.iter().all(|done| done.outcome.is_ok()), "{way:?} {round}: {done:?}");
+            assert_eq!(done.iter().map(|done| done.payload).collect::<Vec<_>>(), [1, 2]);
+            assert!(peek(&world, 0, at(FAR), 4_000_000) == data);
+            assert_works(&world, &mut ring, round);
+        }
+        assert_eq!(ring.overruns(), 8, "{way:?}: it did happen");
+    }
+}

@@ -1,0 +1,100 @@
+//! Interrupts: thresholds and the delay.
+
+use super::*;
+
+#[test]
+fn interrupts_come_per_threshold_and_the_delay_covers_the_rest() {
+    for way in WAYS {
+        for (threshold, delay) in [(1, 0), (4, 20), (255, 20), (8, 1), (2, 255)] {
+            let (world, card) = opened();
+            card.enable_interrupts().unwrap();
+            let options = options().user_interrupt(0).interrupt_threshold(threshold).interrupt_delay(delay);
+            let mut ring: CdmaRing<u64> = ring(&card, way, options);
+            for batch in 1..=15_u64 {
+                for n in 0..batch {
+                    ring.copy(at(0x20_0000), at(0x40_0000), 20_000, n).unwrap();
+                }
+                let last = ring.copy(at(0x20_0000), at(0x40_0000), 20_000, 99);
+                let last = match last {
+                    Ok(ticket) => ticket,
+                    Err(refused) => {
+                        assert!(refused.is_full());
+                        let before = ring.in_flight();
+                        assert_eq!(before, 15);
+                        continue_full(&mut ring);
+                        continue;
+                    }
+                };
+                let sent = card.counters().unwrap().interrupts;
+                let began = world.now();
+                let done = ring.wait(last, patient().mode(WaitMode::Interrupt)).unwrap();
+                assert_eq!((done.outcome, done.payload), (Ok(20_000), 99));
+                let sent = card.counters().unwrap().interrupts - sent;
+                assert!(sent >= 1, "{way:?} {threshold} {delay} {batch}: it slept");
+                assert!(sent <= batch + 2, "{way:?} {threshold} {delay} {batch}: {sent} interrupts");
+                let waited = world.now().get() - began.get();
+                assert!(
+                    waited < 50_000_000,
+                    "{way:?} {threshold} {delay} {batch}: woken by an interrupt, not by its limit: {waited} ns"
+                );
+                assert_eq!(drain(&mut ring).len() as u64, batch);
+                let enabled = register(&world, 0, DMA_BAR, IrqBlock::USER_ENABLE.address(IRQ_BASE));
+                assert_eq!(enabled, 0, "masked again");
+            }
+            // Who polls gets no interrupt.
+            let sent = card.counters().unwrap().interrupts;
+            let ticket = ring.copy(at(0x20_0000), at(0x40_0000), 20_000, 5).unwrap();
+            arrives(&mut ring, ticket);
+            assert_eq!(card.counters().unwrap().interrupts, sent);
+        }
+    }
+}
+
+/// Lets a full ring run empty.
+fn continue_full(ring: &mut CdmaRing<u64>) {
+    while ring.in_flight() != 0 {
+        ring.poll().unwrap();
+        ring.relax();
+    }
+    drain(ring);
+}
+
+#[test]
+fn a_threshold_saves_interrupts() {
+    let mut counts = Vec::new();
+    for (threshold, delay) in [(1, 0), (4, 200), (255, 200)] {
+        let (_, card) = opened();
+        card.enable_interrupts().unwrap();
+        let options = options().user_interrupt(0).interrupt_threshold(threshold).interrupt_delay(delay);
+        let mut ring: CdmaRing<u64> = ring(&card, Way::Bypass, options);
+        let mut last = None;
+        for n in 0..12 {
+            // Long enough that the sleeper has time to sleep again between two of them.
+            last = Some(ring.copy(at(0x20_0000), at(0x400_0000), 4 << 20, n).unwrap());
+        }
+        let done = ring.wait(last.unwrap(), patient().mode(WaitMode::Interrupt)).unwrap();
+        assert_eq!(done.outcome, Ok(4 << 20));
+        counts.push(card.counters().unwrap().interrupts);
+    }
+    assert_eq!(counts[0], 12, "one per descriptor");
+    assert_eq!(counts[1], 3, "one per four");
+    assert_eq!(counts[2], 1, "the delay alone");
+}
+
+#[test]
+fn an_error_wakes_a_sleeper() {
+    for way in WAYS {
+        let (world, card) = opened();
+        card.enable_interrupts().unwrap();
+        let options = options().user_interrupt(0).interrupt_threshold(255).interrupt_delay(255);
+        let mut ring: CdmaRing<u64> = ring(&card, way, options);
+        world.with_card(0, |card| card.poison(at(0x40_0000), 64));
+        let ticket = ring.copy(at(0x20_0000), at(0x40_0000), 64, 1).unwrap();
+        let began = world.now();
+        let done = ring.wait(ticket, patient().mode(WaitMode::Interrupt)).unwrap();
+        assert!(matches!(done.outcome.unwrap_err().cause, CdmaFaultCause::Status(_)));
+        assert!(world.now().get() - began.get() < 50_000_000, "{way:?}");
+        world.with_card(0, |card| card.poison(at(0), 0));
+        assert_works(&world, &mut ring, 1);
+    }
+}

@@ -1,0 +1,113 @@
+//! Rings of copies inside the card: whole stack, both ways for descriptors.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is the failure report")]
+
+mod broken;
+mod endings;
+mod errors;
+mod interrupts;
+mod work;
+
+pub(crate) use std::time::Duration;
+
+pub(crate) use fpga_driver::core::cdma_ring::{ConfigError, RefusalReason};
+pub(crate) use fpga_driver::mock::{CardFailure, World};
+pub(crate) use fpga_driver::registers::cdma::{CdmaBlock, Cdmasr};
+pub(crate) use fpga_driver::registers::xdma::{IRQ_BASE, IrqBlock};
+pub(crate) use fpga_driver::{
+    BarOffset, Card, CardAddr, CdmaCompletion, CdmaError, CdmaFaultCause, CdmaRing, CdmaRingError,
+    CdmaRingOptions, CdmaSegment, CdmaSubmitError, DescriptorPath, NetworkInterface, OpenOptions, Ticket,
+    WaitMode, WaitOptions,
+};
+pub(crate) use fpga_tests::cards::{
+    DMA_BAR, assert_closed, assert_pool, described, hurried_world, open, open_with, peek, poke, register,
+    seeded, with_channels, world,
+};
+pub(crate) use fpga_tests::tampered::{Replaced, Tampered};
+pub(crate) use fpga_tests::{PATIENCE, bytes};
+pub(crate) use proptest::prelude::*;
+
+pub(crate) const MEMORY: u64 = 0x2_0000_0000;
+/// Where descriptors lie.
+pub(crate) const BASE: u64 = 0x10_0000;
+/// Far enough for copies of 64 MiB.
+pub(crate) const FAR: u64 = 0x4000_0000;
+/// The CDMA's registers in the user BAR of the built-in card.
+pub(crate) const CDMA: BarOffset = BarOffset::new(0x1000);
+pub(crate) const USER_BAR: u8 = 0;
+
+pub(crate) fn at(offset: u64) -> CardAddr {
+    CardAddr::new(offset)
+}
+
+pub(crate) fn segment(source: u64, destination: u64, length: u64) -> CdmaSegment {
+    CdmaSegment::new(at(source), at(destination), length)
+}
+
+pub(crate) fn opened() -> (World, Card) {
+    let world = world(with_channels(1, 1));
+    let card = open(&world);
+    (world, card)
+}
+
+/// How descriptors travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Bypass,
+    Channel,
+}
+
+pub(crate) const WAYS: [Way; 2] = [Way::Bypass, Way::Channel];
+
+pub(crate) fn path(card: &Card, way: Way) -> DescriptorPath {
+    match way {
+        Way::Bypass => DescriptorPath::bypass(at(0)),
+        Way::Channel => DescriptorPath::channel(card.h2c(0).unwrap()),
+    }
+}
+
+pub(crate) fn options() -> CdmaRingOptions {
+    CdmaRingOptions::new(at(BASE)).descriptors(16).copies(16)
+}
+
+pub(crate) fn ring<T>(card: &Card, way: Way, options: CdmaRingOptions) -> CdmaRing<T> {
+    let made = card.cdma().unwrap().into_ring(path(card, way), options);
+    made.unwrap_or_else(|refused| panic!("{refused}"))
+}
+
+pub(crate) fn refusal(card: &Card, path: DescriptorPath, options: CdmaRingOptions) -> CdmaRingError {
+    let refused = card.cdma().unwrap().into_ring::<()>(path, options).unwrap_err();
+    // The engine that came back works.
+    let mut cdma = refused.cdma;
+    cdma.copy(at(0x40_0000), at(0x50_0000), 64).unwrap();
+    refused.error
+}
+
+pub(crate) fn patient() -> WaitOptions {
+    WaitOptions::default().timeout(PATIENCE)
+}
+
+/// Waits for one copy that must arrive.
+pub(crate) fn arrives<T>(ring: &mut CdmaRing<T>, ticket: Ticket) -> T {
+    let done = ring.wait(ticket, patient()).unwrap();
+    assert_eq!(done.ticket, ticket);
+    done.outcome.unwrap_or_else(|fault| panic!("{fault}"));
+    done.payload
+}
+
+/// A copy that must arrive and be right.
+pub(crate) fn assert_works(world: &World, ring: &mut CdmaRing<u64>, seed: u64) {
+    let data = bytes(seed, 7001);
+    poke(world, 0, at(0x30_0001), &data);
+    let ticket = ring.copy(at(0x30_0001), at(0x50_0003), 7001, seed).unwrap();
+    assert_eq!(arrives(ring, ticket), seed);
+    assert!(peek(world, 0, at(0x50_0003), 7001) == data);
+}
+
+pub(crate) fn executed(world: &World) -> u64 {
+    world.with_card(0, |card| card.counters().cdma_descriptors).unwrap()
+}
+
+/// Everything that has ended, oldest first.
+pub(crate) fn drain<T>(ring: &mut CdmaRing<T>) -> Vec<CdmaCompletion<T>> {
+    std::iter::from_fn(|| ring.next_completion()).collect()
+}
