@@ -9,8 +9,8 @@ use std::io::{Read, Write};
 use fpga_driver::endpoint::{RemoteRegion, SendOptions};
 use fpga_driver::mock::{DeliveryOrder, World};
 use fpga_driver::{
-    AttachedMemory, C2hChannel, Card, CardAddr, ChannelOptions, Completion, DmaBuffer, H2cChannel, Piece,
-    RunMode, WaitMode, WaitOptions, bulk,
+    AttachedMemory, C2hChannel, Card, CardAddr, CdmaRingOptions, ChannelOptions, Completion, DescriptorPath,
+    DmaBuffer, H2cChannel, Piece, RunMode, WaitMode, WaitOptions, bulk,
 };
 use fpga_pci::testing::CountingAllocator;
 use fpga_tests::cards::{open, with_channels, world};
@@ -171,6 +171,34 @@ fn waiting_allocates_nothing() {
         round(&mut rig);
         let (allocations, ()) = CountingAllocator::count(|| (0..20).for_each(|_| round(&mut rig)));
         assert_eq!(allocations, 0, "{way:?}");
+    }
+}
+
+#[test]
+fn copying_inside_the_card_allocates_nothing() {
+    let world = world(with_channels(1, 1));
+    let card = open(&world);
+    for path in [DescriptorPath::bypass(CardAddr::ZERO), DescriptorPath::channel(card.h2c(0).unwrap())] {
+        let options = CdmaRingOptions::new(CardAddr::new(0x10_0000)).descriptors(64);
+        let mut ring = card.cdma().unwrap().into_ring(path, options).unwrap();
+        let mut copies = |count: u64| {
+            let (mut sent, mut ended) = (0, 0);
+            while ended < count {
+                let (from, to) = (CardAddr::new(0x20_0000), CardAddr::new(0x30_0000));
+                while sent < count && ring.copy(from, to, 4096, sent).is_ok() {
+                    sent += 1;
+                }
+                ring.poll().unwrap();
+                world.step();
+                while let Some(done) = ring.next_completion() {
+                    assert!(done.outcome.is_ok() && done.payload == ended);
+                    ended += 1;
+                }
+            }
+        };
+        copies(500);
+        let (allocations, ()) = CountingAllocator::count(|| copies(2000));
+        assert_eq!(allocations, 0);
     }
 }
 

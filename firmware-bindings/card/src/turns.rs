@@ -40,8 +40,9 @@ impl Card {
 
     /// Does up to `units` units of work at time `now`, and returns how many; 0 means that nothing is left to do.
     ///
-    /// The engines have their turns in the order of [`Self::step`], but each does a burst of units before the next one:
-    /// at most 64, and as soon as 64 KiB were moved no more. Every engine does what it would have done unit by unit.
+    /// The engines have their turns in the order of [`Self::step`], but each does a burst of units before the next one: at
+    /// most 64, and fewer once 64 KiB were moved, so a turn takes some microseconds. Every engine does what it would have
+    /// done unit by unit.
     /// What differs is what several engines do to the same memory at the same time, and interrupts: a line is looked at
     /// after a burst, so what a burst raised more than once is one message.
     pub fn work<H: HostPort>(&mut self, now: Nanos, host: &mut H, units: u32) -> u32 {

@@ -19,7 +19,7 @@ use fpga_registers::xdma::Direction;
 /// Longest plain descriptor.
 const PLAIN_LENGTH: u32 = 4096;
 /// A turn ends when this many bytes were moved: channels share one AXI port, and a long transfer must not keep short
-/// ones waiting for longer than one unit of it.
+/// ones waiting for much longer than one unit of it. Looked at after a run of plain descriptors, which is short anyway.
 const TURN_BYTES: u64 = PAGE as u64;
 
 impl Channel {
@@ -87,7 +87,7 @@ impl Channel {
         let run = slots.get(places).unwrap_or_default();
         let mut rest = run.iter();
         while let Some(fetched) = rest.as_slice().first().map(Fetched::new) {
-            if !is_plain(&fetched) || bytes >= TURN_BYTES {
+            if !is_plain(&fetched) {
                 break;
             }
             let length = usize::try_from(fetched.length).unwrap_or(0);
