@@ -364,6 +364,24 @@ fn quirk_1_long_descriptors_end_adjacency_in_an_endless_run() {
     let more = ring.extend_run(&mut engine).unwrap();
     assert_eq!(more.start.unwrap().adjacent, 0);
     assert!(engine.memory.iter().take(4).all(|d| d.control().next_adjacent() == 0));
+    // Short ones go on in the same way while the long one is out; once all is done, a run with blocks begins.
+    let mut post = |ring: &mut Ring<()>, n: u64, length: u64| {
+        ring.submit_plain(HostRange::new(Iova::new(n << 16), length), CardAddr::new(n << 16)).unwrap();
+        let extension = ring.extend_run(&mut engine)?;
+        let adjacent = engine.memory[usize::try_from(n).unwrap()].control().next_adjacent();
+        Some((extension.start.map(|run| run.first.get() & 0xFFF), adjacent))
+    };
+    assert_eq!(post(&mut ring, 4, 64), Some((None, 0)));
+    let posted = u32::try_from(ring.posted().count()).unwrap();
+    ring.complete_writeback(posted).unwrap();
+    assert_eq!(post(&mut ring, 5, 64), Some((Some(5 * 32), 64 - 6 - 1)));
+    assert_eq!(post(&mut ring, 6, 4096), Some((None, 64 - 7 - 1)));
+    // A long one waits for the end of a run with blocks, and what comes after it for the same.
+    assert_eq!(post(&mut ring, 7, 4097), None);
+    ring.complete_writeback(1).unwrap();
+    assert_eq!(post(&mut ring, 8, 64), None);
+    ring.complete_writeback(2).unwrap();
+    assert_eq!(post(&mut ring, 9, 64), Some((Some(7 * 32), 0)));
 }
 
 #[test]

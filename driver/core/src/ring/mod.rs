@@ -192,7 +192,7 @@ pub struct Ring<T> {
     irregular_until: u64,
     /// Count after the last queued descriptor above 4 KiB.
     long_until: u64,
-    /// In the endless run a descriptor above 4 KiB was posted: blocks of adjacent ones are avoided until it ends (quirk 1).
+    /// The endless run began with a descriptor above 4 KiB: it has no blocks of adjacent ones (quirk 1).
     lone: bool,
     faulted: bool,
 }

@@ -102,8 +102,19 @@ impl<T> Ring<T> {
         if start == end || self.faulted || (!self.open && self.is_running()) {
             return None;
         }
-        // Once there was a long one, until the run ends: the quirk is known to be about a run, not about what is out at once.
-        self.lone |= self.config.long_run_descriptors.is_some() && self.long_until > start;
+        // The quirk is about a run, not about what is out at once: a run has blocks or long descriptors. It is changed between two
+        // of them, for which this one has to be done; a run without blocks takes short ones meanwhile.
+        let lone = self.config.long_run_descriptors.is_some() && self.long_until > start;
+        if self.open && lone != self.lone {
+            match (self.is_running(), lone) {
+                (true, true) => return None,
+                (true, false) => {}
+                (false, _) => self.open = false,
+            }
+        }
+        if !self.open {
+            self.lone = lone;
+        }
         let shape = self.shape;
         // In one go, just before the engine is told: it reads ahead of what it is told of, line by line, and a line that it
         // holds has to be fetched back for every descriptor written into it.

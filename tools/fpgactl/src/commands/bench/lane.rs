@@ -13,8 +13,7 @@ use crate::error::CliError;
 use crate::progress::Deadline;
 use crate::stream::{Compare, Place, Source};
 
-/// Bytes copied at a time where speed does not matter. No longer descriptors than these: an endless run in which there was one
-/// goes without adjacent blocks from then on (quirk 1), which is not what is to be measured.
+/// Bytes copied at a time where speed does not matter.
 const CHUNK: usize = 4 << 10;
 
 /// What both kinds of channel can do. Generic instead of dynamic: this is the path that is measured.
