@@ -211,7 +211,7 @@ pub fn open_working(target: &Target, cpu: Option<usize>, limit: usize) -> Result
     let thread = ThreadOptions::default();
     // With a CPU of its own it need not sleep: hardware has no wake-up either.
     let thread = cpu.map_or(thread, |cpu| thread.pin(cpu).spin(AWAKE));
-    let (transport, simulated) = match outside(target)? {
+    let (transport, simulated): (Arc<dyn Transport>, bool) = match outside(target)? {
         Some(transport) => (transport, false),
         None => {
             let description = target.description()?.unwrap_or_default();
