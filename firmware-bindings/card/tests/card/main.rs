@@ -6,6 +6,7 @@ mod boards;
 mod bursts;
 mod cdma;
 mod config_space;
+mod faults;
 mod interrupts;
 mod network;
 mod pci_function;
