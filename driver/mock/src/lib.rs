@@ -20,6 +20,7 @@
 
 mod bar;
 mod dma;
+mod host;
 mod network;
 mod state;
 mod sync;
@@ -27,6 +28,7 @@ mod threaded;
 mod transport;
 mod world;
 
+pub use dma::{ClientMapError, ClientMemory, DmaMap, FileError, RefusedAccesses};
 pub use fpga_card::{CardDescription, DescriptionError};
 pub use network::DeliveryOrder;
 pub use state::CardFailure;

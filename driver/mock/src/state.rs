@@ -1,6 +1,6 @@
 //! What is behind the lock: cards with their host sides, the network, time; and how work is done.
 
-use crate::dma::HostSide;
+use crate::host::HostSide;
 use crate::network::Network;
 use crate::threaded::posted::{Cursor, PostedWrite};
 use crate::transport::MockTransport;
@@ -91,7 +91,7 @@ impl Slot {
         self.card.set_command(true, false);
         self.card.disable_msix();
         self.host.interrupts.clear();
-        self.host.unmap_all();
+        self.host.map.unmap_all();
     }
 }
 

@@ -111,13 +111,13 @@ impl Transport for MockTransport {
         let length = memory.len() as u64;
         let mut state = self.world.lock();
         let slot = state.slots.get_mut(self.card).ok_or(DmaMapError::OutsideRanges { iova, length })?;
-        slot.host.map(iova, memory, access)
+        slot.host.map.map(iova, memory, access)
     }
 
     fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), DmaMapError> {
         let mut state = self.world.lock();
         let slot = state.slots.get_mut(self.card).ok_or(DmaMapError::NotMapped { iova, length })?;
-        slot.host.unmap(iova, length)
+        slot.host.map.unmap(iova, length)
     }
 
     fn iova_ranges(&self) -> Vec<RangeInclusive<Iova>> {

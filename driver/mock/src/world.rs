@@ -315,7 +315,7 @@ impl World {
     /// Bytes of host memory that card `card` can reach.
     #[must_use]
     pub fn mapped_bytes(&self, card: usize) -> u64 {
-        self.lock().slots.get(card).map_or(0, |slot| slot.host.mapped_bytes())
+        self.lock().slots.get(card).map_or(0, |slot| slot.host.map.mapped_bytes())
     }
 
     /// What a polling loop does between two looks.
