@@ -1,15 +1,15 @@
-//! All that a card reaches of its host: memory through its IOMMU, and interrupts.
+//! All that a card reaches of its host: memory through its IOMMU, interrupts, error messages.
 
 use crate::dma::DmaMap;
-use fpga_card::{DmaFault, DmaSpace, HostPort};
-use fpga_pci::InterruptTrigger;
+use crate::signals::{Kind, Signals};
+use fpga_card::{DmaFault, DmaSpace, ErrorMessage, HostPort, Interrupt};
 use fpga_registers::Iova;
 
 /// The host side of one card.
 #[derive(Debug, Default)]
 pub(crate) struct HostSide {
     pub(crate) map: DmaMap,
-    pub(crate) interrupts: Vec<InterruptTrigger>,
+    pub(crate) signals: Signals,
 }
 
 impl DmaSpace for HostSide {
@@ -25,9 +25,20 @@ impl DmaSpace for HostSide {
 }
 
 impl HostPort for HostSide {
-    fn interrupt(&mut self, vector: u16) {
-        if let Some(trigger) = self.interrupts.get(usize::from(vector)) {
-            trigger.signal();
+    fn interrupt(&mut self, interrupt: Interrupt) {
+        match interrupt {
+            Interrupt::Msix(vector) => self.signals.message(Kind::Msix, vector),
+            Interrupt::Msi(message) => self.signals.message(Kind::Msi, message),
+            Interrupt::Line(true) => self.signals.line(),
+            // Who was told of the line finds out that it has fallen by unmasking it.
+            _ => {}
+        }
+    }
+
+    fn error(&mut self, message: ErrorMessage) {
+        // VFIO tells of errors that the device cannot correct.
+        if matches!(message, ErrorMessage::NonFatal | ErrorMessage::Fatal) {
+            self.signals.message(Kind::Err, 0);
         }
     }
 }

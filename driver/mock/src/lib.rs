@@ -22,6 +22,8 @@ mod bar;
 mod dma;
 mod host;
 mod network;
+pub mod served;
+mod signals;
 mod state;
 mod sync;
 mod threaded;
