@@ -35,6 +35,8 @@ mod ni;
 mod options;
 mod range;
 pub mod recovery;
+
+mod setters;
 mod shared;
 mod store;
 pub mod validate;

@@ -3,7 +3,7 @@
 //! Most accesses go where the last one of their kind went, so that mapping is tried first; what it does not hold as a
 //! whole (or does not permit) takes the long way, which alone decides what is a fault.
 
-use fpga_card::{DmaFault, DmaSpace, HostPort};
+use fpga_card::{DmaFault, DmaSpace, HostPort, Interrupt};
 use fpga_pci::{DmaAccess, DmaMapError, InterruptTrigger, SharedMemory};
 use fpga_registers::Iova;
 use std::ops::RangeInclusive;
@@ -251,7 +251,9 @@ impl DmaSpace for HostSide {
 }
 
 impl HostPort for HostSide {
-    fn interrupt(&mut self, vector: u16) {
+    fn interrupt(&mut self, interrupt: Interrupt) {
+        // A driver in this process asks for MSI-X; nobody listens to a legacy line.
+        let Interrupt::Msix(vector) = interrupt else { return };
         if let Some(trigger) = self.interrupts.get(usize::from(vector)) {
             trigger.signal();
         }

@@ -14,6 +14,7 @@
 //! | [`barrier`] | memory barriers with a name and a reason |
 //! | [`config`] | configuration space: capabilities, MSI-X, BAR registers, bus master |
 //! | [`vfio`] | the kernel's vfio-pci, group and container interface |
+//! | [`vfio_user`] | a function that another process serves on a UNIX socket |
 //! | `testing` | for tests: a counting global allocator and a function with nothing behind it (feature `testing`) |
 //!
 //! # What the unsafe code relies on
@@ -51,6 +52,7 @@ pub mod mmio;
 pub mod testing;
 pub mod transport;
 pub mod vfio;
+pub mod vfio_user;
 
 pub use address::{ParsePciAddressError, PciAddress};
 pub use dma::{

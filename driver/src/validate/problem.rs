@@ -21,6 +21,9 @@ pub(super) enum Verdict {
 /// Why a test did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Problem {
+    /// What the test needs is not there.
+    #[error("{0}")]
+    Untested(String),
     /// Nothing answers any more.
     #[error(
         "the card is gone (its registers read as all ones): check slot and power; `fpgactl reset --level bus` brings back a card \
