@@ -477,7 +477,7 @@ impl CardDescription {
 fn key_on_line(text: &str, line: usize) -> Option<String> {
     let content = text.lines().nth(line.checked_sub(1)?)?;
     let (key, _) = content.split_once(':')?;
-    Some(key.trim().trim_start_matches("- ").to_owned())
+    Some(key.trim_start_matches(['-', ' ', '{']).trim_end().to_owned())
 }
 
 /// Finds the dotted key `path` in block-style YAML (flow mappings: the line of the enclosing key). A part of the path may

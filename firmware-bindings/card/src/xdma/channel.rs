@@ -144,7 +144,11 @@ impl Channel {
                 word
             }
             at::COMPLETED => self.completed,
-            // One-byte address alignment and length granularity, 64 address bits.
+            // 64 address bits; addresses and lengths in bytes, with a fixed address in whole beats. PG195 gives the register
+            // no such rule, but the vendor's driver reads it again when it changes the mode.
+            at::ALIGNMENTS if self.control & control::NON_INCREMENTING != 0 => {
+                self.engine.width_bytes << 16 | self.engine.width_bytes << 8 | 64
+            }
             at::ALIGNMENTS => 0x0001_0140,
             at::POLL_ADDRESS_LOW => low(self.writeback),
             at::POLL_ADDRESS_HIGH => high(self.writeback),
