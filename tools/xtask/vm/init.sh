@@ -26,6 +26,8 @@ while read -r module; do
 done </modules/order
 
 . /environment
+# What is logged from here on has to do with the steps.
+dmesg -c >/dev/null
 say "{\"event\":\"boot\",\"kernel\":\"$(uname -r)\"}"
 failed=0
 while read -r step seconds; do
@@ -38,7 +40,7 @@ while read -r step seconds; do
 done </steps/order
 
 # The kernel's log on the console, for whoever looks into a failure.
-[ $failed -eq 0 ] || dmesg | tail -n 40
+[ $failed -eq 0 ] || dmesg
 say '{"event":"done"}'
 # Not before the line above has arrived.
 read -r answer <&3
