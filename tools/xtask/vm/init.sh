@@ -33,7 +33,7 @@ failed=0
 while read -r step seconds; do
     say "{\"event\":\"begin\",\"step\":\"$step\"}"
     echo "rig: step $step"
-    timeout -s KILL "$seconds" sh "/steps/$step" >/tmp/stdout 2>/tmp/stderr </dev/null 3>&-
+    timeout -s KILL "$seconds" sh -e "/steps/$step" >/tmp/stdout 2>/tmp/stderr </dev/null 3>&-
     status=$?
     [ $status -eq 0 ] || failed=1
     say "{\"event\":\"end\",\"step\":\"$step\",\"status\":$status,\"stdout\":\"$(encoded /tmp/stdout)\",\"stderr\":\"$(encoded /tmp/stderr)\"}"

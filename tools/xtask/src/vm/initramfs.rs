@@ -103,3 +103,42 @@ fn environment(job: &Job, addresses: &[Address]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::vm::plan::Plan;
+
+    /// What a shell says to a script that it only reads.
+    fn complaints(script: &str) -> String {
+        let mut shell =
+            Command::new("sh").arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        String::from_utf8_lossy(&shell.wait_with_output().unwrap().stderr).into_owned()
+    }
+
+    #[test]
+    fn every_script_is_one() {
+        assert_ne!(complaints("while true"), "");
+        for (name, text) in SCRIPTS.into_iter().chain([("init", INIT)]) {
+            assert_eq!(complaints(text), "", "{name}");
+        }
+        for job in Plan::load().unwrap().jobs(&[], None, &[]).unwrap() {
+            for step in job.steps {
+                assert_eq!(complaints(&step.run), "", "{}, {}", job.guest.name, step.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_environment_is_quoted() {
+        let mut job = Plan::load().unwrap().jobs(&[], None, &[]).unwrap().remove(0);
+        job.guest.environment = [("WORDS".to_owned(), "it's $HOME".to_owned())].into();
+        let script = environment(&job, &[]) + "printf %s \"$WORDS\"";
+        let output = Command::new("sh").arg("-c").arg(script).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "it's $HOME");
+    }
+}
