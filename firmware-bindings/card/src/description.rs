@@ -1,14 +1,15 @@
 //! What a card is built from: the YAML card file.
 //!
-//! A file states `schema_version: 2` and any of the sections below; a missing key takes the built-in value, an unknown
+//! A file states `schema_version: 3` and any of the sections below; a missing key takes the built-in value, an unknown
 //! key is an error (a misspelt key must not silently build another card). `cards/default.yaml` lists them all.
 
+pub use crate::stream::description::{SourceDescription, StreamDescription, StreamLogic};
 use crate::validate::{Problem, validate};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// Version of the card file's schema. Version 1 is read too; it has no section `quirks`.
-pub const SCHEMA_VERSION: u32 = 2;
+/// Version of the card file's schema. Older ones are read too: version 1 has no section `quirks`, version 2 no section `stream`.
+pub const SCHEMA_VERSION: u32 = 3;
 /// The oldest version that is read.
 pub const OLDEST_SCHEMA_VERSION: u32 = 1;
 
@@ -49,6 +50,9 @@ pub struct CardDescription {
     /// The network interface.
     #[serde(default)]
     pub ni: NiDescription,
+    /// What lies behind AXI4-Stream channels (since version 3).
+    #[serde(default)]
+    pub stream: StreamDescription,
     /// Faults of real cards that this one has too (since version 2).
     #[serde(default)]
     pub quirks: QuirksDescription,
@@ -153,7 +157,7 @@ pub struct XdmaDescription {
     pub data_width: u16,
     /// Version byte of the identifier registers (PG195: 6 is 2017.1 and later).
     pub ip_version: u8,
-    /// AXI4-Stream build. Not modelled yet: must be false.
+    /// AXI4-Stream build: all channels are streams, and [`StreamDescription`] says what is behind them.
     pub stream: bool,
     /// What triggers the poll-mode write-back.
     pub completed_writeback: WritebackRule,
@@ -360,6 +364,7 @@ impl Default for CardDescription {
             interrupts: InterruptDescription::default(),
             link: LinkDescription::default(),
             ni: NiDescription::default(),
+            stream: StreamDescription::default(),
             quirks: QuirksDescription::default(),
         }
     }

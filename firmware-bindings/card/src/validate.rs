@@ -2,10 +2,13 @@
 
 use crate::description::{
     BarDescription, CardDescription, OLDEST_SCHEMA_VERSION, QuirksDescription, SCHEMA_VERSION,
+    StreamDescription,
 };
 
 /// Largest card memory: it is mapped in one piece, and this is beyond any card.
 const MAX_MEMORY: u64 = 1 << 44;
+/// Largest FIFO between stream ports, and longest generated packet.
+const MAX_STREAM: u64 = 16 << 20;
 /// Memory and window granularity.
 const GRANULE: u64 = 64 * 1024;
 
@@ -145,6 +148,9 @@ pub fn validate(description: &CardDescription) -> Result<(), Problem> {
     if found < 2 && description.quirks != QuirksDescription::default() {
         return Err(Problem::Newer { key: "quirks", found, since: 2 });
     }
+    if found < 3 && description.stream != StreamDescription::default() {
+        return Err(Problem::Newer { key: "stream", found, since: 3 });
+    }
     range("pci.class", description.pci.class.into(), 0, 0xFF_FFFF)?;
     let bars = &description.bars;
     let registers = bar("bars.user", "bars.user.size", "bars.user.width", bars.user.as_ref())?
@@ -158,9 +164,6 @@ pub fn validate(description: &CardDescription) -> Result<(), Problem> {
     range("xdma.c2h_channels", xdma.c2h_channels.into(), 1, 4)?;
     one_of("xdma.data_width", xdma.data_width.into(), &[64, 128, 256, 512])?;
     range("xdma.ip_version", xdma.ip_version.into(), 1, 255)?;
-    if xdma.stream {
-        return Err(Problem::NotModelled { key: "xdma.stream", instead: "false" });
-    }
     let cdma = &description.cdma;
     range("cdma.address_width", cdma.address_width.into(), 32, 64)?;
     one_of("cdma.data_width", cdma.data_width.into(), &[32, 64, 128, 256, 512, 1024])?;
@@ -179,10 +182,22 @@ pub fn validate(description: &CardDescription) -> Result<(), Problem> {
     range("link.speed", description.link.speed.into(), 1, 5)?;
     one_of("link.width", description.link.width.into(), &[1, 2, 4, 8, 16])?;
     network(description)?;
+    stream(&description.stream)?;
     if let Some(silent) = &description.quirks.silent_memory {
         range("quirks.silent_memory.size", silent.size, 1, u64::MAX)?;
     }
     Ok(())
+}
+
+fn stream(stream: &StreamDescription) -> Result<(), Problem> {
+    range("stream.fifo_bytes", stream.fifo_bytes.into(), 4096, MAX_STREAM)?;
+    if !stream.fifo_bytes.is_power_of_two() {
+        let found = stream.fifo_bytes.into();
+        return Err(Problem::Misaligned { key: "stream.fifo_bytes", found, rule: "power of two" });
+    }
+    let source = &stream.source;
+    range("stream.source.longest", source.longest.into(), 1, MAX_STREAM)?;
+    range("stream.source.shortest", source.shortest.into(), 1, source.longest.into())
 }
 
 fn network(description: &CardDescription) -> Result<(), Problem> {

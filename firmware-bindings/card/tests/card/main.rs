@@ -9,6 +9,7 @@ mod network;
 mod pci_function;
 mod quirks;
 mod robustness;
+mod streams;
 mod support;
 mod xdma;
 mod xdma_modes;

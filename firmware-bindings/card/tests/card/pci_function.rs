@@ -20,10 +20,16 @@ fn parse(text: &str) -> Result<CardDescription, DescriptionError> {
 #[test]
 fn the_default_file_is_the_default() {
     assert_eq!(parse(DEFAULT_CARD_FILE).unwrap(), CardDescription::default());
-    assert_eq!(parse("schema_version: 2\n").unwrap(), CardDescription::default());
-    let mut older = CardDescription::default();
-    older.schema_version = 1;
-    assert_eq!(parse("schema_version: 1\n").unwrap(), older, "files of version 1 are read too");
+    assert_eq!(parse("schema_version: 3\n").unwrap(), CardDescription::default());
+    for version in [1, 2] {
+        let mut older = CardDescription::default();
+        older.schema_version = version;
+        assert_eq!(
+            parse(&format!("schema_version: {version}\n")).unwrap(),
+            older,
+            "older files are read too"
+        );
+    }
 }
 
 #[test]
@@ -36,9 +42,9 @@ fn unknown_keys_are_located() {
 
 #[test]
 fn impossible_values_are_located() {
-    let cases: [(&str, usize, &str); 11] = [
+    let cases: [(&str, usize, &str); 15] = [
         ("schema_version: 0\n", 1, "schema_version"),
-        ("schema_version: 3\n", 1, "schema_version"),
+        ("schema_version: 4\n", 1, "schema_version"),
         ("schema_version: 1\nquirks: { busy_after_error: true }\n", 2, "quirks"),
         (
             "schema_version: 2\nquirks:\n  silent_memory: { base: 0, size: 0 }\n",
@@ -51,7 +57,11 @@ fn impossible_values_are_located() {
         ("schema_version: 1\nni:\n  packet_size: 500\n", 3, "ni.packet_size"),
         ("schema_version: 1\nni:\n  window_base: 0x10000\n", 3, "ni.window_base"),
         ("schema_version: 1\nbars:\n  dma: { size: 0x8001 }\n", 3, "bars.dma.size"),
-        ("schema_version: 1\nxdma:\n  stream: true\n", 3, "xdma.stream"),
+        ("schema_version: 2\nstream: { fifo_bytes: 4096 }\n", 2, "stream"),
+        ("schema_version: 3\nstream:\n  fifo_bytes: 5000\n", 3, "stream.fifo_bytes"),
+        ("schema_version: 3\nstream:\n  source:\n    longest: 0\n", 4, "stream.source.longest"),
+        ("schema_version: 3\nstream:\n  source:\n    shortest: 0\n", 4, "stream.source.shortest"),
+        ("schema_version: 3\nstream:\n  source:\n    shortest: 5000\n", 4, "stream.source.shortest"),
     ];
     for (text, expected, wanted) in cases {
         let error = parse(text).unwrap_err();
