@@ -184,5 +184,6 @@ impl FaultLog {
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.total = 0;
+        self.completions = 0;
     }
 }

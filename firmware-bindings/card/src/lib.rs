@@ -33,6 +33,7 @@ mod hooks;
 pub mod host;
 mod irq;
 mod link;
+mod locate;
 mod memory;
 mod messages;
 mod msix;

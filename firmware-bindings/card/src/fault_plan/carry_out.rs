@@ -23,7 +23,6 @@ impl Card {
         let count = self.plan.count_override();
         self.plan = Plan::new(plan);
         self.plan.override_count(count);
-        self.turns.awake |= self.everybody();
     }
 
     /// For each fault of the plan, how many opportunities it had and how often it struck.

@@ -413,3 +413,41 @@ fn registers_can_be_poked_as_the_tests_do() {
         assert_eq!(back, bytes);
     }
 }
+
+#[test]
+fn every_number_of_channels_has_its_bits_and_vectors() {
+    for (h2c, c2h) in (1..=4).flat_map(|h2c| (1..=4).map(move |c2h| (h2c, c2h))) {
+        let mut description = small();
+        (description.xdma.h2c_channels, description.xdma.c2h_channels) = (h2c, c2h);
+        let mut machine = Guest::new(description);
+        for method in METHODS {
+            let mut driver = Driver::load(machine, method);
+            assert_eq!(driver.engines.len(), usize::from(h2c + c2h));
+            driver.guest.host.map(DATA, 0x2000);
+            for engine in 0..driver.engines.len() {
+                driver.run(engine, &[(DATA + 3, 100), (DATA + 0x1001, 77)], 0x1000);
+            }
+            assert!(driver.guest.card.faults().is_empty(), "{h2c} + {c2h} by {method:?}");
+            machine = driver.unload();
+        }
+    }
+}
+
+/// Credits as the driver grants them where it was told to: before the start, as many as the run has descriptors.
+#[test]
+fn credits_granted_before_the_start_are_enough() {
+    let mut driver = Driver::load(Guest::new(small()), Method::Msix);
+    let (engine, base) = (4, driver.engines[4].base);
+    driver.guest.host.map(DATA, 4096 * 8);
+    driver.write(0x6024, 1 << 16);
+    for count in [1_u64, 5, 8] {
+        driver.write(base + 0x408C, count as u32);
+        assert_eq!(driver.read(base + 0x408C), count as u32);
+        driver.run(engine, &pages(DATA, 0, 4096 * count), 0);
+        driver.write(base + 0x408C, 0);
+        assert_eq!(driver.read(base + 0x408C), 0, "used up, and cleared with Run");
+    }
+    driver.write(0x6028, 1 << 16);
+    assert_eq!(driver.read(0x6020), 0);
+    driver.run(engine, &pages(DATA, 0, 4096), 0);
+}
