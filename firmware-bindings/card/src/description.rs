@@ -5,12 +5,13 @@
 
 use crate::fault_plan::FaultsDescription;
 use crate::locate::{key_on_line, locate_key};
+pub use crate::stream::description::{SourceDescription, StreamDescription, StreamLogic};
 use crate::validate::{Problem, validate};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
 /// Version of the card file's schema. Older ones are read too: version 1 has no section `quirks`, neither has what
-/// version 3 brought (`faults`, and the keys of `pci`, `bars` and `interrupts` that say so).
+/// version 3 brought (`faults`, `stream`, and the keys of `pci`, `bars` and `interrupts` that say so).
 pub const SCHEMA_VERSION: u32 = 3;
 /// The oldest version that is read.
 pub const OLDEST_SCHEMA_VERSION: u32 = 1;
@@ -52,6 +53,9 @@ pub struct CardDescription {
     /// The network interface.
     #[serde(default)]
     pub ni: NiDescription,
+    /// What lies behind AXI4-Stream channels (since version 3).
+    #[serde(default)]
+    pub stream: StreamDescription,
     /// Faults of real cards that this one has too (since version 2).
     #[serde(default)]
     pub quirks: QuirksDescription,
@@ -204,7 +208,7 @@ pub struct XdmaDescription {
     pub data_width: u16,
     /// Version byte of the identifier registers (PG195: 6 is 2017.1 and later).
     pub ip_version: u8,
-    /// AXI4-Stream build. Not modelled yet: must be false.
+    /// AXI4-Stream build: all channels are streams, and [`StreamDescription`] says what is behind them.
     pub stream: bool,
     /// What triggers the poll-mode write-back.
     pub completed_writeback: WritebackRule,
@@ -420,6 +424,7 @@ impl Default for CardDescription {
             interrupts: InterruptDescription::default(),
             link: LinkDescription::default(),
             ni: NiDescription::default(),
+            stream: StreamDescription::default(),
             quirks: QuirksDescription::default(),
             faults: FaultsDescription::default(),
         }
