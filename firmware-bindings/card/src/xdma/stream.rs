@@ -20,10 +20,10 @@ use super::engine::Rules;
 use super::prefetch::Fetched;
 use super::transfer::{Failure, Flight};
 use crate::fault_log::FaultKind;
+use crate::fault_plan::StreamWritebackFault;
 use crate::host::HostPort;
-use crate::link::Lanes;
+use crate::link::{Lanes, Unsupported, Upstream};
 use crate::memory::PAGE;
-use crate::stream::StreamWritebackFault;
 use fpga_core::time::Nanos;
 use fpga_registers::Iova;
 use fpga_registers::xdma::descriptor::DescriptorControl;
@@ -104,8 +104,14 @@ impl Channel {
         }
         let Lanes { upstream, streams, .. } = lanes;
         let unit = self.unit;
+        let at = Iova::new(flight.source);
         let moved = streams.bring(port, most, |into| {
-            upstream.read(unit, FaultKind::HostReadRefused, Iova::new(flight.source), into)
+            let Upstream { plan, faults, .. } = upstream;
+            if plan.watches_channels() && plan.data_refused(unit, faults) {
+                faults.push(FaultKind::HostReadRefused, unit, at.get(), 0);
+                return Err(Unsupported);
+            }
+            upstream.read(unit, FaultKind::HostReadRefused, at, into)
         });
         let moved = match moved {
             Ok(count) => {
@@ -136,10 +142,20 @@ impl Channel {
             return self.wait_for_data(flight, rules, lanes);
         }
         let upstream = &mut lanes.upstream;
-        upstream.post(self.unit, Iova::new(flight.destination), bytes);
-        upstream.counters.c2h_bytes += count as u64;
         // An empty descriptor takes no byte, so it cannot take the end of a packet either.
-        let ends = ends && count > 0;
+        let mut ends = ends && count > 0;
+        let mut refused = false;
+        if upstream.plan.watches_channels() {
+            let Upstream { plan, faults, .. } = upstream;
+            refused = count > 0 && plan.data_refused(self.unit, faults);
+            ends = ends && !plan.packet_end_lost(self.unit, faults);
+        }
+        if refused {
+            upstream.faults.push(FaultKind::HostWriteLost, self.unit, flight.destination, 0);
+        } else {
+            upstream.post(self.unit, Iova::new(flight.destination), bytes);
+        }
+        upstream.counters.c2h_bytes += count as u64;
         upstream.counters.packets_given += u64::from(ends);
         lanes.streams.take(port, count);
         self.performance.count(count, self.engine.width_bytes);
@@ -188,7 +204,9 @@ impl Channel {
     ) {
         if self.control & control::NO_METADATA == 0 {
             let [first, second] = StreamWriteback::new(self.engine.open.received, ends).to_words();
-            let (first, second) = match lanes.streams.writeback_fault {
+            let Upstream { plan, faults, .. } = &mut lanes.upstream;
+            let fault = if plan.watches_channels() { plan.metadata(self.unit, faults) } else { None };
+            let (first, second) = match fault {
                 None => (Some(first), Some(second)),
                 Some(StreamWritebackFault::Missing) => (None, None),
                 Some(StreamWritebackFault::Torn) => (Some(first), None),
