@@ -136,7 +136,9 @@ impl Channel {
             return self.wait_for_data(flight, rules, lanes);
         }
         let upstream = &mut lanes.upstream;
-        upstream.post(self.unit, Iova::new(flight.destination), bytes);
+        if count > 0 {
+            upstream.post(self.unit, Iova::new(flight.destination), bytes);
+        }
         upstream.counters.c2h_bytes += count as u64;
         // An empty descriptor takes no byte, so it cannot take the end of a packet either.
         let ends = ends && count > 0;
