@@ -15,10 +15,10 @@ use fpga_registers::xdma::{
 
 use crate::cdma::Cdma;
 use crate::channel::{C2hChannel, ChannelOptions, Engine, H2cChannel, Side};
-use crate::discover;
+use crate::discover::{self, BarRoles};
 use crate::error::{OpenError, ResourceError};
 use crate::identify::{mmio, network_interface, read_ids};
-use crate::info::{CardInfo, XdmaInfo};
+use crate::info::{CardInfo, PciIds, XdmaInfo};
 use crate::name::ChannelName;
 use crate::options::OpenOptions;
 use crate::shared::{Shared, quiesce};
@@ -56,27 +56,45 @@ impl Card {
             |index| transport.open_bar(index).map_err(|source| OpenError::Bar { card: name.clone(), source });
         let dma_bar = open(roles.dma.index)?;
         discover::confirm(&name, roles.dma.index, &dma_bar)?;
-        let xdma = XdmaInfo::read(&dma_bar).map_err(|source| mmio(&name, source))?;
-        for channel in xdma.channels() {
-            quiesce(&dma_bar, &*transport, &name, channel)?;
-        }
-        let mask_off = || -> Result<(), MmioError> {
-            IrqBlock::CHANNEL_ENABLE.write(&dma_bar, IRQ_BASE, ChannelMask::from_bits(0))?;
-            IrqBlock::USER_ENABLE.write(&dma_bar, IRQ_BASE, UserMask::from_bits(0))
-        };
-        mask_off().map_err(|source| mmio(&name, source))?;
-
         let user_bar = roles.user.map(|bar| open(bar.index)).transpose()?;
-        let (identity, ni) = network_interface(&name, &options, ids.subsystem, &roles, user_bar.as_ref())?;
-        let info = CardInfo { name: name.clone(), ids, roles, xdma, identity, ni };
-
-        // A killed owner's interface may still push events to where its ring was: not before it is silent may the card do DMA.
-        if let (Some(ni), Some(bar)) = (&info.ni, &user_bar) {
-            ni.silence(bar).map_err(|source| mmio(&name, source))?;
+        let began =
+            Self::prepare(&*transport, &options, name.clone(), ids, roles, &dma_bar, user_bar.as_ref());
+        // A card that leaves in the middle reads as all ones, which can look like another bitstream, or like a card without
+        // channels: whatever was found, it has to be there still.
+        if discover::reads_all_ones(&dma_bar) {
+            return Err(OpenError::Gone { card: name });
         }
-        transport.set_bus_master(true).map_err(|source| OpenError::Config { card: name.clone(), source })?;
+        let info = began?;
+        transport.set_bus_master(true).map_err(|source| OpenError::Config { card: name, source })?;
         let pool = DmaPool::new(Arc::clone(&transport), options.memory);
         Ok(Self { shared: Shared::new(transport, info, pool, dma_bar, user_bar) })
+    }
+
+    /// Finds out what the card is, and puts to rest what an earlier owner left running.
+    fn prepare(
+        transport: &dyn Transport,
+        options: &OpenOptions,
+        name: String,
+        ids: PciIds,
+        roles: BarRoles,
+        dma_bar: &Bar,
+        user_bar: Option<&Bar>,
+    ) -> Result<CardInfo, OpenError> {
+        let xdma = XdmaInfo::read(dma_bar).map_err(|source| mmio(&name, source))?;
+        for channel in xdma.channels() {
+            quiesce(dma_bar, transport, &name, channel)?;
+        }
+        let mask_off = || -> Result<(), MmioError> {
+            IrqBlock::CHANNEL_ENABLE.write(dma_bar, IRQ_BASE, ChannelMask::from_bits(0))?;
+            IrqBlock::USER_ENABLE.write(dma_bar, IRQ_BASE, UserMask::from_bits(0))
+        };
+        mask_off().map_err(|source| mmio(&name, source))?;
+        let (identity, ni) = network_interface(&name, options, ids.subsystem, &roles, user_bar)?;
+        // A killed owner's interface may still push events to where its ring was: not before it is silent may the card do DMA.
+        if let (Some(ni), Some(bar)) = (&ni, user_bar) {
+            ni.silence(bar).map_err(|source| mmio(&name, source))?;
+        }
+        Ok(CardInfo { name, ids, roles, xdma, identity, ni })
     }
 
     /// What is known of the card.

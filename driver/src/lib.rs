@@ -36,6 +36,8 @@ mod ni;
 mod options;
 mod range;
 pub mod recovery;
+
+mod setters;
 mod shared;
 mod store;
 pub mod stream;

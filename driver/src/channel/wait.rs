@@ -105,7 +105,8 @@ impl Engine {
                 self.relax();
             } else {
                 // What ended before it listens does not signal: it is looked for once more before sleeping.
-                let slept = if listening { self.sleep(timeout - waited) } else { self.arm().map(|()| false) };
+                let slept =
+                    if listening { self.sleep(timeout - waited) } else { self.listen().map(|()| false) };
                 match slept {
                     Ok(woken) => listening = !woken,
                     Err(error) => break Err(error.into()),
@@ -118,6 +119,16 @@ impl Engine {
             let _ = self.disarm();
         }
         result
+    }
+
+    /// Arms, for a sleep that only what ends from now on is to end.
+    fn listen(&mut self) -> Result<(), ChannelError> {
+        if let Some(interrupt) = &self.interrupt {
+            // The interrupt of a batch whose end was seen before its wait came to sleep. Waking by it would find nothing and read
+            // registers to learn why. What it stands for has ended, and the poll that comes next sees it.
+            let _ = interrupt.try_take();
+        }
+        self.arm()
     }
 
     /// Sleeps until there is an interrupt; whether there was one.

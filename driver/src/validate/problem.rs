@@ -22,6 +22,9 @@ pub(super) enum Verdict {
 /// Why a test did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Problem {
+    /// What the test needs is not there.
+    #[error("{0}")]
+    Untested(String),
     /// Nothing answers any more.
     #[error(
         "the card is gone (its registers read as all ones): check slot and power; `fpgactl reset --level bus` brings back a card \
@@ -85,17 +88,15 @@ impl core::fmt::Display for Place {
 
 impl From<MmioError> for Problem {
     fn from(error: MmioError) -> Self {
-        match error {
-            MmioError::Gone { .. } => Self::Gone,
-            error => Self::Mmio(error),
-        }
+        if error.is_gone() { Self::Gone } else { Self::Mmio(error) }
     }
 }
 
 impl From<CdmaError> for Problem {
     fn from(error: CdmaError) -> Self {
         match error {
-            CdmaError::Gone { .. } | CdmaError::Mmio { source: MmioError::Gone { .. }, .. } => Self::Gone,
+            CdmaError::Gone { .. } => Self::Gone,
+            CdmaError::Mmio { source, .. } if source.is_gone() => Self::Gone,
             error => Self::Cdma(error),
         }
     }
@@ -113,7 +114,7 @@ impl From<StreamError> for Problem {
 impl From<ResourceError> for Problem {
     fn from(error: ResourceError) -> Self {
         match error {
-            ResourceError::Mmio { source: MmioError::Gone { .. }, .. } => Self::Gone,
+            ResourceError::Mmio { source, .. } if source.is_gone() => Self::Gone,
             error => Self::Resource(error),
         }
     }

@@ -60,3 +60,54 @@ fn a_full_counter_keeps_the_event() {
     trigger.signal();
     assert_eq!(interrupt.try_take(), u64::MAX - 1);
 }
+
+#[test]
+fn a_descriptor_of_somebody_else_is_signalled_if_it_is_an_event_descriptor() {
+    for flags in [EventfdFlags::NONBLOCK, EventfdFlags::empty()] {
+        let file = rustix::event::eventfd(0, flags).unwrap();
+        let trigger = InterruptTrigger::from_descriptor(file.try_clone().unwrap()).unwrap();
+        trigger.signal();
+        trigger.signal();
+        let mut count = [0; 8];
+        rustix::io::read(&file, &mut count[..]).unwrap();
+        assert_eq!(u64::from_ne_bytes(count), 2);
+        // A full counter keeps nobody.
+        rustix::io::write(&file, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        trigger.signal();
+        rustix::io::read(&file, &mut count[..]).unwrap();
+        assert_eq!(u64::from_ne_bytes(count), u64::MAX - 1);
+    }
+    let (pipe, _end) = rustix::pipe::pipe().unwrap();
+    let error = InterruptTrigger::from_descriptor(pipe).unwrap_err();
+    assert!(matches!(error, InterruptError::NoDescriptor { .. }), "{error}");
+}
+
+#[test]
+fn every_user_of_a_shared_vector_learns_of_every_interrupt() {
+    let (interrupt, trigger) = Interrupt::pair().unwrap();
+    let users = interrupt.share(3).unwrap();
+    let readable = |user: &Interrupt| {
+        rustix::event::poll(&mut [PollFd::new(user, PollFlags::IN)], Some(&Timespec::default())).unwrap() == 1
+    };
+    assert!(users.iter().all(|user| !readable(user) && user.try_take() == 0));
+    trigger.signal();
+    assert!(users.iter().all(readable), "before anybody has taken it");
+    assert_eq!(users[1].try_take(), 1);
+    assert_eq!(users[1].try_take(), 0, "taken once by each");
+    assert!(!readable(&users[1]));
+    assert_eq!(users[0].wait(Duration::from_secs(5)), Ok(Some(1)), "although another one emptied the vector");
+    trigger.signal();
+    assert_eq!((users[2].try_take(), users[0].try_take()), (2, 1), "what was not taken adds up");
+}
+
+#[test]
+fn a_level_interrupt_is_rearmed_through_its_descriptor() {
+    let (interrupt, _trigger) = Interrupt::pair().unwrap();
+    let (unmasked, unmask) = Interrupt::pair().unwrap();
+    let users = interrupt.level(unmask).share(2).unwrap();
+    users[1].rearm();
+    assert_eq!(unmasked.try_take(), 1);
+    let (message, _trigger) = Interrupt::pair().unwrap();
+    message.rearm();
+    assert_eq!(message.try_take(), 0);
+}

@@ -70,8 +70,6 @@ pub(crate) struct Channel {
     pub(super) engine: Engine,
     /// Quirk: after an error, the status still shows busy when it is read for the first time.
     pub(super) busy_lingers: bool,
-    /// Fault hook: what is reported instead of `completed`.
-    pub(super) completed_override: Option<u32>,
     /// Number in the identifier.
     pub(super) index: u32,
     identifier_version: u32,
@@ -108,7 +106,6 @@ impl Channel {
             fetch_halted: false,
             engine: Engine::new(buffer, width_bytes),
             busy_lingers: false,
-            completed_override: None,
             index: index.into(),
             identifier_version: version.into(),
             stream,
@@ -159,8 +156,12 @@ impl Channel {
                 }
                 word
             }
-            at::COMPLETED => self.reported_count(),
-            // One-byte address alignment and length granularity, 64 address bits.
+            at::COMPLETED => self.completed,
+            // 64 address bits; addresses and lengths in bytes, with a fixed address in whole beats. PG195 gives the register
+            // no such rule, but the vendor's driver reads it again when it changes the mode.
+            at::ALIGNMENTS if self.control & control::NON_INCREMENTING != 0 => {
+                self.engine.width_bytes << 16 | self.engine.width_bytes << 8 | 64
+            }
             at::ALIGNMENTS => 0x0001_0140,
             at::POLL_ADDRESS_LOW => low(self.writeback),
             at::POLL_ADDRESS_HIGH => high(self.writeback),
@@ -226,10 +227,6 @@ impl Channel {
 
     pub(crate) const fn set_fetch_halt(&mut self, on: bool) {
         self.fetch_halted = on;
-    }
-
-    pub(super) fn reported_count(&self) -> u32 {
-        self.completed_override.unwrap_or(self.completed)
     }
 
     fn set_control(&mut self, new: u32, now: Nanos) {

@@ -21,7 +21,7 @@ use super::prefetch::Fetched;
 use super::transfer::{Failure, Flight};
 use crate::fault_log::FaultKind;
 use crate::host::HostPort;
-use crate::link::Lanes;
+use crate::link::{Lanes, Unsupported, Upstream};
 use crate::memory::PAGE;
 use crate::stream::StreamWritebackFault;
 use fpga_core::time::Nanos;
@@ -51,6 +51,20 @@ impl Channel {
     /// When the clock gives a channel that waits for data something to do.
     pub(super) fn deadline(&self) -> Option<Nanos> {
         self.engine.flight.and(self.engine.open.wakes)
+    }
+
+    /// Whether the fault plan has the host refuse the data that is about to move.
+    fn data_refused<H: HostPort + ?Sized>(&self, flight: &Flight, upstream: &mut Upstream<'_, H>) -> bool {
+        let Upstream { plan, faults, .. } = upstream;
+        if !plan.watches_channels() || !plan.data_refused(self.unit, faults) {
+            return false;
+        }
+        let (kind, at) = match self.direction {
+            Direction::H2c => (FaultKind::HostReadRefused, flight.source),
+            Direction::C2h => (FaultKind::HostWriteLost, flight.destination),
+        };
+        faults.push(kind, self.unit, at, 0);
+        true
     }
 
     fn port(&self) -> usize {
@@ -104,7 +118,11 @@ impl Channel {
         }
         let Lanes { upstream, streams, .. } = lanes;
         let unit = self.unit;
+        let refused = most > 0 && self.data_refused(&flight, upstream);
         let moved = streams.bring(port, most, |into| {
+            if refused {
+                return Err(Unsupported);
+            }
             upstream.read(unit, FaultKind::HostReadRefused, Iova::new(flight.source), into)
         });
         let moved = match moved {
@@ -136,7 +154,7 @@ impl Channel {
             return self.wait_for_data(flight, rules, lanes);
         }
         let upstream = &mut lanes.upstream;
-        if count > 0 {
+        if count > 0 && !self.data_refused(&flight, upstream) {
             upstream.post(self.unit, Iova::new(flight.destination), bytes);
         }
         upstream.counters.c2h_bytes += count as u64;

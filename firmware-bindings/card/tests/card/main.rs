@@ -5,10 +5,16 @@
 mod boards;
 mod bursts;
 mod cdma;
+mod config_space;
+mod faults;
+mod interrupts;
 mod network;
 mod pci_function;
 mod quirks;
 mod robustness;
+mod strangers;
+mod strangers_others;
+mod strangers_vendor;
 mod streams;
 mod support;
 mod xdma;

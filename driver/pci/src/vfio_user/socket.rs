@@ -1,0 +1,269 @@
+//! Whole messages over a UNIX stream socket, with the file descriptors that come along, each by a deadline.
+//!
+//! A [`Connection`] is used by client and server alike. It never waits without an end, never gives a part of a message
+//! for a whole one, and closes every file descriptor that it does not hand out, those of malformed and of unfinished
+//! messages included. After any error of [`receive`](Connection::receive) or [`send`](Connection::send) it is unknown
+//! where the next message begins: the connection is to be dropped.
+
+use core::mem::MaybeUninit;
+use core::time::Duration;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+
+use super::wire::{HEADER_LENGTH, Header, MAX_FDS, WireError};
+use crate::OsError;
+
+mod connect;
+
+pub use connect::ConnectError;
+
+/// A message was not sent or not received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SocketError {
+    /// The other side was not ready in time.
+    #[error("the peer did not answer within {after:?}")]
+    TimedOut {
+        /// How long was waited.
+        after: Duration,
+    },
+    /// The other side has gone, between two messages.
+    #[error("the peer closed the connection")]
+    Closed,
+    /// The other side has gone in the middle of a message.
+    #[error("the peer closed the connection after {got} of {expected} bytes")]
+    ClosedWithin {
+        /// Bytes of the header or of the body that came.
+        got: usize,
+        /// Bytes that it has.
+        expected: usize,
+    },
+    /// More file descriptors than anybody needs.
+    #[error(
+        "a message came with more than {MAX_FDS} file descriptors, or there is no room for more in this process; check the limit on open files (ulimit -n)"
+    )]
+    TooManyDescriptors,
+    /// A header that cannot be one.
+    #[error(transparent)]
+    Malformed(#[from] WireError),
+    /// The system refused.
+    #[error("the socket failed: {0}")]
+    System(OsError),
+}
+
+impl From<Errno> for SocketError {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => Self::Closed,
+            errno => Self::System(errno.into()),
+        }
+    }
+}
+
+/// A socket on which messages are exchanged. All methods take `&self`, but messages of several threads would mix: one at
+/// a time sends, one at a time receives.
+#[derive(Debug)]
+pub struct Connection(OwnedFd);
+
+/// A point in time until which something must have happened.
+#[derive(Clone, Copy)]
+struct Deadline {
+    started: Instant,
+    after: Duration,
+}
+
+impl Deadline {
+    fn new(after: Duration) -> Self {
+        Self { started: Instant::now(), after }
+    }
+
+    /// What is left, as the kernel takes it.
+    fn left(self) -> Result<Timespec, SocketError> {
+        let left = self.after.saturating_sub(self.started.elapsed());
+        if left.is_zero() {
+            return Err(SocketError::TimedOut { after: self.after });
+        }
+        // A duration beyond the kernel's range is as good as for ever.
+        Ok(Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1 << 30, tv_nsec: 0 }))
+    }
+}
+
+impl Connection {
+    /// Uses a connected socket, such as an accepted one.
+    #[must_use]
+    pub const fn new(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
+    /// Two connected ends in this process.
+    ///
+    /// # Errors
+    /// The system's reason.
+    pub fn pair() -> Result<(Self, Self), OsError> {
+        let (a, b) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        Ok((Self(a), Self(b)))
+    }
+
+    /// Sends one whole message (or several, one behind the other); `fds` go with its first byte.
+    ///
+    /// # Errors
+    /// See [`SocketError`]. A part may have been sent.
+    pub fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), SocketError> {
+        if fds.len() > MAX_FDS {
+            return Err(SocketError::TooManyDescriptors);
+        }
+        let deadline = Deadline::new(timeout);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            // There is room for as many as were checked above.
+            control.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        let mut rest = message;
+        while !rest.is_empty() {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match rustix::net::sendmsg(&self.0, &[IoSlice::new(rest)], &mut control, flags) {
+                Ok(count) => {
+                    rest = rest.get(count..).unwrap_or_default();
+                    control.clear();
+                }
+                Err(Errno::AGAIN) => self.wait(PollFlags::OUT, deadline)?,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives one whole message: gives its header, puts what follows it into `body` and its file descriptors into
+    /// `fds`. What was in them is dropped.
+    ///
+    /// The time counts from the call. A server that waits for its client's next wish waits by [`AsFd`] first.
+    ///
+    /// # Errors
+    /// See [`SocketError`]; file descriptors that had come are closed.
+    pub fn receive(
+        &self,
+        body: &mut Vec<u8>,
+        fds: &mut Vec<OwnedFd>,
+        timeout: Duration,
+    ) -> Result<Header, SocketError> {
+        body.clear();
+        fds.clear();
+        let deadline = Deadline::new(timeout);
+        let received = self.receive_parts(body, fds, deadline);
+        if received.is_err() {
+            body.clear();
+            fds.clear();
+        }
+        received
+    }
+
+    fn receive_parts(
+        &self,
+        body: &mut Vec<u8>,
+        fds: &mut Vec<OwnedFd>,
+        deadline: Deadline,
+    ) -> Result<Header, SocketError> {
+        let mut bytes = [0; HEADER_LENGTH];
+        self.fill(&mut bytes, fds, deadline, true)?;
+        let header = Header::decode(&bytes)?;
+        // At most MAX_MESSAGE: the header was checked.
+        body.resize(header.body_length(), 0);
+        self.fill(body, fds, deadline, false)?;
+        Ok(header)
+    }
+
+    /// Receives exactly as many bytes as `into` has: what follows belongs to the next message, and so do the descriptors that
+    /// come with it.
+    fn fill(
+        &self,
+        into: &mut [u8],
+        fds: &mut Vec<OwnedFd>,
+        deadline: Deadline,
+        first: bool,
+    ) -> Result<(), SocketError> {
+        let expected = into.len();
+        let mut got = 0;
+        while let Some(rest) = into.get_mut(got..).filter(|rest| !rest.is_empty()) {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let received =
+                match rustix::net::recvmsg(&self.0, &mut [IoSliceMut::new(rest)], &mut control, flags) {
+                    Ok(received) => received,
+                    Err(Errno::AGAIN) => {
+                        self.wait(PollFlags::IN, deadline)?;
+                        continue;
+                    }
+                    Err(Errno::INTR) => continue,
+                    Err(errno) => return Err(errno.into()),
+                };
+            for message in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(passed) = message {
+                    fds.extend(passed);
+                }
+            }
+            // Descriptors for which there was no room: the kernel has closed them.
+            if received.flags.contains(ReturnFlags::CTRUNC) || fds.len() > MAX_FDS {
+                return Err(SocketError::TooManyDescriptors);
+            }
+            match (received.bytes, got) {
+                (0, 0) if first => return Err(SocketError::Closed),
+                (0, _) => return Err(SocketError::ClosedWithin { got, expected }),
+                (count, _) => got += count,
+            }
+            if got < expected {
+                // A peer that sends byte by byte must not make the deadline meaningless.
+                deadline.left()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, flags: PollFlags, deadline: Deadline) -> Result<(), SocketError> {
+        let left = deadline.left()?;
+        match rustix::event::poll(&mut [PollFd::new(&self.0, flags)], Some(&left)) {
+            // The end of the connection also ends the wait; the call that follows tells of it.
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Ends the connection for both sides: whoever waits on either end is woken. What was sent before still arrives.
+    pub fn shut_down(&self) {
+        // The only failure is an end that the other side was quicker with.
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+    }
+
+    /// Whether a message, or the end of the connection, can be received now.
+    ///
+    /// # Errors
+    /// [`SocketError::System`].
+    pub fn is_readable(&self) -> Result<bool, SocketError> {
+        let mut poll = [PollFd::new(&self.0, PollFlags::IN)];
+        match rustix::event::poll(&mut poll, Some(&Timespec::default())) {
+            Ok(count) => Ok(count != 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,271 @@
+//! Messages of the vfio-user protocol, version 0.1, and their bytes: plain code without I/O, for client and server.
+//!
+//! Source: QEMU's `docs/interop/vfio-user.rst` ("Protocol Specification") and `include/vfio-user.h` of libvfio-user;
+//! the structures that come from VFIO are those of `linux/vfio.h`. All numbers are in the byte order of the host
+//! ("all data is in the endianness of the host system"), unaligned and without padding.
+//!
+//! Every message begins with a [`Header`]; what follows is a [`Request`] or a [`Reply`]. Nothing here believes a length
+//! or a count: it is held against the bytes that are there, and against the limits below, before memory is taken for it.
+//! What a number *means* (whether a region exists, whether addresses may be mapped) is for the caller to check.
+
+use core::fmt;
+
+mod access;
+mod bytes;
+mod dma;
+mod error;
+mod info;
+mod irqs;
+mod reply;
+mod request;
+mod version;
+
+pub use access::{DmaTransfer, RegionAccess, SmallWrite};
+pub use dma::{DmaMap, DmaUnmap, dma_map_flags, dma_unmap_flags};
+pub use error::WireError;
+pub use info::{
+    DeviceInfo, InfoRequest, IrqInfo, RegionInfo, SparseArea, device_flags, irq_flags, region_flags,
+};
+pub use irqs::{IrqAction, IrqData, SetIrqs};
+pub use reply::Reply;
+pub use request::Request;
+pub use version::{Capabilities, MAJOR, MINOR, MigrationCapability, TwinSocket, Version};
+
+/// Bytes of a message's header.
+pub const HEADER_LENGTH: usize = 16;
+
+/// Most bytes that one access message may carry where the peer states no `max_data_xfer_size`; also the most that is
+/// accepted here.
+pub const MAX_DATA: u32 = 1 << 20;
+
+/// The largest message that is accepted: header, the fixed part of an access, and [`MAX_DATA`] bytes. All other messages
+/// are smaller (the largest, 65536 interrupts as booleans, has 64 KiB).
+pub const MAX_MESSAGE: u32 = 16 + 16 + MAX_DATA;
+
+/// Most file descriptors that are accepted with one message, and so the `max_msg_fds` that is announced. The kernel's own
+/// limit is 253 (`SCM_MAX_FD`).
+pub const MAX_FDS: usize = 64;
+
+/// Regions of a PCI device, as VFIO numbers them (`VFIO_PCI_*_REGION_INDEX` in `linux/vfio.h`).
+pub mod region {
+    /// BAR 0; the others follow up to 5.
+    pub const BAR0: u32 = 0;
+    /// Expansion ROM.
+    pub const ROM: u32 = 6;
+    /// Configuration space.
+    pub const CONFIG: u32 = 7;
+    /// Legacy VGA ranges.
+    pub const VGA: u32 = 8;
+    /// How many there are.
+    pub const COUNT: u32 = 9;
+}
+
+/// Kinds of interrupt of a PCI device, as VFIO numbers them (`VFIO_PCI_*_IRQ_INDEX` in `linux/vfio.h`).
+pub mod irq {
+    /// The legacy interrupt pin.
+    pub const INTX: u32 = 0;
+    /// MSI.
+    pub const MSI: u32 = 1;
+    /// MSI-X.
+    pub const MSIX: u32 = 2;
+    /// Uncorrectable error reported by the device.
+    pub const ERR: u32 = 3;
+    /// The device is wanted back.
+    pub const REQ: u32 = 4;
+    /// How many there are.
+    pub const COUNT: u32 = 5;
+}
+
+/// What a message asks for. Numbers without a name here are kept, so that they can be refused by a reply.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Command(pub u16);
+
+impl Command {
+    /// Version and capabilities; the first message.
+    pub const VERSION: Self = Self(1);
+    /// Memory that the device may reach.
+    pub const DMA_MAP: Self = Self(2);
+    /// Memory that it may reach no more.
+    pub const DMA_UNMAP: Self = Self(3);
+    /// Numbers of regions and kinds of interrupt.
+    pub const DEVICE_GET_INFO: Self = Self(4);
+    /// One region.
+    pub const DEVICE_GET_REGION_INFO: Self = Self(5);
+    /// Descriptors that stand for parts of a region.
+    pub const DEVICE_GET_REGION_IO_FDS: Self = Self(6);
+    /// One kind of interrupt.
+    pub const DEVICE_GET_IRQ_INFO: Self = Self(7);
+    /// Who is told of interrupts.
+    pub const DEVICE_SET_IRQS: Self = Self(8);
+    /// Reading a region.
+    pub const REGION_READ: Self = Self(9);
+    /// Writing a region.
+    pub const REGION_WRITE: Self = Self(10);
+    /// Server to client: reading memory that was mapped without a file descriptor.
+    pub const DMA_READ: Self = Self(11);
+    /// Server to client: writing such memory.
+    pub const DMA_WRITE: Self = Self(12);
+    /// Resetting the device.
+    pub const DEVICE_RESET: Self = Self(13);
+    /// Dirty pages: in early versions of the protocol.
+    pub const DIRTY_PAGES: Self = Self(14);
+    /// Several small writes of regions.
+    pub const REGION_WRITE_MULTI: Self = Self(15);
+    /// Features of the device (migration).
+    pub const DEVICE_FEATURE: Self = Self(16);
+    /// Migration data out.
+    pub const MIG_DATA_READ: Self = Self(17);
+    /// Migration data in.
+    pub const MIG_DATA_WRITE: Self = Self(18);
+
+    /// The name in the specification, without its prefix.
+    #[must_use]
+    pub const fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::VERSION => "VERSION",
+            Self::DMA_MAP => "DMA_MAP",
+            Self::DMA_UNMAP => "DMA_UNMAP",
+            Self::DEVICE_GET_INFO => "DEVICE_GET_INFO",
+            Self::DEVICE_GET_REGION_INFO => "DEVICE_GET_REGION_INFO",
+            Self::DEVICE_GET_REGION_IO_FDS => "DEVICE_GET_REGION_IO_FDS",
+            Self::DEVICE_GET_IRQ_INFO => "DEVICE_GET_IRQ_INFO",
+            Self::DEVICE_SET_IRQS => "DEVICE_SET_IRQS",
+            Self::REGION_READ => "REGION_READ",
+            Self::REGION_WRITE => "REGION_WRITE",
+            Self::DMA_READ => "DMA_READ",
+            Self::DMA_WRITE => "DMA_WRITE",
+            Self::DEVICE_RESET => "DEVICE_RESET",
+            Self::DIRTY_PAGES => "DIRTY_PAGES",
+            Self::REGION_WRITE_MULTI => "REGION_WRITE_MULTI",
+            Self::DEVICE_FEATURE => "DEVICE_FEATURE",
+            Self::MIG_DATA_READ => "MIG_DATA_READ",
+            Self::MIG_DATA_WRITE => "MIG_DATA_WRITE",
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "unknown command {}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What kind of message a header begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A request.
+    Request {
+        /// The sender wants no answer, not even one that tells of an error.
+        no_reply: bool,
+    },
+    /// An answer to a request.
+    Reply {
+        /// The request failed, with this `errno` value (0 where the sender gave none). Such a reply has no body.
+        error: Option<u32>,
+    },
+}
+
+/// The header: id (2 bytes), command (2), size of the whole message (4), flags (4), error (4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Header {
+    /// Chosen by whoever asks, repeated in the reply. Need not be unique.
+    pub id: u16,
+    /// What is asked for; the same in the reply.
+    pub command: Command,
+    /// Bytes of the whole message, this header included.
+    pub size: u32,
+    /// Request or reply.
+    pub kind: Kind,
+}
+
+/// Flags of a header: bits 0-3 are the type, 0 a request, 1 a reply.
+const TYPE_MASK: u32 = 0xF;
+const TYPE_REQUEST: u32 = 0;
+const TYPE_REPLY: u32 = 1;
+const NO_REPLY: u32 = 1 << 4;
+const ERROR: u32 = 1 << 5;
+
+impl Header {
+    /// The header's bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_LENGTH] {
+        let (flags, error) = match self.kind {
+            Kind::Request { no_reply } => (TYPE_REQUEST | if no_reply { NO_REPLY } else { 0 }, 0),
+            Kind::Reply { error: Some(errno) } => (TYPE_REPLY | ERROR, errno),
+            Kind::Reply { error: None } => (TYPE_REPLY, 0),
+        };
+        let [i0, i1] = self.id.to_ne_bytes();
+        let [c0, c1] = self.command.0.to_ne_bytes();
+        let [s0, s1, s2, s3] = self.size.to_ne_bytes();
+        let [f0, f1, f2, f3] = flags.to_ne_bytes();
+        let [e0, e1, e2, e3] = error.to_ne_bytes();
+        [i0, i1, c0, c1, s0, s1, s2, s3, f0, f1, f2, f3, e0, e1, e2, e3]
+    }
+
+    /// Takes a header apart. Unknown flags are ignored, so that a later minor version may add some.
+    ///
+    /// # Errors
+    /// [`WireError::Type`], and [`WireError::Size`] for a size below the header's own or above [`MAX_MESSAGE`]: where the
+    /// next message begins cannot be known after either.
+    pub fn decode(bytes: &[u8; HEADER_LENGTH]) -> Result<Self, WireError> {
+        let [i0, i1, c0, c1, s0, s1, s2, s3, f0, f1, f2, f3, e0, e1, e2, e3] = *bytes;
+        let command = Command(u16::from_ne_bytes([c0, c1]));
+        let size = u32::from_ne_bytes([s0, s1, s2, s3]);
+        let flags = u32::from_ne_bytes([f0, f1, f2, f3]);
+        let error = u32::from_ne_bytes([e0, e1, e2, e3]);
+        let kind = match flags & TYPE_MASK {
+            TYPE_REQUEST => Kind::Request { no_reply: flags & NO_REPLY != 0 },
+            TYPE_REPLY => Kind::Reply { error: (flags & ERROR != 0).then_some(error) },
+            _ => return Err(WireError::Type { flags }),
+        };
+        if (size as usize) < HEADER_LENGTH || size > MAX_MESSAGE {
+            return Err(WireError::Size { command, size });
+        }
+        Ok(Self { id: u16::from_ne_bytes([i0, i1]), command, size, kind })
+    }
+
+    /// Bytes that follow the header.
+    #[must_use]
+    pub const fn body_length(&self) -> usize {
+        (self.size as usize).saturating_sub(HEADER_LENGTH)
+    }
+}
+
+/// Writes a request with its header to the end of `out`.
+pub fn encode_request(id: u16, no_reply: bool, request: &Request<'_>, out: &mut Vec<u8>) {
+    frame(id, request.command(), Kind::Request { no_reply }, out, |out| request.encode(out));
+}
+
+/// Writes a reply with its header to the end of `out`.
+pub fn encode_reply(id: u16, reply: &Reply<'_>, out: &mut Vec<u8>) {
+    frame(id, reply.command(), Kind::Reply { error: None }, out, |out| reply.encode(out));
+}
+
+/// Writes a reply that refuses request `id`, with the reason as an `errno` value, to the end of `out`.
+pub fn encode_error(id: u16, command: Command, errno: u32, out: &mut Vec<u8>) {
+    frame(id, command, Kind::Reply { error: Some(errno) }, out, |_| {});
+}
+
+fn frame(id: u16, command: Command, kind: Kind, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEADER_LENGTH]);
+    body(out);
+    // A message of 4 GiB cannot be sent; the receiver's limit refuses the saturated value.
+    let size = u32::try_from(out.len() - start).unwrap_or(u32::MAX);
+    if let Some(place) = out.get_mut(start..start + HEADER_LENGTH) {
+        place.copy_from_slice(&Header { id, command, size, kind }.encode());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! `VERSION`: major (2 bytes), minor (2), then capabilities as a JSON object with a terminating NUL, or nothing.
+
+use serde::{Deserialize, Serialize};
+
+use super::bytes::Bytes;
+use super::{Command, MAX_DATA, WireError};
+
+/// Major version that is spoken here.
+pub const MAJOR: u16 = 0;
+/// Highest minor version that is spoken here.
+pub const MINOR: u16 = 1;
+
+/// Version and capabilities, of either side.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Version {
+    /// Changes when peers of another version would misunderstand.
+    pub major: u16,
+    /// Changes when something was added.
+    pub minor: u16,
+    /// What the sender is able to do.
+    pub capabilities: Capabilities,
+}
+
+/// What a side is able to do. Fields that are not there have defaults, which the methods fill in; fields that nobody here
+/// knows are ignored.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// Most file descriptors that the sender takes with one message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_msg_fds: Option<u32>,
+    /// Most bytes of one access message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_data_xfer_size: Option<u32>,
+    /// Most mappings at one time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_dma_maps: Option<u32>,
+    /// Page sizes of mappings, or'ed together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pgsizes: Option<u64>,
+    /// Early versions: page size of dirty-page tracking. libvfio-user and the crate `vfio_user` send it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migration: Option<MigrationCapability>,
+    /// A second socket for what the server asks the client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub twin_socket: Option<TwinSocket>,
+    /// [`REGION_WRITE_MULTI`](Command::REGION_WRITE_MULTI) is understood.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_multiple: Option<bool>,
+}
+
+/// Migration, in early versions of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MigrationCapability {
+    /// Page size in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pgsize: Option<u64>,
+}
+
+/// A second socket for what the server asks the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TwinSocket {
+    /// The sender is able to use one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub supported: Option<bool>,
+    /// Which of the file descriptors of the reply it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fd_index: Option<u32>,
+}
+
+/// The object around the capabilities.
+#[derive(Default, Serialize, Deserialize)]
+struct Data {
+    #[serde(default)]
+    capabilities: Capabilities,
+}
+
+impl Capabilities {
+    /// Most file descriptors that the sender takes with one message.
+    #[must_use]
+    pub fn max_msg_fds(&self) -> u32 {
+        self.max_msg_fds.unwrap_or(1)
+    }
+
+    /// Most bytes of one access message.
+    #[must_use]
+    pub fn max_data(&self) -> u32 {
+        self.max_data_xfer_size.unwrap_or(MAX_DATA)
+    }
+
+    /// Most mappings at one time.
+    #[must_use]
+    pub fn max_dma_maps(&self) -> u32 {
+        self.max_dma_maps.unwrap_or(65535)
+    }
+
+    /// Page sizes of mappings, or'ed together.
+    #[must_use]
+    pub fn page_sizes(&self) -> u64 {
+        self.pgsizes.unwrap_or(4096)
+    }
+
+    /// Whether several small writes may come in one message.
+    #[must_use]
+    pub fn write_multiple(&self) -> bool {
+        self.write_multiple.unwrap_or(false)
+    }
+}
+
+impl Version {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.major.to_ne_bytes());
+        out.extend_from_slice(&self.minor.to_ne_bytes());
+        // Plain numbers and booleans always serialise, and a vector takes everything.
+        let _ = serde_json::to_writer(&mut *out, &Data { capabilities: self.capabilities.clone() });
+        out.push(0);
+    }
+
+    /// The terminating NUL is not insisted upon: nothing depends on it.
+    pub(super) fn decode(body: &[u8]) -> Result<Self, WireError> {
+        let mut bytes = Bytes::at_least(Command::VERSION, body, 4)?;
+        let (major, minor) = (bytes.u16()?, bytes.u16()?);
+        let text = bytes.rest();
+        let text = text.strip_suffix(&[0]).unwrap_or(text);
+        let data = if text.is_empty() {
+            Data::default()
+        } else {
+            serde_json::from_slice(text)
+                .map_err(|error| WireError::Capabilities { column: error.column() })?
+        };
+        Ok(Self { major, minor, capabilities: data.capabilities })
+    }
+}
