@@ -198,8 +198,8 @@ impl Card {
     /// The next time at which a timer of the card will have something to do by itself.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let Xdma { messages, .. } = &self.xdma;
-        let deadlines = [self.cdma.deadline(), self.ni.deadline(), messages.deadline(), self.xdma.deadline()];
+        let deadlines =
+            [self.cdma.deadline(), self.ni.deadline(), self.xdma.deadline(), self.xdma.messages.deadline()];
         deadlines.into_iter().flatten().min()
     }
 

@@ -215,17 +215,6 @@ pub fn validate(description: &CardDescription) -> Result<(), Problem> {
     Ok(())
 }
 
-fn stream(stream: &StreamDescription) -> Result<(), Problem> {
-    range("stream.fifo_bytes", stream.fifo_bytes.into(), 4096, MAX_STREAM)?;
-    if !stream.fifo_bytes.is_power_of_two() {
-        let found = stream.fifo_bytes.into();
-        return Err(Problem::Misaligned { key: "stream.fifo_bytes", found, rule: "power of two" });
-    }
-    let source = &stream.source;
-    range("stream.source.longest", source.longest.into(), 1, MAX_STREAM)?;
-    range("stream.source.shortest", source.shortest.into(), 1, source.longest.into())
-}
-
 /// What the stated version does not have must have the value that it stood for then.
 fn newer(description: &CardDescription, found: u32) -> Result<(), Problem> {
     let refuse = |key, since| Err(Problem::Newer { key, found, since });
@@ -262,6 +251,17 @@ fn newer(description: &CardDescription, found: u32) -> Result<(), Problem> {
 fn order(order: [BarName; 3]) -> Result<(), Problem> {
     let all = [BarName::User, BarName::Dma, BarName::Bypass];
     if all.iter().all(|name| order.contains(name)) { Ok(()) } else { Err(Problem::BarOrder) }
+}
+
+fn stream(stream: &StreamDescription) -> Result<(), Problem> {
+    range("stream.fifo_bytes", stream.fifo_bytes.into(), 4096, MAX_STREAM)?;
+    if !stream.fifo_bytes.is_power_of_two() {
+        let found = stream.fifo_bytes.into();
+        return Err(Problem::Misaligned { key: "stream.fifo_bytes", found, rule: "power of two" });
+    }
+    let source = &stream.source;
+    range("stream.source.longest", source.longest.into(), 1, MAX_STREAM)?;
+    range("stream.source.shortest", source.shortest.into(), 1, source.longest.into())
 }
 
 fn network(description: &CardDescription) -> Result<(), Problem> {

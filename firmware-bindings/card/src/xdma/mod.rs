@@ -129,16 +129,16 @@ impl Xdma {
         turn
     }
 
-    /// When a stream channel that waits for data will have something to do by itself.
-    pub(crate) fn deadline(&self) -> Option<Nanos> {
-        self.channels.iter().filter_map(Channel::deadline).min()
-    }
-
     /// The channel whose completed count lies at `offset` of the DMA BAR.
     pub(crate) fn count_of(&self, offset: u32) -> Option<Unit> {
         let target = offset >> 12;
         let channel = self.channels.get(self.number(target, offset)?)?;
         (target < 2 && offset & 0xFF == crate::offsets::channel::COMPLETED).then_some(channel.unit)
+    }
+
+    /// When a stream channel that waits for data will have something to do by itself.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        self.channels.iter().filter_map(Channel::deadline).min()
     }
 
     /// Interrupt lines, H2C in the low bits and C2H directly above.
