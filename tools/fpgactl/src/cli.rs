@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use fpga_driver::pci::vfio::{VfToken, VfioInterface};
 use fpga_driver::registers::xdma::MAX_CHANNELS;
 use fpga_driver::{BarOffset, CardAddr, ChannelName, Direction};
 
@@ -38,6 +39,12 @@ pub struct GlobalArgs {
     /// Which card [default: mock]
     #[arg(long, global = true, value_name = "CARD")]
     pub card: Option<Target>,
+    /// How a card at a PCI address is opened: auto, group (and container) or iommufd [default: $FPGA_VFIO, or auto]
+    #[arg(long, global = true, value_name = "INTERFACE")]
+    pub vfio: Option<VfioInterface>,
+    /// Secret of a virtual function and its physical function, a UUID [default: $FPGA_VF_TOKEN]
+    #[arg(long, global = true, value_name = "UUID")]
+    pub vf_token: Option<VfToken>,
     /// Defaults for options, from a YAML file
     #[arg(long, global = true, value_name = "FILE.yaml")]
     pub config: Option<PathBuf>,

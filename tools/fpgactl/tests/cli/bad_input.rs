@@ -51,6 +51,8 @@ fn wrong_usage_has_status_2() {
         (&["info", "--card", "nonsense"], &["not a PCI address", "mock:FILE.yaml"]),
         (&["info", "--card", "0000:65:20.0"], &["device"]),
         (&["info", "--timeout", "5"], &["duration", "10us"]),
+        (&["info", "--vfio", "cdev"], &["cdev", "auto, group or iommufd"]),
+        (&["info", "--vf-token", "secret"], &["secret", "UUID"]),
         (&["dma", "write", "/etc/hostname"], &["--addr"]),
         (&["dma", "write", "/etc/hostname", "--addr", "0x"], &["hexadecimal", "0x1000"]),
         (&["dma", "read", "--addr", "0", "--len", "1.5MiB", "--out", "x"], &["fractions"]),
