@@ -100,6 +100,8 @@ fn serve(connection: &Connection, mut input: &[u8]) {
         let length = usize::from(choice >> 3).min(input.len());
         let mut out = Vec::new();
         match (choice % 8, header.kind) {
+            // What needs no answer gets none.
+            (0..=2, Kind::Request { no_reply: true }) => continue,
             (0..=2, Kind::Request { .. }) => {
                 let request = Request::decode(header.command, &body).expect("a client says what it should");
                 answer(header.id, &request, &mut config, &mut out);
