@@ -251,18 +251,32 @@ impl SharedMemory {
         self.mapping.file.as_ref().map_or(0, |(_, offset)| *offset)
     }
 
-    /// Whether both are clones of one memory.
+    /// The `length` bytes from `offset` on, as shared memory of their own: another handle to the same bytes, which keeps
+    /// the whole mapping alive. Nothing is mapped or copied.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`]; [`MemoryError::BadLength`] for no bytes at all, which no shared memory has.
+    pub fn part(&self, offset: usize, length: usize) -> Result<Self, MemoryError> {
+        if length == 0 {
+            return Err(MemoryError::BadLength { length });
+        }
+        let start = Start::of(self.view().slice(offset, length)?);
+        Ok(Self { mapping: Arc::clone(&self.mapping), start, length })
+    }
+
+    /// Whether both are clones of one memory. A [`part`](Self::part) is not the same memory as the whole.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.mapping, &other.mapping)
+            && (self.start.0, self.length) == (other.start.0, other.length)
     }
 
     /// The whole memory as a borrowed view, which can be narrowed and carries the same operations.
     #[must_use]
     #[inline]
     pub fn view(&self) -> SharedSlice<'_> {
-        // SAFETY: `length` bytes from `start` on lie inside the mapping (checked when they were put together, and
-        // neither ever changes), readable and writable, and stay mapped as long as the Arc that `self` holds, to
+        // SAFETY: `length` bytes from `start` on lie inside the mapping (checked when they were put together, in `of_raw`
+        // or as a part of a larger view in `part`, and neither ever changes), readable and writable, and stay mapped as long as the Arc that `self` holds, to
         // which the view's lifetime is bound. The bytes are initialised (zero pages, file, or what the caller wrote).
         unsafe { self.start.view(self.length) }
     }

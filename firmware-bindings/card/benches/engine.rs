@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use fpga_card::{Card, CardDescription, DmaFault, DmaSpace, HostPort};
+use fpga_card::{Card, CardDescription, DmaFault, DmaSpace, HostPort, Interrupt};
 use fpga_core::time::Nanos;
 use fpga_registers::Iova;
 
@@ -65,7 +65,7 @@ fn copy_all<const LENGTH: usize>(from: &[u8], into: &mut [u8]) {
 }
 
 impl HostPort for Flat {
-    fn interrupt(&mut self, _vector: u16) {}
+    fn interrupt(&mut self, _interrupt: Interrupt) {}
 }
 
 #[derive(Clone, Copy)]

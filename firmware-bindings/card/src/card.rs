@@ -2,12 +2,14 @@
 
 use crate::bars::{DwordAccess, read_dwords, write_dwords};
 use crate::cdma::Cdma;
-use crate::config_space::{BarLayout, BarRole, ConfigSpace};
+use crate::config_space::{BarLayout, BarRole, ConfigEffect, ConfigSpace};
 use crate::counters::{Access, AccessLog, AccessTarget, CardCounters, leading_value};
 use crate::description::CardDescription;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
+use crate::fault_plan::{Plan, Presence};
 use crate::hooks::AxiError;
 use crate::host::HostPort;
+use crate::messages::Way;
 use crate::ni::Ni;
 use crate::space::CardSpace;
 use crate::turns::Turns;
@@ -39,6 +41,9 @@ pub struct Card {
     pub(crate) turns: Turns,
     /// Quirk: the next read of the DMA BAR fails.
     read_fails: bool,
+    /// What is to go wrong.
+    pub(crate) plan: Plan,
+    pub(crate) presence: Presence,
 }
 
 impl Card {
@@ -48,6 +53,7 @@ impl Card {
     /// [`CardError`] if the description (changed in a program) cannot be built.
     pub fn new(description: CardDescription) -> Result<Self, CardError> {
         description.validate()?;
+        let plan = description.faults.plan().map_err(Problem::of_fault)?;
         Ok(Self {
             config: ConfigSpace::new(&description),
             space: CardSpace::new(&description)
@@ -61,6 +67,8 @@ impl Card {
             now: Nanos::ZERO,
             turns: Turns::new(),
             read_fails: false,
+            plan: Plan::new(&plan),
+            presence: Presence::Present,
             description,
         })
     }
@@ -85,16 +93,24 @@ impl Card {
 
     /// Reads configuration space; bytes past its end read as ones.
     pub fn config_read(&mut self, offset: u16, into: &mut [u8]) {
-        self.config.read(offset, into);
+        if self.is_removed() {
+            into.fill(0xFF);
+        } else {
+            self.config.read(offset, into);
+        }
         self.counters.config_reads += 1;
         self.record(AccessTarget::Config, offset.into(), into, false);
     }
 
     /// Writes configuration space. Messages that this unmasks leave with the next [`Self::step`].
     pub fn config_write(&mut self, offset: u16, from: &[u8]) {
-        self.config.write(offset, from);
+        let effect =
+            if self.is_removed() { ConfigEffect::default() } else { self.config.write(offset, from) };
         self.counters.config_writes += 1;
         self.record(AccessTarget::Config, offset.into(), from, true);
+        if effect.function_reset {
+            self.function_reset();
+        }
         self.sample_interrupts();
     }
 
@@ -102,6 +118,7 @@ impl Card {
     /// decoding switched off read as all ones (nobody answers on the bus).
     pub fn bar_read(&mut self, bar: u8, offset: u64, into: &mut [u8]) {
         self.counters.mmio_reads += access_count(into.len());
+        self.notice_access();
         match self.decode(bar, offset, into.len()) {
             None => into.fill(0xFF),
             Some(role) => {
@@ -126,7 +143,11 @@ impl Card {
     pub fn bar_write(&mut self, bar: u8, offset: u64, from: &[u8], host: &mut dyn HostPort) {
         self.counters.mmio_writes += access_count(from.len());
         self.record(AccessTarget::Bar(bar), offset, from, true);
-        let Some(role) = self.decode(bar, offset, from.len()) else { return };
+        self.notice_access();
+        let Some(role) = self.decode(bar, offset, from.len()) else {
+            self.deliver(host);
+            return;
+        };
         let beyond_channels = self.beyond_channels();
         let silent_user = self.description.quirks.silent_user_bar;
         let Self { xdma, cdma, ni, space, config, faults, now, turns, .. } = self;
@@ -168,16 +189,14 @@ impl Card {
             );
         }
         self.sample_interrupts();
-        self.xdma.msix.deliver(&self.config, &mut self.counters, host);
+        self.deliver(host);
     }
 
     /// The next time at which a timer of the card will have something to do by itself.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        match (self.cdma.deadline(), self.ni.deadline()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let deadlines = [self.cdma.deadline(), self.ni.deadline(), self.xdma.messages.deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// The node id that the NI has now.
@@ -210,8 +229,25 @@ impl Card {
 
     /// Conventional reset (hot reset): every register and configuration space go back to their power-on values,
     /// engines stop, the NI forgets. Card memory keeps its content.
+    ///
+    /// A card that reads as all ones answers again; one that was pulled out does not notice.
     pub fn reset(&mut self) {
+        if self.is_removed() {
+            return;
+        }
         self.config.reset();
+        self.reset_logic();
+    }
+
+    /// Function-level reset, as software initiates it in the PCI Express capability of a card that has it
+    /// (`pci.flr`): like [`Self::reset`], but what the other end of the link relies on stays.
+    fn function_reset(&mut self) {
+        self.config.function_reset();
+        self.reset_logic();
+    }
+
+    fn reset_logic(&mut self) {
+        self.presence = Presence::Present;
         self.xdma.reset();
         self.cdma.reset();
         self.ni.reset(self.now);
@@ -225,6 +261,7 @@ impl Card {
     /// restores BAR addresses and the command register; until somebody does, the BARs read as all ones.
     pub fn reprogram(&mut self) {
         self.reset();
+        self.config.power_on();
         self.space.clear_memory();
     }
 
@@ -232,15 +269,35 @@ impl Card {
     /// and unmasks the first `count` entries. Not counted as accesses.
     pub fn enable_msix(&mut self, count: u16) {
         self.config.set_msix(true);
-        self.xdma.msix.set_masked(count, false);
+        self.set_msix_masked(0, count, false);
+    }
+
+    /// Masks or unmasks `count` entries of the MSI-X table from `first` on, where it is not the guest's writes but the
+    /// host's kernel (or a virtual machine's monitor) that keeps the table. Not counted as accesses. Messages that this
+    /// unmasks leave with the next [`Self::step`].
+    pub fn set_msix_masked(&mut self, first: u16, count: u16, masked: bool) {
+        self.xdma.messages.msix.set_masked(first, count, masked);
         self.sample_interrupts();
     }
 
     /// The reverse of [`Self::enable_msix`].
     pub fn disable_msix(&mut self) {
         self.config.set_msix(false);
-        self.xdma.msix.set_masked(u16::MAX, true);
-        self.sample_interrupts();
+        self.set_msix_masked(0, u16::MAX, true);
+    }
+
+    /// The legacy interrupt line as it is now: what [`crate::Interrupt::Line`] reports when it changes. Who stands
+    /// between the card and a level-triggered input asks this when the input is unmasked.
+    #[must_use]
+    pub const fn line_asserted(&self) -> bool {
+        self.xdma.messages.line_asserted(&self.config)
+    }
+
+    /// Reads the expansion ROM: empty, so all ones, as is everything where there is none or its decoder is off.
+    pub fn rom_read(&mut self, offset: u64, into: &mut [u8]) {
+        self.counters.mmio_reads += access_count(into.len());
+        into.fill(0xFF);
+        self.record(AccessTarget::Rom, offset, into, false);
     }
 
     /// Switches memory decoding and bus mastering, as the host's kernel does when a device is opened. Not counted.
@@ -313,17 +370,18 @@ impl Card {
     /// Fault hook: every completed-descriptor count that the card reports (register and write-back) is this value,
     /// to see what software does about an impossible one. `None` ends it.
     pub fn override_completed_count(&mut self, count: Option<u32>) {
-        self.xdma.override_completed(count);
+        self.plan.override_count(count);
     }
 
     fn decode(&self, bar: u8, offset: u64, length: usize) -> Option<BarRole> {
         let layout = self.config.bars().iter().find(|layout| layout.index == bar)?;
         let end = offset.checked_add(length as u64)?;
-        (self.config.memory_decoding() && end <= layout.size).then_some(layout.role)
+        let answers = self.config.memory_decoding() && self.presence == Presence::Present;
+        (answers && end <= layout.size).then_some(layout.role)
     }
 
     fn read_role(&mut self, role: BarRole, offset: u64, into: &mut [u8], peek: bool) {
-        let Self { xdma, cdma, ni, space, config, now, description, read_fails, .. } = self;
+        let Self { xdma, cdma, ni, space, config, now, description, read_fails, plan, faults, .. } = self;
         let quirks = &description.quirks;
         match role {
             BarRole::Dma => read_dwords(offset, into, |at, access| {
@@ -335,7 +393,12 @@ impl Card {
                     }
                 }
                 let peek = peek || matches!(access, DwordAccess::Peek);
-                u32::try_from(at).map_or(u32::MAX, |at| xdma.read(at, config, *now, peek))
+                let Ok(at) = u32::try_from(at) else { return u32::MAX };
+                let word = xdma.read(at, config, *now, peek);
+                match xdma.count_of(at) {
+                    Some(unit) if plan.watches_counts() && !peek => plan.count(unit, word, faults),
+                    _ => word,
+                }
             }),
             // What the root complex makes of a completion that never comes.
             BarRole::User if quirks.silent_user_bar => into.fill(0xFF),
@@ -363,9 +426,15 @@ impl Card {
             user |= 1_u32 << (self.description.interrupts.cdma_user_irq & 15);
         }
         let channel = self.xdma.interrupt_lines();
-        let enabled = self.config.msix_enabled();
-        let Xdma { irq, msix, .. } = &mut self.xdma;
-        irq.sample(user, channel, enabled, msix, &mut self.faults);
+        let Xdma { irq, messages, .. } = &mut self.xdma;
+        irq.sample(user, channel, &mut self.config, messages, &mut self.faults);
+    }
+
+    /// Sends the interrupts that wait and may go.
+    #[inline]
+    pub(crate) fn deliver(&mut self, host: &mut dyn HostPort) -> bool {
+        let Self { config, counters, plan, faults, now, .. } = self;
+        self.xdma.messages.deliver(Way { config, counters, plan, faults, now: *now }, host)
     }
 
     fn record(&mut self, target: AccessTarget, offset: u64, bytes: &[u8], write: bool) {

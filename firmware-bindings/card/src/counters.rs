@@ -15,7 +15,7 @@ pub struct CardCounters {
     pub config_reads: u64,
     /// Configuration-space writes.
     pub config_writes: u64,
-    /// MSI-X messages sent.
+    /// Messages sent (MSI-X, MSI) and rises of the legacy line.
     pub interrupts: u64,
     /// Descriptor fetches (read requests, not descriptors).
     pub descriptor_fetches: u64,
@@ -65,6 +65,8 @@ pub enum AccessTarget {
     Config,
     /// The BAR with this index.
     Bar(u8),
+    /// The expansion ROM.
+    Rom,
 }
 
 /// Where accesses are recorded.

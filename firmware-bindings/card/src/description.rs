@@ -1,14 +1,16 @@
 //! What a card is built from: the YAML card file.
 //!
-//! A file states `schema_version: 2` and any of the sections below; a missing key takes the built-in value, an unknown
+//! A file states `schema_version: 3` and any of the sections below; a missing key takes the built-in value, an unknown
 //! key is an error (a misspelt key must not silently build another card). `cards/default.yaml` lists them all.
 
+use crate::fault_plan::FaultsDescription;
 use crate::validate::{Problem, validate};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// Version of the card file's schema. Version 1 is read too; it has no section `quirks`.
-pub const SCHEMA_VERSION: u32 = 2;
+/// Version of the card file's schema. Older ones are read too: version 1 has no section `quirks`, neither has what
+/// version 3 brought (`faults`, and the keys of `pci`, `bars` and `interrupts` that say so).
+pub const SCHEMA_VERSION: u32 = 3;
 /// The oldest version that is read.
 pub const OLDEST_SCHEMA_VERSION: u32 = 1;
 
@@ -52,6 +54,9 @@ pub struct CardDescription {
     /// Faults of real cards that this one has too (since version 2).
     #[serde(default)]
     pub quirks: QuirksDescription,
+    /// Faults that come and go while the card works (since version 3).
+    #[serde(default)]
+    pub faults: FaultsDescription,
 }
 
 fn default_name() -> String {
@@ -75,6 +80,14 @@ pub struct PciDescription {
     pub class: u32,
     /// Revision id.
     pub revision: u8,
+    /// Largest payload that the function can take, in bytes: 128 to 4096, a power of two (since version 3).
+    pub max_payload: u16,
+    /// Function-level reset. Public XDMA cards report that they have none (since version 3).
+    pub flr: bool,
+    /// Advanced error reporting capability (since version 3).
+    pub aer: bool,
+    /// Device serial number; `null` leaves the capability out (since version 3).
+    pub serial: Option<u64>,
 }
 
 impl Default for PciDescription {
@@ -86,11 +99,16 @@ impl Default for PciDescription {
             subsystem_device: 0x4E49,
             class: 0x05_8000,
             revision: 0,
+            max_payload: 512,
+            flr: false,
+            aer: true,
+            // What the vendor's core has where nobody chose a number.
+            serial: Some(0x0000_0001_0100_0A35),
         }
     }
 }
 
-/// The BARs; their order is the one of PG195 "Target Bridge": user, DMA, bypass.
+/// The BARs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
@@ -101,16 +119,45 @@ pub struct BarsDescription {
     pub dma: Option<BarDescription>,
     /// Bypass window onto card memory.
     pub bypass: Option<BarDescription>,
+    /// In which order the BARs that there are take BAR registers. PG195 ("Target Bridge") has user, DMA, bypass, the
+    /// vendor's newer cores put DMA first (PG344) (since version 3).
+    pub order: [BarName; 3],
+    /// Expansion ROM, empty: it reads as ones (since version 3).
+    pub rom: Option<RomDescription>,
 }
 
 impl Default for BarsDescription {
     fn default() -> Self {
         Self {
-            user: Some(BarDescription { size: 0x1_0000, width: 32, card_address: 0 }),
-            dma: Some(BarDescription { size: 0x1_0000, width: 32, card_address: 0 }),
-            bypass: Some(BarDescription { size: 0x400_0000, width: 64, card_address: 0 }),
+            user: Some(BarDescription::new(0x1_0000)),
+            dma: Some(BarDescription::new(0x1_0000)),
+            bypass: Some(BarDescription { width: 64, ..BarDescription::new(0x400_0000) }),
+            order: [BarName::User, BarName::Dma, BarName::Bypass],
+            rom: None,
         }
     }
+}
+
+/// A BAR by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum BarName {
+    /// [`BarsDescription::user`].
+    User,
+    /// [`BarsDescription::dma`].
+    Dma,
+    /// [`BarsDescription::bypass`].
+    Bypass,
+}
+
+/// An expansion ROM.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RomDescription {
+    /// Bytes: a power of two, 2 KiB to 16 MiB (PCI 6.2.5.2).
+    pub size: u64,
 }
 
 /// One BAR.
@@ -126,13 +173,16 @@ pub struct BarDescription {
     /// Where on the card offset 0 of the BAR lands (bypass BAR only; PCIe to AXI translation).
     #[serde(default)]
     pub card_address: u64,
+    /// Prefetchable; not stated: a bypass BAR with 64 bits is, the others are not (since version 3).
+    #[serde(default)]
+    pub prefetchable: Option<bool>,
 }
 
 impl BarDescription {
     /// A BAR of `size` bytes with a 32-bit address.
     #[must_use]
     pub const fn new(size: u64) -> Self {
-        Self { size, width: 32, card_address: 0 }
+        Self { size, width: 32, card_address: 0, prefetchable: None }
     }
 }
 
@@ -232,15 +282,21 @@ impl Default for MemoryDescription {
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct InterruptDescription {
-    /// MSI-X table entries, 1 to 32.
+    /// MSI-X table entries, up to 32; 0 leaves the capability out.
     pub msix_vectors: u16,
+    /// MSI messages: a power of two, up to 32; 0 leaves the capability out (since version 3).
+    pub msi_vectors: u16,
+    /// Mask and pending bits of MSI (since version 3).
+    pub msi_masking: bool,
+    /// Pin of the legacy interrupt: 1 (INTA) to 4 (INTD), 0 if there is none (since version 3).
+    pub pin: u8,
     /// User interrupt line of the CDMA's `cdma_introut`, 0 to 15. (The NI's line is chosen by software.)
     pub cdma_user_irq: u8,
 }
 
 impl Default for InterruptDescription {
     fn default() -> Self {
-        Self { msix_vectors: 32, cdma_user_irq: 0 }
+        Self { msix_vectors: 32, msi_vectors: 32, msi_masking: false, pin: 1, cdma_user_irq: 0 }
     }
 }
 
@@ -326,6 +382,9 @@ pub struct QuirksDescription {
     /// A range of card addresses whose AXI slave never answers: an engine that asks it stays busy until a reset of the
     /// card. The same as [`crate::Card::silence`].
     pub silent_memory: Option<RangeDescription>,
+    /// The legacy line does not heed the command register's bit that disables it (the vendor's driver works around that)
+    /// (since version 3).
+    pub intx_disable_ignored: bool,
 }
 
 /// A range of card addresses.
@@ -361,6 +420,7 @@ impl Default for CardDescription {
             link: LinkDescription::default(),
             ni: NiDescription::default(),
             quirks: QuirksDescription::default(),
+            faults: FaultsDescription::default(),
         }
     }
 }
@@ -392,12 +452,12 @@ impl CardDescription {
             }
         })?;
         validate(&description).map_err(|problem| {
-            let (line, column) = locate_key(text, problem.key()).unwrap_or((1, 1));
+            let (line, column) = locate_key(text, &problem.key()).unwrap_or((1, 1));
             DescriptionError::Invalid {
                 file: file.to_owned(),
                 line,
                 column,
-                key: problem.key().to_owned(),
+                key: problem.key().into_owned(),
                 problem,
             }
         })?;
@@ -420,31 +480,83 @@ fn key_on_line(text: &str, line: usize) -> Option<String> {
     Some(key.trim().trim_start_matches("- ").to_owned())
 }
 
-/// Finds the dotted key `path` in block-style YAML (flow mappings: the line of the enclosing key).
+/// Finds the dotted key `path` in block-style YAML (flow mappings: the line of the enclosing key). A part of the path may
+/// name an item of a list: `list[2]`.
 fn locate_key(text: &str, path: &str) -> Option<(usize, usize)> {
-    let mut parts = path.split('.').peekable();
-    let mut wanted = parts.next()?;
+    let mut parts = path.split('.');
+    let mut wanted = Wanted::new(parts.next()?);
     let mut least_indent = 0;
     let mut found = None;
     for (index, line) in text.lines().enumerate() {
-        let trimmed = line.trim_start();
-        let indent = line.len() - trimmed.len();
-        if trimmed.is_empty() || trimmed.starts_with('#') {
+        let mut content = line.trim_start();
+        let mut indent = line.len() - content.len();
+        if content.is_empty() || content.starts_with('#') {
             continue;
         }
-        if indent < least_indent {
+        // An item may stand as far left as the key of its list.
+        if indent < least_indent && !(content.starts_with('-') && indent + 1 == least_indent) {
             break;
         }
-        if trimmed.strip_prefix(wanted).is_some_and(|rest| rest.trim_start().starts_with(':')) {
-            found = Some((index + 1, indent + 1));
-            match parts.next() {
-                Some(next) => wanted = next,
-                None => break,
+        if let Some(items) = &mut wanted.items
+            && let Some(rest) = content.strip_prefix('-')
+            && wanted.item_indent.is_none_or(|at| at == indent)
+        {
+            wanted.item_indent = Some(indent);
+            if *items > 0 {
+                *items -= 1;
+                continue;
             }
+            found = Some((index + 1, indent + 1));
+            let Some(next) = parts.next() else { break };
             least_indent = indent + 1;
+            content = rest.trim_start();
+            indent = line.len() - content.len();
+            wanted = Wanted::new(next);
+        }
+        if wanted.items.is_none() && wanted.is_key_of(content) {
+            found = Some((index + 1, indent + 1));
+            least_indent = indent + 1;
+            if let Some(item) = wanted.item {
+                wanted.items = Some(item);
+                continue;
+            }
+            let Some(next) = parts.next() else { break };
+            wanted = Wanted::new(next);
+        } else if wanted.items.is_none() && wanted.in_flow(content) {
+            found = Some((index + 1, indent + 1));
+            break;
         }
     }
     found
+}
+
+/// A part of a dotted key.
+struct Wanted<'a> {
+    key: &'a str,
+    /// The item that is wanted, if the key is that of a list.
+    item: Option<usize>,
+    /// Items that come before it; set once the key was found.
+    items: Option<usize>,
+    item_indent: Option<usize>,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(part: &'a str) -> Self {
+        let (key, item) = match part.split_once('[') {
+            Some((key, item)) => (key, item.trim_end_matches(']').parse().ok()),
+            None => (part, None),
+        };
+        Self { key, item, items: None, item_indent: None }
+    }
+
+    fn is_key_of(&self, line: &str) -> bool {
+        line.strip_prefix(self.key).is_some_and(|rest| rest.trim_start().starts_with(':'))
+    }
+
+    /// The key stands in a mapping that is written on one line.
+    fn in_flow(&self, line: &str) -> bool {
+        line.starts_with('{') && line.contains(self.key)
+    }
 }
 
 /// Why a card file was refused.

@@ -3,6 +3,7 @@
 //! A C2H write that the IOMMU refuses is a lost posted write: the engine goes on and reports success. Real hardware
 //! shows it in AER and in the IOMMU's log only; this log is the simulated card's equivalent.
 
+use crate::config_space::BadCompletion;
 use fpga_core::time::Nanos;
 use std::collections::VecDeque;
 
@@ -44,6 +45,8 @@ pub enum FaultKind {
     Network = 14,
     /// An AXI slave never answers; the engine that asked it hangs until the card is reset.
     AxiSilent = 15,
+    /// A fault of the fault plan struck; the address is the number of its opportunity, detail its place in the plan.
+    Injected = 16,
 }
 
 /// One entry.
@@ -101,11 +104,35 @@ pub struct FaultLog {
     entries: VecDeque<Fault>,
     total: u32,
     now: Nanos,
+    /// Completions that configuration space has yet to note, a bit per kind.
+    completions: u8,
 }
 
 impl FaultLog {
     pub(crate) fn new() -> Self {
-        Self { entries: VecDeque::with_capacity(FAULT_LOG_ENTRIES), total: 0, now: Nanos::ZERO }
+        Self {
+            entries: VecDeque::with_capacity(FAULT_LOG_ENTRIES),
+            total: 0,
+            now: Nanos::ZERO,
+            completions: 0,
+        }
+    }
+
+    /// A request of the card's was answered by `completion`, which the PCI status register is to show.
+    pub(crate) const fn note_completion(&mut self, completion: BadCompletion) {
+        self.completions |= 1 << completion as u8;
+    }
+
+    /// What was answered since this was last asked.
+    #[inline]
+    pub(crate) fn take_completions(&mut self) -> impl Iterator<Item = BadCompletion> + use<> {
+        let seen = std::mem::take(&mut self.completions);
+        BadCompletion::ALL.into_iter().filter(move |completion| seen >> *completion as u8 & 1 != 0)
+    }
+
+    #[inline]
+    pub(crate) const fn has_completions(&self) -> bool {
+        self.completions != 0
     }
 
     pub(crate) const fn set_time(&mut self, now: Nanos) {
@@ -118,6 +145,9 @@ impl FaultLog {
         }
         let time = self.now;
         tracing::debug!(?kind, ?unit, address, detail, "card fault");
+        if matches!(kind, FaultKind::HostReadRefused | FaultKind::DescriptorFetchRefused) {
+            self.note_completion(BadCompletion::UnsupportedRequest);
+        }
         self.entries.push_back(Fault { time, kind, unit, address, detail });
         self.total = self.total.wrapping_add(1);
     }

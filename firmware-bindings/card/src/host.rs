@@ -1,4 +1,4 @@
-//! What the card reaches of its host: memory by IOVA, and interrupts.
+//! What the card reaches of its host: memory by IOVA, interrupts, error messages.
 
 use fpga_registers::Iova;
 
@@ -20,10 +20,40 @@ pub trait DmaSpace {
     fn write(&mut self, at: Iova, from: &[u8]) -> Result<(), DmaFault>;
 }
 
-/// The host side of one card: memory and message-signalled interrupts.
+/// An interrupt on its way to the host, by the method that software has enabled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Interrupt {
+    /// The MSI-X message of this entry of the table.
+    Msix(u16),
+    /// This MSI message; below the number of messages that software has enabled.
+    Msi(u16),
+    /// The legacy line of the pin that configuration space names rises (`true`) or falls: a level, reported when it
+    /// changes ([`crate::Card::line_asserted`] says what it is).
+    Line(bool),
+}
+
+/// An error message to the root complex (PCIe 6.2), which on a host becomes an AER event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum ErrorMessage {
+    /// ERR_COR.
+    Correctable,
+    /// ERR_NONFATAL.
+    NonFatal,
+    /// ERR_FATAL: the link is not to be trusted any more.
+    Fatal,
+}
+
+/// The host side of one card: memory, interrupts and error messages.
 pub trait HostPort: DmaSpace {
-    /// Delivers MSI-X message `vector`.
-    fn interrupt(&mut self, vector: u16);
+    /// Delivers an interrupt.
+    fn interrupt(&mut self, interrupt: Interrupt);
+
+    /// Delivers an error message. A host without error reporting lets it pass.
+    fn error(&mut self, message: ErrorMessage) {
+        let _ = message;
+    }
 }
 
 // A reference is as good as what it refers to: `&mut dyn HostPort` can be given where a type is asked for.
@@ -38,8 +68,12 @@ impl<T: DmaSpace + ?Sized> DmaSpace for &mut T {
 }
 
 impl<T: HostPort + ?Sized> HostPort for &mut T {
-    fn interrupt(&mut self, vector: u16) {
-        (**self).interrupt(vector);
+    fn interrupt(&mut self, interrupt: Interrupt) {
+        (**self).interrupt(interrupt);
+    }
+
+    fn error(&mut self, message: ErrorMessage) {
+        (**self).error(message);
     }
 }
 
@@ -68,5 +102,5 @@ impl DmaSpace for NoHost {
 }
 
 impl HostPort for NoHost {
-    fn interrupt(&mut self, _vector: u16) {}
+    fn interrupt(&mut self, _interrupt: Interrupt) {}
 }

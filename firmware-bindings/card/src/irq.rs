@@ -1,10 +1,12 @@
 //! XDMA IRQ block (PG195 target 2): masks, requests, pending lines and vectors.
 //!
 //! A message is sent at every rising edge of (source AND mask), so enabling a mask bit whose source is asserted sends
-//! one too. While no interrupt method is enabled the requests count as low: enabling MSI-X later loses nothing.
+//! one too. A change of the method starts from requests that count as low: enabling MSI-X later loses nothing. The
+//! legacy line is a level: high while a request of its pin is.
 
+use crate::config_space::{ConfigSpace, InterruptMethod};
 use crate::fault_log::FaultLog;
-use crate::msix::Msix;
+use crate::messages::Messages;
 use crate::offsets::irq as at;
 
 const USER_LINES: u32 = 16;
@@ -22,6 +24,10 @@ pub(crate) struct IrqBlock {
     user_seen: u32,
     channel_seen: u32,
     channels: u32,
+    /// The pin in configuration space: 1 (INTA) to 4, 0 for none.
+    pin: u8,
+    /// The method when the lines were last looked at.
+    method: InterruptMethod,
 }
 
 /// Bits of the four 5-bit vector fields of one word.
@@ -29,12 +35,12 @@ const VECTOR_FIELDS: u32 = 0x1F1F_1F1F;
 
 impl IrqBlock {
     /// `channels` = implemented channels of both directions; they take that many low bits.
-    pub(crate) fn new(channels: u32) -> Self {
-        Self { channels, ..Self::default() }
+    pub(crate) fn new(channels: u32, pin: u8) -> Self {
+        Self { channels, pin, ..Self::default() }
     }
 
     pub(crate) fn reset(&mut self) {
-        *self = Self::new(self.channels);
+        *self = Self::new(self.channels, self.pin);
     }
 
     const fn user_mask() -> u32 {
@@ -82,22 +88,21 @@ impl IrqBlock {
         }
     }
 
-    /// Takes the lines as they are now and asks for a message per new request.
+    /// Takes the lines as they are now: asks for a message per new request, or sets the level of the legacy line.
     pub(crate) fn sample(
         &mut self,
         user: u32,
         channel: u32,
-        method_enabled: bool,
-        msix: &mut Msix,
+        config: &mut ConfigSpace,
+        messages: &mut Messages,
         faults: &mut FaultLog,
     ) {
         self.user_source = user;
         self.channel_source = channel;
-        if !method_enabled {
-            self.user_seen = 0;
-            self.channel_seen = 0;
-            msix.drop_pending();
-            return;
+        if self.method != config.interrupt_method() {
+            self.method = config.interrupt_method();
+            (self.user_seen, self.channel_seen) = (0, 0);
+            messages.drop_pending();
         }
         let user_request = user & self.user_enable;
         let channel_request = channel & self.channel_enable;
@@ -105,15 +110,34 @@ impl IrqBlock {
         let channel_new = channel_request & !self.channel_seen;
         self.user_seen = user_request;
         self.channel_seen = channel_request;
+        if self.method == InterruptMethod::Line {
+            messages.set_line(self.pin_requested(user_request, channel_request), config);
+            return;
+        }
+        messages.set_line(false, config);
         if user_new | channel_new == 0 {
             return;
         }
         for line in (0..CHANNEL_LINES).filter(|line| channel_new & 1 << line != 0) {
-            msix.raise(vector(&self.channel_vectors, line), faults);
+            messages.raise(vector(&self.channel_vectors, line), config, faults);
         }
         for line in (0..USER_LINES).filter(|line| user_new & 1 << line != 0) {
-            msix.raise(vector(&self.user_vectors, line), faults);
+            messages.raise(vector(&self.user_vectors, line), config, faults);
         }
+    }
+
+    /// A request is there for the pin that configuration space names: of a vector, the two low bits count (PG195),
+    /// INTA to INTD. A request for another pin goes to a wire that the function does not have.
+    fn pin_requested(&self, user: u32, channel: u32) -> bool {
+        if user | channel == 0 {
+            return false;
+        }
+        let Some(pin) = self.pin.checked_sub(1) else { return false };
+        let requested = |words: &[u32], line: u32, request: u32| {
+            request & 1 << line != 0 && vector(words, line) & 3 == pin
+        };
+        (0..CHANNEL_LINES).any(|line| requested(&self.channel_vectors, line, channel))
+            || (0..USER_LINES).any(|line| requested(&self.user_vectors, line, user))
     }
 }
 

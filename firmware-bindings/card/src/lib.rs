@@ -10,8 +10,9 @@
 //! | Module | What |
 //! |---|---|
 //! | [`description`] | the YAML card file; [`CardDescription::builtins`]: shapes of real boards |
-//! | [`config_space`] | type-0 header, BAR sizing, PM, MSI-X and PCIe capabilities |
+//! | [`config_space`] | type-0 header, BAR sizing, capabilities: power, MSI, MSI-X, PCI Express, error reporting |
 //! | [`host`] | the traits through which the card reaches its host |
+//! | [`fault_plan`] | what is to go wrong, as data |
 //! | [`fault_log`] | what went wrong, including what no status bit shows |
 //! | [`counters`] | access counters and access log |
 //!
@@ -27,11 +28,13 @@ pub mod config_space;
 pub mod counters;
 pub mod description;
 pub mod fault_log;
+pub mod fault_plan;
 mod hooks;
 pub mod host;
 mod irq;
 mod link;
 mod memory;
+mod messages;
 mod msix;
 mod ni;
 mod offsets;
@@ -42,9 +45,10 @@ mod xdma;
 
 pub use boards::Builtin;
 pub use card::{Card, CardError, NoSuchAddress};
-pub use config_space::{BarLayout, BarRole};
+pub use config_space::{BarLayout, BarRole, CorrectableError, InterruptMethod, PciError, UncorrectableError};
 pub use counters::{Access, AccessLog, AccessTarget, CardCounters};
 pub use description::{CardDescription, DescriptionError};
 pub use fault_log::{Fault, FaultKind, FaultLog, Unit};
-pub use host::{DmaFault, DmaSpace, HostPort, NoHost};
+pub use fault_plan::{FaultPlan, InjectedFault, PlannedFault};
+pub use host::{DmaFault, DmaSpace, ErrorMessage, HostPort, Interrupt, NoHost};
 pub use validate::Problem;

@@ -2,6 +2,7 @@
 
 use crate::counters::CardCounters;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
+use crate::fault_plan::Plan;
 use crate::host::HostPort;
 use crate::space::CardSpace;
 use fpga_core::time::Nanos;
@@ -22,6 +23,7 @@ pub(crate) struct Upstream<'a, H: HostPort + ?Sized + 'a> {
     pub(crate) bus_master: bool,
     pub(crate) counters: &'a mut CardCounters,
     pub(crate) faults: &'a mut FaultLog,
+    pub(crate) plan: &'a mut Plan,
 }
 
 /// A non-posted request failed: the completer answered "unsupported request".

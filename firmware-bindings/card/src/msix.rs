@@ -1,10 +1,5 @@
 //! MSI-X table and pending bits (PG195: fixed places 0x8000 and 0x8FE0 in the DMA BAR).
 
-use crate::config_space::ConfigSpace;
-use crate::counters::CardCounters;
-use crate::fault_log::{FaultKind, FaultLog, Unit};
-use crate::host::HostPort;
-
 /// Entries of the table; the capability may advertise fewer (the table stays this long in hardware).
 const ENTRIES: usize = 32;
 /// Words of an entry: address low, high, data, control.
@@ -50,56 +45,37 @@ impl Msix {
         self.pending
     }
 
-    /// Masks or unmasks the first `count` entries, as the host's kernel does.
-    pub(crate) fn set_masked(&mut self, count: u16, masked: bool) {
-        for entry in self.words.chunks_exact_mut(ENTRY_WORDS).take(count.into()) {
+    /// Masks or unmasks `count` entries from `first` on, as the host's kernel does.
+    pub(crate) fn set_masked(&mut self, first: u16, count: u16, masked: bool) {
+        for entry in self.words.chunks_exact_mut(ENTRY_WORDS).skip(first.into()).take(count.into()) {
             if let Some(control) = entry.last_mut() {
                 *control = if masked { *control | CONTROL_MASKED } else { *control & !CONTROL_MASKED };
             }
         }
     }
 
-    /// Asks for message `vector`.
-    pub(crate) fn raise(&mut self, vector: u8, faults: &mut FaultLog) {
-        if u16::from(vector) >= self.vectors {
-            faults.push(FaultKind::NoSuchVector, Unit::Xdma, 0, vector.into());
-            return;
+    /// Makes message `vector` pending; `false` if there is no such entry.
+    pub(crate) const fn raise(&mut self, vector: u8) -> bool {
+        let exists = (vector as u16) < self.vectors;
+        if exists {
+            self.pending |= 1 << (vector & 31);
         }
-        self.pending |= 1_u32.checked_shl(vector.into()).unwrap_or(0);
+        exists
     }
 
     pub(crate) const fn drop_pending(&mut self) {
         self.pending = 0;
     }
 
-    /// Sends what is pending and allowed.
-    #[inline]
-    pub(crate) fn deliver(
-        &mut self,
-        config: &ConfigSpace,
-        counters: &mut CardCounters,
-        host: &mut dyn HostPort,
-    ) -> bool {
-        // A message is a memory write: without bus mastering it stays pending.
-        self.pending != 0
-            && config.msix_enabled()
-            && !config.msix_function_masked()
-            && config.bus_master()
-            && self.send(counters, host)
+    /// Pending messages whose entries are not masked, one bit each.
+    pub(crate) fn sendable(&self) -> u32 {
+        let entries = self.words.chunks_exact(ENTRY_WORDS).enumerate();
+        let masked = entries.filter(|(_, entry)| entry.last().is_some_and(|word| word & CONTROL_MASKED != 0));
+        self.pending & !masked.fold(0, |mask, (number, _)| mask | 1 << number)
     }
 
-    fn send(&mut self, counters: &mut CardCounters, host: &mut dyn HostPort) -> bool {
-        let mut sent = false;
-        for vector in 0..self.vectors {
-            let bit = 1_u32.checked_shl(vector.into()).unwrap_or(0);
-            let control = self.read(u32::from(vector) * 16 + 12);
-            if self.pending & bit != 0 && control & CONTROL_MASKED == 0 {
-                self.pending &= !bit;
-                counters.interrupts += 1;
-                host.interrupt(vector);
-                sent = true;
-            }
-        }
-        sent
+    /// Message `vector` was sent.
+    pub(crate) const fn sent(&mut self, vector: u16) {
+        self.pending &= !(1 << (vector & 31));
     }
 }

@@ -34,7 +34,10 @@ impl Card {
     /// of a descriptor's data, a packet, a timer. Returns whether there was any.
     pub fn step<H: HostPort>(&mut self, now: Nanos, host: &mut H) -> bool {
         self.set_now(now);
-        let delivered = self.xdma.msix.deliver(&self.config, &mut self.counters, host);
+        if self.is_removed() {
+            return false;
+        }
+        let delivered = self.deliver(host);
         self.take_turn(host, 1) > 0 || delivered
     }
 
@@ -47,7 +50,10 @@ impl Card {
     /// after a burst, so what a burst raised more than once is one message.
     pub fn work<H: HostPort>(&mut self, now: Nanos, host: &mut H, units: u32) -> u32 {
         self.set_now(now);
-        self.xdma.msix.deliver(&self.config, &mut self.counters, host);
+        if self.is_removed() {
+            return 0;
+        }
+        self.deliver(host);
         let mut done = 0;
         while done < units {
             match self.take_turn(host, (units - done).min(BURST)) {
@@ -82,14 +88,25 @@ impl Card {
             if waiting || units == 0 {
                 self.turns.awake &= !(1 << engine);
             }
+            if self.faults.has_completions() {
+                for completion in self.faults.take_completions() {
+                    self.config.note_completion(completion);
+                }
+            }
             if units > 0 {
+                self.carry_out();
                 self.turns.next = if engine + 1 < self.engines() { engine + 1 } else { 0 };
                 self.sample_interrupts();
-                self.xdma.msix.deliver(&self.config, &mut self.counters, host);
+                self.deliver(host);
                 return units;
             }
         }
         0
+    }
+
+    /// All engine bits.
+    pub(crate) fn everybody(&self) -> u32 {
+        (1 << self.engines()) - 1
     }
 
     fn engines(&self) -> u32 {
@@ -99,15 +116,15 @@ impl Card {
     /// Up to `most` units of engine number `engine`.
     fn engine_work<H: HostPort>(&mut self, engine: u32, host: &mut H, most: u32) -> Turn {
         let channels = self.xdma.channels();
-        let Self { config, space, counters, faults, now, xdma, .. } = self;
+        let Self { config, space, counters, faults, plan, now, xdma, .. } = self;
         let (bus_master, now) = (config.bus_master(), *now);
         if engine < channels {
-            let upstream = Upstream { host, bus_master, counters, faults };
+            let upstream = Upstream { host, bus_master, counters, faults, plan };
             let mut lanes = Lanes { upstream, space, now };
             return xdma.work(engine, &mut lanes, most);
         }
         let host: &mut dyn HostPort = host;
-        let upstream = Upstream { host, bus_master, counters, faults };
+        let upstream = Upstream { host, bus_master, counters, faults, plan };
         let mut lanes = Lanes { upstream, space, now };
         if engine == channels {
             let turn = times(most, || self.cdma.step(&mut lanes));

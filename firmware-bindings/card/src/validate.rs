@@ -1,8 +1,8 @@
 //! Which descriptions can be built.
 
-use crate::description::{
-    BarDescription, CardDescription, OLDEST_SCHEMA_VERSION, QuirksDescription, SCHEMA_VERSION,
-};
+use crate::description::{BarDescription, BarName, CardDescription, OLDEST_SCHEMA_VERSION, SCHEMA_VERSION};
+use crate::fault_plan::FaultProblem;
+use std::borrow::Cow;
 
 /// Largest card memory: it is mapped in one piece, and this is beyond any card.
 const MAX_MEMORY: u64 = 1 << 44;
@@ -67,11 +67,22 @@ pub enum Problem {
         /// Registers needed.
         registers: u8,
     },
+    /// The order of the BARs names one twice, and another not at all.
+    #[error("name each of user, dma and bypass once, whether or not the card has it")]
+    BarOrder,
     /// Card memory and transmit windows share addresses.
     #[error("the transmit windows at {base:#x} overlap card memory; place window_base above it")]
     WindowsOverlapMemory {
         /// The window base.
         base: u64,
+    },
+    /// A fault of the plan.
+    #[error("{problem}")]
+    Fault {
+        /// Its place in `faults.list`.
+        index: usize,
+        /// What is wrong with it.
+        problem: FaultProblem,
     },
     /// Something that the model does not do.
     #[error("not modelled; set it to {instead}")]
@@ -84,19 +95,27 @@ pub enum Problem {
 }
 
 impl Problem {
+    pub(crate) fn of_fault((index, problem): (usize, FaultProblem)) -> Self {
+        Self::Fault { index, problem }
+    }
+
     /// The dotted key that the problem is about.
     #[must_use]
-    pub const fn key(&self) -> &'static str {
-        match self {
+    pub fn key(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Self::Fault { index, problem } => {
+                return Cow::Owned(format!("faults.list[{index}].{}", problem.key()));
+            }
             Self::SchemaVersion { .. } => "schema_version",
             Self::TooManyBars { .. } => "bars",
+            Self::BarOrder => "bars.order",
             Self::WindowsOverlapMemory { .. } => "ni.window_base",
             Self::Newer { key, .. }
             | Self::OutOfRange { key, .. }
             | Self::NotOneOf { key, .. }
             | Self::Misaligned { key, .. }
             | Self::NotModelled { key, .. } => key,
-        }
+        })
     }
 }
 
@@ -142,11 +161,17 @@ pub fn validate(description: &CardDescription) -> Result<(), Problem> {
     if !(OLDEST_SCHEMA_VERSION..=SCHEMA_VERSION).contains(&found) {
         return Err(Problem::SchemaVersion { found });
     }
-    if found < 2 && description.quirks != QuirksDescription::default() {
-        return Err(Problem::Newer { key: "quirks", found, since: 2 });
-    }
+    newer(description, found)?;
     range("pci.class", description.pci.class.into(), 0, 0xFF_FFFF)?;
+    one_of("pci.max_payload", description.pci.max_payload.into(), &[128, 256, 512, 1024, 2048, 4096])?;
     let bars = &description.bars;
+    order(bars.order)?;
+    if let Some(rom) = &bars.rom {
+        range("bars.rom.size", rom.size, 1 << 11, 1 << 24)?;
+        if !rom.size.is_power_of_two() {
+            return Err(Problem::Misaligned { key: "bars.rom.size", found: rom.size, rule: "power of two" });
+        }
+    }
     let registers = bar("bars.user", "bars.user.size", "bars.user.width", bars.user.as_ref())?
         + bar("bars.dma", "bars.dma.size", "bars.dma.width", bars.dma.as_ref())?
         + bar("bars.bypass", "bars.bypass.size", "bars.bypass.width", bars.bypass.as_ref())?;
@@ -174,7 +199,9 @@ pub fn validate(description: &CardDescription) -> Result<(), Problem> {
     aligned("memory.base", memory.base, GRANULE, "multiple of 64 KiB")?;
     range("memory.base", memory.base, 0, u64::MAX - MAX_MEMORY)?;
     let interrupts = &description.interrupts;
-    range("interrupts.msix_vectors", interrupts.msix_vectors.into(), 1, 32)?;
+    range("interrupts.msix_vectors", interrupts.msix_vectors.into(), 0, 32)?;
+    one_of("interrupts.msi_vectors", interrupts.msi_vectors.into(), &[0, 1, 2, 4, 8, 16, 32])?;
+    range("interrupts.pin", interrupts.pin.into(), 0, 4)?;
     range("interrupts.cdma_user_irq", interrupts.cdma_user_irq.into(), 0, 15)?;
     range("link.speed", description.link.speed.into(), 1, 5)?;
     one_of("link.width", description.link.width.into(), &[1, 2, 4, 8, 16])?;
@@ -182,7 +209,45 @@ pub fn validate(description: &CardDescription) -> Result<(), Problem> {
     if let Some(silent) = &description.quirks.silent_memory {
         range("quirks.silent_memory.size", silent.size, 1, u64::MAX)?;
     }
+    description.faults.plan().map_err(Problem::of_fault)?;
     Ok(())
+}
+
+/// What the stated version does not have must have the value that it stood for then.
+fn newer(description: &CardDescription, found: u32) -> Result<(), Problem> {
+    let refuse = |key, since| Err(Problem::Newer { key, found, since });
+    let default = CardDescription::default();
+    if found < 2 && description.quirks != default.quirks {
+        return refuse("quirks", 2);
+    }
+    if found >= 3 {
+        return Ok(());
+    }
+    let (pci, bars, interrupts) = (&description.pci, &description.bars, &description.interrupts);
+    let prefetchable =
+        |bar: &Option<BarDescription>| bar.as_ref().is_some_and(|bar| bar.prefetchable.is_some());
+    let keys = [
+        ("faults", description.faults != default.faults),
+        ("pci.max_payload", pci.max_payload != default.pci.max_payload),
+        ("pci.flr", pci.flr != default.pci.flr),
+        ("pci.aer", pci.aer != default.pci.aer),
+        ("pci.serial", pci.serial != default.pci.serial),
+        ("bars.order", bars.order != default.bars.order),
+        ("bars.rom", bars.rom.is_some()),
+        ("bars.user.prefetchable", prefetchable(&bars.user)),
+        ("bars.dma.prefetchable", prefetchable(&bars.dma)),
+        ("bars.bypass.prefetchable", prefetchable(&bars.bypass)),
+        ("interrupts.msi_vectors", interrupts.msi_vectors != default.interrupts.msi_vectors),
+        ("interrupts.msi_masking", interrupts.msi_masking != default.interrupts.msi_masking),
+        ("interrupts.pin", interrupts.pin != default.interrupts.pin),
+        ("quirks.intx_disable_ignored", description.quirks.intx_disable_ignored),
+    ];
+    keys.into_iter().find(|(_, differs)| *differs).map_or(Ok(()), |(key, _)| refuse(key, 3))
+}
+
+fn order(order: [BarName; 3]) -> Result<(), Problem> {
+    let all = [BarName::User, BarName::Dma, BarName::Bypass];
+    if all.iter().all(|name| order.contains(name)) { Ok(()) } else { Err(Problem::BarOrder) }
 }
 
 fn network(description: &CardDescription) -> Result<(), Problem> {

@@ -10,7 +10,7 @@ use crate::description::CardDescription;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::hooks::AxiError;
 use crate::host::HostPort;
-use crate::link::Lanes;
+use crate::link::{Lanes, Upstream};
 use crate::memory::PAGE;
 use crate::offsets::cdma as at;
 use crate::space::advance;
@@ -349,6 +349,12 @@ impl Cdma {
     }
 
     fn advance_copy(&mut self, copy: &mut Copy, lanes: &mut Lanes<'_, dyn HostPort>) -> Moved {
+        let Upstream { plan, faults, .. } = &mut lanes.upstream;
+        if plan.watches_cdma()
+            && let Some(error) = plan.cdma(false, faults)
+        {
+            return Moved::Failed(error.bit());
+        }
         if copy.remaining == 0 || !(copy.source | copy.destination).is_multiple_of(self.alignment) {
             return Moved::Failed(status::DMA_INTERNAL);
         }

@@ -3,7 +3,7 @@
 use super::{Cdma, Copy, Moved, control, status};
 use crate::hooks::AxiError;
 use crate::host::HostPort;
-use crate::link::Lanes;
+use crate::link::{Lanes, Upstream};
 use fpga_registers::CardAddr;
 
 const STATUS_OFFSET: u64 = 0x1C;
@@ -57,6 +57,13 @@ impl Cdma {
 
     fn fetch_descriptor(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) {
         self.current = self.sg.next;
+        let Upstream { plan, faults, .. } = &mut lanes.upstream;
+        if plan.watches_cdma()
+            && let Some(error) = plan.cdma(true, faults)
+        {
+            self.halt(error.bit(), self.current, lanes);
+            return;
+        }
         let mut bytes = [0; 32];
         if let Err((error, at)) = lanes.space.read(CardAddr::new(self.current), &mut bytes) {
             self.fail_sg(error, 0, at.get(), lanes);

@@ -67,8 +67,6 @@ pub(crate) struct Channel {
     pub(super) engine: Engine,
     /// Quirk: after an error, the status still shows busy when it is read for the first time.
     pub(super) busy_lingers: bool,
-    /// Fault hook: what is reported instead of `completed`.
-    pub(super) completed_override: Option<u32>,
     /// Number in the identifier.
     index: u32,
     identifier_version: u32,
@@ -96,7 +94,6 @@ impl Channel {
             fetch_halted: false,
             engine: Engine::new(buffer, width_bytes),
             busy_lingers: false,
-            completed_override: None,
             index: index.into(),
             identifier_version: version.into(),
         }
@@ -146,7 +143,7 @@ impl Channel {
                 }
                 word
             }
-            at::COMPLETED => self.reported_count(),
+            at::COMPLETED => self.completed,
             // One-byte address alignment and length granularity, 64 address bits.
             at::ALIGNMENTS => 0x0001_0140,
             at::POLL_ADDRESS_LOW => low(self.writeback),
@@ -213,10 +210,6 @@ impl Channel {
 
     pub(crate) const fn set_fetch_halt(&mut self, on: bool) {
         self.fetch_halted = on;
-    }
-
-    pub(super) fn reported_count(&self) -> u32 {
-        self.completed_override.unwrap_or(self.completed)
     }
 
     fn set_control(&mut self, new: u32, now: Nanos) {

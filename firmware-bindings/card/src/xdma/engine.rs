@@ -19,11 +19,14 @@
 use super::channel::{Channel, control, status};
 use super::prefetch::{Fetched, Head, MAGIC, Prefetch, STOP};
 use super::transfer::Flight;
+use crate::config_space::BadCompletion;
 use crate::description::WritebackRule;
 use crate::fault_log::FaultKind;
+use crate::fault_plan::{DescriptorFault, WritebackFault};
 use crate::host::HostPort;
 use crate::link::{Lanes, Upstream};
 use fpga_registers::Iova;
+use fpga_registers::xdma::channel::ChannelError;
 use fpga_registers::xdma::descriptor::DescriptorControl;
 
 pub(super) const COMPLETED: u32 = DescriptorControl::from_bits(0).with_completed(true).into_bits();
@@ -145,6 +148,9 @@ impl Channel {
             self.fail(status::MAGIC_STOPPED, rules, lanes);
             return;
         }
+        if lanes.upstream.plan.watches_channels() && self.struck_at_start(rules, lanes) {
+            return;
+        }
         let flight = Flight::new(fetched, self.control & control::NON_INCREMENTING != 0);
         let width = u64::from(self.engine.width_bytes);
         if flight.fixed
@@ -154,6 +160,39 @@ impl Channel {
             return;
         }
         self.transfer(flight, rules, lanes);
+    }
+
+    /// What the fault plan does to a descriptor that starts; whether that is all that happens to it.
+    fn struck_at_start<H: HostPort + ?Sized>(&mut self, rules: Rules, lanes: &mut Lanes<'_, H>) -> bool {
+        let Upstream { plan, faults, .. } = &mut lanes.upstream;
+        match plan.descriptor_starts(self.unit, faults) {
+            None => false,
+            Some(DescriptorFault::Stall) => {
+                self.engine.hangs = true;
+                true
+            }
+            Some(DescriptorFault::Error(error)) => {
+                match error {
+                    ChannelError::HostReadCompleterAbort | ChannelError::DescriptorCompleterAbort => {
+                        faults.note_completion(BadCompletion::CompleterAbort);
+                    }
+                    ChannelError::HostReadPoisoned | ChannelError::DescriptorPoisoned => {
+                        faults.note_completion(BadCompletion::Poisoned);
+                    }
+                    ChannelError::HostReadUnsupportedRequest | ChannelError::DescriptorUnsupportedRequest => {
+                        faults.note_completion(BadCompletion::UnsupportedRequest);
+                    }
+                    _ => {}
+                }
+                let bits = 1 << error.bit();
+                // The engine stops at a bad descriptor in any case, at the others where Control says so.
+                let stops = error.bit() <= ChannelError::InvalidLength.bit() || self.control & bits != 0;
+                if stops {
+                    self.fail(bits, rules, lanes);
+                }
+                stops
+            }
+        }
     }
 
     /// The descriptor in flight is done.
@@ -172,6 +211,10 @@ impl Channel {
         if flags & STOP != 0 {
             self.performance.stop_descriptor(lanes.now);
             self.halt(status::DESCRIPTOR_STOPPED);
+        }
+        let Upstream { plan, faults, .. } = &mut lanes.upstream;
+        if plan.watches_channels() {
+            plan.descriptor_done(self.unit, faults);
         }
     }
 
@@ -211,8 +254,24 @@ impl Channel {
             return;
         }
         let error = if self.status & status::ERRORS != 0 { 1 << 31 } else { 0 };
-        let word = self.reported_count() & 0x00FF_FFFF | error;
+        let mut count = self.completed;
+        let mut arrives = size_of::<u32>();
+        let Upstream { plan, faults, .. } = upstream;
+        if plan.watches_counts() {
+            count = plan.count(self.unit, count, faults);
+        }
+        if plan.watches_channels() {
+            match plan.writeback(self.unit, faults) {
+                None => {}
+                Some(WritebackFault::Missing) => arrives = 0,
+                Some(WritebackFault::Torn(bytes)) => arrives = bytes,
+            }
+        }
+        let word = (count & 0x00FF_FFFF | error).to_le_bytes();
         upstream.counters.writebacks += 1;
-        upstream.post(self.unit, Iova::new(self.writeback), &word.to_le_bytes());
+        match word.get(..arrives) {
+            None | Some([]) => {}
+            Some(bytes) => upstream.post(self.unit, Iova::new(self.writeback), bytes),
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::host::HostPort;
 use crate::irq::IrqBlock;
 use crate::link::Lanes;
-use crate::msix::Msix;
+use crate::messages::Messages;
 use crate::offsets::{config as at, sgdma_common};
 use channel::Channel;
 use engine::Rules;
@@ -46,7 +46,7 @@ pub(crate) struct Xdma {
     /// Interrupt lines as the channels' registers have them now: H2C in the low bits, C2H directly above.
     lines: u32,
     pub(crate) irq: IrqBlock,
-    pub(crate) msix: Msix,
+    pub(crate) messages: Messages,
     fetch_halt: u32,
     credit_mode: u32,
     relaxed_ordering: u32,
@@ -74,8 +74,8 @@ impl Xdma {
                 .collect(),
             h2c: xdma.h2c_channels.into(),
             lines: 0,
-            irq: IrqBlock::new(u32::from(xdma.h2c_channels + xdma.c2h_channels)),
-            msix: Msix::new(description.interrupts.msix_vectors),
+            irq: IrqBlock::new(u32::from(xdma.h2c_channels + xdma.c2h_channels), description.interrupts.pin),
+            messages: Messages::new(description.interrupts.msix_vectors),
             fetch_halt: 0,
             credit_mode: 0,
             relaxed_ordering: 1,
@@ -103,7 +103,7 @@ impl Xdma {
             channel.reset();
         }
         self.irq.reset();
-        self.msix.reset();
+        self.messages.reset();
         (self.fetch_halt, self.credit_mode, self.lines) = (0, 0, 0);
         (self.relaxed_ordering, self.max_payload, self.max_read, self.flush_timeout) = (1, 5, 5, 0);
     }
@@ -127,10 +127,11 @@ impl Xdma {
         turn
     }
 
-    pub(crate) fn override_completed(&mut self, count: Option<u32>) {
-        for channel in &mut self.channels {
-            channel.completed_override = count;
-        }
+    /// The channel whose completed count lies at `offset` of the DMA BAR.
+    pub(crate) fn count_of(&self, offset: u32) -> Option<Unit> {
+        let target = offset >> 12;
+        let channel = self.channels.get(self.number(target, offset)?)?;
+        (target < 2 && offset & 0xFF == crate::offsets::channel::COMPLETED).then_some(channel.unit)
     }
 
     /// Interrupt lines, H2C in the low bits and C2H directly above.
@@ -187,8 +188,8 @@ impl Xdma {
                 _ => 0,
             },
             8 => match offset & 0xFFF {
-                table @ 0..0x200 => self.msix.read(table),
-                0xFE0 => self.msix.pending(),
+                table @ 0..0x200 => self.messages.msix.read(table),
+                0xFE0 => self.messages.msix.pending(),
                 _ => 0,
             },
             _ => 0,
@@ -221,7 +222,7 @@ impl Xdma {
                 if self.early_msix_writes_lost && !config.msix_enabled() {
                     faults.push(FaultKind::BadAccess, Unit::Xdma, offset.into(), value);
                 } else {
-                    self.msix.write(offset & 0xFFF, value);
+                    self.messages.msix.write(offset & 0xFFF, value);
                 }
             }
             2 | 3 | 6 if offset & 0xF00 != 0 => {}
@@ -243,14 +244,13 @@ impl Xdma {
     }
 
     fn read_config(&self, register: u32, config: &ConfigSpace) -> u32 {
-        let payload = config.max_payload().min(5);
-        let read = config.max_read_request().min(5);
         match register {
             // Bus, device and function are the bridge's business; the model sits at 0:0.0.
-            at::PCIE_MAX_PAYLOAD => payload,
-            at::PCIE_MAX_READ_REQUEST => read,
+            at::PCIE_MAX_PAYLOAD => config.max_payload(),
+            at::PCIE_MAX_READ_REQUEST => config.max_read_request(),
             at::SYSTEM_ID => 0xFF01,
             at::INTERRUPT_MODE => fpga_registers::xdma::config::InterruptMode::new()
+                .with_msi(config.msi_enabled())
                 .with_msix(config.msix_enabled())
                 .into_bits(),
             at::DATA_WIDTH => self.width_code,

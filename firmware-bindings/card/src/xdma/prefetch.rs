@@ -4,7 +4,7 @@ use super::channel::Channel;
 use super::engine::Rules;
 use crate::fault_log::FaultKind;
 use crate::host::HostPort;
-use crate::link::Lanes;
+use crate::link::{Lanes, Upstream};
 use fpga_registers::Iova;
 use fpga_registers::xdma::descriptor::{self, DescriptorControl};
 use std::ops::Range;
@@ -249,6 +249,13 @@ impl Channel {
         let before_boundary = (FETCH_BOUNDARY - start % FETCH_BOUNDARY) / DESCRIPTOR_BYTES as u64;
         let readable = usize::try_from(before_boundary).unwrap_or(count).min(count);
         lanes.upstream.counters.descriptor_fetches += 1;
+        let Upstream { plan, faults, .. } = &mut lanes.upstream;
+        if plan.watches_channels() && plan.fetch_refused(unit, faults) {
+            faults.push(FaultKind::DescriptorFetchRefused, unit, start, 0);
+            self.engine.prefetch.end(End::Refused);
+            return;
+        }
+        let prefetch = &mut self.engine.prefetch;
         let mut arrived = readable;
         let [head, tail] = prefetch.vacant(readable);
         let behind = Iova::new(start.wrapping_add(head.len() as u64));

@@ -6,7 +6,7 @@ use super::prefetch::Fetched;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::hooks::AxiError;
 use crate::host::HostPort;
-use crate::link::Lanes;
+use crate::link::{Lanes, Upstream};
 use crate::memory::PAGE;
 use fpga_registers::xdma::Direction;
 use fpga_registers::{CardAddr, Iova};
@@ -65,7 +65,11 @@ impl Channel {
         lanes: &mut Lanes<'_, H>,
     ) {
         let most = usize::try_from(flight.remaining).unwrap_or(usize::MAX).min(PAGE);
-        let moved = if most == 0 {
+        let Upstream { plan, faults, .. } = &mut lanes.upstream;
+        let refused = most > 0 && plan.watches_channels() && plan.data_refused(self.unit, faults);
+        let moved = if refused {
+            self.refused(&flight, most, faults)
+        } else if most == 0 {
             Ok(0)
         } else if flight.fixed {
             self.move_fixed(&flight, most, lanes)
@@ -76,6 +80,20 @@ impl Channel {
             }
         };
         self.settle(flight, most, moved, rules, lanes);
+    }
+
+    /// The host refuses the data: a read of the channel fails, a write of it is lost and nobody tells.
+    fn refused(&self, flight: &Flight, most: usize, faults: &mut FaultLog) -> Result<usize, Failure> {
+        match self.direction {
+            Direction::H2c => {
+                faults.push(FaultKind::HostReadRefused, self.unit, flight.source, 0);
+                Err(Failure::Status(status::READ_UNSUPPORTED))
+            }
+            Direction::C2h => {
+                faults.push(FaultKind::HostWriteLost, self.unit, flight.destination, 0);
+                Ok(most)
+            }
+        }
     }
 
     /// What comes of an attempt to move `most` bytes of `flight`: so many were moved, or status bits say why not.

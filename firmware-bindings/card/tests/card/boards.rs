@@ -304,7 +304,8 @@ fn the_quirky_card_has_every_quirk() {
     assert_eq!(
         format!("{quirks:?}"),
         "QuirksDescription { every_second_read_fails: true, busy_after_error: true, early_msix_writes_lost: true, \
-         silent_user_bar: true, silent_memory: Some(RangeDescription { base: 8589869056, size: 65536 }) }"
+         silent_user_bar: true, silent_memory: Some(RangeDescription { base: 8589869056, size: 65536 }), \
+         intx_disable_ignored: true }"
     );
     let silent = quirks.silent_memory.expect("a range");
     assert_eq!(silent.base + silent.size, description.memory.base + description.memory.size);

@@ -5,6 +5,8 @@
 mod boards;
 mod bursts;
 mod cdma;
+mod config_space;
+mod interrupts;
 mod network;
 mod pci_function;
 mod quirks;

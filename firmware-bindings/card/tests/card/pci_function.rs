@@ -20,10 +20,13 @@ fn parse(text: &str) -> Result<CardDescription, DescriptionError> {
 #[test]
 fn the_default_file_is_the_default() {
     assert_eq!(parse(DEFAULT_CARD_FILE).unwrap(), CardDescription::default());
-    assert_eq!(parse("schema_version: 2\n").unwrap(), CardDescription::default());
-    let mut older = CardDescription::default();
-    older.schema_version = 1;
-    assert_eq!(parse("schema_version: 1\n").unwrap(), older, "files of version 1 are read too");
+    assert_eq!(parse("schema_version: 3\n").unwrap(), CardDescription::default());
+    for version in [1, 2] {
+        let mut older = CardDescription::default();
+        older.schema_version = version;
+        let text = format!("schema_version: {version}\n");
+        assert_eq!(parse(&text).unwrap(), older, "files of version {version} are read too");
+    }
 }
 
 #[test]
@@ -36,9 +39,16 @@ fn unknown_keys_are_located() {
 
 #[test]
 fn impossible_values_are_located() {
-    let cases: [(&str, usize, &str); 11] = [
+    let cases: [(&str, usize, &str); 18] = [
         ("schema_version: 0\n", 1, "schema_version"),
-        ("schema_version: 3\n", 1, "schema_version"),
+        ("schema_version: 4\n", 1, "schema_version"),
+        ("schema_version: 2\npci:\n  flr: true\n", 3, "pci.flr"),
+        ("schema_version: 2\nbars:\n  rom: { size: 2048 }\n", 3, "bars.rom"),
+        ("schema_version: 3\nbars:\n  rom: { size: 3000 }\n", 3, "bars.rom.size"),
+        ("schema_version: 3\nbars:\n  order: [dma, dma, user]\n", 3, "bars.order"),
+        ("schema_version: 3\npci:\n  max_payload: 100\n", 3, "pci.max_payload"),
+        ("schema_version: 3\ninterrupts:\n  msi_vectors: 3\n", 3, "interrupts.msi_vectors"),
+        ("schema_version: 3\ninterrupts:\n  pin: 5\n", 3, "interrupts.pin"),
         ("schema_version: 1\nquirks: { busy_after_error: true }\n", 2, "quirks"),
         (
             "schema_version: 2\nquirks:\n  silent_memory: { base: 0, size: 0 }\n",
@@ -83,13 +93,13 @@ fn header_of_the_function() {
         at = (head >> 8 & 0xFF) as u16;
         assert!(seen.len() < 10);
     }
-    assert_eq!(seen, [0x01, 0x11, 0x10], "PM, MSI-X, PCIe");
+    assert_eq!(seen, [0x01, 0x05, 0x11, 0x10], "PM, MSI, MSI-X, PCIe");
     assert_eq!(word(&mut card, 0x60) >> 16, 31, "32 vectors");
     assert_eq!(word(&mut card, 0x64), 0x8001, "table in BAR 1");
     assert_eq!(word(&mut card, 0x68), 0x8FE1);
     assert_eq!(word(&mut card, 0x74) & 1 << 28, 0, "FLReset-");
-    assert_eq!(word(&mut card, 0x80) >> 16, 0x0103, "link status: x16, 8 GT/s");
-    assert_eq!(word(&mut card, 0x100), 0, "no extended capabilities");
+    assert_eq!(word(&mut card, 0x80) >> 16, 0x1103, "link status: x16, 8 GT/s, slot clock");
+    assert_eq!(word(&mut card, 0x100), 0x1502_0001, "error reporting");
 }
 
 #[test]
@@ -126,11 +136,13 @@ fn only_implemented_bits_are_writable() {
     assert_eq!(word(&mut card, 0x00), 0x903F_10EE);
     assert_eq!(word(&mut card, 0x04) & 0xFFFF, 0x0546);
     card.config_write(0x78, &0xFFFF_u16.to_le_bytes());
-    assert_eq!(word(&mut card, 0x78) & 0xFFFF, 0x7FFF, "no function-level reset");
+    assert_eq!(word(&mut card, 0x78) & 0xFFFF, 0x79FF, "no function-level reset");
     let mut bench = Bench::new();
     assert_eq!(bench.read(DMA, 0x300C), 2, "512-byte read requests");
     bench.card.config_write(0x78, &0x5830_u16.to_le_bytes());
     assert_eq!((bench.read(DMA, 0x3008), bench.read(DMA, 0x300C)), (1, 5), "as the kernel set them");
+    bench.card.config_write(0x78, &0x58B0_u16.to_le_bytes());
+    assert_eq!(bench.read(DMA, 0x3008), 2, "no more than the function can do");
     bench.card.config_write(0x44, &[3]);
     assert_eq!(bench.read(DMA, 0x3000), u32::MAX, "nobody answers in D3hot");
     bench.card.config_write(0x44, &[0]);

@@ -1,6 +1,6 @@
 //! A host for register-level tests: sparse memory with holes and permissions, and a list of interrupts.
 
-use fpga_card::{Card, CardDescription, DmaFault, DmaSpace, HostPort};
+use fpga_card::{Card, CardDescription, DmaFault, DmaSpace, ErrorMessage, HostPort, Interrupt};
 use fpga_core::time::Nanos;
 use fpga_registers::{CardAddr, Iova};
 use std::collections::BTreeMap;
@@ -18,7 +18,14 @@ pub(crate) const COMPLETED: u32 = 2;
 #[derive(Default)]
 pub(crate) struct Host {
     pub(crate) ranges: BTreeMap<u64, (Vec<u8>, bool)>,
+    /// Vectors of MSI-X messages.
     pub(crate) interrupts: Vec<u16>,
+    /// MSI messages.
+    pub(crate) messages: Vec<u16>,
+    /// The legacy line, and how often it rose.
+    pub(crate) line: bool,
+    pub(crate) rises: usize,
+    pub(crate) errors: Vec<ErrorMessage>,
     /// Addresses and lengths of the card's reads, in order.
     pub(crate) reads: Vec<(u64, usize)>,
     /// The same of its writes.
@@ -113,8 +120,21 @@ impl DmaSpace for Host {
 }
 
 impl HostPort for Host {
-    fn interrupt(&mut self, vector: u16) {
-        self.interrupts.push(vector);
+    fn interrupt(&mut self, interrupt: Interrupt) {
+        match interrupt {
+            Interrupt::Msix(vector) => self.interrupts.push(vector),
+            Interrupt::Msi(message) => self.messages.push(message),
+            Interrupt::Line(asserted) => {
+                assert_ne!(asserted, self.line, "the line is reported when it changes");
+                self.line = asserted;
+                self.rises += usize::from(asserted);
+            }
+            other => panic!("{other:?} is new"),
+        }
+    }
+
+    fn error(&mut self, message: ErrorMessage) {
+        self.errors.push(message);
     }
 }
 

@@ -1,0 +1,188 @@
+//! What the function reports of errors on the link: status bits, advanced error reporting, messages to the root.
+
+use super::ConfigSpace;
+use super::layout::{COMMAND, STATUS, aer, command, express, status};
+use crate::host::ErrorMessage;
+use serde::Deserialize;
+
+macro_rules! errors {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $bit:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        #[non_exhaustive]
+        #[repr(u8)]
+        pub enum $name { $($(#[$variant_doc])* $variant = $bit,)* }
+
+        impl $name {
+            /// All of them, by bit.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            const fn bit(self) -> u32 {
+                1 << self as u8
+            }
+        }
+    };
+}
+
+errors! {
+    /// An uncorrectable error; the numbers are the bits of the AER status register (PCIe 7.8.4.2).
+    UncorrectableError {
+        /// Data link protocol error.
+        DataLinkProtocol = 4,
+        /// The link went down unexpectedly.
+        SurpriseDown = 5,
+        /// A packet with poisoned data arrived.
+        PoisonedTlp = 12,
+        /// Flow control protocol error.
+        FlowControl = 13,
+        /// A completion did not come in time.
+        CompletionTimeout = 14,
+        /// The function answered with completer abort.
+        CompleterAbort = 15,
+        /// A completion that nobody asked for.
+        UnexpectedCompletion = 16,
+        /// More arrived than credits allowed.
+        ReceiverOverflow = 17,
+        /// A packet that breaks the rules.
+        MalformedTlp = 18,
+        /// End-to-end check sum wrong.
+        Ecrc = 19,
+        /// A request that the function does not support.
+        UnsupportedRequest = 20,
+    }
+}
+
+errors! {
+    /// A correctable error; the numbers are the bits of the AER status register (PCIe 7.8.4.5).
+    CorrectableError {
+        /// Error at the receiver.
+        Receiver = 0,
+        /// A transaction packet with a wrong check sum.
+        BadTlp = 6,
+        /// A link packet with a wrong check sum.
+        BadDllp = 7,
+        /// The replay counter turned over.
+        ReplayRollover = 8,
+        /// The replay timer ran out.
+        ReplayTimeout = 12,
+        /// An uncorrectable error that is reported as advice.
+        AdvisoryNonFatal = 13,
+    }
+}
+
+/// An error on the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PciError {
+    /// Corrected by hardware.
+    Correctable(CorrectableError),
+    /// Not corrected; whether it is fatal is what the severity register says.
+    Uncorrectable(UncorrectableError),
+}
+
+/// What a completion of a request of the function's own was instead of data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadCompletion {
+    UnsupportedRequest,
+    CompleterAbort,
+    Poisoned,
+}
+
+impl BadCompletion {
+    pub(crate) const ALL: [Self; 3] = [Self::UnsupportedRequest, Self::CompleterAbort, Self::Poisoned];
+}
+
+/// Device control and device status bits (PCIe 7.5.3.4, 7.5.3.5): correctable, non-fatal, fatal, unsupported request.
+mod device {
+    pub(super) const CORRECTABLE: u16 = 1;
+    pub(super) const NON_FATAL: u16 = 1 << 1;
+    pub(super) const FATAL: u16 = 1 << 2;
+    pub(super) const UNSUPPORTED: u16 = 1 << 3;
+}
+
+impl ConfigSpace {
+    /// Logs `error` and returns the message that goes to the root, if reporting is enabled (PCIe 6.2.5).
+    pub(crate) fn report(&mut self, error: PciError) -> Option<ErrorMessage> {
+        match error {
+            PciError::Correctable(error) => {
+                self.add(express::DEVICE_STATUS, device::CORRECTABLE);
+                self.add_long(aer::CORRECTABLE_STATUS, error.bit());
+                let masked = self.has_aer && self.map.dword(aer::CORRECTABLE_MASK) & error.bit() != 0;
+                let enabled = self.map.word(express::DEVICE_CONTROL) & device::CORRECTABLE != 0;
+                (enabled && !masked).then_some(ErrorMessage::Correctable)
+            }
+            PciError::Uncorrectable(error) => self.report_uncorrectable(error),
+        }
+    }
+
+    fn report_uncorrectable(&mut self, error: UncorrectableError) -> Option<ErrorMessage> {
+        // Without AER the severity is the default one.
+        let severity =
+            if self.has_aer { self.map.dword(aer::UNCORRECTABLE_SEVERITY) } else { aer::FATAL_BY_DEFAULT };
+        let fatal = severity & error.bit() != 0;
+        let (bit, message) = if fatal {
+            (device::FATAL, ErrorMessage::Fatal)
+        } else {
+            (device::NON_FATAL, ErrorMessage::NonFatal)
+        };
+        let unsupported = error == UncorrectableError::UnsupportedRequest;
+        self.add(express::DEVICE_STATUS, bit | if unsupported { device::UNSUPPORTED } else { 0 });
+        let masked = self.has_aer && self.map.dword(aer::UNCORRECTABLE_MASK) & error.bit() != 0;
+        if self.has_aer && !masked && self.map.dword(aer::UNCORRECTABLE_STATUS) == 0 {
+            let rest = self.map.word(aer::CONTROL) & !0x1F;
+            // The header log stays empty: the model's packets have no headers.
+            self.map.set_word(aer::CONTROL, rest | u16::from(error as u8));
+        }
+        self.add_long(aer::UNCORRECTABLE_STATUS, error.bit());
+        if masked {
+            return None;
+        }
+        let system_error = self.map.word(COMMAND) & command::SERR != 0;
+        let enabled = self.map.word(express::DEVICE_CONTROL) & bit != 0;
+        if system_error {
+            self.add(STATUS, status::SIGNALLED_SYSTEM_ERROR);
+        }
+        (enabled || system_error).then_some(message)
+    }
+
+    /// Notes in the status register what a completer made of a request of the card's (PCIe 7.5.1.1.4).
+    pub(crate) fn note_completion(&mut self, completion: BadCompletion) {
+        let bit = match completion {
+            BadCompletion::UnsupportedRequest => status::RECEIVED_MASTER_ABORT,
+            BadCompletion::CompleterAbort => status::RECEIVED_TARGET_ABORT,
+            BadCompletion::Poisoned => status::DETECTED_PARITY_ERROR,
+        };
+        self.add(STATUS, bit);
+    }
+
+    /// Switches reporting of non-fatal and fatal errors on or off, as a kernel that owns AER does. Not counted.
+    pub(crate) fn set_error_reporting(&mut self, on: bool) {
+        const REPORTED: u16 = 0x000F;
+        let rest = self.map.word(express::DEVICE_CONTROL) & !REPORTED;
+        self.map.set_word(express::DEVICE_CONTROL, if on { rest | REPORTED } else { rest });
+    }
+
+    /// The first error pointer is valid only while the status bit it names is set.
+    pub(super) fn forget_cleared_error(&mut self) {
+        let control = self.map.word(aer::CONTROL);
+        let status = self.map.dword(aer::UNCORRECTABLE_STATUS);
+        if control & 0x1F != 0 && status >> (control & 0x1F) & 1 == 0 {
+            // The next one in line; 0 if none is left.
+            let next = if status == 0 { 0 } else { status.trailing_zeros() };
+            self.map.set_word(aer::CONTROL, control & !0x1F | u16::try_from(next).unwrap_or(0));
+        }
+    }
+
+    fn add(&mut self, at: usize, bits: u16) {
+        let word = self.map.word(at);
+        self.map.set_word(at, word | bits);
+    }
+
+    fn add_long(&mut self, at: usize, bits: u32) {
+        if self.has_aer {
+            let word = self.map.dword(at);
+            self.map.set_bytes(at, &(word | bits).to_le_bytes());
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! The section `faults` of a card file.
+//!
+//! An entry is flat: the fault's name, what this fault needs, and when it strikes. So every key has its line and column,
+//! and a key that the fault has no use for is an error.
+
+use super::{CdmaError, ChannelName, FaultPlan, InjectedFault, Moment, PlannedFault};
+use crate::config_space::{CorrectableError, PciError, UncorrectableError};
+use fpga_core::time::Nanos;
+use fpga_registers::xdma::Direction;
+use fpga_registers::xdma::channel::ChannelError;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+
+/// The section `faults`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct FaultsDescription {
+    /// Start of the random numbers.
+    pub seed: u64,
+    /// The faults.
+    pub list: Vec<FaultEntry>,
+}
+
+impl FaultsDescription {
+    /// The plan that the section describes.
+    ///
+    /// # Errors
+    /// The first entry that is wrong, its key and the [`FaultProblem`].
+    pub fn plan(&self) -> Result<FaultPlan, (usize, FaultProblem)> {
+        let planned = self.list.iter().enumerate();
+        let list = planned.map(|(index, entry)| entry.planned().map_err(|problem| (index, problem)));
+        Ok(FaultPlan { seed: self.seed, list: list.collect::<Result<_, _>>()? })
+    }
+}
+
+/// The faults by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FaultName {
+    /// [`InjectedFault::LostInterrupt`]; `vector`.
+    LostInterrupt,
+    /// [`InjectedFault::LateInterrupt`]; `delay_ns`, `vector`.
+    LateInterrupt,
+    /// [`InjectedFault::SpuriousInterrupt`]; `vector`, `on`.
+    SpuriousInterrupt,
+    /// [`InjectedFault::Stall`]; `channel`.
+    Stall,
+    /// [`InjectedFault::WrongCount`]; `by`, `channel`.
+    WrongCount,
+    /// [`InjectedFault::StaleCount`]; `channel`.
+    StaleCount,
+    /// [`InjectedFault::ImpossibleCount`]; `count`, `channel`.
+    ImpossibleCount,
+    /// [`InjectedFault::MissingWriteback`]; `channel`.
+    MissingWriteback,
+    /// [`InjectedFault::TornWriteback`]; `bytes`, `channel`.
+    TornWriteback,
+    /// [`InjectedFault::StatusError`]; `error`, `channel`.
+    StatusError,
+    /// [`InjectedFault::RefusedFetch`]; `channel`.
+    RefusedFetch,
+    /// [`InjectedFault::RefusedData`]; `channel`.
+    RefusedData,
+    /// [`InjectedFault::AllOnes`]; `on`.
+    AllOnes,
+    /// [`InjectedFault::SurpriseRemoval`]; `on`.
+    SurpriseRemoval,
+    /// [`InjectedFault::Pci`]; `error`, `on`.
+    PciError,
+    /// [`InjectedFault::Reset`]; `on`.
+    Reset,
+    /// [`InjectedFault::Cdma`]; `error`.
+    CdmaError,
+}
+
+/// One fault of a card file.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct FaultEntry {
+    /// What happens.
+    pub fault: FaultName,
+    /// Channel, `h2c0` to `c2h3`; not stated: any.
+    #[serde(default)]
+    pub channel: Option<ChannelName>,
+    /// Interrupt message; not stated: any.
+    #[serde(default)]
+    pub vector: Option<u16>,
+    /// How much later an interrupt is, in nanoseconds.
+    #[serde(default)]
+    pub delay_ns: Option<u64>,
+    /// What is added to a count.
+    #[serde(default)]
+    pub by: Option<i32>,
+    /// What is reported as a count.
+    #[serde(default)]
+    pub count: Option<u32>,
+    /// Bytes of a write-back that arrive.
+    #[serde(default)]
+    pub bytes: Option<u8>,
+    /// The error by name.
+    #[serde(default)]
+    pub error: Option<String>,
+    /// What counts as an opportunity, where there is a choice.
+    #[serde(default)]
+    pub on: Option<Moment>,
+    /// Opportunities that pass first.
+    #[serde(default)]
+    pub skip: u64,
+    /// How often it strikes; `null`: for ever.
+    #[serde(default = "once")]
+    pub times: Option<u64>,
+    /// It strikes at one of this many opportunities on average.
+    #[serde(default = "every")]
+    pub one_in: u32,
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the type of the key, whose other value is null")]
+const fn once() -> Option<u64> {
+    Some(1)
+}
+
+const fn every() -> u32 {
+    1
+}
+
+/// What is wrong with an entry.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FaultProblem {
+    /// The fault needs this key.
+    #[error("this fault needs the key `{key}`")]
+    Missing {
+        /// The key.
+        key: &'static str,
+    },
+    /// The fault has no use for this key.
+    #[error("this fault has no `{key}`; leave it out")]
+    Unused {
+        /// The key.
+        key: &'static str,
+    },
+    /// No such error.
+    #[error("no error is called `{found}`; there are {known}")]
+    UnknownError {
+        /// The name.
+        found: String,
+        /// The names that there are.
+        known: String,
+    },
+    /// A channel of the other direction has this error.
+    #[error("a channel of this direction has no such error; name one of the other direction, or none")]
+    OtherDirection,
+    /// A number outside its range.
+    #[error("{found} is out of range; allowed: {least} to {most}")]
+    OutOfRange {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        found: u64,
+        /// Smallest allowed.
+        least: u64,
+        /// Largest allowed.
+        most: u64,
+    },
+}
+
+impl FaultProblem {
+    /// The key of the entry that the problem is about; `fault` where one is missing.
+    #[must_use]
+    pub const fn key(&self) -> &'static str {
+        match self {
+            Self::Missing { .. } => "fault",
+            Self::Unused { key } | Self::OutOfRange { key, .. } => key,
+            Self::UnknownError { .. } => "error",
+            Self::OtherDirection => "channel",
+        }
+    }
+}
+
+/// Takes the keys that a fault needs out of an entry, so that what is left over can be refused.
+struct Keys(FaultEntry);
+
+impl Keys {
+    fn any_channel(&mut self) -> Option<ChannelName> {
+        self.0.channel.take()
+    }
+
+    fn on(&mut self) -> Moment {
+        self.0.on.take().unwrap_or_default()
+    }
+
+    fn error<T: Copy>(&mut self, known: &[(&'static str, T)]) -> Result<T, FaultProblem> {
+        let found = needed("error", self.0.error.take())?;
+        known.iter().find(|(name, _)| *name == found).map(|(_, error)| *error).ok_or_else(|| {
+            let known = known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+            FaultProblem::UnknownError { found, known }
+        })
+    }
+
+    /// Refuses what nobody took.
+    fn finish(&self) -> Result<(), FaultProblem> {
+        let entry = &self.0;
+        let left = [
+            ("channel", entry.channel.is_some()),
+            ("vector", entry.vector.is_some()),
+            ("delay_ns", entry.delay_ns.is_some()),
+            ("by", entry.by.is_some()),
+            ("count", entry.count.is_some()),
+            ("bytes", entry.bytes.is_some()),
+            ("error", entry.error.is_some()),
+            ("on", entry.on.is_some()),
+        ];
+        let unused = left.into_iter().find(|(_, there)| *there);
+        unused.map_or(Ok(()), |(key, _)| Err(FaultProblem::Unused { key }))
+    }
+}
+
+fn needed<T>(key: &'static str, value: Option<T>) -> Result<T, FaultProblem> {
+    value.ok_or(FaultProblem::Missing { key })
+}
+
+fn within(key: &'static str, found: u64, least: u64, most: u64) -> Result<(), FaultProblem> {
+    if (least..=most).contains(&found) {
+        Ok(())
+    } else {
+        Err(FaultProblem::OutOfRange { key, found, least, most })
+    }
+}
+
+impl FaultEntry {
+    /// `fault` at its first opportunity, once; what the fault needs is to be added.
+    #[must_use]
+    pub const fn new(fault: FaultName) -> Self {
+        Self {
+            fault,
+            channel: None,
+            vector: None,
+            delay_ns: None,
+            by: None,
+            count: None,
+            bytes: None,
+            error: None,
+            on: None,
+            skip: 0,
+            times: once(),
+            one_in: 1,
+        }
+    }
+
+    /// The fault that the entry describes.
+    ///
+    /// # Errors
+    /// [`FaultProblem`]: a key is missing, has no use, or holds what it cannot.
+    pub fn planned(&self) -> Result<PlannedFault, FaultProblem> {
+        let mut keys = Keys(self.clone());
+        let fault = injected(self.fault, &mut keys)?;
+        keys.finish()?;
+        within("one_in", self.one_in.into(), 1, u32::MAX.into())?;
+        within("times", self.times.unwrap_or(1), 1, u64::MAX)?;
+        Ok(PlannedFault { fault, skip: self.skip, times: self.times, one_in: self.one_in })
+    }
+}
+
+fn injected(name: FaultName, keys: &mut Keys) -> Result<InjectedFault, FaultProblem> {
+    Ok(match name {
+        FaultName::LostInterrupt => InjectedFault::LostInterrupt { vector: keys.0.vector.take() },
+        FaultName::LateInterrupt => {
+            let delay = Nanos::new(needed("delay_ns", keys.0.delay_ns.take())?);
+            InjectedFault::LateInterrupt { vector: keys.0.vector.take(), delay }
+        }
+        FaultName::SpuriousInterrupt => {
+            let vector = needed("vector", keys.0.vector.take())?;
+            within("vector", vector.into(), 0, 31)?;
+            InjectedFault::SpuriousInterrupt { vector, on: keys.on() }
+        }
+        FaultName::Stall => InjectedFault::Stall { channel: keys.any_channel() },
+        FaultName::WrongCount => {
+            let by = needed("by", keys.0.by.take())?;
+            InjectedFault::WrongCount { channel: keys.any_channel(), by }
+        }
+        FaultName::StaleCount => InjectedFault::StaleCount { channel: keys.any_channel() },
+        FaultName::ImpossibleCount => {
+            let count = needed("count", keys.0.count.take())?;
+            InjectedFault::ImpossibleCount { channel: keys.any_channel(), count }
+        }
+        FaultName::MissingWriteback => InjectedFault::MissingWriteback { channel: keys.any_channel() },
+        FaultName::TornWriteback => {
+            let bytes = needed("bytes", keys.0.bytes.take())?;
+            within("bytes", bytes.into(), 1, 3)?;
+            InjectedFault::TornWriteback { channel: keys.any_channel(), bytes }
+        }
+        FaultName::StatusError => {
+            let error = keys.error(STATUS_ERRORS)?;
+            let channel = keys.any_channel();
+            if channel.is_some_and(|channel| !ChannelError::all(channel.direction()).contains(&error)) {
+                return Err(FaultProblem::OtherDirection);
+            }
+            InjectedFault::StatusError { channel, error }
+        }
+        FaultName::RefusedFetch => InjectedFault::RefusedFetch { channel: keys.any_channel() },
+        FaultName::RefusedData => InjectedFault::RefusedData { channel: keys.any_channel() },
+        FaultName::AllOnes => InjectedFault::AllOnes { on: keys.on() },
+        FaultName::SurpriseRemoval => InjectedFault::SurpriseRemoval { on: keys.on() },
+        FaultName::PciError => InjectedFault::Pci { error: keys.error(PCI_ERRORS)?, on: keys.on() },
+        FaultName::Reset => InjectedFault::Reset { on: keys.on() },
+        FaultName::CdmaError => InjectedFault::Cdma { error: keys.error(CDMA_ERRORS)? },
+    })
+}
+
+const STATUS_ERRORS: &[(&str, ChannelError)] = &[
+    ("align_mismatch", ChannelError::AlignMismatch),
+    ("magic_stopped", ChannelError::MagicStopped),
+    ("invalid_length", ChannelError::InvalidLength),
+    ("host_read_unsupported_request", ChannelError::HostReadUnsupportedRequest),
+    ("host_read_completer_abort", ChannelError::HostReadCompleterAbort),
+    ("host_read_parity", ChannelError::HostReadParity),
+    ("host_read_poisoned", ChannelError::HostReadPoisoned),
+    ("host_read_unexpected_completion", ChannelError::HostReadUnexpectedCompletion),
+    ("card_read_decode", ChannelError::CardReadDecode),
+    ("card_read_slave", ChannelError::CardReadSlave),
+    ("card_write_decode", ChannelError::CardWriteDecode),
+    ("card_write_slave", ChannelError::CardWriteSlave),
+    ("descriptor_unsupported_request", ChannelError::DescriptorUnsupportedRequest),
+    ("descriptor_completer_abort", ChannelError::DescriptorCompleterAbort),
+    ("descriptor_parity", ChannelError::DescriptorParity),
+    ("descriptor_poisoned", ChannelError::DescriptorPoisoned),
+    ("descriptor_unexpected_completion", ChannelError::DescriptorUnexpectedCompletion),
+];
+
+const CDMA_ERRORS: &[(&str, CdmaError)] = &[
+    ("internal", CdmaError::Internal),
+    ("slave", CdmaError::Slave),
+    ("decode", CdmaError::Decode),
+    ("sg_internal", CdmaError::SgInternal),
+    ("sg_slave", CdmaError::SgSlave),
+    ("sg_decode", CdmaError::SgDecode),
+];
+
+const PCI_ERRORS: &[(&str, PciError)] = &[
+    ("receiver", PciError::Correctable(CorrectableError::Receiver)),
+    ("bad_tlp", PciError::Correctable(CorrectableError::BadTlp)),
+    ("bad_dllp", PciError::Correctable(CorrectableError::BadDllp)),
+    ("replay_rollover", PciError::Correctable(CorrectableError::ReplayRollover)),
+    ("replay_timeout", PciError::Correctable(CorrectableError::ReplayTimeout)),
+    ("advisory_non_fatal", PciError::Correctable(CorrectableError::AdvisoryNonFatal)),
+    ("data_link_protocol", PciError::Uncorrectable(UncorrectableError::DataLinkProtocol)),
+    ("surprise_down", PciError::Uncorrectable(UncorrectableError::SurpriseDown)),
+    ("poisoned_tlp", PciError::Uncorrectable(UncorrectableError::PoisonedTlp)),
+    ("flow_control", PciError::Uncorrectable(UncorrectableError::FlowControl)),
+    ("completion_timeout", PciError::Uncorrectable(UncorrectableError::CompletionTimeout)),
+    ("completer_abort", PciError::Uncorrectable(UncorrectableError::CompleterAbort)),
+    ("unexpected_completion", PciError::Uncorrectable(UncorrectableError::UnexpectedCompletion)),
+    ("receiver_overflow", PciError::Uncorrectable(UncorrectableError::ReceiverOverflow)),
+    ("malformed_tlp", PciError::Uncorrectable(UncorrectableError::MalformedTlp)),
+    ("ecrc", PciError::Uncorrectable(UncorrectableError::Ecrc)),
+    ("unsupported_request", PciError::Uncorrectable(UncorrectableError::UnsupportedRequest)),
+];
+
+impl<'de> Deserialize<'de> for ChannelName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let known = [Direction::H2c, Direction::C2h].into_iter().flat_map(|direction| {
+            (0..4_u8).map(move |number| match direction {
+                Direction::H2c => (Self::H2c(number), format!("h2c{number}")),
+                Direction::C2h => (Self::C2h(number), format!("c2h{number}")),
+            })
+        });
+        known.into_iter().find(|(_, known)| *known == name).map(|(channel, _)| channel).ok_or_else(|| {
+            D::Error::custom(format_args!(
+                "no channel is called `{name}`; there are h2c0 to h2c3, c2h0 to c2h3"
+            ))
+        })
+    }
+}

@@ -1,0 +1,329 @@
+//! A plan at work: counts opportunities, draws the chances, remembers what is due.
+
+use super::{CdmaError, ChannelName, FaultPlan, InjectedFault, Moment, PlannedFault};
+use crate::config_space::PciError;
+use crate::fault_log::{FaultKind, FaultLog, Unit};
+use fpga_core::time::Nanos;
+use fpga_registers::xdma::Direction;
+use fpga_registers::xdma::channel::ChannelError;
+
+/// Channels of both directions, for what is remembered by channel.
+const CHANNELS: usize = 8;
+
+/// Something that befalls the whole card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CardEvent {
+    AllOnes,
+    Removal,
+    Reset,
+    Pci(PciError),
+    Spurious(u16),
+}
+
+/// What happens to a descriptor that starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DescriptorFault {
+    Stall,
+    Error(ChannelError),
+}
+
+/// What happens to a write-back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WritebackFault {
+    Missing,
+    /// So many bytes arrive.
+    Torn(usize),
+}
+
+/// What becomes of an interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Send,
+    Lose,
+    Hold(Nanos),
+}
+
+/// A planned fault and how often it was its turn.
+#[derive(Debug, Clone)]
+struct Entry {
+    planned: PlannedFault,
+    opportunities: u64,
+    struck: u64,
+}
+
+impl Entry {
+    /// An opportunity: whether the fault strikes.
+    fn strikes(&mut self, random: &mut u64) -> bool {
+        let PlannedFault { skip, times, one_in, .. } = self.planned;
+        self.opportunities = self.opportunities.saturating_add(1);
+        let open = self.opportunities > skip && times.is_none_or(|times| self.struck < times);
+        let strikes = open && (one_in <= 1 || draw(random).is_multiple_of(one_in.into()));
+        self.struck += u64::from(strikes);
+        strikes
+    }
+}
+
+/// The next random number (SplitMix64, Steele, Lea and Flood, OOPSLA 2014).
+const fn draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mixed = (*state ^ *state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ mixed >> 31
+}
+
+/// Which kinds of opportunity the plan has an interest in.
+#[derive(Clone, Copy, Debug, Default)]
+struct Interest {
+    channels: bool,
+    counts: bool,
+    messages: bool,
+    accesses: bool,
+    cdma: bool,
+}
+
+/// The plan of one card.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    entries: Vec<Entry>,
+    /// A count that is reported whatever the plan says ([`crate::Card::override_completed_count`]).
+    count_override: Option<u32>,
+    interest: Interest,
+    random: u64,
+    /// The count that each channel reported last.
+    counts: [u32; CHANNELS],
+    due: Vec<CardEvent>,
+}
+
+impl Plan {
+    pub(crate) fn new(plan: &FaultPlan) -> Self {
+        let entry = |planned: &PlannedFault| Entry { planned: planned.clone(), opportunities: 0, struck: 0 };
+        let mut new =
+            Self { entries: plan.list.iter().map(entry).collect(), random: plan.seed, ..Self::default() };
+        new.find_interest();
+        new
+    }
+
+    fn find_interest(&mut self) {
+        let mut interest = Interest { counts: self.count_override.is_some(), ..Interest::default() };
+        for entry in &self.entries {
+            use InjectedFault as Fault;
+            match &entry.planned.fault {
+                Fault::LostInterrupt { .. } | Fault::LateInterrupt { .. } => interest.messages = true,
+                Fault::WrongCount { .. } | Fault::StaleCount { .. } | Fault::ImpossibleCount { .. } => {
+                    interest.counts = true;
+                }
+                Fault::Stall { .. }
+                | Fault::MissingWriteback { .. }
+                | Fault::TornWriteback { .. }
+                | Fault::StatusError { .. }
+                | Fault::RefusedFetch { .. }
+                | Fault::RefusedData { .. } => interest.channels = true,
+                Fault::AllOnes { on }
+                | Fault::SurpriseRemoval { on }
+                | Fault::SpuriousInterrupt { on, .. }
+                | Fault::Pci { on, .. }
+                | Fault::Reset { on } => match on {
+                    Moment::Access => interest.accesses = true,
+                    Moment::Descriptor => interest.channels = true,
+                },
+                Fault::Cdma { .. } => interest.cdma = true,
+            }
+        }
+        interest.channels |= interest.counts;
+        self.interest = interest;
+    }
+
+    pub(crate) fn override_count(&mut self, count: Option<u32>) {
+        self.count_override = count;
+        self.find_interest();
+    }
+
+    pub(crate) const fn count_override(&self) -> Option<u32> {
+        self.count_override
+    }
+
+    /// How often each fault had an opportunity, and how often it struck.
+    pub(crate) fn progress(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.entries.iter().map(|entry| (entry.opportunities, entry.struck))
+    }
+
+    /// Descriptors are to be executed one by one.
+    #[inline]
+    pub(crate) const fn watches_channels(&self) -> bool {
+        self.interest.channels
+    }
+
+    #[inline]
+    pub(crate) const fn watches_counts(&self) -> bool {
+        self.interest.counts
+    }
+
+    #[inline]
+    pub(crate) const fn watches_messages(&self) -> bool {
+        self.interest.messages
+    }
+
+    #[inline]
+    pub(crate) const fn watches_accesses(&self) -> bool {
+        self.interest.accesses
+    }
+
+    #[inline]
+    pub(crate) const fn watches_cdma(&self) -> bool {
+        self.interest.cdma
+    }
+
+    /// An opportunity for the faults that `select` takes; every one of them counts it, the first that strikes is noted
+    /// in the log and is the answer.
+    fn strike<T>(
+        &mut self,
+        unit: Unit,
+        faults: &mut FaultLog,
+        select: impl Fn(&InjectedFault) -> Option<T>,
+    ) -> Option<T> {
+        let mut answer = None;
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            let Some(selected) = select(&entry.planned.fault) else { continue };
+            if entry.strikes(&mut self.random) && answer.is_none() {
+                let number = u32::try_from(index).unwrap_or(u32::MAX);
+                faults.push(FaultKind::Injected, unit, entry.opportunities, number);
+                answer = Some(selected);
+            }
+        }
+        answer
+    }
+
+    /// Software is about to access a BAR.
+    pub(crate) fn access(&mut self, faults: &mut FaultLog) {
+        self.moment(Moment::Access, Unit::Xdma, faults);
+    }
+
+    /// A descriptor of channel `unit` is done.
+    pub(crate) fn descriptor_done(&mut self, unit: Unit, faults: &mut FaultLog) {
+        self.moment(Moment::Descriptor, unit, faults);
+    }
+
+    fn moment(&mut self, moment: Moment, unit: Unit, faults: &mut FaultLog) {
+        let event = self.strike(unit, faults, |fault| match fault {
+            InjectedFault::AllOnes { on } if *on == moment => Some(CardEvent::AllOnes),
+            InjectedFault::SurpriseRemoval { on } if *on == moment => Some(CardEvent::Removal),
+            InjectedFault::Reset { on } if *on == moment => Some(CardEvent::Reset),
+            InjectedFault::Pci { error, on } if *on == moment => Some(CardEvent::Pci(*error)),
+            InjectedFault::SpuriousInterrupt { vector, on } if *on == moment => {
+                Some(CardEvent::Spurious(*vector))
+            }
+            _ => None,
+        });
+        self.due.extend(event);
+    }
+
+    /// The next event that is due.
+    #[inline]
+    pub(crate) fn take_due(&mut self) -> Option<CardEvent> {
+        self.due.pop()
+    }
+
+    /// A descriptor starts on channel `unit`.
+    pub(crate) fn descriptor_starts(&mut self, unit: Unit, faults: &mut FaultLog) -> Option<DescriptorFault> {
+        self.strike(unit, faults, |fault| match fault {
+            InjectedFault::Stall { channel } if is(*channel, unit) => Some(DescriptorFault::Stall),
+            InjectedFault::StatusError { channel, error } if is(*channel, unit) && has(unit, *error) => {
+                Some(DescriptorFault::Error(*error))
+            }
+            _ => None,
+        })
+    }
+
+    /// Channel `unit` fetches a block: whether the host refuses.
+    pub(crate) fn fetch_refused(&mut self, unit: Unit, faults: &mut FaultLog) -> bool {
+        let select = |fault: &InjectedFault| match fault {
+            InjectedFault::RefusedFetch { channel } if is(*channel, unit) => Some(()),
+            _ => None,
+        };
+        self.strike(unit, faults, select).is_some()
+    }
+
+    /// Channel `unit` reads or writes host memory for its data: whether the host refuses.
+    pub(crate) fn data_refused(&mut self, unit: Unit, faults: &mut FaultLog) -> bool {
+        let select = |fault: &InjectedFault| match fault {
+            InjectedFault::RefusedData { channel } if is(*channel, unit) => Some(()),
+            _ => None,
+        };
+        self.strike(unit, faults, select).is_some()
+    }
+
+    /// Channel `unit` writes back.
+    pub(crate) fn writeback(&mut self, unit: Unit, faults: &mut FaultLog) -> Option<WritebackFault> {
+        self.strike(unit, faults, |fault| match fault {
+            InjectedFault::MissingWriteback { channel } if is(*channel, unit) => {
+                Some(WritebackFault::Missing)
+            }
+            InjectedFault::TornWriteback { channel, bytes } if is(*channel, unit) => {
+                Some(WritebackFault::Torn(usize::from(*bytes)))
+            }
+            _ => None,
+        })
+    }
+
+    /// Channel `unit` reports `count` completed descriptors; what it says instead.
+    pub(crate) fn count(&mut self, unit: Unit, count: u32, faults: &mut FaultLog) -> u32 {
+        let before = channel_place(unit).and_then(|place| self.counts.get(place)).copied().unwrap_or(0);
+        let select = |fault: &InjectedFault| match fault {
+            InjectedFault::WrongCount { channel, by } if is(*channel, unit) => {
+                Some(count.wrapping_add_signed(*by))
+            }
+            InjectedFault::StaleCount { channel } if is(*channel, unit) => Some(before),
+            InjectedFault::ImpossibleCount { channel, count } if is(*channel, unit) => Some(*count),
+            _ => None,
+        };
+        let planned = self.strike(unit, faults, select);
+        let reported = self.count_override.or(planned).unwrap_or(count);
+        if let Some(place) = channel_place(unit).and_then(|place| self.counts.get_mut(place)) {
+            *place = reported;
+        }
+        reported
+    }
+
+    /// An interrupt is about to leave; `number` is that of the message, 0 for the line.
+    pub(crate) fn message(&mut self, number: u16, now: Nanos, faults: &mut FaultLog) -> Verdict {
+        let concerns = |vector: Option<u16>| vector.is_none_or(|vector| vector == number);
+        let verdict = self.strike(Unit::Xdma, faults, |fault| match fault {
+            InjectedFault::LostInterrupt { vector } if concerns(*vector) => Some(Verdict::Lose),
+            InjectedFault::LateInterrupt { vector, delay } if concerns(*vector) => {
+                Some(Verdict::Hold(now.saturating_add(*delay)))
+            }
+            _ => None,
+        });
+        verdict.unwrap_or(Verdict::Send)
+    }
+
+    /// The CDMA moves data, or fetches a descriptor.
+    pub(crate) fn cdma(&mut self, of_descriptor: bool, faults: &mut FaultLog) -> Option<CdmaError> {
+        self.strike(Unit::Cdma, faults, |fault| match fault {
+            InjectedFault::Cdma { error } if error.of_descriptor() == of_descriptor => Some(*error),
+            _ => None,
+        })
+    }
+}
+
+fn is(channel: Option<ChannelName>, unit: Unit) -> bool {
+    match channel {
+        None => true,
+        Some(ChannelName::H2c(number)) => unit == Unit::H2c(number),
+        Some(ChannelName::C2h(number)) => unit == Unit::C2h(number),
+    }
+}
+
+/// A channel of the unit's direction has a bit for `error`.
+fn has(unit: Unit, error: ChannelError) -> bool {
+    let direction = if matches!(unit, Unit::C2h(_)) { Direction::C2h } else { Direction::H2c };
+    ChannelError::all(direction).contains(&error)
+}
+
+fn channel_place(unit: Unit) -> Option<usize> {
+    match unit {
+        Unit::H2c(number) => Some(usize::from(number & 3)),
+        Unit::C2h(number) => Some(usize::from(number & 3) + CHANNELS / 2),
+        _ => None,
+    }
+}
