@@ -8,8 +8,8 @@ use core::ops::RangeInclusive;
 use fpga_registers::Iova;
 
 use crate::{
-    Bar, BarError, ConfigError, DmaMapError, HugePages, Interrupt, InterruptError, MemoryError, ResetError,
-    SharedMemory, config,
+    Bar, BarError, ConfigError, DeviceEvents, DmaMapError, HugePages, Interrupt, InterruptError, MemoryError,
+    ResetError, SharedMemory, config,
 };
 
 /// What a BAR decodes. PCI Local Bus 3.0, section 6.2.5.1.
@@ -170,7 +170,8 @@ pub trait Transport: Send + Sync {
     /// Enables vectors `0..count`, all at once.
     ///
     /// # Errors
-    /// See [`InterruptError`]; nothing is enabled then.
+    /// See [`InterruptError`]; nothing is enabled then. [`InterruptError::TooMany`] says how many can be had: fewer than the
+    /// device has, where the system is short of them.
     fn enable_interrupts(&self, count: u32) -> Result<Vec<Interrupt>, InterruptError>;
 
     /// Disables all vectors. Does nothing if none are enabled.
@@ -178,6 +179,15 @@ pub trait Transport: Send + Sync {
     /// # Errors
     /// [`InterruptError::Refused`].
     fn disable_interrupts(&self) -> Result<(), InterruptError>;
+
+    /// What the system has to say about the device beside its interrupts. Armed when the function was opened, so that
+    /// nothing is missed. The default has no events.
+    ///
+    /// # Errors
+    /// [`InterruptError::NoDescriptor`].
+    fn events(&self) -> Result<DeviceEvents, InterruptError> {
+        DeviceEvents::new(None, None)
+    }
 
     /// Resets the device. Afterwards BARs opened before are stale ([`MmioError::Stale`](crate::MmioError::Stale)
     /// where the backend can tell), bus mastering is off, and the device needs its initialisation again.

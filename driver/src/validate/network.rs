@@ -88,10 +88,7 @@ fn loopback(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     if bench.card.info().ni.is_none() {
         return Ok(absent());
     }
-    let scratch = match bench.scratch() {
-        Ok(range) => range,
-        Err(verdict) => return Ok(verdict),
-    };
+    let scratch = bench.scratch()?;
     let Some((source, target, chain)) = places(scratch) else {
         return Ok(Verdict::Skip(format!(
             "{} bytes of scratch memory are too few for it; give 256 KiB",

@@ -11,7 +11,9 @@ use fpga_driver::mock::BuildError;
 use fpga_driver::pci::vfio::VfioOpenError;
 use fpga_driver::pci::vfio_user::VfioUserOpenError;
 use fpga_driver::pci::{BarError, MemoryError, MmioError};
-use fpga_driver::{CardAddr, CdmaError, Direction, OpenError, RecoveryError, ResourceError, TransferError};
+use fpga_driver::{
+    CardAddr, CdmaError, Direction, OpenError, RecoveryError, ResourceError, StreamError, TransferError,
+};
 
 use crate::config::ConfigError;
 use crate::units::binary_size;
@@ -298,6 +300,9 @@ pub enum CliError {
     /// A DMA transfer.
     #[error(transparent)]
     Dma(#[from] TransferError),
+    /// Packets of a stream.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
     /// The copy engine.
     #[error(transparent)]
     Cdma(#[from] CdmaError),
