@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -188,15 +189,18 @@ fn the_next_client_finds_the_card_as_it_should_be() {
 #[test]
 fn a_client_that_vanishes_leaves_a_usable_card() {
     let served = Served::start(with_channels(1, 1));
-    let card = served.open();
+    let connection = Connection::connect(&served.path, LONG).unwrap();
+    // What the system does to the socket of a process that is killed.
+    let kill = Connection::new(connection.as_fd().try_clone_to_owned().unwrap());
+    let options = VfioUserOptions::default().deadline(LONG);
+    let transport = VfioUserTransport::over(connection, &served.path, options).unwrap();
+    let card = Card::open(Arc::new(transport)).unwrap();
     let mut channel = card.h2c(0).unwrap();
     for _ in 0..16 {
         channel.submit(card.buffer(1 << 20).unwrap(), CardAddr::ZERO).unwrap();
     }
     channel.poll().unwrap();
-    // As a killed process does: nothing is put to rest.
-    let quiet = fpga_driver::pci::vfio_user::socket::Connection::connect(&served.path, LONG).unwrap();
-    drop(quiet);
+    kill.shut_down();
     drop((channel, card));
     let card = served.open();
     let data = bytes(1, 10_000);
