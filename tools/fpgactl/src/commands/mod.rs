@@ -8,6 +8,7 @@ pub mod info;
 pub mod raw;
 pub mod recover;
 pub mod regs;
+pub mod serve;
 pub mod shell;
 pub mod transfer;
 pub mod validate;

@@ -6,5 +6,6 @@ mod card;
 mod health;
 mod memory;
 mod raw;
+mod serve;
 mod support;
 mod transfer;
