@@ -9,18 +9,20 @@ use fpga_pci::{
 };
 use fpga_registers::BarOffset;
 use fpga_registers::xdma::{
-    ChannelMask, Direction, IRQ_BASE, IrqBlock, UserMask, VectorNumbers, irq::channel_bit,
+    CONFIG_BASE, ChannelMask, ConfigBlock, Direction, IRQ_BASE, IrqBlock, UserMask, VectorNumbers,
+    WriteFlushTimeout, irq::channel_bit,
 };
 
 use crate::cdma::Cdma;
-use crate::channel::{C2hChannel, ChannelOptions, Engine, H2cChannel};
-use crate::discover;
+use crate::channel::{C2hChannel, ChannelOptions, Engine, H2cChannel, Side};
+use crate::discover::{self, BarRoles};
 use crate::error::{OpenError, ResourceError};
 use crate::identify::{mmio, network_interface, read_ids};
-use crate::info::{CardInfo, XdmaInfo};
+use crate::info::{CardInfo, PciIds, XdmaInfo};
 use crate::name::ChannelName;
 use crate::options::OpenOptions;
 use crate::shared::{Shared, quiesce};
+use crate::stream::{C2hStream, C2hStreamOptions, H2cStream};
 
 /// User interrupts of an XDMA (PG195, usr_irq_req).
 const USER_INTERRUPTS: u32 = 16;
@@ -54,27 +56,45 @@ impl Card {
             |index| transport.open_bar(index).map_err(|source| OpenError::Bar { card: name.clone(), source });
         let dma_bar = open(roles.dma.index)?;
         discover::confirm(&name, roles.dma.index, &dma_bar)?;
-        let xdma = XdmaInfo::read(&dma_bar).map_err(|source| mmio(&name, source))?;
-        for channel in xdma.channels() {
-            quiesce(&dma_bar, &*transport, &name, channel)?;
-        }
-        let mask_off = || -> Result<(), MmioError> {
-            IrqBlock::CHANNEL_ENABLE.write(&dma_bar, IRQ_BASE, ChannelMask::from_bits(0))?;
-            IrqBlock::USER_ENABLE.write(&dma_bar, IRQ_BASE, UserMask::from_bits(0))
-        };
-        mask_off().map_err(|source| mmio(&name, source))?;
-
         let user_bar = roles.user.map(|bar| open(bar.index)).transpose()?;
-        let (identity, ni) = network_interface(&name, &options, ids.subsystem, &roles, user_bar.as_ref())?;
-        let info = CardInfo { name: name.clone(), ids, roles, xdma, identity, ni };
-
-        // A killed owner's interface may still push events to where its ring was: not before it is silent may the card do DMA.
-        if let (Some(ni), Some(bar)) = (&info.ni, &user_bar) {
-            ni.silence(bar).map_err(|source| mmio(&name, source))?;
+        let began =
+            Self::prepare(&*transport, &options, name.clone(), ids, roles, &dma_bar, user_bar.as_ref());
+        // A card that leaves in the middle reads as all ones, which can look like another bitstream, or like a card without
+        // channels: whatever was found, it has to be there still.
+        if discover::reads_all_ones(&dma_bar) {
+            return Err(OpenError::Gone { card: name });
         }
-        transport.set_bus_master(true).map_err(|source| OpenError::Config { card: name.clone(), source })?;
+        let info = began?;
+        transport.set_bus_master(true).map_err(|source| OpenError::Config { card: name, source })?;
         let pool = DmaPool::new(Arc::clone(&transport), options.memory);
         Ok(Self { shared: Shared::new(transport, info, pool, dma_bar, user_bar) })
+    }
+
+    /// Finds out what the card is, and puts to rest what an earlier owner left running.
+    fn prepare(
+        transport: &dyn Transport,
+        options: &OpenOptions,
+        name: String,
+        ids: PciIds,
+        roles: BarRoles,
+        dma_bar: &Bar,
+        user_bar: Option<&Bar>,
+    ) -> Result<CardInfo, OpenError> {
+        let xdma = XdmaInfo::read(dma_bar).map_err(|source| mmio(&name, source))?;
+        for channel in xdma.channels() {
+            quiesce(dma_bar, transport, &name, channel)?;
+        }
+        let mask_off = || -> Result<(), MmioError> {
+            IrqBlock::CHANNEL_ENABLE.write(dma_bar, IRQ_BASE, ChannelMask::from_bits(0))?;
+            IrqBlock::USER_ENABLE.write(dma_bar, IRQ_BASE, UserMask::from_bits(0))
+        };
+        mask_off().map_err(|source| mmio(&name, source))?;
+        let (identity, ni) = network_interface(&name, options, ids.subsystem, &roles, user_bar)?;
+        // A killed owner's interface may still push events to where its ring was: not before it is silent may the card do DMA.
+        if let (Some(ni), Some(bar)) = (&ni, user_bar) {
+            ni.silence(bar).map_err(|source| mmio(&name, source))?;
+        }
+        Ok(CardInfo { name, ids, roles, xdma, identity, ni })
     }
 
     /// What is known of the card.
@@ -167,7 +187,7 @@ impl Card {
     /// # Errors
     /// As [`h2c`](Self::h2c); [`ResourceError::Ring`] for options that cannot be.
     pub fn h2c_with(&self, number: u8, options: ChannelOptions) -> Result<H2cChannel, ResourceError> {
-        self.engine(ChannelName { direction: Direction::H2c, number }, options).map(H2cChannel)
+        self.engine(ChannelName { direction: Direction::H2c, number }, Side::Memory, options).map(H2cChannel)
     }
 
     /// Takes C2H channel `number` with default options.
@@ -183,17 +203,81 @@ impl Card {
     /// # Errors
     /// As [`h2c_with`](Self::h2c_with).
     pub fn c2h_with(&self, number: u8, options: ChannelOptions) -> Result<C2hChannel, ResourceError> {
-        self.engine(ChannelName { direction: Direction::C2h, number }, options).map(C2hChannel)
+        self.engine(ChannelName { direction: Direction::C2h, number }, Side::Memory, options).map(C2hChannel)
     }
 
-    fn engine(&self, name: ChannelName, options: ChannelOptions) -> Result<Engine, ResourceError> {
+    /// Takes H2C stream channel `number` with default options.
+    ///
+    /// # Errors
+    /// As [`h2c`](Self::h2c); [`ResourceError::NotStream`] on a card with memory-mapped channels.
+    pub fn h2c_stream(&self, number: u8) -> Result<H2cStream, ResourceError> {
+        self.h2c_stream_with(number, ChannelOptions::default())
+    }
+
+    /// Takes H2C stream channel `number`. ([`ChannelOptions::fixed_address`] means nothing to a stream.)
+    ///
+    /// # Errors
+    /// As [`h2c_stream`](Self::h2c_stream); [`ResourceError::Ring`] for options that cannot be.
+    pub fn h2c_stream_with(&self, number: u8, options: ChannelOptions) -> Result<H2cStream, ResourceError> {
+        let name = ChannelName { direction: Direction::H2c, number };
+        self.engine(name, Side::Stream, options.fixed_address(false)).map(H2cStream)
+    }
+
+    /// Takes C2H stream channel `number` with default options.
+    ///
+    /// # Errors
+    /// As [`h2c_stream`](Self::h2c_stream).
+    pub fn c2h_stream(&self, number: u8) -> Result<C2hStream, ResourceError> {
+        self.c2h_stream_with(number, C2hStreamOptions::default())
+    }
+
+    /// Takes C2H stream channel `number`.
+    ///
+    /// # Errors
+    /// As [`h2c_stream`](Self::h2c_stream); [`ResourceError::Ring`] and [`ResourceError::StreamBuffers`] for options that cannot
+    /// be, [`ResourceError::NoCreditMode`].
+    pub fn c2h_stream_with(&self, number: u8, options: C2hStreamOptions) -> Result<C2hStream, ResourceError> {
+        let name = ChannelName { direction: Direction::C2h, number };
+        let channel = options.channel(self)?;
+        let engine = self.engine(name, Side::Stream, channel)?;
+        C2hStream::new(self, engine, &options)
+    }
+
+    /// Sets the card's write flush timeout (PG195, 0x3060): a C2H stream's descriptor that has received something, and then
+    /// nothing for two to the `exponent` clocks of the card, is closed; its packet goes on in the next one. 0, as after a reset:
+    /// never. It is one register for all channels.
+    ///
+    /// # Errors
+    /// [`ResourceError::NotStream`], [`ResourceError::Mmio`]. An exponent above 31 is taken as 31.
+    pub fn set_write_flush_timeout(&self, exponent: u8) -> Result<(), ResourceError> {
+        if !self.shared.info.xdma.stream {
+            return Err(ResourceError::NotStream { card: self.shared.name.clone() });
+        }
+        // Before the register: a descriptor that it closes must not be taken for a fault. It stays so: one may be on its way.
+        if exponent != 0 {
+            self.shared.flush.store(true, core::sync::atomic::Ordering::Relaxed);
+        }
+        let timeout = WriteFlushTimeout::new().with_exponent(exponent.min(31));
+        ConfigBlock::WRITE_FLUSH_TIMEOUT
+            .write(&self.shared.dma_bar, CONFIG_BASE, timeout)
+            .map_err(|source| ResourceError::Mmio { card: self.shared.name.clone(), source })
+    }
+
+    fn engine(
+        &self,
+        name: ChannelName,
+        side: Side,
+        options: ChannelOptions,
+    ) -> Result<Engine, ResourceError> {
         let card = || self.shared.name.clone();
         let available = self.shared.info.xdma.count(name.direction);
         if name.number >= available {
             return Err(ResourceError::NoSuchChannel { card: card(), channel: name, available });
         }
-        if self.shared.info.xdma.stream {
-            return Err(ResourceError::Stream { card: card() });
+        match (side, self.shared.info.xdma.stream) {
+            (Side::Memory, true) => return Err(ResourceError::Stream { card: card() }),
+            (Side::Stream, false) => return Err(ResourceError::NotStream { card: card() }),
+            _ => {}
         }
         let claim = self.shared.claim_channel(name)?;
         let interrupt = {
@@ -201,7 +285,7 @@ impl Card {
             let vector = channel_bit(name.direction, name.number, self.shared.info.xdma.h2c_channels);
             interrupts.get(usize::from(vector)).cloned()
         };
-        Engine::new(Arc::clone(&self.shared), claim, options, interrupt)
+        Engine::new(Arc::clone(&self.shared), claim, side, options, interrupt)
     }
 
     /// Takes the CDMA engine.

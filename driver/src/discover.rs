@@ -12,7 +12,7 @@
 //!
 //! Then it is confirmed by the identifiers of its IRQ and config blocks.
 
-use fpga_pci::{Bar, BarInfo, BarKind, Transport, config};
+use fpga_pci::{Bar, BarInfo, BarKind, MmioError, Transport, config};
 use fpga_registers::xdma::{
     CONFIG_BASE, ConfigBlock, DMA_BAR_SIZE, IRQ_BASE, IrqBlock, MSIX_PBA_BASE, MSIX_TABLE_BASE, Target,
 };
@@ -91,7 +91,8 @@ pub(crate) fn confirm(card: &str, index: u8, bar: &Bar) -> Result<(), OpenError>
     let mmio = |source| OpenError::Mmio { card: card.to_owned(), source };
     let irq = IrqBlock::IDENTIFIER.read(bar, IRQ_BASE).map_err(mmio)?;
     let config = ConfigBlock::IDENTIFIER.read(bar, CONFIG_BASE).map_err(mmio)?;
-    if irq.into_bits() == u32::MAX && config.into_bits() == u32::MAX {
+    // Both, or the second after a first that was right: it left in between.
+    if config.into_bits() == u32::MAX && (irq.into_bits() == u32::MAX || irq.is(Target::Irq)) {
         return Err(OpenError::Gone { card: card.to_owned() });
     }
     // The version byte is left out: old and new IP versions share the layout.
@@ -100,4 +101,12 @@ pub(crate) fn confirm(card: &str, index: u8, bar: &Bar) -> Result<(), OpenError>
         return Err(OpenError::NotXdma { card: card.to_owned(), index, irq, config });
     }
     Ok(())
+}
+
+/// Whether an XDMA register BAR that was confirmed has stopped answering since: an identifier is never all ones.
+pub(crate) fn reads_all_ones(bar: &Bar) -> bool {
+    match IrqBlock::IDENTIFIER.read(bar, IRQ_BASE) {
+        Ok(identifier) => identifier.into_bits() == u32::MAX,
+        Err(error) => matches!(error, MmioError::Gone { .. }),
+    }
 }

@@ -180,11 +180,31 @@ pub enum ResourceError {
     },
     /// The channels are AXI4-Stream: there are no card addresses.
     #[error(
-        "{card}: the channels are AXI4-Stream, which this version does not drive; use a bitstream with memory-mapped channels"
+        "{card}: the channels are AXI4-Stream, there are no card addresses; take them as streams (Card::h2c_stream, Card::c2h_stream; `fpgactl dma` without --addr), or use a bitstream with memory-mapped channels"
     )]
     Stream {
         /// Which card.
         card: CardName,
+    },
+    /// The channels are memory mapped: there are no packets.
+    #[error(
+        "{card}: the channels are memory mapped, not AXI4-Stream; take them by Card::h2c and Card::c2h (`fpgactl dma` with --addr), or use a bitstream with streams"
+    )]
+    NotStream {
+        /// Which card.
+        card: CardName,
+    },
+    /// The buffers of a C2H stream cannot be.
+    #[error(
+        "{card}: {buffers} stream buffers of {size} bytes: give a power of two from 2 to 65536 of them, each a multiple of 64 bytes (PG195) of at most 64 MiB"
+    )]
+    StreamBuffers {
+        /// Which card.
+        card: CardName,
+        /// Buffers asked for.
+        buffers: u32,
+        /// Bytes of each.
+        size: usize,
     },
     /// Descriptor credit mode does not take.
     #[error(
@@ -429,6 +449,16 @@ pub enum ChannelError {
         /// Which channel.
         channel: ChannelName,
     },
+    /// A part of the packet is in the card already. It stays in flight.
+    #[error(
+        "{card} {channel}: a part of this packet has been sent; without the rest the next packet would continue it: let it end, or abort the channel"
+    )]
+    PacketBegun {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+    },
     /// The handle names no memory of this channel.
     #[error("{card} {channel}: no such memory is attached to this channel")]
     NotAttached {
@@ -485,7 +515,8 @@ pub enum ChannelError {
 pub struct TransferFailed {
     /// Why.
     pub error: TransferError,
-    /// The buffer; `None` if the card may still reach it, in which case it is in quarantine.
+    /// The buffer; `None` if the card may still reach it, in which case it is in quarantine. (A stream's packet that was not sent in
+    /// time stays in flight, and its buffer comes back by `next_completion`.)
     pub buffer: Option<DmaBuffer>,
 }
 

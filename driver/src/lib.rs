@@ -4,6 +4,7 @@
 //! |---|---|
 //! | open a card and see what it is | [`Card`], [`CardInfo`] |
 //! | move memory between host and card | [`H2cChannel`], [`C2hChannel`], [`bulk`] |
+//! | send and receive packets, where the card's channels are AXI4-Stream | [`stream`] |
 //! | copy inside the card | [`Cdma`], [`CdmaRing`] |
 //! | move memory from card to card, over a network | [`Endpoint`] |
 //! | do all of it without a card | [`mock`] (feature `mock`, on by default) |
@@ -35,8 +36,11 @@ mod ni;
 mod options;
 mod range;
 pub mod recovery;
+
+mod setters;
 mod shared;
 mod store;
+pub mod stream;
 pub mod validate;
 
 pub use card::Card;
@@ -68,6 +72,9 @@ pub use ni::{NiInfo, TransmitWindows};
 pub use options::{NetworkInterface, OpenOptions};
 pub use range::CardRange;
 pub use recovery::{RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport};
+pub use stream::{
+    C2hStream, C2hStreamOptions, H2cStream, Packet, PacketPart, ReceiveFailed, StreamError, StreamStatistics,
+};
 
 /// Keeps the README's program compiling and running.
 #[cfg(all(doctest, feature = "mock"))]

@@ -1,10 +1,11 @@
-//! What whole-stack tests share: two simulated cards on one network, opened.
+//! What whole-stack tests share: simulated cards, opened, alone or on one network; and the conformance suite.
 #![forbid(unsafe_code)]
 #![expect(clippy::missing_panics_doc, reason = "fixtures of tests: a panic is the failure report")]
 #![expect(clippy::expect_used, reason = "fixtures of tests: a panic is the failure report")]
 #![expect(clippy::panic, reason = "fixtures of tests: a panic is the failure report")]
 
 pub mod cards;
+pub mod conformance;
 pub mod net;
 pub mod rig;
 pub mod tampered;

@@ -1,11 +1,13 @@
-//! A transport that lies: some registers read as something else, writes are refused, or a cell of its memory is stuck. For cards that no card file describes
-//! and for failures that the simulated card does not have.
+//! A transport that lies: some registers read as something else, writes are refused, a cell of its memory is stuck, the card leaves
+//! in the middle. For cards that no card file describes, for failures at a register access of one's choice, and for doors behind
+//! which nothing else can be made to fail. It counts, too: what a card behind a kernel costs can be seen from this side alone.
 
 use core::ops::RangeInclusive;
 use core::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fpga_driver::mock::{MockTransport, World};
+use fpga_driver::mock::{CardFailure, MockTransport, World};
 use fpga_driver::pci::{
     AccessCounters, Bar, BarError, BarInfo, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError,
     Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
@@ -24,36 +26,207 @@ pub struct Replaced {
 }
 
 /// What is wrong at the moment.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Faults {
     replaced: Vec<Replaced>,
     refuse_writes: bool,
+    /// BAR and offset of registers whose writes are lost.
+    deaf: Vec<(u8, u64)>,
     stuck_cell: Option<(CardAddr, u8)>,
     /// BAR and offset.
     overtaken: Option<(u8, u64)>,
+    /// So many register accesses are left until this happens.
+    trap: Option<(u64, CardFailure)>,
+    /// What has happened.
+    failure: CardFailure,
+    interrupts: Interrupts,
+    /// Whatever is asked for, the device may do no more than this.
+    access: Option<DmaAccess>,
 }
 
-/// A simulated card some of whose registers lie.
-#[derive(Debug)]
+/// What becomes of the interrupts that a wait is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Interrupts {
+    /// They arrive.
+    #[default]
+    Arrive,
+    /// They are lost.
+    Lost,
+    /// Every wait is woken at once, whether there was one or not.
+    Spurious,
+    /// Every other wait ends without the one that has arrived.
+    Late,
+}
+
+/// How long is waited for an interrupt that does not come.
+const LOST: Duration = Duration::from_millis(20);
+
+/// What went over the seam.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Register reads; a block counts once per word.
+    pub reads: u64,
+    /// Register writes.
+    pub writes: u64,
+    /// Interrupts that waits were woken by.
+    pub interrupts: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    reads: AtomicU64,
+    writes: AtomicU64,
+    interrupts: AtomicU64,
+}
+
+/// A mapping for DMA that was made and not undone.
+#[derive(Debug, Clone)]
+pub struct Mapping {
+    /// First address.
+    pub iova: Iova,
+    /// What is mapped there.
+    pub memory: SharedMemory,
+}
+
+/// A card some of whose registers lie.
 pub struct Tampered {
-    inner: Arc<MockTransport>,
+    inner: Arc<dyn Transport>,
+    /// The simulated card's number, where it is one of this process.
+    card: Option<(World, usize)>,
     faults: Arc<Mutex<Faults>>,
+    counts: Arc<Counts>,
+    mappings: Mutex<Vec<Mapping>>,
+    waits: AtomicU64,
 }
 
-fn locked(faults: &Mutex<Faults>) -> MutexGuard<'_, Faults> {
-    faults.lock().unwrap_or_else(PoisonError::into_inner)
+impl core::fmt::Debug for Tampered {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Tampered").field("name", &self.inner.name()).finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Tampered {
     /// `inner` with registers replaced.
     #[must_use]
     pub fn new(inner: Arc<MockTransport>, replaced: Vec<Replaced>) -> Arc<Self> {
-        Arc::new(Self { inner, faults: Arc::new(Mutex::new(Faults { replaced, ..Faults::default() })) })
+        let card = (inner.world().clone(), inner.card_number());
+        Self::with(inner, Some(card), replaced)
+    }
+
+    /// Any transport; `card` where it is a simulated one whose world is at hand.
+    #[must_use]
+    pub fn around(inner: Arc<dyn Transport>, card: Option<(World, usize)>) -> Arc<Self> {
+        Self::with(inner, card, Vec::new())
+    }
+
+    fn with(inner: Arc<dyn Transport>, card: Option<(World, usize)>, replaced: Vec<Replaced>) -> Arc<Self> {
+        let faults = Faults {
+            replaced,
+            refuse_writes: false,
+            deaf: Vec::new(),
+            stuck_cell: None,
+            overtaken: None,
+            trap: None,
+            failure: CardFailure::None,
+            interrupts: Interrupts::Arrive,
+            access: None,
+        };
+        let (faults, counts) = (Arc::new(Mutex::new(faults)), Arc::new(Counts::default()));
+        Arc::new(Self {
+            inner,
+            card,
+            faults,
+            counts,
+            mappings: Mutex::new(Vec::new()),
+            waits: AtomicU64::new(0),
+        })
+    }
+
+    /// What went over the seam so far.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        Traffic {
+            reads: self.counts.reads.load(Ordering::Relaxed),
+            writes: self.counts.writes.load(Ordering::Relaxed),
+            interrupts: self.counts.interrupts.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What the device can reach, oldest first.
+    #[must_use]
+    pub fn mappings(&self) -> Vec<Mapping> {
+        locked(&self.mappings).clone()
+    }
+
+    /// The IOMMU forgets one of them; the driver's own unmapping of it will go well all the same.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn take_away(&self, mapping: &Mapping) -> Result<(), DmaMapError> {
+        self.inner.unmap_dma(mapping.iova, mapping.memory.len() as u64)
+    }
+
+    /// From now on the device may do no more than this with one of them.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn restrict(&self, mapping: &Mapping, access: DmaAccess) -> Result<(), DmaMapError> {
+        self.inner.unmap_dma(mapping.iova, mapping.memory.len() as u64)?;
+        self.inner.map_dma(mapping.iova, &mapping.memory, access)
+    }
+
+    /// Maps again what was taken away.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn give_back(&self, mapping: &Mapping) -> Result<(), DmaMapError> {
+        self.inner.map_dma(mapping.iova, &mapping.memory, DmaAccess::Both)
+    }
+
+    /// From now on, whatever mapping is asked for, the device may do no more than this. `None` ends it.
+    pub fn restrict_all(&self, access: Option<DmaAccess>) {
+        locked(&self.faults).access = access;
+    }
+
+    /// After `accesses` more register accesses the card fails.
+    pub fn fail_after(&self, accesses: u64, failure: CardFailure) {
+        locked(&self.faults).trap = Some((accesses, failure));
+    }
+
+    /// Whether the failure that was asked for has happened.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        locked(&self.faults).failure != CardFailure::None
+    }
+
+    /// The card is back, and everything that was wrong is right again.
+    pub fn heal(&self) {
+        let mut faults = locked(&self.faults);
+        (faults.trap, faults.failure, faults.interrupts) = (None, CardFailure::None, Interrupts::Arrive);
+        faults.replaced.clear();
+        faults.deaf.clear();
+        if let Some((world, number)) = &self.card {
+            world.fail(*number, CardFailure::None);
+        }
+    }
+
+    /// What becomes of interrupts from now on.
+    pub fn interrupts(&self, what: Interrupts) {
+        locked(&self.faults).interrupts = what;
     }
 
     /// Replaces these registers from now on, and no others.
     pub fn replace(&self, replaced: Vec<Replaced>) {
         locked(&self.faults).replaced = replaced;
+    }
+
+    /// Writes to these registers, BAR and offset, are lost from now on, and to no others.
+    pub fn deafen(&self, deaf: Vec<(u8, u64)>) {
+        locked(&self.faults).deaf = deaf;
     }
 
     /// A byte of card memory that always holds the same from now on.
@@ -75,9 +248,50 @@ impl Tampered {
 
 struct TamperedBar {
     inner: Bar,
-    world: World,
+    card: Option<(World, usize)>,
     index: u8,
     faults: Arc<Mutex<Faults>>,
+    counts: Arc<Counts>,
+}
+
+impl TamperedBar {
+    /// One access more; how the card fails at it.
+    fn count(&self, counter: &AtomicU64, accesses: u64) -> CardFailure {
+        counter.fetch_add(accesses, Ordering::Relaxed);
+        let mut faults = locked(&self.faults);
+        match &mut faults.trap {
+            Some((0, failure)) => {
+                faults.failure = *failure;
+                faults.trap = None;
+                if let Some((world, number)) = &self.card {
+                    // The whole card, not its registers alone: what left the bus does no DMA either.
+                    world.fail(*number, faults.failure);
+                }
+            }
+            Some((left, _)) => *left -= 1,
+            None => {}
+        }
+        faults.failure
+    }
+
+    fn read<T>(
+        &self,
+        at: BarOffset,
+        accesses: u64,
+        ones: T,
+        read: impl FnOnce() -> Result<T, MmioError>,
+    ) -> Result<T, MmioError> {
+        match self.count(&self.counts.reads, accesses) {
+            CardFailure::Gone => Err(MmioError::Gone { at }),
+            CardFailure::AllOnes => Ok(ones),
+            _ => read(),
+        }
+    }
+
+    fn write(&self, accesses: u64, write: impl FnOnce() -> Result<(), MmioError>) -> Result<(), MmioError> {
+        // Writes are posted: nobody learns that there is no card.
+        if self.count(&self.counts.writes, accesses) == CardFailure::None { write() } else { Ok(()) }
+    }
 }
 
 impl Mmio for TamperedBar {
@@ -86,7 +300,7 @@ impl Mmio for TamperedBar {
     }
 
     fn read32(&self, at: BarOffset) -> Result<u32, MmioError> {
-        let value = self.inner.read32(at)?;
+        let value = self.read(at, 1, u32::MAX, || self.inner.read32(at))?;
         let faults = locked(&self.faults);
         let replaced =
             faults.replaced.iter().find(|replaced| replaced.bar == self.index && replaced.at == at.get());
@@ -98,27 +312,37 @@ impl Mmio for TamperedBar {
         if faults.refuse_writes {
             return Err(MmioError::Refused { at, source: OsError::from_raw(5) });
         }
-        if faults.overtaken == Some((self.index, at.get())) {
-            self.world.step_until_idle();
+        if let Some((world, _)) = &self.card
+            && faults.overtaken == Some((self.index, at.get()))
+        {
+            world.step_until_idle();
+        }
+        if faults.deaf.contains(&(self.index, at.get())) {
+            return Ok(());
         }
         drop(faults);
-        self.inner.write32(at, value)
+        self.write(1, || self.inner.write32(at, value))
     }
 
     fn read64(&self, at: BarOffset) -> Result<u64, MmioError> {
-        self.inner.read64(at)
+        self.read(at, 1, u64::MAX, || self.inner.read64(at))
     }
 
     fn write64(&self, at: BarOffset, value: u64) -> Result<(), MmioError> {
-        self.inner.write64(at, value)
+        self.write(1, || self.inner.write64(at, value))
     }
 
     fn read_block(&self, at: BarOffset, into: &mut [u8]) -> Result<(), MmioError> {
-        self.inner.read_block(at, into)
+        let words = (into.len() / 4) as u64;
+        if self.count(&self.counts.reads, words) == CardFailure::None {
+            return self.inner.read_block(at, into);
+        }
+        into.fill(0xFF);
+        Ok(())
     }
 
     fn write_block(&self, at: BarOffset, from: &[u8]) -> Result<(), MmioError> {
-        self.inner.write_block(at, from)
+        self.write((from.len() / 4) as u64, || self.inner.write_block(at, from))
     }
 }
 
@@ -128,10 +352,17 @@ impl Transport for Tampered {
     }
 
     fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+        if locked(&self.faults).failure == CardFailure::Gone {
+            into.fill(0xFF);
+            return Ok(());
+        }
         self.inner.config_read(at, into)
     }
 
     fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
+        if locked(&self.faults).failure == CardFailure::Gone {
+            return Ok(());
+        }
         self.inner.config_write(at, from)
     }
 
@@ -141,20 +372,38 @@ impl Transport for Tampered {
 
     fn open_bar(&self, index: u8) -> Result<Bar, BarError> {
         let inner = self.inner.open_bar(index)?;
-        let world = self.inner.world().clone();
-        Ok(Bar::new(Arc::new(TamperedBar { inner, world, index, faults: Arc::clone(&self.faults) })))
+        let (card, faults, counts) = (self.card.clone(), Arc::clone(&self.faults), Arc::clone(&self.counts));
+        Ok(Bar::new(Arc::new(TamperedBar { inner, card, index, faults, counts })))
     }
 
     fn map_dma(&self, iova: Iova, memory: &SharedMemory, access: DmaAccess) -> Result<(), DmaMapError> {
-        self.inner.map_dma(iova, memory, access)
+        let forced = locked(&self.faults).access;
+        self.inner.map_dma(iova, memory, forced.unwrap_or(access))?;
+        locked(&self.mappings).push(Mapping { iova, memory: memory.clone() });
+        Ok(())
     }
 
     fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), DmaMapError> {
-        self.inner.unmap_dma(iova, length)
+        let undone = self.inner.unmap_dma(iova, length);
+        // One that a test has taken away behind the driver's back is not missed.
+        let known = {
+            let mut mappings = locked(&self.mappings);
+            let before = mappings.len();
+            mappings.retain(|mapping| mapping.iova != iova);
+            mappings.len() != before
+        };
+        match undone {
+            Err(DmaMapError::NotMapped { .. }) if known => Ok(()),
+            undone => undone,
+        }
     }
 
     fn iova_ranges(&self) -> Vec<RangeInclusive<Iova>> {
         self.inner.iova_ranges()
+    }
+
+    fn dma_page_size(&self) -> u64 {
+        self.inner.dma_page_size()
     }
 
     fn interrupt_vectors(&self) -> u32 {
@@ -170,7 +419,13 @@ impl Transport for Tampered {
     }
 
     fn reset(&self, level: ResetLevel) -> Result<(), ResetError> {
-        self.inner.reset(level)
+        if locked(&self.faults).failure == CardFailure::Gone {
+            return Err(ResetError::NoAnswer { level });
+        }
+        self.inner.reset(level)?;
+        // Registers that read as all ones are what a reset is for.
+        locked(&self.faults).failure = CardFailure::None;
+        Ok(())
     }
 
     fn now(&self) -> u64 {
@@ -179,8 +434,10 @@ impl Transport for Tampered {
 
     fn relax(&self) {
         self.inner.relax();
-        if let Some((at, value)) = locked(&self.faults).stuck_cell {
-            self.inner.world().with_card(self.inner.card_number(), |card| card.poke(at, &[value]).is_ok());
+        if let Some((at, value)) = locked(&self.faults).stuck_cell
+            && let Some((world, number)) = &self.card
+        {
+            world.with_card(*number, |card| card.poke(at, &[value]).is_ok());
         }
     }
 
@@ -189,7 +446,25 @@ impl Transport for Tampered {
         interrupt: &Interrupt,
         timeout: Duration,
     ) -> Result<Option<u64>, InterruptError> {
-        self.inner.wait_interrupt(interrupt, timeout)
+        let what = locked(&self.faults).interrupts;
+        if what == Interrupts::Spurious {
+            // Woken at once, by nothing.
+            self.inner.relax();
+            let arrived = self.inner.wait_interrupt(interrupt, Duration::ZERO)?;
+            self.counts.interrupts.fetch_add(arrived.unwrap_or(0), Ordering::Relaxed);
+            return Ok(Some(arrived.unwrap_or(1)));
+        }
+        if what == Interrupts::Late && self.waits.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+            self.inner.relax();
+            return Ok(None);
+        }
+        let timeout = if what == Interrupts::Lost { timeout.min(LOST) } else { timeout };
+        let arrived = self.inner.wait_interrupt(interrupt, timeout)?;
+        if what == Interrupts::Lost {
+            return Ok(None);
+        }
+        self.counts.interrupts.fetch_add(arrived.unwrap_or(0), Ordering::Relaxed);
+        Ok(arrived)
     }
 
     fn counters(&self) -> Option<AccessCounters> {

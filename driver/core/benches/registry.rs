@@ -56,7 +56,7 @@ fn deliver(receiver: &mut Receiver, headers: &[DataHeader]) -> u64 {
     let mut sink = Sink(0);
     for header in headers {
         receiver.handle_packet(Nanos::ZERO, header, &[0; 512], &mut sink);
-        while let Some(output) = receiver.poll_output_in_place() {
+        while let Some(output) = receiver.poll_output() {
             if let Output::Send(Control::Ack(ack)) = output {
                 sink.0 ^= u64::from(ack.op.get()) ^ u64::from(ack.transfer.get());
             }
@@ -96,7 +96,7 @@ fn receiver(windows: u32) -> Option<Receiver> {
     for _ in 0..15 {
         decide(&mut receiver, &in_turn(0..1));
     }
-    while receiver.poll_output_in_place().is_some() {}
+    while receiver.poll_output().is_some() {}
     Some(receiver)
 }
 

@@ -35,9 +35,11 @@ mod list;
 pub mod mirror;
 pub mod op_table;
 pub mod receiver;
+mod refusal;
 pub mod ring;
 pub mod segment;
 pub mod sender;
 pub mod time;
 
+pub use refusal::Refusal;
 pub use time::Nanos;

@@ -190,7 +190,7 @@ impl World {
     }
 
     fn outputs(&mut self) {
-        while let Some(output) = self.receiver.poll_output() {
+        while let Some(output) = self.receiver.poll_output().copied() {
             match output {
                 Output::Send(control) => {
                     for _ in 0..self.copies() {

@@ -51,7 +51,7 @@ impl State {
         let (header, payload) = shape.packet(u16::from(index));
         let mut memory = Memory::default();
         next.receiver.handle_packet(fpga_core::Nanos::ZERO, &header, &payload, &mut memory);
-        let outputs: Vec<Output> = std::iter::from_fn(|| next.receiver.poll_output()).collect();
+        let outputs: Vec<Output> = std::iter::from_fn(|| next.receiver.poll_output().copied()).collect();
         next.counts[usize::from(index)] += 1;
         next.oracle.arrived |= 1 << index;
 

@@ -166,7 +166,7 @@ impl Transport for MockTransport {
         }
         let mut state = self.world.lock();
         let Some(slot) = state.slots.get_mut(self.card) else { return Err(ResetError::NoAnswer { level }) };
-        if slot.failure == CardFailure::Gone {
+        if slot.failure == CardFailure::Gone || slot.card.is_removed() {
             return Err(ResetError::NoAnswer { level });
         }
         slot.reset();

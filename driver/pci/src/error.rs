@@ -1,11 +1,13 @@
 //! Errors, one enum per operation. Each says what failed, where, and what can be done.
 //!
-//! All of them are small values (`Copy`, `Eq`) so that a driver can store, compare and count them; the text of a
-//! system error is produced when it is displayed.
+//! All of them are values that a driver can store, compare and count; those of the register and memory paths are small
+//! (`Copy`). The text of a system error is produced when it is displayed.
 
 use core::fmt;
 
 use fpga_registers::{BarOffset, Iova};
+
+use crate::vfio_user::PeerError;
 
 /// An error number of the operating system, as a comparable value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,12 +76,13 @@ pub enum MmioError {
         /// Width of one access in bytes.
         width: u64,
     },
-    /// The device no longer answers: the register read as all ones, and so did configuration space.
+    /// The device does not answer at its registers: they read as all ones while configuration space does not answer
+    /// or has memory decoding off, the system refused the access, or an access raised a bus error.
     #[error(
-        "device is gone: reading {at} gave all ones and configuration space does not answer; it was removed, powered off or its link is down: reopen it after it is back"
+        "device is gone: it does not answer at {at}; it was removed, reset or powered off, its link is down, or memory decoding is off: reopen it after it is back"
     )]
     Gone {
-        /// The register that read as all ones.
+        /// The register that was accessed.
         at: BarOffset,
     },
     /// The device was reset since this handle was opened.
@@ -100,6 +103,26 @@ pub enum MmioError {
         /// The system's reason.
         source: OsError,
     },
+    /// The process that serves the device did not do it.
+    #[error("the access at {at} was not done: {source}")]
+    Peer {
+        /// The register that was to be accessed.
+        at: BarOffset,
+        /// What the process said, or did not say.
+        source: PeerError,
+    },
+}
+
+impl MmioError {
+    /// Whether the device is out of reach for good: it was removed, or the process that serves it is no more.
+    #[must_use]
+    pub const fn is_gone(&self) -> bool {
+        match self {
+            Self::Gone { .. } => true,
+            Self::Peer { source, .. } => source.is_final(),
+            _ => false,
+        }
+    }
 }
 
 /// Opening a BAR failed.
@@ -175,6 +198,14 @@ pub enum ConfigError {
         /// How many entries were read before it.
         seen: u8,
     },
+    /// The process that serves the device did not do it.
+    #[error("configuration access at {at:#x} was not done: {source}")]
+    Peer {
+        /// First byte.
+        at: u16,
+        /// What the process said, or did not say.
+        source: PeerError,
+    },
 }
 
 /// Mapping memory for DMA, or unmapping it, failed.
@@ -219,9 +250,39 @@ pub enum DmaMapError {
         /// Bytes.
         length: u64,
     },
-    /// The limit on locked memory or on the number of mappings was reached.
+    /// The limit on locked memory: mapped memory is pinned and counts against it.
     #[error(
-        "the system's limit was reached mapping {length:#x} bytes at {iova}: {source}; raise the locked-memory limit (ulimit -l) or map fewer, larger regions"
+        "{length:#x} bytes cannot be mapped at {iova}: mapped memory is locked, this process may lock {limit} bytes and has {locked} locked, {needed} are needed; raise the limit with `ulimit -l {}` (KiB), a line \"USER - memlock {}\" in /etc/security/limits.conf, or LimitMEMLOCK={needed} in a systemd unit", .needed.div_ceil(1024), .needed.div_ceil(1024)
+    )]
+    LockedMemory {
+        /// First address.
+        iova: Iova,
+        /// Bytes that were to be mapped.
+        length: u64,
+        /// Bytes locked already, as far as the process can tell.
+        locked: u64,
+        /// Bytes that it may lock (RLIMIT_MEMLOCK).
+        limit: u64,
+        /// The least limit with which this mapping would have been possible.
+        needed: u64,
+    },
+    /// The limit on the number of mappings.
+    #[error(
+        "{length:#x} bytes cannot be mapped at {iova}: {in_use} mappings exist, the kernel takes {limit}; map fewer, larger regions (huge pages, one area for many buffers), or raise dma_entry_limit of module vfio_iommu_type1"
+    )]
+    TooManyMappings {
+        /// First address.
+        iova: Iova,
+        /// Bytes that were to be mapped.
+        length: u64,
+        /// Mappings made through this device.
+        in_use: usize,
+        /// Mappings that the kernel takes.
+        limit: u32,
+    },
+    /// The system is out of something that mappings need: memory, or room in its tables.
+    #[error(
+        "the system's limit was reached mapping {length:#x} bytes at {iova}: {source}; check free memory (mapped memory cannot be swapped) or map fewer, larger regions"
     )]
     LimitReached {
         /// First address.
@@ -241,18 +302,28 @@ pub enum DmaMapError {
         /// The system's reason.
         source: OsError,
     },
+    /// The process that serves the device did not do it.
+    #[error("DMA mapping of {length:#x} bytes at {iova}: {source}")]
+    Peer {
+        /// First address.
+        iova: Iova,
+        /// Bytes.
+        length: u64,
+        /// What the process said, or did not say.
+        source: PeerError,
+    },
 }
 
 /// Interrupts could not be set up, or waiting for one failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InterruptError {
-    /// More vectors than the device has.
-    #[error("{asked} interrupt vectors asked for, the device has {available}")]
+    /// More vectors than the device has, or than the system has left for it.
+    #[error("{asked} interrupt vectors asked for, {available} can be had; share them, or poll")]
     TooMany {
         /// Vectors asked for.
         asked: u32,
-        /// Vectors the device has.
+        /// Vectors that can be had.
         available: u32,
     },
     /// Vectors are enabled already.
@@ -278,10 +349,57 @@ pub enum InterruptError {
         /// The system's reason.
         source: OsError,
     },
+    /// The process that serves the device did not do it.
+    #[error("{count} interrupt vectors were not set: {source}")]
+    Peer {
+        /// Vectors that were to be set; 0 when switching off.
+        count: u32,
+        /// What the process said, or did not say.
+        source: PeerError,
+    },
+}
+
+/// A function that a hot reset would reset too, and that is not this process's to reset.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct OtherFunction {
+    /// Which.
+    pub address: crate::PciAddress,
+    /// The driver it is bound to, if any.
+    pub driver: Option<String>,
+}
+
+impl OtherFunction {
+    /// A function bound to `driver`.
+    #[must_use]
+    pub const fn new(address: crate::PciAddress, driver: Option<String>) -> Self {
+        Self { address, driver }
+    }
+}
+
+impl fmt::Display for OtherFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.driver {
+            Some(driver) => write!(f, "{} ({driver})", self.address),
+            None => write!(f, "{} (no driver)", self.address),
+        }
+    }
+}
+
+/// A list of things, for a message.
+pub(crate) struct Listed<'a, T>(pub(crate) &'a [T]);
+
+impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, item) in self.0.iter().enumerate() {
+            write!(f, "{}{item}", if index == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
 }
 
 /// A reset did not happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResetError {
     /// The device (or this backend) has no reset of that level.
@@ -291,6 +409,17 @@ pub enum ResetError {
     Unsupported {
         /// The level asked for.
         level: crate::ResetLevel,
+    },
+    /// It would reset functions of others. Nothing was done.
+    #[error(
+        "a {level} reset would also reset {}, which this process does not own; bind them to vfio-pci in the same IOMMU group or remove them from the bus (echo 1 > /sys/bus/pci/devices/ADDRESS/remove)",
+        Listed(others)
+    )]
+    NotOwned {
+        /// The level asked for.
+        level: crate::ResetLevel,
+        /// The functions.
+        others: Vec<OtherFunction>,
     },
     /// It was tried and failed.
     #[error("the {level} reset failed: {source}; do not reuse DMA memory of this device")]
@@ -305,6 +434,14 @@ pub enum ResetError {
     NoAnswer {
         /// The level asked for.
         level: crate::ResetLevel,
+    },
+    /// The process that serves the device did not do it.
+    #[error("the {level} reset failed: {source}; do not reuse DMA memory of this device")]
+    Peer {
+        /// The level asked for.
+        level: crate::ResetLevel,
+        /// What the process said, or did not say.
+        source: PeerError,
     },
 }
 

@@ -1,10 +1,13 @@
 //! Interrupts as event descriptors: the waiting half and the signalling half.
+//!
+//! A vector that several users have to share becomes several interrupts ([`Interrupt::share`]); a level-triggered one (INTx)
+//! is masked by the kernel when it fires and has to be [re-armed](Interrupt::rearm) once the device has been served.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
 
 use crate::InterruptError;
@@ -14,7 +17,28 @@ use crate::InterruptError;
 ///
 /// Clones share the count: what one takes the other does not see.
 #[derive(Debug, Clone)]
-pub struct Interrupt(Arc<OwnedFd>);
+pub struct Interrupt {
+    file: Arc<OwnedFd>,
+    kind: Kind,
+}
+
+/// What is behind the descriptor.
+#[derive(Debug, Clone)]
+enum Kind {
+    /// An event descriptor that the signalling half signals.
+    Message,
+    /// The same, and the descriptor that unmasks the line.
+    Level(InterruptTrigger),
+    /// One of several that share `source`: the descriptor is an epoll of the source and of this member's own.
+    Shared { source: Arc<Interrupt>, members: Arc<[Member]>, own: usize },
+}
+
+/// What one user of a shared vector is signalled by, whoever takes the interrupt from the vector.
+#[derive(Debug)]
+struct Member {
+    waiting: Interrupt,
+    trigger: InterruptTrigger,
+}
 
 /// The signalling half, for backends inside this process. Clones signal the same interrupt.
 #[derive(Debug, Clone)]
@@ -33,17 +57,63 @@ impl Interrupt {
         let file = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| InterruptError::NoDescriptor { source: errno.into() })?;
         let file = Arc::new(file);
-        Ok((Self(Arc::clone(&file)), InterruptTrigger { file, blocks: false }))
+        Ok((Self { file: Arc::clone(&file), kind: Kind::Message }, InterruptTrigger { file, blocks: false }))
+    }
+
+    /// This interrupt as a level-triggered one, which the kernel masks when it fires and unmasks when `unmask` is signalled.
+    #[must_use]
+    pub(crate) fn level(self, unmask: InterruptTrigger) -> Self {
+        Self { kind: Kind::Level(unmask), ..self }
+    }
+
+    /// Makes `count` interrupts out of this one, for as many users of one vector: whichever of them takes it from the vector
+    /// passes it on to the others, so that every user learns of every interrupt, and looks whether it was its own.
+    ///
+    /// # Errors
+    /// [`InterruptError::NoDescriptor`].
+    pub fn share(self, count: usize) -> Result<Vec<Self>, InterruptError> {
+        let no_descriptor = |errno: Errno| InterruptError::NoDescriptor { source: errno.into() };
+        let source = Arc::new(self);
+        let members: Result<Vec<Member>, InterruptError> =
+            (0..count).map(|_| Self::pair().map(|(waiting, trigger)| Member { waiting, trigger })).collect();
+        let members: Arc<[Member]> = members?.into();
+        let mut interrupts = Vec::with_capacity(count);
+        for (own, member) in members.iter().enumerate() {
+            let file = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(no_descriptor)?;
+            for file_of in [source.as_fd(), member.waiting.as_fd()] {
+                let data = epoll::EventData::new_u64(0);
+                epoll::add(&file, file_of, data, epoll::EventFlags::IN).map_err(no_descriptor)?;
+            }
+            let kind = Kind::Shared { source: Arc::clone(&source), members: Arc::clone(&members), own };
+            interrupts.push(Self { file: Arc::new(file), kind });
+        }
+        Ok(interrupts)
     }
 
     /// Takes the interrupts that have arrived since the last call: their number, 0 if none. Does not wait.
     #[must_use]
     pub fn try_take(&self) -> u64 {
+        if let Kind::Shared { source, members, own } = &self.kind {
+            if source.try_take() != 0 {
+                members.iter().for_each(|member| member.trigger.signal());
+            }
+            return members.get(*own).map_or(0, |member| member.waiting.try_take());
+        }
         let mut count = [0; 8];
-        match rustix::io::read(self.0.as_fd(), &mut count[..]) {
+        match rustix::io::read(self.file.as_fd(), &mut count[..]) {
             Ok(8) => u64::from_ne_bytes(count),
             // EAGAIN says that none has arrived. An event descriptor that is open and ours knows no other failure.
             Ok(_) | Err(_) => 0,
+        }
+    }
+
+    /// Lets the interrupt come again, if it is one that the system masks when it fires (INTx). Call it after the device
+    /// was served and before the next wait; a line that is still asserted fires at once. Does nothing for messages.
+    pub fn rearm(&self) {
+        match &self.kind {
+            Kind::Message => {}
+            Kind::Level(unmask) => unmask.signal(),
+            Kind::Shared { source, .. } => source.rearm(),
         }
     }
 
@@ -64,7 +134,7 @@ impl Interrupt {
             }
             // A duration beyond the kernel's range is as good as for ever: the loop asks again.
             let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1 << 30, tv_nsec: 0 });
-            match rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&left)) {
+            match rustix::event::poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&left)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(InterruptError::WaitFailed { source: errno.into() }),
             }
@@ -74,13 +144,13 @@ impl Interrupt {
 
 impl AsFd for Interrupt {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.file.as_fd()
     }
 }
 
 impl AsRawFd for Interrupt {
     fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.file.as_raw_fd()
     }
 }
 

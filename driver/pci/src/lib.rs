@@ -11,9 +11,10 @@
 //! | [`dma`] | [`DmaPool`], [`DmaBuffer`], [`DmaArea`]: memory mapped once, handed out as owned pieces |
 //! | [`iova`] | [`IovaAllocator`]: addresses as the device sees them |
 //! | [`interrupt`] | [`Interrupt`] and [`InterruptTrigger`]: eventfds |
+//! | [`events`] | [`DeviceEvents`]: bus errors, requests to give the device back |
 //! | [`barrier`] | memory barriers with a name and a reason |
 //! | [`config`] | configuration space: capabilities, MSI-X, BAR registers, bus master |
-//! | [`vfio`] | the kernel's vfio-pci, group and container interface |
+//! | [`vfio`] | the kernel's vfio-pci: group and container, or iommufd |
 //! | [`vfio_user`] | a function that another process serves on a UNIX socket |
 //! | `testing` | for tests: a counting global allocator and a function with nothing behind it (feature `testing`) |
 //!
@@ -44,6 +45,7 @@ pub mod barrier;
 pub mod config;
 pub mod dma;
 pub mod error;
+pub mod events;
 pub mod interrupt;
 pub mod iova;
 pub mod memory;
@@ -61,10 +63,11 @@ pub use dma::{
 };
 pub use error::{
     BarError, ConfigError, DmaAllocError, DmaMapError, InterruptError, IovaError, MemoryError, MmioError,
-    OsError, ResetError,
+    OsError, OtherFunction, ResetError,
 };
+pub use events::{DeviceEvent, DeviceEvents};
 pub use interrupt::{Interrupt, InterruptTrigger};
 pub use iova::IovaAllocator;
 pub use memory::{HugePages, SharedMemory, SharedSlice};
-pub use mmio::{Bar, Mmio};
+pub use mmio::{Bar, Mmio, catch_bus_errors};
 pub use transport::{AccessCounters, BarInfo, BarKind, DmaAccess, ResetLevel, Transport};

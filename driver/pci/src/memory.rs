@@ -76,8 +76,8 @@ pub struct SharedMemory {
 struct Mapping {
     /// Never read again: it unmaps when the last clone goes.
     _raw: MmapRaw,
-    /// The file behind it, for memory that can be passed on.
-    file: Option<OwnedFd>,
+    /// The file behind it and where in the file this begins, for memory that can be passed on.
+    file: Option<(OwnedFd, u64)>,
 }
 
 /// The address of shared memory, next to whatever keeps that memory mapped.
@@ -112,7 +112,7 @@ impl fmt::Debug for SharedMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedMemory")
             .field("len", &format_args!("{:#x}", self.len()))
-            .field("file", &self.mapping.file.as_ref().map(AsRawFd::as_raw_fd))
+            .field("file", &self.mapping.file.as_ref().map(|(file, _)| file.as_raw_fd()))
             .finish()
     }
 }
@@ -174,7 +174,12 @@ impl SharedMemory {
     }
 
     /// The one place where the fields are put together.
-    fn of_raw(raw: MmapRaw, skip: usize, length: usize, file: Option<OwnedFd>) -> Result<Self, MemoryError> {
+    fn of_raw(
+        raw: MmapRaw,
+        skip: usize,
+        length: usize,
+        file: Option<(OwnedFd, u64)>,
+    ) -> Result<Self, MemoryError> {
         if skip.checked_add(length).is_none_or(|end| end > raw.len()) {
             return Err(MemoryError::OutOfRange { offset: skip, length, size: raw.len() });
         }
@@ -223,7 +228,7 @@ impl SharedMemory {
             .map_raw(file.as_raw_fd())
             .map_err(|error| unavailable(error.into()))?;
         mapping.advise(Advice::DontFork).map_err(|error| unavailable(error.into()))?;
-        Self::of_raw(mapping, 0, length, Some(file))
+        Self::of_raw(mapping, 0, length, Some((file, offset)))
     }
 
     /// Size in bytes.
@@ -237,7 +242,13 @@ impl SharedMemory {
     /// The file behind memory made by [`memfd`](Self::memfd) or [`from_file`](Self::from_file).
     #[must_use]
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
-        self.mapping.file.as_ref().map(AsFd::as_fd)
+        self.mapping.file.as_ref().map(|(file, _)| file.as_fd())
+    }
+
+    /// Where in its [`file`](Self::file) this memory begins, in bytes; 0 without one.
+    #[must_use]
+    pub fn file_offset(&self) -> u64 {
+        self.mapping.file.as_ref().map_or(0, |(_, offset)| *offset)
     }
 
     /// The `length` bytes from `offset` on, as shared memory of their own: another handle to the same bytes, which keeps

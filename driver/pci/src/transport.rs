@@ -8,7 +8,8 @@ use core::ops::RangeInclusive;
 use fpga_registers::Iova;
 
 use crate::{
-    Bar, BarError, ConfigError, DmaMapError, Interrupt, InterruptError, ResetError, SharedMemory, config,
+    Bar, BarError, ConfigError, DeviceEvents, DmaMapError, HugePages, Interrupt, InterruptError, MemoryError,
+    ResetError, SharedMemory, config,
 };
 
 /// What a BAR decodes. PCI Local Bus 3.0, section 6.2.5.1.
@@ -154,13 +155,23 @@ pub trait Transport: Send + Sync {
         4096
     }
 
+    /// Zeroed memory of at least `length` bytes that [`map_dma`](Self::map_dma) takes: what pools are made of. The default is
+    /// memory of this process alone; a backend whose device lives in another process gives memory that it can pass on.
+    ///
+    /// # Errors
+    /// See [`MemoryError`].
+    fn dma_memory(&self, length: usize, huge: HugePages) -> Result<SharedMemory, MemoryError> {
+        SharedMemory::anonymous(length, huge)
+    }
+
     /// How many interrupt vectors the device has.
     fn interrupt_vectors(&self) -> u32;
 
     /// Enables vectors `0..count`, all at once.
     ///
     /// # Errors
-    /// See [`InterruptError`]; nothing is enabled then.
+    /// See [`InterruptError`]; nothing is enabled then. [`InterruptError::TooMany`] says how many can be had: fewer than the
+    /// device has, where the system is short of them.
     fn enable_interrupts(&self, count: u32) -> Result<Vec<Interrupt>, InterruptError>;
 
     /// Disables all vectors. Does nothing if none are enabled.
@@ -168,6 +179,15 @@ pub trait Transport: Send + Sync {
     /// # Errors
     /// [`InterruptError::Refused`].
     fn disable_interrupts(&self) -> Result<(), InterruptError>;
+
+    /// What the system has to say about the device beside its interrupts. Armed when the function was opened, so that
+    /// nothing is missed. The default has no events.
+    ///
+    /// # Errors
+    /// [`InterruptError::NoDescriptor`].
+    fn events(&self) -> Result<DeviceEvents, InterruptError> {
+        DeviceEvents::new(None, None)
+    }
 
     /// Resets the device. Afterwards BARs opened before are stale ([`MmioError::Stale`](crate::MmioError::Stale)
     /// where the backend can tell), bus mastering is off, and the device needs its initialisation again.

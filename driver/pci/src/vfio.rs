@@ -1,28 +1,37 @@
-//! The kernel's vfio-pci through its group and container interface (type 1 v2 IOMMU), which every distribution has.
+//! The kernel's vfio-pci, through either of its interfaces: group and container (every distribution has them), or the
+//! device's own file with iommufd (newer kernels, if built with it). [`VfioOptions`] says which; both do the same.
 //!
-//! Groups, container and device are opened by the `vfio-ioctls` crate; everything whose errors, sizes or flags that
-//! crate hides is done here by own system calls:
-//!
-//! | What its documentation or source shows (version 0.10.0) | Done here |
+//! | What | How |
 //! |---|---|
+//! | addresses | the ranges that the kernel names, without holes and the MSI window; one mapping per region, readable and writable by the device only as asked for |
+//! | BARs | mapped, without the MSI-X table ([`BarAccess`], [`catch_bus_errors`](crate::catch_bus_errors)) |
+//! | interrupts | MSI-X, else MSI, else INTx, by event descriptors |
+//! | errors on the bus, requests to give the device back | [`Transport::events`], armed from the start |
+//! | reset | of the function, where it has one; of the link, if every function below the port is this process's |
+//!
+//! # Which calls are made here
+//!
+//! Requests are built and answers taken apart in this module's parts `kernel`, `sys` and `info`, over `vfio-bindings` and
+//! `iommufd-bindings`. Of the `vfio-ioctls` crate (0.10.0) the container is used: it checks version and extension when it is opened,
+//! and compares what was unmapped with what was asked for. Its device is not:
+//!
+//! | What its source shows | Here |
+//! |---|---|
+//! | dropping a device re-reads a sysfs link and unwraps: panics when the device was removed | plain files, closed in order |
+//! | a group's file cannot be had: no hot reset, no VF token | own group |
+//! | a group with any flag besides "viable" is refused as not viable | the flag itself, and the names of who is in the way |
 //! | `region_read`/`region_write` report no error: with memory decoding off a read leaves its buffer unchanged | own `pread`/`pwrite`, every failure an error |
-//! | `reset` reports neither "not supported" nor failure | own reset call, [`ResetError`] |
-//! | partial unmap, double map, reserved addresses fail with bare errno values | checked against the IOVA ranges and told apart in [`DmaMapError`] |
-//! | dropping a device unwraps the re-read sysfs link: panics when the device was removed | link checked first, panic contained; see [`VfioTransport`] |
+//! | `reset` reports neither "not supported" nor failure | [`ResetError`] |
 //! | regions whose info fails are skipped, so later numbers shift | own region info by number |
-//! | a group with any flag besides "viable" is refused as not viable | [`VfioOpenError::GroupUnusable`] names both causes |
-//! | `addr + size` unchecked | checked here before any call |
-//! | always maps readable and writable | own map call with the access asked for |
+//! | maps always readable and writable | own map call with the access asked for |
+//! | partial unmap, double map, reserved addresses fail with bare errno values | checked against the ranges and told apart in [`DmaMapError`] |
 //!
-//! # What it does not do (yet)
+//! Its `vfio_cdev` feature, which would offer iommufd, pulls in a hypervisor's crates and has the same hazards.
 //!
-//! * iommufd and the device's own character device: another way to open, behind the same
-//!   [`Transport`]; [`VfioTransport::open`] is the place to choose.
-//! * The error and request eventfds (AER, hot unplug).
-//! * Surviving SIGBUS: touching a mapped BAR while memory decoding is off kills the process. A reset invalidates
-//!   open [`Bar`]s *before* it starts, which protects all threads but one that is in the middle of an access.
-//! * VF tokens: a virtual function whose physical function is also used through vfio cannot be opened.
-//! * Hot reset: [`ResetError::Unsupported`].
+//! # Handles and closing
+//!
+//! A [`Bar`] keeps the device's file, so that a device is given back to the system when the transport *and* every BAR of it are
+//! dropped. After a surprise removal: drop them all, and open the device again when it is back.
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -34,23 +43,44 @@ use std::time::Instant;
 
 use fpga_registers::Iova;
 use rustix::io::Errno;
+use vfio_bindings::bindings::vfio::{VFIO_DEVICE_FLAGS_RESET, VFIO_PCI_CONFIG_REGION_INDEX};
 
-use crate::mmio::{MappedBar, Presence};
+use crate::mmio::{MappedBar, Presence, bus_errors_caught};
 use crate::{
-    Bar, BarError, BarInfo, BarKind, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError, OsError,
-    PciAddress, ResetError, ResetLevel, SharedMemory, Transport, config,
+    Bar, BarError, BarInfo, BarKind, ConfigError, DeviceEvents, DmaAccess, DmaMapError, Interrupt,
+    InterruptError, OsError, PciAddress, ResetError, ResetLevel, SharedMemory, Transport, config,
 };
 
+mod error;
+#[cfg(test)]
+mod fake;
+mod host;
 mod info;
+mod interrupts;
+mod iommu;
+mod kernel;
 mod open;
+mod options;
+mod reset;
 mod sys;
 
+pub use error::VfioOpenError;
+use host::Host;
 use info::{IommuInfo, RegionInfo};
-use open::OpenedDevice;
-pub use open::{VfioOpenError, VfioRoots};
+use interrupts::Interrupts;
+use iommu::{AddressSpace, Mapped};
+use kernel::{Kernel, System};
+use open::Opened;
+pub use options::{
+    BarAccess, INTERFACE_VARIABLE, ParseVfioOptionError, VF_TOKEN_VARIABLE, VfToken, VfioInterface,
+    VfioOptions, VfioRoots,
+};
+use reset::Group;
+use sys::Calls;
 
-/// Number of the configuration space region of a PCI device.
-const CONFIG_REGION: u32 = vfio_bindings::bindings::vfio::VFIO_PCI_CONFIG_REGION_INDEX;
+/// How many mappings a container takes where the kernel does not tell: the default of `dma_entry_limit`, module
+/// `vfio_iommu_type1`.
+const DEFAULT_MAPPINGS: u32 = 65_535;
 
 /// A PCI function opened through vfio-pci.
 ///
@@ -58,20 +88,23 @@ const CONFIG_REGION: u32 = vfio_bindings::bindings::vfio::VFIO_PCI_CONFIG_REGION
 /// mappings. [`Bar`]s that are still around stay mapped, but their device does no DMA any more.
 pub struct VfioTransport {
     name: String,
-    device: Arc<DeviceFile>,
+    address: PciAddress,
+    options: VfioOptions,
+    interface: VfioInterface,
+    kernel: Arc<dyn Kernel>,
     bars: [Option<BarInfo>; 6],
     regions: [Option<RegionInfo>; 6],
     msix: Option<config::MsixCapability>,
-    /// Which kind of interrupt the device is used with, and how many vectors it has.
-    irq: Option<sys::IrqKind>,
-    vectors: u32,
+    interrupts: Interrupts,
+    events: DeviceEvents,
     can_reset: bool,
     iommu: IommuInfo,
     /// What is mapped: the memory must stay until it is unmapped.
     mappings: Mutex<BTreeMap<u64, SharedMemory>>,
-    interrupts_on: Mutex<bool>,
-    /// Last, so that the device file above is closed before: the group can then be given back.
-    opened: OpenedDevice,
+    /// Closed in this order: the device, so that the group can be given back, and the address space last.
+    device: Arc<DeviceFile>,
+    group: Option<Group>,
+    space: AddressSpace,
 }
 
 /// The device's file, and the part of it that is configuration space.
@@ -84,7 +117,7 @@ struct DeviceFile {
 
 /// Nanoseconds on the monotonic clock since the first call: one start for all devices of the process, so that their
 /// times can be compared.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     // 584 years fit.
     u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
@@ -94,8 +127,9 @@ impl fmt::Debug for VfioTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("VfioTransport")
             .field("name", &self.name)
+            .field("interface", &self.interface)
             .field("bars", &self.bars)
-            .field("vectors", &self.vectors)
+            .field("vectors", &self.interrupts.vectors)
             .finish_non_exhaustive()
     }
 }
@@ -127,7 +161,8 @@ impl config::ConfigSpace for DeviceFile {
 
 impl Presence for DeviceFile {
     fn is_present(&self) -> bool {
-        config::identity(self).is_ok()
+        // Decoding off is what a reset leaves of a device whose state nobody restored.
+        config::memory_enabled(self) == Ok(true)
     }
 
     fn generation(&self) -> u64 {
@@ -136,39 +171,51 @@ impl Presence for DeviceFile {
 }
 
 impl VfioTransport {
-    /// Opens the function at a PCI address such as `0000:65:00.0`, which has to be bound to vfio-pci.
+    /// Opens the function at a PCI address such as `0000:65:00.0`, which has to be bound to vfio-pci, as the environment says
+    /// ([`VfioOptions::from_environment`]).
     ///
     /// # Errors
     /// See [`VfioOpenError`].
     pub fn open(address: &str) -> Result<Self, VfioOpenError> {
-        Self::open_at(address, &VfioRoots::default())
+        Self::open_with(address, VfioOptions::from_environment()?)
     }
 
-    /// As [`open`](Self::open), looking for sysfs and for device files elsewhere. The device files themselves are
-    /// always opened below `/dev/vfio`; the other root serves to check for them.
+    /// As [`open`](Self::open), as `options` say. The container alone is always opened at `/dev/vfio/vfio`, wherever the
+    /// options have the device files; they serve to check for it.
     ///
     /// # Errors
     /// See [`VfioOpenError`].
-    pub fn open_at(address: &str, roots: &VfioRoots) -> Result<Self, VfioOpenError> {
-        let address: PciAddress = address.parse()?;
-        let (opened, file) = open::open(address, roots)?;
-        let file = Arc::new(file);
+    pub fn open_with(address: &str, options: VfioOptions) -> Result<Self, VfioOpenError> {
+        Self::open_on(Arc::new(System), address.parse()?, options)
+    }
+
+    fn open_on(
+        kernel: Arc<dyn Kernel>,
+        address: PciAddress,
+        options: VfioOptions,
+    ) -> Result<Self, VfioOpenError> {
+        let name = address.to_string();
+        let Opened { device, interface, group, space } =
+            open::open(&*kernel, &Host::new(address, &options.roots), &options)?;
         let query = |what: &'static str, source: OsError| VfioOpenError::Query { address, what, source };
         let malformed = |what: &'static str| VfioOpenError::Malformed { address, what };
+        let config = |source| VfioOpenError::Config { address, source };
 
+        let file = Arc::new(device);
+        let calls = Calls::new(&*kernel, file.as_fd());
         let region = |index| -> Result<RegionInfo, VfioOpenError> {
-            let reply = sys::region_info(&file, index).map_err(|source| query("a region", source))?;
+            let reply = calls.region_info(index).map_err(|source| query("a region", source))?;
             info::parse_region(&reply).ok_or_else(|| malformed("a region"))
         };
-        let config_region = region(CONFIG_REGION)?;
+        let config_region = region(VFIO_PCI_CONFIG_REGION_INDEX)?;
         let device = Arc::new(DeviceFile {
             file: Arc::clone(&file),
             config_offset: config_region.offset,
             config_size: config_region.size,
             generation: AtomicU64::new(0),
         });
-        let registers = config::bar_registers(&*device)?;
-        let msix = config::find_msix(&*device)?;
+        let registers = config::bar_registers(&*device).map_err(config)?;
+        let msix = config::find_msix(&*device).map_err(config)?;
         let mut regions = [const { None }; 6];
         let mut bars = [None; 6];
         for index in 0..6_u8 {
@@ -187,35 +234,55 @@ impl VfioTransport {
             });
             regions[slot] = Some(region);
         }
-        let (irq, vectors) = sys::interrupts(&file).map_err(|source| query("its interrupts", source))?;
-        let flags = sys::device_flags(&file).map_err(|source| query("its properties", source))?;
-        let reply = sys::iommu_info(&opened.container).map_err(|source| query("its IOMMU", source))?;
-        let iommu = info::parse_iommu(&reply).ok_or_else(|| malformed("its IOMMU"))?;
+        let interrupts = Interrupts::find(calls).map_err(|source| query("its interrupts", source))?;
+        let flags = calls.device_flags().map_err(|source| query("its properties", source))?;
+        let iommu = space.info(&*kernel).map_err(|source| query("its IOMMU", source))?;
+        let iommu = iommu.ok_or_else(|| malformed("its IOMMU"))?;
+        if iommu.ranges.is_empty() {
+            return Err(VfioOpenError::NoAddresses { address });
+        }
+        let events = interrupts::arm_events(calls, &name).map_err(|error| VfioOpenError::Step {
+            address,
+            step: "preparing for its events",
+            source: Box::new(error),
+        })?;
+        tracing::debug!(device = name, %interface, kind = ?interrupts.kind, vectors = interrupts.vectors,
+            mappings = ?iommu.available, "opened");
         let transport = Self {
-            name: address.to_string(),
-            device,
+            name,
+            address,
+            options,
+            interface,
+            kernel,
             bars,
             regions,
             msix,
-            irq,
-            vectors,
-            can_reset: flags & vfio_bindings::bindings::vfio::VFIO_DEVICE_FLAGS_RESET != 0,
+            interrupts,
+            events,
+            can_reset: flags & VFIO_DEVICE_FLAGS_RESET != 0,
             iommu,
             mappings: Mutex::new(BTreeMap::new()),
-            interrupts_on: Mutex::new(false),
-            opened,
+            device,
+            group,
+            space,
         };
         // The kernel opens devices with bus mastering off; a former user's setting must not survive either.
-        transport.set_bus_master(false)?;
+        transport.set_bus_master(false).map_err(config)?;
         Ok(transport)
+    }
+
+    /// Which of the kernel's interfaces it was opened through.
+    #[must_use]
+    pub fn interface(&self) -> VfioInterface {
+        self.interface
+    }
+
+    fn calls(&self) -> Calls<'_> {
+        Calls::new(&*self.kernel, self.device.file.as_fd())
     }
 
     fn mappings(&self) -> MutexGuard<'_, BTreeMap<u64, SharedMemory>> {
         self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn interrupts_on(&self) -> MutexGuard<'_, bool> {
-        self.interrupts_on.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -252,9 +319,14 @@ impl Transport for VfioTransport {
             let start = u64::from(msix.table_offset);
             start..start + u64::from(msix.table_length())
         });
-        let areas = region.mappable_areas(table, rustix::param::page_size() as u64);
+        let areas = match self.options.bar_access {
+            BarAccess::File => Vec::new(),
+            _ => region.mappable_areas(table, rustix::param::page_size() as u64),
+        };
+        let by_file = self.options.bar_access == BarAccess::Auto && !bus_errors_caught();
         let presence: Arc<dyn Presence> = Arc::<DeviceFile>::clone(&self.device);
         MappedBar::map(Arc::clone(&self.device.file), region.offset, region.size, &areas, presence)
+            .map(|mapped| if by_file { mapped.read_by_file() } else { mapped })
             .map(|mapped| Bar::new(Arc::new(mapped)))
             .map_err(|(offset, source)| BarError::MapFailed { index, offset, source })
     }
@@ -263,13 +335,14 @@ impl Transport for VfioTransport {
         let length = memory.len() as u64;
         self.iommu.check(iova, length, self.dma_page_size())?;
         let mut mappings = self.mappings();
-        sys::map_dma(&self.opened.container, iova.get(), memory, access).map_err(|source| {
-            match Errno::from_raw_os_error(source.raw()) {
-                Errno::EXIST => DmaMapError::Overlap { iova, length },
-                Errno::NOMEM | Errno::NOSPC => DmaMapError::LimitReached { iova, length, source },
-                _ => DmaMapError::Refused { iova, length, source },
-            }
-        })?;
+        if let Err(source) = self.space.map(&*self.kernel, iova.get(), memory, access) {
+            let mapped = Mapped {
+                bytes: mappings.values().map(|memory| memory.len() as u64).sum(),
+                mappings: mappings.len(),
+                limit: self.iommu.available.unwrap_or(DEFAULT_MAPPINGS),
+            };
+            return Err(self.space.explain(&*self.kernel, iova, length, mapped, source));
+        }
         mappings.insert(iova.get(), memory.clone());
         Ok(())
     }
@@ -281,12 +354,10 @@ impl Transport for VfioTransport {
             return Err(DmaMapError::NotMapped { iova, length });
         }
         let size = usize::try_from(length).map_err(|_| DmaMapError::NotMapped { iova, length })?;
-        self.opened.container.vfio_dma_unmap(iova.get(), size).map_err(|error| {
-            let source = match error {
-                vfio_ioctls::VfioError::IommuDmaUnmap(errno) => OsError::from_raw(errno.errno()),
-                _ => Errno::INVAL.into(),
-            };
-            DmaMapError::Refused { iova, length, source }
+        self.space.unmap(&*self.kernel, iova.get(), size).map_err(|source| DmaMapError::Refused {
+            iova,
+            length,
+            source,
         })?;
         mappings.remove(&iova.get());
         Ok(())
@@ -301,45 +372,38 @@ impl Transport for VfioTransport {
     }
 
     fn interrupt_vectors(&self) -> u32 {
-        self.vectors
+        self.interrupts.vectors
     }
 
     fn enable_interrupts(&self, count: u32) -> Result<Vec<Interrupt>, InterruptError> {
-        let mut on = self.interrupts_on();
-        if *on {
-            return Err(InterruptError::AlreadyEnabled);
-        }
-        let kind = self.irq.filter(|_| count != 0 && count <= self.vectors);
-        let kind = kind.ok_or(InterruptError::TooMany { asked: count, available: self.vectors })?;
-        let mut interrupts = Vec::new();
-        for _ in 0..count {
-            interrupts.push(Interrupt::pair()?.0);
-        }
-        sys::enable_interrupts(&self.device.file, kind, &interrupts)
-            .map_err(|source| InterruptError::Refused { count, source })?;
-        *on = true;
-        Ok(interrupts)
+        self.interrupts.enable(self.calls(), count)
     }
 
     fn disable_interrupts(&self) -> Result<(), InterruptError> {
-        let mut on = self.interrupts_on();
-        if let (true, Some(kind)) = (*on, self.irq) {
-            sys::disable_interrupts(&self.device.file, kind)
-                .map_err(|source| InterruptError::Refused { count: 0, source })?;
-        }
-        *on = false;
-        Ok(())
+        self.interrupts.disable(self.calls())
+    }
+
+    fn events(&self) -> Result<DeviceEvents, InterruptError> {
+        Ok(self.events.clone())
     }
 
     fn reset(&self, level: ResetLevel) -> Result<(), ResetError> {
-        if level != ResetLevel::Function || !self.can_reset {
+        if level == ResetLevel::Function && !self.can_reset {
             return Err(ResetError::Unsupported { level });
+        }
+        if level == ResetLevel::Hot {
+            let host = Host::new(self.address, &self.options.roots);
+            reset::check_hot(self.calls(), &host, self.group.as_ref())?;
         }
         // A device that no longer answers cannot be told to stop; the reset is still worth trying.
         let _ = self.set_bus_master(false);
         // Before the reset: handles must not touch the BARs while memory decoding is off.
         self.device.generation.fetch_add(1, Ordering::AcqRel);
-        sys::reset(&self.device.file).map_err(|source| ResetError::Failed { level, source })?;
+        let done = match level {
+            ResetLevel::Function => self.calls().reset(),
+            ResetLevel::Hot => reset::hot(self.calls(), self.group.as_ref()),
+        };
+        done.map_err(|source| ResetError::Failed { level, source })?;
         // The kernel restores the command register, bus mastering included.
         self.set_bus_master(false).map_err(|_| ResetError::NoAnswer { level })
     }

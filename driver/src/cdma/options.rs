@@ -4,6 +4,7 @@ use fpga_core::cdma_ring::{LENGTH_BITS_BEFORE_4_1, RingConfig};
 use fpga_registers::CardAddr;
 
 use crate::channel::H2cChannel;
+use crate::setters::setters;
 
 /// How descriptors get into card memory.
 #[derive(Debug)]
@@ -93,37 +94,23 @@ impl CdmaRingOptions {
     }
 }
 
-/// Setters, one per field.
-macro_rules! setters {
-    ($($(#[$doc:meta])* $field:ident: $kind:ty;)*) => {
-        impl CdmaRingOptions {
-            $(
-                $(#[$doc])*
-                #[must_use]
-                pub const fn $field(mut self, $field: $kind) -> Self {
-                    self.$field = $field;
-                    self
-                }
-            )*
-        }
-    };
-}
-
 setters! {
-    /// A ring of so many descriptors.
-    descriptors: u32;
-    /// At most so many copies in flight.
-    copies: u32;
-    /// The build's length field has so many bits.
-    length_bits: u8;
-    /// The build's data path has so many bytes.
-    data_bytes: u32;
-    /// Whether the build realigns data.
-    realignment: bool;
-    /// One completion interrupt per so many descriptors.
-    interrupt_threshold: u8;
-    /// The completion interrupt comes at the latest after so many units of 125 clocks.
-    interrupt_delay: u8;
+    impl CdmaRingOptions {
+        /// A ring of so many descriptors.
+        descriptors: u32;
+        /// At most so many copies in flight.
+        copies: u32;
+        /// The build's length field has so many bits.
+        length_bits: u8;
+        /// The build's data path has so many bytes.
+        data_bytes: u32;
+        /// Whether the build realigns data.
+        realignment: bool;
+        /// One completion interrupt per so many descriptors.
+        interrupt_threshold: u8;
+        /// The completion interrupt comes at the latest after so many units of 125 clocks.
+        interrupt_delay: u8;
+    }
 }
 
 impl CdmaRingOptions {

@@ -10,7 +10,7 @@ use fpga_pci::{DmaArea, SharedSlice};
 use fpga_registers::xdma::Direction;
 use fpga_registers::{CardAddr, Iova};
 
-use super::engine::Engine;
+use super::engine::{Engine, Side};
 use super::{Payload, Ticket};
 use crate::error::{AttachRefused, ChannelError, SubmitError};
 
@@ -184,7 +184,10 @@ impl Engine {
     }
 
     /// Queues a scatter-gather list as one transfer.
-    pub(crate) fn submit_list(&mut self, pieces: &[Piece]) -> Result<Ticket, SubmitError> {
+    pub(crate) fn submit_list(
+        &mut self,
+        pieces: impl Iterator<Item = Piece> + Clone,
+    ) -> Result<Ticket, SubmitError> {
         let mut segments = core::mem::take(&mut self.list);
         segments.clear();
         let result = self.queue_list(pieces, &mut segments);
@@ -195,9 +198,13 @@ impl Engine {
         result
     }
 
-    fn queue_list(&mut self, pieces: &[Piece], segments: &mut Vec<Segment>) -> Result<Ticket, SubmitError> {
-        for piece in pieces.iter().filter(|piece| piece.length != 0) {
-            segments.push(self.segment(piece)?);
+    fn queue_list(
+        &mut self,
+        pieces: impl Iterator<Item = Piece> + Clone,
+        segments: &mut Vec<Segment>,
+    ) -> Result<Ticket, SubmitError> {
+        for piece in pieces.clone().filter(|piece| piece.length != 0) {
+            segments.push(self.segment(&piece)?);
         }
         self.check_overlap(segments)?;
         match self.ring.submit_segments(segments.iter().copied(), None::<Payload>) {
@@ -213,7 +220,8 @@ impl Engine {
 
     /// Refuses lists whose destinations overlap: which piece wins would be the engine's secret. Sources may.
     fn check_overlap(&mut self, segments: &[Segment]) -> Result<(), SubmitError> {
-        if self.options.fixed_address && matches!(self.direction(), Direction::H2c) {
+        let no_address = self.options.fixed_address || matches!(self.side, Side::Stream);
+        if no_address && matches!(self.direction(), Direction::H2c) {
             return Ok(());
         }
         let to_card = matches!(self.direction(), Direction::H2c);

@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use crate::setters::setters;
+
 /// How to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -103,35 +105,21 @@ impl Default for ChannelOptions {
     }
 }
 
-/// Setters, one per field.
-macro_rules! setters {
-    ($($(#[$doc:meta])* $field:ident: $kind:ty;)*) => {
-        impl ChannelOptions {
-            $(
-                $(#[$doc])*
-                #[must_use]
-                pub const fn $field(mut self, $field: $kind) -> Self {
-                    self.$field = $field;
-                    self
-                }
-            )*
-        }
-    };
-}
-
 setters! {
-    /// A ring of so many descriptors.
-    descriptors: u32;
-    /// At most so many transfers in flight.
-    transfers: u32;
-    /// Descriptors of at most so many bytes.
-    max_descriptor_length: u32;
-    /// Keeps the ring running this way.
-    run_mode: RunMode;
-    /// Whether the card is known to handle several blocks of long descriptors.
-    long_blocks: bool;
-    /// Whether the card address stays the same.
-    fixed_address: bool;
-    /// Whether every transfer reports.
-    report_each: bool;
+    impl ChannelOptions {
+        /// A ring of so many descriptors.
+        descriptors: u32;
+        /// At most so many transfers in flight.
+        transfers: u32;
+        /// Descriptors of at most so many bytes.
+        max_descriptor_length: u32;
+        /// Keeps the ring running this way.
+        run_mode: RunMode;
+        /// Whether the card is known to handle several blocks of long descriptors.
+        long_blocks: bool;
+        /// Whether the card address stays the same.
+        fixed_address: bool;
+        /// Whether every transfer reports.
+        report_each: bool;
+    }
 }

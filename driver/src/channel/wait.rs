@@ -3,11 +3,12 @@
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
+use fpga_core::ring::Token;
 use fpga_pci::{DmaBuffer, Interrupt, barrier};
 use fpga_registers::CardAddr;
 use fpga_registers::xdma::{ChannelBlock, ChannelInterrupts, ChannelStatus};
 
-use super::engine::{EVENT_BITS, Engine, SUSPICIOUS_NS};
+use super::engine::{EVENT_BITS, Engine, SUSPICIOUS_NS, Side};
 use super::{Completion, RunMode, Ticket, WaitMode, WaitOptions};
 use crate::error::{ChannelError, TransferFailed};
 
@@ -69,11 +70,11 @@ impl Engine {
         })
     }
 
-    fn wait_until<T>(
+    pub(crate) fn wait_until<T, E: From<ChannelError>>(
         &mut self,
         options: WaitOptions,
-        mut done: impl FnMut(&mut Self) -> Result<Option<T>, ChannelError>,
-    ) -> Result<T, ChannelError> {
+        mut done: impl FnMut(&mut Self) -> Result<Option<T>, E>,
+    ) -> Result<T, E> {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let began = self.now();
         let timeout = nanoseconds(options.timeout);
@@ -93,7 +94,7 @@ impl Engine {
                 Err(error) => break Err(error),
             }
             if waited >= timeout {
-                break Err(self.timed_out(waited));
+                break Err(self.timed_out(waited).into());
             }
             let spinning = match options.mode {
                 WaitMode::Poll => true,
@@ -104,10 +105,11 @@ impl Engine {
                 self.relax();
             } else {
                 // What ended before it listens does not signal: it is looked for once more before sleeping.
-                let slept = if listening { self.sleep(timeout - waited) } else { self.arm().map(|()| false) };
+                let slept =
+                    if listening { self.sleep(timeout - waited) } else { self.listen().map(|()| false) };
                 match slept {
                     Ok(woken) => listening = !woken,
-                    Err(error) => break Err(error),
+                    Err(error) => break Err(error.into()),
                 }
             }
             waited = self.now().saturating_sub(began);
@@ -117,6 +119,16 @@ impl Engine {
             let _ = self.disarm();
         }
         result
+    }
+
+    /// Arms, for a sleep that only what ends from now on is to end.
+    fn listen(&mut self) -> Result<(), ChannelError> {
+        if let Some(interrupt) = &self.interrupt {
+            // The interrupt of a batch whose end was seen before its wait came to sleep. Waking by it would find nothing and read
+            // registers to learn why. What it stands for has ended, and the poll that comes next sees it.
+            let _ = interrupt.try_take();
+        }
+        self.arm()
     }
 
     /// Sleeps until there is an interrupt; whether there was one.
@@ -200,7 +212,7 @@ impl Engine {
         card: CardAddr,
         options: WaitOptions,
     ) -> Result<DmaBuffer, TransferFailed> {
-        if buffer.len() == 0 {
+        if buffer.len() == 0 && matches!(self.side, Side::Memory) {
             return Ok(buffer);
         }
         let ticket = match self.submit_buffer(buffer, card) {
@@ -212,8 +224,11 @@ impl Engine {
         let done = match self.wait(ticket, options) {
             Ok(done) => done,
             Err(error) => {
-                // Without a completion the buffer is still posted: stop the engine to get it back. Others in flight go on.
-                let _ = self.cancel(ticket);
+                // Without a completion the buffer is still posted: stop the engine to get it back. Others in flight go on. A stream's
+                // engine is not stopped for that: held back by its port it would stay busy, and the channel be lost.
+                if matches!(self.side, Side::Memory) || self.ring.withdraw(Token::new(ticket.0)).is_ok() {
+                    let _ = self.cancel(ticket);
+                }
                 let buffer = match self.take(ticket) {
                     Some(done) => done.ok().and_then(|done| done.buffer),
                     // Others before it have not ended. Its turn may come when nobody waits for it any more: the buffer is taken now.

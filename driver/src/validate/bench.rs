@@ -157,8 +157,8 @@ impl<'a> Bench<'a> {
     }
 
     /// Scratch memory, or the reason to skip.
-    pub(super) fn scratch(&self) -> Result<CardRange, Verdict> {
-        self.scratch.ok_or_else(|| Verdict::Skip(self.no_scratch.clone()))
+    pub(super) fn scratch(&self) -> Result<CardRange, Problem> {
+        self.scratch.ok_or_else(|| Problem::Untested(self.no_scratch.clone()))
     }
 
     /// The longest transfer that scratch memory holds with its guards.
@@ -272,7 +272,7 @@ impl<'a> Recorder<'a> {
             Ok(Verdict::Pass(text)) => (Status::Pass, text),
             Ok(Verdict::Warn(text)) => (Status::Warn, text),
             Ok(Verdict::Fail(text)) => (Status::Fail, text),
-            Ok(Verdict::Skip(text)) => (Status::Skip, text),
+            Ok(Verdict::Skip(text)) | Err(Problem::Untested(text)) => (Status::Skip, text),
             Err(problem) => {
                 match problem {
                     Problem::Gone => (self.ended, self.answers) = (Some("the card is gone"), false),

@@ -74,9 +74,7 @@ fn check(bench: &Bench<'_>, cdma: &mut Cdma, length: usize, from: usize, to: usi
 }
 
 fn copy(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
-    if let Err(verdict) = bench.scratch() {
-        return Ok(verdict);
-    }
+    bench.scratch()?;
     let mut longest = 0;
     for length in ALIGNED {
         match check(bench, cdma, length, 0, 0) {
@@ -96,9 +94,7 @@ fn copy(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
 }
 
 fn unaligned(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
-    if let Err(verdict) = bench.scratch() {
-        return Ok(verdict);
-    }
+    bench.scratch()?;
     let mut done = 0;
     for (length, from, to) in UNALIGNED {
         match check(bench, cdma, length, from, to) {
@@ -125,10 +121,7 @@ fn unaligned(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
 
 /// What the driver must not let through.
 fn refusals(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {
-    let scratch = match bench.scratch() {
-        Ok(range) => range,
-        Err(verdict) => return Ok(verdict),
-    };
+    let scratch = bench.scratch()?;
     let onto = CardAddr::new(scratch.start.get() + 64);
     match cdma.copy(scratch.start, onto, 128) {
         Err(CdmaError::Overlap { .. }) => {}

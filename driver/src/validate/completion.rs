@@ -31,10 +31,7 @@ fn short(host: &HostMemory, scratch: CardRange) -> Vec<Piece> {
 }
 
 fn writeback(bench: &mut Bench<'_>) -> Result<Verdict, Problem> {
-    let scratch = match bench.scratch() {
-        Ok(range) => range,
-        Err(verdict) => return Ok(verdict),
-    };
+    let scratch = bench.scratch()?;
     let host = bench.host()?;
     let (mut rigs, busy) = bench.free()?;
     if rigs.is_empty() {
@@ -143,10 +140,7 @@ fn interrupted(
 }
 
 fn one_interrupt(bench: &Bench<'_>, name: ChannelName) -> Result<Verdict, Problem> {
-    let scratch = match bench.scratch() {
-        Ok(range) => range,
-        Err(verdict) => return Ok(verdict),
-    };
+    let scratch = bench.scratch()?;
     let host = bench.host()?;
     let Taken::Free(mut rig) = bench.take(name)? else { return Ok(held(name)) };
     let Some(interrupt) = rig.interrupt() else {
@@ -182,10 +176,7 @@ fn one_interrupt(bench: &Bench<'_>, name: ChannelName) -> Result<Verdict, Proble
 
 /// A wait that polls and then sleeps relies on the word being in memory when the interrupt arrives.
 fn interrupt_and_writeback(bench: &Bench<'_>) -> Result<Verdict, Problem> {
-    let scratch = match bench.scratch() {
-        Ok(range) => range,
-        Err(verdict) => return Ok(verdict),
-    };
+    let scratch = bench.scratch()?;
     let host = bench.host()?;
     let (mut rigs, busy) = bench.free()?;
     let mut tried = 0;
@@ -220,10 +211,7 @@ fn interrupt_and_writeback(bench: &Bench<'_>) -> Result<Verdict, Problem> {
 
 /// Run cleared in the middle of a long run: the engine ends the descriptor in flight, and nothing after it.
 fn abort(bench: &Bench<'_>) -> Result<Verdict, Problem> {
-    let scratch = match bench.scratch() {
-        Ok(range) => range,
-        Err(verdict) => return Ok(verdict),
-    };
+    let scratch = bench.scratch()?;
     let host = bench.host()?;
     let (mut rigs, busy) = bench.free()?;
     if rigs.is_empty() {

@@ -53,10 +53,7 @@ fn enable(bench: &Bench<'_>) -> Result<Verdict, Problem> {
 }
 
 fn run_by_credits(bench: &Bench<'_>) -> Result<Verdict, Problem> {
-    let scratch = match bench.scratch() {
-        Ok(range) => range,
-        Err(verdict) => return Ok(verdict),
-    };
+    let scratch = bench.scratch()?;
     let host = bench.host()?;
     let (mut rigs, busy) = bench.free()?;
     if rigs.is_empty() {

@@ -48,10 +48,7 @@ fn small_pieces(host: &HostMemory, card: CardAddr, size: usize, count: usize, ro
 }
 
 fn count(bench: &Bench<'_>) -> Result<Verdict, Problem> {
-    let scratch = match bench.scratch() {
-        Ok(range) => range,
-        Err(verdict) => return Ok(verdict),
-    };
+    let scratch = bench.scratch()?;
     let host = bench.host()?;
     let (mut rigs, busy) = bench.free()?;
     if rigs.is_empty() {
@@ -85,10 +82,7 @@ fn count(bench: &Bench<'_>) -> Result<Verdict, Problem> {
 
 /// Many small descriptors in one run: blocks of 64, and of fewer, across pages of descriptors.
 fn small(bench: &Bench<'_>) -> Result<Verdict, Problem> {
-    let scratch = match bench.scratch() {
-        Ok(range) => range,
-        Err(verdict) => return Ok(verdict),
-    };
+    let scratch = bench.scratch()?;
     let (out, back) = (bench.host()?, bench.host()?);
     let (Some(mut h2c), Some(mut c2h)) = (bench.any(Direction::H2c)?, bench.any(Direction::C2h)?) else {
         return Ok(held("every channel of one direction"));
@@ -130,10 +124,7 @@ fn small(bench: &Bench<'_>) -> Result<Verdict, Problem> {
 
 /// Descriptors above 4 KiB in more than one adjacent block: some IP builds stall on them, or stop with a magic error.
 fn long(bench: &Bench<'_>) -> Result<Verdict, Problem> {
-    let scratch = match bench.scratch() {
-        Ok(range) => range,
-        Err(verdict) => return Ok(verdict),
-    };
+    let scratch = bench.scratch()?;
     let (address, length) = granularity(bench);
     let sizes: Vec<usize> = LONG
         .into_iter()

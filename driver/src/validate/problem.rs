@@ -6,8 +6,9 @@ use fpga_registers::{CardAddr, Iova};
 
 use super::pattern::Mismatch;
 use crate::cdma::CdmaError;
-use crate::error::ResourceError;
+use crate::error::{ChannelError, ResourceError};
 use crate::name::ChannelName;
+use crate::stream::StreamError;
 
 /// How a test ended that came to its end.
 #[derive(Debug)]
@@ -21,6 +22,9 @@ pub(super) enum Verdict {
 /// Why a test did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Problem {
+    /// What the test needs is not there.
+    #[error("{0}")]
+    Untested(String),
     /// Nothing answers any more.
     #[error(
         "the card is gone (its registers read as all ones): check slot and power; `fpgactl reset --level bus` brings back a card \
@@ -63,6 +67,8 @@ pub(super) enum Problem {
     Cdma(CdmaError),
     #[error(transparent)]
     Resource(ResourceError),
+    #[error(transparent)]
+    Stream(StreamError),
 }
 
 /// Which descriptor an engine stood at, as far as its count tells.
@@ -82,18 +88,25 @@ impl core::fmt::Display for Place {
 
 impl From<MmioError> for Problem {
     fn from(error: MmioError) -> Self {
-        match error {
-            MmioError::Gone { .. } => Self::Gone,
-            error => Self::Mmio(error),
-        }
+        if error.is_gone() { Self::Gone } else { Self::Mmio(error) }
     }
 }
 
 impl From<CdmaError> for Problem {
     fn from(error: CdmaError) -> Self {
         match error {
-            CdmaError::Gone { .. } | CdmaError::Mmio { source: MmioError::Gone { .. }, .. } => Self::Gone,
+            CdmaError::Gone { .. } => Self::Gone,
+            CdmaError::Mmio { source, .. } if source.is_gone() => Self::Gone,
             error => Self::Cdma(error),
+        }
+    }
+}
+
+impl From<StreamError> for Problem {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::Channel(ChannelError::Gone { .. }) => Self::Gone,
+            error => Self::Stream(error),
         }
     }
 }
@@ -101,7 +114,7 @@ impl From<CdmaError> for Problem {
 impl From<ResourceError> for Problem {
     fn from(error: ResourceError) -> Self {
         match error {
-            ResourceError::Mmio { source: MmioError::Gone { .. }, .. } => Self::Gone,
+            ResourceError::Mmio { source, .. } if source.is_gone() => Self::Gone,
             error => Self::Resource(error),
         }
     }

@@ -74,10 +74,7 @@ pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
 }
 
 fn one_channel(bench: &Bench<'_>, name: ChannelName) -> Result<Verdict, Problem> {
-    let scratch = match bench.scratch() {
-        Ok(range) => range,
-        Err(verdict) => return Ok(verdict),
-    };
+    let scratch = bench.scratch()?;
     let (out, back) = (bench.host()?, bench.host()?);
     let Taken::Free(mut tested) = bench.take(name)? else { return Ok(held(name)) };
     let other = if name.direction == Direction::H2c { Direction::C2h } else { Direction::H2c };
@@ -163,10 +160,7 @@ fn to_host(
 
 /// All free H2C channels at once, each to a place of its own; then all free C2H channels, while the H2C channels go on.
 fn together(bench: &Bench<'_>) -> Result<Verdict, Problem> {
-    let scratch = match bench.scratch() {
-        Ok(range) => range,
-        Err(verdict) => return Ok(verdict),
-    };
+    let scratch = bench.scratch()?;
     let (out, back) = (bench.host()?, bench.host()?);
     let (rigs, busy) = bench.free()?;
     let (mut h2c, mut c2h): (Vec<Rig>, Vec<Rig>) =

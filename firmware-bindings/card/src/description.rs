@@ -4,12 +4,13 @@
 //! key is an error (a misspelt key must not silently build another card). `cards/default.yaml` lists them all.
 
 use crate::fault_plan::FaultsDescription;
+pub use crate::stream::description::{SourceDescription, StreamDescription, StreamLogic};
 use crate::validate::{Problem, validate};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
 /// Version of the card file's schema. Older ones are read too: version 1 has no section `quirks`, neither has what
-/// version 3 brought (`faults`, and the keys of `pci`, `bars` and `interrupts` that say so).
+/// version 3 brought (`faults`, `stream`, and the keys of `pci`, `bars` and `interrupts` that say so).
 pub const SCHEMA_VERSION: u32 = 3;
 /// The oldest version that is read.
 pub const OLDEST_SCHEMA_VERSION: u32 = 1;
@@ -51,6 +52,9 @@ pub struct CardDescription {
     /// The network interface.
     #[serde(default)]
     pub ni: NiDescription,
+    /// What lies behind AXI4-Stream channels (since version 3).
+    #[serde(default)]
+    pub stream: StreamDescription,
     /// Faults of real cards that this one has too (since version 2).
     #[serde(default)]
     pub quirks: QuirksDescription,
@@ -203,7 +207,7 @@ pub struct XdmaDescription {
     pub data_width: u16,
     /// Version byte of the identifier registers (PG195: 6 is 2017.1 and later).
     pub ip_version: u8,
-    /// AXI4-Stream build. Not modelled yet: must be false.
+    /// AXI4-Stream build: all channels are streams, and [`StreamDescription`] says what is behind them.
     pub stream: bool,
     /// What triggers the poll-mode write-back.
     pub completed_writeback: WritebackRule,
@@ -419,6 +423,7 @@ impl Default for CardDescription {
             interrupts: InterruptDescription::default(),
             link: LinkDescription::default(),
             ni: NiDescription::default(),
+            stream: StreamDescription::default(),
             quirks: QuirksDescription::default(),
             faults: FaultsDescription::default(),
         }
@@ -477,7 +482,7 @@ impl CardDescription {
 fn key_on_line(text: &str, line: usize) -> Option<String> {
     let content = text.lines().nth(line.checked_sub(1)?)?;
     let (key, _) = content.split_once(':')?;
-    Some(key.trim().trim_start_matches("- ").to_owned())
+    Some(key.trim_start_matches(['-', ' ', '{']).trim_end().to_owned())
 }
 
 /// Finds the dotted key `path` in block-style YAML (flow mappings: the line of the enclosing key). A part of the path may

@@ -54,7 +54,7 @@ fn receiver() -> Receiver {
 }
 
 fn drain(receiver: &mut Receiver) {
-    while let Some(output) = receiver.poll_output() {
+    while let Some(output) = receiver.poll_output().copied() {
         if let Output::Send(control) = output {
             let mut frame = [0; 256];
             assert!(control.encode(&mut frame).is_ok(), "an answer that cannot be sent: {control:?}");

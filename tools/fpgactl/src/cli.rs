@@ -169,25 +169,34 @@ pub struct TransferArgs {
 /// Transfers between host and card.
 #[derive(Debug, Clone, Subcommand)]
 pub enum DmaCommand {
-    /// Write a file to card memory
+    /// Write a file to card memory, or send it into a stream
     Write {
         /// What to write
         file: PathBuf,
-        /// Card address to write to
+        /// Card address to write to [needed, except where the channels are AXI4-Stream]
         #[arg(long, value_name = "A", value_parser = units::address)]
-        addr: CardAddr,
+        addr: Option<CardAddr>,
+        /// AXI4-Stream: bytes of a packet, the last one may be shorter [default: 4KiB]
+        #[arg(long, value_name = "N", value_parser = stream_packet, conflicts_with = "addr")]
+        packet: Option<u32>,
         /// H2C channel
         #[arg(long, value_name = "N", default_value_t = 0)]
         channel: u8,
     },
-    /// Read card memory to a file
+    /// Read card memory, or packets of a stream, to a file
     Read {
-        /// Card address to read from
-        #[arg(long, value_name = "A", value_parser = units::address)]
-        addr: CardAddr,
+        /// Card address to read from [needed, except where the channels are AXI4-Stream]
+        #[arg(long, value_name = "A", value_parser = units::address, requires = "len")]
+        addr: Option<CardAddr>,
         /// Bytes to read
-        #[arg(long, value_name = "N", value_parser = units::bytes)]
-        len: u64,
+        #[arg(long, value_name = "N", value_parser = units::bytes, requires = "addr")]
+        len: Option<u64>,
+        /// AXI4-Stream: how many packets to receive [default: 1]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "addr")]
+        packets: Option<u64>,
+        /// AXI4-Stream: bytes of the longest packet [default: 64KiB]
+        #[arg(long, value_name = "N", value_parser = stream_packet, conflicts_with = "addr")]
+        packet: Option<u32>,
         /// File to write
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
@@ -456,6 +465,9 @@ pub struct ValidateArgs {
     /// Seed of the random bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// AXI4-Stream: send and receive packets. Where nothing arrives at a C2H channel, it stays busy until the card is reset
+    #[arg(long)]
+    pub streams: bool,
 }
 
 /// Options of `abort`.
@@ -522,6 +534,16 @@ pub(crate) fn packet_size(text: &str) -> Result<u32, String> {
         Ok(size) if (64..=4096).contains(&size) && size.is_power_of_two() => Ok(size),
         _ => Err(format!("packets of {size} bytes are not possible; give a power of two from 64 to 4096")),
     }
+}
+
+/// Bytes of a stream's packet.
+fn stream_packet(text: &str) -> Result<u32, String> {
+    const MOST: u64 = 16 << 20;
+    let bytes = units::bytes(text).map_err(|error| error.to_string())?;
+    u32::try_from(bytes)
+        .ok()
+        .filter(|bytes| (1..=MOST).contains(&u64::from(*bytes)))
+        .ok_or_else(|| format!("a packet of {bytes} bytes: give 1 to {}", units::binary_size(MOST)))
 }
 
 /// A chunk size: anything but nothing.

@@ -9,8 +9,11 @@ use fpga_driver::core::sender::TransferError as NetworkError;
 use fpga_driver::endpoint::{EndpointError, SendError};
 use fpga_driver::mock::BuildError;
 use fpga_driver::pci::vfio::VfioOpenError;
+use fpga_driver::pci::vfio_user::VfioUserOpenError;
 use fpga_driver::pci::{BarError, MemoryError, MmioError};
-use fpga_driver::{CardAddr, CdmaError, Direction, OpenError, RecoveryError, ResourceError, TransferError};
+use fpga_driver::{
+    CardAddr, CdmaError, Direction, OpenError, RecoveryError, ResourceError, StreamError, TransferError,
+};
 
 use crate::config::ConfigError;
 use crate::units::binary_size;
@@ -270,14 +273,6 @@ pub enum CliError {
         /// Why.
         source: BarError,
     },
-    /// A kind of card that this version cannot open.
-    #[error(
-        "{card}: vfio-user sockets are not available in this version; use mock, mock:FILE.yaml or a PCI address"
-    )]
-    VfioUser {
-        /// As it was written.
-        card: String,
-    },
     /// The defaults file.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -296,6 +291,9 @@ pub enum CliError {
     /// VFIO.
     #[error(transparent)]
     Vfio(#[from] VfioOpenError),
+    /// A card that another process serves.
+    #[error(transparent)]
+    VfioUser(#[from] VfioUserOpenError),
     /// Opening a card.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -308,6 +306,9 @@ pub enum CliError {
     /// A DMA transfer.
     #[error(transparent)]
     Dma(#[from] TransferError),
+    /// Packets of a stream.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
     /// The copy engine.
     #[error(transparent)]
     Cdma(#[from] CdmaError),

@@ -257,7 +257,7 @@ impl Simulation {
 
     fn receiver_outputs(&mut self) {
         while let Some(output) = self.receiver.poll_output() {
-            match output {
+            match *output {
                 Output::Send(control) => {
                     self.back.send(self.now, control.length() as u64, Frame::Control(control));
                 }

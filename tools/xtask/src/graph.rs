@@ -33,7 +33,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpgactl", &["fpga-driver"]),
     ("fpga-netsim", &["fpga-core"]),
     ("xtask", &[]),
-    ("fpga-tests", &["fpga-driver"]),
+    ("fpga-tests", &["fpga-driver", "fpgactl"]),
     ("fpga-examples", &["fpga-driver"]),
 ];
 

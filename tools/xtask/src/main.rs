@@ -6,6 +6,7 @@ mod bench;
 mod fuzz;
 mod generate;
 mod graph;
+mod vm;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,6 +30,8 @@ enum Command {
     Bench(Box<bench::Options>),
     /// Print which package depends on which; fail if an arrow points against the design.
     Graph(graph::Options),
+    /// Run the project's programs in virtual machines: real kernels, VFIO, an IOMMU, and a served simulated card.
+    VmTest(vm::Options),
     /// Run everything that must stay true: .ci/run.
     Ci,
 }
@@ -44,10 +47,21 @@ enum TaskError {
     Bench(#[from] bench::BenchError),
     #[error(transparent)]
     Graph(#[from] graph::GraphError),
+    #[error(transparent)]
+    Vm(#[from] vm::VmError),
     #[error("{}: {source}", path.display())]
     Start { path: PathBuf, source: std::io::Error },
     #[error(".ci/run: {0}; it names the steps that failed above")]
     Ci(std::process::ExitStatus),
+}
+
+impl TaskError {
+    fn exit_status(&self) -> u8 {
+        match self {
+            Self::Vm(error) => error.exit_status(),
+            _ => 1,
+        }
+    }
 }
 
 /// Root of the workspace, from where this package lies: tools/xtask.
@@ -72,6 +86,7 @@ fn run(command: &Command) -> Result<(), TaskError> {
         Command::Fuzz(options) => fuzz::run(&root, options)?,
         Command::Bench(options) => bench::run(&root, options)?,
         Command::Graph(options) => graph::run(&root, options)?,
+        Command::VmTest(options) => vm::run(&root, options)?,
         Command::Ci => ci(&root)?,
     }
     Ok(())
@@ -82,7 +97,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xtask: {error}");
-            ExitCode::FAILURE
+            ExitCode::from(error.exit_status())
         }
     }
 }

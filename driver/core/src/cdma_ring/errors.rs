@@ -1,35 +1,12 @@
 //! What a ring refuses, and what it does not believe.
 
-use core::fmt;
-
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::SgStatus;
 
 use super::Segment;
 
-/// A request that was not taken; carries the payload back.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Refusal<T> {
-    /// Why.
-    pub reason: RefusalReason,
-    /// What was handed in.
-    pub payload: T,
-}
-
-// By hand, so that a refusal of a payload without `Debug` can still be unwrapped and printed.
-impl<T> fmt::Debug for Refusal<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refusal").field("reason", &self.reason).finish_non_exhaustive()
-    }
-}
-
-impl<T> fmt::Display for Refusal<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.reason.fmt(f)
-    }
-}
-
-impl<T> core::error::Error for Refusal<T> {}
+/// A request that was not taken.
+pub type Refusal<T> = crate::refusal::Refusal<T, RefusalReason>;
 
 /// Why a request was not taken. Only [`Full`](Self::Full) goes away by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

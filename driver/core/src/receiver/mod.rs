@@ -203,18 +203,11 @@ impl Receiver {
         }
     }
 
-    /// The next answer to send or event to report.
+    /// The next answer to send or event to report, where it lies: on the path of every packet, a copy of what has just been
+    /// written costs as much as finding the packet's operation.
     #[inline]
     #[must_use]
-    pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop().copied()
-    }
-
-    /// As [`Receiver::poll_output`], without a copy: on the path of every packet, a copy of what has just been written costs
-    /// as much as finding the packet's operation.
-    #[inline]
-    #[must_use]
-    pub fn poll_output_in_place(&mut self) -> Option<&Output> {
+    pub fn poll_output(&mut self) -> Option<&Output> {
         self.outputs.pop()
     }
 

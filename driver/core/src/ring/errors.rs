@@ -1,34 +1,11 @@
 //! What a ring refuses, and what it does not believe.
 
-use core::fmt;
-
 use fpga_registers::CardAddr;
 
 use super::HostRange;
 
-/// A request that was not taken; carries the payload back.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Refusal<T> {
-    /// Why.
-    pub reason: RefusalReason,
-    /// What was handed in.
-    pub payload: T,
-}
-
-// By hand, so that a refusal of a payload without `Debug` can still be unwrapped and printed.
-impl<T> fmt::Debug for Refusal<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refusal").field("reason", &self.reason).finish_non_exhaustive()
-    }
-}
-
-impl<T> fmt::Display for Refusal<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.reason.fmt(f)
-    }
-}
-
-impl<T> core::error::Error for Refusal<T> {}
+/// A request that was not taken.
+pub type Refusal<T> = crate::refusal::Refusal<T, RefusalReason>;
 
 /// Why a request was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,6 +45,16 @@ pub enum RefusalReason {
         start: CardAddr,
         /// Bytes asked for.
         length: u64,
+    },
+    /// A stream's descriptors are whole beats but for the end of the packet (PG195, `invalid_length`).
+    #[error(
+        "a part of {length} bytes inside a packet is not whole beats: every part but the last must be a multiple of {beat} bytes"
+    )]
+    PartialBeat {
+        /// Bytes of the part.
+        length: u32,
+        /// Bytes of a beat.
+        beat: u32,
     },
     /// A count fault was seen: drain the ring and recover the channel first.
     #[error("the descriptor ring is faulted: drain it and recover the channel")]

@@ -158,7 +158,7 @@ impl Rig {
     }
 
     pub fn drain(&mut self) -> Vec<Output> {
-        std::iter::from_fn(|| self.receiver.poll_output()).collect()
+        std::iter::from_fn(|| self.receiver.poll_output().copied()).collect()
     }
 }
 

@@ -81,3 +81,33 @@ fn a_descriptor_of_somebody_else_is_signalled_if_it_is_an_event_descriptor() {
     let error = InterruptTrigger::from_descriptor(pipe).unwrap_err();
     assert!(matches!(error, InterruptError::NoDescriptor { .. }), "{error}");
 }
+
+#[test]
+fn every_user_of_a_shared_vector_learns_of_every_interrupt() {
+    let (interrupt, trigger) = Interrupt::pair().unwrap();
+    let users = interrupt.share(3).unwrap();
+    let readable = |user: &Interrupt| {
+        rustix::event::poll(&mut [PollFd::new(user, PollFlags::IN)], Some(&Timespec::default())).unwrap() == 1
+    };
+    assert!(users.iter().all(|user| !readable(user) && user.try_take() == 0));
+    trigger.signal();
+    assert!(users.iter().all(readable), "before anybody has taken it");
+    assert_eq!(users[1].try_take(), 1);
+    assert_eq!(users[1].try_take(), 0, "taken once by each");
+    assert!(!readable(&users[1]));
+    assert_eq!(users[0].wait(Duration::from_secs(5)), Ok(Some(1)), "although another one emptied the vector");
+    trigger.signal();
+    assert_eq!((users[2].try_take(), users[0].try_take()), (2, 1), "what was not taken adds up");
+}
+
+#[test]
+fn a_level_interrupt_is_rearmed_through_its_descriptor() {
+    let (interrupt, _trigger) = Interrupt::pair().unwrap();
+    let (unmasked, unmask) = Interrupt::pair().unwrap();
+    let users = interrupt.level(unmask).share(2).unwrap();
+    users[1].rearm();
+    assert_eq!(unmasked.try_take(), 1);
+    let (message, _trigger) = Interrupt::pair().unwrap();
+    message.rearm();
+    assert_eq!(message.try_take(), 0);
+}

@@ -7,14 +7,16 @@ use std::sync::Arc;
 
 use fpga_registers::BarOffset;
 use memmap2::{MmapOptions, MmapRaw};
+use rustix::io::Errno;
 use volatile_register::RW;
 
+use super::bus_error::{GONE, Watched};
 use super::{Mmio, check};
 use crate::{MmioError, OsError};
 
 /// What a mapped BAR asks about its device.
 pub trait Presence: Send + Sync {
-    /// Whether the device still answers, found out by other means than this BAR (configuration space). Asked only
+    /// Whether the device still answers at its BARs, found out by other means than them (configuration space). Asked only
     /// after a register read as all ones, so it may be slow.
     fn is_present(&self) -> bool;
 
@@ -25,8 +27,9 @@ pub trait Presence: Send + Sync {
 /// A BAR mapped with `mmap`, in one or several areas; what lies between the areas (such as the page with the MSI-X
 /// table, which the kernel keeps for itself) is reached through the file descriptor.
 ///
-/// While memory decoding is off (during a reset, after removal) touching a mapped BAR raises SIGBUS: the generation
-/// check makes that a small window, it does not close it.
+/// While memory decoding is off (during a reset, after removal) touching a mapped BAR raises SIGBUS. The generation check
+/// makes that a small window; [`catch_bus_errors`](super::catch_bus_errors) closes it, and so does reading by system calls
+/// ([`read_by_file`](Self::read_by_file)) as far as reads go.
 pub struct MappedBar {
     file: Arc<OwnedFd>,
     /// Where the BAR starts in the file.
@@ -36,6 +39,7 @@ pub struct MappedBar {
     presence: Arc<dyn Presence>,
     /// The generation this handle belongs to.
     generation: u64,
+    read_by_file: bool,
 }
 
 /// One mapped part of a BAR.
@@ -43,6 +47,10 @@ struct Area {
     /// Bytes from the start of the BAR.
     start: u64,
     end: u64,
+    /// How far into the mapping `start` is: less than a page.
+    skip: u64,
+    /// Before the mapping, so that it goes first. Also holds the generation, which a bus error changes.
+    watched: Watched,
     mapping: MmapRaw,
 }
 
@@ -57,8 +65,9 @@ impl fmt::Debug for MappedBar {
 }
 
 impl MappedBar {
-    /// Maps `areas` (bytes from the start of the BAR, each page aligned in the file) of the BAR that starts at `file_offset` of `file`
-    /// and is `size` bytes long. Everything else is accessed by reads and writes of the file.
+    /// Maps `areas` (bytes from the start of the BAR, multiples of 8) of the BAR that starts at `file_offset` of `file`, at a
+    /// page, and is `size` bytes long. Pages that an area has only a part of are mapped, but accessed inside the area
+    /// only. Everything else is accessed by reads and writes of the file.
     ///
     /// # Errors
     /// The start of the area that could not be mapped, and the system's reason. An area that does not lie inside
@@ -70,35 +79,58 @@ impl MappedBar {
         areas: &[Range<u64>],
         presence: Arc<dyn Presence>,
     ) -> Result<Self, (u64, OsError)> {
-        let invalid = |area: &Range<u64>| (area.start, OsError::from(rustix::io::Errno::INVAL));
+        let invalid = |area: &Range<u64>| (area.start, OsError::from(Errno::INVAL));
+        let page = rustix::param::page_size() as u64;
+        let generation = presence.generation();
         let mut mapped = Vec::with_capacity(areas.len());
         for area in areas {
-            if area.start >= area.end || area.end > size {
-                return Err(invalid(area));
-            }
-            let length = usize::try_from(area.end - area.start).map_err(|_| invalid(area))?;
-            let offset = file_offset.checked_add(area.start).ok_or_else(|| invalid(area))?;
             // The mapping itself would round the offset down to a page; the alignment of the cells rests on this.
-            if !area.start.is_multiple_of(8) || !offset.is_multiple_of(rustix::param::page_size() as u64) {
+            let aligned = area.start.is_multiple_of(8) && file_offset.is_multiple_of(page);
+            if area.start >= area.end || area.end > size || !aligned {
                 return Err(invalid(area));
             }
+            let skip = area.start % page;
+            let length = usize::try_from(area.end - area.start + skip).map_err(|_| invalid(area))?;
+            let offset = file_offset.checked_add(area.start - skip).ok_or_else(|| invalid(area))?;
             let mapping = MmapOptions::new()
                 .offset(offset)
                 .len(length)
                 .map_raw(file.as_raw_fd())
                 .map_err(|error| (area.start, error.into()))?;
-            mapped.push(Area { start: area.start, end: area.end, mapping });
+            // To the end of the last page, all of which is mapped.
+            let whole = length.next_multiple_of(rustix::param::page_size());
+            let watched = Watched::new(mapping.as_mut_ptr().addr(), whole, generation);
+            mapped.push(Area { start: area.start, end: area.end, skip, watched, mapping });
         }
-        let generation = presence.generation();
-        Ok(Self { file, file_offset, size, areas: mapped, presence, generation })
+        Ok(Self { file, file_offset, size, areas: mapped, presence, generation, read_by_file: false })
+    }
+
+    /// Reads by system calls even where the BAR is mapped: slower by a system call, but without SIGBUS. Both reach the device in
+    /// the order of the program: the read pushes posted writes ahead of it.
+    #[must_use]
+    pub fn read_by_file(mut self) -> Self {
+        self.read_by_file = true;
+        self
     }
 
     fn begin(&self, at: BarOffset, width: u64) -> Result<Option<&Area>, MmioError> {
         check(at, width, self.size)?;
-        if self.presence.generation() != self.generation {
-            return Err(MmioError::Stale { at });
+        let area = self.areas.iter().find(|area| area.start <= at.get() && at.get() + width <= area.end);
+        let generation = area.map_or(self.generation, |area| area.watched.generation());
+        if self.presence.generation() != generation {
+            return Err(Self::not_usable(at, generation));
         }
-        Ok(self.areas.iter().find(|area| area.start <= at.get() && at.get() + width <= area.end))
+        Ok(area)
+    }
+
+    /// As [`begin`](Self::begin), for a read.
+    fn begin_read(&self, at: BarOffset, width: u64) -> Result<Option<&Area>, MmioError> {
+        Ok(self.begin(at, width)?.filter(|_| !self.read_by_file))
+    }
+
+    #[cold]
+    fn not_usable(at: BarOffset, generation: u64) -> MmioError {
+        if generation == GONE { MmioError::Gone { at } } else { MmioError::Stale { at } }
     }
 
     /// Reads by file descriptor. Unlike the mapping this reports an error when memory decoding is off.
@@ -108,7 +140,7 @@ impl MappedBar {
         {
             Ok(count) if count == N => Ok(bytes),
             Ok(_) => Err(MmioError::Refused { at, source: OsError::from_raw(0) }),
-            Err(errno) => Err(MmioError::Refused { at, source: errno.into() }),
+            Err(errno) => Err(refused(at, errno)),
         }
     }
 
@@ -116,7 +148,7 @@ impl MappedBar {
         match rustix::io::pwrite(self.file.as_fd(), bytes, self.file_offset.saturating_add(at.get())) {
             Ok(count) if count == bytes.len() => Ok(()),
             Ok(_) => Err(MmioError::Refused { at, source: OsError::from_raw(0) }),
-            Err(errno) => Err(MmioError::Refused { at, source: errno.into() }),
+            Err(errno) => Err(refused(at, errno)),
         }
     }
 
@@ -127,19 +159,33 @@ impl MappedBar {
     }
 }
 
+/// vfio-pci answers EIO while memory decoding is off, and the kernel ENODEV or ENXIO when the device is no longer there.
+fn refused(at: BarOffset, errno: Errno) -> MmioError {
+    match errno {
+        Errno::IO | Errno::NODEV | Errno::NXIO => MmioError::Gone { at },
+        errno => MmioError::Refused { at, source: errno.into() },
+    }
+}
+
 impl Area {
+    /// What was read, unless the device was gone.
+    fn read<T: Copy>(&self, at: BarOffset) -> Result<T, MmioError> {
+        let value = self.cell::<T>(at).read();
+        if self.watched.is_gone() { Err(MmioError::Gone { at }) } else { Ok(value) }
+    }
+
     /// The register cell at `at`, which the caller has found to lie inside this area and to be aligned.
     fn cell<T: Copy>(&self, at: BarOffset) -> &RW<T> {
-        let offset = at.get() - self.start;
+        let offset = at.get() - self.start + self.skip;
         debug_assert!(offset + size_of::<T>() as u64 <= self.mapping.len() as u64);
         #[expect(
             clippy::cast_possible_truncation,
             reason = "the offset is below the mapping's length, a usize"
         )]
         let offset = offset as usize;
-        // SAFETY: `begin` found start <= at and at + width <= end, and the mapping is end - start bytes long and
-        // page aligned (`map` checked the offset), so the cell lies inside it and is aligned (start and `at` are
-        // multiples of the width). The mapping lives as long as `self`, to which the reference is bound. The cell is an
+        // SAFETY: `begin` found start <= at and at + width <= end, and the mapping is skip + end - start bytes long and
+        // page aligned (`map` checked the offset), so the cell lies inside it and is aligned (start - skip is a page and `at`
+        // a multiple of the width). The mapping lives as long as `self`, to which the reference is bound. The cell is an
         // UnsafeCell that is only accessed with volatile loads and stores, so the device may change it at any time.
         unsafe { &*self.mapping.as_mut_ptr().add(offset).cast::<RW<T>>() }
     }
@@ -158,8 +204,8 @@ impl Mmio for MappedBar {
     }
 
     fn read32(&self, at: BarOffset) -> Result<u32, MmioError> {
-        let value = match self.begin(at, 4)? {
-            Some(area) => u32::from_le(area.cell::<u32>(at).read()),
+        let value = match self.begin_read(at, 4)? {
+            Some(area) => u32::from_le(area.read::<u32>(at)?),
             None => u32::from_le_bytes(self.read_file(at)?),
         };
         if value == u32::MAX {
@@ -177,8 +223,8 @@ impl Mmio for MappedBar {
     }
 
     fn read64(&self, at: BarOffset) -> Result<u64, MmioError> {
-        let value = match self.begin(at, 8)? {
-            Some(area) => u64::from_le(area.cell::<u64>(at).read()),
+        let value = match self.begin_read(at, 8)? {
+            Some(area) => u64::from_le(area.read::<u64>(at)?),
             None => u64::from_le_bytes(self.read_file(at)?),
         };
         if value == u64::MAX {

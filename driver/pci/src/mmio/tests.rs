@@ -99,6 +99,34 @@ fn a_refused_file_access_is_an_error() {
 }
 
 #[test]
+fn areas_may_begin_and_end_inside_a_page() {
+    // A table from 0x800 to 0xA00, in a page that holds registers too.
+    let (bar, _, file) = mapped(&[0..0x800, 0xA00..SIZE]);
+    for offset in [0x7FC, 0x800, 0x9FC, 0xA00, 0xFFC, SIZE - 4] {
+        let value = u32::try_from(offset).unwrap() | 0xB000_0000;
+        bar.write32(at(offset), value).unwrap();
+        let mut bytes = [0; 4];
+        rustix::io::pread(&*file, &mut bytes[..], 0x1000 + offset).unwrap();
+        assert_eq!((bar.read32(at(offset)), bytes), (Ok(value), value.to_le_bytes()));
+    }
+}
+
+#[test]
+fn reads_by_file_see_what_was_written_through_the_mapping() {
+    let (_, switch, file) = mapped(&[]);
+    let presence: Arc<dyn Presence> = Arc::<Switch>::clone(&switch);
+    let bar = MappedBar::map(Arc::clone(&file), 0x1000, SIZE, &FIRST_PAGE, presence).unwrap();
+    let bar = Bar::new(Arc::new(bar.read_by_file()));
+    bar.write32(at(8), 0x1234_5678).unwrap();
+    assert_eq!((bar.read32(at(8)), bar.read64(at(8))), (Ok(0x1234_5678), Ok(0x1234_5678)));
+    // Where the mapping would raise SIGBUS.
+    rustix::fs::ftruncate(&*file, 0x1000).unwrap();
+    assert!(matches!(bar.read32(at(8)), Err(MmioError::Refused { .. })));
+    switch.generation.store(9, Ordering::Relaxed);
+    assert_eq!(bar.read32(at(8)), Err(MmioError::Stale { at: at(8) }));
+}
+
+#[test]
 fn areas_outside_the_bar_are_refused() {
     let file = Arc::new(rustix::fs::memfd_create("bar", MemfdFlags::CLOEXEC).unwrap());
     let backwards = core::ops::Range { start: 0x2000, end: 0x1000 };

@@ -1,6 +1,7 @@
 //! Taking the kernel's answers apart: plain code over bytes, every access checked.
 //!
-//! Layouts: `struct vfio_region_info`, `struct vfio_iommu_type1_info` and their capability chains in `linux/vfio.h`.
+//! Layouts: `struct vfio_region_info`, `struct vfio_iommu_type1_info` and their capability chains, and
+//! `struct vfio_pci_hot_reset_info`, in `linux/vfio.h`.
 //! Byte order is the host's.
 
 use core::ops::{Range, RangeInclusive};
@@ -8,10 +9,11 @@ use core::ops::{Range, RangeInclusive};
 use fpga_registers::Iova;
 use vfio_bindings::bindings::vfio::{
     VFIO_IOMMU_INFO_CAPS, VFIO_IOMMU_INFO_PGSIZES, VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE,
+    VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL, VFIO_PCI_HOT_RESET_FLAG_DEV_ID, VFIO_REGION_INFO_CAP_MSIX_MAPPABLE,
     VFIO_REGION_INFO_CAP_SPARSE_MMAP, VFIO_REGION_INFO_FLAG_CAPS, VFIO_REGION_INFO_FLAG_MMAP,
 };
 
-use crate::DmaMapError;
+use crate::{DmaMapError, PciAddress};
 
 /// A chain longer than this loops: the kernel has a handful of capability kinds.
 const MOST_CAPABILITIES: usize = 32;
@@ -23,7 +25,7 @@ pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// The 64-bit word at `at`.
-fn long(bytes: &[u8], at: usize) -> Option<u64> {
+pub(super) fn long(bytes: &[u8], at: usize) -> Option<u64> {
     let word = bytes.get(at..at.checked_add(8)?)?.first_chunk()?;
     Some(u64::from_ne_bytes(*word))
 }
@@ -66,30 +68,41 @@ pub(super) struct RegionInfo {
     mappable: bool,
     /// The parts that may be mapped (start and length), if not all of it.
     sparse: Option<Vec<(u64, u64)>>,
+    /// The page with the MSI-X table may be mapped too (Linux 4.16 and later).
+    table_mappable: bool,
 }
 
 /// Takes `struct vfio_region_info` apart: argsz, flags, index, `cap_offset`, size, offset.
 pub(super) fn parse_region(bytes: &[u8]) -> Option<RegionInfo> {
     let flags = word(bytes, 4)?;
-    let sparse = if flags & VFIO_REGION_INFO_FLAG_CAPS != 0 {
-        match capability(bytes, word(bytes, 12)?, VFIO_REGION_INFO_CAP_SPARSE_MMAP)? {
-            Some(found) => Some(pairs(found)?),
-            None => None,
+    let (mut sparse, mut table_mappable) = (None, false);
+    if flags & VFIO_REGION_INFO_FLAG_CAPS != 0 {
+        let first = word(bytes, 12)?;
+        if let Some(found) = capability(bytes, first, VFIO_REGION_INFO_CAP_SPARSE_MMAP)? {
+            sparse = Some(pairs(found)?);
         }
-    } else {
-        None
-    };
+        table_mappable = capability(bytes, first, VFIO_REGION_INFO_CAP_MSIX_MAPPABLE)?.is_some();
+    }
     let (size, offset) = (long(bytes, 16)?, long(bytes, 24)?);
     offset.checked_add(size)?;
-    Some(RegionInfo { offset, size, mappable: flags & VFIO_REGION_INFO_FLAG_MMAP != 0, sparse })
+    Some(RegionInfo {
+        offset,
+        size,
+        mappable: flags & VFIO_REGION_INFO_FLAG_MMAP != 0,
+        sparse,
+        table_mappable,
+    })
 }
 
 impl RegionInfo {
-    /// The parts to map, in whole pages of `page` bytes: what the kernel permits, without the pages that hold any of the
-    /// MSI-X table (`table`). Newer kernels permit mapping it; whoever can write it can send interrupts anywhere on
-    /// a machine without interrupt remapping, and nobody needs to: the kernel fills the table in.
+    /// The parts to map: what the kernel permits, without the MSI-X table (`table`). Newer kernels permit mapping it;
+    /// whoever can write it can send interrupts anywhere on a machine without interrupt remapping, and nobody needs to: the
+    /// kernel fills the table in.
     ///
-    /// With 64 KiB pages nothing may be left of an XDMA BAR. It is then accessed by system calls.
+    /// With pages of 4 KiB (`page`) the parts are whole pages: the pages that hold any of the table are left out, as XDMA
+    /// gives them to nothing else. Larger pages would swallow registers with the table, with 64 KiB the whole DMA BAR. There
+    /// the parts begin and end at the table, and the page around it is mapped, if the kernel permits that, but never
+    /// accessed at the table; else those registers are reached by system calls.
     pub(super) fn mappable_areas(&self, table: Option<Range<u64>>, page: u64) -> Vec<Range<u64>> {
         if !self.mappable {
             return Vec::new();
@@ -99,25 +112,29 @@ impl RegionInfo {
         let mut areas = Vec::new();
         for &(start, length) in permitted {
             let end = start.saturating_add(length).min(self.size);
+            // Whole pages only: the neighbourhood of a part page is not ours.
+            let (start, end) = (start.checked_next_multiple_of(page).unwrap_or(u64::MAX), end - end % page);
             match &table {
                 Some(table) if table.start < end && table.end > start => {
-                    let before = table.start - table.start % page;
-                    let after = table.end.checked_next_multiple_of(page).unwrap_or(u64::MAX);
+                    let (before, after) = if page > SMALL_PAGE && self.table_mappable {
+                        (table.start, table.end)
+                    } else {
+                        let after = table.end.checked_next_multiple_of(page).unwrap_or(u64::MAX);
+                        (table.start - table.start % page, after)
+                    };
                     areas.push(start..before.min(end));
                     areas.push(after.max(start)..end);
                 }
                 _ => areas.push(start..end),
             }
         }
-        // Whole pages only: the neighbourhood of a part page is not ours.
-        let areas = areas.into_iter().filter_map(|area| {
-            let start = area.start.checked_next_multiple_of(page)?;
-            let end = area.end - area.end % page;
-            (start < end).then_some(start..end)
-        });
-        areas.collect()
+        areas.retain(|area| area.start < area.end);
+        areas
     }
 }
+
+/// Pages of this size leave everything but the MSI-X page of an XDMA BAR to be mapped.
+const SMALL_PAGE: u64 = 4096;
 
 /// What the IOMMU permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,6 +143,8 @@ pub(super) struct IommuInfo {
     pub(super) page_size: u64,
     /// Addresses that may be mapped, ascending.
     pub(super) ranges: Vec<RangeInclusive<Iova>>,
+    /// Mappings that could still be made when the device was opened, where the kernel tells (Linux 5.10 and later).
+    pub(super) available: Option<u32>,
 }
 
 /// Takes `struct vfio_iommu_type1_info` apart: argsz, flags, `iova_pgsizes` (64 bits), `cap_offset`.
@@ -134,24 +153,32 @@ pub(super) fn parse_iommu(bytes: &[u8]) -> Option<IommuInfo> {
     let sizes = if flags & VFIO_IOMMU_INFO_PGSIZES != 0 { long(bytes, 8)? } else { 0 };
     // The sizes are a bit mask; a mask of zero says nothing.
     let page_size = if sizes == 0 { 4096 } else { 1 << sizes.trailing_zeros() };
-    let found = if flags & VFIO_IOMMU_INFO_CAPS != 0 {
-        capability(bytes, word(bytes, 16)?, VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE)?
-    } else {
-        None
-    };
-    let mut ranges = match found {
+    let (mut found, mut available) = (None, None);
+    if flags & VFIO_IOMMU_INFO_CAPS != 0 {
+        let first = word(bytes, 16)?;
+        found = capability(bytes, first, VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE)?;
+        if let Some(capability) = capability(bytes, first, VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL)? {
+            available = Some(word(capability, 8)?);
+        }
+    }
+    let ranges = match found {
         Some(capability) => pairs(capability)?,
         // Kernels before 5.4 do not tell. 39 bits is what the smallest IOMMUs translate; without the window of 1 MiB
         // that x86 keeps for message interrupts.
         None => vec![(0, 0xFEDF_FFFF), (0xFEF0_0000, (1 << 39) - 1)],
     };
-    ranges.retain(|(first, last)| first <= last);
-    ranges.sort_unstable();
-    let ranges = ranges.into_iter().map(|(first, last)| Iova::new(first)..=Iova::new(last)).collect();
-    Some(IommuInfo { page_size, ranges })
+    Some(IommuInfo::new(page_size, ranges, available))
 }
 
 impl IommuInfo {
+    /// From ranges (first and last address) in any order.
+    pub(super) fn new(page_size: u64, mut ranges: Vec<(u64, u64)>, available: Option<u32>) -> Self {
+        ranges.retain(|(first, last)| first <= last);
+        ranges.sort_unstable();
+        let ranges = ranges.into_iter().map(|(first, last)| Iova::new(first)..=Iova::new(last)).collect();
+        Self { page_size, ranges, available }
+    }
+
     /// Checks a mapping before the kernel is asked, which would say no more than EINVAL.
     pub(super) fn check(&self, iova: Iova, length: u64, page: u64) -> Result<(), DmaMapError> {
         if length == 0 || !length.is_multiple_of(page) || !iova.is_aligned_to(page) {
@@ -162,6 +189,46 @@ impl IommuInfo {
             |last: Iova| self.ranges.iter().any(|range| range.contains(&iova) && range.contains(&last));
         if last.is_some_and(inside) { Ok(()) } else { Err(DmaMapError::OutsideRanges { iova, length }) }
     }
+}
+
+/// A function that a hot reset resets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Dependent {
+    pub(super) address: PciAddress,
+    pub(super) owner: Owner,
+}
+
+/// Who has a function, as the kernel tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// Whoever has this IOMMU group (of a device opened through its group).
+    Group(u32),
+    /// The caller (of a device opened by its own file).
+    Caller,
+    /// Somebody else, or no vfio driver.
+    Other,
+}
+
+/// Takes `struct vfio_pci_hot_reset_info` apart: argsz, flags, count, then for each function its group or device id (32
+/// bits), segment (16 bits), bus, and slot and function (3 bits).
+pub(super) fn parse_hot_reset(bytes: &[u8]) -> Option<Vec<Dependent>> {
+    let by_device = word(bytes, 4)? & VFIO_PCI_HOT_RESET_FLAG_DEV_ID != 0;
+    let count = word(bytes, 8)? as usize;
+    let entries = bytes.get(12..12_usize.checked_add(count.checked_mul(8)?)?)?;
+    let entry = |entry: &[u8]| {
+        let id = word(entry, 0)?;
+        let segment = u16::from_ne_bytes([*entry.get(4)?, *entry.get(5)?]);
+        let (bus, devfn) = (*entry.get(6)?, *entry.get(7)?);
+        let owner = match (by_device, id) {
+            (false, group) => Owner::Group(group),
+            // VFIO_PCI_DEVID_NOT_OWNED is -1, VFIO_PCI_DEVID_OWNED 0; anything else is a device of the caller's.
+            (true, u32::MAX) => Owner::Other,
+            (true, _) => Owner::Caller,
+        };
+        let address = PciAddress::new(u32::from(segment), bus, devfn >> 3, devfn & 7)?;
+        Some(Dependent { address, owner })
+    };
+    entries.chunks_exact(8).map(entry).collect()
 }
 
 #[cfg(test)]

@@ -1,210 +1,210 @@
-//! The steps of opening a device, each with its own error.
+//! The steps of opening a device, each with its own error. Whatever was opened before a step that fails is closed again.
 
-use std::error::Error;
-use std::fmt;
-use std::mem::ManuallyDrop;
-use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
-use vfio_ioctls::{VfioContainer, VfioDevice, VfioError};
+use rustix::io::Errno;
+use vfio_ioctls::VfioError;
 
-use super::sys;
-use crate::{ConfigError, OsError, ParsePciAddressError, PciAddress};
+use super::error::VfioOpenError;
+use super::host::Host;
+use super::iommu::AddressSpace;
+use super::kernel::Kernel;
+use super::options::{VfioInterface, VfioOptions};
+use super::reset::Group;
+use super::sys::Calls;
+use crate::{OsError, PciAddress};
 
-/// Where sysfs and the device files are. Tests give directories of their own.
-#[derive(Debug, Clone)]
-pub struct VfioRoots {
-    /// Root of sysfs. Default `/sys`.
-    pub sysfs: PathBuf,
-    /// Root of the device files. Default `/dev`.
-    pub dev: PathBuf,
+/// An opened device and what belongs to it. It is closed in the order of the fields: the device before its group, which
+/// can be given back only then, and before its address space.
+pub(super) struct Opened {
+    pub(super) device: OwnedFd,
+    /// How it was opened.
+    pub(super) interface: VfioInterface,
+    /// Of a device opened through its group.
+    pub(super) group: Option<Group>,
+    pub(super) space: AddressSpace,
 }
 
-impl Default for VfioRoots {
-    fn default() -> Self {
-        Self { sysfs: PathBuf::from("/sys"), dev: PathBuf::from("/dev") }
-    }
-}
-
-/// Opening a device through vfio failed. The steps in their order: address, device, driver, group, vfio itself,
-/// permission, container and group, and what the opened device says about itself.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum VfioOpenError {
-    /// The text is no PCI address.
-    #[error(transparent)]
-    BadAddress(#[from] ParsePciAddressError),
-    /// There is no such device.
-    #[error("there is no PCI device {address} ({} does not exist); lspci -D lists what there is, echo 1 > /sys/bus/pci/rescan looks again", path.display())]
-    NotPresent {
-        /// The address asked for.
-        address: PciAddress,
-        /// Where it would be.
-        path: PathBuf,
-    },
-    /// The device is not bound to vfio-pci.
-    #[error("{address} is bound to {}, not to vfio-pci; bind it: echo vfio-pci > /sys/bus/pci/devices/{address}/driver_override, unbind it from its driver, echo {address} > /sys/bus/pci/drivers_probe", driver.as_deref().unwrap_or("no driver"))]
-    WrongDriver {
-        /// The device.
-        address: PciAddress,
-        /// The driver it is bound to, if any.
-        driver: Option<String>,
-    },
-    /// The device has no IOMMU group.
-    #[error(
-        "{address} has no IOMMU group: the IOMMU is off; switch it on in the firmware (VT-d, AMD-Vi) and on the kernel command line (intel_iommu=on on Intel)"
-    )]
-    NoIommuGroup {
-        /// The device.
-        address: PciAddress,
-    },
-    /// The kernel offers no vfio.
-    #[error("this system offers no vfio ({} does not exist); load its modules: modprobe vfio-pci, and check that the IOMMU is on", path.display())]
-    NoVfio {
-        /// The file that is missing.
-        path: PathBuf,
-    },
-    /// The device file may not be opened.
-    #[error("{} cannot be opened: {source}; give this user read and write permission (udev rule or chown), and check that no other process holds the group", path.display())]
-    NoPermission {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: OsError,
-    },
-    /// The group cannot be used.
-    #[error(
-        "IOMMU group {group} of {address} cannot be used: another device of the group is bound to a driver other than vfio-pci (see /sys/kernel/iommu_groups/{group}/devices), or another process uses the group"
-    )]
-    GroupUnusable {
-        /// The device.
-        address: PciAddress,
-        /// Its group.
-        group: u32,
-    },
-    /// Another step inside vfio failed.
-    #[error("vfio could not open {address}")]
-    Open {
-        /// The device.
-        address: PciAddress,
-        /// The reason.
-        source: Box<dyn Error + Send + Sync>,
-    },
-    /// The opened device does not tell about a part of itself.
-    #[error("the kernel does not tell about {what} of {address}: {source}")]
-    Query {
-        /// The device.
-        address: PciAddress,
-        /// What was asked for.
-        what: &'static str,
-        /// The system's reason.
-        source: OsError,
-    },
-    /// The kernel's answer makes no sense.
-    #[error(
-        "the kernel's answer about {what} of {address} cannot be understood; this kernel's vfio interface is not known to this program"
-    )]
-    Malformed {
-        /// The device.
-        address: PciAddress,
-        /// What was asked for.
-        what: &'static str,
-    },
-    /// Configuration space cannot be used.
-    #[error("configuration space of the device cannot be used")]
-    Config(#[from] ConfigError),
-}
-
-/// The device and its container. The device goes first.
-pub(super) struct OpenedDevice {
-    device: ManuallyDrop<VfioDevice>,
-    pub(super) container: Arc<VfioContainer>,
-    /// The device's directory in sysfs.
-    path: PathBuf,
-}
-
-impl fmt::Debug for OpenedDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenedDevice").field("path", &self.path).finish_non_exhaustive()
-    }
-}
-
-impl Drop for OpenedDevice {
-    fn drop(&mut self) {
-        // VfioDevice's drop (vfio-ioctls 0.10.0) reads this link again and panics without it, which is what a device
-        // looks like that was removed. Its file then stays open until the process ends.
-        if !self.path.join("iommu_group").exists() {
-            tracing::error!(device = %self.path.display(), "the device was removed while open; its file is leaked");
-            return;
-        }
-        // It may go between the check and the drop: a panic in a destructor must not take the process down.
-        let closed = catch_unwind(AssertUnwindSafe(|| {
-            // SAFETY: the field is not used again: this is the destructor, and it comes here once.
-            unsafe { ManuallyDrop::drop(&mut self.device) };
-        }));
-        if closed.is_err() {
-            tracing::error!(device = %self.path.display(), "the device was removed while being closed");
+/// Opens the device through the interface that the options name, or through the better one that works.
+pub(super) fn open(
+    kernel: &dyn Kernel,
+    host: &Host<'_>,
+    options: &VfioOptions,
+) -> Result<Opened, VfioOpenError> {
+    let group = host.check()?;
+    match options.interface {
+        VfioInterface::Group => through_group(kernel, host, options, group),
+        VfioInterface::Iommufd => through_own_file(kernel, host, options, group),
+        VfioInterface::Auto => {
+            let modern = host.iommufd().exists() && host.own_file().is_some_and(|file| file.exists());
+            if !modern {
+                return through_group(kernel, host, options, group);
+            }
+            match through_own_file(kernel, host, options, group) {
+                // Permissions are often given for the group's file alone, as has been usual for longer; and tokens are taken by
+                // the group interface of every kernel.
+                Err(error @ (VfioOpenError::NoPermission { .. } | VfioOpenError::VfToken { .. }))
+                    if host.group(group).exists() =>
+                {
+                    tracing::debug!(device = %host.address, %error, "trying the group interface instead");
+                    through_group(kernel, host, options, group).map_err(|second| match second {
+                        VfioOpenError::NoPermission { .. } => error,
+                        second => second,
+                    })
+                }
+                other => other,
+            }
         }
     }
 }
 
-/// Checks everything that can be checked from outside, then opens the device. Also gives a file of the device.
-pub(super) fn open(address: PciAddress, roots: &VfioRoots) -> Result<(OpenedDevice, OwnedFd), VfioOpenError> {
-    let path = roots.sysfs.join("bus/pci/devices").join(address.to_string());
-    let group = check(address, &path, roots)?;
-    let failed = |error: VfioError| explain(address, group, roots, error);
-    let container = Arc::new(VfioContainer::new(None).map_err(failed)?);
-    let operations = Arc::<VfioContainer>::clone(&container);
-    let device = VfioDevice::new(&path, operations, false).map_err(failed)?;
-    let file = sys::duplicate(&device);
-    let opened = OpenedDevice { device: ManuallyDrop::new(device), container, path };
-    let file = file.map_err(|source| VfioOpenError::Query { address, what: "its file", source })?;
-    Ok((opened, file))
-}
-
-/// The checks that need only sysfs and the names in `/dev`; gives the number of the IOMMU group.
-fn check(address: PciAddress, path: &Path, roots: &VfioRoots) -> Result<u32, VfioOpenError> {
+/// Opens the device through its group and a container.
+fn through_group(
+    kernel: &dyn Kernel,
+    host: &Host<'_>,
+    options: &VfioOptions,
+    number: u32,
+) -> Result<Opened, VfioOpenError> {
+    let address = host.address;
+    let path = host.container();
     if !path.exists() {
-        return Err(VfioOpenError::NotPresent { address, path: path.to_owned() });
+        return Err(VfioOpenError::NoVfio {
+            interface: "vfio",
+            path,
+            advice: "load its modules: modprobe vfio-pci, and check that the IOMMU is on",
+        });
     }
-    let driver = link_name(&path.join("driver"));
-    if driver.as_deref() != Some("vfio-pci") {
-        return Err(VfioOpenError::WrongDriver { address, driver });
+    let path = host.group(number);
+    if !path.exists() {
+        return Err(VfioOpenError::NoVfio {
+            interface: "vfio group file for this device",
+            path,
+            advice: "the kernel makes it when the device is bound to vfio-pci: is /dev a devtmpfs, or has a container its own /dev? A kernel without VFIO_GROUP wants the iommufd interface",
+        });
     }
-    let group = link_name(&path.join("iommu_group"))
-        .and_then(|name| name.parse().ok())
-        .ok_or(VfioOpenError::NoIommuGroup { address })?;
-    let container = roots.dev.join("vfio/vfio");
-    if !container.exists() {
-        return Err(VfioOpenError::NoVfio { path: container });
+    let group = open_file(kernel, address, &path)?;
+    let calls = Calls::new(kernel, group.as_fd());
+    let viable = calls.group_is_viable().map_err(|source| VfioOpenError::Query {
+        address,
+        what: "the IOMMU group",
+        source,
+    })?;
+    if !viable {
+        let others = host.in_the_way(number);
+        return Err(VfioOpenError::GroupNotViable { address, group: number, others });
     }
-    Ok(group)
+    let container = kernel.container().map_err(|error| container_error(host, error))?;
+    calls.set_container(container.file()).map_err(|source| match errno(source) {
+        // In another container already: of another process, since nobody else in this one has the group.
+        Errno::BUSY | Errno::INVAL => busy(address, &path),
+        _ => step(address, "putting the group into a container", source),
+    })?;
+    Calls::new(kernel, container.file()).set_iommu().map_err(|source| match errno(source) {
+        Errno::PERM => VfioOpenError::UnsafeInterrupts { address, module: "vfio_iommu_type1" },
+        _ => step(address, "giving the container its IOMMU (type 1 v2)", source),
+    })?;
+    let device = calls.group_device(address, options.vf_token).map_err(|source| match errno(source) {
+        Errno::ACCESS => VfioOpenError::VfToken { address, given: options.vf_token.is_some(), source },
+        // What vfio-pci says of a token for a function that has nothing to do with virtual functions.
+        Errno::INVAL if options.vf_token.is_some() => VfioOpenError::VfToken { address, given: true, source },
+        Errno::BUSY => busy(address, &path),
+        _ => step(address, "opening the device in its group", source),
+    })?;
+    let space = AddressSpace::Container(container);
+    Ok(Opened { device, interface: VfioInterface::Group, group: Some((number, group)), space })
 }
 
-/// The last part of what a symbolic link points to.
-fn link_name(link: &Path) -> Option<String> {
-    let target = std::fs::read_link(link).ok()?;
-    Some(target.file_name()?.to_str()?.to_owned())
+/// Opens the device's own file and binds it to an iommufd.
+fn through_own_file(
+    kernel: &dyn Kernel,
+    host: &Host<'_>,
+    options: &VfioOptions,
+    group: u32,
+) -> Result<Opened, VfioOpenError> {
+    let address = host.address;
+    let Some(path) = host.own_file() else {
+        return Err(VfioOpenError::NoVfio {
+            interface: "device file of its own for this device",
+            path: host.iommufd().with_file_name("vfio").join("devices"),
+            advice: "its kernel is older than 6.6 or built without VFIO_DEVICE_CDEV, as those of Debian are: use the group interface",
+        });
+    };
+    let iommufd = host.iommufd();
+    if !iommufd.exists() {
+        return Err(VfioOpenError::NoVfio {
+            interface: "iommufd",
+            path: iommufd,
+            advice: "load its module: modprobe iommufd, or use the group interface",
+        });
+    }
+    let space = open_file(kernel, address, &iommufd)?;
+    let device = open_file(kernel, address, &path)?;
+    let calls = Calls::new(kernel, device.as_fd());
+    calls.bind(space.as_fd(), options.vf_token).map_err(|source| match errno(source) {
+        Errno::ACCESS => VfioOpenError::VfToken { address, given: options.vf_token.is_some(), source },
+        // A kernel that does not know tokens here refuses the flag.
+        Errno::INVAL if options.vf_token.is_some() => VfioOpenError::VfToken { address, given: true, source },
+        // The first: the group is open, or another driver owns its DMA. The second: somebody has bound the file.
+        Errno::BUSY | Errno::INVAL => {
+            let others = host.in_the_way(group);
+            if others.is_empty() {
+                busy(address, &path)
+            } else {
+                VfioOpenError::GroupNotViable { address, group, others }
+            }
+        }
+        _ => step(address, "binding the device to an iommufd", source),
+    })?;
+    let space = AddressSpace::new(kernel, space)
+        .map_err(|source| step(address, "making an address space of the iommufd", source))?;
+    if let AddressSpace::Iommufd { ioas, .. } = &space {
+        calls.attach(*ioas).map_err(|source| match errno(source) {
+            Errno::PERM => VfioOpenError::UnsafeInterrupts { address, module: "iommufd" },
+            _ => step(address, "attaching the device to its address space", source),
+        })?;
+    }
+    Ok(Opened { device, interface: VfioInterface::Iommufd, group: None, space })
 }
 
-/// Names the failures that a user can do something about.
-fn explain(address: PciAddress, group: u32, roots: &VfioRoots, error: VfioError) -> VfioOpenError {
+fn open_file(kernel: &dyn Kernel, address: PciAddress, path: &Path) -> Result<OwnedFd, VfioOpenError> {
+    kernel.open(path).map_err(|source| match errno(source) {
+        Errno::BUSY => busy(address, path),
+        Errno::ACCESS | Errno::PERM => VfioOpenError::NoPermission { path: path.to_owned(), source },
+        Errno::MFILE => step(address, "opening its files (raise the limit on open files: ulimit -n)", source),
+        _ => step(address, "opening its files", source),
+    })
+}
+
+fn container_error(host: &Host<'_>, error: VfioError) -> VfioOpenError {
+    let address = host.address;
     match error {
         VfioError::OpenContainer(error) => {
-            VfioOpenError::NoPermission { path: roots.dev.join("vfio/vfio"), source: error.into() }
+            let source = OsError::from(error);
+            match errno(source) {
+                Errno::ACCESS | Errno::PERM => VfioOpenError::NoPermission { path: host.container(), source },
+                _ => step(address, "opening a container", source),
+            }
         }
-        VfioError::OpenGroup(error, group) => {
-            VfioOpenError::NoPermission { path: roots.dev.join("vfio").join(group), source: error.into() }
-        }
-        // The crate compares the group's flags for equality with "viable": a group that also has a container, because
-        // another process uses it, is reported with the same error.
-        VfioError::GroupViable | VfioError::GroupSetContainer => {
-            VfioOpenError::GroupUnusable { address, group }
-        }
-        other => VfioOpenError::Open { address, source: Box::new(other) },
+        VfioError::VfioExtension | VfioError::VfioApiVersion => VfioOpenError::Step {
+            address,
+            step: "asking for a type 1 v2 IOMMU (modprobe vfio_iommu_type1; is the IOMMU on?)",
+            source: Box::new(error),
+        },
+        other => VfioOpenError::Step { address, step: "opening a container", source: Box::new(other) },
     }
+}
+
+fn busy(address: PciAddress, path: &Path) -> VfioOpenError {
+    VfioOpenError::Busy { address, path: path.to_owned(), holders: Host::holders(path) }
+}
+
+fn step(address: PciAddress, step: &'static str, source: OsError) -> VfioOpenError {
+    VfioOpenError::Step { address, step, source: Box::new(source) }
+}
+
+fn errno(error: OsError) -> Errno {
+    Errno::from_raw_os_error(error.raw())
 }
 
 #[cfg(test)]

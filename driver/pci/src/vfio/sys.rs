@@ -1,204 +1,355 @@
-//! The system calls on vfio files that are made here rather than by `vfio-ioctls`.
+//! Requests built and answers taken apart, over the [`Kernel`] seam.
 //!
-//! Requests are built and answers taken apart as bytes (`linux/vfio.h`), so that no answer of the kernel is believed
-//! to have a shape; see [`info`](super::info).
+//! Everything is bytes with fields at the offsets of `linux/vfio.h` and `linux/iommufd.h`, so that no answer of the kernel is
+//! believed to have a shape; [`info`](super::info) reads the longer ones.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use core::mem::offset_of;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use rustix::io::Errno;
 use vfio_bindings::bindings::vfio::{
-    VFIO_BASE, VFIO_DMA_MAP_FLAG_READ, VFIO_DMA_MAP_FLAG_WRITE, VFIO_IRQ_SET_ACTION_TRIGGER,
-    VFIO_IRQ_SET_DATA_EVENTFD, VFIO_IRQ_SET_DATA_NONE, VFIO_PCI_MSI_IRQ_INDEX, VFIO_PCI_MSIX_IRQ_INDEX,
-    VFIO_TYPE, vfio_iommu_type1_dma_map,
+    VFIO_DEVICE_BIND_FLAG_TOKEN, VFIO_GROUP_FLAGS_VIABLE, VFIO_TYPE1v2_IOMMU, vfio_device_attach_iommufd_pt,
+    vfio_device_bind_iommufd, vfio_device_info, vfio_group_status, vfio_irq_info, vfio_pci_hot_reset,
+    vfio_pci_hot_reset_info,
 };
-use vfio_ioctls::VfioContainer;
-use vmm_sys_util::ioctl::{ioctl, ioctl_with_mut_ptr, ioctl_with_ref};
 
 use super::info::word;
-use crate::{DmaAccess, Interrupt, OsError, SharedMemory};
+use super::kernel::{Argument, Kernel, Request};
+use super::options::VfToken;
+use crate::{OsError, PciAddress};
 
 /// Largest answer accepted: thousands of ranges.
 const MOST_REPLY: usize = 64 << 10;
 
-/// Requests whose argument is a block of bytes that starts with its own length and holds no address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Request {
-    DeviceInfo = 7,
-    RegionInfo = 8,
-    IrqInfo = 9,
-    SetIrqs = 10,
-    IommuInfo = 12,
+/// A structure of the kernel's, as bytes. The first word is its length, as both interfaces have it.
+#[derive(Debug, Clone)]
+pub(super) struct Block(Vec<u8>);
+
+impl Block {
+    /// All zeros, but for the length.
+    pub(super) fn of<T>() -> Self {
+        Self(vec![0; size_of::<T>()]).with_length()
+    }
+
+    fn with_length(mut self) -> Self {
+        let length = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        if let Some(first) = self.0.first_chunk_mut::<4>() {
+            *first = length.to_ne_bytes();
+        }
+        self
+    }
+
+    /// Sets the 32-bit field at `at`. A field that the structure does not have is a mistake in this module, which its
+    /// tests show.
+    pub(super) fn with(mut self, at: usize, value: u32) -> Self {
+        if let Some(field) = self.0.get_mut(at..at + 4) {
+            field.copy_from_slice(&value.to_ne_bytes());
+        } else {
+            debug_assert!(false, "no field at {at}");
+        }
+        self
+    }
+
+    /// Sets the 64-bit field at `at`.
+    pub(super) fn with_long(mut self, at: usize, value: u64) -> Self {
+        if let Some(field) = self.0.get_mut(at..at + 8) {
+            field.copy_from_slice(&value.to_ne_bytes());
+        } else {
+            debug_assert!(false, "no field at {at}");
+        }
+        self
+    }
+
+    /// Appends words to the structure's array.
+    fn and(mut self, words: impl IntoIterator<Item = [u8; 4]>) -> Self {
+        self.0.extend(words.into_iter().flatten());
+        self.with_length()
+    }
+
+    /// The 32-bit field at `at`.
+    pub(super) fn word(&self, at: usize) -> u32 {
+        word(&self.0, at).unwrap_or(0)
+    }
+
+    /// The 64-bit field at `at`.
+    pub(super) fn long(&self, at: usize) -> u64 {
+        super::info::long(&self.0, at).unwrap_or(0)
+    }
 }
 
-/// Number of the request that resets the device.
-const RESET: u32 = 11;
-/// Number of the request that maps memory for DMA.
-const MAP_DMA: u32 = 13;
-
-/// Which kind of message interrupt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum IrqKind {
-    Msix,
-    Msi,
+/// One open file, to make requests of.
+#[derive(Clone, Copy)]
+pub(super) struct Calls<'a> {
+    kernel: &'a dyn Kernel,
+    file: BorrowedFd<'a>,
 }
 
-impl IrqKind {
-    const fn index(self) -> u32 {
-        match self {
-            Self::Msix => VFIO_PCI_MSIX_IRQ_INDEX,
-            Self::Msi => VFIO_PCI_MSI_IRQ_INDEX,
+impl<'a> Calls<'a> {
+    pub(super) fn new(kernel: &'a dyn Kernel, file: BorrowedFd<'a>) -> Self {
+        Self { kernel, file }
+    }
+
+    /// Makes a request whose bytes hold no address, or the address of memory that the caller vouches for.
+    ///
+    /// # Safety
+    /// Addresses in `block`, if the request has some, are those of memory that the kernel may use as the request says.
+    pub(super) unsafe fn request(self, request: Request, block: &mut Block) -> Result<u32, OsError> {
+        // SAFETY: the kernel reads and writes at most as many bytes as the first word says, which is the block's length; the
+        // caller vouches for addresses.
+        unsafe { self.kernel.ioctl(self.file, request, Argument::Bytes(&mut block.0)) }
+    }
+
+    /// A request without addresses.
+    fn plain(self, request: Request, block: &mut Block) -> Result<u32, OsError> {
+        debug_assert!(!matches!(request, Request::IommuMap | Request::IoasMap | Request::IoasRanges));
+        // SAFETY: none of the requests made through this function has an address in its structure (a VF token's is null
+        // or set by `bind`, which keeps the bytes).
+        unsafe { self.request(request, block) }
+    }
+
+    fn value(self, request: Request, value: u32) -> Result<u32, OsError> {
+        // SAFETY: the requests that this is used with take a number or nothing: no memory is touched.
+        unsafe { self.kernel.ioctl(self.file, request, Argument::Value(value)) }
+    }
+
+    /// A request with an answer of unknown length: asks again with the length that the kernel names.
+    fn grown(self, request: Request, head: Block) -> Result<Vec<u8>, OsError> {
+        let mut reply = head.clone();
+        self.plain(request, &mut reply)?;
+        let needed = reply.word(0) as usize;
+        if needed > head.0.len() {
+            reply = head;
+            reply.0.resize(needed.min(MOST_REPLY), 0);
+            reply = reply.with_length();
+            self.plain(request, &mut reply)?;
+        }
+        Ok(reply.0)
+    }
+
+    /// Whether the group can be used: no member is bound to a driver that would do DMA for the kernel.
+    pub(super) fn group_is_viable(self) -> Result<bool, OsError> {
+        let mut status = Block::of::<vfio_group_status>();
+        self.plain(Request::GroupStatus, &mut status)?;
+        Ok(status.word(offset_of!(vfio_group_status, flags)) & VFIO_GROUP_FLAGS_VIABLE != 0)
+    }
+
+    /// Puts the group into a container.
+    pub(super) fn set_container(self, container: BorrowedFd<'_>) -> Result<(), OsError> {
+        let mut number = Block(container.as_raw_fd().to_ne_bytes().to_vec());
+        self.plain(Request::GroupSetContainer, &mut number).map(drop)
+    }
+
+    /// Gives a container its IOMMU.
+    pub(super) fn set_iommu(self) -> Result<(), OsError> {
+        self.value(Request::SetIommu, VFIO_TYPE1v2_IOMMU).map(drop)
+    }
+
+    /// Opens a device of the group.
+    pub(super) fn group_device(
+        self,
+        address: PciAddress,
+        token: Option<VfToken>,
+    ) -> Result<OwnedFd, OsError> {
+        // The form that vfio-pci takes apart in its match function.
+        let name = match token {
+            Some(token) => format!("{address} vf_token={token}\0"),
+            None => format!("{address}\0"),
+        };
+        let number = self.plain(Request::GroupDevice, &mut Block(name.into_bytes()))?;
+        let number = RawFd::try_from(number).map_err(|_| OsError::from(Errno::BADF))?;
+        // SAFETY: the kernel returned the number of a descriptor that it just made for this process; nobody else knows it.
+        Ok(unsafe { OwnedFd::from_raw_fd(number) })
+    }
+
+    /// Binds a device's own file to an iommufd.
+    pub(super) fn bind(self, iommufd: BorrowedFd<'_>, token: Option<VfToken>) -> Result<(), OsError> {
+        let number = u32::from_ne_bytes(iommufd.as_raw_fd().to_ne_bytes());
+        let mut bind = Block::of::<vfio_device_bind_iommufd>()
+            .with(offset_of!(vfio_device_bind_iommufd, iommufd), number);
+        let bytes = token.map(VfToken::to_bytes);
+        if let Some(bytes) = &bytes {
+            bind = bind
+                .with(offset_of!(vfio_device_bind_iommufd, flags), VFIO_DEVICE_BIND_FLAG_TOKEN)
+                .with_long(
+                    offset_of!(vfio_device_bind_iommufd, token_uuid_ptr),
+                    bytes.as_ptr().expose_provenance() as u64,
+                );
+        }
+        // SAFETY: the address, if any, is that of 16 bytes which live beyond the call; the kernel only reads them.
+        unsafe { self.request(Request::BindIommufd, &mut bind) }.map(drop)
+    }
+
+    /// Attaches a bound device to an address space of its iommufd.
+    pub(super) fn attach(self, ioas: u32) -> Result<(), OsError> {
+        let mut attach = Block::of::<vfio_device_attach_iommufd_pt>()
+            .with(offset_of!(vfio_device_attach_iommufd_pt, pt_id), ioas);
+        self.plain(Request::AttachIoas, &mut attach).map(drop)
+    }
+
+    /// `struct vfio_region_info` with its capabilities, for region `index`.
+    pub(super) fn region_info(self, index: u32) -> Result<Vec<u8>, OsError> {
+        use vfio_bindings::bindings::vfio::vfio_region_info;
+        let head = Block::of::<vfio_region_info>().with(offset_of!(vfio_region_info, index), index);
+        self.grown(Request::RegionInfo, head)
+    }
+
+    /// `struct vfio_iommu_type1_info` with its capabilities, of a container.
+    pub(super) fn iommu_info(self) -> Result<Vec<u8>, OsError> {
+        use vfio_bindings::bindings::vfio::vfio_iommu_type1_info;
+        self.grown(Request::IommuInfo, Block::of::<vfio_iommu_type1_info>())
+    }
+
+    /// The flags of `struct vfio_device_info`.
+    pub(super) fn device_flags(self) -> Result<u32, OsError> {
+        let mut info = Block::of::<vfio_device_info>();
+        self.plain(Request::DeviceInfo, &mut info)?;
+        Ok(info.word(offset_of!(vfio_device_info, flags)))
+    }
+
+    /// Flags and number of vectors of interrupt `index`; 0 vectors if the device has no such interrupt: the kernel says
+    /// EINVAL of indices that a device's kind lacks (the error interrupt of a function without PCI Express), and 0 of others.
+    pub(super) fn irq_info(self, index: u32) -> Result<(u32, u32), OsError> {
+        let mut info = Block::of::<vfio_irq_info>().with(offset_of!(vfio_irq_info, index), index);
+        match self.plain(Request::IrqInfo, &mut info) {
+            Ok(_) => {
+                let field = |at| info.word(at);
+                Ok((field(offset_of!(vfio_irq_info, flags)), field(offset_of!(vfio_irq_info, count))))
+            }
+            Err(error) if error == Errno::INVAL.into() => Ok((0, 0)),
+            Err(error) => Err(error),
         }
     }
-}
 
-/// `_IO(';', 100 + number)`: no direction and no size, so simply the two bytes.
-fn code(number: u32) -> u64 {
-    u64::from(VFIO_TYPE) << 8 | u64::from(VFIO_BASE + number)
-}
-
-/// What a call returned, with the thread's error number if it is negative.
-fn outcome(result: i32) -> Result<(), OsError> {
-    if result < 0 { Err(std::io::Error::last_os_error().into()) } else { Ok(()) }
-}
-
-/// Makes a request; the first word of `block` is set to its length.
-fn request<F: AsRawFd>(file: &F, request: Request, block: &mut [u8]) -> Result<(), OsError> {
-    let length = u32::try_from(block.len()).map_err(|_| OsError::from(rustix::io::Errno::INVAL))?;
-    match block.first_chunk_mut::<4>() {
-        Some(first) => *first = length.to_ne_bytes(),
-        None => return Err(rustix::io::Errno::INVAL.into()),
+    /// `struct vfio_irq_set`: what to do (`flags`) with the vectors from 0 on of interrupt `index`. With descriptors the
+    /// number of vectors is theirs. The answer is 0, or the number of vectors that there would be, if fewer.
+    pub(super) fn set_irqs(self, index: u32, flags: u32, count: SetIrqs<'_>) -> Result<u32, OsError> {
+        use vfio_bindings::bindings::vfio::vfio_irq_set;
+        let (count, files) = match count {
+            SetIrqs::Files(files) => {
+                (u32::try_from(files.len()).map_err(|_| OsError::from(Errno::INVAL))?, files)
+            }
+            SetIrqs::Count(count) => (count, &[][..]),
+        };
+        let mut set = Block::of::<vfio_irq_set>()
+            .with(offset_of!(vfio_irq_set, flags), flags)
+            .with(offset_of!(vfio_irq_set, index), index)
+            .with(offset_of!(vfio_irq_set, count), count)
+            .and(files.iter().map(|file| file.to_ne_bytes()));
+        self.plain(Request::SetIrqs, &mut set)
     }
-    // SAFETY: for every member of `Request` the kernel reads and writes at most as many bytes as the first word says,
-    // which is the block's length, and keeps no address of it. The blocks hold no addresses.
-    outcome(unsafe { ioctl_with_mut_ptr(file, code(request as u32), block.as_mut_ptr()) })
-}
 
-/// A request with an answer of unknown length: asks again with the length that the kernel names.
-fn request_grown<F: AsRawFd>(file: &F, what: Request, head: &[u8]) -> Result<Vec<u8>, OsError> {
-    let mut reply = head.to_vec();
-    request(file, what, &mut reply)?;
-    let needed = word(&reply, 0).unwrap_or(0) as usize;
-    if needed > head.len() {
-        reply = head.to_vec();
-        reply.resize(needed.min(MOST_REPLY), 0);
-        request(file, what, &mut reply)?;
+    /// Resets the device by the best method that the kernel has for it alone.
+    pub(super) fn reset(self) -> Result<(), OsError> {
+        self.value(Request::Reset, 0).map(drop)
     }
-    Ok(reply)
-}
 
-/// Bytes of 32-bit words in the host's order.
-fn block(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
-}
-
-/// `struct vfio_region_info` with its capabilities, for region `index`.
-pub(super) fn region_info(device: &OwnedFd, index: u32) -> Result<Vec<u8>, OsError> {
-    request_grown(device, Request::RegionInfo, &block(&[0, 0, index, 0, 0, 0, 0, 0]))
-}
-
-/// `struct vfio_iommu_type1_info` with its capabilities.
-pub(super) fn iommu_info(container: &VfioContainer) -> Result<Vec<u8>, OsError> {
-    request_grown(container, Request::IommuInfo, &block(&[0; 6]))
-}
-
-/// The flags of `struct vfio_device_info`.
-pub(super) fn device_flags(device: &OwnedFd) -> Result<u32, OsError> {
-    // The first form of the structure: argsz, flags, num_regions, num_irqs.
-    let mut info = block(&[0; 4]);
-    request(device, Request::DeviceInfo, &mut info)?;
-    Ok(word(&info, 4).unwrap_or(0))
-}
-
-/// The kind of interrupt to use (MSI-X before MSI) and its number of vectors; none if the device has neither.
-pub(super) fn interrupts(device: &OwnedFd) -> Result<(Option<IrqKind>, u32), OsError> {
-    for kind in [IrqKind::Msix, IrqKind::Msi] {
-        let mut info = block(&[0, 0, kind.index(), 0]);
-        request(device, Request::IrqInfo, &mut info)?;
-        let count = word(&info, 12).unwrap_or(0);
-        if count != 0 {
-            return Ok((Some(kind), count));
+    /// `struct vfio_pci_hot_reset_info`: whom a hot reset would reset too.
+    pub(super) fn hot_reset_info(self) -> Result<Vec<u8>, OsError> {
+        let mut head = Block::of::<vfio_pci_hot_reset_info>();
+        // The number of devices is answered with "no room", into the header.
+        match self.plain(Request::HotResetInfo, &mut head) {
+            Err(error) if error == Errno::NOSPC.into() => {}
+            Err(error) => return Err(error),
+            Ok(_) => return Ok(head.0),
         }
+        let count = head.word(offset_of!(vfio_pci_hot_reset_info, count)) as usize;
+        let mut info = Block::of::<vfio_pci_hot_reset_info>();
+        info.0.resize((size_of::<vfio_pci_hot_reset_info>() + count.saturating_mul(8)).min(MOST_REPLY), 0);
+        info = info.with_length();
+        self.plain(Request::HotResetInfo, &mut info)?;
+        Ok(info.0)
     }
-    Ok((None, 0))
+
+    /// Resets the link. A device opened through its group shows with the group's file that it owns what is reset; one
+    /// opened by its own file shows nothing, the kernel knows.
+    pub(super) fn hot_reset(self, group: Option<BorrowedFd<'_>>) -> Result<(), OsError> {
+        let mut reset = Block::of::<vfio_pci_hot_reset>()
+            .with(offset_of!(vfio_pci_hot_reset, count), u32::from(group.is_some()))
+            .and(group.map(|file| file.as_raw_fd().to_ne_bytes()));
+        self.plain(Request::HotReset, &mut reset).map(drop)
+    }
 }
 
-/// Connects vectors `0..interrupts.len()` with their event descriptors.
-pub(super) fn enable_interrupts(
-    device: &OwnedFd,
-    kind: IrqKind,
-    interrupts: &[Interrupt],
-) -> Result<(), OsError> {
-    let count = u32::try_from(interrupts.len()).map_err(|_| OsError::from(rustix::io::Errno::INVAL))?;
-    let flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER;
-    let mut set = block(&[0, flags, kind.index(), 0, count]);
-    set.extend(interrupts.iter().flat_map(|interrupt| interrupt.as_raw_fd().to_ne_bytes()));
-    request(device, Request::SetIrqs, &mut set)
-}
-
-/// Disconnects all vectors.
-pub(super) fn disable_interrupts(device: &OwnedFd, kind: IrqKind) -> Result<(), OsError> {
-    let flags = VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_TRIGGER;
-    request(device, Request::SetIrqs, &mut block(&[0, flags, kind.index(), 0, 0]))
-}
-
-/// Resets the device by the best method that the kernel has for it alone.
-pub(super) fn reset(device: &OwnedFd) -> Result<(), OsError> {
-    // SAFETY: the request takes no argument. Open BAR handles are stale before (see the caller); DMA memory stays mapped.
-    outcome(unsafe { ioctl(device, code(RESET)) })
-}
-
-/// Maps all of `memory` at `iova` with just the access asked for.
-pub(super) fn map_dma(
-    container: &VfioContainer,
-    iova: u64,
-    memory: &SharedMemory,
-    access: DmaAccess,
-) -> Result<(), OsError> {
-    let read = if access.device_reads() { VFIO_DMA_MAP_FLAG_READ } else { 0 };
-    let write = if access.device_writes() { VFIO_DMA_MAP_FLAG_WRITE } else { 0 };
-    let argument = vfio_iommu_type1_dma_map {
-        #[expect(clippy::cast_possible_truncation, reason = "the size of a small structure")]
-        argsz: size_of::<vfio_iommu_type1_dma_map>() as u32,
-        flags: read | write,
-        vaddr: memory.host_pointer() as u64,
-        iova,
-        size: memory.len() as u64,
-    };
-    // SAFETY: `memory` is a live mapping of that length, to which only atomics and unposted buffers refer. The kernel
-    // pins its pages, and the caller keeps a clone until they are unmapped, so the device never reaches memory that
-    // has become something else.
-    outcome(unsafe { ioctl_with_ref(container, code(MAP_DMA), &argument) })
-}
-
-/// A second descriptor of the device's file, with an owner.
-pub(super) fn duplicate<F: AsRawFd>(file: &F) -> Result<OwnedFd, OsError> {
-    // SAFETY: `file` owns an open descriptor, which stays open for this call as `file` is borrowed.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(file.as_raw_fd()) };
-    Ok(borrowed.try_clone_to_owned()?)
+/// The vectors that [`Calls::set_irqs`] is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum SetIrqs<'a> {
+    /// As many as there are descriptors, each with its own.
+    Files(&'a [RawFd]),
+    /// So many, without descriptors.
+    Count(u32),
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use iommufd_bindings::iommufd::{
+        iommu_ioas_alloc, iommu_ioas_iova_ranges, iommu_ioas_map, iommu_ioas_unmap, iommu_iova_range,
+    };
+    use vfio_bindings::bindings::vfio as v;
 
+    /// Typed in from the kernel's headers (6.12: `include/uapi/linux/vfio.h`, `include/uapi/linux/iommufd.h`; what came
+    /// later, such as the token of a binding, from 7.2), not from the bindings.
     #[test]
-    fn request_codes_are_those_of_the_header() {
-        // _IO(';', 100 + n) with ';' = 0x3B.
-        assert_eq!(code(Request::DeviceInfo as u32), 0x3B6B);
-        assert_eq!(code(Request::RegionInfo as u32), 0x3B6C);
-        assert_eq!(code(Request::IrqInfo as u32), 0x3B6D);
-        assert_eq!(code(Request::SetIrqs as u32), 0x3B6E);
-        assert_eq!(code(RESET), 0x3B6F);
-        assert_eq!(code(Request::IommuInfo as u32), 0x3B70);
-        assert_eq!(code(MAP_DMA), 0x3B71);
+    fn structures_are_laid_out_as_in_the_kernels_headers() {
+        assert_eq!(size_of::<v::vfio_group_status>(), 8);
+        assert_eq!(offset_of!(v::vfio_group_status, flags), 4);
+        assert_eq!(size_of::<v::vfio_region_info>(), 32);
+        assert_eq!(offset_of!(v::vfio_region_info, index), 8);
+        assert_eq!(offset_of!(v::vfio_region_info, cap_offset), 12);
+        assert_eq!(offset_of!(v::vfio_region_info, size), 16);
+        assert_eq!(offset_of!(v::vfio_region_info, offset), 24);
+        assert_eq!(offset_of!(v::vfio_device_info, flags), 4);
+        assert_eq!(size_of::<v::vfio_irq_info>(), 16);
+        assert_eq!(offset_of!(v::vfio_irq_info, flags), 4);
+        assert_eq!(offset_of!(v::vfio_irq_info, index), 8);
+        assert_eq!(offset_of!(v::vfio_irq_info, count), 12);
+        assert_eq!(size_of::<v::vfio_irq_set>(), 20);
+        assert_eq!(offset_of!(v::vfio_irq_set, flags), 4);
+        assert_eq!(offset_of!(v::vfio_irq_set, index), 8);
+        assert_eq!(offset_of!(v::vfio_irq_set, start), 12);
+        assert_eq!(offset_of!(v::vfio_irq_set, count), 16);
+        assert_eq!(size_of::<v::vfio_pci_hot_reset_info>(), 12);
+        assert_eq!(offset_of!(v::vfio_pci_hot_reset_info, flags), 4);
+        assert_eq!(offset_of!(v::vfio_pci_hot_reset_info, count), 8);
+        assert_eq!(size_of::<v::vfio_pci_dependent_device>(), 8);
+        assert_eq!(size_of::<v::vfio_pci_hot_reset>(), 12);
+        assert_eq!(offset_of!(v::vfio_pci_hot_reset, count), 8);
+        assert_eq!(size_of::<v::vfio_device_bind_iommufd>(), 24);
+        assert_eq!(offset_of!(v::vfio_device_bind_iommufd, iommufd), 8);
+        assert_eq!(offset_of!(v::vfio_device_bind_iommufd, out_devid), 12);
+        assert_eq!(offset_of!(v::vfio_device_bind_iommufd, token_uuid_ptr), 16);
+        assert_eq!(offset_of!(v::vfio_device_attach_iommufd_pt, pt_id), 8);
+        assert_eq!(size_of::<v::vfio_iommu_type1_dma_map>(), 32);
+        assert_eq!(offset_of!(v::vfio_iommu_type1_dma_map, flags), 4);
+        assert_eq!(offset_of!(v::vfio_iommu_type1_dma_map, vaddr), 8);
+        assert_eq!(offset_of!(v::vfio_iommu_type1_dma_map, iova), 16);
+        assert_eq!(offset_of!(v::vfio_iommu_type1_dma_map, size), 24);
+        assert_eq!(size_of::<iommu_ioas_alloc>(), 12);
+        assert_eq!(offset_of!(iommu_ioas_alloc, out_ioas_id), 8);
+        assert_eq!(size_of::<iommu_iova_range>(), 16);
+        assert_eq!(offset_of!(iommu_iova_range, last), 8);
+        assert_eq!(size_of::<iommu_ioas_iova_ranges>(), 32);
+        assert_eq!(offset_of!(iommu_ioas_iova_ranges, ioas_id), 4);
+        assert_eq!(offset_of!(iommu_ioas_iova_ranges, num_iovas), 8);
+        assert_eq!(offset_of!(iommu_ioas_iova_ranges, allowed_iovas), 16);
+        assert_eq!(offset_of!(iommu_ioas_iova_ranges, out_iova_alignment), 24);
+        assert_eq!(size_of::<iommu_ioas_map>(), 40);
+        assert_eq!(offset_of!(iommu_ioas_map, flags), 4);
+        assert_eq!(offset_of!(iommu_ioas_map, ioas_id), 8);
+        assert_eq!(offset_of!(iommu_ioas_map, user_va), 16);
+        assert_eq!(offset_of!(iommu_ioas_map, length), 24);
+        assert_eq!(offset_of!(iommu_ioas_map, iova), 32);
+        assert_eq!(size_of::<iommu_ioas_unmap>(), 24);
+        assert_eq!(offset_of!(iommu_ioas_unmap, ioas_id), 4);
+        assert_eq!(offset_of!(iommu_ioas_unmap, iova), 8);
+        assert_eq!(offset_of!(iommu_ioas_unmap, length), 16);
     }
 
     #[test]
-    fn a_request_to_a_file_that_is_no_device_is_an_error() {
-        let (interrupt, _) = Interrupt::pair().unwrap();
-        let file = duplicate(&interrupt).unwrap();
-        assert_eq!(region_info(&file, 0).unwrap_err().raw(), rustix::io::Errno::NOTTY.raw_os_error());
-        assert!(reset(&file).is_err());
-        assert!(device_flags(&file).is_err());
-        assert!(interrupts(&file).is_err());
+    fn blocks_say_their_length_and_keep_their_fields() {
+        let block = Block::of::<v::vfio_irq_set>().with(4, 0x21).and([1_i32, -1].map(i32::to_ne_bytes));
+        assert_eq!((block.word(0), block.word(4), block.word(24)), (28, 0x21, u32::MAX));
+        let block = Block::of::<iommu_ioas_map>().with_long(24, 1 << 40);
+        assert_eq!((block.word(0), block.long(24)), (40, 1 << 40));
     }
 }

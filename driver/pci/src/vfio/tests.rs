@@ -1,12 +1,19 @@
+use super::fake::{ADDRESS, BAR, CONFIG, Call, Fake, GROUP};
+use super::kernel::{LockedMemory, Request};
 use super::*;
 use crate::config::ConfigSpace;
+use crate::{DeviceEvent, DmaPool, DmaPoolOptions, HugePages, MmioError};
+use fpga_registers::BarOffset;
 use rustix::fs::MemfdFlags;
+use std::time::Duration;
+
+const BOTH: [VfioInterface; 2] = [VfioInterface::Group, VfioInterface::Iommufd];
 
 /// A file in the place of a device: configuration space of 256 bytes, 4 KiB into it.
 fn device() -> DeviceFile {
     let file = rustix::fs::memfd_create("device", MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, 4096 + 256).unwrap();
-    rustix::io::pwrite(&file, &[0xEE, 0x10, 0x38, 0x90], 4096).unwrap();
+    rustix::io::pwrite(&file, &[0xEE, 0x10, 0x38, 0x90, 2], 4096).unwrap();
     DeviceFile { file: Arc::new(file), config_offset: 4096, config_size: 256, generation: AtomicU64::new(0) }
 }
 
@@ -34,6 +41,10 @@ fn failures_of_the_file_are_errors() {
 fn presence_is_what_configuration_space_says() {
     let device = device();
     assert!(device.is_present());
+    rustix::io::pwrite(&*device.file, &[0], 4096 + 4).unwrap();
+    assert!(!device.is_present(), "memory decoding is off");
+    rustix::io::pwrite(&*device.file, &[2], 4096 + 4).unwrap();
+    assert!(device.is_present());
     rustix::io::pwrite(&*device.file, &[0xFF; 4], 4096).unwrap();
     assert!(!device.is_present());
 }
@@ -42,4 +53,296 @@ fn presence_is_what_configuration_space_says() {
 fn the_clock_runs_forwards_and_is_shared() {
     let first = now();
     assert!(now() >= first);
+}
+
+fn bus_master(fake: &Fake) -> bool {
+    let mut command = [0; 2];
+    rustix::io::pread(fake.device(), &mut command[..], CONFIG + 4).unwrap();
+    command[0] & 4 != 0
+}
+
+#[test]
+fn a_device_is_opened_used_and_closed() {
+    for interface in BOTH {
+        let fake = Fake::new();
+        let transport = fake.open(fake.options().interface(interface)).unwrap();
+        assert!(!bus_master(&fake), "a former user's setting does not survive");
+        transport.set_bus_master(true).unwrap();
+        let bars = transport.bars();
+        assert_eq!(bars[0].map(|bar| bar.size), Some(0x10000));
+        assert!(bars[1..].iter().all(Option::is_none));
+        let bar = transport.open_bar(0).unwrap();
+        for at in [0x2000, 0x7FFC, 0x8000, 0x9000] {
+            let value = u32::try_from(at).unwrap();
+            bar.write32(BarOffset::new(at), value).unwrap();
+            let mut bytes = [0; 4];
+            rustix::io::pread(fake.device(), &mut bytes[..], BAR + at).unwrap();
+            assert_eq!((bar.read32(BarOffset::new(at)), bytes), (Ok(value), value.to_le_bytes()));
+        }
+        let interrupts = transport.enable_interrupts(4).unwrap();
+        assert_eq!(interrupts.len(), 4);
+        drop(bar);
+        drop(transport);
+        assert!(!bus_master(&fake), "switched off before closing");
+        let state = fake.state();
+        let order: Vec<_> = state.irq_files.keys().map(|(index, _)| *index).collect();
+        assert_eq!(order, [3, 4], "vectors off; what reports errors and requests ends with the file");
+        drop(state);
+        assert_eq!(fake.open_files(), 0);
+    }
+}
+
+#[test]
+fn memory_is_mapped_with_just_the_access_asked_for() {
+    // vfio.h: read 1, write 2. iommufd.h: fixed address 1, writable 2, readable 4. From the device's point of view.
+    for (interface, flags) in [(VfioInterface::Group, [1, 2, 3]), (VfioInterface::Iommufd, [5, 3, 7])] {
+        let fake = Fake::new();
+        let transport = fake.open(fake.options().interface(interface)).unwrap();
+        let memory = SharedMemory::anonymous(4096, HugePages::No).unwrap();
+        let accesses = [DmaAccess::ReadByDevice, DmaAccess::WriteByDevice, DmaAccess::Both];
+        for ((access, flags), iova) in accesses.into_iter().zip(flags).zip((0x2000_0000..).step_by(4096)) {
+            let iova = Iova::new(if interface == VfioInterface::Iommufd { iova | 1 << 32 } else { iova });
+            transport.map_dma(iova, &memory, access).unwrap();
+            assert_eq!(fake.state().mapped.get(&iova.get()), Some(&(4096, flags)));
+            transport.unmap_dma(iova, 4096).unwrap();
+            assert!(fake.state().mapped.is_empty());
+        }
+    }
+}
+
+#[test]
+fn the_kernels_ranges_are_kept_to() {
+    let fake = Fake::new();
+    let transport = fake.open(fake.options().interface(VfioInterface::Iommufd)).unwrap();
+    assert_eq!(transport.iova_ranges().len(), 41, "as many as there are, not as many as were guessed");
+    let transport = {
+        drop(transport);
+        fake.open(fake.options().interface(VfioInterface::Group)).unwrap()
+    };
+    let memory = SharedMemory::anonymous(8192, HugePages::No).unwrap();
+    let asked = fake.state().requests.len();
+    for iova in [0xFEDF_F000, 0xFEE0_0000, 0x80_0000_0000, u64::MAX - 4095] {
+        let refused = transport.map_dma(Iova::new(iova), &memory, DmaAccess::Both);
+        assert!(matches!(refused, Err(DmaMapError::OutsideRanges { .. })), "{iova:#x}");
+    }
+    let refused = transport.map_dma(Iova::new(0x1800), &memory, DmaAccess::Both);
+    assert!(matches!(refused, Err(DmaMapError::Misaligned { .. })));
+    assert_eq!(
+        fake.state().requests.len(),
+        asked,
+        "the kernel, which says EINVAL to all of it, was not asked"
+    );
+    // A pool takes its addresses from the ranges, however narrow its device.
+    let narrow = DmaPoolOptions { address_bits: 30, ..DmaPoolOptions::default() };
+    let pool = DmaPool::new(Arc::new(transport), narrow);
+    assert!(pool.allocate(64).unwrap().iova().get() < 1 << 30);
+}
+
+#[test]
+fn limits_say_what_they_are_and_what_to_do() {
+    let fake = Fake::new();
+    let transport = fake.open(fake.options().interface(VfioInterface::Group)).unwrap();
+    let memory = SharedMemory::anonymous(1 << 20, HugePages::No).unwrap();
+    let map = |index: u64| transport.map_dma(Iova::new(index << 20), &memory, DmaAccess::Both);
+    assert!(matches!(map(0), Ok(())));
+    assert!(matches!(map(0), Err(DmaMapError::Overlap { .. })));
+    assert!(map(1).is_ok() && map(2).is_ok());
+    let error = map(3).unwrap_err();
+    assert!(matches!(error, DmaMapError::TooManyMappings { in_use: 3, limit: 3, .. }), "{error}");
+    fake.state().most_mappings = 100;
+    fake.state().locked = LockedMemory { locked: 1 << 20, limit: Some(0x3F_F000) };
+    let error = map(3).unwrap_err();
+    assert!(
+        matches!(error, DmaMapError::LockedMemory { limit: 0x3F_F000, needed: 0x40_0000, .. }),
+        "{error}"
+    );
+    let text = error.to_string();
+    assert!(text.contains("ulimit -l 4096") && text.contains("LimitMEMLOCK=4194304"), "{text}");
+    // The kernel is short of memory, and no limit is in the way.
+    fake.state().locked.limit = None;
+    fake.fail(Call::Request(Request::IommuMap), Errno::NOMEM);
+    assert!(matches!(map(3), Err(DmaMapError::LimitReached { .. })));
+    fake.state().failures.clear();
+    fake.fail(Call::Request(Request::IommuMap), Errno::FAULT);
+    assert!(matches!(map(3), Err(DmaMapError::Refused { .. })));
+    assert_eq!(fake.state().mapped.len(), 3, "a mapping that failed leaves nothing");
+}
+
+#[test]
+fn a_mapping_that_cannot_be_undone_stays_known() {
+    for interface in BOTH {
+        let fake = Fake::new();
+        let transport = fake.open(fake.options().interface(interface)).unwrap();
+        let memory = SharedMemory::anonymous(4096, HugePages::No).unwrap();
+        let iova = Iova::new(0x1_0000_0000);
+        transport.map_dma(iova, &memory, DmaAccess::Both).unwrap();
+        assert!(matches!(transport.unmap_dma(iova, 8192), Err(DmaMapError::NotMapped { .. })));
+        fake.fail(Call::Unmap, Errno::IO);
+        assert!(matches!(transport.unmap_dma(iova, 4096), Err(DmaMapError::Refused { .. })));
+        fake.state().failures.clear();
+        transport.unmap_dma(iova, 4096).unwrap();
+        assert!(matches!(transport.unmap_dma(iova, 4096), Err(DmaMapError::NotMapped { .. })));
+    }
+}
+
+#[test]
+fn message_interrupts_come_in_the_number_that_can_be_had() {
+    let fake = Fake::new();
+    fake.state().vectors_left = 5;
+    let transport = fake.open(fake.options()).unwrap();
+    assert_eq!(transport.interrupt_vectors(), 32);
+    let asked = |asked, available| Err(InterruptError::TooMany { asked, available });
+    assert_eq!(transport.enable_interrupts(33).map(drop), asked(33, 32));
+    assert_eq!(transport.enable_interrupts(8).map(drop), asked(8, 5), "the kernel's answer is no success");
+    assert_eq!(transport.enable_interrupts(5).unwrap().len(), 5);
+    assert_eq!(transport.enable_interrupts(1).map(drop), Err(InterruptError::AlreadyEnabled));
+    transport.disable_interrupts().unwrap();
+    transport.disable_interrupts().unwrap();
+    assert_eq!(transport.enable_interrupts(1).unwrap().len(), 1);
+}
+
+#[test]
+fn without_msix_there_is_msi_and_without_msi_the_line() {
+    let fake = Fake::new();
+    fake.state().vectors = [Some(1), Some(4), Some(0), None, Some(1)];
+    let transport = fake.open(fake.options()).unwrap();
+    assert_eq!(
+        (transport.interrupts.kind, transport.interrupt_vectors()),
+        (Some(interrupts::IrqKind::Msi), 4)
+    );
+    drop(transport);
+    fake.state().vectors = [Some(1), Some(0), Some(0), None, Some(1)];
+    let transport = fake.open(fake.options()).unwrap();
+    let line = transport.enable_interrupts(1).unwrap();
+    assert_eq!(fake.state().irq_files.get(&(0, true)).map(Vec::len), Some(1), "with a way to unmask it");
+    line[0].rearm();
+    drop(transport);
+    // A line that could not be unmasked would fire once: it is not left on.
+    fake.state().vectors = [Some(0), Some(0), Some(0), None, None];
+    let transport = fake.open(fake.options()).unwrap();
+    let none = transport.enable_interrupts(1).map(drop);
+    assert_eq!(none, Err(InterruptError::TooMany { asked: 1, available: 0 }));
+}
+
+#[test]
+fn events_are_armed_from_the_start_as_far_as_there_are_any() {
+    let fake = Fake::new();
+    let transport = fake.open(fake.options()).unwrap();
+    let events = transport.events().unwrap();
+    assert!(events.can_have(DeviceEvent::BusError) && events.can_have(DeviceEvent::ReleaseRequested));
+    let request = fake.state().irq_files[&(4, false)][0];
+    // SAFETY: the descriptor is the event's, which `transport` keeps open.
+    let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(request) };
+    rustix::io::write(file, &1_u64.to_ne_bytes()).unwrap();
+    assert_eq!(events.wait(Duration::from_secs(5)), Ok(Some(DeviceEvent::ReleaseRequested)));
+    drop((transport, events));
+    // A function without PCI Express has no error interrupt: the kernel says so by EINVAL, or by none.
+    for vectors in [None, Some(0)] {
+        fake.state().vectors[3] = vectors;
+        let events = fake.open(fake.options()).unwrap().events().unwrap();
+        assert!(!events.can_have(DeviceEvent::BusError) && events.can_have(DeviceEvent::ReleaseRequested));
+    }
+    fake.fail(Call::Request(Request::SetIrqs), Errno::INVAL);
+    assert!(!fake.open(fake.options()).unwrap().events().unwrap().can_have(DeviceEvent::ReleaseRequested));
+    assert_eq!(fake.open_files(), 0);
+}
+
+#[test]
+fn a_function_reset_makes_handles_stale_or_says_why_not() {
+    let fake = Fake::new();
+    let transport = fake.open(fake.options()).unwrap();
+    let bar = transport.open_bar(0).unwrap();
+    transport.set_bus_master(true).unwrap();
+    transport.reset(ResetLevel::Function).unwrap();
+    assert!(!bus_master(&fake));
+    assert!(matches!(bar.read32(BarOffset::ZERO), Err(MmioError::Stale { .. })));
+    assert!(transport.open_bar(0).unwrap().read32(BarOffset::ZERO).is_ok());
+    fake.fail(Call::Request(Request::Reset), Errno::NOTTY);
+    let source = Errno::NOTTY.into();
+    let level = ResetLevel::Function;
+    assert_eq!(transport.reset(level), Err(ResetError::Failed { level, source }));
+    fake.set_config(0, &[0xFF; 4]);
+    fake.state().failures.clear();
+    assert_eq!(transport.reset(level), Err(ResetError::NoAnswer { level }));
+    fake.set_config(0, &[0xEE, 0x10, 0x38, 0x90]);
+    drop((transport, bar));
+    fake.state().can_reset = false;
+    let transport = fake.open(fake.options()).unwrap();
+    let bar = transport.open_bar(0).unwrap();
+    assert_eq!(transport.reset(level), Err(ResetError::Unsupported { level }));
+    assert!(bar.read32(BarOffset::ZERO).is_ok(), "nothing happened to handles");
+}
+
+#[test]
+fn a_hot_reset_shows_what_it_owns() {
+    for (interface, files) in [(VfioInterface::Group, 1), (VfioInterface::Iommufd, 0)] {
+        let fake = Fake::new();
+        // A second function of the card, in the same group, and not used by anybody.
+        fake.add_function("0000:65:00.1", "vfio-pci", GROUP);
+        let id = if interface == VfioInterface::Group { GROUP } else { 0 };
+        fake.state().dependents = Some(vec![(id, 0x65, 0), (id, 0x65, 1)]);
+        let transport = fake.open(fake.options().interface(interface)).unwrap();
+        let bar = transport.open_bar(0).unwrap();
+        transport.reset(ResetLevel::Hot).unwrap();
+        assert_eq!(fake.state().hot_groups, Some(files));
+        assert!(matches!(bar.read32(BarOffset::ZERO), Err(MmioError::Stale { .. })));
+        assert!(!bus_master(&fake));
+    }
+}
+
+#[test]
+fn a_hot_reset_of_what_others_own_is_refused_with_their_names() {
+    for (interface, other) in [(VfioInterface::Group, 9), (VfioInterface::Iommufd, u32::MAX)] {
+        let fake = Fake::new();
+        fake.add_function("0000:65:00.1", "nvme", 9);
+        let own = if interface == VfioInterface::Group { GROUP } else { 1 };
+        fake.state().dependents = Some(vec![(own, 0x65, 0), (other, 0x65, 1), (own, 0x65, 8)]);
+        let transport = fake.open(fake.options().interface(interface)).unwrap();
+        let bar = transport.open_bar(0).unwrap();
+        let error = transport.reset(ResetLevel::Hot).unwrap_err();
+        let ResetError::NotOwned { others, .. } = &error else { panic!("{error}") };
+        assert_eq!(others.len(), 2);
+        assert!(error.to_string().contains("0000:65:00.1 (nvme), 0000:65:01.0 (no driver)"), "{error}");
+        assert!(bar.read32(BarOffset::ZERO).is_ok(), "nothing was done");
+        assert_eq!(fake.state().hot_groups, None);
+        // No bridge above.
+        fake.state().dependents = None;
+        let level = ResetLevel::Hot;
+        assert_eq!(transport.reset(level), Err(ResetError::Unsupported { level }));
+    }
+}
+
+#[test]
+fn a_device_that_vanishes_is_closed_without_a_panic_and_opened_again() {
+    for interface in BOTH {
+        let fake = Fake::new();
+        let transport = fake.open(fake.options().interface(interface)).unwrap();
+        let bar = transport.open_bar(0).unwrap();
+        let _interrupts = transport.enable_interrupts(2).unwrap();
+        // Gone from the bus and from sysfs; every request fails.
+        fake.set_config(0, &[0xFF; 64]);
+        let aside = fake.sysfs("aside");
+        std::fs::rename(fake.sysfs(ADDRESS), &aside).unwrap();
+        for request in [Request::SetIrqs, Request::Reset, Request::HotResetInfo] {
+            fake.fail(Call::Request(request), Errno::NODEV);
+        }
+        bar.write32(BarOffset::ZERO, u32::MAX).unwrap();
+        assert!(matches!(bar.read32(BarOffset::ZERO), Err(MmioError::Gone { .. })));
+        assert!(matches!(transport.reset(ResetLevel::Hot), Err(ResetError::Unsupported { .. })));
+        assert!(matches!(transport.set_bus_master(true), Err(ConfigError::Gone)));
+        drop((transport, bar));
+        assert_eq!(fake.open_files(), 0);
+        let gone = fake.open(fake.options().interface(interface)).unwrap_err();
+        assert!(matches!(gone, VfioOpenError::NotPresent { .. }));
+        std::fs::rename(aside, fake.sysfs(ADDRESS)).unwrap();
+        let unanswered = fake.open(fake.options().interface(interface)).unwrap_err();
+        assert!(
+            matches!(unanswered, VfioOpenError::Config { source: ConfigError::Gone, .. }),
+            "{unanswered}"
+        );
+        fake.set_config(0, &[0xEE, 0x10, 0x38, 0x90, 0x02, 0, 0x10, 0]);
+        fake.state().failures.clear();
+        assert!(fake.open(fake.options().interface(interface)).unwrap().open_bar(0).is_ok());
+        assert_eq!(fake.open_files(), 0);
+    }
 }

@@ -329,10 +329,10 @@ impl Ni {
         let mut any = false;
         while let Some(output) = self.receiver.poll_output() {
             any = true;
-            match output {
-                Output::Send(control) => {
+            match *output {
+                Output::Send(ref control) => {
                     // The receiver's answers are always encodable; one that is not is as good as lost.
-                    let _ = self.frames.send_control(&control);
+                    let _ = self.frames.send_control(control);
                 }
                 Output::Event(event) => match event.fault_reason() {
                     Some(reason) => {

@@ -2,8 +2,11 @@
 
 use crate::support::*;
 use fpga_card::description::RangeDescription;
+use fpga_card::fault_plan::{CdmaError, ChannelName, Moment};
+use fpga_card::{FaultPlan, InjectedFault, PciError, PlannedFault, UncorrectableError};
 use fpga_core::time::Nanos;
 use fpga_registers::CardAddr;
+use fpga_registers::xdma::channel::ChannelError;
 use proptest::prelude::*;
 
 /// One thing that happens to the card.
@@ -21,6 +24,53 @@ enum Act {
     Steps(u32),
     Time(u64),
     Reset,
+    Faults(FaultPlan),
+    Replug,
+}
+
+/// Plans of faults that are not too rare.
+fn faults() -> impl Strategy<Value = FaultPlan> {
+    let moment = || prop_oneof![Just(Moment::Access), Just(Moment::Descriptor)];
+    let channel = || {
+        prop::option::of((any::<bool>(), 0_u8..5).prop_map(|(to_card, number)| {
+            if to_card { ChannelName::H2c(number) } else { ChannelName::C2h(number) }
+        }))
+    };
+    let status = prop::sample::select([ChannelError::H2C, ChannelError::C2H].concat());
+    let link = prop::sample::select(UncorrectableError::ALL);
+    let cdma = prop::sample::select(vec![
+        CdmaError::Internal,
+        CdmaError::Slave,
+        CdmaError::SgInternal,
+        CdmaError::SgDecode,
+    ]);
+    let fault = prop_oneof![
+        prop::option::of(0_u16..40).prop_map(|vector| InjectedFault::LostInterrupt { vector }),
+        any::<u64>()
+            .prop_map(|delay| InjectedFault::LateInterrupt { vector: None, delay: Nanos::new(delay) }),
+        (any::<u16>(), moment()).prop_map(|(vector, on)| InjectedFault::SpuriousInterrupt { vector, on }),
+        channel().prop_map(|channel| InjectedFault::Stall { channel }),
+        (channel(), any::<i32>()).prop_map(|(channel, by)| InjectedFault::WrongCount { channel, by }),
+        channel().prop_map(|channel| InjectedFault::StaleCount { channel }),
+        channel().prop_map(|channel| InjectedFault::MissingWriteback { channel }),
+        (channel(), any::<u8>()).prop_map(|(channel, bytes)| InjectedFault::TornWriteback { channel, bytes }),
+        (channel(), status).prop_map(|(channel, error)| InjectedFault::StatusError { channel, error }),
+        channel().prop_map(|channel| InjectedFault::RefusedFetch { channel }),
+        channel().prop_map(|channel| InjectedFault::RefusedData { channel }),
+        moment().prop_map(|on| InjectedFault::AllOnes { on }),
+        moment().prop_map(|on| InjectedFault::SurpriseRemoval { on }),
+        moment().prop_map(|on| InjectedFault::Reset { on }),
+        (link, moment())
+            .prop_map(|(error, on)| InjectedFault::Pci { error: PciError::Uncorrectable(error), on }),
+        cdma.prop_map(|error| InjectedFault::Cdma { error }),
+    ];
+    let planned =
+        (fault, 0_u64..20, prop::option::of(0_u64..5), 0_u32..4).prop_map(|(fault, skip, times, one_in)| {
+            let planned = PlannedFault::new(fault).after(skip).one_in(one_in);
+            times.map_or_else(|| planned.clone().always(), |times| planned.clone().times(times))
+        });
+    (any::<u64>(), prop::collection::vec(planned, 0..5))
+        .prop_map(|(seed, list)| list.into_iter().fold(FaultPlan::new(seed), FaultPlan::with))
 }
 
 fn offset() -> impl Strategy<Value = u64> {
@@ -65,6 +115,8 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (0_u32..200).prop_map(Act::Steps),
         1 => (0_u64..10_000_000_000).prop_map(Act::Time),
         1 => Just(Act::Reset),
+        1 => faults().prop_map(Act::Faults),
+        1 => Just(Act::Replug),
     ]
 }
 
@@ -103,6 +155,8 @@ fn perform(bench: &mut Bench, act: Act) {
         }
         Act::Time(span) => bench.now += span,
         Act::Reset => bench.card.reset(),
+        Act::Faults(plan) => bench.card.set_fault_plan(&plan),
+        Act::Replug => bench.card.replug(),
     }
 }
 
@@ -110,7 +164,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_makes_it_panic(acts in prop::collection::vec(act(), 1..80), quirks in 0_u8..32) {
+    fn nothing_makes_it_panic(acts in prop::collection::vec(act(), 1..80), quirks in 0_u8..128) {
         let mut description = small();
         let quirk = |bit: u8| quirks >> bit & 1 != 0;
         description.quirks.every_second_read_fails = quirk(0);
@@ -118,6 +172,9 @@ proptest! {
         description.quirks.early_msix_writes_lost = quirk(2);
         description.quirks.silent_user_bar = quirk(3);
         description.quirks.silent_memory = quirk(4).then(|| RangeDescription::new(0x8000, 0x2_0000));
+        description.quirks.intx_disable_ignored = quirk(5);
+        description.pci.flr = quirk(5);
+        description.interrupts.msi_masking = quirk(6);
         description.ni.registry_entries = 4;
         description.ni.escape_slots = 4;
         let mut bench = Bench::with(description);

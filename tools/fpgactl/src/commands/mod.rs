@@ -5,6 +5,7 @@ pub mod card;
 pub mod cdma;
 pub mod dma;
 pub mod info;
+mod packets;
 pub mod raw;
 pub mod recover;
 pub mod regs;

@@ -104,7 +104,7 @@ fn a_region_that_wraps_is_refused() {
 }
 
 fn plain(size: u64, sparse: Option<Vec<(u64, u64)>>) -> RegionInfo {
-    RegionInfo { offset: 0, size, mappable: true, sparse }
+    RegionInfo { offset: 0, size, mappable: true, sparse, table_mappable: false }
 }
 
 #[test]
@@ -122,12 +122,48 @@ fn the_page_with_the_msix_table_is_left_out() {
         [],
         "64 KiB pages swallow the BAR"
     );
+    let table_too = RegionInfo { table_mappable: true, ..plain(0x10000, None) };
+    assert_eq!(table_too.mappable_areas(table.clone(), 0x1000), around, "the page is nobody's loss");
+    assert_eq!(table_too.mappable_areas(table.clone(), 0x10000), [0..0x8000, 0x8200..0x10000]);
     assert_eq!(plain(0x10000, None).mappable_areas(Some(0..0x10), 0x1000), one(0x1000, 0x10000));
     assert_eq!(plain(0x10000, None).mappable_areas(Some(0xFFF0..0x10000), 0x1000), one(0, 0xF000));
     assert_eq!(plain(0x800, None).mappable_areas(None, 0x1000), [], "smaller than a page");
     assert_eq!(plain(0x2800, Some(vec![(0x10, 0x9000)])).mappable_areas(None, 0x1000), one(0x1000, 0x2000));
     let not = RegionInfo { mappable: false, ..plain(0x10000, None) };
     assert_eq!(not.mappable_areas(table, 0x1000), []);
+}
+
+/// `struct vfio_pci_hot_reset_info` of two functions: id, segment, bus, slot and function.
+fn hot_reset(flags: u32, ids: [u32; 2]) -> Vec<u8> {
+    let place = |devfn| u32::from_ne_bytes([0, 0, 0x65, devfn]);
+    bytes(&[28, flags, 2, ids[0], place(0), ids[1], place(0x0A)])
+}
+
+#[test]
+fn functions_that_a_hot_reset_resets_have_their_owners() {
+    let function = |text: &str, owner| Dependent { address: text.parse().unwrap(), owner };
+    let found = parse_hot_reset(&hot_reset(0, [7, u32::MAX])).unwrap();
+    let groups = [Owner::Group(7), Owner::Group(u32::MAX)];
+    assert_eq!(found, [function("0000:65:00.0", groups[0]), function("0000:65:01.2", groups[1])]);
+    let owners =
+        |ids| parse_hot_reset(&hot_reset(3, ids)).unwrap().into_iter().map(|one| one.owner).collect();
+    let owned: Vec<Owner> = owners([5, 0]);
+    assert_eq!(owned, [Owner::Caller, Owner::Caller]);
+    let not: Vec<Owner> = owners([5, u32::MAX]);
+    assert_eq!(not, [Owner::Caller, Owner::Other]);
+    for length in 0..28 {
+        assert_eq!(parse_hot_reset(&hot_reset(0, [0, 0])[..length]), None, "{length} bytes");
+    }
+}
+
+#[test]
+fn the_number_of_mappings_left_is_told_where_it_is_known() {
+    assert_eq!(parse_iommu(&iommu()).unwrap().available, None);
+    let mut info = iommu();
+    // In the place of the migration capability, which comes first.
+    info[24] = 3;
+    info[32..36].copy_from_slice(&65_000_u32.to_ne_bytes());
+    assert_eq!(parse_iommu(&info).unwrap().available, Some(65_000));
 }
 
 #[test]
@@ -158,12 +194,14 @@ proptest! {
     fn no_answer_panics(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), flip in any::<prop::sample::Index>(), value: u8) {
         let _ = parse_region(&bytes);
         let _ = parse_iommu(&bytes);
+        let _ = parse_hot_reset(&bytes);
         // Nearly right answers reach further.
-        for mut nearly in [region(), iommu()] {
+        for mut nearly in [region(), iommu(), hot_reset(3, [1, 2])] {
             let at = flip.index(nearly.len());
             nearly[at] = value;
             let _ = parse_region(&nearly);
             let _ = parse_iommu(&nearly);
+            let _ = parse_hot_reset(&nearly);
         }
         bytes.truncate(8);
     }

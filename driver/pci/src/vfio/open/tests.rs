@@ -1,116 +1,217 @@
-use super::*;
-use crate::vfio::VfioTransport;
-use std::fs;
 use std::os::unix::fs::symlink;
-use tempfile::TempDir;
 
-const ADDRESS: &str = "0000:65:00.0";
+use rustix::io::Errno;
 
-/// A directory with what the kernel would show of one device.
-struct Fake {
-    directory: TempDir,
-}
+use crate::vfio::fake::{ADDRESS, Call, Fake, GROUP};
+use crate::vfio::kernel::Request;
+use crate::vfio::{VfToken, VfioInterface, VfioOpenError, VfioOptions, VfioTransport};
 
-impl Fake {
-    fn new() -> Self {
-        let fake = Self { directory: tempfile::tempdir().unwrap() };
-        fs::create_dir_all(fake.device()).unwrap();
-        fs::create_dir_all(fake.directory.path().join("dev")).unwrap();
-        fake
-    }
+const BOTH: [VfioInterface; 2] = [VfioInterface::Group, VfioInterface::Iommufd];
 
-    fn device(&self) -> PathBuf {
-        self.directory.path().join("sys/bus/pci/devices").join(ADDRESS)
-    }
-
-    fn driver(self, name: &str) -> Self {
-        symlink(Path::new("../../../../bus/pci/drivers").join(name), self.device().join("driver")).unwrap();
-        self
-    }
-
-    fn group(self, number: &str) -> Self {
-        symlink(Path::new("../../../kernel/iommu_groups").join(number), self.device().join("iommu_group"))
-            .unwrap();
-        self
-    }
-
-    fn roots(&self) -> VfioRoots {
-        VfioRoots { sysfs: self.directory.path().join("sys"), dev: self.directory.path().join("dev") }
-    }
-
-    fn open(&self, address: &str) -> VfioOpenError {
-        VfioTransport::open_at(address, &self.roots()).unwrap_err()
-    }
+fn refused(fake: &std::sync::Arc<Fake>, interface: VfioInterface) -> VfioOpenError {
+    let error = fake.open(fake.options().interface(interface)).map(drop).unwrap_err();
+    assert_eq!(fake.open_files(), 0, "everything closed after {error}");
+    error
 }
 
 #[test]
 fn text_that_is_no_address() {
-    let error = Fake::new().open("65-00-0");
+    let error = VfioTransport::open_with("65-00-0", VfioOptions::default()).unwrap_err();
     assert!(matches!(error, VfioOpenError::BadAddress(_)));
     assert!(error.to_string().contains("0000:65:00.0"), "{error}");
 }
 
 #[test]
 fn a_device_that_is_not_there() {
-    let error = Fake::new().open("0000:66:00.0");
+    let fake = Fake::new();
+    let error = VfioTransport::open_with("0000:66:00.0", fake.options()).unwrap_err();
     assert!(matches!(error, VfioOpenError::NotPresent { .. }));
     assert!(error.to_string().contains("lspci"), "{error}");
 }
 
 #[test]
-fn a_device_with_another_driver() {
-    let error = Fake::new().driver("xdma").group("7").open(ADDRESS);
-    assert!(matches!(&error, VfioOpenError::WrongDriver { driver: Some(name), .. } if name == "xdma"));
-    assert!(
-        error.to_string().contains("bound to xdma") && error.to_string().contains("driver_override"),
-        "{error}"
-    );
-}
-
-#[test]
-fn a_device_without_a_driver() {
-    let error = Fake::new().group("7").open(ADDRESS);
-    assert!(matches!(error, VfioOpenError::WrongDriver { driver: None, .. }));
-    assert!(error.to_string().contains("no driver"), "{error}");
+fn a_device_with_another_driver_or_none() {
+    for (driver, named) in [(Some("xdma"), "bound to xdma"), (None, "bound to no driver")] {
+        let fake = Fake::new();
+        std::fs::remove_file(fake.sysfs(ADDRESS).join("driver")).unwrap();
+        std::fs::remove_dir_all(fake.sysfs(ADDRESS).join("vfio-dev")).unwrap();
+        if let Some(driver) = driver {
+            symlink(format!("../drivers/{driver}"), fake.sysfs(ADDRESS).join("driver")).unwrap();
+        }
+        let error = refused(&fake, VfioInterface::Auto);
+        assert!(matches!(error, VfioOpenError::WrongDriver { .. }));
+        let text = error.to_string();
+        assert!(text.contains(named) && text.contains("driver_override"), "{text}");
+        assert_eq!(driver.is_some(), text.contains("/sys/bus/pci/drivers/xdma/unbind"), "{text}");
+    }
 }
 
 #[test]
 fn a_device_without_a_group() {
-    for fake in [Fake::new().driver("vfio-pci"), Fake::new().driver("vfio-pci").group("seven")] {
-        let error = fake.open(ADDRESS);
+    for target in [None, Some("seven")] {
+        let fake = Fake::new();
+        std::fs::remove_file(fake.sysfs(ADDRESS).join("iommu_group")).unwrap();
+        if let Some(target) = target {
+            symlink(target, fake.sysfs(ADDRESS).join("iommu_group")).unwrap();
+        }
+        let error = refused(&fake, VfioInterface::Auto);
         assert!(matches!(error, VfioOpenError::NoIommuGroup { .. }));
         assert!(error.to_string().contains("intel_iommu=on"), "{error}");
     }
 }
 
 #[test]
-fn a_system_without_vfio() {
-    let error = Fake::new().driver("vfio-pci").group("7").open(ADDRESS);
-    assert!(matches!(&error, VfioOpenError::NoVfio { path } if path.ends_with("dev/vfio/vfio")));
-    assert!(error.to_string().contains("modprobe vfio-pci"), "{error}");
+fn a_system_without_the_interface() {
+    for (missing, interface, named) in [
+        ("vfio/vfio", VfioInterface::Group, "modprobe vfio-pci"),
+        ("vfio/7", VfioInterface::Group, "bound to vfio-pci"),
+        ("iommu", VfioInterface::Iommufd, "modprobe iommufd"),
+    ] {
+        let fake = Fake::new();
+        std::fs::remove_file(fake.dev(missing)).unwrap();
+        let error = refused(&fake, interface);
+        assert!(matches!(&error, VfioOpenError::NoVfio { path, .. } if *path == fake.dev(missing)));
+        assert!(error.to_string().contains(named), "{error}");
+    }
+    let fake = Fake::new();
+    std::fs::remove_dir_all(fake.sysfs(ADDRESS).join("vfio-dev")).unwrap();
+    let error = refused(&fake, VfioInterface::Iommufd);
+    assert!(error.to_string().contains("VFIO_DEVICE_CDEV"), "{error}");
 }
 
 #[test]
-fn failures_inside_vfio_say_what_to_do() {
-    let address = ADDRESS.parse().unwrap();
-    let roots = VfioRoots::default();
-    let denied = || std::io::Error::from_raw_os_error(13);
-    let error = explain(address, 7, &roots, VfioError::OpenGroup(denied(), "7".to_owned()));
-    assert!(
-        matches!(&error, VfioOpenError::NoPermission { path, source } if path.ends_with("vfio/7") && source.raw() == 13)
+fn the_better_interface_is_taken_where_it_works() {
+    let fake = Fake::new();
+    assert_eq!(fake.open(fake.options()).unwrap().interface(), VfioInterface::Iommufd);
+    // What an older kernel, or one without the module, shows.
+    std::fs::remove_file(fake.dev("iommu")).unwrap();
+    assert_eq!(fake.open(fake.options()).unwrap().interface(), VfioInterface::Group);
+    let fake = Fake::new();
+    fake.fail(Call::Open("iommu"), Errno::ACCESS);
+    assert_eq!(
+        fake.open(fake.options()).unwrap().interface(),
+        VfioInterface::Group,
+        "permission for the group only"
     );
-    let error = explain(address, 7, &roots, VfioError::OpenContainer(denied()));
-    assert!(error.to_string().starts_with("/dev/vfio/vfio cannot be opened"), "{error}");
-    let error = explain(address, 7, &roots, VfioError::GroupViable);
-    assert!(matches!(error, VfioOpenError::GroupUnusable { group: 7, .. }));
-    let error = explain(address, 7, &roots, VfioError::VfioApiVersion);
-    assert!(error.source().is_some());
+    assert!(matches!(refused(&fake, VfioInterface::Iommufd), VfioOpenError::NoPermission { .. }));
+    fake.fail(Call::Open("vfio/7"), Errno::ACCESS);
+    let error = refused(&fake, VfioInterface::Auto);
+    assert!(error.to_string().contains("/iommu cannot be opened"), "{error}");
+}
+
+/// What is expected of a step that fails: part of the error's text.
+type Row = (Call, Errno, &'static str);
+
+#[test]
+fn every_step_that_fails_has_its_error_and_closes_what_was_opened() {
+    use Request as R;
+    let group: [Row; 13] = [
+        (Call::Open("vfio/7"), Errno::ACCESS, "udev rule"),
+        (Call::Open("vfio/7"), Errno::BUSY, "is in use"),
+        (Call::Open("vfio/7"), Errno::MFILE, "ulimit -n"),
+        (Call::Container, Errno::PERM, "vfio/vfio cannot be opened"),
+        (Call::Container, Errno::NODEV, "opening a container"),
+        (Call::Request(R::GroupStatus), Errno::IO, "does not tell about the IOMMU group"),
+        (Call::Request(R::GroupSetContainer), Errno::BUSY, "is in use"),
+        (Call::Request(R::SetIommu), Errno::PERM, "allow_unsafe_interrupts=1 of module vfio_iommu_type1"),
+        (Call::Request(R::SetIommu), Errno::NODEV, "giving the container its IOMMU"),
+        (Call::Request(R::GroupDevice), Errno::NODEV, "opening the device in its group"),
+        (Call::Request(R::GroupDevice), Errno::BUSY, "is in use"),
+        (Call::Request(R::GroupDevice), Errno::ACCESS, "the VF token is missing"),
+        (Call::Request(R::IommuInfo), Errno::INVAL, "does not tell about its IOMMU"),
+    ];
+    let iommufd: [Row; 11] = [
+        (Call::Open("iommu"), Errno::ACCESS, "udev rule"),
+        (Call::Open("vfio/devices/vfio3"), Errno::ACCESS, "vfio3 cannot be opened"),
+        (Call::Open("vfio/devices/vfio3"), Errno::NODEV, "opening its files"),
+        (Call::Request(R::BindIommufd), Errno::BUSY, "is in use"),
+        (Call::Request(R::BindIommufd), Errno::INVAL, "is in use"),
+        (Call::Request(R::BindIommufd), Errno::ACCESS, "the VF token is missing"),
+        (Call::Request(R::BindIommufd), Errno::NOMEM, "binding the device"),
+        (Call::Request(R::IoasAlloc), Errno::NOMEM, "making an address space"),
+        (Call::Request(R::AttachIoas), Errno::PERM, "allow_unsafe_interrupts=1 of module iommufd"),
+        (Call::Request(R::AttachIoas), Errno::NODEV, "attaching the device"),
+        (Call::Request(R::IoasRanges), Errno::NOENT, "does not tell about its IOMMU"),
+    ];
+    let both: [Row; 4] = [
+        (Call::Request(R::RegionInfo), Errno::IO, "does not tell about a region"),
+        (Call::Request(R::IrqInfo), Errno::IO, "does not tell about its interrupts"),
+        (Call::Request(R::DeviceInfo), Errno::NODEV, "does not tell about its properties"),
+        (Call::Request(R::DeviceInfo), Errno::IO, "does not tell about its properties"),
+    ];
+    let rows = group.map(|row| (VfioInterface::Group, row)).into_iter();
+    let rows = rows.chain(iommufd.map(|row| (VfioInterface::Iommufd, row)));
+    let rows = rows.chain(BOTH.into_iter().flat_map(|interface| both.clone().map(|row| (interface, row))));
+    for (interface, (call, errno, part)) in rows {
+        let fake = Fake::new();
+        fake.fail(call.clone(), errno);
+        let error = refused(&fake, interface);
+        assert!(error.to_string().contains(part), "{interface} {call:?} {errno:?}: {error}");
+        assert!(
+            error.to_string().contains(ADDRESS) || matches!(error, VfioOpenError::NoPermission { .. }),
+            "{error}"
+        );
+        // Nothing of the attempt stays: the next one succeeds.
+        fake.state().failures.clear();
+        drop(fake.open(fake.options().interface(interface)).unwrap());
+        assert_eq!(fake.open_files(), 0);
+    }
+}
+
+#[test]
+fn a_group_that_is_not_viable_names_who_is_in_the_way() {
+    let fake = Fake::new();
+    fake.add_function("0000:65:00.1", "snd_hda_intel", GROUP);
+    fake.add_function("0000:64:00.0", "pcieport", GROUP);
+    fake.add_function("0000:65:00.2", "", GROUP);
+    fake.state().viable = false;
+    fake.fail(Call::Request(Request::BindIommufd), Errno::BUSY);
+    for interface in BOTH {
+        let error = refused(&fake, interface);
+        let VfioOpenError::GroupNotViable { others, .. } = &error else { panic!("{error}") };
+        assert_eq!(others.len(), 1);
+        assert!(error.to_string().contains("0000:65:00.1 (snd_hda_intel)"), "{error}");
+    }
+}
+
+#[test]
+fn a_busy_device_names_who_has_it() {
+    let fake = Fake::new();
+    let holder = std::fs::File::open(fake.dev("vfio/7")).unwrap();
+    fake.fail(Call::Open("vfio/7"), Errno::BUSY);
+    let error = refused(&fake, VfioInterface::Group);
+    let VfioOpenError::Busy { holders, .. } = &error else { panic!("{error}") };
+    assert_eq!(holders[..], [(std::process::id(), "this program".to_owned())]);
+    drop(holder);
+    let error = refused(&fake, VfioInterface::Group);
+    assert!(error.to_string().contains("may not see"), "{error}");
+}
+
+#[test]
+fn tokens_are_passed_on_and_refusals_told() {
+    let token: VfToken = "14d63f20-8445-11ea-8900-1f9ce7d5650d".parse().unwrap();
+    let fake = Fake::new();
+    drop(fake.open(fake.options().interface(VfioInterface::Group).vf_token(token)).unwrap());
+    assert_eq!(fake.state().device_name, format!("{ADDRESS} vf_token={token}\0"));
+    drop(fake.open(fake.options().interface(VfioInterface::Group)).unwrap());
+    assert_eq!(fake.state().device_name, format!("{ADDRESS}\0"));
+    drop(fake.open(fake.options().interface(VfioInterface::Iommufd).vf_token(token)).unwrap());
+    assert_eq!(fake.state().bind_flags, 1);
+    // A kernel before 6.18: the group interface knows tokens.
+    fake.fail(Call::Request(Request::BindIommufd), Errno::INVAL);
+    let transport = fake.open(fake.options().vf_token(token)).unwrap();
+    assert_eq!(transport.interface(), VfioInterface::Group);
+    drop(transport);
+    fake.fail(Call::Request(Request::GroupDevice), Errno::ACCESS);
+    let error = fake.open(fake.options().vf_token(token)).unwrap_err();
+    assert!(error.to_string().contains("the VF token is refused"), "{error}");
+    assert_eq!(fake.open_files(), 0);
 }
 
 /// On a machine whose kernel offers no vfio, the very call that users make fails with an error, not otherwise.
 #[test]
 fn the_real_system_answers_too() {
-    if !Path::new("/dev/vfio/vfio").exists() {
-        assert!(VfioTransport::open("ffff:ff:1f.7").is_err());
+    if !std::path::Path::new("/dev/vfio/vfio").exists() {
+        assert!(VfioTransport::open_with("ffff:ff:1f.7", VfioOptions::default()).is_err());
     }
 }

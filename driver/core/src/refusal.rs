@@ -1,0 +1,27 @@
+//! A request that a ring did not take.
+
+use core::fmt;
+
+/// A request that was not taken, with the reason `R`; carries the payload back.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Refusal<T, R> {
+    /// Why.
+    pub reason: R,
+    /// What was handed in.
+    pub payload: T,
+}
+
+// By hand, so that a refusal of a payload without `Debug` can still be unwrapped and printed.
+impl<T, R: fmt::Debug> fmt::Debug for Refusal<T, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refusal").field("reason", &self.reason).finish_non_exhaustive()
+    }
+}
+
+impl<T, R: fmt::Display> fmt::Display for Refusal<T, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl<T, R: fmt::Debug + fmt::Display> core::error::Error for Refusal<T, R> {}

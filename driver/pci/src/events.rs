@@ -1,0 +1,159 @@
+//! What the system has to say about a device beside its interrupts: errors on the bus, and requests to give it back.
+
+use core::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, epoll};
+use rustix::io::Errno;
+
+use crate::{Interrupt, InterruptError};
+
+/// Something that happened to a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceEvent {
+    /// An uncorrectable error on the bus, reported by Advanced Error Reporting (PCIe Base, section 6.2). What is in flight is not
+    /// to be trusted: stop, reset the device, and go on with fresh handles.
+    BusError,
+    /// The system wants the device back: it is about to be unplugged, or to be bound to another driver. The kernel waits, and
+    /// asks again every few seconds, until every handle is dropped.
+    ReleaseRequested,
+}
+
+impl fmt::Display for DeviceEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BusError => "uncorrectable error on the bus: reset the device and open it again",
+            Self::ReleaseRequested => "the system wants the device back: drop every handle of it",
+        })
+    }
+}
+
+/// The events of one device. Its file descriptor is readable while one has not been taken, for any event loop.
+///
+/// Clones share the events: what one takes the other does not see.
+#[derive(Debug, Clone)]
+pub struct DeviceEvents(Arc<Sources>);
+
+#[derive(Debug)]
+struct Sources {
+    error: Option<Interrupt>,
+    release: Option<Interrupt>,
+    /// Both of the above.
+    any: OwnedFd,
+}
+
+impl DeviceEvents {
+    /// The events that `error` and `release` signal; a device that lacks one never has that event.
+    ///
+    /// # Errors
+    /// [`InterruptError::NoDescriptor`].
+    pub fn new(error: Option<Interrupt>, release: Option<Interrupt>) -> Result<Self, InterruptError> {
+        let no_descriptor = |errno: Errno| InterruptError::NoDescriptor { source: errno.into() };
+        let any = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(no_descriptor)?;
+        for source in [&error, &release].into_iter().flatten() {
+            epoll::add(&any, source, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+                .map_err(no_descriptor)?;
+        }
+        Ok(Self(Arc::new(Sources { error, release, any })))
+    }
+
+    /// Whether the device can have an event at all: functions without PCI Express report no bus errors, simulated cards may
+    /// report nothing.
+    #[must_use]
+    pub fn can_have(&self, event: DeviceEvent) -> bool {
+        match event {
+            DeviceEvent::BusError => self.0.error.is_some(),
+            DeviceEvent::ReleaseRequested => self.0.release.is_some(),
+        }
+    }
+
+    /// Takes an event, if there is one; bus errors first. Several of a kind are one. Does not wait.
+    #[must_use]
+    pub fn poll(&self) -> Option<DeviceEvent> {
+        let taken = |source: &Option<Interrupt>| source.as_ref().is_some_and(|source| source.try_take() != 0);
+        if taken(&self.0.error) {
+            Some(DeviceEvent::BusError)
+        } else if taken(&self.0.release) {
+            Some(DeviceEvent::ReleaseRequested)
+        } else {
+            None
+        }
+    }
+
+    /// Waits for an event and takes it; `None` after `timeout`.
+    ///
+    /// # Errors
+    /// [`InterruptError::WaitFailed`] (out of kernel memory).
+    pub fn wait(&self, timeout: Duration) -> Result<Option<DeviceEvent>, InterruptError> {
+        let started = Instant::now();
+        loop {
+            let event = self.poll();
+            let left = timeout.saturating_sub(started.elapsed());
+            if event.is_some() || left.is_zero() {
+                return Ok(event);
+            }
+            // A duration beyond the kernel's range is as good as for ever: the loop asks again.
+            let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1 << 30, tv_nsec: 0 });
+            match rustix::event::poll(&mut [PollFd::new(&self.0.any, PollFlags::IN)], Some(&left)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(InterruptError::WaitFailed { source: errno.into() }),
+            }
+        }
+    }
+}
+
+impl AsFd for DeviceEvents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.any.as_fd()
+    }
+}
+
+impl AsRawFd for DeviceEvents {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.any.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_taken_once_and_errors_come_first() {
+        let (error, report) = Interrupt::pair().unwrap();
+        let (release, request) = Interrupt::pair().unwrap();
+        let events = DeviceEvents::new(Some(error), Some(release)).unwrap();
+        assert_eq!(events.wait(Duration::ZERO), Ok(None));
+        request.signal();
+        request.signal();
+        report.signal();
+        assert_eq!(events.clone().wait(Duration::from_secs(5)), Ok(Some(DeviceEvent::BusError)));
+        assert_eq!(events.poll(), Some(DeviceEvent::ReleaseRequested));
+        assert_eq!(events.poll(), None);
+    }
+
+    #[test]
+    fn the_descriptor_is_readable_while_there_is_one() {
+        let (release, request) = Interrupt::pair().unwrap();
+        let events = DeviceEvents::new(None, Some(release)).unwrap();
+        let ready = || {
+            let mut files = [PollFd::new(&events, PollFlags::IN)];
+            rustix::event::poll(&mut files, Some(&Timespec::default())).unwrap() == 1
+        };
+        assert!(!ready());
+        request.signal();
+        assert!(ready());
+        assert_eq!(events.poll(), Some(DeviceEvent::ReleaseRequested));
+        assert!(!ready());
+        assert!(!events.can_have(DeviceEvent::BusError) && events.can_have(DeviceEvent::ReleaseRequested));
+    }
+
+    #[test]
+    fn a_device_without_events_has_none() {
+        let events = DeviceEvents::new(None, None).unwrap();
+        assert_eq!((events.poll(), events.wait(Duration::from_millis(1))), (None, Ok(None)));
+    }
+}

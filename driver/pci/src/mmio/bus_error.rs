@@ -1,0 +1,312 @@
+//! Surviving bus errors: what an access to a mapped BAR raises (SIGBUS) when the device was removed, is being reset or has
+//! memory decoding off.
+//!
+//! Without this module's handler the process dies. With it, the page that was accessed is replaced by a private one that
+//! is all ones, the area it belongs to is marked, and the access goes on. Every later access through that area finds the
+//! mark (it is the number that is compared with the device's generation anyway), so the price is paid by nobody but the one
+//! that fails.
+//!
+//! # What the handler does not touch
+//!
+//! It acts on faults at addresses inside mapped BARs of this package, and on nothing else: any other SIGBUS, and one that
+//! was sent with `kill`, goes to the handler that was there before, or does what it does without one.
+//!
+//! # Inside the handler
+//!
+//! No lock, no allocation, nothing of the C library: a walk over a list that only ever grows, one `mmap` system call. The
+//! entries are re-used; a sequence number tells the walk of an entry that is being changed.
+
+use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
+use core::ptr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::OsError;
+
+/// The generation that no device reaches: the area is gone.
+pub(super) const GONE: u64 = u64::MAX;
+
+/// What the handler needs, made before it is installed.
+struct Guard {
+    /// One page of ones.
+    ones: OwnedFd,
+    /// What was there before.
+    before: libc::sigaction,
+}
+
+static GUARD: OnceLock<Guard> = OnceLock::new();
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+/// First entry of the list of mapped areas.
+static AREAS: AtomicPtr<Watch> = AtomicPtr::new(ptr::null_mut());
+
+/// A mapped area, as the handler sees it. Never freed.
+pub(super) struct Watch {
+    next: AtomicPtr<Watch>,
+    used: AtomicBool,
+    /// Odd while the range is being changed.
+    sequence: AtomicU64,
+    start: AtomicUsize,
+    end: AtomicUsize,
+    /// The device's generation that the area belongs to, or [`GONE`].
+    generation: AtomicU64,
+}
+
+/// An area that is watched while this lives. Drop it before the area is unmapped: somebody else's mapping may take its place.
+pub(super) struct Watched(&'static Watch);
+
+impl Watched {
+    /// Watches `length` bytes from `start` on, which belong to the device's `generation`.
+    pub(super) fn new(start: usize, length: usize, generation: u64) -> Self {
+        let watch = Watch::claim();
+        watch.generation.store(generation, Ordering::Relaxed);
+        watch.set(start, start.saturating_add(length));
+        Self(watch)
+    }
+
+    /// The generation, or [`GONE`].
+    #[inline]
+    pub(super) fn generation(&self) -> u64 {
+        self.0.generation.load(Ordering::Relaxed)
+    }
+
+    /// Whether an access has raised a bus error, this thread's last one included.
+    pub(super) fn is_gone(&self) -> bool {
+        // The access before may have read the page that the handler put there: not to be moved behind this look. The
+        // handler marks the area first, so whoever reads the page finds the mark.
+        fence(Ordering::Acquire);
+        self.generation() == GONE
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.0.set(0, 0);
+        self.0.used.store(false, Ordering::Release);
+    }
+}
+
+impl Watch {
+    /// An entry that nobody uses, or a new one.
+    fn claim() -> &'static Self {
+        let mut next = AREAS.load(Ordering::Acquire);
+        // SAFETY: entries are leaked boxes: valid for ever, and changed through atomics only.
+        while let Some(watch) = unsafe { next.as_ref() } {
+            if watch.used.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return watch;
+            }
+            next = watch.next.load(Ordering::Acquire);
+        }
+        let watch: &'static Self = Box::leak(Box::new(Self {
+            next: AtomicPtr::new(ptr::null_mut()),
+            used: AtomicBool::new(true),
+            sequence: AtomicU64::new(0),
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+            generation: AtomicU64::new(GONE),
+        }));
+        let mut head = AREAS.load(Ordering::Acquire);
+        loop {
+            watch.next.store(head, Ordering::Relaxed);
+            let new = ptr::from_ref(watch).cast_mut();
+            match AREAS.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return watch,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Changes the range. Only whoever has claimed the entry does.
+    fn set(&self, start: usize, end: usize) {
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(sequence | 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.start.store(start, Ordering::Relaxed);
+        self.end.store(end, Ordering::Relaxed);
+        self.sequence.store((sequence | 1).wrapping_add(1), Ordering::Release);
+    }
+
+    /// Whether `address` is in the range. An entry that is being changed is not one that a thread is accessing.
+    fn contains(&self, address: usize) -> bool {
+        let before = self.sequence.load(Ordering::Acquire);
+        let range = self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        before & 1 == 0 && self.sequence.load(Ordering::Relaxed) == before && range.contains(&address)
+    }
+
+    /// The area that `address` is in.
+    fn find(address: usize) -> Option<&'static Self> {
+        let mut next = AREAS.load(Ordering::Acquire);
+        // SAFETY: as in `claim`.
+        while let Some(watch) = unsafe { next.as_ref() } {
+            if watch.contains(address) {
+                return Some(watch);
+            }
+            next = watch.next.load(Ordering::Acquire);
+        }
+        None
+    }
+}
+
+/// Makes accesses to mapped BARs survive a device that is removed, reset or has memory decoding off: they end in
+/// [`MmioError::Gone`](crate::MmioError::Gone) instead of killing the process with SIGBUS. Once on, it stays on for the life of the
+/// process, for BARs that are open already too; calling it again does nothing.
+///
+/// This installs a handler for SIGBUS, which is the process's and not this package's: hence only on request. The handler that
+/// was there before gets every SIGBUS that is not about a mapped BAR. Whoever installs a handler afterwards takes the
+/// signal away, unless that handler passes on what it does not know.
+///
+/// Without it, BARs are read by system calls, which fail cleanly, and written through the mapping
+/// ([`BarAccess`](crate::vfio::BarAccess)): a doorbell in the very moment of a removal then ends the process.
+///
+/// # Errors
+/// The system's reason for giving no memory file, or for refusing the handler.
+pub fn catch_bus_errors() -> Result<(), OsError> {
+    let guard = match GUARD.get() {
+        Some(guard) => guard,
+        None => {
+            let made = Guard { ones: page_of_ones()?, before: action(None)? };
+            // Of two threads here at the same time one comes second, with the same content.
+            GUARD.get_or_init(|| made)
+        }
+    };
+    if INSTALLED.swap(true, Ordering::AcqRel) {
+        return Ok(());
+    }
+    let mut ours = guard.before;
+    ours.sa_sigaction = on_bus_error as *const () as usize;
+    // On the signal stack where the thread has one, as the handler of the standard library wants it, to which this one may
+    // pass a stack overflow.
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    action(Some(&ours)).map(drop).inspect_err(|_| INSTALLED.store(false, Ordering::Release))
+}
+
+/// Whether [`catch_bus_errors`] has been called.
+pub(crate) fn bus_errors_caught() -> bool {
+    INSTALLED.load(Ordering::Acquire)
+}
+
+/// A file of one page that is all ones, and stays so.
+fn page_of_ones() -> Result<OwnedFd, OsError> {
+    let file = rustix::fs::memfd_create("all-ones", MemfdFlags::CLOEXEC)?;
+    let page = vec![0xFF; rustix::param::page_size()];
+    match rustix::io::pwrite(&file, &page, 0) {
+        Ok(written) if written == page.len() => Ok(file),
+        Ok(_) => Err(Errno::NOSPC.into()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// What happens on SIGBUS; and changes it to `new`.
+fn action(new: Option<&libc::sigaction>) -> Result<libc::sigaction, OsError> {
+    let mut old = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: both addresses are null or those of a `sigaction` that lives beyond the call. A new action is `on_bus_error`,
+    // which has the signature that SA_SIGINFO asks for and keeps to what a handler may do, or one that was in force before.
+    let result =
+        unsafe { libc::sigaction(libc::SIGBUS, new.map_or(ptr::null(), ptr::from_ref), old.as_mut_ptr()) };
+    if result != 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    // SAFETY: the call succeeded and has filled it in; all zeros are valid too.
+    Ok(unsafe { old.assume_init() })
+}
+
+/// The handler.
+extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: with SA_SIGINFO the kernel hands over a valid structure, whose address field is set for SIGBUS.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
+    // Positive codes are the kernel's: nobody can send them.
+    if code > 0
+        && let Some(watch) = Watch::find(address)
+        && let Some(guard) = GUARD.get()
+    {
+        // First the mark, then the page: whoever reads the page finds the mark.
+        watch.generation.store(GONE, Ordering::SeqCst);
+        if replace_page(address, guard) {
+            return;
+        }
+    }
+    pass_on(signal, info, context, code);
+}
+
+/// Puts ones in the place of the page with `address`.
+fn replace_page(address: usize, guard: &Guard) -> bool {
+    let page = rustix::param::page_size();
+    let start = ptr::without_provenance_mut(address - address % page);
+    // SAFETY: the page belongs to a mapped BAR that some thread of this process is accessing just now, so it stays that BAR's
+    // until that access is over; BARs are accessed by volatile loads and stores only, whatever is behind them. What takes
+    // its place is readable, writable and private, and is unmapped with the BAR.
+    let mapped = unsafe {
+        rustix::mm::mmap(
+            start,
+            page,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::FIXED,
+            guard.ones.as_fd(),
+            0,
+        )
+    };
+    mapped.is_ok()
+}
+
+/// Does what would have happened without this handler.
+fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, code: c_int) {
+    let Some(guard) = GUARD.get() else { return };
+    let before = &guard.before;
+    match before.sa_sigaction {
+        libc::SIG_IGN if code <= 0 => {}
+        // The kernel ignores no bus error: it kills.
+        libc::SIG_DFL | libc::SIG_IGN => {
+            let mut default = *before;
+            default.sa_sigaction = libc::SIG_DFL;
+            let _ = action(Some(&default));
+            // A fault comes again as soon as this returns; a signal that somebody sent does not.
+            if code <= 0 {
+                // SAFETY: sends a signal to this thread; it arrives when the handler returns.
+                unsafe { libc::raise(signal) };
+            }
+        }
+        handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: whoever installed it with SA_SIGINFO gave a function of this signature, which the kernel would have
+            // called with the same arguments.
+            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                unsafe { core::mem::transmute(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: without SA_SIGINFO the function takes the signal's number alone.
+            let handler: extern "C" fn(c_int) = unsafe { core::mem::transmute(handler) };
+            handler(signal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn areas_are_found_while_they_are_watched() {
+        // Addresses that no mapping has: above what user space gets.
+        let base = usize::MAX / 2;
+        let first = Watched::new(base, 0x1000, 3);
+        let second = Watched::new(base + 0x2000, 0x1000, 4);
+        let found = |address| Watch::find(address).map(|watch| watch.generation.load(Ordering::Relaxed));
+        assert_eq!((found(base - 1), found(base), found(base + 0xFFF)), (None, Some(3), Some(3)));
+        assert_eq!((found(base + 0x1000), found(base + 0x2FFF)), (None, Some(4)));
+        let entry = ptr::from_ref(first.0);
+        drop(first);
+        assert_eq!((found(base), found(base + 0x2000)), (None, Some(4)));
+        // Some entry that was given back is used again, so the list does not grow with every BAR that is opened.
+        assert!(!second.is_gone());
+        drop(second);
+        // SAFETY: entries are never freed.
+        assert!(unsafe { &*entry }.sequence.load(Ordering::Relaxed).is_multiple_of(2));
+    }
+}

@@ -1,0 +1,282 @@
+//! How a device is to be opened.
+
+use core::fmt;
+use core::str::FromStr;
+use std::path::PathBuf;
+
+/// Environment variable that [`VfioOptions::from_environment`] reads the interface from: `auto`, `group` or `iommufd`.
+pub const INTERFACE_VARIABLE: &str = "FPGA_VFIO";
+/// Environment variable that [`VfioOptions::from_environment`] reads the VF token from: a UUID.
+pub const VF_TOKEN_VARIABLE: &str = "FPGA_VF_TOKEN";
+
+/// Through which of the kernel's two interfaces a device is opened. Behind both stands the same vfio-pci.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum VfioInterface {
+    /// The device's own file with iommufd where the kernel has both (6.6 and later, if built with them), else group and
+    /// container; also where the user may open the group but not the device's file.
+    #[default]
+    Auto,
+    /// `/dev/vfio/GROUP` in a `/dev/vfio/vfio` container with a type 1 v2 IOMMU. Every distribution has it.
+    Group,
+    /// `/dev/vfio/devices/vfioN` bound to `/dev/iommu`.
+    Iommufd,
+}
+
+impl fmt::Display for VfioInterface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Auto => "auto",
+            Self::Group => "group",
+            Self::Iommufd => "iommufd",
+        })
+    }
+}
+
+impl FromStr for VfioInterface {
+    type Err = ParseVfioOptionError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "group" => Ok(Self::Group),
+            "iommufd" => Ok(Self::Iommufd),
+            _ => Err(ParseVfioOptionError::Interface { text: text.to_owned() }),
+        }
+    }
+}
+
+/// How mapped BARs are accessed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BarAccess {
+    /// Everything through the mapping if [`catch_bus_errors`](crate::catch_bus_errors) is on when the BAR is opened; else
+    /// writes through the mapping and reads by system calls, which fail where a mapping would raise SIGBUS.
+    #[default]
+    Auto,
+    /// Everything through the mapping: the least time for a read, and SIGBUS from a device that is gone.
+    Mapped,
+    /// Everything by system calls: never SIGBUS, but about a microsecond for every doorbell.
+    File,
+}
+
+/// The secret that a physical function and its virtual functions share (`linux/vfio.h`,
+/// `VFIO_DEVICE_FEATURE_PCI_VF_TOKEN`): a UUID.
+///
+/// Needed for a virtual function whose physical function is used through vfio too, and for such a physical function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct VfToken([u8; 16]);
+
+impl VfToken {
+    /// From the 16 bytes of a UUID, most significant first.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The 16 bytes, most significant first.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+}
+
+impl fmt::Display for VfToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            if matches!(index, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for VfToken {
+    type Err = ParseVfioOptionError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bad = || ParseVfioOptionError::Token { text: text.to_owned() };
+        let groups: Vec<usize> = text.split('-').map(str::len).collect();
+        if groups != [8, 4, 4, 4, 12] {
+            return Err(bad());
+        }
+        let mut bytes = [0; 16];
+        let mut digits = text.chars().filter(|digit| *digit != '-').map(|digit| digit.to_digit(16));
+        for byte in &mut bytes {
+            let (Some(Some(high)), Some(Some(low))) = (digits.next(), digits.next()) else {
+                return Err(bad());
+            };
+            *byte = u8::try_from(high << 4 | low).map_err(|_| bad())?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// Text that is no value of an option.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParseVfioOptionError {
+    /// No interface.
+    #[error("\"{text}\" is no vfio interface; it is auto, group or iommufd")]
+    Interface {
+        /// The text.
+        text: String,
+    },
+    /// No UUID.
+    #[error(
+        "\"{text}\" is no VF token; it is a UUID such as 14d63f20-8445-11ea-8900-1f9ce7d5650d, the same for the physical function and its virtual functions"
+    )]
+    Token {
+        /// The text.
+        text: String,
+    },
+    /// An environment variable holds neither.
+    #[error("environment variable {variable}: {source}")]
+    Environment {
+        /// Its name.
+        variable: &'static str,
+        /// What is wrong with its value.
+        source: Box<ParseVfioOptionError>,
+    },
+}
+
+/// Where sysfs, procfs and the device files are. Tests give directories of their own.
+#[derive(Debug, Clone)]
+pub struct VfioRoots {
+    /// Root of sysfs. Default `/sys`.
+    pub sysfs: PathBuf,
+    /// Root of the device files. Default `/dev`.
+    pub dev: PathBuf,
+}
+
+impl Default for VfioRoots {
+    fn default() -> Self {
+        Self { sysfs: PathBuf::from("/sys"), dev: PathBuf::from("/dev") }
+    }
+}
+
+/// How to open a device.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct VfioOptions {
+    /// Which of the kernel's interfaces.
+    pub interface: VfioInterface,
+    /// The secret shared with the other functions of an SR-IOV device, where one is needed.
+    pub vf_token: Option<VfToken>,
+    /// How BARs are accessed.
+    pub bar_access: BarAccess,
+    /// Where to look.
+    pub roots: VfioRoots,
+}
+
+impl VfioOptions {
+    /// The defaults, changed by what the environment says: [`INTERFACE_VARIABLE`] and [`VF_TOKEN_VARIABLE`]. An empty
+    /// variable says nothing.
+    ///
+    /// # Errors
+    /// [`ParseVfioOptionError::Environment`] for a variable that cannot be understood.
+    pub fn from_environment() -> Result<Self, ParseVfioOptionError> {
+        Self::from_variables(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+    }
+
+    fn from_variables(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ParseVfioOptionError> {
+        fn parse<T: FromStr<Err = ParseVfioOptionError>>(
+            variable: &'static str,
+            value: Option<String>,
+        ) -> Result<Option<T>, ParseVfioOptionError> {
+            let value = value.filter(|text| !text.is_empty());
+            value
+                .map(|text| text.parse())
+                .transpose()
+                .map_err(|error| ParseVfioOptionError::Environment { variable, source: Box::new(error) })
+        }
+        Ok(Self {
+            interface: parse(INTERFACE_VARIABLE, lookup(INTERFACE_VARIABLE))?.unwrap_or_default(),
+            vf_token: parse(VF_TOKEN_VARIABLE, lookup(VF_TOKEN_VARIABLE))?,
+            ..Self::default()
+        })
+    }
+
+    /// Which of the kernel's interfaces.
+    #[must_use]
+    pub const fn interface(mut self, interface: VfioInterface) -> Self {
+        self.interface = interface;
+        self
+    }
+
+    /// The secret shared with the other functions of an SR-IOV device.
+    #[must_use]
+    pub const fn vf_token(mut self, token: VfToken) -> Self {
+        self.vf_token = Some(token);
+        self
+    }
+
+    /// How BARs are accessed.
+    #[must_use]
+    pub const fn bar_access(mut self, access: BarAccess) -> Self {
+        self.bar_access = access;
+        self
+    }
+
+    /// Where sysfs and the device files are.
+    #[must_use]
+    pub fn roots(mut self, roots: VfioRoots) -> Self {
+        self.roots = roots;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn interfaces_are_read_as_they_are_written() {
+        for interface in [VfioInterface::Auto, VfioInterface::Group, VfioInterface::Iommufd] {
+            assert_eq!(interface.to_string().parse(), Ok(interface));
+        }
+        let error = "Group".parse::<VfioInterface>().unwrap_err();
+        assert!(error.to_string().contains("auto, group or iommufd"), "{error}");
+    }
+
+    #[test]
+    fn the_environment_has_its_say() {
+        let set = |name: &str| match name {
+            INTERFACE_VARIABLE => Some("iommufd".to_owned()),
+            VF_TOKEN_VARIABLE => Some("00000000-0000-0000-0000-0000000000ff".to_owned()),
+            _ => None,
+        };
+        let options = VfioOptions::from_variables(set).unwrap();
+        assert_eq!(options.interface, VfioInterface::Iommufd);
+        assert_eq!(options.vf_token.unwrap().to_bytes()[15], 0xFF);
+        let empty = VfioOptions::from_variables(|_| Some(String::new())).unwrap();
+        assert_eq!((empty.interface, empty.vf_token), (VfioInterface::Auto, None));
+        let wrong = VfioOptions::from_variables(|_| Some("cdev".to_owned())).unwrap_err();
+        assert!(wrong.to_string().starts_with("environment variable FPGA_VFIO: \"cdev\""), "{wrong}");
+    }
+
+    #[test]
+    fn what_is_no_uuid_is_refused() {
+        for text in
+            ["", "14d63f20", "14d63f2084451-1ea-8900-1f9ce7d5650d", "14d63f20-8445-11ea-8900-1f9ce7d5650g"]
+        {
+            assert!(text.parse::<VfToken>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn tokens_are_read_as_they_are_written(bytes: [u8; 16]) {
+            let token = VfToken::from_bytes(bytes);
+            prop_assert_eq!(token.to_string().parse(), Ok(token));
+        }
+
+        #[test]
+        fn no_text_panics(text in ".{0,40}") {
+            let _ = text.parse::<VfToken>();
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! Planned faults: each one strikes when it should, as it should, and only then.
+
+use crate::support::*;
+use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, START_POLL, WRITEBACK, chain};
+use fpga_card::fault_plan::{ChannelName, Moment};
+use fpga_card::{
+    CardDescription, DescriptionError, ErrorMessage, FaultKind, FaultPlan, InjectedFault, PlannedFault,
+};
+use fpga_core::time::Nanos;
+use fpga_registers::xdma::Direction;
+use fpga_registers::xdma::channel::ChannelError;
+use std::path::Path;
+
+/// Every status bit is recorded.
+const START_ALL: u32 = 0x00FF_FE7F;
+
+fn parse(faults: &str) -> Result<CardDescription, DescriptionError> {
+    let text = format!("schema_version: 3\nmemory: {{ size: 0x4000000 }}\nfaults:\n{faults}");
+    CardDescription::parse(Path::new("card.yaml"), &text)
+}
+
+/// A card whose file has these faults.
+fn with(faults: &str) -> Bench {
+    let mut bench = Bench::with(parse(&format!("  list:\n{faults}\n")).expect("a plan"));
+    bench.write(DMA, 0x90, 0x00FF_FE7E);
+    bench.write(DMA, 0x1090, 0x00FF_FE7E);
+    bench.write(DMA, 0x2014, 0xFF);
+    bench.write(DMA, 0x20A0, 0x0302_0100);
+    bench.write(DMA, 0x20A4, 0x0706_0504);
+    bench.write(DMA, 0x88, WRITEBACK as u32);
+    bench
+}
+
+fn plan(faults: impl IntoIterator<Item = PlannedFault>) -> FaultPlan {
+    faults.into_iter().fold(FaultPlan::new(1), FaultPlan::with)
+}
+
+/// One run of `count` descriptors of 64 bytes on H2C 0; each one asks for a write-back.
+fn run(bench: &mut Bench, count: u32, start: u32) {
+    bench.write(DMA, 0x0C, 1);
+    for index in 0..count {
+        let last = index + 1 == count;
+        let at = DESCRIPTORS + 32 * u64::from(index);
+        let control = MAGIC | COMPLETED | if last { STOP } else { 0 };
+        bench.host.descriptor(at, control, 64, DATA, 0x100 * u64::from(index), at + 32);
+    }
+    bench.start(H2C0, DESCRIPTORS, 0, start);
+    bench.run();
+}
+
+#[test]
+fn interrupts_are_lost_late_or_spurious() {
+    let mut bench = with("    - { fault: lost_interrupt, vector: 0, skip: 1 }");
+    for round in 1..=3 {
+        run(&mut bench, 1, START_INTERRUPT);
+        let expected = if round == 1 { 1 } else { round - 1 };
+        assert_eq!(bench.host.interrupts.len(), expected, "the second one is lost, round {round}");
+        assert_eq!(bench.read(DMA, 0x44), 0b110, "the registers know");
+    }
+    let mut bench = with("    - { fault: late_interrupt, delay_ns: 5000 }");
+    run(&mut bench, 1, START_INTERRUPT);
+    assert!(bench.host.interrupts.is_empty());
+    assert!(bench.card.next_deadline().is_some(), "something is due");
+    bench.card.step(Nanos::new(bench.now + 4_900), &mut bench.host);
+    assert!(bench.host.interrupts.is_empty());
+    bench.card.step(Nanos::new(bench.now + 5_000), &mut bench.host);
+    assert_eq!(bench.host.interrupts, [0]);
+    let mut bench = with("    - { fault: spurious_interrupt, vector: 9, skip: 3, times: 2 }");
+    for _ in 0..10 {
+        bench.read(DMA, 0x2000);
+    }
+    bench.run();
+    assert_eq!(bench.host.interrupts, [9, 9]);
+    // The line: the rise is lost, not the level.
+    let mut bench = with("    - { fault: lost_interrupt }");
+    bench.card.disable_msix();
+    run(&mut bench, 1, START_INTERRUPT);
+    assert!(!bench.host.line && bench.card.line_asserted());
+}
+
+#[test]
+fn a_stalled_channel_is_busy_until_a_reset() {
+    let mut bench = with("    - { fault: stall, channel: h2c0, skip: 2 }");
+    run(&mut bench, 5, START_INTERRUPT);
+    assert_eq!((bench.read(DMA, 0x48), bench.read(DMA, 0x40) & 1), (2, 1));
+    bench.write(DMA, 0x0C, 1);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x40) & 1, 1, "clearing Run does not help");
+    bench.write(DMA, 0x10C, 1);
+    chain(&mut bench, &[64], STOP);
+    bench.start(0x100, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x148), 1, "the other channels work");
+    bench.card.reset();
+    bench.card.set_command(true, true);
+    run(&mut bench, 5, START_INTERRUPT);
+    assert_eq!(bench.read(DMA, 0x48), 5, "a plan strikes as often as it says, resets or not");
+}
+
+#[test]
+fn counts_lie() {
+    // Two runs; what the register and the write-back say after each.
+    let cases = [
+        ("wrong_count, by: 3, times: null", [(7, 7), (5, 5)]),
+        ("wrong_count, by: -1, channel: h2c0, times: null", [(3, 3), (1, 1)]),
+        ("stale_count, skip: 5, times: null", [(4, 4), (4, 4)]),
+        ("impossible_count, count: 0x1234567, channel: h2c0, times: null", [(0x123_4567, 0x23_4567); 2]),
+        ("impossible_count, count: 9, channel: c2h0, times: null", [(4, 4), (2, 2)]),
+    ];
+    for (fault, expected) in cases {
+        let mut bench = with(&format!("    - {{ fault: {fault} }}"));
+        for (count, (register, writeback)) in [4, 2].into_iter().zip(expected) {
+            run(&mut bench, count, START_POLL);
+            assert_eq!(bench.host.get_word(WRITEBACK), writeback, "{fault}");
+            assert_eq!(bench.read(DMA, 0x48), register, "{fault}");
+        }
+    }
+}
+
+#[test]
+fn writebacks_are_missing_or_torn() {
+    let mut bench = with("    - { fault: missing_writeback, skip: 3 }");
+    run(&mut bench, 4, START_POLL);
+    assert_eq!(bench.host.get_word(WRITEBACK), 3, "the last one is missing");
+    assert_eq!(bench.read(DMA, 0x48), 4);
+    for (bytes, expected) in [(1, 0xFFFF_FF01_u32), (2, 0xFFFF_0001), (3, 0xFF00_0001)] {
+        let mut bench = with(&format!("    - {{ fault: torn_writeback, channel: h2c0, bytes: {bytes} }}"));
+        bench.host.put(WRITEBACK, &[0xFF; 4]);
+        run(&mut bench, 1, START_POLL);
+        assert_eq!(bench.host.get_word(WRITEBACK), expected);
+    }
+}
+
+#[test]
+fn every_status_bit_of_both_directions() {
+    for direction in [Direction::H2c, Direction::C2h] {
+        for error in ChannelError::all(direction) {
+            for recorded in [true, false] {
+                let (name, base) = match direction {
+                    Direction::H2c => (ChannelName::H2c(0), H2C0),
+                    Direction::C2h => (ChannelName::C2h(0), C2H0),
+                };
+                let mut bench = Bench::new();
+                let fault = InjectedFault::StatusError { channel: Some(name), error: *error };
+                bench.card.set_fault_plan(&plan([PlannedFault::new(fault).after(1)]));
+                for index in 0..3 {
+                    let at = DESCRIPTORS + 32 * index;
+                    let control = MAGIC | if index == 2 { STOP } else { 0 };
+                    let (source, destination) = if base == H2C0 { (DATA, 0) } else { (0, DATA) };
+                    bench.host.descriptor(at, control, 64, source, destination, at + 32);
+                }
+                bench.write(DMA, base + 0x88, WRITEBACK as u32);
+                let gate = 1_u32 << error.bit();
+                let start = if recorded { START_ALL } else { START_ALL & !gate } | 1 << 26;
+                bench.start(base, DESCRIPTORS, 0, start);
+                bench.run();
+                let (status, count) = (bench.read(DMA, base + 0x40), bench.read(DMA, base + 0x48));
+                if recorded {
+                    assert_eq!((status, count), (gate, 1), "{error:?}: stops at the second descriptor");
+                    assert_eq!(bench.host.get_word(WRITEBACK), 1 << 31 | 1, "{error:?}");
+                } else if error.bit() <= 5 {
+                    assert_eq!((status, count), (0, 1), "{error:?}: stops, whether or not it is recorded");
+                } else {
+                    assert_eq!(
+                        (status, count),
+                        (0b10, 3),
+                        "{error:?}: neither recorded nor a reason to stop"
+                    );
+                }
+                let struck: Vec<_> = bench.card.fault_progress().map(|(_, struck)| struck).collect();
+                assert_eq!(struck, [1]);
+                // The channel works again.
+                bench.write(DMA, base + 0x0C, 1);
+                bench.start(base, DESCRIPTORS, 0, START_ALL);
+                bench.run();
+                assert_eq!(bench.read(DMA, base + 0x48), 3);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_host_refuses() {
+    let mut bench =
+        with("    - { fault: refused_fetch, skip: 1 }\n    - { fault: refused_data, channel: c2h0 }");
+    bench.host.put(DATA, &[7; 64]);
+    run(&mut bench, 3, START_INTERRUPT);
+    assert_eq!((bench.read(DMA, 0x40), bench.read(DMA, 0x48)), (1 << 19 | 1 << 2, 1));
+    let kinds: Vec<_> = bench.card.faults().iter().map(|fault| fault.kind).collect();
+    assert_eq!(kinds, [FaultKind::Injected, FaultKind::DescriptorFetchRefused]);
+    bench.poke(0, &[9; 64]);
+    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 64, 0, DATA, 0);
+    bench.start(C2H0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    assert_eq!((bench.read(DMA, 0x1040), bench.read(DMA, 0x1048)), (0b10, 1), "nothing shows");
+    assert_eq!(bench.host.get(DATA, 64), [7; 64], "but nothing arrived");
+    assert_eq!(
+        bench.card.faults().iter().next_back().map(|fault| fault.kind),
+        Some(FaultKind::HostWriteLost)
+    );
+    let mut bench = with("    - { fault: refused_data, channel: h2c0 }");
+    run(&mut bench, 2, START_INTERRUPT);
+    assert_eq!((bench.read(DMA, 0x40), bench.read(DMA, 0x48)), (1 << 9, 0));
+    assert_eq!(bench.memory(0, 64), [0; 64]);
+}
+
+#[test]
+fn registers_die_at_any_access() {
+    for fault in ["all_ones", "surprise_removal"] {
+        for skip in 0..12 {
+            let mut bench = Bench::with(
+                parse(&format!("  list: [{{ fault: {fault}, skip: {skip} }}]\n")).expect("a plan"),
+            );
+            for access in 0..12 {
+                let value = bench.read(DMA, 0x2000);
+                assert_eq!(value == u32::MAX, access >= skip, "{fault} at {skip}, access {access}");
+            }
+            bench.write(DMA, 0x90, 6);
+            bench.run();
+            let mut ids = [0; 4];
+            bench.card.config_read(0, &mut ids);
+            assert_eq!(u32::from_le_bytes(ids) == u32::MAX, fault == "surprise_removal");
+            bench.card.reset();
+            bench.card.set_command(true, true);
+            assert_eq!(bench.card.is_removed(), fault == "surprise_removal");
+            let back = bench.read(DMA, 0x2000);
+            assert_eq!(
+                back == u32::MAX,
+                fault == "surprise_removal",
+                "only a reset of a card that is there helps"
+            );
+            bench.card.replug();
+            bench.card.set_command(true, true);
+            assert_eq!((bench.read(DMA, 0x2000), bench.read(DMA, 0x90)), (0x1FC2_0006, 0));
+        }
+    }
+}
+
+#[test]
+fn a_card_is_reset_or_pulled_out_in_the_middle_of_a_run() {
+    for (fault, gone) in [("reset", false), ("surprise_removal", true)] {
+        let mut bench = with(&format!("    - {{ fault: {fault}, on: descriptor, skip: 2 }}"));
+        bench.host.put(DATA, &[5; 64]);
+        run(&mut bench, 8, START_INTERRUPT);
+        assert_eq!(bench.read(DMA, 0x48), u32::MAX, "decoding is off, or nobody is there");
+        assert_eq!(bench.card.counters().descriptors, 3);
+        assert_eq!(bench.card.is_removed(), gone);
+        if !gone {
+            bench.card.set_command(true, true);
+            assert_eq!((bench.read(DMA, 0x48), bench.read(DMA, 0x40)), (0, 0));
+            assert_eq!(bench.memory(0x200, 64), [5; 64], "memory stays");
+        }
+        assert!(!bench.step());
+    }
+}
+
+#[test]
+fn the_link_reports() {
+    for enabled in [false, true] {
+        let mut bench = with(
+            "    - { fault: pci_error, error: malformed_tlp, skip: 1 }\n    - { fault: pci_error, error: poisoned_tlp, on: descriptor }",
+        );
+        bench.card.set_error_reporting(enabled);
+        run(&mut bench, 1, START_INTERRUPT);
+        let expected: &[_] = if enabled { &[ErrorMessage::NonFatal] } else { &[] };
+        // Setting up took more than one access, before reporting was enabled.
+        assert_eq!(bench.host.errors, expected);
+        let mut status = [0; 4];
+        bench.card.config_read(0x104, &mut status);
+        assert_eq!(u32::from_le_bytes(status), 1 << 18 | 1 << 12);
+    }
+}
+
+#[test]
+fn every_error_of_the_cdma() {
+    for (error, bit) in
+        [("internal", 4), ("slave", 5), ("decode", 6), ("sg_internal", 8), ("sg_slave", 9), ("sg_decode", 10)]
+    {
+        let mut bench = with(&format!("    - {{ fault: cdma_error, error: {error} }}"));
+        let scattered = error.starts_with("sg_");
+        if scattered {
+            for (word, value) in [0x4040_u32, 0, 0, 0, 0x1000, 0, 64, 0].into_iter().enumerate() {
+                bench.poke(0x4000 + 4 * word as u64, &value.to_le_bytes());
+            }
+            for (at, value) in
+                [(0x1000, 1 << 3), (0x1008, 0x4000), (0x100C, 0), (0x1010, 0x4000), (0x1014, 0)]
+            {
+                bench.write(USER, at, value);
+            }
+        } else {
+            for (at, value) in [(0x1018, 0), (0x101C, 0), (0x1020, 0x1000), (0x1024, 0), (0x1028, 64)] {
+                bench.write(USER, at, value);
+            }
+        }
+        bench.run();
+        assert_eq!(bench.read(USER, 0x1004) & 0x0000_4770, 1 << bit | 1 << 14, "{error}");
+    }
+}
+
+#[test]
+fn chances_come_from_the_seed() {
+    let struck = |seed| {
+        let mut bench = Bench::new();
+        let fault = InjectedFault::MissingWriteback { channel: None };
+        let mut plan = FaultPlan::new(seed);
+        plan.list.push(PlannedFault::new(fault).always().one_in(4));
+        bench.card.set_fault_plan(&plan);
+        bench.write(DMA, 0x88, WRITEBACK as u32);
+        let mut missing = Vec::new();
+        for round in 0..200 {
+            bench.host.put(WRITEBACK, &[0; 4]);
+            run(&mut bench, 1, START_POLL);
+            if bench.host.get_word(WRITEBACK) == 0 {
+                missing.push(round);
+            }
+        }
+        missing
+    };
+    let first = struck(1);
+    assert_eq!(first, struck(1), "the same again");
+    assert_ne!(first, struck(2));
+    assert!((30..70).contains(&first.len()), "about one in four: {}", first.len());
+}
+
+#[test]
+fn a_plan_that_never_strikes_changes_nothing() {
+    let observe = |faults: Option<FaultPlan>| {
+        let mut bench = Bench::new();
+        if let Some(plan) = faults {
+            bench.card.set_fault_plan(&plan);
+        }
+        bench.host.put(DATA, &pattern(64, 4));
+        bench.write(DMA, 0x88, WRITEBACK as u32);
+        bench.write(DMA, 0x90, 6);
+        bench.write(DMA, 0x2014, 1);
+        bench.card.clear_counters();
+        run(&mut bench, 40, START_POLL | 6);
+        (
+            *bench.card.counters(),
+            bench.host.writes.clone(),
+            bench.host.interrupts.clone(),
+            bench.memory(0, 0x2800),
+        )
+    };
+    let never = [
+        InjectedFault::Stall { channel: None },
+        InjectedFault::LostInterrupt { vector: None },
+        InjectedFault::WrongCount { channel: None, by: 1 },
+        InjectedFault::AllOnes { on: Moment::Access },
+        InjectedFault::Reset { on: Moment::Descriptor },
+    ];
+    let never = plan(never.map(|fault| PlannedFault::new(fault).after(1 << 40)));
+    assert_eq!(observe(None), observe(Some(never)));
+}
+
+#[test]
+fn what_is_wrong_with_a_plan_is_located() {
+    let cases = [
+        ("  seed: 1\n  list:\n    - fault: nonsense\n", 6, "fault", "unknown variant"),
+        ("  list:\n    - { fault: stall, channel: h2c4 }\n", 5, "fault", "no channel is called `h2c4`"),
+        ("  list:\n    - fault: stall\n      chanel: h2c0\n", 6, "chanel", "unknown field"),
+        (
+            "  list:\n    - fault: stall\n    - fault: late_interrupt\n      vector: 1\n",
+            6,
+            "faults.list[1].fault",
+            "needs the key `delay_ns`",
+        ),
+        (
+            "  list:\n  - fault: stall\n    skip: 4\n  - fault: all_ones\n    channel: h2c0\n",
+            8,
+            "faults.list[1].channel",
+            "no `channel`",
+        ),
+        (
+            "  list:\n    - fault: torn_writeback\n      bytes: 4\n",
+            6,
+            "faults.list[0].bytes",
+            "allowed: 1 to 3",
+        ),
+        (
+            "  list:\n    - fault: status_error\n      error: broken\n",
+            6,
+            "faults.list[0].error",
+            "align_mismatch",
+        ),
+        (
+            "  list:\n    - fault: status_error\n      channel: c2h1\n      error: host_read_parity\n",
+            6,
+            "faults.list[0].channel",
+            "other direction",
+        ),
+        (
+            "  list:\n    - { fault: stall, skip: 1 }\n    - { fault: stall, one_in: 0 }\n",
+            6,
+            "faults.list[1].one_in",
+            "1 to",
+        ),
+    ];
+    for (text, expected, wanted, said) in cases {
+        let error = parse(text).expect_err("refused");
+        let (line, column, key) = match &error {
+            DescriptionError::Syntax { line, column, key, .. } => (*line, *column, key.clone()),
+            DescriptionError::Invalid { line, column, key, .. } => (*line, *column, key.clone()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((line, key.as_str()), (expected, wanted), "{error}");
+        assert!(column > 1, "{error}");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+    let older = CardDescription::parse(
+        Path::new("card.yaml"),
+        "schema_version: 2\nfaults:\n  list: [{ fault: reset }]\n",
+    );
+    let Err(DescriptionError::Invalid { line: 2, key, .. }) = older else { panic!("{older:?}") };
+    assert_eq!(key, "faults");
+}

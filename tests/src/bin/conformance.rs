@@ -1,0 +1,221 @@
+//! `conformance`: the conformance suite, and load, on any card there is. For machines without a compiler it can be linked
+//! statically.
+//!
+//! One line per case on standard output, as text or (`--json`) as an object `{schema_version, door, name, status, seconds,
+//! message}` with status `pass`, `fail` or `skip`. Exit status 0: nothing failed; 1: something did; 2: the command line cannot be.
+#![forbid(unsafe_code)]
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use fpga_driver::Transport;
+use fpga_tests::conformance::doors::{INLINE, Present, THREADED};
+use fpga_tests::conformance::{Case, Door, Outcome, cases, judge, load, page};
+use fpgactl::target::{self, Target};
+use serde::Serialize;
+
+/// Runs the conformance suite on a card.
+///
+/// The card's memory is written, and its channels and interrupts are used: nobody else may use it meanwhile.
+#[derive(Debug, Parser)]
+#[command(name = "conformance", version)]
+struct Arguments {
+    /// Which card, as for fpgactl: mock (both doors of this process), a PCI address, vfio-user:SOCKET.
+    #[arg(long, default_value = "mock")]
+    card: Target,
+    /// What the door is called in reports; default: how the card is reached.
+    #[arg(long)]
+    door: Option<String>,
+    /// Only cases whose name begins like this; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Leave out what provokes accesses that the IOMMU has to refuse: there are machines that stop at one.
+    #[arg(long)]
+    gentle: bool,
+    /// One JSON object per line.
+    #[arg(long)]
+    json: bool,
+    /// Lists the cases and runs none.
+    #[arg(long)]
+    list: bool,
+    /// Prints docs/faults.md and runs nothing.
+    #[arg(long)]
+    fault_page: bool,
+    /// Moves mixed data for ever, or for so many seconds: to be killed in the middle.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1e9", conflicts_with_all = ["after_kill", "rate"])]
+    hammer: Option<f64>,
+    /// Opens the card as the first start after a kill does, and uses all of it shortly.
+    #[arg(long, conflicts_with = "rate")]
+    after_kill: bool,
+    /// Measures transfers of 4 KiB, 64 in flight, against a loop with five register reads and seven writes per transfer, each for
+    /// so many seconds. Fails below ten times its rate.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
+    rate: Option<f64>,
+    /// What the hammer's choices are made from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// The rate that the driver has to reach, in loops.
+const WANTED_RATIO: f64 = 10.0;
+
+/// One line of the report.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    schema_version: u32,
+    door: &'a str,
+    name: &'a str,
+    status: &'static str,
+    seconds: f64,
+    message: &'a str,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments, &mut io::stdout().lock()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            // Nobody is left to be told if this fails too.
+            let _ = writeln!(io::stderr(), "conformance: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether nothing failed.
+fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
+    if arguments.fault_page {
+        write!(out, "{}", page::faults())?;
+        return Ok(true);
+    }
+    let wanted = |case: &Case| {
+        arguments.only.is_empty() || arguments.only.iter().any(|name| case.name.starts_with(name.as_str()))
+    };
+    let cases: Vec<_> = cases().into_iter().filter(wanted).collect();
+    if cases.is_empty() {
+        return Err(io::Error::other("no case has such a name; --list shows them"));
+    }
+    if arguments.list {
+        for case in cases {
+            writeln!(out, "{}", case.name)?;
+        }
+        return Ok(true);
+    }
+    let load = arguments.hammer.is_some() || arguments.after_kill || arguments.rate.is_some();
+    if load {
+        return one(arguments, out);
+    }
+    let present;
+    let doors: Vec<&dyn Door> = match &arguments.card {
+        Target::Mock => vec![&INLINE, &THREADED],
+        card => {
+            present = Present::new(door_name(arguments), !arguments.gentle, reach(card.clone()));
+            vec![&present]
+        }
+    };
+    let mut passed = true;
+    for door in doors {
+        for case in &cases {
+            let (outcome, took) = judge(case, door);
+            passed &= !matches!(outcome, Outcome::Failed(_));
+            tell(arguments, out, door.name(), case.name, &outcome, outcome.message(), took)?;
+        }
+    }
+    Ok(passed)
+}
+
+fn tell(
+    arguments: &Arguments,
+    out: &mut dyn Write,
+    door: &str,
+    name: &str,
+    outcome: &Outcome,
+    message: &str,
+    took: Duration,
+) -> io::Result<()> {
+    let line = Line {
+        schema_version: 1,
+        door,
+        name,
+        status: outcome.word(),
+        seconds: (took.as_secs_f64() * 1e3).round() / 1e3,
+        message,
+    };
+    if arguments.json {
+        serde_json::to_writer(&mut *out, &line)?;
+        writeln!(out)?;
+    } else {
+        let gap = if line.message.is_empty() { "" } else { ": " };
+        writeln!(out, "{:4} {door}::{name} ({:.3} s){gap}{}", line.status, line.seconds, line.message)?;
+    }
+    // Whoever reads along is to know how far it has come.
+    out.flush()
+}
+
+fn door_name(arguments: &Arguments) -> String {
+    arguments.door.clone().unwrap_or_else(|| {
+        match arguments.card {
+            Target::Mock | Target::MockFile(_) => "mock",
+            Target::VfioUser(_) => "vfio-user",
+            Target::Pci(_) => "vfio",
+        }
+        .to_owned()
+    })
+}
+
+type Reach = dyn Fn() -> Result<Arc<dyn Transport>, String> + Send + Sync;
+
+fn reach(card: Target) -> Arc<Reach> {
+    Arc::new(move || target::reach(&card).map_err(|error| error.to_string()))
+}
+
+/// The one thing that was asked for instead of the suite.
+fn one(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
+    let began = Instant::now();
+    let transport = match arguments.card {
+        // By itself, as every other card works.
+        Target::Mock => fpga_tests::conformance::Door::stand(&THREADED).and_then(|stand| stand.reach()),
+        _ => reach(arguments.card.clone())(),
+    };
+    let (name, result) = if let Some(seconds) = arguments.hammer {
+        let limit = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        let begun = &mut || {
+            // For whoever is to kill it: from now on it is at work.
+            let _ = writeln!(io::stderr(), "hammering");
+        };
+        let run =
+            |transport| load::hammer(transport, arguments.seed, begun, &mut || began.elapsed() >= limit);
+        (
+            "hammer",
+            transport.map_err(Into::into).and_then(run).map(|done| (true, format!("{done} transfers"))),
+        )
+    } else if arguments.after_kill {
+        let run = |transport| load::after_kill(transport).map(|said| (true, said));
+        ("after_kill", transport.map_err(Into::into).and_then(run))
+    } else {
+        let span =
+            Duration::try_from_secs_f64(arguments.rate.unwrap_or(1.0)).unwrap_or(Duration::from_secs(1));
+        let run = |transport| {
+            load::rates(transport, span).map(|rates| {
+                let ratio = rates.ratio();
+                let said = format!(
+                    "{:.0} transfers of 4 KiB a second through the driver, {:.0} by a loop with 5 register reads and 7 writes each: {ratio:.1} times",
+                    rates.driver, rates.registers
+                );
+                (ratio >= WANTED_RATIO, said)
+            })
+        };
+        ("rate", transport.map_err(Into::into).and_then(run))
+    };
+    let (outcome, said) = match result {
+        Ok((true, said)) => (Outcome::Passed, said),
+        Ok((false, said)) => (Outcome::Failed(said.clone()), said),
+        Err(error) => (Outcome::Failed(error.to_string()), error.to_string()),
+    };
+    tell(arguments, out, &door_name(arguments), name, &outcome, &said, began.elapsed())?;
+    Ok(outcome == Outcome::Passed)
+}

@@ -1,0 +1,275 @@
+//! What cases share: an opened card with a seam to look at and to tamper with, and lanes, one channel with one the other way to
+//! check it by.
+
+use std::sync::Arc;
+
+use fpga_driver::mock::World;
+use fpga_driver::{
+    Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, OpenOptions, ResourceError, RunMode,
+    Transport, WaitOptions,
+};
+
+use super::{Door, Skip, Stand};
+use crate::rig::{Channel, WAYS, Way};
+use crate::tampered::Tampered;
+use crate::{PATIENCE, bytes};
+
+/// Card memory that cases use where its size is known.
+const SCRATCH: u64 = 32 << 20;
+/// Where it is not: the block memory of the vendor's example design has so much.
+const SCRATCH_UNKNOWN: u64 = 4096;
+/// What is below stays as it is: programs mostly fill memory from the start.
+const SCRATCH_START: u64 = 1 << 20;
+
+/// Waits patiently: a machine may be busy.
+#[must_use]
+pub fn patient() -> WaitOptions {
+    WaitOptions::default().timeout(PATIENCE)
+}
+
+/// One card, for one case.
+pub struct Bench<'a> {
+    door: &'a dyn Door,
+    stand: &'a dyn Stand,
+}
+
+impl core::fmt::Debug for Bench<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Bench").field("door", &self.door.name()).finish_non_exhaustive()
+    }
+}
+
+/// A card that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The card.
+    pub card: Card,
+    /// What it was opened through.
+    pub seam: Arc<Tampered>,
+    /// Card memory that may be used.
+    pub scratch: CardRange,
+}
+
+impl<'a> Bench<'a> {
+    pub(super) const fn new(door: &'a dyn Door, stand: &'a dyn Stand) -> Self {
+        Self { door, stand }
+    }
+
+    /// The door.
+    #[must_use]
+    pub const fn door(&self) -> &dyn Door {
+        self.door
+    }
+
+    /// The simulated card itself, where it is in this process.
+    #[must_use]
+    pub fn simulated(&self) -> Option<(World, usize)> {
+        self.stand.card()
+    }
+
+    /// The way to the card, opened anew.
+    #[must_use]
+    pub fn reach(&self) -> Arc<Tampered> {
+        let transport = self.stand.reach().unwrap_or_else(|why| panic!("the card cannot be reached: {why}"));
+        Tampered::around(transport, self.stand.card())
+    }
+
+    /// Opens the card.
+    #[must_use]
+    pub fn open(&self) -> Opened {
+        self.open_with(OpenOptions::default())
+    }
+
+    /// Opens the card with options.
+    #[must_use]
+    pub fn open_with(&self, options: OpenOptions) -> Opened {
+        Opened::on(self.reach(), options)
+    }
+}
+
+impl Opened {
+    /// Opens the card behind `seam`.
+    #[must_use]
+    pub fn on(seam: Arc<Tampered>, options: OpenOptions) -> Self {
+        let card = Card::open_with(Arc::<Tampered>::clone(&seam) as Arc<dyn Transport>, options)
+            .unwrap_or_else(|error| panic!("the card does not open: {error}"));
+        let scratch = match &card.info().ni {
+            Some(ni) => {
+                let start = ni.memory.start.get().saturating_add(SCRATCH_START);
+                let room = ni.memory.length.saturating_sub(2 * SCRATCH_START).min(SCRATCH);
+                CardRange::new(CardAddr::new(start), room)
+            }
+            None => CardRange::new(CardAddr::ZERO, SCRATCH_UNKNOWN),
+        };
+        Self { card, seam, scratch }
+    }
+
+    /// Card address `offset` bytes into the memory that may be used.
+    #[must_use]
+    pub fn at(&self, offset: u64) -> CardAddr {
+        CardAddr::new(self.scratch.start.get() + offset)
+    }
+
+    /// Skips the case if so many bytes of card memory are not known to be there.
+    ///
+    /// # Errors
+    /// The skip.
+    pub fn needs(&self, bytes: u64) -> Result<(), Skip> {
+        if self.scratch.length >= bytes {
+            return Ok(());
+        }
+        Err(Skip(format!(
+            "it takes {bytes} bytes of card memory, and {} are known to be there",
+            self.scratch.length
+        )))
+    }
+
+    /// Enables interrupts.
+    ///
+    /// # Errors
+    /// The skip, where the card has fewer vectors than channels.
+    pub fn interrupts(&self) -> Result<(), Skip> {
+        match self.card.enable_interrupts() {
+            Ok(()) => Ok(()),
+            Err(error @ ResourceError::Interrupt { .. }) => Err(Skip(format!("no interrupts: {error}"))),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Every way that this card has, by its first channels.
+    #[must_use]
+    pub fn ways(&self) -> Vec<Way> {
+        let has = |direction| self.card.info().xdma.count(direction) > 0;
+        WAYS.into_iter().filter(|way| has(way.direction)).collect()
+    }
+
+    /// Takes a lane with default options.
+    ///
+    /// # Errors
+    /// As [`lane_with`](Self::lane_with).
+    pub fn lane(&self, way: Way) -> Result<Lane, Skip> {
+        self.lane_with(way, way.options())
+    }
+
+    /// Takes channel 0 of `way`, and the one of the other direction.
+    ///
+    /// # Errors
+    /// The skip, where the card has no channel to check by or does not take the run mode.
+    pub fn lane_with(&self, way: Way, options: ChannelOptions) -> Result<Lane, Skip> {
+        let channel = match way.take(&self.card, 0, options) {
+            Ok(channel) => channel,
+            Err(error @ ResourceError::NoCreditMode { .. }) => return Err(Skip(error.to_string())),
+            Err(error) => panic!("{error}"),
+        };
+        let back = match way.direction {
+            Direction::C2h => Direction::H2c,
+            _ => Direction::C2h,
+        };
+        let back = Way { direction: back, mode: RunMode::StopRuns, threaded: way.threaded };
+        match back.take(&self.card, 0, back.options()) {
+            Ok(other) => {
+                Ok(Lane { way, channel, other, card: self.card.clone(), base: self.scratch.start.get() })
+            }
+            Err(error @ ResourceError::NoSuchChannel { .. }) => {
+                Err(Skip(format!("no channel to check by: {error}")))
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Everything is given back but what `areas` channels hold for themselves, and `quarantined` pieces are put away.
+    pub fn assert_pool(&self, areas: usize, quarantined: usize) {
+        crate::cards::assert_pool(&self.card, areas, quarantined);
+    }
+
+    /// Closes the card. Nothing is mapped afterwards, and the card has no right to do DMA.
+    pub fn close(self) {
+        let Self { card, seam, .. } = self;
+        drop(card);
+        assert!(seam.mappings().is_empty(), "mapped after closing: {:x?}", seam.mappings());
+        let command = fpga_driver::pci::config::read_u16(&*seam, COMMAND).expect("configuration space");
+        assert_eq!(command & BUS_MASTER, 0, "the card may still do DMA: command register {command:#06x}");
+    }
+}
+
+/// Command register and its bus-master bit (PCI Local Bus 3.0, 6.2.2).
+const COMMAND: u16 = 4;
+const BUS_MASTER: u16 = 1 << 2;
+
+/// A channel to test, and one the other way to check it by.
+#[derive(Debug)]
+pub struct Lane {
+    /// Direction and run mode.
+    pub way: Way,
+    /// Under test.
+    pub channel: Channel,
+    other: Channel,
+    card: Card,
+    base: u64,
+}
+
+impl Lane {
+    /// Card address `offset` bytes into the memory that may be used.
+    #[must_use]
+    pub const fn at(&self, offset: u64) -> CardAddr {
+        CardAddr::new(self.base + offset)
+    }
+
+    /// Writes card memory.
+    pub fn write(&mut self, at: CardAddr, data: &[u8]) {
+        let buffer = self.card.buffer_from(data).expect("DMA memory");
+        let h2c = if self.way.to_card() { &mut self.channel } else { &mut self.other };
+        if let Err(failed) = h2c.transfer(buffer, at, patient()) {
+            panic!("{:?}: {failed}", self.way);
+        }
+    }
+
+    /// Reads card memory.
+    #[must_use]
+    pub fn read(&mut self, at: CardAddr, length: usize) -> Vec<u8> {
+        let mut buffer = self.card.buffer(length).expect("DMA memory");
+        buffer.as_mut_slice().fill(0xEE);
+        let c2h = if self.way.to_card() { &mut self.other } else { &mut self.channel };
+        match c2h.transfer(buffer, at, patient()) {
+            Ok(buffer) => buffer.as_slice().to_vec(),
+            Err(failed) => panic!("{:?}: {failed}", self.way),
+        }
+    }
+
+    /// A buffer for a transfer of `data` to or from `at`, which is where the data lies if it comes from the card.
+    #[must_use]
+    pub fn buffer(&mut self, at: CardAddr, data: &[u8]) -> DmaBuffer {
+        if self.way.to_card() {
+            return self.card.buffer_from(data).expect("DMA memory");
+        }
+        self.write(at, data);
+        let mut buffer = self.card.buffer(data.len()).expect("DMA memory");
+        buffer.as_mut_slice().fill(0xEE);
+        buffer
+    }
+
+    /// Whether `data` has gone its way between `buffer` and `at`.
+    #[must_use]
+    pub fn moved(&mut self, buffer: &DmaBuffer, at: CardAddr, data: &[u8]) -> bool {
+        if self.way.to_card() { self.read(at, data.len()) == data } else { buffer.as_slice() == data }
+    }
+
+    /// One transfer that has to arrive, waited for as `options` say.
+    pub fn check(&mut self, seed: u64, length: usize, offset: u64, options: WaitOptions) {
+        let (data, at) = (bytes(seed, length), self.at(offset));
+        let buffer = self.buffer(at, &data);
+        match self.channel.transfer(buffer, at, options) {
+            Ok(buffer) => assert!(
+                self.moved(&buffer, at, &data),
+                "{:?}: {length} bytes at {at} are not what was sent",
+                self.way
+            ),
+            Err(failed) => panic!("{:?}: {length} bytes at {at}: {failed}", self.way),
+        }
+    }
+
+    /// The channel works.
+    pub fn assert_works(&mut self, seed: u64) {
+        self.check(seed, 3001, 0x101 % 1024, patient());
+    }
+}

@@ -1,0 +1,214 @@
+//! Host addresses that the IOMMU refuses. Memory stays as it is; what the card can know of comes back as a typed error that names
+//! channel, descriptor and address; the channel works afterwards.
+//!
+//! A posted write has no answer: of a C2H transfer that goes nowhere the engine knows nothing (PG195 has no bit for it). It shows
+//! in the IOMMU's log, in a simulated card's fault log, and in the self-test, which looks at what has arrived.
+
+use fpga_driver::pci::{DmaAccess, DmaPoolOptions, SharedMemory};
+use fpga_driver::registers::xdma::ChannelError as StatusBit;
+use fpga_driver::validate::Status;
+use fpga_driver::{AttachedMemory, CardAddr, ChannelFault, FaultCause, OpenOptions, Ticket};
+
+use super::{Bench, Case, Verdict, case};
+use crate::bytes;
+use crate::conformance::Ability;
+use crate::conformance::bench::{Lane, Opened, patient};
+use crate::tampered::Mapping;
+
+pub(super) const CASES: &[Case] = &[
+    case("iommu.unmapped_source", &[Ability::RefusedDma], unmapped_source),
+    case("iommu.unmapped_destination", &[Ability::RefusedDma], unmapped_destination),
+    case("iommu.read_only_destination", &[Ability::RefusedDma], read_only_destination),
+    case("iommu.unmapped_descriptors", &[Ability::RefusedDma], unmapped_descriptors),
+    case("iommu.validate_finds_lost_writes", &[Ability::RefusedDma], validate_finds),
+];
+
+const LENGTH: usize = 8192;
+
+/// Opens the card so that every piece of memory is a mapping of its own.
+fn open(bench: &Bench<'_>) -> Opened {
+    let mut memory = DmaPoolOptions::default();
+    memory.region_size = 4096;
+    bench.open_with(OpenOptions::default().memory(memory))
+}
+
+/// The mapping that `make` makes, if it makes one.
+fn mapping<T>(opened: &Opened, make: impl FnOnce() -> T) -> (T, Option<Mapping>) {
+    let before = opened.seam.mappings();
+    let made = make();
+    let new = opened.seam.mappings().into_iter().find(|now| before.iter().all(|old| old.iova != now.iova));
+    (made, new)
+}
+
+/// Attaches memory of two pages that is mapped for itself, and tells how.
+fn attach(opened: &Opened, lane: &mut Lane) -> (AttachedMemory, Mapping) {
+    let memory = SharedMemory::memfd("two-pages", LENGTH).expect("memory");
+    let (area, mapping) =
+        mapping(opened, || opened.card.map_memory(memory, DmaAccess::Both).expect("mapped"));
+    (lane.channel.attach(area).expect("attached"), mapping.expect("a mapping"))
+}
+
+/// The first that failed, and why; those after it were not executed.
+fn failed(lane: &mut Lane, last: Ticket) -> (Ticket, ChannelFault) {
+    lane.channel.wait_ended(last, patient()).expect("they end");
+    let first = lane.channel.next_completion().expect("one has failed");
+    while let Some(later) = lane.channel.next_completion() {
+        assert_eq!(later.outcome.map_err(|fault| fault.cause), Err(FaultCause::Earlier));
+    }
+    match first.outcome {
+        Err(fault) => (first.ticket, *fault),
+        Ok(_) => panic!("{:?}: it went well", lane.way),
+    }
+}
+
+fn unmapped_source(bench: &mut Bench<'_>) -> Verdict {
+    let opened = open(bench);
+    opened.needs(1 << 20)?;
+    for way in opened.ways().into_iter().filter(|way| way.to_card()) {
+        let mut lane = opened.lane(way)?;
+        let (good, _) = attach(&opened, &mut lane);
+        let (lost, gone) = attach(&opened, &mut lane);
+        let (data, untouched) = (bytes(1, LENGTH), bytes(2, LENGTH));
+        let (first_at, bad_at, later_at) = (lane.at(0), lane.at(0x1_0000), lane.at(0x2_0000));
+        lane.write(bad_at, &untouched);
+        lane.write(later_at, &untouched);
+        lane.channel.memory(good).expect("attached").write(0, &data).expect("inside");
+        opened.seam.take_away(&gone).expect("unmapped");
+        let first = lane.channel.submit_at(good, 0, LENGTH, first_at).expect("accepted");
+        let bad = lane.channel.submit_at(lost, 64, 2000, bad_at).expect("accepted");
+        let later = lane.channel.submit_at(good, 0, LENGTH, later_at).expect("accepted");
+        let (ticket, fault) = failed(&mut lane, later);
+        assert_eq!(ticket, bad, "{way:?}: {fault}");
+        assert!(lane.channel.has_ended(first));
+        let bits: Vec<_> = fault.status_errors().collect();
+        assert!(
+            matches!(bits[..], [StatusBit::HostReadUnsupportedRequest | StatusBit::HostReadCompleterAbort]),
+            "{way:?}: {fault}"
+        );
+        let place = fault.place.expect("it says where");
+        assert_eq!((place.host.get(), place.card), (gone.iova.get() + 64, bad_at), "{way:?}: {fault}");
+        assert!(lane.read(first_at, LENGTH) == data, "{way:?}: what came before is there");
+        assert!(lane.read(bad_at, LENGTH) == untouched, "{way:?}: no byte of it was written");
+        assert!(lane.read(later_at, LENGTH) == untouched, "{way:?}: what came after was not executed");
+        lane.assert_works(1);
+    }
+    opened.assert_pool(0, 0);
+    opened.close();
+    Ok(())
+}
+
+/// A card in this process has a log of its own for what no bit shows.
+fn assert_logged(bench: &Bench<'_>, at: u64) {
+    if let Some((world, number)) = bench.simulated() {
+        let logged = world.with_card(number, |card| {
+            card.faults()
+                .iter()
+                .filter(|fault| fault.kind == fpga_card::FaultKind::HostWriteLost)
+                .any(|fault| fault.address == at)
+        });
+        assert_eq!(logged, Some(true), "the card's log names {at:#x}");
+    }
+}
+
+/// A destination that the IOMMU does not let the card write, one way or the other.
+fn refused_destination(bench: &mut Bench<'_>, refuse: fn(&Opened, &Mapping)) -> Verdict {
+    let opened = open(bench);
+    opened.needs(1 << 20)?;
+    for way in opened.ways().into_iter().filter(|way| !way.to_card()) {
+        let mut lane = opened.lane(way)?;
+        let (good, _) = attach(&opened, &mut lane);
+        let (lost, gone) = attach(&opened, &mut lane);
+        let (data, untouched) = (bytes(3, LENGTH), bytes(4, LENGTH));
+        let at = lane.at(0);
+        lane.write(at, &data);
+        lane.channel.memory(lost).expect("attached").write(0, &untouched).expect("inside");
+        refuse(&opened, &gone);
+        let bad = lane.channel.submit_at(lost, 0, LENGTH, at).expect("accepted");
+        let behind = lane.channel.submit_at(good, 0, LENGTH, at).expect("accepted");
+        lane.channel.wait_ended(behind, patient()).expect("the engine knows nothing of it");
+        assert!(lane.channel.has_ended(bad));
+        let mut now = vec![0; LENGTH];
+        lane.channel.memory(lost).expect("attached").read(0, &mut now).expect("inside");
+        assert!(now == untouched, "{way:?}: memory that the card may not write has changed");
+        lane.channel.memory(good).expect("attached").read(0, &mut now).expect("inside");
+        assert!(now == data, "{way:?}: what came after it is there");
+        assert_logged(bench, gone.iova.get());
+        lane.assert_works(2);
+    }
+    opened.assert_pool(0, 0);
+    opened.close();
+    Ok(())
+}
+
+fn unmapped_destination(bench: &mut Bench<'_>) -> Verdict {
+    refused_destination(bench, |opened, gone| opened.seam.take_away(gone).expect("unmapped"))
+}
+
+fn read_only_destination(bench: &mut Bench<'_>) -> Verdict {
+    refused_destination(bench, |opened, gone| {
+        opened.seam.restrict(gone, DmaAccess::ReadByDevice).expect("mapped again");
+    })
+}
+
+/// The ring itself cannot be fetched any more. Its channel says so, and works as soon as it can be.
+fn unmapped_descriptors(bench: &mut Bench<'_>) -> Verdict {
+    let probe = bench.open();
+    let ways = probe.ways();
+    probe.close();
+    for way in ways {
+        let opened = open(bench);
+        opened.needs(1 << 20)?;
+        // The first memory that the card is asked for, so that it is mapped for itself.
+        let (channel, ring) = mapping(&opened, || way.take(&opened.card, 0, way.options()));
+        let (Ok(mut channel), Some(ring)) = (channel, ring) else { continue };
+        let memory = channel.attach(opened.card.area(LENGTH).expect("DMA memory")).expect("attached");
+        opened.seam.take_away(&ring).expect("unmapped");
+        let place: CardAddr = opened.at(0);
+        let tickets = [0, 1].map(|_| channel.submit_at(memory, 0, 64, place).expect("accepted"));
+        channel.wait_ended(tickets[1], patient()).expect("they end");
+        let first = channel.next_completion().expect("it has failed");
+        assert_eq!(first.ticket, tickets[0]);
+        let fault = *first.outcome.expect_err("its descriptor cannot be fetched");
+        let bits: Vec<_> = fault.status_errors().collect();
+        assert!(
+            matches!(
+                bits[..],
+                [StatusBit::DescriptorUnsupportedRequest | StatusBit::DescriptorCompleterAbort]
+            ),
+            "{way:?}: {fault}"
+        );
+        assert_eq!(fault.place.expect("it says where").descriptor, 0);
+        let later = channel.next_completion().expect("so has the next").outcome;
+        assert_eq!(later.map_err(|fault| fault.cause), Err(FaultCause::Earlier));
+        opened.seam.give_back(&ring).expect("mapped again");
+        let ticket = channel.submit_at(memory, 0, 64, place).expect("accepted");
+        channel.wait_ended(ticket, patient()).expect("it ends");
+        assert!(channel.next_completion().is_none(), "{way:?}: it goes well");
+        drop(channel);
+        opened.lane(way)?.assert_works(3);
+        opened.assert_pool(0, 0);
+        opened.close();
+    }
+    Ok(())
+}
+
+/// A machine whose IOMMU lets the card write nothing: the self-test says so, and which way.
+fn validate_finds(bench: &mut Bench<'_>) -> Verdict {
+    let seam = bench.reach();
+    seam.restrict_all(Some(DmaAccess::ReadByDevice));
+    let opened = Opened::on(seam, OpenOptions::default());
+    let report = super::validate::report(&opened);
+    assert!(report.has_failed(), "{report:#?}");
+    let failed: Vec<_> =
+        report.tests.iter().filter(|test| test.status == Status::Fail).map(|test| &test.name).collect();
+    assert!(
+        failed.iter().any(|name| ["transfer", "memory", "writeback"].iter().any(|part| name.contains(part))),
+        "{failed:?}"
+    );
+    opened.assert_pool(0, 0);
+    opened.close();
+    let opened = bench.open();
+    opened.lane(opened.ways()[0])?.assert_works(4);
+    opened.close();
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! What an operation costs, counted at the seam, so that it can be held against any card: register reads and writes, interrupts.
+//! Where the card counts too, both have to say the same.
+
+use core::time::Duration;
+
+use fpga_driver::{Card, RunMode, WaitMode, WaitOptions};
+
+use super::{Bench, Case, Verdict, case};
+use crate::conformance::bench::{Lane, Opened, patient};
+use crate::tampered::Traffic;
+
+pub(super) const CASES: &[Case] = &[
+    case("cost.poll", &[], poll),
+    case("cost.interrupt", &[], interrupt),
+    case("cost.hybrid_polls_first", &[], hybrid),
+];
+
+/// What a piece of work costs. The card's own word of its interrupts is better than the seam's: an interrupt that nobody waited
+/// for counts too.
+fn cost(opened: &Opened, work: impl FnOnce()) -> Traffic {
+    let now = |card: &Card| (opened.seam.traffic(), card.counters());
+    let (seam, card) = now(&opened.card);
+    work();
+    let (seam_after, card_after) = now(&opened.card);
+    let mut cost = Traffic {
+        reads: seam_after.reads - seam.reads,
+        writes: seam_after.writes - seam.writes,
+        interrupts: seam_after.interrupts - seam.interrupts,
+    };
+    if let (Some(before), Some(after)) = (card, card_after) {
+        assert_eq!(
+            after.mmio_reads - before.mmio_reads,
+            cost.reads,
+            "reads: the card's count against the seam's"
+        );
+        assert_eq!(after.mmio_writes - before.mmio_writes, cost.writes, "writes: likewise");
+        cost.interrupts = after.interrupts - before.interrupts;
+    }
+    cost
+}
+
+/// `count` transfers of 4 KiB in batches that are waited for.
+fn batches(
+    lane: &mut Lane,
+    memory: fpga_driver::AttachedMemory,
+    batches: usize,
+    depth: usize,
+    wait: WaitOptions,
+) {
+    for _ in 0..batches {
+        let mut last = None;
+        for n in 0..depth {
+            let at = lane.at((n % 64 * 4096) as u64);
+            last = Some(lane.channel.submit_at(memory, n % 64 * 4096, 4096, at).expect("accepted"));
+        }
+        lane.channel.wait_ended(last.expect("a batch of some"), wait).expect("it ends");
+    }
+}
+
+/// Polling reads no register; sixteen transfers and more share one register write.
+fn poll(bench: &mut Bench<'_>) -> Verdict {
+    const DEPTH: usize = 128;
+    const BATCHES: usize = 16;
+    let opened = bench.open();
+    opened.needs(64 * 4096)?;
+    opened.interrupts()?;
+    for way in opened.ways() {
+        let mut lane = opened.lane(way)?;
+        let memory = lane.channel.attach(opened.card.area(64 * 4096).expect("DMA memory")).expect("attached");
+        batches(&mut lane, memory, 2, DEPTH, patient());
+        let cost = cost(&opened, || batches(&mut lane, memory, BATCHES, DEPTH, patient()));
+        assert!(cost.writes <= (BATCHES * DEPTH / 16) as u64, "{way:?}: {cost:?}");
+        assert_eq!(cost.interrupts, 0, "{way:?}: {cost:?}");
+        // A thread that lost its processor for a millisecond looks at the status once: real time only.
+        let looks =
+            if bench.simulated().is_some_and(|(world, _)| !world.is_threaded()) { 0 } else { BATCHES };
+        assert!(cost.reads <= looks as u64, "{way:?}: {cost:?}");
+    }
+    opened.close();
+    Ok(())
+}
+
+fn interrupt(bench: &mut Bench<'_>) -> Verdict {
+    const BATCHES: usize = 24;
+    let opened = bench.open();
+    opened.needs(64 * 4096)?;
+    opened.interrupts()?;
+    for way in opened.ways() {
+        for depth in [1, 16, 64] {
+            let mut lane = opened.lane(way)?;
+            let memory =
+                lane.channel.attach(opened.card.area(64 * 4096).expect("DMA memory")).expect("attached");
+            let wait = patient().mode(WaitMode::Interrupt);
+            // The first wait enables the interrupt.
+            batches(&mut lane, memory, 1, depth, wait);
+            let cost = cost(&opened, || batches(&mut lane, memory, BATCHES, depth, wait));
+            let most = BATCHES as u64;
+            assert!(cost.reads <= most, "{way:?} {depth}: {cost:?}");
+            assert!(cost.interrupts <= most, "{way:?} {depth}: {cost:?}");
+            assert!(cost.writes <= 6 * most, "{way:?} {depth}: {cost:?}");
+        }
+    }
+    opened.close();
+    Ok(())
+}
+
+/// As long as polling finds work, nothing interrupts.
+fn hybrid(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    opened.needs(64 * 4096)?;
+    opened.interrupts()?;
+    for way in opened.ways() {
+        let mut lane = opened.lane(way)?;
+        let memory = lane.channel.attach(opened.card.area(64 * 4096).expect("DMA memory")).expect("attached");
+        let wait = patient().mode(WaitMode::Hybrid { spin: Duration::from_secs(20) });
+        // Not after sleeping either.
+        batches(&mut lane, memory, 1, 4, patient().mode(WaitMode::Interrupt));
+        batches(&mut lane, memory, 1, 4, wait);
+        let cost = cost(&opened, || batches(&mut lane, memory, 16, 64, wait));
+        assert_eq!(cost.interrupts, 0, "{way:?}: {cost:?}");
+        let most = if way.mode == RunMode::StopRuns { 5 } else { 2 };
+        assert!(cost.writes <= 16 * most, "{way:?}: {cost:?}");
+    }
+    opened.close();
+    Ok(())
+}

@@ -1,0 +1,390 @@
+//! The rows of the fault table, and the faults that take more than a scene: a card that leaves at any register access, and the
+//! copy engine's errors.
+
+use core::time::Duration;
+use std::error::Error;
+use std::sync::Arc;
+
+use fpga_driver::firmware::generated::BlockType;
+use fpga_driver::mock::CardFailure;
+use fpga_driver::registers::xdma::{ChannelBlock, SgdmaBlock, channel_base, sgdma_base};
+use fpga_driver::{
+    Card, CardAddr, Direction, NetworkInterface, OpenOptions, Piece, RecoveryLevel, RecoveryOptions,
+    Transport, WaitMode, WaitOptions, recovery,
+};
+
+use super::{Bench, Case, Verdict, case};
+use crate::bytes;
+use crate::conformance::bench::{Lane, Opened};
+use crate::conformance::faults::{After, Fault, Memory, On, Row, Said, TABLE, row};
+use crate::conformance::{Ability, Run, Skip};
+use crate::rig::{Channel, Way};
+use crate::tampered::{Replaced, Tampered};
+
+pub(super) const CASES: &[Case] = &[
+    case("fault.cdma_slave_error", &[Ability::CardFaults], cdma_slave_error),
+    case("fault.cdma_decode_error", &[Ability::CardFaults], cdma_decode_error),
+    case("removal.all_ones_at_any_access", REMOVAL, |bench| removal(bench, CardFailure::AllOnes, "all_ones")),
+    case("removal.gone_at_any_access", REMOVAL, |bench| removal(bench, CardFailure::Gone, "removed")),
+];
+
+const REMOVAL: &[Ability] = &[Ability::Removal];
+
+/// A case for every row that is a scene.
+pub(super) fn scenes() -> impl Iterator<Item = Case> {
+    TABLE.iter().filter(|row| row.fault.is_some()).map(|row| Case {
+        name: row.case,
+        needs: row.needs,
+        run: Run::Row(row),
+    })
+}
+
+/// Bytes of one transfer of a scene, and where the transfers lie.
+const LENGTH: usize = 5000;
+const PLACE: u64 = 0x1_0000;
+/// Beyond the memory of every card there is.
+const NOWHERE: CardAddr = CardAddr::new(1 << 44);
+
+/// Runs a row on every way it is for.
+pub(in crate::conformance) fn scene(row: &Row, bench: &mut Bench<'_>) -> Verdict {
+    let On::Channels(direction, mode) = row.on else { return Ok(()) };
+    let probe = bench.open();
+    let ways = probe.ways();
+    probe.close();
+    let mut ways: Vec<_> = ways
+        .into_iter()
+        .filter(|way| direction.is_none_or(|only| only == way.direction))
+        .filter(|way| mode.is_none_or(|only| only == way.mode))
+        .collect();
+    if row.memory == Memory::Quarantined && bench.simulated().is_none_or(|(world, _)| world.is_threaded()) {
+        // Seconds of real time each.
+        ways.truncate(1);
+    }
+    for way in ways {
+        scene_on(row, bench, way)?;
+    }
+    Ok(())
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+struct Seen {
+    said: Vec<Said>,
+    back: usize,
+    kept: usize,
+}
+
+impl Seen {
+    fn say(&mut self, said: Option<Said>) {
+        // Once each: what ends several transfers is said of each of them.
+        if let Some(said) = said
+            && !self.said.contains(&said)
+        {
+            self.said.push(said);
+        }
+    }
+}
+
+fn scene_on(row: &Row, bench: &Bench<'_>, way: Way) -> Verdict {
+    let nowhere = row.fault == Some(Fault::DecodeError);
+    // Where memory ends the driver knows from the network interface, and lets nothing past it.
+    let choice = if nowhere { NetworkInterface::Ignored } else { NetworkInterface::BySubsystem };
+    let mut opened = bench.open_with(OpenOptions::default().network_interface(choice));
+    if nowhere {
+        opened.scratch = fpga_driver::CardRange::new(CardAddr::new(1 << 20), 1 << 20);
+    }
+    opened.needs(4 * PLACE)?;
+    if row.by_interrupt {
+        opened.interrupts()?;
+    }
+    let mut lane = opened.lane(way)?;
+    lane.assert_works(1);
+    let mut seen = Seen::default();
+    let places = [0, 1, 2].map(|n| if nowhere && n == 1 { NOWHERE } else { lane.at(n * PLACE) });
+    let data = [1, 2, 3].map(|seed| bytes(seed, LENGTH));
+    let buffers: Vec<_> = (0..3)
+        .map(|n| {
+            if places[n] == NOWHERE {
+                opened.card.buffer(LENGTH).expect("DMA memory")
+            } else {
+                lane.buffer(places[n], &data[n])
+            }
+        })
+        .collect();
+    begin(row, bench, &opened, &lane);
+    let mut tickets = Vec::new();
+    for (buffer, at) in buffers.into_iter().zip(places) {
+        tickets.push(lane.channel.submit(buffer, at).expect("accepted"));
+    }
+    let wait = if row.by_interrupt { WaitMode::Interrupt } else { WaitMode::Poll };
+    // What is expected to end ends, however busy the machine is; what is not is waited for shortly.
+    let limit = if row.said.contains(&Said::TimedOut) { Duration::from_millis(200) } else { crate::PATIENCE };
+    let wait = WaitOptions::default().mode(wait).timeout(limit);
+    for (n, ticket) in tickets.into_iter().enumerate() {
+        let done = lane.channel.wait(ticket, wait).or_else(|error| {
+            seen.say(Said::of(&error));
+            assert!(Said::of(&error).is_some(), "{way:?}: {error}");
+            if let Err(error) = lane.channel.abort() {
+                assert!(Said::of(&error).is_some(), "{way:?}: {error}");
+                seen.say(Said::of(&error));
+            }
+            lane.channel.wait(ticket, wait)
+        });
+        let done = done.unwrap_or_else(|error| panic!("{way:?}: everything has ended: {error}"));
+        match (&done.outcome, done.buffer) {
+            (Ok(length), Some(buffer)) => {
+                assert_eq!(*length, LENGTH as u64);
+                seen.back += 1;
+                assert!(
+                    !row.said.is_empty() || lane.moved(&buffer, places[n], &data[n]),
+                    "{way:?}: transfer {n} is not what was sent"
+                );
+            }
+            (Ok(_), None) => panic!("{way:?}: done, but its buffer is not there"),
+            (Err(fault), buffer) => {
+                assert!(!fault.to_string().is_empty());
+                if row.memory == Memory::Returned {
+                    seen.say(Said::of_cause(&fault.cause));
+                }
+                if let (Some(Fault::Status(bit)), Some(Said::Status)) =
+                    (row.fault, Said::of_cause(&fault.cause))
+                {
+                    assert!(fault.status_errors().eq([bit]), "{way:?}: {fault}");
+                }
+                seen.back += usize::from(buffer.is_some());
+                seen.kept += usize::from(buffer.is_none());
+            }
+        }
+    }
+    assert_eq!(seen.said, row.said, "{way:?}");
+    assert_eq!(seen.back + seen.kept, 3, "{way:?}: every buffer is accounted for");
+    assert_eq!(seen.kept == 0, row.memory == Memory::Returned, "{way:?}: {seen:?}");
+    let quarantined = opened.card.memory().stats().quarantined;
+    // The ring is kept with them.
+    assert_eq!(quarantined, if seen.kept == 0 { 0 } else { seen.kept + 1 }, "{way:?}: {seen:?}");
+    end(bench, &opened);
+    after(row, bench, opened, lane)
+}
+
+/// Makes the fault.
+fn begin(row: &Row, bench: &Bench<'_>, opened: &Opened, lane: &Lane) {
+    let dma = opened.card.info().roles.dma.index;
+    let (direction, base) = (lane.way.direction, channel_base(lane.way.direction, 0));
+    let card = |look: &mut dyn FnMut(&mut fpga_card::Card)| {
+        let (world, number) = bench.simulated().expect("the door can set faults");
+        world.with_card(number, look).expect("a card");
+    };
+    match row.fault {
+        Some(Fault::Interrupts(what)) => opened.seam.interrupts(what),
+        Some(Fault::Status(bit)) => {
+            let at = |offset: fpga_driver::BarOffset| (dma, offset.get());
+            // It never starts, and shows why.
+            opened.seam.deafen(vec![
+                at(ChannelBlock::CONTROL.address(base)),
+                at(SgdmaBlock::CREDITS.address(sgdma_base(direction, 0))),
+            ]);
+            let shows =
+                |offset: fpga_driver::BarOffset, value| Replaced { bar: dma, at: offset.get(), value };
+            opened.seam.replace(vec![
+                shows(ChannelBlock::STATUS.address(base), bit.status().into_bits()),
+                shows(ChannelBlock::COMPLETED.address(base), 0),
+            ]);
+        }
+        Some(Fault::Count(count)) => card(&mut |card| card.override_completed_count(Some(count))),
+        Some(Fault::WritebackLost) => {
+            let bar = opened.card.dma_bar();
+            ChannelBlock::POLL_ADDRESS_LOW.write(bar, base, 0xFFFF_F000).expect("write");
+            ChannelBlock::POLL_ADDRESS_HIGH.write(bar, base, 0).expect("write");
+        }
+        Some(Fault::Stalled) => {
+            let at = lane.at(PLACE);
+            card(&mut |card| card.silence(at, PLACE));
+        }
+        Some(Fault::SlaveError) => {
+            let at = lane.at(PLACE);
+            card(&mut |card| card.poison(at, 64));
+        }
+        Some(Fault::DecodeError) | None => {}
+    }
+}
+
+/// Ends the fault.
+fn end(bench: &Bench<'_>, opened: &Opened) {
+    opened.seam.heal();
+    if let Some((world, number)) = bench.simulated() {
+        world.with_card(number, |card| {
+            card.override_completed_count(None);
+            card.silence(CardAddr::ZERO, 0);
+            card.poison(CardAddr::ZERO, 0);
+        });
+    }
+}
+
+/// What is to work afterwards works.
+fn after(row: &Row, bench: &Bench<'_>, opened: Opened, mut lane: Lane) -> Verdict {
+    let way = lane.way;
+    match row.after {
+        After::Channel => {
+            lane.assert_works(5);
+            drop(lane);
+            opened.assert_pool(0, 0);
+            opened.close();
+            return Ok(());
+        }
+        After::Reopen => drop((lane, opened)),
+        After::Reset => {
+            drop((lane, opened));
+            let seam = bench.reach();
+            let refused = Card::open(Arc::<Tampered>::clone(&seam) as Arc<dyn Transport>);
+            assert!(refused.is_err(), "{way:?}: a card whose engine hangs is not opened as if it were well");
+            let options = RecoveryOptions::default().at_least(RecoveryLevel::Bus);
+            let report = recovery::recover(
+                &(Arc::<Tampered>::clone(&seam) as Arc<dyn Transport>),
+                &OpenOptions::default(),
+                &options,
+            );
+            let report = report.unwrap_or_else(|error| panic!("{way:?}: {error}"));
+            assert!(report.well && report.reopen, "{way:?}: {report:?}");
+        }
+    }
+    let again = bench.open();
+    again.lane(way)?.assert_works(6);
+    again.assert_pool(0, 0);
+    again.close();
+    Ok(())
+}
+
+/// The copy engine's error, and that it works afterwards.
+fn cdma_error(bench: &Bench<'_>, name: &str, from: CardAddr) -> Verdict {
+    let row = row(name);
+    let probe = bench.open();
+    let block = probe.card.info().identity.as_ref().and_then(|identity| identity.block(BlockType::Cdma).ok());
+    let at = block.map(|block| block.base());
+    probe.close();
+    let Some(at) = at else { return Err(Skip("the card has no copy engine that it names".to_owned())) };
+    // Without the network interface the driver does not know where memory ends: the card has to say.
+    let opened = bench.open_with(OpenOptions::default().network_interface(NetworkInterface::Ignored));
+    let mut cdma = opened.card.cdma_at(at).expect("the copy engine");
+    let to = CardAddr::new(2 << 20);
+    let (world, number) = bench.simulated().expect("the door can set faults");
+    world.with_card(number, |card| card.poison(CardAddr::new((1 << 20) + 100), 64));
+    let error = cdma.copy(from, to, 4096).expect_err("it cannot go well");
+    assert_eq!(Said::of_cdma(&error).as_slice(), row.said, "{error}");
+    world.with_card(number, |card| card.poison(CardAddr::ZERO, 0));
+    assert_eq!((row.memory, row.after), (Memory::Returned, After::Channel));
+    cdma.copy(CardAddr::new(1 << 20), to, 4096).expect("it works again");
+    drop(cdma);
+    opened.assert_pool(0, 0);
+    opened.close();
+    Ok(())
+}
+
+fn cdma_slave_error(bench: &mut Bench<'_>) -> Verdict {
+    cdma_error(bench, "cdma_slave_error", CardAddr::new(1 << 20))
+}
+
+fn cdma_decode_error(bench: &mut Bench<'_>) -> Verdict {
+    // Within what the engine can address, beyond the built-in card's memory and windows.
+    cdma_error(bench, "cdma_decode_error", CardAddr::new(1 << 40))
+}
+
+/// A short program: open, interrupts, transfers each way, a list, a wait by interrupt, a copy inside the card, close. It ends with
+/// the first error. `pools`: gets the pool as soon as there is one.
+fn program(
+    seam: &Arc<Tampered>,
+    pools: &mut Vec<fpga_driver::pci::DmaPool>,
+    way: Way,
+) -> Result<(), Box<dyn Error>> {
+    let card = Card::open(Arc::<Tampered>::clone(seam) as Arc<dyn Transport>)?;
+    pools.push(card.memory().clone());
+    card.enable_interrupts()?;
+    let at = CardAddr::new(1 << 20);
+    let mut channel: Channel = way.take(&card, 0, way.options())?;
+    let memory = channel.attach(card.area(1 << 14)?)?;
+    let short = WaitOptions::default().timeout(Duration::from_secs(1));
+    for _ in 0..2 {
+        let first = channel.submit(card.buffer(5000)?, at)?;
+        let part = channel.submit_at(memory, 0, 4096, at)?;
+        channel.poll()?;
+        let pieces = [0, 1].map(|n| Piece {
+            memory,
+            offset: n * 8192,
+            length: 100,
+            card: CardAddr::new((2 << 20) + n as u64 * 4096),
+        });
+        let list = channel.submit_list(&pieces)?;
+        channel.wait_ended(part, short)?;
+        let done = channel.wait(first, short)?;
+        drop(done.into_buffer()?);
+        channel.wait_ended(list, short.mode(WaitMode::Interrupt))?;
+    }
+    let flying = channel.submit(card.buffer(9000)?, at)?;
+    channel.poll()?;
+    channel.cancel(flying)?;
+    let back = Way { direction: if way.to_card() { Direction::C2h } else { Direction::H2c }, ..way };
+    let mut other = back.take(&card, 0, back.options())?;
+    other.transfer(card.buffer(4096)?, at, short)?;
+    card.cdma()?.copy(at, CardAddr::new(4 << 20), 4096)?;
+    channel.submit(card.buffer(4096)?, at)?;
+    channel.poll()?;
+    Ok(())
+}
+
+/// The card leaves at the first register access, at the second, and so on until the program has run through. Whenever it does:
+/// typed errors, every buffer accounted for, and a card that opens and works once it is back.
+fn removal(bench: &mut Bench<'_>, failure: CardFailure, name: &str) -> Verdict {
+    let row = row(name);
+    assert_eq!((row.memory, row.after), (Memory::Quarantined, After::Reopen));
+    let (world, _) = bench.simulated().ok_or_else(|| Skip("the card is not in this process".to_owned()))?;
+    let probe = bench.open();
+    let ways = probe.ways();
+    probe.close();
+    for way in ways {
+        // In real time every wait for what does not come takes its time, and accesses are not the same from run to run.
+        let step = if world.is_threaded() { 13 } else { 1 };
+        let (mut accesses, mut failed) = (0, 0);
+        loop {
+            let seam = bench.reach();
+            seam.fail_after(accesses, failure);
+            let mut pools = Vec::new();
+            let ended = program(&seam, &mut pools, way);
+            let happened = seam.has_failed();
+            for pool in pools {
+                let stats = pool.stats();
+                assert_eq!(
+                    stats.in_use, 0,
+                    "{way:?}, {failure:?} at access {accesses}: {stats:?}, {ended:?}"
+                );
+                assert_eq!(pool.quarantined().len(), stats.quarantined);
+                assert!(happened || stats.quarantined == 0, "{way:?}: nothing was wrong: {stats:?}");
+            }
+            if let Err(error) = &ended {
+                assert!(happened, "{way:?}: nothing was wrong: {error}");
+                failed += 1;
+                let text = error.to_string();
+                assert!(
+                    ["gone", "all ones", "does not answer", "reset"].iter().any(|part| text.contains(part)),
+                    "{way:?}, {failure:?} at access {accesses}: {text}"
+                );
+            }
+            seam.heal();
+            drop(seam);
+            if !happened {
+                break;
+            }
+            if accesses % 16 == 0 {
+                let again = bench.open();
+                again.lane(way)?.assert_works(accesses);
+                again.close();
+            }
+            accesses += step;
+            assert!(accesses < 10_000, "the program does not come to an end");
+        }
+        assert!(failed > 0, "{way:?}: no access mattered");
+        let again = bench.open();
+        again.lane(way)?.assert_works(7);
+        again.assert_pool(0, 0);
+        again.close();
+    }
+    Ok(())
+}

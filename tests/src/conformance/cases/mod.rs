@@ -1,0 +1,46 @@
+//! The cases, by theme.
+
+mod addresses;
+mod cdma;
+mod channels;
+mod cost;
+mod endings;
+mod faults;
+mod open;
+mod recovery;
+mod registers;
+mod transfers;
+mod validate;
+mod waits;
+
+use super::{Ability, Bench, Case, Run, Verdict};
+
+pub(super) use faults::scene;
+
+/// Every case, in the order in which it is run: what others rest on first, what may leave a card in a bad way last.
+#[must_use]
+pub fn cases() -> Vec<Case> {
+    [
+        open::CASES,
+        registers::CASES,
+        transfers::CASES,
+        channels::CASES,
+        cdma::CASES,
+        waits::CASES,
+        cost::CASES,
+        endings::CASES,
+        validate::CASES,
+        addresses::CASES,
+        recovery::CASES,
+        faults::CASES,
+    ]
+    .concat()
+    .into_iter()
+    .chain(faults::scenes())
+    .collect()
+}
+
+/// One case.
+const fn case(name: &'static str, needs: &'static [Ability], run: fn(&mut Bench<'_>) -> Verdict) -> Case {
+    Case { name, needs, run: Run::Code(run) }
+}

@@ -1,0 +1,81 @@
+//! Opening, looking, closing, opening again.
+
+use fpga_driver::ResourceError;
+use fpga_driver::registers::xdma::MAX_CHANNELS;
+
+use super::{Bench, Case, Verdict, case};
+
+pub(super) const CASES: &[Case] = &[
+    case("open.info", &[], info),
+    case("open.closed_leaves_nothing", &[], closed),
+    case("open.again_and_again", &[], again),
+    case("open.one_owner", &[], one_owner),
+];
+
+/// What the card says of itself can be, and is the same every time.
+fn info(bench: &mut Bench<'_>) -> Verdict {
+    let look = |bench: &Bench<'_>| {
+        let opened = bench.open();
+        let info = opened.card.info().clone();
+        opened.close();
+        info
+    };
+    let info = look(bench);
+    assert!(!info.name.is_empty());
+    assert!(!matches!(info.ids.vendor, 0 | 0xFFFF), "{:x?}", info.ids);
+    let xdma = &info.xdma;
+    assert!(xdma.h2c_channels <= MAX_CHANNELS && xdma.c2h_channels <= MAX_CHANNELS, "{xdma:?}");
+    assert!(xdma.channels().count() > 0, "{xdma:?}");
+    assert!(xdma.data_width.is_some_and(|bits| bits.is_power_of_two()), "{xdma:?}");
+    assert!(xdma.max_payload.is_some_and(|bytes| bytes >= 128), "{xdma:?}");
+    assert!(info.roles.dma.size >= 0x8000, "{:?}", info.roles);
+    assert_eq!(look(bench), info, "opened again");
+    Ok(())
+}
+
+fn closed(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let way = opened.ways()[0];
+    opened.lane(way)?.assert_works(1);
+    let buffer = opened.card.buffer(5000).expect("DMA memory");
+    opened.assert_pool(1, 0);
+    drop(buffer);
+    opened.close();
+    Ok(())
+}
+
+fn again(bench: &mut Bench<'_>) -> Verdict {
+    for seed in 0..8 {
+        let opened = bench.open();
+        let ways = opened.ways();
+        opened.lane(ways[usize::try_from(seed).unwrap_or(0) % ways.len().min(2)])?.assert_works(seed);
+        opened.assert_pool(0, 0);
+        opened.close();
+    }
+    Ok(())
+}
+
+/// A channel has one owner at a time, and a channel that is not there says how many are.
+fn one_owner(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    for way in opened.ways() {
+        let first = match way.take(&opened.card, 0, way.options()) {
+            Ok(first) => first,
+            Err(ResourceError::NoCreditMode { .. }) => continue,
+            Err(error) => panic!("{error}"),
+        };
+        let second = way.take(&opened.card, 0, way.options());
+        assert!(matches!(second, Err(ResourceError::InUse { .. })), "{way:?}: {second:?}");
+        drop(first);
+        way.take(&opened.card, 0, way.options()).expect("free again");
+        let there = opened.card.info().xdma.count(way.direction);
+        let absent = way.take(&opened.card, there, way.options());
+        assert!(
+            matches!(absent, Err(ResourceError::NoSuchChannel { available, .. }) if available == there),
+            "{way:?}: {absent:?}"
+        );
+    }
+    opened.assert_pool(0, 0);
+    opened.close();
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Resets under load, handles from before, the recovery ladder, re-opening.
+
+use fpga_driver::pci::{MmioError, ResetError, ResetLevel};
+use fpga_driver::{
+    ChannelError, FaultCause, RecoveryLevel, RecoveryOptions, RunMode, SubmitError, TransferError, Transport,
+};
+
+use super::{Bench, Case, Verdict, case};
+use crate::bytes;
+use crate::conformance::bench::{Opened, patient};
+use crate::conformance::{Ability, Skip};
+use crate::rig::Way;
+
+pub(super) const CASES: &[Case] = &[
+    case("recovery.a_well_card_needs_nothing", &[], well),
+    case("recovery.channel_rung", &[], channel_rung),
+    case("recovery.reset_under_load", &[Ability::BusReset], reset_under_load),
+    case("recovery.stale_handles", &[Ability::BusReset], stale_handles),
+    case("recovery.bus_rung", &[Ability::BusReset], bus_rung),
+];
+
+const LENGTH: usize = 100_001;
+
+fn well(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let report = opened.card.recover(RecoveryLevel::Bus).expect("a ladder");
+    assert!(report.well && !report.reopen, "{report:?}");
+    opened.lane(opened.ways()[0])?.assert_works(1);
+    opened.close();
+    Ok(())
+}
+
+/// What somebody left running on a channel that he still holds is stopped if it is forced.
+fn channel_rung(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    opened.needs(1 << 20)?;
+    for way in opened.ways() {
+        let mut lane = opened.lane_with(way, way.options().max_descriptor_length(4096))?;
+        for seed in 0..4 {
+            let (data, at) = (bytes(seed, LENGTH), lane.at(0));
+            let buffer = lane.buffer(at, &data);
+            let ticket = lane.channel.submit(buffer, at).expect("accepted");
+            lane.channel.poll().expect("started");
+            let report = opened.card.recover_with(&RecoveryOptions::default().force(true)).expect("a ladder");
+            assert!(report.well && !report.reopen, "{way:?}: {report:?}");
+            let done = lane.channel.wait(ticket, patient()).expect("it has ended, or ends");
+            assert!(done.buffer.is_some(), "{way:?}: it comes back");
+            if way.mode == RunMode::CreditRing && done.outcome.is_ok() {
+                // It had ended before the run was stopped behind its owner's back: the next transfer finds out.
+                let buffer = opened.card.buffer(64).expect("DMA memory");
+                let at = lane.at(0);
+                if let Err(found) = lane.channel.transfer(buffer, at, patient()) {
+                    let silent = matches!(
+                        &found.error,
+                        TransferError::Fault(fault) if matches!(fault.cause, FaultCause::Silent(_))
+                    );
+                    assert!(silent && found.buffer.is_some(), "{way:?}: {found}");
+                }
+            }
+            lane.assert_works(seed);
+        }
+    }
+    opened.assert_pool(0, 0);
+    opened.close();
+    Ok(())
+}
+
+/// Resets the card, by the mildest means there is; the skip where there is none.
+fn reset(opened: &Opened) -> Verdict {
+    let mut why = String::new();
+    for level in [ResetLevel::Hot, ResetLevel::Function] {
+        match opened.seam.reset(level) {
+            Ok(()) => return Ok(()),
+            Err(error @ ResetError::Unsupported { .. }) => why = error.to_string(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    Err(Skip(why))
+}
+
+/// Whether this says that the handle is from before a reset, or that the card does not answer through it.
+fn stale(error: &ChannelError) -> bool {
+    matches!(
+        error,
+        ChannelError::Mmio { source: MmioError::Stale { .. } | MmioError::Gone { .. }, .. }
+            | ChannelError::Gone { .. }
+    )
+}
+
+fn under_load(opened: &Opened, way: Way, bench: &Bench<'_>, step: usize) -> Verdict {
+    opened.needs(8 << 20)?;
+    let mut lane = opened.lane_with(way, way.options().max_descriptor_length(4096))?;
+    let mut tickets = Vec::new();
+    for n in 0..4 {
+        let (data, at) = (bytes(n, LENGTH), lane.at(n << 20));
+        let buffer = lane.buffer(at, &data);
+        tickets.push(lane.channel.submit(buffer, at).expect("accepted"));
+    }
+    lane.channel.poll().expect("started");
+    if let Some((world, _)) = bench.simulated() {
+        for _ in 0..step {
+            world.step();
+        }
+    }
+    reset(opened)?;
+    let mut said = 0;
+    let (mut back, mut kept) = (0, 0);
+    for ticket in tickets {
+        let done = match lane.channel.wait(ticket, patient()) {
+            Ok(done) => done,
+            Err(error) => {
+                assert!(stale(&error), "{way:?}: {error}");
+                said += 1;
+                lane.channel.wait(ticket, patient()).expect("everything has ended")
+            }
+        };
+        assert!(matches!(&done.outcome, Ok(_) | Err(_)));
+        if let Err(fault) = &done.outcome {
+            assert!(
+                matches!(fault.cause, FaultCause::Aborted | FaultCause::Silent(_) | FaultCause::Earlier),
+                "{way:?}: {fault}"
+            );
+        }
+        if done.buffer.is_some() { back += 1 } else { kept += 1 }
+    }
+    assert!(said <= 1, "{way:?}: said once, by the call that finds it");
+    assert_eq!(back + kept, 4);
+    let stats = opened.card.memory().stats();
+    assert!(stats.quarantined >= kept, "{way:?}: what does not come back is kept and counted: {stats:?}");
+    let refused = lane.channel.submit(opened.card.buffer(64).expect("memory"), lane.at(0));
+    match refused {
+        Err(refused) => {
+            assert!(matches!(&refused.error, SubmitError::Channel(error) if stale(error)), "{refused}");
+        }
+        Ok(ticket) => {
+            let error = lane.channel.wait(ticket, patient()).expect_err("nothing goes through it any more");
+            assert!(stale(&error), "{way:?}: {error}");
+        }
+    }
+    Ok(())
+}
+
+fn reset_under_load(bench: &mut Bench<'_>) -> Verdict {
+    let probe = bench.open();
+    let ways = probe.ways();
+    probe.close();
+    for way in ways {
+        for step in [0, 5, 40, 400] {
+            let opened = bench.open();
+            under_load(&opened, way, bench, step)?;
+            drop(opened);
+            let again = bench.open();
+            again.lane(way)?.assert_works(step as u64);
+            again.assert_pool(0, 0);
+            again.close();
+        }
+    }
+    Ok(())
+}
+
+/// A handle from before a reset neither reads a number nor starts anything.
+fn stale_handles(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let bar = opened.card.dma_bar().clone();
+    reset(&opened)?;
+    let at = fpga_driver::registers::xdma::CONFIG_BASE;
+    let read = bar.read32(at);
+    assert!(matches!(read, Err(MmioError::Stale { .. } | MmioError::Gone { .. })), "{read:?}");
+    let taken = opened.card.h2c(0).map(drop);
+    assert!(taken.is_err(), "a channel of a card that was reset");
+    drop(opened);
+    drop(bar);
+    let again = bench.open();
+    again.lane(again.ways()[0])?.assert_works(1);
+    again.close();
+    Ok(())
+}
+
+fn bus_rung(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let options = RecoveryOptions::default().at_least(RecoveryLevel::Bus);
+    let report = opened.card.recover_with(&options).expect("a ladder");
+    if let Some(outcome) = report.outcome(RecoveryLevel::Bus)
+        && outcome.word() == "unsupported"
+    {
+        return Err(Skip(outcome.to_string()));
+    }
+    assert!(report.well && report.reopen, "{report:?}");
+    drop(opened);
+    let again = bench.open();
+    again.lane(again.ways()[0])?.assert_works(2);
+    again.close();
+    Ok(())
+}

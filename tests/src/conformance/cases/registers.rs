@@ -1,0 +1,81 @@
+//! Registers: identifiers, aliases of masks, and accesses that cannot be.
+
+use fpga_driver::BarOffset;
+use fpga_driver::pci::MmioError;
+use fpga_driver::registers::xdma::{
+    CONFIG_BASE, ChannelBlock, ConfigBlock, IRQ_BASE, IrqBlock, Target, UserMask, channel_base,
+};
+
+use super::{Bench, Case, Verdict, case};
+
+pub(super) const CASES: &[Case] = &[
+    case("registers.identifiers", &[], identifiers),
+    case("registers.aliases", &[], aliases),
+    case("registers.what_cannot_be", &[], what_cannot_be),
+];
+
+fn identifiers(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let bar = opened.card.dma_bar();
+    for name in opened.card.info().xdma.channels() {
+        let id = ChannelBlock::IDENTIFIER.read(bar, channel_base(name.direction, name.number)).expect("read");
+        assert!(id.is(Target::channel(name.direction)) && id.channel() == name.number, "{name}: {id:?}");
+    }
+    assert!(IrqBlock::IDENTIFIER.read(bar, IRQ_BASE).expect("read").is(Target::Irq));
+    assert!(ConfigBlock::IDENTIFIER.read(bar, CONFIG_BASE).expect("read").is(Target::Config));
+    // The same words in other ways.
+    let at = ConfigBlock::IDENTIFIER.address(CONFIG_BASE);
+    let word = bar.read32(at).expect("read");
+    let mut block = [0; 8];
+    bar.read_block(at, &mut block).expect("a block");
+    assert_eq!(word.to_le_bytes(), block[..4]);
+    let slice = bar.slice(CONFIG_BASE, 0x100).expect("inside the BAR");
+    let inside = BarOffset::new(at.get() - CONFIG_BASE.get());
+    assert_eq!(slice.read32(inside).expect("read"), word);
+    opened.close();
+    Ok(())
+}
+
+/// PG195, interrupt block: a mask, and aliases that set and clear its bits.
+fn aliases(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let bar = opened.card.dma_bar();
+    let mask = || IrqBlock::USER_ENABLE.read(bar, IRQ_BASE).expect("read").into_bits();
+    let bits = UserMask::from_bits;
+    // Without interrupts enabled in configuration space nothing is sent, whatever the lines do.
+    IrqBlock::USER_ENABLE.write(bar, IRQ_BASE, bits(0)).expect("write");
+    assert_eq!(mask(), 0);
+    IrqBlock::USER_ENABLE_SET.write(bar, IRQ_BASE, bits(0b0101)).expect("write");
+    let held = mask();
+    assert_eq!(held & !0b0101, 0, "bits that nobody set: {held:#x}");
+    if held == 0 {
+        return Err(super::super::Skip("the design has no user interrupts".to_owned()));
+    }
+    IrqBlock::USER_ENABLE_CLEAR.write(bar, IRQ_BASE, bits(0b0001)).expect("write");
+    assert_eq!(mask(), held & !0b0001);
+    IrqBlock::USER_ENABLE.write(bar, IRQ_BASE, bits(0)).expect("write");
+    assert_eq!(mask(), 0);
+    opened.close();
+    Ok(())
+}
+
+/// Accesses outside the BAR or across its words do not reach the card.
+fn what_cannot_be(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let bar = opened.card.dma_bar();
+    let before = opened.seam.traffic();
+    for at in [bar.size(), bar.size() - 2, u64::MAX, u64::MAX - 3] {
+        let at = BarOffset::new(at);
+        let refused = |error| matches!(error, MmioError::OutOfRange { .. } | MmioError::Misaligned { .. });
+        assert!(bar.read32(at).is_err_and(refused), "{at}");
+        assert!(bar.write32(at, 0).is_err_and(refused), "{at}");
+    }
+    assert!(matches!(bar.read32(BarOffset::new(2)), Err(MmioError::Misaligned { .. })));
+    assert!(matches!(bar.read64(BarOffset::new(4)), Err(MmioError::Misaligned { .. })));
+    assert!(bar.slice(BarOffset::new(bar.size()), 4).is_err());
+    // Whoever refuses them, no failed access may count as one that was made and changed something.
+    assert!(opened.seam.traffic().writes - before.writes <= 4);
+    assert!(IrqBlock::IDENTIFIER.read(bar, IRQ_BASE).expect("the card is well").is(Target::Irq));
+    opened.close();
+    Ok(())
+}

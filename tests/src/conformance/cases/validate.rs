@@ -1,0 +1,34 @@
+//! The self-test passes, and leaves the card as it was.
+
+use fpga_driver::validate::{self, Status, ValidateOptions};
+
+use super::{Bench, Case, Verdict, case};
+use crate::bytes;
+use crate::conformance::bench::Opened;
+
+pub(super) const CASES: &[Case] = &[case("validate.passes", &[], passes)];
+
+/// The self-test on the memory that cases use. Real time has other threads in it.
+pub(super) fn report(opened: &Opened) -> validate::Report {
+    let mut options = ValidateOptions::default().timeout(crate::PATIENCE);
+    options.scratch = opened.card.info().ni.is_none().then_some(opened.scratch);
+    validate::run(&opened.card, options, &mut |_| ())
+}
+
+fn passes(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let data = bytes(3, 4000);
+    let way = opened.ways()[0];
+    opened.lane(way)?.write(opened.at(0), &data);
+    let report = report(&opened);
+    let failed: Vec<_> = report.tests.iter().filter(|test| test.status == Status::Fail).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    for name in ["registers.identifiers", "writeback"] {
+        assert!(report.test(name).is_none_or(|test| test.status != Status::Skip), "{name} was not tried");
+    }
+    assert!(report.count(Status::Pass) > 10, "{report:#?}");
+    assert!(opened.lane(way)?.read(opened.at(0), 4000) == data, "what was there is there");
+    opened.assert_pool(0, 0);
+    opened.close();
+    Ok(())
+}

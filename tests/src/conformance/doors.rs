@@ -1,0 +1,125 @@
+//! The doors of this process, and one to a card that is there already.
+
+use std::sync::Arc;
+
+use fpga_card::CardDescription;
+use fpga_driver::Transport;
+use fpga_driver::core::Nanos;
+use fpga_driver::mock::{ThreadOptions, World};
+
+use super::{Ability, Door, Stand};
+use crate::cards;
+
+/// A simulated card in this process: a new one for every case.
+#[derive(Debug)]
+pub struct InProcess {
+    name: &'static str,
+    threaded: bool,
+}
+
+/// Works when it is told to, in virtual time: every run is the same.
+pub const INLINE: InProcess = InProcess { name: "inline", threaded: false };
+
+/// Works by itself on a thread, in real time, as hardware does.
+pub const THREADED: InProcess = InProcess { name: "threaded", threaded: true };
+
+/// What a card in this process is built from: two channels each way, and idle time that flies.
+fn description() -> CardDescription {
+    cards::with_channels(2, 2)
+}
+
+impl Door for InProcess {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn lacks(&self, ability: Ability) -> Option<&'static str> {
+        match ability {
+            Ability::Repeatable if self.threaded => {
+                Some("the card works by itself: no two runs are the same")
+            }
+            _ => None,
+        }
+    }
+
+    fn stand(&self) -> Result<Box<dyn Stand>, String> {
+        let world = World::builder().card(description());
+        let world = if self.threaded {
+            world.threaded(ThreadOptions::default())
+        } else {
+            // Time flies while there is nothing to do: waits of seconds are over in no time.
+            world.time(Nanos::new(100), Nanos::from_micros(20))
+        };
+        Ok(Box::new(Simulated(world.build().map_err(|error| error.to_string())?)))
+    }
+}
+
+struct Simulated(World);
+
+impl Stand for Simulated {
+    fn reach(&self) -> Result<Arc<dyn Transport>, String> {
+        Ok(self.0.transport(0))
+    }
+
+    fn card(&self) -> Option<(World, usize)> {
+        Some((self.0.clone(), 0))
+    }
+}
+
+/// Opens the way to a card.
+type Reach = dyn Fn() -> Result<Arc<dyn Transport>, String> + Send + Sync;
+
+/// A card that is there already, the same for every case: behind a kernel, a socket, or in a slot.
+pub struct Present {
+    name: String,
+    reach: Arc<Reach>,
+    /// Bad accesses may be provoked: the machine takes a refused one for no reason to stop.
+    provoke: bool,
+}
+
+impl core::fmt::Debug for Present {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Present").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Present {
+    /// A door of this name to the card that `reach` opens the way to. `provoke`: accesses that the IOMMU refuses may be made;
+    /// there are machines that stop at one.
+    #[must_use]
+    pub fn new(name: String, provoke: bool, reach: Arc<Reach>) -> Self {
+        Self { name, reach, provoke }
+    }
+}
+
+impl Door for Present {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn lacks(&self, ability: Ability) -> Option<&'static str> {
+        match ability {
+            Ability::CardFaults => {
+                Some("nothing reaches the card but its bus: its own faults cannot be set from here")
+            }
+            Ability::Removal => Some("the card cannot be taken out from here"),
+            Ability::Repeatable => Some("the card works by itself: no two runs are the same"),
+            Ability::RefusedDma if !self.provoke => {
+                Some("left out: bad accesses are not to be provoked here")
+            }
+            Ability::RefusedDma | Ability::BusReset => None,
+        }
+    }
+
+    fn stand(&self) -> Result<Box<dyn Stand>, String> {
+        Ok(Box::new(Reached(Arc::clone(&self.reach))))
+    }
+}
+
+struct Reached(Arc<Reach>);
+
+impl Stand for Reached {
+    fn reach(&self) -> Result<Arc<dyn Transport>, String> {
+        (self.0)()
+    }
+}

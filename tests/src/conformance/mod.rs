@@ -1,0 +1,190 @@
+//! One suite for every way to a card: the same cases by name, the same expectations, whatever stands between driver and card.
+//!
+//! | Part | What |
+//! |---|---|
+//! | [`Case`], [`cases()`] | what is expected, written against the driver's public interface |
+//! | [`Door`], [`Stand`] | a way to a card; one card behind it, for one case |
+//! | [`Ability`] | what a case needs of a door that not every door has |
+//! | [`doors`] | the doors of this process, and cards that are there already |
+//! | [`Bench`] | what cases share |
+//! | [`faults`] | what goes wrong, what the driver says, what comes back, what works afterwards: a table |
+//! | [`page`] | that table as `docs/faults.md` |
+//! | [`load`] | mixed transfers for ever, a first look after a kill, rates |
+//!
+//! A case looks at card memory through the driver alone, so that it can be run where nothing else reaches the card. What a door
+//! cannot do it says in words; a case that finds out while it runs says so by [`Skip`].
+
+pub mod bench;
+mod cases;
+pub mod doors;
+pub mod faults;
+pub mod load;
+pub mod page;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fpga_driver::Transport;
+use fpga_driver::mock::World;
+
+pub use bench::Bench;
+pub use cases::cases;
+
+/// What a case needs of a door beyond a card that can be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ability {
+    /// The card's own faults can be set while it runs.
+    CardFaults,
+    /// Accesses that the IOMMU has to refuse may be provoked.
+    RefusedDma,
+    /// The card can be made to leave and to come back.
+    Removal,
+    /// A reset of the bus.
+    BusReset,
+    /// The same calls give the same run, in virtual time.
+    Repeatable,
+}
+
+/// A way to a card.
+pub trait Door: Send + Sync {
+    /// Its name in reports.
+    fn name(&self) -> &str;
+
+    /// Why it has not this ability; `None`: it has.
+    fn lacks(&self, ability: Ability) -> Option<&'static str>;
+
+    /// A card for one case.
+    ///
+    /// # Errors
+    /// Why there is none, for people.
+    fn stand(&self) -> Result<Box<dyn Stand>, String>;
+}
+
+/// One card behind a door. It is left as it was found: the next case may get the same one.
+pub trait Stand {
+    /// The way to the card, opened anew: nothing else of this process may hold it at that moment.
+    ///
+    /// # Errors
+    /// Why not, for people.
+    fn reach(&self) -> Result<Arc<dyn Transport>, String>;
+
+    /// The simulated card itself, where it lives in this process: its world and its number there.
+    fn card(&self) -> Option<(World, usize)> {
+        None
+    }
+}
+
+/// Why a case was not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skip(pub String);
+
+/// How a case ended, if it did not fail: a panic is the failure report.
+pub type Verdict = Result<(), Skip>;
+
+/// One case.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// Its name: theme and expectation.
+    pub name: &'static str,
+    /// What it needs.
+    pub needs: &'static [Ability],
+    /// What it does.
+    pub run: Run,
+}
+
+/// What a case does. It panics if something is not as expected.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// This.
+    Code(fn(&mut Bench<'_>) -> Verdict),
+    /// Three transfers under a fault.
+    Row(&'static faults::Row),
+}
+
+impl core::fmt::Debug for Run {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Code(_) => "Code",
+            Self::Row(row) => row.name,
+        })
+    }
+}
+
+impl core::fmt::Debug for Case {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Case").field("name", &self.name).field("needs", &self.needs).finish_non_exhaustive()
+    }
+}
+
+impl Case {
+    /// Why this door cannot do it; `None`: it can be tried.
+    #[must_use]
+    pub fn refused_by(&self, door: &dyn Door) -> Option<&'static str> {
+        self.needs.iter().find_map(|ability| door.lacks(*ability))
+    }
+
+    /// Runs it on a card behind `door`.
+    ///
+    /// # Panics
+    /// If the card or the driver is not as expected.
+    pub fn run(&self, door: &dyn Door) -> Verdict {
+        if let Some(why) = self.refused_by(door) {
+            return Err(Skip(why.to_owned()));
+        }
+        let stand = door.stand().unwrap_or_else(|why| panic!("{}: {why}", door.name()));
+        let bench = &mut Bench::new(door, &*stand);
+        match self.run {
+            Run::Code(run) => run(bench),
+            Run::Row(row) => cases::scene(row, bench),
+        }
+    }
+}
+
+/// How a case ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// As expected.
+    Passed,
+    /// Not as expected.
+    Failed(String),
+    /// Not run.
+    Skipped(String),
+}
+
+impl Outcome {
+    /// One word: `pass`, `fail`, `skip`.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Passed => "pass",
+            Self::Failed(_) => "fail",
+            Self::Skipped(_) => "skip",
+        }
+    }
+
+    /// What there is to say beyond that word.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        match self {
+            Self::Passed => "",
+            Self::Failed(message) | Self::Skipped(message) => message,
+        }
+    }
+}
+
+/// Runs one case and catches its failure: the others are still to be run. Also tells how long it took.
+pub fn judge(case: &Case, door: &dyn Door) -> (Outcome, Duration) {
+    let began = std::time::Instant::now();
+    let outcome = match catch_unwind(AssertUnwindSafe(|| case.run(door))) {
+        Ok(Ok(())) => Outcome::Passed,
+        Ok(Err(Skip(why))) => Outcome::Skipped(why),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Outcome::Failed(text.unwrap_or("a panic without a message").to_owned())
+        }
+    };
+    (outcome, began.elapsed())
+}

@@ -1,0 +1,84 @@
+//! The fault table as a page for people: `docs/faults.md`.
+
+use core::fmt::Write as _;
+
+use fpga_driver::{Direction, RunMode};
+
+use super::Ability;
+use super::faults::{On, Row, TABLE};
+
+/// The page. It is committed; a test holds it against this.
+#[must_use]
+pub fn faults() -> String {
+    let mut page = String::from(HEAD);
+    for row in TABLE {
+        let said = match row.said {
+            [] => "nothing: the work is done".to_owned(),
+            said => said.iter().map(ToString::to_string).collect::<Vec<_>>().join(", then "),
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            page,
+            "| {} | {} | {said} | {} | {} | {} | `{}` |",
+            row.what,
+            on(row),
+            row.memory,
+            row.after,
+            doors(row.needs),
+            row.case,
+        );
+    }
+    page.push_str(TAIL);
+    page
+}
+
+const HEAD: &str = "\
+# What goes wrong, and what you see of it
+
+Printed from the table that the conformance suite tests the driver by (`tests/src/conformance/faults.rs`): do not edit it here, run
+`cargo run -p fpga-tests --bin conformance -- --fault-page > docs/faults.md`.
+
+Whatever happens, a transfer ends exactly once, its buffer comes back or is counted in quarantine, and the process lives. A fault
+names card, channel, descriptor and both addresses where the engine says enough to know them. *Doors*: \"every\" is run in process, with
+a card on a thread, and on any card that is there; \"in process\" takes a simulated card whose faults can be set.
+
+| Fault | Where | What the driver says | Buffers in flight | What works afterwards | Doors | Case |
+|---|---|---|---|---|---|---|
+";
+
+const TAIL: &str = "
+A write of the card's to host memory is posted: nothing answers it, and PG195 has no status bit for one that is refused. Of such a
+transfer the engine reports success. It shows in the IOMMU's log (`dmesg`), in AER where the platform reports it, in a simulated
+card's own fault log, and in `fpgactl validate`, which compares what has arrived.
+";
+
+fn on(row: &Row) -> String {
+    match row.on {
+        On::Cdma => "CDMA".to_owned(),
+        On::Channels(direction, mode) => {
+            let direction = match direction {
+                Some(Direction::C2h) => "C2H",
+                Some(_) => "H2C",
+                None => "H2C, C2H",
+            };
+            match mode {
+                Some(RunMode::CreditRing) => format!("{direction}, credit ring"),
+                Some(_) => format!("{direction}, stop runs"),
+                None => direction.to_owned(),
+            }
+        }
+    }
+}
+
+fn doors(needs: &[Ability]) -> &'static str {
+    let needs = |ability| needs.contains(&ability);
+    if needs(Ability::CardFaults) || needs(Ability::Removal) {
+        "in process"
+    } else if needs(Ability::RefusedDma) {
+        "every, where bad accesses may be provoked"
+    } else if needs(Ability::BusReset) {
+        "every, where there is a reset"
+    } else {
+        "every"
+    }
+}

@@ -1,0 +1,84 @@
+//! The conformance suite on the doors of this process, each case by each door as a test of its own.
+
+use std::process::ExitCode;
+
+use fpga_tests::conformance::doors::{INLINE, InProcess, THREADED};
+use fpga_tests::conformance::faults::TABLE;
+use fpga_tests::conformance::{Door, Skip, cases, load, page};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+const DOORS: [&InProcess; 2] = [&INLINE, &THREADED];
+
+fn main() -> ExitCode {
+    let mut trials = Vec::new();
+    for door in DOORS {
+        for case in cases() {
+            let name = format!("{}::{}", door.name(), case.name);
+            let skipped = case.refused_by(door);
+            let trial = Trial::test(name, move || match case.run(door) {
+                Ok(()) => Ok(()),
+                // A built-in card lacks nothing: what a door cannot do is known before.
+                Err(Skip(why)) => Err(Failed::from(format!("skipped: {why}"))),
+            });
+            trials.push(match skipped {
+                Some(why) => trial.with_kind(why).with_ignored_flag(true),
+                None => trial,
+            });
+        }
+    }
+    trials.push(Trial::test("faults::page_is_fresh", page_is_fresh));
+    trials.push(Trial::test("faults::every_row_has_a_case", every_row_has_a_case));
+    trials.push(Trial::test("cases::names_are_unique", names_are_unique));
+    trials.push(Trial::test("load::hammer_then_the_first_look", hammer));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn page_is_fresh() -> Result<(), Failed> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/faults.md");
+    if std::fs::read_to_string(path).unwrap_or_default() == page::faults() {
+        return Ok(());
+    }
+    Err("docs/faults.md is not what the table says: cargo run -p fpga-tests --bin conformance -- --fault-page > docs/faults.md"
+        .into())
+}
+
+/// What the page promises is shown by a case, and by one that asks the door for no less.
+fn every_row_has_a_case() -> Result<(), Failed> {
+    for row in TABLE {
+        let case = cases().into_iter().find(|case| case.name == row.case);
+        let Some(case) = case else {
+            return Err(format!("{}: there is no case {}", row.name, row.case).into());
+        };
+        if case.needs != row.needs {
+            return Err(format!("{}: row and case ask for different abilities", row.name).into());
+        }
+    }
+    Ok(())
+}
+
+fn names_are_unique() -> Result<(), Failed> {
+    let mut names: Vec<_> = cases().iter().map(|case| case.name).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    if names.len() == count { Ok(()) } else { Err("two cases have one name".into()) }
+}
+
+/// The programs for kills from outside do what they say: the first without being killed.
+fn hammer() -> Result<(), Failed> {
+    let failed = |error: Box<dyn std::error::Error>| Failed::from(error.to_string());
+    for door in DOORS {
+        let stand = door.stand()?;
+        let mut rounds = 0;
+        let (mut begun, mut stop) = (false, || {
+            rounds += 1;
+            rounds > 1500
+        });
+        let done = load::hammer(stand.reach()?, 3, &mut || begun = true, &mut stop).map_err(failed)?;
+        if !begun || done < 1000 {
+            return Err(format!("{}: {done} transfers", door.name()).into());
+        }
+        load::after_kill(stand.reach()?).map_err(failed)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! What is fetched or built once: every entry is made under another name and renamed when it is whole, so that one that is
+//! there is complete, however the run that made it ended.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// File in every entry that says what it is.
+const VERSION: &str = "VERSION";
+/// Names the folder instead of `target/vm-cache`.
+pub(crate) const VARIABLE: &str = "FPGA_VM_CACHE";
+
+/// Why the cache cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CacheError {
+    /// A file could not be read or written.
+    #[error("cannot {what} {}: {source}", path.display())]
+    File { what: &'static str, path: PathBuf, source: io::Error },
+    /// Somebody else is making entries.
+    #[error("another run uses {}: wait for its end, or set {VARIABLE} to another folder", .0.display())]
+    InUse(PathBuf),
+}
+
+/// Turns an error of the file system into one that names the file.
+pub(crate) fn at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CacheError {
+    let path = path.to_path_buf();
+    move |source| CacheError::File { what, path, source }
+}
+
+/// The folder; locked against a second run as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    folder: PathBuf,
+    /// Unlocked when it is closed, however this process ends.
+    _lock: File,
+}
+
+/// An entry that is there.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    /// Its folder.
+    pub(crate) folder: PathBuf,
+    /// What it is, in one line.
+    pub(crate) version: String,
+}
+
+impl Cache {
+    /// Opens the folder, which is made if it is not there.
+    pub(crate) fn open(folder: &Path) -> Result<Self, CacheError> {
+        fs::create_dir_all(folder).map_err(at("make", folder))?;
+        // Programs are started from here with other working folders.
+        let folder = folder.canonicalize().map_err(at("find", folder))?;
+        let path = folder.join("lock");
+        let lock = File::create(&path).map_err(at("make", &path))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { folder, _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(CacheError::InUse(folder)),
+            Err(TryLockError::Error(source)) => Err(CacheError::File { what: "lock", path, source }),
+        }
+    }
+
+    /// Where it is.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// An entry, if it is there and whole.
+    pub(crate) fn get(&self, name: &str) -> Option<Entry> {
+        let folder = self.folder.join(name);
+        let version = fs::read_to_string(folder.join(VERSION)).ok()?;
+        Some(Entry { folder, version: version.trim().to_owned() })
+    }
+
+    /// An entry; if it is not there, `make` fills a folder with it and returns what it is, in one line.
+    pub(crate) fn entry<E: From<CacheError>>(
+        &self,
+        name: &str,
+        make: impl FnOnce(&Path) -> Result<String, E>,
+    ) -> Result<Entry, E> {
+        if let Some(entry) = self.get(name) {
+            return Ok(entry);
+        }
+        let folder = self.folder.join(name);
+        let partial = self.folder.join(format!("{name}.partial"));
+        for left_over in [&partial, &folder] {
+            remove(left_over)?;
+        }
+        fs::create_dir_all(&partial).map_err(at("make", &partial))?;
+        let version = make(&partial)?;
+        let note = partial.join(VERSION);
+        fs::write(&note, format!("{version}\n")).map_err(at("write", &note))?;
+        fs::rename(&partial, &folder).map_err(at("rename", &partial))?;
+        Ok(Entry { folder, version })
+    }
+}
+
+/// Removes a folder with all that is in it, if it is there.
+pub(crate) fn remove(folder: &Path) -> Result<(), CacheError> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at("remove", folder)(error)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(folder: &Path) -> Result<String, CacheError> {
+        fs::write(folder.join("kernel"), "x").map_err(at("write", folder))?;
+        Ok("6.12".to_owned())
+    }
+
+    #[test]
+    fn an_entry_is_made_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::open(folder.path()).unwrap();
+        assert!(cache.get("kernel").is_none());
+        let made = cache.entry("kernel", fill).unwrap();
+        assert_eq!(fs::read_to_string(made.folder.join("kernel")).unwrap(), "x");
+        let again: Result<Entry, CacheError> = cache.entry("kernel", |_| panic!("it is there"));
+        assert_eq!(again.unwrap().version, "6.12");
+    }
+
+    #[test]
+    fn what_was_not_finished_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::open(folder.path()).unwrap();
+        let broken = cache.entry("kernel", |partial| {
+            fs::write(partial.join("half"), "x").unwrap();
+            Err(CacheError::InUse(partial.to_path_buf()))
+        });
+        assert!(broken.is_err() && cache.get("kernel").is_none());
+        // An entry without its note is not whole either.
+        fs::create_dir(cache.folder().join("kernel")).unwrap();
+        let made = cache.entry("kernel", fill).unwrap();
+        assert!(made.folder.join("kernel").is_file() && !made.folder.join("half").exists());
+    }
+
+    #[test]
+    fn a_second_run_is_turned_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::open(folder.path()).unwrap();
+        let error = Cache::open(folder.path()).unwrap_err();
+        assert!(error.to_string().contains("another run uses"), "{error}");
+        drop(cache);
+        Cache::open(folder.path()).unwrap();
+    }
+}

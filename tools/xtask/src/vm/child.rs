@@ -1,0 +1,216 @@
+//! Child processes that do not outlive the rig.
+
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How often a process that should end is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Why a program did not do its work.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ToolError {
+    /// It could not be started.
+    #[error("cannot start {program}: {source}")]
+    Start { program: String, source: io::Error },
+    /// It failed.
+    #[error("{program} failed ({status}): {said}")]
+    Failed { program: String, status: ExitStatus, said: String },
+    /// It could not be watched.
+    #[error("{program}: {source}")]
+    Watch { program: String, source: io::Error },
+}
+
+/// How much of what a program says on standard error is kept: its end.
+const KEPT: usize = 64 << 10;
+
+/// A running program that is killed when this is dropped, and also when this process dies without dropping anything.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    name: &'static str,
+    child: Child,
+    /// Reads standard error all the time, so that the program never waits for room in the pipe.
+    listener: Option<JoinHandle<Vec<u8>>>,
+}
+
+impl Guarded {
+    /// Starts `command` under a name for messages. Its parent is the calling thread, which must live as long as it should.
+    pub(crate) fn spawn(name: &'static str, command: &Command) -> Result<Self, ToolError> {
+        // Signal 9 at the death of the parent can be asked for only between fork and exec, which in safe Rust is another
+        // program's job. Without that program (it is part of every Debian) only the drop kills.
+        let mut tied = match on_path("setpriv") {
+            Some(setpriv) => {
+                let mut tied = Command::new(setpriv);
+                tied.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program());
+                tied
+            }
+            None => Command::new(command.get_program()),
+        };
+        tied.args(command.get_args());
+        for (key, value) in command.get_envs() {
+            match value {
+                Some(value) => tied.env(key, value),
+                None => tied.env_remove(key),
+            };
+        }
+        if let Some(folder) = command.get_current_dir() {
+            tied.current_dir(folder);
+        }
+        tied.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child =
+            tied.spawn().map_err(|source| ToolError::Start { program: name.to_owned(), source })?;
+        let listener = child.stderr.take().map(|stderr| std::thread::spawn(move || last_of(stderr)));
+        Ok(Self { name, child, listener })
+    }
+
+    pub(crate) fn parts(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Whether it has ended, and how.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>, ToolError> {
+        self.child.try_wait().map_err(|source| ToolError::Watch { program: self.name.to_owned(), source })
+    }
+
+    /// Waits until it ends or `limit` has passed.
+    pub(crate) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>, ToolError> {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.ended()? {
+                return Ok(Some(status));
+            }
+            if began.elapsed() >= limit {
+                return Ok(None);
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Asks it to end, and kills it if it does not within `limit`; `None`: it had to be killed.
+    pub(crate) fn end(&mut self, limit: Duration) -> Result<Option<ExitStatus>, ToolError> {
+        if let Some(status) = self.ended()? {
+            return Ok(Some(status));
+        }
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // It may have ended meanwhile; waiting tells. Its id cannot have been given away: it was not waited for.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let status = self.wait(limit)?;
+        if status.is_none() {
+            self.kill();
+        }
+        Ok(status)
+    }
+
+    /// Ends it without asking.
+    pub(crate) fn kill(&mut self) {
+        // Both fail only for a process that has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Ends it, and tells what it said on standard error; the first time.
+    pub(crate) fn said(&mut self) -> String {
+        self.kill();
+        let text = self.listener.take().and_then(|listener| listener.join().ok()).unwrap_or_default();
+        String::from_utf8_lossy(&text).trim().to_owned()
+    }
+}
+
+/// The end of a stream.
+fn last_of(mut stream: impl Read) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let mut piece = [0; 4096];
+    // What cannot be read is not there to be shown.
+    while let Ok(count @ 1..) = stream.read(&mut piece) {
+        kept.extend_from_slice(piece.get(..count).unwrap_or_default());
+        let surplus = kept.len().saturating_sub(KEPT);
+        kept.drain(..surplus);
+    }
+    kept
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs `command` to its end and returns what it printed.
+pub(crate) fn output(command: &mut Command) -> Result<String, ToolError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|source| ToolError::Start { program: program.clone(), source })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = tail(&String::from_utf8_lossy(&output.stderr), 20);
+    Err(ToolError::Failed { program, status: output.status, said })
+}
+
+/// The last lines of a text.
+pub(crate) fn tail(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    let rest = lines.get(lines.len().saturating_sub(count)..).unwrap_or_default();
+    rest.join("\n")
+}
+
+/// Where a program lies, if it is on the path.
+pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    // Not everybody has the administrator's folders on the path.
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_is_the_last_lines() {
+        assert_eq!(tail("a\nb\nc\n", 2), "b\nc");
+        assert_eq!(tail("a\n", 2), "a");
+        assert_eq!(tail("", 2), "");
+    }
+
+    #[test]
+    fn a_failing_program_is_quoted() {
+        let error = output(Command::new("sh").args(["-c", "echo no such card >&2; exit 3"])).unwrap_err();
+        assert_eq!(error.to_string(), "sh failed (exit status: 3): no such card");
+        let error = output(&mut Command::new("/nonexistent/program")).unwrap_err();
+        assert!(error.to_string().starts_with("cannot start /nonexistent/program: "), "{error}");
+    }
+
+    #[test]
+    fn a_dropped_program_is_gone() {
+        let mut child = Guarded::spawn("sleep", Command::new("sleep").arg("1000")).unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.parts().id()).unwrap()).unwrap();
+        assert_eq!(child.wait(Duration::ZERO).unwrap(), None);
+        rustix::process::test_kill_process(pid).unwrap();
+        drop(child);
+        assert_eq!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH));
+    }
+
+    #[test]
+    fn a_program_that_says_much_does_not_wait() {
+        let script = "head -c 1000000 /dev/zero | tr '\\0' x >&2; echo end >&2";
+        let mut child = Guarded::spawn("sh", Command::new("sh").args(["-c", script])).unwrap();
+        assert!(child.wait(Duration::from_secs(60)).unwrap().is_some());
+        let said = child.said();
+        assert!(said.len() <= KEPT && said.ends_with("xxend"), "{}", said.len());
+    }
+
+    #[test]
+    fn a_program_ends_when_asked() {
+        let mut child = Guarded::spawn("sleep", Command::new("sleep").arg("1000")).unwrap();
+        let status = child.end(Duration::from_secs(10)).unwrap().unwrap();
+        assert!(!status.success());
+    }
+}

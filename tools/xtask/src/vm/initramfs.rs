@@ -1,0 +1,144 @@
+//! The guest's first and only file system.
+
+use std::fs;
+use std::path::Path;
+
+use super::cache::{CacheError, at};
+use super::cpio::{Archive, TooLong};
+use super::kernel::Bootable;
+use super::machine::Address;
+use super::modules::{self, ModuleError};
+use super::plan::Job;
+
+const INIT: &str = include_str!("../../vm/init.sh");
+/// Scripts that steps use as commands.
+const SCRIPTS: [(&str, &str); 3] = [
+    ("host", include_str!("../../vm/host.sh")),
+    ("bind", include_str!("../../vm/bind.sh")),
+    ("kill-test", include_str!("../../vm/kill.sh")),
+];
+/// Modules of a kernel that has VFIO as modules.
+const MODULES: [&str; 2] = ["vfio_iommu_type1", "vfio_pci"];
+
+/// Why there is no file system.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InitramfsError {
+    /// A file could not be read.
+    #[error(transparent)]
+    File(#[from] CacheError),
+    /// A module is missing.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+    /// A file is too large.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
+}
+
+/// What goes into every guest.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Contents<'a> {
+    /// A static busybox.
+    pub(crate) busybox: &'a Path,
+    /// Our static programs.
+    pub(crate) programs: &'a [std::path::PathBuf],
+}
+
+/// Builds it.
+pub(crate) fn build(
+    contents: Contents<'_>,
+    kernel: &Bootable,
+    job: &Job,
+    addresses: &[Address],
+) -> Result<Vec<u8>, InitramfsError> {
+    let read = |path: &Path| fs::read(path).map_err(at("read", path));
+    let mut archive = Archive::default();
+    for folder in ["bin", "modules", "steps"] {
+        archive.directory(folder)?;
+    }
+    archive.file("bin/busybox", 0o755, &read(contents.busybox)?)?;
+    archive.file("init", 0o755, INIT.as_bytes())?;
+    for (name, text) in SCRIPTS {
+        archive.file(&format!("bin/{name}"), 0o755, text.as_bytes())?;
+    }
+    for program in contents.programs {
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        archive.file(&format!("bin/{name}"), 0o755, &read(program)?)?;
+    }
+    let modules = match &kernel.modules {
+        Some(folder) => modules::with_dependencies(folder, &MODULES)?,
+        None => Vec::new(),
+    };
+    let mut order = String::new();
+    for module in modules {
+        archive.file(&format!("modules/{}.ko", module.name), 0o644, &module.content)?;
+        order.push_str(&module.name);
+        order.push('\n');
+    }
+    archive.file("modules/order", 0o644, order.as_bytes())?;
+
+    let mut order = String::new();
+    for step in &job.steps {
+        archive.file(&format!("steps/{}", step.name), 0o644, step.run.as_bytes())?;
+        order.push_str(&format!("{} {}\n", step.name, step.seconds));
+    }
+    archive.file("steps/order", 0o644, order.as_bytes())?;
+    archive.file("environment", 0o644, environment(job, addresses).as_bytes())?;
+    Ok(archive.finish()?)
+}
+
+/// Where devices are (CARD, or CARD0, CARD1 ...), and what the guest sets.
+fn environment(job: &Job, addresses: &[Address]) -> String {
+    let mut text = String::new();
+    let mut export = |name: &str, value: &str| {
+        text.push_str(&format!("export {name}='{}'\n", value.replace('\'', r"'\''")));
+    };
+    for (number, address) in addresses.iter().enumerate() {
+        export(&format!("CARD{number}"), &address.to_string());
+    }
+    if let Some(first) = addresses.first() {
+        export("CARD", &first.to_string());
+    }
+    for (name, value) in &job.guest.environment {
+        export(name, value);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::vm::plan::Plan;
+
+    /// What a shell says to a script that it only reads.
+    fn complaints(script: &str) -> String {
+        let mut shell =
+            Command::new("sh").arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        String::from_utf8_lossy(&shell.wait_with_output().unwrap().stderr).into_owned()
+    }
+
+    #[test]
+    fn every_script_is_one() {
+        assert_ne!(complaints("while true"), "");
+        for (name, text) in SCRIPTS.into_iter().chain([("init", INIT)]) {
+            assert_eq!(complaints(text), "", "{name}");
+        }
+        for job in Plan::load().unwrap().jobs(&[], None, &[]).unwrap() {
+            for step in job.steps {
+                assert_eq!(complaints(&step.run), "", "{}, {}", job.guest.name, step.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_environment_is_quoted() {
+        let mut job = Plan::load().unwrap().jobs(&[], None, &[]).unwrap().remove(0);
+        job.guest.environment = [("WORDS".to_owned(), "it's $HOME".to_owned())].into();
+        let script = environment(&job, &[]) + "printf %s \"$WORDS\"";
+        let output = Command::new("sh").arg("-c").arg(script).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "it's $HOME");
+    }
+}

@@ -1,0 +1,203 @@
+//! The guests' kernels: Debian's, as users have it, and one built for what Debian's leaves out.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::Deserialize;
+
+use super::cache::{Cache, CacheError, Entry, at};
+use super::child::{ToolError, output};
+use super::debian::{DebianError, Packages};
+
+/// What the built kernel's configuration adds to the smallest one.
+const FRAGMENT: &str = include_str!("../../vm/kernel.config");
+
+/// Which kernel a guest runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kernel {
+    /// Debian's: VFIO's group interface, no iommufd
+    Stock,
+    /// Built here: group interface and iommufd
+    Built,
+}
+
+impl Kernel {
+    /// Its name in the table and in the cache.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Stock => "stock",
+            Self::Built => "built",
+        }
+    }
+}
+
+/// Why there is no kernel.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KernelError {
+    /// No packages.
+    #[error(transparent)]
+    Debian(#[from] DebianError),
+    /// No cache.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// A build step failed.
+    #[error("the guest's kernel could not be built: {0}")]
+    Build(#[from] ToolError),
+    /// A configuration that this kernel does not know or cannot have.
+    #[error("the kernel's configuration took no notice of {}: see tools/xtask/vm/kernel.config", .0.join(", "))]
+    Configuration(Vec<String>),
+    /// A package without what it should contain.
+    #[error("{} contains no {what}", folder.display())]
+    Content { folder: PathBuf, what: &'static str },
+}
+
+/// A kernel that can be booted.
+#[derive(Debug, Clone)]
+pub(crate) struct Bootable {
+    /// The image.
+    pub(crate) image: PathBuf,
+    /// Where its modules are, if it has some.
+    pub(crate) modules: Option<PathBuf>,
+    /// What it is.
+    pub(crate) version: String,
+}
+
+/// Name of the entry: a change of the configuration makes another one.
+fn entry_name(kernel: Kernel) -> String {
+    match kernel {
+        Kernel::Stock => "kernel-stock".to_owned(),
+        Kernel::Built => format!("kernel-built-{:08x}", crc32c::crc32c(FRAGMENT.as_bytes())),
+    }
+}
+
+/// Whether a kernel has still to be made.
+pub(crate) fn is_missing(cache: &Cache, kernel: Kernel) -> bool {
+    cache.get(&entry_name(kernel)).is_none()
+}
+
+/// The kernel, which is fetched or built if it is not there.
+pub(crate) fn get(cache: &Cache, packages: &mut Packages, kernel: Kernel) -> Result<Bootable, KernelError> {
+    let entry = cache.entry(&entry_name(kernel), |folder| match kernel {
+        Kernel::Stock => fetch(folder, packages),
+        Kernel::Built => build(folder, packages),
+    })?;
+    bootable(kernel, &entry)
+}
+
+fn bootable(kernel: Kernel, entry: &Entry) -> Result<Bootable, KernelError> {
+    let (image, modules) = match kernel {
+        Kernel::Stock => {
+            let release = only(&entry.folder.join("usr/lib/modules"), "", "modules")?;
+            (only(&entry.folder.join("boot"), "vmlinuz-", "kernel")?, Some(release))
+        }
+        Kernel::Built => (entry.folder.join("bzImage"), None),
+    };
+    Ok(Bootable { image, modules, version: entry.version.clone() })
+}
+
+/// The file in a folder whose name begins like this.
+fn only(folder: &Path, prefix: &str, what: &'static str) -> Result<PathBuf, KernelError> {
+    let entries = fs::read_dir(folder).map_err(at("list", folder))?;
+    let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let begins = |path: &PathBuf| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(prefix))
+    };
+    paths.find(begins).ok_or_else(|| KernelError::Content { folder: folder.to_path_buf(), what })
+}
+
+fn fetch(folder: &Path, packages: &mut Packages) -> Result<String, KernelError> {
+    eprintln!("fetching Debian's kernel");
+    let package = packages.behind("linux-image-amd64")?;
+    let version = packages.unpack(&package, folder)?;
+    Ok(format!("Debian {version}"))
+}
+
+fn build(folder: &Path, packages: &mut Packages) -> Result<String, KernelError> {
+    eprintln!("building a kernel with iommufd: some minutes, once");
+    let package = packages.behind("linux-source")?;
+    let unpacked = folder.join("unpacked");
+    let version = packages.unpack(&package, &unpacked)?;
+    let archive = only(&unpacked.join("usr/src"), "linux-source-", "source")?;
+    let source = folder.join("source");
+    fs::create_dir_all(&source).map_err(at("make", &source))?;
+    let mut tar = polite("tar");
+    tar.args(["--extract", "--strip-components=1", "--file"]).arg(&archive).arg("--directory").arg(&source);
+    output(&mut tar)?;
+
+    make(&source, &["tinyconfig"])?;
+    let config = source.join(".config");
+    let smallest = fs::read_to_string(&config).map_err(at("read", &config))?;
+    fs::write(&config, smallest + FRAGMENT).map_err(at("write", &config))?;
+    make(&source, &["olddefconfig"])?;
+    let chosen = fs::read_to_string(&config).map_err(at("read", &config))?;
+    let ignored = ignored(FRAGMENT, &chosen);
+    if !ignored.is_empty() {
+        return Err(KernelError::Configuration(ignored));
+    }
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    make(&source, &[&format!("-j{jobs}"), "bzImage"])?;
+
+    for (from, to) in [("arch/x86/boot/bzImage", "bzImage"), (".config", "config")] {
+        let from = source.join(from);
+        fs::copy(&from, folder.join(to)).map_err(at("copy", &from))?;
+    }
+    super::cache::remove(&source)?;
+    super::cache::remove(&unpacked)?;
+    Ok(format!("Linux {version} with iommufd"))
+}
+
+/// A command that leaves the machine usable meanwhile.
+fn polite(program: &str) -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", "15", program]);
+    command
+}
+
+fn make(source: &Path, arguments: &[&str]) -> Result<(), KernelError> {
+    let mut command = polite("make");
+    command.arg("--silent").args(arguments).current_dir(source);
+    // The image says neither when nor where it was built; a caller's make has no say in it.
+    command.envs([("KBUILD_BUILD_USER", "vm"), ("KBUILD_BUILD_HOST", "vm"), ("LC_ALL", "C")]);
+    command.env("KBUILD_BUILD_TIMESTAMP", "1970-01-01");
+    for variable in ["MAKEFLAGS", "MFLAGS", "CARGO_MAKEFLAGS"] {
+        command.env_remove(variable);
+    }
+    output(&mut command)?;
+    Ok(())
+}
+
+/// Lines of the fragment that the configuration does not have.
+fn ignored(fragment: &str, chosen: &str) -> Vec<String> {
+    let chosen: Vec<&str> = chosen.lines().map(str::trim).collect();
+    let wanted = fragment.lines().map(str::trim).filter(|line| line.starts_with("CONFIG_"));
+    let missing = wanted.filter(|line| match line.strip_suffix("=n") {
+        // What is off is a comment, or not there where it depends on something that is off.
+        Some(name) => chosen.iter().any(|had| had.starts_with(&format!("{name}="))),
+        None => !chosen.contains(line),
+    });
+    missing.map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_kernel_ignores_is_named() {
+        let fragment = "# why\nCONFIG_PCI=y\nCONFIG_GONE=y\nCONFIG_PCIEASPM=n\nCONFIG_KALLSYMS=n\n";
+        let chosen = "CONFIG_PCI=y\n# CONFIG_PCIEASPM is not set\nCONFIG_KALLSYMS=y\n";
+        assert_eq!(ignored(fragment, chosen), ["CONFIG_GONE=y", "CONFIG_KALLSYMS=n"]);
+    }
+
+    #[test]
+    fn the_fragment_is_one_setting_a_line() {
+        for line in FRAGMENT.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let (name, value) = line.split_once('=').unwrap_or_else(|| panic!("{line}"));
+            assert!(name.starts_with("CONFIG_") && !value.is_empty(), "{line}");
+            let same = FRAGMENT.lines().filter(|other| other.starts_with(&format!("{name}="))).count();
+            assert_eq!(same, 1, "{name}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The machine that a guest runs on, as the emulator's command line.
+
+use core::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::kernel::Bootable;
+use super::plan::{Device, Guest};
+use super::qemu::{Qemu, value};
+
+/// Where a device is in the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Address {
+    bus: u8,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0000:{:02x}:00.0", self.bus)
+    }
+}
+
+/// Addresses of this many devices: the firmware numbers the buses behind the root ports in the order of their slots.
+pub(crate) fn addresses(devices: &[Device]) -> Vec<Address> {
+    (1..).zip(devices).map(|(bus, _)| Address { bus }).collect()
+}
+
+/// Files of one run.
+#[derive(Debug, Clone)]
+pub(crate) struct Files {
+    folder: PathBuf,
+}
+
+impl Files {
+    pub(crate) fn in_folder(folder: &Path) -> Self {
+        Self { folder: folder.to_path_buf() }
+    }
+
+    /// Socket of the process that serves a card.
+    pub(crate) fn card(&self, number: usize) -> PathBuf {
+        self.folder.join(format!("card{number}.sock"))
+    }
+
+    /// What that process says about its card at its end.
+    pub(crate) fn statistics(&self, number: usize) -> PathBuf {
+        self.folder.join(format!("card{number}.json"))
+    }
+
+    /// Control socket of the emulator.
+    pub(crate) fn control(&self) -> PathBuf {
+        self.folder.join("control.sock")
+    }
+
+    /// The guest's console.
+    pub(crate) fn console(&self) -> PathBuf {
+        self.folder.join("console.log")
+    }
+
+    /// The guest's file system.
+    pub(crate) fn initramfs(&self) -> PathBuf {
+        self.folder.join("initramfs.cpio")
+    }
+}
+
+const MEMORY: &str = "1G";
+/// First slot of the root ports on the root bus; the chip set has those at both ends.
+const FIRST_SLOT: usize = 8;
+
+/// The emulator, ready to be started. Results come on its standard output, and answers go to its standard input.
+pub(crate) fn command(qemu: &Qemu, kernel: &Bootable, guest: &Guest, files: &Files) -> Command {
+    let mut command = qemu.command();
+    command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-m", MEMORY]);
+    command.args(["-accel", "tcg"]);
+    // Shared memory lets a card's process map it; the split interrupt controller is what interrupt remapping needs.
+    command.args(["-machine", "q35,kernel-irqchip=split,memory-backend=memory"]);
+    command.args(["-object", &format!("memory-backend-memfd,id=memory,size={MEMORY},share=on")]);
+    if guest.iommu {
+        // caching-mode: the guest's kernel tells of every mapping, so that the emulator can pass it on to the card's process.
+        // It must come before the devices that it translates for.
+        command.args(["-device", "intel-iommu,intremap=on,caching-mode=on,device-iotlb=on"]);
+    }
+    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(files.initramfs());
+    command.args(["-append", parameters(guest)]);
+    command.args(["-chardev", &format!("file,id=console,path={}", value(&files.console()))]);
+    command.args(["-serial", "chardev:console"]);
+    command.args(["-chardev", "stdio,id=results,signal=off", "-serial", "chardev:results"]);
+    command.args(["-qmp", &format!("unix:{},server=on,wait=off", value(&files.control()))]);
+    for (number, device) in guest.devices.iter().enumerate() {
+        let slot = FIRST_SLOT + number;
+        let port = format!(
+            "pcie-root-port,id=port{number},bus=pcie.0,chassis={number},slot={number},addr={slot:#x}"
+        );
+        command.args(["-device", &port]);
+        command.args(["-device", &in_port(device, number, files)]);
+    }
+    command
+}
+
+fn in_port(device: &Device, number: usize, files: &Files) -> String {
+    match device {
+        // Only the JSON form can name a socket.
+        Device::Card { .. } => serde_json::json!({
+            "driver": "vfio-user-pci",
+            "id": format!("card{number}"),
+            "bus": format!("port{number}"),
+            "socket": { "type": "unix", "path": files.card(number) },
+        })
+        .to_string(),
+        Device::Emulated { device } => format!("{device},id=card{number},bus=port{number}"),
+    }
+}
+
+/// The kernel's parameters. Warnings and worse go to the console, the IOMMU's faults among them.
+const fn parameters(guest: &Guest) -> &'static str {
+    if guest.iommu {
+        "console=ttyS0 loglevel=5 panic=-1 intel_iommu=on"
+    } else {
+        "console=ttyS0 loglevel=5 panic=-1 intel_iommu=off"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_lies_behind_its_port() {
+        let files = Files::in_folder(Path::new("/tmp/x"));
+        let edu = Device::Emulated { device: "edu".to_owned() };
+        assert_eq!(in_port(&edu, 1, &files), "edu,id=card1,bus=port1");
+        let card = in_port(&Device::Card { file: None }, 0, &files);
+        assert!(card.contains(r#""path":"/tmp/x/card0.sock""#), "{card}");
+        let addresses = addresses(&[edu, Device::Card { file: None }]);
+        assert_eq!(
+            addresses.iter().map(Address::to_string).collect::<Vec<_>>(),
+            ["0000:01:00.0", "0000:02:00.0"]
+        );
+    }
+}

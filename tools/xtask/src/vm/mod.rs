@@ -1,0 +1,276 @@
+//! `cargo xtask vm-test`: the project's programs under real kernels, with VFIO's own driver and an IOMMU that translates, on
+//! a simulated card that a process of its own serves. Needs neither hardware nor privileges nor virtualisation support.
+//!
+//! What is fetched or built once is in the cache (`target/vm-cache`, or the folder that `FPGA_VM_CACHE` names). What runs in
+//! which guest is data: `tools/xtask/vm/guests.yaml`.
+
+mod cache;
+mod child;
+mod cpio;
+mod debian;
+mod initramfs;
+mod kernel;
+mod machine;
+mod modules;
+mod plan;
+mod programs;
+mod protocol;
+mod qemu;
+mod qmp;
+mod report;
+mod requirements;
+mod run;
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use cache::{Cache, CacheError};
+use debian::{DebianError, Packages};
+use kernel::{Bootable, Kernel, KernelError};
+use plan::{Job, Plan, PlanError};
+use programs::BuildError;
+use qemu::{Qemu, QemuError};
+use report::{GuestReport, Report};
+
+/// Options of `cargo xtask vm-test`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Guests to run; all by default (--list names them)
+    #[arg(value_name = "GUEST")]
+    guests: Vec<String>,
+    /// Run only guests with this kernel
+    #[arg(long, value_name = "KERNEL")]
+    kernel: Option<Kernel>,
+    /// Run only these steps, and the binding of the card before them
+    #[arg(long, value_name = "STEP,...", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Name guests and steps, and run nothing
+    #[arg(long)]
+    list: bool,
+    /// Fetch and build what is missing, and run nothing
+    #[arg(long, conflicts_with = "list")]
+    prepare: bool,
+    /// Keep consoles, file systems and what cards counted, and say where
+    #[arg(long)]
+    keep: bool,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+    /// Tell of each step on standard error
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Why the guests did not show what they should.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VmError {
+    /// This machine cannot.
+    #[error("this machine cannot run virtual machines for tests; it lacks\n{}", listed(.0))]
+    Cannot(Vec<requirements::Lack>),
+    /// It could if its packages were in reach.
+    #[error("this machine cannot run virtual machines for tests yet: {0}")]
+    Packages(#[source] DebianError),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    #[error(transparent)]
+    Qemu(QemuError),
+    #[error(transparent)]
+    Kernel(KernelError),
+    #[error("busybox: {0}")]
+    Busybox(DebianError),
+    #[error(transparent)]
+    Programs(#[from] BuildError),
+    #[error("cannot make a folder for guests: {0}")]
+    Scratch(std::io::Error),
+    #[error("cannot watch for signals: {0}")]
+    Signals(std::io::Error),
+    #[error("cannot write the report: {0}")]
+    Output(std::io::Error),
+    /// Guests failed.
+    #[error("{}: failed, see above; one alone: cargo xtask vm-test GUEST --verbose --keep", .0.join(", "))]
+    Failed(Vec<String>),
+    /// Somebody stopped it.
+    #[error("stopped")]
+    Stopped,
+}
+
+fn listed(lacks: &[requirements::Lack]) -> String {
+    let line = |lack: &requirements::Lack| format!("  {} ({})", lack.what, lack.remedy);
+    lacks.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+impl VmError {
+    /// Exit status: 3 where this machine cannot do it, so that a caller can tell that from a failure.
+    pub(crate) const fn exit_status(&self) -> u8 {
+        match self {
+            Self::Cannot(_) | Self::Packages(_) => 3,
+            Self::Plan(_) => 2,
+            _ => 1,
+        }
+    }
+}
+
+impl From<QemuError> for VmError {
+    fn from(error: QemuError) -> Self {
+        match error {
+            QemuError::Debian(error) => out_of_reach(error, |error| Self::Qemu(QemuError::Debian(error))),
+            other => Self::Qemu(other),
+        }
+    }
+}
+
+impl From<KernelError> for VmError {
+    fn from(error: KernelError) -> Self {
+        match error {
+            KernelError::Debian(error) => {
+                out_of_reach(error, |error| Self::Kernel(KernelError::Debian(error)))
+            }
+            other => Self::Kernel(other),
+        }
+    }
+}
+
+fn out_of_reach(error: DebianError, other: impl FnOnce(DebianError) -> VmError) -> VmError {
+    match error {
+        DebianError::Unreachable(_) | DebianError::NoMirror => VmError::Packages(error),
+        error => other(error),
+    }
+}
+
+/// Runs guests and reports.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<(), VmError> {
+    let jobs = Plan::load()?.jobs(&options.guests, options.kernel, &options.only)?;
+    if options.list {
+        return list(&jobs);
+    }
+    let began = Instant::now();
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(VmError::Signals)?;
+    }
+    let cache = Cache::open(&cache_folder(root))?;
+    let kernels: Vec<Kernel> = jobs.iter().map(|job| job.guest.kernel).collect();
+    let lacks = requirements::lacking(&cache, &kernels);
+    if !lacks.is_empty() {
+        return Err(VmError::Cannot(lacks));
+    }
+    let ready = Ready::prepare(root, &cache, &kernels)?;
+    if options.prepare {
+        return Ok(());
+    }
+    eprintln!("prepared after {:.1} s", began.elapsed().as_secs_f64());
+    let guests = ready.run(root, &jobs, options, &stop)?;
+    let report = Report::new(&ready.qemu.version, guests, began.elapsed().as_secs_f64());
+    print(&report, options.json)?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(VmError::Stopped);
+    }
+    let failed = report.guests.iter().filter(|guest| !guest.passed()).map(|guest| guest.name.clone());
+    let failed: Vec<String> = failed.collect();
+    if failed.is_empty() { Ok(()) } else { Err(VmError::Failed(failed)) }
+}
+
+fn cache_folder(root: &Path) -> PathBuf {
+    std::env::var_os(cache::VARIABLE).map_or_else(|| root.join("target/vm-cache"), PathBuf::from)
+}
+
+fn list(jobs: &[Job]) -> Result<(), VmError> {
+    let mut text = String::new();
+    for job in jobs {
+        text.push_str(&format!(
+            "{} ({} kernel): {}\n",
+            job.guest.name,
+            job.guest.kernel.name(),
+            job.guest.about
+        ));
+        for step in &job.steps {
+            text.push_str(&format!("    {}\n", step.name));
+        }
+    }
+    write(&text)
+}
+
+fn print(report: &Report, json: bool) -> Result<(), VmError> {
+    if !json {
+        return write(&report.to_string());
+    }
+    let text = serde_json::to_string_pretty(report).map_err(|error| VmError::Output(error.into()))?;
+    write(&format!("{text}\n"))
+}
+
+fn write(text: &str) -> Result<(), VmError> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(VmError::Output)
+}
+
+/// Everything that guests are made of.
+struct Ready {
+    qemu: Qemu,
+    kernels: BTreeMap<Kernel, Bootable>,
+    busybox: PathBuf,
+    programs: Vec<PathBuf>,
+}
+
+impl Ready {
+    fn prepare(root: &Path, cache: &Cache, kernels: &[Kernel]) -> Result<Self, VmError> {
+        let mut packages = Packages::new(cache);
+        let qemu = Qemu::get(cache, &mut packages)?;
+        let busybox = cache
+            .entry("busybox", |folder| packages.unpack("busybox-static", folder))
+            .map_err(|error| out_of_reach(error, VmError::Busybox))?;
+        let mut bootable = BTreeMap::new();
+        for kernel in kernels {
+            if !bootable.contains_key(kernel) {
+                bootable.insert(*kernel, kernel::get(cache, &mut packages, *kernel)?);
+            }
+        }
+        let programs = programs::build(root)?;
+        Ok(Self { qemu, kernels: bootable, busybox: busybox.folder.join("usr/bin/busybox"), programs })
+    }
+
+    fn run(
+        &self,
+        root: &Path,
+        jobs: &[Job],
+        options: &Options,
+        stop: &AtomicBool,
+    ) -> Result<Vec<GuestReport>, VmError> {
+        let parts = run::Parts {
+            qemu: &self.qemu,
+            contents: initramfs::Contents { busybox: &self.busybox, programs: &self.programs },
+            server: programs::named(&self.programs, "fpgactl")?,
+            root,
+            stop,
+            verbose: options.verbose,
+        };
+        let mut reports = Vec::new();
+        for job in jobs {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let Some(kernel) = self.kernels.get(&job.guest.kernel) else { continue };
+            eprintln!("guest {}: {}", job.guest.name, job.guest.about);
+            // Not below the workspace: the path of a socket has to be short.
+            let mut folder = tempfile::Builder::new().prefix("vm-").tempdir().map_err(VmError::Scratch)?;
+            folder.disable_cleanup(options.keep);
+            let report = run::run(&parts, kernel, job, folder.path());
+            eprintln!(
+                "guest {}: {} in {:.1} s",
+                job.guest.name,
+                if report.passed() { "passed" } else { "FAILED" },
+                report.seconds
+            );
+            if options.keep {
+                eprintln!("guest {}: its files are in {}", job.guest.name, folder.path().display());
+            }
+            reports.push(report);
+        }
+        Ok(reports)
+    }
+}

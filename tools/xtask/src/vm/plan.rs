@@ -1,0 +1,268 @@
+//! What is run in which guest: the data in tools/xtask/vm/guests.yaml.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use super::kernel::Kernel;
+
+const TEXT: &str = include_str!("../../vm/guests.yaml");
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Plan {
+    pub(crate) guests: Vec<Guest>,
+    /// Lists of steps that several guests take.
+    suites: BTreeMap<String, Vec<Step>>,
+}
+
+/// One boot of one machine.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Guest {
+    /// What it is called in the table.
+    pub(crate) name: String,
+    /// What it shows, in a few words.
+    pub(crate) about: String,
+    pub(crate) kernel: Kernel,
+    /// Whether there is an IOMMU that translates.
+    pub(crate) iommu: bool,
+    /// After this many seconds it is stopped.
+    #[serde(default = "minutes")]
+    pub(crate) seconds: u64,
+    #[serde(default)]
+    pub(crate) devices: Vec<Device>,
+    /// Environment of every step.
+    #[serde(default)]
+    pub(crate) environment: BTreeMap<String, String>,
+    /// Names of suites.
+    pub(crate) suites: Vec<String>,
+}
+
+/// A PCI function of the guest, each behind a root port of its own, so that it can be reset, unplugged and report errors.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
+pub(crate) enum Device {
+    /// A simulated card, served by a process of its own.
+    Card {
+        /// Description of the card, below the workspace; the built-in one by default.
+        file: Option<String>,
+    },
+    /// A device of the emulator's.
+    Emulated {
+        /// As its option `-device` has it.
+        device: String,
+    },
+}
+
+/// One command in the guest.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Step {
+    pub(crate) name: String,
+    /// Lines for the guest's shell.
+    pub(crate) run: String,
+    /// Exit status that it must have.
+    #[serde(default)]
+    pub(crate) status: i32,
+    /// What it must say, on either output.
+    #[serde(default)]
+    pub(crate) says: Vec<String>,
+    /// What standard output is.
+    #[serde(default)]
+    pub(crate) output: Output,
+    /// After this many seconds it is killed.
+    #[serde(default = "minutes")]
+    pub(crate) seconds: u64,
+}
+
+const fn minutes() -> u64 {
+    120
+}
+
+/// What a step prints on standard output.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Output {
+    /// Something for people.
+    #[default]
+    Text,
+    /// A case a line, as JSON: name, status (pass, fail, skip), message, seconds. Each is a row of the table.
+    Cases,
+    /// One line for people, shown in the report.
+    Figure,
+}
+
+/// What is wrong with the file or with what was asked of it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlanError {
+    /// It does not parse.
+    #[error("tools/xtask/vm/guests.yaml: {0}")]
+    Parse(#[from] serde_yaml::Error),
+    /// It contradicts itself.
+    #[error("tools/xtask/vm/guests.yaml: {0}")]
+    Wrong(String),
+    /// No such guest.
+    #[error("there is no guest {wanted}; there are: {}", known.join(", "))]
+    NoGuest { wanted: String, known: Vec<String> },
+    /// No such step.
+    #[error("no chosen guest has a step {wanted}; there are: {}", known.join(", "))]
+    NoStep { wanted: String, known: Vec<String> },
+}
+
+/// A guest and what it does.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub(crate) guest: Guest,
+    pub(crate) steps: Vec<Step>,
+}
+
+impl Plan {
+    /// The plan of this project.
+    pub(crate) fn load() -> Result<Self, PlanError> {
+        Self::parse(TEXT)
+    }
+
+    fn parse(text: &str) -> Result<Self, PlanError> {
+        let plan: Self = serde_yaml::from_str(text)?;
+        let wrong = |problem: String| Err(PlanError::Wrong(problem));
+        let mut names = BTreeSet::new();
+        for guest in &plan.guests {
+            if !names.insert(&guest.name) || !is_name(&guest.name) {
+                return wrong(format!(
+                    "guest \"{}\": a name is lower case, with hyphens, and used once",
+                    guest.name
+                ));
+            }
+            let mut steps = BTreeSet::new();
+            for suite in &guest.suites {
+                let Some(suite) = plan.suites.get(suite) else {
+                    return wrong(format!("guest {}: there is no suite {suite}", guest.name));
+                };
+                for step in suite {
+                    if !steps.insert(&step.name) || !is_name(&step.name) {
+                        return wrong(format!(
+                            "guest {}, step \"{}\": a name is lower case, with hyphens, and used once in a guest",
+                            guest.name, step.name
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(plan)
+    }
+
+    /// What is to be done: all guests or those named, on all kernels or one, with all steps or those named.
+    pub(crate) fn jobs(
+        &self,
+        guests: &[String],
+        kernel: Option<Kernel>,
+        only: &[String],
+    ) -> Result<Vec<Job>, PlanError> {
+        for wanted in guests {
+            if !self.guests.iter().any(|guest| guest.name == *wanted) {
+                let known = self.guests.iter().map(|guest| guest.name.clone()).collect();
+                return Err(PlanError::NoGuest { wanted: wanted.clone(), known });
+            }
+        }
+        let chosen = self
+            .guests
+            .iter()
+            .filter(|guest| guests.is_empty() || guests.contains(&guest.name))
+            .filter(|guest| kernel.is_none_or(|kernel| guest.kernel == kernel));
+        let mut jobs: Vec<Job> =
+            chosen.map(|guest| Job { guest: guest.clone(), steps: self.steps(guest) }).collect();
+        let known: BTreeSet<String> =
+            jobs.iter().flat_map(|job| &job.steps).map(|step| step.name.clone()).collect();
+        if let Some(wanted) = only.iter().find(|name| !known.contains(*name)) {
+            return Err(PlanError::NoStep { wanted: wanted.clone(), known: known.into_iter().collect() });
+        }
+        if !only.is_empty() {
+            for job in &mut jobs {
+                // Without its device bound, nothing else of a guest works.
+                job.steps.retain(|step| only.contains(&step.name) || step.name == "bind");
+            }
+            jobs.retain(|job| job.steps.iter().any(|step| only.contains(&step.name)));
+        }
+        Ok(jobs)
+    }
+
+    fn steps(&self, guest: &Guest) -> Vec<Step> {
+        guest.suites.iter().filter_map(|suite| self.suites.get(suite)).flatten().cloned().collect()
+    }
+}
+
+/// Names become file names and words of a shell.
+fn is_name(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    !text.is_empty() && text.chars().all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = "
+guests:
+  - { name: group, about: x, kernel: stock, iommu: true, devices: [{kind: card}], suites: [one, two] }
+  - { name: iommufd, about: y, kernel: built, iommu: true, suites: [one] }
+suites:
+  one: [{ name: bind, run: bind }, { name: info, run: fpgactl info }]
+  two: [{ name: kill, run: kill, status: 1 }]
+";
+
+    fn names(jobs: &[Job]) -> Vec<String> {
+        let line = |job: &Job| {
+            let steps: Vec<_> = job.steps.iter().map(|step| step.name.as_str()).collect();
+            format!("{}: {}", job.guest.name, steps.join(" "))
+        };
+        jobs.iter().map(line).collect()
+    }
+
+    fn owned(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn the_projects_plan_is_sound() {
+        let plan = Plan::load().unwrap();
+        assert!(!plan.jobs(&[], None, &[]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn guests_and_steps_are_chosen() {
+        let plan = Plan::parse(SMALL).unwrap();
+        let all = plan.jobs(&[], None, &[]).unwrap();
+        assert_eq!(names(&all), ["group: bind info kill", "iommufd: bind info"]);
+        let built = plan.jobs(&[], Some(Kernel::Built), &[]).unwrap();
+        assert_eq!(names(&built), ["iommufd: bind info"]);
+        let one = plan.jobs(&owned(&["group"]), None, &owned(&["info"])).unwrap();
+        assert_eq!(names(&one), ["group: bind info"]);
+        let kill = plan.jobs(&[], None, &owned(&["kill"])).unwrap();
+        assert_eq!(names(&kill), ["group: bind kill"]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let plan = Plan::parse(SMALL).unwrap();
+        let error = plan.jobs(&owned(&["cdev"]), None, &[]).unwrap_err();
+        assert_eq!(error.to_string(), "there is no guest cdev; there are: group, iommufd");
+        let error = plan.jobs(&[], Some(Kernel::Built), &owned(&["kill"])).unwrap_err();
+        assert_eq!(error.to_string(), "no chosen guest has a step kill; there are: bind, info");
+    }
+
+    #[test]
+    fn mistakes_in_the_file_are_found() {
+        for (from, to, problem) in [
+            ("suites: [one]", "suites: [three]", "there is no suite three"),
+            ("name: iommufd", "name: group", "guest \"group\""),
+            ("name: info", "name: 'in fo'", "step \"in fo\""),
+            ("name: kill", "name: bind", "step \"bind\""),
+            ("status: 1", "stats: 1", "unknown field"),
+        ] {
+            let error = Plan::parse(&SMALL.replace(from, to)).unwrap_err().to_string();
+            assert!(error.contains(problem), "{to}: {error}");
+        }
+    }
+}

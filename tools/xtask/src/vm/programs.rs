@@ -1,0 +1,75 @@
+//! Programs of this project that run in guests: static, because a guest has no C library.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+
+use super::child::on_path;
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// Packages and their programs.
+const PACKAGES: [&str; 1] = ["fpgactl"];
+
+/// Why there are no programs.
+#[derive(Debug, thiserror::Error)]
+#[error("the guests' programs do not build: {0}")]
+pub(crate) struct BuildError(String);
+
+/// The line of `cargo build --message-format=json` that names a program.
+#[derive(Deserialize)]
+struct Built {
+    executable: Option<PathBuf>,
+}
+
+/// Builds them; the paths of all.
+pub(crate) fn build(root: &Path) -> Result<Vec<PathBuf>, BuildError> {
+    let failed = |error: std::io::Error| BuildError(error.to_string());
+    let cargo = std::env::var_os("CARGO").filter(|_| on_path("cargo").is_none());
+    let mut command = Command::new(cargo.unwrap_or_else(|| OsString::from("cargo")));
+    command.args(["build", "--release", "--target", TARGET, "--bins"]);
+    command.args(PACKAGES.iter().flat_map(|package| ["-p", *package]));
+    // A folder of its own: other flags would make other builds in the usual one start anew.
+    command.arg("--target-dir").arg(folder(root));
+    command.arg("--message-format=json-render-diagnostics");
+    command.env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=symbols");
+    command.env("CARGO_PROFILE_RELEASE_DEBUG", "false");
+    let output = command.current_dir(root).stderr(Stdio::inherit()).output().map_err(failed)?;
+    if !output.status.success() {
+        return Err(BuildError(output.status.to_string()));
+    }
+    let programs = executables(&output.stdout);
+    if programs.is_empty() { Err(BuildError("cargo names no program".to_owned())) } else { Ok(programs) }
+}
+
+/// The one among them with this name.
+pub(crate) fn named<'a>(programs: &'a [PathBuf], name: &str) -> Result<&'a Path, BuildError> {
+    let found = programs.iter().find(|program| program.file_name().is_some_and(|file| file == name));
+    found.map(PathBuf::as_path).ok_or_else(|| BuildError(format!("there is no {name} among them")))
+}
+
+fn folder(root: &Path) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| OsString::from("target"));
+    root.join(target).join("guest")
+}
+
+fn executables(messages: &[u8]) -> Vec<PathBuf> {
+    let lines = messages.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| serde_json::from_slice::<Built>(line).ok()?.executable).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_names_the_programs() {
+        let messages = b"{\"reason\":\"compiler-artifact\",\"executable\":null}\n\
+            {\"reason\":\"compiler-artifact\",\"executable\":\"/x/fpgactl\"}\nno JSON\n\
+            {\"reason\":\"compiler-artifact\",\"executable\":\"/x/conformance\"}\n";
+        let programs = executables(messages);
+        assert_eq!(named(&programs, "conformance").unwrap(), Path::new("/x/conformance"));
+        assert!(named(&programs, "xtask").is_err());
+    }
+}

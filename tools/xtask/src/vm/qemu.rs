@@ -1,0 +1,155 @@
+//! The machine emulator: this machine's own where it is new enough, else Debian's backport, unpacked into the cache and run by
+//! its own dynamic linker, so that nothing is installed and no privileges are needed.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::cache::{Cache, CacheError, Entry};
+use super::child::{ToolError, on_path, output};
+use super::debian::{DebianError, Packages};
+
+/// The first version with `vfio-user-pci`.
+const OLDEST: (u32, u32) = (10, 1);
+const PROGRAM: &str = "qemu-system-x86_64";
+const ENTRY: &str = "qemu";
+/// What guests are made of: all of it must be in the build.
+const DEVICES: [&str; 5] = ["vfio-user-pci", "intel-iommu", "pcie-root-port", "edu", "isa-serial"];
+
+/// Why there is no emulator.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum QemuError {
+    /// No packages.
+    #[error(transparent)]
+    Debian(#[from] DebianError),
+    /// No cache.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// It does not run.
+    #[error("the machine emulator does not run here: {0}")]
+    Run(#[from] ToolError),
+    /// It lacks something.
+    #[error("QEMU {version} lacks {}; {}.{} or newer with these devices is needed", missing.join(", "), OLDEST.0, OLDEST.1)]
+    Lacks { version: String, missing: Vec<&'static str> },
+}
+
+/// An emulator that has what guests need.
+#[derive(Debug, Clone)]
+pub(crate) struct Qemu {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    /// Folder of the parts that it loads as it needs them.
+    parts: Option<PathBuf>,
+    /// What it says that it is.
+    pub(crate) version: String,
+}
+
+/// Whether one has still to be fetched.
+pub(crate) fn is_missing(cache: &Cache) -> bool {
+    cache.get(ENTRY).is_none() && Qemu::of_machine().is_none()
+}
+
+impl Qemu {
+    /// The emulator, which is fetched if there is none.
+    pub(crate) fn get(cache: &Cache, packages: &mut Packages) -> Result<Self, QemuError> {
+        if let Some(own) = Self::of_machine() {
+            return Ok(own);
+        }
+        let entry = cache.entry(ENTRY, |folder| {
+            eprintln!("fetching QEMU");
+            packages.unpack_program("qemu-system-x86", folder).map_err(QemuError::from)
+        })?;
+        Self::unpacked(&entry).checked()
+    }
+
+    fn of_machine() -> Option<Self> {
+        let program = on_path(PROGRAM)?;
+        let version = String::new();
+        Self { program, arguments: Vec::new(), parts: None, version }.checked().ok()
+    }
+
+    fn unpacked(entry: &Entry) -> Self {
+        let libraries = entry.folder.join("usr/lib/x86_64-linux-gnu");
+        let data = |name: &str| entry.folder.join("usr/share").join(name).into_os_string();
+        let arguments = vec![
+            "--library-path".into(),
+            libraries.clone().into_os_string(),
+            entry.folder.join("usr/bin").join(PROGRAM).into_os_string(),
+            "-L".into(),
+            data("qemu"),
+            // The firmware is a package of its own.
+            "-L".into(),
+            data("seabios"),
+        ];
+        Self {
+            program: libraries.join("ld-linux-x86-64.so.2"),
+            arguments,
+            parts: Some(libraries.join("qemu")),
+            version: String::new(),
+        }
+    }
+
+    /// A command that starts it.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments);
+        if let Some(parts) = &self.parts {
+            command.env("QEMU_MODULE_DIR", parts);
+        }
+        command
+    }
+
+    /// Asks it what it is and has.
+    fn checked(mut self) -> Result<Self, QemuError> {
+        let said = output(self.command().arg("--version"))?;
+        let text = said.lines().next().unwrap_or_default();
+        self.version = text.strip_prefix("QEMU emulator version ").unwrap_or(text).to_owned();
+        let devices = output(self.command().args(["-machine", "q35", "-device", "help"]))?;
+        let mut missing = lacking(&devices);
+        if version(&self.version).is_none_or(|version| version < OLDEST) && missing.is_empty() {
+            missing.push("a version number that is new enough");
+        }
+        if missing.is_empty() { Ok(self) } else { Err(QemuError::Lacks { version: self.version, missing }) }
+    }
+}
+
+fn lacking(devices: &str) -> Vec<&'static str> {
+    let has = |device: &&str| devices.contains(&format!("name \"{device}\""));
+    DEVICES.into_iter().filter(|device| !has(device)).collect()
+}
+
+/// The first two numbers of a version.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.split(['.', ' ']).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// A path as a value in one of the emulator's options, where a comma ends a value unless it is doubled.
+pub(crate) fn value(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert_eq!(version("11.1.3 (Debian 1:11.1.3+ds-1~bpo13+1)"), Some((11, 1)));
+        assert!(version("7.2.22 (Debian 1:7.2+dfsg-7)").unwrap() < OLDEST);
+        assert!(version("10.0.13").unwrap() < OLDEST && version("10.1.0").unwrap() >= OLDEST);
+        assert_eq!(version("unknown"), None);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let devices =
+            "name \"vfio-user-pci\", bus PCI\nname \"intel-iommu\", bus System\nname \"edu\", bus PCI\n";
+        assert_eq!(lacking(devices), ["pcie-root-port", "isa-serial"]);
+    }
+
+    #[test]
+    fn a_comma_in_a_path_is_no_new_option() {
+        assert_eq!(value(Path::new("/tmp/a,b")), "/tmp/a,,b");
+    }
+}

@@ -1,0 +1,346 @@
+//! What guests showed: a table of cases by guests for people, one document for programs.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::child::tail;
+use super::kernel::Bootable;
+use super::plan::{Guest, Job, Output, Step};
+
+/// Version of the JSON document.
+const SCHEMA_VERSION: u32 = 1;
+
+/// How a case ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Status {
+    Pass,
+    Warn,
+    Skip,
+    Fail,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Pass => "pass",
+            Self::Warn => "warn",
+            Self::Skip => "skip",
+            Self::Fail => "FAIL",
+        })
+    }
+}
+
+/// One case in one guest.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) status: Status,
+    pub(crate) seconds: f64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) message: String,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ({:.1} s)", self.status, self.name, self.seconds)?;
+        if self.message.is_empty() { Ok(()) } else { write!(f, ": {}", self.message) }
+    }
+}
+
+/// A line of a step whose output is cases.
+#[derive(Debug, Deserialize)]
+struct Case {
+    name: String,
+    status: Status,
+    #[serde(default)]
+    seconds: f64,
+    #[serde(default)]
+    message: Option<String>,
+}
+
+/// What a step's end means.
+pub(crate) fn judge(step: &Step, status: i32, stdout: &str, stderr: &str, seconds: f64) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut problems = Vec::new();
+    let mut message = String::new();
+    match step.output {
+        Output::Text => {}
+        Output::Figure => tail(stdout, 1).clone_into(&mut message),
+        Output::Cases => {
+            for line in stdout.lines().filter(|line| !line.trim().is_empty()) {
+                match serde_json::from_str::<Case>(line) {
+                    Ok(case) => rows.push(Row {
+                        name: format!("{}: {}", step.name, case.name),
+                        status: case.status,
+                        seconds: case.seconds,
+                        message: case.message.unwrap_or_default(),
+                    }),
+                    Err(error) => problems.push(format!("a line that is no case ({error}): {line}")),
+                }
+            }
+            if rows.is_empty() {
+                problems.push("no case".to_owned());
+            }
+        }
+    }
+    // A program that reports failed cases also ends with a status of its own: they are told once, by name.
+    let told = status == 1 && rows.iter().any(|row| row.status == Status::Fail);
+    if status != step.status && !told {
+        problems.push(if status >= 128 + 9 && step.status == 0 {
+            format!("killed after {seconds:.0} s (status {status}; it may take {} s)", step.seconds)
+        } else {
+            format!("status {status} instead of {}", step.status)
+        });
+    }
+    for wanted in &step.says {
+        if !stdout.contains(wanted) && !stderr.contains(wanted) {
+            problems.push(format!("it does not say \"{wanted}\""));
+        }
+    }
+    let failed = !problems.is_empty();
+    if failed {
+        for (name, text) in [("stdout", stdout), ("stderr", stderr)] {
+            if !text.trim().is_empty() && (name == "stderr" || step.output != Output::Cases) {
+                problems.push(format!("{name}: {}", tail(text, 15)));
+            }
+        }
+        message = problems.join("\n      ");
+    }
+    let status = if failed { Status::Fail } else { Status::Pass };
+    // A step that is only its cases has no row of its own.
+    if failed || step.output != Output::Cases {
+        rows.insert(0, Row { name: step.name.clone(), status, seconds, message });
+    }
+    rows
+}
+
+/// One guest.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct GuestReport {
+    pub(crate) name: String,
+    pub(crate) about: String,
+    /// Which kernel, and what it called itself.
+    pub(crate) kernel: String,
+    pub(crate) release: String,
+    pub(crate) seconds: f64,
+    pub(crate) rows: Vec<Row>,
+    /// Why it did not get to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+    /// What the processes that served its cards counted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) cards: Vec<serde_json::Value>,
+    /// End of its console, where something failed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) console: String,
+}
+
+impl GuestReport {
+    pub(crate) fn new(guest: &Guest, kernel: &Bootable) -> Self {
+        Self {
+            name: guest.name.clone(),
+            about: guest.about.clone(),
+            kernel: format!("{} ({})", guest.kernel.name(), kernel.version),
+            release: String::new(),
+            seconds: 0.0,
+            rows: Vec::new(),
+            error: None,
+            cards: Vec::new(),
+            console: String::new(),
+        }
+    }
+
+    /// Fills in the steps that were not reached.
+    pub(crate) fn close(&mut self, job: &Job) {
+        for step in &job.steps {
+            let of_step =
+                |row: &Row| row.name == step.name || row.name.starts_with(&format!("{}: ", step.name));
+            if !self.rows.iter().any(of_step) {
+                self.rows.push(Row::not_run(&step.name));
+            }
+        }
+    }
+
+    pub(crate) fn passed(&self) -> bool {
+        self.error.is_none() && self.rows.iter().all(|row| row.status != Status::Fail)
+    }
+
+    fn count(&self, status: Status) -> usize {
+        self.rows.iter().filter(|row| row.status == status).count()
+    }
+}
+
+/// The whole run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    schema_version: u32,
+    pub(crate) passed: bool,
+    pub(crate) seconds: f64,
+    pub(crate) qemu: String,
+    pub(crate) guests: Vec<GuestReport>,
+}
+
+impl Report {
+    pub(crate) fn new(qemu: &str, guests: Vec<GuestReport>, seconds: f64) -> Self {
+        let passed = guests.iter().all(GuestReport::passed);
+        Self { schema_version: SCHEMA_VERSION, passed, seconds, qemu: qemu.to_owned(), guests }
+    }
+
+    /// Names of the cases in the order in which guests take them.
+    fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for guest in &self.guests {
+            // A case that only a later guest has stands after the one that it follows there.
+            let mut place = 0;
+            for row in &guest.rows {
+                match names.iter().position(|name| *name == row.name) {
+                    Some(found) => place = found + 1,
+                    None => {
+                        names.insert(place, &row.name);
+                        place += 1;
+                    }
+                }
+            }
+        }
+        names
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.names();
+        let first = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(4);
+        write!(f, "\n{:first$}", "case")?;
+        for guest in &self.guests {
+            write!(f, "  {}", guest.name)?;
+        }
+        writeln!(f)?;
+        for name in &names {
+            write!(f, "{name:first$}")?;
+            for guest in &self.guests {
+                let width = guest.name.chars().count();
+                match guest.rows.iter().find(|row| row.name == *name) {
+                    Some(row) => write!(f, "  {:width$}", row.status)?,
+                    None => write!(f, "  {:width$}", "-")?,
+                }
+            }
+            writeln!(f)?;
+        }
+        writeln!(f)?;
+        for guest in &self.guests {
+            writeln!(
+                f,
+                "{}: {}; kernel {}; {} passed, {} failed, {} skipped in {:.1} s",
+                guest.name,
+                guest.about,
+                guest.kernel,
+                guest.count(Status::Pass) + guest.count(Status::Warn),
+                guest.count(Status::Fail),
+                guest.count(Status::Skip),
+                guest.seconds
+            )?;
+            for row in guest.rows.iter().filter(|row| !row.message.is_empty()) {
+                writeln!(f, "    {row}")?;
+            }
+            if let Some(error) = &guest.error {
+                writeln!(f, "    FAIL {error}")?;
+            }
+            for line in guest.console.lines() {
+                writeln!(f, "    | {line}")?;
+            }
+        }
+        let verdict = if self.passed { "all guests passed" } else { "FAILED" };
+        writeln!(f, "{verdict} in {:.1} s; QEMU {}", self.seconds, self.qemu)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(output: Output, status: i32, says: &[&str]) -> Step {
+        Step {
+            name: "info".to_owned(),
+            run: String::new(),
+            status,
+            says: says.iter().map(|text| (*text).to_owned()).collect(),
+            output,
+            seconds: 5,
+        }
+    }
+
+    #[test]
+    fn a_step_passes_with_its_status_and_words() {
+        let one = |step: &Step, status, out: &str, err: &str| {
+            let rows = judge(step, status, out, err, 1.0);
+            assert_eq!(rows.len(), 1);
+            (rows[0].status, rows[0].message.clone())
+        };
+        let text = step(Output::Text, 1, &["bound to"]);
+        assert_eq!(one(&text, 1, "", "bound to edu"), (Status::Pass, String::new()));
+        let (status, message) = one(&text, 0, "fine", "");
+        assert_eq!(status, Status::Fail);
+        for part in ["status 0 instead of 1", "does not say \"bound to\"", "stdout: fine"] {
+            assert!(message.contains(part), "{message}");
+        }
+        let (_, message) = one(&step(Output::Text, 0, &[]), 137, "", "");
+        assert!(message.contains("killed after 1 s"), "{message}");
+        let figure = step(Output::Figure, 0, &[]);
+        assert_eq!(one(&figure, 0, "a\n12 times\n", ""), (Status::Pass, "12 times".to_owned()));
+    }
+
+    #[test]
+    fn cases_are_rows() {
+        let cases = step(Output::Cases, 0, &[]);
+        let lines = r#"{"name":"open","status":"pass","seconds":0.5}
+{"name":"aer","status":"skip","message":"no port","door":"mock"}"#;
+        let rows = judge(&cases, 0, lines, "", 1.0);
+        assert_eq!(rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["info: open", "info: aer"]);
+        assert_eq!((rows[1].status, rows[1].message.as_str()), (Status::Skip, "no port"));
+        // A failed case speaks for itself; a program that dies does not.
+        let rows = judge(&cases, 1, r#"{"name":"open","status":"fail"}"#, "", 1.0);
+        assert_eq!((rows.len(), rows[0].status), (1, Status::Fail));
+        let rows = judge(&cases, 101, lines, "panicked", 1.0);
+        assert!(rows[0].status == Status::Fail && rows[0].message.contains("panicked"), "{rows:?}");
+        let rows = judge(&cases, 0, "oops", "", 1.0);
+        assert!(rows[0].message.contains("no case"), "{rows:?}");
+    }
+
+    fn guest(name: &str, cases: &[(&str, Status)]) -> GuestReport {
+        let row = |(name, status): &(&str, Status)| Row {
+            name: (*name).to_owned(),
+            status: *status,
+            seconds: 0.0,
+            message: String::new(),
+        };
+        GuestReport {
+            name: name.to_owned(),
+            about: String::new(),
+            kernel: String::new(),
+            release: String::new(),
+            seconds: 1.0,
+            rows: cases.iter().map(row).collect(),
+            error: None,
+            cards: Vec::new(),
+            console: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_table_has_every_case_once() {
+        let group = guest("group", &[("bind", Status::Pass), ("kill", Status::Fail)]);
+        let iommufd = guest("iommufd", &[("bind", Status::Pass), ("aer", Status::Skip)]);
+        let report = Report::new("11.1", vec![group, iommufd], 3.0);
+        assert!(!report.passed);
+        assert_eq!(report.names(), ["bind", "aer", "kill"]);
+        let text = report.to_string();
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        assert_eq!(
+            lines[1..5],
+            ["case  group  iommufd", "bind  pass   pass", "aer   -      skip", "kill  FAIL   -"]
+        );
+        assert!(text.contains("FAILED in 3.0 s"), "{text}");
+    }
+}

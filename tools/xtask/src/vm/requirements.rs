@@ -1,0 +1,76 @@
+//! Whether this machine can run guests, found out before anything is fetched, all at once.
+
+use std::path::Path;
+
+use super::cache::Cache;
+use super::child::on_path;
+use super::kernel::{self, Kernel};
+use super::qemu;
+
+/// Room that the build of a kernel takes meanwhile, in bytes.
+const ROOM: u64 = 4 << 30;
+
+/// What a machine lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lack {
+    /// What it is.
+    pub(crate) what: String,
+    /// What to do.
+    pub(crate) remedy: String,
+}
+
+/// Programs: what they are part of in Debian.
+const TO_FETCH: [(&str, &str); 4] =
+    [("apt-get", "apt"), ("apt-cache", "apt"), ("dpkg-deb", "dpkg"), ("xz", "xz-utils")];
+const TO_BUILD: [(&str, &str); 7] = [
+    ("gcc", "gcc"),
+    ("make", "make"),
+    ("flex", "flex"),
+    ("bison", "bison"),
+    ("bc", "bc"),
+    ("tar", "tar"),
+    ("nice", "coreutils"),
+];
+/// A header that the kernel's own tools need, and its package.
+const HEADER: (&str, &str) = ("/usr/include/gelf.h", "libelf-dev");
+
+/// What is missing for these kernels.
+pub(crate) fn lacking(cache: &Cache, kernels: &[Kernel]) -> Vec<Lack> {
+    let mut lacks = Vec::new();
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        lacks.push(Lack {
+            what: "a machine with Linux on x86-64: guests run this machine's programs".to_owned(),
+            remedy: "run it on one".to_owned(),
+        });
+    }
+    let builds = kernels.contains(&Kernel::Built) && kernel::is_missing(cache, Kernel::Built);
+    let fetches = qemu::is_missing(cache) || kernels.iter().any(|kernel| kernel::is_missing(cache, *kernel));
+    let mut packages: Vec<&str> = Vec::new();
+    let mut programs = Vec::new();
+    let wanted = TO_FETCH.iter().filter(|_| fetches).chain(TO_BUILD.iter().filter(|_| builds));
+    for (program, package) in wanted {
+        if on_path(program).is_none() {
+            programs.push((*program).to_owned());
+            packages.push(package);
+        }
+    }
+    if builds && !Path::new(HEADER.0).is_file() {
+        programs.push(HEADER.0.to_owned());
+        packages.push(HEADER.1);
+    }
+    if !programs.is_empty() {
+        packages.dedup();
+        lacks.push(Lack {
+            what: programs.join(", "),
+            remedy: format!("on Debian and Ubuntu: apt-get install {}", packages.join(" ")),
+        });
+    }
+    let room = rustix::fs::statvfs(cache.folder()).map(|found| found.f_bavail.saturating_mul(found.f_frsize));
+    if builds && room.is_ok_and(|room| room < ROOM) {
+        lacks.push(Lack {
+            what: format!("{} GiB of room in {}", ROOM >> 30, cache.folder().display()),
+            remedy: format!("make room, or set {} to another folder", super::cache::VARIABLE),
+        });
+    }
+    lacks
+}

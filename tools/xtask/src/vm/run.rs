@@ -1,0 +1,342 @@
+//! One guest from its start to its end.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use super::cache::{CacheError, at};
+use super::child::{Guarded, ToolError, tail};
+use super::initramfs::{self, Contents, InitramfsError};
+use super::kernel::Bootable;
+use super::machine::{self, Files};
+use super::plan::{Device, Job, Step};
+use super::protocol::{LONGEST, Request, Said};
+use super::qemu::Qemu;
+use super::qmp::{Qmp, QmpError};
+use super::report::{GuestReport, Row, Status, judge};
+
+/// How long a card may take until a client can connect.
+const CARD_STARTS: Duration = Duration::from_secs(20);
+/// How long a card or a guest may take to end when it is asked to.
+const ENDS: Duration = Duration::from_secs(10);
+/// How often a wish to stop is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Lines of a guest's console that are shown when it fails.
+const SHOWN: usize = 40;
+
+/// Why a guest did not get to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunError {
+    /// A file.
+    #[error(transparent)]
+    File(#[from] CacheError),
+    /// A program.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// Its file system.
+    #[error(transparent)]
+    Initramfs(#[from] InitramfsError),
+    /// The emulator's control socket.
+    #[error(transparent)]
+    Control(#[from] QmpError),
+    /// A card's process did not get ready.
+    #[error("card {number} was not served: {reason}")]
+    Card { number: usize, reason: String },
+    /// A pipe to a process is missing.
+    #[error("a process has no {0}")]
+    Pipe(&'static str),
+    /// It took too long.
+    #[error("it was not done after {} s ({})", limit.as_secs(), if doing.is_empty() { "it did not come up" } else { doing })]
+    Slow { limit: Duration, doing: String },
+    /// The emulator ended before its guest was done.
+    #[error("the emulator ended in the middle of {doing}: {said}")]
+    Ended { doing: String, said: String },
+    /// Somebody wants the rig to stop.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// What guests are made from.
+#[derive(Debug)]
+pub(crate) struct Parts<'a> {
+    pub(crate) qemu: &'a Qemu,
+    pub(crate) contents: Contents<'a>,
+    /// `fpgactl`, which serves cards.
+    pub(crate) server: &'a Path,
+    pub(crate) root: &'a Path,
+    /// Set when somebody wants the rig to stop.
+    pub(crate) stop: &'a AtomicBool,
+    /// Tell of each step on standard error.
+    pub(crate) verbose: bool,
+}
+
+/// A card's process.
+#[derive(Debug)]
+struct Served {
+    process: Guarded,
+    statistics: PathBuf,
+}
+
+/// Runs a guest with everything that it needs in `folder`.
+pub(crate) fn run(parts: &Parts<'_>, kernel: &Bootable, job: &Job, folder: &Path) -> GuestReport {
+    let began = Instant::now();
+    let mut report = GuestReport::new(&job.guest, kernel);
+    let files = Files::in_folder(folder);
+    let mut cards = Vec::new();
+    let outcome = boot(parts, kernel, job, &files, &mut cards, &mut report);
+    for (number, card) in cards.iter_mut().flatten().enumerate() {
+        match card.finish() {
+            Ok(Some(statistics)) => report.cards.push(statistics),
+            Ok(None) => {}
+            // The first reason counts.
+            Err(error) if outcome.is_ok() => report.error = Some(format!("card {number}: {error}")),
+            Err(_) => {}
+        }
+    }
+    if let Err(error) = outcome {
+        report.error = Some(error.to_string());
+    }
+    report.close(job);
+    if !report.passed() {
+        let console = fs::read(files.console()).unwrap_or_default();
+        report.console = tail(&String::from_utf8_lossy(&console).replace('\r', ""), SHOWN);
+        for card in cards.iter_mut().flatten() {
+            report
+                .console
+                .push_str(&format!("\nthe card's process said:\n{}", tail(&card.process.said(), SHOWN)));
+        }
+    }
+    report.seconds = began.elapsed().as_secs_f64();
+    report
+}
+
+fn boot(
+    parts: &Parts<'_>,
+    kernel: &Bootable,
+    job: &Job,
+    files: &Files,
+    cards: &mut Vec<Option<Served>>,
+    report: &mut GuestReport,
+) -> Result<(), RunError> {
+    for (number, device) in job.guest.devices.iter().enumerate() {
+        cards.push(match device {
+            Device::Card { file } => Some(serve(parts, files, number, file.as_deref())?),
+            Device::Emulated { .. } => None,
+        });
+    }
+    let addresses = machine::addresses(&job.guest.devices);
+    let initramfs = initramfs::build(parts.contents, kernel, job, &addresses)?;
+    let path = files.initramfs();
+    fs::write(&path, initramfs).map_err(at("write", &path))?;
+
+    let mut emulator = Guarded::spawn("QEMU", &machine::command(parts.qemu, kernel, &job.guest, files))?;
+    let lines = lines_of(emulator.parts().stdout.take().ok_or(RunError::Pipe("standard output"))?);
+    let answers = emulator.parts().stdin.take().ok_or(RunError::Pipe("standard input"))?;
+    let mut guest = Conversation { parts, job, files, cards, answers, doing: String::new(), began: None };
+    let talked = guest.until_done(&lines, &mut emulator, report);
+    drop(guest);
+    // A guest that is done powers off; any other is stopped here.
+    let limit = if talked.is_ok() { ENDS } else { Duration::ZERO };
+    if emulator.wait(limit)?.is_none() {
+        emulator.end(ENDS)?;
+    }
+    talked
+}
+
+/// Starts a card's process and waits until a client can connect.
+fn serve(parts: &Parts<'_>, files: &Files, number: usize, file: Option<&str>) -> Result<Served, RunError> {
+    let statistics = files.statistics(number);
+    let mut command = Command::new(parts.server);
+    command.args(["card", "serve", "--socket"]).arg(files.card(number));
+    command.arg("--stats").arg(&statistics);
+    if let Some(file) = file {
+        command.arg("--card-file").arg(parts.root.join(file));
+    }
+    let mut process = Guarded::spawn("fpgactl card serve", &command)?;
+    let lines = lines_of(process.parts().stdout.take().ok_or(RunError::Pipe("standard output"))?);
+    match lines.recv_timeout(CARD_STARTS) {
+        Ok(line) if line.starts_with("ready ") => Ok(Served { process, statistics }),
+        Ok(line) => Err(RunError::Card { number, reason: format!("it said \"{line}\"") }),
+        Err(RecvTimeoutError::Timeout) => {
+            Err(RunError::Card { number, reason: format!("no word after {} s", CARD_STARTS.as_secs()) })
+        }
+        Err(RecvTimeoutError::Disconnected) => {
+            process.end(ENDS)?;
+            Err(RunError::Card { number, reason: process.said() })
+        }
+    }
+}
+
+impl Served {
+    /// Ends it; what it counted, unless it was killed on purpose.
+    fn finish(&mut self) -> Result<Option<serde_json::Value>, String> {
+        let killed = self.process.ended().map_err(|error| error.to_string())?.is_some();
+        let status = self.process.end(ENDS).map_err(|error| error.to_string())?;
+        let text = match fs::read_to_string(&self.statistics) {
+            Ok(text) => text,
+            Err(_) if killed => return Ok(None),
+            Err(error) => return Err(format!("it left no statistics: {error}")),
+        };
+        match status {
+            Some(status) if status.success() => {}
+            Some(status) => return Err(format!("it ended with {status}: {}", self.process.said())),
+            None => return Err(format!("it did not end within {} s", ENDS.as_secs())),
+        }
+        serde_json::from_str(&text).map(Some).map_err(|error| format!("its statistics: {error}"))
+    }
+}
+
+/// Lines that a process writes, from a thread of their own; the channel closes at the end of the stream.
+fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, receive) = sync_channel(64);
+    std::thread::spawn(move || forward(stream, &send));
+    receive
+}
+
+fn forward(stream: impl Read, send: &SyncSender<String>) {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        // A line without an end is cut, not collected.
+        match stream.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+        if send.send(line).is_err() {
+            return;
+        }
+    }
+}
+
+/// What goes on between a guest and the rig.
+struct Conversation<'a, 'b> {
+    parts: &'a Parts<'b>,
+    job: &'a Job,
+    files: &'a Files,
+    cards: &'a mut Vec<Option<Served>>,
+    answers: std::process::ChildStdin,
+    /// The step that runs.
+    doing: String,
+    began: Option<Instant>,
+}
+
+impl Conversation<'_, '_> {
+    fn until_done(
+        &mut self,
+        lines: &Receiver<String>,
+        emulator: &mut Guarded,
+        report: &mut GuestReport,
+    ) -> Result<(), RunError> {
+        let limit = Duration::from_secs(self.job.guest.seconds);
+        let started = Instant::now();
+        loop {
+            if self.parts.stop.load(Ordering::Relaxed) {
+                return Err(RunError::Stopped);
+            }
+            if started.elapsed() >= limit {
+                return Err(RunError::Slow { limit, doing: self.doing.clone() });
+            }
+            match lines.recv_timeout(LOOK_EVERY) {
+                Ok(line) => {
+                    if self.hear(&line, report)? {
+                        return Ok(());
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    emulator.end(ENDS)?;
+                    let doing =
+                        if self.doing.is_empty() { "its start".to_owned() } else { self.doing.clone() };
+                    return Err(RunError::Ended { doing, said: emulator.said() });
+                }
+            }
+        }
+    }
+
+    /// One line; whether the guest is done.
+    fn hear(&mut self, line: &str, report: &mut GuestReport) -> Result<bool, RunError> {
+        // A line that is none of ours is the firmware's or a kernel's that died: the console has it too.
+        let Ok(said) = serde_json::from_str::<Said>(line) else { return Ok(false) };
+        match said {
+            Said::Boot { kernel } => report.release = kernel,
+            Said::Begin { step } => {
+                self.doing = step;
+                self.began = Some(Instant::now());
+            }
+            Said::End { step, status, stdout, stderr } => {
+                let seconds = self.began.take().map_or(0.0, |began| began.elapsed().as_secs_f64());
+                if let Some(planned) = self.job.steps.iter().find(|planned| planned.name == step) {
+                    self.note(planned, status, &stdout.0, &stderr.0, seconds, report);
+                }
+            }
+            Said::Ask { what } => {
+                let answer = match self.fulfil(&what) {
+                    Ok(()) => "ok".to_owned(),
+                    Err(reason) => reason.replace(['\n', '\r'], " "),
+                };
+                self.answer(&answer)?;
+            }
+            Said::Done => {
+                self.answer("off")?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn note(
+        &self,
+        step: &Step,
+        status: i32,
+        stdout: &str,
+        stderr: &str,
+        seconds: f64,
+        report: &mut GuestReport,
+    ) {
+        let rows = judge(step, status, stdout, stderr, seconds);
+        for row in &rows {
+            if self.parts.verbose || row.status == Status::Fail {
+                eprintln!("  {}: {row}", self.job.guest.name);
+            }
+        }
+        report.rows.extend(rows);
+    }
+
+    fn answer(&mut self, line: &str) -> Result<(), RunError> {
+        let sent = self.answers.write_all(format!("{line}\n").as_bytes()).and_then(|()| self.answers.flush());
+        sent.map_err(|error| RunError::Ended { doing: self.doing.clone(), said: error.to_string() })
+    }
+
+    fn fulfil(&mut self, what: &str) -> Result<(), String> {
+        let request = Request::parse(what).ok_or_else(|| format!("the rig cannot do \"{what}\""))?;
+        let control = || Qmp::connect(&self.files.control()).map_err(|error| error.to_string());
+        match request {
+            Request::Unplug(device) => control()?.unplug(&device).map_err(|error| error.to_string()),
+            Request::Monitor(line) => {
+                let printed = control()?.monitor(&line).map_err(|error| error.to_string())?;
+                // The monitor answers with words, whether it did something or not.
+                if self.parts.verbose && !printed.is_empty() {
+                    eprintln!("  {}: monitor: {printed}", self.job.guest.name);
+                }
+                if printed.to_ascii_lowercase().contains("error") { Err(printed) } else { Ok(()) }
+            }
+            Request::KillCard(number) => {
+                let card = self.cards.get_mut(number).and_then(Option::as_mut);
+                card.ok_or_else(|| format!("there is no served card {number}"))?.process.kill();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Row {
+    /// For a guest that ended before its steps did.
+    pub(crate) fn not_run(name: &str) -> Self {
+        Self { name: name.to_owned(), status: Status::Fail, seconds: 0.0, message: "not run".to_owned() }
+    }
+}

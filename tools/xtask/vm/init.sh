@@ -1,0 +1,47 @@
+#!/bin/busybox sh
+# First program of a guest: mounts what programs need, loads modules, runs the steps one after the other and tells of each on
+# the second serial line (see tools/xtask/src/vm/protocol.rs).
+export PATH=/bin HOME=/ TMPDIR=/tmp
+/bin/busybox mkdir -p /dev /proc /sys /tmp
+/bin/busybox --install -s /bin
+mount -t devtmpfs dev /dev
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t tmpfs tmp /tmp
+ulimit -l unlimited
+
+# Kept open, so that the line keeps its settings. Raw: no echo of what comes in, no carriage returns in what goes out.
+exec 3<>/dev/ttyS1
+stty raw -echo <&3
+say() {
+    printf '%s\n' "$1" >&3
+}
+# A program that says more than this has nothing more to tell; the end is where errors are.
+encoded() {
+    tail -c 262144 "$1" | base64 -w 0
+}
+
+while read -r module; do
+    insmod "/modules/$module.ko" || echo "rig: $module does not load"
+done </modules/order
+
+. /environment
+# What is logged from here on has to do with the steps.
+dmesg -c >/dev/null
+say "{\"event\":\"boot\",\"kernel\":\"$(uname -r)\"}"
+failed=0
+while read -r step seconds; do
+    say "{\"event\":\"begin\",\"step\":\"$step\"}"
+    echo "rig: step $step"
+    timeout -s KILL "$seconds" sh -e "/steps/$step" >/tmp/stdout 2>/tmp/stderr </dev/null 3>&-
+    status=$?
+    [ $status -eq 0 ] || failed=1
+    say "{\"event\":\"end\",\"step\":\"$step\",\"status\":$status,\"stdout\":\"$(encoded /tmp/stdout)\",\"stderr\":\"$(encoded /tmp/stderr)\"}"
+done </steps/order
+
+# The kernel's log on the console, for whoever looks into a failure.
+[ $failed -eq 0 ] || dmesg
+say '{"event":"done"}'
+# Not before the line above has arrived.
+read -r answer <&3
+poweroff -f
