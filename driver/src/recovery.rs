@@ -239,7 +239,7 @@ fn answers(card: &str, dma: &fpga_pci::Bar) -> Result<bool, RecoveryError> {
 
 fn access(card: &str, source: MmioError) -> RecoveryError {
     match source {
-        MmioError::Gone { .. } => RecoveryError::gone(card.to_owned()),
+        source if source.is_gone() => RecoveryError::gone(card.to_owned()),
         MmioError::Stale { .. } => RecoveryError::Stale { card: card.to_owned() },
         source => RecoveryError::Mmio { card: card.to_owned(), source },
     }

@@ -1,12 +1,22 @@
 //! The IOMMU of one card: which host memory it reaches at which address, looked up at every access.
 //!
-//! Most accesses go where the last one of their kind went, so that mapping is tried first; what it does not hold as a
-//! whole (or does not permit) takes the long way, which alone decides what is a fault.
+//! Most accesses go where the last one of their kind went, so the mapping of that one is tried first; what it does not
+//! hold as a whole takes the long way, which alone decides what is a fault. The long way is made for maps of a million
+//! mappings: an index finds aligned blocks (module `blocks`), which single pages are; all mappings are in a tree by address.
+//! Both are told of every change, and what is remembered of the past is forgotten with it.
 
-use fpga_card::{DmaFault, DmaSpace, HostPort, Interrupt};
-use fpga_pci::{DmaAccess, DmaMapError, InterruptTrigger, SharedMemory};
+mod backing;
+mod blocks;
+
+pub use backing::FileError;
+use backing::{Backing, Backings};
+use blocks::Blocks;
+use fpga_card::{DmaFault, DmaSpace};
+use fpga_pci::{DmaAccess, DmaMapError, OsError, SharedMemory, SharedSlice};
 use fpga_registers::Iova;
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
 
 /// Granule of mappings.
 pub(crate) const PAGE: u64 = 4096;
@@ -15,95 +25,108 @@ const LAST: u64 = (1 << 48) - 1;
 /// Addresses that a PC keeps for interrupt messages.
 const MESSAGE_WINDOW: RangeInclusive<u64> = 0xFEE0_0000..=0xFEEF_FFFF;
 
-#[derive(Debug)]
-struct Mapping {
-    start: u64,
-    memory: SharedMemory,
+/// What is mapped at some address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent {
+    /// Bytes.
+    length: u64,
+    /// The memory behind it, by number.
+    slot: u32,
+    /// Its first byte there.
+    offset: u64,
     access: DmaAccess,
 }
 
-impl Mapping {
-    fn length(&self) -> u64 {
-        self.memory.len() as u64
-    }
-
-    fn last(&self) -> u64 {
-        self.start + (self.length() - 1)
-    }
-
+impl Extent {
     const fn permits(&self, write: bool) -> bool {
         if write { self.access.device_writes() } else { self.access.device_reads() }
     }
+}
 
+/// A mapping that an access went to, with what it takes to go there again: it permits accesses of the kind that it is kept for.
+#[derive(Debug)]
+struct Window {
+    start: u64,
+    memory: SharedMemory,
+}
+
+impl Window {
     /// Offset of `at`; far beyond the end if it lies below the start.
     #[inline]
     fn offset(&self, at: u64) -> usize {
         usize::try_from(at.wrapping_sub(self.start)).unwrap_or(usize::MAX)
     }
 
-    /// Reads if all of it lies here and may be read.
+    /// Reads if all of it lies here.
     #[inline]
     fn read(&self, at: u64, into: &mut [u8]) -> bool {
-        self.access.device_reads() && self.memory.view().read(self.offset(at), into).is_ok()
+        self.memory.view().read(self.offset(at), into).is_ok()
     }
 
-    /// Writes if all of it lies here and may be written.
+    /// Writes if all of it lies here.
     #[inline]
     fn write(&self, at: u64, from: &[u8]) -> bool {
-        if !self.access.device_writes() {
-            return false;
-        }
-        match from.first_chunk() {
-            Some(word) if from.len() == 4 => self.write_word(at, *word),
-            _ => self.memory.view().write(self.offset(at), from).is_ok(),
-        }
-    }
-
-    /// A lone word (write-back, event sequence) becomes visible after everything written before it.
-    #[inline(never)]
-    fn write_word(&self, at: u64, word: [u8; 4]) -> bool {
-        let (memory, offset) = (self.memory.view(), self.offset(at));
-        memory.store_u32_release(offset, u32::from_le_bytes(word)).is_ok()
-            || memory.write(offset, &word).is_ok()
+        store(self.memory.view(), self.offset(at), from)
     }
 }
 
-/// The mappings that accesses of one kind hit last and before that, by position: a channel alternates between its
-/// descriptors and its data, which may lie in mappings of their own.
-#[derive(Clone, Copy, Debug)]
+/// Writes if all of it lies in `memory`.
+#[inline]
+fn store(memory: SharedSlice<'_>, offset: usize, from: &[u8]) -> bool {
+    match from.first_chunk() {
+        Some(word) if from.len() == 4 => store_word(memory, offset, *word),
+        _ => memory.write(offset, from).is_ok(),
+    }
+}
+
+/// A lone word (write-back, event sequence) becomes visible after everything written before it.
+#[inline(never)]
+fn store_word(memory: SharedSlice<'_>, offset: usize, word: [u8; 4]) -> bool {
+    memory.store_u32_release(offset, u32::from_le_bytes(word)).is_ok() || memory.write(offset, &word).is_ok()
+}
+
+/// Where accesses of one kind went last and before that: a channel alternates between its descriptors and its data, which may
+/// lie in mappings of their own.
+#[derive(Debug, Default)]
 struct Recent {
-    last: usize,
-    before: usize,
+    last: Option<Window>,
+    before: Option<Window>,
 }
 
 impl Recent {
-    const NONE: Self = Self { last: usize::MAX, before: usize::MAX };
-
     const fn swap(&mut self) {
-        *self = Self { last: self.before, before: self.last };
+        std::mem::swap(&mut self.last, &mut self.before);
     }
 
-    const fn note(&mut self, position: usize) {
-        if self.last != position {
-            *self = Self { last: position, before: self.last };
-        }
+    fn note(&mut self, window: Window) {
+        self.before = self.last.replace(window);
     }
 }
 
-/// The map, and the interrupts of the function, which is all that a card reaches of its host.
-#[derive(Debug)]
-pub(crate) struct HostSide {
-    /// By address, without overlap.
-    mappings: Vec<Mapping>,
+/// Accesses that the map refused, since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RefusedAccesses {
+    /// Reads of host memory, descriptor fetches among them.
+    pub reads: u64,
+    /// Writes of host memory.
+    pub writes: u64,
+}
+
+/// What a card reaches of its host's memory: mappings by address, each a part of some memory, with what the card may do.
+///
+/// One structure for cards in this process, whose driver maps its own memory, and for cards that are served to another
+/// process, whose client hands over files. Made for a million mappings of a page each.
+#[derive(Debug, Default)]
+pub struct DmaMap {
     reads: Recent,
     writes: Recent,
-    pub(crate) interrupts: Vec<InterruptTrigger>,
-}
-
-impl Default for HostSide {
-    fn default() -> Self {
-        Self { mappings: Vec::new(), reads: Recent::NONE, writes: Recent::NONE, interrupts: Vec::new() }
-    }
+    /// By first address, without overlap.
+    extents: BTreeMap<u64, Extent>,
+    /// Those of them that are aligned blocks.
+    blocks: Blocks,
+    backings: Backings,
+    mapped: u64,
+    refused: RefusedAccesses,
 }
 
 /// The addresses that can be mapped.
@@ -112,150 +135,264 @@ pub(crate) fn ranges() -> Vec<RangeInclusive<Iova>> {
     vec![Iova::ZERO..=Iova::new(first - 1), Iova::new(last + 1)..=Iova::new(LAST)]
 }
 
-impl HostSide {
-    pub(crate) fn map(
+/// What a client lets the card reach.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ClientMemory {
+    /// A part of a file, from this byte on.
+    File(OwnedFd, u64),
+    /// Memory that it gives no file for.
+    Unreachable,
+}
+
+/// Why a client's memory is not mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientMapError {
+    /// It cannot be mapped at these addresses.
+    #[error(transparent)]
+    Address(#[from] DmaMapError),
+    /// Its file cannot be.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl DmaMap {
+    /// Maps all of `memory`, which this process has, from `iova` on.
+    ///
+    /// # Errors
+    /// [`DmaMapError`]; nothing is mapped then.
+    pub fn map(&mut self, iova: Iova, memory: &SharedMemory, access: DmaAccess) -> Result<(), DmaMapError> {
+        let length = memory.len() as u64;
+        let (start, last) = self.place(iova, length)?;
+        if start <= *MESSAGE_WINDOW.end() && last >= *MESSAGE_WINDOW.start() {
+            return Err(DmaMapError::OutsideRanges { iova, length });
+        }
+        let slot = self.backings.own(Backing::Mapped(memory.clone()));
+        let source = OsError::from(rustix::io::Errno::NOSPC);
+        let slot = slot.map_err(|_| DmaMapError::LimitReached { iova, length, source })?;
+        self.insert(start, Extent { length, slot, offset: 0, access });
+        Ok(())
+    }
+
+    /// Maps `length` bytes that a client in another process offers. Its addresses are its own affair: the window of the interrupt
+    /// messages is not left out.
+    ///
+    /// # Errors
+    /// [`ClientMapError`]; nothing is mapped then, and the descriptor is closed.
+    pub fn map_client(
         &mut self,
         iova: Iova,
-        memory: &SharedMemory,
+        length: u64,
+        memory: ClientMemory,
         access: DmaAccess,
-    ) -> Result<(), DmaMapError> {
-        let length = memory.len() as u64;
+    ) -> Result<(), ClientMapError> {
+        let (start, _) = self.place(iova, length)?;
+        let (slot, offset) = match memory {
+            ClientMemory::File(file, offset) => (self.backings.file(file, offset, length, access)?, offset),
+            ClientMemory::Unreachable => (self.backings.own(Backing::Nothing)?, 0),
+        };
+        self.insert(start, Extent { length, slot, offset, access });
+        Ok(())
+    }
+
+    /// First and last address, if a mapping can be made there.
+    fn place(&self, iova: Iova, length: u64) -> Result<(u64, u64), DmaMapError> {
         if !iova.is_aligned_to(PAGE) || length == 0 || !length.is_multiple_of(PAGE) {
             return Err(DmaMapError::Misaligned { iova, length, page: PAGE });
         }
         let start = iova.get();
         let last = start.checked_add(length - 1).filter(|last| *last <= LAST);
-        let outside = DmaMapError::OutsideRanges { iova, length };
-        let last = last.ok_or(outside)?;
-        if start <= *MESSAGE_WINDOW.end() && last >= *MESSAGE_WINDOW.start() {
-            return Err(outside);
-        }
-        // Mappings do not overlap, so if any reaches into this one, then the first that ends behind its start does.
-        let position = self.mappings.partition_point(|mapping| mapping.last() < start);
-        if self.mappings.get(position).is_some_and(|mapping| mapping.start <= last) {
+        let last = last.ok_or(DmaMapError::OutsideRanges { iova, length })?;
+        // Mappings do not overlap, so if any reaches into this one, then the last that starts before its end does.
+        if self
+            .extents
+            .range(..=last)
+            .next_back()
+            .is_some_and(|(at, extent)| at + (extent.length - 1) >= start)
+        {
             return Err(DmaMapError::Overlap { iova, length });
         }
-        self.mappings.insert(position, Mapping { start, memory: memory.clone(), access });
+        Ok((start, last))
+    }
+
+    fn insert(&mut self, start: u64, extent: Extent) {
+        self.extents.insert(start, extent);
+        self.blocks.insert(start, &extent);
+        self.mapped += extent.length;
         self.forget();
+    }
+
+    fn remove(&mut self, start: u64) {
+        if let Some(extent) = self.extents.remove(&start) {
+            self.blocks.remove(start, extent.length);
+            self.backings.release(extent.slot);
+            self.mapped -= extent.length;
+        }
+        self.forget();
+    }
+
+    /// Undoes one mapping: same start, same length.
+    ///
+    /// # Errors
+    /// [`DmaMapError::NotMapped`].
+    pub fn unmap(&mut self, iova: Iova, length: u64) -> Result<(), DmaMapError> {
+        let start = iova.get();
+        if self.extents.get(&start).is_none_or(|extent| extent.length != length) {
+            return Err(DmaMapError::NotMapped { iova, length });
+        }
+        self.remove(start);
         Ok(())
     }
 
-    pub(crate) fn unmap(&mut self, iova: Iova, length: u64) -> Result<(), DmaMapError> {
-        match self.mappings.binary_search_by_key(&iova.get(), |mapping| mapping.start) {
-            Ok(position) if self.mappings.get(position).is_some_and(|mapping| mapping.length() == length) => {
-                self.mappings.remove(position);
-                self.forget();
-                Ok(())
-            }
-            _ => Err(DmaMapError::NotMapped { iova, length }),
+    /// Removes every mapping between `iova` and `length` bytes further, as the kernel's type 1 IOMMU version 2 does: a guest
+    /// that drops a whole address space says so in large pieces, whatever is mapped in them. Returns the bytes that were
+    /// mapped, possibly none.
+    ///
+    /// # Errors
+    /// [`DmaMapError::NotMapped`] if only a part of some mapping lies there, or the range is none. Nothing changes then.
+    pub fn unmap_range(&mut self, iova: Iova, length: u64) -> Result<u64, DmaMapError> {
+        let start = iova.get();
+        let refusal = DmaMapError::NotMapped { iova, length };
+        let last = start.checked_add(length.checked_sub(1).ok_or(refusal)?).ok_or(refusal)?;
+        let end_of = |at: u64, extent: &Extent| at + (extent.length - 1);
+        let before = self.extents.range(..start).next_back();
+        if before.is_some_and(|(at, extent)| end_of(*at, extent) >= start)
+            || self
+                .extents
+                .range(start..=last)
+                .next_back()
+                .is_some_and(|(at, extent)| end_of(*at, extent) > last)
+        {
+            return Err(refusal);
         }
+        let before = self.mapped;
+        while let Some((at, _)) = self.extents.range(start..=last).next() {
+            let at = *at;
+            self.remove(at);
+        }
+        Ok(before - self.mapped)
     }
 
-    pub(crate) fn unmap_all(&mut self) {
-        self.mappings.clear();
+    /// Undoes all mappings.
+    pub fn unmap_all(&mut self) {
+        self.extents.clear();
+        self.blocks.clear();
+        self.backings.clear();
+        self.mapped = 0;
         self.forget();
     }
 
-    pub(crate) fn mapped_bytes(&self) -> u64 {
-        self.mappings.iter().map(Mapping::length).sum()
+    /// Bytes that are mapped.
+    #[must_use]
+    pub const fn mapped_bytes(&self) -> u64 {
+        self.mapped
     }
 
-    /// Positions have changed.
-    const fn forget(&mut self) {
-        (self.reads, self.writes) = (Recent::NONE, Recent::NONE);
+    /// Accesses that were refused so far.
+    #[must_use]
+    pub const fn refused(&self) -> RefusedAccesses {
+        self.refused
     }
 
-    /// The mapping that holds `at`.
-    fn find(&self, at: u64) -> Option<usize> {
-        let holds = |mapping: &Mapping| mapping.start <= at && at <= mapping.last();
-        let position = self.mappings.partition_point(|mapping| mapping.last() < at);
-        self.mappings.get(position).is_some_and(holds).then_some(position)
+    /// Mappings, and the memories behind them.
+    #[cfg(test)]
+    pub(crate) fn sizes(&self) -> (usize, usize) {
+        (self.extents.len(), self.backings.len())
     }
 
-    /// Calls `each` with every mapping that the access needs, the address in it, and the part of `0..length` that lies
-    /// there; notes the first one.
+    /// The map has changed.
+    fn forget(&mut self) {
+        (self.reads, self.writes) = (Recent::default(), Recent::default());
+    }
+
+    /// The mapping that holds `at`, and where it starts.
+    #[inline]
+    fn find(&self, at: u64) -> Option<(u64, Extent)> {
+        self.blocks.find(at).or_else(|| {
+            let (start, extent) = self.extents.range(..=at).next_back()?;
+            (at - start < extent.length).then_some((*start, *extent))
+        })
+    }
+
+    /// Calls `each` with every memory that the access needs, the offset in it, and the part of `0..length` that lies
+    /// there; it answers how many bytes it has done. Notes the first mapping.
     fn walk(
         &mut self,
         at: Iova,
         length: usize,
         write: bool,
-        mut each: impl FnMut(&Mapping, u64, RangeInclusive<usize>) -> bool,
+        mut each: impl FnMut(&Backing, u64, RangeInclusive<usize>) -> usize,
     ) -> Result<(), DmaFault> {
-        let mut position = None;
         let mut done = 0;
         while done < length {
             let address = at.get().wrapping_add(done as u64);
-            let fault = DmaFault { at: Iova::new(address), write };
-            let here = match position {
-                None => self.find(address),
-                Some(previous) => Some(previous + 1),
-            };
-            let mapping = here.and_then(|here| self.mappings.get(here)).ok_or(fault)?;
-            // Between neighbours may be a hole.
-            let offset = address.checked_sub(mapping.start).ok_or(fault)?;
-            let offset = usize::try_from(offset).map_err(|_| fault)?;
-            let part = mapping.memory.len().saturating_sub(offset).min(length - done);
-            if part == 0 || !mapping.permits(write) || !each(mapping, address, done..=done + part - 1) {
-                return Err(fault);
+            let found = self.find(address).filter(|(_, extent)| extent.permits(write));
+            let found = found.and_then(|found| Some((found, self.backings.get(found.1.slot)?)));
+            let Some(((start, extent), backing)) = found else { return Err(self.refuse(address, write)) };
+            let inside = address - start;
+            let rest = usize::try_from(extent.length - inside).unwrap_or(usize::MAX);
+            let part = rest.min(length - done);
+            let got = each(backing, extent.offset + inside, done..=done + part - 1);
+            if got != part {
+                return Err(self.refuse(address.wrapping_add(got as u64), write));
             }
-            if position.is_none()
-                && let Some(here) = here
+            if done == 0
+                && let Backing::Mapped(memory) = backing
+                && let (Ok(offset), Ok(length)) =
+                    (usize::try_from(extent.offset), usize::try_from(extent.length))
+                && let Ok(memory) = memory.part(offset, length)
             {
-                if write { &mut self.writes } else { &mut self.reads }.note(here);
+                if write { &mut self.writes } else { &mut self.reads }.note(Window { start, memory });
             }
-            position = here;
             done += part;
         }
         Ok(())
     }
 
+    #[cold]
+    const fn refuse(&mut self, at: u64, write: bool) -> DmaFault {
+        *(if write { &mut self.refused.writes } else { &mut self.refused.reads }) += 1;
+        DmaFault { at: Iova::new(at), write }
+    }
+
     #[inline(never)]
     fn read_elsewhere(&mut self, at: Iova, into: &mut [u8]) -> Result<(), DmaFault> {
-        if self.mappings.get(self.reads.before).is_some_and(|mapping| mapping.read(at.get(), into)) {
+        if self.reads.before.as_ref().is_some_and(|window| window.read(at.get(), into)) {
             self.reads.swap();
             return Ok(());
         }
-        self.walk(at, into.len(), false, |mapping, at, part| {
-            into.get_mut(part).is_some_and(|part| mapping.read(at, part))
+        self.walk(at, into.len(), false, |backing, offset, part| {
+            into.get_mut(part).map_or(0, |part| backing.read(offset, part))
         })
     }
 
     #[inline(never)]
     fn write_elsewhere(&mut self, at: Iova, from: &[u8]) -> Result<(), DmaFault> {
-        if self.mappings.get(self.writes.before).is_some_and(|mapping| mapping.write(at.get(), from)) {
+        if self.writes.before.as_ref().is_some_and(|window| window.write(at.get(), from)) {
             self.writes.swap();
             return Ok(());
         }
-        self.walk(at, from.len(), true, |mapping, at, part| {
-            from.get(part).is_some_and(|part| mapping.write(at, part))
+        self.walk(at, from.len(), true, |backing, offset, part| {
+            from.get(part).map_or(0, |part| backing.write(offset, part))
         })
     }
 }
 
-impl DmaSpace for HostSide {
+impl DmaSpace for DmaMap {
     #[inline]
     fn read(&mut self, at: Iova, into: &mut [u8]) -> Result<(), DmaFault> {
-        match self.mappings.get(self.reads.last) {
-            Some(mapping) if mapping.read(at.get(), into) => Ok(()),
+        match &self.reads.last {
+            Some(window) if window.read(at.get(), into) => Ok(()),
             _ => self.read_elsewhere(at, into),
         }
     }
 
     #[inline]
     fn write(&mut self, at: Iova, from: &[u8]) -> Result<(), DmaFault> {
-        match self.mappings.get(self.writes.last) {
-            Some(mapping) if mapping.write(at.get(), from) => Ok(()),
+        match &self.writes.last {
+            Some(window) if window.write(at.get(), from) => Ok(()),
             _ => self.write_elsewhere(at, from),
-        }
-    }
-}
-
-impl HostPort for HostSide {
-    fn interrupt(&mut self, interrupt: Interrupt) {
-        // A driver in this process asks for MSI-X; nobody listens to a legacy line.
-        let Interrupt::Msix(vector) = interrupt else { return };
-        if let Some(trigger) = self.interrupts.get(usize::from(vector)) {
-            trigger.signal();
         }
     }
 }

@@ -20,13 +20,17 @@
 
 mod bar;
 mod dma;
+mod host;
 mod network;
+pub mod served;
+mod signals;
 mod state;
 mod sync;
 mod threaded;
 mod transport;
 mod world;
 
+pub use dma::{ClientMapError, ClientMemory, DmaMap, FileError, RefusedAccesses};
 pub use fpga_card::{CardDescription, DescriptionError};
 pub use network::DeliveryOrder;
 pub use state::CardFailure;

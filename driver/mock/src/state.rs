@@ -1,6 +1,6 @@
 //! What is behind the lock: cards with their host sides, the network, time; and how work is done.
 
-use crate::dma::HostSide;
+use crate::host::HostSide;
 use crate::network::Network;
 use crate::threaded::posted::{Cursor, PostedWrite};
 use crate::transport::MockTransport;
@@ -85,13 +85,22 @@ impl Slot {
         done
     }
 
+    /// What a hot reset does, and the kernel after it: it restores what it owns of configuration space; bus mastering is
+    /// the driver's. BARs that were opened before are stale.
+    pub(crate) fn reset(&mut self) {
+        self.card.reset();
+        self.card.set_command(true, false);
+        self.failure = CardFailure::None;
+        self.generation = self.generation.wrapping_add(1);
+    }
+
     /// What closing the device does: bus mastering goes first, so that afterwards nothing is left that could reach
     /// the memory.
     pub(crate) fn close(&mut self) {
         self.card.set_command(true, false);
         self.card.disable_msix();
-        self.host.interrupts.clear();
-        self.host.unmap_all();
+        self.host.signals.clear_all();
+        self.host.map.unmap_all();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::bar::MockBar;
 use crate::dma::{PAGE, ranges};
+use crate::signals::Kind;
 use crate::state::CardFailure;
 use crate::world::World;
 use fpga_core::Nanos;
@@ -111,13 +112,13 @@ impl Transport for MockTransport {
         let length = memory.len() as u64;
         let mut state = self.world.lock();
         let slot = state.slots.get_mut(self.card).ok_or(DmaMapError::OutsideRanges { iova, length })?;
-        slot.host.map(iova, memory, access)
+        slot.host.map.map(iova, memory, access)
     }
 
     fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), DmaMapError> {
         let mut state = self.world.lock();
         let slot = state.slots.get_mut(self.card).ok_or(DmaMapError::NotMapped { iova, length })?;
-        slot.host.unmap(iova, length)
+        slot.host.map.unmap(iova, length)
     }
 
     fn iova_ranges(&self) -> Vec<RangeInclusive<Iova>> {
@@ -140,11 +141,11 @@ impl Transport for MockTransport {
         let pairs = (0..count).map(|_| Interrupt::pair()).collect::<Result<Vec<_>, _>>()?;
         let mut state = self.world.lock();
         let Some(slot) = state.slots.get_mut(self.card) else { return Ok(Vec::new()) };
-        if !slot.host.interrupts.is_empty() {
+        if slot.host.signals.is_assigned(Kind::Msix) {
             return Err(InterruptError::AlreadyEnabled);
         }
-        let (interrupts, triggers) = pairs.into_iter().unzip();
-        slot.host.interrupts = triggers;
+        let (interrupts, triggers): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        slot.host.signals.assign(Kind::Msix, 0, triggers.into_iter().map(Some));
         slot.card.enable_msix(vectors);
         Ok(interrupts)
     }
@@ -153,7 +154,7 @@ impl Transport for MockTransport {
         let mut state = self.world.lock();
         if let Some(slot) = state.slots.get_mut(self.card) {
             slot.card.disable_msix();
-            slot.host.interrupts.clear();
+            slot.host.signals.clear(Kind::Msix);
         }
         Ok(())
     }
@@ -168,12 +169,8 @@ impl Transport for MockTransport {
         if slot.failure == CardFailure::Gone || slot.card.is_removed() {
             return Err(ResetError::NoAnswer { level });
         }
-        slot.card.reset();
-        // The kernel restores what it owns of configuration space; bus mastering is the driver's.
-        slot.card.set_command(true, false);
-        slot.failure = CardFailure::None;
-        slot.host.interrupts.clear();
-        slot.generation = slot.generation.wrapping_add(1);
+        slot.reset();
+        slot.host.signals.clear_all();
         if let Some(threaded) = self.world.threaded() {
             threaded.set_generation(self.card, slot.generation);
         }

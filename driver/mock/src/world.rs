@@ -1,5 +1,6 @@
 //! Several cards, the network between them, and their common time.
 
+use crate::dma::RefusedAccesses;
 use crate::network::{DeliveryOrder, Network};
 use crate::state::{CardFailure, Slot, State};
 use crate::threaded::{Pass, Shared, ThreadOptions, Threaded, Worker};
@@ -16,6 +17,8 @@ use std::time::Duration;
 const UNIT_TIME: Nanos = Nanos::new(100);
 /// Virtual time that passes when software polls and no card has anything to do.
 const IDLE_TIME: Nanos = Nanos::new(1_000);
+/// How long a timer that has run out and brings nothing is left alone.
+const LATE_TIMER: Duration = Duration::from_millis(1);
 /// Units of work per [`fpga_pci::Transport::relax`].
 const UNITS_PER_RELAX: u32 = 8;
 
@@ -315,7 +318,31 @@ impl World {
     /// Bytes of host memory that card `card` can reach.
     #[must_use]
     pub fn mapped_bytes(&self, card: usize) -> u64 {
-        self.lock().slots.get(card).map_or(0, |slot| slot.host.mapped_bytes())
+        self.lock().slots.get(card).map_or(0, |slot| slot.host.map.mapped_bytes())
+    }
+
+    /// Accesses of card `card` to host memory that its map refused, since the world was built.
+    #[must_use]
+    pub fn refused_accesses(&self, card: usize) -> RefusedAccesses {
+        self.lock().slots.get(card).map_or_else(RefusedAccesses::default, |slot| slot.host.map.refused())
+    }
+
+    /// For whoever drives the world in real time: some work of all cards at time `now`, unless the world has a thread for it.
+    /// Returns how long it may rest then if nothing else happens: not at all, until some timer, or for ever (`None`).
+    pub(crate) fn drive(&self, now: Nanos) -> Option<Duration> {
+        if self.is_threaded() {
+            return None;
+        }
+        let mut state = self.lock();
+        state.now = state.now.max(now);
+        if state.burst() > 0 {
+            return Some(Duration::ZERO);
+        }
+        match state.next_deadline()?.get().saturating_sub(state.now.get()) {
+            // A deadline in the past that brings no work must not keep anybody awake.
+            0 => Some(LATE_TIMER),
+            rest => Some(Duration::from_nanos(rest)),
+        }
     }
 
     /// What a polling loop does between two looks.

@@ -299,10 +299,10 @@ impl Shared {
         // The last region may be smaller than the others, if what is asked for fits.
         let size = self.options.region_size.min(room).max(capacity).checked_next_multiple_of(granule);
         let size = size.filter(|size| *size <= room).ok_or_else(|| self.exhausted(state, capacity))?;
-        let mut memory = SharedMemory::anonymous(size, self.options.huge)?;
+        let mut memory = self.transport.dma_memory(size, self.options.huge)?;
         if memory.len() > room {
             // Whole large pages do not fit into the limit any more, normal ones do.
-            memory = SharedMemory::anonymous(size, HugePages::No)?;
+            memory = self.transport.dma_memory(size, HugePages::No)?;
         }
         let length = memory.len() as u64;
         let iova = loop {

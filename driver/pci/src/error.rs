@@ -7,6 +7,8 @@ use core::fmt;
 
 use fpga_registers::{BarOffset, Iova};
 
+use crate::vfio_user::PeerError;
+
 /// An error number of the operating system, as a comparable value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OsError(i32);
@@ -101,6 +103,26 @@ pub enum MmioError {
         /// The system's reason.
         source: OsError,
     },
+    /// The process that serves the device did not do it.
+    #[error("the access at {at} was not done: {source}")]
+    Peer {
+        /// The register that was to be accessed.
+        at: BarOffset,
+        /// What the process said, or did not say.
+        source: PeerError,
+    },
+}
+
+impl MmioError {
+    /// Whether the device is out of reach for good: it was removed, or the process that serves it is no more.
+    #[must_use]
+    pub const fn is_gone(&self) -> bool {
+        match self {
+            Self::Gone { .. } => true,
+            Self::Peer { source, .. } => source.is_final(),
+            _ => false,
+        }
+    }
 }
 
 /// Opening a BAR failed.
@@ -175,6 +197,14 @@ pub enum ConfigError {
         at: u16,
         /// How many entries were read before it.
         seen: u8,
+    },
+    /// The process that serves the device did not do it.
+    #[error("configuration access at {at:#x} was not done: {source}")]
+    Peer {
+        /// First byte.
+        at: u16,
+        /// What the process said, or did not say.
+        source: PeerError,
     },
 }
 
@@ -272,6 +302,16 @@ pub enum DmaMapError {
         /// The system's reason.
         source: OsError,
     },
+    /// The process that serves the device did not do it.
+    #[error("DMA mapping of {length:#x} bytes at {iova}: {source}")]
+    Peer {
+        /// First address.
+        iova: Iova,
+        /// Bytes.
+        length: u64,
+        /// What the process said, or did not say.
+        source: PeerError,
+    },
 }
 
 /// Interrupts could not be set up, or waiting for one failed.
@@ -308,6 +348,14 @@ pub enum InterruptError {
     WaitFailed {
         /// The system's reason.
         source: OsError,
+    },
+    /// The process that serves the device did not do it.
+    #[error("{count} interrupt vectors were not set: {source}")]
+    Peer {
+        /// Vectors that were to be set; 0 when switching off.
+        count: u32,
+        /// What the process said, or did not say.
+        source: PeerError,
     },
 }
 
@@ -386,6 +434,14 @@ pub enum ResetError {
     NoAnswer {
         /// The level asked for.
         level: crate::ResetLevel,
+    },
+    /// The process that serves the device did not do it.
+    #[error("the {level} reset failed: {source}; do not reuse DMA memory of this device")]
+    Peer {
+        /// The level asked for.
+        level: crate::ResetLevel,
+        /// What the process said, or did not say.
+        source: PeerError,
     },
 }
 

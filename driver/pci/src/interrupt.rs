@@ -42,7 +42,11 @@ struct Member {
 
 /// The signalling half, for backends inside this process. Clones signal the same interrupt.
 #[derive(Debug, Clone)]
-pub struct InterruptTrigger(Arc<OwnedFd>);
+pub struct InterruptTrigger {
+    file: Arc<OwnedFd>,
+    /// Writing to it waits while its counter is full.
+    blocks: bool,
+}
 
 impl Interrupt {
     /// Makes both halves of a new interrupt.
@@ -53,7 +57,7 @@ impl Interrupt {
         let file = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| InterruptError::NoDescriptor { source: errno.into() })?;
         let file = Arc::new(file);
-        Ok((Self { file: Arc::clone(&file), kind: Kind::Message }, InterruptTrigger(file)))
+        Ok((Self { file: Arc::clone(&file), kind: Kind::Message }, InterruptTrigger { file, blocks: false }))
     }
 
     /// This interrupt as a level-triggered one, which the kernel masks when it fires and unmasks when `unmask` is signalled.
@@ -150,18 +154,43 @@ impl AsRawFd for Interrupt {
     }
 }
 
+/// What the kernel calls an event descriptor.
+const EVENTFD: &[u8] = b"anon_inode:[eventfd]";
+
 impl InterruptTrigger {
+    /// The signalling half of an interrupt that waits in another process, which made the descriptor.
+    ///
+    /// # Errors
+    /// [`InterruptError::NoDescriptor`] if it is no event descriptor: writing to anything else could wait for ever, or
+    /// damage it. The kernel tells what it is in `/proc`.
+    pub fn from_descriptor(file: OwnedFd) -> Result<Self, InterruptError> {
+        let refuse = |errno: Errno| InterruptError::NoDescriptor { source: errno.into() };
+        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+        if rustix::fs::readlink(link, Vec::new()).map_err(refuse)?.to_bytes() != EVENTFD {
+            return Err(refuse(Errno::INVAL));
+        }
+        let flags = rustix::fs::fcntl_getfl(&file).map_err(refuse)?;
+        Ok(Self { file: Arc::new(file), blocks: !flags.contains(rustix::fs::OFlags::NONBLOCK) })
+    }
+
     /// Signals one interrupt. Signals that are not taken add up; at 2^64 - 2 of them further ones are dropped, which
     /// loses nothing: the waiting side is told of one or more.
     pub fn signal(&self) {
+        // A descriptor of another process's may wait for room; whoever has filled the counter is told already.
+        if self.blocks
+            && rustix::event::poll(&mut [PollFd::new(&self.file, PollFlags::OUT)], Some(&Timespec::default()))
+                != Ok(1)
+        {
+            return;
+        }
         // The only failure of a non-blocking event descriptor is the full counter.
-        let _ = rustix::io::write(self.0.as_fd(), &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(self.file.as_fd(), &1_u64.to_ne_bytes());
     }
 }
 
 impl AsFd for InterruptTrigger {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.file.as_fd()
     }
 }
 

@@ -76,8 +76,8 @@ pub struct SharedMemory {
 struct Mapping {
     /// Never read again: it unmaps when the last clone goes.
     _raw: MmapRaw,
-    /// The file behind it, for memory that can be passed on.
-    file: Option<OwnedFd>,
+    /// The file behind it and where in the file this begins, for memory that can be passed on.
+    file: Option<(OwnedFd, u64)>,
 }
 
 /// The address of shared memory, next to whatever keeps that memory mapped.
@@ -112,7 +112,7 @@ impl fmt::Debug for SharedMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedMemory")
             .field("len", &format_args!("{:#x}", self.len()))
-            .field("file", &self.mapping.file.as_ref().map(AsRawFd::as_raw_fd))
+            .field("file", &self.mapping.file.as_ref().map(|(file, _)| file.as_raw_fd()))
             .finish()
     }
 }
@@ -174,7 +174,12 @@ impl SharedMemory {
     }
 
     /// The one place where the fields are put together.
-    fn of_raw(raw: MmapRaw, skip: usize, length: usize, file: Option<OwnedFd>) -> Result<Self, MemoryError> {
+    fn of_raw(
+        raw: MmapRaw,
+        skip: usize,
+        length: usize,
+        file: Option<(OwnedFd, u64)>,
+    ) -> Result<Self, MemoryError> {
         if skip.checked_add(length).is_none_or(|end| end > raw.len()) {
             return Err(MemoryError::OutOfRange { offset: skip, length, size: raw.len() });
         }
@@ -223,7 +228,7 @@ impl SharedMemory {
             .map_raw(file.as_raw_fd())
             .map_err(|error| unavailable(error.into()))?;
         mapping.advise(Advice::DontFork).map_err(|error| unavailable(error.into()))?;
-        Self::of_raw(mapping, 0, length, Some(file))
+        Self::of_raw(mapping, 0, length, Some((file, offset)))
     }
 
     /// Size in bytes.
@@ -237,21 +242,41 @@ impl SharedMemory {
     /// The file behind memory made by [`memfd`](Self::memfd) or [`from_file`](Self::from_file).
     #[must_use]
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
-        self.mapping.file.as_ref().map(AsFd::as_fd)
+        self.mapping.file.as_ref().map(|(file, _)| file.as_fd())
     }
 
-    /// Whether both are clones of one memory.
+    /// Where in its [`file`](Self::file) this memory begins, in bytes; 0 without one.
+    #[must_use]
+    pub fn file_offset(&self) -> u64 {
+        self.mapping.file.as_ref().map_or(0, |(_, offset)| *offset)
+    }
+
+    /// The `length` bytes from `offset` on, as shared memory of their own: another handle to the same bytes, which keeps
+    /// the whole mapping alive. Nothing is mapped or copied.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`]; [`MemoryError::BadLength`] for no bytes at all, which no shared memory has.
+    pub fn part(&self, offset: usize, length: usize) -> Result<Self, MemoryError> {
+        if length == 0 {
+            return Err(MemoryError::BadLength { length });
+        }
+        let start = Start::of(self.view().slice(offset, length)?);
+        Ok(Self { mapping: Arc::clone(&self.mapping), start, length })
+    }
+
+    /// Whether both are clones of one memory. A [`part`](Self::part) is not the same memory as the whole.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.mapping, &other.mapping)
+            && (self.start.0, self.length) == (other.start.0, other.length)
     }
 
     /// The whole memory as a borrowed view, which can be narrowed and carries the same operations.
     #[must_use]
     #[inline]
     pub fn view(&self) -> SharedSlice<'_> {
-        // SAFETY: `length` bytes from `start` on lie inside the mapping (checked when they were put together, and
-        // neither ever changes), readable and writable, and stay mapped as long as the Arc that `self` holds, to
+        // SAFETY: `length` bytes from `start` on lie inside the mapping (checked when they were put together, in `of_raw`
+        // or as a part of a larger view in `part`, and neither ever changes), readable and writable, and stay mapped as long as the Arc that `self` holds, to
         // which the view's lifetime is bound. The bytes are initialised (zero pages, file, or what the caller wrote).
         unsafe { self.start.view(self.length) }
     }

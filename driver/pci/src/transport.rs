@@ -8,8 +8,8 @@ use core::ops::RangeInclusive;
 use fpga_registers::Iova;
 
 use crate::{
-    Bar, BarError, ConfigError, DeviceEvents, DmaMapError, Interrupt, InterruptError, ResetError,
-    SharedMemory, config,
+    Bar, BarError, ConfigError, DeviceEvents, DmaMapError, HugePages, Interrupt, InterruptError, MemoryError,
+    ResetError, SharedMemory, config,
 };
 
 /// What a BAR decodes. PCI Local Bus 3.0, section 6.2.5.1.
@@ -153,6 +153,15 @@ pub trait Transport: Send + Sync {
     /// Size in bytes that mappings are made in multiples of. A power of two.
     fn dma_page_size(&self) -> u64 {
         4096
+    }
+
+    /// Zeroed memory of at least `length` bytes that [`map_dma`](Self::map_dma) takes: what pools are made of. The default is
+    /// memory of this process alone; a backend whose device lives in another process gives memory that it can pass on.
+    ///
+    /// # Errors
+    /// See [`MemoryError`].
+    fn dma_memory(&self, length: usize, huge: HugePages) -> Result<SharedMemory, MemoryError> {
+        SharedMemory::anonymous(length, huge)
     }
 
     /// How many interrupt vectors the device has.

@@ -117,7 +117,7 @@ struct DeviceFile {
 
 /// Nanoseconds on the monotonic clock since the first call: one start for all devices of the process, so that their
 /// times can be compared.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     // 584 years fit.
     u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)

@@ -217,7 +217,7 @@ impl Engine {
     #[cold]
     pub(super) fn lost(&mut self, source: MmioError) -> ChannelError {
         match source {
-            MmioError::Gone { .. } => self.gone(),
+            source if source.is_gone() => self.gone(),
             MmioError::Stale { .. } => self.was_reset(source),
             _ => self.mmio(source),
         }

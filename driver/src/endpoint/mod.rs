@@ -512,7 +512,8 @@ impl Drop for Endpoint {
     /// one, the memory is kept out of use.
     fn drop(&mut self) {
         let pushing = match self.ni.write(at::CONTROL, 0).and_then(|()| self.ni.read(at::CONTROL)) {
-            Ok(u32::MAX) | Err(MmioError::Gone { .. }) => Some(QuarantineReason::DeviceGone),
+            Ok(u32::MAX) => Some(QuarantineReason::DeviceGone),
+            Err(error) if error.is_gone() => Some(QuarantineReason::DeviceGone),
             Ok(control) if control & at::control::EVENT_ENABLE == 0 => None,
             // A reset has switched it off.
             Err(MmioError::Stale { .. }) => None,

@@ -4,7 +4,6 @@ use core::time::Duration;
 
 use fpga_core::sender::TransferError;
 use fpga_firmware::identity::{Identity, ReadError};
-use fpga_pci::MmioError;
 use fpga_registers::CardAddr;
 use fpga_registers::xdma::{IRQ_BASE, IrqBlock};
 
@@ -41,7 +40,7 @@ fn identity(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     };
     let again = match Identity::read(bar, bar.size()) {
         Ok(identity) => identity,
-        Err(ReadError::Access { error: MmioError::Gone { .. }, .. }) => return Err(Problem::Gone),
+        Err(ReadError::Access { error, .. }) if error.is_gone() => return Err(Problem::Gone),
         Err(error) => {
             alive(bench)?;
             return Ok(Verdict::Fail(error.to_string()));

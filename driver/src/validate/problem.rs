@@ -85,17 +85,15 @@ impl core::fmt::Display for Place {
 
 impl From<MmioError> for Problem {
     fn from(error: MmioError) -> Self {
-        match error {
-            MmioError::Gone { .. } => Self::Gone,
-            error => Self::Mmio(error),
-        }
+        if error.is_gone() { Self::Gone } else { Self::Mmio(error) }
     }
 }
 
 impl From<CdmaError> for Problem {
     fn from(error: CdmaError) -> Self {
         match error {
-            CdmaError::Gone { .. } | CdmaError::Mmio { source: MmioError::Gone { .. }, .. } => Self::Gone,
+            CdmaError::Gone { .. } => Self::Gone,
+            CdmaError::Mmio { source, .. } if source.is_gone() => Self::Gone,
             error => Self::Cdma(error),
         }
     }
@@ -104,7 +102,7 @@ impl From<CdmaError> for Problem {
 impl From<ResourceError> for Problem {
     fn from(error: ResourceError) -> Self {
         match error {
-            ResourceError::Mmio { source: MmioError::Gone { .. }, .. } => Self::Gone,
+            ResourceError::Mmio { source, .. } if source.is_gone() => Self::Gone,
             error => Self::Resource(error),
         }
     }

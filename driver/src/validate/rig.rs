@@ -292,7 +292,7 @@ impl Rig {
     /// The outcome of a register access; notes that the card is gone, for memory that it may still reach.
     fn seen<T>(&self, outcome: Result<T, MmioError>) -> Result<T, Problem> {
         outcome.map_err(|error| {
-            if matches!(error, MmioError::Gone { .. }) {
+            if error.is_gone() {
                 self.lost.set(Some(QuarantineReason::DeviceGone));
             }
             error.into()

@@ -9,6 +9,7 @@ use fpga_driver::core::sender::TransferError as NetworkError;
 use fpga_driver::endpoint::{EndpointError, SendError};
 use fpga_driver::mock::BuildError;
 use fpga_driver::pci::vfio::VfioOpenError;
+use fpga_driver::pci::vfio_user::VfioUserOpenError;
 use fpga_driver::pci::{BarError, MemoryError, MmioError};
 use fpga_driver::{CardAddr, CdmaError, Direction, OpenError, RecoveryError, ResourceError, TransferError};
 
@@ -270,14 +271,6 @@ pub enum CliError {
         /// Why.
         source: BarError,
     },
-    /// A kind of card that this version cannot open.
-    #[error(
-        "{card}: vfio-user sockets are not available in this version; use mock, mock:FILE.yaml or a PCI address"
-    )]
-    VfioUser {
-        /// As it was written.
-        card: String,
-    },
     /// The defaults file.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -290,6 +283,9 @@ pub enum CliError {
     /// VFIO.
     #[error(transparent)]
     Vfio(#[from] VfioOpenError),
+    /// A card that another process serves.
+    #[error(transparent)]
+    VfioUser(#[from] VfioUserOpenError),
     /// Opening a card.
     #[error(transparent)]
     Open(#[from] OpenError),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use fpga_driver::mock::CardDescription;
 use fpga_driver::mock::{DeliveryOrder, ThreadOptions, World};
 use fpga_driver::pci::vfio::VfioTransport;
+use fpga_driver::pci::vfio_user::VfioUserTransport;
 use fpga_driver::pci::{DmaPoolOptions, ParsePciAddressError, PciAddress};
 use fpga_driver::{Card, OpenOptions, Transport};
 
@@ -92,13 +93,14 @@ impl Target {
             _ => Ok(None),
         }
     }
+}
 
-    fn refuse_vfio_user(&self) -> Result<(), CliError> {
-        match self {
-            Self::VfioUser(_) => Err(CliError::VfioUser { card: self.to_string() }),
-            _ => Ok(()),
-        }
-    }
+/// A card outside this process.
+fn outside(target: &Target) -> Result<Arc<dyn Transport>, CliError> {
+    Ok(match target {
+        Target::VfioUser(socket) => Arc::new(VfioUserTransport::open(socket)?),
+        other => Arc::new(VfioTransport::open(&other.to_string())?),
+    })
 }
 
 /// A file, or, where there is none, a built-in description: their names have neither folders nor an ending.
@@ -157,10 +159,9 @@ pub fn open(target: &Target) -> Result<Opened, CliError> {
 /// # Errors
 /// [`CliError::Description`], [`CliError::World`], [`CliError::Vfio`], [`CliError::VfioUser`].
 pub fn reach(target: &Target) -> Result<Arc<dyn Transport>, CliError> {
-    target.refuse_vfio_user()?;
     Ok(match target.description()? {
         Some(description) => World::builder().card(description).build()?.transport(0),
-        None => Arc::new(VfioTransport::open(&target.to_string())?),
+        None => outside(target)?,
     })
 }
 
@@ -173,7 +174,6 @@ const AWAKE: Duration = Duration::from_secs(1);
 /// # Errors
 /// As [`open`].
 pub fn open_working(target: &Target, cpu: Option<usize>, limit: usize) -> Result<Opened, CliError> {
-    target.refuse_vfio_user()?;
     let mut memory = DmaPoolOptions::default();
     memory.limit = memory.limit.max(limit);
     let options = OpenOptions::default().memory(memory);
@@ -184,7 +184,7 @@ pub fn open_working(target: &Target, cpu: Option<usize>, limit: usize) -> Result
         Some(description) => {
             (World::builder().card(description).threaded(thread).build()?.transport(0), true)
         }
-        None => (Arc::new(VfioTransport::open(&target.to_string())?), false),
+        None => (outside(target)?, false),
     };
     let card = Card::open_with(Arc::clone(&transport), options)?;
     Ok(Opened { card, transport, simulated })
@@ -210,10 +210,6 @@ pub fn open_pair(
     peer: Option<&Target>,
     network: Network,
 ) -> Result<(Opened, Opened), CliError> {
-    target.refuse_vfio_user()?;
-    if let Some(peer) = peer {
-        peer.refuse_vfio_user()?;
-    }
     match (target.description()?, peer) {
         (Some(first), None) => {
             let second = next_node(&first, first.clone());
@@ -231,7 +227,7 @@ pub fn open_pair(
             None => Err(mixed(target, peer)),
         },
         (None, None) => Err(CliError::Usage(format!(
-            "{target} has no simulated peer: a real card needs a second one on its network; name it with --peer"
+            "{target} has no simulated peer in this process: such a card needs a second one on its network; name it with --peer"
         ))),
         (None, Some(peer)) if peer.is_simulated() => Err(mixed(target, peer)),
         (None, Some(peer)) if peer == target => {

@@ -26,19 +26,21 @@ while read -r module; do
 done </modules/order
 
 . /environment
+# What is logged from here on has to do with the steps.
+dmesg -c >/dev/null
 say "{\"event\":\"boot\",\"kernel\":\"$(uname -r)\"}"
 failed=0
 while read -r step seconds; do
     say "{\"event\":\"begin\",\"step\":\"$step\"}"
     echo "rig: step $step"
-    timeout -s KILL "$seconds" sh "/steps/$step" >/tmp/stdout 2>/tmp/stderr </dev/null 3>&-
+    timeout -s KILL "$seconds" sh -e "/steps/$step" >/tmp/stdout 2>/tmp/stderr </dev/null 3>&-
     status=$?
     [ $status -eq 0 ] || failed=1
     say "{\"event\":\"end\",\"step\":\"$step\",\"status\":$status,\"stdout\":\"$(encoded /tmp/stdout)\",\"stderr\":\"$(encoded /tmp/stderr)\"}"
 done </steps/order
 
 # The kernel's log on the console, for whoever looks into a failure.
-[ $failed -eq 0 ] || dmesg | tail -n 40
+[ $failed -eq 0 ] || dmesg
 say '{"event":"done"}'
 # Not before the line above has arrived.
 read -r answer <&3

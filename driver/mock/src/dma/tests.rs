@@ -3,6 +3,9 @@
 use super::*;
 use fpga_pci::HugePages;
 use proptest::prelude::*;
+use rustix::fs::{MemfdFlags, SealFlags};
+
+mod client;
 
 /// Where mappings are made: a few pages, so that they meet.
 const BASE: u64 = 0x10_0000;
@@ -10,6 +13,22 @@ const PAGES: u64 = 12;
 
 fn memory(pages: u64) -> SharedMemory {
     SharedMemory::anonymous(usize::try_from(pages * PAGE).unwrap(), HugePages::No).unwrap()
+}
+
+/// A file as a client has it.
+fn file(pages: u64, sealed: bool) -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("a client's memory", flags).unwrap();
+    rustix::fs::ftruncate(&file, pages * PAGE).unwrap();
+    if sealed {
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+    }
+    file
+}
+
+fn zero(file: &OwnedFd, offset: u64, length: u64) {
+    let zeros = vec![0; usize::try_from(length).unwrap()];
+    assert_eq!(rustix::io::pwrite(file, &zeros, offset), Ok(zeros.len()));
 }
 
 /// What the host side should be, without any order or memory of the past.
@@ -30,6 +49,24 @@ impl Obvious {
         let before = self.0.len();
         self.0.retain(|(at, bytes, _)| (*at, bytes.len() as u64) != (start, length));
         self.0.len() < before
+    }
+
+    /// Everything in a range, unless that would cut a mapping.
+    fn unmap_range(&mut self, start: u64, length: u64) -> Option<u64> {
+        let inside = |at: u64| (start..start + length).contains(&at);
+        let ends = |at: u64, bytes: &[u8]| (inside(at), inside(at + bytes.len() as u64 - 1));
+        let around = |at: u64, bytes: &[u8]| at < start && start < at + bytes.len() as u64;
+        if self.0.iter().any(|(at, bytes, _)| ends(*at, bytes).0 != ends(*at, bytes).1 || around(*at, bytes))
+        {
+            return None;
+        }
+        let before = self.mapped();
+        self.0.retain(|(at, _, _)| !inside(*at));
+        Some(before - self.mapped())
+    }
+
+    fn mapped(&self) -> u64 {
+        self.0.iter().map(|(_, bytes, _)| bytes.len() as u64).sum()
     }
 
     fn byte(&mut self, at: u64, write: bool) -> Option<&mut u8> {
@@ -55,9 +92,18 @@ impl Obvious {
     }
 }
 
+/// What is behind a mapping. All client files are the same two, so that mappings are parts of something larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    Process,
+    Sealed,
+    Unsealed,
+}
+
 #[derive(Clone, Debug)]
 enum Call {
-    Map { page: u64, pages: u64, access: DmaAccess },
+    Map { page: u64, pages: u64, access: DmaAccess, of: Of },
+    UnmapRange { page: u64, pages: u64 },
     Unmap { page: u64, pages: u64 },
     UnmapAll,
     Read { at: u64, length: usize },
@@ -67,13 +113,15 @@ enum Call {
 fn calls() -> impl Strategy<Value = Vec<Call>> {
     let access =
         prop_oneof![Just(DmaAccess::Both), Just(DmaAccess::ReadByDevice), Just(DmaAccess::WriteByDevice)];
+    let of = prop_oneof![Just(Of::Process), Just(Of::Sealed), Just(Of::Unsealed)];
     let page = 0..PAGES;
     // Starts close to the ends of pages are where something happens.
     let at = (0..=PAGES, prop_oneof![0..PAGE, PAGE - 70..PAGE, Just(0)])
         .prop_map(|(page, offset)| BASE - PAGE + page * PAGE + offset);
     let length = prop_oneof![3 => 0..200_usize, 1 => Just(4), 1 => 0..3 * 4096_usize];
     let call = prop_oneof![
-        4 => (page.clone(), 1..4_u64, access).prop_map(|(page, pages, access)| Call::Map { page, pages, access }),
+        6 => (page.clone(), 1..4_u64, access, of).prop_map(|(page, pages, access, of)| Call::Map { page, pages, access, of }),
+        1 => (page.clone(), 1..6_u64).prop_map(|(page, pages)| Call::UnmapRange { page, pages }),
         2 => (page, 1..4_u64).prop_map(|(page, pages)| Call::Unmap { page, pages }),
         1 => Just(Call::UnmapAll),
         12 => (at.clone(), length.clone()).prop_map(|(at, length)| Call::Read { at, length }),
@@ -87,19 +135,37 @@ proptest! {
 
     #[test]
     fn the_map_does_what_the_obvious_one_does(calls in calls()) {
-        let mut map = HostSide::default();
+        let mut map = DmaMap::default();
         let mut obvious = Obvious::default();
+        let (sealed, unsealed) = (file(PAGES + 4, true), file(PAGES + 4, false));
+        let mut refused = RefusedAccesses::default();
         for (number, call) in calls.into_iter().enumerate() {
             match call {
-                Call::Map { page, pages, access } => {
-                    let start = BASE + page * PAGE;
-                    let done = map.map(Iova::new(start), &memory(pages), access);
-                    let (iova, length) = (Iova::new(start), pages * PAGE);
-                    if obvious.map(start, length, access) {
+                Call::Map { page, pages, access, of } => {
+                    let (iova, length) = (Iova::new(BASE + page * PAGE), pages * PAGE);
+                    // No two mappings share a page of a file, so that the obvious map needs no files.
+                    let client = |file: &OwnedFd| ClientMemory::File(file.try_clone().unwrap(), page * PAGE);
+                    let done = match of {
+                        Of::Process => map.map(iova, &memory(pages), access).map_err(ClientMapError::from),
+                        Of::Sealed => map.map_client(iova, length, client(&sealed), access),
+                        Of::Unsealed => map.map_client(iova, length, client(&unsealed), access),
+                    };
+                    if obvious.map(iova.get(), length, access) {
                         prop_assert_eq!(done, Ok(()));
+                        if of != Of::Process {
+                            // A file keeps what it was given through an earlier mapping.
+                            zero(&sealed, page * PAGE, length);
+                            zero(&unsealed, page * PAGE, length);
+                        }
                     } else {
-                        prop_assert_eq!(done, Err(DmaMapError::Overlap { iova, length }));
+                        prop_assert_eq!(done, Err(DmaMapError::Overlap { iova, length }.into()));
                     }
+                }
+                Call::UnmapRange { page, pages } => {
+                    let (iova, length) = (Iova::new(BASE + page * PAGE), pages * PAGE);
+                    let expected = obvious.unmap_range(iova.get(), length);
+                    let refusal = DmaMapError::NotMapped { iova, length };
+                    prop_assert_eq!(map.unmap_range(iova, length), expected.ok_or(refusal));
                 }
                 Call::Unmap { page, pages } => {
                     let (iova, length) = (Iova::new(BASE + page * PAGE), pages * PAGE);
@@ -117,6 +183,7 @@ proptest! {
                     let (mut got, mut expected) = (vec![0; length], vec![0; length]);
                     let result = map.read(Iova::new(at), &mut got);
                     prop_assert_eq!(result, obvious.read(at, &mut expected));
+                    refused.reads += u64::from(result.is_err());
                     if result.is_ok() {
                         prop_assert!(got == expected);
                     }
@@ -125,9 +192,12 @@ proptest! {
                     let bytes = vec![number.to_le_bytes()[0] | 1; length];
                     let result = map.write(Iova::new(at), &bytes);
                     prop_assert_eq!(result, obvious.write(at, &bytes));
+                    refused.writes += u64::from(result.is_err());
                 }
             }
-            prop_assert_eq!(map.mapped_bytes(), obvious.0.iter().map(|(_, bytes, _)| bytes.len() as u64).sum::<u64>());
+            prop_assert_eq!(map.mapped_bytes(), obvious.mapped());
+            prop_assert_eq!(map.sizes().0, obvious.0.len());
+            prop_assert_eq!(map.refused(), refused);
         }
         // Everything that can be read at the end is what was written.
         for (start, bytes, access) in obvious.0 {
@@ -142,7 +212,7 @@ proptest! {
 
 #[test]
 fn what_is_unmapped_is_gone_although_it_was_hit_last() {
-    let mut map = HostSide::default();
+    let mut map = DmaMap::default();
     let at = Iova::new(BASE);
     map.map(at, &memory(1), DmaAccess::Both).unwrap();
     map.map(Iova::new(BASE + PAGE), &memory(1), DmaAccess::Both).unwrap();
@@ -159,7 +229,7 @@ fn what_is_unmapped_is_gone_although_it_was_hit_last() {
 
 #[test]
 fn what_may_be_read_only_is_not_written_although_it_was_hit_last() {
-    let mut map = HostSide::default();
+    let mut map = DmaMap::default();
     let at = Iova::new(BASE);
     map.map(at, &memory(1), DmaAccess::ReadByDevice).unwrap();
     let mut bytes = [1; 64];

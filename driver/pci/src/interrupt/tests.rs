@@ -62,6 +62,27 @@ fn a_full_counter_keeps_the_event() {
 }
 
 #[test]
+fn a_descriptor_of_somebody_else_is_signalled_if_it_is_an_event_descriptor() {
+    for flags in [EventfdFlags::NONBLOCK, EventfdFlags::empty()] {
+        let file = rustix::event::eventfd(0, flags).unwrap();
+        let trigger = InterruptTrigger::from_descriptor(file.try_clone().unwrap()).unwrap();
+        trigger.signal();
+        trigger.signal();
+        let mut count = [0; 8];
+        rustix::io::read(&file, &mut count[..]).unwrap();
+        assert_eq!(u64::from_ne_bytes(count), 2);
+        // A full counter keeps nobody.
+        rustix::io::write(&file, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        trigger.signal();
+        rustix::io::read(&file, &mut count[..]).unwrap();
+        assert_eq!(u64::from_ne_bytes(count), u64::MAX - 1);
+    }
+    let (pipe, _end) = rustix::pipe::pipe().unwrap();
+    let error = InterruptTrigger::from_descriptor(pipe).unwrap_err();
+    assert!(matches!(error, InterruptError::NoDescriptor { .. }), "{error}");
+}
+
+#[test]
 fn every_user_of_a_shared_vector_learns_of_every_interrupt() {
     let (interrupt, trigger) = Interrupt::pair().unwrap();
     let users = interrupt.share(3).unwrap();

@@ -301,3 +301,29 @@ fn possible(word: u64, rounds: u64) -> bool {
     let inverse = (0..6).fold(odd, |x, _| x.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(x))));
     word.wrapping_mul(inverse) <= rounds
 }
+
+#[test]
+fn a_part_is_the_same_bytes_and_no_others() {
+    let memory = memory();
+    let part = memory.part(4096, 100).unwrap();
+    assert_eq!(part.len(), 100);
+    memory.write(4096, b"whole").unwrap();
+    part.write(5, b"part").unwrap();
+    let mut back = [0; 9];
+    memory.read(4096, &mut back).unwrap();
+    assert_eq!(&back, b"wholepart");
+    assert_eq!(part.read(92, &mut back), Err(MemoryError::OutOfRange { offset: 92, length: 9, size: 100 }));
+    assert_eq!(
+        memory.part(SIZE - 4, 8).unwrap_err(),
+        MemoryError::OutOfRange { offset: SIZE - 4, length: 8, size: SIZE }
+    );
+    assert_eq!(memory.part(0, 0).unwrap_err(), MemoryError::BadLength { length: 0 });
+    assert!(
+        !part.is_same(&memory)
+            && part.is_same(&part.clone())
+            && memory.part(0, SIZE).unwrap().is_same(&memory)
+    );
+    drop(memory);
+    part.read(0, &mut back).unwrap();
+    assert_eq!(&back, b"wholepart");
+}

@@ -239,6 +239,12 @@ impl Connection {
         }
     }
 
+    /// Ends the connection for both sides: whoever waits on either end is woken. What was sent before still arrives.
+    pub fn shut_down(&self) {
+        // The only failure is an end that the other side was quicker with.
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+    }
+
     /// Whether a message, or the end of the connection, can be received now.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -24,11 +25,16 @@ pub(crate) enum ToolError {
     Watch { program: String, source: io::Error },
 }
 
+/// How much of what a program says on standard error is kept: its end.
+const KEPT: usize = 64 << 10;
+
 /// A running program that is killed when this is dropped, and also when this process dies without dropping anything.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     name: &'static str,
     child: Child,
+    /// Reads standard error all the time, so that the program never waits for room in the pipe.
+    listener: Option<JoinHandle<Vec<u8>>>,
 }
 
 impl Guarded {
@@ -55,8 +61,10 @@ impl Guarded {
             tied.current_dir(folder);
         }
         tied.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = tied.spawn().map_err(|source| ToolError::Start { program: name.to_owned(), source })?;
-        Ok(Self { name, child })
+        let mut child =
+            tied.spawn().map_err(|source| ToolError::Start { program: name.to_owned(), source })?;
+        let listener = child.stderr.take().map(|stderr| std::thread::spawn(move || last_of(stderr)));
+        Ok(Self { name, child, listener })
     }
 
     pub(crate) fn parts(&mut self) -> &mut Child {
@@ -105,15 +113,25 @@ impl Guarded {
         let _ = self.child.wait();
     }
 
-    /// What it said on standard error; after its end.
+    /// Ends it, and tells what it said on standard error; the first time.
     pub(crate) fn said(&mut self) -> String {
-        let mut text = Vec::new();
-        if let Some(mut stderr) = self.child.stderr.take() {
-            // What cannot be read is not there to be shown.
-            let _ = stderr.read_to_end(&mut text);
-        }
+        self.kill();
+        let text = self.listener.take().and_then(|listener| listener.join().ok()).unwrap_or_default();
         String::from_utf8_lossy(&text).trim().to_owned()
     }
+}
+
+/// The end of a stream.
+fn last_of(mut stream: impl Read) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let mut piece = [0; 4096];
+    // What cannot be read is not there to be shown.
+    while let Ok(count @ 1..) = stream.read(&mut piece) {
+        kept.extend_from_slice(piece.get(..count).unwrap_or_default());
+        let surplus = kept.len().saturating_sub(KEPT);
+        kept.drain(..surplus);
+    }
+    kept
 }
 
 impl Drop for Guarded {
@@ -178,6 +196,15 @@ mod tests {
         rustix::process::test_kill_process(pid).unwrap();
         drop(child);
         assert_eq!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH));
+    }
+
+    #[test]
+    fn a_program_that_says_much_does_not_wait() {
+        let script = "head -c 1000000 /dev/zero | tr '\\0' x >&2; echo end >&2";
+        let mut child = Guarded::spawn("sh", Command::new("sh").args(["-c", script])).unwrap();
+        assert!(child.wait(Duration::from_secs(60)).unwrap().is_some());
+        let said = child.said();
+        assert!(said.len() <= KEPT && said.ends_with("xxend"), "{}", said.len());
     }
 
     #[test]

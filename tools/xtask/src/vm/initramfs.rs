@@ -12,8 +12,11 @@ use super::plan::Job;
 
 const INIT: &str = include_str!("../../vm/init.sh");
 /// Scripts that steps use as commands.
-const SCRIPTS: [(&str, &str); 2] =
-    [("host", include_str!("../../vm/host.sh")), ("bind", include_str!("../../vm/bind.sh"))];
+const SCRIPTS: [(&str, &str); 3] = [
+    ("host", include_str!("../../vm/host.sh")),
+    ("bind", include_str!("../../vm/bind.sh")),
+    ("kill-test", include_str!("../../vm/kill.sh")),
+];
 /// Modules of a kernel that has VFIO as modules.
 const MODULES: [&str; 2] = ["vfio_iommu_type1", "vfio_pci"];
 
@@ -99,4 +102,43 @@ fn environment(job: &Job, addresses: &[Address]) -> String {
         export(name, value);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::vm::plan::Plan;
+
+    /// What a shell says to a script that it only reads.
+    fn complaints(script: &str) -> String {
+        let mut shell =
+            Command::new("sh").arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        String::from_utf8_lossy(&shell.wait_with_output().unwrap().stderr).into_owned()
+    }
+
+    #[test]
+    fn every_script_is_one() {
+        assert_ne!(complaints("while true"), "");
+        for (name, text) in SCRIPTS.into_iter().chain([("init", INIT)]) {
+            assert_eq!(complaints(text), "", "{name}");
+        }
+        for job in Plan::load().unwrap().jobs(&[], None, &[]).unwrap() {
+            for step in job.steps {
+                assert_eq!(complaints(&step.run), "", "{}, {}", job.guest.name, step.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_environment_is_quoted() {
+        let mut job = Plan::load().unwrap().jobs(&[], None, &[]).unwrap().remove(0);
+        job.guest.environment = [("WORDS".to_owned(), "it's $HOME".to_owned())].into();
+        let script = environment(&job, &[]) + "printf %s \"$WORDS\"";
+        let output = Command::new("sh").arg("-c").arg(script).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "it's $HOME");
+    }
 }

@@ -104,6 +104,11 @@ pub(crate) fn run(parts: &Parts<'_>, kernel: &Bootable, job: &Job, folder: &Path
     if !report.passed() {
         let console = fs::read(files.console()).unwrap_or_default();
         report.console = tail(&String::from_utf8_lossy(&console).replace('\r', ""), SHOWN);
+        for card in cards.iter_mut().flatten() {
+            report
+                .console
+                .push_str(&format!("\nthe card's process said:\n{}", tail(&card.process.said(), SHOWN)));
+        }
     }
     report.seconds = began.elapsed().as_secs_f64();
     report

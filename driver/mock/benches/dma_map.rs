@@ -1,0 +1,95 @@
+//! What it costs to find one mapping among a million: `cargo bench -p fpga-mock --bench dma_map -- [part of a name]`.
+//!
+//! A million pages of one file, each mapped by itself, at addresses next to each other or anywhere; then reads of 8 bytes in
+//! random order. Each address depends on what the read before it gave, so nothing overlaps: the figure is what one DMA waits
+//! for. The file's pages are the first thousand, so that the memory itself is in the cache. The fastest and the middle run are
+//! shown.
+#![expect(clippy::expect_used, reason = "what cannot be prepared cannot be measured")]
+#![expect(clippy::print_stdout, reason = "its purpose")]
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
+use fpga_card::DmaSpace;
+use fpga_mock::{ClientMemory, DmaMap};
+use fpga_pci::{DmaAccess, SharedMemory};
+use fpga_registers::Iova;
+use std::time::Instant;
+
+const PAGE: u64 = 4096;
+const MAPPINGS: u64 = 1_000_000;
+/// Pages of the file.
+const PAGES: u64 = 1000;
+const RUNS: usize = 15;
+const LOOKUPS: usize = 500_000;
+
+/// Marsaglia's xorshift: good enough to be in nobody's way.
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// Nanoseconds per `each` of `count`, of the fastest and the middle run.
+fn measure(name: &str, count: usize, mut run: impl FnMut()) {
+    let mut spans: Vec<f64> = (0..RUNS)
+        .map(|_| {
+            let began = Instant::now();
+            run();
+            began.elapsed().as_secs_f64() * 1e9 / count as f64
+        })
+        .collect();
+    spans.sort_by(f64::total_cmp);
+    let [least, half] = [spans.first(), spans.get(RUNS / 2)].map(|span| span.copied().unwrap_or(0.0));
+    println!("{name:<44} {half:8.1} ns, at best {least:6.1} ns");
+}
+
+fn filled(file: &SharedMemory, addresses: &[u64]) -> DmaMap {
+    let mut map = DmaMap::default();
+    for (number, at) in addresses.iter().enumerate() {
+        let descriptor = file.file().and_then(|file| file.try_clone_to_owned().ok()).expect("a descriptor");
+        let memory = ClientMemory::File(descriptor, number as u64 % PAGES * PAGE);
+        map.map_client(Iova::new(*at), PAGE, memory, DmaAccess::Both).expect("free addresses");
+    }
+    map
+}
+
+fn main() {
+    let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
+    let length = usize::try_from(PAGES * PAGE).expect("4 MB");
+    let file = SharedMemory::memfd("a client's memory", length).expect("memory");
+    let mut state = 88_172_645_463_325_252;
+    let dense: Vec<u64> = (0..MAPPINGS).map(|page| (1 << 32) + page * PAGE).collect();
+    let mut sparse: Vec<u64> = (0..MAPPINGS).map(|_| random(&mut state) >> 28 << 12).collect();
+    sparse.sort_unstable();
+    sparse.dedup();
+    for (name, addresses) in [("next to each other", dense), ("anywhere", sparse)] {
+        if !name.contains(&only) {
+            continue;
+        }
+        let began = Instant::now();
+        let mut map = filled(&file, &addresses);
+        let each = began.elapsed().as_secs_f64() * 1e9 / addresses.len() as f64;
+        println!("{name}: {} mappings, {each:.0} ns to make one", addresses.len());
+        let count = addresses.len() as u64;
+        let order: Vec<u64> = (0..LOOKUPS)
+            .filter_map(|_| usize::try_from(random(&mut state) % count).ok())
+            .filter_map(|index| addresses.get(index).copied())
+            .collect();
+        measure("  read of 8 bytes, random order", order.len(), || {
+            let mut bytes = [0; 8];
+            for at in &order {
+                // The file is empty, which nobody but this program knows.
+                let at = at | u64::from_le_bytes(bytes) & 8;
+                map.read(Iova::new(at), &mut bytes).expect("mapped");
+            }
+        });
+        measure("  write of 64 bytes, random order", order.len(), || {
+            for at in &order {
+                map.write(Iova::new(*at), &[0; 64]).expect("mapped");
+            }
+        });
+        let began = Instant::now();
+        assert_eq!(map.unmap_range(Iova::ZERO, 1 << 48), Ok(count * PAGE));
+        println!("  {:.0} ns to undo one", began.elapsed().as_secs_f64() * 1e9 / count as f64);
+    }
+}

@@ -1,0 +1,223 @@
+//! Where a mapping is that is one aligned block of a size that page tables know: 4 KiB, 2 MiB, 1 GiB or 512 GiB.
+//!
+//! An operating system maps page by page (a guest's kernel under a translating IOMMU makes a million mappings of 4 KiB),
+//! and every DMA has to find its one. In a tree by address that costs a cache miss for nearly every step down; in a table of
+//! tables one or two, but addresses that lie far apart cost a table each. This is a hash table with open addressing, in
+//! which an entry says all there is to know: one cache miss, 32 bytes a mapping, wherever the addresses are. Four neighbouring
+//! pages share a cache line, so that a DMA over many pages does not miss for each.
+
+use crate::dma::{Extent, PAGE};
+use fpga_pci::DmaAccess;
+use std::hash::{BuildHasher, RandomState};
+
+/// Address bits between one size and the next.
+const BITS: u32 = 9;
+const LEVELS: usize = 4;
+
+/// Bits of a value. One that is 0 is empty.
+const PRESENT: u64 = 1;
+/// What the card may do.
+const READS: u64 = 1 << 1;
+const WRITES: u64 = 1 << 2;
+/// Number of the memory behind it.
+const SLOT_SHIFT: u32 = 4;
+const SLOT_BITS: u32 = 24;
+/// Page of that memory.
+const OFFSET_SHIFT: u32 = SLOT_SHIFT + SLOT_BITS;
+
+/// Memories that entries can name.
+pub(crate) const SLOTS: u32 = 1 << SLOT_BITS;
+/// Pages of a memory that entries can name.
+const OFFSETS: u64 = 1 << (64 - OFFSET_SHIFT);
+
+/// Neighbours that share a cache line: 4 entries of 16 bytes.
+const NEIGHBOURS: u64 = 4;
+/// Entries at the start. A power of two, like every later number.
+const LEAST: usize = 64;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    /// Number of the block among those of its size, and the size.
+    key: u64,
+    value: u64,
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    /// At most half of them are in use, so that a search is short.
+    entries: Vec<Entry>,
+    used: usize,
+    /// Blocks of each size: no search for what there is none of.
+    levels: [usize; LEVELS],
+    /// Whoever chooses the addresses must not choose the collisions too.
+    seed: u64,
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        let seed = RandomState::new().hash_one(0);
+        Self { entries: vec![Entry::default(); LEAST], used: 0, levels: [0; LEVELS], seed }
+    }
+}
+
+/// Bytes of a block.
+const fn size(level: usize) -> u64 {
+    PAGE << (BITS as usize * level)
+}
+
+/// The level at which `length` bytes at `start` are one block, if there is one.
+fn level_of(start: u64, length: u64) -> Option<usize> {
+    (0..LEVELS).find(|level| length == size(*level)).filter(|_| start.is_multiple_of(length))
+}
+
+/// Key of the block of this size that holds `at`.
+const fn key(at: u64, level: usize) -> u64 {
+    at / size(level) * LEVELS as u64 + level as u64
+}
+
+impl Blocks {
+    /// Notes the mapping, if it is a block and an entry can describe it. It overlaps no other.
+    pub(crate) fn insert(&mut self, start: u64, extent: &Extent) {
+        let (Some(level), Some(value)) = (level_of(start, extent.length), encode(extent)) else { return };
+        if (self.used + 1) * 2 > self.entries.len() {
+            let larger = vec![Entry::default(); self.entries.len() * 2];
+            for entry in std::mem::replace(&mut self.entries, larger) {
+                if entry.value != 0 {
+                    self.put(entry);
+                }
+            }
+        }
+        self.put(Entry { key: key(start, level), value });
+        self.used += 1;
+        if let Some(count) = self.levels.get_mut(level) {
+            *count += 1;
+        }
+    }
+
+    /// Forgets the mapping, if it is one that was noted.
+    pub(crate) fn remove(&mut self, start: u64, length: u64) {
+        let Some(level) = level_of(start, length) else { return };
+        let Some(mut hole) = self.position(key(start, level)) else { return };
+        self.used -= 1;
+        if let Some(count) = self.levels.get_mut(level) {
+            *count -= 1;
+        }
+        if self.used == 0 {
+            *self = Self::default();
+            return;
+        }
+        // What follows without a gap moves up where the hole is on its way from home: no search may end too early.
+        let mut at = hole;
+        loop {
+            at = self.after(at);
+            let entry = self.entry(at);
+            if entry.value == 0 {
+                break;
+            }
+            let (distance, gap) = (self.distance(self.home(entry.key), at), self.distance(hole, at));
+            if distance >= gap {
+                self.set(hole, entry);
+                hole = at;
+            }
+        }
+        self.set(hole, Entry::default());
+    }
+
+    /// The block that holds `at`, and where it starts.
+    #[inline]
+    pub(crate) fn find(&self, at: u64) -> Option<(u64, Extent)> {
+        for (level, count) in self.levels.iter().enumerate() {
+            if *count > 0
+                && let Some(position) = self.position(key(at, level))
+            {
+                let size = size(level);
+                return Some((at & !(size - 1), decode(self.entry(position).value, size)));
+            }
+        }
+        None
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Blocks that are noted.
+    #[cfg(test)]
+    pub(crate) const fn len(&self) -> usize {
+        self.used
+    }
+
+    fn put(&mut self, entry: Entry) {
+        let mut at = self.home(entry.key);
+        while self.entry(at).value != 0 {
+            at = self.after(at);
+        }
+        self.set(at, entry);
+    }
+
+    #[inline]
+    fn position(&self, key: u64) -> Option<usize> {
+        let mut at = self.home(key);
+        loop {
+            let entry = self.entry(at);
+            if entry.value == 0 {
+                return None;
+            }
+            if entry.key == key {
+                return Some(at);
+            }
+            at = self.after(at);
+        }
+    }
+
+    /// Where the search for a key begins: anywhere, but next to that of the next page.
+    #[inline]
+    fn home(&self, key: u64) -> usize {
+        let page = key / LEVELS as u64;
+        let product = u128::from((page / NEIGHBOURS) ^ self.seed) * 0x9E37_79B9_7F4A_7C15;
+        #[expect(clippy::cast_possible_truncation, reason = "bits of a hash")]
+        let hash = (product >> 64) as usize ^ product as usize ^ (key % LEVELS as u64) as usize;
+        #[expect(clippy::cast_possible_truncation, reason = "below NEIGHBOURS")]
+        let place = hash.wrapping_mul(NEIGHBOURS as usize) | (page % NEIGHBOURS) as usize;
+        place & (self.entries.len() - 1)
+    }
+
+    const fn after(&self, at: usize) -> usize {
+        (at + 1) & (self.entries.len() - 1)
+    }
+
+    const fn distance(&self, from: usize, to: usize) -> usize {
+        to.wrapping_sub(from) & (self.entries.len() - 1)
+    }
+
+    /// All positions are below the number of entries.
+    #[inline]
+    fn entry(&self, at: usize) -> Entry {
+        self.entries.get(at).copied().unwrap_or_default()
+    }
+
+    fn set(&mut self, at: usize, entry: Entry) {
+        if let Some(place) = self.entries.get_mut(at) {
+            *place = entry;
+        }
+    }
+}
+
+fn encode(extent: &Extent) -> Option<u64> {
+    let page = extent.offset / PAGE;
+    let fits = extent.offset.is_multiple_of(PAGE) && page < OFFSETS && extent.slot < SLOTS;
+    let reads = if extent.access.device_reads() { READS } else { 0 };
+    let writes = if extent.access.device_writes() { WRITES } else { 0 };
+    fits.then_some(PRESENT | reads | writes | u64::from(extent.slot) << SLOT_SHIFT | page << OFFSET_SHIFT)
+}
+
+fn decode(value: u64, length: u64) -> Extent {
+    let access = match (value & READS != 0, value & WRITES != 0) {
+        (true, true) => DmaAccess::Both,
+        (false, _) => DmaAccess::WriteByDevice,
+        (true, false) => DmaAccess::ReadByDevice,
+    };
+    let slot = u32::try_from(value >> SLOT_SHIFT & u64::from(SLOTS - 1)).unwrap_or(0);
+    Extent { length, slot, offset: (value >> OFFSET_SHIFT) * PAGE, access }
+}

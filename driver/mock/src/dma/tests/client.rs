@@ -1,0 +1,167 @@
+//! Memory of clients: files, mapped in parts, of every kind.
+
+use super::*;
+use std::os::fd::AsRawFd;
+
+/// Descriptors and mappings of this process that are of the clients' files.
+fn held() -> (usize, usize) {
+    let name = "a client's memory";
+    let links = std::fs::read_dir("/proc/self/fd").unwrap();
+    let is_ours = |path: std::path::PathBuf| path.to_string_lossy().contains(name);
+    let files =
+        links.filter(|link| std::fs::read_link(link.as_ref().unwrap().path()).is_ok_and(is_ours)).count();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    (files, maps.lines().filter(|line| line.contains(name)).count())
+}
+
+#[test]
+fn a_hundred_thousand_pages_of_one_file_are_one_mapping_of_it() {
+    const COUNT: u64 = 100_000;
+    let client = file(COUNT, true);
+    let mut map = DmaMap::default();
+    let before = held();
+    for page in 0..COUNT {
+        // Far apart, and in no order: nothing can be merged.
+        let iova = Iova::new((page * 7919 % COUNT) * 2 * PAGE);
+        let memory = ClientMemory::File(client.try_clone().unwrap(), page * PAGE);
+        map.map_client(iova, PAGE, memory, DmaAccess::Both).unwrap();
+    }
+    assert_eq!(map.sizes(), (100_000, 1));
+    let during = held();
+    assert!(during.1 <= before.1 + 1 + OTHERS && during.0 <= before.0 + 1 + OTHERS, "{before:?} {during:?}");
+    for page in [0, 1, 4711, COUNT - 1] {
+        let place = (page * 7919 % COUNT) * 2 * PAGE + 100;
+        let (at, hole) = (Iova::new(place), Iova::new(place + PAGE));
+        map.write(at, &page.to_le_bytes()).unwrap();
+        let mut bytes = [0; 8];
+        rustix::io::pread(&client, &mut bytes, page * PAGE + 100).unwrap();
+        assert_eq!(u64::from_le_bytes(bytes), page);
+        assert_eq!(map.read(hole, &mut bytes), Err(DmaFault { at: hole, write: false }));
+    }
+    assert_eq!(map.unmap_range(Iova::ZERO, 1 << 47), Ok(COUNT * PAGE));
+    assert_eq!((map.sizes(), map.mapped_bytes(), map.blocks.len()), ((0, 0), 0, 0));
+}
+
+/// Files of other tests that may come and go meanwhile: two at a time in each.
+const OTHERS: usize = 16;
+
+#[test]
+fn one_access_spans_mappings_of_several_files_and_stops_at_a_hole() {
+    let files: Vec<_> = [true, false, true].into_iter().map(|sealed| file(2, sealed)).collect();
+    let mut map = DmaMap::default();
+    for (number, file) in files.iter().enumerate() {
+        let iova = Iova::new(BASE + number as u64 * PAGE);
+        map.map_client(iova, PAGE, ClientMemory::File(file.try_clone().unwrap(), PAGE), DmaAccess::Both)
+            .unwrap();
+    }
+    let bytes: Vec<u8> = (0..2 * PAGE + 64).map(|n| n.to_le_bytes()[0]).collect();
+    map.write(Iova::new(BASE + PAGE - 64), &bytes).unwrap();
+    let mut back = vec![0; bytes.len()];
+    map.read(Iova::new(BASE + PAGE - 64), &mut back).unwrap();
+    assert_eq!(back, bytes);
+    let hole = Iova::new(BASE + 3 * PAGE);
+    assert_eq!(map.write(Iova::new(hole.get() - 10), &[0; 20]), Err(DmaFault { at: hole, write: true }));
+}
+
+#[test]
+fn a_file_that_is_truncated_under_us_refuses_and_does_not_grow_again() {
+    let client = file(2, false);
+    let mut map = DmaMap::default();
+    let [at, next, end, page] = [0, 64, 100, PAGE].map(|offset| Iova::new(BASE + offset));
+    map.map_client(at, 2 * PAGE, ClientMemory::File(client.try_clone().unwrap(), 0), DmaAccess::Both)
+        .unwrap();
+    map.write(at, &[7; 8192]).unwrap();
+    rustix::fs::ftruncate(&client, 100).unwrap();
+    let mut bytes = [0; 64];
+    map.read(at, &mut bytes).unwrap();
+    assert_eq!(bytes, [7; 64]);
+    assert_eq!(map.read(next, &mut bytes), Err(DmaFault { at: end, write: false }));
+    assert_eq!(map.write(next, &bytes), Err(DmaFault { at: end, write: true }));
+    assert_eq!(map.write(page, &bytes), Err(DmaFault { at: page, write: true }));
+    assert_eq!(rustix::fs::fstat(&client).unwrap().st_size, 100);
+    assert_eq!(map.refused(), RefusedAccesses { reads: 1, writes: 2 });
+}
+
+#[test]
+fn a_sealed_file_that_grows_is_mapped_again_where_it_is_needed() {
+    let client = file(1, true);
+    let mut map = DmaMap::default();
+    let part = |page: u64| ClientMemory::File(client.try_clone().unwrap(), page * PAGE);
+    map.map_client(Iova::new(BASE), PAGE, part(0), DmaAccess::Both).unwrap();
+    let beyond = map.map_client(Iova::new(BASE + PAGE), PAGE, part(1), DmaAccess::Both);
+    let short = FileError::TooShort { size: PAGE, offset: PAGE, length: PAGE };
+    assert_eq!(beyond, Err(ClientMapError::File(short)));
+    rustix::fs::ftruncate(&client, 3 * PAGE).unwrap();
+    for page in 1..3 {
+        map.map_client(Iova::new(BASE + page * PAGE), PAGE, part(page), DmaAccess::Both).unwrap();
+    }
+    assert_eq!(map.sizes(), (3, 2));
+    map.write(Iova::new(BASE), &[9; 3 * 4096]).unwrap();
+    let mut bytes = [0; 3 * 4096];
+    rustix::io::pread(&client, &mut bytes, 0).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 9));
+    map.unmap(Iova::new(BASE), PAGE).unwrap();
+    assert_eq!(map.sizes(), (2, 1));
+}
+
+#[test]
+fn what_is_no_file_or_may_not_be_written_is_refused_and_nothing_is_mapped() {
+    let client = file(1, true);
+    let mut map = DmaMap::default();
+    let mut refuse = |file: OwnedFd, offset, access| {
+        let error =
+            map.map_client(Iova::new(BASE), PAGE, ClientMemory::File(file, offset), access).unwrap_err();
+        assert_eq!((map.sizes(), map.mapped_bytes()), ((0, 0), 0), "{error}");
+        error
+    };
+    let (pipe, _other_end) = rustix::pipe::pipe().unwrap();
+    assert_eq!(refuse(pipe, 0, DmaAccess::Both), FileError::NotAFile.into());
+    let directory = std::fs::File::open("/").unwrap();
+    assert_eq!(refuse(directory.into(), 0, DmaAccess::ReadByDevice), FileError::NotAFile.into());
+    let read_only = std::fs::File::open(format!("/proc/self/fd/{}", client.as_raw_fd())).unwrap();
+    let file = OwnedFd::from(read_only.try_clone().unwrap());
+    assert_eq!(refuse(file, 0, DmaAccess::Both), FileError::NoAccess { write: true }.into());
+    let short = FileError::TooShort { size: PAGE, offset: u64::MAX - 5, length: PAGE };
+    assert_eq!(refuse(client.try_clone().unwrap(), u64::MAX - 5, DmaAccess::Both), short.into());
+    // To be read only, it does.
+    let memory = ClientMemory::File(read_only.into(), 0);
+    map.map_client(Iova::new(BASE), PAGE, memory, DmaAccess::ReadByDevice).unwrap();
+    map.read(Iova::new(BASE), &mut [0; 64]).unwrap();
+}
+
+#[test]
+fn memory_without_a_file_is_there_and_out_of_reach() {
+    let mut map = DmaMap::default();
+    let at = Iova::new(BASE);
+    map.map_client(at, PAGE, ClientMemory::Unreachable, DmaAccess::Both).unwrap();
+    assert_eq!(map.read(at, &mut [0; 8]), Err(DmaFault { at, write: false }));
+    assert_eq!(map.unmap_range(at, PAGE), Ok(PAGE));
+}
+
+/// Every size that is a block of some level, and those beside it, alone and next to each other.
+#[test]
+fn blocks_of_every_level_are_found_from_end_to_end() {
+    let mut map = DmaMap::default();
+    let lengths = [PAGE, 2 << 20, 1 << 30, 512 << 30];
+    for length in lengths {
+        for start in [0, length, length * 2, 1 << 40] {
+            for length in [length, length + PAGE, length.saturating_sub(PAGE).max(PAGE)] {
+                let (first, last) = (Iova::new(start), start + length - 1);
+                map.map_client(first, length, ClientMemory::Unreachable, DmaAccess::ReadByDevice).unwrap();
+                let block = lengths.contains(&length).then_some(());
+                for at in [start, start + length / 2, last] {
+                    let (found, extent) = map.find(at).unwrap();
+                    assert_eq!(
+                        (found, extent.length, extent.access),
+                        (start, length, DmaAccess::ReadByDevice)
+                    );
+                    assert_eq!(map.blocks.find(at).map(|_| ()), block, "{start:#x} {length:#x}");
+                }
+                assert_eq!(map.find(last + 1), None);
+                assert_eq!(start.checked_sub(1).and_then(|before| map.find(before)), None);
+                map.unmap(first, length).unwrap();
+                assert_eq!((map.find(start), map.blocks.len()), (None, 0));
+            }
+        }
+    }
+}

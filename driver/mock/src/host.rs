@@ -1,0 +1,44 @@
+//! All that a card reaches of its host: memory through its IOMMU, interrupts, error messages.
+
+use crate::dma::DmaMap;
+use crate::signals::{Kind, Signals};
+use fpga_card::{DmaFault, DmaSpace, ErrorMessage, HostPort, Interrupt};
+use fpga_registers::Iova;
+
+/// The host side of one card.
+#[derive(Debug, Default)]
+pub(crate) struct HostSide {
+    pub(crate) map: DmaMap,
+    pub(crate) signals: Signals,
+}
+
+impl DmaSpace for HostSide {
+    #[inline]
+    fn read(&mut self, at: Iova, into: &mut [u8]) -> Result<(), DmaFault> {
+        self.map.read(at, into)
+    }
+
+    #[inline]
+    fn write(&mut self, at: Iova, from: &[u8]) -> Result<(), DmaFault> {
+        self.map.write(at, from)
+    }
+}
+
+impl HostPort for HostSide {
+    fn interrupt(&mut self, interrupt: Interrupt) {
+        match interrupt {
+            Interrupt::Msix(vector) => self.signals.message(Kind::Msix, vector),
+            Interrupt::Msi(message) => self.signals.message(Kind::Msi, message),
+            Interrupt::Line(true) => self.signals.line(),
+            // Who was told of the line finds out that it has fallen by unmasking it.
+            _ => {}
+        }
+    }
+
+    fn error(&mut self, message: ErrorMessage) {
+        // VFIO tells of errors that the device cannot correct.
+        if matches!(message, ErrorMessage::NonFatal | ErrorMessage::Fatal) {
+            self.signals.message(Kind::Err, 0);
+        }
+    }
+}

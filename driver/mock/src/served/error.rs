@@ -1,0 +1,120 @@
+//! What goes wrong: serving as a whole, and single requests.
+
+use crate::dma::ClientMapError;
+use fpga_pci::vfio_user::wire::{Command, MAJOR, WireError};
+use fpga_pci::{DmaMapError, InterruptError, OsError};
+use rustix::io::Errno;
+use std::path::PathBuf;
+
+/// Why a card is not served.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Another server listens there.
+    #[error(
+        "{} is the socket of a server that runs; end it first, or give this one another path", .path.display()
+    )]
+    InUse {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// Something else has that name.
+    #[error("{} exists and is no socket; it is left alone: give another path", .path.display())]
+    NotASocket {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// A path that no socket can have.
+    #[error(
+        "{} cannot be the path of a socket: at most 107 bytes, none of them 0; give a shorter one", .path.display()
+    )]
+    BadPath {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// The system does not let it be made.
+    #[error("the socket {} cannot be made: {source}; check that its directory exists and may be written", .path.display())]
+    Bind {
+        /// The path given.
+        path: PathBuf,
+        /// The system's reason.
+        source: OsError,
+    },
+    /// The world has no such card.
+    #[error("there is no card {card}; the world has {count}, counted from 0")]
+    NoSuchCard {
+        /// The number given.
+        card: usize,
+        /// How many cards there are.
+        count: usize,
+    },
+    /// Waiting for clients failed.
+    #[error("waiting on {} failed: {source}", .path.display())]
+    Wait {
+        /// The socket's path.
+        path: PathBuf,
+        /// The system's reason.
+        source: OsError,
+    },
+}
+
+/// Why a request is refused. The client is told an `errno` value, the log the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RequestError {
+    #[error("the first message must propose a version")]
+    NoVersion,
+    #[error("the client speaks version {major}.{minor}; {MAJOR} is the only major version here")]
+    OtherVersion { major: u16, minor: u16 },
+    #[error("the version is settled already")]
+    VersionAgain,
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error("{0} is not supported")]
+    Unsupported(Command),
+    #[error("{command} came with {got} file descriptors, which it must not")]
+    Descriptors { command: Command, got: usize },
+    #[error("there is no region {0}")]
+    NoRegion(u32),
+    #[error("{count} bytes at {offset:#x} are outside region {region}, which has {size:#x}")]
+    OutsideRegion { region: u32, offset: u64, count: u64, size: u64 },
+    #[error("there is no kind of interrupt {0}")]
+    NoIrq(u32),
+    #[error("{count} interrupts from {start} on of kind {index}, which has {available}")]
+    IrqRange { index: u32, start: u32, count: u32, available: u32 },
+    #[error("interrupts of kind {index} cannot be masked, or not by an event descriptor")]
+    IrqAction { index: u32 },
+    #[error("{got} event descriptors for {count} interrupts; one for each, or none to take them back")]
+    IrqDescriptors { got: usize, count: u32 },
+    #[error("interrupt {number} of kind {index}: {source}")]
+    IrqDescriptor { index: u32, number: u32, source: InterruptError },
+    #[error("{command} with flags {flags:#x}, which are not known or no access at all")]
+    DmaFlags { command: Command, flags: u32 },
+    #[error("memory is not mapped: {0}")]
+    Map(#[from] ClientMapError),
+    #[error("memory is not unmapped: {0}")]
+    Unmap(#[from] DmaMapError),
+    #[error("the card is gone")]
+    Gone,
+}
+
+impl RequestError {
+    /// What the client is told.
+    pub(super) fn errno(&self) -> u32 {
+        use crate::dma::FileError;
+        let errno = match self {
+            Self::OtherVersion { .. } => Errno::PROTONOSUPPORT,
+            // Clients ask whether there are features (migration) and take this for a plain no.
+            Self::Unsupported(Command::DEVICE_FEATURE) => Errno::NOTTY,
+            Self::Unsupported(_) | Self::IrqAction { .. } => Errno::OPNOTSUPP,
+            Self::Map(ClientMapError::Address(DmaMapError::Overlap { .. })) => Errno::EXIST,
+            Self::Map(ClientMapError::File(FileError::NoAccess { .. })) => Errno::ACCESS,
+            Self::Map(ClientMapError::File(FileError::TooMany)) => Errno::NOSPC,
+            Self::Map(ClientMapError::File(FileError::Refused { source })) if source.raw() > 0 => {
+                return source.raw().unsigned_abs();
+            }
+            Self::Gone => Errno::NODEV,
+            _ => Errno::INVAL,
+        };
+        errno.raw_os_error().unsigned_abs()
+    }
+}

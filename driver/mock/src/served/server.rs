@@ -1,0 +1,243 @@
+//! The loop: messages, the card's work, and sleep when there is neither.
+
+use super::error::ServeError;
+use super::listener::Listener;
+use super::session::{Next, Session};
+use crate::world::World;
+use fpga_pci::OsError;
+use fpga_pci::vfio_user::socket::{Connection, SocketError};
+use fpga_pci::vfio_user::wire::{Kind, encode_error};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a message may take from its first byte to its last, and an answer to be taken. The card does nothing meanwhile.
+const MESSAGE_TIME: Duration = Duration::from_secs(2);
+/// How long somebody who comes while a client is served has for its first message, to be told that the card is taken.
+const STRANGER_TIME: Duration = Duration::from_secs(1);
+/// After a client that could not be accepted (no file descriptors left), before the next attempt.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What happened while a card was served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServeCounts {
+    /// Clients served.
+    pub connections: u64,
+    /// Others who came meanwhile and were told that the card is taken.
+    pub turned_away: u64,
+    /// Messages of the clients.
+    pub messages: u64,
+    /// Requests that were refused.
+    pub refused_requests: u64,
+    /// Connections that ended in the middle of a message, by a malformed header, or in silence.
+    pub broken_connections: u64,
+}
+
+/// Serves one card of a world on a UNIX socket: to one client at a time, one after the other.
+///
+/// Who comes while a client is served is told so (`EBUSY` in answer to its first message) and may come again.
+///
+/// The card works on the thread that calls [`run`](Self::run), between messages and as long as it has something to do;
+/// then that thread sleeps until a message comes, or a timer of the card's runs out. (A world with a thread of its own works there.)
+#[derive(Debug)]
+pub struct CardServer {
+    listener: Listener,
+    counts: ServeCounts,
+}
+
+/// A client and what it has of the card.
+struct Client {
+    connection: Connection,
+    session: Session,
+}
+
+/// Somebody who will be turned away.
+struct Stranger {
+    connection: Connection,
+    since: Instant,
+}
+
+/// Memory for messages.
+#[derive(Default)]
+struct Buffers {
+    body: Vec<u8>,
+    fds: Vec<OwnedFd>,
+    out: Vec<u8>,
+}
+
+impl CardServer {
+    /// Listens at `path`: from now on clients can connect. The socket's file is removed with the server; one that was left
+    /// by a server that is no more is replaced.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn bind(path: &Path) -> Result<Self, ServeError> {
+        Ok(Self { listener: Listener::bind(path)?, counts: ServeCounts::default() })
+    }
+
+    /// The socket's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.listener.path()
+    }
+
+    /// Serves card `card` of `world` until `stop` can be read (or its other end is closed). Of a client that is connected then
+    /// the card is wanted back (VFIO's REQ interrupt), and the connection ends.
+    ///
+    /// # Errors
+    /// [`ServeError::NoSuchCard`], [`ServeError::Wait`].
+    pub fn run(mut self, world: &World, card: usize, stop: impl AsFd) -> Result<ServeCounts, ServeError> {
+        let count = world.card_count();
+        if card >= count {
+            return Err(ServeError::NoSuchCard { card, count });
+        }
+        // Nobody else in this process opens the card and so puts it to rest.
+        let opened = world.transport(card);
+        let began = Instant::now();
+        let base = world.now();
+        let (mut client, mut stranger): (Option<Client>, Option<Stranger>) = (None, None);
+        let (mut buffers, mut pause) = (Buffers::default(), false);
+        loop {
+            let elapsed = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let rest = world.drive(base.saturating_add(fpga_core::Nanos::new(elapsed)));
+            let rest = [
+                rest,
+                stranger.as_ref().map(|stranger| STRANGER_TIME.saturating_sub(stranger.since.elapsed())),
+                pause.then_some(ACCEPT_PAUSE),
+            ];
+            let rest = rest.into_iter().flatten().min();
+            let ready = self.wait(stop.as_fd(), client.as_ref(), stranger.as_ref(), !pause, rest)?;
+            pause = false;
+            if ready.stop {
+                break;
+            }
+            if ready.client && !client.as_mut().is_none_or(|client| self.serve(client, &mut buffers)) {
+                self.end(client.take());
+            }
+            if ready.stranger || stranger.as_ref().is_some_and(|it| it.since.elapsed() >= STRANGER_TIME) {
+                self.turn_away(stranger.take(), &mut buffers);
+            }
+            if ready.listener {
+                match self.listener.accept() {
+                    None => pause = true,
+                    Some(socket) if client.is_none() => {
+                        self.counts.connections += 1;
+                        tracing::info!("a client has come");
+                        let session = Session::new(world, card);
+                        client = Some(Client { connection: Connection::new(socket), session });
+                    }
+                    // Of several only the last one is told; the others see the end of their connections.
+                    Some(socket) => {
+                        self.counts.turned_away += u64::from(stranger.is_some());
+                        let connection = Connection::new(socket);
+                        stranger = Some(Stranger { connection, since: Instant::now() });
+                    }
+                }
+            }
+        }
+        if let Some(client) = &client {
+            client.session.want_back();
+        }
+        self.end(client);
+        drop(opened);
+        Ok(self.counts)
+    }
+
+    /// Waits until something is to be done, at most for `rest`.
+    fn wait(
+        &self,
+        stop: impl AsFd,
+        client: Option<&Client>,
+        stranger: Option<&Stranger>,
+        listen: bool,
+        rest: Option<Duration>,
+    ) -> Result<Ready, ServeError> {
+        let rest = rest.and_then(|rest| Timespec::try_from(rest).ok());
+        let flags = |wanted: bool| if wanted { PollFlags::IN } else { PollFlags::empty() };
+        // Places that are not wanted now ask for nothing, of a descriptor that has nothing to tell.
+        let client_fd = client.map_or(self.listener.as_fd(), |client| client.connection.as_fd());
+        let stranger_fd = stranger.map_or(self.listener.as_fd(), |stranger| stranger.connection.as_fd());
+        let mut poll = [
+            PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.listener.as_fd(), flags(listen)),
+            PollFd::from_borrowed_fd(client_fd, flags(client.is_some())),
+            PollFd::from_borrowed_fd(stranger_fd, flags(stranger.is_some())),
+        ];
+        match rustix::event::poll(&mut poll, rest.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(Ready::default()),
+            Err(errno) => {
+                let path = self.listener.path().to_owned();
+                return Err(ServeError::Wait { path, source: OsError::from(errno) });
+            }
+        }
+        let [stop, listener, client_ready, stranger_ready] = poll.map(|fd| !fd.revents().is_empty());
+        Ok(Ready {
+            stop,
+            listener: listener && listen,
+            client: client_ready && client.is_some(),
+            stranger: stranger_ready && stranger.is_some(),
+        })
+    }
+
+    /// One message of the client's. `false`: that was the last one.
+    fn serve(&mut self, client: &mut Client, buffers: &mut Buffers) -> bool {
+        let Buffers { body, fds, out } = buffers;
+        let header = match client.connection.receive(body, fds, MESSAGE_TIME) {
+            Ok(header) => header,
+            Err(error) => return self.broken(error),
+        };
+        self.counts.messages += 1;
+        out.clear();
+        let next = client.session.handle(&header, body, std::mem::take(fds), out);
+        if !out.is_empty()
+            && let Err(error) = client.connection.send(out, &[], MESSAGE_TIME)
+        {
+            return self.broken(error);
+        }
+        next == Next::Continue
+    }
+
+    fn broken(&mut self, error: SocketError) -> bool {
+        if error != SocketError::Closed {
+            self.counts.broken_connections += 1;
+            tracing::warn!(%error, "the connection ends");
+        }
+        false
+    }
+
+    fn end(&mut self, client: Option<Client>) {
+        if let Some(client) = client {
+            self.counts.refused_requests += client.session.refused();
+            tracing::info!("the client has gone");
+        }
+    }
+
+    /// Answers the first message of somebody who came too late, if there is one.
+    fn turn_away(&mut self, stranger: Option<Stranger>, buffers: &mut Buffers) {
+        let Some(Stranger { connection, .. }) = stranger else { return };
+        self.counts.turned_away += 1;
+        let Buffers { body, fds, out } = buffers;
+        // What is not there yet will not come: the card has other things to do.
+        let Ok(header) = connection.receive(body, fds, Duration::from_millis(1)) else { return };
+        fds.clear();
+        if header.kind == (Kind::Request { no_reply: false }) {
+            out.clear();
+            let errno = Errno::BUSY.raw_os_error().unsigned_abs();
+            encode_error(header.id, header.command, errno, out);
+            let _ = connection.send(out, &[], Duration::from_millis(1));
+        }
+    }
+}
+
+/// Who has something.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ready {
+    stop: bool,
+    listener: bool,
+    client: bool,
+    stranger: bool,
+}

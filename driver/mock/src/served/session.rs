@@ -1,0 +1,277 @@
+//! One client: its messages and their answers, without the socket that carries them.
+
+use super::device;
+use super::error::RequestError;
+use super::irqs;
+use crate::dma::ClientMemory;
+use crate::state::Slot;
+use crate::world::World;
+use fpga_pci::DmaAccess;
+use fpga_pci::vfio_user::wire::{
+    Capabilities, Command, DeviceInfo, DmaMap, DmaUnmap, Header, Kind, MAJOR, MAX_DATA, MINOR, RegionInfo,
+    Reply, Request, Version, device_flags, dma_map_flags, dma_unmap_flags, encode_error, encode_reply, irq,
+    region, region_flags,
+};
+use fpga_registers::Iova;
+use std::os::fd::OwnedFd;
+
+/// File descriptors that one message may carry. QEMU takes no larger number here than 16 (`VFIO_USER_MAX_MAX_FDS` in
+/// `hw/vfio-user/protocol.h`) and gives up the device otherwise.
+const MESSAGE_FDS: u32 = 16;
+/// Granule of mappings.
+const PAGE_SIZES: u64 = 4096;
+
+/// Refusals of one client that are worth a warning: whoever sends nonsense does it often.
+const LOGGED: u64 = 32;
+
+/// What is to happen after a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The next one.
+    Continue,
+    /// The end of the connection: client and server have no language in common. What there is to send is to be sent first.
+    Close,
+}
+
+/// What a client has of a card: the conversation from the first message to the end. When it is dropped, the card is put to
+/// rest: bus mastering off, interrupts and memory of the client let go.
+#[derive(Debug)]
+pub struct Session {
+    world: World,
+    card: usize,
+    /// The version is settled.
+    settled: bool,
+    /// What was read, kept for its memory.
+    data: Vec<u8>,
+    refused: u64,
+}
+
+impl Session {
+    /// Begins a conversation about card `card`, which is put into the state in which the kernel hands out a device. A number
+    /// that is none makes a session that refuses everything.
+    #[must_use]
+    pub fn new(world: &World, card: usize) -> Self {
+        let session = Self { world: world.clone(), card, settled: false, data: Vec::new(), refused: 0 };
+        session.close();
+        session
+    }
+
+    /// Requests that were refused so far.
+    #[must_use]
+    pub const fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Answers one message: its header, what followed, and the descriptors that came along, which are closed unless they are
+    /// of use. Writes the answer to the end of `out`, if there is to be one.
+    pub fn handle(&mut self, header: &Header, body: &[u8], fds: Vec<OwnedFd>, out: &mut Vec<u8>) -> Next {
+        let Kind::Request { no_reply } = header.kind else {
+            // Nothing was asked.
+            tracing::warn!(command = %header.command, "the client answers what nobody asked");
+            return Next::Close;
+        };
+        let start = out.len();
+        let answered = Request::decode(header.command, body)
+            .map_err(RequestError::from)
+            .and_then(|request| self.request(header.id, &request, fds, out));
+        let Err(error) = answered else {
+            if no_reply {
+                out.truncate(start);
+            }
+            return Next::Continue;
+        };
+        self.refused += 1;
+        if self.refused <= LOGGED {
+            tracing::warn!(command = %header.command, %error, "refused");
+        } else {
+            tracing::debug!(command = %header.command, %error, "refused");
+        }
+        out.truncate(start);
+        if !no_reply {
+            encode_error(header.id, header.command, error.errno(), out);
+        }
+        if self.settled { Next::Continue } else { Next::Close }
+    }
+
+    fn request(
+        &mut self,
+        id: u16,
+        request: &Request<'_>,
+        mut fds: Vec<OwnedFd>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RequestError> {
+        let command = request.command();
+        if !self.settled && command != Command::VERSION {
+            return Err(RequestError::NoVersion);
+        }
+        let most = match request {
+            Request::DmaMap(_) => 1,
+            Request::DeviceSetIrqs(_) => usize::MAX,
+            _ => 0,
+        };
+        if fds.len() > most {
+            return Err(RequestError::Descriptors { command, got: fds.len() });
+        }
+        if let Request::Version(version) = request {
+            encode_reply(id, &Reply::Version(self.settle(version)?), out);
+            return Ok(());
+        }
+        let mut data = std::mem::take(&mut self.data);
+        let done = self.with_slot(|slot| {
+            let reply = match request {
+                Request::DeviceGetInfo(_) => Reply::DeviceGetInfo(DeviceInfo {
+                    flags: device_flags::PCI | device_flags::RESET,
+                    regions: region::COUNT,
+                    irqs: irq::COUNT,
+                }),
+                Request::DeviceGetRegionInfo(info) => {
+                    Reply::DeviceGetRegionInfo(region_info(slot, info.index)?.within(info.argsz))
+                }
+                Request::DeviceGetIrqInfo(info) => {
+                    let answer = device::irq_info(&slot.card, info.index);
+                    Reply::DeviceGetIrqInfo(answer.ok_or(RequestError::NoIrq(info.index))?)
+                }
+                Request::DeviceSetIrqs(irqs) => {
+                    irqs::set(slot, irqs, std::mem::take(&mut fds))?;
+                    Reply::DeviceSetIrqs
+                }
+                Request::DmaMap(map) => {
+                    dma_map(slot, map, fds.pop())?;
+                    Reply::DmaMap
+                }
+                Request::DmaUnmap(unmap) => Reply::DmaUnmap(dma_unmap(slot, unmap)?),
+                Request::RegionRead(access) => {
+                    check(slot, access.region, access.offset, access.count.into())?;
+                    data.clear();
+                    data.resize(usize::try_from(access.count).unwrap_or(0), 0);
+                    device::read(slot, access.region, access.offset, &mut data);
+                    encode_reply(id, &Reply::RegionRead(*access, &data), out);
+                    return Ok(());
+                }
+                Request::RegionWrite(access, data) => {
+                    check(slot, access.region, access.offset, access.count.into())?;
+                    device::write(slot, access.region, access.offset, data);
+                    Reply::RegionWrite(*access)
+                }
+                Request::RegionWriteMulti(writes) => {
+                    for write in writes {
+                        check(slot, write.region, write.offset, write.data().len() as u64)?;
+                        device::write(slot, write.region, write.offset, write.data());
+                    }
+                    Reply::RegionWriteMulti(writes.len() as u64)
+                }
+                Request::DeviceReset => {
+                    slot.reset();
+                    irqs::restore(slot);
+                    Reply::DeviceReset
+                }
+                _ => return Err(RequestError::Unsupported(command)),
+            };
+            encode_reply(id, &reply, out);
+            Ok(())
+        });
+        self.data = data;
+        if matches!(request, Request::DeviceReset) {
+            self.tell_generation();
+        }
+        done
+    }
+
+    fn settle(&mut self, proposed: &Version) -> Result<Version, RequestError> {
+        if self.settled {
+            return Err(RequestError::VersionAgain);
+        }
+        if proposed.major != MAJOR {
+            return Err(RequestError::OtherVersion { major: proposed.major, minor: proposed.minor });
+        }
+        self.settled = true;
+        // QEMU takes no answer that is longer than its question: nothing that is not needed.
+        let capabilities = Capabilities {
+            max_msg_fds: Some(MESSAGE_FDS),
+            max_data_xfer_size: Some(MAX_DATA),
+            pgsizes: Some(PAGE_SIZES),
+            write_multiple: Some(true),
+            ..Capabilities::default()
+        };
+        Ok(Version { major: MAJOR, minor: proposed.minor.min(MINOR), capabilities })
+    }
+
+    fn with_slot<T>(
+        &self,
+        act: impl FnOnce(&mut Slot) -> Result<T, RequestError>,
+    ) -> Result<T, RequestError> {
+        let mut state = self.world.lock();
+        act(state.slots.get_mut(self.card).ok_or(RequestError::Gone)?)
+    }
+
+    /// A world with a thread refuses stale BARs before it takes the lock.
+    fn tell_generation(&self) {
+        let state = self.world.lock();
+        if let (Some(threaded), Some(slot)) = (self.world.threaded(), state.slots.get(self.card)) {
+            threaded.set_generation(self.card, slot.generation);
+        }
+    }
+
+    /// The client is told that somebody wants the card back.
+    pub(super) fn want_back(&self) {
+        let _ = self.with_slot(|slot| {
+            slot.host.signals.message(crate::signals::Kind::Req, 0);
+            Ok(())
+        });
+    }
+
+    fn close(&self) {
+        let _ = self.with_slot(|slot| {
+            slot.close();
+            Ok(())
+        });
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn region_info(slot: &Slot, index: u32) -> Result<RegionInfo, RequestError> {
+    let size = device::region_size(&slot.card, index).ok_or(RequestError::NoRegion(index))?;
+    let flags = match (size, index) {
+        (0, _) => 0,
+        (_, region::ROM) => region_flags::READ,
+        _ => region_flags::READ | region_flags::WRITE,
+    };
+    Ok(RegionInfo { flags, index, size, ..RegionInfo::default() })
+}
+
+fn check(slot: &Slot, region: u32, offset: u64, count: u64) -> Result<(), RequestError> {
+    let size = device::region_size(&slot.card, region).ok_or(RequestError::NoRegion(region))?;
+    match offset.checked_add(count) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(RequestError::OutsideRegion { region, offset, count, size }),
+    }
+}
+
+fn dma_map(slot: &mut Slot, map: &DmaMap, file: Option<OwnedFd>) -> Result<(), RequestError> {
+    let access = match map.flags {
+        dma_map_flags::READ => DmaAccess::ReadByDevice,
+        dma_map_flags::WRITE => DmaAccess::WriteByDevice,
+        flags if flags == dma_map_flags::READ | dma_map_flags::WRITE => DmaAccess::Both,
+        flags => return Err(RequestError::DmaFlags { command: Command::DMA_MAP, flags }),
+    };
+    let memory = file.map_or(ClientMemory::Unreachable, |file| ClientMemory::File(file, map.offset));
+    Ok(slot.host.map.map_client(Iova::new(map.address), map.size, memory, access)?)
+}
+
+fn dma_unmap(slot: &mut Slot, unmap: &DmaUnmap) -> Result<DmaUnmap, RequestError> {
+    let size = match unmap.flags {
+        0 => slot.host.map.unmap_range(Iova::new(unmap.address), unmap.size)?,
+        dma_unmap_flags::ALL if (unmap.address, unmap.size) == (0, 0) => {
+            let size = slot.host.map.mapped_bytes();
+            slot.host.map.unmap_all();
+            size
+        }
+        flags => return Err(RequestError::DmaFlags { command: Command::DMA_UNMAP, flags }),
+    };
+    Ok(DmaUnmap { size, ..*unmap })
+}

@@ -1,0 +1,154 @@
+//! Regions: what there is, and accesses of every width.
+
+use crate::client::{BYPASS, DMA, Served, USER};
+use fpga_pci::vfio_user::wire::{InfoRequest, IrqInfo, RegionInfo, Reply, Request, SmallWrite, region};
+use proptest::prelude::*;
+
+fn region_info(client: &mut crate::client::Client, index: u32) -> Result<RegionInfo, u32> {
+    let request = Request::DeviceGetRegionInfo(InfoRequest { argsz: 32, index });
+    let command = request.command();
+    match Reply::decode(command, client.ask(&request, &[])?).unwrap() {
+        Some(Reply::DeviceGetRegionInfo(info)) => Ok(info),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn irq_info(client: &mut crate::client::Client, index: u32) -> Result<IrqInfo, u32> {
+    let request = Request::DeviceGetIrqInfo(InfoRequest { argsz: 16, index });
+    let command = request.command();
+    match Reply::decode(command, client.ask(&request, &[])?).unwrap() {
+        Some(Reply::DeviceGetIrqInfo(info)) => Ok(info),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_device_is_described_as_vfio_describes_one() {
+    let served = Served::start();
+    let mut client = served.connect();
+    let request = Request::DeviceGetInfo(InfoRequest { argsz: 16, index: 0 });
+    let body = client.ask(&request, &[]).unwrap().to_vec();
+    let words: Vec<u32> =
+        body.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
+    // Reset works, it is a PCI device; 9 regions, 5 kinds of interrupt.
+    assert_eq!(words, [16, 3, 9, 5]);
+    let sizes: Vec<u64> = (0..9).map(|index| region_info(&mut client, index).unwrap().size).collect();
+    assert_eq!(sizes, [0x1_0000, 0x1_0000, 0x400_0000, 0, 0, 0, 0, 4096, 0]);
+    for index in [0, 1, 2, 7] {
+        assert_eq!(region_info(&mut client, index).unwrap().flags, 3, "may be read and written, not mapped");
+    }
+    assert_eq!(region_info(&mut client, 9), Err(22));
+    assert_eq!(region_info(&mut client, u32::MAX), Err(22));
+    let irqs: Vec<(u32, u32)> = (0..5)
+        .map(|index| irq_info(&mut client, index).unwrap())
+        .map(|info| (info.flags, info.count))
+        .collect();
+    let config = client.read(region::CONFIG, 0, 0x100).unwrap();
+    assert_eq!(irqs[0], (7, u32::from(config[0x3D] != 0)), "the line can be masked, and masks itself");
+    assert_eq!((irqs[1].0, irqs[2], irqs[3], irqs[4]), (3, (3, 32), (1, 1), (1, 1)));
+    assert_eq!(irq_info(&mut client, 5), Err(22));
+    assert_eq!(&config[..4], &[0xEE, 0x10, 0x3F, 0x90]);
+    // As the kernel hands a device out: decoding memory, not mastering the bus.
+    assert_eq!(config[4], 2);
+    served.stop();
+}
+
+#[test]
+fn registers_are_read_and_written_by_every_width_without_side_effects_of_narrow_ones() {
+    let served = Served::start();
+    let mut client = served.connect();
+    for bar in [USER, DMA, BYPASS] {
+        for offset in [0, 4, 0x40, 0x2000, 0x3000, 0x8000, 0x8FE0, 0xFFF8] {
+            for width in 1..=8 {
+                for shift in 0..8 {
+                    // The last ones reach beyond the end of the two small BARs.
+                    let at = offset + shift;
+                    let mut expected = vec![0; width];
+                    let got = client.read(bar, at, u32::try_from(width).unwrap());
+                    served
+                        .world
+                        .with_card(0, |card| card.bar_peek(u8::try_from(bar).unwrap(), at, &mut expected))
+                        .unwrap();
+                    if at + width as u64 > 0x1_0000 && bar != BYPASS {
+                        assert_eq!(got, Err(22), "BAR {bar}, {width} bytes at {at:#x}");
+                    } else {
+                        assert_eq!(got, Ok(expected), "BAR {bar}, {width} bytes at {at:#x}");
+                    }
+                }
+            }
+        }
+    }
+    // The bypass window takes any write; registers take whole words.
+    client.write(BYPASS, 0x1001, &[1, 2, 3]).unwrap();
+    assert_eq!(client.read(BYPASS, 0x1000, 5).unwrap(), [0, 1, 2, 3, 0]);
+    client.write32(DMA, 0x0088, 0x1234_5670);
+    client.write(DMA, 0x0089, &[0xFF]).unwrap();
+    assert_eq!(client.read32(DMA, 0x0088), 0x1234_5670);
+    let long: Vec<u8> = (0..1 << 20).map(|n: u32| n.to_le_bytes()[0] ^ n.to_le_bytes()[1]).collect();
+    client.write(BYPASS, 0x10_0000, &long).unwrap();
+    assert_eq!(client.read(BYPASS, 0x10_0000, 1 << 20).unwrap(), long);
+    assert_eq!(client.read(BYPASS, 0x400_0000, 1), Err(22));
+    assert_eq!(client.read(BYPASS, u64::MAX, 8), Err(22));
+    assert_eq!(client.read(3, 0, 4), Err(22), "the upper half of a BAR is none");
+    assert_eq!(client.read(DMA, 0x40, 0), Ok(vec![]));
+    assert_eq!(client.write(region::ROM, 0, &[0; 4]), Err(22));
+    served.stop();
+}
+
+#[test]
+fn several_writes_in_one_message_are_made_in_order_and_posted_writes_are_not_answered() {
+    let served = Served::start();
+    let mut client = served.connect();
+    let write = |offset, value: u32| SmallWrite::new(DMA, offset, &value.to_le_bytes()).unwrap();
+    let writes = vec![write(0x0088, 0x1000), write(0x008C, 7), write(0x0088, 0x2000)];
+    client.send(&Request::RegionWriteMulti(writes), true, &[]);
+    assert_eq!((client.read32(DMA, 0x0088), client.read32(DMA, 0x008C)), (0x2000, 7));
+    // An error in a message that wants no answer has none either.
+    client.send(&Request::RegionWriteMulti(vec![write(0x1_0000, 1)]), true, &[]);
+    let count = SmallWrite::new(DMA, 0x0088, &[0; 4]).unwrap();
+    let body = client.ask(&Request::RegionWriteMulti(vec![count, count]), &[]).unwrap();
+    assert_eq!(body, 2_u64.to_ne_bytes());
+    assert_eq!(client.read32(DMA, 0x0088), 0);
+    assert_eq!(served.stop().refused_requests, 1);
+}
+
+#[test]
+fn a_reset_takes_registers_back_and_leaves_memory_mapped() {
+    let served = Served::start();
+    let mut client = served.connect();
+    client.map(0x10_0000, 4096, 3, Some((&crate::client::file(1, true), 0))).unwrap();
+    client.bus_master(true);
+    client.write32(DMA, 0x0088, 0x1000);
+    client.ask(&Request::DeviceReset, &[]).unwrap();
+    assert_eq!(client.read32(DMA, 0x0088), 0);
+    assert_eq!(client.read(region::CONFIG, 4, 2).unwrap(), [2, 0]);
+    assert_eq!(served.world.mapped_bytes(0), 4096);
+    served.stop();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// What a client writes to configuration space, by any widths, is what the model makes of the same writes.
+    #[test]
+    fn configuration_space_is_the_models(
+        accesses in prop::collection::vec((0_u16..4200, 1_usize..9, any::<u64>()), 1..40),
+    ) {
+        let served = Served::start();
+        let mut client = served.connect();
+        let model = fpga_mock::World::builder().cards(1).build().unwrap();
+        let _opened = model.transport(0);
+        for (at, width, value) in accesses {
+            let bytes = &value.to_le_bytes()[..width];
+            let fits = usize::from(at) + width <= 4096;
+            prop_assert_eq!(client.write(region::CONFIG, at.into(), bytes), if fits { Ok(()) } else { Err(22) });
+            if fits {
+                model.with_card(0, |card| card.config_write(at, bytes));
+            }
+        }
+        let mut expected = vec![0; 4096];
+        model.with_card(0, |card| card.config_read(0, &mut expected));
+        prop_assert_eq!(client.read(region::CONFIG, 0, 4096).unwrap(), expected);
+        served.stop();
+    }
+}

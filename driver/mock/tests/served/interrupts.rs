@@ -1,0 +1,187 @@
+//! Who is told of interrupts.
+
+use crate::client::{Client, DMA, PAGE, Served, descriptor, file};
+use fpga_pci::Interrupt;
+use fpga_pci::vfio_user::wire::{IrqAction, IrqData, Request, SetIrqs, irq, region};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use IrqAction::{Mask, Trigger, Unmask};
+
+fn set(
+    client: &mut Client,
+    index: u32,
+    range: std::ops::Range<u32>,
+    action: IrqAction,
+    data: IrqData<'_>,
+    fds: &[BorrowedFd<'_>],
+) -> Result<(), u32> {
+    let request = SetIrqs { data, action, index, start: range.start, count: range.end - range.start };
+    client.ask(&Request::DeviceSetIrqs(request), fds).map(|_| ())
+}
+
+/// Vectors `0..count` of a kind, heard here.
+fn listen(client: &mut Client, index: u32, count: u32) -> Vec<Interrupt> {
+    let interrupts: Vec<Interrupt> = (0..count).map(|_| Interrupt::pair().unwrap().0).collect();
+    for (chunk, heard) in (0..).step_by(16).zip(interrupts.chunks(16)) {
+        let fds: Vec<BorrowedFd<'_>> = heard.iter().map(AsFd::as_fd).collect();
+        let range = chunk..chunk + u32::try_from(heard.len()).unwrap();
+        set(client, index, range, Trigger, IrqData::EventFds, &fds).unwrap();
+    }
+    interrupts
+}
+
+fn taken(interrupts: &[Interrupt]) -> Vec<u64> {
+    interrupts.iter().map(Interrupt::try_take).collect()
+}
+
+/// A card with a descriptor that transfers one page; its channel's interrupt goes to `vector`.
+fn prepare(client: &mut Client, vector: u32) -> OwnedFd {
+    let memory = file(2, true);
+    rustix::io::pwrite(&memory, &descriptor(4096, 0x10_1000, 0), 0).unwrap();
+    client.map(0x10_0000, 2 * PAGE, 3, Some((&memory, 0))).unwrap();
+    client.bus_master(true);
+    client.write32(DMA, 0x20A0, vector);
+    client.write32(DMA, 0x2014, 1);
+    client.write32(DMA, 0x0090, 6);
+    memory
+}
+
+#[test]
+fn a_transfer_ends_in_an_interrupt_by_each_kind_of_message() {
+    for (index, vector) in [(irq::MSIX, 3), (irq::MSI, 1)] {
+        let served = Served::start();
+        let mut client = served.connect();
+        let count = if index == irq::MSI { 2 } else { 32 };
+        let interrupts = listen(&mut client, index, count);
+        let _memory = prepare(&mut client, vector);
+        client.start_h2c(0x10_0000);
+        let vector = usize::try_from(vector).unwrap();
+        assert_eq!(interrupts[vector].wait(crate::client::LONG).unwrap(), Some(1));
+        assert!(taken(&interrupts).iter().all(|count| *count == 0));
+        // Nobody is told any more: the card's own switch is off again too.
+        set(&mut client, index, 0..0, Trigger, IrqData::None, &[]).unwrap();
+        client.read32(DMA, 0x0044);
+        client.start_h2c(0x10_0000);
+        client.h2c_idle();
+        assert!(taken(&interrupts).iter().all(|count| *count == 0));
+        served.stop();
+    }
+}
+
+#[test]
+fn the_line_signals_once_until_it_is_unmasked_and_again_while_it_is_asserted() {
+    let served = Served::start();
+    let mut client = served.connect();
+    let _memory = prepare(&mut client, 0);
+    let line = listen(&mut client, irq::INTX, 1);
+    client.start_h2c(0x10_0000);
+    assert_eq!(line[0].wait(crate::client::LONG).unwrap(), Some(1));
+    client.h2c_idle();
+    assert_eq!(taken(&line), [0], "it has masked itself");
+    set(&mut client, irq::INTX, 0..1, Unmask, IrqData::None, &[]).unwrap();
+    assert_eq!(taken(&line), [1], "it is still asserted");
+    // The event is read away: the line falls.
+    client.read32(DMA, 0x0044);
+    set(&mut client, irq::INTX, 0..1, Unmask, IrqData::Bool(&[1]), &[]).unwrap();
+    assert_eq!(taken(&line), [0]);
+    set(&mut client, irq::INTX, 0..1, Mask, IrqData::None, &[]).unwrap();
+    client.start_h2c(0x10_0000);
+    client.h2c_idle();
+    assert_eq!(taken(&line), [0]);
+    // Whoever listens anew while it is asserted is told.
+    let again = listen(&mut client, irq::INTX, 1);
+    assert_eq!((taken(&line), taken(&again)), (vec![0], vec![1]));
+    // Interrupts of the line can be switched off in configuration space.
+    client.write(region::CONFIG, 5, &[4]).unwrap();
+    set(&mut client, irq::INTX, 0..1, Unmask, IrqData::None, &[]).unwrap();
+    assert_eq!(taken(&again), [0]);
+    served.stop();
+}
+
+#[test]
+fn a_masked_vector_is_pending_until_it_is_unmasked() {
+    for index in [irq::MSIX, irq::MSI] {
+        let served = Served::start();
+        let mut client = served.connect();
+        let interrupts = listen(&mut client, index, 2);
+        let _memory = prepare(&mut client, 1);
+        set(&mut client, index, 0..2, Mask, IrqData::Bool(&[0, 1]), &[]).unwrap();
+        client.start_h2c(0x10_0000);
+        client.h2c_idle();
+        assert_eq!(taken(&interrupts), [0, 0]);
+        if index == irq::MSIX {
+            assert_eq!(client.read32(DMA, 0x8FE0), 2, "the pending bit");
+        }
+        set(&mut client, index, 1..2, Unmask, IrqData::None, &[]).unwrap();
+        assert_eq!(interrupts[1].wait(crate::client::LONG).unwrap(), Some(1));
+        assert_eq!(taken(&interrupts), [0, 0]);
+        served.stop();
+    }
+}
+
+#[test]
+fn parts_are_assigned_taken_back_and_triggered_by_hand() {
+    let served = Served::start();
+    let mut client = served.connect();
+    let interrupts = listen(&mut client, irq::MSIX, 4);
+    let index = irq::MSIX;
+    set(&mut client, index, 0..4, Trigger, IrqData::None, &[]).unwrap();
+    set(&mut client, index, 1..4, Trigger, IrqData::Bool(&[1, 0, 7]), &[]).unwrap();
+    assert_eq!(taken(&interrupts), [1, 2, 1, 2]);
+    // Without descriptors: taken back.
+    set(&mut client, index, 1..3, Trigger, IrqData::EventFds, &[]).unwrap();
+    set(&mut client, index, 0..32, Trigger, IrqData::None, &[]).unwrap();
+    assert_eq!(taken(&interrupts), [1, 0, 0, 1]);
+    let other = Interrupt::pair().unwrap().0;
+    set(&mut client, index, 3..4, Trigger, IrqData::EventFds, &[other.as_fd()]).unwrap();
+    set(&mut client, index, 0..32, Trigger, IrqData::None, &[]).unwrap();
+    assert_eq!((taken(&interrupts), other.try_take()), (vec![1, 0, 0, 0], 1));
+    for (index, range) in [(irq::ERR, 0..1), (irq::REQ, 0..1)] {
+        let event = listen(&mut client, index, 1);
+        set(&mut client, index, range, Trigger, IrqData::None, &[]).unwrap();
+        assert_eq!(taken(&event), [1]);
+        assert_eq!(set(&mut client, index, 0..1, Mask, IrqData::None, &[]), Err(95));
+    }
+    served.stop();
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_changes_nothing() {
+    let served = Served::start();
+    let mut client = served.connect();
+    let interrupts = listen(&mut client, irq::MSIX, 2);
+    let fd = interrupts[0].as_fd();
+    let msix = irq::MSIX;
+    assert_eq!(set(&mut client, 5, 0..1, Trigger, IrqData::None, &[]), Err(22), "no such kind");
+    assert_eq!(set(&mut client, msix, 31..33, Trigger, IrqData::None, &[]), Err(22), "beyond the last");
+    assert_eq!(set(&mut client, msix, 0..0, Mask, IrqData::None, &[]), Err(22), "none");
+    assert_eq!(set(&mut client, msix, 0..2, Trigger, IrqData::EventFds, &[fd]), Err(22), "one for two");
+    assert_eq!(set(&mut client, msix, 0..1, Mask, IrqData::EventFds, &[fd]), Err(95), "masks by descriptor");
+    let (pipe, _end) = rustix::pipe::pipe().unwrap();
+    assert_eq!(set(&mut client, msix, 0..1, Trigger, IrqData::EventFds, &[pipe.as_fd()]), Err(22), "a pipe");
+    set(&mut client, msix, 0..2, Trigger, IrqData::None, &[]).unwrap();
+    assert_eq!(taken(&interrupts), [1, 1]);
+    served.stop();
+}
+
+#[test]
+fn interrupts_stay_enabled_over_a_reset_as_the_kernel_restores_them() {
+    let served = Served::start();
+    let mut client = served.connect();
+    let interrupts = listen(&mut client, irq::MSIX, 2);
+    client.ask(&Request::DeviceReset, &[]).unwrap();
+    let _memory = prepare(&mut client, 1);
+    client.start_h2c(0x10_0000);
+    assert_eq!(interrupts[1].wait(crate::client::LONG).unwrap(), Some(1));
+    served.stop();
+}
+
+#[test]
+fn the_client_is_told_that_the_card_is_wanted_back() {
+    let served = Served::start();
+    let mut client = served.connect();
+    let wanted = listen(&mut client, irq::REQ, 1);
+    served.stop();
+    assert_eq!(taken(&wanted), [1]);
+    assert!(client.receive().is_err());
+}

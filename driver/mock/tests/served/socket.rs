@@ -1,0 +1,132 @@
+//! The socket's life, and clients that come and go.
+
+use crate::client::{Client, DMA, PAGE, Served, descriptor, file, until, version};
+use fpga_mock::World;
+use fpga_mock::served::{CardServer, ServeError};
+use fpga_pci::vfio_user::wire::region;
+use std::os::unix::net::{UnixListener, UnixStream};
+
+#[test]
+fn a_socket_left_behind_is_replaced_and_one_in_use_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("card");
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists(), "the standard library leaves it");
+    let server = CardServer::bind(&path).unwrap();
+    assert_eq!(CardServer::bind(&path).unwrap_err(), ServeError::InUse { path: path.clone() });
+    drop(server);
+    assert!(!path.exists());
+    std::fs::write(&path, "precious").unwrap();
+    assert_eq!(CardServer::bind(&path).unwrap_err(), ServeError::NotASocket { path: path.clone() });
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    let missing = folder.path().join("no").join("card");
+    assert!(matches!(CardServer::bind(&missing), Err(ServeError::Bind { .. })));
+    let long = folder.path().join("x".repeat(200));
+    assert_eq!(CardServer::bind(&long).unwrap_err(), ServeError::BadPath { path: long });
+}
+
+#[test]
+fn a_file_that_took_the_sockets_place_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("card");
+    let server = CardServer::bind(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "precious").unwrap();
+    drop(server);
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+}
+
+#[test]
+fn a_card_that_is_not_there_is_not_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = CardServer::bind(&folder.path().join("card")).unwrap();
+    let world = World::builder().cards(2).build().unwrap();
+    let (_stop, stopped) = UnixStream::pair().unwrap();
+    assert_eq!(server.run(&world, 2, stopped), Err(ServeError::NoSuchCard { card: 2, count: 2 }));
+}
+
+#[test]
+fn a_second_client_is_told_that_the_card_is_taken_and_may_come_again() {
+    let served = Served::start();
+    let mut first = served.connect();
+    let mut second = Client::bare(&served.path);
+    assert_eq!(second.ask(&version(0, 1), &[]).unwrap_err(), 16);
+    // One that says nothing is not waited for by anybody.
+    let silent = Client::bare(&served.path);
+    first.read32(DMA, 0);
+    drop(first);
+    let mut third = served.connect();
+    third.read32(DMA, 0);
+    drop((silent, third));
+    let counts = served.stop();
+    assert_eq!(counts.connections, 2);
+}
+
+/// H2C channel 0 on a descriptor whose next one is itself: it ends when somebody ends it.
+fn run_for_ever(client: &mut Client) -> std::os::fd::OwnedFd {
+    let memory = file(2, true);
+    let mut list = descriptor(4096, 0x10_1000, 0);
+    // Not the last one; next: itself.
+    list[0] = 0;
+    list[24..].copy_from_slice(&0x10_0000_u64.to_le_bytes());
+    rustix::io::pwrite(&memory, &list, 0).unwrap();
+    client.map(0x10_0000, 2 * PAGE, 3, Some((&memory, 0))).unwrap();
+    client.bus_master(true);
+    client.start_h2c(0x10_0000);
+    memory
+}
+
+#[test]
+fn a_client_that_leaves_in_the_middle_of_a_transfer_leaves_a_card_for_the_next_one() {
+    let served = Served::start();
+    for _ in 0..5 {
+        let mut client = served.connect();
+        assert_eq!(client.read(region::CONFIG, 4, 1).unwrap(), [2], "bus mastering is off");
+        assert_eq!(served.world.mapped_bytes(0), 0);
+        let before = served.world.with_card(0, |card| card.counters().h2c_bytes).unwrap();
+        let memory = run_for_ever(&mut client);
+        // The card works while nobody asks it anything.
+        let moved = || served.world.with_card(0, |card| card.counters().h2c_bytes).unwrap() - before;
+        until(|| moved() > 1 << 20);
+        // And it answers while it works.
+        assert_eq!(client.read32(DMA, 0x0000) >> 16, 0x1FC0);
+        drop(client);
+        until(|| served.world.mapped_bytes(0) == 0);
+        drop(memory);
+    }
+    // The last one finds a card that works: the engine is stopped, then started on something else.
+    let mut client = served.connect();
+    client.write32(DMA, 0x0004, 0);
+    client.h2c_idle();
+    client.read32(DMA, 0x0044);
+    let memory = file(2, true);
+    rustix::io::pwrite(&memory, &descriptor(4096, 0x20_1000, 0), 0).unwrap();
+    client.map(0x20_0000, 2 * PAGE, 3, Some((&memory, 0))).unwrap();
+    client.bus_master(true);
+    client.start_h2c(0x20_0000);
+    assert_eq!(client.h2c_idle() & 0x00FF_FFF8, 0);
+    assert_eq!(client.read32(DMA, 0x0048), 1, "one descriptor");
+    drop(client);
+    assert_eq!(served.stop().connections, 6);
+}
+
+#[test]
+fn the_server_ends_in_the_middle_of_a_transfer() {
+    let served = Served::start();
+    let mut client = served.connect();
+    let _memory = run_for_ever(&mut client);
+    let world = served.world.clone();
+    served.stop();
+    assert_eq!(world.mapped_bytes(0), 0);
+    assert!(client.receive().is_err());
+}
+
+#[test]
+fn a_world_with_a_thread_is_served_too() {
+    let world = World::builder().cards(1).threaded(fpga_mock::ThreadOptions::default()).build().unwrap();
+    let served = Served::of(world);
+    let mut client = served.connect();
+    let _memory = run_for_ever(&mut client);
+    until(|| served.world.with_card(0, |card| card.counters().h2c_bytes).unwrap() > 1 << 20);
+    served.stop();
+}

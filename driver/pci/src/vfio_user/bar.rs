@@ -1,0 +1,181 @@
+//! BARs of a served device: by message, and by memory where the server shares some.
+
+use core::ops::Range;
+use std::sync::Arc;
+
+use fpga_registers::BarOffset;
+
+use super::error::{Breakage, PeerError};
+use super::link::Link;
+use super::wire::{RegionAccess, Reply, Request, region};
+use crate::mmio::{MappedBar, Presence, check};
+use crate::{ConfigError, Mmio, MmioError, config};
+
+/// A part of the device as the server numbers it.
+pub(super) struct Region {
+    pub(super) link: Arc<Link>,
+    pub(super) index: u32,
+    pub(super) size: u64,
+    /// Most bytes of one message.
+    pub(super) most: u32,
+    /// Writes need no answer.
+    pub(super) posted: bool,
+}
+
+impl Region {
+    /// Reads bytes, as few messages as possible.
+    pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), PeerError> {
+        let mut offset = offset;
+        for part in into.chunks_mut(usize::try_from(self.most).unwrap_or(usize::MAX).max(1)) {
+            let access = self.access(offset, part.len());
+            self.link.ask(&Request::RegionRead(access), &[], |reply, _| match reply {
+                Reply::RegionRead(got, data) if got == access && data.len() == part.len() => {
+                    part.copy_from_slice(data);
+                    Ok(())
+                }
+                _ => Err(Breakage::Contradiction { what: "place" }),
+            })?;
+            offset += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes, as few messages as possible.
+    pub(super) fn write(&self, offset: u64, from: &[u8]) -> Result<(), PeerError> {
+        let mut offset = offset;
+        for part in from.chunks(usize::try_from(self.most).unwrap_or(usize::MAX).max(1)) {
+            let access = self.access(offset, part.len());
+            let request = Request::RegionWrite(access, part);
+            if self.posted {
+                self.link.post(&request)?;
+            } else {
+                self.link.ask(&request, &[], |reply, _| match reply {
+                    Reply::RegionWrite(got) if got == access => Ok(()),
+                    _ => Err(Breakage::Contradiction { what: "place" }),
+                })?;
+            }
+            offset += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// A part is at most `most`, a 32-bit number, long.
+    fn access(&self, offset: u64, length: usize) -> RegionAccess {
+        RegionAccess { offset, region: self.index, count: u32::try_from(length).unwrap_or(u32::MAX) }
+    }
+}
+
+/// Configuration space of a served device.
+pub(super) struct ConfigRegion(pub(super) Region);
+
+impl ConfigRegion {
+    pub(super) fn check(&self, at: u16, length: usize) -> Result<(), ConfigError> {
+        if u64::from(at) + length as u64 > self.0.size {
+            let size = usize::try_from(self.0.size).unwrap_or(usize::MAX);
+            return Err(ConfigError::OutOfRange { at, length, size });
+        }
+        Ok(())
+    }
+
+    pub(super) fn write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
+        self.check(at, from.len())?;
+        self.0.write(at.into(), from).map_err(|source| ConfigError::Peer { at, source })
+    }
+}
+
+impl config::ConfigSpace for ConfigRegion {
+    fn read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+        self.check(at, into.len())?;
+        self.0.read(at.into(), into).map_err(|source| ConfigError::Peer { at, source })
+    }
+}
+
+/// For mapped parts: whether the device still answers, and whether it was reset.
+impl Presence for ConfigRegion {
+    fn is_present(&self) -> bool {
+        config::identity(self).is_ok()
+    }
+
+    fn generation(&self) -> u64 {
+        self.0.link.generation()
+    }
+}
+
+/// An opened BAR.
+pub(super) struct ServedBar {
+    pub(super) region: Region,
+    pub(super) presence: Arc<ConfigRegion>,
+    /// What the server shares, and the parts of the BAR that it consists of.
+    pub(super) mapped: Option<(MappedBar, Vec<Range<u64>>)>,
+    /// The generation this handle belongs to.
+    pub(super) generation: u64,
+}
+
+impl ServedBar {
+    /// The mapping that has all of an access, which is checked here.
+    fn begin(&self, at: BarOffset, width: u64) -> Result<Option<&MappedBar>, MmioError> {
+        check(at, width, self.region.size)?;
+        // A mapping outlives its server: what it holds then is nobody's register any more.
+        self.region.link.check().map_err(|source| MmioError::Peer { at, source })?;
+        if self.region.link.generation() != self.generation {
+            return Err(MmioError::Stale { at });
+        }
+        let Some((mapped, areas)) = &self.mapped else { return Ok(None) };
+        let inside = areas.iter().any(|area| area.start <= at.get() && at.get() + width <= area.end);
+        Ok(inside.then_some(mapped))
+    }
+
+    fn read<const N: usize>(&self, at: BarOffset) -> Result<[u8; N], MmioError> {
+        let mut bytes = [0; N];
+        self.region.read(at.get(), &mut bytes).map_err(|source| MmioError::Peer { at, source })?;
+        // All ones is what a device gives that has left the bus, and also a value that a register may hold.
+        if bytes == [0xFF; N] && !self.presence.is_present() {
+            self.region.link.check().map_err(|source| MmioError::Peer { at, source })?;
+            return Err(MmioError::Gone { at });
+        }
+        Ok(bytes)
+    }
+
+    fn write(&self, at: BarOffset, bytes: &[u8]) -> Result<(), MmioError> {
+        self.region.write(at.get(), bytes).map_err(|source| MmioError::Peer { at, source })
+    }
+}
+
+impl Mmio for ServedBar {
+    fn size(&self) -> u64 {
+        self.region.size
+    }
+
+    fn read32(&self, at: BarOffset) -> Result<u32, MmioError> {
+        match self.begin(at, 4)? {
+            Some(mapped) => mapped.read32(at),
+            None => self.read(at).map(u32::from_le_bytes),
+        }
+    }
+
+    fn write32(&self, at: BarOffset, value: u32) -> Result<(), MmioError> {
+        match self.begin(at, 4)? {
+            Some(mapped) => mapped.write32(at, value),
+            None => self.write(at, &value.to_le_bytes()),
+        }
+    }
+
+    fn read64(&self, at: BarOffset) -> Result<u64, MmioError> {
+        match self.begin(at, 8)? {
+            Some(mapped) => mapped.read64(at),
+            None => self.read(at).map(u64::from_le_bytes),
+        }
+    }
+
+    fn write64(&self, at: BarOffset, value: u64) -> Result<(), MmioError> {
+        match self.begin(at, 8)? {
+            Some(mapped) => mapped.write64(at, value),
+            None => self.write(at, &value.to_le_bytes()),
+        }
+    }
+}
+
+/// The region of BAR `index`.
+pub(super) const fn bar_region(index: u8) -> u32 {
+    region::BAR0 + index as u32
+}

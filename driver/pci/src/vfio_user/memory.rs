@@ -1,0 +1,128 @@
+//! What is mapped for the device, and the device's way to memory that could not be passed on.
+
+use std::collections::BTreeMap;
+
+use rustix::io::Errno;
+
+use super::wire::{Command, DmaTransfer, Reply, Request, encode_error, encode_reply};
+use crate::{DmaAccess, SharedMemory};
+
+/// Memory by its first address.
+#[derive(Default)]
+pub(super) struct Mapped(BTreeMap<u64, Mapping>);
+
+struct Mapping {
+    memory: SharedMemory,
+    access: DmaAccess,
+}
+
+impl Mapped {
+    /// How many mappings there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether anything is mapped within `length` bytes from `address` on.
+    pub(super) fn overlaps(&self, address: u64, length: u64) -> bool {
+        let Some(last) = length.checked_sub(1).and_then(|last| address.checked_add(last)) else {
+            return true;
+        };
+        self.0
+            .range(..=last)
+            .next_back()
+            .is_some_and(|(start, mapping)| start + (mapping.memory.len() as u64 - 1) >= address)
+    }
+
+    /// Adds memory that overlaps nothing.
+    pub(super) fn insert(&mut self, address: u64, memory: SharedMemory, access: DmaAccess) {
+        self.0.insert(address, Mapping { memory, access });
+    }
+
+    /// Whether exactly this is mapped.
+    pub(super) fn contains(&self, address: u64, length: u64) -> bool {
+        self.0.get(&address).is_some_and(|mapping| mapping.memory.len() as u64 == length)
+    }
+
+    /// Whether the memory that begins there is reached through this process only.
+    pub(super) fn has_no_file(&self, address: u64) -> bool {
+        self.0.get(&address).is_some_and(|mapping| mapping.memory.file().is_none())
+    }
+
+    pub(super) fn remove(&mut self, address: u64) -> Option<SharedMemory> {
+        self.0.remove(&address).map(|mapping| mapping.memory)
+    }
+
+    /// Calls `each` with the parts of memory that `length` bytes from `address` on consist of, in order: a transfer may
+    /// span mappings that lie side by side. `EFAULT` where nothing is mapped, `EACCES` where `allowed` does not hold;
+    /// the parts before have been visited then.
+    fn visit(
+        &self,
+        address: u64,
+        length: usize,
+        allowed: impl Fn(DmaAccess) -> bool,
+        mut each: impl FnMut(&SharedMemory, usize, usize) -> Result<(), crate::MemoryError>,
+    ) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < length {
+            let next = address.checked_add(done as u64).ok_or(Errno::FAULT)?;
+            let (start, mapping) = self.0.range(..=next).next_back().ok_or(Errno::FAULT)?;
+            let offset = usize::try_from(next - start).map_err(|_| Errno::FAULT)?;
+            let left =
+                mapping.memory.len().checked_sub(offset).filter(|left| *left != 0).ok_or(Errno::FAULT)?;
+            if !allowed(mapping.access) {
+                return Err(Errno::ACCESS);
+            }
+            let count = left.min(length - done);
+            each(&mapping.memory, offset, count).map_err(|_| Errno::FAULT)?;
+            done += count;
+        }
+        Ok(())
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Errno> {
+        let mut done = 0;
+        self.visit(address, into.len(), DmaAccess::device_reads, |memory, offset, count| {
+            let part = into.get_mut(done..done + count).unwrap_or_default();
+            done += count;
+            memory.read(offset, part)
+        })
+    }
+
+    fn write(&self, address: u64, from: &[u8]) -> Result<(), Errno> {
+        // Nothing is written of what could only be written in part.
+        self.visit(address, from.len(), DmaAccess::device_writes, |_, _, _| Ok(()))?;
+        let mut done = 0;
+        self.visit(address, from.len(), DmaAccess::device_writes, |memory, offset, count| {
+            let part = from.get(done..done + count).unwrap_or_default();
+            done += count;
+            memory.write(offset, part)
+        })
+    }
+
+    /// Answers a request of the server's, on the device's behalf: the reply's bytes are put into `out`. Of all requests a
+    /// server may only make these two.
+    pub(super) fn answer(&self, id: u16, command: Command, body: &[u8], out: &mut Vec<u8>) {
+        out.clear();
+        let outcome = match Request::decode(command, body) {
+            Ok(Request::DmaRead(transfer)) => {
+                // At most MAX_DATA, or it would not have been decoded.
+                let mut data = vec![0; usize::try_from(transfer.count).unwrap_or(0)];
+                self.read(transfer.address, &mut data)
+                    .map(|()| encode_reply(id, &Reply::DmaRead(transfer, &data), out))
+            }
+            Ok(Request::DmaWrite(transfer, data)) => self.write(transfer.address, data).map(|()| {
+                let written = DmaTransfer { address: transfer.address, count: data.len() as u64 };
+                encode_reply(id, &Reply::DmaWrite(written), out);
+            }),
+            Ok(_) => Err(Errno::OPNOTSUPP),
+            Err(_) => Err(Errno::INVAL),
+        };
+        if let Err(errno) = outcome {
+            tracing::warn!(%command, %errno, "a request of the card's server was refused");
+            encode_error(id, command, errno.raw_os_error().unsigned_abs(), out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+//! The steps of opening a served device, each with its own error.
+
+use core::ops::Range;
+use core::time::Duration;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::SealFlags;
+
+use super::bar::{ConfigRegion, Region, bar_region};
+use super::error::{Breakage, PeerError, VfioUserOpenError};
+use super::link::Link;
+use super::socket::Connection;
+use super::wire::{
+    Capabilities, DeviceInfo, InfoRequest, IrqInfo, MAJOR, MAX_DATA, MAX_FDS, MINOR, RegionInfo, Reply,
+    Request, Version, device_flags, irq, irq_flags, region, region_flags,
+};
+use crate::{BarInfo, BarKind, config};
+
+/// How to talk to a server.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct VfioUserOptions {
+    /// How long any one message may take, from the first byte sent to the last one received. A server that takes longer is
+    /// taken for dead: it cannot be told whether it will ever answer. Default 5 s.
+    pub deadline: Duration,
+    /// Register writes ask for no answer, as on a bus: the next read waits for them. A server's refusal of one is then
+    /// not seen. Default true.
+    pub posted_writes: bool,
+    /// Map what the server shares of a BAR, where its file is sealed against being cut short: touching memory whose file
+    /// has shrunk would end this process. Default true.
+    pub map_bars: bool,
+}
+
+impl Default for VfioUserOptions {
+    fn default() -> Self {
+        Self { deadline: Duration::from_secs(5), posted_writes: true, map_bars: true }
+    }
+}
+
+impl VfioUserOptions {
+    /// How long any one message may take.
+    #[must_use]
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Whether register writes go without an answer.
+    #[must_use]
+    pub const fn posted_writes(mut self, posted: bool) -> Self {
+        self.posted_writes = posted;
+        self
+    }
+
+    /// Whether to map what the server shares of a BAR.
+    #[must_use]
+    pub const fn map_bars(mut self, map: bool) -> Self {
+        self.map_bars = map;
+        self
+    }
+}
+
+/// A region that the server shares: its file, where the region begins in it, and the parts that may be mapped.
+pub(super) struct SharedRegion {
+    pub(super) file: Arc<OwnedFd>,
+    pub(super) offset: u64,
+    pub(super) areas: Vec<Range<u64>>,
+}
+
+/// What the server said about its device.
+pub(super) struct Described {
+    pub(super) link: Arc<Link>,
+    pub(super) capabilities: Capabilities,
+    pub(super) device: DeviceInfo,
+    pub(super) config: ConfigRegion,
+    pub(super) bars: [Option<BarInfo>; 6],
+    pub(super) shared: [Option<SharedRegion>; 6],
+    /// Kind and number of the interrupts to use.
+    pub(super) irq: Option<(u32, u32)>,
+}
+
+/// Bytes of a region's description that are asked for at first: more than any known server sends.
+const REGION_INFO: u32 = 4096;
+/// Bytes that are asked for at most: room for some thousand areas.
+const MOST_REGION_INFO: u32 = 1 << 16;
+
+/// Asks for everything that does not change. `socket` is for messages.
+pub(super) fn describe(
+    connection: Connection,
+    socket: &Path,
+    options: &VfioUserOptions,
+) -> Result<Described, VfioUserOpenError> {
+    let peer = |source: PeerError| VfioUserOpenError::Peer { socket: socket.to_owned(), source };
+    let not_pci = |what: &'static str| VfioUserOpenError::NotPci { socket: socket.to_owned(), what };
+    let link = Arc::new(Link::new(connection, options.deadline));
+    let capabilities = negotiate(&link, socket)?;
+    let device = device_info(&link).map_err(peer)?;
+    if device.flags & device_flags::PCI == 0 {
+        return Err(not_pci("it does not call itself one"));
+    }
+    if device.regions <= region::CONFIG {
+        return Err(not_pci("it has no configuration space"));
+    }
+    let most = capabilities.max_data().min(MAX_DATA);
+    let (config, _) = region_info(&link, region::CONFIG).map_err(peer)?;
+    // At least the header, and no more than PCI Express has.
+    if !(256..=4096).contains(&config.size) {
+        return Err(not_pci("its configuration space has neither 256 nor 4096 bytes"));
+    }
+    let config =
+        Region { link: Arc::clone(&link), index: region::CONFIG, size: config.size, most, posted: false };
+    let config = ConfigRegion(config);
+    let registers = config::bar_registers(&config)?;
+    let mut bars = [None; 6];
+    let mut shared = [const { None }; 6];
+    for index in 0..6_u8 {
+        let (info, file) = region_info(&link, bar_region(index)).map_err(peer)?;
+        if info.size == 0 {
+            continue;
+        }
+        let slot = usize::from(index);
+        // A register that reads as zero (no address given) but has a size is a memory BAR all the same.
+        let register = registers[slot];
+        bars[slot] = Some(BarInfo {
+            index,
+            size: info.size,
+            kind: register.map_or(BarKind::Memory32, |register| register.kind),
+            prefetchable: register.is_some_and(|register| register.prefetchable),
+        });
+        if let Some(file) = file.filter(|_| options.map_bars) {
+            shared[slot] = mappable(&info, file, index);
+        }
+    }
+    let irq = interrupts(&link, device.irqs).map_err(peer)?;
+    Ok(Described { link, capabilities, device, config, bars, shared, irq })
+}
+
+/// Agrees on a version, and finds out what the server is able to do.
+fn negotiate(link: &Link, socket: &Path) -> Result<Capabilities, VfioUserOpenError> {
+    let capabilities = Capabilities {
+        max_msg_fds: u32::try_from(MAX_FDS).ok(),
+        max_data_xfer_size: Some(MAX_DATA),
+        ..Capabilities::default()
+    };
+    let proposed = Version { major: MAJOR, minor: MINOR, capabilities };
+    let reply = link.ask(&Request::Version(proposed), &[], |reply, _| match reply {
+        Reply::Version(version) => Ok(version),
+        _ => Err(Breakage::Contradiction { what: "message" }),
+    });
+    let version = reply.map_err(|source| VfioUserOpenError::Peer { socket: socket.to_owned(), source })?;
+    if version.major != MAJOR || version.minor > MINOR {
+        let Version { major, minor, .. } = version;
+        return Err(VfioUserOpenError::Version { socket: socket.to_owned(), major, minor });
+    }
+    let of = &version.capabilities;
+    for (name, value, fine, needed) in [
+        (
+            "max_msg_fds",
+            u64::from(of.max_msg_fds()),
+            of.max_msg_fds() >= 1,
+            "at least 1: memory and interrupts are shared by file descriptors",
+        ),
+        (
+            "max_data_xfer_size",
+            of.max_data().into(),
+            of.max_data() >= 8,
+            "at least 8: registers have up to 64 bits",
+        ),
+        (
+            "max_dma_maps",
+            of.max_dma_maps().into(),
+            of.max_dma_maps() >= 1,
+            "at least 1: there is no DMA without",
+        ),
+        ("pgsizes", of.page_sizes(), of.page_sizes() != 0, "at least one page size"),
+    ] {
+        if !fine {
+            return Err(VfioUserOpenError::Capability { socket: socket.to_owned(), name, value, needed });
+        }
+    }
+    Ok(version.capabilities)
+}
+
+fn device_info(link: &Link) -> Result<DeviceInfo, PeerError> {
+    link.ask(&Request::DeviceGetInfo(InfoRequest { argsz: 16, index: 0 }), &[], |reply, _| match reply {
+        Reply::DeviceGetInfo(info) => Ok(info),
+        _ => Err(Breakage::Contradiction { what: "message" }),
+    })
+}
+
+/// A region, and the file that it may be mapped from.
+fn region_info(link: &Link, index: u32) -> Result<(RegionInfo, Option<OwnedFd>), PeerError> {
+    let ask = |argsz| {
+        link.ask(&Request::DeviceGetRegionInfo(InfoRequest { argsz, index }), &[], |reply, fds| match reply {
+            Reply::DeviceGetRegionInfo(info) if info.index == index => Ok((info, fds.pop())),
+            _ => Err(Breakage::Contradiction { what: "region" }),
+        })
+    };
+    let first = ask(REGION_INFO)?;
+    if first.0.argsz <= REGION_INFO {
+        return Ok(first);
+    }
+    // What does not fit then stays unknown: the region is accessed by messages.
+    ask(first.0.argsz.min(MOST_REGION_INFO))
+}
+
+fn irq_info(link: &Link, index: u32) -> Result<IrqInfo, PeerError> {
+    link.ask(&Request::DeviceGetIrqInfo(InfoRequest { argsz: 16, index }), &[], |reply, _| match reply {
+        Reply::DeviceGetIrqInfo(info) if info.index == index => Ok(info),
+        _ => Err(Breakage::Contradiction { what: "kind of interrupt" }),
+    })
+}
+
+/// The kind of interrupt to use (MSI-X before MSI) and its number; none if the device has neither.
+fn interrupts(link: &Link, kinds: u32) -> Result<Option<(u32, u32)>, PeerError> {
+    /// PCI Express has no more (MSI-X, table size field of 11 bits).
+    const MOST: u32 = 2048;
+    for index in [irq::MSIX, irq::MSI].into_iter().filter(|index| *index < kinds) {
+        let info = irq_info(link, index)?;
+        if info.count != 0 && info.flags & irq_flags::EVENTFD != 0 {
+            return Ok(Some((index, info.count.min(MOST))));
+        }
+    }
+    Ok(None)
+}
+
+/// What of a region can be mapped without danger, in the whole pages that the server names.
+fn mappable(info: &RegionInfo, file: OwnedFd, index: u8) -> Option<SharedRegion> {
+    if info.flags & region_flags::MMAP == 0 {
+        return None;
+    }
+    let seals = rustix::fs::fcntl_get_seals(file.as_fd()).unwrap_or(SealFlags::empty());
+    if !seals.contains(SealFlags::SHRINK) {
+        tracing::debug!(
+            bar = index,
+            "the server's file could shrink under a mapping: the BAR is accessed by messages"
+        );
+        return None;
+    }
+    let size = rustix::fs::fstat(file.as_fd()).ok().and_then(|stat| u64::try_from(stat.st_size).ok())?;
+    let page = rustix::param::page_size() as u64;
+    let whole = |start: u64, length: u64| {
+        let end = start.checked_add(length)?;
+        let in_file = info.offset.checked_add(end)? <= size;
+        let fits = length != 0 && end <= info.size && in_file;
+        (fits && [start, info.offset].iter().all(|at| at.is_multiple_of(page))).then_some(start..end)
+    };
+    let areas: Option<Vec<_>> = match &info.sparse {
+        Some(areas) => areas.iter().map(|area| whole(area.offset, area.size)).collect(),
+        None => whole(0, info.size).map(|area| vec![area]),
+    };
+    let Some(areas) = areas.filter(|areas| !areas.is_empty()) else {
+        tracing::warn!(
+            bar = index,
+            "the server shares parts that its file or the BAR does not have: accessed by messages"
+        );
+        return None;
+    };
+    Some(SharedRegion { file: Arc::new(file), offset: info.offset, areas })
+}

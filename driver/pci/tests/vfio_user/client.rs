@@ -1,0 +1,420 @@
+//! The client and a server that does what it should.
+
+use std::sync::Arc;
+
+use fpga_pci::vfio_user::wire::{Command, SparseArea, Version, dma_map_flags, region};
+use fpga_pci::vfio_user::{Breakage, PeerError, VfioUserOpenError, VfioUserOptions, VfioUserTransport};
+use fpga_pci::{
+    BarError, BarKind, ConfigError, DmaAccess, DmaMapError, DmaPool, DmaPoolOptions, HugePages,
+    InterruptError, MmioError, ResetError, ResetLevel, SharedMemory, Transport, config,
+};
+use fpga_registers::{BarOffset, Iova};
+
+use crate::alone;
+use crate::server::{BAR, Device, LATE, Question, Server};
+
+const COMMAND: usize = 4;
+const MEMORY: u8 = 2;
+const MASTER: u8 = 4;
+
+fn open(server: &Server) -> VfioUserTransport {
+    VfioUserTransport::open_with(&server.path, VfioUserOptions::default().deadline(LATE)).unwrap()
+}
+
+#[test]
+fn a_device_is_opened_used_and_left() {
+    let _alone = alone();
+    let server = Server::start(Device { config: bus_master_left_on(), ..Device::default() });
+    let transport = open(&server);
+    // As a kernel hands it over: memory decoding on, bus mastering off, whatever it was before.
+    assert_eq!(server.with(|device| device.config[COMMAND]), MEMORY);
+    assert!(transport.name().starts_with("vfio-user:/"));
+    let bars = transport.bars();
+    assert_eq!(bars[0].map(|bar| (bar.size, bar.kind)), Some((BAR as u64, BarKind::Memory64)));
+    assert!(bars[1..].iter().all(Option::is_none));
+    assert_eq!(config::identity(&transport).unwrap(), (0x10EE, 0x9038));
+    let beyond = transport.config_read(254, &mut [0; 4]);
+    assert_eq!(beyond, Err(ConfigError::OutOfRange { at: 254, length: 4, size: 256 }));
+
+    let bar = transport.open_bar(0).unwrap();
+    assert_eq!(bar.read32(BarOffset::new(4)).unwrap(), 0x0706_0504);
+    assert_eq!(bar.read64(BarOffset::new(8)).unwrap(), 0x0F0E_0D0C_0B0A_0908);
+    bar.write32(BarOffset::new(16), 0x1122_3344).unwrap();
+    bar.write64(BarOffset::new(24), 5).unwrap();
+    // A read waits for the writes before it.
+    assert_eq!(bar.read32(BarOffset::new(16)).unwrap(), 0x1122_3344);
+    let writes = server.with(|device| device.writes.split_off(device.writes.len() - 2));
+    let written = |at, bytes: &[u8]| (region::BAR0, at, bytes.to_vec());
+    assert_eq!(writes, [written(16, &[0x44, 0x33, 0x22, 0x11]), written(24, &5_u64.to_le_bytes())]);
+    // Blocks are words, one message each.
+    let mut block = [0; 12];
+    bar.read_block(BarOffset::new(4), &mut block).unwrap();
+    assert_eq!(block, [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+    let (at, width, end) = (BarOffset::new(BAR as u64), 4, BAR as u64);
+    assert_eq!(bar.read32(at), Err(MmioError::OutOfRange { at, width, end }));
+    assert!(matches!(bar.read32(BarOffset::new(2)), Err(MmioError::Misaligned { .. })));
+    assert!(matches!(transport.open_bar(1), Err(BarError::Absent { index: 1 })));
+    assert!(matches!(transport.open_bar(6), Err(BarError::BadIndex { index: 6 })));
+
+    transport.set_bus_master(true).unwrap();
+    assert_eq!(server.with(|device| device.config[COMMAND]), MEMORY | MASTER);
+    drop(transport);
+    assert_eq!(server.with(|device| device.config[COMMAND]), MEMORY);
+    let left = bar.read32(BarOffset::new(0)).unwrap_err();
+    assert!(
+        matches!(left, MmioError::Peer { source: PeerError::Down { cause: Breakage::Left, .. }, .. }),
+        "{left}"
+    );
+    server.finish();
+}
+
+fn bus_master_left_on() -> Vec<u8> {
+    let mut config = Device::default().config;
+    config[COMMAND] = MASTER;
+    config
+}
+
+#[test]
+fn memory_is_shared_with_its_rights_and_offset() {
+    let _alone = alone();
+    let server = Server::start(Device::default());
+    let transport = open(&server);
+    let memory = transport.dma_memory(8192, HugePages::No).unwrap();
+    memory.write(4096, b"seen by both").unwrap();
+    let iova = Iova::new(0x10_0000);
+    transport.map_dma(iova, &memory, DmaAccess::ReadByDevice).unwrap();
+    let (flags, seen) = server.with(|device| {
+        let (map, file) = device.maps.get_mut(&0x10_0000).unwrap();
+        let file = file.take().unwrap();
+        let seen = SharedMemory::from_file(file, map.offset, usize::try_from(map.size).unwrap()).unwrap();
+        (map.flags, seen)
+    });
+    assert_eq!(flags, dma_map_flags::READ);
+    let mut bytes = [0; 12];
+    seen.read(4096, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"seen by both");
+
+    // A part of a file: the server is told where it begins.
+    let part = SharedMemory::from_file(memory.file().unwrap().try_clone_to_owned().unwrap(), 4096, 4096);
+    let part = part.unwrap();
+    let other = Iova::new(0x20_0000);
+    transport.map_dma(other, &part, DmaAccess::WriteByDevice).unwrap();
+    let map = server.with(|device| device.maps[&0x20_0000].0);
+    assert_eq!((map.offset, map.size, map.flags), (4096, 4096, dma_map_flags::WRITE));
+
+    let length = 4096;
+    let overlap = transport.map_dma(Iova::new(0x10_1000), &part, DmaAccess::Both);
+    assert_eq!(overlap, Err(DmaMapError::Overlap { iova: Iova::new(0x10_1000), length }));
+    let misaligned = transport.map_dma(Iova::new(0x800), &part, DmaAccess::Both);
+    assert!(matches!(misaligned, Err(DmaMapError::Misaligned { .. })));
+    for outside in [0, 1 << 48, u64::MAX - 4095] {
+        let refused = transport.map_dma(Iova::new(outside), &part, DmaAccess::Both);
+        assert!(matches!(refused, Err(DmaMapError::OutsideRanges { .. })), "{outside:#x}: {refused:?}");
+    }
+    assert_eq!(transport.unmap_dma(iova, length), Err(DmaMapError::NotMapped { iova, length }));
+    transport.unmap_dma(iova, 8192).unwrap();
+    transport.unmap_dma(other, length).unwrap();
+    assert!(server.with(|device| device.maps.is_empty()));
+    drop(transport);
+    server.finish();
+}
+
+#[test]
+fn a_pool_is_made_of_memory_that_can_be_passed_on() {
+    let _alone = alone();
+    let server = Server::start(Device::default());
+    let transport: Arc<dyn Transport> = Arc::new(open(&server));
+    let pool = DmaPool::new(Arc::clone(&transport), DmaPoolOptions::default());
+    let buffer = pool.allocate(100).unwrap();
+    assert!(server.with(|device| device.maps.values().all(|(_, file)| file.is_some())));
+    drop((buffer, pool, transport));
+    server.finish();
+}
+
+#[test]
+fn a_limit_on_mappings_is_kept() {
+    let _alone = alone();
+    let mut device = Device::default();
+    device.version.capabilities.max_dma_maps = Some(1);
+    let server = Server::start(device);
+    let transport = open(&server);
+    let memory = transport.dma_memory(4096, HugePages::No).unwrap();
+    transport.map_dma(Iova::new(0x1000), &memory, DmaAccess::Both).unwrap();
+    let second = transport.map_dma(Iova::new(0x9000), &memory, DmaAccess::Both);
+    assert!(matches!(second, Err(DmaMapError::LimitReached { .. })), "{second:?}");
+    drop(transport);
+    server.finish();
+}
+
+/// Memory without a file: read and written by messages, at any time, within its rights and its bounds.
+#[test]
+fn memory_without_a_file_is_reached_by_messages() {
+    let _alone = alone();
+    let server = Server::start(Device::default());
+    let transport = open(&server);
+    let [source, target] = [1, 2].map(|_| SharedMemory::anonymous(4096, HugePages::No).unwrap());
+    source.write(4090, b"abcdef").unwrap();
+    transport.map_dma(Iova::new(0x10_0000), &source, DmaAccess::ReadByDevice).unwrap();
+    // Side by side: one transfer may span both.
+    transport.map_dma(Iova::new(0x10_1000), &target, DmaAccess::Both).unwrap();
+    let ask = |questions: &[Question]| {
+        server.with(|device| device.questions = questions.to_vec());
+        config::identity(&transport).unwrap();
+        server.with(|device| std::mem::take(&mut device.answers))
+    };
+    let read = |address, count| Question::Read(address, count);
+    assert_eq!(ask(&[read(0x10_0FFA, 8)]), [Ok(b"abcdef\0\0".to_vec())]);
+    assert_eq!(ask(&[Question::Write(0x10_1000, b"xyz".to_vec())]), [Ok(Vec::new())]);
+    let mut bytes = [0; 3];
+    target.read(0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"xyz");
+    let (fault, access, unsupported) = (14, 13, 95);
+    let refused = ask(&[
+        read(0x10_1FFF, 2),
+        read(0x20_0000, 1),
+        read(u64::MAX, 2),
+        Question::Write(0x10_0FFF, vec![1; 2]),
+        Question::Write(0x10_1FFF, vec![9; 2]),
+        Question::Unknown,
+    ]);
+    let errors = [fault, fault, fault, access, fault, unsupported].map(Err);
+    assert_eq!(refused, errors);
+    // What could only be written in part was not written at all.
+    let mut last = [0; 1];
+    target.read(4095, &mut last).unwrap();
+    assert_eq!(last, [0]);
+    drop(transport);
+    server.finish();
+}
+
+#[test]
+fn interrupts_arrive_and_end() {
+    let _alone = alone();
+    let server = Server::start(Device::default());
+    let transport = open(&server);
+    assert_eq!(transport.interrupt_vectors(), 8);
+    assert!(matches!(
+        transport.enable_interrupts(9),
+        Err(InterruptError::TooMany { asked: 9, available: 8 })
+    ));
+    assert!(transport.enable_interrupts(0).is_err());
+    let interrupts = transport.enable_interrupts(7).unwrap();
+    assert!(matches!(transport.enable_interrupts(1), Err(InterruptError::AlreadyEnabled)));
+    // The server takes three descriptors at a time.
+    assert_eq!(server.with(|device| (device.irqs.len(), device.most_fds_seen)), (7, 3));
+    for (vector, interrupt) in interrupts.iter().enumerate() {
+        server.with(|device| {
+            let file = &device.irqs[&u32::try_from(vector).unwrap()];
+            rustix::io::write(file, &1_u64.to_ne_bytes()).unwrap();
+        });
+        assert_eq!(transport.wait_interrupt(interrupt, LATE).unwrap(), Some(1));
+    }
+    transport.disable_interrupts().unwrap();
+    assert!(server.with(|device| device.irqs.is_empty()));
+    transport.disable_interrupts().unwrap();
+    assert_eq!(transport.enable_interrupts(1).unwrap().len(), 1);
+    drop(transport);
+    server.finish();
+}
+
+#[test]
+fn a_device_without_interrupts_has_none() {
+    let _alone = alone();
+    let server = Server::start(Device { vectors: 0, ..Device::default() });
+    let transport = open(&server);
+    assert_eq!(transport.interrupt_vectors(), 0);
+    let refused = transport.enable_interrupts(1);
+    assert!(matches!(refused, Err(InterruptError::TooMany { asked: 1, available: 0 })));
+    drop(transport);
+    server.finish();
+}
+
+#[test]
+fn a_reset_makes_handles_stale() {
+    let _alone = alone();
+    let server = Server::start(Device::default());
+    let transport = open(&server);
+    let bar = transport.open_bar(0).unwrap();
+    transport.set_bus_master(true).unwrap();
+    let _interrupts = transport.enable_interrupts(2).unwrap();
+    assert_eq!(transport.reset(ResetLevel::Hot), Err(ResetError::Unsupported { level: ResetLevel::Hot }));
+    transport.reset(ResetLevel::Function).unwrap();
+    assert_eq!(server.with(|device| (device.resets, device.config[COMMAND])), (1, MEMORY));
+    assert!(server.with(|device| device.irqs.is_empty()));
+    let at = BarOffset::new(0);
+    assert_eq!(bar.read32(at), Err(MmioError::Stale { at }));
+    assert_eq!(bar.write32(at, 0), Err(MmioError::Stale { at }));
+    transport.open_bar(0).unwrap().read32(at).unwrap();
+    assert_eq!(transport.enable_interrupts(2).unwrap().len(), 2);
+    drop(transport);
+    server.finish();
+
+    let server = Server::start(Device { flags: 2, ..Device::default() });
+    let transport = open(&server);
+    let level = ResetLevel::Function;
+    assert_eq!(transport.reset(level), Err(ResetError::Unsupported { level }));
+    drop(transport);
+    server.finish();
+}
+
+/// The second page of the BAR is memory that both have; the rest goes by messages.
+#[test]
+fn shared_parts_of_a_bar_are_mapped() {
+    let _alone = alone();
+    let memory = SharedMemory::memfd("bar", 3 * 4096).unwrap();
+    memory.store_u32(4096 + 8, 0xCAFE).unwrap();
+    let server = Server::start(Device { shared: Some(memory.clone()), ..Device::default() });
+    let transport = open(&server);
+    let bar = transport.open_bar(0).unwrap();
+    assert_eq!(bar.read32(BarOffset::new(4096 + 8)).unwrap(), 0xCAFE);
+    bar.write64(BarOffset::new(4096 + 16), 77).unwrap();
+    assert_eq!(memory.load_u64(4096 + 16).unwrap(), 77);
+    assert_eq!(bar.read32(BarOffset::new(4)).unwrap(), 0x0706_0504, "not in the shared part");
+    assert_eq!(bar.read32(BarOffset::new(8192)).unwrap(), 0x0302_0100);
+    drop(transport);
+    // What was mapped is nobody's register any more.
+    assert!(bar.read32(BarOffset::new(4096 + 8)).unwrap_err().is_gone());
+    server.finish();
+}
+
+/// What cannot be mapped without danger is accessed by messages.
+#[test]
+fn parts_that_could_vanish_are_not_mapped() {
+    let _alone = alone();
+    let unsealed = {
+        let file = rustix::fs::memfd_create("bar", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 3 * 4096).unwrap();
+        SharedMemory::from_file(file, 0, 3 * 4096).unwrap()
+    };
+    let sealed = |pages: usize| SharedMemory::memfd("bar", pages * 4096).unwrap();
+    let area = |offset, size| Some(vec![SparseArea { offset, size }]);
+    for (shared, sparse) in [
+        (unsealed, None),
+        (sealed(1), None),
+        (sealed(3), area(4096, 1 << 40)),
+        (sealed(3), area(u64::MAX - 4095, 4096)),
+        (sealed(3), area(4000, 96)),
+        (sealed(3), area(0, 0)),
+        (sealed(3), Some(Vec::new())),
+    ] {
+        let server =
+            Server::start(Device { shared: Some(shared), sparse: sparse.clone(), ..Device::default() });
+        let transport = open(&server);
+        let bar = transport.open_bar(0).unwrap();
+        assert_eq!(bar.read32(BarOffset::new(4096 + 4)).unwrap(), 0x0706_0504, "{sparse:?}");
+        drop(transport);
+        server.finish();
+    }
+}
+
+/// All ones are asked about elsewhere: they may be a value, or the sign of a device that left.
+#[test]
+fn all_ones_are_a_value_only_while_configuration_space_answers() {
+    let _alone = alone();
+    let mut device = Device::default();
+    device.bar[..8].fill(0xFF);
+    let server = Server::start(device);
+    let transport = open(&server);
+    let bar = transport.open_bar(0).unwrap();
+    let at = BarOffset::new(0);
+    assert_eq!(bar.read32(at), Ok(u32::MAX));
+    server.with(|device| device.config.fill(0xFF));
+    assert_eq!(bar.read32(at), Err(MmioError::Gone { at }));
+    assert_eq!(bar.read64(at), Err(MmioError::Gone { at }));
+    drop(transport);
+    server.finish();
+}
+
+#[test]
+fn servers_that_cannot_be_used_are_refused_by_name() {
+    let _alone = alone();
+    let with_version = |change: &dyn Fn(&mut Version)| {
+        let mut device = Device::default();
+        change(&mut device.version);
+        device
+    };
+    let mut gone = Device::default();
+    gone.config.fill(0xFF);
+    let cases: [(Device, &str); 10] = [
+        (with_version(&|version| version.major = 1), "speaks version 1.1"),
+        (with_version(&|version| version.minor = 2), "speaks version 0.2"),
+        (with_version(&|version| version.capabilities.max_msg_fds = Some(0)), "max_msg_fds = 0"),
+        (
+            with_version(&|version| version.capabilities.max_data_xfer_size = Some(4)),
+            "max_data_xfer_size = 4",
+        ),
+        (with_version(&|version| version.capabilities.max_dma_maps = Some(0)), "max_dma_maps = 0"),
+        (with_version(&|version| version.capabilities.pgsizes = Some(0)), "pgsizes = 0"),
+        (Device { flags: 1, ..Device::default() }, "does not call itself one"),
+        (Device { regions: 7, ..Device::default() }, "no configuration space"),
+        (Device { config: vec![0; 64], ..Device::default() }, "neither 256 nor 4096"),
+        (gone, "configuration space"),
+    ];
+    for (device, part) in cases {
+        let server = Server::start(device);
+        let error = VfioUserTransport::open(&server.path).expect_err(part);
+        assert!(error.to_string().contains(part), "{part}: {error}");
+        server.finish();
+    }
+    let nowhere = VfioUserTransport::open(std::path::Path::new("/nonexistent/card.sock")).unwrap_err();
+    assert!(matches!(nowhere, VfioUserOpenError::Connect(_)), "{nowhere}");
+}
+
+/// A server may say a smaller limit than a register access needs at once.
+#[test]
+fn transfers_keep_to_the_servers_limit() {
+    let _alone = alone();
+    let mut device = Device::default();
+    device.version.capabilities.max_data_xfer_size = Some(8);
+    let server = Server::start(device);
+    let transport = open(&server);
+    let mut all = [0; 256];
+    transport.config_read(0, &mut all).unwrap();
+    assert_eq!(&all[..], server.with(|device| device.config.clone()));
+    drop(transport);
+    server.finish();
+}
+
+#[test]
+fn a_refusal_is_told_and_the_connection_goes_on() {
+    let _alone = alone();
+    let server = Server::start(Device::default());
+    let transport = open(&server);
+    let refuse =
+        |command| server.with(|device| device.twist = Some((command, crate::server::Twist::Refuse(5))));
+    let io = |command| PeerError::Refused { command, source: fpga_pci::OsError::from_raw(5) };
+    let bar = transport.open_bar(0).unwrap();
+    let at = BarOffset::new(0);
+    refuse(Command::REGION_READ);
+    let refused = bar.read32(at);
+    assert_eq!(refused, Err(MmioError::Peer { at, source: io(Command::REGION_READ) }));
+    assert!(!refused.unwrap_err().is_gone());
+    bar.read32(at).unwrap();
+
+    let memory = transport.dma_memory(4096, HugePages::No).unwrap();
+    let (iova, length) = (Iova::new(0x1000), 4096);
+    refuse(Command::DMA_MAP);
+    let source = io(Command::DMA_MAP);
+    assert_eq!(
+        transport.map_dma(iova, &memory, DmaAccess::Both),
+        Err(DmaMapError::Peer { iova, length, source })
+    );
+    transport.map_dma(iova, &memory, DmaAccess::Both).unwrap();
+    refuse(Command::DMA_UNMAP);
+    let source = io(Command::DMA_UNMAP);
+    assert_eq!(transport.unmap_dma(iova, length), Err(DmaMapError::Peer { iova, length, source }));
+    transport.unmap_dma(iova, length).unwrap();
+
+    refuse(Command::DEVICE_SET_IRQS);
+    let refused = transport.enable_interrupts(5);
+    assert!(matches!(refused, Err(InterruptError::Peer { count: 5, .. })), "{refused:?}");
+    assert!(server.with(|device| device.irqs.is_empty()), "none is left half set up");
+    transport.enable_interrupts(5).unwrap();
+
+    refuse(Command::DEVICE_RESET);
+    let level = ResetLevel::Function;
+    let source = io(Command::DEVICE_RESET);
+    assert_eq!(transport.reset(level), Err(ResetError::Peer { level, source }));
+    drop(transport);
+    server.finish();
+}

@@ -1,0 +1,265 @@
+//! Servers that do one thing wrong: a typed error that names the message, an end at once of everything after it, and no
+//! file descriptor left over.
+
+use std::time::Duration;
+
+use fpga_pci::vfio_user::socket::SocketError;
+use fpga_pci::vfio_user::wire::Command;
+use fpga_pci::vfio_user::{Breakage, PeerError, VfioUserOpenError, VfioUserOptions, VfioUserTransport};
+use fpga_pci::{
+    ConfigError, DmaAccess, DmaMapError, HugePages, InterruptError, MmioError, ResetError, ResetLevel,
+    Transport,
+};
+use fpga_registers::{BarOffset, Iova};
+
+use crate::server::{Device, LATE, Server, Twist};
+use crate::{alone, open_files};
+
+/// The messages that opening takes.
+const OPENING: [Command; 5] = [
+    Command::VERSION,
+    Command::DEVICE_GET_INFO,
+    Command::DEVICE_GET_REGION_INFO,
+    Command::DEVICE_GET_IRQ_INFO,
+    Command::REGION_READ,
+];
+
+/// Those of a transport in use.
+const IN_USE: [Command; 6] = [
+    Command::REGION_READ,
+    Command::REGION_WRITE,
+    Command::DMA_MAP,
+    Command::DMA_UNMAP,
+    Command::DEVICE_SET_IRQS,
+    Command::DEVICE_RESET,
+];
+
+fn options(deadline: Duration) -> VfioUserOptions {
+    VfioUserOptions::default().deadline(deadline)
+}
+
+/// Opens it; the reason why not.
+fn open(server: &Server, deadline: Duration) -> Result<VfioUserTransport, PeerError> {
+    VfioUserTransport::open_with(&server.path, options(deadline)).map_err(|error| match error {
+        VfioUserOpenError::Peer { source, .. }
+        | VfioUserOpenError::Config(ConfigError::Peer { source, .. }) => source,
+        other => panic!("{other}"),
+    })
+}
+
+/// Makes the client send `command`; what it got out of it.
+fn use_it(transport: &VfioUserTransport, command: Command) -> Result<(), PeerError> {
+    let iova = Iova::new(0x10_0000);
+    let map = || {
+        let memory = transport.dma_memory(4096, HugePages::No).unwrap();
+        transport.map_dma(iova, &memory, DmaAccess::Both)
+    };
+    let dma = |error| match error {
+        DmaMapError::Peer { source, .. } => source,
+        other => panic!("{other}"),
+    };
+    match command {
+        Command::REGION_READ => {
+            let bar = transport.open_bar(0).unwrap();
+            bar.read32(BarOffset::new(0)).map(|_| ()).map_err(|error| match error {
+                MmioError::Peer { source, .. } => source,
+                other => panic!("{other}"),
+            })
+        }
+        Command::REGION_WRITE => transport.config_write(0x3C, &[1]).map_err(|error| match error {
+            ConfigError::Peer { source, .. } => source,
+            other => panic!("{other}"),
+        }),
+        Command::DMA_MAP => map().map_err(dma),
+        Command::DMA_UNMAP => {
+            map().map_err(dma)?;
+            transport.unmap_dma(iova, 4096).map_err(dma)
+        }
+        Command::DEVICE_SET_IRQS => transport.enable_interrupts(2).map(|_| ()).map_err(|error| match error {
+            InterruptError::Peer { source, .. } => source,
+            other => panic!("{other}"),
+        }),
+        Command::DEVICE_RESET => transport.reset(ResetLevel::Function).map_err(|error| match error {
+            ResetError::Peer { source, .. } => source,
+            other => panic!("{other}"),
+        }),
+        other => panic!("{other}"),
+    }
+}
+
+/// What a twist leads to: `None` where the client may take the answer all the same.
+fn check(command: Command, twist: Twist, error: PeerError) {
+    let name = format!("{twist:?} of {command}: {error}");
+    match (twist, error) {
+        (Twist::Refuse(errno), PeerError::Refused { command: named, source }) => {
+            assert_eq!((named, source.raw()), (command, i32::try_from(errno).unwrap()), "{name}");
+        }
+        (_, PeerError::Broken { command: named, cause }) => {
+            assert_eq!(named, command, "{name}");
+            let fits = match twist {
+                Twist::Silence => matches!(cause, Breakage::Socket(SocketError::TimedOut { .. })),
+                Twist::Close => cause == Breakage::Socket(SocketError::Closed),
+                Twist::CloseWithin(_) => matches!(cause, Breakage::Socket(SocketError::ClosedWithin { .. })),
+                Twist::WrongId | Twist::WrongCommand => matches!(cause, Breakage::Stray { .. }),
+                Twist::Length(_) => matches!(cause, Breakage::Malformed(_)),
+                Twist::Garbage => matches!(cause, Breakage::Socket(SocketError::Malformed(_))),
+                Twist::Descriptors(_) => matches!(cause, Breakage::Descriptors { .. }),
+                Twist::Flip(_) => matches!(cause, Breakage::Contradiction { .. }),
+                _ => false,
+            };
+            assert!(fits, "{name}");
+        }
+        _ => panic!("{name}"),
+    }
+}
+
+/// The twists that end every exchange they happen in.
+fn twists(command: Command) -> Vec<Twist> {
+    let mut twists = vec![
+        Twist::Refuse(22),
+        Twist::Close,
+        Twist::CloseWithin(1),
+        Twist::CloseWithin(15),
+        Twist::WrongId,
+        Twist::WrongCommand,
+        Twist::Garbage,
+        // A region comes with one where it is shared.
+        Twist::Descriptors(2),
+    ];
+    match command {
+        // Empty replies have nothing to be cut.
+        Command::DMA_MAP | Command::DEVICE_SET_IRQS | Command::DEVICE_RESET => twists.push(Twist::Length(1)),
+        Command::VERSION => twists.push(Twist::CloseWithin(20)),
+        _ => twists.extend([Twist::Length(-1), Twist::Length(-12), Twist::CloseWithin(20)]),
+    }
+    match command {
+        Command::REGION_READ | Command::REGION_WRITE => {
+            twists.extend([Twist::Length(4), Twist::Flip(0), Twist::Flip(8)])
+        }
+        Command::DMA_UNMAP | Command::DEVICE_GET_IRQ_INFO | Command::DEVICE_GET_REGION_INFO => {
+            twists.push(Twist::Flip(8))
+        }
+        _ => {}
+    }
+    twists
+}
+
+#[test]
+fn opening_fails_with_the_message_that_went_wrong() {
+    let _alone = alone();
+    for command in OPENING {
+        for twist in twists(command) {
+            let before = open_files();
+            let server = Server::start(Device { twist: Some((command, twist)), ..Device::default() });
+            let error = open(&server, LATE).expect_err(&format!("{twist:?} of {command}"));
+            check(command, twist, error);
+            server.finish();
+            assert_eq!(open_files(), before, "{twist:?} of {command} left files open");
+        }
+    }
+}
+
+#[test]
+fn a_card_in_use_fails_with_the_message_that_went_wrong_and_fast_afterwards() {
+    let _alone = alone();
+    for command in IN_USE {
+        for twist in twists(command) {
+            let before = open_files();
+            let server = Server::start(Device::default());
+            let transport = open(&server, LATE).unwrap();
+            server.with(|device| device.twist = Some((command, twist)));
+            let outcome = use_it(&transport, command);
+            // With a server that closes its end all mappings are gone.
+            if command == Command::DMA_UNMAP && matches!(twist, Twist::Close | Twist::CloseWithin(_)) {
+                assert_eq!(outcome, Ok(()));
+                continue;
+            }
+            let error = outcome.expect_err(&format!("{twist:?} of {command}"));
+            check(command, twist, error);
+            if let PeerError::Broken { cause, .. } = error {
+                for later in [Command::REGION_READ, Command::DMA_MAP, Command::DEVICE_SET_IRQS] {
+                    assert_eq!(use_it(&transport, later), Err(PeerError::Down { command, cause }));
+                }
+            }
+            drop(transport);
+            server.finish();
+            assert_eq!(open_files(), before, "{twist:?} of {command} left files open");
+        }
+    }
+}
+
+/// Each costs a deadline, so they are few.
+#[test]
+fn silence_ends_at_the_deadline_and_names_the_message() {
+    let _alone = alone();
+    let deadline = Duration::from_millis(300);
+    for command in [Command::VERSION, Command::REGION_READ, Command::DMA_MAP, Command::DEVICE_RESET] {
+        let before = open_files();
+        let server = Server::start(Device::default());
+        let silent = |device: &mut Device| device.twist = Some((command, Twist::Silence));
+        let error = if command == Command::VERSION {
+            server.with(silent);
+            open(&server, deadline).expect_err("silence")
+        } else {
+            let transport = open(&server, deadline).unwrap();
+            server.with(silent);
+            use_it(&transport, command).expect_err("silence")
+        };
+        check(command, Twist::Silence, error);
+        let text = error.to_string();
+        assert!(text.contains(&command.to_string()) && text.contains("300ms"), "{text}");
+        server.finish();
+        assert_eq!(open_files(), before, "silence to {command} left files open");
+    }
+}
+
+/// A server that has questions of its own gets its answers, and gives its own after that.
+#[test]
+fn questions_of_the_server_are_answered_in_between() {
+    let _alone = alone();
+    let server = Server::start(Device::default());
+    let transport = open(&server, LATE).unwrap();
+    for command in IN_USE {
+        server.with(|device| device.twist = Some((command, Twist::AskFirst)));
+        if command == Command::DMA_UNMAP {
+            transport.unmap_dma(Iova::new(0x10_0000), 4096).unwrap();
+        } else {
+            use_it(&transport, command).unwrap_or_else(|error| panic!("{command}: {error}"));
+        }
+    }
+    drop(transport);
+    server.finish();
+}
+
+/// Descriptors that exceed every limit do not stay either.
+#[test]
+fn a_flood_of_descriptors_is_closed() {
+    let _alone = alone();
+    let before = open_files();
+    let server = Server::start(Device::default());
+    let transport = open(&server, LATE).unwrap();
+    server.with(|device| device.twist = Some((Command::REGION_READ, Twist::Descriptors(64))));
+    let error = use_it(&transport, Command::REGION_READ).unwrap_err();
+    check(Command::REGION_READ, Twist::Descriptors(64), error);
+    drop(transport);
+    server.finish();
+    assert_eq!(open_files(), before);
+}
+
+/// Memory that was mapped when the server went away is given back; that of a server which may still live is kept.
+#[test]
+fn memory_comes_back_from_a_server_that_has_gone() {
+    let _alone = alone();
+    let iova = Iova::new(0x10_0000);
+    for (twist, fine) in [(Twist::Close, true), (Twist::WrongId, false)] {
+        let server = Server::start(Device::default());
+        let transport = open(&server, LATE).unwrap();
+        let memory = transport.dma_memory(4096, HugePages::No).unwrap();
+        transport.map_dma(iova, &memory, DmaAccess::Both).unwrap();
+        server.with(|device| device.twist = Some((Command::REGION_READ, twist)));
+        use_it(&transport, Command::REGION_READ).unwrap_err();
+        assert_eq!(transport.unmap_dma(iova, 4096).is_ok(), fine, "{twist:?}");
+        drop(transport);
+        server.finish();
+    }
+}

@@ -1,0 +1,26 @@
+//! The vfio-user client against servers: a good one, bad ones, and one by strangers.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod client;
+mod hostile;
+mod server;
+mod stranger;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// File descriptors are the whole process's: tests that count them, and those that open some, go one after the other.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many file descriptors this process has open.
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}

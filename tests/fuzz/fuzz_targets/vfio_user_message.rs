@@ -1,0 +1,182 @@
+//! Any bytes as a message of vfio-user, to a client and to a server; and a client whose server answers as the input says:
+//! rightly, with other bytes, with an error, with a question of its own, or by closing.
+#![no_main]
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use fpga_pci::vfio_user::socket::Connection;
+use fpga_pci::vfio_user::wire::{
+    Capabilities, Command, DeviceInfo, HEADER_LENGTH, Header, IrqInfo, Kind, RegionInfo, Reply, Request,
+    Version, encode_error, encode_reply, region,
+};
+use fpga_pci::vfio_user::{VfioUserOptions, VfioUserTransport};
+use fpga_pci::{DmaAccess, HugePages, ResetLevel, SharedMemory, Transport};
+use fpga_registers::{BarOffset, Iova};
+use libfuzzer_sys::fuzz_target;
+
+/// Long enough for a busy machine: nothing here waits for it, as the server closes when the input ends.
+const DEADLINE: Duration = Duration::from_secs(20);
+const BAR: u64 = 8192;
+
+fn messages(bytes: &[u8]) {
+    let Some((header, body)) = bytes.split_first_chunk::<HEADER_LENGTH>() else { return };
+    let command = match Header::decode(header) {
+        Ok(header) => {
+            assert_eq!(Header::decode(&header.encode()), Ok(header));
+            header.command
+        }
+        // The rest may be a message all the same.
+        Err(_) => Command(u16::from_ne_bytes([header[2], header[3]])),
+    };
+    if let Ok(request) = Request::decode(command, body) {
+        let mut again = Vec::new();
+        request.encode(&mut again);
+        assert_eq!(Request::decode(command, &again), Ok(request));
+    }
+    if let Ok(Some(reply)) = Reply::decode(command, body) {
+        let mut again = Vec::new();
+        reply.encode(&mut again);
+        assert!(matches!(Reply::decode(command, &again), Ok(Some(_))));
+    }
+}
+
+/// The right answer to a request.
+fn answer(id: u16, request: &Request<'_>, config: &mut [u8; 256], out: &mut Vec<u8>) {
+    let reply = match request {
+        Request::Version(_) => {
+            Reply::Version(Version { major: 0, minor: 1, capabilities: Capabilities::default() })
+        }
+        Request::DeviceGetInfo(_) => Reply::DeviceGetInfo(DeviceInfo { flags: 3, regions: 9, irqs: 5 }),
+        Request::DeviceGetRegionInfo(asked) => {
+            let size = match asked.index {
+                region::CONFIG => 256,
+                region::BAR0 => BAR,
+                _ => 0,
+            };
+            Reply::DeviceGetRegionInfo(RegionInfo {
+                index: asked.index,
+                size,
+                flags: 3,
+                ..RegionInfo::default()
+            })
+        }
+        Request::DeviceGetIrqInfo(asked) => {
+            Reply::DeviceGetIrqInfo(IrqInfo { flags: 1, index: asked.index, count: 4 })
+        }
+        Request::DeviceSetIrqs(_) => Reply::DeviceSetIrqs,
+        Request::RegionRead(access) => {
+            let mut data = vec![0; access.count as usize];
+            if access.region == region::CONFIG {
+                let from = config.iter().skip(access.offset as usize);
+                data.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+            }
+            return encode_reply(id, &Reply::RegionRead(*access, &data), out);
+        }
+        Request::RegionWrite(access, data) => {
+            if access.region == region::CONFIG {
+                let to = config.iter_mut().skip(access.offset as usize);
+                to.zip(*data).for_each(|(to, from)| *to = *from);
+            }
+            Reply::RegionWrite(*access)
+        }
+        Request::DmaMap(_) => Reply::DmaMap,
+        Request::DmaUnmap(unmap) => Reply::DmaUnmap(*unmap),
+        Request::DeviceReset => Reply::DeviceReset,
+        other => return encode_error(id, other.command(), 95, out),
+    };
+    encode_reply(id, &reply, out);
+}
+
+/// Answers as `input` says, until it ends.
+fn serve(connection: &Connection, mut input: &[u8]) {
+    let mut config = [0; 256];
+    config[..4].copy_from_slice(&[0xEE, 0x10, 0x38, 0x90]);
+    let (mut body, mut fds) = (Vec::new(), Vec::<OwnedFd>::new());
+    while let Ok(header) = connection.receive(&mut body, &mut fds, DEADLINE) {
+        let Some((&choice, rest)) = input.split_first() else { return };
+        input = rest;
+        let length = usize::from(choice >> 3).min(input.len());
+        let mut out = Vec::new();
+        match (choice % 8, header.kind) {
+            (0..=2, Kind::Request { .. }) => {
+                let request = Request::decode(header.command, &body).expect("a client says what it should");
+                answer(header.id, &request, &mut config, &mut out);
+                // The same message with some bytes of the body changed.
+                if choice % 8 == 2 {
+                    let (with, rest) = input.split_at(length);
+                    input = rest;
+                    let tail = out.iter_mut().skip(HEADER_LENGTH);
+                    tail.zip(with).for_each(|(to, from)| *to ^= *from);
+                }
+            }
+            (3, _) => encode_error(header.id, header.command, u32::from(choice >> 3), &mut out),
+            // A body of any bytes.
+            (4, _) => {
+                let (with, rest) = input.split_at(length);
+                input = rest;
+                let size = (HEADER_LENGTH + with.len()) as u32;
+                let header = Header { size, kind: Kind::Reply { error: None }, ..header };
+                out.extend_from_slice(&header.encode());
+                out.extend_from_slice(with);
+            }
+            // A question.
+            (5, _) => {
+                let (with, rest) = input.split_at(length);
+                input = rest;
+                let size = (HEADER_LENGTH + with.len()) as u32;
+                let command = Command(u16::from(choice >> 3));
+                let question = Header { id: 1, command, size, kind: Kind::Request { no_reply: false } };
+                out.extend_from_slice(&question.encode());
+                out.extend_from_slice(with);
+            }
+            // Any bytes.
+            (6, _) => {
+                let (with, rest) = input.split_at(length);
+                input = rest;
+                out.extend_from_slice(with);
+            }
+            _ => return,
+        }
+        if connection.send(&out, &[], DEADLINE).is_err() {
+            return;
+        }
+    }
+}
+
+fn client(input: &[u8]) {
+    let (here, there) = Connection::pair().expect("a socket pair");
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            serve(&there, input);
+            there.shut_down();
+        });
+        let options = VfioUserOptions::default().deadline(DEADLINE);
+        let Ok(transport) = VfioUserTransport::over(here, Path::new("fuzz"), options) else { return };
+        if let Ok(bar) = transport.open_bar(0) {
+            let _ = bar.read32(BarOffset::new(0));
+            let _ = bar.write64(BarOffset::new(8), 1);
+            let _ = bar.read64(BarOffset::new(bar.size().saturating_sub(8) & !7));
+        }
+        let _ = transport.enable_interrupts(3);
+        let iova = Iova::new(0x10_0000);
+        if let Ok(memory) = transport.dma_memory(4096, HugePages::No) {
+            let _ = transport.map_dma(iova, &memory, DmaAccess::Both);
+            let _ = transport.unmap_dma(iova, 4096);
+        }
+        // Memory of this process alone, which the server's questions reach.
+        if let Ok(memory) = SharedMemory::anonymous(4096, HugePages::No) {
+            let _ = transport.map_dma(iova, &memory, DmaAccess::ReadByDevice);
+        }
+        let _ = transport.reset(ResetLevel::Function);
+    });
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    match bytes.split_first() {
+        Some((0..=127, bytes)) => messages(bytes),
+        Some((_, bytes)) => client(bytes),
+        None => {}
+    }
+});
