@@ -83,7 +83,7 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Abort(args) => recover::abort(settings, args, out),
         Command::Reset(args) => recover::reset(settings, args, out),
         Command::Events(args) => events::run(settings, args, out),
-        Command::Card { command } => output::print(&card::run(command)?, json, out),
+        Command::Card { command } => card::run(settings, command, out),
         Command::Completions { shell: which } => output::write_all(&shell::completions(*which), out),
         Command::Man { out: dir } => output::print(&shell::man(dir)?, json, out),
     }

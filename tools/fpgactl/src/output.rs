@@ -79,9 +79,24 @@ pub fn print_failure(status: u8, message: &str, out: &mut dyn Write) -> Result<(
     document(&Failed { error: Problem { kind, message } }, out)
 }
 
-fn document(content: &impl Serialize, out: &mut dyn Write) -> Result<(), CliError> {
+/// Writes the JSON document of `content` to `out`.
+///
+/// # Errors
+/// [`CliError::Output`].
+pub fn document(content: &impl Serialize, out: &mut dyn Write) -> Result<(), CliError> {
     let document = Document { schema_version: SCHEMA_VERSION, content };
     let mut text = serde_json::to_vec_pretty(&document).map_err(|error| CliError::Output(error.into()))?;
+    text.push(b'\n');
+    write_all(&text, out)
+}
+
+/// A JSON document in one line.
+///
+/// # Errors
+/// [`CliError::Output`].
+pub fn line(content: &impl Serialize, out: &mut dyn Write) -> Result<(), CliError> {
+    let document = Document { schema_version: SCHEMA_VERSION, content };
+    let mut text = serde_json::to_vec(&document).map_err(|error| CliError::Output(error.into()))?;
     text.push(b'\n');
     write_all(&text, out)
 }

@@ -49,7 +49,7 @@ const fn name(event: DeviceEvent) -> &'static str {
 pub fn run(settings: &Settings, args: &EventsArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let card = settings.card.to_string();
     let transport = target::reach(&settings.card)?;
-    let failed = |source| ResourceError::Interrupt { card: card.clone(), source };
+    let failed = |source| ResourceError::Interrupt { card: card.as_str().into(), source };
     let events = transport.events().map_err(failed)?;
     if ![DeviceEvent::BusError, DeviceEvent::ReleaseRequested].into_iter().any(|event| events.can_have(event))
     {

@@ -10,6 +10,7 @@ mod packets;
 pub mod raw;
 pub mod recover;
 pub mod regs;
+pub mod serve;
 pub mod shell;
 pub mod transfer;
 pub mod validate;

@@ -244,8 +244,7 @@ impl Ready {
         let parts = run::Parts {
             qemu: &self.qemu,
             contents: initramfs::Contents { busybox: &self.busybox, programs: &self.programs },
-            server: &std::env::var_os("FPGA_VM_SERVER")
-                .map_or_else(|| self.programs[0].clone(), PathBuf::from), // LOCAL
+            server: programs::named(&self.programs, "fpgactl")?,
             root,
             stop,
             verbose: options.verbose,
