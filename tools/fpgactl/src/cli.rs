@@ -97,6 +97,8 @@ pub enum Command {
     Abort(AbortArgs),
     /// Bring a card back: stop its engines, then reset it as far as asked for
     Reset(ResetArgs),
+    /// Watch a card: print errors on its bus and the system's wish to have it back
+    Events(EventsArgs),
     /// Work with card descriptions
     Card {
         /// What.
@@ -114,6 +116,14 @@ pub enum Command {
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
+}
+
+/// Options of `events`.
+#[derive(Debug, Clone, Args)]
+pub struct EventsArgs {
+    /// End after so many [default: watch until the card is wanted back]
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: u64,
 }
 
 /// Who tells the receiving application.

@@ -45,6 +45,20 @@ pub fn print(report: &impl Report, json: bool, out: &mut dyn Write) -> Result<()
     write_all(report.text().as_bytes(), out)
 }
 
+/// Writes one of several reports to `out`: as one line of JSON, or as text.
+///
+/// # Errors
+/// [`CliError::Output`].
+pub fn print_line(report: &impl Report, json: bool, out: &mut dyn Write) -> Result<(), CliError> {
+    if !json {
+        return write_all(report.text().as_bytes(), out);
+    }
+    let document = Document { schema_version: SCHEMA_VERSION, content: report };
+    let mut text = serde_json::to_vec(&document).map_err(|error| CliError::Output(error.into()))?;
+    text.push(b'\n');
+    write_all(&text, out)
+}
+
 /// Writes bytes to `out`. That nobody reads any more (`| head`) is no failure.
 ///
 /// # Errors

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod card;
 pub mod cdma;
 pub mod dma;
+pub mod events;
 pub mod info;
 mod packets;
 pub mod raw;
