@@ -105,7 +105,10 @@ impl Target {
     }
 
     /// What the simulated card is built from; `None` for another kind of card.
-    fn description(&self) -> Result<Option<CardDescription>, CliError> {
+    ///
+    /// # Errors
+    /// [`CliError::Description`].
+    pub fn description(&self) -> Result<Option<CardDescription>, CliError> {
         match self {
             Self::Mock => Ok(Some(CardDescription::default())),
             Self::MockFile(file) => Ok(Some(load(file)?)),
@@ -135,7 +138,10 @@ fn real(address: PciAddress, choice: VfioChoice) -> Result<VfioTransport, CliErr
 }
 
 /// A file, or, where there is none, a built-in description: their names have neither folders nor an ending.
-fn load(file: &Path) -> Result<CardDescription, CliError> {
+///
+/// # Errors
+/// [`CliError::Description`].
+pub fn load(file: &Path) -> Result<CardDescription, CliError> {
     match file.to_str() {
         Some(name) if !name.contains(['/', '\\', '.']) && !file.exists() => {
             Ok(CardDescription::builtin(name)?)

@@ -56,6 +56,8 @@ fn wrong_usage_has_status_2() {
         (&["dma", "write", "/etc/hostname"], &["--addr"]),
         (&["dma", "write", "/etc/hostname", "--addr", "0x"], &["hexadecimal", "0x1000"]),
         (&["dma", "read", "--addr", "0", "--len", "1.5MiB", "--out", "x"], &["fractions"]),
+        (&["events"], &["mock has no events"]),
+        (&["events", "--count", "0"], &["count"]),
         (&["validate", "--scratch-size", "1MiB"], &["--scratch"]),
         (&["validate", "--scratch", "x"], &["x"]),
         (&["validate", "--seed", "-1"], &["-1"]),
