@@ -53,6 +53,20 @@ impl Channel {
         self.engine.flight.and(self.engine.open.wakes)
     }
 
+    /// Whether the fault plan has the host refuse the data that is about to move.
+    fn data_refused<H: HostPort + ?Sized>(&self, flight: &Flight, upstream: &mut Upstream<'_, H>) -> bool {
+        let Upstream { plan, faults, .. } = upstream;
+        if !plan.watches_channels() || !plan.data_refused(self.unit, faults) {
+            return false;
+        }
+        let (kind, at) = match self.direction {
+            Direction::H2c => (FaultKind::HostReadRefused, flight.source),
+            Direction::C2h => (FaultKind::HostWriteLost, flight.destination),
+        };
+        faults.push(kind, self.unit, at, 0);
+        true
+    }
+
     fn port(&self) -> usize {
         usize::try_from(self.index).unwrap_or(0)
     }
@@ -104,14 +118,12 @@ impl Channel {
         }
         let Lanes { upstream, streams, .. } = lanes;
         let unit = self.unit;
-        let at = Iova::new(flight.source);
+        let refused = most > 0 && self.data_refused(&flight, upstream);
         let moved = streams.bring(port, most, |into| {
-            let Upstream { plan, faults, .. } = upstream;
-            if plan.watches_channels() && plan.data_refused(unit, faults) {
-                faults.push(FaultKind::HostReadRefused, unit, at.get(), 0);
+            if refused {
                 return Err(Unsupported);
             }
-            upstream.read(unit, FaultKind::HostReadRefused, at, into)
+            upstream.read(unit, FaultKind::HostReadRefused, Iova::new(flight.source), into)
         });
         let moved = match moved {
             Ok(count) => {
@@ -142,20 +154,16 @@ impl Channel {
             return self.wait_for_data(flight, rules, lanes);
         }
         let upstream = &mut lanes.upstream;
-        // An empty descriptor takes no byte, so it cannot take the end of a packet either.
-        let mut ends = ends && count > 0;
-        let mut refused = false;
-        if upstream.plan.watches_channels() {
-            let Upstream { plan, faults, .. } = upstream;
-            refused = count > 0 && plan.data_refused(self.unit, faults);
-            ends = ends && !plan.packet_end_lost(self.unit, faults);
-        }
-        if refused {
-            upstream.faults.push(FaultKind::HostWriteLost, self.unit, flight.destination, 0);
-        } else {
+        if count > 0 && !self.data_refused(&flight, upstream) {
             upstream.post(self.unit, Iova::new(flight.destination), bytes);
         }
         upstream.counters.c2h_bytes += count as u64;
+        // An empty descriptor takes no byte, so it cannot take the end of a packet either.
+        let mut ends = ends && count > 0;
+        if upstream.plan.watches_channels() {
+            let Upstream { plan, faults, .. } = upstream;
+            ends = ends && !plan.packet_end_lost(self.unit, faults);
+        }
         upstream.counters.packets_given += u64::from(ends);
         lanes.streams.take(port, count);
         self.performance.count(count, self.engine.width_bytes);
