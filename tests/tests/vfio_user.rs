@@ -12,6 +12,7 @@ use std::time::Duration;
 use fpga_card::CardDescription;
 use fpga_driver::mock::World;
 use fpga_driver::mock::served::CardServer;
+use fpga_driver::pci::vfio_user::socket::Connection;
 use fpga_driver::pci::vfio_user::{
     Breakage, PeerError, VfioUserOpenError, VfioUserOptions, VfioUserTransport,
 };
