@@ -260,6 +260,10 @@ impl Driver {
 fn every_card_is_probed_used_and_left_by_every_method() {
     for builtin in CardDescription::builtins().filter(|builtin| builtin.name != "quirky") {
         let description = CardDescription::builtin(builtin.name).expect("built in");
+        if description.xdma.stream {
+            // No addresses; see `streams`.
+            continue;
+        }
         let base = description.memory.base;
         let few = u32::from(description.interrupts.msix_vectors)
             < u32::from(description.xdma.h2c_channels + description.xdma.c2h_channels) + 16;
