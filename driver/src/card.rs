@@ -1,11 +1,12 @@
 //! Opening a card, and taking its parts.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fpga_firmware::generated::BlockType;
 use fpga_pci::{
-    AccessCounters, Bar, DmaAccess, DmaArea, DmaBuffer, DmaPool, MapRefused, MmioError, SharedMemory,
-    Transport,
+    AccessCounters, Bar, DeviceEvents, DmaAccess, DmaArea, DmaBuffer, DmaPool, Interrupt, InterruptError,
+    MapRefused, MmioError, SharedMemory, Transport,
 };
 use fpga_registers::BarOffset;
 use fpga_registers::xdma::{
@@ -139,6 +140,16 @@ impl Card {
     /// [`ResourceError::Memory`].
     pub fn buffer(&self, length: usize) -> Result<DmaBuffer, ResourceError> {
         self.shared.pool.allocate(length).map_err(|source| self.memory_error(source))
+    }
+
+    /// A DMA buffer of `length` bytes for one direction: the card can only read it (H2C), or only write it (C2H), whatever it is
+    /// told or thinks it was told. [`buffer`](Self::buffer)s serve both.
+    ///
+    /// # Errors
+    /// As [`buffer`](Self::buffer).
+    pub fn buffer_for(&self, direction: Direction, length: usize) -> Result<DmaBuffer, ResourceError> {
+        let access = needed_access(direction);
+        self.shared.pool.allocate_for(length, access).map_err(|source| self.memory_error(source))
     }
 
     /// A DMA buffer that holds a copy of `bytes`.
@@ -333,25 +344,51 @@ impl Card {
     /// Enables one interrupt vector per channel, H2C first, and as many of the vectors left as there are user interrupts (those
     /// stay masked until somebody waits for one). Call it before taking channels that wait by interrupt.
     ///
+    /// Where fewer vectors can be had than there are channels (few MSI vectors, a line-based interrupt, a machine that is short of
+    /// them), channels share: each is woken by the others' interrupts too and finds nothing then. The answer says so, and so
+    /// does a warning in the log.
+    ///
     /// # Errors
-    /// [`ResourceError::Interrupt`] if the card has fewer vectors than channels, or the system refuses.
-    pub fn enable_interrupts(&self) -> Result<(), ResourceError> {
+    /// [`ResourceError::Interrupt`] if there are no vectors at all, or the system refuses: wait by polling then.
+    pub fn enable_interrupts(&self) -> Result<InterruptVectors, ResourceError> {
         let card = || self.shared.name.clone();
+        let failed = |source| ResourceError::Interrupt { card: card(), source };
         let xdma = &self.shared.info.xdma;
         let channels = u32::from(xdma.h2c_channels) + u32::from(xdma.c2h_channels);
         let mut interrupts = self.shared.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !interrupts.is_empty() {
-            return Ok(());
+            return Ok(InterruptVectors { vectors: self.shared.vectors.load(Ordering::Relaxed), channels });
         }
-        let spare = self.shared.transport.interrupt_vectors().saturating_sub(channels);
-        let enabled = self
-            .shared
-            .transport
-            .enable_interrupts(channels + spare.min(USER_INTERRUPTS))
-            .map_err(|source| ResourceError::Interrupt { card: card(), source })?;
+        let transport = &self.shared.transport;
+        let mut wanted = transport.interrupt_vectors().min(channels + USER_INTERRUPTS);
+        if wanted == 0 {
+            wanted = channels;
+        }
+        let enabled = loop {
+            match transport.enable_interrupts(wanted) {
+                // The device has them, the system does not: as many as there are.
+                Err(InterruptError::TooMany { available, .. }) if (1..wanted).contains(&available) => {
+                    wanted = available;
+                }
+                other => break other.map_err(failed)?,
+            }
+        };
+        let granted = InterruptVectors { vectors: wanted, channels };
+        let undo = || {
+            let _ = transport.disable_interrupts();
+        };
+        let enabled = if granted.is_shared() {
+            tracing::warn!(card = %self.shared.name, vectors = wanted, channels,
+                "fewer interrupt vectors than channels: channels share them");
+            share(enabled, channels).inspect_err(|_| undo()).map_err(failed)?
+        } else {
+            enabled
+        };
+        // What does not fit was never granted: eight channels at most, and their numbers modulo the vectors.
+        let vector = |number: u8| u8::try_from(u32::from(number) % wanted.max(1)).unwrap_or(0);
         let program = || -> Result<(), MmioError> {
             for (register, first) in IrqBlock::CHANNEL_VECTORS.into_iter().zip([0u8, 4]) {
-                let vectors = [first, first + 1, first + 2, first + 3];
+                let vectors = [first, first + 1, first + 2, first + 3].map(vector);
                 register.write(&self.shared.dma_bar, IRQ_BASE, VectorNumbers::of(vectors))?;
             }
             // User vectors follow the channels'. A line without a vector gets one beyond the enabled ones; it stays masked.
@@ -365,10 +402,61 @@ impl Card {
             IrqBlock::CHANNEL_ENABLE.write(&self.shared.dma_bar, IRQ_BASE, ChannelMask::from_bits(mask))
         };
         if let Err(source) = program() {
-            let _ = self.shared.transport.disable_interrupts();
+            undo();
             return Err(ResourceError::Mmio { card: card(), source });
         }
+        self.shared.vectors.store(wanted, Ordering::Relaxed);
         *interrupts = enabled;
-        Ok(())
+        Ok(granted)
     }
+
+    /// What the system has to say about the card beside its interrupts: errors on the bus, and requests to give it back. Poll
+    /// it, wait for it, or put its file descriptor into an event loop. They are collected from the moment the card's transport is
+    /// opened; which of them a card can have, [`DeviceEvents::can_have`] says.
+    ///
+    /// # Errors
+    /// [`ResourceError::Interrupt`] if the system gives no descriptor.
+    pub fn events(&self) -> Result<DeviceEvents, ResourceError> {
+        let failed = |source| ResourceError::Interrupt { card: self.shared.name.clone(), source };
+        self.shared.transport.events().map_err(failed)
+    }
+}
+
+/// What a card does with host memory in transfers of a direction.
+pub(crate) const fn needed_access(direction: Direction) -> DmaAccess {
+    match direction {
+        Direction::C2h => DmaAccess::WriteByDevice,
+        _ => DmaAccess::ReadByDevice,
+    }
+}
+
+/// How the channels of a card come by their interrupts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InterruptVectors {
+    /// Vectors enabled.
+    pub vectors: u32,
+    /// Channels that need one.
+    pub channels: u32,
+}
+
+impl InterruptVectors {
+    /// Whether channels share vectors.
+    #[must_use]
+    pub const fn is_shared(self) -> bool {
+        self.vectors < self.channels
+    }
+}
+
+/// One interrupt per channel, where channel n has vector n modulo their number.
+fn share(vectors: Vec<Interrupt>, channels: u32) -> Result<Vec<Interrupt>, InterruptError> {
+    let channels = channels as usize;
+    let count = vectors.len().max(1);
+    let mut users = Vec::with_capacity(vectors.len());
+    for (number, vector) in vectors.into_iter().enumerate() {
+        let sharing = channels.saturating_sub(number).div_ceil(count);
+        users.push(vector.share(sharing)?.into_iter());
+    }
+    let next = |channel: usize| users.get_mut(channel % count).and_then(Iterator::next);
+    Ok((0..channels).filter_map(next).collect())
 }

@@ -2,7 +2,9 @@
 
 use fpga_core::ring;
 use fpga_firmware::identity::ReadError;
-use fpga_pci::{BarError, ConfigError, DmaAllocError, DmaArea, DmaBuffer, InterruptError, MmioError};
+use fpga_pci::{
+    BarError, ConfigError, DmaAccess, DmaAllocError, DmaArea, DmaBuffer, InterruptError, MmioError,
+};
 use fpga_registers::{CardAddr, Iova};
 
 use crate::fault::ChannelFault;
@@ -301,6 +303,20 @@ pub enum SubmitError {
         card: CardName,
         /// Which channel.
         channel: ChannelName,
+    },
+    /// The memory is mapped so that the device may not do what the channel would.
+    #[error(
+        "{card} {channel}: the memory is mapped for the device as {access:?}, and this channel needs {needed:?}; map it with that access, or with Both"
+    )]
+    NoAccess {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+        /// What the channel needs.
+        needed: DmaAccess,
+        /// What the memory is mapped with.
+        access: DmaAccess,
     },
     /// It is not inside the card's memory.
     #[error(

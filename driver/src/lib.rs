@@ -43,7 +43,7 @@ mod store;
 pub mod stream;
 pub mod validate;
 
-pub use card::Card;
+pub use card::{Card, InterruptVectors};
 pub use cdma::{
     Cdma, CdmaCompletion, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRefused, CdmaRing,
     CdmaRingError, CdmaRingOptions, CdmaRingRefused, CdmaSubmitError, DescriptorPath,
@@ -64,7 +64,7 @@ pub use fpga_core::cdma_ring::Segment as CdmaSegment;
 pub use fpga_firmware::{self as firmware, NodeId};
 #[cfg(feature = "mock")]
 pub use fpga_mock as mock;
-pub use fpga_pci::{self as pci, DmaArea, DmaBuffer, Transport};
+pub use fpga_pci::{self as pci, DeviceEvent, DeviceEvents, DmaArea, DmaBuffer, Transport};
 pub use fpga_registers::{self as registers, BarOffset, CardAddr, Iova, xdma::Direction};
 pub use info::{CardInfo, PciIds, XdmaInfo};
 pub use name::{CardName, ChannelName};

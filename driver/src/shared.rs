@@ -27,7 +27,10 @@ pub(crate) struct Shared {
     pub(crate) dma_bar: Bar,
     pub(crate) user_bar: Option<Bar>,
     pub(crate) info: CardInfo,
+    /// One per channel, then one per user interrupt as far as there are vectors; empty until enabled.
     pub(crate) interrupts: Mutex<Vec<Interrupt>>,
+    /// How many vectors are behind them.
+    pub(crate) vectors: AtomicU32,
     ranges: Option<Vec<CardRange>>,
     /// Taken channels: H2C in bits 3:0, C2H in bits 7:4; bit 8 the CDMA, bit 9 the endpoint.
     taken: AtomicU32,
@@ -81,6 +84,7 @@ impl Shared {
             ranges: info.ni.as_ref().map(NiInfo::card_ranges),
             info,
             interrupts: Mutex::new(Vec::new()),
+            vectors: AtomicU32::new(0),
             taken: AtomicU32::new(0),
             flush: AtomicBool::new(false),
             transport,

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_driver::mock::{CardFailure, MockTransport, World};
 use fpga_driver::pci::{
-    AccessCounters, Bar, BarError, BarInfo, ConfigError, DmaAccess, DmaMapError, Interrupt, InterruptError,
-    Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
+    AccessCounters, Bar, BarError, BarInfo, ConfigError, DeviceEvents, DmaAccess, DmaMapError, Interrupt,
+    InterruptError, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
 };
 use fpga_driver::{BarOffset, CardAddr, Iova, Transport};
 
@@ -465,6 +465,10 @@ impl Transport for Tampered {
         }
         self.counts.interrupts.fetch_add(arrived.unwrap_or(0), Ordering::Relaxed);
         Ok(arrived)
+    }
+
+    fn events(&self) -> Result<DeviceEvents, InterruptError> {
+        self.inner.events()
     }
 
     fn counters(&self) -> Option<AccessCounters> {

@@ -71,6 +71,9 @@ impl Engine {
             let error = SubmitError::ForeignBuffer { card: self.card_name(), channel: self.name };
             return Err(AttachRefused { error, area });
         }
+        if let Err(error) = self.check_access(area.access()) {
+            return Err(AttachRefused { error, area });
+        }
         let free = self.attached.iter().position(|slot| slot.area.is_none());
         let index = free.unwrap_or(self.attached.len());
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

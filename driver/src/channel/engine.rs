@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fpga_core::ring::{CardSide, HostRange, RefusalReason, Report, Request, Ring, RingConfig, Segment};
-use fpga_pci::{Bar, DmaArea, DmaBuffer, Interrupt, MmioError, barrier};
+use fpga_pci::{Bar, DmaAccess, DmaArea, DmaBuffer, Interrupt, MmioError, barrier};
 use fpga_registers::xdma::{
     ChannelBlock, ChannelControl, ChannelInterrupts, Direction, PerChannel, SGDMA_COMMON_BASE,
     SgdmaCommonBlock, channel_base, sgdma_base,
@@ -13,6 +13,7 @@ use fpga_registers::{BarOffset, CardAddr, Iova};
 
 use super::attached::Attached;
 use super::{ChannelOptions, Completion, RunMode, Ticket};
+use crate::card::needed_access;
 use crate::error::{ChannelError, Refused, ResourceError, SubmitError};
 use crate::fault::ChannelFault;
 use crate::name::CardName;
@@ -32,6 +33,8 @@ pub(super) const EVENT_BITS: u32 = 0x00FF_FFFE;
 const LOOK_EVERY: u32 = 256;
 /// Without news for this long, the status register is read: an engine may stop on an error without a write-back.
 pub(super) const SUSPICIOUS_NS: u64 = 1_000_000;
+/// The same of a stream, where silence is nothing special: whoever polls for a packet that comes some time is not to pay for it.
+const STREAM_SUSPICIOUS_NS: u64 = 100 * SUSPICIOUS_NS;
 
 /// What the channel's other end is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -294,6 +297,9 @@ impl Engine {
             let error = SubmitError::ForeignBuffer { card: self.card_name(), channel: self.name };
             return Err(Refused { error, buffer });
         }
+        if let Err(error) = self.check_access(buffer.access()) {
+            return Err(Refused { error, buffer });
+        }
         let range = match buffer.run(0, buffer.len()) {
             Ok(run) => host_range(run),
             Err(_) => HostRange::new(buffer.iova(), buffer.len() as u64),
@@ -303,6 +309,21 @@ impl Engine {
             Err((error, Payload::Buffer(buffer))) => Err(Refused { error, buffer }),
             Err((_, Payload::Kept)) => unreachable!("the payload handed in comes back"),
         }
+    }
+
+    /// Whether the device may do with memory what this channel does with it. Otherwise the IOMMU would stop it: an H2C channel
+    /// would fail, a C2H channel would lose the data without a word.
+    #[inline]
+    pub(super) fn check_access(&self, access: DmaAccess) -> Result<(), SubmitError> {
+        let needed = needed_access(self.direction());
+        let sufficient = match needed {
+            DmaAccess::WriteByDevice => access.device_writes(),
+            _ => access.device_reads(),
+        };
+        if sufficient {
+            return Ok(());
+        }
+        Err(SubmitError::NoAccess { card: self.card_name(), channel: self.name, needed, access })
     }
 
     /// Queues one transfer; see [`Payload`].
@@ -432,7 +453,11 @@ impl Engine {
         if self.last_news == 0 {
             self.last_news = now;
         }
-        if now.saturating_sub(self.last_news) < SUSPICIOUS_NS {
+        let patience = match self.side {
+            Side::Memory => SUSPICIOUS_NS,
+            Side::Stream => STREAM_SUSPICIOUS_NS,
+        };
+        if now.saturating_sub(self.last_news) < patience {
             return Ok(0);
         }
         self.last_news = now;

@@ -171,6 +171,9 @@ impl Engine {
             ChannelBlock::STATUS.read(&self.bar, self.base).map_err(|source| self.lost(source))?;
             barrier::register_before_memory();
         }
+        if let Some(interrupt) = &self.interrupt {
+            interrupt.rearm();
+        }
         Ok(())
     }
 

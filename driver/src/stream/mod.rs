@@ -19,7 +19,9 @@
 //! * a wait that runs out of time leaves its packet, or its buffers, posted;
 //! * a channel that is dropped while nothing arrives is tried to be stopped with the card's write flush timeout on, which closes a
 //!   descriptor that has received something; what is still busy after that is wedged, and its memory is kept out of use for good;
-//! * to end a stream in order, [`C2hStream::stop`] it while one more packet is to come.
+//! * to end a stream in order, [`C2hStream::stop`] it while one more packet is to come;
+//! * a packet that an error or an `abort` ended in the middle of being sent stays open in the card: what is sent next continues it.
+//!   Its completion tells how much had gone ([`FaultPlace::bytes_done`](crate::FaultPlace::bytes_done)).
 
 mod error;
 mod options;

@@ -17,7 +17,8 @@ pub struct C2hStreamOptions {
     /// Buffers: a power of two, 2 to 65536. Default 256.
     pub buffers: u32,
     /// Bytes of each: a multiple of 64. A packet takes as many buffers as it needs, a small one takes a whole one. All together
-    /// they must hold the longest packet. Default 4096.
+    /// they must hold the longest packet. Default 4096; of larger ones descriptors are fetched one by one, because some IP builds
+    /// mishandle blocks of those.
     pub buffer_size: usize,
     /// How the ring is kept running. Default: the credit ring, where buffers go back to a channel that is running. Stop runs work
     /// on every card; the stream stands still between two of them.

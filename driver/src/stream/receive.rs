@@ -10,7 +10,7 @@ use super::packet::Packet;
 use crate::card::Card;
 use crate::channel::{AttachedMemory, ChannelEvents, Engine, Ticket, WaitOptions};
 use crate::error::{ChannelError, ResourceError, TransferError};
-use crate::fault::ChannelFault;
+use crate::fault::{ChannelFault, FaultCause};
 use crate::name::ChannelName;
 
 /// Buffers are posted again when a quarter of them has come together: one register write for all of them.
@@ -179,7 +179,8 @@ impl C2hStream {
     }
 
     /// Starts nothing more: the channel stops when the descriptor that is open has been closed, by a packet or its part. What has
-    /// arrived until then can still be taken. To end a stream in order, call this while one more packet is to come.
+    /// arrived until then can still be taken; nothing is [`posted`](Self::posted) any more when that is all. To end a stream in order,
+    /// call this while one more packet is to come that fits into a buffer; what does not stays in the card's stream. [`abort`](Self::abort) lets it start anew.
     ///
     /// # Errors
     /// [`StreamError::Channel`].
@@ -353,7 +354,9 @@ impl Receiver {
     fn take_faults(&mut self, engine: &mut Engine) {
         while let Some(done) = engine.next_completion() {
             if let (Err(fault), None) = (done.outcome, &self.fault) {
-                self.fault = Some((done.ticket.0, Some(fault)));
+                // That it comes to rest with buffers left is what it was asked for.
+                let asked_for = self.stopping && matches!(fault.cause, FaultCause::Silent(_));
+                self.fault = Some((done.ticket.0, (!asked_for).then_some(fault)));
             }
         }
     }

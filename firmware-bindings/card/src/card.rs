@@ -6,13 +6,13 @@ use crate::config_space::{BarLayout, BarRole, ConfigEffect, ConfigSpace};
 use crate::counters::{Access, AccessLog, AccessTarget, CardCounters, leading_value};
 use crate::description::CardDescription;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
-use crate::fault_plan::{Plan, Presence};
+use crate::fault_plan::{Plan, Presence, StreamWritebackFault};
 use crate::hooks::AxiError;
 use crate::host::HostPort;
 use crate::messages::Way;
 use crate::ni::Ni;
 use crate::space::CardSpace;
-use crate::stream::{StreamWritebackFault, Streams};
+use crate::stream::Streams;
 use crate::turns::Turns;
 use crate::validate::Problem;
 use crate::xdma::Xdma;
@@ -393,8 +393,8 @@ impl Card {
     }
 
     /// Fault hook: what C2H stream channels write back as metadata from now on. `None` ends it.
-    pub const fn break_stream_writeback(&mut self, fault: Option<StreamWritebackFault>) {
-        self.streams.writeback_fault = fault;
+    pub fn break_stream_writeback(&mut self, fault: Option<StreamWritebackFault>) {
+        self.plan.break_metadata(fault);
     }
 
     fn decode(&self, bar: u8, offset: u64, length: usize) -> Option<BarRole> {

@@ -33,6 +33,7 @@ mod hooks;
 pub mod host;
 mod irq;
 mod link;
+mod locate;
 mod memory;
 mod messages;
 mod msix;
@@ -50,7 +51,6 @@ pub use config_space::{BarLayout, BarRole, CorrectableError, InterruptMethod, Pc
 pub use counters::{Access, AccessLog, AccessTarget, CardCounters};
 pub use description::{CardDescription, DescriptionError};
 pub use fault_log::{Fault, FaultKind, FaultLog, Unit};
-pub use fault_plan::{FaultPlan, InjectedFault, PlannedFault};
+pub use fault_plan::{FaultPlan, InjectedFault, PlannedFault, StreamWritebackFault};
 pub use host::{DmaFault, DmaSpace, ErrorMessage, HostPort, Interrupt, NoHost};
-pub use stream::StreamWritebackFault;
 pub use validate::Problem;

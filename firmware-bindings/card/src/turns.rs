@@ -112,11 +112,6 @@ impl Card {
         0
     }
 
-    /// All engine bits.
-    pub(crate) fn everybody(&self) -> u32 {
-        (1 << self.engines()) - 1
-    }
-
     fn engines(&self) -> u32 {
         self.xdma.channels() + 1 + Ni::ENGINES
     }

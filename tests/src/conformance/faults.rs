@@ -4,6 +4,8 @@
 //! A row is either a scene of its own, three transfers under a [`Fault`], or it is shown by a case that does more than that
 //! ([`Row::shown_by`]). Either way the words come from [`Said`], [`Memory`] and [`After`], and the case holds the driver to them.
 
+mod table;
+
 use core::fmt;
 
 use fpga_driver::registers::xdma::ChannelError as StatusBit;
@@ -11,6 +13,8 @@ use fpga_driver::{CdmaError, ChannelError, Direction, FaultCause, RunMode};
 
 use super::Ability;
 use crate::tampered::Interrupts;
+
+pub use table::TABLE;
 
 /// How a fault is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +26,22 @@ pub enum Fault {
     Status(StatusBit),
     /// The card reports this completed count, in the register and in the write-back.
     Count(u32),
-    /// The write-back goes where nothing is mapped.
+    /// The card reports a completed count that is so much too high, everywhere.
+    CountOff(i32),
+    /// The write-back does not arrive.
     WritebackLost,
+    /// So many bytes of the write-back arrive.
+    WritebackTorn(u8),
+    /// The host refuses a descriptor fetch.
+    FetchRefused,
+    /// The host refuses data.
+    DataRefused,
+    /// Registers read as all ones from the end of a descriptor on.
+    AllOnes,
+    /// The card is pulled out at the end of a descriptor.
+    Removed,
+    /// The card is reset at the end of a descriptor, and nobody tells the driver.
+    ResetBehind,
     /// An AXI slave that never answers.
     Stalled,
     /// An AXI slave that answers with an error.
@@ -187,355 +205,6 @@ pub struct Row {
     /// What it takes of a door.
     pub needs: &'static [Ability],
 }
-
-/// Channels of both directions and run modes.
-const ANY: On = On::Channels(None, None);
-
-macro_rules! scene {
-    ($name:literal, $what:literal, $fault:expr, $on:expr, $said:expr, $memory:ident, $after:ident, $needs:expr) => {
-        Row {
-            name: $name,
-            case: concat!("fault.", $name),
-            what: $what,
-            fault: Some($fault),
-            on: $on,
-            by_interrupt: matches!($fault, Fault::Interrupts(_)),
-            said: $said,
-            memory: Memory::$memory,
-            after: After::$after,
-            needs: $needs,
-        }
-    };
-}
-
-macro_rules! shown {
-    ($name:literal, $case:literal, $what:literal, $on:expr, $said:expr, $memory:ident, $after:ident, $needs:expr) => {
-        Row {
-            name: $name,
-            case: $case,
-            what: $what,
-            fault: None,
-            on: $on,
-            by_interrupt: false,
-            said: $said,
-            memory: Memory::$memory,
-            after: After::$after,
-            needs: $needs,
-        }
-    };
-}
-
-macro_rules! status {
-    ($name:literal, $what:literal, $bit:ident, $on:expr) => {
-        scene!(
-            $name,
-            $what,
-            Fault::Status(StatusBit::$bit),
-            On::Channels($on, None),
-            &[Said::Status],
-            Returned,
-            Channel,
-            &[]
-        )
-    };
-}
-
-const H2C: Option<Direction> = Some(Direction::H2c);
-const C2H: Option<Direction> = Some(Direction::C2h);
-const CARD: &[Ability] = &[Ability::CardFaults];
-const REFUSED: &[Ability] = &[Ability::RefusedDma];
-const REMOVAL: &[Ability] = &[Ability::Removal];
-
-/// Every fault.
-pub const TABLE: &[Row] = &[
-    scene!(
-        "interrupt_lost",
-        "an interrupt message is lost",
-        Fault::Interrupts(Interrupts::Lost),
-        ANY,
-        &[],
-        Returned,
-        Channel,
-        &[]
-    ),
-    scene!(
-        "interrupt_late",
-        "an interrupt comes later than the wait for it",
-        Fault::Interrupts(Interrupts::Late),
-        ANY,
-        &[],
-        Returned,
-        Channel,
-        &[]
-    ),
-    scene!(
-        "interrupt_spurious",
-        "an interrupt without a reason",
-        Fault::Interrupts(Interrupts::Spurious),
-        ANY,
-        &[],
-        Returned,
-        Channel,
-        &[]
-    ),
-    scene!(
-        "writeback_lost",
-        "the write-back word is never written",
-        Fault::WritebackLost,
-        ANY,
-        &[],
-        Returned,
-        Channel,
-        REFUSED
-    ),
-    scene!(
-        "count_behind.stop_run",
-        "a completed count that stays behind, in a stop run",
-        Fault::Count(0),
-        On::Channels(None, Some(RunMode::StopRuns)),
-        &[Said::Silent],
-        Returned,
-        Channel,
-        CARD
-    ),
-    scene!(
-        "count_behind.credit_ring",
-        "a completed count that stays behind, in a credit ring: it looks like an engine that works",
-        Fault::Count(0),
-        On::Channels(None, Some(RunMode::CreditRing)),
-        &[Said::TimedOut, Said::Aborted],
-        Returned,
-        Channel,
-        CARD
-    ),
-    scene!(
-        "count_beyond",
-        "a completed count beyond what was posted",
-        Fault::Count(100),
-        ANY,
-        &[Said::Count],
-        Returned,
-        Channel,
-        CARD
-    ),
-    scene!(
-        "count_impossible",
-        "a completed count that no run can have",
-        Fault::Count(0xFF_FFFF),
-        ANY,
-        &[Said::Count],
-        Returned,
-        Channel,
-        CARD
-    ),
-    scene!(
-        "stalled",
-        "the engine hangs: an AXI slave never answers",
-        Fault::Stalled,
-        ANY,
-        &[Said::TimedOut, Said::Wedged],
-        Quarantined,
-        Reset,
-        CARD
-    ),
-    scene!(
-        "slave_error",
-        "the AXI slave at the card address reports an error",
-        Fault::SlaveError,
-        ANY,
-        &[Said::Status],
-        Returned,
-        Channel,
-        CARD
-    ),
-    scene!(
-        "decode_error",
-        "no AXI slave at the card address",
-        Fault::DecodeError,
-        ANY,
-        &[Said::Status],
-        Returned,
-        Channel,
-        CARD
-    ),
-    status!(
-        "status.align_mismatch",
-        "status bit 3: source and destination not aligned to each other",
-        AlignMismatch,
-        None
-    ),
-    status!("status.magic_stopped", "status bit 4: a descriptor without magic number", MagicStopped, None),
-    status!(
-        "status.invalid_length",
-        "status bit 5: a stream length that is not whole beats",
-        InvalidLength,
-        None
-    ),
-    status!(
-        "status.host_read_unsupported",
-        "status bit 9 (H2C): the host refuses a read as unsupported",
-        HostReadUnsupportedRequest,
-        H2C
-    ),
-    status!(
-        "status.host_read_aborted",
-        "status bit 10 (H2C): the host aborts a read",
-        HostReadCompleterAbort,
-        H2C
-    ),
-    status!(
-        "status.host_read_parity",
-        "status bit 11 (H2C): parity error on data from the host",
-        HostReadParity,
-        H2C
-    ),
-    status!(
-        "status.host_read_poisoned",
-        "status bit 12 (H2C): data from the host is poisoned",
-        HostReadPoisoned,
-        H2C
-    ),
-    status!(
-        "status.host_read_unexpected",
-        "status bit 13 (H2C): a completion nobody asked for",
-        HostReadUnexpectedCompletion,
-        H2C
-    ),
-    status!(
-        "status.card_write_decode",
-        "status bit 14 (H2C): AXI decode error on a write",
-        CardWriteDecode,
-        H2C
-    ),
-    status!(
-        "status.card_write_slave",
-        "status bit 15 (H2C): AXI slave error on a write",
-        CardWriteSlave,
-        H2C
-    ),
-    status!("status.card_read_decode", "status bit 9 (C2H): AXI decode error on a read", CardReadDecode, C2H),
-    status!("status.card_read_slave", "status bit 10 (C2H): AXI slave error on a read", CardReadSlave, C2H),
-    status!(
-        "status.descriptor_unsupported",
-        "status bit 19: the host refuses a descriptor fetch",
-        DescriptorUnsupportedRequest,
-        None
-    ),
-    status!(
-        "status.descriptor_aborted",
-        "status bit 20: the host aborts a descriptor fetch",
-        DescriptorCompleterAbort,
-        None
-    ),
-    status!(
-        "status.descriptor_parity",
-        "status bit 21: parity error on a descriptor",
-        DescriptorParity,
-        None
-    ),
-    status!(
-        "status.descriptor_poisoned",
-        "status bit 22: a descriptor is poisoned",
-        DescriptorPoisoned,
-        None
-    ),
-    status!(
-        "status.descriptor_unexpected",
-        "status bit 23: a completion for a descriptor nobody asked for",
-        DescriptorUnexpectedCompletion,
-        None
-    ),
-    shown!(
-        "unmapped_source",
-        "iommu.unmapped_source",
-        "the IOMMU refuses to let the card read a buffer",
-        On::Channels(H2C, None),
-        &[Said::Status],
-        Returned,
-        Channel,
-        REFUSED
-    ),
-    shown!(
-        "unmapped_destination",
-        "iommu.unmapped_destination",
-        "the IOMMU refuses to let the card write a buffer: not mapped",
-        On::Channels(C2H, None),
-        &[Said::Validate],
-        Returned,
-        Channel,
-        REFUSED
-    ),
-    shown!(
-        "read_only_destination",
-        "iommu.read_only_destination",
-        "the IOMMU refuses to let the card write a buffer: mapped for reading",
-        On::Channels(C2H, None),
-        &[Said::Validate],
-        Returned,
-        Channel,
-        REFUSED
-    ),
-    shown!(
-        "unmapped_descriptors",
-        "iommu.unmapped_descriptors",
-        "the IOMMU refuses to let the card read descriptors",
-        ANY,
-        &[Said::Status],
-        Returned,
-        Channel,
-        REFUSED
-    ),
-    shown!(
-        "all_ones",
-        "removal.all_ones_at_any_access",
-        "registers read as all ones from any access on",
-        ANY,
-        &[Said::Gone],
-        Quarantined,
-        Reopen,
-        REMOVAL
-    ),
-    shown!(
-        "removed",
-        "removal.gone_at_any_access",
-        "the card leaves the bus, from any access on",
-        ANY,
-        &[Said::Gone],
-        Quarantined,
-        Reopen,
-        REMOVAL
-    ),
-    shown!(
-        "reset_under_load",
-        "recovery.reset_under_load",
-        "the card is reset in the middle of transfers",
-        ANY,
-        &[Said::Stale],
-        Returned,
-        Reopen,
-        &[Ability::BusReset]
-    ),
-    shown!(
-        "cdma_slave_error",
-        "fault.cdma_slave_error",
-        "the copy engine meets an AXI slave error",
-        On::Cdma,
-        &[Said::Cdma],
-        Returned,
-        Channel,
-        CARD
-    ),
-    shown!(
-        "cdma_decode_error",
-        "fault.cdma_decode_error",
-        "the copy engine finds no AXI slave at an address",
-        On::Cdma,
-        &[Said::Cdma],
-        Returned,
-        Channel,
-        CARD
-    ),
-];
 
 /// The row of this name.
 ///

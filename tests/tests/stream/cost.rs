@@ -37,6 +37,22 @@ fn receiving_by_polling_reads_no_register_and_writes_few() {
     }
 }
 
+/// Silence between packets costs nothing either.
+#[test]
+fn polling_for_packets_that_come_slowly() {
+    let sections = "xdma: { stream: true }\nstream:\n  logic: source\n  flush_empty: true\n  source: { gap_ns: 5000000 }\n";
+    let world = Setup { sections, ..Setup::new(RunMode::CreditRing) }.world();
+    let card = cards::open(&world);
+    let mut rx = card.c2h_stream(0).unwrap();
+    rx.wait_packet(WaitOptions::default()).unwrap();
+    let before = card.counters().unwrap();
+    for _ in 0..64 {
+        rx.wait_packet(WaitOptions::default()).unwrap();
+    }
+    let (reads, writes, _) = since(&card, before);
+    assert!(reads == 0 && writes <= 4, "{reads} reads, {writes} writes");
+}
+
 #[test]
 fn sending_by_polling_reads_no_register_and_writes_few() {
     let world = cards::world(described(SOURCE));

@@ -57,6 +57,15 @@ fn a_stream_that_is_stopped_before_its_last_packet_ends_in_order() {
         ends.rx.stop().unwrap();
         ends.send(b"the last one");
         assert_eq!(ends.receive(), b"the last one");
+        let patience = Patience::new(&ends.world);
+        while ends.rx.posted() > 0 {
+            assert!(ends.rx.next_packet().unwrap().is_none());
+            patience.relax(&ends.rx);
+        }
+        assert!(ends.rx.next_packet().unwrap().is_none());
+        ends.send(b"too late");
+        ends.settle();
+        assert!(ends.rx.next_packet().unwrap().is_none());
         let Loop { mut tx, rx, card, world } = ends;
         while tx.in_flight() > 0 {
             tx.poll().unwrap();

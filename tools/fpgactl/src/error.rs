@@ -282,6 +282,12 @@ pub enum CliError {
     /// The simulated cards.
     #[error("simulated cards: {0}")]
     World(#[from] BuildError),
+    /// A card is not served.
+    #[error(transparent)]
+    Serve(#[from] fpga_driver::mock::served::ServeError),
+    /// SIGINT and SIGTERM cannot be waited for.
+    #[error("signals cannot be waited for: {0}")]
+    Signals(io::Error),
     /// VFIO.
     #[error(transparent)]
     Vfio(#[from] VfioOpenError),

@@ -10,18 +10,6 @@ use fifo::Fifo;
 use fpga_core::time::Nanos;
 use source::Source;
 
-/// Fault hook: what becomes of the metadata that a C2H stream channel writes back for every descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum StreamWritebackFault {
-    /// It is not written at all.
-    Missing,
-    /// Only its first word is.
-    Torn,
-    /// These two words are written.
-    Words([u32; 2]),
-}
-
 /// A C2H port.
 #[derive(Debug)]
 struct Port {
@@ -41,7 +29,6 @@ pub(crate) struct Streams {
     /// Where forgotten bytes are read to.
     scratch: Box<[u8]>,
     pub(crate) flush_empty: bool,
-    pub(crate) writeback_fault: Option<StreamWritebackFault>,
 }
 
 /// Bytes that a sink takes at a time.
@@ -66,7 +53,6 @@ impl Streams {
             not_ready: 0,
             scratch: vec![0; if ports > 0 { SCRATCH } else { 0 }].into_boxed_slice(),
             flush_empty: stream.flush_empty,
-            writeback_fault: None,
         }
     }
 
@@ -78,7 +64,6 @@ impl Streams {
             }
         }
         self.not_ready = 0;
-        self.writeback_fault = None;
     }
 
     /// Whether the H2C port of `channel` takes anything.

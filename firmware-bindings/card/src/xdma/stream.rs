@@ -20,10 +20,10 @@ use super::engine::Rules;
 use super::prefetch::Fetched;
 use super::transfer::{Failure, Flight};
 use crate::fault_log::FaultKind;
+use crate::fault_plan::StreamWritebackFault;
 use crate::host::HostPort;
-use crate::link::Lanes;
+use crate::link::{Lanes, Unsupported, Upstream};
 use crate::memory::PAGE;
-use crate::stream::StreamWritebackFault;
 use fpga_core::time::Nanos;
 use fpga_registers::Iova;
 use fpga_registers::xdma::descriptor::DescriptorControl;
@@ -51,6 +51,20 @@ impl Channel {
     /// When the clock gives a channel that waits for data something to do.
     pub(super) fn deadline(&self) -> Option<Nanos> {
         self.engine.flight.and(self.engine.open.wakes)
+    }
+
+    /// Whether the fault plan has the host refuse the data that is about to move.
+    fn data_refused<H: HostPort + ?Sized>(&self, flight: &Flight, upstream: &mut Upstream<'_, H>) -> bool {
+        let Upstream { plan, faults, .. } = upstream;
+        if !plan.watches_channels() || !plan.data_refused(self.unit, faults) {
+            return false;
+        }
+        let (kind, at) = match self.direction {
+            Direction::H2c => (FaultKind::HostReadRefused, flight.source),
+            Direction::C2h => (FaultKind::HostWriteLost, flight.destination),
+        };
+        faults.push(kind, self.unit, at, 0);
+        true
     }
 
     fn port(&self) -> usize {
@@ -104,7 +118,11 @@ impl Channel {
         }
         let Lanes { upstream, streams, .. } = lanes;
         let unit = self.unit;
+        let refused = most > 0 && self.data_refused(&flight, upstream);
         let moved = streams.bring(port, most, |into| {
+            if refused {
+                return Err(Unsupported);
+            }
             upstream.read(unit, FaultKind::HostReadRefused, Iova::new(flight.source), into)
         });
         let moved = match moved {
@@ -136,10 +154,16 @@ impl Channel {
             return self.wait_for_data(flight, rules, lanes);
         }
         let upstream = &mut lanes.upstream;
-        upstream.post(self.unit, Iova::new(flight.destination), bytes);
+        if count > 0 && !self.data_refused(&flight, upstream) {
+            upstream.post(self.unit, Iova::new(flight.destination), bytes);
+        }
         upstream.counters.c2h_bytes += count as u64;
         // An empty descriptor takes no byte, so it cannot take the end of a packet either.
-        let ends = ends && count > 0;
+        let mut ends = ends && count > 0;
+        if upstream.plan.watches_channels() {
+            let Upstream { plan, faults, .. } = upstream;
+            ends = ends && !plan.packet_end_lost(self.unit, faults);
+        }
         upstream.counters.packets_given += u64::from(ends);
         lanes.streams.take(port, count);
         self.performance.count(count, self.engine.width_bytes);
@@ -188,7 +212,9 @@ impl Channel {
     ) {
         if self.control & control::NO_METADATA == 0 {
             let [first, second] = StreamWriteback::new(self.engine.open.received, ends).to_words();
-            let (first, second) = match lanes.streams.writeback_fault {
+            let Upstream { plan, faults, .. } = &mut lanes.upstream;
+            let fault = if plan.watches_channels() { plan.metadata(self.unit, faults) } else { None };
+            let (first, second) = match fault {
                 None => (Some(first), Some(second)),
                 Some(StreamWritebackFault::Missing) => (None, None),
                 Some(StreamWritebackFault::Torn) => (Some(first), None),

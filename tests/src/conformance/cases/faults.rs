@@ -5,6 +5,8 @@ use core::time::Duration;
 use std::error::Error;
 use std::sync::Arc;
 
+use fpga_card::fault_plan::{ChannelName, FaultPlan, InjectedFault, Moment, PlannedFault};
+use fpga_driver::core::Nanos;
 use fpga_driver::firmware::generated::BlockType;
 use fpga_driver::mock::CardFailure;
 use fpga_driver::registers::xdma::{ChannelBlock, SgdmaBlock, channel_base, sgdma_base};
@@ -19,7 +21,7 @@ use crate::conformance::bench::{Lane, Opened};
 use crate::conformance::faults::{After, Fault, Memory, On, Row, Said, TABLE, row};
 use crate::conformance::{Ability, Run, Skip};
 use crate::rig::{Channel, Way};
-use crate::tampered::{Replaced, Tampered};
+use crate::tampered::{Interrupts, Replaced, Tampered};
 
 pub(super) const CASES: &[Case] = &[
     case("fault.cdma_slave_error", &[Ability::CardFaults], cdma_slave_error),
@@ -61,9 +63,70 @@ pub(in crate::conformance) fn scene(row: &Row, bench: &mut Bench<'_>) -> Verdict
         ways.truncate(1);
     }
     for way in ways {
-        scene_on(row, bench, way)?;
+        for maker in [Maker::Seam, Maker::Hook, Maker::Plan] {
+            if maker.makes(row.fault, bench, way) {
+                scene_on(row, bench, way, maker)?;
+            }
+        }
     }
     Ok(())
+}
+
+/// Who makes a fault. One that several can make is the same fault to the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Maker {
+    /// What stands between driver and card.
+    Seam,
+    /// A hook of the simulated card.
+    Hook,
+    /// The simulated card's fault plan.
+    Plan,
+}
+
+impl Maker {
+    fn makes(self, fault: Option<Fault>, bench: &Bench<'_>, way: Way) -> bool {
+        let Some(fault) = fault else { return false };
+        match self {
+            Self::Seam => matches!(
+                fault,
+                Fault::Interrupts(_) | Fault::Status(_) | Fault::WritebackLost | Fault::DecodeError
+            ),
+            Self::Hook => matches!(fault, Fault::Count(_) | Fault::Stalled | Fault::SlaveError),
+            Self::Plan => bench.simulated().is_some() && planned(fault, way, 0).is_some(),
+        }
+    }
+}
+
+/// The fault in the card's own words. `c2h`: number of the first C2H channel's interrupt message.
+fn planned(fault: Fault, way: Way, c2h: u16) -> Option<PlannedFault> {
+    let name = if way.to_card() { ChannelName::H2c(0) } else { ChannelName::C2h(0) };
+    let channel = Some(name);
+    let vector = if way.to_card() { 0 } else { c2h };
+    let always = |fault| Some(PlannedFault::new(fault).always());
+    match fault {
+        Fault::Interrupts(Interrupts::Lost) => always(InjectedFault::LostInterrupt { vector: None }),
+        Fault::Interrupts(Interrupts::Late) => {
+            always(InjectedFault::LateInterrupt { vector: None, delay: Nanos::from_millis(3) })
+        }
+        Fault::Interrupts(Interrupts::Spurious) => {
+            always(InjectedFault::SpuriousInterrupt { vector, on: Moment::Access })
+        }
+        Fault::Interrupts(Interrupts::Arrive) => None,
+        Fault::Status(error) => {
+            Some(PlannedFault::new(InjectedFault::StatusError { channel, error }).after(1))
+        }
+        Fault::Count(count) => always(InjectedFault::ImpossibleCount { channel, count }),
+        Fault::CountOff(by) => always(InjectedFault::WrongCount { channel, by }),
+        Fault::WritebackLost => always(InjectedFault::MissingWriteback { channel }),
+        Fault::WritebackTorn(bytes) => always(InjectedFault::TornWriteback { channel, bytes }),
+        Fault::Stalled => Some(PlannedFault::new(InjectedFault::Stall { channel }).after(1)),
+        Fault::FetchRefused => Some(PlannedFault::new(InjectedFault::RefusedFetch { channel })),
+        Fault::DataRefused => Some(PlannedFault::new(InjectedFault::RefusedData { channel }).after(1)),
+        Fault::AllOnes => Some(PlannedFault::new(InjectedFault::AllOnes { on: Moment::Descriptor })),
+        Fault::Removed => Some(PlannedFault::new(InjectedFault::SurpriseRemoval { on: Moment::Descriptor })),
+        Fault::ResetBehind => Some(PlannedFault::new(InjectedFault::Reset { on: Moment::Descriptor })),
+        Fault::SlaveError | Fault::DecodeError => None,
+    }
 }
 
 /// What was seen.
@@ -85,7 +148,8 @@ impl Seen {
     }
 }
 
-fn scene_on(row: &Row, bench: &Bench<'_>, way: Way) -> Verdict {
+fn scene_on(row: &Row, bench: &Bench<'_>, way: Way, maker: Maker) -> Verdict {
+    let what = format!("{way:?} by {maker:?}");
     let nowhere = row.fault == Some(Fault::DecodeError);
     // Where memory ends the driver knows from the network interface, and lets nothing past it.
     let choice = if nowhere { NetworkInterface::Ignored } else { NetworkInterface::BySubsystem };
@@ -111,7 +175,7 @@ fn scene_on(row: &Row, bench: &Bench<'_>, way: Way) -> Verdict {
             }
         })
         .collect();
-    begin(row, bench, &opened, &lane);
+    begin(row, bench, &opened, &lane, maker);
     let mut tickets = Vec::new();
     for (buffer, at) in buffers.into_iter().zip(places) {
         tickets.push(lane.channel.submit(buffer, at).expect("accepted"));
@@ -123,24 +187,24 @@ fn scene_on(row: &Row, bench: &Bench<'_>, way: Way) -> Verdict {
     for (n, ticket) in tickets.into_iter().enumerate() {
         let done = lane.channel.wait(ticket, wait).or_else(|error| {
             seen.say(Said::of(&error));
-            assert!(Said::of(&error).is_some(), "{way:?}: {error}");
+            assert!(Said::of(&error).is_some(), "{what}: {error}");
             if let Err(error) = lane.channel.abort() {
-                assert!(Said::of(&error).is_some(), "{way:?}: {error}");
+                assert!(Said::of(&error).is_some(), "{what}: {error}");
                 seen.say(Said::of(&error));
             }
             lane.channel.wait(ticket, wait)
         });
-        let done = done.unwrap_or_else(|error| panic!("{way:?}: everything has ended: {error}"));
+        let done = done.unwrap_or_else(|error| panic!("{what}: everything has ended: {error}"));
         match (&done.outcome, done.buffer) {
             (Ok(length), Some(buffer)) => {
                 assert_eq!(*length, LENGTH as u64);
                 seen.back += 1;
                 assert!(
                     !row.said.is_empty() || lane.moved(&buffer, places[n], &data[n]),
-                    "{way:?}: transfer {n} is not what was sent"
+                    "{what}: transfer {n} is not what was sent"
                 );
             }
-            (Ok(_), None) => panic!("{way:?}: done, but its buffer is not there"),
+            (Ok(_), None) => panic!("{what}: done, but its buffer is not there"),
             (Err(fault), buffer) => {
                 assert!(!fault.to_string().is_empty());
                 if row.memory == Memory::Returned {
@@ -149,31 +213,36 @@ fn scene_on(row: &Row, bench: &Bench<'_>, way: Way) -> Verdict {
                 if let (Some(Fault::Status(bit)), Some(Said::Status)) =
                     (row.fault, Said::of_cause(&fault.cause))
                 {
-                    assert!(fault.status_errors().eq([bit]), "{way:?}: {fault}");
+                    assert!(fault.status_errors().eq([bit]), "{what}: {fault}");
                 }
                 seen.back += usize::from(buffer.is_some());
                 seen.kept += usize::from(buffer.is_none());
             }
         }
     }
-    assert_eq!(seen.said, row.said, "{way:?}");
-    assert_eq!(seen.back + seen.kept, 3, "{way:?}: every buffer is accounted for");
-    assert_eq!(seen.kept == 0, row.memory == Memory::Returned, "{way:?}: {seen:?}");
+    assert_eq!(seen.said, row.said, "{what}");
+    assert_eq!(seen.back + seen.kept, 3, "{what}: every buffer is accounted for");
+    assert_eq!(seen.kept == 0, row.memory == Memory::Returned, "{what}: {seen:?}");
     let quarantined = opened.card.memory().stats().quarantined;
     // The ring is kept with them.
-    assert_eq!(quarantined, if seen.kept == 0 { 0 } else { seen.kept + 1 }, "{way:?}: {seen:?}");
+    assert_eq!(quarantined, if seen.kept == 0 { 0 } else { seen.kept + 1 }, "{what}: {seen:?}");
     end(bench, &opened);
     after(row, bench, opened, lane)
 }
 
 /// Makes the fault.
-fn begin(row: &Row, bench: &Bench<'_>, opened: &Opened, lane: &Lane) {
+fn begin(row: &Row, bench: &Bench<'_>, opened: &Opened, lane: &Lane, maker: Maker) {
     let dma = opened.card.info().roles.dma.index;
     let (direction, base) = (lane.way.direction, channel_base(lane.way.direction, 0));
     let card = |look: &mut dyn FnMut(&mut fpga_card::Card)| {
         let (world, number) = bench.simulated().expect("the door can set faults");
         world.with_card(number, look).expect("a card");
     };
+    let c2h = u16::from(opened.card.info().xdma.h2c_channels);
+    if maker == Maker::Plan {
+        let fault = row.fault.and_then(|fault| planned(fault, lane.way, c2h)).expect("the plan can make it");
+        return card(&mut |card| card.set_fault_plan(&FaultPlan::new(1).with(fault.clone())));
+    }
     match row.fault {
         Some(Fault::Interrupts(what)) => opened.seam.interrupts(what),
         Some(Fault::Status(bit)) => {
@@ -204,7 +273,7 @@ fn begin(row: &Row, bench: &Bench<'_>, opened: &Opened, lane: &Lane) {
             let at = lane.at(PLACE);
             card(&mut |card| card.poison(at, 64));
         }
-        Some(Fault::DecodeError) | None => {}
+        _ => {}
     }
 }
 
@@ -216,6 +285,10 @@ fn end(bench: &Bench<'_>, opened: &Opened) {
             card.override_completed_count(None);
             card.silence(CardAddr::ZERO, 0);
             card.poison(CardAddr::ZERO, 0);
+            card.set_fault_plan(&FaultPlan::default());
+            if card.is_removed() {
+                card.replug();
+            }
         });
     }
 }

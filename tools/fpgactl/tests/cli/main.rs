@@ -7,5 +7,6 @@ mod health;
 mod memory;
 mod packets;
 mod raw;
+mod serve;
 mod support;
 mod transfer;
