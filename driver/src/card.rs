@@ -55,7 +55,8 @@ impl Card {
         let dma_bar = open(roles.dma.index)?;
         discover::confirm(&name, roles.dma.index, &dma_bar)?;
         let user_bar = roles.user.map(|bar| open(bar.index)).transpose()?;
-        let began = Self::prepare(&*transport, &options, name.clone(), ids, roles, &dma_bar, user_bar.as_ref());
+        let began =
+            Self::prepare(&*transport, &options, name.clone(), ids, roles, &dma_bar, user_bar.as_ref());
         // A card that leaves in the middle reads as all ones, which can look like another bitstream, or like a card without
         // channels: whatever was found, it has to be there still.
         if discover::reads_all_ones(&dma_bar) {

@@ -104,7 +104,8 @@ impl Engine {
                 self.relax();
             } else {
                 // What ended before it listens does not signal: it is looked for once more before sleeping.
-                let slept = if listening { self.sleep(timeout - waited) } else { self.listen().map(|()| false) };
+                let slept =
+                    if listening { self.sleep(timeout - waited) } else { self.listen().map(|()| false) };
                 match slept {
                     Ok(woken) => listening = !woken,
                     Err(error) => break Err(error),
