@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 
 use fpga_pci::DmaBuffer;
 use fpga_registers::CardAddr;
+use fpga_registers::xdma::Direction;
 
 use crate::card::Card;
 use crate::channel::{C2hChannel, Completion, Engine, H2cChannel, Ticket, WaitOptions};
@@ -68,10 +69,10 @@ fn buffer_of(done: Completion) -> Result<DmaBuffer, BulkError> {
 }
 
 /// Buffers for up to [`DEPTH`] pieces of a transfer of `length` bytes.
-fn buffers(card: &Card, length: u64) -> Result<Vec<DmaBuffer>, ResourceError> {
+fn buffers(card: &Card, direction: Direction, length: u64) -> Result<Vec<DmaBuffer>, ResourceError> {
     let count = usize::try_from(length.div_ceil(PIECE as u64)).unwrap_or(DEPTH).min(DEPTH);
     let size = usize::try_from(length).unwrap_or(PIECE).min(PIECE);
-    (0..count).map(|_| card.buffer(size)).collect()
+    (0..count).map(|_| card.buffer_for(direction, size)).collect()
 }
 
 /// Moves `length` bytes of `source` to card memory from `to` on, waiting as `options` say for each piece. `progress` is told the
@@ -150,7 +151,7 @@ fn run_pieces(
     empty: &mut dyn FnMut(&DmaBuffer, u64) -> Result<(), BulkError>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), BulkError> {
-    let mut free = buffers(card, length)?;
+    let mut free = buffers(card, channel.direction(), length)?;
     let mut ready: Option<DmaBuffer> = None;
     let mut flying: VecDeque<Piece> = VecDeque::with_capacity(DEPTH);
     let (mut sent, mut done) = (0u64, 0u64);

@@ -1,19 +1,21 @@
 //! Opening a card, and taking its parts.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fpga_firmware::generated::BlockType;
 use fpga_pci::{
-    AccessCounters, Bar, DmaAccess, DmaArea, DmaBuffer, DmaPool, MapRefused, MmioError, SharedMemory,
-    Transport,
+    AccessCounters, Bar, DeviceEvents, DmaAccess, DmaArea, DmaBuffer, DmaPool, Interrupt, InterruptError,
+    MapRefused, MmioError, SharedMemory, Transport,
 };
 use fpga_registers::BarOffset;
 use fpga_registers::xdma::{
-    ChannelMask, Direction, IRQ_BASE, IrqBlock, UserMask, VectorNumbers, irq::channel_bit,
+    CONFIG_BASE, ChannelMask, ConfigBlock, Direction, IRQ_BASE, IrqBlock, UserMask, VectorNumbers,
+    WriteFlushTimeout, irq::channel_bit,
 };
 
 use crate::cdma::Cdma;
-use crate::channel::{C2hChannel, ChannelOptions, Engine, H2cChannel};
+use crate::channel::{C2hChannel, ChannelOptions, Engine, H2cChannel, Side};
 use crate::discover::{self, BarRoles};
 use crate::error::{OpenError, ResourceError};
 use crate::identify::{mmio, network_interface, read_ids};
@@ -21,6 +23,7 @@ use crate::info::{CardInfo, PciIds, XdmaInfo};
 use crate::name::ChannelName;
 use crate::options::OpenOptions;
 use crate::shared::{Shared, quiesce};
+use crate::stream::{C2hStream, C2hStreamOptions, H2cStream};
 
 /// User interrupts of an XDMA (PG195, usr_irq_req).
 const USER_INTERRUPTS: u32 = 16;
@@ -139,6 +142,16 @@ impl Card {
         self.shared.pool.allocate(length).map_err(|source| self.memory_error(source))
     }
 
+    /// A DMA buffer of `length` bytes for one direction: the card can only read it (H2C), or only write it (C2H), whatever it is
+    /// told or thinks it was told. [`buffer`](Self::buffer)s serve both.
+    ///
+    /// # Errors
+    /// As [`buffer`](Self::buffer).
+    pub fn buffer_for(&self, direction: Direction, length: usize) -> Result<DmaBuffer, ResourceError> {
+        let access = needed_access(direction);
+        self.shared.pool.allocate_for(length, access).map_err(|source| self.memory_error(source))
+    }
+
     /// A DMA buffer that holds a copy of `bytes`.
     ///
     /// # Errors
@@ -185,7 +198,7 @@ impl Card {
     /// # Errors
     /// As [`h2c`](Self::h2c); [`ResourceError::Ring`] for options that cannot be.
     pub fn h2c_with(&self, number: u8, options: ChannelOptions) -> Result<H2cChannel, ResourceError> {
-        self.engine(ChannelName { direction: Direction::H2c, number }, options).map(H2cChannel)
+        self.engine(ChannelName { direction: Direction::H2c, number }, Side::Memory, options).map(H2cChannel)
     }
 
     /// Takes C2H channel `number` with default options.
@@ -201,17 +214,81 @@ impl Card {
     /// # Errors
     /// As [`h2c_with`](Self::h2c_with).
     pub fn c2h_with(&self, number: u8, options: ChannelOptions) -> Result<C2hChannel, ResourceError> {
-        self.engine(ChannelName { direction: Direction::C2h, number }, options).map(C2hChannel)
+        self.engine(ChannelName { direction: Direction::C2h, number }, Side::Memory, options).map(C2hChannel)
     }
 
-    fn engine(&self, name: ChannelName, options: ChannelOptions) -> Result<Engine, ResourceError> {
+    /// Takes H2C stream channel `number` with default options.
+    ///
+    /// # Errors
+    /// As [`h2c`](Self::h2c); [`ResourceError::NotStream`] on a card with memory-mapped channels.
+    pub fn h2c_stream(&self, number: u8) -> Result<H2cStream, ResourceError> {
+        self.h2c_stream_with(number, ChannelOptions::default())
+    }
+
+    /// Takes H2C stream channel `number`. ([`ChannelOptions::fixed_address`] means nothing to a stream.)
+    ///
+    /// # Errors
+    /// As [`h2c_stream`](Self::h2c_stream); [`ResourceError::Ring`] for options that cannot be.
+    pub fn h2c_stream_with(&self, number: u8, options: ChannelOptions) -> Result<H2cStream, ResourceError> {
+        let name = ChannelName { direction: Direction::H2c, number };
+        self.engine(name, Side::Stream, options.fixed_address(false)).map(H2cStream)
+    }
+
+    /// Takes C2H stream channel `number` with default options.
+    ///
+    /// # Errors
+    /// As [`h2c_stream`](Self::h2c_stream).
+    pub fn c2h_stream(&self, number: u8) -> Result<C2hStream, ResourceError> {
+        self.c2h_stream_with(number, C2hStreamOptions::default())
+    }
+
+    /// Takes C2H stream channel `number`.
+    ///
+    /// # Errors
+    /// As [`h2c_stream`](Self::h2c_stream); [`ResourceError::Ring`] and [`ResourceError::StreamBuffers`] for options that cannot
+    /// be, [`ResourceError::NoCreditMode`].
+    pub fn c2h_stream_with(&self, number: u8, options: C2hStreamOptions) -> Result<C2hStream, ResourceError> {
+        let name = ChannelName { direction: Direction::C2h, number };
+        let channel = options.channel(self)?;
+        let engine = self.engine(name, Side::Stream, channel)?;
+        C2hStream::new(self, engine, &options)
+    }
+
+    /// Sets the card's write flush timeout (PG195, 0x3060): a C2H stream's descriptor that has received something, and then
+    /// nothing for two to the `exponent` clocks of the card, is closed; its packet goes on in the next one. 0, as after a reset:
+    /// never. It is one register for all channels.
+    ///
+    /// # Errors
+    /// [`ResourceError::NotStream`], [`ResourceError::Mmio`]. An exponent above 31 is taken as 31.
+    pub fn set_write_flush_timeout(&self, exponent: u8) -> Result<(), ResourceError> {
+        if !self.shared.info.xdma.stream {
+            return Err(ResourceError::NotStream { card: self.shared.name.clone() });
+        }
+        // Before the register: a descriptor that it closes must not be taken for a fault. It stays so: one may be on its way.
+        if exponent != 0 {
+            self.shared.flush.store(true, core::sync::atomic::Ordering::Relaxed);
+        }
+        let timeout = WriteFlushTimeout::new().with_exponent(exponent.min(31));
+        ConfigBlock::WRITE_FLUSH_TIMEOUT
+            .write(&self.shared.dma_bar, CONFIG_BASE, timeout)
+            .map_err(|source| ResourceError::Mmio { card: self.shared.name.clone(), source })
+    }
+
+    fn engine(
+        &self,
+        name: ChannelName,
+        side: Side,
+        options: ChannelOptions,
+    ) -> Result<Engine, ResourceError> {
         let card = || self.shared.name.clone();
         let available = self.shared.info.xdma.count(name.direction);
         if name.number >= available {
             return Err(ResourceError::NoSuchChannel { card: card(), channel: name, available });
         }
-        if self.shared.info.xdma.stream {
-            return Err(ResourceError::Stream { card: card() });
+        match (side, self.shared.info.xdma.stream) {
+            (Side::Memory, true) => return Err(ResourceError::Stream { card: card() }),
+            (Side::Stream, false) => return Err(ResourceError::NotStream { card: card() }),
+            _ => {}
         }
         let claim = self.shared.claim_channel(name)?;
         let interrupt = {
@@ -219,7 +296,7 @@ impl Card {
             let vector = channel_bit(name.direction, name.number, self.shared.info.xdma.h2c_channels);
             interrupts.get(usize::from(vector)).cloned()
         };
-        Engine::new(Arc::clone(&self.shared), claim, options, interrupt)
+        Engine::new(Arc::clone(&self.shared), claim, side, options, interrupt)
     }
 
     /// Takes the CDMA engine.
@@ -267,25 +344,51 @@ impl Card {
     /// Enables one interrupt vector per channel, H2C first, and as many of the vectors left as there are user interrupts (those
     /// stay masked until somebody waits for one). Call it before taking channels that wait by interrupt.
     ///
+    /// Where fewer vectors can be had than there are channels (few MSI vectors, a line-based interrupt, a machine that is short of
+    /// them), channels share: each is woken by the others' interrupts too and finds nothing then. The answer says so, and so
+    /// does a warning in the log.
+    ///
     /// # Errors
-    /// [`ResourceError::Interrupt`] if the card has fewer vectors than channels, or the system refuses.
-    pub fn enable_interrupts(&self) -> Result<(), ResourceError> {
+    /// [`ResourceError::Interrupt`] if there are no vectors at all, or the system refuses: wait by polling then.
+    pub fn enable_interrupts(&self) -> Result<InterruptVectors, ResourceError> {
         let card = || self.shared.name.clone();
+        let failed = |source| ResourceError::Interrupt { card: card(), source };
         let xdma = &self.shared.info.xdma;
         let channels = u32::from(xdma.h2c_channels) + u32::from(xdma.c2h_channels);
         let mut interrupts = self.shared.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !interrupts.is_empty() {
-            return Ok(());
+            return Ok(InterruptVectors { vectors: self.shared.vectors.load(Ordering::Relaxed), channels });
         }
-        let spare = self.shared.transport.interrupt_vectors().saturating_sub(channels);
-        let enabled = self
-            .shared
-            .transport
-            .enable_interrupts(channels + spare.min(USER_INTERRUPTS))
-            .map_err(|source| ResourceError::Interrupt { card: card(), source })?;
+        let transport = &self.shared.transport;
+        let mut wanted = transport.interrupt_vectors().min(channels + USER_INTERRUPTS);
+        if wanted == 0 {
+            wanted = channels;
+        }
+        let enabled = loop {
+            match transport.enable_interrupts(wanted) {
+                // The device has them, the system does not: as many as there are.
+                Err(InterruptError::TooMany { available, .. }) if (1..wanted).contains(&available) => {
+                    wanted = available;
+                }
+                other => break other.map_err(failed)?,
+            }
+        };
+        let granted = InterruptVectors { vectors: wanted, channels };
+        let undo = || {
+            let _ = transport.disable_interrupts();
+        };
+        let enabled = if granted.is_shared() {
+            tracing::warn!(card = %self.shared.name, vectors = wanted, channels,
+                "fewer interrupt vectors than channels: channels share them");
+            share(enabled, channels).inspect_err(|_| undo()).map_err(failed)?
+        } else {
+            enabled
+        };
+        // What does not fit was never granted: eight channels at most, and their numbers modulo the vectors.
+        let vector = |number: u8| u8::try_from(u32::from(number) % wanted.max(1)).unwrap_or(0);
         let program = || -> Result<(), MmioError> {
             for (register, first) in IrqBlock::CHANNEL_VECTORS.into_iter().zip([0u8, 4]) {
-                let vectors = [first, first + 1, first + 2, first + 3];
+                let vectors = [first, first + 1, first + 2, first + 3].map(vector);
                 register.write(&self.shared.dma_bar, IRQ_BASE, VectorNumbers::of(vectors))?;
             }
             // User vectors follow the channels'. A line without a vector gets one beyond the enabled ones; it stays masked.
@@ -299,10 +402,61 @@ impl Card {
             IrqBlock::CHANNEL_ENABLE.write(&self.shared.dma_bar, IRQ_BASE, ChannelMask::from_bits(mask))
         };
         if let Err(source) = program() {
-            let _ = self.shared.transport.disable_interrupts();
+            undo();
             return Err(ResourceError::Mmio { card: card(), source });
         }
+        self.shared.vectors.store(wanted, Ordering::Relaxed);
         *interrupts = enabled;
-        Ok(())
+        Ok(granted)
     }
+
+    /// What the system has to say about the card beside its interrupts: errors on the bus, and requests to give it back. Poll
+    /// it, wait for it, or put its file descriptor into an event loop. They are collected from the moment the card's transport is
+    /// opened; which of them a card can have, [`DeviceEvents::can_have`] says.
+    ///
+    /// # Errors
+    /// [`ResourceError::Interrupt`] if the system gives no descriptor.
+    pub fn events(&self) -> Result<DeviceEvents, ResourceError> {
+        let failed = |source| ResourceError::Interrupt { card: self.shared.name.clone(), source };
+        self.shared.transport.events().map_err(failed)
+    }
+}
+
+/// What a card does with host memory in transfers of a direction.
+pub(crate) const fn needed_access(direction: Direction) -> DmaAccess {
+    match direction {
+        Direction::C2h => DmaAccess::WriteByDevice,
+        _ => DmaAccess::ReadByDevice,
+    }
+}
+
+/// How the channels of a card come by their interrupts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InterruptVectors {
+    /// Vectors enabled.
+    pub vectors: u32,
+    /// Channels that need one.
+    pub channels: u32,
+}
+
+impl InterruptVectors {
+    /// Whether channels share vectors.
+    #[must_use]
+    pub const fn is_shared(self) -> bool {
+        self.vectors < self.channels
+    }
+}
+
+/// One interrupt per channel, where channel n has vector n modulo their number.
+fn share(vectors: Vec<Interrupt>, channels: u32) -> Result<Vec<Interrupt>, InterruptError> {
+    let channels = channels as usize;
+    let count = vectors.len().max(1);
+    let mut users = Vec::with_capacity(vectors.len());
+    for (number, vector) in vectors.into_iter().enumerate() {
+        let sharing = channels.saturating_sub(number).div_ceil(count);
+        users.push(vector.share(sharing)?.into_iter());
+    }
+    let next = |channel: usize| users.get_mut(channel % count).and_then(Iterator::next);
+    Ok((0..channels).filter_map(next).collect())
 }

@@ -12,7 +12,7 @@
 //!
 //! Then it is confirmed by the identifiers of its IRQ and config blocks.
 
-use fpga_pci::{Bar, BarInfo, BarKind, MmioError, Transport, config};
+use fpga_pci::{Bar, BarInfo, BarKind, Transport, config};
 use fpga_registers::xdma::{
     CONFIG_BASE, ConfigBlock, DMA_BAR_SIZE, IRQ_BASE, IrqBlock, MSIX_PBA_BASE, MSIX_TABLE_BASE, Target,
 };
@@ -107,6 +107,6 @@ pub(crate) fn confirm(card: &str, index: u8, bar: &Bar) -> Result<(), OpenError>
 pub(crate) fn reads_all_ones(bar: &Bar) -> bool {
     match IrqBlock::IDENTIFIER.read(bar, IRQ_BASE) {
         Ok(identifier) => identifier.into_bits() == u32::MAX,
-        Err(error) => matches!(error, MmioError::Gone { .. }),
+        Err(error) => error.is_gone(),
     }
 }

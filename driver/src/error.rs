@@ -2,7 +2,9 @@
 
 use fpga_core::ring;
 use fpga_firmware::identity::ReadError;
-use fpga_pci::{BarError, ConfigError, DmaAllocError, DmaArea, DmaBuffer, InterruptError, MmioError};
+use fpga_pci::{
+    BarError, ConfigError, DmaAccess, DmaAllocError, DmaArea, DmaBuffer, InterruptError, MmioError,
+};
 use fpga_registers::{CardAddr, Iova};
 
 use crate::fault::ChannelFault;
@@ -180,11 +182,31 @@ pub enum ResourceError {
     },
     /// The channels are AXI4-Stream: there are no card addresses.
     #[error(
-        "{card}: the channels are AXI4-Stream, which this version does not drive; use a bitstream with memory-mapped channels"
+        "{card}: the channels are AXI4-Stream, there are no card addresses; take them as streams (Card::h2c_stream, Card::c2h_stream; `fpgactl dma` without --addr), or use a bitstream with memory-mapped channels"
     )]
     Stream {
         /// Which card.
         card: CardName,
+    },
+    /// The channels are memory mapped: there are no packets.
+    #[error(
+        "{card}: the channels are memory mapped, not AXI4-Stream; take them by Card::h2c and Card::c2h (`fpgactl dma` with --addr), or use a bitstream with streams"
+    )]
+    NotStream {
+        /// Which card.
+        card: CardName,
+    },
+    /// The buffers of a C2H stream cannot be.
+    #[error(
+        "{card}: {buffers} stream buffers of {size} bytes: give a power of two from 2 to 65536 of them, each a multiple of 64 bytes (PG195) of at most 64 MiB"
+    )]
+    StreamBuffers {
+        /// Which card.
+        card: CardName,
+        /// Buffers asked for.
+        buffers: u32,
+        /// Bytes of each.
+        size: usize,
     },
     /// Descriptor credit mode does not take.
     #[error(
@@ -281,6 +303,20 @@ pub enum SubmitError {
         card: CardName,
         /// Which channel.
         channel: ChannelName,
+    },
+    /// The memory is mapped so that the device may not do what the channel would.
+    #[error(
+        "{card} {channel}: the memory is mapped for the device as {access:?}, and this channel needs {needed:?}; map it with that access, or with Both"
+    )]
+    NoAccess {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+        /// What the channel needs.
+        needed: DmaAccess,
+        /// What the memory is mapped with.
+        access: DmaAccess,
     },
     /// It is not inside the card's memory.
     #[error(
@@ -429,6 +465,16 @@ pub enum ChannelError {
         /// Which channel.
         channel: ChannelName,
     },
+    /// A part of the packet is in the card already. It stays in flight.
+    #[error(
+        "{card} {channel}: a part of this packet has been sent; without the rest the next packet would continue it: let it end, or abort the channel"
+    )]
+    PacketBegun {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+    },
     /// The handle names no memory of this channel.
     #[error("{card} {channel}: no such memory is attached to this channel")]
     NotAttached {
@@ -485,7 +531,8 @@ pub enum ChannelError {
 pub struct TransferFailed {
     /// Why.
     pub error: TransferError,
-    /// The buffer; `None` if the card may still reach it, in which case it is in quarantine.
+    /// The buffer; `None` if the card may still reach it, in which case it is in quarantine. (A stream's packet that was not sent in
+    /// time stays in flight, and its buffer comes back by `next_completion`.)
     pub buffer: Option<DmaBuffer>,
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | open a card and see what it is | [`Card`], [`CardInfo`] |
 //! | move memory between host and card | [`H2cChannel`], [`C2hChannel`], [`bulk`] |
+//! | send and receive packets, where the card's channels are AXI4-Stream | [`stream`] |
 //! | copy inside the card | [`Cdma`], [`CdmaRing`] |
 //! | move memory from card to card, over a network | [`Endpoint`] |
 //! | do all of it without a card | [`mock`] (feature `mock`, on by default) |
@@ -39,9 +40,10 @@ pub mod recovery;
 mod setters;
 mod shared;
 mod store;
+pub mod stream;
 pub mod validate;
 
-pub use card::Card;
+pub use card::{Card, InterruptVectors};
 pub use cdma::{
     Cdma, CdmaCompletion, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRefused, CdmaRing,
     CdmaRingError, CdmaRingOptions, CdmaRingRefused, CdmaSubmitError, DescriptorPath,
@@ -62,7 +64,7 @@ pub use fpga_core::cdma_ring::Segment as CdmaSegment;
 pub use fpga_firmware::{self as firmware, NodeId};
 #[cfg(feature = "mock")]
 pub use fpga_mock as mock;
-pub use fpga_pci::{self as pci, DmaArea, DmaBuffer, Transport};
+pub use fpga_pci::{self as pci, DeviceEvent, DeviceEvents, DmaArea, DmaBuffer, Transport};
 pub use fpga_registers::{self as registers, BarOffset, CardAddr, Iova, xdma::Direction};
 pub use info::{CardInfo, PciIds, XdmaInfo};
 pub use name::{CardName, ChannelName};
@@ -70,6 +72,9 @@ pub use ni::{NiInfo, TransmitWindows};
 pub use options::{NetworkInterface, OpenOptions};
 pub use range::CardRange;
 pub use recovery::{RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport};
+pub use stream::{
+    C2hStream, C2hStreamOptions, H2cStream, Packet, PacketPart, ReceiveFailed, StreamError, StreamStatistics,
+};
 
 /// Keeps the README's program compiling and running.
 #[cfg(all(doctest, feature = "mock"))]

@@ -1,12 +1,13 @@
 //! What all handles of one card share, and how it is put to rest.
 
 use core::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use fpga_pci::{Bar, DmaPool, Interrupt, Transport};
+use fpga_pci::{Bar, DmaPool, Interrupt, MmioError, Transport};
 use fpga_registers::xdma::{
-    ChannelBlock, ChannelControl, ChannelMask, Direction, IRQ_BASE, IrqBlock, UserMask, channel_base,
+    CONFIG_BASE, ChannelBlock, ChannelControl, ChannelMask, ConfigBlock, Direction, IRQ_BASE, IrqBlock,
+    UserMask, WriteFlushTimeout, channel_base,
 };
 
 use crate::error::{OpenError, ResourceError};
@@ -26,10 +27,15 @@ pub(crate) struct Shared {
     pub(crate) dma_bar: Bar,
     pub(crate) user_bar: Option<Bar>,
     pub(crate) info: CardInfo,
+    /// One per channel, then one per user interrupt as far as there are vectors; empty until enabled.
     pub(crate) interrupts: Mutex<Vec<Interrupt>>,
+    /// How many vectors are behind them.
+    pub(crate) vectors: AtomicU32,
     ranges: Option<Vec<CardRange>>,
     /// Taken channels: H2C in bits 3:0, C2H in bits 7:4; bit 8 the CDMA, bit 9 the endpoint.
     taken: AtomicU32,
+    /// The write flush timeout was on at some time: C2H stream descriptors may be closed early.
+    pub(crate) flush: AtomicBool,
     pub(crate) transport: Arc<dyn Transport>,
 }
 
@@ -78,7 +84,9 @@ impl Shared {
             ranges: info.ni.as_ref().map(NiInfo::card_ranges),
             info,
             interrupts: Mutex::new(Vec::new()),
+            vectors: AtomicU32::new(0),
             taken: AtomicU32::new(0),
+            flush: AtomicBool::new(false),
             transport,
         })
     }
@@ -146,6 +154,33 @@ impl Drop for Shared {
     }
 }
 
+/// The write flush timeout, on for as long as a C2H stream channel is being stopped: an engine in the middle of a packet that does
+/// not go on closes its descriptor then, and stops (PG195, "Config Write Flush Timeout"). One that has received nothing need not:
+/// the guide speaks of data already received. The register is the card's: other channels' descriptors may be closed early too.
+#[derive(Debug)]
+pub(crate) struct Flush {
+    before: WriteFlushTimeout,
+}
+
+impl Flush {
+    /// How long an engine gets to stop by itself first.
+    pub(crate) const AFTER_NS: u64 = 1_000_000;
+    /// 1024 clocks: some microseconds, longer than any pause within a packet on its way.
+    const EXPONENT: u8 = 10;
+
+    pub(crate) fn begin(bar: &Bar) -> Result<Self, MmioError> {
+        let before = ConfigBlock::WRITE_FLUSH_TIMEOUT.read(bar, CONFIG_BASE)?;
+        let on = WriteFlushTimeout::new().with_exponent(Self::EXPONENT);
+        ConfigBlock::WRITE_FLUSH_TIMEOUT.write(bar, CONFIG_BASE, on)?;
+        Ok(Self { before })
+    }
+
+    pub(crate) fn end(self, bar: &Bar) {
+        // Should it fail, the card is gone, which the next access tells.
+        let _ = ConfigBlock::WRITE_FLUSH_TIMEOUT.write(bar, CONFIG_BASE, self.before);
+    }
+}
+
 /// Stops a channel and waits until it is idle: whoever had the card before may have been killed in the middle of a run.
 pub(crate) fn quiesce(
     bar: &Bar,
@@ -157,18 +192,30 @@ pub(crate) fn quiesce(
     let error = |source| OpenError::Mmio { card: card.to_owned(), source };
     ChannelBlock::CONTROL.write(bar, base, ChannelControl::new()).map_err(error)?;
     let began = transport.now();
-    loop {
+    let mut flush = None;
+    let outcome = loop {
         let status = ChannelBlock::STATUS.read(bar, base).map_err(error)?;
         if status.into_bits() == u32::MAX {
-            return Err(OpenError::Gone { card: card.to_owned() });
+            break Err(OpenError::Gone { card: card.to_owned() });
         }
         if !status.busy() {
-            return Ok(());
+            break Ok(());
         }
         let waited = transport.now().saturating_sub(began);
         if waited >= QUIESCE_LIMIT_NS {
-            return Err(OpenError::NotIdle { card: card.to_owned(), channel, waited_ms: waited / 1_000_000 });
+            break Err(OpenError::NotIdle { card: card.to_owned(), channel, waited_ms: waited / 1_000_000 });
+        }
+        if waited >= Flush::AFTER_NS
+            && flush.is_none()
+            && matches!(channel.direction, Direction::C2h)
+            && ChannelBlock::IDENTIFIER.read(bar, base).map_err(error)?.stream()
+        {
+            flush = Some(Flush::begin(bar).map_err(error)?);
         }
         transport.relax();
+    };
+    if let Some(flush) = flush {
+        flush.end(bar);
     }
+    outcome
 }

@@ -2,7 +2,7 @@
 //!
 //! `fpga-core` knows descriptors but no memory, `fpga-pci` knows memory but no descriptors.
 
-use fpga_core::ring::{DescriptorMemory, HostRange};
+use fpga_core::ring::{DescriptorMemory, HostRange, MetadataMemory};
 use fpga_pci::{DmaArea, DmaRun, SharedSlice};
 
 /// Bytes of one descriptor (PG195, descriptor format).
@@ -25,6 +25,28 @@ impl DescriptorMemory for RingMemory<'_> {
         let stored = self.0.store_descriptor(index as usize * DESCRIPTOR_BYTES, words);
         // The ring was built for this area, so it never names an entry outside it.
         debug_assert!(stored.is_ok(), "descriptor {index} outside the ring's memory");
+    }
+}
+
+/// Bytes from one metadata slot to the next.
+pub(crate) const METADATA_BYTES: usize = 32;
+
+/// The part of a C2H stream's DMA area that its engine writes metadata to.
+#[derive(Debug)]
+pub(crate) struct StreamMetadata<'a>(pub(crate) SharedSlice<'a>);
+
+impl MetadataMemory for StreamMetadata<'_> {
+    #[inline]
+    fn read(&self, index: u32) -> [u32; 2] {
+        // What lies outside reads as never written.
+        let word = |offset| self.0.load_u32(index as usize * METADATA_BYTES + offset).unwrap_or(0);
+        [word(0), word(4)]
+    }
+
+    #[inline]
+    fn clear(&mut self, index: u32) {
+        let cleared = self.0.store_u64(index as usize * METADATA_BYTES, 0);
+        debug_assert!(cleared.is_ok(), "metadata slot {index} outside the ring's memory");
     }
 }
 

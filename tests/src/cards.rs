@@ -16,7 +16,7 @@ pub const DMA_BAR: u8 = 1;
 /// The card that `sections` of a card file describe; what they leave out is as on the built-in card.
 #[must_use]
 pub fn described(sections: &str) -> CardDescription {
-    let text = format!("schema_version: 2\n{sections}");
+    let text = format!("schema_version: 3\n{sections}");
     CardDescription::parse(Path::new("test.yaml"), &text).unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -9,11 +9,12 @@ use std::io::{Read, Write};
 use fpga_driver::endpoint::{RemoteRegion, SendOptions};
 use fpga_driver::mock::{DeliveryOrder, World};
 use fpga_driver::{
-    AttachedMemory, C2hChannel, Card, CardAddr, CdmaRingOptions, ChannelOptions, Completion, DescriptorPath,
-    DmaBuffer, H2cChannel, Piece, RunMode, WaitMode, WaitOptions, bulk,
+    AttachedMemory, C2hChannel, C2hStreamOptions, Card, CardAddr, CdmaRingOptions, ChannelOptions,
+    Completion, DescriptorPath, DmaBuffer, H2cChannel, PacketPart, Piece, RunMode, WaitMode, WaitOptions,
+    bulk,
 };
 use fpga_pci::testing::CountingAllocator;
-use fpga_tests::cards::{open, with_channels, world};
+use fpga_tests::cards::{described, open, with_channels, world};
 use fpga_tests::net::Net;
 use fpga_tests::rig::{Rig, WAYS};
 use fpga_tests::{SOURCE, TARGET};
@@ -171,6 +172,34 @@ fn waiting_allocates_nothing() {
         round(&mut rig);
         let (allocations, ()) = CountingAllocator::count(|| (0..20).for_each(|_| round(&mut rig)));
         assert_eq!(allocations, 0, "{way:?}");
+    }
+}
+
+#[test]
+fn packets_allocate_nothing() {
+    let sections = "xdma: { stream: true }\nstream:\n  logic: source\n  flush_empty: true\n  source: { longest: 9000 }\n";
+    for mode in [RunMode::CreditRing, RunMode::StopRuns] {
+        let world = world(described(sections));
+        let card = open(&world);
+        let mut rx = card.c2h_stream_with(0, C2hStreamOptions::default().buffers(64).run_mode(mode)).unwrap();
+        let mut tx = card.h2c_stream_with(0, ChannelOptions::default().run_mode(mode)).unwrap();
+        let memory = tx.attach(card.area(64 << 10).unwrap()).unwrap();
+        let parts =
+            [(0, 64), (1000, 128), (5000, 1)].map(|(offset, length)| PacketPart { memory, offset, length });
+        let mut packets = |count: u64| {
+            let end = rx.statistics().packets + count;
+            while rx.statistics().packets < end {
+                while tx.submit_at(memory, 0, 4096).is_ok() && tx.submit_list(&parts).is_ok() {}
+                tx.poll().unwrap();
+                if let Some(packet) = rx.next_packet().unwrap() {
+                    assert!(packet.parts().map(|part| part.len()).sum::<usize>() == packet.len());
+                }
+                world.step();
+            }
+        };
+        packets(500);
+        let (allocations, ()) = CountingAllocator::count(|| packets(2000));
+        assert_eq!(allocations, 0, "{mode:?}");
     }
 }
 

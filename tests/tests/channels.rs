@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use fpga_driver::core::ring::RefusalReason;
 use fpga_driver::mock::World;
+use fpga_driver::pci::{DmaAccess, HugePages, SharedMemory};
 use fpga_driver::{
-    C2hChannel, Card, CardAddr, ChannelError, ChannelOptions, Completion, DmaBuffer, H2cChannel,
+    C2hChannel, Card, CardAddr, ChannelError, ChannelOptions, Completion, Direction, DmaBuffer, H2cChannel,
     ResourceError, SubmitError, WaitMode, WaitOptions,
 };
 use fpga_tests::bytes;
@@ -510,15 +511,62 @@ fn waiting_by_interrupt_needs_interrupts() {
 }
 
 #[test]
-fn a_card_with_too_few_vectors_refuses_interrupts() {
-    let mut file = with_channels(4, 4);
-    file.interrupts.msix_vectors = 4;
-    let world = world(file);
+fn channels_share_vectors_where_there_are_too_few() {
+    for vectors in [1, 3, 7] {
+        let mut file = with_channels(4, 4);
+        file.interrupts.msix_vectors = vectors;
+        let world = world(file);
+        let card = open(&world);
+        let granted = card.enable_interrupts().unwrap();
+        assert_eq!((granted.vectors, granted.channels), (vectors.into(), 8));
+        assert!(granted.is_shared());
+        assert_eq!(card.enable_interrupts().unwrap(), granted, "enabled once");
+        let by_interrupt = WaitOptions::default().mode(WaitMode::Interrupt);
+        // Each waits while another's interrupt is in the vector that both share.
+        let mut channels: Vec<_> = (0..4).map(|number| card.h2c(number).unwrap()).collect();
+        let mut submit = |channel: &mut H2cChannel| {
+            let buffer = card.buffer(4096).unwrap();
+            channel.submit(buffer, CardAddr::ZERO).unwrap()
+        };
+        for _ in 0..5 {
+            let tickets: Vec<_> = channels.iter_mut().map(&mut submit).collect();
+            for (channel, ticket) in channels.iter_mut().zip(tickets).rev() {
+                assert_eq!(channel.wait(ticket, by_interrupt).unwrap().outcome, Ok(4096));
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_is_taken_only_by_channels_that_may_do_with_it_what_they_do() {
+    let world = world(with_channels(1, 1));
     let card = open(&world);
-    let refused = card.enable_interrupts();
-    assert!(matches!(refused, Err(ResourceError::Interrupt { .. })), "{refused:?}");
-    // Polling needs none.
-    card.h2c(3).unwrap().write(card.buffer(64).unwrap(), CardAddr::ZERO).unwrap();
+    let (mut h2c, mut c2h) = (card.h2c(0).unwrap(), card.c2h(0).unwrap());
+    let area = |access| {
+        let memory = SharedMemory::anonymous(4096, HugePages::No).unwrap();
+        card.map_memory(memory, access).unwrap()
+    };
+    let (read_only, write_only) = (DmaAccess::ReadByDevice, DmaAccess::WriteByDevice);
+    let refused = c2h.attach(area(read_only)).unwrap_err();
+    assert!(matches!(refused.error, SubmitError::NoAccess { access: DmaAccess::ReadByDevice, .. }));
+    assert!(refused.error.to_string().contains("needs WriteByDevice"), "{}", refused.error);
+    let refused = h2c.attach(area(write_only)).unwrap_err();
+    assert!(matches!(refused.error, SubmitError::NoAccess { access: DmaAccess::WriteByDevice, .. }));
+    let source = h2c.attach(area(read_only)).unwrap();
+    let ticket = h2c.submit_at(source, 0, 4096, CardAddr::ZERO).unwrap();
+    h2c.wait_ended(ticket, WaitOptions::default()).unwrap();
+    assert!(c2h.attach(area(write_only)).is_ok() && c2h.attach(area(DmaAccess::Both)).is_ok());
+
+    let (to_card, from_card) = (Direction::H2c, Direction::C2h);
+    let refused = c2h.submit(card.buffer_for(to_card, 64).unwrap(), CardAddr::ZERO).unwrap_err();
+    assert!(matches!(refused.error, SubmitError::NoAccess { .. }));
+    let refused = h2c.submit(card.buffer_for(from_card, 64).unwrap(), CardAddr::ZERO).unwrap_err();
+    assert!(matches!(refused.error, SubmitError::NoAccess { .. }));
+    let mut source = card.buffer_for(to_card, 64).unwrap();
+    source.as_mut_slice().fill(0x5A);
+    h2c.write(source, CardAddr::ZERO).unwrap();
+    let back = c2h.read(card.buffer_for(from_card, 64).unwrap(), CardAddr::ZERO).unwrap();
+    assert_eq!(back.as_slice(), [0x5A; 64]);
 }
 
 #[test]

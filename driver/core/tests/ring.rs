@@ -228,7 +228,7 @@ fn quirk_1_long_descriptors_stay_in_one_short_block() {
 #[test]
 fn streams_carry_eop_and_writeback_addresses() {
     let mut out = config(8);
-    out.card_side = CardSide::StreamOut;
+    out.card_side = CardSide::StreamOut { beat: 64 };
     out.report = Report::EachOperation;
     let mut ring = Ring::new(out).unwrap();
     let mut memory = Memory::new(&out);
@@ -238,6 +238,11 @@ fn streams_carry_eop_and_writeback_addresses() {
     let done = execute(&mut memory, run);
     let flags: Vec<_> = done.iter().map(|d| (d.control().eop(), d.control().completed())).collect();
     assert_eq!(flags, [(false, false), (true, true), (true, true)]);
+    let refused = submit(&mut ring, &[(0, 65), (0x1000, 64)], 0).unwrap_err();
+    assert_eq!(refused, RefusalReason::PartialBeat { length: 65, beat: 64 });
+    // Bytes that touch are one part, and the last one may have any length.
+    assert!(submit(&mut ring, &[(0, 65), (65, 63), (0x1000, 1)], 0).is_ok());
+    assert_eq!(ring.free_entries(), 8 - 3 - 2);
 
     let mut incoming = RingConfig::new(Direction::C2h, Iova::new(0x10_0000), 8);
     incoming.card_side = CardSide::StreamIn { writebacks: Iova::new(0x20_0000) };

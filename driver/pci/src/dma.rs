@@ -61,7 +61,7 @@ pub struct DmaPoolOptions {
     /// Page size to ask for. Default: [`HugePages::Transparent`], large pages where the kernel finds some: fewer entries
     /// in the caches of processor and IOMMU.
     pub huge: HugePages,
-    /// What the device may do with the regions. Default: read and write.
+    /// What the device may do with what [`DmaPool::allocate`] hands out. Default: read and write.
     pub access: DmaAccess,
     /// How many address bits the device has: it is given no address that needs more. Default 64 (XDMA).
     pub address_bits: u32,
@@ -122,6 +122,8 @@ struct Shared {
 
 struct State {
     space: IovaAllocator,
+    /// The first address that the IOMMU permits, if the device has too few address bits for all of them.
+    beyond: Option<Iova>,
     regions: Vec<Region>,
     callers: Vec<CallerRegion>,
     stats: DmaPoolStats,
@@ -131,6 +133,7 @@ struct State {
 struct Region {
     memory: SharedMemory,
     iova: Iova,
+    access: DmaAccess,
     free: FreeRanges,
     /// Holds quarantined pieces: never to be unmapped.
     tainted: bool,
@@ -155,10 +158,12 @@ impl DmaPool {
             _ => u64::MAX,
         };
         // Address 0 is left out: a descriptor field that nobody filled in must not hit memory.
-        let usable =
-            transport.iova_ranges().into_iter().filter_map(|range| whole_pages(&range, page, highest));
+        let ranges = transport.iova_ranges();
+        let usable: Vec<_> = ranges.iter().filter_map(|range| whole_pages(range, page, highest)).collect();
+        let beyond = ranges.first().map(|range| *range.start()).filter(|_| usable.is_empty());
         let state = State {
             space: IovaAllocator::new(usable),
+            beyond,
             regions: Vec::new(),
             callers: Vec::new(),
             stats: DmaPoolStats::default(),
@@ -177,12 +182,26 @@ impl DmaPool {
         self.allocate_aligned(length, UNIT)
     }
 
+    /// As [`allocate`](Self::allocate), in memory with which the device may do only what `access` says: a source that it can
+    /// only read, or a target that it can only write, is safe from a device that does what it was not told. Such memory
+    /// has regions of its own.
+    ///
+    /// # Errors
+    /// See [`DmaAllocError`].
+    pub fn allocate_for(&self, length: usize, access: DmaAccess) -> Result<DmaBuffer, DmaAllocError> {
+        self.piece(length, UNIT, access)
+    }
+
     /// As [`allocate`](Self::allocate), at an address (host and device) that is a multiple of `alignment`, a power
     /// of two of at most the page size.
     ///
     /// # Errors
     /// See [`DmaAllocError`].
     pub fn allocate_aligned(&self, length: usize, alignment: usize) -> Result<DmaBuffer, DmaAllocError> {
+        self.piece(length, alignment, self.0.options.access)
+    }
+
+    fn piece(&self, length: usize, alignment: usize, access: DmaAccess) -> Result<DmaBuffer, DmaAllocError> {
         let largest = self.page();
         let capacity = length.checked_next_multiple_of(UNIT).filter(|_| length != 0);
         let Some(capacity) = capacity.filter(|_| alignment.is_power_of_two() && alignment <= largest) else {
@@ -190,11 +209,11 @@ impl DmaPool {
         };
         let alignment = alignment.max(UNIT);
         let mut state = self.0.lock();
-        let (region, offset) = match state.take(capacity, alignment) {
+        let (region, offset) = match state.take(capacity, alignment, access) {
             Some(place) => place,
             None => {
-                self.0.add_region(&mut state, capacity)?;
-                state.take(capacity, alignment).ok_or_else(|| self.0.exhausted(&state, capacity))?
+                self.0.add_region(&mut state, capacity, access)?;
+                state.take(capacity, alignment, access).ok_or_else(|| self.0.exhausted(&state, capacity))?
             }
         };
         let home = &state.regions[region];
@@ -211,6 +230,7 @@ impl DmaPool {
             iova,
             length,
             capacity,
+            access,
             kept: false,
         }))
     }
@@ -231,15 +251,16 @@ impl DmaPool {
     /// # Errors
     /// See [`DmaAllocError`]; what was mapped until then stays.
     pub fn reserve(&self, bytes: usize) -> Result<(), DmaAllocError> {
+        let access = self.0.options.access;
         let mut state = self.0.lock();
         loop {
-            let free =
-                state.regions.iter().fold(0, |sum: u64, region| sum.saturating_add(region.free.total()));
+            let regions = state.regions.iter().filter(|region| region.access == access);
+            let free = regions.fold(0, |sum: u64, region| sum.saturating_add(region.free.total()));
             let missing = (bytes as u64).saturating_sub(free);
             if missing == 0 {
                 return Ok(());
             }
-            self.0.add_region(&mut state, UNIT)?;
+            self.0.add_region(&mut state, UNIT, access)?;
         }
     }
 
@@ -281,6 +302,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether there are addresses for this device at all.
+    fn reachable(&self, state: &State) -> Result<(), DmaAllocError> {
+        match state.beyond {
+            Some(first) => Err(DmaAllocError::AddressWidth { bits: self.options.address_bits, first }),
+            None => Ok(()),
+        }
+    }
+
     fn exhausted(&self, state: &State, length: usize) -> DmaAllocError {
         DmaAllocError::Exhausted {
             length,
@@ -291,7 +320,8 @@ impl Shared {
     }
 
     /// Maps one more region with room for a piece of `capacity` bytes.
-    fn add_region(&self, state: &mut State, capacity: usize) -> Result<(), DmaAllocError> {
+    fn add_region(&self, state: &mut State, capacity: usize, access: DmaAccess) -> Result<(), DmaAllocError> {
+        self.reachable(state)?;
         let page = self.transport.dma_page_size();
         let granule = usize::try_from(page).unwrap_or(usize::MAX).max(rustix::param::page_size());
         let room = self.options.limit.saturating_sub(state.stats.mapped_bytes);
@@ -307,7 +337,7 @@ impl Shared {
         let length = memory.len() as u64;
         let iova = loop {
             let place = state.addresses(length, page)?;
-            match self.transport.map_dma(place, &memory, self.options.access) {
+            match self.transport.map_dma(place, &memory, access) {
                 Ok(()) => break place,
                 // An earlier pool of this transport has left it mapped: in quarantine, or with a buffer that is still out. The place
                 // stays allocated, so that it is not tried again.
@@ -322,7 +352,7 @@ impl Shared {
         state.stats.regions += 1;
         state.stats.mapped_bytes += memory.len();
         let free = FreeRanges::new([(0, length - 1)]);
-        state.regions.push(Region { memory, iova, free, tainted: false });
+        state.regions.push(Region { memory, iova, access, free, tainted: false });
         Ok(())
     }
 }
@@ -350,8 +380,9 @@ impl State {
     }
 
     /// A place in the first region that has one: early regions fill up, late ones empty.
-    fn take(&mut self, capacity: usize, alignment: usize) -> Option<(usize, usize)> {
-        self.regions.iter_mut().enumerate().find_map(|(index, region)| {
+    fn take(&mut self, capacity: usize, alignment: usize, access: DmaAccess) -> Option<(usize, usize)> {
+        let mut regions = self.regions.iter_mut().enumerate().filter(|(_, region)| region.access == access);
+        regions.find_map(|(index, region)| {
             let offset = region.free.take(capacity as u64, alignment as u64)?;
             // An offset into memory of this process.
             usize::try_from(offset).ok().map(|offset| (index, offset))
@@ -401,6 +432,8 @@ struct Piece {
     /// Bytes in use, at most `capacity`.
     length: usize,
     capacity: usize,
+    /// What the device may do with it.
+    access: DmaAccess,
     /// In quarantine: not to be given back.
     kept: bool,
 }

@@ -573,6 +573,16 @@ pub enum DmaAllocError {
         /// Size of the memory in bytes.
         length: usize,
     },
+    /// The device cannot name any of the addresses that the IOMMU permits.
+    #[error(
+        "the device has {bits} address bits, but the IOMMU permits no address below {first}: with this little the card cannot reach host memory; raise address_bits if the card has more, or move it to another slot (its root port decides)"
+    )]
+    AddressWidth {
+        /// Address bits of the device, as the pool's options have it.
+        bits: u32,
+        /// First address that the IOMMU permits.
+        first: Iova,
+    },
     /// No host memory for another region.
     #[error("no memory for another DMA region")]
     Memory(#[from] MemoryError),

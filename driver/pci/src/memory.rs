@@ -128,8 +128,14 @@ impl SharedMemory {
     pub fn anonymous(length: usize, huge: HugePages) -> Result<Self, MemoryError> {
         let from_reserve = huge.bits().and_then(|bits| {
             let length = round_up(length, 1 << bits).ok()?;
-            let mapping = MmapOptions::new().len(length).huge(Some(bits)).map_anon().ok()?;
-            Some((mapping, 0, length))
+            match MmapOptions::new().len(length).huge(Some(bits)).map_anon() {
+                Ok(mapping) => Some((mapping, 0, length)),
+                Err(error) => {
+                    tracing::debug!(length, page = 1_u64 << bits, %error,
+                        "no such huge pages in reserve (/sys/kernel/mm/hugepages/*/nr_hugepages); normal ones are taken");
+                    None
+                }
+            }
         });
         let (mapping, skip, length) = match from_reserve {
             Some(got) => got,

@@ -15,6 +15,7 @@
 
 mod bar;
 mod error;
+mod interrupts;
 mod link;
 mod memory;
 mod open;

@@ -10,7 +10,7 @@ use fpga_pci::{DmaArea, SharedSlice};
 use fpga_registers::xdma::Direction;
 use fpga_registers::{CardAddr, Iova};
 
-use super::engine::Engine;
+use super::engine::{Engine, Side};
 use super::{Payload, Ticket};
 use crate::error::{AttachRefused, ChannelError, SubmitError};
 
@@ -69,6 +69,9 @@ impl Engine {
         }
         if !area.is_from(&self.card.pool) {
             let error = SubmitError::ForeignBuffer { card: self.card_name(), channel: self.name };
+            return Err(AttachRefused { error, area });
+        }
+        if let Err(error) = self.check_access(area.access()) {
             return Err(AttachRefused { error, area });
         }
         let free = self.attached.iter().position(|slot| slot.area.is_none());
@@ -184,7 +187,10 @@ impl Engine {
     }
 
     /// Queues a scatter-gather list as one transfer.
-    pub(crate) fn submit_list(&mut self, pieces: &[Piece]) -> Result<Ticket, SubmitError> {
+    pub(crate) fn submit_list(
+        &mut self,
+        pieces: impl Iterator<Item = Piece> + Clone,
+    ) -> Result<Ticket, SubmitError> {
         let mut segments = core::mem::take(&mut self.list);
         segments.clear();
         let result = self.queue_list(pieces, &mut segments);
@@ -195,9 +201,13 @@ impl Engine {
         result
     }
 
-    fn queue_list(&mut self, pieces: &[Piece], segments: &mut Vec<Segment>) -> Result<Ticket, SubmitError> {
-        for piece in pieces.iter().filter(|piece| piece.length != 0) {
-            segments.push(self.segment(piece)?);
+    fn queue_list(
+        &mut self,
+        pieces: impl Iterator<Item = Piece> + Clone,
+        segments: &mut Vec<Segment>,
+    ) -> Result<Ticket, SubmitError> {
+        for piece in pieces.clone().filter(|piece| piece.length != 0) {
+            segments.push(self.segment(&piece)?);
         }
         self.check_overlap(segments)?;
         match self.ring.submit_segments(segments.iter().copied(), None::<Payload>) {
@@ -213,7 +223,8 @@ impl Engine {
 
     /// Refuses lists whose destinations overlap: which piece wins would be the engine's secret. Sources may.
     fn check_overlap(&mut self, segments: &[Segment]) -> Result<(), SubmitError> {
-        if self.options.fixed_address && matches!(self.direction(), Direction::H2c) {
+        let no_address = self.options.fixed_address || matches!(self.side, Side::Stream);
+        if no_address && matches!(self.direction(), Direction::H2c) {
             return Ok(());
         }
         let to_card = matches!(self.direction(), Direction::H2c);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fpga_core::ring::{CardSide, HostRange, RefusalReason, Report, Request, Ring, RingConfig, Segment};
-use fpga_pci::{Bar, DmaArea, DmaBuffer, Interrupt, MmioError, barrier};
+use fpga_pci::{Bar, DmaAccess, DmaArea, DmaBuffer, Interrupt, MmioError, barrier};
 use fpga_registers::xdma::{
     ChannelBlock, ChannelControl, ChannelInterrupts, Direction, PerChannel, SGDMA_COMMON_BASE,
     SgdmaCommonBlock, channel_base, sgdma_base,
@@ -13,13 +13,14 @@ use fpga_registers::{BarOffset, CardAddr, Iova};
 
 use super::attached::Attached;
 use super::{ChannelOptions, Completion, RunMode, Ticket};
+use crate::card::needed_access;
 use crate::error::{ChannelError, Refused, ResourceError, SubmitError};
 use crate::fault::ChannelFault;
 use crate::name::CardName;
 use crate::name::ChannelName;
 use crate::range::CardRange;
 use crate::shared::{ChannelClaim, Shared};
-use crate::store::host_range;
+use crate::store::{METADATA_BYTES, StreamMetadata, host_range};
 
 /// The write-back word has a cache line of its own behind the descriptors: next to them every fetch would contend with the
 /// word that the host spins on. Two lines, because the processor fetches lines in pairs.
@@ -32,6 +33,17 @@ pub(super) const EVENT_BITS: u32 = 0x00FF_FFFE;
 const LOOK_EVERY: u32 = 256;
 /// Without news for this long, the status register is read: an engine may stop on an error without a write-back.
 pub(super) const SUSPICIOUS_NS: u64 = 1_000_000;
+/// The same of a stream, where silence is nothing special: whoever polls for a packet that comes some time is not to pay for it.
+const STREAM_SUSPICIOUS_NS: u64 = 100 * SUSPICIOUS_NS;
+
+/// What the channel's other end is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Card memory.
+    Memory,
+    /// A stream port; of a C2H channel, with metadata for every descriptor.
+    Stream,
+}
 
 /// What a ring slot carries.
 #[derive(Debug)]
@@ -57,10 +69,13 @@ pub(crate) struct Engine {
     pub(super) card: Arc<Shared>,
     pub(super) interrupt: Option<Interrupt>,
     pub(super) name: ChannelName,
+    pub(super) side: Side,
     pub(super) options: ChannelOptions,
     pub(super) base: BarOffset,
     pub(super) sgdma: BarOffset,
     pub(super) writeback: usize,
+    /// Where a C2H stream's metadata begins.
+    metadata: usize,
     pub(super) high_word: Option<u32>,
     pub(super) adjacent: Option<u8>,
     /// The channel's interrupt is enabled at the engine.
@@ -80,10 +95,14 @@ impl Engine {
     pub(crate) fn new(
         card: Arc<Shared>,
         claim: ChannelClaim,
+        side: Side,
         options: ChannelOptions,
         interrupt: Option<Interrupt>,
     ) -> Result<Self, ResourceError> {
         let name = claim.name;
+        let bytes = options.descriptors as usize * 32;
+        let metadata = bytes + WRITEBACK_BYTES;
+        let beat = card.info.xdma.data_width.unwrap_or(512) / 8;
         // Checked before memory is asked for: the shape may be absurd.
         let shape = |base| {
             let mut config = RingConfig::new(name.direction, base, options.descriptors);
@@ -98,14 +117,24 @@ impl Engine {
             if options.report_each {
                 config.report = Report::EachOperation;
             }
+            if matches!(side, Side::Stream) {
+                config.card_side = match name.direction {
+                    Direction::H2c => CardSide::StreamOut { beat },
+                    Direction::C2h => {
+                        let writebacks = Iova::new(base.get().saturating_add(metadata as u64));
+                        CardSide::StreamIn { writebacks }
+                    }
+                };
+            }
             config
         };
         let bad_shape = |source| ResourceError::Ring { card: card.name.clone(), source };
         shape(Iova::ZERO).validate().map_err(bad_shape)?;
-        let bytes = options.descriptors as usize * 32;
+        let receives = matches!((side, name.direction), (Side::Stream, Direction::C2h));
+        let slots = if receives { options.descriptors as usize * METADATA_BYTES } else { 0 };
         let area = card
             .pool
-            .allocate_area(bytes + WRITEBACK_BYTES, RING_ALIGNMENT)
+            .allocate_area(metadata + slots, RING_ALIGNMENT)
             .map_err(|source| ResourceError::Memory { card: card.name.clone(), source })?;
         let ring = Ring::new(shape(area.iova())).map_err(bad_shape)?;
         let everything = CardRange::new(CardAddr::ZERO, u64::MAX);
@@ -115,16 +144,19 @@ impl Engine {
             area: Some(area),
             attached: Vec::new(),
             plain_submissions: !options.fixed_address,
-            main_memory: card
-                .reachable()
-                .map_or(everything, |ranges| ranges.first().copied().unwrap_or_default()),
+            main_memory: match card.reachable() {
+                Some(ranges) if matches!(side, Side::Memory) => ranges.first().copied().unwrap_or_default(),
+                _ => everything,
+            },
             bar: card.dma_bar.clone(),
             interrupt,
             name,
+            side,
             options,
             base: channel_base(name.direction, name.number),
             sgdma: sgdma_base(name.direction, name.number),
             writeback: bytes + WRITEBACK_BYTES / 2,
+            metadata,
             high_word: None,
             adjacent: None,
             armed: false,
@@ -207,6 +239,19 @@ impl Engine {
             .with_poll_writeback(true)
     }
 
+    /// Metadata of a C2H stream; nothing once the channel cannot be used any more.
+    #[inline]
+    pub(crate) fn metadata(&self) -> StreamMetadata<'_> {
+        let slots = self.options.descriptors as usize * METADATA_BYTES;
+        let area = self.area.as_ref().map(DmaArea::memory).unwrap_or_default();
+        StreamMetadata(area.slice(self.metadata, slots).unwrap_or_default())
+    }
+
+    /// Whether descriptors may be closed early by the write flush timeout.
+    pub(crate) fn may_flush(&self) -> bool {
+        self.card.flush.load(core::sync::atomic::Ordering::Relaxed)
+    }
+
     /// The channel cannot be used any more.
     pub(super) fn die(&mut self, error: ChannelError) {
         self.plain_submissions = false;
@@ -241,7 +286,7 @@ impl Engine {
         self.card.transport.now()
     }
 
-    pub(super) fn card_name(&self) -> CardName {
+    pub(crate) fn card_name(&self) -> CardName {
         self.card.name.clone()
     }
 
@@ -250,6 +295,9 @@ impl Engine {
         // Every card's pool hands out the same addresses: another card's buffer would silently name memory of this one.
         if !buffer.is_from(&self.card.pool) {
             let error = SubmitError::ForeignBuffer { card: self.card_name(), channel: self.name };
+            return Err(Refused { error, buffer });
+        }
+        if let Err(error) = self.check_access(buffer.access()) {
             return Err(Refused { error, buffer });
         }
         let range = match buffer.run(0, buffer.len()) {
@@ -261,6 +309,21 @@ impl Engine {
             Err((error, Payload::Buffer(buffer))) => Err(Refused { error, buffer }),
             Err((_, Payload::Kept)) => unreachable!("the payload handed in comes back"),
         }
+    }
+
+    /// Whether the device may do with memory what this channel does with it. Otherwise the IOMMU would stop it: an H2C channel
+    /// would fail, a C2H channel would lose the data without a word.
+    #[inline]
+    pub(super) fn check_access(&self, access: DmaAccess) -> Result<(), SubmitError> {
+        let needed = needed_access(self.direction());
+        let sufficient = match needed {
+            DmaAccess::WriteByDevice => access.device_writes(),
+            _ => access.device_reads(),
+        };
+        if sufficient {
+            return Ok(());
+        }
+        Err(SubmitError::NoAccess { card: self.card_name(), channel: self.name, needed, access })
     }
 
     /// Queues one transfer; see [`Payload`].
@@ -327,6 +390,21 @@ impl Engine {
         })
     }
 
+    /// Transfers submitted so far: the number of the next one.
+    #[inline]
+    pub(crate) const fn submitted(&self) -> u64 {
+        self.ring.submitted()
+    }
+
+    /// Queues a transfer of memory that stays with the submitter, who has checked it; it is only counted.
+    #[inline]
+    pub(crate) fn submit_kept(&mut self, host: HostRange) -> Result<(), SubmitError> {
+        match self.ring.submit_plain(host, CardAddr::ZERO) {
+            Ok(_) => Ok(()),
+            Err(reason) => Err(self.refused(reason)),
+        }
+    }
+
     /// Starts what is queued, takes up what is done.
     #[inline]
     pub(crate) fn poll(&mut self) -> Result<usize, ChannelError> {
@@ -375,7 +453,11 @@ impl Engine {
         if self.last_news == 0 {
             self.last_news = now;
         }
-        if now.saturating_sub(self.last_news) < SUSPICIOUS_NS {
+        let patience = match self.side {
+            Side::Memory => SUSPICIOUS_NS,
+            Side::Stream => STREAM_SUSPICIOUS_NS,
+        };
+        if now.saturating_sub(self.last_news) < patience {
             return Ok(0);
         }
         self.last_news = now;

@@ -16,7 +16,7 @@ pub struct CompletionFuture<'a> {
 }
 
 impl<'a> CompletionFuture<'a> {
-    pub(super) const fn new(engine: &'a mut Engine, ticket: Ticket) -> Self {
+    pub(crate) const fn new(engine: &'a mut Engine, ticket: Ticket) -> Self {
         Self { engine, ticket }
     }
 }

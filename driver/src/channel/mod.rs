@@ -31,7 +31,7 @@ use crate::fault::ChannelFault;
 use crate::name::ChannelName;
 
 pub use attached::{AttachedMemory, Piece};
-pub(crate) use engine::{Engine, Payload};
+pub(crate) use engine::{Engine, Payload, Side};
 pub use future::CompletionFuture;
 pub use options::{ChannelOptions, RunMode, WaitMode, WaitOptions};
 pub use wait::ChannelEvents;
@@ -66,30 +66,14 @@ impl Completion {
     }
 }
 
-macro_rules! channel {
-    (
-        $(#[$doc:meta])* $name:ident,
-        $blocking:ident, $(#[$blocking_doc:meta])*
-        $with:ident, $(#[$with_doc:meta])*
-    ) => {
-        $(#[$doc])*
-        #[derive(Debug)]
-        pub struct $name(pub(crate) Engine);
-
+/// What channels of every kind have.
+macro_rules! common {
+    ($name:ident) => {
         impl $name {
             /// Direction and number.
             #[must_use]
             pub fn name(&self) -> ChannelName {
                 self.0.name()
-            }
-
-            /// Queues a transfer of the whole buffer. The engine starts with the next [`poll`](Self::poll), so that
-            /// transfers queued together run together; waiting polls.
-            ///
-            /// # Errors
-            /// [`Refused`] carries the buffer back. A full ring is back-pressure: poll, then submit again.
-            pub fn submit(&mut self, buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused> {
-                self.0.submit_buffer(buffer, card)
             }
 
             /// Attaches memory to the channel: [`submit_at`](Self::submit_at) transfers parts of it. It stays the channel's until it is
@@ -114,33 +98,6 @@ macro_rules! channel {
             /// [`ChannelError::MemoryInUse`] while a transfer of it is in flight, [`ChannelError::NotAttached`].
             pub fn detach(&mut self, memory: AttachedMemory) -> Result<DmaArea, ChannelError> {
                 self.0.detach(memory)
-            }
-
-            /// Queues a transfer of `length` bytes from `offset` on of attached memory: the way for small transfers at high rates.
-            ///
-            /// Success is only counted ([`ended`](Self::ended), [`has_ended`](Self::has_ended)); a transfer that fails or is
-            /// cancelled makes a [`Completion`] without buffer. Nothing is allocated or locked, no register is touched.
-            ///
-            /// # Errors
-            /// [`SubmitError`]; a full ring is back-pressure ([`SubmitError::is_full`]): poll, then submit again.
-            #[inline]
-            pub fn submit_at(
-                &mut self,
-                memory: AttachedMemory,
-                offset: usize,
-                length: usize,
-                card: CardAddr,
-            ) -> Result<Ticket, SubmitError> {
-                self.0.submit_at(memory, offset, length, card)
-            }
-
-            /// Queues a scatter-gather list as one transfer, counted as by [`submit_at`](Self::submit_at). Empty pieces are
-            /// skipped; neighbours that touch on both sides share a descriptor.
-            ///
-            /// # Errors
-            /// As `submit_at`; [`SubmitError::Overlap`] if two pieces have the same destination. Nothing is queued then.
-            pub fn submit_list(&mut self, pieces: &[Piece]) -> Result<Ticket, SubmitError> {
-                self.0.submit_list(pieces)
             }
 
             /// Starts what is queued and takes up what is done. Returns how many transfers ended.
@@ -252,6 +209,59 @@ macro_rules! channel {
             /// [`ChannelError::Wedged`] if the engine does not become idle: what it may still reach is quarantined.
             pub fn abort(&mut self) -> Result<usize, ChannelError> {
                 self.0.abort()
+            }
+        }
+    };
+}
+pub(crate) use common;
+
+macro_rules! channel {
+    (
+        $(#[$doc:meta])* $name:ident,
+        $blocking:ident, $(#[$blocking_doc:meta])*
+        $with:ident, $(#[$with_doc:meta])*
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name(pub(crate) Engine);
+
+        common!($name);
+
+        impl $name {
+            /// Queues a transfer of the whole buffer. The engine starts with the next [`poll`](Self::poll), so that
+            /// transfers queued together run together; waiting polls.
+            ///
+            /// # Errors
+            /// [`Refused`] carries the buffer back. A full ring is back-pressure: poll, then submit again.
+            pub fn submit(&mut self, buffer: DmaBuffer, card: CardAddr) -> Result<Ticket, Refused> {
+                self.0.submit_buffer(buffer, card)
+            }
+
+            /// Queues a transfer of `length` bytes from `offset` on of attached memory: the way for small transfers at high rates.
+            ///
+            /// Success is only counted ([`ended`](Self::ended), [`has_ended`](Self::has_ended)); a transfer that fails or is
+            /// cancelled makes a [`Completion`] without buffer. Nothing is allocated or locked, no register is touched.
+            ///
+            /// # Errors
+            /// [`SubmitError`]; a full ring is back-pressure ([`SubmitError::is_full`]): poll, then submit again.
+            #[inline]
+            pub fn submit_at(
+                &mut self,
+                memory: AttachedMemory,
+                offset: usize,
+                length: usize,
+                card: CardAddr,
+            ) -> Result<Ticket, SubmitError> {
+                self.0.submit_at(memory, offset, length, card)
+            }
+
+            /// Queues a scatter-gather list as one transfer, counted as by [`submit_at`](Self::submit_at). Empty pieces are
+            /// skipped; neighbours that touch on both sides share a descriptor.
+            ///
+            /// # Errors
+            /// As `submit_at`; [`SubmitError::Overlap`] if two pieces have the same destination. Nothing is queued then.
+            pub fn submit_list(&mut self, pieces: &[Piece]) -> Result<Ticket, SubmitError> {
+                self.0.submit_list(pieces.iter().copied())
             }
 
             $(#[$blocking_doc])*

@@ -19,7 +19,7 @@ const DESCRIPTOR_BYTES: usize = 32;
 impl Engine {
     /// Posts what is queued, unless a run has to end first.
     #[inline]
-    pub(super) fn post(&mut self) -> Result<(), ChannelError> {
+    pub(crate) fn post(&mut self) -> Result<(), ChannelError> {
         if let Some(error) = &self.dead {
             return Err(error.clone());
         }

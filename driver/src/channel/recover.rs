@@ -3,12 +3,13 @@
 
 use fpga_core::ring::{CountFault, Token, WithdrawError};
 use fpga_pci::{DmaBuffer, MmioError, QuarantineReason, barrier};
-use fpga_registers::xdma::{ChannelBlock, ChannelStatus};
+use fpga_registers::xdma::{ChannelBlock, ChannelStatus, Direction};
 
 use super::Ticket;
-use super::engine::{EVENT_BITS, Engine, Payload};
+use super::engine::{EVENT_BITS, Engine, Payload, Side};
 use crate::error::ChannelError;
 use crate::fault::{ChannelFault, FaultCause, FaultPlace};
+use crate::shared::Flush;
 
 /// How long an engine may take to finish the descriptor in flight after run was cleared. The longest descriptor is 256 MiB:
 /// 1.1 s on the slowest link (one lane of the first generation); a wedged AXI slave never lets go.
@@ -71,7 +72,12 @@ impl Engine {
             Err(WithdrawError::Posted { .. }) => {
                 self.halt()?;
                 // Stopped, so nothing is posted any more; it may have ended meanwhile.
-                let _ = self.ring.withdraw(token);
+                if let Err(WithdrawError::Begun { .. }) = self.ring.withdraw(token) {
+                    return Err(ChannelError::PacketBegun { card: self.card_name(), channel: self.name });
+                }
+            }
+            Err(WithdrawError::Begun { .. }) => {
+                return Err(ChannelError::PacketBegun { card: self.card_name(), channel: self.name });
             }
             Err(_) if self.has_ended(ticket) => return Ok(false),
             Err(_) => {
@@ -192,10 +198,25 @@ impl Engine {
         ChannelFault { card: self.card_name(), channel: self.name, cause: FaultCause::Aborted, place: None }
     }
 
-    fn stop_and_confirm(&mut self) -> Result<ChannelStatus, ChannelError> {
+    /// Clears Run: the engine finishes the descriptor in flight and stops.
+    pub(crate) fn request_stop(&mut self) -> Result<(), ChannelError> {
         ChannelBlock::CONTROL
             .write(&self.bar, self.base, self.stop_control())
-            .map_err(|source| self.lost(source))?;
+            .map_err(|source| self.lost(source))
+    }
+
+    fn stop_and_confirm(&mut self) -> Result<ChannelStatus, ChannelError> {
+        self.request_stop()?;
+        let mut flush = None;
+        let stopped = self.confirm_idle(&mut flush);
+        if let Some(flush) = flush {
+            flush.end(&self.bar);
+        }
+        stopped
+    }
+
+    fn confirm_idle(&mut self, flush: &mut Option<Flush>) -> Result<ChannelStatus, ChannelError> {
+        let receives = matches!((self.side, self.direction()), (Side::Stream, Direction::C2h));
         let began = self.card.transport.now();
         // Some hardware still shows busy right after an error: read again before believing it (quirk 4).
         loop {
@@ -207,6 +228,10 @@ impl Engine {
             }
             if waited >= IDLE_LIMIT_NS {
                 return Err(self.wedged(waited, status));
+            }
+            if receives && waited >= Flush::AFTER_NS && flush.is_none() {
+                self.card.flush.store(true, core::sync::atomic::Ordering::Relaxed);
+                *flush = Some(Flush::begin(&self.bar).map_err(|source| self.lost(source))?);
             }
             self.relax();
         }

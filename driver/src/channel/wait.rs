@@ -3,11 +3,12 @@
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
+use fpga_core::ring::Token;
 use fpga_pci::{DmaBuffer, Interrupt, barrier};
 use fpga_registers::CardAddr;
 use fpga_registers::xdma::{ChannelBlock, ChannelInterrupts, ChannelStatus};
 
-use super::engine::{EVENT_BITS, Engine, SUSPICIOUS_NS};
+use super::engine::{EVENT_BITS, Engine, SUSPICIOUS_NS, Side};
 use super::{Completion, RunMode, Ticket, WaitMode, WaitOptions};
 use crate::error::{ChannelError, TransferFailed};
 
@@ -69,11 +70,11 @@ impl Engine {
         })
     }
 
-    fn wait_until<T>(
+    pub(crate) fn wait_until<T, E: From<ChannelError>>(
         &mut self,
         options: WaitOptions,
-        mut done: impl FnMut(&mut Self) -> Result<Option<T>, ChannelError>,
-    ) -> Result<T, ChannelError> {
+        mut done: impl FnMut(&mut Self) -> Result<Option<T>, E>,
+    ) -> Result<T, E> {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let began = self.now();
         let timeout = nanoseconds(options.timeout);
@@ -93,7 +94,7 @@ impl Engine {
                 Err(error) => break Err(error),
             }
             if waited >= timeout {
-                break Err(self.timed_out(waited));
+                break Err(self.timed_out(waited).into());
             }
             let spinning = match options.mode {
                 WaitMode::Poll => true,
@@ -108,7 +109,7 @@ impl Engine {
                     if listening { self.sleep(timeout - waited) } else { self.listen().map(|()| false) };
                 match slept {
                     Ok(woken) => listening = !woken,
-                    Err(error) => break Err(error),
+                    Err(error) => break Err(error.into()),
                 }
             }
             waited = self.now().saturating_sub(began);
@@ -170,6 +171,9 @@ impl Engine {
             ChannelBlock::STATUS.read(&self.bar, self.base).map_err(|source| self.lost(source))?;
             barrier::register_before_memory();
         }
+        if let Some(interrupt) = &self.interrupt {
+            interrupt.rearm();
+        }
         Ok(())
     }
 
@@ -211,7 +215,7 @@ impl Engine {
         card: CardAddr,
         options: WaitOptions,
     ) -> Result<DmaBuffer, TransferFailed> {
-        if buffer.len() == 0 {
+        if buffer.len() == 0 && matches!(self.side, Side::Memory) {
             return Ok(buffer);
         }
         let ticket = match self.submit_buffer(buffer, card) {
@@ -223,8 +227,11 @@ impl Engine {
         let done = match self.wait(ticket, options) {
             Ok(done) => done,
             Err(error) => {
-                // Without a completion the buffer is still posted: stop the engine to get it back. Others in flight go on.
-                let _ = self.cancel(ticket);
+                // Without a completion the buffer is still posted: stop the engine to get it back. Others in flight go on. A stream's
+                // engine is not stopped for that: held back by its port it would stay busy, and the channel be lost.
+                if matches!(self.side, Side::Memory) || self.ring.withdraw(Token::new(ticket.0)).is_ok() {
+                    let _ = self.cancel(ticket);
+                }
                 let buffer = match self.take(ticket) {
                     Some(done) => done.ok().and_then(|done| done.buffer),
                     // Others before it have not ended. Its turn may come when nobody waits for it any more: the buffer is taken now.

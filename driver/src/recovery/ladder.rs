@@ -314,7 +314,9 @@ impl Ladder<'_> {
         let mut was_reset = false;
         let well = report.well;
         self.timed(rung, report, || match self.transport.reset(reset_level(level)) {
-            Err(reason @ ResetError::Unsupported { .. }) => Ok((found, RungOutcome::Unsupported { reason })),
+            Err(reason @ (ResetError::Unsupported { .. } | ResetError::NotOwned { .. })) => {
+                Ok((found, RungOutcome::Unsupported { reason }))
+            }
             Err(why) => {
                 // Its state is not known: whatever is there, handles from before are not to be trusted.
                 was_reset = true;

@@ -10,6 +10,7 @@ use super::memory::pieces;
 use super::problem::{Problem, Verdict};
 use super::rig::{Chain, Piece, ROOM, Rig, record_all};
 use crate::Direction;
+use crate::card::InterruptVectors;
 use crate::error::ResourceError;
 use crate::name::ChannelName;
 use crate::range::CardRange;
@@ -76,7 +77,11 @@ fn interrupts(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
     let names: Vec<ChannelName> = bench.card.info().xdma.channels().collect();
     let was_enabled = enabled(bench);
     recorder.test(bench, "interrupts.enable", |bench| match bench.card.enable_interrupts() {
-        Ok(()) => Ok(Verdict::Pass(format!("{} vectors, one per channel", names.len()))),
+        Ok(granted) if granted.is_shared() => {
+            let InterruptVectors { vectors, channels, .. } = granted;
+            Ok(Verdict::Warn(format!("only {vectors} vectors for {channels} channels: channels share them")))
+        }
+        Ok(_) => Ok(Verdict::Pass(format!("{} vectors, one per channel", names.len()))),
         Err(ResourceError::Interrupt { source: InterruptError::TooMany { asked, available }, .. }) => Ok(
             Verdict::Warn(format!("the card has {available} vectors for {asked} channels: wait by polling")),
         ),
@@ -122,6 +127,7 @@ fn interrupted(
     scratch: CardRange,
 ) -> Result<Option<u32>, Problem> {
     let _ = interrupt.try_take();
+    interrupt.rearm();
     let post = rig.write(&short(host, scratch), Chain::default())?;
     rig.enable_interrupt(true)?;
     rig.start(post, record_all())?;

@@ -56,7 +56,7 @@ pub(super) fn save(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
     bench.no_scratch = "card memory could not be saved, so it is not written to".to_owned();
     recorder.test(bench, "memory.save", |bench| {
         if bench.card.info().xdma.stream {
-            let reason = "the channels are AXI4-Stream: there is no card memory behind them, and this version does not drive them";
+            let reason = "the channels are AXI4-Stream: there is no card memory behind them";
             bench.no_scratch = reason.to_owned();
             return Ok(Verdict::Skip(reason.to_owned()));
         }
@@ -71,7 +71,8 @@ pub(super) fn save(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
         };
         for direction in Direction::ALL {
             if bench.any(direction)?.is_none() {
-                let reason = format!("no {direction} channel is free; drop a handle to have transfers tested");
+                let reason =
+                    format!("no {direction} channel is free; drop a handle to have transfers tested");
                 bench.no_scratch.clone_from(&reason);
                 return Ok(Verdict::Skip(reason));
             }

@@ -25,6 +25,7 @@
 //! | `credits.*` | descriptor credit mode: what [`RunMode::CreditRing`](crate::RunMode::CreditRing) needs |
 //! | `abort` | stopping a run |
 //! | `cdma.*`, `ni.*` | the copy engine; the network interface |
+//! | `streams.packets` | on a card with AXI4-Stream channels: packets through each of them, where it is asked for ([`ValidateOptions::streams`]) |
 //!
 //! It drives the channels by registers and descriptors of its own, not through [`H2cChannel`](crate::H2cChannel), so that it can
 //! do what those never do. A *failure* says that the card cannot be used as it should; a *warning* that something optional
@@ -53,6 +54,7 @@ mod problem;
 mod registers;
 mod result;
 mod rig;
+mod streams;
 mod transfers;
 
 use core::time::Duration;
@@ -80,11 +82,14 @@ pub struct ValidateOptions {
     pub seed: u64,
     /// How long one transfer, one interrupt or one stop may take. Default 2 s.
     pub timeout: Duration,
+    /// Send and receive packets, on a card whose channels are AXI4-Stream. Default false: where nothing arrives at a C2H channel, it
+    /// stays busy until the card is reset.
+    pub streams: bool,
 }
 
 impl Default for ValidateOptions {
     fn default() -> Self {
-        Self { scratch: None, seed: 1, timeout: Duration::from_secs(2) }
+        Self { scratch: None, seed: 1, timeout: Duration::from_secs(2), streams: false }
     }
 }
 
@@ -100,6 +105,13 @@ impl ValidateOptions {
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
+        self
+    }
+
+    /// Sends and receives packets.
+    #[must_use]
+    pub const fn streams(mut self, streams: bool) -> Self {
+        self.streams = streams;
         self
     }
 
@@ -128,6 +140,7 @@ pub fn run(card: &Card, options: ValidateOptions, report: &mut dyn FnMut(&TestRe
     network::run(&mut bench, &mut recorder);
     // What may wedge an engine for good comes last.
     descriptors::run_long(&mut bench, &mut recorder);
+    streams::run(&mut bench, &mut recorder);
     memory::restore(&mut bench, &mut recorder);
     recorder.finish(&bench)
 }

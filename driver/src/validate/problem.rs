@@ -6,8 +6,9 @@ use fpga_registers::{CardAddr, Iova};
 
 use super::pattern::Mismatch;
 use crate::cdma::CdmaError;
-use crate::error::ResourceError;
+use crate::error::{ChannelError, ResourceError};
 use crate::name::ChannelName;
+use crate::stream::StreamError;
 
 /// How a test ended that came to its end.
 #[derive(Debug)]
@@ -66,6 +67,8 @@ pub(super) enum Problem {
     Cdma(CdmaError),
     #[error(transparent)]
     Resource(ResourceError),
+    #[error(transparent)]
+    Stream(StreamError),
 }
 
 /// Which descriptor an engine stood at, as far as its count tells.
@@ -95,6 +98,15 @@ impl From<CdmaError> for Problem {
             CdmaError::Gone { .. } => Self::Gone,
             CdmaError::Mmio { source, .. } if source.is_gone() => Self::Gone,
             error => Self::Cdma(error),
+        }
+    }
+}
+
+impl From<StreamError> for Problem {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::Channel(ChannelError::Gone { .. }) => Self::Gone,
+            error => Self::Stream(error),
         }
     }
 }

@@ -39,6 +39,8 @@ const BOARDS: &[Builtin] = boards! {
     "7-series-gen2-x8": "7 series Gen2 x8, 1 + 1 channels, three 32-bit BARs, 1 GiB (VC707 and KC705 class)",
     "artix-x4": "Artix-7 Gen2 x4, 1 + 1 channels, DMA BAR alone, 1 GiB (AC701 class)",
     "artix-x1": "Artix-7 Gen2 x1, 1 + 1 channels, DMA BAR alone, 128 KiB of block RAM (PicoEVB class)",
+    "us-plus-x8-stream": "UltraScale+ Gen3 x8, 2 + 2 AXI4-Stream channels looped back, DMA BAR alone",
+    "us-plus-x8-source": "UltraScale+ Gen3 x8, 1 + 2 AXI4-Stream channels, a traffic source behind each C2H one, DMA BAR alone",
     "quirky": "the simulated card with every fault that the model knows",
 };
 

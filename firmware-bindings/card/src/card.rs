@@ -6,12 +6,13 @@ use crate::config_space::{BarLayout, BarRole, ConfigEffect, ConfigSpace};
 use crate::counters::{Access, AccessLog, AccessTarget, CardCounters, leading_value};
 use crate::description::CardDescription;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
-use crate::fault_plan::{Plan, Presence};
+use crate::fault_plan::{Plan, Presence, StreamWritebackFault};
 use crate::hooks::AxiError;
 use crate::host::HostPort;
 use crate::messages::Way;
 use crate::ni::Ni;
 use crate::space::CardSpace;
+use crate::stream::Streams;
 use crate::turns::Turns;
 use crate::validate::Problem;
 use crate::xdma::Xdma;
@@ -28,9 +29,10 @@ use fpga_registers::CardAddr;
 /// `work` does many units per call, and is what a card with a thread of its own is driven by.
 #[derive(Debug)]
 pub struct Card {
-    description: CardDescription,
+    pub(crate) description: CardDescription,
     pub(crate) config: ConfigSpace,
     pub(crate) space: CardSpace,
+    pub(crate) streams: Streams,
     pub(crate) xdma: Xdma,
     pub(crate) cdma: Cdma,
     pub(crate) ni: Ni,
@@ -58,6 +60,7 @@ impl Card {
             config: ConfigSpace::new(&description),
             space: CardSpace::new(&description)
                 .map_err(|error| CardError::Memory { size: description.memory.size, reason: error.kind() })?,
+            streams: Streams::new(&description),
             xdma: Xdma::new(&description),
             cdma: Cdma::new(&description),
             ni: Ni::new(&description)?,
@@ -195,7 +198,8 @@ impl Card {
     /// The next time at which a timer of the card will have something to do by itself.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let deadlines = [self.cdma.deadline(), self.ni.deadline(), self.xdma.messages.deadline()];
+        let deadlines =
+            [self.cdma.deadline(), self.ni.deadline(), self.xdma.deadline(), self.xdma.messages.deadline()];
         deadlines.into_iter().flatten().min()
     }
 
@@ -249,6 +253,7 @@ impl Card {
     fn reset_logic(&mut self) {
         self.presence = Presence::Present;
         self.xdma.reset();
+        self.streams.reset();
         self.cdma.reset();
         self.ni.reset(self.now);
         self.space.clear_windows();
@@ -371,6 +376,25 @@ impl Card {
     /// to see what software does about an impossible one. `None` ends it.
     pub fn override_completed_count(&mut self, count: Option<u32>) {
         self.plan.override_count(count);
+    }
+
+    /// Fault hook: whether the stream port behind H2C channel `channel` takes anything (TREADY). While it does not, the channel
+    /// stalls, and stays busy whatever software does.
+    pub fn set_stream_ready(&mut self, channel: u8, ready: bool) {
+        self.streams.set_ready(channel, ready);
+        self.turns.awake |= self.all_channels();
+    }
+
+    /// Puts `bytes` into the stream port of C2H channel `channel`, as user logic would; with `end`, the last of them ends its
+    /// packet. Returns how many there was room for (0 on a memory-mapped build); the packet ends only if it was all of them.
+    pub fn push_stream(&mut self, channel: u8, bytes: &[u8], end: bool) -> usize {
+        self.turns.awake |= self.all_channels();
+        self.streams.push(channel.into(), bytes, end)
+    }
+
+    /// Fault hook: what C2H stream channels write back as metadata from now on. `None` ends it.
+    pub fn break_stream_writeback(&mut self, fault: Option<StreamWritebackFault>) {
+        self.plan.break_metadata(fault);
     }
 
     fn decode(&self, bar: u8, offset: u64, length: usize) -> Option<BarRole> {

@@ -27,6 +27,12 @@ pub struct CardCounters {
     pub c2h_bytes: u64,
     /// Poll-mode write-backs.
     pub writebacks: u64,
+    /// Metadata write-backs of C2H stream channels.
+    pub stream_writebacks: u64,
+    /// Packets that stream ports took from H2C channels.
+    pub packets_taken: u64,
+    /// Packets that stream ports gave to C2H channels.
+    pub packets_given: u64,
     /// CDMA transfers or descriptors finished.
     pub cdma_descriptors: u64,
     /// Bytes copied by CDMA.

@@ -4,12 +4,14 @@
 //! key is an error (a misspelt key must not silently build another card). `cards/default.yaml` lists them all.
 
 use crate::fault_plan::FaultsDescription;
+use crate::locate::{key_on_line, locate_key};
+pub use crate::stream::description::{SourceDescription, StreamDescription, StreamLogic};
 use crate::validate::{Problem, validate};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
 /// Version of the card file's schema. Older ones are read too: version 1 has no section `quirks`, neither has what
-/// version 3 brought (`faults`, and the keys of `pci`, `bars` and `interrupts` that say so).
+/// version 3 brought (`faults`, `stream`, and the keys of `pci`, `bars` and `interrupts` that say so).
 pub const SCHEMA_VERSION: u32 = 3;
 /// The oldest version that is read.
 pub const OLDEST_SCHEMA_VERSION: u32 = 1;
@@ -51,6 +53,9 @@ pub struct CardDescription {
     /// The network interface.
     #[serde(default)]
     pub ni: NiDescription,
+    /// What lies behind AXI4-Stream channels (since version 3).
+    #[serde(default)]
+    pub stream: StreamDescription,
     /// Faults of real cards that this one has too (since version 2).
     #[serde(default)]
     pub quirks: QuirksDescription,
@@ -203,7 +208,7 @@ pub struct XdmaDescription {
     pub data_width: u16,
     /// Version byte of the identifier registers (PG195: 6 is 2017.1 and later).
     pub ip_version: u8,
-    /// AXI4-Stream build. Not modelled yet: must be false.
+    /// AXI4-Stream build: all channels are streams, and [`StreamDescription`] says what is behind them.
     pub stream: bool,
     /// What triggers the poll-mode write-back.
     pub completed_writeback: WritebackRule,
@@ -419,6 +424,7 @@ impl Default for CardDescription {
             interrupts: InterruptDescription::default(),
             link: LinkDescription::default(),
             ni: NiDescription::default(),
+            stream: StreamDescription::default(),
             quirks: QuirksDescription::default(),
             faults: FaultsDescription::default(),
         }
@@ -470,92 +476,6 @@ impl CardDescription {
     /// The first [`Problem`] in the order of the file's sections.
     pub fn validate(&self) -> Result<(), Problem> {
         validate(self)
-    }
-}
-
-/// The key before the colon on 1-based `line`.
-fn key_on_line(text: &str, line: usize) -> Option<String> {
-    let content = text.lines().nth(line.checked_sub(1)?)?;
-    let (key, _) = content.split_once(':')?;
-    Some(key.trim_start_matches(['-', ' ', '{']).trim_end().to_owned())
-}
-
-/// Finds the dotted key `path` in block-style YAML (flow mappings: the line of the enclosing key). A part of the path may
-/// name an item of a list: `list[2]`.
-fn locate_key(text: &str, path: &str) -> Option<(usize, usize)> {
-    let mut parts = path.split('.');
-    let mut wanted = Wanted::new(parts.next()?);
-    let mut least_indent = 0;
-    let mut found = None;
-    for (index, line) in text.lines().enumerate() {
-        let mut content = line.trim_start();
-        let mut indent = line.len() - content.len();
-        if content.is_empty() || content.starts_with('#') {
-            continue;
-        }
-        // An item may stand as far left as the key of its list.
-        if indent < least_indent && !(content.starts_with('-') && indent + 1 == least_indent) {
-            break;
-        }
-        if let Some(items) = &mut wanted.items
-            && let Some(rest) = content.strip_prefix('-')
-            && wanted.item_indent.is_none_or(|at| at == indent)
-        {
-            wanted.item_indent = Some(indent);
-            if *items > 0 {
-                *items -= 1;
-                continue;
-            }
-            found = Some((index + 1, indent + 1));
-            let Some(next) = parts.next() else { break };
-            least_indent = indent + 1;
-            content = rest.trim_start();
-            indent = line.len() - content.len();
-            wanted = Wanted::new(next);
-        }
-        if wanted.items.is_none() && wanted.is_key_of(content) {
-            found = Some((index + 1, indent + 1));
-            least_indent = indent + 1;
-            if let Some(item) = wanted.item {
-                wanted.items = Some(item);
-                continue;
-            }
-            let Some(next) = parts.next() else { break };
-            wanted = Wanted::new(next);
-        } else if wanted.items.is_none() && wanted.in_flow(content) {
-            found = Some((index + 1, indent + 1));
-            break;
-        }
-    }
-    found
-}
-
-/// A part of a dotted key.
-struct Wanted<'a> {
-    key: &'a str,
-    /// The item that is wanted, if the key is that of a list.
-    item: Option<usize>,
-    /// Items that come before it; set once the key was found.
-    items: Option<usize>,
-    item_indent: Option<usize>,
-}
-
-impl<'a> Wanted<'a> {
-    fn new(part: &'a str) -> Self {
-        let (key, item) = match part.split_once('[') {
-            Some((key, item)) => (key, item.trim_end_matches(']').parse().ok()),
-            None => (part, None),
-        };
-        Self { key, item, items: None, item_indent: None }
-    }
-
-    fn is_key_of(&self, line: &str) -> bool {
-        line.strip_prefix(self.key).is_some_and(|rest| rest.trim_start().starts_with(':'))
-    }
-
-    /// The key stands in a mapping that is written on one line.
-    fn in_flow(&self, line: &str) -> bool {
-        line.starts_with('{') && line.contains(self.key)
     }
 }
 

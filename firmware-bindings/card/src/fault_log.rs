@@ -103,6 +103,8 @@ impl Unit {
 pub struct FaultLog {
     entries: VecDeque<Fault>,
     total: u32,
+    /// As `total`, but no reset takes it back.
+    ever: u64,
     now: Nanos,
     /// Completions that configuration space has yet to note, a bit per kind.
     completions: u8,
@@ -113,6 +115,7 @@ impl FaultLog {
         Self {
             entries: VecDeque::with_capacity(FAULT_LOG_ENTRIES),
             total: 0,
+            ever: 0,
             now: Nanos::ZERO,
             completions: 0,
         }
@@ -150,12 +153,19 @@ impl FaultLog {
         }
         self.entries.push_back(Fault { time, kind, unit, address, detail });
         self.total = self.total.wrapping_add(1);
+        self.ever += 1;
     }
 
     /// Faults since reset, modulo 2^32.
     #[must_use]
     pub const fn total(&self) -> u32 {
         self.total
+    }
+
+    /// Faults since the card was made.
+    #[must_use]
+    pub const fn ever(&self) -> u64 {
+        self.ever
     }
 
     /// The kept entries, oldest first.
@@ -184,5 +194,6 @@ impl FaultLog {
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.total = 0;
+        self.completions = 0;
     }
 }

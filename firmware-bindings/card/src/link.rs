@@ -5,6 +5,7 @@ use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::fault_plan::Plan;
 use crate::host::HostPort;
 use crate::space::CardSpace;
+use crate::stream::Streams;
 use fpga_core::time::Nanos;
 use fpga_registers::Iova;
 
@@ -12,6 +13,7 @@ use fpga_registers::Iova;
 pub(crate) struct Lanes<'a, H: HostPort + ?Sized + 'a> {
     pub(crate) upstream: Upstream<'a, H>,
     pub(crate) space: &'a mut CardSpace,
+    pub(crate) streams: &'a mut Streams,
     pub(crate) now: Nanos,
 }
 

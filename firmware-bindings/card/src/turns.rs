@@ -18,7 +18,7 @@ pub(crate) struct Turns {
     /// Engines that may have work, one bit each: H2C channels, C2H channels, CDMA, and the parts of the NI. What is not
     /// in it was asked, had nothing to do, and nothing has happened since that could have changed this.
     pub(crate) awake: u32,
-    /// When the clock will give the CDMA or the NI something to do.
+    /// When the clock will give a stream channel, the CDMA or the NI something to do.
     alarm: Nanos,
 }
 
@@ -74,11 +74,19 @@ impl Card {
         ((1 << (1 + Ni::ENGINES)) - 1) << self.xdma.channels()
     }
 
+    /// The engine bits of the channels.
+    pub(crate) fn all_channels(&self) -> u32 {
+        (1 << self.xdma.channels()) - 1
+    }
+
     /// Gives the engines their turn until one has done something, at most `most` units, and sends the interrupts that
     /// come of it. Returns the units.
     fn take_turn<H: HostPort>(&mut self, host: &mut H, most: u32) -> u32 {
         if self.turns.alarm <= self.now || self.space.has_committed() {
             self.turns.awake |= self.beyond_channels();
+            if self.description.xdma.stream {
+                self.turns.awake |= self.all_channels();
+            }
             self.turns.alarm = Nanos::MAX;
         }
         while self.turns.awake != 0 {
@@ -104,11 +112,6 @@ impl Card {
         0
     }
 
-    /// All engine bits.
-    pub(crate) fn everybody(&self) -> u32 {
-        (1 << self.engines()) - 1
-    }
-
     fn engines(&self) -> u32 {
         self.xdma.channels() + 1 + Ni::ENGINES
     }
@@ -116,16 +119,26 @@ impl Card {
     /// Up to `most` units of engine number `engine`.
     fn engine_work<H: HostPort>(&mut self, engine: u32, host: &mut H, most: u32) -> Turn {
         let channels = self.xdma.channels();
-        let Self { config, space, counters, faults, plan, now, xdma, .. } = self;
+        let Self { config, space, streams, counters, faults, plan, now, xdma, .. } = self;
         let (bus_master, now) = (config.bus_master(), *now);
         if engine < channels {
             let upstream = Upstream { host, bus_master, counters, faults, plan };
-            let mut lanes = Lanes { upstream, space, now };
-            return xdma.work(engine, &mut lanes, most);
+            let mut lanes = Lanes { upstream, space, streams, now };
+            let turn = xdma.work(engine, &mut lanes, most);
+            if self.description.xdma.stream {
+                // Channels give each other work, and the clock does.
+                if turn.units > 0 {
+                    self.turns.awake |= self.all_channels();
+                }
+                if turn.waiting {
+                    self.turns.alarm = self.turns.alarm.min(self.xdma.deadline().unwrap_or(Nanos::MAX));
+                }
+            }
+            return turn;
         }
         let host: &mut dyn HostPort = host;
         let upstream = Upstream { host, bus_master, counters, faults, plan };
-        let mut lanes = Lanes { upstream, space, now };
+        let mut lanes = Lanes { upstream, space, streams, now };
         if engine == channels {
             let turn = times(most, || self.cdma.step(&mut lanes));
             if turn.waiting {

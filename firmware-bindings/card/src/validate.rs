@@ -1,11 +1,15 @@
 //! Which descriptions can be built.
 
-use crate::description::{BarDescription, BarName, CardDescription, OLDEST_SCHEMA_VERSION, SCHEMA_VERSION};
+use crate::description::{
+    BarDescription, BarName, CardDescription, OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, StreamDescription,
+};
 use crate::fault_plan::FaultProblem;
 use std::borrow::Cow;
 
 /// Largest card memory: it is mapped in one piece, and this is beyond any card.
 const MAX_MEMORY: u64 = 1 << 44;
+/// Largest FIFO between stream ports, and longest generated packet.
+const MAX_STREAM: u64 = 16 << 20;
 /// Memory and window granularity.
 const GRANULE: u64 = 64 * 1024;
 
@@ -183,9 +187,6 @@ pub fn validate(description: &CardDescription) -> Result<(), Problem> {
     range("xdma.c2h_channels", xdma.c2h_channels.into(), 1, 4)?;
     one_of("xdma.data_width", xdma.data_width.into(), &[64, 128, 256, 512])?;
     range("xdma.ip_version", xdma.ip_version.into(), 1, 255)?;
-    if xdma.stream {
-        return Err(Problem::NotModelled { key: "xdma.stream", instead: "false" });
-    }
     let cdma = &description.cdma;
     range("cdma.address_width", cdma.address_width.into(), 32, 64)?;
     one_of("cdma.data_width", cdma.data_width.into(), &[32, 64, 128, 256, 512, 1024])?;
@@ -206,6 +207,7 @@ pub fn validate(description: &CardDescription) -> Result<(), Problem> {
     range("link.speed", description.link.speed.into(), 1, 5)?;
     one_of("link.width", description.link.width.into(), &[1, 2, 4, 8, 16])?;
     network(description)?;
+    stream(&description.stream)?;
     if let Some(silent) = &description.quirks.silent_memory {
         range("quirks.silent_memory.size", silent.size, 1, u64::MAX)?;
     }
@@ -228,6 +230,7 @@ fn newer(description: &CardDescription, found: u32) -> Result<(), Problem> {
         |bar: &Option<BarDescription>| bar.as_ref().is_some_and(|bar| bar.prefetchable.is_some());
     let keys = [
         ("faults", description.faults != default.faults),
+        ("stream", description.stream != default.stream),
         ("pci.max_payload", pci.max_payload != default.pci.max_payload),
         ("pci.flr", pci.flr != default.pci.flr),
         ("pci.aer", pci.aer != default.pci.aer),
@@ -248,6 +251,17 @@ fn newer(description: &CardDescription, found: u32) -> Result<(), Problem> {
 fn order(order: [BarName; 3]) -> Result<(), Problem> {
     let all = [BarName::User, BarName::Dma, BarName::Bypass];
     if all.iter().all(|name| order.contains(name)) { Ok(()) } else { Err(Problem::BarOrder) }
+}
+
+fn stream(stream: &StreamDescription) -> Result<(), Problem> {
+    range("stream.fifo_bytes", stream.fifo_bytes.into(), 4096, MAX_STREAM)?;
+    if !stream.fifo_bytes.is_power_of_two() {
+        let found = stream.fifo_bytes.into();
+        return Err(Problem::Misaligned { key: "stream.fifo_bytes", found, rule: "power of two" });
+    }
+    let source = &stream.source;
+    range("stream.source.longest", source.longest.into(), 1, MAX_STREAM)?;
+    range("stream.source.shortest", source.shortest.into(), 1, source.longest.into())
 }
 
 fn network(description: &CardDescription) -> Result<(), Problem> {

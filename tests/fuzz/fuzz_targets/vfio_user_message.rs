@@ -100,6 +100,8 @@ fn serve(connection: &Connection, mut input: &[u8]) {
         let length = usize::from(choice >> 3).min(input.len());
         let mut out = Vec::new();
         match (choice % 8, header.kind) {
+            // What needs no answer gets none.
+            (0..=2, Kind::Request { no_reply: true }) => continue,
             (0..=2, Kind::Request { .. }) => {
                 let request = Request::decode(header.command, &body).expect("a client says what it should");
                 answer(header.id, &request, &mut config, &mut out);
@@ -121,21 +123,26 @@ fn serve(connection: &Connection, mut input: &[u8]) {
                 out.extend_from_slice(&header.encode());
                 out.extend_from_slice(with);
             }
-            // A question.
-            (5, _) => {
+            // A question, and the right answer once the client has answered.
+            (5, Kind::Request { .. }) => {
                 let (with, rest) = input.split_at(length);
                 input = rest;
                 let size = (HEADER_LENGTH + with.len()) as u32;
                 let command = Command(u16::from(choice >> 3));
                 let question = Header { id: 1, command, size, kind: Kind::Request { no_reply: false } };
-                out.extend_from_slice(&question.encode());
-                out.extend_from_slice(with);
+                let question = [&question.encode(), with].concat();
+                if connection.send(&question, &[], DEADLINE).is_err()
+                    || connection.receive(&mut Vec::new(), &mut fds, DEADLINE).is_err()
+                {
+                    return;
+                }
+                let request = Request::decode(header.command, &body).expect("a client says what it should");
+                answer(header.id, &request, &mut config, &mut out);
             }
-            // Any bytes.
+            // Any bytes, and nothing after them: they may be the beginning of a message.
             (6, _) => {
-                let (with, rest) = input.split_at(length);
-                input = rest;
-                out.extend_from_slice(with);
+                let _ = connection.send(input, &[], DEADLINE);
+                return;
             }
             _ => return,
         }

@@ -136,7 +136,7 @@ impl Opened {
     /// The skip, where the card has fewer vectors than channels.
     pub fn interrupts(&self) -> Result<(), Skip> {
         match self.card.enable_interrupts() {
-            Ok(()) => Ok(()),
+            Ok(_) => Ok(()),
             Err(error @ ResourceError::Interrupt { .. }) => Err(Skip(format!("no interrupts: {error}"))),
             Err(error) => panic!("{error}"),
         }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use fpga_driver::pci::vfio::{VfToken, VfioInterface};
 use fpga_driver::registers::xdma::MAX_CHANNELS;
 use fpga_driver::{BarOffset, CardAddr, ChannelName, Direction};
 
@@ -38,6 +39,12 @@ pub struct GlobalArgs {
     /// Which card [default: mock]
     #[arg(long, global = true, value_name = "CARD")]
     pub card: Option<Target>,
+    /// How a card at a PCI address is opened: auto, group (and container) or iommufd [default: $FPGA_VFIO, or auto]
+    #[arg(long, global = true, value_name = "INTERFACE")]
+    pub vfio: Option<VfioInterface>,
+    /// Secret of a virtual function and its physical function, a UUID [default: $FPGA_VF_TOKEN]
+    #[arg(long, global = true, value_name = "UUID")]
+    pub vf_token: Option<VfToken>,
     /// Defaults for options, from a YAML file
     #[arg(long, global = true, value_name = "FILE.yaml")]
     pub config: Option<PathBuf>,
@@ -90,6 +97,8 @@ pub enum Command {
     Abort(AbortArgs),
     /// Bring a card back: stop its engines, then reset it as far as asked for
     Reset(ResetArgs),
+    /// Watch a card: print errors on its bus and the system's wish to have it back
+    Events(EventsArgs),
     /// Work with card descriptions
     Card {
         /// What.
@@ -107,6 +116,14 @@ pub enum Command {
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
+}
+
+/// Options of `events`.
+#[derive(Debug, Clone, Args)]
+pub struct EventsArgs {
+    /// End after so many [default: watch until the card is wanted back]
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: u64,
 }
 
 /// Who tells the receiving application.
@@ -169,25 +186,34 @@ pub struct TransferArgs {
 /// Transfers between host and card.
 #[derive(Debug, Clone, Subcommand)]
 pub enum DmaCommand {
-    /// Write a file to card memory
+    /// Write a file to card memory, or send it into a stream
     Write {
         /// What to write
         file: PathBuf,
-        /// Card address to write to
+        /// Card address to write to [needed, except where the channels are AXI4-Stream]
         #[arg(long, value_name = "A", value_parser = units::address)]
-        addr: CardAddr,
+        addr: Option<CardAddr>,
+        /// AXI4-Stream: bytes of a packet, the last one may be shorter [default: 4KiB]
+        #[arg(long, value_name = "N", value_parser = stream_packet, conflicts_with = "addr")]
+        packet: Option<u32>,
         /// H2C channel
         #[arg(long, value_name = "N", default_value_t = 0)]
         channel: u8,
     },
-    /// Read card memory to a file
+    /// Read card memory, or packets of a stream, to a file
     Read {
-        /// Card address to read from
-        #[arg(long, value_name = "A", value_parser = units::address)]
-        addr: CardAddr,
+        /// Card address to read from [needed, except where the channels are AXI4-Stream]
+        #[arg(long, value_name = "A", value_parser = units::address, requires = "len")]
+        addr: Option<CardAddr>,
         /// Bytes to read
-        #[arg(long, value_name = "N", value_parser = units::bytes)]
-        len: u64,
+        #[arg(long, value_name = "N", value_parser = units::bytes, requires = "addr")]
+        len: Option<u64>,
+        /// AXI4-Stream: how many packets to receive [default: 1]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "addr")]
+        packets: Option<u64>,
+        /// AXI4-Stream: bytes of the longest packet [default: 64KiB]
+        #[arg(long, value_name = "N", value_parser = stream_packet, conflicts_with = "addr")]
+        packet: Option<u32>,
         /// File to write
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
@@ -407,6 +433,32 @@ pub enum CardCommand {
         #[arg(value_name = "FILE.yaml")]
         file: PathBuf,
     },
+    /// Serve a simulated card to other programs, as a vfio-user device, until SIGINT or SIGTERM
+    Serve(ServeArgs),
+}
+
+/// Options of `card serve`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Prints one line, `ready SOCKET`, when a client can connect (with --json a document in one line). One client at a time \
+                        is served; when it has gone, the next one finds the card as it was left, with bus mastering off. QEMU takes \
+                        the card with\n  \
+                        -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"SOCKET\"}}'\n\
+                        and memory that can be shared (-object memory-backend-memfd,share=on).\n\n\
+                        Examples:\n  \
+                        fpgactl card serve --socket /tmp/card\n  \
+                        fpgactl card serve --socket /tmp/card --card-file us-plus-x16 --stats stats.json"
+)]
+pub struct ServeArgs {
+    /// Where to listen
+    #[arg(long, value_name = "PATH")]
+    pub socket: PathBuf,
+    /// Description of the card: a file, or the name of a built-in one [default: --card, if that is a simulated one]
+    #[arg(long, value_name = "FILE.yaml")]
+    pub card_file: Option<PathBuf>,
+    /// Write what the card counted to this file, at the end
+    #[arg(long, value_name = "FILE.json")]
+    pub stats: Option<PathBuf>,
 }
 
 /// Options of `validate`.
@@ -430,6 +482,9 @@ pub struct ValidateArgs {
     /// Seed of the random bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// AXI4-Stream: send and receive packets. Where nothing arrives at a C2H channel, it stays busy until the card is reset
+    #[arg(long)]
+    pub streams: bool,
 }
 
 /// Options of `abort`.
@@ -496,6 +551,16 @@ pub(crate) fn packet_size(text: &str) -> Result<u32, String> {
         Ok(size) if (64..=4096).contains(&size) && size.is_power_of_two() => Ok(size),
         _ => Err(format!("packets of {size} bytes are not possible; give a power of two from 64 to 4096")),
     }
+}
+
+/// Bytes of a stream's packet.
+fn stream_packet(text: &str) -> Result<u32, String> {
+    const MOST: u64 = 16 << 20;
+    let bytes = units::bytes(text).map_err(|error| error.to_string())?;
+    u32::try_from(bytes)
+        .ok()
+        .filter(|bytes| (1..=MOST).contains(&u64::from(*bytes)))
+        .ok_or_else(|| format!("a packet of {bytes} bytes: give 1 to {}", units::binary_size(MOST)))
 }
 
 /// A chunk size: anything but nothing.

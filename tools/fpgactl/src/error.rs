@@ -11,7 +11,9 @@ use fpga_driver::mock::BuildError;
 use fpga_driver::pci::vfio::VfioOpenError;
 use fpga_driver::pci::vfio_user::VfioUserOpenError;
 use fpga_driver::pci::{BarError, MemoryError, MmioError};
-use fpga_driver::{CardAddr, CdmaError, Direction, OpenError, RecoveryError, ResourceError, TransferError};
+use fpga_driver::{
+    CardAddr, CdmaError, Direction, OpenError, RecoveryError, ResourceError, StreamError, TransferError,
+};
 
 use crate::config::ConfigError;
 use crate::units::binary_size;
@@ -280,6 +282,12 @@ pub enum CliError {
     /// The simulated cards.
     #[error("simulated cards: {0}")]
     World(#[from] BuildError),
+    /// A card is not served.
+    #[error(transparent)]
+    Serve(#[from] fpga_driver::mock::served::ServeError),
+    /// SIGINT and SIGTERM cannot be waited for.
+    #[error("signals cannot be waited for: {0}")]
+    Signals(io::Error),
     /// VFIO.
     #[error(transparent)]
     Vfio(#[from] VfioOpenError),
@@ -298,6 +306,9 @@ pub enum CliError {
     /// A DMA transfer.
     #[error(transparent)]
     Dma(#[from] TransferError),
+    /// Packets of a stream.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
     /// The copy engine.
     #[error(transparent)]
     Cdma(#[from] CdmaError),

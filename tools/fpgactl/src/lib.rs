@@ -37,7 +37,7 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command};
-use commands::{card, cdma, dma, info, raw, recover, regs, shell, transfer, validate};
+use commands::{card, cdma, dma, events, info, raw, recover, regs, shell, transfer, validate};
 use error::CliError;
 use settings::Settings;
 
@@ -82,7 +82,8 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Validate(args) => validate::run(settings, args, out),
         Command::Abort(args) => recover::abort(settings, args, out),
         Command::Reset(args) => recover::reset(settings, args, out),
-        Command::Card { command } => output::print(&card::run(command)?, json, out),
+        Command::Events(args) => events::run(settings, args, out),
+        Command::Card { command } => card::run(settings, command, out),
         Command::Completions { shell: which } => output::write_all(&shell::completions(*which), out),
         Command::Man { out: dir } => output::print(&shell::man(dir)?, json, out),
     }

@@ -45,6 +45,20 @@ pub fn print(report: &impl Report, json: bool, out: &mut dyn Write) -> Result<()
     write_all(report.text().as_bytes(), out)
 }
 
+/// Writes one of several reports to `out`: as one line of JSON, or as text.
+///
+/// # Errors
+/// [`CliError::Output`].
+pub fn print_line(report: &impl Report, json: bool, out: &mut dyn Write) -> Result<(), CliError> {
+    if !json {
+        return write_all(report.text().as_bytes(), out);
+    }
+    let document = Document { schema_version: SCHEMA_VERSION, content: report };
+    let mut text = serde_json::to_vec(&document).map_err(|error| CliError::Output(error.into()))?;
+    text.push(b'\n');
+    write_all(&text, out)
+}
+
 /// Writes bytes to `out`. That nobody reads any more (`| head`) is no failure.
 ///
 /// # Errors
@@ -65,9 +79,24 @@ pub fn print_failure(status: u8, message: &str, out: &mut dyn Write) -> Result<(
     document(&Failed { error: Problem { kind, message } }, out)
 }
 
-fn document(content: &impl Serialize, out: &mut dyn Write) -> Result<(), CliError> {
+/// Writes the JSON document of `content` to `out`.
+///
+/// # Errors
+/// [`CliError::Output`].
+pub fn document(content: &impl Serialize, out: &mut dyn Write) -> Result<(), CliError> {
     let document = Document { schema_version: SCHEMA_VERSION, content };
     let mut text = serde_json::to_vec_pretty(&document).map_err(|error| CliError::Output(error.into()))?;
+    text.push(b'\n');
+    write_all(&text, out)
+}
+
+/// A JSON document in one line.
+///
+/// # Errors
+/// [`CliError::Output`].
+pub fn line(content: &impl Serialize, out: &mut dyn Write) -> Result<(), CliError> {
+    let document = Document { schema_version: SCHEMA_VERSION, content };
+    let mut text = serde_json::to_vec(&document).map_err(|error| CliError::Output(error.into()))?;
     text.push(b'\n');
     write_all(&text, out)
 }

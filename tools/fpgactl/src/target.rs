@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use fpga_driver::mock::CardDescription;
 use fpga_driver::mock::{DeliveryOrder, ThreadOptions, World};
-use fpga_driver::pci::vfio::VfioTransport;
+use fpga_driver::pci::catch_bus_errors;
+use fpga_driver::pci::vfio::{VfToken, VfioInterface, VfioOpenError, VfioOptions, VfioTransport};
 use fpga_driver::pci::vfio_user::VfioUserTransport;
 use fpga_driver::pci::{DmaPoolOptions, ParsePciAddressError, PciAddress};
 use fpga_driver::{Card, OpenOptions, Transport};
@@ -24,9 +25,18 @@ pub enum Target {
     /// A simulated card from a description: a file, or the name of a built-in one.
     MockFile(PathBuf),
     /// A real card, through VFIO.
-    Pci(PciAddress),
+    Pci(PciAddress, VfioChoice),
     /// A simulated card that another process serves.
     VfioUser(PathBuf),
+}
+
+/// How a real card is opened, as far as the command line says; for the rest the environment speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct VfioChoice {
+    /// `--vfio`.
+    pub interface: Option<VfioInterface>,
+    /// `--vf-token`.
+    pub token: Option<VfToken>,
 }
 
 /// Text that names no card.
@@ -63,7 +73,7 @@ impl FromStr for Target {
         if let Some(socket) = rest("vfio-user:", "socket")? {
             return Ok(Self::VfioUser(socket));
         }
-        Ok(Self::Pci(text.parse()?))
+        Ok(Self::Pci(text.parse()?, VfioChoice::default()))
     }
 }
 
@@ -72,13 +82,22 @@ impl fmt::Display for Target {
         match self {
             Self::Mock => f.write_str("mock"),
             Self::MockFile(file) => write!(f, "mock:{}", file.display()),
-            Self::Pci(address) => write!(f, "{address}"),
+            Self::Pci(address, _) => write!(f, "{address}"),
             Self::VfioUser(socket) => write!(f, "vfio-user:{}", socket.display()),
         }
     }
 }
 
 impl Target {
+    /// The same card, opened as `choice` says if it is a real one.
+    #[must_use]
+    pub fn through(self, choice: VfioChoice) -> Self {
+        match self {
+            Self::Pci(address, _) => Self::Pci(address, choice),
+            other => other,
+        }
+    }
+
     /// Whether the card lives in this process.
     #[must_use]
     pub const fn is_simulated(&self) -> bool {
@@ -86,7 +105,10 @@ impl Target {
     }
 
     /// What the simulated card is built from; `None` for another kind of card.
-    fn description(&self) -> Result<Option<CardDescription>, CliError> {
+    ///
+    /// # Errors
+    /// [`CliError::Description`].
+    pub fn description(&self) -> Result<Option<CardDescription>, CliError> {
         match self {
             Self::Mock => Ok(Some(CardDescription::default())),
             Self::MockFile(file) => Ok(Some(load(file)?)),
@@ -95,16 +117,31 @@ impl Target {
     }
 }
 
-/// A card outside this process.
-fn outside(target: &Target) -> Result<Arc<dyn Transport>, CliError> {
+/// A card outside this process; `None` for one inside.
+fn outside(target: &Target) -> Result<Option<Arc<dyn Transport>>, CliError> {
     Ok(match target {
-        Target::VfioUser(socket) => Arc::new(VfioUserTransport::open(socket)?),
-        other => Arc::new(VfioTransport::open(&other.to_string())?),
+        Target::VfioUser(socket) => Some(Arc::new(VfioUserTransport::open(socket)?)),
+        Target::Pci(address, choice) => Some(Arc::new(real(*address, *choice)?)),
+        Target::Mock | Target::MockFile(_) => None,
     })
 }
 
+/// A real card. The process is this program's, so bus errors are caught: a card that is pulled out ends in a message.
+fn real(address: PciAddress, choice: VfioChoice) -> Result<VfioTransport, CliError> {
+    if let Err(error) = catch_bus_errors() {
+        tracing::warn!(%error, "a card that is removed while it is used may end this program");
+    }
+    let mut options = VfioOptions::from_environment().map_err(VfioOpenError::from)?;
+    options.interface = choice.interface.unwrap_or(options.interface);
+    options.vf_token = choice.token.or(options.vf_token);
+    Ok(VfioTransport::open_with(&address.to_string(), options)?)
+}
+
 /// A file, or, where there is none, a built-in description: their names have neither folders nor an ending.
-fn load(file: &Path) -> Result<CardDescription, CliError> {
+///
+/// # Errors
+/// [`CliError::Description`].
+pub fn load(file: &Path) -> Result<CardDescription, CliError> {
     match file.to_str() {
         Some(name) if !name.contains(['/', '\\', '.']) && !file.exists() => {
             Ok(CardDescription::builtin(name)?)
@@ -159,10 +196,10 @@ pub fn open(target: &Target) -> Result<Opened, CliError> {
 /// # Errors
 /// [`CliError::Description`], [`CliError::World`], [`CliError::Vfio`], [`CliError::VfioUser`].
 pub fn reach(target: &Target) -> Result<Arc<dyn Transport>, CliError> {
-    Ok(match target.description()? {
-        Some(description) => World::builder().card(description).build()?.transport(0),
-        None => outside(target)?,
-    })
+    match outside(target)? {
+        Some(transport) => Ok(transport),
+        None => Ok(World::builder().card(target.description()?.unwrap_or_default()).build()?.transport(0)),
+    }
 }
 
 /// How long the thread of a simulated card that is bound to a CPU looks for work before it sleeps.
@@ -180,11 +217,12 @@ pub fn open_working(target: &Target, cpu: Option<usize>, limit: usize) -> Result
     let thread = ThreadOptions::default();
     // With a CPU of its own it need not sleep: hardware has no wake-up either.
     let thread = cpu.map_or(thread, |cpu| thread.pin(cpu).spin(AWAKE));
-    let (transport, simulated): (Arc<dyn Transport>, bool) = match target.description()? {
-        Some(description) => {
+    let (transport, simulated): (Arc<dyn Transport>, bool) = match outside(target)? {
+        Some(transport) => (transport, false),
+        None => {
+            let description = target.description()?.unwrap_or_default();
             (World::builder().card(description).threaded(thread).build()?.transport(0), true)
         }
-        None => (outside(target)?, false),
     };
     let card = Card::open_with(Arc::clone(&transport), options)?;
     Ok(Opened { card, transport, simulated })
@@ -279,6 +317,16 @@ mod tests {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
         assert_eq!("65:00.1".parse::<Target>().unwrap().to_string(), "0000:65:00.1");
+    }
+
+    #[test]
+    fn how_a_card_is_opened_is_about_real_ones() {
+        let choice = VfioChoice { interface: Some(VfioInterface::Group), token: None };
+        assert_eq!(Target::Mock.through(choice), Target::Mock);
+        let card: Target = "65:00.1".parse().unwrap();
+        assert!(matches!(card.clone().through(choice), Target::Pci(_, set) if set == choice));
+        assert_ne!(card.clone().through(choice), card);
+        assert_eq!(card.clone().through(choice).to_string(), card.to_string());
     }
 
     #[test]

@@ -30,10 +30,14 @@ pub enum CardSide {
     /// AXI-MM with `non_inc_mode` (channel control bit 25): every descriptor names the same card address, as for
     /// a FIFO behind one address.
     FixedAddress,
-    /// H2C AXI-ST: no card address; the last descriptor of every operation carries EOP (TLAST).
-    StreamOut,
+    /// H2C AXI-ST: no card address; an operation is a packet, whose last descriptor carries EOP (TLAST).
+    StreamOut {
+        /// Bytes of a beat of the data path: descriptors that do not end a packet are whole beats long (PG195, status bit 5).
+        beat: u32,
+    },
     /// C2H AXI-ST: the source field is the host address of the descriptor's metadata write-back (length and
-    /// EOP). Ring entry `i` reports at `writebacks + 32 x i`, one cache-line half each, as every driver does.
+    /// EOP). Ring entry `i` reports at `writebacks + 32 x i`, one cache-line half each, as every driver does; see
+    /// [`Packets`](super::Packets).
     StreamIn {
         /// Host address of entry 0's metadata write-back; 32-byte aligned.
         writebacks: Iova,
@@ -121,8 +125,11 @@ impl RingConfig {
             }
         }
         match (self.card_side, self.direction) {
-            (CardSide::StreamOut, Direction::C2h) | (CardSide::StreamIn { .. }, Direction::H2c) => {
+            (CardSide::StreamOut { .. }, Direction::C2h) | (CardSide::StreamIn { .. }, Direction::H2c) => {
                 Err(ConfigError::StreamDirection)
+            }
+            (CardSide::StreamOut { beat }, _) if !beat.is_power_of_two() || beat > 4096 => {
+                Err(ConfigError::Beat { found: beat })
             }
             (CardSide::StreamIn { writebacks }, _)
                 if !writebacks.get().is_multiple_of(32) || writebacks.get().checked_add(bytes).is_none() =>
@@ -173,6 +180,12 @@ pub enum ConfigError {
     /// Stream out needs H2C, stream in needs C2H.
     #[error("a stream channel's direction and card side differ: use StreamOut with H2C, StreamIn with C2H")]
     StreamDirection,
+    /// No beat of a data path.
+    #[error("beats of {found} bytes: give a power of two up to 4096")]
+    Beat {
+        /// Bytes asked for.
+        found: u32,
+    },
     /// Metadata write-backs misplaced.
     #[error(
         "metadata write-backs of {bytes} bytes at {found}: align them to 32 bytes, inside the address space"

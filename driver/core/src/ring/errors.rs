@@ -46,6 +46,16 @@ pub enum RefusalReason {
         /// Bytes asked for.
         length: u64,
     },
+    /// A stream's descriptors are whole beats but for the end of the packet (PG195, `invalid_length`).
+    #[error(
+        "a part of {length} bytes inside a packet is not whole beats: every part but the last must be a multiple of {beat} bytes"
+    )]
+    PartialBeat {
+        /// Bytes of the part.
+        length: u32,
+        /// Bytes of a beat.
+        beat: u32,
+    },
     /// A count fault was seen: drain the ring and recover the channel first.
     #[error("the descriptor ring is faulted: drain it and recover the channel")]
     Faulted,

@@ -27,6 +27,7 @@ use fpga_registers::{CardAddr, Iova};
 
 mod config;
 mod errors;
+mod packets;
 mod pieces;
 mod reap;
 mod run;
@@ -36,6 +37,7 @@ pub use config::{
     CardSide, ConfigError, MAX_CREDITS, MAX_DESCRIPTOR_LENGTH, MAX_ENTRIES, Report, RingConfig,
 };
 pub use errors::{CountFault, Refusal, RefusalReason};
+pub use packets::{MetadataMemory, PacketFault, PacketSpan, Packets};
 pub use pieces::{HostRange, Segment};
 pub use reap::Drain;
 pub use run::{Extension, PendingDescriptor, Run};
@@ -387,6 +389,10 @@ impl<T> Ring<T> {
         })
     }
 
+    const fn sends_packets(&self) -> bool {
+        matches!(self.config.card_side, CardSide::StreamOut { .. })
+    }
+
     const fn card_moves(&self) -> bool {
         matches!(self.config.card_side, CardSide::Memory)
     }
@@ -403,10 +409,22 @@ impl<T> Ring<T> {
         if self.operations() > self.operation_mask {
             return Err(RefusalReason::Full { needed: 1, free: 0 });
         }
-        let pieces = Pieces::new(segments, self.config.max_descriptor_length, self.card_moves());
+        let pieces = Pieces::new(
+            segments,
+            self.config.max_descriptor_length,
+            self.card_moves(),
+            !self.sends_packets(),
+        );
         let limit = self.freed + u64::from(self.config.entries);
         let mut end = self.staged;
+        let mut before = None;
         for piece in pieces.clone() {
+            if let (CardSide::StreamOut { beat }, Some(length)) =
+                (self.config.card_side, before.replace(piece.length))
+                && length % beat != 0
+            {
+                return Err(RefusalReason::PartialBeat { length, beat });
+            }
             if end == limit {
                 let needed = pieces.count() as u64;
                 return Err(if needed > u64::from(self.config.entries) {

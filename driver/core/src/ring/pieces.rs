@@ -40,7 +40,8 @@ pub(super) struct Piece {
 }
 
 /// Yields the pieces of a list of segments in order: neighbours that touch on both sides are merged, and a run longer than
-/// one descriptor is cut so that every piece but the first begins on a page of host memory.
+/// one descriptor is cut so that every piece but the first begins on a page of host memory; or, for a stream, into pieces of
+/// full length, which are whole beats.
 #[derive(Clone, Debug)]
 pub(super) struct Pieces<I> {
     segments: I,
@@ -53,12 +54,22 @@ pub(super) struct Pieces<I> {
     max: u64,
     /// Whether the card's side advances with the bytes moved.
     card_moves: bool,
+    page_cuts: bool,
 }
 
 impl<I: Iterator<Item = Segment>> Pieces<I> {
     /// `max`: longest piece, a nonzero multiple of 4096. The segments have passed [`total_length`].
-    pub(super) fn new(segments: I, max: u32, card_moves: bool) -> Self {
-        Self { segments, host: 0, card: 0, remaining: 0, next: None, max: u64::from(max), card_moves }
+    pub(super) fn new(segments: I, max: u32, card_moves: bool, page_cuts: bool) -> Self {
+        Self {
+            segments,
+            host: 0,
+            card: 0,
+            remaining: 0,
+            next: None,
+            max: u64::from(max),
+            card_moves,
+            page_cuts,
+        }
     }
 
     /// Adds segments as long as they touch.
@@ -91,7 +102,7 @@ impl<I: Iterator<Item = Segment>> Iterator for Pieces<I> {
             return None;
         }
         // Only the first piece can begin inside a page; shortening it puts every later cut on a page boundary.
-        let longest = self.max - self.host % PAGE;
+        let longest = if self.page_cuts { self.max - self.host % PAGE } else { self.max };
         let taken = self.remaining.min(longest);
         let piece = Piece { host: self.host, card: self.card, length: u32::try_from(taken).ok()? };
         self.host += taken;
@@ -140,7 +151,7 @@ mod tests {
                 Segment { host: HostRange::new(Iova::new(start), length), card: at }
             })
             .collect();
-        let pieces: Vec<_> = Pieces::new(segments.into_iter(), max, true).collect();
+        let pieces: Vec<_> = Pieces::new(segments.into_iter(), max, true, true).collect();
         let mut at = CARD;
         for piece in &pieces {
             assert_eq!(piece.card, at);
@@ -166,7 +177,7 @@ mod tests {
         let segment =
             |host, card| Segment { host: HostRange::new(Iova::new(host), 0x100), card: CardAddr::new(card) };
         let list = [segment(0x1000, 0), segment(0x1100, 0x100), segment(0x1200, 0x900)];
-        let pieces: Vec<_> = Pieces::new(list.into_iter(), 1 << 20, true).collect();
+        let pieces: Vec<_> = Pieces::new(list.into_iter(), 1 << 20, true, true).collect();
         assert_eq!(
             pieces,
             [
@@ -176,8 +187,15 @@ mod tests {
         );
         // Behind a fixed address everything that touches in the host's memory is one piece.
         let list = [segment(0x1000, 0), segment(0x1100, 0), segment(0x1200, 8)];
-        let pieces: Vec<_> = Pieces::new(list.into_iter(), 1 << 20, false).map(|p| p.length).collect();
+        let pieces: Vec<_> = Pieces::new(list.into_iter(), 1 << 20, false, true).map(|p| p.length).collect();
         assert_eq!(pieces, [0x200, 0x100]);
+    }
+
+    #[test]
+    fn a_packet_is_cut_into_whole_beats() {
+        let packet = [Segment { host: HostRange::new(Iova::new(0x1808), 9000), card: CardAddr::new(0) }];
+        let pieces: Vec<_> = Pieces::new(packet.into_iter(), 4096, false, false).map(|p| p.length).collect();
+        assert_eq!(pieces, [4096, 4096, 808]);
     }
 
     #[test]

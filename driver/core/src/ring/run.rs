@@ -259,7 +259,7 @@ impl Shape {
     pub(super) fn new(config: &RingConfig) -> Self {
         let at_operation_end = DescriptorControl::from_bits(0)
             .with_completed(matches!(config.report, Report::EachOperation))
-            .with_eop(matches!(config.card_side, CardSide::StreamOut));
+            .with_eop(matches!(config.card_side, CardSide::StreamOut { .. }));
         Self {
             base: config.base.get(),
             entry_mask: config.entries - 1,
@@ -282,7 +282,7 @@ impl Shape {
         let next = self.base + u64::from((at + 1) & self.entry_mask) * DESCRIPTOR_BYTES;
         let card = match self.card_side {
             CardSide::Memory | CardSide::FixedAddress => staged.card,
-            CardSide::StreamOut => 0,
+            CardSide::StreamOut { .. } => 0,
             CardSide::StreamIn { writebacks } => writebacks.get() + u64::from(at) * 32,
         };
         let (source, destination) =

@@ -19,6 +19,12 @@ pub enum WithdrawError {
         /// Its number.
         number: u64,
     },
+    /// A part of the packet is in the card. Without the rest the next packet would continue it.
+    #[error("operation {number} is a packet of which a part has been sent: it has to go to its end")]
+    Begun {
+        /// Its number.
+        number: u64,
+    },
 }
 
 impl<T> Ring<T> {
@@ -56,6 +62,9 @@ impl<T> Ring<T> {
         }
         if from < self.run_end {
             return Err(WithdrawError::Posted { number });
+        }
+        if from > first && self.sends_packets() {
+            return Err(WithdrawError::Begun { number });
         }
         for count in end..self.staged {
             let moved = self.entry(count);

@@ -1,5 +1,5 @@
 //! A card served on a socket, driven by raw messages.
-#![expect(clippy::panic, reason = "tests: what is not expected fails them")]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "tests: what is not expected fails them")]
 
 mod client;
 mod device;

@@ -44,7 +44,7 @@ impl DmaPool {
     ///
     /// # Errors
     /// The memory comes back with [`DmaAllocError::NotWholePages`], [`DmaAllocError::AlreadyMapped`] (quarantined memory
-    /// stays mapped), [`DmaAllocError::Iova`] or [`DmaAllocError::Map`]; nothing is mapped then.
+    /// stays mapped), [`DmaAllocError::AddressWidth`], [`DmaAllocError::Iova`] or [`DmaAllocError::Map`]; nothing is mapped then.
     pub fn map(&self, memory: SharedMemory, access: DmaAccess) -> Result<DmaArea, MapRefused> {
         let iova = match self.0.map_caller(&memory, access) {
             Ok(iova) => iova,
@@ -58,6 +58,7 @@ impl DmaPool {
             iova,
             length,
             capacity: length,
+            access,
             kept: false,
         }))
     }
@@ -74,6 +75,7 @@ impl Shared {
         if !(length as u64).is_multiple_of(page) || !start.is_multiple_of(page) {
             return Err(DmaAllocError::NotWholePages { length, page });
         }
+        self.reachable(&self.lock())?;
         loop {
             let iova = self.lock().claim(memory, page)?;
             let Err(error) = self.transport.map_dma(iova, memory, access) else { return Ok(iova) };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fpga_registers::Iova;
 
-use super::{DmaRun, MemoryError, Piece, QuarantineReason, SharedSlice};
+use super::{DmaAccess, DmaRun, MemoryError, Piece, QuarantineReason, SharedSlice};
 
 /// DMA memory that the host owns: no transfer uses it. Posting it means moving it away.
 pub struct DmaBuffer(pub(super) Piece);
@@ -34,6 +34,13 @@ impl DmaBuffer {
     #[inline]
     pub fn is_from(&self, pool: &super::DmaPool) -> bool {
         self.0.is_from(pool)
+    }
+
+    /// What the device may do with it.
+    #[must_use]
+    #[inline]
+    pub fn access(&self) -> DmaAccess {
+        self.0.access
     }
 
     /// First address as the device sees it.
@@ -147,6 +154,13 @@ impl DmaArea {
     #[inline]
     pub fn is_from(&self, pool: &super::DmaPool) -> bool {
         self.0.is_from(pool)
+    }
+
+    /// What the device may do with it.
+    #[must_use]
+    #[inline]
+    pub fn access(&self) -> DmaAccess {
+        self.0.access
     }
 
     /// First address as the device sees it.

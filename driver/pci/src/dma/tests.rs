@@ -247,3 +247,38 @@ proptest! {
         prop_assert_eq!(function.mapped(), []);
     }
 }
+
+#[test]
+fn memory_for_one_direction_has_regions_of_its_own() {
+    let (function, pool) = pool(4 * REGION);
+    let both = pool.allocate(64).unwrap();
+    let source = pool.allocate_for(64, DmaAccess::ReadByDevice).unwrap();
+    let target = pool.allocate_for(64, DmaAccess::WriteByDevice).unwrap();
+    let access = |buffer: &DmaBuffer| {
+        let read = function.dma_read(buffer.iova(), &mut [0; 64]).is_ok();
+        (read, function.dma_write(buffer.iova(), &[1; 64]).is_ok(), buffer.access())
+    };
+    assert_eq!(access(&both), (true, true, DmaAccess::Both));
+    assert_eq!(access(&source), (true, false, DmaAccess::ReadByDevice));
+    assert_eq!(access(&target), (false, true, DmaAccess::WriteByDevice));
+    assert_eq!(pool.stats().regions, 3);
+    let again = (source.iova(), target.iova());
+    drop((source, target));
+    let source = pool.allocate_for(64, DmaAccess::ReadByDevice).unwrap();
+    let target = pool.allocate_for(64, DmaAccess::WriteByDevice).unwrap();
+    assert_eq!((source.iova(), target.iova()), again, "what came back is handed out again, for the same use");
+    // Reserving is for what `allocate` hands out.
+    pool.reserve(REGION).unwrap();
+    assert_eq!(pool.stats().regions, 4);
+}
+
+#[test]
+fn a_device_with_too_few_address_bits_is_told_of() {
+    let function = function(1 << 40, 1 << 41);
+    let pool = pool_on(&function, DmaPoolOptions { address_bits: 32, ..options(REGION) });
+    let narrow = DmaAllocError::AddressWidth { bits: 32, first: Iova::new(1 << 40) };
+    assert_eq!(pool.allocate(64).unwrap_err(), narrow);
+    let memory = SharedMemory::anonymous(4096, HugePages::No).unwrap();
+    assert_eq!(pool.map(memory, DmaAccess::Both).unwrap_err().error, narrow);
+    assert!(narrow.to_string().contains("32 address bits"), "{narrow}");
+}

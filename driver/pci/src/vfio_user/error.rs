@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::socket::{ConnectError, SocketError};
 use super::wire::{Command, WireError};
-use crate::{ConfigError, OsError};
+use crate::{ConfigError, InterruptError, OsError};
 
 /// A message to the server did not have the effect it should.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -142,4 +142,7 @@ pub enum VfioUserOpenError {
     /// Configuration space cannot be used.
     #[error("configuration space of the served card cannot be used")]
     Config(#[from] ConfigError),
+    /// Its events cannot be listened to.
+    #[error(transparent)]
+    Interrupts(InterruptError),
 }

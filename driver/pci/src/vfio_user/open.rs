@@ -10,13 +10,14 @@ use rustix::fs::SealFlags;
 
 use super::bar::{ConfigRegion, Region, bar_region};
 use super::error::{Breakage, PeerError, VfioUserOpenError};
+use super::interrupts::Interrupts;
 use super::link::Link;
 use super::socket::Connection;
 use super::wire::{
-    Capabilities, DeviceInfo, InfoRequest, IrqInfo, MAJOR, MAX_DATA, MAX_FDS, MINOR, RegionInfo, Reply,
-    Request, Version, device_flags, irq, irq_flags, region, region_flags,
+    Capabilities, DeviceInfo, InfoRequest, MAJOR, MAX_DATA, MAX_FDS, MINOR, RegionInfo, Reply, Request,
+    Version, device_flags, region, region_flags,
 };
-use crate::{BarInfo, BarKind, config};
+use crate::{BarInfo, BarKind, InterruptError, config};
 
 /// How to talk to a server.
 #[derive(Debug, Clone, Copy)]
@@ -77,8 +78,7 @@ pub(super) struct Described {
     pub(super) config: ConfigRegion,
     pub(super) bars: [Option<BarInfo>; 6],
     pub(super) shared: [Option<SharedRegion>; 6],
-    /// Kind and number of the interrupts to use.
-    pub(super) irq: Option<(u32, u32)>,
+    pub(super) interrupts: Interrupts,
 }
 
 /// Bytes of a region's description that are asked for at first: more than any known server sends.
@@ -133,8 +133,12 @@ pub(super) fn describe(
             shared[slot] = mappable(&info, file, index);
         }
     }
-    let irq = interrupts(&link, device.irqs).map_err(peer)?;
-    Ok(Described { link, capabilities, device, config, bars, shared, irq })
+    let most_fds = usize::try_from(capabilities.max_msg_fds()).unwrap_or(MAX_FDS).min(MAX_FDS);
+    let interrupts = Interrupts::find(&link, device.irqs, most_fds).map_err(|error| match error {
+        InterruptError::Peer { source, .. } => peer(source),
+        other => VfioUserOpenError::Interrupts(other),
+    })?;
+    Ok(Described { link, capabilities, device, config, bars, shared, interrupts })
 }
 
 /// Agrees on a version, and finds out what the server is able to do.
@@ -204,26 +208,6 @@ fn region_info(link: &Link, index: u32) -> Result<(RegionInfo, Option<OwnedFd>),
     }
     // What does not fit then stays unknown: the region is accessed by messages.
     ask(first.0.argsz.min(MOST_REGION_INFO))
-}
-
-fn irq_info(link: &Link, index: u32) -> Result<IrqInfo, PeerError> {
-    link.ask(&Request::DeviceGetIrqInfo(InfoRequest { argsz: 16, index }), &[], |reply, _| match reply {
-        Reply::DeviceGetIrqInfo(info) if info.index == index => Ok(info),
-        _ => Err(Breakage::Contradiction { what: "kind of interrupt" }),
-    })
-}
-
-/// The kind of interrupt to use (MSI-X before MSI) and its number; none if the device has neither.
-fn interrupts(link: &Link, kinds: u32) -> Result<Option<(u32, u32)>, PeerError> {
-    /// PCI Express has no more (MSI-X, table size field of 11 bits).
-    const MOST: u32 = 2048;
-    for index in [irq::MSIX, irq::MSI].into_iter().filter(|index| *index < kinds) {
-        let info = irq_info(link, index)?;
-        if info.count != 0 && info.flags & irq_flags::EVENTFD != 0 {
-            return Ok(Some((index, info.count.min(MOST))));
-        }
-    }
-    Ok(None)
 }
 
 /// What of a region can be mapped without danger, in the whole pages that the server names.

@@ -2,7 +2,6 @@
 
 use core::fmt;
 use core::ops::RangeInclusive;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,16 +13,14 @@ use rustix::io::Errno;
 
 use super::bar::{ConfigRegion, Region, ServedBar, bar_region};
 use super::error::{Breakage, PeerError, VfioUserOpenError};
+use super::interrupts::Interrupts;
 use super::link::{self, Link};
 use super::open::{SharedRegion, VfioUserOptions, describe};
 use super::socket::Connection;
-use super::wire::{
-    DmaMap, DmaUnmap, IrqAction, IrqData, MAX_DATA, MAX_FDS, Reply, Request, SetIrqs, device_flags,
-    dma_map_flags,
-};
+use super::wire::{DmaMap, DmaUnmap, MAX_DATA, Reply, Request, device_flags, dma_map_flags};
 use crate::mmio::{MappedBar, Presence};
 use crate::{
-    Bar, BarError, BarInfo, BarKind, ConfigError, DmaAccess, DmaMapError, HugePages, Interrupt,
+    Bar, BarError, BarInfo, BarKind, ConfigError, DeviceEvents, DmaAccess, DmaMapError, HugePages, Interrupt,
     InterruptError, MemoryError, OsError, ResetError, ResetLevel, SharedMemory, Transport, config,
 };
 
@@ -45,15 +42,12 @@ pub struct VfioUserTransport {
     config: Arc<ConfigRegion>,
     bars: [Option<BarInfo>; 6],
     shared: [Option<SharedRegion>; 6],
-    irq: Option<(u32, u32)>,
+    interrupts: Interrupts,
     can_reset: bool,
     /// Most bytes of one message.
     most: u32,
-    /// Most file descriptors of one message.
-    most_fds: usize,
     most_maps: usize,
     page: u64,
-    interrupts_on: Mutex<bool>,
     /// Answers the server's requests, once there is memory that it can only reach in that way.
     answers: Mutex<Option<JoinHandle<()>>>,
     relaxed: AtomicU32,
@@ -71,7 +65,7 @@ impl fmt::Debug for VfioUserTransport {
         f.debug_struct("VfioUserTransport")
             .field("name", &self.name)
             .field("bars", &self.bars)
-            .field("irq", &self.irq)
+            .field("vectors", &self.interrupts.vectors())
             .finish_non_exhaustive()
     }
 }
@@ -115,13 +109,11 @@ impl VfioUserTransport {
             options,
             bars: described.bars,
             shared: described.shared,
-            irq: described.irq,
+            interrupts: described.interrupts,
             can_reset: described.device.flags & device_flags::RESET != 0,
             most: of.max_data().min(MAX_DATA),
-            most_fds: usize::try_from(of.max_msg_fds()).unwrap_or(MAX_FDS).min(MAX_FDS),
             most_maps: usize::try_from(of.max_dma_maps()).unwrap_or(usize::MAX),
             page,
-            interrupts_on: Mutex::new(false),
             answers: Mutex::new(None),
             relaxed: AtomicU32::new(0),
             config: Arc::new(described.config),
@@ -140,32 +132,6 @@ impl VfioUserTransport {
             self.config_write(header::COMMAND, &wanted.to_le_bytes())?;
         }
         self.set_bus_master(false)
-    }
-
-    fn set_irqs(&self, set: SetIrqs<'_>, fds: &[BorrowedFd<'_>]) -> Result<(), PeerError> {
-        self.link.ask(&Request::DeviceSetIrqs(set), fds, |reply, _| match reply {
-            Reply::DeviceSetIrqs => Ok(()),
-            _ => Err(Breakage::Contradiction { what: "message" }),
-        })
-    }
-
-    /// Connects interrupts with their event descriptors, as many at a time as the server takes.
-    fn connect_interrupts(&self, index: u32, interrupts: &[Interrupt]) -> Result<(), PeerError> {
-        let mut start = 0;
-        for part in interrupts.chunks(self.most_fds.max(1)) {
-            let fds: Vec<_> = part.iter().map(AsFd::as_fd).collect();
-            // At most MAX_FDS.
-            let count = u32::try_from(part.len()).unwrap_or(u32::MAX);
-            let (data, action) = (IrqData::EventFds, IrqAction::Trigger);
-            self.set_irqs(SetIrqs { data, action, index, start, count }, &fds)?;
-            start += count;
-        }
-        Ok(())
-    }
-
-    fn disconnect_interrupts(&self, index: u32) -> Result<(), PeerError> {
-        let (data, action) = (IrqData::None, IrqAction::Trigger);
-        self.set_irqs(SetIrqs { data, action, index, start: 0, count: 0 }, &[])
     }
 
     /// Sees to it that the server's requests are answered at any time from now on.
@@ -307,37 +273,19 @@ impl Transport for VfioUserTransport {
     }
 
     fn interrupt_vectors(&self) -> u32 {
-        self.irq.map_or(0, |(_, count)| count)
+        self.interrupts.vectors()
     }
 
     fn enable_interrupts(&self, count: u32) -> Result<Vec<Interrupt>, InterruptError> {
-        let mut on = lock(&self.interrupts_on);
-        if *on {
-            return Err(InterruptError::AlreadyEnabled);
-        }
-        let irq = self.irq.filter(|(_, available)| count != 0 && count <= *available);
-        let available = self.interrupt_vectors();
-        let (index, _) = irq.ok_or(InterruptError::TooMany { asked: count, available })?;
-        let mut interrupts = Vec::new();
-        for _ in 0..count {
-            interrupts.push(Interrupt::pair()?.0);
-        }
-        self.connect_interrupts(index, &interrupts).map_err(|source| {
-            // Those before the refused ones must not stay. If that fails the connection has ended, and they with it.
-            let _ = self.disconnect_interrupts(index);
-            InterruptError::Peer { count, source }
-        })?;
-        *on = true;
-        Ok(interrupts)
+        self.interrupts.enable(&self.link, count)
     }
 
     fn disable_interrupts(&self) -> Result<(), InterruptError> {
-        let mut on = lock(&self.interrupts_on);
-        if let (true, Some((index, _))) = (*on, self.irq) {
-            self.disconnect_interrupts(index).map_err(|source| InterruptError::Peer { count: 0, source })?;
-        }
-        *on = false;
-        Ok(())
+        self.interrupts.disable(&self.link)
+    }
+
+    fn events(&self) -> Result<DeviceEvents, InterruptError> {
+        Ok(self.interrupts.events.clone())
     }
 
     /// The protocol knows one reset, of the device alone. Interrupts are off afterwards.
@@ -355,8 +303,7 @@ impl Transport for VfioUserTransport {
                 _ => Err(Breakage::Contradiction { what: "message" }),
             })
             .map_err(|source| ResetError::Peer { level, source })?;
-        // Servers differ in whether event descriptors survive a reset: after this none do.
-        self.disable_interrupts().map_err(|_| ResetError::NoAnswer { level })?;
+        self.interrupts.after_reset(&self.link).map_err(|_| ResetError::NoAnswer { level })?;
         self.take_over().map_err(|_| ResetError::NoAnswer { level })
     }
 

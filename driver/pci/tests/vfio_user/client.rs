@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fpga_pci::vfio_user::wire::{Command, SparseArea, Version, dma_map_flags, region};
 use fpga_pci::vfio_user::{Breakage, PeerError, VfioUserOpenError, VfioUserOptions, VfioUserTransport};
 use fpga_pci::{
-    BarError, BarKind, ConfigError, DmaAccess, DmaMapError, DmaPool, DmaPoolOptions, HugePages,
+    BarError, BarKind, ConfigError, DeviceEvent, DmaAccess, DmaMapError, DmaPool, DmaPoolOptions, HugePages,
     InterruptError, MmioError, ResetError, ResetLevel, SharedMemory, Transport, config,
 };
 use fpga_registers::{BarOffset, Iova};
@@ -226,6 +226,27 @@ fn a_device_without_interrupts_has_none() {
     let refused = transport.enable_interrupts(1);
     assert!(matches!(refused, Err(InterruptError::TooMany { asked: 1, available: 0 })));
     drop(transport);
+    server.finish();
+}
+
+#[test]
+fn the_server_may_want_its_card_back() {
+    let _alone = alone();
+    let server = Server::start(Device { wanted_back: true, ..Device::default() });
+    let transport = open(&server);
+    let events = transport.events().unwrap();
+    assert!(events.can_have(DeviceEvent::ReleaseRequested) && !events.can_have(DeviceEvent::BusError));
+    assert_eq!(events.poll(), None);
+    let signal =
+        || server.with(|device| rustix::io::write(device.request.as_ref().unwrap(), &1_u64.to_ne_bytes()));
+    signal().unwrap();
+    assert_eq!(events.wait(LATE), Ok(Some(DeviceEvent::ReleaseRequested)));
+    // A reset may lose the descriptor; it is given again.
+    server.with(|device| device.request = None);
+    transport.reset(ResetLevel::Function).unwrap();
+    signal().unwrap();
+    assert_eq!(events.wait(LATE), Ok(Some(DeviceEvent::ReleaseRequested)));
+    drop((transport, events));
     server.finish();
 }
 

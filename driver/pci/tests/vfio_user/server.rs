@@ -56,6 +56,9 @@ pub(crate) struct Device {
     /// How the sharing is described, if otherwise than it is.
     pub(crate) sparse: Option<Vec<SparseArea>>,
     pub(crate) vectors: u32,
+    /// Whether it tells when it is wanted back.
+    pub(crate) wanted_back: bool,
+    pub(crate) request: Option<OwnedFd>,
     pub(crate) irqs: BTreeMap<u32, OwnedFd>,
     pub(crate) most_fds_seen: usize,
     pub(crate) maps: BTreeMap<u64, (DmaMap, Option<OwnedFd>)>,
@@ -91,6 +94,8 @@ impl Default for Device {
             shared: None,
             sparse: None,
             vectors: 8,
+            wanted_back: false,
+            request: None,
             irqs: BTreeMap::new(),
             most_fds_seen: 0,
             maps: BTreeMap::new(),
@@ -124,6 +129,7 @@ impl Server {
             let mut device = shared.lock().unwrap();
             device.irqs.clear();
             device.maps.clear();
+            device.request = None;
             device.shared = None;
         });
         Self { path, device, thread: Some(thread), _directory: directory }
@@ -284,9 +290,17 @@ impl Device {
                 encode_reply(id, &Reply::DeviceGetRegionInfo(info.within(asked.argsz)), out);
             }
             Request::DeviceGetIrqInfo(asked) => {
-                let count = if asked.index == irq::MSIX { self.vectors } else { 0 };
+                let count = match asked.index {
+                    irq::MSIX => self.vectors,
+                    irq::REQ => self.wanted_back.into(),
+                    _ => 0,
+                };
                 let info = IrqInfo { flags: irq_flags::EVENTFD, index: asked.index, count };
                 encode_reply(id, &Reply::DeviceGetIrqInfo(info), out);
+            }
+            Request::DeviceSetIrqs(set) if set.index == irq::REQ => {
+                self.request = fds.pop();
+                encode_reply(id, &Reply::DeviceSetIrqs, out);
             }
             Request::DeviceSetIrqs(set) => {
                 assert_eq!((set.index, set.action), (irq::MSIX, IrqAction::Trigger));

@@ -20,10 +20,9 @@ impl Card {
     /// Replaces the plan of what is to go wrong; what has gone wrong already stays so. The plan of a card file is in force
     /// from the start, and outlives resets.
     pub fn set_fault_plan(&mut self, plan: &FaultPlan) {
-        let count = self.plan.count_override();
-        self.plan = Plan::new(plan);
-        self.plan.override_count(count);
-        self.turns.awake |= self.everybody();
+        let mut plan = Plan::new(plan);
+        plan.keep_hooks(&self.plan);
+        self.plan = plan;
     }
 
     /// For each fault of the plan, how many opportunities it had and how often it struck.

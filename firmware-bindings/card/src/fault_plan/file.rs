@@ -3,7 +3,7 @@
 //! An entry is flat: the fault's name, what this fault needs, and when it strikes. So every key has its line and column,
 //! and a key that the fault has no use for is an error.
 
-use super::{CdmaError, ChannelName, FaultPlan, InjectedFault, Moment, PlannedFault};
+use super::{CdmaError, ChannelName, FaultPlan, InjectedFault, Moment, PlannedFault, StreamWritebackFault};
 use crate::config_space::{CorrectableError, PciError, UncorrectableError};
 use fpga_core::time::Nanos;
 use fpga_registers::xdma::Direction;
@@ -57,6 +57,14 @@ pub enum FaultName {
     MissingWriteback,
     /// [`InjectedFault::TornWriteback`]; `bytes`, `channel`.
     TornWriteback,
+    /// [`InjectedFault::Metadata`], missing; `channel`.
+    MissingMetadata,
+    /// [`InjectedFault::Metadata`], torn; `channel`.
+    TornMetadata,
+    /// [`InjectedFault::Metadata`], other words; `words`, `channel`.
+    WrongMetadata,
+    /// [`InjectedFault::LostPacketEnd`]; `channel`.
+    LostPacketEnd,
     /// [`InjectedFault::StatusError`]; `error`, `channel`.
     StatusError,
     /// [`InjectedFault::RefusedFetch`]; `channel`.
@@ -100,6 +108,9 @@ pub struct FaultEntry {
     /// Bytes of a write-back that arrive.
     #[serde(default)]
     pub bytes: Option<u8>,
+    /// The two words that are written as metadata.
+    #[serde(default)]
+    pub words: Option<[u32; 2]>,
     /// The error by name.
     #[serde(default)]
     pub error: Option<String>,
@@ -210,6 +221,7 @@ impl Keys {
             ("by", entry.by.is_some()),
             ("count", entry.count.is_some()),
             ("bytes", entry.bytes.is_some()),
+            ("words", entry.words.is_some()),
             ("error", entry.error.is_some()),
             ("on", entry.on.is_some()),
         ];
@@ -242,6 +254,7 @@ impl FaultEntry {
             by: None,
             count: None,
             bytes: None,
+            words: None,
             error: None,
             on: None,
             skip: 0,
@@ -292,6 +305,13 @@ fn injected(name: FaultName, keys: &mut Keys) -> Result<InjectedFault, FaultProb
             within("bytes", bytes.into(), 1, 3)?;
             InjectedFault::TornWriteback { channel: keys.any_channel(), bytes }
         }
+        FaultName::MissingMetadata => metadata(keys, StreamWritebackFault::Missing),
+        FaultName::TornMetadata => metadata(keys, StreamWritebackFault::Torn),
+        FaultName::WrongMetadata => {
+            let words = needed("words", keys.0.words.take())?;
+            metadata(keys, StreamWritebackFault::Words(words))
+        }
+        FaultName::LostPacketEnd => InjectedFault::LostPacketEnd { channel: keys.any_channel() },
         FaultName::StatusError => {
             let error = keys.error(STATUS_ERRORS)?;
             let channel = keys.any_channel();
@@ -308,6 +328,10 @@ fn injected(name: FaultName, keys: &mut Keys) -> Result<InjectedFault, FaultProb
         FaultName::Reset => InjectedFault::Reset { on: keys.on() },
         FaultName::CdmaError => InjectedFault::Cdma { error: keys.error(CDMA_ERRORS)? },
     })
+}
+
+fn metadata(keys: &mut Keys, fault: StreamWritebackFault) -> InjectedFault {
+    InjectedFault::Metadata { channel: keys.any_channel(), fault }
 }
 
 const STATUS_ERRORS: &[(&str, ChannelError)] = &[

@@ -173,6 +173,18 @@ impl CdmaError {
     }
 }
 
+/// What becomes of the metadata that a C2H stream channel writes back for every descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StreamWritebackFault {
+    /// It is not written at all.
+    Missing,
+    /// Only its first word is.
+    Torn,
+    /// These two words are written.
+    Words([u32; 2]),
+}
+
 /// What can go wrong. Where a channel or a vector may be named, `None` means any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -233,6 +245,19 @@ pub enum InjectedFault {
         channel: Option<ChannelName>,
         /// How many, 1 to 3.
         bytes: u8,
+    },
+    /// The metadata of a stream descriptor is wrong. Opportunity: a C2H stream channel writes metadata.
+    Metadata {
+        /// Channel.
+        channel: Option<ChannelName>,
+        /// In which way.
+        fault: StreamWritebackFault,
+    },
+    /// The end of a packet is lost: what follows continues it. Without end this is a stream that never ends. Opportunity: a
+    /// C2H stream channel gets the end of a packet.
+    LostPacketEnd {
+        /// Channel.
+        channel: Option<ChannelName>,
     },
     /// A descriptor ends with an error in the channel's status. As in any other case, the error is noted and stops the
     /// channel only where the control register says so. Opportunity: a descriptor starts on a channel that has the bit.

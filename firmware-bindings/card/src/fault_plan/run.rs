@@ -1,6 +1,6 @@
 //! A plan at work: counts opportunities, draws the chances, remembers what is due.
 
-use super::{CdmaError, ChannelName, FaultPlan, InjectedFault, Moment, PlannedFault};
+use super::{CdmaError, ChannelName, FaultPlan, InjectedFault, Moment, PlannedFault, StreamWritebackFault};
 use crate::config_space::PciError;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use fpga_core::time::Nanos;
@@ -87,6 +87,8 @@ pub(crate) struct Plan {
     entries: Vec<Entry>,
     /// A count that is reported whatever the plan says ([`crate::Card::override_completed_count`]).
     count_override: Option<u32>,
+    /// The same for metadata ([`crate::Card::break_stream_writeback`]).
+    metadata_override: Option<StreamWritebackFault>,
     interest: Interest,
     random: u64,
     /// The count that each channel reported last.
@@ -104,7 +106,11 @@ impl Plan {
     }
 
     fn find_interest(&mut self) {
-        let mut interest = Interest { counts: self.count_override.is_some(), ..Interest::default() };
+        let mut interest = Interest {
+            counts: self.count_override.is_some(),
+            channels: self.metadata_override.is_some(),
+            ..Interest::default()
+        };
         for entry in &self.entries {
             use InjectedFault as Fault;
             match &entry.planned.fault {
@@ -115,6 +121,8 @@ impl Plan {
                 Fault::Stall { .. }
                 | Fault::MissingWriteback { .. }
                 | Fault::TornWriteback { .. }
+                | Fault::Metadata { .. }
+                | Fault::LostPacketEnd { .. }
                 | Fault::StatusError { .. }
                 | Fault::RefusedFetch { .. }
                 | Fault::RefusedData { .. } => interest.channels = true,
@@ -138,8 +146,15 @@ impl Plan {
         self.find_interest();
     }
 
-    pub(crate) const fn count_override(&self) -> Option<u32> {
-        self.count_override
+    pub(crate) fn break_metadata(&mut self, fault: Option<StreamWritebackFault>) {
+        self.metadata_override = fault;
+        self.find_interest();
+    }
+
+    /// Takes over from the plan before what the card's own hooks have set.
+    pub(crate) fn keep_hooks(&mut self, before: &Self) {
+        (self.count_override, self.metadata_override) = (before.count_override, before.metadata_override);
+        self.find_interest();
     }
 
     /// How often each fault had an opportunity, and how often it struck.
@@ -263,6 +278,24 @@ impl Plan {
             }
             _ => None,
         })
+    }
+
+    /// Stream channel `unit` writes metadata.
+    pub(crate) fn metadata(&mut self, unit: Unit, faults: &mut FaultLog) -> Option<StreamWritebackFault> {
+        let planned = self.strike(unit, faults, |fault| match fault {
+            InjectedFault::Metadata { channel, fault } if is(*channel, unit) => Some(*fault),
+            _ => None,
+        });
+        self.metadata_override.or(planned)
+    }
+
+    /// Stream channel `unit` gets the end of a packet: whether it is lost.
+    pub(crate) fn packet_end_lost(&mut self, unit: Unit, faults: &mut FaultLog) -> bool {
+        let select = |fault: &InjectedFault| match fault {
+            InjectedFault::LostPacketEnd { channel } if is(*channel, unit) => Some(()),
+            _ => None,
+        };
+        self.strike(unit, faults, select).is_some()
     }
 
     /// Channel `unit` reports `count` completed descriptors; what it says instead.

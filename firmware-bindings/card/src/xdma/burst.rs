@@ -40,7 +40,7 @@ impl Channel {
             // Starting over clears the status, which somebody has to have seen.
             let undisturbed = self.engine.undisturbed();
             // A single unit is the engine's own, so that stepping is what bursts can be compared with.
-            if undisturbed && most > 1 && !lanes.upstream.plan.watches_channels() {
+            if undisturbed && most > 1 && !self.stream && !lanes.upstream.plan.watches_channels() {
                 let plain = self.plain_run(rules, lanes, most - done);
                 if plain > 0 {
                     done += plain;

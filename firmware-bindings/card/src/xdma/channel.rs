@@ -14,6 +14,8 @@ pub(super) mod control {
     pub(in crate::xdma) const RUN: u32 = C::new().with_run(true).into_bits();
     pub(in crate::xdma) const NON_INCREMENTING: u32 = C::new().with_non_incrementing(true).into_bits();
     pub(in crate::xdma) const POLL_WRITEBACK: u32 = C::new().with_poll_writeback(true).into_bits();
+    /// C2H stream: no metadata per descriptor.
+    pub(in crate::xdma) const NO_METADATA: u32 = C::new().with_stream_writeback_disable(true).into_bits();
     /// Bits that hold what is written; 8:7, 24 and 31:28 are reserved.
     pub(in crate::xdma) const IMPLEMENTED: u32 = 0x0EFF_FE7F;
 }
@@ -28,6 +30,7 @@ pub(super) mod status {
         S::new().with_descriptor_completed(true).into_bits();
     pub(in crate::xdma) const ALIGN_MISMATCH: u32 = S::new().with_align_mismatch(true).into_bits();
     pub(in crate::xdma) const MAGIC_STOPPED: u32 = S::new().with_magic_stopped(true).into_bits();
+    pub(in crate::xdma) const INVALID_LENGTH: u32 = S::new().with_invalid_length(true).into_bits();
     pub(in crate::xdma) const IDLE_STOPPED: u32 = S::new().with_idle_stopped(true).into_bits();
     /// H2C: unsupported request on a host data read.
     pub(in crate::xdma) const READ_UNSUPPORTED: u32 = S::new().with_read_error(1).into_bits();
@@ -68,12 +71,21 @@ pub(crate) struct Channel {
     /// Quirk: after an error, the status still shows busy when it is read for the first time.
     pub(super) busy_lingers: bool,
     /// Number in the identifier.
-    index: u32,
+    pub(super) index: u32,
     identifier_version: u32,
+    /// AXI4-Stream build: the card's side is a port, not an address.
+    pub(super) stream: bool,
 }
 
 impl Channel {
-    pub(crate) fn new(direction: Direction, index: u8, version: u8, buffer: usize, width_bytes: u32) -> Self {
+    pub(crate) fn new(
+        direction: Direction,
+        index: u8,
+        version: u8,
+        stream: bool,
+        buffer: usize,
+        width_bytes: u32,
+    ) -> Self {
         let unit = match direction {
             Direction::H2c => Unit::H2c(index),
             Direction::C2h => Unit::C2h(index),
@@ -96,6 +108,7 @@ impl Channel {
             busy_lingers: false,
             index: index.into(),
             identifier_version: version.into(),
+            stream,
         }
     }
 
@@ -113,7 +126,7 @@ impl Channel {
         self.status & self.interrupt_enable != 0
     }
 
-    /// Identifier word; `target` as in PG195 (0 H2C, 1 C2H, 4 and 5 their SGDMA blocks). Bit 15 is 0: memory mapped.
+    /// Identifier word; `target` as in PG195 (0 H2C, 1 C2H, 4 and 5 their SGDMA blocks). Bit 15 says AXI4-Stream.
     fn identifier(&self, sgdma: bool) -> u32 {
         let target = match (self.direction, sgdma) {
             (Direction::H2c, false) => 0,
@@ -121,7 +134,7 @@ impl Channel {
             (Direction::H2c, true) => 4,
             (Direction::C2h, true) => 5,
         };
-        0x1FC << 20 | target << 16 | self.index << 8 | self.identifier_version
+        0x1FC << 20 | target << 16 | u32::from(self.stream) << 15 | self.index << 8 | self.identifier_version
     }
 
     fn status_word(&self) -> u32 {

@@ -10,7 +10,7 @@
 //! * Faults are reported in order: descriptors before the bad one run first, so the completed count names it.
 //! * After Stop, an error or a cleared Run the buffer is thrown away; only a 0->1 edge of Run starts again.
 //! * A zero-length descriptor completes without moving data.
-//! * Length errors: PG195 defines `invalid_length` (status bit 5) for AXI4-Stream channels only, so these memory-mapped
+//! * Length errors: PG195 defines `invalid_length` (status bit 5) for AXI4-Stream channels only (see `stream`), so memory-mapped
 //!   ones never set it. The only rule on a length there is that of the fixed-address mode, whole beats; breaking it is
 //!   an `align_mismatch`, like breaking it by an address.
 //! * Run set again while the old descriptor is in flight: that descriptor still ends, and counts for the new run.
@@ -18,6 +18,7 @@
 
 use super::channel::{Channel, control, status};
 use super::prefetch::{Fetched, Head, MAGIC, Prefetch, STOP};
+use super::stream::Open;
 use super::transfer::Flight;
 use crate::config_space::BadCompletion;
 use crate::description::WritebackRule;
@@ -37,6 +38,8 @@ pub(crate) struct Rules {
     pub(crate) writeback: WritebackRule,
     pub(crate) long_descriptor_quirk: bool,
     pub(crate) busy_after_error: bool,
+    /// Write flush timeout (PG195, 0x60 of the config block): two to this clocks; 0 is never. Software sets it.
+    pub(crate) flush_timeout: u32,
 }
 
 /// Fetch and execution state.
@@ -50,6 +53,8 @@ pub(crate) struct Engine {
     restart: Option<(u64, u32)>,
     pub(super) prefetch: Prefetch,
     pub(super) flight: Option<Flight>,
+    /// Of a stream's descriptor in flight.
+    pub(super) open: Open,
     pub(super) width_bytes: u32,
 }
 
@@ -62,6 +67,7 @@ impl Engine {
             restart: None,
             prefetch: Prefetch::new(capacity),
             flight: None,
+            open: Open::NEW,
             width_bytes,
         }
     }
@@ -95,6 +101,7 @@ impl Engine {
         self.hangs = false;
         self.restart = None;
         self.flight = None;
+        self.open = Open::NEW;
         self.prefetch.clear();
     }
 
@@ -121,6 +128,9 @@ impl Channel {
             return true;
         }
         if let Some(flight) = self.engine.flight {
+            if self.stream {
+                return self.stream_transfer(flight, rules, lanes);
+            }
             self.transfer(flight, rules, lanes);
             return true;
         }
@@ -149,6 +159,10 @@ impl Channel {
             return;
         }
         if lanes.upstream.plan.watches_channels() && self.struck_at_start(rules, lanes) {
+            return;
+        }
+        if self.stream {
+            self.begin_stream(fetched, rules, lanes);
             return;
         }
         let flight = Flight::new(fetched, self.control & control::NON_INCREMENTING != 0);

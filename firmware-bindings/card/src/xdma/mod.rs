@@ -5,6 +5,7 @@ mod channel;
 mod engine;
 mod performance;
 mod prefetch;
+mod stream;
 mod transfer;
 
 use crate::config_space::ConfigSpace;
@@ -52,7 +53,6 @@ pub(crate) struct Xdma {
     relaxed_ordering: u32,
     max_payload: u32,
     max_read: u32,
-    flush_timeout: u32,
     version: u32,
     width_code: u32,
     early_msix_writes_lost: bool,
@@ -66,7 +66,9 @@ impl Xdma {
         let channels = usize::from(xdma.h2c_channels + xdma.c2h_channels).max(1);
         let buffer = (512 * usize::from(xdma.data_width / 8) / 32 / channels).min(BUFFER_LIMIT);
         let make = |direction, count: u8| {
-            (0..count).map(move |index| Channel::new(direction, index, xdma.ip_version, buffer, width_bytes))
+            (0..count).map(move |index| {
+                Channel::new(direction, index, xdma.ip_version, xdma.stream, buffer, width_bytes)
+            })
         };
         Self {
             channels: make(Direction::H2c, xdma.h2c_channels)
@@ -81,7 +83,6 @@ impl Xdma {
             relaxed_ordering: 1,
             max_payload: 5,
             max_read: 5,
-            flush_timeout: 0,
             version: xdma.ip_version.into(),
             width_code: match xdma.data_width {
                 64 => 0,
@@ -94,6 +95,7 @@ impl Xdma {
                 writeback: xdma.completed_writeback,
                 long_descriptor_quirk: xdma.long_descriptor_quirk,
                 busy_after_error: description.quirks.busy_after_error,
+                flush_timeout: 0,
             },
         }
     }
@@ -105,7 +107,7 @@ impl Xdma {
         self.irq.reset();
         self.messages.reset();
         (self.fetch_halt, self.credit_mode, self.lines) = (0, 0, 0);
-        (self.relaxed_ordering, self.max_payload, self.max_read, self.flush_timeout) = (1, 5, 5, 0);
+        (self.relaxed_ordering, self.max_payload, self.max_read, self.rules.flush_timeout) = (1, 5, 5, 0);
     }
 
     /// Channels of both directions; engine numbers 0..this are H2C then C2H.
@@ -132,6 +134,11 @@ impl Xdma {
         let target = offset >> 12;
         let channel = self.channels.get(self.number(target, offset)?)?;
         (target < 2 && offset & 0xFF == crate::offsets::channel::COMPLETED).then_some(channel.unit)
+    }
+
+    /// When a stream channel that waits for data will have something to do by itself.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        self.channels.iter().filter_map(Channel::deadline).min()
     }
 
     /// Interrupt lines, H2C in the low bits and C2H directly above.
@@ -231,7 +238,11 @@ impl Xdma {
                 at::PCIE_CONTROL => self.relaxed_ordering = value & 1,
                 at::USER_MAX_PAYLOAD => self.max_payload = value & 7,
                 at::USER_MAX_READ_REQUEST => self.max_read = value & 7,
-                at::WRITE_FLUSH_TIMEOUT => self.flush_timeout = value & 0x1F,
+                at::WRITE_FLUSH_TIMEOUT => {
+                    self.rules.flush_timeout = value & 0x1F;
+                    // Descriptors that are open already are subject to it.
+                    return (1 << self.channels()) - 1;
+                }
                 _ => {}
             },
             6 => {
@@ -258,7 +269,7 @@ impl Xdma {
             // The effective value is the smaller of the programmed one and what the build allows (4096).
             at::USER_MAX_PAYLOAD => self.max_payload.min(5) << 4 | self.max_payload,
             at::USER_MAX_READ_REQUEST => self.max_read.min(5) << 4 | self.max_read,
-            at::WRITE_FLUSH_TIMEOUT => self.flush_timeout,
+            at::WRITE_FLUSH_TIMEOUT => self.rules.flush_timeout,
             _ => 0,
         }
     }

@@ -14,7 +14,7 @@ use fpga_registers::{CardAddr, Iova};
 /// A descriptor in execution.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flight {
-    flags: u32,
+    pub(super) flags: u32,
     pub(super) remaining: u32,
     pub(super) source: u64,
     pub(super) destination: u64,

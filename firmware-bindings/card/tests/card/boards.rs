@@ -24,7 +24,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const DMA_SIZE: u64 = 64 * KIB;
 
-const BOARDS: [Board; 8] = [
+const BOARDS: [Board; 10] = [
     Board {
         name: "default",
         device: 0x903F,
@@ -117,7 +117,30 @@ const BOARDS: [Board; 8] = [
         vectors: 2,
         memory: (0, 128 * KIB),
     },
+    Board {
+        name: "us-plus-x8-stream",
+        device: 0x9038,
+        link: (3, 8),
+        width: 256,
+        channels: (2, 2),
+        bars: &[(0, BarRole::Dma, DMA_SIZE, 64)],
+        vectors: 20,
+        memory: STREAM,
+    },
+    Board {
+        name: "us-plus-x8-source",
+        device: 0x9038,
+        link: (3, 8),
+        width: 256,
+        channels: (1, 2),
+        bars: &[(0, BarRole::Dma, DMA_SIZE, 64)],
+        vectors: 20,
+        memory: STREAM,
+    },
 ];
+
+/// No channel of an AXI4-Stream build reaches memory.
+const STREAM: (u64, u64) = (0, 0);
 
 fn bench(board: &Board) -> Bench {
     Bench::with(CardDescription::builtin(board.name).expect(board.name))
@@ -236,7 +259,8 @@ fn registers_say_what_the_board_is() {
         for (base, count) in [(0x0000, board.channels.0), (0x1000, board.channels.1)] {
             for channel in 0..4 {
                 let word = bench.read(dma, base + 0x100 * channel);
-                let expected = 0x1FC0_0006 | (base as u32) << 4 | (channel as u32) << 8;
+                let stream = if board.memory == STREAM { 1 << 15 } else { 0 };
+                let expected = 0x1FC0_0006 | (base as u32) << 4 | stream | (channel as u32) << 8;
                 let there = channel < u64::from(count);
                 assert_eq!(word, if there { expected } else { 0 }, "{name}: channel {channel} at {base:#x}");
             }
@@ -258,7 +282,7 @@ fn registers_say_what_the_board_is() {
 /// Both ends of card memory are reached by a descriptor of every channel; one byte further is a decode error.
 #[test]
 fn channels_reach_the_whole_memory_and_no_more() {
-    for board in &BOARDS {
+    for board in BOARDS.iter().filter(|board| board.memory != STREAM) {
         let mut bench = bench(board);
         let (name, dma) = (board.name, dma_bar(board));
         let (first, size) = board.memory;

@@ -297,6 +297,57 @@ fn every_error_of_the_cdma() {
     }
 }
 
+/// A packet of 100 bytes through the loopback of a stream build, into descriptors of 64 and 64 bytes; the metadata of both, and
+/// what arrived.
+fn stream(bench: &mut Bench) -> ([u32; 4], Vec<u8>) {
+    let (metadata, target, ring) = (WRITEBACK + 0x1000, DATA + 0x2000, DESCRIPTORS + 0x1000);
+    bench.host.put(metadata, &[0; 64]);
+    bench.host.put(target, &[0; 128]);
+    bench.host.put(DATA, &[7; 100]);
+    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP | 0x10, 100, DATA, 0, 0);
+    for index in 0..2 {
+        let control = MAGIC | if index == 1 { STOP } else { 0 };
+        let at = ring + 32 * index;
+        bench.host.descriptor(at, control, 64, metadata + 32 * index, target + 64 * index, at + 32);
+    }
+    for base in [H2C0, C2H0] {
+        bench.write(DMA, base + 0x0C, 1);
+    }
+    bench.start(C2H0, ring, 0, START_INTERRUPT);
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    let words = [0, 4, 32, 36].map(|offset| bench.host.get_word(metadata + offset));
+    (words, bench.host.get(target, 128))
+}
+
+#[test]
+fn streams_lie_and_never_end() {
+    let run = |fault: &str| {
+        let text = format!("  list:\n    - {{ fault: {fault} }}\nxdma: {{ stream: true }}\n");
+        let mut bench = Bench::with(parse(&text).expect("a plan"));
+        let (words, bytes) = stream(&mut bench);
+        (words, bytes, bench)
+    };
+    let whole = [0x52B4_0000, 64, 0x52B4_0001, 36];
+    assert_eq!(run("stall, channel: h2c3").0, whole, "nothing that concerns these channels");
+    assert_eq!(run("missing_metadata").0, [0, 0, 0x52B4_0001, 36]);
+    assert_eq!(run("torn_metadata, skip: 1").0, [0x52B4_0000, 64, 0x52B4_0001, 0]);
+    assert_eq!(run("wrong_metadata, channel: c2h0, words: [1, 2]").0, [1, 2, 0x52B4_0001, 36]);
+    let (words, bytes, mut bench) = run("lost_packet_end, channel: c2h0, times: null");
+    assert_eq!(words, [0x52B4_0000, 64, 0, 0], "the second descriptor waits for more");
+    assert_eq!(bytes[..100], [7; 100]);
+    assert_eq!(bench.read(DMA, C2H0 + 0x40) & 1, 1, "busy");
+    assert_eq!(bench.card.push_stream(0, &[9; 28], true), 28);
+    bench.run();
+    assert_eq!(bench.host.get_word(WRITEBACK + 0x1020), 0x52B4_0000, "full, and still no end");
+    let (words, bytes, _) = run("refused_data, channel: c2h0");
+    assert_eq!((words, &bytes[..64]), (whole, &[0; 64][..]), "lost without a trace in the metadata");
+    let (words, _, mut bench) = run("refused_data, channel: h2c0");
+    assert_eq!((words, bench.read(DMA, 0x40)), ([0; 4], 1 << 9));
+    let (words, _, mut bench) = run("stall, channel: c2h0");
+    assert_eq!((words, bench.read(DMA, C2H0 + 0x40)), ([0; 4], 1));
+}
+
 #[test]
 fn chances_come_from_the_seed() {
     let struck = |seed| {

@@ -15,6 +15,7 @@ mod robustness;
 mod strangers;
 mod strangers_others;
 mod strangers_vendor;
+mod streams;
 mod support;
 mod xdma;
 mod xdma_modes;

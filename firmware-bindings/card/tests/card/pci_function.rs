@@ -39,7 +39,7 @@ fn unknown_keys_are_located() {
 
 #[test]
 fn impossible_values_are_located() {
-    let cases: [(&str, usize, &str); 18] = [
+    let cases: [(&str, usize, &str); 22] = [
         ("schema_version: 0\n", 1, "schema_version"),
         ("schema_version: 4\n", 1, "schema_version"),
         ("schema_version: 2\npci:\n  flr: true\n", 3, "pci.flr"),
@@ -61,7 +61,11 @@ fn impossible_values_are_located() {
         ("schema_version: 1\nni:\n  packet_size: 500\n", 3, "ni.packet_size"),
         ("schema_version: 1\nni:\n  window_base: 0x10000\n", 3, "ni.window_base"),
         ("schema_version: 1\nbars:\n  dma: { size: 0x8001 }\n", 3, "bars.dma.size"),
-        ("schema_version: 1\nxdma:\n  stream: true\n", 3, "xdma.stream"),
+        ("schema_version: 2\nstream: { fifo_bytes: 4096 }\n", 2, "stream"),
+        ("schema_version: 3\nstream:\n  fifo_bytes: 5000\n", 3, "stream.fifo_bytes"),
+        ("schema_version: 3\nstream:\n  source:\n    longest: 0\n", 4, "stream.source.longest"),
+        ("schema_version: 3\nstream:\n  source:\n    shortest: 0\n", 4, "stream.source.shortest"),
+        ("schema_version: 3\nstream:\n  source:\n    shortest: 5000\n", 4, "stream.source.shortest"),
     ];
     for (text, expected, wanted) in cases {
         let error = parse(text).unwrap_err();

@@ -3,7 +3,7 @@
 use crate::support::*;
 use fpga_card::description::RangeDescription;
 use fpga_card::fault_plan::{CdmaError, ChannelName, Moment};
-use fpga_card::{FaultPlan, InjectedFault, PciError, PlannedFault, UncorrectableError};
+use fpga_card::{FaultPlan, InjectedFault, PciError, PlannedFault, StreamWritebackFault, UncorrectableError};
 use fpga_core::time::Nanos;
 use fpga_registers::CardAddr;
 use fpga_registers::xdma::channel::ChannelError;
@@ -57,6 +57,10 @@ fn faults() -> impl Strategy<Value = FaultPlan> {
         (channel(), status).prop_map(|(channel, error)| InjectedFault::StatusError { channel, error }),
         channel().prop_map(|channel| InjectedFault::RefusedFetch { channel }),
         channel().prop_map(|channel| InjectedFault::RefusedData { channel }),
+        channel().prop_map(|channel| InjectedFault::LostPacketEnd { channel }),
+        (channel(), any::<[u32; 2]>()).prop_map(|(channel, words)| {
+            InjectedFault::Metadata { channel, fault: StreamWritebackFault::Words(words) }
+        }),
         moment().prop_map(|on| InjectedFault::AllOnes { on }),
         moment().prop_map(|on| InjectedFault::SurpriseRemoval { on }),
         moment().prop_map(|on| InjectedFault::Reset { on }),
@@ -164,7 +168,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_makes_it_panic(acts in prop::collection::vec(act(), 1..80), quirks in 0_u8..128) {
+    fn nothing_makes_it_panic(acts in prop::collection::vec(act(), 1..80), quirks: u8) {
         let mut description = small();
         let quirk = |bit: u8| quirks >> bit & 1 != 0;
         description.quirks.every_second_read_fails = quirk(0);
@@ -174,6 +178,7 @@ proptest! {
         description.quirks.silent_memory = quirk(4).then(|| RangeDescription::new(0x8000, 0x2_0000));
         description.quirks.intx_disable_ignored = quirk(5);
         description.pci.flr = quirk(5);
+        description.xdma.stream = quirk(7);
         description.interrupts.msi_masking = quirk(6);
         description.ni.registry_entries = 4;
         description.ni.escape_slots = 4;

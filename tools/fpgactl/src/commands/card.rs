@@ -1,5 +1,6 @@
-//! `card check`: whether a card can be built from a description.
+//! `card check`: whether a card can be built from a description; `card serve`: see [`serve`].
 
+use std::io::Write;
 use std::path::Path;
 
 use fpga_driver::mock::CardDescription;
@@ -7,8 +8,10 @@ use fpga_driver::mock::World;
 use serde::Serialize;
 
 use crate::cli::CardCommand;
+use crate::commands::serve;
 use crate::error::CliError;
-use crate::output::{Report, pairs};
+use crate::output::{self, Report, pairs};
+use crate::settings::Settings;
 use crate::units::binary_size;
 
 /// The main facts of a description that is in order.
@@ -41,10 +44,12 @@ impl Report for CheckReport {
 /// Runs the command.
 ///
 /// # Errors
-/// [`CliError::Description`], [`CliError::World`].
-pub fn run(command: &CardCommand) -> Result<CheckReport, CliError> {
-    let CardCommand::Check { file } = command;
-    check(file)
+/// [`CliError::Description`], [`CliError::World`]; those of [`serve::run`].
+pub fn run(settings: &Settings, command: &CardCommand, out: &mut dyn Write) -> Result<(), CliError> {
+    match command {
+        CardCommand::Check { file } => output::print(&check(file)?, settings.json, out),
+        CardCommand::Serve(args) => serve::run(settings, args, out),
+    }
 }
 
 fn check(file: &Path) -> Result<CheckReport, CliError> {

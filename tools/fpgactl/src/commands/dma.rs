@@ -1,4 +1,4 @@
-//! `dma write` and `dma read`: files to card memory and back; `dma bench` is in a module of its own.
+//! `dma write` and `dma read`: files to card memory and back; what they do on streams, and `dma bench`, is in modules of its own.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::cli::DmaCommand;
 use crate::commands::bench::{self, BenchReport};
+use crate::commands::packets;
 use crate::error::CliError;
 use crate::output::{Report, pairs};
 use crate::progress::Progress;
@@ -42,8 +43,10 @@ pub struct Moved {
     card: String,
     channel: String,
     file: String,
-    /// Hexadecimal: a JSON number would lose digits above 2^53.
-    addr: String,
+    /// Hexadecimal: a JSON number would lose digits above 2^53. Null on a stream.
+    addr: Option<String>,
+    /// Null in card memory.
+    packets: Option<u64>,
     bytes: u64,
     /// Wall clock.
     seconds: f64,
@@ -52,22 +55,36 @@ pub struct Moved {
     span: Duration,
 }
 
+/// Where bytes went to or came from.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Place {
+    /// Card memory.
+    Address(CardAddr),
+    /// A stream: so many packets.
+    Packets(u64),
+}
+
 impl Moved {
-    fn new(
+    pub(super) fn new(
         command: &'static str,
         opened: &Opened,
         channel: ChannelName,
         file: &Path,
-        place: (CardAddr, u64),
+        place: (Place, u64),
         span: Duration,
     ) -> Self {
-        let (addr, bytes) = place;
+        let (place, bytes) = place;
+        let (addr, packets) = match place {
+            Place::Address(addr) => (Some(format!("{:#x}", addr.get())), None),
+            Place::Packets(packets) => (None, Some(packets)),
+        };
         Self {
             command,
             card: opened.card.name().to_owned(),
             channel: channel.to_string(),
             file: file.display().to_string(),
-            addr: format!("{:#x}", addr.get()),
+            addr,
+            packets,
             bytes,
             seconds: span.as_secs_f64(),
             gb_per_s: gigabytes_per_second(bytes, span),
@@ -78,9 +95,13 @@ impl Moved {
 
 impl Moved {
     fn text(&self) -> String {
+        let there = match (&self.addr, self.packets) {
+            (Some(addr), _) => format!("{} {addr}", self.card),
+            (None, packets) => format!("{} ({} packets)", self.card, packets.unwrap_or(0)),
+        };
         let way = match self.command {
-            "dma write" => format!("{} -> {} {}", self.file, self.card, self.addr),
-            _ => format!("{} {} -> {}", self.card, self.addr, self.file),
+            "dma write" => format!("{} -> {there}", self.file),
+            _ => format!("{there} -> {}", self.file),
         };
         pairs(&[
             ("moved", way),
@@ -98,11 +119,17 @@ impl Moved {
 /// See [`CliError`].
 pub fn run(settings: &Settings, command: &DmaCommand) -> Result<DmaReport, CliError> {
     match command {
-        DmaCommand::Write { file, addr, channel } => {
+        DmaCommand::Write { file, addr: Some(addr), channel, packet: _ } => {
             write(settings, file, *addr, *channel).map(DmaReport::Moved)
         }
-        DmaCommand::Read { addr, len, out, channel } => {
+        DmaCommand::Write { file, addr: None, packet, channel } => {
+            packets::write(settings, file, *packet, *channel).map(DmaReport::Moved)
+        }
+        DmaCommand::Read { addr: Some(addr), len: Some(len), out, channel, .. } => {
             read(settings, *addr, *len, out, *channel).map(DmaReport::Moved)
+        }
+        DmaCommand::Read { packets: count, packet, out, channel, .. } => {
+            packets::read(settings, *count, *packet, out, *channel).map(DmaReport::Moved)
         }
         DmaCommand::Bench(args) => bench::run(settings, args).map(DmaReport::Bench),
     }
@@ -124,7 +151,7 @@ fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Resul
     .map_err(|error| source.explain(error))?;
     let span = began.elapsed();
     source.check_unchanged()?;
-    Ok(Moved::new("dma write", &opened, channel.name(), file, (addr, length), span))
+    Ok(Moved::new("dma write", &opened, channel.name(), file, (Place::Address(addr), length), span))
 }
 
 fn read(
@@ -146,5 +173,5 @@ fn read(
     })?;
     let span = began.elapsed();
     sink.inner.keep();
-    Ok(Moved::new("dma read", &opened, channel.name(), out, (addr, length), span))
+    Ok(Moved::new("dma read", &opened, channel.name(), out, (Place::Address(addr), length), span))
 }

@@ -117,7 +117,7 @@ fn progress(wanted: bool) -> ProgressBar {
 /// # Errors
 /// See [`CliError`]; [`CliError::TestsFailed`] after the report.
 pub fn run(settings: &Settings, args: &ValidateArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let mut options = ValidateOptions::default().seed(args.seed);
+    let mut options = ValidateOptions::default().seed(args.seed).streams(args.streams);
     if let Some(start) = args.scratch {
         options = options.scratch(CardRange::new(start, args.scratch_size.unwrap_or(SCRATCH_BYTES)));
     }

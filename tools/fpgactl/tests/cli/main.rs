@@ -5,6 +5,8 @@ mod bench;
 mod card;
 mod health;
 mod memory;
+mod packets;
 mod raw;
+mod serve;
 mod support;
 mod transfer;

@@ -46,7 +46,7 @@ pub(crate) struct Guest {
 pub(crate) enum Device {
     /// A simulated card, served by a process of its own.
     Card {
-        /// Description of the card, below the workspace; the built-in one by default.
+        /// Description of the card: a file below the workspace, or the name of a built-in one; the default card otherwise.
         file: Option<String>,
     },
     /// A device of the emulator's.

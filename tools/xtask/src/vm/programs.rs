@@ -10,7 +10,7 @@ use super::child::on_path;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Packages and their programs.
-const PACKAGES: [&str; 1] = ["fpgactl"];
+const PACKAGES: [&str; 2] = ["fpgactl", "fpga-tests"];
 
 /// Why there are no programs.
 #[derive(Debug, thiserror::Error)]

@@ -154,7 +154,7 @@ fn serve(parts: &Parts<'_>, files: &Files, number: usize, file: Option<&str>) ->
     command.args(["card", "serve", "--socket"]).arg(files.card(number));
     command.arg("--stats").arg(&statistics);
     if let Some(file) = file {
-        command.arg("--card-file").arg(parts.root.join(file));
+        command.arg("--card-file").arg(file).current_dir(parts.root);
     }
     let mut process = Guarded::spawn("fpgactl card serve", &command)?;
     let lines = lines_of(process.parts().stdout.take().ok_or(RunError::Pipe("standard output"))?);

@@ -1,0 +1,150 @@
+//! Interrupts of a served device: MSI-X before MSI, and the kinds for errors and requests.
+//!
+//! INTx is left out: the server masks the line when it fires, and only a message unmasks it (the specification's event
+//! descriptor for unmasking tells of it, where the kernel's does it), so that waiting for it would need the connection.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::error::{Breakage, PeerError};
+use super::link::Link;
+use super::wire::{InfoRequest, IrqAction, IrqData, IrqInfo, Reply, Request, SetIrqs, irq, irq_flags};
+use crate::{DeviceEvents, Interrupt, InterruptError};
+
+/// PCI Express has no more (MSI-X, table size field of 11 bits).
+const MOST_VECTORS: u32 = 2048;
+
+/// The interrupts of one device.
+pub(super) struct Interrupts {
+    /// Kind to use, and how many there are; none if the device has neither.
+    used: Option<(u32, u32)>,
+    /// Most file descriptors of one message.
+    most_fds: usize,
+    on: Mutex<bool>,
+    /// What the events below are made of, to be armed again after a reset.
+    armed: Vec<(u32, Interrupt)>,
+    pub(super) events: DeviceEvents,
+}
+
+impl Interrupts {
+    /// Finds the best kind that the device has, and arms its events.
+    pub(super) fn find(link: &Link, kinds: u32, most_fds: usize) -> Result<Self, InterruptError> {
+        let peer = |source| InterruptError::Peer { count: 0, source };
+        let vectors = |index: u32| -> Result<u32, PeerError> {
+            if index >= kinds {
+                return Ok(0);
+            }
+            let info = ask(link, index)?;
+            Ok(if info.flags & irq_flags::EVENTFD != 0 { info.count.min(MOST_VECTORS) } else { 0 })
+        };
+        let mut used = None;
+        for index in [irq::MSIX, irq::MSI] {
+            let count = vectors(index).map_err(peer)?;
+            if count != 0 {
+                used = Some((index, count));
+                break;
+            }
+        }
+        let mut armed = Vec::new();
+        for index in [irq::ERR, irq::REQ] {
+            if vectors(index).map_err(peer)? == 0 {
+                continue;
+            }
+            let (interrupt, _) = Interrupt::pair()?;
+            match trigger(link, index, 0, &[interrupt.as_fd()]) {
+                Ok(()) => armed.push((index, interrupt)),
+                // The device can be used without.
+                Err(error @ PeerError::Refused { .. }) => {
+                    tracing::warn!(index, %error, "the server refuses to report an event");
+                }
+                Err(error) => return Err(peer(error)),
+            }
+        }
+        let event = |index| armed.iter().find(|(of, _)| *of == index).map(|(_, interrupt)| interrupt.clone());
+        let events = DeviceEvents::new(event(irq::ERR), event(irq::REQ))?;
+        Ok(Self { used, most_fds: most_fds.max(1), on: Mutex::new(false), armed, events })
+    }
+
+    /// How many vectors there are.
+    pub(super) fn vectors(&self) -> u32 {
+        self.used.map_or(0, |(_, count)| count)
+    }
+
+    fn on(&self) -> MutexGuard<'_, bool> {
+        self.on.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enables vectors `0..count`, as many with a message as the server takes descriptors.
+    pub(super) fn enable(&self, link: &Link, count: u32) -> Result<Vec<Interrupt>, InterruptError> {
+        let mut on = self.on();
+        if *on {
+            return Err(InterruptError::AlreadyEnabled);
+        }
+        let used = self.used.filter(|(_, available)| count != 0 && count <= *available);
+        let too_many = InterruptError::TooMany { asked: count, available: self.vectors() };
+        let (index, _) = used.ok_or(too_many)?;
+        let interrupts: Result<Vec<_>, _> = (0..count).map(|_| Ok(Interrupt::pair()?.0)).collect();
+        let interrupts = interrupts?;
+        let mut start = 0;
+        for part in interrupts.chunks(self.most_fds) {
+            let files: Vec<_> = part.iter().map(AsFd::as_fd).collect();
+            if let Err(source) = trigger(link, index, start, &files) {
+                // Those before the refused ones must not stay. If that fails the connection has ended, and they with it.
+                let _ = off(link, index);
+                return Err(InterruptError::Peer { count, source });
+            }
+            start = start.saturating_add(u32::try_from(part.len()).unwrap_or(u32::MAX));
+        }
+        *on = true;
+        Ok(interrupts)
+    }
+
+    /// Disables all vectors.
+    pub(super) fn disable(&self, link: &Link) -> Result<(), InterruptError> {
+        let mut on = self.on();
+        if let (true, Some((index, _))) = (*on, self.used) {
+            off(link, index).map_err(|source| InterruptError::Peer { count: 0, source })?;
+        }
+        *on = false;
+        Ok(())
+    }
+
+    /// Servers differ in whether event descriptors survive a reset. After this those of the vectors have not, and those of
+    /// the events have.
+    pub(super) fn after_reset(&self, link: &Link) -> Result<(), InterruptError> {
+        self.disable(link)?;
+        for (index, interrupt) in &self.armed {
+            trigger(link, *index, 0, &[interrupt.as_fd()])
+                .map_err(|source| InterruptError::Peer { count: 1, source })?;
+        }
+        Ok(())
+    }
+}
+
+fn ask(link: &Link, index: u32) -> Result<IrqInfo, PeerError> {
+    link.ask(&Request::DeviceGetIrqInfo(InfoRequest { argsz: 16, index }), &[], |reply, _| match reply {
+        Reply::DeviceGetIrqInfo(info) if info.index == index => Ok(info),
+        _ => Err(Breakage::Contradiction { what: "kind of interrupt" }),
+    })
+}
+
+/// Has `files` signalled by the interrupts from `start` on.
+fn trigger(link: &Link, index: u32, start: u32, files: &[BorrowedFd<'_>]) -> Result<(), PeerError> {
+    let (data, action) = (IrqData::EventFds, IrqAction::Trigger);
+    // A message takes far fewer descriptors.
+    let count = u32::try_from(files.len()).unwrap_or(u32::MAX);
+    set(link, SetIrqs { data, action, index, start, count }, files)
+}
+
+/// Has nobody signalled any more.
+fn off(link: &Link, index: u32) -> Result<(), PeerError> {
+    let (data, action) = (IrqData::None, IrqAction::Trigger);
+    set(link, SetIrqs { data, action, index, start: 0, count: 0 }, &[])
+}
+
+fn set(link: &Link, irqs: SetIrqs<'_>, files: &[BorrowedFd<'_>]) -> Result<(), PeerError> {
+    link.ask(&Request::DeviceSetIrqs(irqs), files, |reply, _| match reply {
+        Reply::DeviceSetIrqs => Ok(()),
+        _ => Err(Breakage::Contradiction { what: "message" }),
+    })
+}

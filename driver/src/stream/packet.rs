@@ -1,0 +1,76 @@
+//! A received packet, where the card has written it.
+
+use fpga_core::ring::{PacketSpan, Packets};
+use fpga_pci::{MemoryError, SharedSlice};
+
+/// A packet, borrowed from its stream: its bytes lie in one or more of the stream's buffers. They are posted again by the call to
+/// the stream that follows.
+#[derive(Debug)]
+pub struct Packet<'a> {
+    memory: SharedSlice<'a>,
+    packets: &'a Packets,
+    span: PacketSpan,
+    buffers: u64,
+    size: usize,
+}
+
+impl<'a> Packet<'a> {
+    pub(super) const fn new(
+        memory: SharedSlice<'a>,
+        packets: &'a Packets,
+        span: PacketSpan,
+        buffers: u32,
+        size: usize,
+    ) -> Self {
+        Self { memory, packets, span, buffers: buffers as u64, size }
+    }
+
+    /// Bytes, at least 1.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a packet is never empty")]
+    pub fn len(&self) -> usize {
+        // At most what the buffers hold together, which is memory of this process.
+        usize::try_from(self.span.bytes).unwrap_or(usize::MAX)
+    }
+
+    /// The bytes, in order, in as many parts as buffers were filled.
+    pub fn parts(&self) -> impl Iterator<Item = SharedSlice<'a>> + use<'a> {
+        let (memory, packets, buffers, size) = (self.memory, self.packets, self.buffers, self.size);
+        let first = self.span.first;
+        (first..first + u64::from(self.span.descriptors)).map(move |count| {
+            // A buffer's number is below 65536, and its length was checked against its size.
+            let at = usize::try_from(count % buffers).unwrap_or(0) * size;
+            memory.slice(at, packets.length(count) as usize).unwrap_or_default()
+        })
+    }
+
+    /// Copies the bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfRange`] beyond the end of the packet; nothing is copied then.
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryError> {
+        let length = into.len();
+        if offset.checked_add(length).is_none_or(|end| end > self.len()) {
+            return Err(MemoryError::OutOfRange { offset, length, size: self.len() });
+        }
+        let (mut skip, mut rest) = (offset, into);
+        for part in self.parts() {
+            let from = skip.min(part.len());
+            skip -= from;
+            let count = (part.len() - from).min(rest.len());
+            let Some((now, later)) = rest.split_at_mut_checked(count) else { break };
+            part.read(from, now)?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// A copy of all bytes.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len()];
+        let whole = self.read(0, &mut bytes);
+        debug_assert!(whole.is_ok(), "a packet's own length");
+        bytes
+    }
+}

@@ -1,0 +1,450 @@
+//! Receiving: a ring of buffers that the card fills without end, or one buffer at a time.
+
+use fpga_core::ring::{HostRange, MAX_DESCRIPTOR_LENGTH, MetadataMemory, PacketSpan, Packets};
+use fpga_pci::DmaBuffer;
+use fpga_registers::{CardAddr, Iova};
+
+use super::error::{ReceiveFailed, StreamError};
+use super::options::C2hStreamOptions;
+use super::packet::Packet;
+use crate::card::Card;
+use crate::channel::{AttachedMemory, ChannelEvents, Engine, Ticket, WaitOptions};
+use crate::error::{ChannelError, ResourceError, TransferError};
+use crate::fault::{ChannelFault, FaultCause};
+use crate::name::ChannelName;
+
+/// Buffers are posted again when a quarter of them has come together: one register write for all of them.
+const PARTS: u32 = 4;
+
+/// What a stream has received.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamStatistics {
+    /// Packets handed out.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets that were lost ([`StreamError::Packet`]).
+    pub lost: u64,
+    /// Bytes that were given up: of lost packets, and up to the next end of packet.
+    pub discarded_bytes: u64,
+    /// How often the card had filled every buffer that was posted by the time buffers were posted again: its stream stood still.
+    /// More buffers, or taking packets sooner, helps.
+    pub starved: u64,
+}
+
+/// Card to host: packets.
+///
+/// The ring ([`next_packet`](Self::next_packet)): buffers of one size are posted from the first call on, the card fills them, and
+/// a packet is lent out where it lies; the next call posts its buffers again. In the good case a call reads a word or two of host
+/// memory, allocates nothing, reads no register, and writes one for a quarter of the ring.
+///
+/// Single buffers ([`receive`](Self::receive)): nothing is posted but the buffer given.
+#[derive(Debug)]
+pub struct C2hStream {
+    engine: Engine,
+    receiver: Receiver,
+}
+
+/// What there is besides the engine.
+#[derive(Debug)]
+struct Receiver {
+    packets: Packets,
+    memory: AttachedMemory,
+    /// Device address of the first buffer.
+    start: u64,
+    buffers: u32,
+    size: u32,
+    batch: u64,
+    /// The engine was stopped with so many descriptors complete; why, if that is to be told when those have been looked at.
+    fault: Option<(u64, Option<Box<ChannelFault>>)>,
+    /// A buffer that is posted alone.
+    single: Option<(Ticket, u32)>,
+    /// No more buffers are posted.
+    stopping: bool,
+    /// Nothing was posted since the stream was opened, or stopped.
+    fresh: bool,
+    statistics: StreamStatistics,
+}
+
+impl C2hStream {
+    pub(crate) fn new(
+        card: &Card,
+        mut engine: Engine,
+        options: &C2hStreamOptions,
+    ) -> Result<Self, ResourceError> {
+        let (buffers, buffer_size) = (options.buffers, options.buffer_size);
+        let bad =
+            || ResourceError::StreamBuffers { card: card.shared.name.clone(), buffers, size: buffer_size };
+        let size = u32::try_from(buffer_size).map_err(|_| bad())?;
+        let bytes = buffer_size.checked_mul(buffers as usize).ok_or_else(bad)?;
+        let area = card.area(bytes)?;
+        let start = area.iova().get();
+        // It is of this card, whose channel was just taken.
+        let memory = engine.attach(area).map_err(|_| bad())?;
+        let receiver = Receiver {
+            packets: Packets::new(buffers, size),
+            memory,
+            start,
+            buffers,
+            size,
+            batch: u64::from((buffers / PARTS).max(1)),
+            fault: None,
+            single: None,
+            stopping: false,
+            fresh: true,
+            statistics: StreamStatistics::default(),
+        };
+        Ok(Self { engine, receiver })
+    }
+
+    /// Direction and number.
+    #[must_use]
+    pub fn name(&self) -> ChannelName {
+        self.engine.name()
+    }
+
+    /// The next packet, if one has arrived whole. Posts buffers, and takes back those of the packet before.
+    ///
+    /// # Errors
+    /// [`StreamError::Packet`] for each packet that is lost, [`StreamError::Fault`] once for each stop of the engine: call again to
+    /// go on. [`StreamError::Channel`] if the channel cannot.
+    #[inline]
+    pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, StreamError> {
+        match self.receiver.advance(&mut self.engine)? {
+            Some(span) => Ok(Some(self.lend(span))),
+            None => Ok(None),
+        }
+    }
+
+    /// Waits for the next packet.
+    ///
+    /// # Errors
+    /// As [`next_packet`](Self::next_packet). When the time is up, [`StreamError::is_timeout`]: the buffers stay posted.
+    pub fn wait_packet(&mut self, options: WaitOptions) -> Result<Packet<'_>, StreamError> {
+        let Self { engine, receiver } = self;
+        let span = engine.wait_until(options, |engine| receiver.advance(engine))?;
+        Ok(self.lend(span))
+    }
+
+    fn lend(&self, span: PacketSpan) -> Packet<'_> {
+        let memory = self.engine.attached(self.receiver.memory).unwrap_or_default();
+        let size = self.receiver.size as usize;
+        Packet::new(memory, &self.receiver.packets, span, self.receiver.buffers, size)
+    }
+
+    /// Receives one packet into `buffer`, which comes back with the packet's length. Its whole capacity is used.
+    ///
+    /// # Errors
+    /// As [`receive_with`](Self::receive_with).
+    pub fn receive(&mut self, buffer: DmaBuffer) -> Result<DmaBuffer, ReceiveFailed> {
+        self.receive_with(buffer, WaitOptions::default())
+    }
+
+    /// As [`receive`](Self::receive), waiting as `options` say.
+    ///
+    /// # Errors
+    /// [`ReceiveFailed`] with the buffer, unless it is still posted. When the time is up it is: go on with
+    /// [`wait_received`](Self::wait_received). A packet longer than the buffer is lost ([`StreamError::Packet`]); the buffer then
+    /// holds its beginning, and the next call receives the next packet.
+    pub fn receive_with(
+        &mut self,
+        buffer: DmaBuffer,
+        options: WaitOptions,
+    ) -> Result<DmaBuffer, ReceiveFailed> {
+        let Self { engine, receiver } = self;
+        if receiver.single.is_some()
+            || engine.in_flight() > 0
+            || receiver.packets.seen() < receiver.done(engine)
+        {
+            let what = "buffers are posted already, or packets of the ring were not taken";
+            let error = StreamError::Posted { card: engine.card_name(), channel: engine.name(), what };
+            return Err(ReceiveFailed { error, buffer: Some(buffer) });
+        }
+        receiver.post(engine, buffer)?;
+        self.wait_received(options)
+    }
+
+    /// Waits for the packet of a [`receive`](Self::receive) that ran out of time.
+    ///
+    /// # Errors
+    /// As [`receive_with`](Self::receive_with).
+    pub fn wait_received(&mut self, options: WaitOptions) -> Result<DmaBuffer, ReceiveFailed> {
+        let Self { engine, receiver } = self;
+        loop {
+            if let Some(buffer) = receiver.received(engine, options)? {
+                return Ok(buffer);
+            }
+        }
+    }
+
+    /// Starts nothing more: the channel stops when the descriptor that is open has been closed, by a packet or its part. What has
+    /// arrived until then can still be taken; nothing is [`posted`](Self::posted) any more when that is all. To end a stream in order,
+    /// call this while one more packet is to come that fits into a buffer; what does not stays in the card's stream. [`abort`](Self::abort) lets it start anew.
+    ///
+    /// # Errors
+    /// [`StreamError::Channel`].
+    pub fn stop(&mut self) -> Result<(), StreamError> {
+        self.receiver.stopping = true;
+        if self.engine.in_flight() > 0 {
+            self.engine.request_stop()?;
+        }
+        Ok(())
+    }
+
+    /// Stops the channel, confirms that it is idle, and forgets what was posted; [`next_packet`](Self::next_packet) starts anew.
+    /// Whole packets that had arrived can still be taken first. Returns the single buffer, if one was posted.
+    ///
+    /// # Errors
+    /// [`ChannelError::Wedged`] if the engine waits for data, which nothing but data or a reset of the card ends.
+    pub fn abort(&mut self) -> Result<Option<DmaBuffer>, StreamError> {
+        let Self { engine, receiver } = self;
+        let single = receiver.single.take();
+        let aborted = engine.abort();
+        let buffer = single.and_then(|(ticket, _)| engine.take(ticket)?.ok()?.buffer);
+        if single.is_some() {
+            receiver.packets.restart(engine.submitted());
+        }
+        receiver.take_faults(engine);
+        // What the caller has asked for is no fault; what was complete before is still to be looked at.
+        if let Some((_, fault)) = &mut receiver.fault {
+            *fault = None;
+        }
+        receiver.stopping = false;
+        aborted?;
+        Ok(buffer)
+    }
+
+    /// What was received and lost.
+    #[must_use]
+    pub fn statistics(&self) -> StreamStatistics {
+        StreamStatistics { discarded_bytes: self.receiver.packets.discarded(), ..self.receiver.statistics }
+    }
+
+    /// Buffers that are posted and were not reported filled.
+    #[must_use]
+    pub fn posted(&self) -> u32 {
+        self.engine.in_flight()
+    }
+
+    /// To be called in a loop that polls: a spin-loop hint on hardware; lets a card inside this thread take a step.
+    pub fn relax(&self) {
+        self.engine.relax();
+    }
+
+    /// The channel's interrupt as a file descriptor.
+    ///
+    /// # Errors
+    /// [`ChannelError::NoInterrupt`] if interrupts were not enabled when the channel was taken.
+    pub fn events(&self) -> Result<ChannelEvents, ChannelError> {
+        self.engine.events()
+    }
+
+    /// Lets the engine send an interrupt for what arrives from now on; see [`ChannelEvents`].
+    ///
+    /// # Errors
+    /// [`ChannelError::NoInterrupt`].
+    pub fn arm(&mut self) -> Result<(), ChannelError> {
+        self.engine.arm()
+    }
+
+    /// Stops interrupts.
+    ///
+    /// # Errors
+    /// [`ChannelError::Mmio`].
+    pub fn disarm(&mut self) -> Result<(), ChannelError> {
+        self.engine.disarm()
+    }
+}
+
+impl Receiver {
+    /// Descriptors that are complete.
+    fn done(&self, engine: &Engine) -> u64 {
+        self.fault.as_ref().map_or_else(|| engine.ended(), |(done, _)| *done)
+    }
+
+    /// The next packet, if it is whole.
+    #[inline]
+    fn advance(&mut self, engine: &mut Engine) -> Result<Option<PacketSpan>, StreamError> {
+        if self.single.is_some() {
+            let what = "a single buffer is posted (wait_received)";
+            return Err(StreamError::Posted { card: engine.card_name(), channel: engine.name(), what });
+        }
+        // Whoever had the packet before is done with it.
+        if self.missing(engine) >= self.batch && self.fault.is_none() {
+            engine.poll()?;
+            self.take_faults(engine);
+            if self.fault.is_none() {
+                self.refill(engine)?;
+            }
+        }
+        if let Some(packet) = self.gather(engine)? {
+            return Ok(Some(packet));
+        }
+        if let Some((_, fault)) = self.fault.take() {
+            self.packets.restart(engine.submitted());
+            self.fresh = true;
+            if let Some(fault) = fault {
+                return Err(StreamError::Fault(fault));
+            }
+        }
+        let polled = engine.poll();
+        self.take_faults(engine);
+        polled?;
+        if let Some(packet) = self.gather(engine)? {
+            return Ok(Some(packet));
+        }
+        if engine.in_flight() == 0 && self.fault.is_none() {
+            self.refill(engine)?;
+        }
+        Ok(None)
+    }
+
+    /// Buffers that could be posted.
+    #[inline]
+    fn missing(&self, engine: &Engine) -> u64 {
+        (self.packets.free() + u64::from(self.buffers)).saturating_sub(engine.submitted())
+    }
+
+    /// Posts every buffer that is free.
+    fn refill(&mut self, engine: &mut Engine) -> Result<(), StreamError> {
+        if self.stopping {
+            return Ok(());
+        }
+        // Whatever was posted has been filled.
+        self.statistics.starved += u64::from(engine.in_flight() == 0 && !self.fresh);
+        self.fresh = false;
+        for _ in 0..self.missing(engine) {
+            let entry = self.entry(engine.submitted());
+            engine.metadata().clear(entry);
+            let start = Iova::new(self.start + u64::from(entry) * u64::from(self.size));
+            engine.submit_kept(HostRange::new(start, self.size.into())).map_err(StreamError::Submit)?;
+        }
+        Ok(engine.post()?)
+    }
+
+    /// The entry of descriptor `count`, and the number of its buffer.
+    #[inline]
+    fn entry(&self, count: u64) -> u32 {
+        // There are at most 65536.
+        u32::try_from(count % u64::from(self.buffers)).unwrap_or(0)
+    }
+
+    #[inline]
+    fn gather(&mut self, engine: &Engine) -> Result<Option<PacketSpan>, StreamError> {
+        let done = self.done(engine);
+        if self.packets.seen() >= done {
+            return Ok(None);
+        }
+        match self.packets.next(done, &engine.metadata(), engine.may_flush()) {
+            Ok(Some(packet)) => {
+                self.statistics.packets += 1;
+                self.statistics.bytes += packet.bytes;
+                Ok(Some(packet))
+            }
+            Ok(None) => Ok(None),
+            Err(source) => {
+                self.statistics.lost += 1;
+                Err(StreamError::Packet { card: engine.card_name(), channel: engine.name(), source })
+            }
+        }
+    }
+
+    /// Looks whether the engine has stopped: everything posted has ended then, with the fault in its completion.
+    fn take_faults(&mut self, engine: &mut Engine) {
+        while let Some(done) = engine.next_completion() {
+            if let (Err(fault), None) = (done.outcome, &self.fault) {
+                // That it comes to rest with buffers left is what it was asked for.
+                let asked_for = self.stopping && matches!(fault.cause, FaultCause::Silent(_));
+                self.fault = Some((done.ticket.0, (!asked_for).then_some(fault)));
+            }
+        }
+    }
+
+    /// Posts a single buffer.
+    fn post(&mut self, engine: &mut Engine, mut buffer: DmaBuffer) -> Result<(), ReceiveFailed> {
+        // A multiple of 64 bytes, as buffers of a stream are to be.
+        let capacity = buffer.capacity();
+        // Wherever in a page it begins, it is one descriptor.
+        let most = MAX_DESCRIPTOR_LENGTH - 4096;
+        let Some(length) = u32::try_from(capacity).ok().filter(|length| *length <= most) else {
+            let (card, channel) = (engine.card_name(), engine.name());
+            let error = StreamError::BufferTooLarge { card, channel, length: capacity, most };
+            return Err(ReceiveFailed { error, buffer: Some(buffer) });
+        };
+        // Its own capacity.
+        let _ = buffer.set_len(capacity);
+        engine.metadata().clear(self.entry(engine.submitted()));
+        match engine.submit_buffer(buffer, CardAddr::ZERO) {
+            Ok(ticket) => {
+                self.single = Some((ticket, length));
+                Ok(())
+            }
+            Err(refused) => {
+                Err(ReceiveFailed { error: StreamError::Submit(refused.error), buffer: Some(refused.buffer) })
+            }
+        }
+    }
+
+    /// Waits for the single buffer. `None`: it got a part of a packet that is given up, and was posted again.
+    fn received(
+        &mut self,
+        engine: &mut Engine,
+        options: WaitOptions,
+    ) -> Result<Option<DmaBuffer>, ReceiveFailed> {
+        let (card, channel) = (engine.card_name(), engine.name());
+        let Some((ticket, length)) = self.single else {
+            let error = StreamError::Posted { card, channel, what: "no single buffer is posted (receive)" };
+            return Err(ReceiveFailed { error, buffer: None });
+        };
+        let done = match engine.wait(ticket, options) {
+            Ok(done) => done,
+            Err(error) => {
+                if !matches!(error, ChannelError::TimedOut { .. }) {
+                    self.single = None;
+                }
+                // A channel that has ended has ended this too: with its buffer, unless that is in quarantine.
+                let buffer = match engine.take(ticket) {
+                    Some(Ok(done)) => done.buffer,
+                    _ => None,
+                };
+                return Err(ReceiveFailed { error: error.into(), buffer });
+            }
+        };
+        self.single = None;
+        let mut buffer = match done.into_buffer() {
+            Ok(buffer) => buffer,
+            Err(failed) => {
+                self.packets.restart(engine.submitted());
+                let (error, buffer) = failed.into_parts();
+                let error = match error {
+                    TransferError::Fault(fault) => StreamError::Fault(Box::new(fault)),
+                    TransferError::Channel(error) => StreamError::Channel(error),
+                    TransferError::Submit(error) => StreamError::Submit(error),
+                    TransferError::NoBuffer => {
+                        StreamError::Posted { card, channel, what: "the completion carries no buffer" }
+                    }
+                };
+                return Err(ReceiveFailed { error, buffer });
+            }
+        };
+        match self.packets.single(ticket.0, length, &engine.metadata(), engine.may_flush()) {
+            Ok(Some(received)) => {
+                // Checked: not longer than the buffer.
+                let _ = buffer.set_len(received as usize);
+                self.statistics.packets += 1;
+                self.statistics.bytes += u64::from(received);
+                Ok(Some(buffer))
+            }
+            Ok(None) => {
+                self.post(engine, buffer)?;
+                Ok(None)
+            }
+            Err(source) => {
+                self.statistics.lost += 1;
+                let error = StreamError::Packet { card, channel, source };
+                Err(ReceiveFailed { error, buffer: Some(buffer) })
+            }
+        }
+    }
+}

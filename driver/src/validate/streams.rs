@@ -1,0 +1,122 @@
+//! AXI4-Stream channels: packets out and in again.
+//!
+//! A C2H channel that nothing arrives at stays busy until the card is reset (see [`stream`](crate::stream)), so this is done where it
+//! is asked for only, and last. A packet is sent and one is received, one at a time: behind a loopback it is the same one.
+
+use super::bench::{Bench, Recorder, held};
+use super::pattern::Pattern;
+use super::problem::{Problem, Verdict};
+use crate::channel::WaitOptions;
+use crate::error::ResourceError;
+use crate::name::ChannelName;
+use crate::stream::{C2hStream, C2hStreamOptions, H2cStream, StreamError};
+use crate::{Card, CardAddr, Direction};
+
+/// Bytes of the packets: a byte, beats and parts of them, pages.
+const LENGTHS: [usize; 7] = [1, 63, 64, 65, 4096, 5000, 30_000];
+/// Room for a packet of somebody else's.
+const ROOM: usize = 1 << 20;
+
+pub(super) fn run(bench: &mut Bench<'_>, recorder: &mut Recorder<'_>) {
+    if bench.card.info().xdma.stream {
+        recorder.test(bench, "streams.packets", |bench| packets(bench));
+    }
+}
+
+/// What was found behind a C2H channel.
+enum Found {
+    Loopback,
+    Source { shortest: usize, longest: usize },
+    Nothing { wedged: bool },
+    Held,
+}
+
+fn packets(bench: &Bench<'_>) -> Result<Verdict, Problem> {
+    if !bench.options.streams {
+        return Ok(Verdict::Skip(
+            "a stream channel that nothing arrives at stays busy until the card is reset: ask for it (--streams) if every C2H channel \
+             has a loopback or a source behind it"
+                .to_owned(),
+        ));
+    }
+    let mut words = Vec::new();
+    let (mut passed, mut quiet) = (0, false);
+    for name in bench.channels(Direction::C2h) {
+        match one(bench, name)? {
+            Found::Loopback => {
+                passed += 1;
+                words.push(format!(
+                    "{name}: loopback, {} packets of 1 to 30000 bytes came back equal",
+                    LENGTHS.len()
+                ));
+            }
+            Found::Source { shortest, longest } => {
+                passed += 1;
+                words.push(format!(
+                    "{name}: a source, {} packets of {shortest} to {longest} bytes",
+                    LENGTHS.len()
+                ));
+            }
+            Found::Nothing { wedged } => {
+                quiet |= wedged;
+                let state = if wedged { ", and it stays busy until `fpgactl reset --level bus`" } else { "" };
+                words.push(format!("{name}: nothing arrives{state}"));
+            }
+            Found::Held => words.push(format!("{name}: in use, not tested")),
+        }
+    }
+    let words = words.join("; ");
+    Ok(match (passed, quiet) {
+        (0, false) if words.is_empty() => held("every C2H channel"),
+        (_, true) => Verdict::Warn(words),
+        (0, false) => Verdict::Skip(words),
+        _ => Verdict::Pass(words),
+    })
+}
+
+/// A channel that somebody holds is left alone.
+fn free<T>(taken: Result<T, ResourceError>) -> Result<Option<T>, Problem> {
+    match taken {
+        Ok(channel) => Ok(Some(channel)),
+        Err(ResourceError::InUse { .. } | ResourceError::NoSuchChannel { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn one(bench: &Bench<'_>, name: ChannelName) -> Result<Found, Problem> {
+    let card: &Card = bench.card;
+    // Nothing is posted but single buffers, in runs that end: where packets come, the channel is idle afterwards.
+    let options = C2hStreamOptions::default().buffers(2).run_mode(crate::RunMode::StopRuns);
+    let Some(mut rx) = free(card.c2h_stream_with(name.number, options))? else { return Ok(Found::Held) };
+    let mut tx = free(card.h2c_stream(name.number))?;
+    let wait = WaitOptions::default().timeout(bench.options.timeout);
+    let (mut equal, mut shortest, mut longest) = (true, usize::MAX, 0);
+    for (seed, length) in LENGTHS.into_iter().enumerate() {
+        let mut sent = card.buffer(length).map_err(Problem::from)?;
+        Pattern::Random.fill(bench.options.seed, CardAddr::new(seed as u64), sent.as_mut_slice());
+        let expected = sent.as_slice().to_vec();
+        if let Some(tx) = &mut tx {
+            tx.submit(sent).map_err(|refused| StreamError::Submit(refused.error))?;
+            tx.poll().map_err(StreamError::from)?;
+        }
+        let buffer = card.buffer(ROOM).map_err(Problem::from)?;
+        let received = match rx.receive_with(buffer, wait) {
+            Ok(buffer) => buffer,
+            Err(failed) if failed.error.is_timeout() => return nothing(&mut rx, tx),
+            Err(failed) => return Err(failed.error.into()),
+        };
+        equal &= received.as_slice() == expected;
+        (shortest, longest) = (shortest.min(received.len()), longest.max(received.len()));
+    }
+    Ok(if equal { Found::Loopback } else { Found::Source { shortest, longest } })
+}
+
+/// Stops what waits in vain, if that is possible.
+fn nothing(rx: &mut C2hStream, tx: Option<H2cStream>) -> Result<Found, Problem> {
+    drop(tx);
+    match rx.abort() {
+        Ok(_) => Ok(Found::Nothing { wedged: false }),
+        Err(StreamError::Channel(crate::ChannelError::Wedged { .. })) => Ok(Found::Nothing { wedged: true }),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,77 @@
+//! Packets into a card and out of it again: AXI4-Stream channels.
+//!
+//!     cargo run -p fpga-examples --example stream_loopback
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+
+use fpga_driver::mock::World;
+use fpga_driver::{C2hStreamOptions, Card, PacketPart, WaitOptions};
+
+const PACKETS: usize = 1000;
+const HEADER: usize = 64;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // A card whose H2C streams are looped back to its C2H streams.
+    let board = fpga_driver::mock::CardDescription::builtin("us-plus-x8-stream")?;
+    let world = World::builder().card(board).build()?;
+    let card = Card::open(world.transport(0))?;
+    let mut tx = card.h2c_stream(0)?;
+    // 64 buffers of 1 KiB that the card fills in a circle. A packet takes as many as it needs.
+    let mut rx = card.c2h_stream_with(0, C2hStreamOptions::default().buffers(64).buffer_size(1024))?;
+
+    // What is sent lies in memory that was attached once: a header of whole beats, and payload.
+    let area = card.area(1 << 16)?;
+    let content: Vec<u8> = (0..=250).cycle().take(area.len()).collect();
+    area.memory().write(0, &content)?;
+    let memory = tx.attach(area)?;
+
+    // The first call posts the buffers. Without them the card's stream stands still, and nothing is lost.
+    while rx.next_packet()?.is_some() {}
+
+    let (mut sent, mut received, mut bytes) = (0, 0, 0);
+    while received < PACKETS {
+        while sent < PACKETS {
+            // Gathered from two places: every part but the last is whole beats of the data path.
+            let payload = 1 + sent * 37 % 5000;
+            let parts = [(0, HEADER), (1000, payload)];
+            let parts = parts.map(|(offset, length)| PacketPart { memory, offset, length });
+            match tx.submit_list(&parts) {
+                Ok(_) => sent += 1,
+                // Back-pressure: the ring is full until the card has taken some.
+                Err(error) if error.is_full() => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        tx.poll()?;
+        // A packet is lent out where the card has written it; its buffers go back to the card by the next call.
+        if let Some(packet) = rx.next_packet()? {
+            let payload = 1 + received * 37 % 5000;
+            let mut last = [0];
+            packet.read(packet.len() - 1, &mut last)?;
+            if packet.len() != HEADER + payload || Some(&last[0]) != content.get(1000 + payload - 1) {
+                return Err(format!("packet {received} is not what was sent").into());
+            }
+            bytes += packet.parts().map(|part| part.len()).sum::<usize>();
+            received += 1;
+        }
+        rx.relax();
+    }
+    println!("{received} packets, {bytes} bytes, {:?}", rx.statistics());
+
+    // The engine of a stream cannot be stopped while it waits for data. Told to stop, it does with the next packet, which here is a
+    // last one that fits into a buffer.
+    rx.stop()?;
+    tx.submit_at(memory, 0, 10)?;
+    tx.poll()?;
+    println!("the last one has {} bytes", rx.wait_packet(WaitOptions::default())?.len());
+    drop(rx);
+
+    // One packet into one buffer, for who needs no more: the engine is idle before and after.
+    let mut rx = card.c2h_stream(0)?;
+    let ticket = tx.submit(card.buffer_from(b"one packet")?)?;
+    tx.wait_ended(ticket, WaitOptions::default())?;
+    let buffer = rx.receive(card.buffer(4096)?)?;
+    println!("received {:?}", String::from_utf8_lossy(buffer.as_slice()));
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! Execution of descriptors of an AXI4-Stream build (PG195: "AXI4-Stream", H2C and C2H stream descriptors, C2H metadata).
+//!
+//! What the documents leave open is decided here and tested:
+//!
+//! * The first descriptor without data is in flight as soon as it was fetched. Clearing Run lets the engine finish it, so a C2H
+//!   channel that nothing arrives at stays busy until something does or the card is reset, as users of real cards report; so does
+//!   an H2C channel whose port takes nothing.
+//! * `invalid_length` (status bit 5): an H2C descriptor that does not end its packet and is not whole beats long; also one that
+//!   ends its packet and is empty, for a last beat without a valid byte (TKEEP of 0) is not allowed (PG195). The engine stops
+//!   before it, whether or not control bit 5 lets the condition be recorded. An empty descriptor that does not end a packet
+//!   completes.
+//! * A C2H descriptor is closed when it is full, when the packet ends, or by the write flush timeout. A packet that ends exactly
+//!   with the descriptor is one write-back, with EOP. Its metadata is written before the descriptor counts as complete.
+//! * The write flush timeout counts from the last byte of the open descriptor. A descriptor without any byte is not closed by it,
+//!   unless the description says so: PG195 speaks of flushing "the write data it already received".
+//! * What an H2C channel was stopped in the middle of stays an open packet: the bytes of the next descriptor continue it.
+
+use super::channel::{Channel, control, status};
+use super::engine::Rules;
+use super::prefetch::Fetched;
+use super::transfer::{Failure, Flight};
+use crate::fault_log::FaultKind;
+use crate::fault_plan::StreamWritebackFault;
+use crate::host::HostPort;
+use crate::link::{Lanes, Unsupported, Upstream};
+use crate::memory::PAGE;
+use fpga_core::time::Nanos;
+use fpga_registers::Iova;
+use fpga_registers::xdma::descriptor::DescriptorControl;
+use fpga_registers::xdma::{Direction, StreamWriteback};
+
+const EOP: u32 = DescriptorControl::from_bits(0).with_eop(true).into_bits();
+/// AXI user clock of the model: 250 MHz.
+const NANOS_PER_CLOCK: u64 = 4;
+
+/// What is known of the C2H descriptor in flight besides what is left of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Open {
+    received: u32,
+    /// When it was opened, or got its last byte.
+    since: Nanos,
+    /// When the clock will do something to it, or to the port that it waits for.
+    wakes: Option<Nanos>,
+}
+
+impl Open {
+    pub(super) const NEW: Self = Self { received: 0, since: Nanos::ZERO, wakes: None };
+}
+
+impl Channel {
+    /// When the clock gives a channel that waits for data something to do.
+    pub(super) fn deadline(&self) -> Option<Nanos> {
+        self.engine.flight.and(self.engine.open.wakes)
+    }
+
+    /// Whether the fault plan has the host refuse the data that is about to move.
+    fn data_refused<H: HostPort + ?Sized>(&self, flight: &Flight, upstream: &mut Upstream<'_, H>) -> bool {
+        let Upstream { plan, faults, .. } = upstream;
+        if !plan.watches_channels() || !plan.data_refused(self.unit, faults) {
+            return false;
+        }
+        let (kind, at) = match self.direction {
+            Direction::H2c => (FaultKind::HostReadRefused, flight.source),
+            Direction::C2h => (FaultKind::HostWriteLost, flight.destination),
+        };
+        faults.push(kind, self.unit, at, 0);
+        true
+    }
+
+    fn port(&self) -> usize {
+        usize::try_from(self.index).unwrap_or(0)
+    }
+
+    pub(super) fn begin_stream<H: HostPort + ?Sized>(
+        &mut self,
+        fetched: &Fetched,
+        rules: Rules,
+        lanes: &mut Lanes<'_, H>,
+    ) {
+        let flight = Flight::new(fetched, false);
+        if self.direction == Direction::H2c {
+            let whole_beats = flight.remaining.is_multiple_of(self.engine.width_bytes.max(1));
+            let ends_packet = flight.flags & EOP != 0;
+            if if ends_packet { flight.remaining == 0 } else { !whole_beats } {
+                self.fail(status::INVALID_LENGTH, rules, lanes);
+                return;
+            }
+        }
+        self.engine.open = Open { since: lanes.now, ..Open::NEW };
+        self.stream_transfer(flight, rules, lanes);
+    }
+
+    /// Moves what the port gives or takes of the descriptor in flight, at most a page. False: nothing, the channel waits.
+    pub(super) fn stream_transfer<H: HostPort + ?Sized>(
+        &mut self,
+        flight: Flight,
+        rules: Rules,
+        lanes: &mut Lanes<'_, H>,
+    ) -> bool {
+        match self.direction {
+            Direction::H2c => self.stream_out(flight, rules, lanes),
+            Direction::C2h => self.stream_in(flight, rules, lanes),
+        }
+    }
+
+    fn stream_out<H: HostPort + ?Sized>(
+        &mut self,
+        flight: Flight,
+        rules: Rules,
+        lanes: &mut Lanes<'_, H>,
+    ) -> bool {
+        let port = self.port();
+        let remaining = usize::try_from(flight.remaining).unwrap_or(usize::MAX);
+        let most = remaining.min(PAGE).min(lanes.streams.room(port));
+        if most == 0 && remaining != 0 {
+            self.engine.flight = Some(flight);
+            return false;
+        }
+        let Lanes { upstream, streams, .. } = lanes;
+        let unit = self.unit;
+        let refused = most > 0 && self.data_refused(&flight, upstream);
+        let moved = streams.bring(port, most, |into| {
+            if refused {
+                return Err(Unsupported);
+            }
+            upstream.read(unit, FaultKind::HostReadRefused, Iova::new(flight.source), into)
+        });
+        let moved = match moved {
+            Ok(count) => {
+                upstream.counters.h2c_bytes += count as u64;
+                if count == remaining && flight.flags & EOP != 0 {
+                    streams.end_packet(port);
+                    upstream.counters.packets_taken += 1;
+                }
+                Ok(count)
+            }
+            Err(_) => Err(Failure::Status(status::READ_UNSUPPORTED)),
+        };
+        self.settle(flight, most, moved, rules, lanes);
+        true
+    }
+
+    fn stream_in<H: HostPort + ?Sized>(
+        &mut self,
+        mut flight: Flight,
+        rules: Rules,
+        lanes: &mut Lanes<'_, H>,
+    ) -> bool {
+        let port = self.port();
+        let most = usize::try_from(flight.remaining).unwrap_or(usize::MAX).min(PAGE);
+        let (bytes, ends) = lanes.streams.offer(port, most, lanes.now);
+        let count = bytes.len();
+        if count == 0 && flight.remaining != 0 {
+            return self.wait_for_data(flight, rules, lanes);
+        }
+        let upstream = &mut lanes.upstream;
+        if count > 0 && !self.data_refused(&flight, upstream) {
+            upstream.post(self.unit, Iova::new(flight.destination), bytes);
+        }
+        upstream.counters.c2h_bytes += count as u64;
+        // An empty descriptor takes no byte, so it cannot take the end of a packet either.
+        let mut ends = ends && count > 0;
+        if upstream.plan.watches_channels() {
+            let Upstream { plan, faults, .. } = upstream;
+            ends = ends && !plan.packet_end_lost(self.unit, faults);
+        }
+        upstream.counters.packets_given += u64::from(ends);
+        lanes.streams.take(port, count);
+        self.performance.count(count, self.engine.width_bytes);
+        let moved = u32::try_from(count).unwrap_or(0);
+        flight.remaining -= moved.min(flight.remaining);
+        flight.destination = flight.destination.wrapping_add(count as u64);
+        self.engine.open.received = self.engine.open.received.saturating_add(moved);
+        self.engine.open.since = lanes.now;
+        if ends || flight.remaining == 0 {
+            self.close(&flight, ends, rules, lanes);
+        } else {
+            self.engine.flight = Some(flight);
+        }
+        true
+    }
+
+    /// Nothing to receive: the write flush timeout may close the descriptor.
+    fn wait_for_data<H: HostPort + ?Sized>(
+        &mut self,
+        flight: Flight,
+        rules: Rules,
+        lanes: &mut Lanes<'_, H>,
+    ) -> bool {
+        let open = &mut self.engine.open;
+        let may_flush = rules.flush_timeout != 0 && (open.received > 0 || lanes.streams.flush_empty);
+        let timeout = Nanos::new(NANOS_PER_CLOCK << rules.flush_timeout);
+        let flush_at = may_flush.then(|| open.since.saturating_add(timeout));
+        if flush_at.is_some_and(|at| at <= lanes.now) {
+            self.close(&flight, false, rules, lanes);
+            return true;
+        }
+        let more_at =
+            lanes.streams.next(usize::try_from(self.index).unwrap_or(0)).filter(|at| *at > lanes.now);
+        open.wakes = [flush_at, more_at].into_iter().flatten().min();
+        self.engine.flight = Some(flight);
+        false
+    }
+
+    /// The descriptor is closed: its metadata is written, then it is complete.
+    fn close<H: HostPort + ?Sized>(
+        &mut self,
+        flight: &Flight,
+        ends: bool,
+        rules: Rules,
+        lanes: &mut Lanes<'_, H>,
+    ) {
+        if self.control & control::NO_METADATA == 0 {
+            let [first, second] = StreamWriteback::new(self.engine.open.received, ends).to_words();
+            let Upstream { plan, faults, .. } = &mut lanes.upstream;
+            let fault = if plan.watches_channels() { plan.metadata(self.unit, faults) } else { None };
+            let (first, second) = match fault {
+                None => (Some(first), Some(second)),
+                Some(StreamWritebackFault::Missing) => (None, None),
+                Some(StreamWritebackFault::Torn) => (Some(first), None),
+                Some(StreamWritebackFault::Words([first, second])) => (Some(first), Some(second)),
+            };
+            let mut bytes = [0; 8];
+            let mut length = 0;
+            for (place, word) in bytes.chunks_exact_mut(4).zip([first, second].into_iter().flatten()) {
+                place.copy_from_slice(&word.to_le_bytes());
+                length += 4;
+            }
+            if let Some(written) = bytes.get(..length).filter(|written| !written.is_empty()) {
+                lanes.upstream.counters.stream_writebacks += 1;
+                lanes.upstream.post(self.unit, Iova::new(flight.source), written);
+            }
+        }
+        self.engine.open = Open::NEW;
+        self.complete(flight.flags, rules, lanes);
+    }
+}

@@ -1,0 +1,382 @@
+//! AXI4-Stream channels at the level of registers and descriptors.
+
+use crate::support::*;
+use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, START_POLL, WRITEBACK};
+use fpga_card::description::StreamLogic;
+use fpga_card::{CardDescription, StreamWritebackFault};
+use fpga_core::time::Nanos;
+
+/// Where metadata of C2H descriptors goes.
+const METADATA: u64 = WRITEBACK + 0x1000;
+/// Where C2H descriptors put data.
+const TARGET: u64 = DATA + 0x2_0000;
+const C2H_DESCRIPTORS: u64 = DESCRIPTORS + 0x1000;
+const EOP: u32 = 1 << 4;
+/// Bit 5 lets `invalid_length` be recorded.
+const LENGTH_RECORDED: u32 = 1 << 5;
+const BEAT: u32 = 64;
+
+fn described(change: impl FnOnce(&mut CardDescription)) -> Bench {
+    let mut description = small();
+    description.xdma.stream = true;
+    change(&mut description);
+    Bench::with(description)
+}
+
+fn loopback() -> Bench {
+    described(|_| ())
+}
+
+/// An H2C descriptor for every length; the last one ends the packet and the run.
+fn send(bench: &mut Bench, channel: u64, lengths: &[u32], last: u32) {
+    let mut source = DATA;
+    for (n, length) in lengths.iter().enumerate() {
+        let at = DESCRIPTORS + 32 * n as u64;
+        let ends = n + 1 == lengths.len();
+        let control = MAGIC | if ends { STOP | COMPLETED | last } else { 0 };
+        // The destination is not looked at.
+        bench.host.descriptor(at, control, *length, source, u64::MAX, at + 32);
+        source += u64::from(*length);
+    }
+    bench.start(H2C0 + 0x100 * channel, DESCRIPTORS, 0, START_INTERRUPT | LENGTH_RECORDED);
+}
+
+/// C2H descriptors of `length` bytes each.
+fn receive(bench: &mut Bench, channel: u64, lengths: &[u32], control: u32) {
+    let mut target = TARGET;
+    bench.host.put(METADATA, &[0; 512]);
+    for (n, length) in lengths.iter().enumerate() {
+        let at = C2H_DESCRIPTORS + 32 * n as u64;
+        let ends = if n + 1 == lengths.len() { STOP | COMPLETED } else { COMPLETED };
+        bench.host.descriptor(at, MAGIC | ends, *length, METADATA + 32 * n as u64, target, at + 32);
+        target += u64::from(*length);
+    }
+    let base = C2H0 + 0x100 * channel;
+    bench.write(DMA, base + 0x88, (WRITEBACK + 4 * channel) as u32);
+    bench.start(base, C2H_DESCRIPTORS, 0, control);
+}
+
+fn metadata(bench: &mut Bench, n: u64) -> (u32, u32) {
+    (bench.host.get_word(METADATA + 32 * n), bench.host.get_word(METADATA + 32 * n + 4))
+}
+
+const NOT_WRITTEN: (u32, u32) = (0, 0);
+
+fn ended(length: u32) -> (u32, u32) {
+    (0x52B4_0001, length)
+}
+
+fn goes_on(length: u32) -> (u32, u32) {
+    (0x52B4_0000, length)
+}
+
+/// Lets so many nanoseconds pass, from one deadline of the card to the next as a world does.
+fn pass(bench: &mut Bench, nanoseconds: u64) {
+    let end = bench.now + nanoseconds;
+    while bench.now < end {
+        let next = bench.card.next_deadline().map_or(end, Nanos::get);
+        bench.now = next.clamp(bench.now + 1, end);
+        bench.card.work(Nanos::new(bench.now), &mut bench.host, 1000);
+    }
+}
+
+#[test]
+fn a_packet_goes_round() {
+    for length in [1, 63, 64, 65, 4096, 5001] {
+        let mut bench = loopback();
+        let data = pattern(length as usize, length);
+        bench.host.put(DATA, &data);
+        send(&mut bench, 1, &[length], EOP);
+        receive(&mut bench, 1, &[8192], START_INTERRUPT);
+        bench.run();
+        assert_eq!(metadata(&mut bench, 0), ended(length));
+        assert_eq!(bench.host.get(TARGET, length as usize), data);
+        assert_eq!((bench.read(DMA, H2C0 + 0x140), bench.read(DMA, C2H0 + 0x140)), (0b110, 0b110));
+        let counters = bench.card.counters();
+        assert_eq!((counters.packets_taken, counters.packets_given, counters.stream_writebacks), (1, 1, 1));
+        assert_eq!((counters.h2c_bytes, counters.c2h_bytes), (length.into(), length.into()));
+    }
+}
+
+#[test]
+fn a_packet_spans_descriptors_and_a_short_one_closes_its_own() {
+    let mut bench = loopback();
+    let data = pattern(1000, 1);
+    bench.host.put(DATA, &data);
+    send(&mut bench, 0, &[128, 512, 360], EOP);
+    bench.run();
+    // The packet of 1000 bytes fills two descriptors and a part of the third; 10 and 256 bytes follow, the latter exactly one.
+    assert_eq!(bench.card.push_stream(0, &pattern(10, 2), true), 10);
+    assert_eq!(bench.card.push_stream(0, &pattern(256, 3), true), 256);
+    receive(&mut bench, 0, &[384, 384, 384, 384, 256], START_POLL);
+    bench.run();
+    let found: Vec<_> = (0..5).map(|n| metadata(&mut bench, n)).collect();
+    assert_eq!(found, [goes_on(384), goes_on(384), ended(232), ended(10), ended(256)]);
+    assert_eq!(bench.host.get(TARGET, 1000), data);
+    assert_eq!(bench.host.get(TARGET + 3 * 384, 10), pattern(10, 2));
+    assert_eq!(bench.host.get(TARGET + 4 * 384, 256), pattern(256, 3));
+    assert_eq!(bench.host.get_word(WRITEBACK), 5, "the write-back counts descriptors");
+}
+
+#[test]
+fn metadata_is_written_before_the_count_and_can_be_switched_off() {
+    let mut bench = loopback();
+    bench.card.push_stream(0, &[1; 100], true);
+    receive(&mut bench, 0, &[256], START_POLL);
+    bench.run();
+    let order: Vec<_> = bench.host.writes.iter().map(|(at, _)| *at).collect();
+    assert_eq!(order, [TARGET, METADATA, WRITEBACK]);
+    let mut bench = loopback();
+    bench.card.push_stream(0, &[1; 100], true);
+    receive(&mut bench, 0, &[256], START_POLL | 1 << 27);
+    bench.run();
+    assert_eq!(metadata(&mut bench, 0), NOT_WRITTEN);
+    assert_eq!((bench.host.get_word(WRITEBACK), bench.card.counters().stream_writebacks), (1, 0));
+}
+
+#[test]
+fn lengths_that_are_no_beats_need_the_end_of_a_packet() {
+    for (lengths, last, done) in [
+        (&[BEAT, BEAT + 1, 64][..], EOP, Some(1)),
+        (&[BEAT + 1][..], 0, Some(0)),
+        (&[BEAT, 0][..], EOP, Some(1)),
+        (&[BEAT, 0, BEAT + 1][..], EOP, None),
+        (&[BEAT][..], 0, None),
+    ] {
+        let mut bench = loopback();
+        send(&mut bench, 0, lengths, last);
+        bench.run();
+        let expected = match done {
+            Some(count) => (count, 1 << 5),
+            None => (lengths.len() as u32, 0b110),
+        };
+        assert_eq!((bench.read(DMA, 0x48), bench.read(DMA, 0x40)), expected, "{lengths:?}");
+    }
+    // Not recorded without control bit 5, which no driver sets; the engine stops all the same.
+    let mut bench = loopback();
+    bench.host.descriptor(DESCRIPTORS, MAGIC | STOP, 65, DATA, 0, 0);
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.run();
+    assert_eq!((bench.read(DMA, 0x40), bench.read(DMA, 0x48)), (0, 0));
+}
+
+#[test]
+fn a_full_fifo_holds_the_sender_back() {
+    let mut bench = described(|description| description.stream.fifo_bytes = 4096);
+    let data = pattern(10_000, 4);
+    bench.host.put(DATA, &data);
+    send(&mut bench, 0, &[10_000], EOP);
+    bench.run();
+    assert_eq!((bench.read(DMA, 0x40), bench.card.counters().h2c_bytes), (1, 4096));
+    receive(&mut bench, 0, &[16_384], START_INTERRUPT);
+    bench.run();
+    assert_eq!((bench.read(DMA, 0x40), metadata(&mut bench, 0)), (0b110, ended(10_000)));
+    assert_eq!(bench.host.get(TARGET, 10_000), data);
+    // As many packets as beats: small ones fill it too.
+    let pushed = (0..100).filter(|_| bench.card.push_stream(0, &[7], true) == 1).count();
+    assert_eq!(pushed, 4096 / BEAT as usize);
+}
+
+#[test]
+fn a_sink_that_is_not_ready_keeps_the_channel_busy() {
+    let mut bench = described(|description| description.stream.logic = StreamLogic::Source);
+    bench.card.set_stream_ready(0, false);
+    send(&mut bench, 0, &[4096], EOP);
+    bench.run();
+    bench.write(DMA, 0x0C, 1);
+    bench.run();
+    assert_eq!(
+        (bench.read(DMA, 0x40), bench.card.counters().h2c_bytes),
+        (1, 0),
+        "clearing run does not help"
+    );
+    bench.card.set_stream_ready(0, true);
+    bench.run();
+    assert_eq!(bench.read(DMA, 0x40), 0b110);
+    assert_eq!((bench.card.counters().h2c_bytes, bench.card.counters().packets_taken), (4096, 1));
+}
+
+#[test]
+fn a_channel_without_data_stays_busy() {
+    let mut bench = loopback();
+    receive(&mut bench, 0, &[256, 256], START_INTERRUPT);
+    bench.run();
+    assert_eq!(bench.read(DMA, C2H0 + 0x40), 1);
+    bench.write(DMA, C2H0 + 0x0C, 1);
+    bench.write(DMA, 0x3060, 4);
+    bench.run();
+    bench.now += 1_000_000_000;
+    bench.run();
+    assert_eq!(bench.read(DMA, C2H0 + 0x40), 1, "nothing was received that could be flushed");
+    // Data lets it finish the descriptor in flight, and no more.
+    bench.card.push_stream(0, &[1; 300], true);
+    bench.run();
+    assert_eq!((bench.read(DMA, C2H0 + 0x40), bench.read(DMA, C2H0 + 0x48)), (0b100, 1));
+    assert_eq!((metadata(&mut bench, 0), metadata(&mut bench, 1)), (goes_on(256), NOT_WRITTEN));
+    // What was not taken is still there for the next run.
+    receive(&mut bench, 0, &[256], START_INTERRUPT);
+    bench.run();
+    assert_eq!(metadata(&mut bench, 0), ended(44));
+    // Nothing but a reset helps otherwise.
+    receive(&mut bench, 0, &[256], START_INTERRUPT);
+    bench.run();
+    bench.card.reset();
+    bench.card.set_command(true, true);
+    assert_eq!(bench.read(DMA, C2H0 + 0x40), 0);
+}
+
+#[test]
+fn a_run_without_credits_stops() {
+    let mut bench = loopback();
+    bench.write(DMA, 0x6024, 1 << 16);
+    receive(&mut bench, 0, &[256, 256], START_POLL);
+    bench.run();
+    assert_eq!(bench.read(DMA, C2H0 + 0x40), 1, "waiting is busy");
+    bench.write(DMA, C2H0 + 0x408C, 1);
+    bench.card.push_stream(0, &[9; 64], true);
+    bench.card.push_stream(0, &[9; 65], true);
+    bench.run();
+    assert_eq!((metadata(&mut bench, 0), metadata(&mut bench, 1)), (ended(64), NOT_WRITTEN));
+    bench.write(DMA, C2H0 + 0x0C, 1);
+    bench.run();
+    assert_eq!(bench.read(DMA, C2H0 + 0x40) & 1, 0, "no descriptor is in flight");
+}
+
+#[test]
+fn the_flush_timeout_closes_what_has_data() {
+    const EXPONENT: u32 = 10;
+    let clocks = (4 << EXPONENT) as u64;
+    let mut bench = loopback();
+    bench.write(DMA, 0x3060, EXPONENT);
+    assert_eq!(bench.read(DMA, 0x3060), EXPONENT);
+    receive(&mut bench, 0, &[256, 256], START_POLL);
+    bench.card.push_stream(0, &[1; 100], false);
+    bench.run();
+    assert_eq!(metadata(&mut bench, 0), NOT_WRITTEN);
+    // The last byte came within the last 100 ns.
+    pass(&mut bench, clocks - 200);
+    assert_eq!(metadata(&mut bench, 0), NOT_WRITTEN, "not too early");
+    pass(&mut bench, 200);
+    assert_eq!(metadata(&mut bench, 0), goes_on(100));
+    assert_eq!(bench.read(DMA, C2H0 + 0x48), 1);
+    // The packet goes on in the next descriptor.
+    bench.card.push_stream(0, &[2; 50], true);
+    bench.run();
+    assert_eq!(metadata(&mut bench, 1), ended(50));
+    // A build that flushes empty descriptors as well.
+    let mut bench = described(|description| description.stream.flush_empty = true);
+    bench.write(DMA, 0x3060, EXPONENT);
+    receive(&mut bench, 0, &[256, 256], START_POLL);
+    bench.run();
+    bench.write(DMA, C2H0 + 0x0C, 1);
+    pass(&mut bench, clocks);
+    assert_eq!(metadata(&mut bench, 0), goes_on(0));
+    assert_eq!(bench.read(DMA, C2H0 + 0x40) & 1, 0);
+}
+
+#[test]
+fn a_source_generates_what_its_description_says() {
+    let mut bench = described(|description| {
+        description.stream.logic = StreamLogic::Source;
+        description.stream.source.packets = Some(3);
+        (description.stream.source.shortest, description.stream.source.longest) = (1, 300);
+        description.stream.source.gap_ns = 100_000;
+    });
+    let source = bench.card.description().stream.source.clone();
+    receive(&mut bench, 2, &[512; 4], START_POLL);
+    bench.run();
+    assert_eq!(metadata(&mut bench, 0), NOT_WRITTEN, "a gap comes first");
+    for n in 0..3 {
+        pass(&mut bench, 100_000);
+        let expected = source.packet(2, n);
+        assert_eq!(metadata(&mut bench, n), ended(expected.len() as u32));
+        assert_eq!(bench.host.get(TARGET + 512 * n, expected.len()), expected);
+    }
+    pass(&mut bench, 1_000_000);
+    assert_eq!(metadata(&mut bench, 3), NOT_WRITTEN, "no fourth one");
+    assert_ne!(source.packet(2, 0), source.packet(1, 0));
+    assert_ne!(source.packet(2, 0), source.packet(2, 1));
+}
+
+#[test]
+fn a_source_keeps_its_rate() {
+    let mut bench = described(|description| {
+        description.stream.logic = StreamLogic::Source;
+        let source = &mut description.stream.source;
+        (source.shortest, source.longest, source.bytes_per_us) = (1000, 1000, 100);
+    });
+    receive(&mut bench, 0, &[1024; 16], START_POLL);
+    while bench.read(DMA, C2H0 + 0x48) < 16 {
+        bench.run();
+        bench.now = bench.now.max(bench.card.next_deadline().map_or(0, Nanos::get));
+    }
+    // The first of 16 packets comes at once, each of the others 10 us after the one before.
+    assert!((150_000..151_000).contains(&bench.now), "{}", bench.now);
+}
+
+#[test]
+fn a_packet_without_end() {
+    let mut bench = described(|description| {
+        description.stream.logic = StreamLogic::Source;
+        description.stream.source.endless_packet = true;
+    });
+    receive(&mut bench, 0, &[4096; 8], START_POLL);
+    bench.run();
+    assert!((0..8).all(|n| metadata(&mut bench, n) == goes_on(4096)));
+    assert_eq!((bench.read(DMA, C2H0 + 0x40), bench.read(DMA, C2H0 + 0x48)), (0, 8), "the run ends");
+}
+
+#[test]
+fn metadata_can_be_broken() {
+    for (fault, expected) in [
+        (StreamWritebackFault::Missing, (0, 0)),
+        (StreamWritebackFault::Torn, (0x52B4_0001, 0)),
+        (StreamWritebackFault::Words([0xDEAD_0001, 7]), (0xDEAD_0001, 7)),
+    ] {
+        let mut bench = loopback();
+        bench.card.break_stream_writeback(Some(fault));
+        bench.card.push_stream(0, &[1; 100], true);
+        receive(&mut bench, 0, &[256], START_POLL);
+        bench.run();
+        assert_eq!((metadata(&mut bench, 0), bench.host.get_word(WRITEBACK)), (expected, 1));
+    }
+}
+
+#[test]
+fn a_refused_read_stops_the_sender() {
+    let mut bench = loopback();
+    let at = DESCRIPTORS;
+    bench.host.descriptor(at, MAGIC, 64, DATA, 0, at + 32);
+    bench.host.descriptor(at + 32, MAGIC | STOP | EOP, 64, 0x9000_0000, 0, 0);
+    bench.start(H2C0, at, 0, START_INTERRUPT);
+    bench.run();
+    assert_eq!((bench.read(DMA, 0x40), bench.read(DMA, 0x48)), (1 << 9, 1));
+    // The packet stays open: what comes next continues it.
+    send(&mut bench, 0, &[64], EOP);
+    receive(&mut bench, 0, &[256], START_POLL);
+    bench.write(DMA, 0x0C, 1);
+    send(&mut bench, 0, &[64], EOP);
+    bench.run();
+    assert_eq!(metadata(&mut bench, 0), ended(128));
+}
+
+/// Steps and bursts are the same card: random packets through random descriptors, in either.
+#[test]
+fn bursts_do_what_steps_do() {
+    for burst in [1, 64] {
+        let mut bench = loopback();
+        let lengths: Vec<u32> = (0..60_u32).map(|n| n.wrapping_mul(2_654_435_761) % 700 + 1).collect();
+        for length in &lengths {
+            bench.card.push_stream(3, &pattern(*length as usize, *length), true);
+        }
+        receive(&mut bench, 3, &[704; 16], START_POLL);
+        while bench.card.work(Nanos::new(bench.now), &mut bench.host, burst) > 0 {}
+        for (n, length) in (0..16).zip(&lengths) {
+            assert_eq!(metadata(&mut bench, n), ended(*length));
+            assert_eq!(
+                bench.host.get(TARGET + 704 * n, *length as usize),
+                pattern(*length as usize, *length)
+            );
+        }
+    }
+}

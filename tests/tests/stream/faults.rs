@@ -1,0 +1,241 @@
+//! What cannot be believed, and what goes wrong: a typed error, nothing handed out that did not arrive, and packets as usual after.
+
+use fpga_card::StreamWritebackFault;
+use fpga_driver::mock::CardFailure;
+use fpga_driver::stream::PacketFault;
+use fpga_driver::{BarOffset, ChannelError, FaultCause, PacketPart, ResourceError, StreamError, SubmitError};
+
+use super::*;
+
+impl Loop {
+    /// The next error, whatever else there is to do meanwhile.
+    fn error(&mut self) -> StreamError {
+        let patience = Patience::new(&self.world);
+        loop {
+            self.tx.poll().unwrap();
+            match self.rx.next_packet() {
+                Ok(None) => {}
+                Ok(Some(packet)) => panic!("a packet of {} bytes", packet.len()),
+                Err(error) => return error,
+            }
+            patience.relax(&self.rx);
+        }
+    }
+
+    fn lost(&mut self) -> PacketFault {
+        match self.error() {
+            StreamError::Packet { source, .. } => source,
+            other => panic!("{other}"),
+        }
+    }
+
+    fn push(&self, data: &[u8], end: bool) {
+        let took = self.world.with_card(0, |card| card.push_stream(0, data, end)).unwrap();
+        assert_eq!(took, data.len());
+    }
+}
+
+#[test]
+fn metadata_that_cannot_be_true() {
+    for setup in setups() {
+        for (fault, expected) in [
+            (StreamWritebackFault::Missing, PacketFault::Missing { entry: 1 }),
+            (StreamWritebackFault::Torn, PacketFault::Empty { entry: 1 }),
+            (
+                StreamWritebackFault::Words([0x52B5_0001, 100]),
+                PacketFault::Magic { entry: 1, word: 0x52B5_0001 },
+            ),
+            (
+                StreamWritebackFault::Words([0x52B4_0001, 513]),
+                PacketFault::Length { entry: 1, length: 513, buffer: 512 },
+            ),
+            (
+                StreamWritebackFault::Words([0x52B4_0001, u32::MAX]),
+                PacketFault::Length { entry: 1, length: u32::MAX, buffer: 512 },
+            ),
+            (
+                StreamWritebackFault::Words([0x52B4_0000, 100]),
+                PacketFault::NoEnd { entry: 1, length: 100, buffer: 512 },
+            ),
+            (StreamWritebackFault::Words([u32::MAX; 2]), PacketFault::Magic { entry: 1, word: u32::MAX }),
+        ] {
+            let mut ends = setup.open(16, 512);
+            ends.push(&[1; 100], true);
+            assert_eq!(ends.receive().len(), 100);
+            ends.world.with_card(0, |card| card.break_stream_writeback(Some(fault))).unwrap();
+            ends.push(&[2; 100], true);
+            assert_eq!(ends.lost(), expected, "{setup:?}");
+            ends.world.with_card(0, |card| card.break_stream_writeback(None)).unwrap();
+            // Whether the lost one was the end of its packet is not known: up to the next end nothing is believed.
+            ends.push(&[3; 100], true);
+            ends.push(&[4; 100], true);
+            assert_eq!(ends.receive(), [4; 100], "{setup:?} {fault:?}");
+            assert_eq!(ends.rx.statistics().lost, 1);
+            ends.assert_works(5);
+        }
+    }
+}
+
+#[test]
+fn a_packet_longer_than_the_ring() {
+    for setup in setups() {
+        let mut ends = setup.open(4, 64);
+        for length in [257, 300, 1000, 10_000] {
+            ends.send(&bytes(1, length));
+            ends.send(b"next");
+            let PacketFault::TooLong { bytes } = ends.lost() else { panic!("another fault") };
+            assert_eq!(bytes, 256);
+            assert_eq!(ends.receive(), b"next", "{setup:?} {length}");
+        }
+        let whole = bytes(2, 256);
+        ends.send(&whole);
+        assert!(ends.receive() == whole, "one that just fits");
+        let statistics = ends.rx.statistics();
+        assert_eq!((statistics.lost, statistics.discarded_bytes), (4, 257 + 300 + 1000 + 10_000));
+    }
+}
+
+#[test]
+fn a_packet_without_end() {
+    let sections = "xdma: { stream: true }\nstream:\n  logic: source\n  source: { endless_packet: true }\n";
+    for threaded in [false, true] {
+        let setup = Setup { sections, threaded, ..Setup::strict() };
+        let mut ends = setup.open(16, 4096);
+        assert_eq!(ends.lost(), PacketFault::TooLong { bytes: 16 * 4096 });
+        let late = ends.rx.wait_packet(within(Duration::from_millis(20))).unwrap_err();
+        assert!(late.is_timeout(), "told of once: {late}");
+        assert!(ends.rx.statistics().discarded_bytes > 16 * 4096);
+        // With data coming it can be stopped.
+        ends.rx.abort().unwrap();
+        let Loop { tx, rx, card, .. } = ends;
+        drop((tx, rx));
+        cards::assert_pool(&card, 0, 0);
+    }
+}
+
+#[test]
+fn the_flush_timeout_splits_a_packet() {
+    for mode in MODES {
+        let mut ends = Setup::new(mode).open(16, 512);
+        ends.card.set_write_flush_timeout(8).unwrap();
+        for n in 0..3_u8 {
+            assert!(ends.rx.next_packet().unwrap().is_none());
+            ends.push(&[n; 100], false);
+            // 256 clocks of 4 ns.
+            ends.world.advance(Nanos::from_micros(5));
+            ends.push(&[n; 33], true);
+            assert_eq!(ends.receive(), [n; 133], "{mode:?}");
+        }
+        ends.card.set_write_flush_timeout(0).unwrap();
+        ends.assert_works(1);
+    }
+}
+
+/// Switched on behind the driver's back it looks like a lost end.
+#[test]
+fn a_flush_that_nobody_asked_for() {
+    let mut ends = Setup::strict().open(16, 512);
+    assert!(ends.rx.next_packet().unwrap().is_none());
+    ends.card.dma_bar().write32(BarOffset::new(0x3060), 8).unwrap();
+    ends.push(&[1; 100], false);
+    assert_eq!(ends.lost(), PacketFault::NoEnd { entry: 0, length: 100, buffer: 512 });
+}
+
+#[test]
+fn a_count_that_cannot_be() {
+    for setup in setups() {
+        let mut ends = setup.open(16, 512);
+        ends.assert_works(1);
+        ends.world.with_card(0, |card| card.override_completed_count(Some(9_000))).unwrap();
+        ends.push(&[1; 100], true);
+        let error = ends.error();
+        assert!(
+            matches!(&error, StreamError::Fault(fault) if matches!(fault.cause, FaultCause::Count(_))),
+            "{error}"
+        );
+        ends.world.with_card(0, |card| card.override_completed_count(None)).unwrap();
+        ends.assert_works(2);
+    }
+}
+
+/// The engine cannot read its descriptors any more, for a while.
+#[test]
+fn a_descriptor_fetch_that_is_refused() {
+    for mode in MODES {
+        let mut ends = Setup::new(mode).open(4, 64);
+        ends.world.with_card(0, |card| card.set_command(true, false)).unwrap();
+        let error = ends.error();
+        assert!(
+            matches!(&error, StreamError::Fault(fault) if fault.status_errors().count() == 1),
+            "{mode:?}: {error}"
+        );
+        ends.world.with_card(0, |card| card.set_command(true, true)).unwrap();
+        ends.push(&[7; 30], true);
+        assert_eq!(ends.receive(), [7; 30]);
+    }
+}
+
+#[test]
+fn a_card_that_leaves() {
+    for setup in setups() {
+        let mut ends = setup.open(16, 512);
+        ends.assert_works(1);
+        assert!(ends.world.fail(0, CardFailure::Gone));
+        let error = loop {
+            match ends.rx.next_packet() {
+                Ok(_) => ends.rx.relax(),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, StreamError::Channel(ChannelError::Gone { .. })), "{error}");
+        let Loop { tx, rx, card, .. } = ends;
+        drop((tx, rx));
+        assert!(card.memory().stats().quarantined >= 2);
+    }
+}
+
+#[test]
+fn memory_channels_and_streams_are_not_mixed_up() {
+    let ends = Setup::new(RunMode::CreditRing).open(16, 512);
+    assert!(matches!(ends.card.h2c(1), Err(ResourceError::Stream { .. })));
+    assert!(matches!(ends.card.c2h(1), Err(ResourceError::Stream { .. })));
+    assert!(matches!(ends.card.h2c_stream(2), Err(ResourceError::NoSuchChannel { available: 2, .. })));
+    assert!(matches!(ends.card.c2h_stream(0), Err(ResourceError::InUse { .. })));
+    let world = cards::world(cards::with_channels(1, 1));
+    let card = cards::open(&world);
+    assert!(matches!(card.h2c_stream(0), Err(ResourceError::NotStream { .. })));
+    assert!(matches!(card.c2h_stream(0), Err(ResourceError::NotStream { .. })));
+    assert!(matches!(card.set_write_flush_timeout(4), Err(ResourceError::NotStream { .. })));
+    card.h2c(0).unwrap();
+}
+
+#[test]
+fn shapes_that_cannot_be() {
+    let world = cards::world(described(LOOPS));
+    let card = cards::open(&world);
+    for (buffers, size) in [(0, 64), (1, 64), (3, 64), (1 << 17, 64), (4, 0), (4, 100), (4, 1 << 27)] {
+        let options = C2hStreamOptions::default().buffers(buffers).buffer_size(size);
+        let refused = card.c2h_stream_with(0, options);
+        assert!(matches!(refused, Err(ResourceError::StreamBuffers { .. })), "{buffers} of {size}");
+    }
+    let huge = C2hStreamOptions::default().buffers(1 << 16).buffer_size(1 << 20);
+    assert!(matches!(card.c2h_stream_with(0, huge), Err(ResourceError::Memory { .. })));
+    assert!(card.c2h_stream(0).is_ok(), "nothing stays taken");
+}
+
+#[test]
+fn packets_that_cannot_be_sent() {
+    let mut ends = Setup::new(RunMode::CreditRing).open(16, 512);
+    let memory = ends.attach(&bytes(1, 4096));
+    let part = |offset, length| PacketPart { memory, offset, length };
+    let refused = ends.tx.submit_list(&[part(0, 65), part(1000, 64)]).unwrap_err();
+    assert!(refused.to_string().contains("multiple of 64"), "{refused}");
+    assert!(ends.tx.submit_list(&[]).is_err() && ends.tx.submit_list(&[part(5, 0)]).is_err());
+    assert!(ends.tx.submit_at(memory, 0, 0).is_err());
+    let outside = ends.tx.submit_at(memory, 4000, 97);
+    assert!(matches!(outside, Err(SubmitError::MemoryRange { .. })));
+    assert_eq!(ends.tx.in_flight(), 0);
+    // The same bytes twice in one packet are nothing special, nor are empty parts.
+    ends.tx.submit_list(&[part(64, 64), part(0, 0), part(64, 64), part(3, 5)]).unwrap();
+    assert_eq!(ends.receive().len(), 64 + 64 + 5);
+}

@@ -1,0 +1,161 @@
+//! AXI4-Stream channels through the whole stack: packets of every size, back-pressure, the write flush timeout, what cannot be
+//! believed, and how a stream ends. Whatever happens, a packet arrives whole or is said to be lost, and memory that the card may
+//! still reach is never given away.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
+#![expect(clippy::panic, reason = "a panic is the failure report")]
+
+mod cost;
+mod endings;
+mod faults;
+mod packets;
+mod single;
+mod waits;
+
+use core::time::Duration;
+
+use fpga_driver::core::Nanos;
+use fpga_driver::mock::{ThreadOptions, World};
+use fpga_driver::{
+    AttachedMemory, C2hStream, C2hStreamOptions, Card, ChannelOptions, H2cStream, RunMode, WaitOptions,
+};
+use fpga_tests::bytes;
+use fpga_tests::cards::{self, described};
+
+/// Two loops, which an engine without data leaves when the flush timeout says so: what is dropped is given back.
+const LOOPS: &str =
+    "xdma: { stream: true, h2c_channels: 2, c2h_channels: 2 }\nstream:\n  flush_empty: true\n";
+/// The same with what the guide promises: an engine without data stays busy.
+const STRICT: &str = "xdma: { stream: true, h2c_channels: 2, c2h_channels: 2 }\n";
+
+/// Both ways to keep a ring running.
+const MODES: [RunMode; 2] = [RunMode::CreditRing, RunMode::StopRuns];
+
+/// A card, and both ends of its first loop. Field order is drop order.
+struct Loop {
+    tx: H2cStream,
+    rx: C2hStream,
+    card: Card,
+    world: World,
+}
+
+/// How a test's card lives.
+#[derive(Clone, Copy, Debug)]
+struct Setup {
+    sections: &'static str,
+    mode: RunMode,
+    threaded: bool,
+}
+
+impl Setup {
+    const fn new(mode: RunMode) -> Self {
+        Self { sections: LOOPS, mode, threaded: false }
+    }
+
+    const fn strict() -> Self {
+        Self { sections: STRICT, ..Self::new(RunMode::CreditRing) }
+    }
+
+    fn world(self) -> World {
+        let builder = World::builder().card(described(self.sections));
+        let builder = if self.threaded {
+            builder.threaded(ThreadOptions::default())
+        } else {
+            // Idle time flies: some tests wait for seconds of it.
+            builder.time(Nanos::new(100), Nanos::from_micros(10))
+        };
+        builder.build().unwrap()
+    }
+
+    fn open(self, buffers: u32, size: usize) -> Loop {
+        let world = self.world();
+        let card = cards::open(&world);
+        self.on(world, card, buffers, size)
+    }
+
+    fn on(self, world: World, card: Card, buffers: u32, size: usize) -> Loop {
+        let options = C2hStreamOptions::default().buffers(buffers).buffer_size(size).run_mode(self.mode);
+        let rx = card.c2h_stream_with(0, options).unwrap();
+        let tx = card.h2c_stream_with(0, ChannelOptions::default().run_mode(self.mode)).unwrap();
+        Loop { tx, rx, card, world }
+    }
+}
+
+/// Every mode, with a card that works when it is told to, and with one that works by itself.
+fn setups() -> impl Iterator<Item = Setup> {
+    [false, true]
+        .into_iter()
+        .flat_map(|threaded| MODES.into_iter().map(move |mode| Setup { threaded, ..Setup::new(mode) }))
+}
+
+impl Loop {
+    fn attach(&mut self, content: &[u8]) -> AttachedMemory {
+        let area = self.card.area(content.len()).unwrap();
+        area.memory().write(0, content).unwrap();
+        self.tx.attach(area).unwrap()
+    }
+
+    fn send(&mut self, data: &[u8]) {
+        self.tx.submit(self.card.buffer_from(data).unwrap()).unwrap();
+        self.tx.poll().unwrap();
+    }
+
+    /// Waits until the card has everything that was sent.
+    fn sent(&mut self) {
+        let patience = Patience::new(&self.world);
+        while self.tx.in_flight() > 0 {
+            self.tx.poll().unwrap();
+            patience.relax(&self.rx);
+        }
+    }
+
+    /// The next packet, whatever else there is to do meanwhile.
+    fn receive(&mut self) -> Vec<u8> {
+        let patience = Patience::new(&self.world);
+        loop {
+            self.tx.poll().unwrap();
+            if let Some(packet) = self.rx.next_packet().unwrap() {
+                return packet.to_vec();
+            }
+            patience.relax(&self.rx);
+        }
+    }
+
+    /// A packet goes round.
+    fn assert_works(&mut self, seed: u64) {
+        let data = bytes(seed, 3001);
+        self.send(&data);
+        assert!(self.receive() == data);
+    }
+
+    /// Lets the card do what it can.
+    fn settle(&mut self) {
+        if self.world.is_threaded() {
+            std::thread::sleep(Duration::from_millis(2));
+        } else {
+            self.world.step_until_idle();
+        }
+    }
+}
+
+/// Gives up a test that makes no progress.
+struct Patience<'a> {
+    world: &'a World,
+    until: u64,
+}
+
+impl<'a> Patience<'a> {
+    fn new(world: &'a World) -> Self {
+        Self { world, until: world.now().get() + 20_000_000_000 }
+    }
+
+    fn relax(&self, rx: &C2hStream) {
+        // A card with a thread may need this processor to get on.
+        std::thread::yield_now();
+        rx.relax();
+        assert!(self.world.now().get() < self.until, "nothing comes: {:?}", rx.statistics());
+    }
+}
+
+fn within(time: Duration) -> WaitOptions {
+    WaitOptions::default().timeout(time)
+}

@@ -1,0 +1,143 @@
+//! One packet into one buffer, and packets out of owned buffers.
+
+use fpga_driver::stream::PacketFault;
+use fpga_driver::{ChannelError, StreamError, TransferError};
+
+use super::*;
+
+#[test]
+fn a_buffer_gets_one_packet() {
+    for setup in setups() {
+        let mut ends = setup.open(2, 64);
+        for (seed, length) in [1, 64, 1000, 4096, 30_000].into_iter().enumerate() {
+            let data = bytes(seed as u64, length);
+            ends.send(&data);
+            ends.send(b"and another one");
+            ends.sent();
+            let buffer = ends.card.buffer(32_768).unwrap();
+            let buffer = ends.rx.receive(buffer).unwrap();
+            assert!(buffer.as_slice() == data, "{setup:?} {length}");
+            // Its whole capacity is used again.
+            let buffer = ends.rx.receive(buffer).unwrap();
+            assert_eq!(buffer.as_slice(), b"and another one");
+        }
+        assert_eq!(ends.rx.posted(), 0);
+    }
+}
+
+#[test]
+fn a_channel_that_is_idle_between_packets_ends_in_order() {
+    let ends = Setup::strict().open(2, 64);
+    let Loop { mut tx, mut rx, card, world } = ends;
+    tx.submit(card.buffer_from(b"one").unwrap()).unwrap();
+    tx.poll().unwrap();
+    let buffer = rx.receive(card.buffer(64).unwrap()).unwrap();
+    assert_eq!(buffer.as_slice(), b"one");
+    drop((tx, rx, buffer));
+    cards::assert_pool(&card, 0, 0);
+    drop(card);
+    cards::assert_closed(&world, 0);
+}
+
+#[test]
+fn a_packet_that_is_too_long_is_lost_and_the_next_one_is_whole() {
+    let mut ends = Setup::new(RunMode::StopRuns).open(2, 64);
+    let long = bytes(1, 1000);
+    ends.send(&long);
+    ends.send(b"short");
+    ends.sent();
+    let failed = ends.rx.receive(ends.card.buffer(256).unwrap()).unwrap_err();
+    let expected = PacketFault::TooLong { bytes: 256 };
+    assert!(
+        matches!(&failed.error, StreamError::Packet { source, .. } if *source == expected),
+        "{}",
+        failed.error
+    );
+    let buffer = failed.buffer.unwrap();
+    assert_eq!(buffer.as_slice(), &long[..256], "its beginning is there");
+    assert_eq!(ends.rx.receive(buffer).unwrap().as_slice(), b"short");
+    let statistics = ends.rx.statistics();
+    assert_eq!((statistics.packets, statistics.lost, statistics.discarded_bytes), (1, 1, 1000));
+}
+
+#[test]
+fn out_of_time_the_buffer_stays_posted() {
+    for mode in MODES {
+        let mut ends = Setup::new(mode).open(64, 64);
+        let soon = within(Duration::from_micros(50));
+        let failed = ends.rx.receive_with(ends.card.buffer(128).unwrap(), soon).unwrap_err();
+        assert!(failed.error.is_timeout() && failed.buffer.is_none(), "{}", failed.error);
+        let failed = ends.rx.wait_received(soon).unwrap_err();
+        assert!(failed.error.is_timeout() && failed.buffer.is_none());
+        // Neither a second one nor the ring meanwhile.
+        let failed = ends.rx.receive(ends.card.buffer(64).unwrap()).unwrap_err();
+        assert!(matches!(failed.error, StreamError::Posted { .. }) && failed.buffer.is_some());
+        assert!(matches!(ends.rx.next_packet(), Err(StreamError::Posted { .. })));
+        ends.send(b"late");
+        assert_eq!(ends.rx.wait_received(WaitOptions::default()).unwrap().as_slice(), b"late");
+        let failed = ends.rx.wait_received(soon).unwrap_err();
+        assert!(matches!(failed.error, StreamError::Posted { .. }));
+        // It can be had back.
+        ends.rx.receive_with(ends.card.buffer(128).unwrap(), soon).unwrap_err();
+        assert_eq!(ends.rx.abort().unwrap().unwrap().len(), 128);
+        ends.assert_works(3);
+        // And the ring, once it is posted, has to be left alone.
+        let failed = ends.rx.receive(ends.card.buffer(64).unwrap()).unwrap_err();
+        assert!(matches!(failed.error, StreamError::Posted { .. }) && failed.buffer.is_some());
+    }
+}
+
+#[test]
+fn a_packet_that_is_not_taken_in_time_stays_in_flight() {
+    let mut ends = Setup::new(RunMode::StopRuns).open(64, 4096);
+    ends.world.with_card(0, |card| card.set_stream_ready(0, false)).unwrap();
+    let data = bytes(4, 5000);
+    let buffer = ends.card.buffer_from(&data).unwrap();
+    let failed = ends.tx.send_with(buffer, within(Duration::from_micros(50))).unwrap_err();
+    assert!(matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. })));
+    assert!(failed.buffer.is_none() && ends.tx.in_flight() == 1);
+    // One that was only queued comes back at once.
+    let queued = ends.tx.submit(ends.card.buffer_from(b"queued").unwrap()).unwrap();
+    assert!(ends.tx.cancel(queued).unwrap());
+    ends.world.with_card(0, |card| card.set_stream_ready(0, true)).unwrap();
+    assert!(ends.receive() == data);
+    let mut done = Vec::new();
+    while done.len() < 2 {
+        ends.tx.poll().unwrap();
+        done.extend(std::iter::from_fn(|| ends.tx.next_completion()));
+        ends.tx.relax();
+    }
+    assert_eq!(done[0].outcome, Ok(5000));
+    assert!(done[1].outcome.is_err() && done.iter().all(|done| done.buffer.is_some()));
+}
+
+#[test]
+fn a_packet_of_which_a_part_is_gone_cannot_be_taken_back() {
+    let setup = Setup::new(RunMode::StopRuns);
+    let world = setup.world();
+    let card = cards::open(&world);
+    let options = ChannelOptions::default().max_descriptor_length(4096);
+    let mut tx = card.h2c_stream_with(0, options).unwrap();
+    let data = bytes(6, 200_000);
+    let ticket = tx.submit(card.buffer_from(&data).unwrap()).unwrap();
+    tx.poll().unwrap();
+    // Some descriptors are through, and the FIFO is not full yet.
+    while world.with_card(0, |card| card.counters().descriptors).unwrap() < 3 {
+        world.step();
+    }
+    let refused = tx.cancel(ticket).unwrap_err();
+    assert!(matches!(refused, ChannelError::PacketBegun { .. }), "{refused}");
+    // It goes on where it was stopped.
+    let rx_options = C2hStreamOptions::default().buffers(128);
+    let mut rx = card.c2h_stream_with(0, rx_options).unwrap();
+    let patience = Patience::new(&world);
+    loop {
+        tx.poll().unwrap();
+        if let Some(packet) = rx.next_packet().unwrap() {
+            assert!(packet.to_vec() == data);
+            break;
+        }
+        patience.relax(&rx);
+    }
+    assert!(!tx.cancel(ticket).unwrap(), "it has ended");
+}

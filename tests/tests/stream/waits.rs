@@ -1,0 +1,77 @@
+//! Ways to wait for packets.
+
+use std::os::fd::AsFd;
+
+use fpga_driver::WaitMode;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::*;
+
+#[test]
+fn polling_interrupts_and_both() {
+    let hybrid = WaitMode::Hybrid { spin: Duration::from_micros(2) };
+    for setup in setups() {
+        for mode in [WaitMode::Poll, WaitMode::Interrupt, hybrid] {
+            let world = setup.world();
+            let card = cards::open(&world);
+            card.enable_interrupts().unwrap();
+            let mut ends = setup.on(world, card, 16, 512);
+            let options = WaitOptions::default().mode(mode);
+            for n in 0..60_u16 {
+                let data = bytes(n.into(), 1 + usize::from(n) * 31);
+                ends.send(&data);
+                let packet = ends.rx.wait_packet(options).unwrap();
+                assert!(packet.to_vec() == data, "{setup:?} {mode:?} {n}");
+            }
+            // Nothing comes: in time.
+            let late = ends.rx.wait_packet(options.timeout(Duration::from_millis(3))).unwrap_err();
+            assert!(late.is_timeout(), "{late}");
+            ends.assert_works(1);
+        }
+    }
+}
+
+#[test]
+fn a_wait_by_interrupt_needs_them_enabled() {
+    let mut ends = Setup::new(RunMode::CreditRing).open(16, 512);
+    let options = WaitOptions::default().mode(WaitMode::Interrupt);
+    assert!(ends.rx.wait_packet(options).is_err() && ends.rx.events().is_err());
+    ends.assert_works(1);
+}
+
+/// An event loop around the descriptor: nothing is missed, and nothing is waited for in vain.
+#[test]
+fn an_event_loop() {
+    let setup = Setup { threaded: true, ..Setup::new(RunMode::CreditRing) };
+    let world = setup.world();
+    let card = cards::open(&world);
+    card.enable_interrupts().unwrap();
+    let mut ends = setup.on(world, card, 16, 512);
+    let memory = ends.attach(&bytes(1, 4096));
+    let events = ends.rx.events().unwrap();
+    let (mut sent, mut got) = (0, 0);
+    while got < 500 {
+        while sent < 500 && sent - got < 20 && ends.tx.submit_at(memory, 0, 100 + sent % 900).is_ok() {
+            sent += 1;
+        }
+        ends.tx.poll().unwrap();
+        let _ = events.take();
+        ends.rx.arm().unwrap();
+        let before = got;
+        while let Some(packet) = ends.rx.next_packet().unwrap() {
+            assert_eq!(packet.len(), 100 + got % 900);
+            got += 1;
+        }
+        if got == before {
+            let mut fds = [PollFd::new(&events, PollFlags::IN)];
+            let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+            assert_eq!(
+                poll(&mut fds, Some(&limit)).unwrap(),
+                1,
+                "{sent} sent, {got} received, nothing wakes"
+            );
+        }
+    }
+    assert!(events.as_fd().try_clone_to_owned().is_ok());
+    ends.rx.disarm().unwrap();
+}

@@ -1,0 +1,280 @@
+//! The driver and a served card: the same driver, the same card, and a socket between them.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
+#![expect(clippy::panic, reason = "a panic is the failure report")]
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fpga_card::CardDescription;
+use fpga_driver::mock::World;
+use fpga_driver::mock::served::CardServer;
+use fpga_driver::pci::vfio_user::{
+    Breakage, PeerError, VfioUserOpenError, VfioUserOptions, VfioUserTransport,
+};
+use fpga_driver::pci::{DmaAccess, MmioError, ResetLevel, SharedMemory};
+use fpga_driver::{
+    BarOffset, Card, CardAddr, ChannelError, ChannelOptions, RecoveryLevel, RecoveryOptions, RunMode,
+    Transport, WaitMode, WaitOptions, recovery,
+};
+use fpga_tests::bytes;
+use fpga_tests::cards::{assert_closed, assert_pool, described, peek, poke, with_channels};
+
+/// So long nothing takes that works.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A card that a thread of this process serves.
+struct Served {
+    world: World,
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Served {
+    fn start(description: CardDescription) -> Self {
+        let world = fpga_tests::cards::world(description);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("card.sock");
+        let server = CardServer::bind(&path).unwrap();
+        let (stop, stopped) = UnixStream::pair().unwrap();
+        let served = world.clone();
+        let thread = std::thread::spawn(move || {
+            server.run(&served, 0, stopped).unwrap();
+        });
+        Self { world, path, _folder: folder, stop: Some(stop), thread: Some(thread) }
+    }
+
+    fn transport(&self) -> Arc<VfioUserTransport> {
+        let options = VfioUserOptions::default().deadline(LONG);
+        Arc::new(VfioUserTransport::open_with(&self.path, options).unwrap())
+    }
+
+    fn open(&self) -> Card {
+        Card::open(self.transport()).unwrap()
+    }
+
+    /// Ends the server, as if its process had ended.
+    fn end(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+
+    /// Waits until the server has put the card of a client that has left to rest, then ends it.
+    fn finish(mut self) {
+        self.end();
+        assert_closed(&self.world, 0);
+    }
+}
+
+fn waits() -> [WaitOptions; 3] {
+    let spin = Duration::from_micros(50);
+    [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin }]
+        .map(|mode| WaitOptions::default().mode(mode).timeout(LONG))
+}
+
+#[test]
+fn data_goes_both_ways_in_every_mode() {
+    let served = Served::start(with_channels(2, 2));
+    let card = served.open();
+    card.enable_interrupts().unwrap();
+    let mut seed = 0;
+    for run_mode in [RunMode::StopRuns, RunMode::CreditRing] {
+        for wait in waits() {
+            let options = ChannelOptions::default().run_mode(run_mode);
+            let (mut writer, mut reader) =
+                (card.h2c_with(1, options).unwrap(), card.c2h_with(0, options).unwrap());
+            for length in [1, 64, 4096, 10_001, 1 << 20] {
+                seed += 1;
+                let data = bytes(seed, length);
+                let at = CardAddr::new(0x12_3457 + seed * 0x20_0000);
+                let ticket = writer.submit(card.buffer_from(&data).unwrap(), at).unwrap();
+                assert_eq!(writer.wait(ticket, wait).unwrap().outcome, Ok(length as u64));
+                assert!(peek(&served.world, 0, at, length) == data, "{run_mode:?} {wait:?} {length}");
+                let ticket = reader.submit(card.buffer(length).unwrap(), at).unwrap();
+                let done = reader.wait(ticket, wait).unwrap();
+                assert_eq!(done.outcome, Ok(length as u64));
+                assert!(done.buffer.unwrap().as_slice() == data, "{run_mode:?} {wait:?} {length}");
+            }
+        }
+    }
+    assert_pool(&card, 0, 0);
+    drop(card);
+    served.finish();
+}
+
+#[test]
+fn many_transfers_of_attached_memory() {
+    const SLOTS: usize = 64;
+    let served = Served::start(with_channels(1, 1));
+    let card = served.open();
+    let mut channel = card.h2c(0).unwrap();
+    let area = card.area(SLOTS * 4096).unwrap();
+    let data = bytes(3, SLOTS * 4096);
+    area.memory().write(0, &data).unwrap();
+    let memory = channel.attach(area).unwrap();
+    for round in 0..20 {
+        let mut last = None;
+        for slot in 0..SLOTS {
+            let at = CardAddr::new((round * SLOTS + slot) as u64 * 4096);
+            last = Some(channel.submit_at(memory, slot * 4096, 4096, at).unwrap());
+        }
+        channel.wait_ended(last.unwrap(), WaitOptions::default().timeout(LONG)).unwrap();
+        assert!(peek(&served.world, 0, CardAddr::new((round * SLOTS * 4096) as u64), data.len()) == data);
+    }
+    drop((channel, card));
+    served.finish();
+}
+
+#[test]
+fn copies_inside_the_card() {
+    let served = Served::start(described(""));
+    let card = served.open();
+    let data = bytes(5, 100_000);
+    poke(&served.world, 0, CardAddr::new(0x1000), &data);
+    let mut cdma = card.cdma().unwrap();
+    cdma.copy(CardAddr::new(0x1000), CardAddr::new(0x40_0000), data.len() as u64).unwrap();
+    assert!(peek(&served.world, 0, CardAddr::new(0x40_0000), data.len()) == data);
+    drop((cdma, card));
+    served.finish();
+}
+
+/// A file that the caller has, mapped as it is: what the card writes is in the file.
+#[test]
+fn memory_of_the_caller_is_mapped_with_its_rights() {
+    let served = Served::start(with_channels(1, 1));
+    let card = served.open();
+    let memory = SharedMemory::memfd("caller", 1 << 16).unwrap();
+    let data = bytes(8, 1 << 16);
+    poke(&served.world, 0, CardAddr::new(0x8000), &data);
+    let area = card.map_memory(memory.clone(), DmaAccess::WriteByDevice).unwrap();
+    let mut channel = card.c2h(0).unwrap();
+    let attached = channel.attach(area).unwrap();
+    let ticket = channel.submit_at(attached, 0, 1 << 16, CardAddr::new(0x8000)).unwrap();
+    channel.wait_ended(ticket, WaitOptions::default().timeout(LONG)).unwrap();
+    let mut seen = vec![0; 1 << 16];
+    memory.read(0, &mut seen).unwrap();
+    assert!(seen == data);
+    drop(channel.detach(attached).unwrap());
+    assert_eq!(card.memory().stats().caller_areas, 0);
+    drop((channel, card));
+    served.finish();
+}
+
+#[test]
+fn the_next_client_finds_the_card_as_it_should_be() {
+    let served = Served::start(with_channels(1, 1));
+    for seed in 0..5 {
+        let card = served.open();
+        let data = bytes(seed, 5000);
+        card.h2c(0).unwrap().write(card.buffer_from(&data).unwrap(), CardAddr::ZERO).unwrap();
+        assert!(peek(&served.world, 0, CardAddr::ZERO, 5000) == data);
+        // A card has one user: the next one is told.
+        let second = VfioUserTransport::open(&served.path).unwrap_err();
+        let busy =
+            |source: &PeerError| matches!(source, PeerError::Refused { source, .. } if source.raw() == 16);
+        assert!(matches!(&second, VfioUserOpenError::Peer { source, .. } if busy(source)), "{second}");
+        drop(card);
+    }
+    served.finish();
+}
+
+/// A client that ends without a word, with transfers under way, leaves a card that the next one opens and uses.
+#[test]
+fn a_client_that_vanishes_leaves_a_usable_card() {
+    let served = Served::start(with_channels(1, 1));
+    let connection = Connection::connect(&served.path, LONG).unwrap();
+    // What the system does to the socket of a process that is killed.
+    let kill = Connection::new(connection.as_fd().try_clone_to_owned().unwrap());
+    let options = VfioUserOptions::default().deadline(LONG);
+    let transport = VfioUserTransport::over(connection, &served.path, options).unwrap();
+    let card = Card::open(Arc::new(transport)).unwrap();
+    let mut channel = card.h2c(0).unwrap();
+    for _ in 0..16 {
+        channel.submit(card.buffer(1 << 20).unwrap(), CardAddr::ZERO).unwrap();
+    }
+    channel.poll().unwrap();
+    kill.shut_down();
+    drop((channel, card));
+    let card = served.open();
+    let data = bytes(1, 10_000);
+    card.h2c(0).unwrap().write(card.buffer_from(&data).unwrap(), CardAddr::new(64)).unwrap();
+    assert!(peek(&served.world, 0, CardAddr::new(64), 10_000) == data);
+    drop(card);
+    served.finish();
+}
+
+#[test]
+fn a_reset_ends_everything_and_the_card_works_again() {
+    let served = Served::start(with_channels(1, 1));
+    let transport = served.transport();
+    let card = Card::open(Arc::<VfioUserTransport>::clone(&transport)).unwrap();
+    let at = BarOffset::ZERO;
+    let old = card.dma_bar().clone();
+    old.read32(at).unwrap();
+    card.enable_interrupts().unwrap();
+    transport.reset(ResetLevel::Function).unwrap();
+    assert_eq!(old.read32(at), Err(MmioError::Stale { at }));
+    drop(card);
+    let card = Card::open(Arc::<VfioUserTransport>::clone(&transport)).unwrap();
+    card.enable_interrupts().unwrap();
+    let data = bytes(2, 70_000);
+    let mut channel = card.h2c(0).unwrap();
+    let ticket = channel.submit(card.buffer_from(&data).unwrap(), CardAddr::new(7)).unwrap();
+    let done = channel.wait(ticket, WaitOptions::default().mode(WaitMode::Interrupt).timeout(LONG)).unwrap();
+    assert_eq!(done.outcome, Ok(70_000));
+    assert!(peek(&served.world, 0, CardAddr::new(7), 70_000) == data);
+    drop((done, channel, card, transport));
+    served.finish();
+}
+
+#[test]
+fn the_recovery_ladder_reaches_the_reset() {
+    let served = Served::start(with_channels(1, 1));
+    let transport: Arc<dyn Transport> = served.transport();
+    let options = RecoveryOptions::default().up_to(RecoveryLevel::Function).at_least(RecoveryLevel::Function);
+    let report = recovery::recover(&transport, &fpga_driver::OpenOptions::default(), &options).unwrap();
+    let outcome = report.outcome(RecoveryLevel::Function).unwrap();
+    assert_eq!(outcome.word(), "recovered", "{report:?}");
+    let card = Card::open(transport).unwrap();
+    card.h2c(0).unwrap().write(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
+    drop(card);
+    served.finish();
+}
+
+/// The server goes with transfers under way: whoever waits is told, in every mode, and nothing waits for ever.
+#[test]
+fn a_server_that_ends_in_the_middle_ends_everything() {
+    for wait in waits() {
+        let mut served = Served::start(with_channels(1, 1));
+        let card = served.open();
+        card.enable_interrupts().unwrap();
+        let mut channel = card.h2c(0).unwrap();
+        let done = channel.submit(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
+        channel.wait(done, wait).unwrap();
+        served.end();
+        let ticket = channel.submit(card.buffer(4096).unwrap(), CardAddr::ZERO).unwrap();
+        let lost = match channel.wait(ticket, wait) {
+            // The first to notice ended all transfers, with an outcome of their own.
+            Ok(completion) => {
+                assert!(completion.outcome.is_err());
+                channel.poll().unwrap_err()
+            }
+            Err(error) => error,
+        };
+        assert!(matches!(lost, ChannelError::Gone { .. }), "{wait:?}: {lost}");
+        assert_eq!(channel.in_flight(), 0);
+        let read = card.dma_bar().read32(BarOffset::ZERO).unwrap_err();
+        let MmioError::Peer { source: PeerError::Down { cause, .. }, .. } = read else { panic!("{read}") };
+        assert!(matches!(cause, Breakage::Socket(_)), "{cause}");
+        drop((channel, card));
+        let missing = VfioUserTransport::open(&served.path).unwrap_err();
+        assert!(matches!(missing, VfioUserOpenError::Connect(_)), "{missing}");
+    }
+}

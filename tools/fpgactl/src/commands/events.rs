@@ -1,0 +1,77 @@
+//! `events`: what the system has to say about a card beside its interrupts.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use fpga_driver::ResourceError;
+use fpga_driver::pci::DeviceEvent;
+use serde::Serialize;
+
+use crate::cli::EventsArgs;
+use crate::error::CliError;
+use crate::output::{self, Report};
+use crate::settings::Settings;
+use crate::target;
+
+/// How long one wait lasts, so that the time that was given is kept.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// One event.
+#[derive(Debug, Serialize)]
+struct EventReport {
+    card: String,
+    event: &'static str,
+    /// Since the command began to watch.
+    seconds: f64,
+    #[serde(skip)]
+    meaning: String,
+}
+
+impl Report for EventReport {
+    fn text(&self) -> String {
+        format!("{} after {:.1} s: {} ({})\n", self.card, self.seconds, self.event, self.meaning)
+    }
+}
+
+const fn name(event: DeviceEvent) -> &'static str {
+    match event {
+        DeviceEvent::BusError => "bus-error",
+        DeviceEvent::ReleaseRequested => "release-requested",
+        _ => "other",
+    }
+}
+
+/// Watches a card and prints each event, one JSON document a line with `--json`. Ends after as many as were asked for, and when
+/// the system wants the card back, which it has with the end of this program.
+///
+/// # Errors
+/// As [`target::reach`]; [`CliError::Usage`] for a card without events; [`CliError::TimedOut`].
+pub fn run(settings: &Settings, args: &EventsArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let card = settings.card.to_string();
+    let transport = target::reach(&settings.card)?;
+    let failed = |source| ResourceError::Interrupt { card: card.as_str().into(), source };
+    let events = transport.events().map_err(failed)?;
+    if ![DeviceEvent::BusError, DeviceEvent::ReleaseRequested].into_iter().any(|event| events.can_have(event))
+    {
+        return Err(CliError::Usage(format!(
+            "{card} has no events: they are a kernel's or a server's, of a card in a slot or behind a socket"
+        )));
+    }
+    let began = Instant::now();
+    eprintln!("fpgactl: watching {card}");
+    let mut seen = 0;
+    while seen < args.count {
+        settings.deadline.check(|| format!("{card}: {seen} of {} events", args.count))?;
+        let wait = settings.deadline.left().map_or(WAIT, |left| left.min(WAIT));
+        let Some(event) = events.wait(wait).map_err(failed)? else { continue };
+        seen += 1;
+        let seconds = began.elapsed().as_secs_f64();
+        let report =
+            EventReport { card: card.clone(), event: name(event), seconds, meaning: event.to_string() };
+        output::print_line(&report, settings.json, out)?;
+        if event == DeviceEvent::ReleaseRequested {
+            break;
+        }
+    }
+    Ok(())
+}

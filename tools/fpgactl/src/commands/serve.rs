@@ -1,0 +1,166 @@
+//! `card serve`: a simulated card as a vfio-user device, until a signal.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Instant;
+
+use fpga_driver::mock::World;
+use fpga_driver::mock::served::{CardServer, ServeCounts};
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::cli::ServeArgs;
+use crate::error::CliError;
+use crate::output;
+use crate::settings::Settings;
+use crate::target;
+
+/// The first line of output, for programs.
+#[derive(Debug, Serialize)]
+struct Ready<'a> {
+    ready: &'a str,
+}
+
+/// What a card counted while it was served. Counts are since it was made, resets included.
+#[derive(Debug, Serialize)]
+struct Stats {
+    socket: String,
+    card: String,
+    seconds: f64,
+    connections: u64,
+    turned_away: u64,
+    messages: u64,
+    refused_requests: u64,
+    broken_connections: u64,
+    mmio_reads: u64,
+    mmio_writes: u64,
+    config_reads: u64,
+    config_writes: u64,
+    interrupts: u64,
+    descriptor_fetches: u64,
+    descriptors: u64,
+    /// Both directions.
+    dma_bytes: u64,
+    h2c_bytes: u64,
+    c2h_bytes: u64,
+    writebacks: u64,
+    cdma_descriptors: u64,
+    cdma_bytes: u64,
+    refused_dma_reads: u64,
+    refused_dma_writes: u64,
+    faults: u64,
+    /// The last ones since the last reset, oldest first.
+    fault_log: Vec<FaultEntry>,
+}
+
+/// One fault of the card's log.
+#[derive(Debug, Serialize)]
+struct FaultEntry {
+    time_ns: u64,
+    kind: String,
+    unit: String,
+    address: String,
+    detail: u32,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// [`CliError::Usage`] if there is no simulated card to serve; [`CliError::Description`], [`CliError::World`],
+/// [`CliError::Serve`], [`CliError::Signals`]; [`CliError::File`] for the statistics.
+pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let description = match &args.card_file {
+        Some(file) => Some(target::load(file)?),
+        None => settings.card.description()?,
+    };
+    let Some(description) = description else {
+        let card = &settings.card;
+        return Err(CliError::Usage(format!(
+            "{card} is no simulated card, and only those are served; give --card-file, or leave --card out"
+        )));
+    };
+    let name = description.name.clone();
+    let world = World::builder().card(description).build()?;
+    // Made at once: who finds out at the end that it cannot be written has lost what it was to say.
+    let mut stats = match &args.stats {
+        Some(path) => Some((path, File::create(path).map_err(|error| unwritable(path, error))?)),
+        None => None,
+    };
+    let stop = signals().map_err(CliError::Signals)?;
+    let server = CardServer::bind(&args.socket)?;
+    let socket = args.socket.display().to_string();
+    if settings.json {
+        output::line(&Ready { ready: &socket }, out)?;
+    } else {
+        output::write_all(format!("ready {socket}\n").as_bytes(), out)?;
+    }
+    let began = Instant::now();
+    let served = server.run(&world, 0, stop);
+    if let Some((path, file)) = &mut stats {
+        let counts = *served.as_ref().unwrap_or(&ServeCounts::default());
+        let content = collect(&world, socket, name, began.elapsed().as_secs_f64(), counts);
+        let mut text = Vec::new();
+        output::document(&content, &mut text)?;
+        file.write_all(&text).map_err(|error| unwritable(path, error))?;
+    }
+    served?;
+    Ok(())
+}
+
+fn unwritable(path: &Path, source: std::io::Error) -> CliError {
+    CliError::File { path: path.to_owned(), action: "write it", source }
+}
+
+/// Becomes readable with the first SIGINT or SIGTERM.
+fn signals() -> std::io::Result<UnixStream> {
+    let (stopped, stop) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::low_level::pipe::register(signal, stop.try_clone()?)?;
+    }
+    Ok(stopped)
+}
+
+fn collect(world: &World, socket: String, card: String, seconds: f64, served: ServeCounts) -> Stats {
+    let seen = world.with_card(0, |card| {
+        let log = card.faults().iter().map(|fault| FaultEntry {
+            time_ns: fault.time.get(),
+            kind: format!("{:?}", fault.kind),
+            unit: format!("{:?}", fault.unit),
+            address: format!("{:#x}", fault.address),
+            detail: fault.detail,
+        });
+        (*card.counters(), card.faults().ever(), log.collect())
+    });
+    // The world was built with one card.
+    let (counters, faults, fault_log) = seen.unwrap_or_default();
+    let refused = world.refused_accesses(0);
+    Stats {
+        socket,
+        card,
+        seconds,
+        connections: served.connections,
+        turned_away: served.turned_away,
+        messages: served.messages,
+        refused_requests: served.refused_requests,
+        broken_connections: served.broken_connections,
+        mmio_reads: counters.mmio_reads,
+        mmio_writes: counters.mmio_writes,
+        config_reads: counters.config_reads,
+        config_writes: counters.config_writes,
+        interrupts: counters.interrupts,
+        descriptor_fetches: counters.descriptor_fetches,
+        descriptors: counters.descriptors,
+        dma_bytes: counters.h2c_bytes.saturating_add(counters.c2h_bytes),
+        h2c_bytes: counters.h2c_bytes,
+        c2h_bytes: counters.c2h_bytes,
+        writebacks: counters.writebacks,
+        cdma_descriptors: counters.cdma_descriptors,
+        cdma_bytes: counters.cdma_bytes,
+        refused_dma_reads: refused.reads,
+        refused_dma_writes: refused.writes,
+        faults,
+        fault_log,
+    }
+}

@@ -1,0 +1,141 @@
+//! `card serve`, as scripts use it: the ready line, the end by a signal, the statistics.
+#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use fpga_driver::pci::vfio_user::socket::Connection;
+use fpga_driver::pci::vfio_user::wire::{RegionAccess, Request, Version, encode_request};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{file, fpgactl};
+
+/// A server that is ready.
+struct Server {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Where a test has failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    fn start(arguments: &[&str], ready: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+        command.args(["card", "serve"]).args(arguments).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        assert_eq!(line, ready);
+        Self { child, lines }
+    }
+
+    /// Ends it by a signal; its exit status.
+    fn end(mut self, signal: Signal) -> Option<i32> {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+        let mut rest = String::new();
+        self.lines.read_line(&mut rest).unwrap();
+        assert_eq!(rest, "", "one line and no more");
+        self.child.wait().unwrap().code()
+    }
+}
+
+/// What standard error says of a command that ends with `status`.
+#[track_caller]
+fn fails(arguments: &[&str], status: i32) -> String {
+    let ran = fpgactl(arguments);
+    assert_eq!((ran.status, ran.stdout.as_str()), (status, ""), "{}", ran.stderr);
+    ran.stderr
+}
+
+/// Settles the version and reads the DMA core's identifier.
+fn use_it(socket: &Path) {
+    let long = Duration::from_secs(20);
+    let connection = Connection::connect(socket, long).unwrap();
+    let access = RegionAccess { offset: 0, region: 1, count: 4 };
+    let (mut body, mut fds) = (Vec::new(), Vec::new());
+    for request in [Request::Version(Version::default()), Request::RegionRead(access)] {
+        let mut out = Vec::new();
+        encode_request(1, false, &request, &mut out);
+        connection.send(&out, &[], long).unwrap();
+        connection.receive(&mut body, &mut fds, long).unwrap();
+    }
+    // The identifier of H2C channel 0.
+    assert_eq!(body[18..20], [0xC0, 0x1F]);
+}
+
+#[test]
+fn a_card_is_served_until_a_signal_and_its_statistics_are_written() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let folder = tempfile::tempdir().unwrap();
+        let (socket, stats) = (folder.path().join("card"), folder.path().join("stats.json"));
+        let (path, stats_path) = (socket.to_str().unwrap(), stats.to_str().unwrap());
+        let server = Server::start(&["--socket", path, "--stats", stats_path], &format!("ready {path}\n"));
+        use_it(&socket);
+        use_it(&socket);
+        // A second server is refused, the first goes on.
+        let other = fails(&["card", "serve", "--socket", path], 1);
+        assert!(other.contains("server that runs"), "{other}");
+        use_it(&socket);
+        assert_eq!(server.end(signal), Some(0));
+        assert!(!socket.exists());
+        let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&stats).unwrap()).unwrap();
+        assert_eq!((report["schema_version"].as_u64(), report["mmio_reads"].as_u64()), (Some(1), Some(3)));
+        assert_eq!(report["messages"], 6);
+        // The refused server looked whether anybody listens.
+        assert!(report["connections"].as_u64().unwrap() >= 3);
+        for key in
+            ["descriptors", "dma_bytes", "interrupts", "refused_dma_reads", "refused_dma_writes", "faults"]
+        {
+            assert_eq!(report[key], 0, "{key}");
+        }
+        assert_eq!(report["fault_log"], serde_json::json!([]));
+    }
+}
+
+#[test]
+fn a_server_that_was_killed_leaves_a_socket_that_the_next_one_replaces() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("card");
+    let path = socket.to_str().unwrap();
+    let card =
+        file(folder.path(), "card.yaml", "schema_version: 2\nxdma: {h2c_channels: 1, c2h_channels: 1}\n");
+    let arguments = ["--socket", path, "--card-file", card.to_str().unwrap()];
+    let server = Server::start(&arguments, &format!("ready {path}\n"));
+    assert_eq!(server.end(Signal::KILL), None);
+    assert!(socket.exists());
+    let json = ["--socket", path, "--card-file", "us-x8", "--json"];
+    let server = Server::start(&json, &format!("{{\"schema_version\":1,\"ready\":\"{path}\"}}\n"));
+    use_it(&socket);
+    assert_eq!(server.end(Signal::TERM), Some(0));
+}
+
+#[test]
+fn what_cannot_be_served_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let there = file(folder.path(), "file", "precious");
+    let path = there.to_str().unwrap();
+    let message = fails(&["card", "serve", "--socket", path], 1);
+    assert!(message.contains("is no socket"), "{message}");
+    assert_eq!(std::fs::read(&there).unwrap(), b"precious");
+    let socket = folder.path().join("card");
+    let socket = socket.to_str().unwrap();
+    let missing = folder.path().join("no").join("stats");
+    let message = fails(&["card", "serve", "--socket", socket, "--stats", missing.to_str().unwrap()], 1);
+    assert!(message.contains("cannot write it"), "{message}");
+    let message = fails(&["card", "serve", "--socket", socket, "--card-file", "no-such"], 1);
+    assert!(message.contains("no built-in card"), "{message}");
+    let message = fails(&["card", "serve", "--socket", socket, "--card", "0000:65:00.0"], 2);
+    assert!(message.contains("no simulated card"), "{message}");
+    fails(&["card", "serve"], 2);
+    fails(&["card", "serve", "--socket", socket, "--link", "udp:1.2.3.4:5"], 2);
+}
