@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use fpga_driver::Transport;
 use fpga_tests::conformance::doors::{INLINE, Present, THREADED};
 use fpga_tests::conformance::{Case, Door, Outcome, cases, judge, load, page};
@@ -97,7 +98,10 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     };
     let cases: Vec<_> = cases().into_iter().filter(wanted).collect();
     if cases.is_empty() {
-        return Err(io::Error::other("no case has such a name; --list shows them"));
+        // As for any other command line that cannot be.
+        Arguments::command()
+            .error(ErrorKind::InvalidValue, "no case has such a name; --list shows them")
+            .exit();
     }
     if arguments.list {
         for case in cases {
@@ -161,7 +165,7 @@ fn door_name(arguments: &Arguments) -> String {
         match arguments.card {
             Target::Mock | Target::MockFile(_) => "mock",
             Target::VfioUser(_) => "vfio-user",
-            Target::Pci(_) => "vfio",
+            Target::Pci(..) => "vfio",
         }
         .to_owned()
     })

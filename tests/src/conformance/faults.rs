@@ -36,11 +36,11 @@ pub enum Fault {
     FetchRefused,
     /// The host refuses data.
     DataRefused,
-    /// Registers read as all ones from the end of a descriptor on.
+    /// Registers read as all ones from the next access on.
     AllOnes,
-    /// The card is pulled out at the end of a descriptor.
+    /// The card is pulled out before the next access.
     Removed,
-    /// The card is reset at the end of a descriptor, and nobody tells the driver.
+    /// The card is reset before the next access, and nobody tells the driver.
     ResetBehind,
     /// An AXI slave that never answers.
     Stalled,

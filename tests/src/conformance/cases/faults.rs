@@ -58,7 +58,7 @@ pub(in crate::conformance) fn scene(row: &Row, bench: &mut Bench<'_>) -> Verdict
         .filter(|way| direction.is_none_or(|only| only == way.direction))
         .filter(|way| mode.is_none_or(|only| only == way.mode))
         .collect();
-    if row.memory == Memory::Quarantined && bench.simulated().is_none_or(|(world, _)| world.is_threaded()) {
+    if row.memory == Memory::Quarantined && bench.real_time() {
         // Seconds of real time each.
         ways.truncate(1);
     }
@@ -109,7 +109,7 @@ fn planned(fault: Fault, way: Way, c2h: u16) -> Option<PlannedFault> {
             always(InjectedFault::LateInterrupt { vector: None, delay: Nanos::from_millis(3) })
         }
         Fault::Interrupts(Interrupts::Spurious) => {
-            always(InjectedFault::SpuriousInterrupt { vector, on: Moment::Access })
+            always(InjectedFault::SpuriousInterrupt { vector, on: Moment::Descriptor })
         }
         Fault::Interrupts(Interrupts::Arrive) => None,
         Fault::Status(error) => {
@@ -122,9 +122,9 @@ fn planned(fault: Fault, way: Way, c2h: u16) -> Option<PlannedFault> {
         Fault::Stalled => Some(PlannedFault::new(InjectedFault::Stall { channel }).after(1)),
         Fault::FetchRefused => Some(PlannedFault::new(InjectedFault::RefusedFetch { channel })),
         Fault::DataRefused => Some(PlannedFault::new(InjectedFault::RefusedData { channel }).after(1)),
-        Fault::AllOnes => Some(PlannedFault::new(InjectedFault::AllOnes { on: Moment::Descriptor })),
-        Fault::Removed => Some(PlannedFault::new(InjectedFault::SurpriseRemoval { on: Moment::Descriptor })),
-        Fault::ResetBehind => Some(PlannedFault::new(InjectedFault::Reset { on: Moment::Descriptor })),
+        Fault::AllOnes => Some(PlannedFault::new(InjectedFault::AllOnes { on: Moment::Access })),
+        Fault::Removed => Some(PlannedFault::new(InjectedFault::SurpriseRemoval { on: Moment::Access })),
+        Fault::ResetBehind => Some(PlannedFault::new(InjectedFault::Reset { on: Moment::Access })),
         Fault::SlaveError | Fault::DecodeError => None,
     }
 }
@@ -309,8 +309,10 @@ fn after(row: &Row, bench: &Bench<'_>, opened: Opened, mut lane: Lane) -> Verdic
             drop((lane, opened));
             let seam = bench.reach();
             let refused = Card::open(Arc::<Tampered>::clone(&seam) as Arc<dyn Transport>);
-            assert!(refused.is_err(), "{way:?}: a card whose engine hangs is not opened as if it were well");
-            let options = RecoveryOptions::default().at_least(RecoveryLevel::Bus);
+            assert!(refused.is_err(), "{way:?}: a card that needs a reset is not opened as if it were well");
+            // The mildest reset that the door has.
+            let options =
+                RecoveryOptions::default().at_least(RecoveryLevel::Function).up_to(RecoveryLevel::Bus);
             let report = recovery::recover(
                 &(Arc::<Tampered>::clone(&seam) as Arc<dyn Transport>),
                 &OpenOptions::default(),
@@ -408,13 +410,12 @@ fn program(
 fn removal(bench: &mut Bench<'_>, failure: CardFailure, name: &str) -> Verdict {
     let row = row(name);
     assert_eq!((row.memory, row.after), (Memory::Quarantined, After::Reopen));
-    let (world, _) = bench.simulated().ok_or_else(|| Skip("the card is not in this process".to_owned()))?;
     let probe = bench.open();
     let ways = probe.ways();
     probe.close();
     for way in ways {
         // In real time every wait for what does not come takes its time, and accesses are not the same from run to run.
-        let step = if world.is_threaded() { 13 } else { 1 };
+        let step = if bench.real_time() { 13 } else { 1 };
         let (mut accesses, mut failed) = (0, 0);
         loop {
             let seam = bench.reach();
