@@ -117,6 +117,9 @@ fn check(command: Command, twist: Twist, error: PeerError) {
 fn twists(command: Command) -> Vec<Twist> {
     let mut twists = vec![
         Twist::Refuse(22),
+        // No numbers of errors, but a server may give them.
+        Twist::Refuse(0),
+        Twist::Refuse(70_000),
         Twist::Close,
         Twist::CloseWithin(1),
         Twist::CloseWithin(15),
