@@ -74,7 +74,7 @@ pub enum VfioOpenError {
         others: Vec<OtherFunction>,
     },
     /// Somebody else uses the device, or another one of its group.
-    #[error("{address} is in use: {} is held by {}; a device has one user at a time: end the other program, or drop its handles", path.display(), Holders(holders))]
+    #[error("{address} is in use: {} is held by {}; a device has one user at a time: end the other program, or drop every handle of it in this one (a BAR keeps its device)", path.display(), Holders(holders))]
     Busy {
         /// The device.
         address: PciAddress,

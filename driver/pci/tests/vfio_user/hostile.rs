@@ -172,6 +172,8 @@ fn a_card_in_use_fails_with_the_message_that_went_wrong_and_fast_afterwards() {
             // With a server that closes its end all mappings are gone.
             if command == Command::DMA_UNMAP && matches!(twist, Twist::Close | Twist::CloseWithin(_)) {
                 assert_eq!(outcome, Ok(()));
+                drop(transport);
+                server.finish();
                 continue;
             }
             let error = outcome.expect_err(&format!("{twist:?} of {command}"));
