@@ -1,6 +1,5 @@
 //! The driver and a served card: the same driver, the same card, and a socket between them.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
-#![expect(clippy::panic, reason = "a panic is the failure report")]
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;

@@ -50,7 +50,11 @@ impl Door for InProcess {
     }
 
     fn stand(&self) -> Result<Box<dyn Stand>, String> {
-        let world = World::builder().card(description());
+        self.stand_of(description())
+    }
+
+    fn stand_of(&self, card: CardDescription) -> Result<Box<dyn Stand>, String> {
+        let world = World::builder().card(card);
         let world = if self.threaded {
             world.threaded(ThreadOptions::default())
         } else {
@@ -90,11 +94,15 @@ impl Door for Served {
     }
 
     fn stand(&self) -> Result<Box<dyn Stand>, String> {
+        self.stand_of(description())
+    }
+
+    fn stand_of(&self, card: CardDescription) -> Result<Box<dyn Stand>, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let socket =
             std::env::temp_dir().join(format!("fpga-conformance-{}-{number}.sock", std::process::id()));
-        let world = World::builder().card(description()).build().map_err(|error| error.to_string())?;
+        let world = World::builder().card(card).build().map_err(|error| error.to_string())?;
         let server = CardServer::bind(&socket).map_err(|error| error.to_string())?;
         let (stop, end) = rustix::pipe::pipe().map_err(|error| error.to_string())?;
         let card = world.clone();

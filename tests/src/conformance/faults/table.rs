@@ -427,4 +427,24 @@ pub const TABLE: &[Row] = &[
         Channel,
         CARD
     ),
+    shown!(
+        "stream_without_end",
+        "fault.stream_without_end",
+        "a stream whose packet never ends",
+        On::Stream,
+        &[Said::TooLong],
+        Returned,
+        Channel,
+        CARD
+    ),
+    shown!(
+        "bus_error",
+        "fault.bus_error",
+        "an uncorrectable error on the bus (AER)",
+        On::Function,
+        &[Said::BusError],
+        Returned,
+        Channel,
+        CARD
+    ),
 ];
