@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_driver::mock::{CardFailure, MockTransport, World};
 use fpga_driver::pci::{
-    AccessCounters, Bar, BarError, BarInfo, ConfigError, DeviceEvents, DmaAccess, DmaMapError, Interrupt,
-    InterruptError, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
+    AccessCounters, Bar, BarError, BarInfo, ConfigError, DeviceEvents, DmaAccess, DmaMapError, HugePages,
+    Interrupt, InterruptError, MemoryError, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
 };
 use fpga_driver::{BarOffset, CardAddr, Iova, Transport};
 
@@ -396,6 +396,10 @@ impl Transport for Tampered {
             Err(DmaMapError::NotMapped { .. }) if known => Ok(()),
             undone => undone,
         }
+    }
+
+    fn dma_memory(&self, length: usize, huge: HugePages) -> Result<SharedMemory, MemoryError> {
+        self.inner.dma_memory(length, huge)
     }
 
     fn iova_ranges(&self) -> Vec<RangeInclusive<Iova>> {

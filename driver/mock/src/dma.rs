@@ -91,6 +91,8 @@ fn store_word(memory: SharedSlice<'_>, offset: usize, word: [u8; 4]) -> bool {
 struct Recent {
     last: Option<Window>,
     before: Option<Window>,
+    /// Start of the single page that was looked up last.
+    page: u64,
 }
 
 impl Recent {
@@ -100,6 +102,13 @@ impl Recent {
 
     fn note(&mut self, window: Window) {
         self.before = self.last.replace(window);
+    }
+
+    /// Whether a mapping is worth remembering. A page is when it is hit twice: where everything is mapped by pages, hardly one
+    /// is, and what is remembered of it would cost more than to find it.
+    #[inline]
+    fn is_worth_it(&mut self, start: u64, length: u64) -> bool {
+        length > PAGE || std::mem::replace(&mut self.page, start) == start
     }
 }
 
@@ -337,13 +346,15 @@ impl DmaMap {
             if got != part {
                 return Err(self.refuse(address.wrapping_add(got as u64), write));
             }
+            let recent = if write { &mut self.writes } else { &mut self.reads };
             if done == 0
+                && recent.is_worth_it(start, extent.length)
                 && let Backing::Mapped(memory) = backing
                 && let (Ok(offset), Ok(length)) =
                     (usize::try_from(extent.offset), usize::try_from(extent.length))
                 && let Ok(memory) = memory.part(offset, length)
             {
-                if write { &mut self.writes } else { &mut self.reads }.note(Window { start, memory });
+                recent.note(Window { start, memory });
             }
             done += part;
         }

@@ -10,7 +10,7 @@
 //! | [`CardServer`] | the socket: one client at a time, one after the other; drives the card between their messages |
 //!
 //! What the kernel's vfio-pci does for a program that opens a real card, the server does too: memory decoding is on and bus
-//! mastering off at the start, MSI-X and MSI are enabled with the first event descriptor, the legacy line masks itself. When
+//! mastering off at the start, errors are reported, MSI-X and MSI are enabled with the first event descriptor, the legacy line masks itself. When
 //! the client goes, however it goes, bus mastering is switched off first, then its memory and its interrupts are let go. The
 //! card is not reset: public XDMA cards cannot be, and the next client finds what the last one left.
 

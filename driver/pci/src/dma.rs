@@ -160,9 +160,9 @@ impl DmaPool {
         // Address 0 is left out: a descriptor field that nobody filled in must not hit memory.
         let ranges = transport.iova_ranges();
         let usable: Vec<_> = ranges.iter().filter_map(|range| whole_pages(range, page, highest)).collect();
-        // Only what more address bits would make usable: ranges of less than a page are of no use to any device.
-        let mut permitted = ranges.iter().filter_map(|range| whole_pages(range, page, u64::MAX));
-        let beyond = permitted.next().map(|range| *range.start()).filter(|_| usable.is_empty());
+        let beyond = ranges.first().map(|range| *range.start());
+        // Ranges without a whole page are another matter: more address bits would not help.
+        let beyond = beyond.filter(|first| usable.is_empty() && first.get() > highest);
         let state = State {
             space: IovaAllocator::new(usable),
             beyond,

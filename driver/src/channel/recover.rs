@@ -40,8 +40,9 @@ impl Engine {
             self.end_run(FaultCause::Status(status))?;
             return Ok(());
         }
-        // An engine of a stop run that is busy works. One of an endless run is always busy: its count tells.
-        if status.busy() && !self.ring.is_open() {
+        // An engine of a stop run that is busy works. One of an endless run, or one that waits for a stream, is always busy: its
+        // count tells.
+        if status.busy() && !self.ring.is_open() && matches!(self.side, Side::Memory) {
             return Ok(());
         }
         // Idle: either the last write-back is about to be seen (it was sent before busy fell, and the read above has

@@ -400,14 +400,12 @@ impl Receiver {
         let done = match engine.wait(ticket, options) {
             Ok(done) => done,
             Err(error) => {
-                if !matches!(error, ChannelError::TimedOut { .. }) {
+                // A channel that has ended has ended this too: with its buffer, unless that is in quarantine. Else it stays posted.
+                let ended = engine.take(ticket);
+                if ended.is_some() {
                     self.single = None;
                 }
-                // A channel that has ended has ended this too: with its buffer, unless that is in quarantine.
-                let buffer = match engine.take(ticket) {
-                    Some(Ok(done)) => done.buffer,
-                    _ => None,
-                };
+                let buffer = ended.and_then(|done| done.ok()?.buffer);
                 return Err(ReceiveFailed { error: error.into(), buffer });
             }
         };

@@ -23,6 +23,8 @@ pub(crate) struct Messages {
     /// Interrupts that the fault plan sends at a time of its own.
     held: Vec<(Nanos, Interrupt)>,
     errors: Vec<ErrorMessage>,
+    /// There may be something to send. Looked at all the time, so it is one word.
+    waiting: bool,
 }
 
 /// What sending needs of the rest of the card.
@@ -44,6 +46,7 @@ impl Messages {
             reported: false,
             held: Vec::new(),
             errors: Vec::new(),
+            waiting: false,
         }
     }
 
@@ -52,6 +55,8 @@ impl Messages {
         self.msix.reset();
         (self.msi, self.msi_shown, self.line) = (0, 0, false);
         self.held.clear();
+        // The host has yet to learn that the line fell.
+        self.waiting = true;
     }
 
     /// Everything on its way is lost, the card with it.
@@ -64,10 +69,12 @@ impl Messages {
     pub(crate) const fn drop_pending(&mut self) {
         self.msix.drop_pending();
         self.msi = 0;
+        self.waiting = true;
     }
 
     /// Asks for the message of `vector` by the method in force.
     pub(crate) fn raise(&mut self, vector: u8, config: &ConfigSpace, faults: &mut FaultLog) {
+        self.waiting = true;
         if config.interrupt_method() == InterruptMethod::Msi {
             self.msi |= 1_u32.checked_shl(config.msi_message(vector).into()).unwrap_or(0);
         } else if !self.msix.raise(vector) {
@@ -80,6 +87,7 @@ impl Messages {
     pub(crate) fn set_line(&mut self, asserted: bool, config: &mut ConfigSpace) {
         if asserted != self.line {
             self.line = asserted;
+            self.waiting = true;
             config.set_interrupt_status(asserted);
         }
     }
@@ -92,11 +100,13 @@ impl Messages {
     /// An interrupt that nothing has asked for.
     pub(crate) fn send_without_cause(&mut self, interrupt: Interrupt) {
         self.held.push((Nanos::ZERO, interrupt));
+        self.waiting = true;
     }
 
     /// A message to the root.
     pub(crate) fn report(&mut self, message: ErrorMessage) {
         self.errors.push(message);
+        self.waiting = true;
     }
 
     /// When something that is held back is due.
@@ -107,13 +117,10 @@ impl Messages {
     /// Sends what is pending and allowed.
     #[inline]
     pub(crate) fn deliver(&mut self, way: Way<'_>, host: &mut dyn HostPort) -> bool {
-        let waiting = self.msix.pending() | self.msi | self.msi_shown != 0;
-        if !waiting && !self.line && !self.reported && self.held.is_empty() && self.errors.is_empty() {
-            return false;
-        }
-        self.send(way, host)
+        self.waiting && self.send(way, host)
     }
 
+    #[inline(never)]
     fn send(&mut self, mut way: Way<'_>, host: &mut dyn HostPort) -> bool {
         let mut sent = !self.errors.is_empty();
         for message in self.errors.drain(..) {
@@ -144,6 +151,9 @@ impl Messages {
             self.msi_shown = self.msi;
             way.config.set_msi_pending(self.msi);
         }
+        // What is masked waits for a change that nobody reports here, and so does a line that is high.
+        let left = self.msix.pending() | self.msi != 0;
+        self.waiting = left || self.line || self.reported || !self.held.is_empty();
         sent
     }
 

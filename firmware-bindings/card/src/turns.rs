@@ -102,7 +102,9 @@ impl Card {
                 }
             }
             if units > 0 {
-                self.carry_out();
+                if self.plan.has_due() {
+                    self.carry_out();
+                }
                 self.turns.next = if engine + 1 < self.engines() { engine + 1 } else { 0 };
                 self.sample_interrupts();
                 self.deliver(host);

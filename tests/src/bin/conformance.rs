@@ -10,11 +10,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use fpga_driver::Transport;
+use fpga_driver::pci::vfio::VfioInterface;
 use fpga_tests::conformance::doors::{INLINE, Present, THREADED};
 use fpga_tests::conformance::{Case, Door, Outcome, cases, judge, load, page};
-use fpgactl::target::{self, Target};
+use fpgactl::target::{self, Target, VfioChoice};
 use serde::Serialize;
 
 /// Runs the conformance suite on a card.
@@ -26,6 +28,9 @@ struct Arguments {
     /// Which card, as for fpgactl: mock (both doors of this process), a PCI address, vfio-user:SOCKET.
     #[arg(long, default_value = "mock")]
     card: Target,
+    /// Through which of the kernel's interfaces a PCI address is opened: auto, group or iommufd; default: what FPGA_VFIO says.
+    #[arg(long, value_name = "INTERFACE")]
+    vfio: Option<VfioInterface>,
     /// What the door is called in reports; default: how the card is reached.
     #[arg(long)]
     door: Option<String>,
@@ -74,7 +79,9 @@ struct Line<'a> {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let mut arguments = Arguments::parse();
+    let choice = VfioChoice { interface: arguments.vfio, token: None };
+    arguments.card = arguments.card.through(choice);
     match run(&arguments, &mut io::stdout().lock()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -97,7 +104,10 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     };
     let cases: Vec<_> = cases().into_iter().filter(wanted).collect();
     if cases.is_empty() {
-        return Err(io::Error::other("no case has such a name; --list shows them"));
+        // As for any other command line that cannot be.
+        Arguments::command()
+            .error(ErrorKind::InvalidValue, "no case has such a name; --list shows them")
+            .exit();
     }
     if arguments.list {
         for case in cases {
@@ -161,7 +171,7 @@ fn door_name(arguments: &Arguments) -> String {
         match arguments.card {
             Target::Mock | Target::MockFile(_) => "mock",
             Target::VfioUser(_) => "vfio-user",
-            Target::Pci(_) => "vfio",
+            Target::Pci(..) => "vfio",
         }
         .to_owned()
     })

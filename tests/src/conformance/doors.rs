@@ -1,11 +1,18 @@
-//! The doors of this process, and one to a card that is there already.
+//! The doors of this process, one to a card that is served on a socket, and one to a card that is there already.
 
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
 
 use fpga_card::CardDescription;
 use fpga_driver::Transport;
 use fpga_driver::core::Nanos;
+use fpga_driver::mock::served::CardServer;
 use fpga_driver::mock::{ThreadOptions, World};
+use fpga_driver::pci::vfio_user::VfioUserTransport;
 
 use super::{Ability, Door, Stand};
 use crate::cards;
@@ -43,7 +50,11 @@ impl Door for InProcess {
     }
 
     fn stand(&self) -> Result<Box<dyn Stand>, String> {
-        let world = World::builder().card(description());
+        self.stand_of(description())
+    }
+
+    fn stand_of(&self, card: CardDescription) -> Result<Box<dyn Stand>, String> {
+        let world = World::builder().card(card);
         let world = if self.threaded {
             world.threaded(ThreadOptions::default())
         } else {
@@ -63,6 +74,74 @@ impl Stand for Simulated {
 
     fn card(&self) -> Option<(World, usize)> {
         Some((self.0.clone(), 0))
+    }
+}
+
+/// A simulated card behind a UNIX socket (vfio-user), served by a thread of this process: a new one for every case.
+#[derive(Debug)]
+pub struct Served;
+
+impl Door for Served {
+    fn name(&self) -> &str {
+        "vfio-user"
+    }
+
+    fn lacks(&self, ability: Ability) -> Option<&'static str> {
+        match ability {
+            Ability::Repeatable => Some("the card works by itself: no two runs are the same"),
+            _ => None,
+        }
+    }
+
+    fn stand(&self) -> Result<Box<dyn Stand>, String> {
+        self.stand_of(description())
+    }
+
+    fn stand_of(&self, card: CardDescription) -> Result<Box<dyn Stand>, String> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let socket =
+            std::env::temp_dir().join(format!("fpga-conformance-{}-{number}.sock", std::process::id()));
+        let world = World::builder().card(card).build().map_err(|error| error.to_string())?;
+        let server = CardServer::bind(&socket).map_err(|error| error.to_string())?;
+        let (stop, end) = rustix::pipe::pipe().map_err(|error| error.to_string())?;
+        let card = world.clone();
+        let thread = std::thread::Builder::new()
+            .name("served card".to_owned())
+            .spawn(move || server.run(&card, 0, stop).map(drop).map_err(|error| error.to_string()))
+            .map_err(|error| error.to_string())?;
+        Ok(Box::new(Behind { world, socket, end: Some(end), thread: Some(thread) }))
+    }
+}
+
+struct Behind {
+    world: World,
+    socket: PathBuf,
+    /// The server ends when this is closed.
+    end: Option<OwnedFd>,
+    thread: Option<JoinHandle<Result<(), String>>>,
+}
+
+impl Stand for Behind {
+    fn reach(&self) -> Result<Arc<dyn Transport>, String> {
+        match VfioUserTransport::open(&self.socket) {
+            Ok(transport) => Ok(Arc::new(transport)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn card(&self) -> Option<(World, usize)> {
+        Some((self.world.clone(), 0))
+    }
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        self.end = None;
+        if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
+            // Whoever reads of a failed case wants to know.
+            let _ = writeln!(std::io::stderr(), "the served card: {error}");
+        }
     }
 }
 

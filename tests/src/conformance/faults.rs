@@ -36,11 +36,11 @@ pub enum Fault {
     FetchRefused,
     /// The host refuses data.
     DataRefused,
-    /// Registers read as all ones from the end of a descriptor on.
+    /// Registers read as all ones from the next access on.
     AllOnes,
-    /// The card is pulled out at the end of a descriptor.
+    /// The card is pulled out before the next access.
     Removed,
-    /// The card is reset at the end of a descriptor, and nobody tells the driver.
+    /// The card is reset before the next access, and nobody tells the driver.
     ResetBehind,
     /// An AXI slave that never answers.
     Stalled,
@@ -72,6 +72,10 @@ pub enum Said {
     Cdma,
     /// It was aborted.
     Aborted,
+    /// A packet that is longer than what waits for it.
+    TooLong,
+    /// The system's word of an error on the bus.
+    BusError,
     /// Nothing: who polls sees success. The self-test finds it.
     Validate,
 }
@@ -128,6 +132,8 @@ impl fmt::Display for Said {
             Self::Stale => "`MmioError::Stale`: a handle from before the reset",
             Self::Cdma => "`CdmaError::Engine` with the status register and how far the copy came",
             Self::Aborted => "`FaultCause::Aborted`",
+            Self::TooLong => "`PacketFault::TooLong` with its bytes so far, once",
+            Self::BusError => "`DeviceEvent::BusError` from `Card::events`",
             Self::Validate => "nothing at the transfer (a posted write has no answer); `validate` fails",
         })
     }
@@ -179,6 +185,10 @@ pub enum On {
     Channels(Option<Direction>, Option<RunMode>),
     /// The copy engine inside the card.
     Cdma,
+    /// C2H channels of a card whose channels are streams.
+    Stream,
+    /// The card as a PCI function.
+    Function,
 }
 
 /// One fault.

@@ -25,6 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fpga_card::CardDescription;
 use fpga_driver::Transport;
 use fpga_driver::mock::World;
 
@@ -60,6 +61,15 @@ pub trait Door: Send + Sync {
     /// # Errors
     /// Why there is none, for people.
     fn stand(&self) -> Result<Box<dyn Stand>, String>;
+
+    /// A card of another description, for a case that is about one.
+    ///
+    /// # Errors
+    /// Why there is none, for people. The default: the card is the one that is there.
+    fn stand_of(&self, card: CardDescription) -> Result<Box<dyn Stand>, String> {
+        let _ = card;
+        Err("it takes a card of another build than the one that is there".to_owned())
+    }
 }
 
 /// One card behind a door. It is left as it was found: the next case may get the same one.

@@ -39,8 +39,9 @@ Printed from the table that the conformance suite tests the driver by (`tests/sr
 `cargo run -p fpga-tests --bin conformance -- --fault-page > docs/faults.md`.
 
 Whatever happens, a transfer ends exactly once, its buffer comes back or is counted in quarantine, and the process lives. A fault
-names card, channel, descriptor and both addresses where the engine says enough to know them. *Doors*: \"every\" is run in process, with
-a card on a thread, and on any card that is there; \"in process\" takes a simulated card whose faults can be set.
+names card, channel, descriptor and both addresses where the engine says enough to know them. *Doors*: \"every\" is run with a card in
+process, with one on a thread, with one that is served on a socket, and on any card that is there; \"simulated\" takes one of the
+first three, whose faults can be set.
 
 | Fault | Where | What the driver says | Buffers in flight | What works afterwards | Doors | Case |
 |---|---|---|---|---|---|---|
@@ -55,6 +56,8 @@ card's own fault log, and in `fpgactl validate`, which compares what has arrived
 fn on(row: &Row) -> String {
     match row.on {
         On::Cdma => "CDMA".to_owned(),
+        On::Stream => "C2H stream".to_owned(),
+        On::Function => "function".to_owned(),
         On::Channels(direction, mode) => {
             let direction = match direction {
                 Some(Direction::C2h) => "C2H",
@@ -73,7 +76,7 @@ fn on(row: &Row) -> String {
 fn doors(needs: &[Ability]) -> &'static str {
     let needs = |ability| needs.contains(&ability);
     if needs(Ability::CardFaults) || needs(Ability::Removal) {
-        "in process"
+        "simulated"
     } else if needs(Ability::RefusedDma) {
         "every, where bad accesses may be provoked"
     } else if needs(Ability::BusReset) {

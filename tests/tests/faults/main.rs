@@ -9,14 +9,14 @@ mod opening;
 
 use std::time::Duration;
 
-use fpga_card::{CardDescription, FaultKind};
+use fpga_card::CardDescription;
 use fpga_driver::core::ring::CountFault;
 use fpga_driver::firmware::generated::{CONTRACT_CHECKSUM, IDENTITY_MAGIC};
 use fpga_driver::firmware::identity::{IdentityError, ReadError};
 use fpga_driver::mock::{CardFailure, World};
 use fpga_driver::pci::{DmaPoolOptions, MmioError, QuarantineReason};
 use fpga_driver::registers::xdma::{
-    ChannelError as StatusBit, PerChannel, SGDMA_COMMON_BASE, SgdmaBlock, SgdmaCommonBlock, sgdma_base,
+    ChannelError as StatusBit, PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock,
 };
 use fpga_driver::{
     Card, CardAddr, ChannelError, ChannelFault, ChannelOptions, Completion, Direction, DmaBuffer, FaultCause,
@@ -25,8 +25,8 @@ use fpga_driver::{
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{
-    DMA_BAR, assert_closed, assert_pool, described, hurried_world, open, open_with, peek, poke, register,
-    seeded, with_channels, world,
+    DMA_BAR, assert_closed, assert_pool, described, hurried_world, open, open_with, peek, poke, seeded,
+    with_channels, world,
 };
 use fpga_tests::tampered::{Replaced, Tampered};
 use proptest::prelude::*;

@@ -1,9 +1,11 @@
 //! What cannot be believed, and what goes wrong: a typed error, nothing handed out that did not arrive, and packets as usual after.
 
-use fpga_card::StreamWritebackFault;
+use fpga_card::{FaultPlan, InjectedFault, PlannedFault, StreamWritebackFault, fault_plan};
 use fpga_driver::mock::CardFailure;
 use fpga_driver::stream::PacketFault;
-use fpga_driver::{BarOffset, ChannelError, FaultCause, PacketPart, ResourceError, StreamError, SubmitError};
+use fpga_driver::{
+    BarOffset, ChannelError, FaultCause, PacketPart, ResourceError, StreamError, SubmitError, TransferError,
+};
 
 use super::*;
 
@@ -172,6 +174,46 @@ fn a_descriptor_fetch_that_is_refused() {
         ends.world.with_card(0, |card| card.set_command(true, true)).unwrap();
         ends.push(&[7; 30], true);
         assert_eq!(ends.receive(), [7; 30]);
+    }
+}
+
+/// A packet that ends in the middle of being sent stays open in the card, which its completion tells; the next one continues it.
+#[test]
+fn a_read_that_is_refused_in_the_middle_of_a_packet() {
+    let setup = Setup::new(RunMode::StopRuns);
+    let world = setup.world();
+    let card = cards::open(&world);
+    let options = ChannelOptions::default().max_descriptor_length(4096);
+    let mut tx = card.h2c_stream_with(0, options).unwrap();
+    let mut rx = card.c2h_stream(0).unwrap();
+    let refused = InjectedFault::RefusedData { channel: Some(fault_plan::ChannelName::H2c(0)) };
+    let plan = FaultPlan::new(1).with(PlannedFault::new(refused).after(1));
+    world.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
+    let data = bytes(1, 10_000);
+    let failed = tx.send(card.buffer_from(&data).unwrap()).unwrap_err();
+    assert!(failed.buffer.is_some());
+    let TransferError::Fault(fault) = failed.error else { panic!("{}", failed.error) };
+    assert_eq!(fault.place.unwrap().bytes_done, 4096);
+    assert_eq!(fault.status_errors().count(), 1);
+    tx.send(card.buffer_from(b"tail").unwrap()).unwrap();
+    let packet = rx.wait_packet(WaitOptions::default()).unwrap();
+    assert!(packet.to_vec() == [&data[..4096], b"tail"].concat());
+}
+
+/// Write-backs of the count that get lost delay packets, and lose none.
+#[test]
+fn counts_that_are_not_written_back() {
+    for setup in setups() {
+        let mut ends = setup.open(16, 512);
+        let missing = InjectedFault::MissingWriteback { channel: Some(fault_plan::ChannelName::C2h(0)) };
+        let plan = FaultPlan::new(1).with(PlannedFault::new(missing).times(3));
+        ends.world.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
+        for n in 0..6 {
+            let data = bytes(n, 400);
+            ends.send(&data);
+            assert!(ends.receive() == data, "{setup:?} {n}");
+        }
+        assert_eq!(ends.rx.statistics().lost, 0);
     }
 }
 

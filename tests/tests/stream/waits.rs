@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 
+use fpga_card::{FaultPlan, InjectedFault, PlannedFault};
 use fpga_driver::WaitMode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -37,6 +38,25 @@ fn a_wait_by_interrupt_needs_them_enabled() {
     let options = WaitOptions::default().mode(WaitMode::Interrupt);
     assert!(ends.rx.wait_packet(options).is_err() && ends.rx.events().is_err());
     ends.assert_works(1);
+}
+
+#[test]
+fn interrupts_that_get_lost() {
+    for setup in setups() {
+        let world = setup.world();
+        let card = cards::open(&world);
+        card.enable_interrupts().unwrap();
+        let mut ends = setup.on(world, card, 16, 512);
+        let plan = FaultPlan::new(1)
+            .with(PlannedFault::new(InjectedFault::LostInterrupt { vector: Some(2) }).times(3));
+        ends.world.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
+        for n in 0..6 {
+            let data = bytes(n, 400);
+            ends.send(&data);
+            let packet = ends.rx.wait_packet(WaitOptions::default().mode(WaitMode::Interrupt)).unwrap();
+            assert!(packet.to_vec() == data, "{setup:?} {n}");
+        }
+    }
 }
 
 /// An event loop around the descriptor: nothing is missed, and nothing is waited for in vain.

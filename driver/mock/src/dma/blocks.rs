@@ -61,19 +61,20 @@ impl Default for Blocks {
     }
 }
 
-/// Bytes of a block.
-const fn size(level: usize) -> u64 {
-    PAGE << (BITS as usize * level)
+/// log2 of the bytes of a block.
+#[expect(clippy::cast_possible_truncation, reason = "below LEVELS")]
+const fn bits(level: usize) -> u32 {
+    PAGE.trailing_zeros() + BITS * level as u32
 }
 
 /// The level at which `length` bytes at `start` are one block, if there is one.
 fn level_of(start: u64, length: u64) -> Option<usize> {
-    (0..LEVELS).find(|level| length == size(*level)).filter(|_| start.is_multiple_of(length))
+    (0..LEVELS).find(|level| length == 1 << bits(*level)).filter(|_| start.is_multiple_of(length))
 }
 
 /// Key of the block of this size that holds `at`.
 const fn key(at: u64, level: usize) -> u64 {
-    at / size(level) * LEVELS as u64 + level as u64
+    (at >> bits(level)) * LEVELS as u64 + level as u64
 }
 
 impl Blocks {
@@ -131,7 +132,7 @@ impl Blocks {
             if *count > 0
                 && let Some(position) = self.position(key(at, level))
             {
-                let size = size(level);
+                let size = 1 << bits(level);
                 return Some((at & !(size - 1), decode(self.entry(position).value, size)));
             }
         }

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const MESSAGE_TIME: Duration = Duration::from_secs(2);
 /// How long somebody who comes while a client is served has for its first message, to be told that the card is taken.
 const STRANGER_TIME: Duration = Duration::from_secs(1);
+/// Messages that a client may have sent before it went, and that are answered before the next one is told that there is one.
+const LAST_WORDS: usize = 1024;
 /// After a client that could not be accepted (no file descriptors left), before the next attempt.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -114,21 +116,20 @@ impl CardServer {
             if ready.stop {
                 break;
             }
-            if ready.client && !client.as_mut().is_none_or(|client| self.serve(client, &mut buffers)) {
-                self.end(client.take());
+            if ready.client {
+                self.attend(&mut client, &mut buffers, 1);
             }
             if ready.stranger || stranger.as_ref().is_some_and(|it| it.since.elapsed() >= STRANGER_TIME) {
-                self.turn_away(stranger.take(), &mut buffers);
+                // What the client sent before it went comes first: it may make room.
+                self.attend(&mut client, &mut buffers, LAST_WORDS);
+                if client.is_some() {
+                    self.turn_away(stranger.take(), &mut buffers);
+                }
             }
             if ready.listener {
+                self.attend(&mut client, &mut buffers, LAST_WORDS);
                 match self.listener.accept() {
                     None => pause = true,
-                    Some(socket) if client.is_none() => {
-                        self.counts.connections += 1;
-                        tracing::info!("a client has come");
-                        let session = Session::new(world, card);
-                        client = Some(Client { connection: Connection::new(socket), session });
-                    }
                     // Of several only the last one is told; the others see the end of their connections.
                     Some(socket) => {
                         self.counts.turned_away += u64::from(stranger.is_some());
@@ -136,6 +137,13 @@ impl CardServer {
                         stranger = Some(Stranger { connection, since: Instant::now() });
                     }
                 }
+            }
+            if client.is_none()
+                && let Some(Stranger { connection, .. }) = stranger.take()
+            {
+                self.counts.connections += 1;
+                tracing::info!("a client has come");
+                client = Some(Client { connection, session: Session::new(world, card) });
             }
         }
         if let Some(client) = &client {
@@ -181,6 +189,20 @@ impl CardServer {
             client: client_ready && client.is_some(),
             stranger: stranger_ready && stranger.is_some(),
         })
+    }
+
+    /// Up to `most` messages of the client's, as far as they are there. It is gone afterwards if one was the last.
+    fn attend(&mut self, client: &mut Option<Client>, buffers: &mut Buffers, most: usize) {
+        for _ in 0..most {
+            let Some(present) = client else { return };
+            // What cannot be asked will be found out by receiving.
+            if most > 1 && !present.connection.is_readable().unwrap_or(true) {
+                return;
+            }
+            if !self.serve(present, buffers) {
+                self.end(client.take());
+            }
+        }
     }
 
     /// One message of the client's. `false`: that was the last one.

@@ -4,7 +4,7 @@ use super::device;
 use super::error::RequestError;
 use super::irqs;
 use crate::dma::ClientMemory;
-use crate::state::Slot;
+use crate::state::{CardFailure, Slot};
 use crate::world::World;
 use fpga_pci::DmaAccess;
 use fpga_pci::vfio_user::wire::{
@@ -53,6 +53,10 @@ impl Session {
     pub fn new(world: &World, card: usize) -> Self {
         let session = Self { world: world.clone(), card, settled: false, data: Vec::new(), refused: 0 };
         session.close();
+        let _ = session.with_slot(|slot| {
+            slot.card.set_error_reporting(true);
+            Ok(())
+        });
         session
     }
 
@@ -161,7 +165,11 @@ impl Session {
                     Reply::RegionWriteMulti(writes.len() as u64)
                 }
                 Request::DeviceReset => {
+                    if slot.failure == CardFailure::Gone || slot.card.is_removed() {
+                        return Err(RequestError::Gone);
+                    }
                     slot.reset();
+                    slot.card.set_error_reporting(true);
                     irqs::restore(slot);
                     Reply::DeviceReset
                 }

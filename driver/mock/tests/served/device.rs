@@ -138,6 +138,7 @@ proptest! {
         let mut client = served.connect();
         let model = fpga_mock::World::builder().cards(1).build().unwrap();
         let _opened = model.transport(0);
+        model.with_card(0, |card| card.set_error_reporting(true));
         for (at, width, value) in accesses {
             let bytes = &value.to_le_bytes()[..width];
             let fits = usize::from(at) + width <= 4096;

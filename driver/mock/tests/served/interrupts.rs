@@ -185,3 +185,38 @@ fn the_client_is_told_that_the_card_is_wanted_back() {
     assert_eq!(taken(&wanted), [1]);
     assert!(client.receive().is_err());
 }
+
+#[test]
+fn an_error_that_the_card_cannot_correct_is_told_and_one_that_it_can_is_not() {
+    use fpga_card::fault_plan::Moment;
+    use fpga_card::{CorrectableError, FaultPlan, InjectedFault, PciError, PlannedFault, UncorrectableError};
+    let served = Served::start();
+    let mut client = served.connect();
+    let told = listen(&mut client, irq::ERR, 1);
+    for (error, count) in [
+        (PciError::Correctable(CorrectableError::Receiver), 0),
+        (PciError::Uncorrectable(UncorrectableError::CompletionTimeout), 1),
+    ] {
+        let fault = PlannedFault::new(InjectedFault::Pci { error, on: Moment::Access });
+        served.world.with_card(0, |card| card.set_fault_plan(&FaultPlan::new(1).with(fault))).unwrap();
+        client.read32(DMA, 0);
+        // The work that this access brings is done before the next one.
+        client.read32(DMA, 0);
+        assert_eq!(taken(&told), [count], "{error:?}");
+    }
+    served.stop();
+}
+
+#[test]
+fn a_card_that_was_pulled_out_reads_as_all_ones_and_is_not_reset() {
+    use fpga_card::fault_plan::Moment;
+    use fpga_card::{FaultPlan, InjectedFault, PlannedFault};
+    let served = Served::start();
+    let mut client = served.connect();
+    let fault = PlannedFault::new(InjectedFault::SurpriseRemoval { on: Moment::Access });
+    served.world.with_card(0, |card| card.set_fault_plan(&FaultPlan::new(1).with(fault))).unwrap();
+    assert_eq!(client.read32(DMA, 0), u32::MAX);
+    assert_eq!(client.read(region::CONFIG, 0, 4).unwrap(), [0xFF; 4]);
+    assert_eq!(client.ask(&Request::DeviceReset, &[]).unwrap_err(), 19);
+    served.stop();
+}

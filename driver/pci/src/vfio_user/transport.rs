@@ -224,14 +224,17 @@ impl Transport for VfioUserTransport {
         });
         told.map_err(|source| {
             self.link.mapped().remove(address);
+            // Compared as numbers: a server may give any, and not all of them are numbers of errors.
+            let is = |reason: OsError, errno: Errno| reason.raw() == errno.raw_os_error();
             match source {
-                PeerError::Refused { source: reason, .. } => match Errno::from_raw_os_error(reason.raw()) {
-                    Errno::EXIST => DmaMapError::Overlap { iova, length },
-                    Errno::NOMEM | Errno::NOSPC | Errno::MFILE => {
-                        DmaMapError::LimitReached { iova, length, source: reason }
-                    }
-                    _ => DmaMapError::Peer { iova, length, source },
-                },
+                PeerError::Refused { source: reason, .. } if is(reason, Errno::EXIST) => {
+                    DmaMapError::Overlap { iova, length }
+                }
+                PeerError::Refused { source: reason, .. }
+                    if [Errno::NOMEM, Errno::NOSPC, Errno::MFILE].iter().any(|errno| is(reason, *errno)) =>
+                {
+                    DmaMapError::LimitReached { iova, length, source: reason }
+                }
                 _ => DmaMapError::Peer { iova, length, source },
             }
         })

@@ -117,6 +117,9 @@ fn check(command: Command, twist: Twist, error: PeerError) {
 fn twists(command: Command) -> Vec<Twist> {
     let mut twists = vec![
         Twist::Refuse(22),
+        // No numbers of errors, but a server may give them.
+        Twist::Refuse(0),
+        Twist::Refuse(70_000),
         Twist::Close,
         Twist::CloseWithin(1),
         Twist::CloseWithin(15),
@@ -172,6 +175,8 @@ fn a_card_in_use_fails_with_the_message_that_went_wrong_and_fast_afterwards() {
             // With a server that closes its end all mappings are gone.
             if command == Command::DMA_UNMAP && matches!(twist, Twist::Close | Twist::CloseWithin(_)) {
                 assert_eq!(outcome, Ok(()));
+                drop(transport);
+                server.finish();
                 continue;
             }
             let error = outcome.expect_err(&format!("{twist:?} of {command}"));

@@ -232,8 +232,12 @@ impl Plan {
         self.due.extend(event);
     }
 
-    /// The next event that is due.
     #[inline]
+    pub(crate) const fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// The next event that is due.
     pub(crate) fn take_due(&mut self) -> Option<CardEvent> {
         self.due.pop()
     }

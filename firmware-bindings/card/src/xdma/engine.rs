@@ -177,6 +177,7 @@ impl Channel {
     }
 
     /// What the fault plan does to a descriptor that starts; whether that is all that happens to it.
+    #[cold]
     fn struck_at_start<H: HostPort + ?Sized>(&mut self, rules: Rules, lanes: &mut Lanes<'_, H>) -> bool {
         let Upstream { plan, faults, .. } = &mut lanes.upstream;
         match plan.descriptor_starts(self.unit, faults) {
@@ -268,21 +269,30 @@ impl Channel {
             return;
         }
         let error = if self.status & status::ERRORS != 0 { 1 << 31 } else { 0 };
-        let mut count = self.completed;
-        let mut arrives = size_of::<u32>();
-        let Upstream { plan, faults, .. } = upstream;
-        if plan.watches_counts() {
-            count = plan.count(self.unit, count, faults);
-        }
-        if plan.watches_channels() {
-            match plan.writeback(self.unit, faults) {
-                None => {}
-                Some(WritebackFault::Missing) => arrives = 0,
-                Some(WritebackFault::Torn(bytes)) => arrives = bytes,
-            }
-        }
-        let word = (count & 0x00FF_FFFF | error).to_le_bytes();
         upstream.counters.writebacks += 1;
+        if upstream.plan.watches_channels() {
+            self.write_back_watched(error, upstream);
+            return;
+        }
+        let word = self.completed & 0x00FF_FFFF | error;
+        upstream.post(self.unit, Iova::new(self.writeback), &word.to_le_bytes());
+    }
+
+    /// A write-back under the eyes of the fault plan.
+    #[cold]
+    fn write_back_watched<H: HostPort + ?Sized>(&self, error: u32, upstream: &mut Upstream<'_, H>) {
+        let Upstream { plan, faults, .. } = upstream;
+        let count = if plan.watches_counts() {
+            plan.count(self.unit, self.completed, faults)
+        } else {
+            self.completed
+        };
+        let word = (count & 0x00FF_FFFF | error).to_le_bytes();
+        let arrives = match plan.writeback(self.unit, faults) {
+            None => word.len(),
+            Some(WritebackFault::Missing) => 0,
+            Some(WritebackFault::Torn(bytes)) => bytes,
+        };
         match word.get(..arrives) {
             None | Some([]) => {}
             Some(bytes) => upstream.post(self.unit, Iova::new(self.writeback), bytes),

@@ -53,20 +53,6 @@ impl Channel {
         self.engine.flight.and(self.engine.open.wakes)
     }
 
-    /// Whether the fault plan has the host refuse the data that is about to move.
-    fn data_refused<H: HostPort + ?Sized>(&self, flight: &Flight, upstream: &mut Upstream<'_, H>) -> bool {
-        let Upstream { plan, faults, .. } = upstream;
-        if !plan.watches_channels() || !plan.data_refused(self.unit, faults) {
-            return false;
-        }
-        let (kind, at) = match self.direction {
-            Direction::H2c => (FaultKind::HostReadRefused, flight.source),
-            Direction::C2h => (FaultKind::HostWriteLost, flight.destination),
-        };
-        faults.push(kind, self.unit, at, 0);
-        true
-    }
-
     fn port(&self) -> usize {
         usize::try_from(self.index).unwrap_or(0)
     }
@@ -118,7 +104,7 @@ impl Channel {
         }
         let Lanes { upstream, streams, .. } = lanes;
         let unit = self.unit;
-        let refused = most > 0 && self.data_refused(&flight, upstream);
+        let refused = upstream.plan.watches_channels() && self.refuses(&flight, most, upstream);
         let moved = streams.bring(port, most, |into| {
             if refused {
                 return Err(Unsupported);
@@ -154,7 +140,8 @@ impl Channel {
             return self.wait_for_data(flight, rules, lanes);
         }
         let upstream = &mut lanes.upstream;
-        if count > 0 && !self.data_refused(&flight, upstream) {
+        let refused = upstream.plan.watches_channels() && self.refuses(&flight, count, upstream);
+        if count > 0 && !refused {
             upstream.post(self.unit, Iova::new(flight.destination), bytes);
         }
         upstream.counters.c2h_bytes += count as u64;

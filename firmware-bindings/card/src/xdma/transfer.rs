@@ -65,10 +65,12 @@ impl Channel {
         lanes: &mut Lanes<'_, H>,
     ) {
         let most = usize::try_from(flight.remaining).unwrap_or(usize::MAX).min(PAGE);
-        let Upstream { plan, faults, .. } = &mut lanes.upstream;
-        let refused = most > 0 && plan.watches_channels() && plan.data_refused(self.unit, faults);
-        let moved = if refused {
-            self.refused(&flight, most, faults)
+        let watched = lanes.upstream.plan.watches_channels();
+        let moved = if watched && self.refuses(&flight, most, &mut lanes.upstream) {
+            match self.direction {
+                Direction::H2c => Err(Failure::Status(status::READ_UNSUPPORTED)),
+                Direction::C2h => Ok(most),
+            }
         } else if most == 0 {
             Ok(0)
         } else if flight.fixed {
@@ -82,18 +84,24 @@ impl Channel {
         self.settle(flight, most, moved, rules, lanes);
     }
 
-    /// The host refuses the data: a read of the channel fails, a write of it is lost and nobody tells.
-    fn refused(&self, flight: &Flight, most: usize, faults: &mut FaultLog) -> Result<usize, Failure> {
-        match self.direction {
-            Direction::H2c => {
-                faults.push(FaultKind::HostReadRefused, self.unit, flight.source, 0);
-                Err(Failure::Status(status::READ_UNSUPPORTED))
-            }
-            Direction::C2h => {
-                faults.push(FaultKind::HostWriteLost, self.unit, flight.destination, 0);
-                Ok(most)
-            }
+    /// The fault plan has the host refuse the data: a read of the channel fails, a write of it is lost and nobody tells.
+    #[cold]
+    pub(super) fn refuses<H: HostPort + ?Sized>(
+        &self,
+        flight: &Flight,
+        most: usize,
+        upstream: &mut Upstream<'_, H>,
+    ) -> bool {
+        let Upstream { plan, faults, .. } = upstream;
+        if most == 0 || !plan.data_refused(self.unit, faults) {
+            return false;
         }
+        let (kind, at) = match self.direction {
+            Direction::H2c => (FaultKind::HostReadRefused, flight.source),
+            Direction::C2h => (FaultKind::HostWriteLost, flight.destination),
+        };
+        faults.push(kind, self.unit, at, 0);
+        true
     }
 
     /// What comes of an attempt to move `most` bytes of `flight`: so many were moved, or status bits say why not.

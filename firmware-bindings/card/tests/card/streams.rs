@@ -118,6 +118,46 @@ fn a_packet_spans_descriptors_and_a_short_one_closes_its_own() {
     assert_eq!(bench.host.get_word(WRITEBACK), 5, "the write-back counts descriptors");
 }
 
+/// The vendor's streaming test: as many bytes each way, a descriptor per page, results of 32 bytes, one run each, by every start
+/// value of its driver.
+#[test]
+fn a_loop_as_the_vendors_driver_runs_it() {
+    for (h2c, c2h) in [(START_INTERRUPT, START_INTERRUPT), (START_POLL, START_POLL)] {
+        for (offset, length) in [(0, 1024), (0, 12_288), (64, 9000), (4032, 8192), (17, 100)] {
+            let mut bench = loopback();
+            let data = pattern(length as usize, length);
+            bench.host.put(DATA + offset, &data);
+            // Where the pages of a buffer begin.
+            let mut cuts = vec![(0, (4096 - offset as u32 % 4096).min(length))];
+            while let Some((start, count)) =
+                cuts.last().copied().filter(|(start, count)| start + count < length)
+            {
+                cuts.push((start + count, (length - start - count).min(4096)));
+            }
+            let last = cuts.len() - 1;
+            for (n, (start, count)) in cuts.iter().enumerate() {
+                let (n, start) = (n as u64, u64::from(*start));
+                let flags = if n as usize == last { 0x13 } else { (last as u32 - n as u32 - 1) << 8 };
+                let at = DESCRIPTORS + 32 * n;
+                bench.host.descriptor(at, MAGIC | flags, *count, DATA + offset + start, 0, at + 32);
+                let at = C2H_DESCRIPTORS + 32 * n;
+                let result = METADATA + 32 * n;
+                bench.host.descriptor(at, MAGIC | flags, *count, result, TARGET + start, at + 32);
+            }
+            bench.write(DMA, C2H0 + 0x88, WRITEBACK as u32);
+            bench.start(C2H0, C2H_DESCRIPTORS, last as u32, c2h);
+            bench.start(H2C0, DESCRIPTORS, last as u32, h2c);
+            bench.run();
+            for (n, (_, count)) in cuts.iter().enumerate() {
+                let expected = if n == last { ended(*count) } else { goes_on(*count) };
+                assert_eq!(metadata(&mut bench, n as u64), expected, "{length} bytes at {offset}");
+            }
+            assert_eq!(bench.host.get(TARGET, length as usize), data);
+            assert_eq!(bench.read(DMA, C2H0 + 0x48), last as u32 + 1);
+        }
+    }
+}
+
 #[test]
 fn metadata_is_written_before_the_count_and_can_be_switched_off() {
     let mut bench = loopback();

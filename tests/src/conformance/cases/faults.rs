@@ -6,13 +6,15 @@ use std::error::Error;
 use std::sync::Arc;
 
 use fpga_card::fault_plan::{ChannelName, FaultPlan, InjectedFault, Moment, PlannedFault};
+use fpga_card::{PciError, UncorrectableError};
 use fpga_driver::core::Nanos;
 use fpga_driver::firmware::generated::BlockType;
 use fpga_driver::mock::CardFailure;
 use fpga_driver::registers::xdma::{ChannelBlock, SgdmaBlock, channel_base, sgdma_base};
+use fpga_driver::stream::{C2hStreamOptions, PacketFault};
 use fpga_driver::{
-    Card, CardAddr, Direction, NetworkInterface, OpenOptions, Piece, RecoveryLevel, RecoveryOptions,
-    Transport, WaitMode, WaitOptions, recovery,
+    Card, CardAddr, DeviceEvent, Direction, NetworkInterface, OpenOptions, Piece, RecoveryLevel,
+    RecoveryOptions, ResourceError, StreamError, Transport, WaitMode, WaitOptions, recovery,
 };
 
 use super::{Bench, Case, Verdict, case};
@@ -26,6 +28,8 @@ use crate::tampered::{Interrupts, Replaced, Tampered};
 pub(super) const CASES: &[Case] = &[
     case("fault.cdma_slave_error", &[Ability::CardFaults], cdma_slave_error),
     case("fault.cdma_decode_error", &[Ability::CardFaults], cdma_decode_error),
+    case("fault.stream_without_end", &[Ability::CardFaults], stream_without_end),
+    case("fault.bus_error", &[Ability::CardFaults], bus_error),
     case("removal.all_ones_at_any_access", REMOVAL, |bench| removal(bench, CardFailure::AllOnes, "all_ones")),
     case("removal.gone_at_any_access", REMOVAL, |bench| removal(bench, CardFailure::Gone, "removed")),
 ];
@@ -58,7 +62,7 @@ pub(in crate::conformance) fn scene(row: &Row, bench: &mut Bench<'_>) -> Verdict
         .filter(|way| direction.is_none_or(|only| only == way.direction))
         .filter(|way| mode.is_none_or(|only| only == way.mode))
         .collect();
-    if row.memory == Memory::Quarantined && bench.simulated().is_none_or(|(world, _)| world.is_threaded()) {
+    if row.memory == Memory::Quarantined && bench.real_time() {
         // Seconds of real time each.
         ways.truncate(1);
     }
@@ -109,7 +113,7 @@ fn planned(fault: Fault, way: Way, c2h: u16) -> Option<PlannedFault> {
             always(InjectedFault::LateInterrupt { vector: None, delay: Nanos::from_millis(3) })
         }
         Fault::Interrupts(Interrupts::Spurious) => {
-            always(InjectedFault::SpuriousInterrupt { vector, on: Moment::Access })
+            always(InjectedFault::SpuriousInterrupt { vector, on: Moment::Descriptor })
         }
         Fault::Interrupts(Interrupts::Arrive) => None,
         Fault::Status(error) => {
@@ -122,9 +126,9 @@ fn planned(fault: Fault, way: Way, c2h: u16) -> Option<PlannedFault> {
         Fault::Stalled => Some(PlannedFault::new(InjectedFault::Stall { channel }).after(1)),
         Fault::FetchRefused => Some(PlannedFault::new(InjectedFault::RefusedFetch { channel })),
         Fault::DataRefused => Some(PlannedFault::new(InjectedFault::RefusedData { channel }).after(1)),
-        Fault::AllOnes => Some(PlannedFault::new(InjectedFault::AllOnes { on: Moment::Descriptor })),
-        Fault::Removed => Some(PlannedFault::new(InjectedFault::SurpriseRemoval { on: Moment::Descriptor })),
-        Fault::ResetBehind => Some(PlannedFault::new(InjectedFault::Reset { on: Moment::Descriptor })),
+        Fault::AllOnes => Some(PlannedFault::new(InjectedFault::AllOnes { on: Moment::Access })),
+        Fault::Removed => Some(PlannedFault::new(InjectedFault::SurpriseRemoval { on: Moment::Access })),
+        Fault::ResetBehind => Some(PlannedFault::new(InjectedFault::Reset { on: Moment::Access })),
         Fault::SlaveError | Fault::DecodeError => None,
     }
 }
@@ -309,8 +313,10 @@ fn after(row: &Row, bench: &Bench<'_>, opened: Opened, mut lane: Lane) -> Verdic
             drop((lane, opened));
             let seam = bench.reach();
             let refused = Card::open(Arc::<Tampered>::clone(&seam) as Arc<dyn Transport>);
-            assert!(refused.is_err(), "{way:?}: a card whose engine hangs is not opened as if it were well");
-            let options = RecoveryOptions::default().at_least(RecoveryLevel::Bus);
+            assert!(refused.is_err(), "{way:?}: a card that needs a reset is not opened as if it were well");
+            // The mildest reset that the door has.
+            let options =
+                RecoveryOptions::default().at_least(RecoveryLevel::Function).up_to(RecoveryLevel::Bus);
             let report = recovery::recover(
                 &(Arc::<Tampered>::clone(&seam) as Arc<dyn Transport>),
                 &OpenOptions::default(),
@@ -361,6 +367,71 @@ fn cdma_decode_error(bench: &mut Bench<'_>) -> Verdict {
     cdma_error(bench, "cdma_decode_error", CardAddr::new(1 << 40))
 }
 
+/// A traffic source that never ends its packet: what is received of it is told to be lost, once, and the channel stops when it is
+/// asked to.
+fn stream_without_end(bench: &mut Bench<'_>) -> Verdict {
+    const SECTIONS: &str = "xdma: { stream: true, h2c_channels: 1, c2h_channels: 1 }\nstream:\n  logic: source\n  source: { endless_packet: true }\n";
+    let row = row("stream_without_end");
+    bench.on(crate::cards::described(SECTIONS), |bench| {
+        let opened = bench.open();
+        let options = C2hStreamOptions::default().buffers(16).buffer_size(4096);
+        let mut rx = match opened.card.c2h_stream_with(0, options) {
+            Ok(rx) => rx,
+            Err(error @ ResourceError::NoCreditMode { .. }) => return Err(Skip(error.to_string())),
+            Err(error) => panic!("{error}"),
+        };
+        let told = match rx.wait_packet(WaitOptions::default().timeout(crate::PATIENCE)) {
+            Err(StreamError::Packet { source: PacketFault::TooLong { .. }, .. }) => Said::TooLong,
+            Err(error) => panic!("{error}"),
+            Ok(packet) => panic!("a packet of {} bytes", packet.len()),
+        };
+        assert_eq!([told], row.said);
+        let again = rx.wait_packet(WaitOptions::default().timeout(Duration::from_millis(20)));
+        let again = again.map(|packet| packet.len());
+        assert!(again.as_ref().is_err_and(StreamError::is_timeout), "told of once: {again:?}");
+        rx.abort().expect("with data coming it can be stopped");
+        assert_eq!((row.memory, row.after), (Memory::Returned, After::Channel));
+        drop(rx);
+        // The channel is free, and starts again: the packet that has no end is told of again.
+        let mut rx = opened.card.c2h_stream_with(0, options).expect("the channel");
+        let told = rx.wait_packet(WaitOptions::default().timeout(crate::PATIENCE)).map(|packet| packet.len());
+        assert!(matches!(told, Err(StreamError::Packet { .. })), "{told:?}");
+        drop(rx);
+        opened.assert_pool(0, 0);
+        opened.close();
+        Ok(())
+    })
+}
+
+/// What AER reports arrives as an event, once; what is in flight ends as it would have.
+fn bus_error(bench: &mut Bench<'_>) -> Verdict {
+    let row = row("bus_error");
+    let opened = bench.open();
+    let events = opened.card.events().expect("event descriptors");
+    if !events.can_have(DeviceEvent::BusError) {
+        return Err(Skip("errors on the bus are not reported through this door".to_owned()));
+    }
+    let (world, number) = bench.simulated().expect("the door can set faults");
+    world.with_card(number, |card| {
+        // What a kernel that owns error reporting does when it finds the card.
+        card.set_error_reporting(true);
+        let error = PciError::Uncorrectable(UncorrectableError::CompletionTimeout);
+        let fault = PlannedFault::new(InjectedFault::Pci { error, on: Moment::Access });
+        card.set_fault_plan(&FaultPlan::new(1).with(fault));
+    });
+    assert_eq!(events.poll(), None);
+    let mut lane = opened.lane(opened.ways()[0])?;
+    lane.assert_works(1);
+    let event = events.wait(crate::PATIENCE).expect("waited");
+    assert_eq!(event, Some(DeviceEvent::BusError));
+    assert_eq!((row.said, row.memory, row.after), (&[Said::BusError][..], Memory::Returned, After::Channel));
+    assert_eq!(events.poll(), None, "once");
+    lane.assert_works(2);
+    drop(lane);
+    opened.close();
+    Ok(())
+}
+
 /// A short program: open, interrupts, transfers each way, a list, a wait by interrupt, a copy inside the card, close. It ends with
 /// the first error. `pools`: gets the pool as soon as there is one.
 fn program(
@@ -408,13 +479,12 @@ fn program(
 fn removal(bench: &mut Bench<'_>, failure: CardFailure, name: &str) -> Verdict {
     let row = row(name);
     assert_eq!((row.memory, row.after), (Memory::Quarantined, After::Reopen));
-    let (world, _) = bench.simulated().ok_or_else(|| Skip("the card is not in this process".to_owned()))?;
     let probe = bench.open();
     let ways = probe.ways();
     probe.close();
     for way in ways {
         // In real time every wait for what does not come takes its time, and accesses are not the same from run to run.
-        let step = if world.is_threaded() { 13 } else { 1 };
+        let step = if bench.real_time() { 13 } else { 1 };
         let (mut accesses, mut failed) = (0, 0);
         loop {
             let seam = bench.reach();

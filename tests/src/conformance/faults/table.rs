@@ -201,8 +201,8 @@ pub const TABLE: &[Row] = &[
         CARD
     ),
     scene!(
-        "all_ones_in_a_run",
-        "registers read as all ones from the middle of a run on",
+        "all_ones_at_the_doorbell",
+        "registers read as all ones from a doorbell on",
         Fault::AllOnes,
         ANY,
         &[Said::Gone],
@@ -211,8 +211,8 @@ pub const TABLE: &[Row] = &[
         CARD
     ),
     scene!(
-        "removed_in_a_run",
-        "the card is pulled out in the middle of a run",
+        "removed_at_the_doorbell",
+        "the card is pulled out as a doorbell rings",
         Fault::Removed,
         ANY,
         &[Said::Gone],
@@ -222,12 +222,12 @@ pub const TABLE: &[Row] = &[
     ),
     scene!(
         "reset_behind",
-        "somebody else resets the card in the middle of a run",
+        "somebody else resets the card, and nobody tells the driver",
         Fault::ResetBehind,
         ANY,
         &[Said::Gone],
         Quarantined,
-        Reset,
+        Reopen,
         CARD
     ),
     scene!(
@@ -423,6 +423,26 @@ pub const TABLE: &[Row] = &[
         "the copy engine finds no AXI slave at an address",
         On::Cdma,
         &[Said::Cdma],
+        Returned,
+        Channel,
+        CARD
+    ),
+    shown!(
+        "stream_without_end",
+        "fault.stream_without_end",
+        "a stream whose packet never ends",
+        On::Stream,
+        &[Said::TooLong],
+        Returned,
+        Channel,
+        CARD
+    ),
+    shown!(
+        "bus_error",
+        "fault.bus_error",
+        "an uncorrectable error on the bus (AER)",
+        On::Function,
+        &[Said::BusError],
         Returned,
         Channel,
         CARD
