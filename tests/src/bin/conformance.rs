@@ -161,7 +161,7 @@ fn door_name(arguments: &Arguments) -> String {
         match arguments.card {
             Target::Mock | Target::MockFile(_) => "mock",
             Target::VfioUser(_) => "vfio-user",
-            Target::Pci(_) => "vfio",
+            Target::Pci(..) => "vfio",
         }
         .to_owned()
     })
