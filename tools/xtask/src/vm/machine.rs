@@ -70,7 +70,8 @@ const FIRST_SLOT: usize = 8;
 pub(crate) fn command(qemu: &Qemu, kernel: &Bootable, guest: &Guest, files: &Files) -> Command {
     let mut command = qemu.command();
     command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-m", MEMORY]);
-    command.args(["-accel", "tcg"]);
+    // A guest of few events has no randomness of its own, and programs would wait for it for ever.
+    command.args(["-accel", "tcg", "-cpu", "qemu64,+rdrand"]);
     // Shared memory lets a card's process map it; the split interrupt controller is what interrupt remapping needs.
     command.args(["-machine", "q35,kernel-irqchip=split,memory-backend=memory"]);
     command.args(["-object", &format!("memory-backend-memfd,id=memory,size={MEMORY},share=on")]);

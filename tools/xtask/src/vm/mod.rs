@@ -48,6 +48,9 @@ pub(crate) struct Options {
     /// Run only these steps, and the binding of the card before them
     #[arg(long, value_name = "STEP,...", value_delimiter = ',')]
     only: Vec<String>,
+    /// Environment of all steps, beside what their guests set (KILLS=100: how often the killed program is killed)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    set: Vec<(String, String)>,
     /// Name guests and steps, and run nothing
     #[arg(long)]
     list: bool,
@@ -100,6 +103,14 @@ pub(crate) enum VmError {
     Stopped,
 }
 
+fn setting(text: &str) -> Result<(String, String), String> {
+    let fits = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    match text.split_once('=') {
+        Some((name, value)) if fits(name) => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write NAME=VALUE, the name of letters, digits and underscores".to_owned()),
+    }
+}
+
 fn listed(lacks: &[requirements::Lack]) -> String {
     let line = |lack: &requirements::Lack| format!("  {} ({})", lack.what, lack.remedy);
     lacks.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -145,7 +156,10 @@ fn out_of_reach(error: DebianError, other: impl FnOnce(DebianError) -> VmError) 
 
 /// Runs guests and reports.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), VmError> {
-    let jobs = Plan::load()?.jobs(&options.guests, options.kernel, &options.only)?;
+    let mut jobs = Plan::load()?.jobs(&options.guests, options.kernel, &options.only)?;
+    for job in &mut jobs {
+        job.guest.environment.extend(options.set.iter().cloned());
+    }
     if options.list {
         return list(&jobs);
     }
@@ -272,5 +286,19 @@ impl Ready {
             reports.push(report);
         }
         Ok(reports)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_names_and_values() {
+        assert_eq!(setting("KILLS=100"), Ok(("KILLS".to_owned(), "100".to_owned())));
+        assert_eq!(setting("A="), Ok(("A".to_owned(), String::new())));
+        for text in ["KILLS", "=1", "a b=1", "$(x)=1"] {
+            assert!(setting(text).is_err(), "{text}");
+        }
     }
 }
