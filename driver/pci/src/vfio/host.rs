@@ -8,8 +8,8 @@ use crate::{OtherFunction, PciAddress};
 
 /// The driver that gives devices to user space.
 const DRIVER: &str = "vfio-pci";
-/// Drivers of the kernel that leave a group usable: they do no DMA on behalf of their device (the kernel's own list:
-/// `drivers_autoprobe` of bridges, and the stub).
+/// Drivers of the kernel that leave a group usable: they do no DMA for the kernel (`driver_managed_dma` in their
+/// `struct pci_driver`).
 const HARMLESS: [&str; 3] = [DRIVER, "pci-stub", "pcieport"];
 
 /// Where a device is.
@@ -85,7 +85,7 @@ impl<'a> Host<'a> {
         self.roots.dev.join("iommu")
     }
 
-    /// Processes that have `path` open, other than this one, as far as this user may see.
+    /// Processes that have `path` open, this one among them, as far as this user may see.
     pub(super) fn holders(path: &Path) -> Vec<(u32, String)> {
         let this = std::process::id();
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();

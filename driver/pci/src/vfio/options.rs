@@ -142,7 +142,7 @@ pub enum ParseVfioOptionError {
     },
 }
 
-/// Where sysfs, procfs and the device files are. Tests give directories of their own.
+/// Where sysfs and the device files are. Tests give directories of their own.
 #[derive(Debug, Clone)]
 pub struct VfioRoots {
     /// Root of sysfs. Default `/sys`.
