@@ -90,6 +90,15 @@ impl Interrupt {
         Ok(interrupts)
     }
 
+    /// Whether this and `other` are users of one vector: each learns of the other's interrupts.
+    #[must_use]
+    pub fn shares_with(&self, other: &Self) -> bool {
+        match (&self.kind, &other.kind) {
+            (Kind::Shared { source, .. }, Kind::Shared { source: others, .. }) => Arc::ptr_eq(source, others),
+            _ => Arc::ptr_eq(&self.file, &other.file),
+        }
+    }
+
     /// Takes the interrupts that have arrived since the last call: their number, 0 if none. Does not wait.
     #[must_use]
     pub fn try_take(&self) -> u64 {

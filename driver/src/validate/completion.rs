@@ -149,19 +149,21 @@ fn one_interrupt(bench: &Bench<'_>, name: ChannelName) -> Result<Verdict, Proble
     let scratch = bench.scratch()?;
     let host = bench.host()?;
     let Taken::Free(mut rig) = bench.take(name)? else { return Ok(held(name)) };
-    let Some(interrupt) = rig.interrupt() else {
+    let Some((interrupt, vector)) = rig.interrupt() else {
         return Ok(Verdict::Skip("interrupts are not enabled".to_owned()));
     };
     // Other free channels are quiet: what arrives on their vectors now is this one's.
     let (others, _) = bench.free()?;
-    let others: Vec<(ChannelName, u8, Interrupt)> =
-        others.iter().filter_map(|other| Some((other.name, other.vector(), other.interrupt()?))).collect();
+    let others: Vec<(ChannelName, usize, Interrupt)> = others
+        .iter()
+        .filter_map(|other| other.interrupt().map(|(interrupt, vector)| (other.name, vector, interrupt)))
+        .filter(|(_, other, _)| *other != vector)
+        .collect();
     for (_, _, other) in &others {
         let _ = other.try_take();
     }
     let woken = interrupted(bench, &mut rig, &interrupt, &host, scratch)?;
     let stray = others.iter().find(|(_, _, other)| other.try_take() != 0);
-    let vector = rig.vector();
     Ok(match (woken, stray) {
         (Some(_), None) => Verdict::Pass(format!("vector {vector} fires when a run ends")),
         (Some(_), Some((other, wrong, _))) => Verdict::Fail(format!(
@@ -187,7 +189,7 @@ fn interrupt_and_writeback(bench: &Bench<'_>) -> Result<Verdict, Problem> {
     let (mut rigs, busy) = bench.free()?;
     let mut tried = 0;
     for rig in &mut rigs {
-        let Some(interrupt) = rig.interrupt() else { continue };
+        let Some((interrupt, _)) = rig.interrupt() else { continue };
         match interrupted(bench, rig, &interrupt, &host, scratch)? {
             None => {
                 return Ok(Verdict::Warn(format!(

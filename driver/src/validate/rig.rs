@@ -122,14 +122,14 @@ impl Rig {
         Iova::new(self.area.as_ref().map_or(0, |area| area.iova().get()) + offset as u64)
     }
 
-    /// Number of its interrupt vector.
-    pub(super) fn vector(&self) -> u8 {
-        channel_bit(self.name.direction, self.name.number, self.card.info.xdma.h2c_channels)
-    }
-
-    pub(super) fn interrupt(&self) -> Option<Interrupt> {
+    /// Its interrupt, and the number of the vector behind it.
+    pub(super) fn interrupt(&self) -> Option<(Interrupt, usize)> {
         let interrupts = self.card.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        interrupts.get(usize::from(self.vector())).cloned()
+        let number = channel_bit(self.name.direction, self.name.number, self.card.info.xdma.h2c_channels);
+        let own = interrupts.get(usize::from(number))?;
+        // Where there are too few vectors, the first channel that has it says which one it is.
+        let vector = interrupts.iter().position(|other| other.shares_with(own))?;
+        Some((own.clone(), vector))
     }
 
     /// Writes a chain of descriptors: at most [`ROOM`] of them. Returns what the engine is to be told.

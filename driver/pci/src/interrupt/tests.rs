@@ -86,6 +86,7 @@ fn a_descriptor_of_somebody_else_is_signalled_if_it_is_an_event_descriptor() {
 fn every_user_of_a_shared_vector_learns_of_every_interrupt() {
     let (interrupt, trigger) = Interrupt::pair().unwrap();
     let users = interrupt.share(3).unwrap();
+    assert!(users[0].shares_with(&users[2]) && !users[0].shares_with(&Interrupt::pair().unwrap().0));
     let readable = |user: &Interrupt| {
         rustix::event::poll(&mut [PollFd::new(user, PollFlags::IN)], Some(&Timespec::default())).unwrap() == 1
     };
