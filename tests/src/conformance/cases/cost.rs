@@ -95,7 +95,8 @@ fn interrupt(bench: &mut Bench<'_>) -> Verdict {
             let cost = cost(&opened, || batches(&mut lane, memory, BATCHES, depth, wait));
             let most = BATCHES as u64;
             assert!(cost.reads <= most, "{way:?} {depth}: {cost:?}");
-            assert!(cost.interrupts <= most, "{way:?} {depth}: {cost:?}");
+            // One more: behind a kernel, the interrupt of the first wait may be delivered late, after its batch was taken.
+            assert!(cost.interrupts <= most + 1, "{way:?} {depth}: {cost:?}");
             assert!(cost.writes <= 6 * most, "{way:?} {depth}: {cost:?}");
         }
     }
