@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 const MESSAGE_TIME: Duration = Duration::from_secs(2);
 /// How long somebody who comes while a client is served has for its first message, to be told that the card is taken.
 const STRANGER_TIME: Duration = Duration::from_secs(1);
+/// How long it is kept before it is told: a client that was killed, or whose socket a child of its still holds for a moment, goes
+/// meanwhile, and who starts again right after it finds the card free.
+const GRACE: Duration = Duration::from_millis(200);
 /// Messages that a client may have sent before it went, and that are answered before the next one is told that there is one.
 const LAST_WORDS: usize = 1024;
 /// After a client that could not be accepted (no file descriptors left), before the next attempt.
@@ -62,6 +65,18 @@ struct Stranger {
     since: Instant,
 }
 
+impl Stranger {
+    fn has_waited(&self) -> bool {
+        self.since.elapsed() >= GRACE
+    }
+
+    /// Until something is to be done about it, whether it says anything or not.
+    fn rest(&self) -> Duration {
+        let until = if self.has_waited() { STRANGER_TIME } else { GRACE };
+        until.saturating_sub(self.since.elapsed())
+    }
+}
+
 /// Memory for messages.
 #[derive(Default)]
 struct Buffers {
@@ -105,11 +120,7 @@ impl CardServer {
         loop {
             let elapsed = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let rest = world.drive(base.saturating_add(fpga_core::Nanos::new(elapsed)));
-            let rest = [
-                rest,
-                stranger.as_ref().map(|stranger| STRANGER_TIME.saturating_sub(stranger.since.elapsed())),
-                pause.then_some(ACCEPT_PAUSE),
-            ];
+            let rest = [rest, stranger.as_ref().map(Stranger::rest), pause.then_some(ACCEPT_PAUSE)];
             let rest = rest.into_iter().flatten().min();
             let ready = self.wait(stop.as_fd(), client.as_ref(), stranger.as_ref(), !pause, rest)?;
             pause = false;
@@ -172,7 +183,7 @@ impl CardServer {
             PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.listener.as_fd(), flags(listen)),
             PollFd::from_borrowed_fd(client_fd, flags(client.is_some())),
-            PollFd::from_borrowed_fd(stranger_fd, flags(stranger.is_some())),
+            PollFd::from_borrowed_fd(stranger_fd, flags(stranger.is_some_and(Stranger::has_waited))),
         ];
         match rustix::event::poll(&mut poll, rest.as_ref()) {
             Ok(_) => {}
@@ -187,7 +198,7 @@ impl CardServer {
             stop,
             listener: listener && listen,
             client: client_ready && client.is_some(),
-            stranger: stranger_ready && stranger.is_some(),
+            stranger: stranger_ready && stranger.is_some_and(Stranger::has_waited),
         })
     }
 
