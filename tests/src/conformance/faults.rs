@@ -1,8 +1,8 @@
 //! What goes wrong, and what a user sees of it: one row a fault. Cases run the rows, and `docs/faults.md` is printed from them, so
 //! that what is promised is what is tested.
 //!
-//! A row is either a scene of its own, three transfers under a [`Fault`], or it is shown by a case that does more than that
-//! ([`Row::shown_by`]). Either way the words come from [`Said`], [`Memory`] and [`After`], and the case holds the driver to them.
+//! A row is either a scene of its own, three transfers under a [`Fault`], or it is shown by a case that does more than that.
+//! Either way the words come from [`Said`], [`Memory`] and [`After`], and the case holds the driver to them.
 
 mod table;
 
