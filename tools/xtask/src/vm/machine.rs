@@ -88,8 +88,10 @@ pub(crate) fn command(qemu: &Qemu, kernel: &Bootable, guest: &Guest, files: &Fil
     command.args(["-qmp", &format!("unix:{},server=on,wait=off", value(&files.control()))]);
     for (number, device) in guest.devices.iter().enumerate() {
         let slot = FIRST_SLOT + number;
+        // At more than 5 GT/s the kernel believes that a link is up again after a reset only when the port says so
+        // (pci_bridge_wait_for_secondary_bus), which this port never does for a device that was there from the start.
         let port = format!(
-            "pcie-root-port,id=port{number},bus=pcie.0,chassis={number},slot={number},addr={slot:#x}"
+            "pcie-root-port,x-speed=5,id=port{number},bus=pcie.0,chassis={number},slot={number},addr={slot:#x}"
         );
         command.args(["-device", &port]);
         command.args(["-device", &in_port(device, number, files)]);
