@@ -1,4 +1,5 @@
-//! The command line as `clap` sees it.
+//! The command line as `clap` sees it: declarations alone. Long because it is read from top to bottom as the reference of all
+//! commands, whose help texts stand here and nowhere else.
 
 use std::path::PathBuf;
 use std::time::Duration;
