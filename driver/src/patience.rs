@@ -39,7 +39,8 @@ pub(crate) fn look_until<T, E>(
     }
 }
 
-#[cfg(all(test, feature = "mock"))]
+#[cfg(test)]
+#[cfg(feature = "mock")]
 mod tests {
     use super::*;
     use fpga_core::Nanos;

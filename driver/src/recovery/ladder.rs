@@ -231,7 +231,7 @@ impl Ladder<'_> {
     fn await_idle(&self, dma: &Bar, name: ChannelName) -> Result<(), RungFailure> {
         let limit = u64::try_from(self.options.limit.as_nanos()).unwrap_or(u64::MAX);
         let mut last = ChannelStatus::new();
-        let idle = look_until(&*self.transport, limit, |_| {
+        let idle = look_until(self.transport, limit, |_| {
             last = status(dma, name)?;
             Ok::<_, RungFailure>((!last.busy()).then_some(()))
         })?;
@@ -274,7 +274,7 @@ impl Ladder<'_> {
             return Ok((found, RungOutcome::NotNeeded));
         }
         CdmaBlock::CR.write(registers, base, Cdmacr::new().with_reset(true))?;
-        let ended = look_until(&*self.transport, REST_LIMIT_NS, |_| {
+        let ended = look_until(self.transport, REST_LIMIT_NS, |_| {
             Ok::<_, RungFailure>((!CdmaBlock::CR.read(registers, base)?.reset()).then_some(()))
         })?;
         ended.or_else(|waited| {
