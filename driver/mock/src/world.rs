@@ -275,6 +275,7 @@ impl World {
     /// With a thread of its own the world has real time: this sleeps for so long, and until nothing is left to do.
     pub fn advance(&self, span: Nanos) {
         if self.is_threaded() {
+            // To let time pass is what the caller asks for: nothing is waited for that could be had sooner.
             std::thread::sleep(Duration::from_nanos(span.get()));
             self.step_until_idle();
             return;

@@ -42,6 +42,10 @@ pub enum Fault {
     Removed,
     /// The card is reset before the next access, and nobody tells the driver.
     ResetBehind,
+    /// The card is pulled out as its second descriptor ends.
+    RemovedAtDescriptor,
+    /// The card is reset as its second descriptor ends, and nobody tells the driver.
+    ResetAtDescriptor,
     /// An AXI slave that never answers.
     Stalled,
     /// An AXI slave that answers with an error.
@@ -72,6 +76,8 @@ pub enum Said {
     Cdma,
     /// It was aborted.
     Aborted,
+    /// What was written of a packet is not what an engine writes.
+    Metadata,
     /// A packet that is longer than what waits for it.
     TooLong,
     /// The system's word of an error on the bus.
@@ -132,6 +138,7 @@ impl fmt::Display for Said {
             Self::Stale => "`MmioError::Stale`: a handle from before the reset",
             Self::Cdma => "`CdmaError::Engine` with the status register and how far the copy came",
             Self::Aborted => "`FaultCause::Aborted`",
+            Self::Metadata => "`PacketFault::Missing` or `PacketFault::Empty`, once: the packet is lost",
             Self::TooLong => "`PacketFault::TooLong` with its bytes so far, once",
             Self::BusError => "`DeviceEvent::BusError` from `Card::events`",
             Self::Validate => "nothing at the transfer (a posted write has no answer); `validate` fails",

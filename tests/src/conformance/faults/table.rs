@@ -130,6 +130,24 @@ pub const TABLE: &[Row] = &[
         .quarantined()
         .after(After::Reopen)
         .needs(CARD),
+    scene!(
+        "removed_at_a_descriptor",
+        "the card is pulled out in the middle of its work, as a descriptor ends",
+        Fault::RemovedAtDescriptor
+    )
+    .said(&[Said::Gone])
+    .quarantined()
+    .after(After::Reopen)
+    .needs(CARD),
+    scene!(
+        "reset_at_a_descriptor",
+        "somebody else resets the card in the middle of its work, as a descriptor ends",
+        Fault::ResetAtDescriptor
+    )
+    .said(&[Said::Gone])
+    .quarantined()
+    .after(After::Reopen)
+    .needs(CARD),
     scene!("slave_error", "the AXI slave at the card address reports an error", Fault::SlaveError)
         .said(&[Said::Status])
         .needs(CARD),
@@ -251,6 +269,22 @@ pub const TABLE: &[Row] = &[
         .on(On::Stream)
         .said(&[Said::TooLong])
         .needs(CARD),
+    row(
+        "stream_metadata_missing",
+        "fault.stream_metadata_missing",
+        "the metadata of a stream's descriptor is never written",
+    )
+    .on(On::Stream)
+    .said(&[Said::Metadata])
+    .needs(CARD),
+    row(
+        "stream_metadata_torn",
+        "fault.stream_metadata_torn",
+        "the first of the two words of a stream's metadata arrives",
+    )
+    .on(On::Stream)
+    .said(&[Said::Metadata])
+    .needs(CARD),
     row("bus_error", "fault.bus_error", "an uncorrectable error on the bus (AER)")
         .on(On::Function)
         .said(&[Said::BusError])
