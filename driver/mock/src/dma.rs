@@ -7,11 +7,12 @@
 
 mod backing;
 mod blocks;
+mod leaf;
 mod reuse;
 
 pub use backing::FileError;
 use backing::{Backing, Backings};
-use blocks::Blocks;
+use blocks::{Blocks, ENOUGH, LEAF_BYTES};
 use fpga_card::{DmaFault, DmaPart, DmaSpace};
 use fpga_pci::memory::{Stretch, gather, scatter};
 use fpga_pci::{DmaAccess, DmaMapError, OsError, SharedMemory, SharedSlice};
@@ -239,9 +240,21 @@ impl DmaMap {
 
     fn insert(&mut self, start: u64, extent: Extent) {
         self.extents.insert(start, extent);
-        self.blocks.insert(start, &extent);
+        if self.blocks.insert(start, &extent) {
+            self.gather(start, extent.slot);
+        }
         self.mapped += extent.length;
         self.forget();
+    }
+
+    /// Makes a leaf of the pages around `at`, if enough of them are parts of this memory.
+    fn gather(&mut self, at: u64, slot: u32) {
+        let first = at & !(LEAF_BYTES - 1);
+        let around = self.extents.range(first..first + LEAF_BYTES).map(|(start, extent)| (*start, extent));
+        let pages = around.filter(|(_, extent)| extent.length == PAGE && extent.slot == slot);
+        if pages.clone().take(ENOUGH).count() == ENOUGH {
+            self.blocks.gather(at, slot, pages);
+        }
     }
 
     fn remove(&mut self, start: u64) {
