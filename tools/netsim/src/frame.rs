@@ -1,5 +1,6 @@
 //! Packets as the simulator carries them: headers whole, payload by its length.
 
+use fpga_core::impair::{self, Class};
 use fpga_core::sender::{Transmit, TransmitKind};
 use fpga_firmware::Incarnation;
 use fpga_firmware::wire::{Arrived, CRC_LENGTH, Common, Control, DataHeader, Flags, StartFields};
@@ -14,20 +15,34 @@ pub(crate) const LIFE: Incarnation = Incarnation::new(1);
 static PAYLOAD: [u8; 1 << 12] = [0; 1 << 12];
 
 /// A packet on the way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Frame {
-    Data { header: DataHeader, payload: usize },
+    Data {
+        header: DataHeader,
+        payload: usize,
+    },
     Control(Control),
+    /// One whose checksum will not fit.
+    Damaged,
 }
 
-impl Frame {
-    /// Bytes on the wire.
-    pub(crate) fn length(&self) -> u64 {
+impl impair::Frame for Frame {
+    fn class(&self) -> Class {
+        if matches!(self, Self::Data { .. }) { Class::Data } else { Class::Control }
+    }
+
+    fn length(&self) -> u64 {
         let bytes = match self {
             Self::Data { header, payload } => header.length() + payload + CRC_LENGTH,
             Self::Control(control) => control.length(),
+            // Damage comes after everything that asks for a length.
+            Self::Damaged => 0,
         };
         bytes as u64
+    }
+
+    fn flip(&mut self, _bit: u64) {
+        *self = Self::Damaged;
     }
 }
 
