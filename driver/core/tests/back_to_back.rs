@@ -12,7 +12,9 @@ use fpga_core::Nanos;
 use fpga_core::impair::{Network, Order};
 use fpga_core::mirror::Mirror;
 use fpga_core::receiver::{MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver, ReceiverConfig};
-use fpga_core::sender::{Answer, Command, Completion, Notify, Sender, SenderConfig, Transmit, TransmitKind};
+use fpga_core::sender::{
+    Answer, Command, Completion, Notify, Sender, SenderConfig, Timeout, Transmit, TransmitKind,
+};
 use fpga_firmware::event::EventKind;
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::Incarnation;
@@ -118,6 +120,7 @@ impl World {
             key: KEY,
             notify,
             deadline: None,
+            priority: 0,
         };
         self.sender.submit(self.now, command).unwrap();
     }
@@ -329,8 +332,7 @@ fn many_transfers_through_small_tables_with_loss_and_copies() {
         sender.op_entries = 64;
         sender.generation_bits = 4;
         sender.packet_lifetime = Nanos::from_micros(300);
-        sender.retry.timeout = Nanos::from_micros(200);
-        sender.retry.max_tries = 60;
+        sender.retry.timeout = Timeout::Fixed { timeout: Nanos::from_micros(200), max_tries: 60 };
         sender.live_per_destination = 8;
         let mut receiver = receiver_config();
         receiver.registry_entries = 3;

@@ -138,6 +138,7 @@ impl Simulation {
                 key: KEY,
                 notify: scenario.notify,
                 deadline: None,
+                priority: 0,
             },
         )?;
         let link = |seed| Link::new(scenario.impairments(), LINK_CAPACITY, seed).map_err(ScenarioError::from);

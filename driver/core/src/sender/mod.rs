@@ -14,10 +14,12 @@ use fpga_firmware::ids::{Incarnation, NodeId, SegmentIndex, TransferId};
 mod config;
 mod give_up;
 mod issue;
+mod retry;
 mod table;
 mod types;
 
-pub use config::{ConfigError, RetryPolicy, SEGMENT_SPAN, SenderConfig};
+pub use config::{ConfigError, SEGMENT_SPAN, SenderConfig};
+pub use retry::{RetryPolicy, RoundTrip, Timeout};
 pub use types::{
     Answer, Command, Completion, Notify, Ops, SenderCounters, SubmitError, Ticket, TransferError, Transmit,
     TransmitKind,
@@ -28,11 +30,12 @@ use crate::list::{Links, List};
 use crate::op_table::{Op, OpTable, OpTableConfig};
 use crate::segment::{Class, classify, segment_count};
 use crate::time::Nanos;
+use crate::timers::Timers;
 use alloc::boxed::Box;
 use table::{Destinations, Segments, Transfer, TransferState};
 
 /// The sending side of one node; see the module's description.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Sender {
     config: SenderConfig,
     incarnation: Incarnation,
@@ -53,8 +56,8 @@ pub struct Sender {
     big_issues: u64,
     last_was_regular: bool,
     arrivals: u64,
-    /// No transfer's own deadline is earlier than this.
-    next_deadline: Nanos,
+    /// The transfers' own deadlines.
+    deadlines: Timers,
     counters: SenderCounters,
 }
 
@@ -93,7 +96,7 @@ impl Sender {
             big_issues: 0,
             last_was_regular: false,
             arrivals: 0,
-            next_deadline: Nanos::MAX,
+            deadlines: Timers::new(config.transfers),
             counters: SenderCounters::default(),
             config,
         })
@@ -158,11 +161,19 @@ impl Sender {
         } else {
             let record = self.destinations.get_mut(destination);
             record.transfers += 1;
-            match class {
-                Class::Regular => record.regular.push_back(&mut self.queue_links, slot),
-                Class::Big => record.big.push_back(&mut self.queue_links, slot),
+            let queue = match class {
+                Class::Regular => &mut record.regular,
+                Class::Big => &mut record.big,
+            };
+            let transfers = &self.transfers;
+            // A segment that has begun is finished first: at most one per queue is half sent.
+            queue.insert_sorted(&mut self.queue_links, slot, |other| {
+                let other = &transfers[index(other)];
+                other.command.priority < command.priority && other.partial.is_none()
+            });
+            if let Some(deadline) = command.deadline {
+                self.deadlines.start(slot, deadline);
             }
-            self.next_deadline = self.next_deadline.min(command.deadline.unwrap_or(Nanos::MAX));
         }
         Ok(Ticket { slot, generation })
     }
@@ -185,10 +196,18 @@ impl Sender {
     /// One packet is in the receiver's memory. A stale answer is counted and ignored [E1-13].
     pub fn handle_ack(&mut self, now: Nanos, answer: Answer) {
         let Some(op) = self.current(answer) else { return };
-        self.retry.sample(now, op.sent, op.tries, answer.tries);
         self.counters.acknowledged += 1;
         self.ops.acknowledge(now, op.number);
-        self.acknowledged(now, op.segment, 1);
+        let record = self.segments.get_mut(op.segment);
+        // Karn's rule: which try was answered has to be certain, so a count that has reached its end says nothing. Nor does a
+        // packet that waited for its segment's first one to be sent again.
+        let certain = answer.tries == op.tries && op.tries != u8::MAX;
+        let held_up = op.sent < record.start.again;
+        if op.packet == 0 {
+            record.start.known = now;
+        }
+        let trip = (certain && !held_up).then(|| now.saturating_sub(op.sent));
+        self.acknowledged(now, op.segment, 1, trip);
     }
 
     /// One packet was refused: busy waits and tries again, anything else ends the transfer.
@@ -200,10 +219,16 @@ impl Sender {
                 // An answer to an earlier try says nothing about the try that is under way.
                 if answer.tries == op.tries {
                     self.counters.busy += 1;
+                    if self.is_forgotten(&op) {
+                        let error = self.forgotten(&op);
+                        self.give_up(now, transfer, error);
+                        return;
+                    }
                     self.ops.refuse(op.number, self.retry.busy_until(now, op.busy));
                 }
-                let destination = self.transfers[index(transfer)].destination;
-                self.destinations.get_mut(destination).suspect = false;
+                let transfer = &mut self.transfers[index(transfer)];
+                transfer.progress = now;
+                self.destinations.get_mut(transfer.destination).suspect = false;
             }
             _ => {
                 self.counters.refused += 1;
@@ -246,7 +271,7 @@ impl Sender {
                 released += 1;
             }
         }
-        self.acknowledged(now, slot, released);
+        self.acknowledged(now, slot, released, None);
     }
 
     /// The oldest transfer that has ended.
@@ -297,6 +322,7 @@ impl Sender {
                 in_flight: record.in_flight,
                 big_head_remaining: head.map_or(0, |transfer| transfer.remaining),
                 suspect: record.suspect,
+                round_trip: record.trip,
             }
         })
     }
@@ -320,17 +346,21 @@ impl Sender {
         op
     }
 
-    /// `count` packets of a segment left the op table because the receiver has them.
-    fn acknowledged(&mut self, now: Nanos, slot: u16, count: u16) {
+    /// `count` packets of a segment left the op table because the receiver has them; `trip`: how long the answer took.
+    fn acknowledged(&mut self, now: Nanos, slot: u16, count: u16, trip: Option<Nanos>) {
         let record = self.segments.get_mut(slot);
         record.acknowledged += count;
         let complete = record.acknowledged == record.packets;
         let (owner, segment) = (record.transfer, record.index);
         let transfer = &mut self.transfers[index(owner)];
         transfer.acknowledged += u64::from(count);
+        transfer.progress = now;
         let destination = self.destinations.get_mut(transfer.destination);
         destination.in_flight -= u32::from(count);
         destination.suspect = false;
+        if let Some(span) = trip {
+            destination.trip.sample(span);
+        }
         if !complete {
             return;
         }
@@ -363,6 +393,7 @@ impl Sender {
         }
         let under_way = matches!(transfer.state, TransferState::UnderWay | TransferState::Announcing);
         transfer.state = TransferState::Finished;
+        self.deadlines.stop(slot);
         transfer.result = result;
         match result {
             Ok(()) => self.counters.completed += 1,
@@ -397,4 +428,6 @@ pub struct QueueView {
     pub big_head_remaining: u64,
     /// Whether the destination gets no new packets because its last news was a timeout.
     pub suspect: bool,
+    /// What is known of the way there and back.
+    pub round_trip: RoundTrip,
 }
