@@ -17,7 +17,7 @@ use fpga_core::sender::{
 };
 use fpga_firmware::event::EventKind;
 use fpga_firmware::generated::Permissions;
-use fpga_firmware::ids::Incarnation;
+use fpga_firmware::ids::{Incarnation, OpNumber};
 use fpga_firmware::wire::{Arrived, Common, Control, DataHeader, Flags, Packet, StartFields};
 use fpga_registers::CardAddr;
 
@@ -219,34 +219,17 @@ impl World {
 
     fn answer(&mut self, control: Control) {
         let now = self.now;
+        let Common { source: node, incarnation: life, .. } = control.common();
+        let answer = |incarnation, op, tries| Answer { node, incarnation, op, tries, life };
         match control {
-            Control::Ack(ack) => {
-                let answer = Answer {
-                    node: ack.common.source,
-                    incarnation: ack.peer_incarnation,
-                    op: ack.op,
-                    tries: ack.tries,
-                };
-                self.sender.handle_ack(now, answer);
-            }
+            Control::Ack(ack) => self.sender.handle_ack(now, answer(ack.peer_incarnation, ack.op, ack.tries)),
             Control::Nack(nack) => {
-                let answer = Answer {
-                    node: nack.common.source,
-                    incarnation: nack.peer_incarnation,
-                    op: nack.op,
-                    tries: nack.tries,
-                };
+                let answer = answer(nack.peer_incarnation, nack.op, nack.tries);
                 self.sender.handle_nack(now, answer, nack.reason);
             }
             Control::SegmentDone(done) => {
-                let node = done.common.source;
-                self.sender.handle_segment_done(
-                    now,
-                    node,
-                    done.peer_incarnation,
-                    done.transfer,
-                    done.segment,
-                );
+                let answer = answer(done.peer_incarnation, OpNumber::new(0), 0);
+                self.sender.handle_segment_done(now, answer, done.transfer, done.segment);
             }
             other => panic!("{other:?}"),
         }

@@ -40,7 +40,7 @@ fn submit(sender: &mut Sender, node: u32, length: u64) -> Ticket {
 }
 
 fn answer(transmit: &Transmit, op: OpNumber) -> Answer {
-    Answer { node: transmit.node, incarnation: LIFE, op, tries: transmit.tries }
+    Answer { node: transmit.node, incarnation: LIFE, op, tries: transmit.tries, life: Incarnation::new(0) }
 }
 
 fn acknowledge(sender: &mut Sender, now: Nanos, transmit: &Transmit) {
@@ -371,12 +371,43 @@ fn stale_answers_are_counted_and_ignored() {
 }
 
 #[test]
+fn a_receivers_new_life_ends_what_its_former_life_had_begun() {
+    let mut sender = sender(|_| {});
+    let (begun, fresh) = (submit(&mut sender, 1, 5000), submit(&mut sender, 1, 100));
+    let other = submit(&mut sender, 2, 700);
+    let first = sender.poll_transmit(at(0)).unwrap();
+    let second = sender.poll_transmit(at(0)).unwrap();
+    let elsewhere = sender.poll_transmit(at(0)).unwrap();
+    let in_life = |life, transmit: &Transmit, packet: usize| Answer {
+        life: Incarnation::new(life),
+        ..answer(transmit, transmit.ops.as_slice()[packet])
+    };
+    sender.handle_ack(at(1), in_life(7, &first, 0));
+    sender.handle_ack(at(1), in_life(50, &elsewhere, 0));
+    // It answers in another life: what it had of the first transfer is gone; of the second it had nothing.
+    sender.handle_ack(at(2), in_life(8, &first, 1));
+    let completion = sender.poll_completion().unwrap();
+    assert_eq!(completion.ticket, begun);
+    assert!(matches!(completion.result, Err(TransferError::Forgotten { acknowledged: 1, .. })));
+    // A late answer of the former life does not count, nor does it bring that life back.
+    sender.handle_ack(at(3), in_life(7, &second, 0));
+    assert_eq!(sender.poll_completion(), None);
+    sender.handle_ack(at(4), in_life(8, &second, 0));
+    assert_eq!(sender.poll_completion().unwrap().ticket, fresh);
+    sender.handle_ack(at(5), in_life(0, &elsewhere, 1));
+    let completion = sender.poll_completion().unwrap();
+    assert_eq!((completion.ticket, completion.result), (other, Ok(())));
+    assert!(sender.is_idle());
+}
+
+#[test]
 fn segment_done_stands_for_lost_acknowledgements() {
     let mut sender = sender(|_| {});
     submit(&mut sender, 1, 20_000);
     let first = sender.poll_transmit(at(0)).unwrap();
     let done = |sender: &mut Sender, segment| {
-        sender.handle_segment_done(at(1), NodeId::new(1), LIFE, first.transfer, segment);
+        let told = answer(&first, OpNumber::new(0));
+        sender.handle_segment_done(at(1), told, first.transfer, segment);
     };
     done(&mut sender, 1);
     let second = sender.poll_transmit(at(0)).unwrap();

@@ -38,7 +38,13 @@ fn submit(sender: &mut Sender, now: Nanos, length: u64) {
 }
 
 fn answer(transmit: &Transmit, packet: usize) -> Answer {
-    Answer { node: NODE, incarnation: LIFE, op: transmit.ops.as_slice()[packet], tries: transmit.tries }
+    Answer {
+        node: NODE,
+        incarnation: LIFE,
+        op: transmit.ops.as_slice()[packet],
+        tries: transmit.tries,
+        life: Incarnation::new(0),
+    }
 }
 
 fn trip(sender: &Sender) -> RoundTrip {

@@ -1,7 +1,7 @@
 //! Timeouts, refusals and cancellation: how a transfer ends without success.
 
 use fpga_firmware::event::NackReason;
-use fpga_firmware::ids::NodeId;
+use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_registers::CardAddr;
 
 use super::table::{Transfer, TransferState};
@@ -58,6 +58,44 @@ impl Sender {
                 address: transfer.command.destination,
                 acknowledged: transfer.acknowledged,
                 tries,
+            };
+            self.give_up(now, slot, error);
+        }
+    }
+
+    /// Notes which life of a destination answers. Returns whether the answer counts: one of its former life does not, since what
+    /// that life had is lost.
+    ///
+    /// A transfer of which the former life had acknowledged something can never be complete at the new one, which would
+    /// never tell its application: it ends here. One of which nothing was acknowledged goes on.
+    pub(super) fn meet(&mut self, now: Nanos, destination: u32, life: Incarnation) -> bool {
+        let record = self.destinations.get_mut(destination);
+        if life == record.life || life == Incarnation::new(0) {
+            return true;
+        }
+        if life == record.former_life {
+            return false;
+        }
+        record.former_life = core::mem::replace(&mut record.life, life);
+        if record.former_life != Incarnation::new(0) {
+            self.lose(now, destination);
+        }
+        true
+    }
+
+    #[cold]
+    fn lose(&mut self, now: Nanos, destination: u32) {
+        for slot in 0..self.config.transfers {
+            let transfer = &self.transfers[index(slot)];
+            let begun = transfer.state == TransferState::UnderWay && transfer.acknowledged != 0;
+            if !begun || transfer.destination != destination {
+                continue;
+            }
+            let error = TransferError::Forgotten {
+                node: transfer.command.node,
+                address: transfer.command.destination,
+                acknowledged: transfer.acknowledged,
+                tries: self.entries_of(slot).map(|op| op.tries).max().unwrap_or(0),
             };
             self.give_up(now, slot, error);
         }

@@ -180,13 +180,14 @@ impl Sender {
 
     /// Takes an event of the NI if it is an answer to this sender's packets; returns whether it was.
     pub fn handle_event(&mut self, now: Nanos, event: &Event) -> bool {
-        let Event { node, incarnation, op, tries, .. } = *event;
-        let answer = Answer { node, incarnation, op, tries };
+        let Event { node, incarnation, op, tries, generation, .. } = *event;
+        let life = Incarnation::new(generation);
+        let answer = Answer { node, incarnation, op, tries, life };
         match (event.kind, event.nack_reason()) {
             (EventKind::Ack, _) => self.handle_ack(now, answer),
             (EventKind::Nack, Some(reason)) => self.handle_nack(now, answer, reason),
             (EventKind::SegmentDone, _) => {
-                self.handle_segment_done(now, node, incarnation, event.transfer, event.segment);
+                self.handle_segment_done(now, answer, event.transfer, event.segment);
             }
             _ => return false,
         }
@@ -195,7 +196,7 @@ impl Sender {
 
     /// One packet is in the receiver's memory. A stale answer is counted and ignored [E1-13].
     pub fn handle_ack(&mut self, now: Nanos, answer: Answer) {
-        let Some(op) = self.current(answer) else { return };
+        let Some(op) = self.current(now, answer) else { return };
         self.counters.acknowledged += 1;
         self.ops.acknowledge(now, op.number);
         let record = self.segments.get_mut(op.segment);
@@ -212,7 +213,7 @@ impl Sender {
 
     /// One packet was refused: busy waits and tries again, anything else ends the transfer.
     pub fn handle_nack(&mut self, now: Nanos, answer: Answer, reason: NackReason) {
-        let Some(op) = self.current(answer) else { return };
+        let Some(op) = self.current(now, answer) else { return };
         let transfer = self.segments.get(op.segment).transfer;
         match reason {
             NackReason::Busy | NackReason::EscapeFull => {
@@ -238,26 +239,28 @@ impl Sender {
         }
     }
 
-    /// The receiver has every packet of a segment: as good as the acknowledgements that are still missing.
+    /// The receiver has every packet of a segment: as good as the acknowledgements that are still missing. The answer's op
+    /// number and try mean nothing.
     pub fn handle_segment_done(
         &mut self,
         now: Nanos,
-        node: NodeId,
-        incarnation: Incarnation,
+        answer: Answer,
         transfer: TransferId,
         segment: SegmentIndex,
     ) {
-        if incarnation != self.incarnation {
+        if answer.incarnation != self.incarnation {
             self.counters.stale += 1;
             return;
         }
-        let transfers = &self.transfers;
-        let found = self.segments.find(|record| {
-            let owner = &transfers[index(record.transfer)];
-            record.index == segment && owner.id == transfer && owner.command.node == node
-        });
-        // Not found is the normal case: the acknowledgements came first.
-        let Some(slot) = found else { return };
+        let Some(slot) = self.find_segment(answer.node, transfer, segment) else {
+            // The normal case: the acknowledgements came first.
+            return;
+        };
+        let owner = self.segments.get(slot).transfer;
+        if !self.meet(now, self.transfers[index(owner)].destination, answer.life) {
+            return;
+        }
+        let Some(slot) = self.find_segment(answer.node, transfer, segment) else { return };
         let record = *self.segments.get(slot);
         if record.issued < record.packets {
             // It cannot have what was not sent.
@@ -333,13 +336,24 @@ impl Sender {
         self.free.len() == self.config.transfers && self.ops.in_use() == 0 && self.segments.in_use() == 0
     }
 
+    fn find_segment(&self, node: NodeId, transfer: TransferId, segment: SegmentIndex) -> Option<u16> {
+        self.segments.find(|record| {
+            let owner = &self.transfers[index(record.transfer)];
+            record.index == segment && owner.id == transfer && owner.command.node == node
+        })
+    }
+
     /// The live entry that an answer is about.
-    fn current(&mut self, answer: Answer) -> Option<Op> {
-        let op = self.ops.get(answer.op).filter(|op| {
-            let transfer = self.segments.get(op.segment).transfer;
-            answer.incarnation == self.incarnation
-                && self.transfers[index(transfer)].command.node == answer.node
+    fn current(&mut self, now: Nanos, answer: Answer) -> Option<Op> {
+        let found = self.ops.get(answer.op).and_then(|op| {
+            let transfer = &self.transfers[index(self.segments.get(op.segment).transfer)];
+            let ours = answer.incarnation == self.incarnation && transfer.command.node == answer.node;
+            ours.then_some(transfer.destination)
         });
+        // Looked up again: the transfer may be over because of whose answer this is.
+        let op = found
+            .filter(|destination| self.meet(now, *destination, answer.life))
+            .and_then(|_| self.ops.get(answer.op));
         if op.is_none() {
             self.counters.stale += 1;
         }

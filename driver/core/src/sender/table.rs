@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use fpga_firmware::ids::{NodeId, TransferId};
+use fpga_firmware::ids::{Incarnation, NodeId, TransferId};
 use fpga_registers::CardAddr;
 
 use super::retry::RoundTrip;
@@ -197,6 +197,9 @@ pub(super) struct Destination {
     /// Regular commands in the queue that were there when the last big segment left.
     pub(super) owed: u32,
     pub(super) trip: RoundTrip,
+    /// The node's life, and the one before; 0 if unknown.
+    pub(super) life: Incarnation,
+    pub(super) former_life: Incarnation,
 }
 
 /// The destinations; a record without transfers can be given to another node.
@@ -222,6 +225,8 @@ impl Destinations {
             suspect: false,
             owed: 0,
             trip: RoundTrip::default(),
+            life: Incarnation::new(0),
+            former_life: Incarnation::new(0),
         };
         Self {
             records: alloc::vec![empty; index(capacity)].into_boxed_slice(),
@@ -278,6 +283,8 @@ impl Destinations {
         record.suspect = false;
         record.owed = 0;
         record.trip = RoundTrip::default();
+        record.life = Incarnation::new(0);
+        record.former_life = Incarnation::new(0);
         Some(at)
     }
 }

@@ -226,6 +226,8 @@ pub struct Answer {
     pub op: OpNumber,
     /// The try that is answered.
     pub tries: u8,
+    /// The life of the node that answers; 0 if it does not tell.
+    pub life: Incarnation,
 }
 
 /// The end of a transfer: exactly one per accepted command.
