@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use fpga_core::Nanos;
 use fpga_core::mirror::{Mirror, MirrorError};
-use fpga_core::sender::{Command, Notify, Sender, SenderConfig, SenderCounters};
+use fpga_core::sender::{Command, Notify, Sender, SenderConfig, SenderCounters, Timeout};
 use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::ni as at;
 use fpga_firmware::{Incarnation, NodeId, TransferId};
@@ -344,6 +344,7 @@ impl Endpoint {
             key: target.key,
             notify: options.notify,
             deadline,
+            priority: 0,
         };
         self.sender.submit(now, command).map_err(|source| SendError::Sender { card: card(), source })
     }
@@ -532,8 +533,10 @@ fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderConfig {
     config.big_threshold = options.big_threshold.unwrap_or(config.segment_size.min(16 << 10));
     config.packet_size_log2 = info.packet_size_log2;
     config.mask_bits = info.mask_bits;
-    config.retry.timeout = Nanos::new(u64::try_from(options.timeout.as_nanos()).unwrap_or(u64::MAX));
-    config.retry.max_tries = options.max_tries;
+    let timeout = Nanos::new(u64::try_from(options.timeout.as_nanos()).unwrap_or(u64::MAX));
+    config.retry.timeout = Timeout::Fixed { timeout, max_tries: options.max_tries };
+    // The limit of tries decides, however long one is.
+    config.retry.give_up = timeout.saturating_mul(options.max_tries.into()).max(config.retry.give_up);
     config
 }
 
