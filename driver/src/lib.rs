@@ -34,6 +34,7 @@ mod info;
 mod name;
 mod ni;
 mod options;
+mod patience;
 mod range;
 pub mod recovery;
 
