@@ -2,7 +2,8 @@
 
 use super::device;
 use super::error::RequestError;
-use super::irqs;
+use super::irqs::{self, LineUnmask};
+use super::peer::Peer;
 use crate::dma::ClientMemory;
 use crate::state::{CardFailure, Slot};
 use crate::world::World;
@@ -13,7 +14,8 @@ use fpga_pci::vfio_user::wire::{
     region, region_flags,
 };
 use fpga_registers::Iova;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// File descriptors that one message may carry. QEMU takes no larger number here than 16 (`VFIO_USER_MAX_MAX_FDS` in
 /// `hw/vfio-user/protocol.h`) and gives up the device otherwise.
@@ -44,6 +46,10 @@ pub struct Session {
     /// What was read, kept for its memory.
     data: Vec<u8>,
     refused: u64,
+    /// The way to memory that the client maps without a file.
+    peer: Option<Arc<Peer>>,
+    /// What the client unmasks the legacy line by, beside messages.
+    line: Option<LineUnmask>,
 }
 
 impl Session {
@@ -51,13 +57,48 @@ impl Session {
     /// that is none makes a session that refuses everything.
     #[must_use]
     pub fn new(world: &World, card: usize) -> Self {
-        let session = Self { world: world.clone(), card, settled: false, data: Vec::new(), refused: 0 };
+        let session = Self {
+            world: world.clone(),
+            card,
+            settled: false,
+            data: Vec::new(),
+            refused: 0,
+            peer: None,
+            line: None,
+        };
         session.close();
         let _ = session.with_slot(|slot| {
             slot.card.set_error_reporting(true);
             Ok(())
         });
         session
+    }
+
+    /// As [`new`](Self::new), with a client that can be asked for memory that it maps without a file.
+    pub(super) fn with_peer(world: &World, card: usize, peer: Arc<Peer>) -> Self {
+        let mut session = Self::new(world, card);
+        session.peer = Some(peer);
+        session
+    }
+
+    /// Whether a version was agreed on.
+    pub(super) const fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// Readable when the client has signalled its event descriptor for unmasking, if it has given one.
+    pub(super) fn line_unmask(&self) -> Option<BorrowedFd<'_>> {
+        self.line.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Unmasks the legacy line if the client has signalled that it is to be.
+    pub(super) fn attend_line(&self) {
+        if self.line.as_ref().is_some_and(LineUnmask::take) {
+            let _ = self.with_slot(|slot| {
+                irqs::unmask_line(slot);
+                Ok(())
+            });
+        }
     }
 
     /// Requests that were refused so far.
@@ -121,6 +162,7 @@ impl Session {
             return Ok(());
         }
         let mut data = std::mem::take(&mut self.data);
+        let (peer, mut line) = (self.peer.clone(), self.line.take());
         let done = self.with_slot(|slot| {
             let reply = match request {
                 Request::DeviceGetInfo(_) => Reply::DeviceGetInfo(DeviceInfo {
@@ -136,11 +178,11 @@ impl Session {
                     Reply::DeviceGetIrqInfo(answer.ok_or(RequestError::NoIrq(info.index))?)
                 }
                 Request::DeviceSetIrqs(irqs) => {
-                    irqs::set(slot, irqs, std::mem::take(&mut fds))?;
+                    irqs::set(slot, irqs, std::mem::take(&mut fds), &mut line)?;
                     Reply::DeviceSetIrqs
                 }
                 Request::DmaMap(map) => {
-                    dma_map(slot, map, fds.pop())?;
+                    dma_map(slot, map, fds.pop(), peer)?;
                     Reply::DmaMap
                 }
                 Request::DmaUnmap(unmap) => Reply::DmaUnmap(dma_unmap(slot, unmap)?),
@@ -178,7 +220,7 @@ impl Session {
             encode_reply(id, &reply, out);
             Ok(())
         });
-        self.data = data;
+        (self.data, self.line) = (data, line);
         if matches!(request, Request::DeviceReset) {
             self.tell_generation();
         }
@@ -193,6 +235,9 @@ impl Session {
             return Err(RequestError::OtherVersion { major: proposed.major, minor: proposed.minor });
         }
         self.settled = true;
+        if let Some(peer) = &self.peer {
+            peer.limit(proposed.capabilities.max_data());
+        }
         // QEMU takes no answer that is longer than its question: nothing that is not needed.
         let capabilities = Capabilities {
             max_msg_fds: Some(MESSAGE_FDS),
@@ -260,14 +305,23 @@ fn check(slot: &Slot, region: u32, offset: u64, count: u64) -> Result<(), Reques
     }
 }
 
-fn dma_map(slot: &mut Slot, map: &DmaMap, file: Option<OwnedFd>) -> Result<(), RequestError> {
+fn dma_map(
+    slot: &mut Slot,
+    map: &DmaMap,
+    file: Option<OwnedFd>,
+    peer: Option<Arc<Peer>>,
+) -> Result<(), RequestError> {
     let access = match map.flags {
         dma_map_flags::READ => DmaAccess::ReadByDevice,
         dma_map_flags::WRITE => DmaAccess::WriteByDevice,
         flags if flags == dma_map_flags::READ | dma_map_flags::WRITE => DmaAccess::Both,
         flags => return Err(RequestError::DmaFlags { command: Command::DMA_MAP, flags }),
     };
-    let memory = file.map_or(ClientMemory::Unreachable, |file| ClientMemory::File(file, map.offset));
+    let memory = match (file, peer) {
+        (Some(file), _) => ClientMemory::File(file, map.offset),
+        (None, Some(peer)) => ClientMemory::Remote(peer),
+        (None, None) => ClientMemory::Unreachable,
+    };
     Ok(slot.host.map.map_client(Iova::new(map.address), map.size, memory, access)?)
 }
 

@@ -73,6 +73,20 @@ fn use_it(socket: &Path) {
     assert_eq!(body[18..20], [0xC0, 0x1F]);
 }
 
+/// A server that takes connections and says nothing: the wait ends by the option, and the message that was not answered is named.
+#[test]
+fn a_server_that_does_not_answer_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("silent");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let card = format!("vfio-user:{}", socket.display());
+    let said = fails(&["info", "--card", &card, "--message-timeout", "20ms"], 1);
+    assert!(said.contains("VERSION") && said.contains("did not answer within 20ms"), "{said}");
+    for wrong in ["0s", "5", "soon"] {
+        assert!(fails(&["info", "--message-timeout", wrong], 2).contains("--message-timeout"));
+    }
+}
+
 #[test]
 fn a_card_is_served_until_a_signal_and_its_statistics_are_written() {
     for signal in [Signal::INT, Signal::TERM] {
