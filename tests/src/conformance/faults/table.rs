@@ -438,6 +438,66 @@ pub const TABLE: &[Row] = &[
         CARD
     ),
     shown!(
+        "stream_metadata_missing",
+        "fault.stream_metadata_missing",
+        "the metadata of a packet is not written",
+        On::Stream,
+        &[Said::Metadata],
+        Returned,
+        Channel,
+        CARD
+    ),
+    shown!(
+        "stream_metadata_torn",
+        "fault.stream_metadata_torn",
+        "only the first word of a packet's metadata is written",
+        On::Stream,
+        &[Said::Metadata],
+        Returned,
+        Channel,
+        CARD
+    ),
+    shown!(
+        "stream_metadata_magic",
+        "fault.stream_metadata_magic",
+        "a packet's metadata has another magic number",
+        On::Stream,
+        &[Said::Metadata],
+        Returned,
+        Channel,
+        CARD
+    ),
+    shown!(
+        "stream_metadata_length",
+        "fault.stream_metadata_length",
+        "a packet is said to be longer than its buffer",
+        On::Stream,
+        &[Said::Metadata],
+        Returned,
+        Channel,
+        CARD
+    ),
+    shown!(
+        "stream_metadata_no_end",
+        "fault.stream_metadata_no_end",
+        "a packet's last buffer is not full and has no end of packet",
+        On::Stream,
+        &[Said::Metadata],
+        Returned,
+        Channel,
+        CARD
+    ),
+    shown!(
+        "stream_end_lost",
+        "fault.stream_end_lost",
+        "the end of a packet is lost in the card",
+        On::Stream,
+        &[Said::Joined],
+        Returned,
+        Channel,
+        CARD
+    ),
+    shown!(
         "bus_error",
         "fault.bus_error",
         "an uncorrectable error on the bus (AER)",
