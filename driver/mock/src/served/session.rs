@@ -7,15 +7,17 @@ use super::peer::Peer;
 use crate::dma::ClientMemory;
 use crate::state::{CardFailure, Slot};
 use crate::world::World;
-use fpga_pci::DmaAccess;
+use fpga_pci::vfio_user::socket::Connection;
 use fpga_pci::vfio_user::wire::{
     Capabilities, Command, DeviceInfo, DmaMap, DmaUnmap, Header, Kind, MAJOR, MAX_DATA, MINOR, RegionInfo,
     Reply, Request, Version, device_flags, dma_map_flags, dma_unmap_flags, encode_error, encode_reply, irq,
     region, region_flags,
 };
+use fpga_pci::{DmaAccess, InterruptError};
 use fpga_registers::Iova;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// File descriptors that one message may carry. QEMU takes no larger number here than 16 (`VFIO_USER_MAX_MAX_FDS` in
 /// `hw/vfio-user/protocol.h`) and gives up the device otherwise.
@@ -72,6 +74,20 @@ impl Session {
             Ok(())
         });
         session
+    }
+
+    /// As [`new`](Self::new), with a client at the other end of `connection` who can be asked for memory that it maps without a
+    /// file, and answers within `answer`. Its requests are still to be given to [`handle`](Self::handle).
+    ///
+    /// # Errors
+    /// [`InterruptError::NoDescriptor`].
+    pub fn asking(
+        world: &World,
+        card: usize,
+        connection: Connection,
+        answer: Duration,
+    ) -> Result<Self, InterruptError> {
+        Ok(Self::with_peer(world, card, Arc::new(Peer::new(connection, answer)?)))
     }
 
     /// As [`new`](Self::new), with a client that can be asked for memory that it maps without a file.

@@ -116,6 +116,32 @@ fn a_card_is_served_until_a_signal_and_its_statistics_are_written() {
     }
 }
 
+/// Packets stay in a served card's loop between two programs.
+#[test]
+fn a_served_card_with_streams_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("card");
+    let path = socket.to_str().unwrap();
+    let arguments = ["--socket", path, "--card-file", "us-plus-x8-stream"];
+    let server = Server::start(&arguments, &format!("ready {path}\n"));
+    let card = format!("vfio-user:{path}");
+    let run = |arguments: &[&str]| fpgactl(&[arguments, &["--card", &card]].concat()).ok();
+    let sent = file(folder.path(), "in", crate::support::pattern(5000));
+    let got = folder.path().join("out");
+    let (sent_path, got_path) = (sent.to_str().unwrap(), got.to_str().unwrap());
+    assert!(run(&["info"]).stdout.contains("AXI4-Stream"));
+    let report = run(&["dma", "write", sent_path, "--packet", "1000", "--json"]).json();
+    assert_eq!((&report["bytes"], &report["packets"]), (&5000.into(), &5.into()));
+    let report = run(&["dma", "read", "--packets", "5", "--out", got_path, "--json"]).json();
+    assert_eq!((&report["bytes"], &report["packets"]), (&5000.into(), &5.into()));
+    assert_eq!(std::fs::read(&got).unwrap(), std::fs::read(&sent).unwrap());
+    let report = run(&["validate", "--streams", "--json"]).json();
+    let failed: Vec<_> =
+        report["tests"].as_array().unwrap().iter().filter(|test| test["status"] == "fail").collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    assert_eq!(server.end(Signal::TERM), Some(0));
+}
+
 #[test]
 fn a_server_that_was_killed_leaves_a_socket_that_the_next_one_replaces() {
     let folder = tempfile::tempdir().unwrap();
