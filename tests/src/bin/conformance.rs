@@ -16,7 +16,7 @@ use fpga_driver::Transport;
 use fpga_driver::pci::vfio::VfioInterface;
 use fpga_tests::conformance::doors::{INLINE, Present, THREADED};
 use fpga_tests::conformance::{Case, Door, Outcome, cases, judge, load, page};
-use fpgactl::target::{self, Target, VfioChoice};
+use fpgactl::target::{self, AccessChoice, Target};
 use serde::Serialize;
 
 /// Runs the conformance suite on a card.
@@ -80,7 +80,7 @@ struct Line<'a> {
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::parse();
-    let choice = VfioChoice { interface: arguments.vfio, token: None };
+    let choice = AccessChoice { interface: arguments.vfio, ..AccessChoice::default() };
     arguments.card = arguments.card.through(choice);
     match run(&arguments, &mut io::stdout().lock()) {
         Ok(true) => ExitCode::SUCCESS,
@@ -170,7 +170,7 @@ fn door_name(arguments: &Arguments) -> String {
     arguments.door.clone().unwrap_or_else(|| {
         match arguments.card {
             Target::Mock | Target::MockFile(_) => "mock",
-            Target::VfioUser(_) => "vfio-user",
+            Target::VfioUser(..) => "vfio-user",
             Target::Pci(..) => "vfio",
         }
         .to_owned()

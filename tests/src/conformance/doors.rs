@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use fpga_card::CardDescription;
 use fpga_driver::Transport;
 use fpga_driver::core::Nanos;
-use fpga_driver::mock::served::CardServer;
+use fpga_driver::mock::served::{CardServer, MessageCount};
 use fpga_driver::mock::{ThreadOptions, World};
 use fpga_driver::pci::vfio_user::VfioUserTransport;
 
@@ -104,19 +104,21 @@ impl Door for Served {
             std::env::temp_dir().join(format!("fpga-conformance-{}-{number}.sock", std::process::id()));
         let world = World::builder().card(card).build().map_err(|error| error.to_string())?;
         let server = CardServer::bind(&socket).map_err(|error| error.to_string())?;
+        let messages = server.message_count();
         let (stop, end) = rustix::pipe::pipe().map_err(|error| error.to_string())?;
         let card = world.clone();
         let thread = std::thread::Builder::new()
             .name("served card".to_owned())
             .spawn(move || server.run(&card, 0, stop).map(drop).map_err(|error| error.to_string()))
             .map_err(|error| error.to_string())?;
-        Ok(Box::new(Behind { world, socket, end: Some(end), thread: Some(thread) }))
+        Ok(Box::new(Behind { world, socket, messages, end: Some(end), thread: Some(thread) }))
     }
 }
 
 struct Behind {
     world: World,
     socket: PathBuf,
+    messages: MessageCount,
     /// The server ends when this is closed.
     end: Option<OwnedFd>,
     thread: Option<JoinHandle<Result<(), String>>>,
@@ -132,6 +134,10 @@ impl Stand for Behind {
 
     fn card(&self) -> Option<(World, usize)> {
         Some((self.world.clone(), 0))
+    }
+
+    fn messages(&self) -> Option<MessageCount> {
+        Some(self.messages.clone())
     }
 }
 

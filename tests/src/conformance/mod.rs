@@ -28,6 +28,7 @@ use std::time::Duration;
 use fpga_card::CardDescription;
 use fpga_driver::Transport;
 use fpga_driver::mock::World;
+use fpga_driver::mock::served::MessageCount;
 
 pub use bench::Bench;
 pub use cases::cases;
@@ -82,6 +83,11 @@ pub trait Stand {
 
     /// The simulated card itself, where it lives in this process: its world and its number there.
     fn card(&self) -> Option<(World, usize)> {
+        None
+    }
+
+    /// Where messages to the card are counted at their other end.
+    fn messages(&self) -> Option<MessageCount> {
         None
     }
 }

@@ -46,6 +46,9 @@ pub struct GlobalArgs {
     /// Secret of a virtual function and its physical function, a UUID [default: $FPGA_VF_TOKEN]
     #[arg(long, global = true, value_name = "UUID")]
     pub vf_token: Option<VfToken>,
+    /// How long one message to the server of a vfio-user: card may take before the server is taken for dead [default: 5s]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = units::duration)]
+    pub message_timeout: Option<Duration>,
     /// Defaults for options, from a YAML file
     #[arg(long, global = true, value_name = "FILE.yaml")]
     pub config: Option<PathBuf>,

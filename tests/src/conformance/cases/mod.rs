@@ -9,6 +9,7 @@ mod faults;
 mod open;
 mod recovery;
 mod registers;
+mod streams;
 mod transfers;
 mod validate;
 mod waits;
@@ -28,11 +29,13 @@ pub fn cases() -> Vec<Case> {
         cdma::CASES,
         waits::CASES,
         cost::CASES,
+        streams::CASES,
         endings::CASES,
         validate::CASES,
         addresses::CASES,
         recovery::CASES,
         faults::CASES,
+        streams::FAULTS,
     ]
     .concat()
     .into_iter()

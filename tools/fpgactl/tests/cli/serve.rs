@@ -73,6 +73,20 @@ fn use_it(socket: &Path) {
     assert_eq!(body[18..20], [0xC0, 0x1F]);
 }
 
+/// A server that takes connections and says nothing: the wait ends by the option, and the message that was not answered is named.
+#[test]
+fn a_server_that_does_not_answer_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("silent");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let card = format!("vfio-user:{}", socket.display());
+    let said = fails(&["info", "--card", &card, "--message-timeout", "20ms"], 1);
+    assert!(said.contains("VERSION") && said.contains("did not answer within 20ms"), "{said}");
+    for wrong in ["0s", "5", "soon"] {
+        assert!(fails(&["info", "--message-timeout", wrong], 2).contains("--message-timeout"));
+    }
+}
+
 #[test]
 fn a_card_is_served_until_a_signal_and_its_statistics_are_written() {
     for signal in [Signal::INT, Signal::TERM] {
@@ -100,6 +114,32 @@ fn a_card_is_served_until_a_signal_and_its_statistics_are_written() {
         }
         assert_eq!(report["fault_log"], serde_json::json!([]));
     }
+}
+
+/// Packets stay in a served card's loop between two programs.
+#[test]
+fn a_served_card_with_streams_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("card");
+    let path = socket.to_str().unwrap();
+    let arguments = ["--socket", path, "--card-file", "us-plus-x8-stream"];
+    let server = Server::start(&arguments, &format!("ready {path}\n"));
+    let card = format!("vfio-user:{path}");
+    let run = |arguments: &[&str]| fpgactl(&[arguments, &["--card", &card]].concat()).ok();
+    let sent = file(folder.path(), "in", crate::support::pattern(5000));
+    let got = folder.path().join("out");
+    let (sent_path, got_path) = (sent.to_str().unwrap(), got.to_str().unwrap());
+    assert!(run(&["info"]).stdout.contains("AXI4-Stream"));
+    let report = run(&["dma", "write", sent_path, "--packet", "1000", "--json"]).json();
+    assert_eq!((&report["bytes"], &report["packets"]), (&5000.into(), &5.into()));
+    let report = run(&["dma", "read", "--packets", "5", "--out", got_path, "--json"]).json();
+    assert_eq!((&report["bytes"], &report["packets"]), (&5000.into(), &5.into()));
+    assert_eq!(std::fs::read(&got).unwrap(), std::fs::read(&sent).unwrap());
+    let report = run(&["validate", "--streams", "--json"]).json();
+    let failed: Vec<_> =
+        report["tests"].as_array().unwrap().iter().filter(|test| test["status"] == "fail").collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    assert_eq!(server.end(Signal::TERM), Some(0));
 }
 
 #[test]

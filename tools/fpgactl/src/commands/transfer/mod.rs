@@ -48,7 +48,7 @@ pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, C
             "--reorder is about the simulated network; leave it out with real cards".to_owned(),
         ));
     }
-    let peer = args.peer.clone().or_else(|| settings.peer.clone()).map(|peer| peer.through(settings.vfio));
+    let peer = args.peer.clone().or_else(|| settings.peer.clone()).map(|peer| peer.through(settings.access));
     let (a, b) = target::open_pair(&settings.card, peer.as_ref(), network)?;
     plan.check_packet(&a)?;
     plan.check_packet(&b)?;
