@@ -47,6 +47,8 @@ pub enum Ability {
     BusReset,
     /// The same calls give the same run, in virtual time.
     Repeatable,
+    /// Memory for the card can be taken from the system's reserve of huge pages.
+    HugePages,
 }
 
 /// A way to a card.

@@ -449,6 +449,8 @@ pub enum CardCommand {
                         the card with\n  \
                         -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"SOCKET\"}}'\n\
                         and memory that can be shared (-object memory-backend-memfd,share=on).\n\n\
+                        SIGUSR1 pulls the card out without a warning, SIGUSR2 puts it back in its power-on state; a line says when it \
+                        is done: `pulled-out SOCKET`, `put-back SOCKET`.\n\n\
                         Examples:\n  \
                         fpgactl card serve --socket /tmp/card\n  \
                         fpgactl card serve --socket /tmp/card --card-file us-plus-x16 --stats stats.json"

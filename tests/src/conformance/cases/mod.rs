@@ -7,6 +7,7 @@ mod cost;
 mod endings;
 mod faults;
 mod open;
+mod pages;
 mod recovery;
 mod registers;
 mod streams;
@@ -25,6 +26,7 @@ pub fn cases() -> Vec<Case> {
         open::CASES,
         registers::CASES,
         transfers::CASES,
+        pages::CASES,
         channels::CASES,
         cdma::CASES,
         waits::CASES,

@@ -38,13 +38,18 @@ impl Server {
         Self { child, lines }
     }
 
-    /// Ends it by a signal; its exit status.
-    fn end(mut self, signal: Signal) -> Option<i32> {
+    /// Sends a signal; the line that answers it.
+    fn tell(&mut self, signal: Signal) -> String {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
-        let mut rest = String::new();
-        self.lines.read_line(&mut rest).unwrap();
-        assert_eq!(rest, "", "one line and no more");
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Ends it by a signal; its exit status.
+    fn end(mut self, signal: Signal) -> Option<i32> {
+        assert_eq!(self.tell(signal), "", "no line that was not asked for");
         self.child.wait().unwrap().code()
     }
 }
@@ -57,8 +62,13 @@ fn fails(arguments: &[&str], status: i32) -> String {
     ran.stderr
 }
 
-/// Settles the version and reads the DMA core's identifier.
+/// Settles the version and reads the DMA core's identifier: that of H2C channel 0.
 fn use_it(socket: &Path) {
+    assert_eq!(identifier(socket), [0xC0, 0x1F]);
+}
+
+/// The upper half of what the identifier register of H2C channel 0 reads as.
+fn identifier(socket: &Path) -> [u8; 2] {
     let long = Duration::from_secs(20);
     let connection = Connection::connect(socket, long).unwrap();
     let access = RegionAccess { offset: 0, region: 1, count: 4 };
@@ -69,8 +79,7 @@ fn use_it(socket: &Path) {
         connection.send(&out, &[], long).unwrap();
         connection.receive(&mut body, &mut fds, long).unwrap();
     }
-    // The identifier of H2C channel 0.
-    assert_eq!(body[18..20], [0xC0, 0x1F]);
+    [body[18], body[19]]
 }
 
 /// A server that takes connections and says nothing: the wait ends by the option, and the message that was not answered is named.
@@ -157,6 +166,36 @@ fn a_server_that_was_killed_leaves_a_socket_that_the_next_one_replaces() {
     let server = Server::start(&json, &format!("{{\"schema_version\":1,\"ready\":\"{path}\"}}\n"));
     use_it(&socket);
     assert_eq!(server.end(Signal::TERM), Some(0));
+}
+
+/// Whoever is connected finds an empty slot, not a lost connection; and a card again.
+#[test]
+fn a_card_is_pulled_out_and_put_back_by_signals() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("card");
+    let path = socket.to_str().unwrap();
+    for json in [false, true] {
+        let line = |event: &str| {
+            if json {
+                format!("{{\"schema_version\":1,\"event\":\"{event}\",\"socket\":\"{path}\"}}\n")
+            } else {
+                format!("{event} {path}\n")
+            }
+        };
+        let arguments = ["--socket", path, "--json"];
+        let (arguments, ready) = if json {
+            (&arguments[..], format!("{{\"schema_version\":1,\"ready\":\"{path}\"}}\n"))
+        } else {
+            (&arguments[..2], format!("ready {path}\n"))
+        };
+        let mut server = Server::start(arguments, &ready);
+        use_it(&socket);
+        assert_eq!(server.tell(Signal::USR1), line("pulled-out"));
+        assert_eq!(identifier(&socket), [0xFF, 0xFF]);
+        assert_eq!(server.tell(Signal::USR2), line("put-back"));
+        use_it(&socket);
+        assert_eq!(server.end(Signal::TERM), Some(0));
+    }
 }
 
 #[test]
