@@ -7,13 +7,17 @@
 
 mod backing;
 mod blocks;
+mod leaf;
+mod reuse;
 
 pub use backing::FileError;
 use backing::{Backing, Backings};
-use blocks::Blocks;
-use fpga_card::{DmaFault, DmaSpace};
+use blocks::{Blocks, ENOUGH, LEAF_BYTES};
+use fpga_card::{DmaFault, DmaPart, DmaSpace};
+use fpga_pci::memory::{Stretch, gather, scatter};
 use fpga_pci::{DmaAccess, DmaMapError, OsError, SharedMemory, SharedSlice};
 use fpga_registers::Iova;
+use reuse::Reuse;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
@@ -61,6 +65,12 @@ impl Window {
     #[inline]
     fn read(&self, at: u64, into: &mut [u8]) -> bool {
         self.memory.view().read(self.offset(at), into).is_ok()
+    }
+
+    /// Where the part is, if all of it lies here.
+    fn stretch(&self, part: &DmaPart) -> Option<Stretch<'_>> {
+        let shared = self.memory.view().slice(self.offset(part.at.get()), part.length).ok()?;
+        Some(Stretch { shared, offset: part.offset })
     }
 
     /// Writes if all of it lies here.
@@ -134,6 +144,9 @@ pub struct DmaMap {
     /// Those of them that are aligned blocks.
     blocks: Blocks,
     backings: Backings,
+    /// Whether data for the card, and data for the host, is better moved past the caches.
+    into_card: Reuse,
+    into_host: Reuse,
     mapped: u64,
     refused: RefusedAccesses,
 }
@@ -227,9 +240,21 @@ impl DmaMap {
 
     fn insert(&mut self, start: u64, extent: Extent) {
         self.extents.insert(start, extent);
-        self.blocks.insert(start, &extent);
+        if self.blocks.insert(start, &extent) {
+            self.gather(start, extent.slot);
+        }
         self.mapped += extent.length;
         self.forget();
+    }
+
+    /// Makes a leaf of the pages around `at`, if enough of them are parts of this memory.
+    fn gather(&mut self, at: u64, slot: u32) {
+        let first = at & !(LEAF_BYTES - 1);
+        let around = self.extents.range(first..first + LEAF_BYTES).map(|(start, extent)| (*start, extent));
+        let pages = around.filter(|(_, extent)| extent.length == PAGE && extent.slot == slot);
+        if pages.clone().take(ENOUGH).count() == ENOUGH {
+            self.blocks.gather(at, slot, pages);
+        }
     }
 
     fn remove(&mut self, start: u64) {
@@ -405,6 +430,47 @@ impl DmaSpace for DmaMap {
             Some(window) if window.write(at.get(), from) => Ok(()),
             _ => self.write_elsewhere(at, from),
         }
+    }
+
+    fn read_parts(&mut self, parts: &[DmaPart], memory: &mut [u8]) -> Result<(), (usize, DmaFault)> {
+        let base = memory.as_ptr().addr();
+        let streams =
+            self.into_card.note(parts.iter().map(|part| (base.wrapping_add(part.offset), part.length)));
+        let mut done = 0;
+        while let Some(part) = parts.get(done) {
+            if streams && let Some(window) = &self.reads.last {
+                let near = parts.get(done..).unwrap_or_default();
+                let count = gather(memory, near.iter().map_while(|part| window.stretch(part)));
+                if count > 0 {
+                    done += count;
+                    continue;
+                }
+            }
+            let into = memory.get_mut(part.range()).unwrap_or_default();
+            self.read(part.at, into).map_err(|fault| (done, fault))?;
+            done += 1;
+        }
+        Ok(())
+    }
+
+    fn write_parts(&mut self, parts: &[DmaPart], memory: &[u8]) -> Result<(), (usize, DmaFault)> {
+        let address = |part: &DmaPart| usize::try_from(part.at.get()).unwrap_or(0);
+        let streams = self.into_host.note(parts.iter().map(|part| (address(part), part.length)));
+        let mut done = 0;
+        while let Some(part) = parts.get(done) {
+            if streams && let Some(window) = &self.writes.last {
+                let near = parts.get(done..).unwrap_or_default();
+                let count = scatter(memory, near.iter().map_while(|part| window.stretch(part)));
+                if count > 0 {
+                    done += count;
+                    continue;
+                }
+            }
+            let from = memory.get(part.range()).unwrap_or_default();
+            self.write(part.at, from).map_err(|fault| (done, fault))?;
+            done += 1;
+        }
+        Ok(())
     }
 }
 
