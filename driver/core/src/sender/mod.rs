@@ -16,12 +16,14 @@ mod give_up;
 mod issue;
 mod table;
 mod types;
+mod views;
 
 pub use config::{ConfigError, RetryPolicy, SEGMENT_SPAN, SenderConfig};
 pub use types::{
     Answer, Command, Completion, Notify, Ops, SenderCounters, SubmitError, Ticket, TransferError, Transmit,
     TransmitKind,
 };
+pub use views::{PacketView, TransferStage, TransferView};
 
 use crate::cast::{index, low16};
 use crate::list::{Links, List};
