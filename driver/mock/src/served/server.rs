@@ -3,6 +3,7 @@
 use super::error::ServeError;
 use super::listener::Listener;
 use super::session::{Next, Session};
+use crate::link::LinkEvents;
 use crate::world::World;
 use fpga_pci::OsError;
 use fpga_pci::vfio_user::socket::{Connection, SocketError};
@@ -113,6 +114,7 @@ impl CardServer {
         }
         // Nobody else in this process opens the card and so puts it to rest.
         let opened = world.transport(card);
+        let link = world.link_events();
         let began = Instant::now();
         let base = world.now();
         let (mut client, mut stranger): (Option<Client>, Option<Stranger>) = (None, None);
@@ -122,7 +124,8 @@ impl CardServer {
             let rest = world.drive(base.saturating_add(fpga_core::Nanos::new(elapsed)));
             let rest = [rest, stranger.as_ref().map(Stranger::rest), pause.then_some(ACCEPT_PAUSE)];
             let rest = rest.into_iter().flatten().min();
-            let ready = self.wait(stop.as_fd(), client.as_ref(), stranger.as_ref(), !pause, rest)?;
+            let ready =
+                self.wait(stop.as_fd(), link.as_ref(), client.as_ref(), stranger.as_ref(), !pause, rest)?;
             pause = false;
             if ready.stop {
                 break;
@@ -169,6 +172,7 @@ impl CardServer {
     fn wait(
         &self,
         stop: impl AsFd,
+        link: Option<&LinkEvents>,
         client: Option<&Client>,
         stranger: Option<&Stranger>,
         listen: bool,
@@ -179,11 +183,14 @@ impl CardServer {
         // Places that are not wanted now ask for nothing, of a descriptor that has nothing to tell.
         let client_fd = client.map_or(self.listener.as_fd(), |client| client.connection.as_fd());
         let stranger_fd = stranger.map_or(self.listener.as_fd(), |stranger| stranger.connection.as_fd());
+        // The card's own work: the wait is over, and the world takes it.
+        let link_fd = link.map_or(self.listener.as_fd(), AsFd::as_fd);
         let mut poll = [
             PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.listener.as_fd(), flags(listen)),
             PollFd::from_borrowed_fd(client_fd, flags(client.is_some())),
             PollFd::from_borrowed_fd(stranger_fd, flags(stranger.is_some_and(Stranger::has_waited))),
+            PollFd::from_borrowed_fd(link_fd, flags(link.is_some())),
         ];
         match rustix::event::poll(&mut poll, rest.as_ref()) {
             Ok(_) => {}
@@ -193,7 +200,7 @@ impl CardServer {
                 return Err(ServeError::Wait { path, source: OsError::from(errno) });
             }
         }
-        let [stop, listener, client_ready, stranger_ready] = poll.map(|fd| !fd.revents().is_empty());
+        let [stop, listener, client_ready, stranger_ready, _] = poll.map(|fd| !fd.revents().is_empty());
         Ok(Ready {
             stop,
             listener: listener && listen,
