@@ -40,7 +40,9 @@ use crate::range::CardRange;
 use crate::shared::Shared;
 
 pub use error::{EndpointError, SendError};
-pub use fpga_core::sender::{Completion as SendCompletion, Notify as SendNotify, Ticket as SendTicket};
+pub use fpga_core::sender::{
+    Completion as SendCompletion, Notify as SendNotify, Ticket as SendTicket, Timeout as SendTimeout,
+};
 pub use handle::{PendingSend, SharedEndpoint};
 pub use inspect::{EscapeSlot, ReceiveCounters, ReceiveTables};
 pub use options::{EndpointOptions, SendOptions};
@@ -174,8 +176,7 @@ impl Endpoint {
         region::close_all(&Block::new(bar.clone(), info.memory_base), info.memory_windows).map_err(mmio)?;
 
         // A receiver must wait longer for a silent sender than the sender waits for it (spec 2.2.7).
-        let give_up = options.timeout.saturating_mul(u32::from(options.max_tries));
-        let patience = u32::try_from(give_up.as_micros().saturating_mul(2)).unwrap_or(u32::MAX);
+        let patience = u32::try_from(options.give_up.as_micros().saturating_mul(2)).unwrap_or(u32::MAX);
         ni.write(at::REGISTRY_TIMEOUT_US, patience.max(REGISTRY_TIMEOUT_MIN_US)).map_err(mmio)?;
 
         let chain = options.chain.unwrap_or_else(|| {
@@ -294,6 +295,7 @@ impl Endpoint {
             key: target.key,
             notify: options.notify,
             deadline,
+            priority: options.priority,
         };
         self.sender.submit(now, command).map_err(|source| SendError::Sender { card: card(), source })
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fpga_core::Nanos;
-use fpga_core::sender::{Notify, SenderConfig};
+use fpga_core::sender::{Notify, SenderConfig, Timeout};
 use fpga_firmware::generated::Scheme;
 use fpga_registers::CardAddr;
 
@@ -28,10 +28,10 @@ pub struct EndpointOptions {
     pub packet_events: bool,
     /// Where the CDMA descriptors go in card memory; `None`: the last 64 KiB of it.
     pub chain: Option<CardAddr>,
-    /// Silence after which a packet is sent again.
-    pub timeout: Duration,
-    /// How often a packet is sent before its transfer is given up.
-    pub max_tries: u8,
+    /// Silence after which a packet is sent again. Default: learnt from the round trips seen.
+    pub timeout: Timeout,
+    /// A transfer of which nothing was acknowledged for so long, and no "busy" came, is given up. Default 1 s.
+    pub give_up: Duration,
     /// Packets in flight: entries of the op table, 1 to 32768; `None`: 256.
     pub ops: Option<u32>,
     /// Transfers queued or under way, 1 to 2^20; `None`: 1024.
@@ -50,8 +50,8 @@ impl Default for EndpointOptions {
             incarnation: None,
             packet_events: false,
             chain: None,
-            timeout: Duration::from_millis(10),
-            max_tries: 8,
+            timeout: Timeout::default(),
+            give_up: Duration::from_secs(1),
             ops: None,
             transfers: None,
             destinations: None,
@@ -67,6 +67,9 @@ pub struct SendOptions {
     pub notify: Notify,
     /// Give up after this long, whatever the progress.
     pub deadline: Option<Duration>,
+    /// Goes before transfers of a lower priority that wait; 0 is the lowest and the default. Strict: as long as higher ones wait,
+    /// lower ones do too.
+    pub priority: u8,
     /// Rules that sender and receiver go by. Default: the receive registry. One that the card's interface does not receive by is
     /// refused when the transfer is submitted.
     pub scheme: Scheme,
@@ -74,11 +77,18 @@ pub struct SendOptions {
 
 impl Default for SendOptions {
     fn default() -> Self {
-        Self { notify: Notify::Receiver, deadline: None, scheme: Scheme::Registry }
+        Self { notify: Notify::Receiver, deadline: None, priority: 0, scheme: Scheme::Registry }
     }
 }
 
 impl SendOptions {
+    /// Before which others.
+    #[must_use]
+    pub const fn priority(mut self, priority: u8) -> Self {
+        self.priority = priority;
+        self
+    }
+
     /// By which rules.
     #[must_use]
     pub const fn scheme(mut self, scheme: Scheme) -> Self {
@@ -110,8 +120,8 @@ pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderC
     config.big_threshold = options.big_threshold.unwrap_or(config.segment_size.min(16 << 10));
     config.packet_size_log2 = info.packet_size_log2;
     config.mask_bits = info.mask_bits;
-    config.retry.timeout = Nanos::new(u64::try_from(options.timeout.as_nanos()).unwrap_or(u64::MAX));
-    config.retry.max_tries = options.max_tries;
+    config.retry.timeout = options.timeout;
+    config.retry.give_up = Nanos::new(u64::try_from(options.give_up.as_nanos()).unwrap_or(u64::MAX));
     config.op_entries = options.ops.unwrap_or(config.op_entries);
     config.transfers = options.transfers.unwrap_or(config.transfers);
     config.destinations = options.destinations.unwrap_or(config.destinations);

@@ -1,9 +1,10 @@
 //! Packets as the simulator carries them: headers whole, payload by its length.
 
 use fpga_core::impair::{self, Class};
-use fpga_core::sender::{Transmit, TransmitKind};
-use fpga_firmware::Incarnation;
+use fpga_core::sender::{Answer, Transmit, TransmitKind};
+use fpga_firmware::event::NackReason;
 use fpga_firmware::wire::{Arrived, CRC_LENGTH, Common, Control, DataHeader, Flags, StartFields};
+use fpga_firmware::{Incarnation, OpNumber, SegmentIndex, TransferId};
 use fpga_registers::CardAddr;
 
 use crate::scenario::SENDER;
@@ -93,4 +94,26 @@ pub(crate) fn packets(transmit: &Transmit, mut send: impl FnMut(Frame)) {
         };
         send(Frame::Data { header, payload: payload as usize });
     }
+}
+
+/// What an answer says.
+pub(crate) enum Told {
+    Here,
+    Refused(NackReason),
+    Done(TransferId, SegmentIndex),
+}
+
+/// A control packet as the sender takes it; `None` if it is no answer to a sender.
+pub(crate) fn answer(control: &Control) -> Option<(Answer, Told)> {
+    let Common { source: node, incarnation: life, .. } = control.common();
+    let (incarnation, op, tries, told) = match control {
+        Control::Ack(ack) => (ack.peer_incarnation, ack.op, ack.tries, Told::Here),
+        Control::Nack(nack) => (nack.peer_incarnation, nack.op, nack.tries, Told::Refused(nack.reason)),
+        Control::SegmentDone(done) => {
+            let told = Told::Done(done.transfer, done.segment);
+            (done.peer_incarnation, OpNumber::new(0), 0, told)
+        }
+        _ => return None,
+    };
+    Some((Answer { node, incarnation, op, tries, life }, told))
 }

@@ -3,13 +3,13 @@
 use fpga_core::Nanos;
 use fpga_core::impair::{BitRate, Link};
 use fpga_core::receiver::{MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver};
-use fpga_core::sender::{Answer, Command, Completion, Sender, SubmitError, TransferError, Transmit};
+use fpga_core::sender::{Command, Completion, Sender, SubmitError, TransferError, Transmit};
 use fpga_firmware::event::EventKind;
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::wire::Control;
 use fpga_registers::CardAddr;
 
-use crate::frame::{self, Frame, LIFE};
+use crate::frame::{self, Frame, LIFE, Told};
 use crate::scenario::{RECEIVER, SENDER, Scenario, ScenarioError};
 
 /// Key of the receiver's only memory window.
@@ -138,6 +138,7 @@ impl Simulation {
                 key: KEY,
                 notify: scenario.notify,
                 deadline: None,
+                priority: 0,
             },
         )?;
         let link = |seed| Link::new(scenario.impairments(), LINK_CAPACITY, seed).map_err(ScenarioError::from);
@@ -273,34 +274,15 @@ impl Simulation {
 
     fn at_sender(&mut self, frame: &Frame) {
         let now = self.now;
-        match frame {
-            Frame::Control(Control::Ack(ack)) => self.sender.handle_ack(
-                now,
-                Answer {
-                    node: ack.common.source,
-                    incarnation: ack.peer_incarnation,
-                    op: ack.op,
-                    tries: ack.tries,
-                },
-            ),
-            Frame::Control(Control::Nack(nack)) => self.sender.handle_nack(
-                now,
-                Answer {
-                    node: nack.common.source,
-                    incarnation: nack.peer_incarnation,
-                    op: nack.op,
-                    tries: nack.tries,
-                },
-                nack.reason,
-            ),
-            Frame::Control(Control::SegmentDone(done)) => self.sender.handle_segment_done(
-                now,
-                done.common.source,
-                done.peer_incarnation,
-                done.transfer,
-                done.segment,
-            ),
-            _ => {}
+        let Frame::Control(control) = frame else { return };
+        if let Some((answer, told)) = frame::answer(control) {
+            match told {
+                Told::Here => self.sender.handle_ack(now, answer),
+                Told::Refused(reason) => self.sender.handle_nack(now, answer, reason),
+                Told::Done(transfer, segment) => {
+                    self.sender.handle_segment_done(now, answer, transfer, segment);
+                }
+            }
         }
     }
 

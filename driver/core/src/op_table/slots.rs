@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use crate::cast::{index, low16};
 
 /// A first-in first-out list that can hold every slot once.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct SlotFifo {
     slots: Box<[u16]>,
     first: u32,
@@ -54,7 +54,7 @@ impl SlotFifo {
 }
 
 /// A set of slots that hands them out in turn.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct SlotSet {
     words: Box<[u64]>,
     /// Where the next search begins, so that low slots do not starve high ones.

@@ -2,7 +2,7 @@
 
 use fpga_registers::CardAddr;
 
-use super::table::{Segment, TransferState};
+use super::table::{Segment, Start, TransferState};
 use super::{Notify, Ops, SEGMENT_SPAN, Sender, Ticket, Transmit, TransmitKind};
 use crate::cast::{index, low16, low32};
 use crate::op_table::Op;
@@ -28,9 +28,14 @@ impl Sender {
             return Some(self.announce(now, slot));
         }
         if self.ops.has_due() {
-            let retry = self.retry;
-            if let Some(op) = self.ops.take_due(now, |op| retry.deadline(now, op.tries)) {
-                return Some(self.retransmit(&op));
+            let Self { ops, retry, segments, transfers, destinations, .. } = self;
+            let due = ops.take_due(now, |op| {
+                let transfer = &transfers[index(segments.get(op.segment).transfer)];
+                let trip = &destinations.get(transfer.destination).trip;
+                retry.deadline(now, trip, op.silent, transfer.progress)
+            });
+            if let Some(op) = due {
+                return Some(self.retransmit(now, &op));
             }
         }
         let available = self.ops.available(now);
@@ -40,16 +45,9 @@ impl Sender {
         // One eighth of the table is kept for regular commands (spec 2.1.1).
         let for_big = available.saturating_sub(self.config.op_entries / 8);
         let regular = self.regular_candidate();
-        // At most one big segment goes between a regular command's arrival and its first packet; the oldest waiting
-        // command has seen the most, so it decides for all. Without that one, a steady stream of regular commands would
-        // starve the big ones.
-        let big_may_go = match regular {
-            None => true,
-            Some(candidate) => {
-                self.last_was_regular
-                    && self.transfers[index(candidate.slot)].big_issues_at_arrival == self.big_issues
-            }
-        };
+        // At most one big segment goes between a regular command's arrival and its first packet: those that were there when
+        // the last one left go first. Without a regular one in between, a steady stream of them would starve the big ones.
+        let big_may_go = regular.is_none() || (self.last_was_regular && !self.owes());
         let big = if big_may_go && for_big != 0 { self.big_candidate() } else { None };
         let (chosen, budget) = match (big, regular) {
             (Some(big), _) => (big, for_big),
@@ -59,26 +57,41 @@ impl Sender {
         self.issue(now, chosen, budget)
     }
 
-    /// The waiting regular command that arrived first, of those whose destination takes packets.
+    /// Whether a regular command that can be served has already let a big segment pass.
+    fn owes(&self) -> bool {
+        (0..self.destinations.used()).any(|destination| {
+            let record = self.destinations.get(destination);
+            record.owed != 0 && record.regular.head().is_some_and(|slot| self.is_open(destination, slot))
+        })
+    }
+
+    /// The waiting regular command of the highest priority, and among those the one that arrived first, of those whose
+    /// destination takes packets.
     fn regular_candidate(&self) -> Option<Candidate> {
-        let mut best: Option<(u64, Candidate)> = None;
+        let mut best: Option<((u8, u64), Candidate)> = None;
         for destination in 0..self.destinations.used() {
             let Some(slot) = self.destinations.get(destination).regular.head() else { continue };
-            let arrival = self.transfers[index(slot)].arrival;
-            if best.is_none_or(|(first, _)| arrival < first) && self.is_open(destination, slot) {
-                best = Some((arrival, Candidate { slot, destination, class: Class::Regular }));
+            let transfer = &self.transfers[index(slot)];
+            let rank = (u8::MAX - transfer.command.priority, transfer.arrival);
+            if best.is_none_or(|(first, _)| rank < first) && self.is_open(destination, slot) {
+                best = Some((rank, Candidate { slot, destination, class: Class::Regular }));
             }
         }
         best.map(|(_, candidate)| candidate)
     }
 
-    /// The head of the next destination's big-transfer queue, round robin.
+    /// The head of the next destination's big-transfer queue, round robin among those of the highest priority.
     fn big_candidate(&self) -> Option<Candidate> {
         let used = self.destinations.used();
-        (self.big_turn..used).chain(0..self.big_turn.min(used)).find_map(|destination| {
-            let slot = self.destinations.get(destination).big.head()?;
-            self.is_open(destination, slot).then_some(Candidate { slot, destination, class: Class::Big })
-        })
+        let mut best: Option<(u8, Candidate)> = None;
+        for destination in (self.big_turn..used).chain(0..self.big_turn.min(used)) {
+            let Some(slot) = self.destinations.get(destination).big.head() else { continue };
+            let priority = self.transfers[index(slot)].command.priority;
+            if best.is_none_or(|(most, _)| priority > most) && self.is_open(destination, slot) {
+                best = Some((priority, Candidate { slot, destination, class: Class::Big }));
+            }
+        }
+        best.map(|(_, candidate)| candidate)
     }
 
     /// Whether a transfer at the head of a queue may send a new packet now.
@@ -100,7 +113,7 @@ impl Sender {
 
     fn issue(&mut self, now: Nanos, chosen: Candidate, budget: u32) -> Option<Transmit> {
         let Candidate { slot, destination, class } = chosen;
-        self.begin(slot, destination);
+        self.begin(now, slot, destination);
         let record_slot = match self.transfers[index(slot)].partial {
             Some(partial) => partial,
             None => self.cut(slot)?,
@@ -110,8 +123,9 @@ impl Sender {
         let wanted = u32::from(record.packets - record.issued);
         let count = wanted.min(budget).min(room);
         let mut ops = Ops::NONE;
+        let progress = self.transfers[index(slot)].progress;
+        let deadline = self.retry.deadline(now, &self.destinations.get(destination).trip, 0, progress);
         for packet in record.issued..record.issued + low16(count) {
-            let deadline = self.retry.deadline(now, 1);
             match self.ops.take(now, record_slot, packet, deadline) {
                 Some(number) => ops.push(number),
                 None => break,
@@ -132,6 +146,7 @@ impl Sender {
                 self.last_was_regular = true;
                 if drained {
                     queues.regular.remove(&mut self.queue_links, slot);
+                    self.settle(slot);
                 }
             }
             Class::Big => {
@@ -141,18 +156,32 @@ impl Sender {
                 if drained {
                     queues.big.remove(&mut self.queue_links, slot);
                 }
+                for at in 0..self.destinations.used() {
+                    let record = self.destinations.get_mut(at);
+                    record.owed = record.regular.len();
+                }
             }
         }
         Some(self.transmit(&record, record.issued, ops, 1))
     }
 
+    /// A regular command has left its queue: if it let a big segment pass, that is over.
+    pub(super) fn settle(&mut self, slot: u32) {
+        let transfer = &self.transfers[index(slot)];
+        if transfer.big_issues_at_arrival != self.big_issues {
+            let record = self.destinations.get_mut(transfer.destination);
+            record.owed = record.owed.saturating_sub(1);
+        }
+    }
+
     /// The first packet of a transfer is about to leave: it gets its id, the next one towards its destination.
-    fn begin(&mut self, slot: u32, destination: u32) {
+    fn begin(&mut self, now: Nanos, slot: u32, destination: u32) {
         let transfer = &mut self.transfers[index(slot)];
         if transfer.state != TransferState::Queued {
             return;
         }
         transfer.state = TransferState::UnderWay;
+        transfer.progress = now;
         let record = self.destinations.get_mut(destination);
         transfer.id = record.next_id;
         record.next_id = record.next_id.next();
@@ -175,6 +204,7 @@ impl Sender {
             packets,
             issued: 0,
             acknowledged: 0,
+            start: Start::default(),
         })?;
         // The ends of both ranges were checked at submission.
         transfer.next_source = CardAddr::new(transfer.next_source.get() + u64::from(length));
@@ -185,7 +215,10 @@ impl Sender {
         Some(record)
     }
 
-    fn retransmit(&mut self, op: &Op) -> Transmit {
+    fn retransmit(&mut self, now: Nanos, op: &Op) -> Transmit {
+        if op.packet == 0 {
+            self.segments.get_mut(op.segment).start.again = now;
+        }
         let record = *self.segments.get(op.segment);
         self.transfers[index(record.transfer)].retransmits += 1;
         self.counters.retransmits += 1;

@@ -61,6 +61,9 @@ pub struct Command {
     pub notify: Notify,
     /// Give up at this time even if there is progress.
     pub deadline: Option<Nanos>,
+    /// Goes before transfers of a lower priority that wait in the same class, regular or big; 0 is the lowest and the usual.
+    /// Strict: as long as higher ones wait, lower ones do too. Segments that have begun are finished first.
+    pub priority: u8,
 }
 
 /// A command that was not taken; it is `Copy`, so nothing is lost.
@@ -223,6 +226,8 @@ pub struct Answer {
     pub op: OpNumber,
     /// The try that is answered.
     pub tries: u8,
+    /// The life of the node that answers; 0 if it does not tell.
+    pub life: Incarnation,
 }
 
 /// The end of a transfer: exactly one per accepted command.
@@ -288,6 +293,21 @@ pub enum TransferError {
         /// The receiver's reason.
         reason: NackReason,
     },
+    /// The receiver knew the transfer once and does not any more.
+    #[error(
+        "node {node} has forgotten the transfer to {address}: it was reset, or heard nothing for its registry timeout; \
+         {acknowledged} packets were acknowledged, the last one sent {tries} times; submit the transfer again"
+    )]
+    Forgotten {
+        /// The receiving node.
+        node: NodeId,
+        /// Where the packet should have gone.
+        address: CardAddr,
+        /// Packets of the transfer that were acknowledged.
+        acknowledged: u64,
+        /// Tries of the packet that was refused.
+        tries: u8,
+    },
     /// The command's own deadline passed.
     #[error(
         "the transfer to {address} at node {node} missed its deadline, {acknowledged} packets acknowledged, one packet \
@@ -333,6 +353,9 @@ pub struct SenderCounters {
     pub refused: u64,
     /// Deadlines that passed without an answer.
     pub timeouts: u64,
+    /// Deadlines that passed for packets that the receiver cannot take before their segment's first one, which was sent again
+    /// instead.
+    pub deferred: u64,
     /// Segments acknowledged.
     pub segments: u64,
     /// Transfers that ended well.
