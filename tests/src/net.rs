@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 
 use fpga_card::CardDescription;
 use fpga_driver::core::Nanos;
+use fpga_driver::core::impair::Impairments;
 use fpga_driver::endpoint::{
     EndpointError, EndpointOptions, Notification, RegionHandle, RemoteRegion, SendCompletion, SendOptions,
     SendTicket,
 };
-use fpga_driver::mock::{DeliveryOrder, World};
+use fpga_driver::mock::{DeliveryOrder, World, WorldBuilder};
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint, NodeId};
 
 use crate::cards;
@@ -60,7 +61,27 @@ impl Net {
         order: DeliveryOrder,
         change: impl Fn(EndpointOptions) -> EndpointOptions,
     ) -> Self {
-        let mut world = World::builder().order(order);
+        Self::joined(count, description, World::builder().order(order), change)
+    }
+
+    /// `count` built-in cards, and a network that does this to their packets.
+    #[must_use]
+    pub fn impaired(
+        count: u32,
+        impairments: Impairments,
+        seed: u64,
+        change: impl Fn(EndpointOptions) -> EndpointOptions,
+    ) -> Self {
+        let world = World::builder().impairments(impairments, seed);
+        Self::joined(count, &CardDescription::default(), world, change)
+    }
+
+    fn joined(
+        count: u32,
+        description: &CardDescription,
+        mut world: WorldBuilder,
+        change: impl Fn(EndpointOptions) -> EndpointOptions,
+    ) -> Self {
         for number in 0..count {
             let mut card = description.clone();
             card.ni.node_id += number;

@@ -37,6 +37,8 @@ pub use wrapper::{MAGIC, VERSION, WRAPPER_LENGTH, WrapperError};
 
 /// Nodes whose addresses are remembered: beyond that frames go to every peer.
 const NODES: usize = 4096;
+/// Datagrams that are no frames and that are taken at a time: whoever sends nonsense without end must not keep cards from working.
+const NONSENSE: u32 = 64;
 /// Bytes that the socket's buffers are asked to hold: an op table's worth of packets from several senders at once. The system
 /// counts a few times as many for a small datagram as it has bytes, and may give less.
 const SOCKET_BUFFER: usize = 8 << 20;
@@ -231,7 +233,7 @@ impl UdpLink {
 
     /// The next frame that has arrived, whoever it is for. `is_here`: whether a node is on this side.
     pub(crate) fn receive(&mut self, is_here: impl Fn(NodeId) -> bool) -> Option<&[u8]> {
-        loop {
+        for _ in 0..NONSENSE {
             let (length, from) = match self.socket.recv_from(&mut self.buffer) {
                 Ok(received) => received,
                 // What an earlier datagram met on its way, reported late.
@@ -258,6 +260,7 @@ impl UdpLink {
             // Borrowed anew: a borrow that one round returns would last for all rounds.
             return self.buffer.get(WRAPPER_LENGTH..length);
         }
+        None
     }
 }
 

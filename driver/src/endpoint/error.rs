@@ -97,6 +97,9 @@ pub enum EndpointError {
     /// Card memory could not be prepared.
     #[error("preparing the event ring: {0}")]
     Prepare(TransferError),
+    /// A request to read could not be fetched from card memory.
+    #[error("fetching a request to read: {0}")]
+    Fetch(TransferError),
     /// A window header contradicts itself: an error of this package.
     #[error("{card}: {source}")]
     Header {

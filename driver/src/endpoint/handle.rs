@@ -13,8 +13,9 @@ use fpga_pci::{DmaBuffer, Transport};
 use fpga_registers::CardAddr;
 
 use super::{
-    Endpoint, EndpointCounters, EndpointError, Notification, RegionHandle, RemoteRegion, SendCompletion,
-    SendError, SendOptions, SendTicket,
+    Endpoint, EndpointCounters, EndpointError, Notification, ReadCompletion, ReadError, ReadTicket,
+    ReadableHandle, RegionHandle, RemoteReadable, RemoteRegion, SendCompletion, SendError, SendOptions,
+    SendTicket,
 };
 use crate::card::Card;
 use crate::error::TransferFailed;
@@ -37,6 +38,8 @@ struct Inner {
     endpoint: Endpoint,
     /// Transfers that somebody has a handle of. `None`: under way.
     sends: HashMap<SendTicket, Option<SendCompletion>>,
+    /// Reads that somebody has a handle of.
+    reads: HashMap<ReadTicket, Option<ReadCompletion>>,
     notifications: VecDeque<Notification>,
 }
 
@@ -50,8 +53,19 @@ impl Inner {
                 *place = Some(done);
             }
         }
+        while let Some(done) = self.endpoint.next_read() {
+            if let Some(place) = self.reads.get_mut(&done.ticket) {
+                *place = Some(done);
+            }
+        }
         self.notifications.extend(std::iter::from_fn(|| self.endpoint.next_notification()));
         polled
+    }
+
+    fn take_read(&mut self, ticket: ReadTicket) -> Option<ReadCompletion> {
+        let done = self.reads.get_mut(&ticket)?.take()?;
+        self.reads.remove(&ticket);
+        Some(done)
     }
 
     fn take_send(&mut self, ticket: SendTicket) -> Option<SendCompletion> {
@@ -64,7 +78,8 @@ impl Inner {
 impl From<Endpoint> for SharedEndpoint {
     fn from(endpoint: Endpoint) -> Self {
         let card = endpoint.card().clone();
-        let inner = Inner { endpoint, sends: HashMap::new(), notifications: VecDeque::new() };
+        let inner =
+            Inner { endpoint, sends: HashMap::new(), reads: HashMap::new(), notifications: VecDeque::new() };
         Self { inner: Arc::new(Mutex::new(inner)), card }
     }
 }
@@ -147,6 +162,41 @@ impl SharedEndpoint {
         inner.sends.insert(ticket, None);
         drop(inner);
         Ok(PendingSend { endpoint: self.clone(), ticket })
+    }
+
+    /// As [`Endpoint::open_readable`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_readable(&self, reader: NodeId, range: CardRange) -> Result<ReadableHandle, EndpointError> {
+        self.lock().endpoint.open_readable(reader, range)
+    }
+
+    /// As [`Endpoint::close_readable`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn close_readable(&self, readable: &ReadableHandle) -> Result<(), EndpointError> {
+        self.lock().endpoint.close_readable(readable)
+    }
+
+    /// As [`Endpoint::read`]; the read's end comes through the handle.
+    ///
+    /// # Errors
+    /// As there: nothing was started.
+    pub fn read(
+        &self,
+        source: &RemoteReadable,
+        offset: u64,
+        to: CardAddr,
+        length: u64,
+        options: SendOptions,
+    ) -> Result<PendingRead, ReadError> {
+        let mut inner = self.lock();
+        let ticket = inner.endpoint.read(source, offset, to, length, options)?;
+        inner.reads.insert(ticket, None);
+        drop(inner);
+        Ok(PendingRead { endpoint: self.clone(), ticket })
     }
 
     /// Drives the endpoint once; returns how much there was to do.
@@ -284,5 +334,49 @@ impl Future for PendingSend {
 impl Drop for PendingSend {
     fn drop(&mut self) {
         self.endpoint.lock().sends.remove(&self.ticket);
+    }
+}
+
+/// A read under way, and its one completion; otherwise as [`PendingSend`].
+#[derive(Debug)]
+#[must_use = "dropped, the read goes on and nobody hears of its end"]
+pub struct PendingRead {
+    endpoint: SharedEndpoint,
+    ticket: ReadTicket,
+}
+
+impl PendingRead {
+    /// The completion, if the read has ended: once. Drives the endpoint.
+    ///
+    /// # Errors
+    /// The endpoint cannot go on, and the read had not ended.
+    pub fn try_take(&mut self) -> Result<Option<ReadCompletion>, EndpointError> {
+        Ok(self.endpoint.turn_for(|inner| inner.take_read(self.ticket))?.ok())
+    }
+
+    /// Waits for the completion.
+    ///
+    /// # Errors
+    /// [`EndpointError::TimedOut`] leaves the read under way, and the handle good for another wait; otherwise the endpoint cannot go
+    /// on.
+    pub fn wait(&mut self, timeout: Duration) -> Result<ReadCompletion, EndpointError> {
+        let late = || EndpointError::TimedOut { card: self.endpoint.name(), waited: timeout };
+        self.endpoint.wait_for(timeout, late, |inner| inner.take_read(self.ticket))
+    }
+}
+
+impl Future for PendingRead {
+    type Output = Result<ReadCompletion, EndpointError>;
+
+    /// As [`PendingSend`]'s.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let ticket = self.ticket;
+        self.endpoint.look(context, |inner| inner.take_read(ticket))
+    }
+}
+
+impl Drop for PendingRead {
+    fn drop(&mut self) {
+        self.endpoint.lock().reads.remove(&self.ticket);
     }
 }

@@ -14,6 +14,7 @@ mod events;
 mod handle;
 mod inspect;
 mod options;
+mod read;
 mod region;
 mod transmit;
 
@@ -43,12 +44,14 @@ pub use error::{EndpointError, SendError};
 pub use fpga_core::sender::{
     Completion as SendCompletion, Notify as SendNotify, Ticket as SendTicket, Timeout as SendTimeout,
 };
-pub use handle::{PendingSend, SharedEndpoint};
+pub use handle::{PendingRead, PendingSend, SharedEndpoint};
 pub use inspect::{EscapeSlot, ReceiveCounters, ReceiveTables};
 pub use options::{EndpointOptions, SendOptions};
+pub use read::{ReadCompletion, ReadError, ReadFailure, ReadTicket, ReadableHandle, RemoteReadable};
 pub use region::{RegionHandle, RemoteRegion};
 
 use events::EventRing;
+use read::Reads;
 use transmit::TransmitPath;
 
 /// Bytes at the end of card memory that an endpoint uses for its CDMA chain and, where the NI cannot push events, its event
@@ -89,6 +92,10 @@ pub struct EndpointCounters {
     pub windows: u64,
     /// Faults that the NI reported.
     pub faults: u64,
+    /// Reads of other nodes that were answered.
+    pub reads_served: u64,
+    /// Reads of other nodes that were refused, or whose answer did not arrive.
+    pub reads_refused: u64,
 }
 
 /// One card's end of the network. One per card.
@@ -106,6 +113,8 @@ pub struct Endpoint {
     mirror_faults: VecDeque<MirrorError>,
     /// The keys of open regions, by memory window.
     regions: Vec<Option<u64>>,
+    reads: Reads,
+    read_channel: Option<u8>,
     tables: ReceiveTables,
     ni: Block,
     info: NiInfo,
@@ -205,6 +214,8 @@ impl Endpoint {
             faults: VecDeque::new(),
             mirror_faults: VecDeque::new(),
             regions: vec![None; info.memory_windows.min(region::MAX_WINDOWS) as usize],
+            reads: Reads::default(),
+            read_channel: options.read_channel,
             tables: ReceiveTables::of(card)?,
             ni,
             info,
@@ -280,7 +291,8 @@ impl Endpoint {
                 region: target.length,
             });
         };
-        if target.node == self.info.node && overlap(source, destination, length) {
+        let reaches = CardRange::new(destination, length);
+        if target.node == self.info.node && CardRange::new(source, length).overlaps(reaches) {
             return Err(SendError::Overlap { card: card(), source_start: source, destination, length });
         }
         let now = self.now();
@@ -328,9 +340,12 @@ impl Endpoint {
         let mut work = self.take_events(now)?;
         // After the events: an answer that is already here is no time-out, however long nobody polled.
         self.sender.handle_timeout(now);
+        work += self.pump_reads(now)?;
         work += self.transmit.pump(now, &mut self.sender)?;
         while let Some(completion) = self.sender.poll_completion() {
-            self.completions.push_back(completion);
+            if !self.take_internal(now, &completion)? {
+                self.completions.push_back(completion);
+            }
             work += 1;
         }
         Ok(work)
@@ -347,15 +362,18 @@ impl Endpoint {
             match event.kind {
                 EventKind::WindowFree => self.transmit.window_free(event.index, now)?,
                 EventKind::Notice => {
-                    self.counters.notifications += 1;
-                    self.notifications.push_back(Notification {
+                    let notification = Notification {
                         node: event.node,
                         incarnation: event.incarnation,
                         transfer: event.transfer,
                         address: event.address,
                         length: event.length,
                         time: event.time,
-                    });
+                    };
+                    if !self.take_arrival(now, &notification)? {
+                        self.counters.notifications += 1;
+                        self.notifications.push_back(notification);
+                    }
                 }
                 EventKind::Fault => {
                     self.counters.faults += 1;
@@ -462,7 +480,13 @@ impl Endpoint {
     /// Counts since the endpoint was opened.
     #[must_use]
     pub fn counters(&self) -> EndpointCounters {
-        EndpointCounters { sender: *self.sender.counters(), windows: self.transmit.filled(), ..self.counters }
+        EndpointCounters {
+            sender: *self.sender.counters(),
+            windows: self.transmit.filled(),
+            reads_served: self.reads.served,
+            reads_refused: self.reads.refused,
+            ..self.counters
+        }
     }
 
     /// The sender, for listings of op table and queues.
@@ -483,10 +507,10 @@ impl Endpoint {
         self.mirror_faults.pop_front()
     }
 
-    /// Whether nothing is under way: no transfer, no op, no window.
+    /// Whether nothing is under way: no transfer, no read, no op, no window.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.sender.is_idle() && self.transmit.is_idle()
+        self.sender.is_idle() && self.transmit.is_idle() && self.reads.is_idle()
     }
 }
 
@@ -504,11 +528,6 @@ impl Drop for Endpoint {
         };
         self.events.close(pushing);
     }
-}
-
-/// Whether two ranges of `length` bytes have a byte in common.
-const fn overlap(first: CardAddr, second: CardAddr, length: u64) -> bool {
-    first.get().abs_diff(second.get()) < length
 }
 
 /// A random number of the system's.

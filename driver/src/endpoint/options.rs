@@ -9,6 +9,13 @@ use fpga_registers::CardAddr;
 
 use crate::ni::NiInfo;
 
+/// Learnt, but never below what a host that polls now and then needs to see an answer, and a full pipe to carry it.
+const TIMEOUT: Timeout = Timeout::Adaptive {
+    initial: Nanos::from_millis(1),
+    least: Nanos::from_micros(100),
+    most: Nanos::from_millis(100),
+};
+
 /// How to open an endpoint.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -16,6 +23,8 @@ pub struct EndpointOptions {
     /// H2C channel that the endpoint takes for itself; `None`: the card's last. A card with one channel only is written through
     /// [`Endpoint::write`](super::Endpoint::write).
     pub channel: Option<u8>,
+    /// C2H channel that the endpoint takes for itself once it lets others read: it fetches their requests. `None`: the card's last.
+    pub read_channel: Option<u8>,
     /// Transfers of more bytes than this join the big-transfer queue; `None`: 16 KiB, or a segment if that is shorter.
     pub big_threshold: Option<u32>,
     /// Bytes of a segment; `None`: as many as a mask holds, at most 16 KiB.
@@ -28,7 +37,7 @@ pub struct EndpointOptions {
     pub packet_events: bool,
     /// Where the CDMA descriptors go in card memory; `None`: the last 64 KiB of it.
     pub chain: Option<CardAddr>,
-    /// Silence after which a packet is sent again. Default: learnt from the round trips seen.
+    /// Silence after which a packet is sent again. Default: learnt from the round trips seen, at least 100 us.
     pub timeout: Timeout,
     /// A transfer of which nothing was acknowledged for so long, and no "busy" came, is given up. Default 1 s.
     pub give_up: Duration,
@@ -44,13 +53,14 @@ impl Default for EndpointOptions {
     fn default() -> Self {
         Self {
             channel: None,
+            read_channel: None,
             big_threshold: None,
             segment_size: None,
             event_entries: 4096,
             incarnation: None,
             packet_events: false,
             chain: None,
-            timeout: Timeout::default(),
+            timeout: TIMEOUT,
             give_up: Duration::from_secs(1),
             ops: None,
             transfers: None,

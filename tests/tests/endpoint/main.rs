@@ -5,7 +5,9 @@
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
 mod endings;
+mod lossy;
 mod nodes;
+mod reads;
 mod regions;
 mod registry;
 mod shapes;

@@ -14,6 +14,8 @@ use crate::progress::Deadline;
 use crate::stream::{Compare, SourceReader};
 use crate::target::Opened;
 
+/// Looks at most until a withdrawn transfer has left nothing on its way.
+const WITHDRAWAL: u32 = 100_000;
 /// Bytes that are written at once through an endpoint's own channel.
 const PIECE: usize = 1 << 20;
 
@@ -91,6 +93,18 @@ impl Sending {
     ) -> Result<Option<SendTicket>, CliError> {
         let Some(region) = to.region else { return Ok(None) };
         Ok(Some(self.endpoint.send(self.address(), &region, 0, length, plan.send_options())?))
+    }
+
+    /// Withdraws a transfer, and waits a little until the card has what was on its way to it.
+    pub(super) fn withdraw(&mut self, ticket: SendTicket) {
+        self.endpoint.cancel(ticket);
+        for _ in 0..WITHDRAWAL {
+            // What fails now is nothing that anybody waits for.
+            if self.endpoint.is_idle() || self.endpoint.poll().is_err() {
+                break;
+            }
+            self.endpoint.relax();
+        }
     }
 
     /// The transfer's end, if it has come. Of others there are none.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fpga_driver::core::Nanos;
 use fpga_driver::core::mirror::Difference;
+use fpga_driver::endpoint::SendTicket;
 
 use super::ends::{Receiving, Sending};
 use super::{STALL_NS, card_span, open_ends};
@@ -14,7 +15,7 @@ use crate::settings::Settings;
 /// Looks for a moment in which no event is under way; after so many the mirror is compared as it is.
 const LOOKS: u32 = 256;
 
-/// Both ends in the middle of a transfer. Dropped, the transfer is abandoned.
+/// Both ends in the middle of a transfer, which is withdrawn in the end.
 #[derive(Debug)]
 pub struct Load {
     pub(in crate::commands) sending: Sending,
@@ -29,6 +30,16 @@ pub struct Load {
     pub(in crate::commands) now: Nanos,
     /// Where the receiver's mirror differs from its card.
     pub(in crate::commands) differences: Vec<Difference>,
+    under_way: Option<SendTicket>,
+}
+
+impl Drop for Load {
+    /// Withdraws the transfer, and lets what is on its way to the card arrive: engines are not to be stopped in the middle of it.
+    fn drop(&mut self) {
+        if let Some(ticket) = self.under_way {
+            self.sending.withdraw(ticket);
+        }
+    }
 }
 
 /// Makes the transfer that `args` describe until `part` of it (0 to 1) is acknowledged, or until it has ended.
@@ -46,6 +57,7 @@ pub fn run_to(settings: &Settings, args: &TransferArgs, part: f64) -> Result<Loa
     let began = sending.opened().now();
     let enough = wanted(length, part);
     let mut acknowledged = 0;
+    let mut under_way = None;
     if let Some(ticket) = sending.send(&receiving, length, &plan)? {
         let mut last_work = began;
         loop {
@@ -58,6 +70,7 @@ pub fn run_to(settings: &Settings, args: &TransferArgs, part: f64) -> Result<Loa
                 break;
             }
             if acknowledged >= enough {
+                under_way = Some(ticket);
                 break;
             }
             settings.deadline.check(|| "the transfer to look at".to_owned())?;
@@ -88,6 +101,7 @@ pub fn run_to(settings: &Settings, args: &TransferArgs, part: f64) -> Result<Loa
         elapsed: card_span(began, now),
         now: Nanos::new(now),
         differences,
+        under_way,
         sending,
         receiving,
     })
