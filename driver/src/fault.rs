@@ -15,8 +15,8 @@ pub struct FaultPlace {
     pub descriptor: u32,
     /// Its host address.
     pub host: Iova,
-    /// Its card address.
-    pub card: CardAddr,
+    /// Its card address; `None`: the channel is a stream, which has no addresses.
+    pub card: Option<CardAddr>,
     /// Its length in bytes.
     pub length: u32,
     /// Bytes of the transfer that came before it.
@@ -82,13 +82,18 @@ impl fmt::Display for ChannelFault {
             FaultCause::Aborted => write!(f, "aborted")?,
         }
         if let Some(place) = self.place {
-            write!(
-                f,
-                " at descriptor {} (host {}, card {}, {} bytes, after {} bytes of the transfer)",
-                place.descriptor, place.host, place.card, place.length, place.bytes_done
-            )?;
+            let FaultPlace { descriptor, host, card, length, bytes_done } = place;
+            write!(f, " at descriptor {descriptor} (host {host}")?;
+            if let Some(card) = card {
+                write!(f, ", card {card}")?;
+            }
+            write!(f, ", {length} bytes, after {bytes_done} bytes of the transfer)")?;
         }
+        let streams = self.place.is_some_and(|place| place.card.is_none());
         let advice = match self.cause {
+            FaultCause::Status(_) | FaultCause::Silent(_) if streams => {
+                "check the host address and what the stream is connected to; the channel can be used again"
+            }
             FaultCause::Status(_) | FaultCause::Silent(_) => {
                 "check both addresses against the card's address map; the channel can be used again"
             }

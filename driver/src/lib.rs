@@ -74,7 +74,8 @@ pub use options::{NetworkInterface, OpenOptions};
 pub use range::CardRange;
 pub use recovery::{RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport};
 pub use stream::{
-    C2hStream, C2hStreamOptions, H2cStream, Packet, PacketPart, ReceiveFailed, StreamError, StreamStatistics,
+    C2hStream, C2hStreamOptions, H2cStream, Packet, PacketPart, ReceiveFailed, SendStatistics, StreamError,
+    StreamStatistics,
 };
 
 /// Keeps the README's program compiling and running.

@@ -10,6 +10,7 @@ use fpga_pci::{
     ResetLevel, SharedMemory, Transport,
 };
 use fpga_registers::{BarOffset, Iova};
+use std::time::Duration;
 
 const DMA: u8 = 1;
 const IOVA: Iova = Iova::new(0x10_0000);
@@ -191,4 +192,33 @@ fn time_is_virtual() {
     world.advance(Nanos::from_millis(3));
     assert_eq!(card.now() - before, 3_000_700);
     assert_eq!(world.step_until_idle(), 0);
+}
+
+#[test]
+fn interrupts_without_end_do_not_stand_time_still() {
+    let world = World::builder().cards(1).build().unwrap();
+    let card = world.transport(0);
+    card.set_bus_master(true).unwrap();
+    let host = memory(8192);
+    card.map_dma(IOVA, &host, DmaAccess::Both).unwrap();
+    let interrupts = card.enable_interrupts(1).unwrap();
+    let bar = card.open_bar(DMA).unwrap();
+    write(&bar, 0x2014, 1);
+    write(&bar, 0x90, 0x00F8_3E1E);
+    transfer(&*card, &host, 0, 64, IOVA.get(), 0);
+    assert_eq!(interrupts[0].try_take(), 1);
+    let began = card.now();
+    for _ in 0..1000 {
+        // Its source is asserted: enabled, it sends a message at once, before anybody waits for it.
+        write(&bar, 0x2018, 1);
+        write(&bar, 0x2014, 1);
+        let woken = card.wait_interrupt(&interrupts[0], Duration::from_secs(1)).unwrap();
+        assert_eq!(woken, Some(1));
+    }
+    assert!(card.now() - began >= 1000 * 1000, "an idle look takes a microsecond");
+    let began = card.now();
+    for _ in 0..1000 {
+        assert_eq!(card.wait_interrupt(&interrupts[0], Duration::ZERO).unwrap(), None);
+    }
+    assert!(card.now() - began >= 1000 * 1000, "nor does who only looks");
 }

@@ -54,6 +54,15 @@ pub(crate) enum Payload {
     Kept,
 }
 
+/// How the card has held the channel back. Counted where something is amiss anyway, so that it costs nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pressure {
+    /// Submissions that found the ring full.
+    pub(crate) refused: u64,
+    /// Looks at an engine that was to move something and had moved nothing since the last one.
+    pub(crate) still: u64,
+}
+
 /// One channel. Field order is drop order: the ring's buffers go before the memory, the memory before the card.
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -84,6 +93,7 @@ pub(crate) struct Engine {
     last_news: u64,
     /// Polls without news in a row.
     fruitless: u32,
+    pub(super) pressure: Pressure,
     pub(super) dead: Option<ChannelError>,
     /// Room for lists, kept between them.
     pub(super) list: Vec<Segment>,
@@ -162,6 +172,7 @@ impl Engine {
             armed: false,
             last_news: 0,
             fruitless: 0,
+            pressure: Pressure::default(),
             dead: None,
             list: Vec::new(),
             list_order: Vec::new(),
@@ -278,6 +289,10 @@ impl Engine {
         ticket.0 < self.ring.ended()
     }
 
+    pub(crate) const fn pressure(&self) -> Pressure {
+        self.pressure
+    }
+
     pub(crate) fn relax(&self) {
         self.card.transport.relax();
     }
@@ -347,7 +362,8 @@ impl Engine {
     }
 
     #[cold]
-    pub(super) fn refused(&self, source: RefusalReason) -> SubmitError {
+    pub(super) fn refused(&mut self, source: RefusalReason) -> SubmitError {
+        self.pressure.refused += u64::from(matches!(source, RefusalReason::Full { .. }));
         SubmitError::Ring { card: self.card_name(), channel: self.name, source }
     }
 

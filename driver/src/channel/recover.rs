@@ -49,7 +49,8 @@ impl Engine {
         // pushed it to memory), or it was lost.
         let count = self.read_completed()?;
         match self.ring.complete_register(count) {
-            Ok(_) => {
+            Ok(moved) => {
+                self.pressure.still += u64::from(moved == 0 && status.busy());
                 self.collect();
                 if self.ring.is_running() && !status.busy() {
                     self.end_run(FaultCause::Silent(status))?;
@@ -157,7 +158,7 @@ impl Engine {
         let place = self.ring.pending_descriptor().map(|pending| FaultPlace {
             descriptor: pending.index,
             host: pending.host,
-            card: pending.card,
+            card: matches!(self.side, Side::Memory).then_some(pending.card),
             length: pending.length,
             bytes_done: pending.offset,
         });

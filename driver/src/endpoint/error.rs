@@ -182,7 +182,15 @@ pub enum EndpointError {
         /// How long was waited.
         waited: Duration,
     },
-    /// The system has no random numbers.
+    /// The system has gathered no randomness yet.
+    #[error(
+        "{card}: the system has no random numbers yet, as may be shortly after it has started; wait until it has (`head -c1 /dev/random` returns then), give the machine a source of randomness, or state an incarnation (EndpointOptions) that no earlier life of this node had"
+    )]
+    NoRandomness {
+        /// Which card.
+        card: CardName,
+    },
+    /// The system does not hand out random numbers.
     #[error("{card}: no random number from the system: {reason}")]
     Random {
         /// Which card.

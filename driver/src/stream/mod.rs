@@ -16,6 +16,8 @@
 //! stream stands still. The engine of a stream that stands still *cannot be stopped*: it finishes the descriptor in flight first
 //! (PG195), and stays busy until data comes, or until the card is reset. So
 //!
+//! * it is counted on both sides: [`SendStatistics`] of a sender that is held back, [`StreamStatistics::starved`] of a receiver that
+//!   holds the card back;
 //! * a wait that runs out of time leaves its packet, or its buffers, posted;
 //! * a channel that is dropped while nothing arrives is tried to be stopped with the card's write flush timeout on, which closes a
 //!   descriptor that has received something; what is still busy after that is wedged, and its memory is kept out of use for good;
@@ -54,6 +56,19 @@ pub struct PacketPart {
     pub length: usize,
 }
 
+/// What a stream has sent, and how the card has held it back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SendStatistics {
+    /// Packets that have ended, however they did.
+    pub packets: u64,
+    /// Packets that were refused because the ring was full of packets that the card had not taken.
+    pub refused: u64,
+    /// How often the card had taken nothing of what was posted for a tenth of a second (polling), or for as long as a wait
+    /// sleeps: nobody at the other end of its stream takes anything.
+    pub still: u64,
+}
+
 /// Host to card: every transfer is a packet.
 ///
 /// Packets leave in the order in which they were submitted, and end in it. `cancel` takes back a packet that has not begun.
@@ -63,6 +78,13 @@ pub struct H2cStream(pub(crate) Engine);
 common!(H2cStream);
 
 impl H2cStream {
+    /// What was sent, and how the card has held it back.
+    #[must_use]
+    pub const fn statistics(&self) -> SendStatistics {
+        let pressure = self.0.pressure();
+        SendStatistics { packets: self.0.ended(), refused: pressure.refused, still: pressure.still }
+    }
+
     /// Queues the whole buffer as one packet. The engine starts with the next [`poll`](Self::poll); waiting polls.
     ///
     /// # Errors

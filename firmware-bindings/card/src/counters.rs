@@ -33,6 +33,8 @@ pub struct CardCounters {
     pub packets_taken: u64,
     /// Packets that stream ports gave to C2H channels.
     pub packets_given: u64,
+    /// How often the port behind an H2C stream channel held it back (TREADY low), once for each time that it stood still.
+    pub stream_holds: u64,
     /// CDMA transfers or descriptors finished.
     pub cdma_descriptors: u64,
     /// Bytes copied by CDMA.

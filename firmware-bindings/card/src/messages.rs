@@ -23,6 +23,8 @@ pub(crate) struct Messages {
     /// Interrupts that the fault plan sends at a time of its own.
     held: Vec<(Nanos, Interrupt)>,
     errors: Vec<ErrorMessage>,
+    /// The card was pulled out: nothing leaves any more.
+    gone: bool,
     /// There may be something to send. Looked at all the time, so it is one word.
     waiting: bool,
 }
@@ -46,6 +48,7 @@ impl Messages {
             reported: false,
             held: Vec::new(),
             errors: Vec::new(),
+            gone: false,
             waiting: false,
         }
     }
@@ -55,14 +58,16 @@ impl Messages {
         self.msix.reset();
         (self.msi, self.msi_shown, self.line) = (0, 0, false);
         self.held.clear();
+        self.gone = false;
         // The host has yet to learn that the line fell.
         self.waiting = true;
     }
 
-    /// Everything on its way is lost, the card with it.
+    /// Everything on its way is lost, the card with it; what its engines still hold raises nothing until it is back.
     pub(crate) fn vanish(&mut self) {
         self.reset();
         self.errors.clear();
+        self.gone = true;
     }
 
     /// Drops what waits: the method has changed.
@@ -122,6 +127,15 @@ impl Messages {
 
     #[inline(never)]
     fn send(&mut self, mut way: Way<'_>, host: &mut dyn HostPort) -> bool {
+        if self.gone {
+            self.waiting = false;
+            // The port above the card takes its line back when the link goes down (PCIe base specification, 2.2.8.1).
+            if std::mem::take(&mut self.reported) {
+                host.interrupt(Interrupt::Line(false));
+                return true;
+            }
+            return false;
+        }
         let mut sent = !self.errors.is_empty();
         for message in self.errors.drain(..) {
             host.error(message);

@@ -35,7 +35,7 @@ impl Card {
     pub fn step<H: HostPort>(&mut self, now: Nanos, host: &mut H) -> bool {
         self.set_now(now);
         if self.is_removed() {
-            return false;
+            return self.deliver(host);
         }
         let delivered = self.deliver(host);
         self.take_turn(host, 1) > 0 || delivered
@@ -47,18 +47,17 @@ impl Card {
     /// most 64, and fewer once 64 KiB were moved, so a turn takes some microseconds. Every engine does what it would have
     /// done unit by unit.
     /// What differs is what several engines do to the same memory at the same time, and interrupts: a line is looked at
-    /// after a burst, so what a burst raised more than once is one message.
+    /// after a burst, so what a burst raised more than once is one message. Where a fault plan has something befall the whole
+    /// card at a descriptor, a burst is one unit: nothing is done after the descriptor at which it strikes.
     pub fn work<H: HostPort>(&mut self, now: Nanos, host: &mut H, units: u32) -> u32 {
         self.set_now(now);
-        if self.is_removed() {
-            return 0;
-        }
         self.deliver(host);
+        let burst = if self.plan.watches_descriptors() { 1 } else { BURST };
         let mut done = 0;
-        while done < units {
-            match self.take_turn(host, (units - done).min(BURST)) {
+        while done < units && !self.is_removed() {
+            match self.take_turn(host, (units - done).min(burst)) {
                 0 => break,
-                burst => done += burst,
+                turn => done += turn,
             }
         }
         done

@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use fpga_card::fault_plan::Moment;
+use fpga_card::{FaultPlan, InjectedFault, PlannedFault};
 use fpga_driver::registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
 use fpga_driver::{ChannelOptions, RunMode, TransferError, WaitMode, bulk};
 use fpga_tests::cards::{hurried_world, open, with_channels};
@@ -51,6 +53,45 @@ fn the_buffer_comes_back_and_the_channel_works() {
                 assert!(rig.channel.next_completion().is_none());
             }
             halt(&rig, false);
+            rig.assert_works(1);
+            assert_pool(&rig.card, AREA, 0);
+        }
+    }
+}
+
+/// Interrupts that nothing has asked for, one for every access of a register: time goes on, so that a deadline is kept where
+/// nothing moves, and work is done where something can.
+#[test]
+fn a_storm_of_interrupts_stands_no_deadline_still() {
+    for way in WAYS {
+        for mode in [WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_micros(10) }] {
+            let mut rig = rig(way);
+            let storm = |on: bool| {
+                let vector = if way.to_card() { 0 } else { 2 };
+                let fault = InjectedFault::SpuriousInterrupt { vector, on: Moment::Access };
+                let plan = FaultPlan::new(1);
+                let plan = if on { plan.with(PlannedFault::new(fault).always()) } else { plan };
+                rig.world.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
+            };
+            storm(true);
+            halt(&rig, true);
+            let wait = within(Duration::from_millis(2)).mode(mode);
+            let buffer = rig.buffer(CardAddr::ZERO, &[7; 5000]);
+            let failed = rig.channel.transfer(buffer, CardAddr::ZERO, wait).unwrap_err();
+            let TransferError::Channel(ChannelError::TimedOut { waited_us, .. }) = failed.error else {
+                panic!("{way:?} {mode:?}: {failed}")
+            };
+            assert!((2000..10_000).contains(&waited_us), "{way:?} {mode:?}: {waited_us}");
+            assert!(failed.buffer.is_some_and(|buffer| buffer.len() == 5000));
+            halt(&rig, false);
+            let struck =
+                rig.world.with_card(0, |card| card.fault_progress().map(|(_, struck)| struck).sum::<u64>());
+            assert!(struck.unwrap() > 20, "{way:?} {mode:?}: {struck:?} interrupts are no storm");
+            for _ in 0..4 {
+                let buffer = rig.buffer(CardAddr::ZERO, &bytes(3, 50_000));
+                rig.channel.transfer(buffer, CardAddr::ZERO, wait).unwrap();
+            }
+            storm(false);
             rig.assert_works(1);
             assert_pool(&rig.card, AREA, 0);
         }

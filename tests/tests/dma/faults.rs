@@ -98,7 +98,7 @@ fn host_memory_that_cannot_be_read() {
         let place = fault.place.unwrap();
         // Ten alone, one, and the list's first piece came before.
         assert_eq!((place.descriptor, place.host.get()), (12, iova + 64), "{way:?}");
-        assert_eq!((place.card, place.length, place.bytes_done), (CardAddr::new(0x3_0000), 2000, 1000));
+        assert_eq!((place.card, place.length, place.bytes_done), (Some(CardAddr::new(0x3_0000)), 2000, 1000));
         assert!(fault.to_string().contains("descriptor 12"), "{fault}");
         assert_eq!(logged(&rig, FaultKind::HostReadRefused), 1);
         assert!(peek(&rig.world, 0, CardAddr::new(0x1_0000), 8192) == data, "what came before is there");
@@ -166,7 +166,10 @@ fn card_addresses_that_are_not_there() {
             assert_eq!(bits(&fault), [bit]);
             let place = fault.place.unwrap();
             assert_eq!((place.descriptor, place.host.get()), (3, iova + 3 * 4096), "{way:?}");
-            assert_eq!((place.card, place.length, place.bytes_done), (CardAddr::new(0x10_0000), 4096, 8192));
+            assert_eq!(
+                (place.card, place.length, place.bytes_done),
+                (Some(CardAddr::new(0x10_0000)), 4096, 8192)
+            );
             assert!(rig.arrived(memory, 0, CardAddr::new(0x8000), 4096) == data);
             rig.assert_works(3);
         }
@@ -190,7 +193,7 @@ fn poisoned_memory() {
         let [Ok(64), Err(bad), Err(later)] = outcomes else { panic!("{way:?}: {outcomes:?}") };
         let bit = if way.to_card() { StatusBit::CardWriteSlave } else { StatusBit::CardReadSlave };
         assert_eq!(bits(&bad), [bit]);
-        assert_eq!(bad.place.unwrap().card, CardAddr::new(0x4_0000));
+        assert_eq!(bad.place.unwrap().card, Some(CardAddr::new(0x4_0000)));
         assert_eq!(later.cause, FaultCause::Earlier);
         rig.world.with_card(0, |card| card.poison(CardAddr::ZERO, 0));
         rig.assert_works(4);

@@ -193,7 +193,10 @@ fn a_read_that_is_refused_in_the_middle_of_a_packet() {
     let failed = tx.send(card.buffer_from(&data).unwrap()).unwrap_err();
     assert!(failed.buffer.is_some());
     let TransferError::Fault(fault) = failed.error else { panic!("{}", failed.error) };
-    assert_eq!(fault.place.unwrap().bytes_done, 4096);
+    let place = fault.place.unwrap();
+    assert_eq!((place.bytes_done, place.card), (4096, None));
+    let text = fault.to_string();
+    assert!(text.contains("host 0x") && !text.contains("card 0x"), "a stream has no card address: {text}");
     assert_eq!(fault.status_errors().count(), 1);
     tx.send(card.buffer_from(b"tail").unwrap()).unwrap();
     let packet = rx.wait_packet(WaitOptions::default()).unwrap();

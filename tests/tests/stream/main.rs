@@ -129,11 +129,7 @@ impl Loop {
 
     /// Lets the card do what it can.
     fn settle(&mut self) {
-        if self.world.is_threaded() {
-            std::thread::sleep(Duration::from_millis(2));
-        } else {
-            self.world.step_until_idle();
-        }
+        self.world.step_until_idle();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use fpga_driver::PacketPart;
+use fpga_driver::{ChannelError, PacketPart};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
@@ -118,19 +118,31 @@ fn back_pressure_reaches_the_sender() {
     for mode in MODES {
         let mut ends = Setup::new(mode).open(4, 1024);
         let memory = ends.attach(&bytes(3, 1024));
-        let mut sent = 0;
+        let (mut sent, mut last) = (0, None);
         // The first call posts the buffers.
         assert!(ends.rx.next_packet().unwrap().is_none());
-        while ends.tx.submit_at(memory, 0, 1024).is_ok() {
-            sent += 1;
+        while let Ok(ticket) = ends.tx.submit_at(memory, 0, 1024) {
+            (last, sent) = (Some(ticket), sent + 1);
         }
         ends.tx.poll().unwrap();
         ends.settle();
         ends.tx.poll().unwrap();
         // Four buffers, the FIFO, and what the sender's ring holds.
         assert!(ends.tx.ended() < sent, "{} of {sent} have gone", ends.tx.ended());
-        let refused = ends.tx.submit_at(memory, 0, 1024);
-        assert!(refused.is_ok() || refused.unwrap_err().is_full());
+        // Where some count as gone there is room again.
+        while let Ok(ticket) = ends.tx.submit_at(memory, 0, 1024) {
+            (last, sent) = (Some(ticket), sent + 1);
+        }
+        let last = last.unwrap();
+        let refused = ends.tx.statistics().refused;
+        assert_eq!(refused, 2, "one submission each time found the ring full");
+        let holds = ends.world.with_card(0, |card| card.counters().stream_holds).unwrap();
+        assert_eq!(holds, 1, "the port holds the channel back, since the FIFO is full");
+        // Nothing goes for as long as somebody waits, and then everything.
+        let waited = ends.tx.wait_ended(last, within(Duration::from_millis(350)));
+        assert!(matches!(waited, Err(ChannelError::TimedOut { .. })), "{waited:?}");
+        // The first of three looks may find what has gone before.
+        assert!((2..=3).contains(&ends.tx.statistics().still), "{:?}", ends.tx.statistics());
         for _ in 0..sent {
             assert_eq!(ends.receive().len(), 1024);
         }

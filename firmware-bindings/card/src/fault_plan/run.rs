@@ -75,6 +75,8 @@ const fn draw(state: &mut u64) -> u64 {
 #[derive(Clone, Copy, Debug, Default)]
 struct Interest {
     channels: bool,
+    /// Something befalls the whole card at a descriptor.
+    descriptors: bool,
     counts: bool,
     messages: bool,
     accesses: bool,
@@ -132,12 +134,12 @@ impl Plan {
                 | Fault::Pci { on, .. }
                 | Fault::Reset { on } => match on {
                     Moment::Access => interest.accesses = true,
-                    Moment::Descriptor => interest.channels = true,
+                    Moment::Descriptor => interest.descriptors = true,
                 },
                 Fault::Cdma { .. } => interest.cdma = true,
             }
         }
-        interest.channels |= interest.counts;
+        interest.channels |= interest.counts || interest.descriptors;
         self.interest = interest;
     }
 
@@ -166,6 +168,12 @@ impl Plan {
     #[inline]
     pub(crate) const fn watches_channels(&self) -> bool {
         self.interest.channels
+    }
+
+    /// The whole card is to look up after each descriptor, because something may befall it there.
+    #[inline]
+    pub(crate) const fn watches_descriptors(&self) -> bool {
+        self.interest.descriptors
     }
 
     #[inline]

@@ -41,10 +41,12 @@ pub(super) struct Open {
     since: Nanos,
     /// When the clock will do something to it, or to the port that it waits for.
     wakes: Option<Nanos>,
+    /// The port takes nothing, which is counted.
+    held: bool,
 }
 
 impl Open {
-    pub(super) const NEW: Self = Self { received: 0, since: Nanos::ZERO, wakes: None };
+    pub(super) const NEW: Self = Self { received: 0, since: Nanos::ZERO, wakes: None, held: false };
 }
 
 impl Channel {
@@ -99,9 +101,12 @@ impl Channel {
         let remaining = usize::try_from(flight.remaining).unwrap_or(usize::MAX);
         let most = remaining.min(PAGE).min(lanes.streams.room(port));
         if most == 0 && remaining != 0 {
+            lanes.upstream.counters.stream_holds += u64::from(!self.engine.open.held);
+            self.engine.open.held = true;
             self.engine.flight = Some(flight);
             return false;
         }
+        self.engine.open.held = false;
         let Lanes { upstream, streams, .. } = lanes;
         let unit = self.unit;
         let refused = upstream.plan.watches_channels() && self.refuses(&flight, most, upstream);

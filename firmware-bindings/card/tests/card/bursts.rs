@@ -3,7 +3,8 @@
 use crate::support::*;
 use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, WRITEBACK};
 use fpga_card::description::WritebackRule;
-use fpga_card::{CardDescription, Fault};
+use fpga_card::fault_plan::Moment;
+use fpga_card::{CardDescription, Fault, FaultPlan, InjectedFault, PlannedFault};
 use fpga_core::time::Nanos;
 use fpga_registers::CardAddr;
 use proptest::prelude::*;
@@ -51,6 +52,11 @@ enum Act {
         length: u64,
     },
     Completed(Option<u32>),
+    /// Befalls the whole card at a descriptor, after so many.
+    Strike {
+        fault: InjectedFault,
+        after: u64,
+    },
     BusMaster(bool),
     /// So many units; the worked card does them in pieces of `piece`.
     Units {
@@ -106,6 +112,16 @@ fn control() -> impl Strategy<Value = u32> {
     ]
 }
 
+fn card_wide() -> impl Strategy<Value = InjectedFault> {
+    let on = Moment::Descriptor;
+    prop_oneof![
+        Just(InjectedFault::AllOnes { on }),
+        Just(InjectedFault::SurpriseRemoval { on }),
+        Just(InjectedFault::Reset { on }),
+        Just(InjectedFault::SpuriousInterrupt { vector: 9, on }),
+    ]
+}
+
 fn act() -> impl Strategy<Value = Act> {
     let chain = (
         (0..SLOTS, 0..SLOTS, 1_u64..65, prop::option::weighted(0.8, control())),
@@ -137,6 +153,7 @@ fn act() -> impl Strategy<Value = Act> {
         3 => (0_u64..0x4_0000, prop_oneof![1 => Just(0_u64), 3 => 1_u64..0x1_0000]).prop_map(|(at, length)| Act::Poison { at, length }),
         1 => (0_u64..0x4_0000, prop_oneof![Just(0_u64), 1_u64..0x1000]).prop_map(|(at, length)| Act::Silence { at, length }),
         1 => prop::option::of(any::<u32>()).prop_map(Act::Completed),
+        1 => (card_wide(), 0_u64..100).prop_map(|(fault, after)| Act::Strike { fault, after }),
         3 => prop::bool::weighted(0.6).prop_map(Act::BusMaster),
         12 => (prop_oneof![1_u32..20, 1_u32..400], 1_u32..100).prop_map(|(count, piece)| Act::Units { count, piece }),
         1 => Just(Act::Reset),
@@ -202,6 +219,10 @@ fn perform(bench: &mut Bench, base: u64, act: &Act, bursts: bool) {
         Act::Poison { at, length } => bench.card.poison(CardAddr::new(*at), *length),
         Act::Silence { at, length } => bench.card.silence(CardAddr::new(*at), *length),
         Act::Completed(count) => bench.card.override_completed_count(*count),
+        Act::Strike { fault, after } => {
+            let fault = PlannedFault::new(fault.clone()).after(*after);
+            bench.card.set_fault_plan(&FaultPlan::new(1).with(fault));
+        }
         Act::BusMaster(on) => bench.card.set_command(true, *on),
         Act::Units { count, piece } => {
             bench.now += 100;
@@ -223,6 +244,9 @@ fn perform(bench: &mut Bench, base: u64, act: &Act, bursts: bool) {
             }
         }
         Act::Reset => {
+            if bench.card.is_removed() {
+                bench.card.replug();
+            }
             bench.card.reset();
             bench.card.set_command(true, true);
             bench.card.enable_msix(32);

@@ -254,6 +254,66 @@ fn a_card_is_reset_or_pulled_out_in_the_middle_of_a_run() {
     }
 }
 
+/// Work in bursts, as a card with a thread of its own does, strikes no later than single steps do, whichever descriptor it is.
+#[test]
+fn what_befalls_a_card_at_a_descriptor_strikes_there_in_bursts_too() {
+    for fault in ["reset", "surprise_removal", "all_ones"] {
+        for skip in 0..7_u32 {
+            let mut bench = with(&format!("    - {{ fault: {fault}, on: descriptor, skip: {skip} }}"));
+            bench.host.put(DATA, &[5; 64]);
+            for (at, value) in [(0x0C, 1), (0x10C, 1), (0x190, 6)] {
+                bench.write(DMA, at, value);
+            }
+            for index in 0..8 {
+                let at = DESCRIPTORS + 32 * index;
+                let control = MAGIC | if index == 7 { STOP } else { 0 };
+                bench.host.descriptor(at, control, 64, DATA, 0x100 * (index + 1), at + 32);
+            }
+            bench.start(H2C0, DESCRIPTORS, 0, START_POLL);
+            // It would have something to do afterwards.
+            bench.start(0x100, DESCRIPTORS, 0, START_INTERRUPT);
+            while bench.card.work(Nanos::ZERO, &mut bench.host, 64) > 0 {}
+            let lives_on = fault == "all_ones";
+            let expected = if lives_on { 16 } else { u64::from(skip) + 1 };
+            assert_eq!(bench.card.counters().descriptors, expected, "{fault} after {skip}");
+            assert_eq!(bench.host.interrupts.is_empty(), !lives_on, "what is gone says nothing");
+        }
+    }
+}
+
+#[test]
+fn a_card_that_was_pulled_out_raises_nothing_and_its_line_falls() {
+    for msix in [true, false] {
+        let mut bench = with("    - { fault: surprise_removal, on: descriptor, skip: 1 }");
+        if !msix {
+            bench.card.disable_msix();
+            // INTA, whose vector is 0: that of the first channel.
+            bench.write(DMA, 0x20A0, 0);
+        }
+        bench.host.descriptor(DESCRIPTORS, MAGIC | COMPLETED, 64, DATA, 0, DESCRIPTORS + 32);
+        bench.host.descriptor(DESCRIPTORS + 32, MAGIC | COMPLETED | STOP, 64, DATA, 0, 0);
+        bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+        while bench.host.interrupts.is_empty() && !bench.host.line {
+            assert!(bench.step(), "the first descriptor is announced");
+        }
+        bench.run();
+        assert!(bench.card.is_removed());
+        // Whatever software does: a method changed, a register written.
+        bench.card.config_write(0x04, &[6, 0]);
+        bench.write(DMA, 0x2014, 0xFF);
+        bench.run();
+        let (messages, rises) = (bench.host.interrupts.len(), bench.host.rises);
+        assert_eq!((messages, rises, bench.host.line), if msix { (1, 0, false) } else { (0, 1, false) });
+        bench.card.replug();
+        bench.card.set_command(true, true);
+        bench.card.enable_msix(32);
+        bench.write(DMA, 0x90, 6);
+        bench.write(DMA, 0x2014, 0xFF);
+        run(&mut bench, 1, START_INTERRUPT);
+        assert_eq!(bench.host.interrupts.len(), messages + 1, "back, it raises them again");
+    }
+}
+
 #[test]
 fn the_link_reports() {
     for enabled in [false, true] {

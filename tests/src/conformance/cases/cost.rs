@@ -2,6 +2,7 @@
 //! Where the card counts too, both have to say the same.
 
 use core::time::Duration;
+use std::time::Instant;
 
 use fpga_driver::{Card, RunMode, WaitMode, WaitOptions};
 
@@ -68,12 +69,15 @@ fn poll(bench: &mut Bench<'_>) -> Verdict {
         let mut lane = opened.lane(way)?;
         let memory = lane.channel.attach(opened.card.area(64 * 4096).expect("DMA memory")).expect("attached");
         batches(&mut lane, memory, 2, DEPTH, patient());
+        let began = Instant::now();
         let cost = cost(&opened, || batches(&mut lane, memory, BATCHES, DEPTH, patient()));
+        let passed = began.elapsed();
         assert!(cost.writes <= (BATCHES * DEPTH / 16) as u64, "{way:?}: {cost:?}");
         assert_eq!(cost.interrupts, 0, "{way:?}: {cost:?}");
-        // A thread that lost its processor for a millisecond looks at the status once: real time only.
-        let looks = if bench.real_time() { BATCHES } else { 0 };
-        assert!(cost.reads <= looks as u64, "{way:?}: {cost:?}");
+        // Whenever nothing has moved for a millisecond, status and count are looked at, as often as that can have been: in real
+        // time a busy machine may keep the card from working, and here is no saying for how long.
+        let looks = if bench.real_time() { passed.as_millis() } else { 0 };
+        assert!(u128::from(cost.reads) <= 2 * looks, "{way:?}: {cost:?} in {passed:?}");
     }
     opened.close();
     Ok(())
@@ -90,14 +94,14 @@ fn interrupt(bench: &mut Bench<'_>) -> Verdict {
             let memory =
                 lane.channel.attach(opened.card.area(64 * 4096).expect("DMA memory")).expect("attached");
             let wait = patient().mode(WaitMode::Interrupt);
-            // The first wait enables the interrupt.
-            batches(&mut lane, memory, 1, depth, wait);
+            // From the very first batch on. Were one let pass to warm up, its interrupt could still be on its way, taken by the
+            // poll before it and counted with the others: one too many of them, with nothing to show whose it is.
             let cost = cost(&opened, || batches(&mut lane, memory, BATCHES, depth, wait));
             let most = BATCHES as u64;
             assert!(cost.reads <= most, "{way:?} {depth}: {cost:?}");
-            // One more: behind a kernel, the interrupt of the first wait may be delivered late, after its batch was taken.
-            assert!(cost.interrupts <= most + 1, "{way:?} {depth}: {cost:?}");
-            assert!(cost.writes <= 6 * most, "{way:?} {depth}: {cost:?}");
+            assert!(cost.interrupts <= most, "{way:?} {depth}: {cost:?}");
+            // One more: the first wait enables the interrupt.
+            assert!(cost.writes <= 6 * most + 1, "{way:?} {depth}: {cost:?}");
         }
     }
     opened.close();
