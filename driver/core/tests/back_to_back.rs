@@ -81,7 +81,7 @@ impl World {
                 },
             )
             .unwrap();
-        let mut mirror = Mirror::new(receiver.config().registry_entries);
+        let mut mirror = Mirror::new(receiver.config().registry_entries, receiver.config().escape_slots);
         mirror.track_masks(receiver.config().packet_events);
         Self {
             sender: Sender::new(sender, LIFE).unwrap(),
@@ -272,7 +272,7 @@ impl World {
         assert_eq!(self.receiver.registry_occupancy(), 0);
         assert_eq!(self.receiver.escape_occupancy(), 0);
         assert_eq!(self.sender.ops().count(), 0);
-        assert_eq!(self.mirror.occupancy(), 0);
+        assert_eq!((self.mirror.occupancy(), self.mirror.escape_occupancy()), (0, 0));
         assert_eq!(self.receiver.counters().unpolled, 0);
     }
 }

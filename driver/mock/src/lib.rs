@@ -21,6 +21,7 @@
 mod bar;
 mod dma;
 mod host;
+pub mod link;
 mod network;
 pub mod served;
 mod signals;

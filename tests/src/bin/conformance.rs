@@ -124,7 +124,7 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
         Target::Mock => vec![&INLINE, &THREADED, &Served],
         card => {
             let door = Present::new(door_name(arguments), !arguments.gentle, reach(card.clone()));
-            present = if matches!(card, Target::VfioUser(_)) { door.passing_memory_on() } else { door };
+            present = if matches!(card, Target::VfioUser(..)) { door.passing_memory_on() } else { door };
             vec![&present]
         }
     };

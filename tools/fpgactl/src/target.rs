@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fpga_driver::core::impair::Impairments;
 use fpga_driver::mock::CardDescription;
-use fpga_driver::mock::{DeliveryOrder, ThreadOptions, World};
+use fpga_driver::mock::{ThreadOptions, World};
 use fpga_driver::pci::catch_bus_errors;
 use fpga_driver::pci::vfio::{VfToken, VfioInterface, VfioOpenError, VfioOptions, VfioTransport};
 use fpga_driver::pci::vfio_user::{VfioUserOptions, VfioUserTransport};
@@ -236,14 +237,14 @@ pub fn open_working(target: &Target, cpu: Option<usize>, limit: usize) -> Result
 }
 
 /// What the simulated network and cards of [`open_pair`] are made with.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 pub struct Network {
     /// Payload bytes of a packet; `None`: what the description says.
     pub packet: Option<u32>,
-    /// Seed of the delivery order.
+    /// Seed of whatever happens to packets.
     pub seed: u64,
-    /// How many packets the network holds back and releases in random order; 0: in order.
-    pub reorder: u16,
+    /// What happens to packets.
+    pub impairments: Impairments,
 }
 
 /// Opens two cards that reach each other: two simulated ones in a common world, or two real ones.
@@ -305,11 +306,8 @@ fn simulated_pair(
         first.ni.packet_size = packet;
         second.ni.packet_size = packet;
     }
-    let order = match network.reorder {
-        0 => DeliveryOrder::InOrder,
-        depth => DeliveryOrder::Random { seed: network.seed, depth: depth.into() },
-    };
-    let world = World::builder().card(first).card(second).order(order).build()?;
+    let world = World::builder().card(first).card(second);
+    let world = world.impairments(network.impairments, network.seed).build()?;
     Ok((Opened::new(world.transport(0), true)?, Opened::new(world.transport(1), true)?))
 }
 
@@ -358,12 +356,12 @@ mod tests {
 
     #[test]
     fn cards_without_a_common_network_are_refused() {
-        let network = Network { packet: None, seed: 0, reorder: 0 };
+        let network = Network::default();
         let pci: Target = "0000:65:00.0".parse().unwrap();
         for (card, peer) in
             [(&pci, None), (&pci, Some(&Target::Mock)), (&Target::Mock, Some(&pci)), (&pci, Some(&pci))]
         {
-            let error = open_pair(card, peer, network).unwrap_err();
+            let error = open_pair(card, peer, network.clone()).unwrap_err();
             assert_eq!(error.exit_status(), 2, "{error}");
         }
     }

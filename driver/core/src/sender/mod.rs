@@ -17,6 +17,7 @@ mod issue;
 mod retry;
 mod table;
 mod types;
+mod views;
 
 pub use config::{ConfigError, SEGMENT_SPAN, SenderConfig};
 pub use retry::{RetryPolicy, RoundTrip, Timeout};
@@ -24,6 +25,7 @@ pub use types::{
     Answer, Command, Completion, Notify, Ops, SenderCounters, SubmitError, Ticket, TransferError, Transmit,
     TransmitKind,
 };
+pub use views::{PacketView, TransferStage, TransferView};
 
 use crate::cast::{index, low16};
 use crate::list::{Links, List};

@@ -4,6 +4,7 @@ use super::error::ServeError;
 use super::listener::Listener;
 use super::peer::Peer;
 use super::session::{Next, Session};
+use crate::link::LinkEvents;
 use crate::world::World;
 use fpga_pci::OsError;
 use fpga_pci::vfio_user::socket::{Connection, SocketError};
@@ -195,6 +196,7 @@ impl CardServer {
         }
         // Nobody else in this process opens the card and so puts it to rest.
         let opened = world.transport(card);
+        let link = world.link_events();
         let began = Instant::now();
         let base = world.now();
         let (mut client, mut stranger): (Option<Client>, Option<Stranger>) = (None, None);
@@ -205,7 +207,8 @@ impl CardServer {
             let silent = client.as_ref().and_then(|client| client.rest(self.first_message));
             let rest = [rest, silent, stranger.as_ref().map(Stranger::rest), pause.then_some(ACCEPT_PAUSE)];
             let rest = rest.into_iter().flatten().min();
-            let ready = self.wait(stop.as_fd(), client.as_ref(), stranger.as_ref(), !pause, rest)?;
+            let ready =
+                self.wait(stop.as_fd(), link.as_ref(), client.as_ref(), stranger.as_ref(), !pause, rest)?;
             pause = false;
             if ready.stop {
                 break;
@@ -271,6 +274,7 @@ impl CardServer {
     fn wait(
         &self,
         stop: impl AsFd,
+        link: Option<&LinkEvents>,
         client: Option<&Client>,
         stranger: Option<&Stranger>,
         listen: bool,
@@ -284,6 +288,8 @@ impl CardServer {
         let kept_fd = client.map_or(unused, |client| client.peer.arrived());
         let line_fd = client.and_then(|client| client.session.line_unmask());
         let stranger_fd = stranger.map_or(unused, |stranger| stranger.connection.as_fd());
+        // The card's own work: the wait is over, and the world takes it.
+        let link_fd = link.map_or(unused, AsFd::as_fd);
         let mut poll = [
             PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.listener.as_fd(), flags(listen)),
@@ -291,6 +297,7 @@ impl CardServer {
             PollFd::from_borrowed_fd(kept_fd, flags(client.is_some())),
             PollFd::from_borrowed_fd(line_fd.unwrap_or(unused), flags(line_fd.is_some())),
             PollFd::from_borrowed_fd(stranger_fd, flags(stranger.is_some_and(Stranger::has_waited))),
+            PollFd::from_borrowed_fd(link_fd, flags(link.is_some())),
         ];
         match rustix::event::poll(&mut poll, rest.as_ref()) {
             Ok(_) => {}
@@ -300,7 +307,7 @@ impl CardServer {
                 return Err(ServeError::Wait { path, source: OsError::from(errno) });
             }
         }
-        let [stop, listener, socket, kept, line, stranger_ready] = poll.map(|fd| !fd.revents().is_empty());
+        let [stop, listener, socket, kept, line, stranger_ready, _] = poll.map(|fd| !fd.revents().is_empty());
         Ok(Ready {
             stop,
             listener: listener && listen,

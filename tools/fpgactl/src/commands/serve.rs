@@ -7,6 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
+use fpga_driver::mock::link::{LinkCounters, UdpLink, UdpLinkOptions};
 use fpga_driver::mock::served::{CardServer, ServeCounts};
 use fpga_driver::mock::{CardFailure, World};
 use serde::Serialize;
@@ -60,9 +61,31 @@ struct Stats {
     cdma_bytes: u64,
     refused_dma_reads: u64,
     refused_dma_writes: u64,
+    /// What went over the link; `null` without one.
+    link: Option<LinkStats>,
     faults: u64,
     /// The last ones since the last reset, oldest first.
     fault_log: Vec<FaultEntry>,
+}
+
+/// Datagrams and frames, as [`LinkCounters`] has them.
+#[derive(Debug, Serialize)]
+struct LinkStats {
+    sent: u64,
+    flooded: u64,
+    unsent: u64,
+    received: u64,
+    malformed: u64,
+    strangers: u64,
+    misdirected: u64,
+}
+
+impl From<LinkCounters> for LinkStats {
+    fn from(counters: LinkCounters) -> Self {
+        let LinkCounters { sent, flooded, unsent, received, malformed, strangers, misdirected, .. } =
+            counters;
+        Self { sent, flooded, unsent, received, malformed, strangers, misdirected }
+    }
 }
 
 /// One fault of the card's log.
@@ -85,14 +108,23 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
         Some(file) => Some(target::load(file)?),
         None => settings.card.description()?,
     };
-    let Some(description) = description else {
+    let Some(mut description) = description else {
         let card = &settings.card;
         return Err(CliError::Usage(format!(
             "{card} is no simulated card, and only those are served; give --card-file, or leave --card out"
         )));
     };
     let name = description.name.clone();
-    let world = World::builder().card(description).build()?;
+    description.ni.node_id = args.node.unwrap_or(description.ni.node_id);
+    let world = World::builder().card(description).impairments(args.impair.model(args.reorder)?, args.seed);
+    let world = match args.link.split_first() {
+        Some((&local, peers)) => {
+            let options = UdpLinkOptions::new(local).mtu(args.link_mtu.into());
+            world.link(UdpLink::bind(peers.iter().copied().fold(options, UdpLinkOptions::peer))?)
+        }
+        None => world,
+    };
+    let world = world.build()?;
     // Made at once: who finds out at the end that it cannot be written has lost what it was to say.
     let mut stats = match &args.stats {
         Some(path) => Some((path, File::create(path).map_err(|error| unwritable(path, error))?)),
@@ -208,6 +240,7 @@ fn collect(world: &World, socket: String, card: String, seconds: f64, served: Se
         cdma_bytes: counters.cdma_bytes,
         refused_dma_reads: refused.reads,
         refused_dma_writes: refused.writes,
+        link: world.link_counters().map(Into::into),
         faults,
         fault_log,
     }

@@ -216,5 +216,104 @@ fn what_cannot_be_served_is_refused() {
     let message = fails(&["card", "serve", "--socket", socket, "--card", "0000:65:00.0"], 2);
     assert!(message.contains("no simulated card"), "{message}");
     fails(&["card", "serve"], 2);
-    fails(&["card", "serve", "--socket", socket, "--link", "udp:1.2.3.4:5"], 2);
+}
+
+/// Addresses that nobody uses at the moment.
+fn free_ports<const COUNT: usize>() -> [String; COUNT] {
+    let sockets = [(); COUNT].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+    sockets.map(|socket| format!("udp:{}", socket.local_addr().unwrap()))
+}
+
+fn link_stats(stats: &Path) -> serde_json::Value {
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(stats).unwrap()).unwrap();
+    report["link"].clone()
+}
+
+/// Two processes, a card each, and a third that sends from the one to the other: every byte goes over the loopback interface.
+#[test]
+fn cards_in_two_processes_exchange_packets_by_udp() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let [one, two] = free_ports();
+    let (a, b, a_stats, b_stats) = (path("a"), path("b"), path("a.json"), path("b.json"));
+    let ready = |socket: &str| format!("ready {socket}\n");
+    let first = ["--socket", &a, "--node", "1", "--link", &one, "--link", &two, "--stats", &a_stats];
+    let second = ["--socket", &b, "--node", "2", "--link", &two, "--link", &one, "--stats", &b_stats];
+    // Both lose a packet in fifty, and deliver the others in any order.
+    let lossy = ["--loss", "2%", "--reorder", "16"];
+    let first = Server::start(&[&first[..], &lossy].concat(), &ready(&a));
+    let second = Server::start(&[&second[..], &lossy].concat(), &ready(&b));
+    let (card, peer) = (format!("vfio-user:{a}"), format!("vfio-user:{b}"));
+    let ran = fpgactl(&["transfer", "--json", "--card", &card, "--peer", &peer, "--size", "300000"]).ok();
+    let report = ran.json();
+    assert_eq!(
+        (&report["verified"], &report["bytes"], &report["leftovers"]),
+        (&true.into(), &300_000.into(), &0.into())
+    );
+    assert!(report["retransmits"].as_u64().unwrap() > 0, "{report}");
+    // The other way, and what the cards have counted: they are looked at as they were left.
+    fpgactl(&["transfer", "--json", "--card", &peer, "--peer", &card, "--size", "20000"]).ok();
+    let stats = fpgactl(&["stats", "--json", "--card", &card]).ok().json();
+    assert!(stats["ends"][0]["interface"]["registrations"].as_u64().unwrap() >= 2, "{stats}");
+    let registry = fpgactl(&["registry", "--json", "--card", &card]).ok().json();
+    assert_eq!((&registry["occupancy"], &registry["mirror"]), (&0.into(), &serde_json::Value::Null));
+    for server in [first, second] {
+        assert_eq!(server.end(Signal::TERM), Some(0));
+    }
+    for stats in [a_stats, b_stats] {
+        let link = link_stats(Path::new(&stats));
+        assert!(link["sent"].as_u64().unwrap() > 0 && link["received"].as_u64().unwrap() > 0, "{link}");
+        assert_eq!((&link["malformed"], &link["misdirected"]), (&0.into(), &0.into()));
+    }
+}
+
+/// Nonsense from a stranger, and from the peer's own address, reaches no card.
+#[test]
+fn datagrams_that_are_no_frames_are_counted_and_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let [here] = free_ports();
+    let address = here.trim_start_matches("udp:").to_owned();
+    let peer = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (socket, stats) = (path("card"), path("stats.json"));
+    let other = format!("udp:{}", peer.local_addr().unwrap());
+    let server = Server::start(
+        &["--socket", &socket, "--link", &here, "--link", &other, "--stats", &stats],
+        &format!("ready {socket}\n"),
+    );
+    for length in [0, 1, 15, 16, 100, 1472, 9000] {
+        peer.send_to(&vec![0xA5; length], &address).unwrap();
+        stranger.send_to(&vec![0xA5; length], &address).unwrap();
+    }
+    // The card goes on. Its answer comes after the datagrams were taken: they were there before.
+    use_it(Path::new(&socket));
+    use_it(Path::new(&socket));
+    assert_eq!(server.end(Signal::TERM), Some(0));
+    let link = link_stats(Path::new(&stats));
+    assert_eq!(
+        (&link["malformed"], &link["strangers"], &link["received"]),
+        (&7.into(), &7.into(), &0.into())
+    );
+}
+
+#[test]
+fn links_that_cannot_be_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("card").display().to_string();
+    let serve =
+        |more: &[&str], status| fails(&[&["card", "serve", "--socket", &socket], more].concat(), status);
+    for wrong in ["10.0.0.1:7", "tcp:10.0.0.1:7", "udp:10.0.0.1", "udp:"] {
+        assert!(serve(&["--link", wrong], 2).contains("is no link"), "{wrong}");
+    }
+    let message = serve(&["--link", "udp:192.0.2.1:7000"], 1);
+    assert!(message.contains("address of this machine"), "{message}");
+    let message = serve(&["--link", "udp:127.0.0.1:0", "--link", "udp:[::1]:7"], 1);
+    assert!(message.contains("IPv6"), "{message}");
+    // Packets that do not fit: said with numbers, before anybody can connect.
+    let card = file(folder.path(), "big.yaml", "schema_version: 3\nni: {packet_size: 4096}\n");
+    let card = card.to_str().unwrap();
+    let message = serve(&["--card-file", card, "--link", "udp:127.0.0.1:0"], 1);
+    assert!(message.contains("4204") && message.contains("1472") && message.contains("1500"), "{message}");
+    assert!(serve(&["--link-mtu", "9000"], 2).contains("--link"), "it is about a link");
 }
