@@ -35,6 +35,7 @@ mod info;
 mod name;
 mod ni;
 mod options;
+mod patience;
 mod range;
 pub mod recovery;
 

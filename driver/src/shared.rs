@@ -15,10 +15,8 @@ use crate::info::CardInfo;
 use crate::name::CardName;
 use crate::name::ChannelName;
 use crate::ni::NiInfo;
+use crate::patience::{REST_LIMIT_NS, look_until};
 use crate::range::CardRange;
-
-/// How long a channel that was left running may take to stop.
-const QUIESCE_LIMIT_NS: u64 = 2_000_000_000;
 
 /// What all handles of one card share. Dropped when the last of them is: channels first, then this.
 pub(crate) struct Shared {
@@ -191,19 +189,14 @@ pub(crate) fn quiesce(
     let base = channel_base(channel.direction, channel.number);
     let error = |source| OpenError::Mmio { card: card.to_owned(), source };
     ChannelBlock::CONTROL.write(bar, base, ChannelControl::new()).map_err(error)?;
-    let began = transport.now();
     let mut flush = None;
-    let outcome = loop {
+    let stopped = look_until(transport, REST_LIMIT_NS, |waited| {
         let status = ChannelBlock::STATUS.read(bar, base).map_err(error)?;
         if status.into_bits() == u32::MAX {
-            break Err(OpenError::Gone { card: card.to_owned() });
+            return Err(OpenError::Gone { card: card.to_owned() });
         }
         if !status.busy() {
-            break Ok(());
-        }
-        let waited = transport.now().saturating_sub(began);
-        if waited >= QUIESCE_LIMIT_NS {
-            break Err(OpenError::NotIdle { card: card.to_owned(), channel, waited_ms: waited / 1_000_000 });
+            return Ok(Some(()));
         }
         if waited >= Flush::AFTER_NS
             && flush.is_none()
@@ -212,10 +205,14 @@ pub(crate) fn quiesce(
         {
             flush = Some(Flush::begin(bar).map_err(error)?);
         }
-        transport.relax();
-    };
+        Ok(None)
+    });
     if let Some(flush) = flush {
         flush.end(bar);
     }
-    outcome
+    stopped?.map_err(|waited| OpenError::NotIdle {
+        card: card.to_owned(),
+        channel,
+        waited_ms: waited / 1_000_000,
+    })
 }

@@ -164,3 +164,18 @@ impl Pair {
         self.a.node()
     }
 }
+
+/// Every order of `0..count`.
+#[must_use]
+pub fn orders(count: usize) -> Vec<Vec<usize>> {
+    let Some(last) = count.checked_sub(1) else { return vec![Vec::new()] };
+    let mut all = Vec::new();
+    for shorter in orders(last) {
+        for place in 0..count {
+            let mut order = shorter.clone();
+            order.insert(place, last);
+            all.push(order);
+        }
+    }
+    all
+}

@@ -17,20 +17,7 @@ use fpga_tests::cards::{
     DMA_BAR, assert_closed, assert_pool, channels_idle, open, open_with, peek, poke, register,
 };
 use fpga_tests::net::options;
-
-/// Every order of `0..count`.
-fn orders(count: usize) -> Vec<Vec<usize>> {
-    let Some(last) = count.checked_sub(1) else { return vec![Vec::new()] };
-    let mut all = Vec::new();
-    for shorter in orders(last) {
-        for place in 0..count {
-            let mut order = shorter.clone();
-            order.insert(place, last);
-            all.push(order);
-        }
-    }
-    all
-}
+use fpga_tests::orders;
 
 fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
     let mut buffer = card.buffer(data.len()).unwrap();

@@ -10,8 +10,8 @@ mod blocks;
 mod leaf;
 mod reuse;
 
-pub use backing::FileError;
 use backing::{Backing, Backings};
+pub use backing::{FileError, RemoteMemory};
 use blocks::{Blocks, ENOUGH, LEAF_BYTES};
 use fpga_card::{DmaFault, DmaPart, DmaSpace};
 use fpga_pci::memory::{Stretch, gather, scatter};
@@ -21,6 +21,7 @@ use reuse::Reuse;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Granule of mappings.
 pub(crate) const PAGE: u64 = 4096;
@@ -163,7 +164,9 @@ pub(crate) fn ranges() -> Vec<RangeInclusive<Iova>> {
 pub enum ClientMemory {
     /// A part of a file, from this byte on.
     File(OwnedFd, u64),
-    /// Memory that it gives no file for.
+    /// Memory that it gives no file for, and that it is asked for.
+    Remote(Arc<dyn RemoteMemory>),
+    /// Memory that it gives no file for and cannot be asked for.
     Unreachable,
 }
 
@@ -212,6 +215,7 @@ impl DmaMap {
         let (start, _) = self.place(iova, length)?;
         let (slot, offset) = match memory {
             ClientMemory::File(file, offset) => (self.backings.file(file, offset, length, access)?, offset),
+            ClientMemory::Remote(memory) => (self.backings.remote(memory)?, start),
             ClientMemory::Unreachable => (self.backings.own(Backing::Nothing)?, 0),
         };
         self.insert(start, Extent { length, slot, offset, access });

@@ -287,6 +287,16 @@ impl World {
         self.lock().slots.get_mut(card).map(|slot| slot.failure = failure).is_some()
     }
 
+    /// Puts card `card` into its slot again after it has left the bus ([`CardFailure::Gone`], or a planned removal): it works, in
+    /// its power-on state, its memory lost. `false` if there is no such card.
+    pub fn replug(&self, card: usize) -> bool {
+        let mut state = self.lock();
+        let Some(slot) = state.slots.get_mut(card) else { return false };
+        slot.card.replug();
+        slot.failure = CardFailure::None;
+        true
+    }
+
     /// One unit of work: of a card, or the delivery of one frame. Returns whether there was any.
     ///
     /// With a thread of its own the world needs no steps: nothing is done, and the answer is `false`.

@@ -188,12 +188,22 @@ impl InterruptTrigger {
     /// damage it. The kernel tells what it is in `/proc`.
     pub fn from_descriptor(file: OwnedFd) -> Result<Self, InterruptError> {
         let refuse = |errno: Errno| InterruptError::NoDescriptor { source: errno.into() };
+        let file = Self::check(file)?;
+        let flags = rustix::fs::fcntl_getfl(&file).map_err(refuse)?;
+        Ok(Self { file: Arc::new(file), blocks: !flags.contains(rustix::fs::OFlags::NONBLOCK) })
+    }
+
+    /// Gives an event descriptor of another process back as it is, and closes what is none.
+    ///
+    /// # Errors
+    /// [`InterruptError::NoDescriptor`].
+    pub fn check(file: OwnedFd) -> Result<OwnedFd, InterruptError> {
+        let refuse = |errno: Errno| InterruptError::NoDescriptor { source: errno.into() };
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
         if rustix::fs::readlink(link, Vec::new()).map_err(refuse)?.to_bytes() != EVENTFD {
             return Err(refuse(Errno::INVAL));
         }
-        let flags = rustix::fs::fcntl_getfl(&file).map_err(refuse)?;
-        Ok(Self { file: Arc::new(file), blocks: !flags.contains(rustix::fs::OFlags::NONBLOCK) })
+        Ok(file)
     }
 
     /// Signals one interrupt. Signals that are not taken add up; at 2^64 - 2 of them further ones are dropped, which

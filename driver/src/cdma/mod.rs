@@ -23,6 +23,7 @@ use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmacr, Cdmasr};
 use fpga_registers::{BarOffset, CardAddr};
 
 use crate::name::CardName;
+use crate::patience::{REST_LIMIT_NS, look_until};
 use crate::shared::Shared;
 
 pub use error::{
@@ -32,8 +33,6 @@ pub use error::{
 pub use options::{CdmaRingOptions, DescriptorPath};
 pub use ring::{CdmaCompletion, CdmaRing};
 
-/// How long a reset may take. It waits for the AXI transfer under way; a slave that never answers never lets go.
-const RESET_LIMIT_NS: u64 = 100_000_000;
 /// How long a copy of the longest piece (4 MiB) may take: 4 MB/s is far below any memory.
 const COPY_LIMIT_NS: u64 = 1_000_000_000;
 /// Largest piece of a long copy: 4 MiB fits the 23-bit length of older builds as well as the 26-bit one, and is a multiple of
@@ -81,43 +80,35 @@ impl Cdma {
     pub fn reset(&self) -> Result<(), CdmaError> {
         let error = |source| self.mmio(source);
         CdmaBlock::CR.write(&self.registers, BASE, Cdmacr::new().with_reset(true)).map_err(error)?;
-        let began = self.card.transport.now();
-        loop {
+        self.within(REST_LIMIT_NS, "a reset", || {
             let control = CdmaBlock::CR.read(&self.registers, BASE).map_err(error)?;
             if control.into_bits() == u32::MAX {
                 return Err(CdmaError::Gone { card: self.name() });
             }
-            if !control.reset() {
-                return Ok(());
-            }
-            self.within(began, RESET_LIMIT_NS, "a reset")?;
-        }
+            Ok((!control.reset()).then_some(()))
+        })
     }
 
-    fn within(&self, began: u64, limit: u64, what: &'static str) -> Result<(), CdmaError> {
-        let waited = self.card.transport.now().saturating_sub(began);
-        if waited < limit {
-            self.card.transport.relax();
-            return Ok(());
-        }
-        Err(CdmaError::Stuck {
-            card: self.name(),
-            what,
-            waited_ms: waited / 1_000_000,
-            status: self.status()?,
+    /// Looks until there is something to see, for `limit` nanoseconds at most.
+    fn within<T>(
+        &self,
+        limit: u64,
+        what: &'static str,
+        mut look: impl FnMut() -> Result<Option<T>, CdmaError>,
+    ) -> Result<T, CdmaError> {
+        let seen = look_until(&*self.card.transport, limit, |_| look())?;
+        seen.or_else(|waited| {
+            let waited_ms = waited / 1_000_000;
+            Err(CdmaError::Stuck { card: self.name(), what, waited_ms, status: self.status()? })
         })
     }
 
     fn wait_idle(&self, limit: u64, what: &'static str) -> Result<Cdmasr, CdmaError> {
-        let began = self.card.transport.now();
-        loop {
+        self.within(limit, what, || {
             let status = self.status()?;
             // An error means halted, now or soon, and ends in a reset (PG034), by the caller.
-            if status.idle() || status.has_error() {
-                return Ok(status);
-            }
-            self.within(began, limit, what)?;
-        }
+            Ok((status.idle() || status.has_error()).then_some(status))
+        })
     }
 
     /// Copies `length` bytes from `source` to `destination` and waits until they are there. A long copy is cut into pieces

@@ -4,11 +4,12 @@ use fpga_core::cdma_ring::ProgressFault;
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::Cdmasr;
 
+use super::Cdma;
 use super::error::{CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRingError};
 use super::options::DescriptorPath;
 use super::ring::{CdmaCompletion, CdmaRing};
-use super::{Cdma, RESET_LIMIT_NS};
 use crate::channel::Ticket;
+use crate::patience::{REST_LIMIT_NS, look_until};
 
 impl<T> CdmaRing<T> {
     /// Fills card memory with guards and lets the engine wait at the ring's current place. The engine was reset.
@@ -160,12 +161,12 @@ impl<T> CdmaRing<T> {
 
     /// An error halts the engine gracefully; Idle says that it has stopped (PG034).
     fn wait_halted(&self) -> Result<(), CdmaRingError> {
-        let began = self.now();
+        let transport = &*self.cdma.card.transport;
+        let idle = look_until(transport, REST_LIMIT_NS, |_| {
+            Ok::<_, CdmaError>(self.cdma.status()?.idle().then_some(()))
+        });
         // An engine that stays busy is left to the reset, which has its own limit.
-        while !self.cdma.status()?.idle() && self.now().saturating_sub(began) < RESET_LIMIT_NS {
-            self.relax();
-        }
-        Ok(())
+        idle.map(drop).map_err(CdmaRingError::from)
     }
 
     fn drain(&mut self, cause: CdmaFaultCause, place: Option<CdmaFaultPlace>) {

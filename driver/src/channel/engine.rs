@@ -54,6 +54,12 @@ pub(crate) enum Payload {
     Kept,
 }
 
+impl From<DmaBuffer> for Payload {
+    fn from(buffer: DmaBuffer) -> Self {
+        Self::Buffer(buffer)
+    }
+}
+
 /// How the card has held the channel back. Counted where something is amiss anyway, so that it costs nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pressure {
@@ -319,11 +325,7 @@ impl Engine {
             Ok(run) => host_range(run),
             Err(_) => HostRange::new(buffer.iova(), buffer.len() as u64),
         };
-        match self.submit(range, card, Payload::Buffer(buffer)) {
-            Ok(ticket) => Ok(ticket),
-            Err((error, Payload::Buffer(buffer))) => Err(Refused { error, buffer }),
-            Err((_, Payload::Kept)) => unreachable!("the payload handed in comes back"),
-        }
+        self.submit(range, card, buffer).map_err(|(error, buffer)| Refused { error, buffer })
     }
 
     /// Whether the device may do with memory what this channel does with it. Otherwise the IOMMU would stop it: an H2C channel
@@ -343,12 +345,12 @@ impl Engine {
 
     /// Queues one transfer; see [`Payload`].
     #[inline]
-    pub(crate) fn submit(
+    pub(crate) fn submit<P: Into<Payload>>(
         &mut self,
         host: HostRange,
         card: CardAddr,
-        payload: Payload,
-    ) -> Result<Ticket, (SubmitError, Payload)> {
+        payload: P,
+    ) -> Result<Ticket, (SubmitError, P)> {
         if let Some(error) = &self.dead {
             return Err((SubmitError::Channel(error.clone()), payload));
         }

@@ -1,6 +1,8 @@
 //! What happens when a run does not end as it should: stop, confirm idle, give everything back; quarantine what the engine
 //! may still reach.
 
+use std::sync::Arc;
+
 use fpga_core::ring::{CountFault, Token, WithdrawError};
 use fpga_pci::{DmaBuffer, MmioError, QuarantineReason, barrier};
 use fpga_registers::xdma::{ChannelBlock, ChannelStatus, Direction};
@@ -9,11 +11,8 @@ use super::Ticket;
 use super::engine::{EVENT_BITS, Engine, Payload, Side};
 use crate::error::ChannelError;
 use crate::fault::{ChannelFault, FaultCause, FaultPlace};
+use crate::patience::{REST_LIMIT_NS, look_until};
 use crate::shared::Flush;
-
-/// How long an engine may take to finish the descriptor in flight after run was cleared. The longest descriptor is 256 MiB:
-/// 1.1 s on the slowest link (one lane of the first generation); a wedged AXI slave never lets go.
-const IDLE_LIMIT_NS: u64 = 2_000_000_000;
 
 impl Engine {
     /// The write-back word cannot be true, or it has the error bit.
@@ -219,24 +218,21 @@ impl Engine {
 
     fn confirm_idle(&mut self, flush: &mut Option<Flush>) -> Result<ChannelStatus, ChannelError> {
         let receives = matches!((self.side, self.direction()), (Side::Stream, Direction::C2h));
-        let began = self.card.transport.now();
+        let card = Arc::clone(&self.card);
+        let mut last = ChannelStatus::new();
         // Some hardware still shows busy right after an error: read again before believing it (quirk 4).
-        loop {
-            // Taken before the look: whatever holds this thread up in between, the engine had that time too.
-            let waited = self.card.transport.now().saturating_sub(began);
-            let status = self.status()?;
-            if !status.busy() {
-                return Ok(status);
-            }
-            if waited >= IDLE_LIMIT_NS {
-                return Err(self.wedged(waited, status));
+        let stopped = look_until(&*card.transport, REST_LIMIT_NS, |waited| {
+            last = self.status()?;
+            if !last.busy() {
+                return Ok(Some(last));
             }
             if receives && waited >= Flush::AFTER_NS && flush.is_none() {
                 self.card.flush.store(true, core::sync::atomic::Ordering::Relaxed);
                 *flush = Some(Flush::begin(&self.bar).map_err(|source| self.lost(source))?);
             }
-            self.relax();
-        }
+            Ok(None)
+        })?;
+        stopped.map_err(|waited| self.wedged(waited, last))
     }
 
     /// A register access failed. Whichever finds out that the device is gone, or was reset, ends everything: what is in flight

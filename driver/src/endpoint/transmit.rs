@@ -27,6 +27,7 @@ use crate::channel::{Completion, Engine, Payload, Ticket, WaitOptions};
 use crate::error::{ChannelError, TransferError, TransferFailed};
 use crate::name::CardName;
 use crate::ni::{NiInfo, TransmitWindows};
+use crate::patience::REST_LIMIT_NS;
 use crate::store::host_range;
 
 /// Bytes of a chain slot in card memory.
@@ -37,8 +38,8 @@ const COMMIT_AT: u64 = 128;
 const STAGING_BYTES: usize = (window::MAX_HEADER_BLOCK + SLOT_BYTES).next_multiple_of(64);
 /// The slot's place in its staging.
 const STAGED_SLOT: usize = window::MAX_HEADER_BLOCK.next_multiple_of(64);
-/// Nothing came back for this long: look at the copy engine.
-const STUCK_NS: u64 = 200_000_000;
+/// Nothing came back for this long: look at the copy engine at every poll.
+const SUSPICIOUS_NS: u64 = 200_000_000;
 
 /// A slot on its way to the card.
 #[derive(Debug)]
@@ -68,7 +69,10 @@ pub(super) struct TransmitPath {
     next_slot: u32,
     sequence: u32,
     filled: u64,
+    /// When something last came back, in nanoseconds; later by what nobody looked at since.
     last_news: u64,
+    /// When that was last looked at.
+    watched: u64,
     /// Header blocks' transfers that have ended and were not taken up.
     ended: VecDeque<Completion>,
     /// A user's transfer on the same channel.
@@ -116,6 +120,7 @@ impl TransmitPath {
             sequence: 0,
             filled: 0,
             last_news: 0,
+            watched: 0,
             ended: VecDeque::with_capacity(2 * windows.count as usize),
             user: None,
             scratch: Box::new([0; STAGING_BYTES]),
@@ -278,19 +283,26 @@ impl TransmitPath {
 
     /// Windows are out: has the copy engine stopped?
     fn watch(&mut self, now: Nanos) -> Result<(), EndpointError> {
+        // Nobody looked for a while: this program may have been stopped, and a simulated card with it.
+        let pause = now.get().saturating_sub(core::mem::replace(&mut self.watched, now.get()));
+        let unseen = pause.saturating_sub(SUSPICIOUS_NS);
+        self.last_news = self.last_news.saturating_add(unseen).min(now.get());
         let waited = now.get().saturating_sub(self.last_news);
-        if waited >= STUCK_NS {
-            let status = self.cdma.status()?;
-            if status.has_error() {
-                return Err(EndpointError::Chain { card: self.card.clone(), status });
-            }
-            return Err(EndpointError::WindowsStuck {
-                card: self.card.clone(),
-                outstanding: self.busy.count_ones(),
-                waited_ms: waited / 1_000_000,
-            });
+        if waited < SUSPICIOUS_NS {
+            return Ok(());
         }
-        Ok(())
+        let status = self.cdma.status()?;
+        if status.has_error() {
+            return Err(EndpointError::Chain { card: self.card.clone(), status });
+        }
+        if waited < REST_LIMIT_NS {
+            return Ok(());
+        }
+        Err(EndpointError::WindowsStuck {
+            card: self.card.clone(),
+            outstanding: self.busy.count_ones(),
+            waited_ms: waited / 1_000_000,
+        })
     }
 
     /// A user's transfer on the endpoint's channel.

@@ -16,10 +16,9 @@ use super::{
 };
 use crate::info::CardInfo;
 use crate::name::ChannelName;
+use crate::patience::{REST_LIMIT_NS, look_until};
 use crate::shared::{ChannelClaim, Shared};
 
-/// How long the CDMA's soft reset may take: it waits for the AXI transfer under way.
-const CDMA_LIMIT_NS: u64 = 100_000_000;
 /// Events of the status register: everything but busy.
 const EVENTS: u32 = 0x00FF_FFFE;
 
@@ -231,19 +230,15 @@ impl Ladder<'_> {
 
     fn await_idle(&self, dma: &Bar, name: ChannelName) -> Result<(), RungFailure> {
         let limit = u64::try_from(self.options.limit.as_nanos()).unwrap_or(u64::MAX);
-        let began = self.transport.now();
-        loop {
-            let status = status(dma, name)?;
-            if !status.busy() {
-                return Ok(());
-            }
-            let waited = self.transport.now().saturating_sub(began);
-            if waited >= limit {
-                let status = status.describe(name.direction).to_string();
-                return Err(RungFailure::NotIdle { waited_ms: waited / 1_000_000, status });
-            }
-            self.transport.relax();
-        }
+        let mut last = ChannelStatus::new();
+        let idle = look_until(self.transport, limit, |_| {
+            last = status(dma, name)?;
+            Ok::<_, RungFailure>((!last.busy()).then_some(()))
+        })?;
+        idle.map_err(|waited| {
+            let status = last.describe(name.direction).to_string();
+            RungFailure::NotIdle { waited_ms: waited / 1_000_000, status }
+        })
     }
 
     fn silence(&self, info: &CardInfo, ni: &crate::ni::NiInfo, user: &Bar) -> Part {
@@ -279,15 +274,13 @@ impl Ladder<'_> {
             return Ok((found, RungOutcome::NotNeeded));
         }
         CdmaBlock::CR.write(registers, base, Cdmacr::new().with_reset(true))?;
-        let began = self.transport.now();
-        while CdmaBlock::CR.read(registers, base)?.reset() {
-            let waited = self.transport.now().saturating_sub(began);
-            if waited >= CDMA_LIMIT_NS {
-                let status = CdmaBlock::SR.read(registers, base)?.to_string();
-                return Err(RungFailure::NotIdle { waited_ms: waited / 1_000_000, status });
-            }
-            self.transport.relax();
-        }
+        let ended = look_until(self.transport, REST_LIMIT_NS, |_| {
+            Ok::<_, RungFailure>((!CdmaBlock::CR.read(registers, base)?.reset()).then_some(()))
+        })?;
+        ended.or_else(|waited| {
+            let status = CdmaBlock::SR.read(registers, base)?.to_string();
+            Err(RungFailure::NotIdle { waited_ms: waited / 1_000_000, status })
+        })?;
         Ok((found, RungOutcome::Recovered))
     }
 

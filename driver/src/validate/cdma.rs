@@ -2,7 +2,7 @@
 
 use fpga_firmware::generated::BlockType;
 use fpga_pci::Bar;
-use fpga_registers::cdma::{BytesToTransfer, CdmaBlock};
+use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmasr};
 use fpga_registers::{BarOffset, CardAddr};
 
 use super::bench::{Bench, Recorder, held};
@@ -12,9 +12,12 @@ use super::problem::{Problem, Verdict};
 use crate::Direction;
 use crate::cdma::{Cdma, CdmaError};
 use crate::error::ResourceError;
+use crate::patience::look_until;
 
 /// Aligned for every data width (1024 bits).
 const ALIGNED: [usize; 4] = [128, 4096, 65_536, 512 << 10];
+/// How long an engine may take to halt at an error.
+const HALT_LIMIT_NS: u64 = 100_000_000;
 /// Length, source offset, destination offset.
 const UNALIGNED: [(usize, usize, usize); 4] = [(1, 0, 0), (3, 1, 2), (4097, 5, 5), (65_535, 63, 1)];
 
@@ -149,14 +152,12 @@ fn error_and_reset(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Proble
     };
     cdma.reset()?;
     CdmaBlock::BTT.write(&registers, BarOffset::ZERO, BytesToTransfer::new())?;
-    let began = bench.now();
-    let mut status = cdma.status()?;
-    while !(status.has_error() && status.idle())
-        && bench.now().saturating_sub(began) < bench.limit().min(100_000_000)
-    {
-        bench.relax();
+    let mut status = Cdmasr::new();
+    // One that does not halt is warned of below.
+    let _ = look_until(&*bench.card.shared.transport, bench.limit().min(HALT_LIMIT_NS), |_| {
         status = cdma.status()?;
-    }
+        Ok::<_, CdmaError>((status.has_error() && status.idle()).then_some(()))
+    })?;
     cdma.reset()?;
     let after = cdma.status()?;
     if after.has_error() || !after.idle() {

@@ -10,6 +10,7 @@ use super::problem::{Problem, Verdict};
 use super::rig::{Chain, Piece, Rig, record_all};
 use crate::Direction;
 use crate::name::ChannelName;
+use crate::patience::look_until;
 use crate::range::CardRange;
 
 /// Descriptors of the ring.
@@ -130,14 +131,17 @@ fn one_ring(
     for grant in GRANTS {
         rig.grant(grant)?;
         granted += u32::from(grant);
-        let began = bench.now();
-        while rig.completed()? < granted && bench.now().saturating_sub(began) < bench.limit() {
+        // What is missing then is found below.
+        let _ = look_until(&*bench.card.shared.transport, bench.limit(), |_| {
+            if rig.completed()? >= granted {
+                return Ok(Some(()));
+            }
             let status = rig.status()?;
             if status.has_error(rig.name.direction) {
                 rig.finish()?;
             }
-            bench.relax();
-        }
+            Ok::<_, Problem>(None)
+        })?;
         // It must not go on either.
         bench.pause(QUIET_NS);
         if let Some(wrong) = count_is(rig, granted)? {

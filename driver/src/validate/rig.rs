@@ -17,6 +17,7 @@ use fpga_registers::{BarOffset, CardAddr, Iova};
 use super::bench::{Bench, Lost};
 use super::problem::{Place, Problem, errors};
 use crate::name::ChannelName;
+use crate::patience::look_until;
 use crate::shared::{ChannelClaim, Shared};
 
 /// Descriptors that a rig has room for.
@@ -209,18 +210,21 @@ impl Rig {
 
     /// Waits until the run has ended, and says if it ended badly.
     pub(super) fn finish(&mut self) -> Result<(), Problem> {
-        let began = self.card.transport.now();
-        loop {
-            let status = self.status()?;
-            if !status.busy() {
-                return self.ended(status);
-            }
-            let waited = self.card.transport.now().saturating_sub(began);
-            if waited >= self.limit {
-                return Err(self.slow(waited, status));
-            }
-            self.card.transport.relax();
+        match self.await_idle()? {
+            Ok(status) => self.ended(status),
+            Err((waited, status)) => Err(self.slow(waited, status)),
         }
+    }
+
+    /// Waits until the engine is idle, and returns its status; or what it is after all the time that it was given, and how long
+    /// that was, in nanoseconds.
+    fn await_idle(&self) -> Result<Result<ChannelStatus, (u64, ChannelStatus)>, Problem> {
+        let mut last = ChannelStatus::new();
+        let idle = look_until(&*self.card.transport, self.limit, |_| {
+            last = self.status()?;
+            Ok::<_, Problem>((!last.busy()).then_some(last))
+        })?;
+        Ok(idle.map_err(|waited| (waited, last)))
     }
 
     fn slow(&mut self, waited: u64, status: ChannelStatus) -> Problem {
@@ -262,14 +266,9 @@ impl Rig {
     /// Clears Run, waits until the engine is idle, clears what it recorded. Returns what that was.
     pub(super) fn stop(&mut self) -> Result<ChannelStatus, Problem> {
         self.seen(ChannelBlock::CONTROL_CLEAR.write(&self.bar, self.base, ChannelControl::from_bits(1)))?;
-        let began = self.card.transport.now();
-        let status = loop {
-            let status = self.status()?;
-            if !status.busy() {
-                break status;
-            }
-            let waited = self.card.transport.now().saturating_sub(began);
-            if waited >= self.limit {
+        let status = match self.await_idle()? {
+            Ok(status) => status,
+            Err((waited, status)) => {
                 self.lost.set(Some(QuarantineReason::IdleNotConfirmed));
                 // Given up: whoever drops the rig need not wait once more.
                 self.running = false;
@@ -281,7 +280,6 @@ impl Rig {
                     hint: "",
                 });
             }
-            self.card.transport.relax();
         };
         self.running = false;
         self.seen(ChannelBlock::CONTROL.write(&self.bar, self.base, ChannelControl::new()))?;

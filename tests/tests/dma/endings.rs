@@ -162,20 +162,6 @@ fn aborting_what_has_not_begun_and_what_has_ended() {
     }
 }
 
-/// Every order of `0..count`.
-pub(crate) fn orders(count: usize) -> Vec<Vec<usize>> {
-    let Some(last) = count.checked_sub(1) else { return vec![Vec::new()] };
-    let mut all = Vec::new();
-    for shorter in orders(last) {
-        for place in 0..count {
-            let mut order = shorter.clone();
-            order.insert(place, last);
-            all.push(order);
-        }
-    }
-    all
-}
-
 /// The whole of `world`'s card works.
 fn assert_opens(world: &World, way: Way) {
     let card = open(world);

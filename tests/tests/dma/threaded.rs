@@ -65,7 +65,7 @@ fn aborting_and_dropping() {
         for n in 0..4 {
             endings::aborted(way, n);
         }
-        for (n, order) in endings::orders(4).into_iter().enumerate().step_by(8) {
+        for (n, order) in orders(4).into_iter().enumerate().step_by(8) {
             endings::dropped(way, &order, n);
         }
     }

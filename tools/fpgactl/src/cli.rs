@@ -48,6 +48,9 @@ pub struct GlobalArgs {
     /// Secret of a virtual function and its physical function, a UUID [default: $FPGA_VF_TOKEN]
     #[arg(long, global = true, value_name = "UUID")]
     pub vf_token: Option<VfToken>,
+    /// How long one message to the server of a vfio-user: card may take before the server is taken for dead [default: 5s]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = units::duration)]
+    pub message_timeout: Option<Duration>,
     /// Defaults for options, from a YAML file
     #[arg(long, global = true, value_name = "FILE.yaml")]
     pub config: Option<PathBuf>,
@@ -483,6 +486,8 @@ pub enum CardCommand {
                         the card with\n  \
                         -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"SOCKET\"}}'\n\
                         and memory that can be shared (-object memory-backend-memfd,share=on).\n\n\
+                        SIGUSR1 pulls the card out without a warning, SIGUSR2 puts it back in its power-on state; a line says when it \
+                        is done: `pulled-out SOCKET`, `put-back SOCKET`.\n\n\
                         Examples:\n  \
                         fpgactl card serve --socket /tmp/card\n  \
                         fpgactl card serve --socket /tmp/card --card-file us-plus-x16 --stats stats.json\n  \

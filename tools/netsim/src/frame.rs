@@ -53,9 +53,9 @@ pub(crate) fn payload(length: usize) -> &'static [u8] {
 }
 
 /// What a network interface makes of a transmit window.
-pub(crate) fn packets(transmit: &Transmit, mut send: impl FnMut(Frame)) {
+pub(crate) fn packets(transmit: &Transmit, life: Incarnation, mut send: impl FnMut(Frame)) {
     let flags = if transmit.receiver_notifies() { Flags::NOTIFY_RECEIVER } else { Flags::NONE };
-    let common = Common { source: SENDER, destination: transmit.node, incarnation: LIFE, flags };
+    let common = Common { source: SENDER, destination: transmit.node, incarnation: life, flags };
     if transmit.kind == TransmitKind::Arrival {
         send(Frame::Control(Control::Arrived(Arrived {
             common: Common { flags: Flags::NONE, ..common },

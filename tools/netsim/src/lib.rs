@@ -20,6 +20,7 @@
 //! |---|---|
 //! | [`scenario`] | what is simulated |
 //! | [`simulation`] | the event loop and its report |
+//! | [`soak`] | random transfers under random trouble, each of them checked |
 //!
 //! What happens on the way is [`fpga_core::impair`]'s, the model that the simulated cards' network has too.
 //!
@@ -38,6 +39,7 @@
 mod frame;
 pub mod scenario;
 pub mod simulation;
+pub mod soak;
 
 pub use fpga_core::impair::BitRate;
 pub use scenario::{Scenario, ScenarioError};

@@ -241,7 +241,7 @@ impl Simulation {
     /// What a network interface makes of a transmit window goes to the link.
     fn send(&mut self, transmit: &Transmit) {
         let Self { there, now, .. } = self;
-        frame::packets(transmit, |packet| {
+        frame::packets(transmit, LIFE, |packet| {
             // A full link loses it.
             let _ = there.offer(*now, packet);
         });

@@ -15,10 +15,11 @@
 //! in the generation; only when the generations of a slot come round could a number name a second packet while a copy
 //! of the first still wanders. The generations of a slot are therefore split into two halves, and each half
 //! rests: whenever a slot's generation crosses into the other half, every number of the half it left was
-//! released by then, so none of them may be issued before that moment + the packet lifetime. The slot waits
+//! released by then, so none of them may be issued before that moment + twice the packet lifetime: a copy of the packet may
+//! wander for one lifetime, and the answer to it for another. The slot waits
 //! if it comes back sooner. This needs one time stamp per slot and no assumption about the packet rate: with 16
-//! bits the wait is only felt by a slot that is used more than 32768 times within one lifetime (10 ms), that is
-//! every 305 ns, which is shorter than a round trip; with fewer bits the table slows down and stays right.
+//! bits the wait is only felt by a slot that is used more than 32768 times within two lifetimes (20 ms), that is
+//! every 610 ns, which is shorter than a round trip; with fewer bits the table slows down and stays right.
 
 use alloc::boxed::Box;
 
@@ -134,7 +135,8 @@ pub struct OpTable {
     resting: SlotFifo,
     due: SlotSet,
     generation_mask: u16,
-    lifetime: Nanos,
+    /// How long a number rests: a packet's lifetime and its answer's.
+    rest: Nanos,
 }
 
 impl OpTable {
@@ -162,7 +164,7 @@ impl OpTable {
             resting: SlotFifo::new(config.entries),
             due: SlotSet::new(config.entries),
             generation_mask: u16::MAX >> (16 - config.generation_bits),
-            lifetime: config.packet_lifetime,
+            rest: config.packet_lifetime.saturating_mul(2),
         })
     }
 
@@ -190,6 +192,20 @@ impl OpTable {
     #[must_use]
     pub const fn resting(&self) -> u32 {
         self.resting.len()
+    }
+
+    /// When [`OpTable::available`] is worth asking again because a number has rested; `None` while there is a free entry, or
+    /// if none rests.
+    #[must_use]
+    pub fn next_rested(&self) -> Option<Nanos> {
+        if self.free.len() != 0 || self.resting.len() == 0 {
+            return None;
+        }
+        self.resting
+            .iter()
+            .filter_map(|slot| self.entries.get(usize::from(slot)))
+            .map(|entry| entry.sent)
+            .min()
     }
 
     /// Takes an entry for a packet that is sent now, or `None` (back-pressure).
@@ -355,7 +371,7 @@ impl OpTable {
     #[cold]
     fn cross(&mut self, now: Nanos, slot: u16) {
         let rest = &mut self.rest_until[usize::from(slot)];
-        let ready = core::mem::replace(rest, now.saturating_add(self.lifetime));
+        let ready = core::mem::replace(rest, now.saturating_add(self.rest));
         // Its time stamp is unused while the slot rests.
         self.entries[usize::from(slot)].sent = ready;
         if ready <= now {

@@ -38,6 +38,12 @@ impl SlotFifo {
         self.len += 1;
     }
 
+    /// Those in the list, first to last.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u16> + '_ {
+        let (wrapped, ahead) = self.slots.split_at(index(self.first).min(self.slots.len()));
+        ahead.iter().chain(wrapped).take(index(self.len)).copied()
+    }
+
     #[inline]
     pub(super) fn pop(&mut self) -> Option<u16> {
         if self.len == 0 {

@@ -313,13 +313,13 @@ impl<T> Ring<T> {
     /// The payload comes back in a [`Refusal`], and the ring is as before: [`RefusalReason::Full`] is
     /// back-pressure (complete something, then submit again); the others are permanent.
     #[inline]
-    pub fn submit(&mut self, request: Request<'_>, payload: T) -> Result<Token, Refusal<T>> {
+    pub fn submit<P: Into<T>>(&mut self, request: Request<'_>, payload: P) -> Result<Token, Refusal<P>> {
         let queued = match *request.host {
             [range] => self.stage_one(range, request.card),
             _ => self.stage_segments(self.consecutive(request)),
         };
         match queued {
-            Ok((length, end)) => Ok(self.record_with(length, end, payload)),
+            Ok((length, end)) => Ok(self.record_with(length, end, payload.into())),
             Err(reason) => Err(Refusal { reason, payload }),
         }
     }

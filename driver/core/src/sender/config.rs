@@ -1,5 +1,7 @@
 //! What a sender may be told, checked once.
 
+use fpga_firmware::ids::TransferId;
+
 use super::retry::{RetryPolicy, Timeout};
 use crate::op_table::OpTableError;
 use crate::time::Nanos;
@@ -40,6 +42,8 @@ pub struct SenderConfig {
     /// Packets in flight to one destination (default: three quarters of `op_entries`), so that an unreachable node
     /// cannot fill the op table. 0 selects the default.
     pub ops_per_destination: u32,
+    /// Id of the first transfer to a node (default 0). Ids wrap, so any will do.
+    pub first_transfer: TransferId,
 }
 
 impl Default for SenderConfig {
@@ -57,6 +61,7 @@ impl Default for SenderConfig {
             destinations: 64,
             live_per_destination: 64,
             ops_per_destination: 0,
+            first_transfer: TransferId::new(0),
         }
     }
 }

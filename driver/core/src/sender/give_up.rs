@@ -5,7 +5,7 @@ use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_registers::CardAddr;
 
 use super::table::{Transfer, TransferState};
-use super::{Sender, Ticket, TransferError};
+use super::{Command, Sender, Ticket, TransferError};
 use crate::cast::{index, low16};
 use crate::op_table::Op;
 use crate::segment::{Class, packet_span};
@@ -23,26 +23,22 @@ impl Sender {
     /// When to call [`Sender::handle_timeout`] next; `None` if no timer runs. It may be early, never late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        [self.ops.next_deadline(), self.deadlines.next()].into_iter().flatten().min()
+        [self.ops.next_deadline(), self.ops.next_rested(), self.deadlines.next()].into_iter().flatten().min()
     }
 
     /// Looks at every timer that has run out: an unanswered packet is sent again or, if that is hopeless, its transfer
     /// is given up; so is a transfer whose own deadline has passed.
     pub fn handle_timeout(&mut self, now: Nanos) {
         while let Some(op) = self.ops.expired(now) {
-            let record = self.segments.get(op.segment);
-            let (owner, start) = (record.transfer, record.start);
+            let owner = self.segments.get(op.segment).transfer;
             let &Transfer { progress, destination, .. } = &self.transfers[index(owner)];
             if self.retry.is_hopeless(now, op.silent.saturating_add(1), progress) {
                 self.counters.timeouts += 1;
                 let error = self.unanswered(&op);
                 self.give_up(now, owner, error);
-            } else if op.packet != 0 && start.known == Nanos::MAX {
-                // The receiver has it, or will have it, in its escape channel, where it waits for the segment's first packet;
-                // that one alone is sent again. If this one is lost as well, its turn comes when the first is known.
+            } else if self.waits_for_start(&op) {
                 self.counters.deferred += 1;
-                let trip = &self.destinations.get(destination).trip;
-                self.ops.extend(op.number, self.retry.deadline(now, trip, op.silent, progress));
+                self.defer(now, &op);
             } else {
                 self.counters.timeouts += 1;
                 self.ops.resend(op.number, true);
@@ -51,16 +47,57 @@ impl Sender {
             record.suspect = record.in_flight != 0;
         }
         while let Some(slot) = self.deadlines.expired(now) {
-            let tries = self.entries_of(slot).map(|op| op.tries).max().unwrap_or(0);
-            let transfer = &self.transfers[index(slot)];
-            let error = TransferError::Deadline {
-                node: transfer.command.node,
-                address: transfer.command.destination,
-                acknowledged: transfer.acknowledged,
-                tries,
-            };
-            self.give_up(now, slot, error);
+            self.pass_deadline(now, slot);
         }
+        // Calls in the op numbers that have rested, which is all that their timer is for.
+        self.ops.available(now);
+    }
+
+    /// Whether a packet is of no use to the receiver yet: its segment's first one has not been acknowledged.
+    pub(super) fn waits_for_start(&self, op: &Op) -> bool {
+        op.packet != 0 && !self.segments.get(op.segment).is_expected()
+    }
+
+    /// Lets such a packet wait. The receiver has it in its escape channel, or had no room for it; the first packet alone is sent
+    /// again. If this one was lost as well, its turn comes a timeout after the first one's.
+    pub(super) fn defer(&mut self, now: Nanos, op: &Op) {
+        let record = self.segments.get(op.segment);
+        let transfer = &self.transfers[index(record.transfer)];
+        let trip = &self.destinations.get(transfer.destination).trip;
+        let first = self.ops.get(record.start.op).map(|first| first.deadline).filter(|at| *at != Nanos::MAX);
+        let from = first.unwrap_or(now).max(now);
+        self.ops.extend(op.number, self.retry.deadline(from, trip, 0, transfer.progress));
+    }
+
+    /// When a transfer has to be looked at: at its own deadline, and when it has gone without progress for too long. The last is
+    /// no matter of its packets alone, which have timers of their own: one that gets no op number has none in flight. Its
+    /// receiver must not wait for it longer than for any other (spec 2.2.7).
+    pub(super) fn watch(&mut self, slot: u32) {
+        let transfer = &self.transfers[index(slot)];
+        let silence = match transfer.state {
+            TransferState::UnderWay => transfer.progress.saturating_add(self.retry.give_up),
+            _ => Nanos::MAX,
+        };
+        self.deadlines.start(slot, transfer.command.deadline.unwrap_or(Nanos::MAX).min(silence));
+    }
+
+    fn pass_deadline(&mut self, now: Nanos, slot: u32) {
+        let transfer = &self.transfers[index(slot)];
+        let Command { node, destination: address, deadline, .. } = transfer.command;
+        let acknowledged = transfer.acknowledged;
+        let late = deadline.is_some_and(|deadline| deadline <= now);
+        let silent = transfer.state == TransferState::UnderWay
+            && now.saturating_sub(transfer.progress) >= self.retry.give_up;
+        let tries = || self.entries_of(slot).map(|op| op.tries).max().unwrap_or(0);
+        let error = if late {
+            TransferError::Deadline { node, address, acknowledged, tries: tries() }
+        } else if silent {
+            TransferError::Unanswered { node, address, acknowledged, tries: tries() }
+        } else {
+            self.watch(slot);
+            return;
+        };
+        self.give_up(now, slot, error);
     }
 
     /// Notes which life of a destination answers. Returns whether the answer counts: one of its former life does not, since what

@@ -9,6 +9,25 @@ use crate::op_table::Op;
 use crate::segment::{Class, packet_count, packet_span};
 use crate::time::Nanos;
 
+/// Op numbers, and whether some must be left.
+#[derive(Clone, Copy, Debug)]
+struct Pool {
+    available: u32,
+    /// There is a [`Claim::Expected`].
+    expected: bool,
+    /// There is a [`Claim::Begun`].
+    begun: bool,
+}
+
+/// Why a transfer with nothing in flight must get an op number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claim {
+    /// The receiver has an entry for its segment, which only its next packets release.
+    Expected,
+    /// The receiver has a record of it, which only its next segment releases.
+    Begun,
+}
+
 /// A queue head that can be served now.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
@@ -38,90 +57,152 @@ impl Sender {
                 return Some(self.retransmit(now, &op));
             }
         }
-        let available = self.ops.available(now);
-        if available == 0 {
+        let pool = self.pool(now);
+        if pool.available == 0 {
             return None;
         }
-        // One eighth of the table is kept for regular commands (spec 2.1.1).
-        let for_big = available.saturating_sub(self.config.op_entries / 8);
-        let regular = self.regular_candidate();
+        let regular = self.regular_candidate(&pool);
         // At most one big segment goes between a regular command's arrival and its first packet: those that were there when
         // the last one left go first. Without a regular one in between, a steady stream of them would starve the big ones.
-        let big_may_go = regular.is_none() || (self.last_was_regular && !self.owes());
-        let big = if big_may_go && for_big != 0 { self.big_candidate() } else { None };
-        let (chosen, budget) = match (big, regular) {
-            (Some(big), _) => (big, for_big),
-            (None, Some(regular)) => (regular, available),
-            (None, None) => return None,
+        let big_may_go = regular.is_none() || (self.last_was_regular && !self.owes(&pool));
+        let big = if big_may_go { self.big_candidate(&pool) } else { None };
+        let chosen = big.or(regular)?;
+        self.issue(now, &pool, chosen)
+    }
+
+    /// What op numbers there are, and who must get one.
+    fn pool(&mut self, now: Nanos) -> Pool {
+        let mut pool = Pool { available: self.ops.available(now), expected: false, begun: false };
+        for destination in 0..self.destinations.used() {
+            let record = self.destinations.get(destination);
+            for slot in [record.regular.head(), record.big.head()].into_iter().flatten() {
+                match self.claim(slot) {
+                    Some(Claim::Expected) => pool.expected = true,
+                    Some(Claim::Begun) => pool.begun = true,
+                    None => {}
+                }
+            }
+        }
+        pool
+    }
+
+    /// What a transfer that has begun holds at its receiver while nothing of it is in flight.
+    fn claim(&self, slot: u32) -> Option<Claim> {
+        let transfer = &self.transfers[index(slot)];
+        match transfer.partial {
+            Some(partial) => {
+                let record = self.segments.get(partial);
+                (record.acknowledged == record.issued).then_some(Claim::Expected)
+            }
+            None => (transfer.state == TransferState::UnderWay && transfer.outstanding == 0)
+                .then_some(Claim::Begun),
+        }
+    }
+
+    /// How many new packets a transfer at the head of a queue may send now.
+    ///
+    /// Op numbers are held by packets that a busy receiver refuses, and the receiver is busy with segments and transfers whose
+    /// next packets need op numbers: so that neither waits for the other for ever, the last number is for a segment that the
+    /// receiver expects, and the last but one for the next segment of a transfer that has begun, where there are such
+    /// without a packet in flight.
+    fn budget(&self, pool: &Pool, Candidate { slot, destination, class }: Candidate) -> u32 {
+        let record = self.destinations.get(destination);
+        let room = self.config.destination_share().saturating_sub(record.in_flight);
+        if record.suspect || room == 0 {
+            return 0;
+        }
+        let transfer = &self.transfers[index(slot)];
+        if transfer.partial.is_none() {
+            let begins = transfer.state == TransferState::Queued;
+            let within_span = transfer.next_segment - transfer.done.base() < SEGMENT_SPAN;
+            let has_records =
+                self.segments.has_free() && (!begins || record.live.len() < self.config.live_per_destination);
+            if !within_span || !has_records {
+                return 0;
+            }
+        }
+        // One eighth of the table is kept for regular commands (spec 2.1.1).
+        let kept = if class == Class::Big { self.config.op_entries / 8 } else { 0 };
+        let usual = pool.available.saturating_sub(kept);
+        let budget = match self.claim(slot) {
+            Some(Claim::Expected) => usual.max(1),
+            Some(Claim::Begun) => usual.max(1).min(pool.available.saturating_sub(u32::from(pool.expected))),
+            None => {
+                usual.min(pool.available.saturating_sub(u32::from(pool.expected) + u32::from(pool.begun)))
+            }
         };
-        self.issue(now, chosen, budget)
+        // Where the room towards one node is scarce, the same holds there.
+        let others = match self.claim(slot) {
+            Some(Claim::Expected) => 0,
+            Some(Claim::Begun) => u32::from(self.has_claim(destination, Claim::Expected)),
+            None => {
+                u32::from(self.has_claim(destination, Claim::Expected))
+                    + u32::from(self.has_claim(destination, Claim::Begun))
+            }
+        };
+        budget.min(room.saturating_sub(others))
+    }
+
+    fn has_claim(&self, destination: u32, wanted: Claim) -> bool {
+        let record = self.destinations.get(destination);
+        [record.regular.head(), record.big.head()]
+            .into_iter()
+            .flatten()
+            .any(|slot| self.claim(slot) == Some(wanted))
     }
 
     /// Whether a regular command that can be served has already let a big segment pass.
-    fn owes(&self) -> bool {
+    fn owes(&self, pool: &Pool) -> bool {
         (0..self.destinations.used()).any(|destination| {
             let record = self.destinations.get(destination);
-            record.owed != 0 && record.regular.head().is_some_and(|slot| self.is_open(destination, slot))
+            let head = record.regular.head().filter(|_| record.owed != 0);
+            head.is_some_and(|slot| {
+                self.budget(pool, Candidate { slot, destination, class: Class::Regular }) != 0
+            })
         })
     }
 
     /// The waiting regular command of the highest priority, and among those the one that arrived first, of those whose
     /// destination takes packets.
-    fn regular_candidate(&self) -> Option<Candidate> {
+    fn regular_candidate(&self, pool: &Pool) -> Option<Candidate> {
         let mut best: Option<((u8, u64), Candidate)> = None;
         for destination in 0..self.destinations.used() {
             let Some(slot) = self.destinations.get(destination).regular.head() else { continue };
             let transfer = &self.transfers[index(slot)];
             let rank = (u8::MAX - transfer.command.priority, transfer.arrival);
-            if best.is_none_or(|(first, _)| rank < first) && self.is_open(destination, slot) {
-                best = Some((rank, Candidate { slot, destination, class: Class::Regular }));
+            let candidate = Candidate { slot, destination, class: Class::Regular };
+            if best.is_none_or(|(first, _)| rank < first) && self.budget(pool, candidate) != 0 {
+                best = Some((rank, candidate));
             }
         }
         best.map(|(_, candidate)| candidate)
     }
 
     /// The head of the next destination's big-transfer queue, round robin among those of the highest priority.
-    fn big_candidate(&self) -> Option<Candidate> {
+    fn big_candidate(&self, pool: &Pool) -> Option<Candidate> {
         let used = self.destinations.used();
         let mut best: Option<(u8, Candidate)> = None;
         for destination in (self.big_turn..used).chain(0..self.big_turn.min(used)) {
             let Some(slot) = self.destinations.get(destination).big.head() else { continue };
             let priority = self.transfers[index(slot)].command.priority;
-            if best.is_none_or(|(most, _)| priority > most) && self.is_open(destination, slot) {
-                best = Some((priority, Candidate { slot, destination, class: Class::Big }));
+            let candidate = Candidate { slot, destination, class: Class::Big };
+            if best.is_none_or(|(most, _)| priority > most) && self.budget(pool, candidate) != 0 {
+                best = Some((priority, candidate));
             }
         }
         best.map(|(_, candidate)| candidate)
     }
 
-    /// Whether a transfer at the head of a queue may send a new packet now.
-    fn is_open(&self, destination: u32, slot: u32) -> bool {
-        let record = self.destinations.get(destination);
-        if record.suspect || record.in_flight >= self.config.destination_share() {
-            return false;
-        }
-        let transfer = &self.transfers[index(slot)];
-        if transfer.partial.is_some() {
-            return true;
-        }
-        let begins = transfer.state == TransferState::Queued;
-        let within_span = transfer.next_segment - transfer.done.base() < SEGMENT_SPAN;
-        within_span
-            && self.segments.has_free()
-            && (!begins || record.live.len() < self.config.live_per_destination)
-    }
-
-    fn issue(&mut self, now: Nanos, chosen: Candidate, budget: u32) -> Option<Transmit> {
+    fn issue(&mut self, now: Nanos, pool: &Pool, chosen: Candidate) -> Option<Transmit> {
         let Candidate { slot, destination, class } = chosen;
+        let budget = self.budget(pool, chosen);
         self.begin(now, slot, destination);
         let record_slot = match self.transfers[index(slot)].partial {
             Some(partial) => partial,
             None => self.cut(slot)?,
         };
         let record = *self.segments.get(record_slot);
-        let room = self.config.destination_share() - self.destinations.get(destination).in_flight;
-        let wanted = u32::from(record.packets - record.issued);
-        let count = wanted.min(budget).min(room);
+        let count = u32::from(record.packets - record.issued).min(budget);
         let mut ops = Ops::NONE;
         let progress = self.transfers[index(slot)].progress;
         let deadline = self.retry.deadline(now, &self.destinations.get(destination).trip, 0, progress);
@@ -132,7 +213,11 @@ impl Sender {
             }
         }
         let sent = ops.len();
-        self.segments.get_mut(record_slot).issued += sent;
+        let issued = self.segments.get_mut(record_slot);
+        if let (0, Some(first)) = (issued.issued, ops.as_slice().first()) {
+            issued.start.op = *first;
+        }
+        issued.issued += sent;
         self.destinations.get_mut(destination).in_flight += u32::from(sent);
         self.counters.packets += u64::from(sent);
         let transfer = &mut self.transfers[index(slot)];
@@ -186,6 +271,7 @@ impl Sender {
         transfer.id = record.next_id;
         record.next_id = record.next_id.next();
         record.live.push_back(&mut self.live_links, slot);
+        self.watch(slot);
     }
 
     /// Cuts the next segment off the in-place head: base addresses and remaining bytes move, nothing is copied (spec

@@ -93,7 +93,7 @@ impl Sender {
             announcing: List::EMPTY,
             finished: List::EMPTY,
             segments: Segments::new(segments),
-            destinations: Destinations::new(config.destinations),
+            destinations: Destinations::new(config.destinations, config.first_transfer),
             big_turn: 0,
             big_issues: 0,
             last_was_regular: false,
@@ -168,14 +168,12 @@ impl Sender {
                 Class::Big => &mut record.big,
             };
             let transfers = &self.transfers;
-            // A segment that has begun is finished first: at most one per queue is half sent.
+            // One that has begun is finished first: it holds records at the receiver that others may wait for.
             queue.insert_sorted(&mut self.queue_links, slot, |other| {
                 let other = &transfers[index(other)];
-                other.command.priority < command.priority && other.partial.is_none()
+                other.command.priority < command.priority && other.state == TransferState::Queued
             });
-            if let Some(deadline) = command.deadline {
-                self.deadlines.start(slot, deadline);
-            }
+            self.watch(slot);
         }
         Ok(Ticket { slot, generation })
     }
@@ -227,7 +225,11 @@ impl Sender {
                         self.give_up(now, transfer, error);
                         return;
                     }
-                    self.ops.refuse(op.number, self.retry.busy_until(now, op.busy));
+                    if self.waits_for_start(&op) {
+                        self.defer(now, &op);
+                    } else {
+                        self.ops.refuse(op.number, self.retry.busy_until(now, op.busy));
+                    }
                 }
                 let transfer = &mut self.transfers[index(transfer)];
                 transfer.progress = now;

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use fpga_firmware::ids::{Incarnation, NodeId, TransferId};
+use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_registers::CardAddr;
 
 use super::retry::RoundTrip;
@@ -114,9 +114,18 @@ pub(super) struct Segment {
     pub(super) start: Start,
 }
 
+impl Segment {
+    /// Whether the receiver expects its packets, as far as the sender knows.
+    pub(super) fn is_expected(&self) -> bool {
+        self.start.known != Nanos::MAX
+    }
+}
+
 /// What is known of a segment's first packet. The others are of no use before it: the receiver keeps them aside meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Start {
+    /// Its op number.
+    pub(super) op: OpNumber,
     /// When it was last sent again; zero if never.
     pub(super) again: Nanos,
     /// When it was acknowledged: whatever is sent from then on, the receiver expects. [`Nanos::MAX`] if it was not.
@@ -125,7 +134,7 @@ pub(super) struct Start {
 
 impl Default for Start {
     fn default() -> Self {
-        Self { again: Nanos::ZERO, known: Nanos::MAX }
+        Self { op: OpNumber::new(0), again: Nanos::ZERO, known: Nanos::MAX }
     }
 }
 
@@ -213,7 +222,7 @@ pub(super) struct Destinations {
 }
 
 impl Destinations {
-    pub(super) fn new(capacity: u32) -> Self {
+    pub(super) fn new(capacity: u32, first: TransferId) -> Self {
         let empty = Destination {
             node: NodeId::ANY,
             next_id: TransferId::new(0),
@@ -228,11 +237,7 @@ impl Destinations {
             life: Incarnation::new(0),
             former_life: Incarnation::new(0),
         };
-        Self {
-            records: alloc::vec![empty; index(capacity)].into_boxed_slice(),
-            used: 0,
-            floor: TransferId::new(0),
-        }
+        Self { records: alloc::vec![empty; index(capacity)].into_boxed_slice(), used: 0, floor: first }
     }
 
     pub(super) fn capacity(&self) -> u32 {

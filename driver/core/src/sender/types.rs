@@ -62,7 +62,7 @@ pub struct Command {
     /// Give up at this time even if there is progress.
     pub deadline: Option<Nanos>,
     /// Goes before transfers of a lower priority that wait in the same class, regular or big; 0 is the lowest and the usual.
-    /// Strict: as long as higher ones wait, lower ones do too. Segments that have begun are finished first.
+    /// Strict: as long as higher ones wait, lower ones do too. A transfer that has begun is finished first.
     pub priority: u8,
 }
 
@@ -261,10 +261,10 @@ pub struct Completion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
-    /// Nothing came back for too many tries of one packet.
+    /// Nothing came back for too long, or for too many tries of one packet.
     #[error(
         "node {node} does not answer: packet for {address} sent {tries} times, {acknowledged} packets of the transfer \
-         acknowledged; check the node and the path, then submit again"
+         acknowledged; check the node and the path (or, for 0 times, what keeps the sender busy), then submit again"
     )]
     Unanswered {
         /// The receiving node.
@@ -273,7 +273,7 @@ pub enum TransferError {
         address: CardAddr,
         /// Packets of the transfer that were acknowledged.
         acknowledged: u64,
-        /// Tries of the packet that was given up.
+        /// Tries of the packet that was given up; 0 if the transfer got no op number for so long that none was in flight.
         tries: u8,
     },
     /// The receiver refuses for good.

@@ -59,6 +59,14 @@ pub(super) fn open(
     }
 }
 
+/// A file that VFIO makes has to be there before it is opened: what is missing says more than that it could not be opened.
+fn needed(path: &Path, interface: &'static str, advice: &'static str) -> Result<(), VfioOpenError> {
+    if path.exists() {
+        return Ok(());
+    }
+    Err(VfioOpenError::NoVfio { interface, path: path.to_owned(), advice })
+}
+
 /// Opens the device through its group and a container.
 fn through_group(
     kernel: &dyn Kernel,
@@ -68,21 +76,13 @@ fn through_group(
 ) -> Result<Opened, VfioOpenError> {
     let address = host.address;
     let path = host.container();
-    if !path.exists() {
-        return Err(VfioOpenError::NoVfio {
-            interface: "vfio",
-            path,
-            advice: "load its modules: modprobe vfio-pci, and check that the IOMMU is on",
-        });
-    }
+    needed(&path, "vfio", "load its modules: modprobe vfio-pci, and check that the IOMMU is on")?;
     let path = host.group(number);
-    if !path.exists() {
-        return Err(VfioOpenError::NoVfio {
-            interface: "vfio group file for this device",
-            path,
-            advice: "the kernel makes it when the device is bound to vfio-pci: is /dev a devtmpfs, or has a container its own /dev? A kernel without VFIO_GROUP wants the iommufd interface",
-        });
-    }
+    needed(
+        &path,
+        "vfio group file for this device",
+        "the kernel makes it when the device is bound to vfio-pci: is /dev a devtmpfs, or has a container its own /dev? A kernel without VFIO_GROUP wants the iommufd interface",
+    )?;
     let group = open_file(kernel, address, &path)?;
     let calls = Calls::new(kernel, group.as_fd());
     let viable = calls.group_is_viable().map_err(|source| VfioOpenError::Query {
@@ -131,13 +131,7 @@ fn through_own_file(
         });
     };
     let iommufd = host.iommufd();
-    if !iommufd.exists() {
-        return Err(VfioOpenError::NoVfio {
-            interface: "iommufd",
-            path: iommufd,
-            advice: "load its module: modprobe iommufd, or use the group interface",
-        });
-    }
+    needed(&iommufd, "iommufd", "load its module: modprobe iommufd, or use the group interface")?;
     let space = open_file(kernel, address, &iommufd)?;
     let device = open_file(kernel, address, &path)?;
     let calls = Calls::new(kernel, device.as_fd());

@@ -5,8 +5,8 @@ use std::any::Any;
 use fpga_driver::FaultCause;
 
 use super::{Bench, Case, Verdict, case};
-use crate::bytes;
 use crate::conformance::bench::{Lane, Opened, patient};
+use crate::{bytes, orders};
 
 pub(super) const CASES: &[Case] = &[
     case("ending.cancel", &[], cancel),
@@ -105,20 +105,6 @@ fn abort(bench: &mut Bench<'_>) -> Verdict {
     opened.assert_pool(0, 0);
     opened.close();
     Ok(())
-}
-
-/// Every order of `0..count`.
-fn orders(count: usize) -> Vec<Vec<usize>> {
-    let Some(last) = count.checked_sub(1) else { return vec![Vec::new()] };
-    let mut all = Vec::new();
-    for shorter in orders(last) {
-        for place in 0..count {
-            let mut order = shorter.clone();
-            order.insert(place, last);
-            all.push(order);
-        }
-    }
-    all
 }
 
 /// Channels, buffer and card go in every order while transfers are under way.

@@ -38,13 +38,18 @@ impl Server {
         Self { child, lines }
     }
 
-    /// Ends it by a signal; its exit status.
-    fn end(mut self, signal: Signal) -> Option<i32> {
+    /// Sends a signal; the line that answers it.
+    fn tell(&mut self, signal: Signal) -> String {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
-        let mut rest = String::new();
-        self.lines.read_line(&mut rest).unwrap();
-        assert_eq!(rest, "", "one line and no more");
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Ends it by a signal; its exit status.
+    fn end(mut self, signal: Signal) -> Option<i32> {
+        assert_eq!(self.tell(signal), "", "no line that was not asked for");
         self.child.wait().unwrap().code()
     }
 }
@@ -57,8 +62,13 @@ fn fails(arguments: &[&str], status: i32) -> String {
     ran.stderr
 }
 
-/// Settles the version and reads the DMA core's identifier.
+/// Settles the version and reads the DMA core's identifier: that of H2C channel 0.
 fn use_it(socket: &Path) {
+    assert_eq!(identifier(socket), [0xC0, 0x1F]);
+}
+
+/// The upper half of what the identifier register of H2C channel 0 reads as.
+fn identifier(socket: &Path) -> [u8; 2] {
     let long = Duration::from_secs(20);
     let connection = Connection::connect(socket, long).unwrap();
     let access = RegionAccess { offset: 0, region: 1, count: 4 };
@@ -69,8 +79,21 @@ fn use_it(socket: &Path) {
         connection.send(&out, &[], long).unwrap();
         connection.receive(&mut body, &mut fds, long).unwrap();
     }
-    // The identifier of H2C channel 0.
-    assert_eq!(body[18..20], [0xC0, 0x1F]);
+    [body[18], body[19]]
+}
+
+/// A server that takes connections and says nothing: the wait ends by the option, and the message that was not answered is named.
+#[test]
+fn a_server_that_does_not_answer_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("silent");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let card = format!("vfio-user:{}", socket.display());
+    let said = fails(&["info", "--card", &card, "--message-timeout", "20ms"], 1);
+    assert!(said.contains("VERSION") && said.contains("did not answer within 20ms"), "{said}");
+    for wrong in ["0s", "5", "soon"] {
+        assert!(fails(&["info", "--message-timeout", wrong], 2).contains("--message-timeout"));
+    }
 }
 
 #[test]
@@ -102,6 +125,32 @@ fn a_card_is_served_until_a_signal_and_its_statistics_are_written() {
     }
 }
 
+/// Packets stay in a served card's loop between two programs.
+#[test]
+fn a_served_card_with_streams_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("card");
+    let path = socket.to_str().unwrap();
+    let arguments = ["--socket", path, "--card-file", "us-plus-x8-stream"];
+    let server = Server::start(&arguments, &format!("ready {path}\n"));
+    let card = format!("vfio-user:{path}");
+    let run = |arguments: &[&str]| fpgactl(&[arguments, &["--card", &card]].concat()).ok();
+    let sent = file(folder.path(), "in", crate::support::pattern(5000));
+    let got = folder.path().join("out");
+    let (sent_path, got_path) = (sent.to_str().unwrap(), got.to_str().unwrap());
+    assert!(run(&["info"]).stdout.contains("AXI4-Stream"));
+    let report = run(&["dma", "write", sent_path, "--packet", "1000", "--json"]).json();
+    assert_eq!((&report["bytes"], &report["packets"]), (&5000.into(), &5.into()));
+    let report = run(&["dma", "read", "--packets", "5", "--out", got_path, "--json"]).json();
+    assert_eq!((&report["bytes"], &report["packets"]), (&5000.into(), &5.into()));
+    assert_eq!(std::fs::read(&got).unwrap(), std::fs::read(&sent).unwrap());
+    let report = run(&["validate", "--streams", "--json"]).json();
+    let failed: Vec<_> =
+        report["tests"].as_array().unwrap().iter().filter(|test| test["status"] == "fail").collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    assert_eq!(server.end(Signal::TERM), Some(0));
+}
+
 #[test]
 fn a_server_that_was_killed_leaves_a_socket_that_the_next_one_replaces() {
     let folder = tempfile::tempdir().unwrap();
@@ -117,6 +166,36 @@ fn a_server_that_was_killed_leaves_a_socket_that_the_next_one_replaces() {
     let server = Server::start(&json, &format!("{{\"schema_version\":1,\"ready\":\"{path}\"}}\n"));
     use_it(&socket);
     assert_eq!(server.end(Signal::TERM), Some(0));
+}
+
+/// Whoever is connected finds an empty slot, not a lost connection; and a card again.
+#[test]
+fn a_card_is_pulled_out_and_put_back_by_signals() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("card");
+    let path = socket.to_str().unwrap();
+    for json in [false, true] {
+        let line = |event: &str| {
+            if json {
+                format!("{{\"schema_version\":1,\"event\":\"{event}\",\"socket\":\"{path}\"}}\n")
+            } else {
+                format!("{event} {path}\n")
+            }
+        };
+        let arguments = ["--socket", path, "--json"];
+        let (arguments, ready) = if json {
+            (&arguments[..], format!("{{\"schema_version\":1,\"ready\":\"{path}\"}}\n"))
+        } else {
+            (&arguments[..2], format!("ready {path}\n"))
+        };
+        let mut server = Server::start(arguments, &ready);
+        use_it(&socket);
+        assert_eq!(server.tell(Signal::USR1), line("pulled-out"));
+        assert_eq!(identifier(&socket), [0xFF, 0xFF]);
+        assert_eq!(server.tell(Signal::USR2), line("put-back"));
+        use_it(&socket);
+        assert_eq!(server.end(Signal::TERM), Some(0));
+    }
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn open_ends(
     }
     let reorder = plan.reorder.unwrap_or(plan::REORDER);
     let network = Network { packet: plan.packet, seed: plan.seed, impairments: args.impair.model(reorder)? };
-    let peer = args.peer.clone().or_else(|| settings.peer.clone()).map(|peer| peer.through(settings.vfio));
+    let peer = args.peer.clone().or_else(|| settings.peer.clone()).map(|peer| peer.through(settings.access));
     let (a, b) = target::open_pair(&settings.card, peer.as_ref(), network)?;
     plan.check_packet(&a)?;
     plan.check_packet(&b)?;
