@@ -14,7 +14,8 @@
 //!
 //! Nodes are found as a switch finds them: a frame for a node that nobody has heard of goes to every peer, and the address that
 //! a node's frames come from is remembered. UDP's checksum is not relied on: packets carry their own. Frames get lost, doubled
-//! and out of order here as on any network; that is what the cards are there for.
+//! and out of order here as on any network; that is what the cards are there for. Checksums, keys and the list of peers keep
+//! accidents and strangers away; whoever can forge a peer's address and has listened can write what that peer may.
 //!
 //! **How long a datagram may be.** A frame is at most 92 bytes longer than a packet's payload (START header and checksum), so a
 //! datagram at most 108; with UDP's and IPv4's 28 bytes of headers, packets of up to 1024 bytes fit an Ethernet frame of 1500

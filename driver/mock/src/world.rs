@@ -325,9 +325,10 @@ impl World {
 
     /// Lets `span` pass, and everything that it brings happen.
     ///
-    /// With a thread of its own the world has real time: this sleeps for so long, and until nothing is left to do.
+    /// With a thread of its own, or a link to other processes, the world has real time: this sleeps for so long, and until nothing
+    /// is left to do.
     pub fn advance(&self, span: Nanos) {
-        if self.is_threaded() {
+        if self.is_threaded() || self.lock().epoch.is_some() {
             std::thread::sleep(Duration::from_nanos(span.get()));
             self.step_until_idle();
             return;

@@ -145,12 +145,11 @@ fn nodes_read_from_each_other_and_from_themselves() {
     let nodes: Vec<_> = net.ends.iter().flatten().map(Endpoint::node).collect();
     let mut expected = Vec::new();
     for from in 0..3 {
-        for to in 0..3_usize {
+        for (to, &node) in nodes.iter().enumerate() {
             let place = at(SOURCE, to as u64 * 0x2_0000);
             let data = bytes((from * 3 + to) as u64, 70_000);
             net.put(from, place, &data);
-            let readable =
-                net.end(from).open_readable(nodes[to], CardRange::new(place, 70_000)).unwrap().remote;
+            let readable = net.end(from).open_readable(node, CardRange::new(place, 70_000)).unwrap().remote;
             let into = at(TARGET, from as u64 * 0x2_0000);
             net.end(to).read(&readable, 0, into, 70_000, SendOptions::default()).unwrap();
             expected.push((to, into, data));

@@ -475,7 +475,7 @@ pub enum CardCommand {
         file: PathBuf,
     },
     /// Serve a simulated card to other programs, as a vfio-user device, until SIGINT or SIGTERM
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
 }
 
 /// Options of `card serve`.

@@ -8,16 +8,9 @@
 //!
 //! So reads need nothing of the network interface that writes do not, and inherit its care. The window is closed when the read
 //! ends, however it does: what comes later is refused.
-//!
-//! | Bytes of a request | |
-//! |---|---|
-//! | 0..4 | [`MAGIC`] |
-//! | 4..8 | [`VERSION`] |
-//! | 8..16 | offset in the readable range |
-//! | 16..24 | bytes |
-//! | 24..32 | card address at the reader |
-//! | 32..40 | key of the reader's window |
-//! | 40..64 | 0 |
+
+mod error;
+mod request;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -32,18 +25,12 @@ use super::{
     SendTicket,
 };
 use crate::channel::{C2hChannel, ChannelOptions, WaitOptions};
-use crate::error::TransferFailed;
-use crate::name::CardName;
 use crate::range::CardRange;
+pub use error::{ReadError, ReadFailure};
+use request::{Request, SLOT, SLOT_BYTES};
 
-/// First word of a request: the letters READ in memory order.
-const MAGIC: u32 = u32::from_le_bytes(*b"READ");
-/// Version of the format.
-const VERSION: u32 = 1;
-/// Bytes of a request, and of a slot.
-const SLOT: u64 = 64;
 /// Reads under way at a time: slots of a mailbox, and of the place that requests are sent from.
-pub(super) const SLOTS: usize = 8;
+const SLOTS: usize = 8;
 /// Bytes of a mailbox.
 const MAILBOX: u64 = SLOT * SLOTS as u64;
 /// Nodes that may be let read at a time.
@@ -94,115 +81,6 @@ pub struct ReadCompletion {
     pub started: Nanos,
     /// When the last byte was known to be there, or when it was given up.
     pub finished: Nanos,
-}
-
-/// Why a read failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReadFailure {
-    /// The request did not arrive.
-    #[error("the request to read failed: {0}")]
-    Request(sender::TransferError),
-    /// It did, and the answer is missing.
-    #[error(
-        "node {node} took the request to read {length} bytes and did not answer within {waited_ms} ms; look whether its endpoint is polled, or give the read a longer deadline"
-    )]
-    NoAnswer {
-        /// The node that was asked.
-        node: NodeId,
-        /// Bytes asked for.
-        length: u64,
-        /// How long was waited, in milliseconds.
-        waited_ms: u64,
-    },
-}
-
-/// A read was not started.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReadError {
-    /// What is asked for is not inside what may be read.
-    #[error(
-        "{card}: {length} bytes at offset {offset} are not inside the {readable} bytes that node {node} lets read; ask for less"
-    )]
-    Range {
-        /// Which card.
-        card: CardName,
-        /// The node asked.
-        node: NodeId,
-        /// First byte in the readable range.
-        offset: u64,
-        /// Bytes.
-        length: u64,
-        /// Bytes that may be read.
-        readable: u64,
-    },
-    /// Another read under way goes to the same place.
-    #[error(
-        "{card}: a read of {length} bytes to {to} overlaps one that is under way; wait for it, or read to another place"
-    )]
-    Overlap {
-        /// Which card.
-        card: CardName,
-        /// First byte.
-        to: CardAddr,
-        /// Bytes.
-        length: u64,
-    },
-    /// Back-pressure.
-    #[error("{card}: {SLOTS} reads are under way; wait for one to end")]
-    Full {
-        /// Which card.
-        card: CardName,
-    },
-    /// The place to read to cannot be opened, or the request cannot be put into card memory.
-    #[error(transparent)]
-    Endpoint(#[from] EndpointError),
-    /// The request's own DMA failed.
-    #[error(transparent)]
-    Upload(#[from] TransferFailed),
-    /// The request is not taken.
-    #[error("{card}: {source}")]
-    Sender {
-        /// Which card.
-        card: CardName,
-        /// Why.
-        source: sender::SubmitError,
-    },
-}
-
-/// What a reader asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Request {
-    offset: u64,
-    length: u64,
-    to: CardAddr,
-    key: u64,
-}
-
-impl Request {
-    fn encode(&self) -> [u8; SLOT as usize] {
-        let mut bytes = [0; SLOT as usize];
-        let words =
-            [u64::from(MAGIC) | u64::from(VERSION) << 32, self.offset, self.length, self.to.get(), self.key];
-        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
-    }
-
-    /// `None` for bytes that are no request.
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; SLOT as usize] = bytes.try_into().ok()?;
-        let (words, _) = bytes.as_chunks::<8>();
-        let [head, offset, length, to, key, rest @ ..] = words else { return None };
-        let value = |word: &[u8; 8]| u64::from_le_bytes(*word);
-        let sound = value(head) == u64::from(MAGIC) | u64::from(VERSION) << 32
-            && rest.iter().all(|word| value(word) == 0)
-            && value(length) != 0;
-        let (to, key) = (CardAddr::new(value(to)), value(key));
-        sound.then(|| Self { offset: value(offset), length: value(length), to, key })
-    }
 }
 
 /// A read under way.
@@ -342,10 +220,8 @@ impl Endpoint {
             return Err(ReadError::Range { card: card(), node: source.node, offset, length, readable });
         }
         let now = self.now();
-        let patience = options.deadline.map_or_else(
-            || PATIENCE + Duration::from_nanos(length.saturating_mul(PATIENCE_PER_BYTE)),
-            |deadline| deadline,
-        );
+        let usual = || PATIENCE + Duration::from_nanos(length.saturating_mul(PATIENCE_PER_BYTE));
+        let patience = options.deadline.unwrap_or_else(usual);
         let ticket = ReadTicket(self.reads.next_ticket);
         if length == 0 {
             self.reads.next_ticket += 1;
@@ -561,7 +437,7 @@ impl Endpoint {
         else {
             return Ok(None);
         };
-        let buffer = self.card.buffer(SLOT as usize)?;
+        let buffer = self.card.buffer(SLOT_BYTES)?;
         let buffer = fetch.read(buffer, at).map_err(|failed| EndpointError::Fetch(failed.error))?;
         let Some(request) = Request::decode(buffer.as_slice()) else { return Ok(None) };
         let Request { offset, length, to, key } = request;
@@ -589,26 +465,4 @@ impl Endpoint {
 
 fn nanos(span: Duration) -> Nanos {
     Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_is_64_bytes_and_nothing_else_is_one() {
-        let request = Request { offset: 3, length: 70_000, to: CardAddr::new(0x1_0000_0001), key: 0xFEED };
-        let bytes = request.encode();
-        assert_eq!(bytes[..8], *b"READ\x01\0\0\0");
-        assert_eq!((bytes[8], bytes[24], bytes[28], bytes[32]), (3, 1, 1, 0xED));
-        assert_eq!(Request::decode(&bytes), Some(request));
-        for (at, value) in [(0, b'r'), (4, 2), (7, 1), (40, 1), (63, 1)] {
-            let mut wrong = bytes;
-            wrong[at] = value;
-            assert_eq!(Request::decode(&wrong), None, "byte {at}");
-        }
-        assert_eq!(Request::decode(&Request { length: 0, ..request }.encode()), None);
-        assert_eq!(Request::decode(&bytes[..63]), None);
-        assert_eq!(Request::decode(&[0; 64]), None);
-    }
 }
