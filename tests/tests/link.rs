@@ -1,5 +1,5 @@
 //! Two worlds that know nothing of each other but an address: frames go from one to the other as datagrams on the loopback interface.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is the failure report")]
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::time::Duration;
 
