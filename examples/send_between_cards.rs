@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     b.poll()?;
     let arrived = b.next_notification().ok_or("no notification")?;
     println!("B: {} bytes from node {} at {}", arrived.length, arrived.node, arrived.address);
-    let counted = b.receive_counters()?;
+    let counted = b.tables().counters()?;
     println!(
         "B: {} packets came before their segment's first one and waited in the escape channel",
         counted.escape_hits

@@ -18,7 +18,8 @@
 //! # Whose thread is it
 //!
 //! The caller's. Channels and endpoints are `Send`, not shared: who holds one polls it. Nothing here starts a thread, and the
-//! steady path takes no lock, allocates nothing and reads no register.
+//! steady path takes no lock, allocates nothing and reads no register. [`SharedEndpoint`](endpoint::SharedEndpoint) puts an endpoint
+//! behind a lock, for threads and tasks that use one together.
 #![forbid(unsafe_code)]
 
 pub mod bulk;

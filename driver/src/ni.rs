@@ -133,8 +133,13 @@ impl NiInfo {
         })
     }
 
-    /// Stops events and transmission, whoever had started them.
+    /// Stops events and transmission, whoever had started them. What the tables and counters show stays as it was left.
     pub(crate) fn silence(&self, bar: &Bar) -> Result<(), MmioError> {
+        Block::new(bar.clone(), self.ni_base).write(at::CONTROL, 0)
+    }
+
+    /// Forgets everything but settings and memory windows, too.
+    pub(crate) fn reset(&self, bar: &Bar) -> Result<(), MmioError> {
         Block::new(bar.clone(), self.ni_base).write(at::CONTROL, at::control::RESET)
     }
 

@@ -27,6 +27,17 @@ impl CardRange {
         }
     }
 
+    /// Whether the two have a byte in common.
+    #[must_use]
+    pub const fn overlaps(&self, other: Self) -> bool {
+        let (first, second) = (self.start.get(), other.start.get());
+        if first <= second {
+            second - first < self.length && other.length != 0
+        } else {
+            first - second < other.length && self.length != 0
+        }
+    }
+
     /// Its last address.
     #[must_use]
     pub const fn last(&self) -> CardAddr {

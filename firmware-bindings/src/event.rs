@@ -37,7 +37,7 @@ pub struct Event {
     pub op: OpNumber,
     /// A count; its meaning depends on `kind`.
     pub count: u32,
-    /// Generation of the registry entry.
+    /// Generation of the registry entry; for answers, the incarnation of the node that answers.
     pub generation: u32,
     /// A card address.
     pub address: CardAddr,

@@ -302,11 +302,11 @@ impl core::fmt::Display for NackReason {
 #[non_exhaustive]
 #[repr(u8)]
 pub enum EventKind {
-    /// An acknowledgement arrived: node, op, transfer, segment, tries.
+    /// An acknowledgement arrived: node, op, transfer, segment, tries, generation = incarnation of the node that sent it (0: not told).
     Ack = 1,
-    /// A negative acknowledgement arrived: node, op, transfer, segment, tries, reason (NackReason).
+    /// A negative acknowledgement arrived: as Ack, and reason (NackReason).
     Nack = 2,
-    /// The receiver reports a segment complete: node, transfer, segment.
+    /// The receiver reports a segment complete: node, transfer, segment, generation as for Ack.
     SegmentDone = 3,
     /// A transmit window can be filled again: index; count = windows freed since reset.
     WindowFree = 4,

@@ -150,8 +150,8 @@ impl Pair {
             "op table, queues and windows of A: {:?}",
             self.a.sender().ops().collect::<Vec<_>>()
         );
-        assert_eq!(self.b.registry_occupancy().expect("registry window").0, 0, "registry of B");
-        assert_eq!(self.b.escape_occupancy().expect("escape window").0, 0, "escape channel of B");
+        assert_eq!(self.b.tables().registry_occupancy().expect("registry window").0, 0, "registry of B");
+        assert_eq!(self.b.tables().escape_occupancy().expect("escape window").0, 0, "escape channel of B");
         assert_eq!(self.b.mirror().occupancy(), 0, "mirror of B");
         assert_eq!(self.b.check_mirror().expect("registry window"), [], "mirror of B against its card");
         assert_eq!(self.b.next_mirror_fault(), None);

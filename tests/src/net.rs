@@ -1,30 +1,31 @@
-//! Two cards of any description on one network, with their endpoints; data goes in and out behind the driver's back, so that
+//! Cards of any description on one network, mostly two, with their endpoints; data goes in and out behind the driver's back, so that
 //! every channel is free for the test.
 
 use std::collections::VecDeque;
 
 use fpga_card::CardDescription;
 use fpga_driver::core::Nanos;
+use fpga_driver::core::impair::Impairments;
 use fpga_driver::endpoint::{
     EndpointError, EndpointOptions, Notification, RegionHandle, RemoteRegion, SendCompletion, SendOptions,
     SendTicket,
 };
-use fpga_driver::mock::{DeliveryOrder, World};
+use fpga_driver::mock::{DeliveryOrder, World, WorldBuilder};
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint, NodeId};
 
 use crate::cards;
 
-/// Two endpoints: 0 and 1.
+/// Endpoints, numbered from 0.
 #[derive(Debug)]
 pub struct Net {
     /// The simulated cards and the network between them.
     pub world: World,
     /// The endpoints; `None` once closed.
-    pub ends: [Option<Endpoint>; 2],
+    pub ends: Vec<Option<Endpoint>>,
     /// Completions of each end, in order.
-    pub completions: [VecDeque<SendCompletion>; 2],
+    pub completions: Vec<VecDeque<SendCompletion>>,
     /// Notifications of each end, in order.
-    pub notifications: [VecDeque<Notification>; 2],
+    pub notifications: Vec<VecDeque<Notification>>,
 }
 
 /// Options that make a run repeatable.
@@ -49,16 +50,52 @@ impl Net {
         order: DeliveryOrder,
         change: impl Fn(EndpointOptions) -> EndpointOptions,
     ) -> Self {
-        let mut second = description.clone();
-        second.ni.node_id = description.ni.node_id + 1;
-        let world =
-            World::builder().card(description.clone()).card(second).order(order).build().expect("cards");
+        Self::nodes(2, description, order, change)
+    }
+
+    /// `count` cards of one description but for the node ids, which follow each other.
+    #[must_use]
+    pub fn nodes(
+        count: u32,
+        description: &CardDescription,
+        order: DeliveryOrder,
+        change: impl Fn(EndpointOptions) -> EndpointOptions,
+    ) -> Self {
+        Self::joined(count, description, World::builder().order(order), change)
+    }
+
+    /// `count` built-in cards, and a network that does this to their packets.
+    #[must_use]
+    pub fn impaired(
+        count: u32,
+        impairments: Impairments,
+        seed: u64,
+        change: impl Fn(EndpointOptions) -> EndpointOptions,
+    ) -> Self {
+        let world = World::builder().impairments(impairments, seed);
+        Self::joined(count, &CardDescription::default(), world, change)
+    }
+
+    fn joined(
+        count: u32,
+        description: &CardDescription,
+        mut world: WorldBuilder,
+        change: impl Fn(EndpointOptions) -> EndpointOptions,
+    ) -> Self {
+        for number in 0..count {
+            let mut card = description.clone();
+            card.ni.node_id += number;
+            world = world.card(card);
+        }
+        let world = world.build().expect("cards");
         let end = |number: u32| {
             let card = Card::open(world.transport(number as usize)).expect("a card that opens");
             Some(Endpoint::open_with(&card, &change(options(0xA + number))).expect("an endpoint that opens"))
         };
-        let ends = [end(0), end(1)];
-        Self { world, ends, completions: Default::default(), notifications: Default::default() }
+        let ends: Vec<_> = (0..count).map(end).collect();
+        let (completions, notifications) =
+            (vec![VecDeque::new(); ends.len()], vec![VecDeque::new(); ends.len()]);
+        Self { world, ends, completions, notifications }
     }
 
     /// End `index`, which is open.
@@ -66,9 +103,12 @@ impl Net {
         self.ends[index].as_mut().expect("an open endpoint")
     }
 
-    /// Lets the other end write `length` bytes of `index`'s memory from `at` on.
+    /// Lets the other end, or any of several, write `length` bytes of `index`'s memory from `at` on.
     pub fn region(&mut self, index: usize, at: CardAddr, length: u64) -> RegionHandle {
-        let other = self.ends[1 - index].as_ref().map_or(NodeId::ANY, Endpoint::node);
+        let other = match self.ends.as_slice() {
+            [first, second] => [second, first][index].as_ref().map_or(NodeId::ANY, Endpoint::node),
+            _ => NodeId::ANY,
+        };
         self.end(index).open_region(other, CardRange::new(at, length)).expect("a region")
     }
 
@@ -109,7 +149,7 @@ impl Net {
         Ok(work)
     }
 
-    /// Polls both ends and lets the cards work in small steps until nothing is left to do, retries included.
+    /// Polls all ends and lets the cards work in small steps until nothing is left to do, retries included.
     ///
     /// # Errors
     /// An endpoint's.
@@ -119,7 +159,10 @@ impl Net {
     pub fn try_settle(&mut self) -> Result<(), EndpointError> {
         let limit = self.world.now().saturating_add(Nanos::from_secs(60));
         loop {
-            let work = self.poll(0)? + self.poll(1)?;
+            let mut work = 0;
+            for index in 0..self.ends.len() {
+                work += self.poll(index)?;
+            }
             let stepped = (0..8).filter(|_| self.world.step()).count();
             if work == 0 && stepped == 0 {
                 if self.ends.iter().flatten().all(Endpoint::is_idle) {
@@ -148,7 +191,7 @@ impl Net {
         cards::peek(&self.world, index, at, length)
     }
 
-    /// Nothing may be left at either end, once the timers of what was refused or abandoned have run out.
+    /// Nothing may be left at any end, once the timers of what was refused or abandoned have run out.
     pub fn assert_clean(&mut self) {
         self.settle();
         self.world.advance(Nanos::from_secs(10));
@@ -156,9 +199,18 @@ impl Net {
         for (index, end) in self.ends.iter_mut().enumerate() {
             let Some(end) = end else { continue };
             assert!(end.is_idle(), "end {index}");
-            assert_eq!(end.registry_occupancy().expect("registry window").0, 0, "registry of end {index}");
-            assert_eq!(end.escape_occupancy().expect("escape window").0, 0, "escape channel of end {index}");
-            assert_eq!(end.mirror().occupancy(), 0, "mirror of end {index}");
+            assert_eq!(
+                end.tables().registry_occupancy().expect("registry window").0,
+                0,
+                "registry of end {index}"
+            );
+            assert_eq!(
+                end.tables().escape_occupancy().expect("escape window").0,
+                0,
+                "escape channel of end {index}"
+            );
+            let mirrored = (end.mirror().occupancy(), end.mirror().escape_occupancy());
+            assert_eq!(mirrored, (0, 0), "mirror of end {index}");
             assert_eq!(end.check_mirror().expect("registry window"), [], "mirror of end {index}");
             assert_eq!(end.next_mirror_fault(), None, "mirror of end {index}");
         }

@@ -297,7 +297,8 @@ fn the_network_path_allocates_nothing() {
     ] {
         let mut net = Net::new(order.clone());
         let regions = [0, 1].map(|index| net.region(index, TARGET, 1 << 20).remote);
-        exchange(&mut net, &regions, 40, length);
+        // Until as many frames as ever have been on the wire at once.
+        exchange(&mut net, &regions, 200, length);
         let (allocations, ()) = CountingAllocator::count(|| exchange(&mut net, &regions, 40, length));
         assert_eq!(allocations, 0, "{length} bytes, {order:?}");
         net.assert_clean();

@@ -15,10 +15,10 @@ use fpga_driver::pci::vfio_user::socket::Connection;
 use fpga_driver::pci::vfio_user::{
     Breakage, PeerError, VfioUserOpenError, VfioUserOptions, VfioUserTransport,
 };
-use fpga_driver::pci::{DmaAccess, MmioError, ResetLevel, SharedMemory};
+use fpga_driver::pci::{DmaAccess, HugePages, MmioError, ResetLevel, SharedMemory};
 use fpga_driver::{
-    BarOffset, Card, CardAddr, ChannelError, ChannelOptions, RecoveryLevel, RecoveryOptions, RunMode,
-    Transport, WaitMode, WaitOptions, recovery,
+    BarOffset, Card, CardAddr, ChannelError, ChannelOptions, OpenOptions, RecoveryLevel, RecoveryOptions,
+    RunMode, Transport, WaitMode, WaitOptions, recovery,
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{assert_closed, assert_pool, described, peek, poke, with_channels};
@@ -167,6 +167,64 @@ fn memory_of_the_caller_is_mapped_with_its_rights() {
     served.finish();
 }
 
+/// Memory without a file is reached by messages that this process answers, also while it waits for answers itself.
+#[test]
+fn memory_that_cannot_be_passed_on_is_read_and_written_by_messages() {
+    let served = Served::start(with_channels(1, 1));
+    let card = served.open();
+    card.enable_interrupts().unwrap();
+    let data = bytes(9, 50_000);
+    let memory = || SharedMemory::anonymous(1 << 16, HugePages::No).unwrap();
+    let (source, target) = (memory(), memory());
+    source.write(0, &data).unwrap();
+    let source = card.map_memory(source, DmaAccess::ReadByDevice).unwrap();
+    let into = card.map_memory(target.clone(), DmaAccess::WriteByDevice).unwrap();
+    let (mut writer, mut reader) = (card.h2c(0).unwrap(), card.c2h(0).unwrap());
+    let source = writer.attach(source).unwrap();
+    let into = reader.attach(into).unwrap();
+    for (round, wait) in waits().into_iter().enumerate() {
+        let at = CardAddr::new(0x10_0000 * round as u64);
+        let ticket = writer.submit_at(source, 0, 50_000, at).unwrap();
+        writer.wait_ended(ticket, wait).unwrap();
+        assert!(peek(&served.world, 0, at, 50_000) == data);
+        target.write(0, &[0; 1 << 16]).unwrap();
+        let ticket = reader.submit_at(into, 100, 50_000, at).unwrap();
+        reader.wait_ended(ticket, wait).unwrap();
+        let mut seen = vec![0; 1 << 16];
+        target.read(0, &mut seen).unwrap();
+        assert!(
+            seen[100..50_100] == data && seen[..100].iter().chain(&seen[50_100..]).all(|byte| *byte == 0)
+        );
+    }
+    drop((writer.detach(source).unwrap(), reader.detach(into).unwrap()));
+    drop((writer, reader, card));
+    served.finish();
+}
+
+/// A card with nothing but its interrupt pin: the line is a level, masked when it fires and unmasked by a message.
+#[test]
+fn a_card_with_a_line_and_no_messages_interrupts() {
+    let served = Served::start(described("interrupts: { msix_vectors: 0, msi_vectors: 0, pin: 1 }"));
+    // Without the table of MSI-X nothing tells which BAR is the engine's.
+    let card = Card::open_with(served.transport(), OpenOptions::default().dma_bar(1)).unwrap();
+    card.enable_interrupts().unwrap();
+    let (mut writer, mut reader) = (card.h2c(0).unwrap(), card.c2h(0).unwrap());
+    let wait = WaitOptions::default().mode(WaitMode::Interrupt).timeout(LONG);
+    for seed in 0..8 {
+        let data = bytes(seed, 10_000);
+        let at = CardAddr::new(0x4000 * seed);
+        let ticket = writer.submit(card.buffer_from(&data).unwrap(), at).unwrap();
+        assert_eq!(writer.wait(ticket, wait).unwrap().outcome, Ok(10_000));
+        let ticket = reader.submit(card.buffer(10_000).unwrap(), at).unwrap();
+        assert!(reader.wait(ticket, wait).unwrap().buffer.unwrap().as_slice() == data);
+    }
+    let interrupts = served.world.with_card(0, |card| card.counters().interrupts).unwrap();
+    // The line is one level for both channels: how often it rises is not said.
+    assert!(interrupts > 0);
+    drop((writer, reader, card));
+    served.finish();
+}
+
 /// Whether the server has another client.
 fn is_busy(error: &VfioUserOpenError) -> bool {
     matches!(error, VfioUserOpenError::Peer { source: PeerError::Refused { source, .. }, .. } if source.raw() == 16)
@@ -250,7 +308,7 @@ fn the_recovery_ladder_reaches_the_reset() {
     let served = Served::start(with_channels(1, 1));
     let transport: Arc<dyn Transport> = served.transport();
     let options = RecoveryOptions::default().up_to(RecoveryLevel::Function).at_least(RecoveryLevel::Function);
-    let report = recovery::recover(&transport, &fpga_driver::OpenOptions::default(), &options).unwrap();
+    let report = recovery::recover(&transport, &OpenOptions::default(), &options).unwrap();
     let outcome = report.outcome(RecoveryLevel::Function).unwrap();
     assert_eq!(outcome.word(), "recovered", "{report:?}");
     let card = Card::open(transport).unwrap();

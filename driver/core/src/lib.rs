@@ -11,6 +11,7 @@
 //! | [`mirror`] | the host's view of a card's registry, from events alone |
 //! | [`impair`] | what a network does to frames, for simulated ones |
 //! | [`time`] | nanoseconds |
+//! | [`timers`] | a hierarchical wheel |
 //!
 //! # The contract of every state machine here
 //!
@@ -40,6 +41,7 @@ pub mod ring;
 pub mod segment;
 pub mod sender;
 pub mod time;
+pub mod timers;
 
 pub use refusal::Refusal;
 pub use time::Nanos;

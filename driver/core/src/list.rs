@@ -17,7 +17,7 @@ struct Link {
 }
 
 /// The links of all slots of one table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Links(Box<[Link]>);
 
 impl Links {
@@ -46,12 +46,30 @@ impl List {
     }
 
     pub(crate) fn push_back(&mut self, links: &mut Links, slot: u32) {
-        links.0[index(slot)] = Link { previous: self.tail, next: NONE };
-        match self.tail {
-            NONE => self.head = slot,
-            tail => links.0[index(tail)].next = slot,
+        self.insert_sorted(links, slot, |_| false);
+    }
+
+    /// Inserts a slot before all those at the end that it `precedes`.
+    pub(crate) fn insert_sorted(
+        &mut self,
+        links: &mut Links,
+        slot: u32,
+        mut precedes: impl FnMut(u32) -> bool,
+    ) {
+        let (mut previous, mut next) = (self.tail, NONE);
+        while previous != NONE && precedes(previous) {
+            next = previous;
+            previous = links.0[index(previous)].previous;
         }
-        self.tail = slot;
+        links.0[index(slot)] = Link { previous, next };
+        match previous {
+            NONE => self.head = slot,
+            before => links.0[index(before)].next = slot,
+        }
+        match next {
+            NONE => self.tail = slot,
+            after => links.0[index(after)].previous = slot,
+        }
         self.len += 1;
     }
 

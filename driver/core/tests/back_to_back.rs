@@ -12,10 +12,12 @@ use fpga_core::Nanos;
 use fpga_core::impair::{Network, Order};
 use fpga_core::mirror::Mirror;
 use fpga_core::receiver::{MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver, ReceiverConfig};
-use fpga_core::sender::{Answer, Command, Completion, Notify, Sender, SenderConfig, Transmit, TransmitKind};
+use fpga_core::sender::{
+    Answer, Command, Completion, Notify, Sender, SenderConfig, Timeout, Transmit, TransmitKind,
+};
 use fpga_firmware::event::EventKind;
 use fpga_firmware::generated::Permissions;
-use fpga_firmware::ids::Incarnation;
+use fpga_firmware::ids::{Incarnation, OpNumber};
 use fpga_firmware::wire::{Arrived, Common, Control, DataHeader, Flags, Packet, StartFields};
 use fpga_registers::CardAddr;
 
@@ -79,7 +81,7 @@ impl World {
                 },
             )
             .unwrap();
-        let mut mirror = Mirror::new(receiver.config().registry_entries);
+        let mut mirror = Mirror::new(receiver.config().registry_entries, receiver.config().escape_slots);
         mirror.track_masks(receiver.config().packet_events);
         Self {
             sender: Sender::new(sender, LIFE).unwrap(),
@@ -118,6 +120,7 @@ impl World {
             key: KEY,
             notify,
             deadline: None,
+            priority: 0,
         };
         self.sender.submit(self.now, command).unwrap();
     }
@@ -216,34 +219,17 @@ impl World {
 
     fn answer(&mut self, control: Control) {
         let now = self.now;
+        let Common { source: node, incarnation: life, .. } = control.common();
+        let answer = |incarnation, op, tries| Answer { node, incarnation, op, tries, life };
         match control {
-            Control::Ack(ack) => {
-                let answer = Answer {
-                    node: ack.common.source,
-                    incarnation: ack.peer_incarnation,
-                    op: ack.op,
-                    tries: ack.tries,
-                };
-                self.sender.handle_ack(now, answer);
-            }
+            Control::Ack(ack) => self.sender.handle_ack(now, answer(ack.peer_incarnation, ack.op, ack.tries)),
             Control::Nack(nack) => {
-                let answer = Answer {
-                    node: nack.common.source,
-                    incarnation: nack.peer_incarnation,
-                    op: nack.op,
-                    tries: nack.tries,
-                };
+                let answer = answer(nack.peer_incarnation, nack.op, nack.tries);
                 self.sender.handle_nack(now, answer, nack.reason);
             }
             Control::SegmentDone(done) => {
-                let node = done.common.source;
-                self.sender.handle_segment_done(
-                    now,
-                    node,
-                    done.peer_incarnation,
-                    done.transfer,
-                    done.segment,
-                );
+                let answer = answer(done.peer_incarnation, OpNumber::new(0), 0);
+                self.sender.handle_segment_done(now, answer, done.transfer, done.segment);
             }
             other => panic!("{other:?}"),
         }
@@ -286,7 +272,7 @@ impl World {
         assert_eq!(self.receiver.registry_occupancy(), 0);
         assert_eq!(self.receiver.escape_occupancy(), 0);
         assert_eq!(self.sender.ops().count(), 0);
-        assert_eq!(self.mirror.occupancy(), 0);
+        assert_eq!((self.mirror.occupancy(), self.mirror.escape_occupancy()), (0, 0));
         assert_eq!(self.receiver.counters().unpolled, 0);
     }
 }
@@ -329,8 +315,7 @@ fn many_transfers_through_small_tables_with_loss_and_copies() {
         sender.op_entries = 64;
         sender.generation_bits = 4;
         sender.packet_lifetime = Nanos::from_micros(300);
-        sender.retry.timeout = Nanos::from_micros(200);
-        sender.retry.max_tries = 60;
+        sender.retry.timeout = Timeout::Fixed { timeout: Nanos::from_micros(200), max_tries: 60 };
         sender.live_per_destination = 8;
         let mut receiver = receiver_config();
         receiver.registry_entries = 3;

@@ -8,7 +8,9 @@ use fpga_core::op_table::{OpState, OpTable, OpTableConfig, OpTableError};
 use fpga_firmware::ids::OpNumber;
 use proptest::prelude::*;
 
+/// A number rests for twice this: a packet wanders, and so does its answer.
 const LIFETIME: u64 = 100;
+const REST: u64 = 2 * LIFETIME;
 
 fn table(entries: u32, bits: u8) -> OpTable {
     let mut config = OpTableConfig::default();
@@ -71,7 +73,7 @@ proptest! {
                     let taken = table.take(at, 3, packet, Nanos::new(now + wait));
                     prop_assert_eq!(taken.is_some(), available > 0);
                     if let Some(number) = taken {
-                        prop_assert!(released.get(&number).is_none_or(|then| now >= then + LIFETIME));
+                        prop_assert!(released.get(&number).is_none_or(|then| now >= then + REST));
                         let known = Known { packet, tries: 1, state: OpState::InFlight, deadline: now + wait };
                         prop_assert!(live.insert(number, known).is_none());
                     } else {
@@ -162,11 +164,11 @@ fn e1_13_a_slot_is_reused_at_once_but_its_numbers_rest() {
     };
     assert_eq!([use_at(0), use_at(0), use_at(5), use_at(6)], [Some(0), Some(1), Some(2), Some(3)]);
     // Numbers 0 and 1 were released at 0.
-    assert_eq!([use_at(7), use_at(99)], [None, None]);
-    assert_eq!([use_at(100), use_at(100)], [Some(0), Some(1)]);
+    assert_eq!([use_at(7), use_at(199)], [None, None]);
+    assert_eq!([use_at(200), use_at(200)], [Some(0), Some(1)]);
     // Numbers 2 and 3 were released by 6.
-    assert_eq!(use_at(105), None);
-    assert_eq!(use_at(106), Some(2));
+    assert_eq!(use_at(205), None);
+    assert_eq!(use_at(206), Some(2));
 }
 
 #[test]

@@ -7,16 +7,21 @@
 
 mod backing;
 mod blocks;
+mod leaf;
+mod reuse;
 
-pub use backing::FileError;
 use backing::{Backing, Backings};
-use blocks::Blocks;
-use fpga_card::{DmaFault, DmaSpace};
+pub use backing::{FileError, RemoteMemory};
+use blocks::{Blocks, ENOUGH, LEAF_BYTES};
+use fpga_card::{DmaFault, DmaPart, DmaSpace};
+use fpga_pci::memory::{Stretch, gather, scatter};
 use fpga_pci::{DmaAccess, DmaMapError, OsError, SharedMemory, SharedSlice};
 use fpga_registers::Iova;
+use reuse::Reuse;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Granule of mappings.
 pub(crate) const PAGE: u64 = 4096;
@@ -61,6 +66,12 @@ impl Window {
     #[inline]
     fn read(&self, at: u64, into: &mut [u8]) -> bool {
         self.memory.view().read(self.offset(at), into).is_ok()
+    }
+
+    /// Where the part is, if all of it lies here.
+    fn stretch(&self, part: &DmaPart) -> Option<Stretch<'_>> {
+        let shared = self.memory.view().slice(self.offset(part.at.get()), part.length).ok()?;
+        Some(Stretch { shared, offset: part.offset })
     }
 
     /// Writes if all of it lies here.
@@ -134,6 +145,9 @@ pub struct DmaMap {
     /// Those of them that are aligned blocks.
     blocks: Blocks,
     backings: Backings,
+    /// Whether data for the card, and data for the host, is better moved past the caches.
+    into_card: Reuse,
+    into_host: Reuse,
     mapped: u64,
     refused: RefusedAccesses,
 }
@@ -150,7 +164,9 @@ pub(crate) fn ranges() -> Vec<RangeInclusive<Iova>> {
 pub enum ClientMemory {
     /// A part of a file, from this byte on.
     File(OwnedFd, u64),
-    /// Memory that it gives no file for.
+    /// Memory that it gives no file for, and that it is asked for.
+    Remote(Arc<dyn RemoteMemory>),
+    /// Memory that it gives no file for and cannot be asked for.
     Unreachable,
 }
 
@@ -199,6 +215,7 @@ impl DmaMap {
         let (start, _) = self.place(iova, length)?;
         let (slot, offset) = match memory {
             ClientMemory::File(file, offset) => (self.backings.file(file, offset, length, access)?, offset),
+            ClientMemory::Remote(memory) => (self.backings.remote(memory)?, start),
             ClientMemory::Unreachable => (self.backings.own(Backing::Nothing)?, 0),
         };
         self.insert(start, Extent { length, slot, offset, access });
@@ -227,9 +244,21 @@ impl DmaMap {
 
     fn insert(&mut self, start: u64, extent: Extent) {
         self.extents.insert(start, extent);
-        self.blocks.insert(start, &extent);
+        if self.blocks.insert(start, &extent) {
+            self.gather(start, extent.slot);
+        }
         self.mapped += extent.length;
         self.forget();
+    }
+
+    /// Makes a leaf of the pages around `at`, if enough of them are parts of this memory.
+    fn gather(&mut self, at: u64, slot: u32) {
+        let first = at & !(LEAF_BYTES - 1);
+        let around = self.extents.range(first..first + LEAF_BYTES).map(|(start, extent)| (*start, extent));
+        let pages = around.filter(|(_, extent)| extent.length == PAGE && extent.slot == slot);
+        if pages.clone().take(ENOUGH).count() == ENOUGH {
+            self.blocks.gather(at, slot, pages);
+        }
     }
 
     fn remove(&mut self, start: u64) {
@@ -405,6 +434,47 @@ impl DmaSpace for DmaMap {
             Some(window) if window.write(at.get(), from) => Ok(()),
             _ => self.write_elsewhere(at, from),
         }
+    }
+
+    fn read_parts(&mut self, parts: &[DmaPart], memory: &mut [u8]) -> Result<(), (usize, DmaFault)> {
+        let base = memory.as_ptr().addr();
+        let streams =
+            self.into_card.note(parts.iter().map(|part| (base.wrapping_add(part.offset), part.length)));
+        let mut done = 0;
+        while let Some(part) = parts.get(done) {
+            if streams && let Some(window) = &self.reads.last {
+                let near = parts.get(done..).unwrap_or_default();
+                let count = gather(memory, near.iter().map_while(|part| window.stretch(part)));
+                if count > 0 {
+                    done += count;
+                    continue;
+                }
+            }
+            let into = memory.get_mut(part.range()).unwrap_or_default();
+            self.read(part.at, into).map_err(|fault| (done, fault))?;
+            done += 1;
+        }
+        Ok(())
+    }
+
+    fn write_parts(&mut self, parts: &[DmaPart], memory: &[u8]) -> Result<(), (usize, DmaFault)> {
+        let address = |part: &DmaPart| usize::try_from(part.at.get()).unwrap_or(0);
+        let streams = self.into_host.note(parts.iter().map(|part| (address(part), part.length)));
+        let mut done = 0;
+        while let Some(part) = parts.get(done) {
+            if streams && let Some(window) = &self.writes.last {
+                let near = parts.get(done..).unwrap_or_default();
+                let count = scatter(memory, near.iter().map_while(|part| window.stretch(part)));
+                if count > 0 {
+                    done += count;
+                    continue;
+                }
+            }
+            let from = memory.get(part.range()).unwrap_or_default();
+            self.write(part.at, from).map_err(|fault| (done, fault))?;
+            done += 1;
+        }
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::dma::DmaMap;
 use crate::signals::{Kind, Signals};
-use fpga_card::{DmaFault, DmaSpace, ErrorMessage, HostPort, Interrupt};
+use fpga_card::{DmaFault, DmaPart, DmaSpace, ErrorMessage, HostPort, Interrupt};
 use fpga_registers::Iova;
 
 /// The host side of one card.
@@ -21,6 +21,14 @@ impl DmaSpace for HostSide {
     #[inline]
     fn write(&mut self, at: Iova, from: &[u8]) -> Result<(), DmaFault> {
         self.map.write(at, from)
+    }
+
+    fn read_parts(&mut self, parts: &[DmaPart], memory: &mut [u8]) -> Result<(), (usize, DmaFault)> {
+        self.map.read_parts(parts, memory)
+    }
+
+    fn write_parts(&mut self, parts: &[DmaPart], memory: &[u8]) -> Result<(), (usize, DmaFault)> {
+        self.map.write_parts(parts, memory)
     }
 }
 

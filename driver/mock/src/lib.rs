@@ -21,6 +21,7 @@
 mod bar;
 mod dma;
 mod host;
+pub mod link;
 mod network;
 pub mod served;
 mod signals;
@@ -30,7 +31,7 @@ mod threaded;
 mod transport;
 mod world;
 
-pub use dma::{ClientMapError, ClientMemory, DmaMap, FileError, RefusedAccesses};
+pub use dma::{ClientMapError, ClientMemory, DmaMap, FileError, RefusedAccesses, RemoteMemory};
 pub use fpga_card::{CardDescription, DescriptionError};
 pub use network::DeliveryOrder;
 pub use state::CardFailure;

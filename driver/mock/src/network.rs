@@ -1,7 +1,7 @@
-//! The network between the cards: lossless, in order or not.
+//! The network between the cards, with everything that may happen to frames.
 
 use fpga_card::Card;
-use fpga_core::impair::{self, Order, OrderError};
+use fpga_core::impair::{Impairments, Link, LinkCounters, Order, OrderError};
 use fpga_core::time::Nanos;
 
 /// Frames on the wire at once; beyond that cards are held back.
@@ -26,26 +26,38 @@ pub enum DeliveryOrder {
     Script(Vec<usize>),
 }
 
+impl DeliveryOrder {
+    /// The same as a model, and its seed.
+    pub(crate) fn model(self) -> (Impairments, u64) {
+        let (order, seed) = match self {
+            Self::InOrder => (Order::InOrder, 0),
+            Self::Random { seed, depth } => (Order::Random { depth, patience: PATIENCE }, seed),
+            Self::Script(script) => (Order::Script(script), 0),
+        };
+        (Impairments::default().order(order), seed)
+    }
+}
+
 /// A frame and the card whose buffer it is.
 type Sent = (usize, Vec<u8>);
 
 /// Frames on their way.
 #[derive(Debug)]
 pub(crate) struct Network {
-    path: impair::Network<Sent>,
+    path: Link<Sent>,
+    /// Frames take their time: one that is not due is not delivered for want of anything else to do.
+    timed: bool,
     pub(crate) undeliverable: u64,
 }
 
 impl Network {
-    pub(crate) fn new(order: &DeliveryOrder) -> Result<Self, OrderError> {
-        let (order, seed) = match order {
-            DeliveryOrder::InOrder => (Order::InOrder, 0),
-            DeliveryOrder::Random { seed, depth } => {
-                (Order::Random { depth: *depth, patience: PATIENCE }, *seed)
-            }
-            DeliveryOrder::Script(script) => (Order::Script(script.clone()), 0),
-        };
-        Ok(Self { path: impair::Network::new(order, CAPACITY, seed)?, undeliverable: 0 })
+    pub(crate) fn new(impairments: Impairments, seed: u64) -> Result<Self, OrderError> {
+        let plain = Impairments::default();
+        let timed = impairments.distance != plain.distance
+            || impairments.rate != plain.rate
+            || impairments.data.delay != plain.data.delay
+            || impairments.control.delay != plain.control.delay;
+        Ok(Self { path: Link::new(impairments, CAPACITY, seed)?, timed, undeliverable: 0 })
     }
 
     /// Takes what card `sender` has to send, as far as there is room.
@@ -65,8 +77,18 @@ impl Network {
         self.path.poll(now)
     }
 
-    /// Any frame at all, for when nothing else is left to do.
+    /// Any frame at all, for when nothing else is left to do and frames take no time: those that wait for company would wait in
+    /// vain.
     pub(crate) fn next_at_rest(&mut self) -> Option<Sent> {
-        self.path.poll_any()
+        if self.timed { None } else { self.path.poll_any() }
+    }
+
+    /// When the next frame is due.
+    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
+        self.path.poll_timeout()
+    }
+
+    pub(crate) const fn counters(&self) -> &LinkCounters {
+        self.path.counters()
     }
 }

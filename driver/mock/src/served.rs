@@ -18,9 +18,10 @@ mod device;
 mod error;
 mod irqs;
 mod listener;
+mod peer;
 mod server;
 mod session;
 
 pub use error::ServeError;
-pub use server::{CardServer, ServeCounts};
+pub use server::{CardServer, MessageCount, ServeCounts};
 pub use session::{Next, Session};

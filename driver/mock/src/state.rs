@@ -1,12 +1,15 @@
 //! What is behind the lock: cards with their host sides, the network, time; and how work is done.
 
 use crate::host::HostSide;
+use crate::link::UdpLink;
 use crate::network::Network;
 use crate::threaded::posted::{Cursor, PostedWrite};
 use crate::transport::MockTransport;
 use fpga_card::{Card, CardCounters};
 use fpga_core::time::Nanos;
+use fpga_firmware::NodeId;
 use std::sync::Weak;
+use std::time::Instant;
 
 /// Units of work that a card that works by itself is given at a time at most.
 const UNITS: u32 = 64;
@@ -116,6 +119,10 @@ const fn cost(counters: &CardCounters) -> u64 {
 pub(crate) struct State {
     pub(crate) slots: Vec<Slot>,
     pub(crate) network: Network,
+    /// The way to cards elsewhere.
+    pub(crate) link: Option<UdpLink>,
+    /// When time began, in a world that shares it with others: nothing is virtual there.
+    pub(crate) epoch: Option<Instant>,
     pub(crate) now: Nanos,
     pub(crate) unit_time: Nanos,
     pub(crate) idle_time: Nanos,
@@ -132,13 +139,19 @@ impl State {
     pub(crate) fn relax(&mut self) {
         for _ in 0..self.units_per_relax {
             if !self.step() {
-                self.now = self.now.saturating_add(self.idle_time);
+                self.pass(self.idle_time);
                 return;
             }
         }
     }
 
     pub(crate) fn step(&mut self) -> bool {
+        if let Some(epoch) = self.epoch {
+            self.now = self.now.max(since(epoch));
+        }
+        if self.receive(1) != 0 {
+            return true;
+        }
         let participants = self.slots.len() + 1;
         for _ in 0..participants {
             let participant = self.turn;
@@ -159,15 +172,42 @@ impl State {
                 },
             };
             if worked {
-                self.now = self.now.saturating_add(self.unit_time);
+                self.pass(self.unit_time);
                 return true;
             }
         }
         // Frames that wait for company would wait in vain.
         let Some((sender, frame)) = self.network.next_at_rest() else { return false };
         self.deliver(sender, frame);
-        self.now = self.now.saturating_add(self.unit_time);
+        self.pass(self.unit_time);
         true
+    }
+
+    /// Lets virtual time pass.
+    fn pass(&mut self, span: Nanos) {
+        if self.epoch.is_none() {
+            self.now = self.now.saturating_add(span);
+        }
+    }
+
+    /// Takes up to `most` frames from elsewhere.
+    fn receive(&mut self, most: u32) -> u32 {
+        let Self { slots, network, link: Some(link), now, .. } = self else { return 0 };
+        for taken in 0..most {
+            let is_here = |node: NodeId| slots.iter().any(|slot| slot.card.node_id() == node.get());
+            let Some(frame) = link.receive(is_here) else { return taken };
+            let receiver = slots
+                .iter_mut()
+                .enumerate()
+                .find(|(_, slot)| Some(slot.card.node_id()) == destination(frame));
+            if let Some((number, slot)) = receiver
+                && slot.failure != CardFailure::Gone
+            {
+                slot.card.receive_frame(*now, frame);
+                network.fill(number, &mut slot.card, *now);
+            }
+        }
+        most
     }
 
     fn deliver(&mut self, sender: usize, frame: Vec<u8>) {
@@ -178,6 +218,12 @@ impl State {
             Some((number, slot)) if slot.failure != CardFailure::Gone => {
                 slot.card.receive_frame(self.now, &frame);
                 self.network.fill(number, &mut slot.card, self.now);
+            }
+            // Not here; a card that is gone does not live elsewhere.
+            None if self.link.is_some() => {
+                if let Some(link) = &mut self.link {
+                    link.send(&frame);
+                }
             }
             _ => self.network.undeliverable += 1,
         }
@@ -196,6 +242,7 @@ impl State {
             done += u64::from(slot.burst(self.now));
             self.network.fill(number, &mut slot.card, self.now);
         }
+        done += u64::from(self.receive(BURST_FRAMES));
         for _ in 0..BURST_FRAMES {
             let Some((sender, frame)) = self.network.next(self.now) else { break };
             self.deliver(sender, frame);
@@ -218,8 +265,13 @@ impl State {
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
-        self.slots.iter().filter_map(|slot| slot.card.next_deadline()).min()
+        let cards = self.slots.iter().filter_map(|slot| slot.card.next_deadline());
+        cards.chain(self.network.next_deadline()).min()
     }
+}
+
+fn since(epoch: Instant) -> Nanos {
+    Nanos::new(u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Destination node: the third word of every packet's header.

@@ -1,17 +1,19 @@
 //! Several cards, the network between them, and their common time.
 
 use crate::dma::RefusedAccesses;
+use crate::link::{LinkCounters, LinkEvents, UdpLink, WRAPPER_LENGTH};
 use crate::network::{DeliveryOrder, Network};
 use crate::state::{CardFailure, Slot, State};
 use crate::threaded::{Pass, Shared, ThreadOptions, Threaded, Worker};
 use crate::transport::MockTransport;
 use fpga_card::{Card, CardDescription, CardError};
-use fpga_core::impair::OrderError;
+use fpga_core::impair::{self, Impairments, OrderError};
 use fpga_core::time::Nanos;
+use fpga_firmware::wire::{CRC_LENGTH, START_HEADER_LENGTH};
 use fpga_pci::OsError;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Virtual time that one unit of work takes, unless the builder says otherwise.
 const UNIT_TIME: Nanos = Nanos::new(100);
@@ -38,11 +40,13 @@ pub struct World {
 #[derive(Debug)]
 pub struct WorldBuilder {
     cards: Vec<CardDescription>,
-    order: DeliveryOrder,
+    impairments: Impairments,
+    seed: u64,
     unit_time: Nanos,
     idle_time: Nanos,
     units_per_relax: u32,
     thread: Option<ThreadOptions>,
+    link: Option<UdpLink>,
 }
 
 /// Why a world cannot be built.
@@ -69,6 +73,22 @@ pub enum BuildError {
         first: usize,
         /// The second card.
         second: usize,
+    },
+    /// A card's packets do not fit the link's datagrams.
+    #[error(
+        "card {card}: its packets of {packet} bytes make datagrams of up to {datagram}, and an MTU of {mtu} holds {largest}; give it smaller packets (ni.packet_size), or the link a larger MTU if every network on the way carries it"
+    )]
+    Mtu {
+        /// The card.
+        card: usize,
+        /// Payload bytes of its packets.
+        packet: u32,
+        /// Bytes of the longest datagram.
+        datagram: usize,
+        /// Bytes that a datagram may have.
+        largest: usize,
+        /// Bytes that an IP packet may have.
+        mtu: usize,
     },
     /// The world's thread cannot be started.
     #[error("the world's thread cannot be started: {source}; see the limits on processes and memory")]
@@ -107,10 +127,18 @@ impl WorldBuilder {
         self
     }
 
-    /// In which order the network delivers.
+    /// In which order the network delivers. What [`impairments`](Self::impairments) said is forgotten.
     #[must_use]
     pub fn order(mut self, order: DeliveryOrder) -> Self {
-        self.order = order;
+        (self.impairments, self.seed) = order.model();
+        self
+    }
+
+    /// Everything that the network does to frames, decided by `seed`: the same one gives the same run. What
+    /// [`order`](Self::order) said is forgotten.
+    #[must_use]
+    pub fn impairments(mut self, impairments: Impairments, seed: u64) -> Self {
+        (self.impairments, self.seed) = (impairments, seed);
         self
     }
 
@@ -147,6 +175,14 @@ impl WorldBuilder {
         self
     }
 
+    /// Joins this world's network with those of other processes: frames for nodes that are not here leave through `link`, after
+    /// everything that this network does to frames. Time is real in such a world, with or without a thread of its own.
+    #[must_use]
+    pub fn link(mut self, link: UdpLink) -> Self {
+        self.link = Some(link);
+        self
+    }
+
     /// Builds the world.
     ///
     /// # Errors
@@ -161,13 +197,18 @@ impl WorldBuilder {
         }
         let mut slots = Vec::with_capacity(self.cards.len());
         for (number, description) in self.cards.into_iter().enumerate() {
+            if let Some(link) = &self.link {
+                check_mtu(number, description.ni.packet_size, link)?;
+            }
             let card =
                 Card::new(description).map_err(|problem| BuildError::Card { card: number, problem })?;
             slots.push(Slot::new(card));
         }
         let state = State {
             slots,
-            network: Network::new(&self.order)?,
+            network: Network::new(self.impairments, self.seed)?,
+            epoch: self.link.is_some().then(Instant::now),
+            link: self.link,
             now: Nanos::ZERO,
             unit_time: self.unit_time,
             idle_time: self.idle_time,
@@ -188,16 +229,18 @@ impl WorldBuilder {
 }
 
 impl World {
-    /// Starts a description without cards; the network delivers in order.
+    /// Starts a description without cards; the network delivers everything, in order.
     #[must_use]
-    pub const fn builder() -> WorldBuilder {
+    pub fn builder() -> WorldBuilder {
         WorldBuilder {
             cards: Vec::new(),
-            order: DeliveryOrder::InOrder,
+            impairments: Impairments::default(),
+            seed: 0,
             unit_time: UNIT_TIME,
             idle_time: IDLE_TIME,
             units_per_relax: UNITS_PER_RELAX,
             thread: None,
+            link: None,
         }
     }
 
@@ -244,6 +287,16 @@ impl World {
         self.lock().slots.get_mut(card).map(|slot| slot.failure = failure).is_some()
     }
 
+    /// Puts card `card` into its slot again after it has left the bus ([`CardFailure::Gone`], or a planned removal): it works, in
+    /// its power-on state, its memory lost. `false` if there is no such card.
+    pub fn replug(&self, card: usize) -> bool {
+        let mut state = self.lock();
+        let Some(slot) = state.slots.get_mut(card) else { return false };
+        slot.card.replug();
+        slot.failure = CardFailure::None;
+        true
+    }
+
     /// One unit of work: of a card, or the delivery of one frame. Returns whether there was any.
     ///
     /// With a thread of its own the world needs no steps: nothing is done, and the answer is `false`.
@@ -272,9 +325,10 @@ impl World {
 
     /// Lets `span` pass, and everything that it brings happen.
     ///
-    /// With a thread of its own the world has real time: this sleeps for so long, and until nothing is left to do.
+    /// With a thread of its own, or a link to other processes, the world has real time: this sleeps for so long, and until nothing
+    /// is left to do.
     pub fn advance(&self, span: Nanos) {
-        if self.is_threaded() {
+        if self.is_threaded() || self.lock().epoch.is_some() {
             // To let time pass is what the caller asks for: nothing is waited for that could be had sooner.
             std::thread::sleep(Duration::from_nanos(span.get()));
             self.step_until_idle();
@@ -314,6 +368,23 @@ impl World {
     #[must_use]
     pub fn undeliverable(&self) -> u64 {
         self.lock().network.undeliverable
+    }
+
+    /// What became of the frames that cards of this world have sent.
+    #[must_use]
+    pub fn network_counters(&self) -> impair::LinkCounters {
+        *self.lock().network.counters()
+    }
+
+    /// What went over the link to other processes; `None` without one.
+    #[must_use]
+    pub fn link_counters(&self) -> Option<LinkCounters> {
+        self.lock().link.as_ref().map(|link| link.counters)
+    }
+
+    /// Where frames from other processes arrive.
+    pub(crate) fn link_events(&self) -> Option<LinkEvents> {
+        self.lock().link.as_ref().map(UdpLink::events)
     }
 
     /// Bytes of host memory that card `card` can reach.
@@ -371,6 +442,17 @@ impl World {
         }
         Locked { state, _pass: pass }
     }
+}
+
+/// Frames of `packet` bytes of payload must fit the link's datagrams.
+fn check_mtu(card: usize, packet: u32, link: &UdpLink) -> Result<(), BuildError> {
+    let frame = START_HEADER_LENGTH + CRC_LENGTH + usize::try_from(packet).unwrap_or(usize::MAX / 2);
+    let largest = link.largest_frame();
+    if frame <= largest {
+        return Ok(());
+    }
+    let (datagram, largest) = (frame + WRAPPER_LENGTH, largest + WRAPPER_LENGTH);
+    Err(BuildError::Mtu { card, packet, datagram, largest, mtu: link.mtu() })
 }
 
 /// The state, locked. The fields are dropped in this order.

@@ -584,12 +584,12 @@ pub enum DmaAllocError {
         first: Iova,
     },
     /// No host memory for another region.
-    #[error("no memory for another DMA region")]
+    #[error("no memory for another DMA region: {0}")]
     Memory(#[from] MemoryError),
     /// No addresses for another region.
-    #[error("no addresses for another DMA region")]
+    #[error("no addresses for another DMA region: {0}")]
     Iova(#[from] IovaError),
     /// The IOMMU refused another region.
-    #[error("another DMA region could not be mapped")]
+    #[error("another DMA region could not be mapped: {0}")]
     Map(#[from] DmaMapError),
 }

@@ -1,8 +1,9 @@
 //! Interrupts as event descriptors: the waiting half and the signalling half.
 //!
 //! A vector that several users have to share becomes several interrupts ([`Interrupt::share`]); a level-triggered one (INTx)
-//! is masked by the kernel when it fires and has to be [re-armed](Interrupt::rearm) once the device has been served.
+//! is masked by the kernel (or by the server of the device) when it fires and has to be [re-armed](Interrupt::rearm) once the device has been served.
 
+use core::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,10 +28,23 @@ pub struct Interrupt {
 enum Kind {
     /// An event descriptor that the signalling half signals.
     Message,
-    /// The same, and the descriptor that unmasks the line.
-    Level(InterruptTrigger),
+    /// The same, and the way to unmask the line.
+    Level(Arc<dyn Unmask>),
     /// One of several that share `source`: the descriptor is an epoll of the source and of this member's own.
     Shared { source: Arc<Interrupt>, members: Arc<[Member]>, own: usize },
+}
+
+/// How a line that masks itself when it fires is let come again.
+pub(crate) trait Unmask: fmt::Debug + Send + Sync {
+    /// Unmasks it; a line that is still asserted fires at once.
+    fn unmask(&self);
+}
+
+/// The kernel's way: it waits for a descriptor to be signalled.
+impl Unmask for InterruptTrigger {
+    fn unmask(&self) {
+        self.signal();
+    }
 }
 
 /// What one user of a shared vector is signalled by, whoever takes the interrupt from the vector.
@@ -60,9 +74,9 @@ impl Interrupt {
         Ok((Self { file: Arc::clone(&file), kind: Kind::Message }, InterruptTrigger { file, blocks: false }))
     }
 
-    /// This interrupt as a level-triggered one, which the kernel masks when it fires and unmasks when `unmask` is signalled.
+    /// This interrupt as a level-triggered one, which is masked when it fires, until it is [re-armed](Self::rearm).
     #[must_use]
-    pub(crate) fn level(self, unmask: InterruptTrigger) -> Self {
+    pub(crate) fn level(self, unmask: Arc<dyn Unmask>) -> Self {
         Self { kind: Kind::Level(unmask), ..self }
     }
 
@@ -116,12 +130,12 @@ impl Interrupt {
         }
     }
 
-    /// Lets the interrupt come again, if it is one that the system masks when it fires (INTx). Call it after the device
+    /// Lets the interrupt come again, if it is one that is masked when it fires (INTx). Call it after the device
     /// was served and before the next wait; a line that is still asserted fires at once. Does nothing for messages.
     pub fn rearm(&self) {
         match &self.kind {
             Kind::Message => {}
-            Kind::Level(unmask) => unmask.signal(),
+            Kind::Level(unmask) => unmask.unmask(),
             Kind::Shared { source, .. } => source.rearm(),
         }
     }
@@ -174,12 +188,22 @@ impl InterruptTrigger {
     /// damage it. The kernel tells what it is in `/proc`.
     pub fn from_descriptor(file: OwnedFd) -> Result<Self, InterruptError> {
         let refuse = |errno: Errno| InterruptError::NoDescriptor { source: errno.into() };
+        let file = Self::check(file)?;
+        let flags = rustix::fs::fcntl_getfl(&file).map_err(refuse)?;
+        Ok(Self { file: Arc::new(file), blocks: !flags.contains(rustix::fs::OFlags::NONBLOCK) })
+    }
+
+    /// Gives an event descriptor of another process back as it is, and closes what is none.
+    ///
+    /// # Errors
+    /// [`InterruptError::NoDescriptor`].
+    pub fn check(file: OwnedFd) -> Result<OwnedFd, InterruptError> {
+        let refuse = |errno: Errno| InterruptError::NoDescriptor { source: errno.into() };
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
         if rustix::fs::readlink(link, Vec::new()).map_err(refuse)?.to_bytes() != EVENTFD {
             return Err(refuse(Errno::INVAL));
         }
-        let flags = rustix::fs::fcntl_getfl(&file).map_err(refuse)?;
-        Ok(Self { file: Arc::new(file), blocks: !flags.contains(rustix::fs::OFlags::NONBLOCK) })
+        Ok(file)
     }
 
     /// Signals one interrupt. Signals that are not taken add up; at 2^64 - 2 of them further ones are dropped, which

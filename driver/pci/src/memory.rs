@@ -23,8 +23,10 @@ const HUGE: usize = 2 << 20;
 
 mod copy;
 mod slice;
+mod stretch;
 
 pub use slice::SharedSlice;
+pub use stretch::{Stretch, gather, scatter};
 
 /// Which page size to ask for. Large pages need fewer entries in the IOMMU's cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]

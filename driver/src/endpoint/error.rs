@@ -5,6 +5,7 @@ use std::time::Duration;
 use fpga_core::sender;
 use fpga_firmware::NodeId;
 use fpga_firmware::event::EventError;
+use fpga_firmware::generated::Scheme;
 use fpga_firmware::window::WindowError;
 use fpga_pci::{MemoryError, MmioError};
 use fpga_registers::CardAddr;
@@ -96,6 +97,9 @@ pub enum EndpointError {
     /// Card memory could not be prepared.
     #[error("preparing the event ring: {0}")]
     Prepare(TransferError),
+    /// A request to read could not be fetched from card memory.
+    #[error("fetching a request to read: {0}")]
+    Fetch(TransferError),
     /// A window header contradicts itself: an error of this package.
     #[error("{card}: {source}")]
     Header {
@@ -163,6 +167,16 @@ pub enum EndpointError {
         "{card}: the transfer has not ended after {waited:?}; wait longer, or look at the op table for the node that does not answer"
     )]
     TimedOut {
+        /// Which card.
+        card: CardName,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The wait's deadline has passed, and nothing has arrived.
+    #[error(
+        "{card}: nothing has arrived after {waited:?}; wait longer, or look whether a peer was given a region to send to"
+    )]
+    NoArrival {
         /// Which card.
         card: CardName,
         /// How long was waited.
@@ -239,6 +253,28 @@ pub enum SendError {
         length: u64,
         /// Bytes of the region.
         region: u64,
+    },
+    /// The transfer would change its own source while it may still have to be read again.
+    #[error(
+        "{card}: {length} bytes from {source_start} to {destination} of the same card overlap: a resend would read what has been overwritten; use the copy engine (Cdma), or other addresses"
+    )]
+    Overlap {
+        /// Which card.
+        card: CardName,
+        /// First byte of the source.
+        source_start: CardAddr,
+        /// First byte of the destination.
+        destination: CardAddr,
+        /// Bytes.
+        length: u64,
+    },
+    /// The interface does not receive by this scheme.
+    #[error("{card}: its network interface does not speak the scheme {scheme}; use registry")]
+    Scheme {
+        /// Which card.
+        card: CardName,
+        /// The scheme asked for.
+        scheme: Scheme,
     },
     /// The sender does not take it.
     #[error("{card}: {source}")]

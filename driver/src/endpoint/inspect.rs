@@ -1,34 +1,27 @@
 //! What the card's own windows show of the receiving side: for diagnosis, by register reads.
 
 use fpga_core::Nanos;
-use fpga_core::mirror::Difference;
+use fpga_core::mirror::{Difference, EscapedPacket};
 use fpga_core::receiver::EntryView;
 use fpga_firmware::generated::{counters, escape, registry};
-use fpga_firmware::{Incarnation, NodeId, TransferId};
-use fpga_pci::MmioError;
-use fpga_registers::CardAddr;
+use fpga_firmware::{Incarnation, NodeId, OpNumber, TransferId};
+use fpga_pci::{Bar, MmioError};
+use fpga_registers::{BarOffset, CardAddr};
 
 use super::{Endpoint, EndpointError};
-use crate::ni::Block;
+use crate::card::Card;
+use crate::ni::{Block, NiInfo};
 
 /// One occupied slot of the escape channel: a packet that came before its segment's first one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EscapeSlot {
     /// Its slot.
-    pub index: u32,
-    /// Sender.
-    pub source: NodeId,
-    /// The sender's life.
-    pub incarnation: Incarnation,
-    /// Transfer.
-    pub transfer: TransferId,
-    /// Segment.
-    pub segment: u32,
-    /// Where the packet belongs.
-    pub address: CardAddr,
-    /// Payload bytes.
-    pub length: u32,
+    pub index: u16,
+    /// The packet. Its `since` is not the card's to show, and 0.
+    pub packet: EscapedPacket,
+    /// Its op number.
+    pub op: OpNumber,
     /// How long it has waited.
     pub age: Nanos,
 }
@@ -83,21 +76,55 @@ receive_counters! {
     acks_sent = ACKS_SENT;
 }
 
-impl Endpoint {
+/// A card's own windows onto the receiving side of its network interface: registry, escape channel, counters.
+///
+/// Reading them disturbs nothing, so that they can be looked at without an endpoint too: they show what an earlier owner of the card
+/// has left, and what peers go on sending to it.
+#[derive(Debug, Clone)]
+pub struct ReceiveTables {
+    card: Card,
+    info: NiInfo,
+    bar: Bar,
+}
+
+impl ReceiveTables {
+    /// The windows of `card`.
+    ///
+    /// # Errors
+    /// [`EndpointError::NoInterface`].
+    pub fn of(card: &Card) -> Result<Self, EndpointError> {
+        let (Some(info), Some(bar)) = (card.info().ni.clone(), card.user_bar().cloned()) else {
+            return Err(EndpointError::NoInterface { card: card.shared.name.clone() });
+        };
+        Ok(Self { card: card.clone(), info, bar })
+    }
+
     fn window<T>(
         &self,
-        base: fpga_registers::BarOffset,
+        base: BarOffset,
         read: impl FnOnce(&Block) -> Result<T, MmioError>,
     ) -> Result<T, EndpointError> {
-        let block = self.block(base)?;
+        let block = Block::new(self.bar.clone(), base);
         read(&block).map_err(|source| EndpointError::Mmio { card: self.card.shared.name.clone(), source })
+    }
+
+    /// Entries of the registry.
+    #[must_use]
+    pub fn registry_entries(&self) -> u16 {
+        u16::try_from(self.info.registry_entries).unwrap_or(u16::MAX)
+    }
+
+    /// Slots of the escape channel.
+    #[must_use]
+    pub fn escape_slots(&self) -> u16 {
+        u16::try_from(self.info.escape_slots).unwrap_or(u16::MAX)
     }
 
     /// The card's counters.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn receive_counters(&self) -> Result<ReceiveCounters, EndpointError> {
+    pub fn counters(&self) -> Result<ReceiveCounters, EndpointError> {
         self.window(self.info.counters_base, ReceiveCounters::read)
     }
 
@@ -105,7 +132,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
-    pub fn registry_entry(&self, index: u16) -> Result<EntryView, EndpointError> {
+    pub fn entry(&self, index: u16) -> Result<EntryView, EndpointError> {
         self.window(self.info.registry_base, |block| read_entry(block, index))
     }
 
@@ -119,6 +146,14 @@ impl Endpoint {
         })
     }
 
+    /// Slot `index` of the escape channel; `None` if nothing waits there.
+    ///
+    /// # Errors
+    /// [`EndpointError::Mmio`].
+    pub fn escaped(&self, index: u16) -> Result<Option<EscapeSlot>, EndpointError> {
+        self.window(self.info.escape_base, |block| read_slot(block, index))
+    }
+
     /// Used slots of the escape channel, and the most there ever were.
     ///
     /// # Errors
@@ -128,49 +163,51 @@ impl Endpoint {
             Ok((block.read(escape::OCCUPANCY)?, block.read(escape::HIGH_WATER)?))
         })
     }
+}
 
-    /// The occupied slots of the escape channel.
-    ///
-    /// # Errors
-    /// [`EndpointError::Mmio`].
-    pub fn escape_slots(&self) -> Result<Vec<EscapeSlot>, EndpointError> {
-        let slots = self.info.escape_slots.min(0x1_0000);
-        self.window(self.info.escape_base, |block| {
-            let mut found = Vec::new();
-            for index in 0..slots {
-                block.write(escape::INDEX, index)?;
-                if block.read(escape::VALID)? & 1 == 0 {
-                    continue;
-                }
-                found.push(EscapeSlot {
-                    index,
-                    source: NodeId::new(block.read(escape::SOURCE_NODE)?),
-                    incarnation: Incarnation::new(block.read(escape::INCARNATION)?),
-                    transfer: TransferId::new(block.read(escape::TRANSFER)?),
-                    segment: block.read(escape::SEGMENT)?,
-                    address: CardAddr::new(block.read_pair(escape::ADDRESS_LOW)?),
-                    length: block.read(escape::LENGTH)?,
-                    age: Nanos::from_micros(block.read(escape::AGE_US)?.into()),
-                });
-            }
-            Ok(found)
-        })
+impl Endpoint {
+    /// The card's own windows onto the receiving side.
+    #[must_use]
+    pub const fn tables(&self) -> &ReceiveTables {
+        &self.tables
     }
 
-    /// Compares the mirror with the card's registry window, entry by entry. Take the events first, and let nothing move
-    /// meanwhile: the window shows the card as it is, the mirror as the events taken so far left it.
+    /// Compares the mirror with the card's registry and escape windows, entry by entry. Take the events first, and let nothing move
+    /// meanwhile: the windows show the card as it is, the mirror as the events taken so far left it.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].
     pub fn check_mirror(&self) -> Result<Vec<Difference>, EndpointError> {
-        let entries = u16::try_from(self.info.registry_entries).unwrap_or(u16::MAX);
         let mut differences = Vec::new();
-        for index in 0..entries {
-            let entry = self.registry_entry(index)?;
+        for index in 0..self.tables.registry_entries() {
+            let entry = self.tables.entry(index)?;
             self.mirror.compare(index, &entry, |difference| differences.push(difference));
+        }
+        for index in 0..self.tables.escape_slots() {
+            let packet = self.tables.escaped(index)?.map(|slot| slot.packet);
+            self.mirror.compare_escaped(index, packet.as_ref(), |difference| differences.push(difference));
         }
         Ok(differences)
     }
+}
+
+fn read_slot(block: &Block, index: u16) -> Result<Option<EscapeSlot>, MmioError> {
+    block.write(escape::INDEX, index.into())?;
+    if block.read(escape::VALID)? & 1 == 0 {
+        return Ok(None);
+    }
+    let packet = EscapedPacket {
+        node: NodeId::new(block.read(escape::SOURCE_NODE)?),
+        incarnation: Incarnation::new(block.read(escape::INCARNATION)?),
+        transfer: TransferId::new(block.read(escape::TRANSFER)?),
+        segment: block.read(escape::SEGMENT)?,
+        address: CardAddr::new(block.read_pair(escape::ADDRESS_LOW)?),
+        length: block.read(escape::LENGTH)?.into(),
+        since: Nanos::ZERO,
+    };
+    let op = OpNumber::new(block.read(escape::OP)?);
+    let age = Nanos::from_micros(block.read(escape::AGE_US)?.into());
+    Ok(Some(EscapeSlot { index, packet, op, age }))
 }
 
 fn read_entry(block: &Block, index: u16) -> Result<EntryView, MmioError> {

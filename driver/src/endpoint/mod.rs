@@ -11,19 +11,23 @@
 
 mod error;
 mod events;
+mod handle;
 mod inspect;
+mod options;
+mod read;
 mod region;
 mod transmit;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use fpga_core::Nanos;
 use fpga_core::mirror::{Mirror, MirrorError};
-use fpga_core::sender::{Command, Notify, Sender, SenderConfig, SenderCounters};
+use fpga_core::sender::{Command, Sender, SenderCounters};
 use fpga_firmware::event::{Event, EventKind, FaultReason};
-use fpga_firmware::generated::ni as at;
+use fpga_firmware::generated::{Scheme, ni as at};
 use fpga_firmware::{Incarnation, NodeId, TransferId};
 use fpga_pci::{DmaBuffer, MmioError, QuarantineReason};
 use fpga_registers::CardAddr;
@@ -39,53 +43,18 @@ use crate::range::CardRange;
 use crate::shared::Shared;
 
 pub use error::{EndpointError, SendError};
-pub use fpga_core::sender::{Completion as SendCompletion, Notify as SendNotify, Ticket as SendTicket};
-pub use inspect::{EscapeSlot, ReceiveCounters};
+pub use fpga_core::sender::{
+    Completion as SendCompletion, Notify as SendNotify, Ticket as SendTicket, Timeout as SendTimeout,
+};
+pub use handle::{PendingRead, PendingSend, SharedEndpoint};
+pub use inspect::{EscapeSlot, ReceiveCounters, ReceiveTables};
+pub use options::{EndpointOptions, SendOptions};
+pub use read::{ReadCompletion, ReadError, ReadFailure, ReadTicket, ReadableHandle, RemoteReadable};
 pub use region::{RegionHandle, RemoteRegion};
 
 use events::EventRing;
+use read::Reads;
 use transmit::TransmitPath;
-
-/// How to open an endpoint.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct EndpointOptions {
-    /// H2C channel that the endpoint takes for itself; `None`: the card's last. A card with one channel only is written through
-    /// [`Endpoint::write`].
-    pub channel: Option<u8>,
-    /// Transfers of more bytes than this join the big-transfer queue; `None`: 16 KiB, or a segment if that is shorter.
-    pub big_threshold: Option<u32>,
-    /// Bytes of a segment; `None`: as many as a mask holds, at most 16 KiB.
-    pub segment_size: Option<u32>,
-    /// Entries of the event ring, a power of two. Default 4096: an op table's worth of packets makes at most a few events each.
-    pub event_entries: u32,
-    /// Random number of this life of the sender; `None`: from the system. Fixed only where a run must be repeatable.
-    pub incarnation: Option<u32>,
-    /// Report every packet that reaches the registry, so that the mirror can follow the masks too.
-    pub packet_events: bool,
-    /// Where the CDMA descriptors go in card memory; `None`: the last 64 KiB of it.
-    pub chain: Option<CardAddr>,
-    /// Silence after which a packet is sent again.
-    pub timeout: Duration,
-    /// How often a packet is sent before its transfer is given up.
-    pub max_tries: u8,
-}
-
-impl Default for EndpointOptions {
-    fn default() -> Self {
-        Self {
-            channel: None,
-            big_threshold: None,
-            segment_size: None,
-            event_entries: 4096,
-            incarnation: None,
-            packet_events: false,
-            chain: None,
-            timeout: Duration::from_millis(10),
-            max_tries: 8,
-        }
-    }
-}
 
 /// Bytes at the end of card memory that an endpoint uses for its CDMA chain and, where the NI cannot push events, its event
 /// ring, unless told otherwise.
@@ -93,32 +62,6 @@ pub const RESERVED_CARD_BYTES: u64 = 64 << 10;
 
 /// Shortest time that a registry entry waits for its sender: other nodes may be more patient than this one.
 const REGISTRY_TIMEOUT_MIN_US: u32 = 2_000_000;
-
-/// Options of one transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct SendOptions {
-    /// Who tells the receiving application. Default: its own card, when the last packet arrives.
-    pub notify: Notify,
-    /// Give up after this long, whatever the progress.
-    pub deadline: Option<Duration>,
-}
-
-impl SendOptions {
-    /// Who tells the receiving application.
-    #[must_use]
-    pub const fn notify(mut self, notify: Notify) -> Self {
-        self.notify = notify;
-        self
-    }
-
-    /// Give up after `deadline`.
-    #[must_use]
-    pub const fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
-        self
-    }
-}
 
 /// A whole transfer has arrived in this card's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,9 +94,15 @@ pub struct EndpointCounters {
     pub windows: u64,
     /// Faults that the NI reported.
     pub faults: u64,
+    /// Reads of other nodes that were answered.
+    pub reads_served: u64,
+    /// Reads of other nodes that were refused, or whose answer did not arrive.
+    pub reads_refused: u64,
 }
 
 /// One card's end of the network. One per card.
+///
+/// `Send`, and used by whoever holds it; [`SharedEndpoint`] is the same for many threads and tasks.
 #[derive(Debug)]
 pub struct Endpoint {
     sender: Sender,
@@ -166,6 +115,9 @@ pub struct Endpoint {
     mirror_faults: VecDeque<MirrorError>,
     /// The keys of open regions, by memory window.
     regions: Vec<Option<u64>>,
+    reads: Reads,
+    read_channel: Option<u8>,
+    tables: ReceiveTables,
     ni: Block,
     info: NiInfo,
     incarnation: Incarnation,
@@ -209,7 +161,7 @@ impl Endpoint {
             None => CardAddr::new(random(&name)?).to_low_high().0,
         };
         let incarnation = Incarnation::new(incarnation);
-        let sender = Sender::new(sender_config(options, &info), incarnation)
+        let sender = Sender::new(options::sender_config(options, &info), incarnation)
             .map_err(|source| EndpointError::Config { card: name.clone(), source })?;
         // A segment is sent from one window.
         let segment = sender.config().segment_size;
@@ -224,7 +176,8 @@ impl Endpoint {
         card.shared.take_endpoint()?;
         let taken = Taken(Arc::clone(&card.shared));
 
-        let mut mirror = Mirror::new(u16::try_from(info.registry_entries).unwrap_or(u16::MAX));
+        let small = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
+        let mut mirror = Mirror::new(small(info.registry_entries), small(info.escape_slots));
         mirror.track_masks(options.packet_events);
         let ni = Block::new(bar.clone(), info.ni_base);
         let mmio = |source| EndpointError::Mmio { card: name.clone(), source };
@@ -234,8 +187,7 @@ impl Endpoint {
         region::close_all(&Block::new(bar.clone(), info.memory_base), info.memory_windows).map_err(mmio)?;
 
         // A receiver must wait longer for a silent sender than the sender waits for it (spec 2.2.7).
-        let give_up = options.timeout.saturating_mul(u32::from(options.max_tries));
-        let patience = u32::try_from(give_up.as_micros().saturating_mul(2)).unwrap_or(u32::MAX);
+        let patience = u32::try_from(options.give_up.as_micros().saturating_mul(2)).unwrap_or(u32::MAX);
         ni.write(at::REGISTRY_TIMEOUT_US, patience.max(REGISTRY_TIMEOUT_MIN_US)).map_err(mmio)?;
 
         let chain = options.chain.unwrap_or_else(|| {
@@ -264,6 +216,9 @@ impl Endpoint {
             faults: VecDeque::new(),
             mirror_faults: VecDeque::new(),
             regions: vec![None; info.memory_windows.min(region::MAX_WINDOWS) as usize],
+            reads: Reads::default(),
+            read_channel: options.read_channel,
+            tables: ReceiveTables::of(card)?,
             ni,
             info,
             incarnation,
@@ -303,7 +258,8 @@ impl Endpoint {
 
     /// Starts a transfer of `length` bytes from this card's memory at `source` to `offset` bytes into `target`. It makes
     /// progress in [`poll`](Self::poll) and ends in exactly one completion. The source must not change until then: a resend
-    /// reads it again.
+    /// reads it again. Transfers of no bytes end at once and send nothing; a transfer to this node itself goes over the network
+    /// as any other, and must not overlap its own source.
     ///
     /// # Errors
     /// See [`SendError`]. Nothing was started.
@@ -316,6 +272,9 @@ impl Endpoint {
         options: SendOptions,
     ) -> Result<SendTicket, SendError> {
         let card = || self.card.shared.name.clone();
+        if options.scheme != Scheme::Registry {
+            return Err(SendError::Scheme { card: card(), scheme: options.scheme });
+        }
         if !self.info.memory.contains(source, length) {
             return Err(SendError::SourceRange {
                 card: card(),
@@ -334,6 +293,10 @@ impl Endpoint {
                 region: target.length,
             });
         };
+        let reaches = CardRange::new(destination, length);
+        if target.node == self.info.node && CardRange::new(source, length).overlaps(reaches) {
+            return Err(SendError::Overlap { card: card(), source_start: source, destination, length });
+        }
         let now = self.now();
         let deadline = options
             .deadline
@@ -346,8 +309,16 @@ impl Endpoint {
             key: target.key,
             notify: options.notify,
             deadline,
+            priority: options.priority,
         };
         self.sender.submit(now, command).map_err(|source| SendError::Sender { card: card(), source })
+    }
+
+    /// Withdraws a transfer: its completion says so, and comes by the next poll. Returns whether it had not ended before.
+    /// Packets already on the wire may still arrive.
+    pub fn cancel(&mut self, ticket: SendTicket) -> bool {
+        let now = self.now();
+        self.sender.cancel(now, ticket)
     }
 
     fn now(&self) -> Nanos {
@@ -371,9 +342,12 @@ impl Endpoint {
         let mut work = self.take_events(now)?;
         // After the events: an answer that is already here is no time-out, however long nobody polled.
         self.sender.handle_timeout(now);
+        work += self.pump_reads(now)?;
         work += self.transmit.pump(now, &mut self.sender)?;
         while let Some(completion) = self.sender.poll_completion() {
-            self.completions.push_back(completion);
+            if !self.take_internal(now, &completion)? {
+                self.completions.push_back(completion);
+            }
             work += 1;
         }
         Ok(work)
@@ -390,15 +364,18 @@ impl Endpoint {
             match event.kind {
                 EventKind::WindowFree => self.transmit.window_free(event.index, now)?,
                 EventKind::Notice => {
-                    self.counters.notifications += 1;
-                    self.notifications.push_back(Notification {
+                    let notification = Notification {
                         node: event.node,
                         incarnation: event.incarnation,
                         transfer: event.transfer,
                         address: event.address,
                         length: event.length,
                         time: event.time,
-                    });
+                    };
+                    if !self.take_arrival(now, &notification)? {
+                        self.counters.notifications += 1;
+                        self.notifications.push_back(notification);
+                    }
                 }
                 EventKind::Fault => {
                     self.counters.faults += 1;
@@ -411,7 +388,7 @@ impl Endpoint {
                 }
                 _ => {
                     if let Err(error) = self.mirror.handle_event(&event) {
-                        tracing::warn!(card = self.card.name(), %error, "mirror of the receive registry");
+                        tracing::warn!(card = self.card.name(), %error, "mirror of the receiving side");
                         self.mirror_faults.push_back(error);
                     }
                 }
@@ -456,9 +433,7 @@ impl Endpoint {
             self.now().saturating_add(Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)));
         loop {
             let work = self.poll()?;
-            if let Some(position) = self.completions.iter().position(|done| done.ticket == ticket)
-                && let Some(done) = self.completions.remove(position)
-            {
+            if let Some(done) = self.take_completion(ticket) {
                 return Ok(done);
             }
             if self.now() >= limit {
@@ -468,6 +443,32 @@ impl Endpoint {
                 self.relax();
             }
         }
+    }
+
+    /// The transfer's end as a future: no runtime, no thread. Each poll drives the endpoint and lets the card work, and asks to be
+    /// polled again: what is waited for is in memory, and nobody signals it. Dropping the future leaves the transfer under way.
+    /// Several at once need a [`SharedEndpoint`].
+    pub fn completion(
+        &mut self,
+        ticket: SendTicket,
+    ) -> impl Future<Output = Result<SendCompletion, EndpointError>> + Send + '_ {
+        core::future::poll_fn(move |context| {
+            let polled = self.poll();
+            if let Some(done) = self.take_completion(ticket) {
+                return Poll::Ready(Ok(done));
+            }
+            if let Err(error) = polled {
+                return Poll::Ready(Err(error));
+            }
+            self.relax();
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+    }
+
+    fn take_completion(&mut self, ticket: SendTicket) -> Option<SendCompletion> {
+        let position = self.completions.iter().position(|done| done.ticket == ticket)?;
+        self.completions.remove(position)
     }
 
     /// Writes a buffer to this card's memory through the endpoint's own channel: for cards with one H2C channel.
@@ -481,7 +482,13 @@ impl Endpoint {
     /// Counts since the endpoint was opened.
     #[must_use]
     pub fn counters(&self) -> EndpointCounters {
-        EndpointCounters { sender: *self.sender.counters(), windows: self.transmit.filled(), ..self.counters }
+        EndpointCounters {
+            sender: *self.sender.counters(),
+            windows: self.transmit.filled(),
+            reads_served: self.reads.served,
+            reads_refused: self.reads.refused,
+            ..self.counters
+        }
     }
 
     /// The sender, for listings of op table and queues.
@@ -490,7 +497,7 @@ impl Endpoint {
         &self.sender
     }
 
-    /// The mirror of the receive registry, from events alone.
+    /// The mirror of the receive registry and the escape channel, from events alone.
     #[must_use]
     pub const fn mirror(&self) -> &Mirror {
         &self.mirror
@@ -502,10 +509,10 @@ impl Endpoint {
         self.mirror_faults.pop_front()
     }
 
-    /// Whether nothing is under way: no transfer, no op, no window.
+    /// Whether nothing is under way: no transfer, no read, no op, no window.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.sender.is_idle() && self.transmit.is_idle()
+        self.sender.is_idle() && self.transmit.is_idle() && self.reads.is_idle()
     }
 }
 
@@ -523,20 +530,6 @@ impl Drop for Endpoint {
         };
         self.events.close(pushing);
     }
-}
-
-fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderConfig {
-    let mut config = SenderConfig::default();
-    let whole_mask = u32::from(info.mask_bits).checked_shl(u32::from(info.packet_size_log2)).unwrap_or(0);
-    // A window carries a segment, so a segment is no longer than a window's payload.
-    let longest = whole_mask.min(info.windows.payload_size);
-    config.segment_size = options.segment_size.unwrap_or_else(|| longest.min(16 << 10));
-    config.big_threshold = options.big_threshold.unwrap_or(config.segment_size.min(16 << 10));
-    config.packet_size_log2 = info.packet_size_log2;
-    config.mask_bits = info.mask_bits;
-    config.retry.timeout = Nanos::new(u64::try_from(options.timeout.as_nanos()).unwrap_or(u64::MAX));
-    config.retry.max_tries = options.max_tries;
-    config
 }
 
 /// A random number of the system's, or an error: a machine that has just started may have none for a long time, and asking without

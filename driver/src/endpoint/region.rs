@@ -54,6 +54,21 @@ impl Endpoint {
         if range.length == 0 || !self.usable_memory().contains(range.start, range.length) {
             return Err(EndpointError::RegionRange { card: card(), range, usable: self.usable_memory() });
         }
+        self.open_window(source, range)
+    }
+
+    /// Whether a region is still open.
+    pub(super) fn is_open(&self, region: &RegionHandle) -> bool {
+        self.regions.get(region.index as usize).copied().flatten() == Some(region.remote.key)
+    }
+
+    /// Opens a memory window for any range of card memory.
+    pub(super) fn open_window(
+        &mut self,
+        source: NodeId,
+        range: CardRange,
+    ) -> Result<RegionHandle, EndpointError> {
+        let card = || self.card.shared.name.clone();
         let Some(index) = self.regions.iter().position(Option::is_none) else {
             return Err(EndpointError::RegionsFull { card: card(), capacity: self.regions.len() });
         };
@@ -82,9 +97,8 @@ impl Endpoint {
     /// # Errors
     /// [`EndpointError::Mmio`].
     pub fn close_region(&mut self, region: &RegionHandle) -> Result<(), EndpointError> {
-        let place = self.regions.get(region.index as usize).copied().flatten();
         // Another region, or another endpoint's, may have the place by now.
-        if place != Some(region.remote.key) {
+        if !self.is_open(region) {
             return Ok(());
         }
         let block = self.memory_block()?;

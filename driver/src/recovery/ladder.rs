@@ -249,7 +249,7 @@ impl Ladder<'_> {
         if !on {
             return Ok((found, RungOutcome::NotNeeded));
         }
-        ni.silence(user)?;
+        ni.reset(user)?;
         let whose = if self.claims.foreign_endpoint { " (of an endpoint that is open)" } else { "" };
         Ok((found + whose, RungOutcome::Recovered))
     }

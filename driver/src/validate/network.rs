@@ -106,7 +106,7 @@ fn loopback(bench: &Bench<'_>) -> Result<Verdict, Problem> {
         write(&mut h2c, &host, start, &expected)?;
     }
     let mut options = EndpointOptions { chain: Some(chain), ..EndpointOptions::default() };
-    options.timeout = options.timeout.min(bench.options.timeout);
+    options.give_up = options.give_up.min(bench.options.timeout);
     match send(bench, &options, source, target) {
         Ok(Sent::Arrived) => {}
         Ok(Sent::Lost) => {
@@ -175,8 +175,8 @@ fn send(
         Ok(ticket) => ticket,
         Err(error) => return Ok(Sent::Failed(error.to_string())),
     };
-    // Long enough for every try of every packet.
-    let patience = options.timeout * (u32::from(options.max_tries) + 1) + bench.options.timeout;
+    // Longer than silence is borne.
+    let patience = options.give_up + bench.options.timeout;
     let done = match endpoint.wait(ticket, patience) {
         Ok(done) => done,
         Err(EndpointError::TimedOut { .. }) => return Ok(Sent::Lost),

@@ -18,6 +18,48 @@ pub trait DmaSpace {
     /// # Errors
     /// [`DmaFault`] at the first byte that the card may not write; bytes before it are written.
     fn write(&mut self, at: Iova, from: &[u8]) -> Result<(), DmaFault>;
+
+    /// [`read`](Self::read) of every part, in order: data of kilobytes, of which an implementation may know how to move much
+    /// at a time. Parts outside of `memory` have no bytes there.
+    ///
+    /// # Errors
+    /// The number of the first part that fails, and how; those before it have arrived, those after it were not tried.
+    fn read_parts(&mut self, parts: &[DmaPart], memory: &mut [u8]) -> Result<(), (usize, DmaFault)> {
+        parts.iter().enumerate().try_for_each(|(index, part)| {
+            let into = memory.get_mut(part.range()).unwrap_or_default();
+            self.read(part.at, into).map_err(|fault| (index, fault))
+        })
+    }
+
+    /// [`write`](Self::write) of every part, in order; as [`read_parts`](Self::read_parts).
+    ///
+    /// # Errors
+    /// As there.
+    fn write_parts(&mut self, parts: &[DmaPart], memory: &[u8]) -> Result<(), (usize, DmaFault)> {
+        parts.iter().enumerate().try_for_each(|(index, part)| {
+            let from = memory.get(part.range()).unwrap_or_default();
+            self.write(part.at, from).map_err(|fault| (index, fault))
+        })
+    }
+}
+
+/// One of many accesses in a row: where in host memory, and which bytes of the other memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DmaPart {
+    /// First byte in host memory.
+    pub at: Iova,
+    /// First byte in the other memory.
+    pub offset: usize,
+    /// Bytes.
+    pub length: usize,
+}
+
+impl DmaPart {
+    /// Its bytes in the other memory, as an index.
+    #[must_use]
+    pub fn range(&self) -> std::ops::Range<usize> {
+        self.offset..self.offset.saturating_add(self.length)
+    }
 }
 
 /// An interrupt on its way to the host, by the method that software has enabled.
@@ -64,6 +106,14 @@ impl<T: DmaSpace + ?Sized> DmaSpace for &mut T {
 
     fn write(&mut self, at: Iova, from: &[u8]) -> Result<(), DmaFault> {
         (**self).write(at, from)
+    }
+
+    fn read_parts(&mut self, parts: &[DmaPart], memory: &mut [u8]) -> Result<(), (usize, DmaFault)> {
+        (**self).read_parts(parts, memory)
+    }
+
+    fn write_parts(&mut self, parts: &[DmaPart], memory: &[u8]) -> Result<(), (usize, DmaFault)> {
+        (**self).write_parts(parts, memory)
     }
 }
 

@@ -52,5 +52,5 @@ pub use counters::{Access, AccessLog, AccessTarget, CardCounters};
 pub use description::{CardDescription, DescriptionError};
 pub use fault_log::{Fault, FaultKind, FaultLog, Unit};
 pub use fault_plan::{FaultPlan, InjectedFault, PlannedFault, StreamWritebackFault};
-pub use host::{DmaFault, DmaSpace, ErrorMessage, HostPort, Interrupt, NoHost};
+pub use host::{DmaFault, DmaPart, DmaSpace, ErrorMessage, HostPort, Interrupt, NoHost};
 pub use validate::Problem;

@@ -3,7 +3,7 @@
 use crate::counters::CardCounters;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::fault_plan::Plan;
-use crate::host::HostPort;
+use crate::host::{DmaPart, HostPort};
 use crate::space::CardSpace;
 use crate::stream::Streams;
 use fpga_core::time::Nanos;
@@ -32,6 +32,9 @@ pub(crate) struct Upstream<'a, H: HostPort + ?Sized + 'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unsupported;
 
+/// Data of at least this many bytes moves by the calls for much data.
+pub(crate) const MUCH: usize = 2048;
+
 impl<H: HostPort + ?Sized> Upstream<'_, H> {
     /// Memory read request.
     pub(crate) fn read(
@@ -45,7 +48,13 @@ impl<H: HostPort + ?Sized> Upstream<'_, H> {
             self.faults.push(FaultKind::BusMasterOff, unit, at.get(), 0);
             return Err(Unsupported);
         }
-        self.host.read(at, into).map_err(|fault| {
+        let read = if into.len() >= MUCH {
+            let whole = DmaPart { at, offset: 0, length: into.len() };
+            self.host.read_parts(&[whole], into).map_err(|(_, fault)| fault)
+        } else {
+            self.host.read(at, into)
+        };
+        read.map_err(|fault| {
             self.faults.push(refused, unit, fault.at.get(), 0);
             Unsupported
         })
@@ -58,8 +67,20 @@ impl<H: HostPort + ?Sized> Upstream<'_, H> {
             self.faults.push(FaultKind::BusMasterOff, unit, at.get(), 1);
             return;
         }
-        if let Err(fault) = self.host.write(at, from) {
+        if from.len() >= MUCH {
+            self.post_parts(unit, &[DmaPart { at, offset: 0, length: from.len() }], from);
+        } else if let Err(fault) = self.host.write(at, from) {
             self.faults.push(FaultKind::HostWriteLost, unit, fault.at.get(), 0);
+        }
+    }
+
+    /// Posted memory writes in a row, out of `memory`. The card is bus master.
+    #[inline(never)]
+    pub(crate) fn post_parts(&mut self, unit: Unit, parts: &[DmaPart], memory: &[u8]) {
+        let mut rest = parts;
+        while let Err((index, fault)) = self.host.write_parts(rest, memory) {
+            self.faults.push(FaultKind::HostWriteLost, unit, fault.at.get(), 0);
+            rest = rest.get(index + 1..).unwrap_or_default();
         }
     }
 }

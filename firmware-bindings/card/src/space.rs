@@ -71,6 +71,26 @@ impl PlainMemory<'_> {
         Some(bytes)
     }
 
+    /// Where in [`Self::bytes`] the `length` bytes at card address `at` are that will be written.
+    #[inline]
+    pub(crate) fn mark(&mut self, at: u64, length: usize) -> Option<usize> {
+        self.target(at, length)?;
+        usize::try_from(at.wrapping_sub(self.base)).ok()
+    }
+
+    /// Where in [`Self::bytes`] the `length` bytes at card address `at` are.
+    #[inline]
+    pub(crate) fn find(&self, at: u64, length: usize) -> Option<usize> {
+        self.source(at, length)?;
+        usize::try_from(at.wrapping_sub(self.base)).ok()
+    }
+
+    /// All of it.
+    #[inline]
+    pub(crate) const fn bytes(&mut self) -> &mut [u8] {
+        self.pages.as_flattened_mut()
+    }
+
     /// Page and offset in it; an address below the base is one far beyond the end.
     #[inline]
     fn place(&self, at: u64) -> Option<(usize, usize)> {

@@ -2,13 +2,16 @@
 //! nothing mapped and no descriptor open.
 //!
 //! An input is a row of messages: command, flags (bit 0: no answer wanted), which descriptors come along (2 bits each), length of
-//! the body (2 bytes), body. It begins after the version is settled unless its first byte is odd.
+//! the body (2 bytes), body. It begins after the version is settled unless its first byte is odd. Instead of a message there can be
+//! bytes for the socket (flags bit 1): what the card finds there when it asks for memory that was mapped without a file.
 #![no_main]
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use fpga_mock::served::{Next, Session};
 use fpga_mock::{CardDescription, World};
+use fpga_pci::vfio_user::socket::Connection;
 use fpga_pci::vfio_user::wire::{Command, HEADER_LENGTH, Header, Kind, Reply, Request, Version};
 use libfuzzer_sys::fuzz_target;
 use rustix::event::EventfdFlags;
@@ -68,7 +71,9 @@ fuzz_target!(|input: &[u8]| {
     let mut description = CardDescription::default();
     description.memory.size = 1 << 20;
     let world = World::builder().card(description).build().expect("a small card");
-    let mut session = Session::new(&world, 0);
+    // Nothing is waited for: what is not on the socket by then does not come.
+    let (here, there) = Connection::pair().expect("a socket pair");
+    let mut session = Session::asking(&world, 0, here, Duration::ZERO).expect("an event descriptor");
     let Some((first, mut rest)) = input.split_first() else { return };
     if first & 1 == 0 {
         let mut body = Vec::new();
@@ -78,7 +83,11 @@ fuzz_target!(|input: &[u8]| {
     while let Some(([command, flags, fds, low, high], behind)) = rest.split_first_chunk::<5>() {
         let length = usize::from(u16::from_le_bytes([*low, *high])).min(behind.len());
         let (body, behind) = behind.split_at(length);
-        if !exchange(&mut session, Command((*command).into()), flags & 1 != 0, descriptors(*fds), body) {
+        if flags & 2 != 0 {
+            // The other end closes with the session's first complaint.
+            let _ = there.send(body, &[], Duration::ZERO);
+        } else if !exchange(&mut session, Command((*command).into()), flags & 1 != 0, descriptors(*fds), body)
+        {
             break;
         }
         for _ in 0..UNITS {

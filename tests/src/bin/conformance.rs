@@ -14,9 +14,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use fpga_driver::Transport;
 use fpga_driver::pci::vfio::VfioInterface;
-use fpga_tests::conformance::doors::{INLINE, Present, THREADED};
+use fpga_tests::conformance::doors::{INLINE, Present, Served, THREADED};
 use fpga_tests::conformance::{Case, Door, Outcome, cases, judge, load, page};
-use fpgactl::target::{self, Target, VfioChoice};
+use fpgactl::target::{self, AccessChoice, Target};
 use serde::Serialize;
 
 /// Runs the conformance suite on a card.
@@ -25,7 +25,7 @@ use serde::Serialize;
 #[derive(Debug, Parser)]
 #[command(name = "conformance", version)]
 struct Arguments {
-    /// Which card, as for fpgactl: mock (both doors of this process), a PCI address, vfio-user:SOCKET.
+    /// Which card, as for fpgactl: mock (all doors of this process), a PCI address, vfio-user:SOCKET.
     #[arg(long, default_value = "mock")]
     card: Target,
     /// Through which of the kernel's interfaces a PCI address is opened: auto, group or iommufd; default: what FPGA_VFIO says.
@@ -80,7 +80,7 @@ struct Line<'a> {
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::parse();
-    let choice = VfioChoice { interface: arguments.vfio, token: None };
+    let choice = AccessChoice { interface: arguments.vfio, ..AccessChoice::default() };
     arguments.card = arguments.card.through(choice);
     match run(&arguments, &mut io::stdout().lock()) {
         Ok(true) => ExitCode::SUCCESS,
@@ -121,9 +121,10 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     }
     let present;
     let doors: Vec<&dyn Door> = match &arguments.card {
-        Target::Mock => vec![&INLINE, &THREADED],
+        Target::Mock => vec![&INLINE, &THREADED, &Served],
         card => {
-            present = Present::new(door_name(arguments), !arguments.gentle, reach(card.clone()));
+            let door = Present::new(door_name(arguments), !arguments.gentle, reach(card.clone()));
+            present = if matches!(card, Target::VfioUser(..)) { door.passing_memory_on() } else { door };
             vec![&present]
         }
     };
@@ -170,7 +171,7 @@ fn door_name(arguments: &Arguments) -> String {
     arguments.door.clone().unwrap_or_else(|| {
         match arguments.card {
             Target::Mock | Target::MockFile(_) => "mock",
-            Target::VfioUser(_) => "vfio-user",
+            Target::VfioUser(..) => "vfio-user",
             Target::Pci(..) => "vfio",
         }
         .to_owned()

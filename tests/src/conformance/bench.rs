@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use fpga_card::CardDescription;
 use fpga_driver::mock::World;
+use fpga_driver::mock::served::MessageCount;
 use fpga_driver::{
     Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, OpenOptions, ResourceError, RunMode,
     Transport, WaitOptions,
@@ -49,6 +50,8 @@ pub struct Opened {
     pub seam: Arc<Tampered>,
     /// Card memory that may be used.
     pub scratch: CardRange,
+    /// Where messages to the card are counted, if it is reached by messages.
+    pub messages: Option<MessageCount>,
 }
 
 impl<'a> Bench<'a> {
@@ -99,7 +102,7 @@ impl<'a> Bench<'a> {
     /// Opens the card with options.
     #[must_use]
     pub fn open_with(&self, options: OpenOptions) -> Opened {
-        Opened::on(self.reach(), options)
+        Opened { messages: self.stand.messages(), ..Opened::on(self.reach(), options) }
     }
 }
 
@@ -117,7 +120,7 @@ impl Opened {
             }
             None => CardRange::new(CardAddr::ZERO, SCRATCH_UNKNOWN),
         };
-        Self { card, seam, scratch }
+        Self { card, seam, scratch, messages: None }
     }
 
     /// Card address `offset` bytes into the memory that may be used.

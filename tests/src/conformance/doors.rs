@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use fpga_card::CardDescription;
 use fpga_driver::Transport;
 use fpga_driver::core::Nanos;
-use fpga_driver::mock::served::CardServer;
+use fpga_driver::mock::served::{CardServer, MessageCount};
 use fpga_driver::mock::{ThreadOptions, World};
 use fpga_driver::pci::vfio_user::VfioUserTransport;
 
@@ -77,6 +77,9 @@ impl Stand for Simulated {
     }
 }
 
+/// Why there are no huge pages at the door of a server.
+const PASSED_ON: &str = "memory that is passed on to another process is of normal pages";
+
 /// A simulated card behind a UNIX socket (vfio-user), served by a thread of this process: a new one for every case.
 #[derive(Debug)]
 pub struct Served;
@@ -89,6 +92,7 @@ impl Door for Served {
     fn lacks(&self, ability: Ability) -> Option<&'static str> {
         match ability {
             Ability::Repeatable => Some("the card works by itself: no two runs are the same"),
+            Ability::HugePages => Some(PASSED_ON),
             _ => None,
         }
     }
@@ -104,19 +108,21 @@ impl Door for Served {
             std::env::temp_dir().join(format!("fpga-conformance-{}-{number}.sock", std::process::id()));
         let world = World::builder().card(card).build().map_err(|error| error.to_string())?;
         let server = CardServer::bind(&socket).map_err(|error| error.to_string())?;
+        let messages = server.message_count();
         let (stop, end) = rustix::pipe::pipe().map_err(|error| error.to_string())?;
         let card = world.clone();
         let thread = std::thread::Builder::new()
             .name("served card".to_owned())
             .spawn(move || server.run(&card, 0, stop).map(drop).map_err(|error| error.to_string()))
             .map_err(|error| error.to_string())?;
-        Ok(Box::new(Behind { world, socket, end: Some(end), thread: Some(thread) }))
+        Ok(Box::new(Behind { world, socket, messages, end: Some(end), thread: Some(thread) }))
     }
 }
 
 struct Behind {
     world: World,
     socket: PathBuf,
+    messages: MessageCount,
     /// The server ends when this is closed.
     end: Option<OwnedFd>,
     thread: Option<JoinHandle<Result<(), String>>>,
@@ -132,6 +138,10 @@ impl Stand for Behind {
 
     fn card(&self) -> Option<(World, usize)> {
         Some((self.world.clone(), 0))
+    }
+
+    fn messages(&self) -> Option<MessageCount> {
+        Some(self.messages.clone())
     }
 }
 
@@ -154,6 +164,8 @@ pub struct Present {
     reach: Arc<Reach>,
     /// Bad accesses may be provoked: the machine takes a refused one for no reason to stop.
     provoke: bool,
+    /// The card's memory is another process's, too.
+    passes_memory_on: bool,
 }
 
 impl core::fmt::Debug for Present {
@@ -167,7 +179,14 @@ impl Present {
     /// there are machines that stop at one.
     #[must_use]
     pub fn new(name: String, provoke: bool, reach: Arc<Reach>) -> Self {
-        Self { name, reach, provoke }
+        Self { name, reach, provoke, passes_memory_on: false }
+    }
+
+    /// It leads to a server in another process, to which memory is passed on.
+    #[must_use]
+    pub fn passing_memory_on(mut self) -> Self {
+        self.passes_memory_on = true;
+        self
     }
 }
 
@@ -186,7 +205,8 @@ impl Door for Present {
             Ability::RefusedDma if !self.provoke => {
                 Some("left out: bad accesses are not to be provoked here")
             }
-            Ability::RefusedDma | Ability::BusReset => None,
+            Ability::HugePages if self.passes_memory_on => Some(PASSED_ON),
+            Ability::RefusedDma | Ability::BusReset | Ability::HugePages => None,
         }
     }
 

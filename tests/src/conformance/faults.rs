@@ -76,10 +76,12 @@ pub enum Said {
     Cdma,
     /// It was aborted.
     Aborted,
-    /// What was written of a packet is not what an engine writes.
-    Metadata,
     /// A packet that is longer than what waits for it.
     TooLong,
+    /// Metadata of a stream's packet that cannot be true.
+    Metadata,
+    /// Nothing: two packets of a stream arrive as one.
+    Joined,
     /// The system's word of an error on the bus.
     BusError,
     /// Nothing: who polls sees success. The self-test finds it.
@@ -138,8 +140,9 @@ impl fmt::Display for Said {
             Self::Stale => "`MmioError::Stale`: a handle from before the reset",
             Self::Cdma => "`CdmaError::Engine` with the status register and how far the copy came",
             Self::Aborted => "`FaultCause::Aborted`",
-            Self::Metadata => "`PacketFault::Missing` or `PacketFault::Empty`, once: the packet is lost",
             Self::TooLong => "`PacketFault::TooLong` with its bytes so far, once",
+            Self::Metadata => "`StreamError::Packet` with the ring's entry and what was found there, once",
+            Self::Joined => "nothing (the card tells of one packet): who knows his packets' lengths sees it",
             Self::BusError => "`DeviceEvent::BusError` from `Card::events`",
             Self::Validate => "nothing at the transfer (a posted write has no answer); `validate` fails",
         })

@@ -28,6 +28,7 @@ use std::time::Duration;
 use fpga_card::CardDescription;
 use fpga_driver::Transport;
 use fpga_driver::mock::World;
+use fpga_driver::mock::served::MessageCount;
 
 pub use bench::Bench;
 pub use cases::cases;
@@ -46,6 +47,8 @@ pub enum Ability {
     BusReset,
     /// The same calls give the same run, in virtual time.
     Repeatable,
+    /// Memory for the card can be taken from the system's reserve of huge pages.
+    HugePages,
 }
 
 /// A way to a card.
@@ -82,6 +85,11 @@ pub trait Stand {
 
     /// The simulated card itself, where it lives in this process: its world and its number there.
     fn card(&self) -> Option<(World, usize)> {
+        None
+    }
+
+    /// Where messages to the card are counted at their other end.
+    fn messages(&self) -> Option<MessageCount> {
         None
     }
 }

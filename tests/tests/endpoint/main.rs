@@ -5,9 +5,14 @@
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
 mod endings;
+mod lossy;
+mod nodes;
+mod reads;
 mod regions;
 mod registry;
 mod shapes;
+mod shared;
+mod small;
 mod transfers;
 
 use std::time::Duration;
@@ -20,7 +25,7 @@ use fpga_driver::endpoint::{
     EndpointError, EndpointOptions, RemoteRegion, SendError, SendNotify, SendOptions,
 };
 use fpga_driver::firmware::event::NackReason;
-use fpga_driver::firmware::generated::ni;
+use fpga_driver::firmware::generated::{Scheme, ni};
 use fpga_driver::mock::{CardFailure, DeliveryOrder};
 use fpga_driver::{BarOffset, Card, CardAddr, CardRange, Endpoint, NodeId, ResourceError};
 use fpga_tests::bytes;
@@ -54,7 +59,7 @@ fn assert_refused(net: &mut Net, region: &RemoteRegion, length: u64, untouched: 
     assert_eq!(net.completions[0].pop_front(), None);
     assert_eq!(net.notifications[1].pop_front(), None);
     assert!(net.get(1, untouched.0, untouched.1).iter().all(|byte| *byte == 0xC3), "written in spite of it");
-    let counters = net.end(1).receive_counters().unwrap();
+    let counters = net.end(1).tables().counters().unwrap();
     assert!(counters.violations > 0 && counters.nacks_sent > 0);
     net.assert_clean();
 }

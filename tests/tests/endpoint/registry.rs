@@ -1,5 +1,10 @@
 //! The registry and its mirror, in the middle of transfers.
 
+use std::sync::Arc;
+
+use fpga_driver::firmware::generated::{escape, registry};
+use fpga_tests::tampered::{Replaced, Tampered};
+
 use super::*;
 
 #[test]
@@ -14,7 +19,7 @@ fn the_mask_of_the_document() {
         net.poll(0).unwrap();
         net.world.step();
         let entries: Vec<_> =
-            (0..64).map(|index| net.end(1).registry_entry(index).unwrap()).filter(|e| e.valid).collect();
+            (0..64).map(|index| net.end(1).tables().entry(index).unwrap()).filter(|e| e.valid).collect();
         if let [entry] = entries[..] {
             assert_eq!((entry.base, entry.length, entry.expected), (TARGET, 4096, 8));
             assert_eq!((entry.segment, entry.segment_count, entry.transfer_length), (0, 1, 4096));
@@ -72,8 +77,10 @@ fn the_mirror_is_right_in_the_middle_of_transfers() {
             pause(&mut net);
             assert_eq!(net.end(1).check_mirror().unwrap(), [], "seed {seed}, moment {moments}");
             assert_eq!(net.end(1).next_mirror_fault(), None);
-            let occupancy = net.end(1).registry_occupancy().unwrap().0;
+            let occupancy = net.end(1).tables().registry_occupancy().unwrap().0;
             assert_eq!(u32::from(net.end(1).mirror().occupancy()), occupancy);
+            let escaped = net.end(1).tables().escape_occupancy().unwrap().0;
+            assert_eq!(u32::from(net.end(1).mirror().escape_occupancy()), escaped);
             live += u64::from(occupancy > 0);
             moments += 1;
             if net.world.step_until_idle() == 0 {
@@ -100,7 +107,7 @@ fn a_difference_between_mirror_and_card_is_reported() {
         net.poll(0).unwrap();
         pause(net);
     };
-    while net.end(1).registry_occupancy().unwrap().0 == 0 {
+    while net.end(1).tables().registry_occupancy().unwrap().0 == 0 {
         advance(&mut net);
     }
     assert_eq!(net.end(1).check_mirror().unwrap(), []);
@@ -125,4 +132,108 @@ fn a_difference_between_mirror_and_card_is_reported() {
     net.settle();
     assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()));
     assert!(net.get(1, TARGET, 100_000) == bytes(1, 100_000));
+}
+
+/// Card 1 behind a transport that can make registers lie, in the middle of a transfer: one entry half full.
+fn lying(order: DeliveryOrder) -> (Net, Arc<Tampered>) {
+    let file = half_full();
+    let mut net = Net::of(&file, order, packet_events);
+    net.ends[1] = None;
+    let transport = Tampered::new(net.world.transport(1), Vec::new());
+    let card = Card::open(transport.clone()).unwrap();
+    net.ends[1] = Some(Endpoint::open_with(&card, &packet_events(options(0xB))).unwrap());
+    let region = net.region(1, TARGET, 100_000);
+    net.put(0, SOURCE, &bytes(1, 16_384));
+    net.send(0, SOURCE, &region.remote, 0, 16_384);
+    (net, transport)
+}
+
+/// Every register of a window is made to lie, one at a time: the field that it stands for is reported, and no other.
+fn assert_each_lie_is_found(
+    net: &mut Net,
+    transport: &Tampered,
+    (block, index_register, index): (u32, u32, u16),
+    lies: &[(u32, Field)],
+) {
+    let bar = net.end(1).card().user_bar().unwrap().clone();
+    let number = net.end(1).card().info().roles.user.unwrap().index;
+    assert_eq!(net.end(1).check_mirror().unwrap(), []);
+    for &(register, field) in lies {
+        let place = BarOffset::new(u64::from(block + register));
+        bar.write32(BarOffset::new(u64::from(block + index_register)), index.into()).unwrap();
+        let value = bar.read32(place).unwrap() ^ 1;
+        transport.replace(vec![Replaced { bar: number, at: place.get(), value }]);
+        let found = net.end(1).check_mirror().unwrap();
+        transport.replace(Vec::new());
+        let found: Vec<_> =
+            found.iter().filter(|found| found.index == index).map(|found| found.field).collect();
+        assert_eq!(found, [field], "register {register:#x}");
+    }
+    assert_eq!(net.end(1).check_mirror().unwrap(), []);
+}
+
+#[test]
+fn every_field_of_a_registry_entry_that_diverges_is_reported() {
+    let (mut net, transport) = lying(DeliveryOrder::InOrder);
+    while net.end(1).tables().registry_occupancy().unwrap().0 == 0 {
+        net.poll(0).unwrap();
+        net.world.step();
+    }
+    pause(&mut net);
+    let (index, operation) = net.end(1).mirror().operations().next().expect("an entry in use");
+    assert_eq!((operation.base, operation.length, operation.expected), (TARGET, 16_384, 256));
+    let mut lies = vec![
+        (registry::FLAGS, Field::Valid),
+        (registry::GENERATION, Field::Generation),
+        (registry::SOURCE_NODE, Field::Source),
+        (registry::INCARNATION, Field::Incarnation),
+        (registry::TRANSFER, Field::Transfer),
+        (registry::SEGMENT, Field::Segment),
+        (registry::BASE_LOW, Field::Base),
+        (registry::BASE_HIGH, Field::Base),
+        (registry::LENGTH, Field::Length),
+        (registry::EXPECTED, Field::Expected),
+    ];
+    lies.extend((0..8u8).map(|word| (registry::MASK + 4 * u32::from(word), Field::Mask { word })));
+    let window = (registry::BLOCK_OFFSET, registry::INDEX, index);
+    assert_each_lie_is_found(&mut net, &transport, window, &lies);
+    net.settle();
+    assert!(net.get(1, TARGET, 16_384) == bytes(1, 16_384));
+}
+
+#[test]
+fn every_field_of_an_escape_slot_that_diverges_is_reported() {
+    // The second packet first: it waits.
+    let (mut net, transport) = lying(DeliveryOrder::Script(vec![1, 2, 3, 0]));
+    // Until its event has come too, and before the next packet does.
+    loop {
+        net.poll(0).unwrap();
+        net.poll(1).unwrap();
+        let (waiting, mirrored) =
+            (net.end(1).tables().escape_occupancy().unwrap().0, net.end(1).mirror().escape_occupancy());
+        if waiting > 0 && waiting == u32::from(mirrored) {
+            break;
+        }
+        assert!(!net.end(0).is_idle(), "nothing had to wait");
+        net.world.step();
+    }
+    let Some((index, packet)) = net.end(1).mirror().escaped().next().map(|(index, packet)| (index, *packet))
+    else {
+        panic!("nothing waits")
+    };
+    assert_eq!((packet.address, packet.length), (at(TARGET, 64), 64));
+    let lies = [
+        (escape::VALID, Field::Valid),
+        (escape::SOURCE_NODE, Field::Source),
+        (escape::INCARNATION, Field::Incarnation),
+        (escape::TRANSFER, Field::Transfer),
+        (escape::SEGMENT, Field::Segment),
+        (escape::ADDRESS_LOW, Field::Address),
+        (escape::ADDRESS_HIGH, Field::Address),
+        (escape::LENGTH, Field::Length),
+    ];
+    let window = (escape::BLOCK_OFFSET, escape::INDEX, index);
+    assert_each_lie_is_found(&mut net, &transport, window, &lies);
+    net.settle();
+    assert!(net.get(1, TARGET, 16_384) == bytes(1, 16_384));
 }

@@ -112,14 +112,14 @@ fn one_registry_entry_and_one_escape_slot_are_enough() {
         let mut net = Net::of(&file, random(seed), |options| options);
         let region = net.region(1, TARGET, 400_000);
         net.carry(SOURCE, &region.remote, 1, &bytes(seed, 300_000));
-        let counters = net.end(1).receive_counters().unwrap();
+        let counters = net.end(1).tables().counters().unwrap();
         if seed % 4 > 0 {
             assert!(
                 counters.registry_full > 0 || counters.nacks_sent > 0,
                 "there was pressure: {counters:?}"
             );
         }
-        assert!(net.end(1).registry_occupancy().unwrap().1 <= 1);
+        assert!(net.end(1).tables().registry_occupancy().unwrap().1 <= 1);
         net.assert_clean();
     }
 }

@@ -71,7 +71,11 @@ fn a_node_that_is_not_there() {
     let Err(TransferError::Unanswered { node, tries, .. }) = results[1].result else {
         panic!("{:?}", results[1])
     };
-    assert_eq!((node, tries), (NodeId::new(77), 8));
+    // Silence for a second, with ever longer waits between the tries.
+    assert_eq!(node, NodeId::new(77));
+    assert!((5..30).contains(&tries), "{tries}");
+    let silence = results[1].finished.get() - results[1].started.get();
+    assert!((1_000_000_000..1_500_000_000).contains(&silence), "{silence} ns");
     assert!(net.world.undeliverable() > 0);
     net.notifications[1].clear();
     net.carry(SOURCE, &region.remote, 0, &bytes(2, 1000));
@@ -85,6 +89,29 @@ fn a_transfer_of_no_bytes_sends_nothing() {
     net.carry(SOURCE, &region.remote, 0, &[]);
     net.carry(SOURCE, &region.remote, 1, &[]);
     assert_eq!(net.world.with_card(0, |card| card.counters().frames_sent), Some(0));
+}
+
+/// Among those that wait, the more important ones go first.
+#[test]
+fn a_transfer_of_higher_priority_overtakes_those_that_wait() {
+    let mut net = Net::new(DeliveryOrder::InOrder);
+    let region = net.region(1, TARGET, 64 << 20);
+    net.put(0, SOURCE, &bytes(1, 1 << 20));
+    let send = |net: &mut Net, n: u64, priority| {
+        let options = SendOptions::default().priority(priority);
+        net.send_with(0, SOURCE, &region.remote, n << 20, 1 << 20, options)
+    };
+    let first = send(&mut net, 0, 0);
+    net.poll(0).unwrap();
+    let others: Vec<_> = (1..4).map(|n| send(&mut net, n, 0)).collect();
+    let urgent = send(&mut net, 5, 7);
+    net.settle();
+    let order: Vec<_> = net.completions[0].drain(..).map(|done| done.ticket).collect();
+    let place = |ticket| order.iter().position(|other| *other == ticket).unwrap();
+    assert!(others.iter().all(|other| place(urgent) < place(*other)), "{order:?}");
+    assert!(place(first) < 2);
+    net.notifications[1].clear();
+    net.assert_clean();
 }
 
 #[test]

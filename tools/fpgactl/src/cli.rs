@@ -1,6 +1,7 @@
 //! The command line as `clap` sees it: declarations alone. Long because it is read from top to bottom as the reference of all
 //! commands, whose help texts stand here and nowhere else.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use fpga_driver::registers::xdma::MAX_CHANNELS;
 use fpga_driver::{BarOffset, CardAddr, ChannelName, Direction};
 
 use crate::bars::BarChoice;
+use crate::impair::ImpairArgs;
 use crate::target::Target;
 use crate::units;
 
@@ -46,6 +48,9 @@ pub struct GlobalArgs {
     /// Secret of a virtual function and its physical function, a UUID [default: $FPGA_VF_TOKEN]
     #[arg(long, global = true, value_name = "UUID")]
     pub vf_token: Option<VfToken>,
+    /// How long one message to the server of a vfio-user: card may take before the server is taken for dead [default: 5s]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = units::duration)]
+    pub message_timeout: Option<Duration>,
     /// Defaults for options, from a YAML file
     #[arg(long, global = true, value_name = "FILE.yaml")]
     pub config: Option<PathBuf>,
@@ -98,6 +103,16 @@ pub enum Command {
     Abort(AbortArgs),
     /// Bring a card back: stop its engines, then reset it as far as asked for
     Reset(ResetArgs),
+    /// List the packets in flight: op numbers, tries, ages, deadlines
+    Ops(ListingArgs),
+    /// List the queues of transfers, and how far each transfer is
+    Queues(ListingArgs),
+    /// List the receive registry, its masks drawn packet by packet
+    Registry(ListingArgs),
+    /// List the packets in the escape channel
+    Escape(ListingArgs),
+    /// Show the counters of both ends
+    Stats(ListingArgs),
     /// Watch a card: print errors on its bus and the system's wish to have it back
     Events(EventsArgs),
     /// Work with card descriptions
@@ -182,6 +197,31 @@ pub struct TransferArgs {
     /// How the receiving card keeps track of packets
     #[arg(long, value_enum, default_value_t = Scheme::Registry)]
     pub scheme: Scheme,
+    /// What else the simulated network does.
+    #[command(flatten)]
+    pub impair: ImpairArgs,
+}
+
+/// Options of `ops`, `queues`, `registry`, `escape` and `stats`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "A simulated card in this process is fresh for every command, so a transfer is made as `fpgactl transfer` makes it, \
+                        stopped at --at, looked at and abandoned: ops and queues of the sending host, registry and escape of the \
+                        receiving card, stats of both. A card elsewhere is looked at as it is, unless --peer, --size or a file asks for \
+                        a transfer.\n\n\
+                        Examples:\n  \
+                        fpgactl registry --size 1MiB --loss 5% --reorder 128\n  \
+                        fpgactl ops --at 90% --loss 10% --json\n  \
+                        fpgactl stats --card vfio-user:/tmp/card\n  \
+                        fpgactl escape --card vfio-user:/tmp/a --peer vfio-user:/tmp/b --at 25%"
+)]
+pub struct ListingArgs {
+    /// How much of the transfer is acknowledged when the listing is taken
+    #[arg(long, value_name = "P", default_value = "50%", value_parser = units::probability)]
+    pub at: f64,
+    /// The transfer.
+    #[command(flatten)]
+    pub load: TransferArgs,
 }
 
 /// Transfers between host and card.
@@ -435,7 +475,7 @@ pub enum CardCommand {
         file: PathBuf,
     },
     /// Serve a simulated card to other programs, as a vfio-user device, until SIGINT or SIGTERM
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
 }
 
 /// Options of `card serve`.
@@ -446,9 +486,12 @@ pub enum CardCommand {
                         the card with\n  \
                         -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"SOCKET\"}}'\n\
                         and memory that can be shared (-object memory-backend-memfd,share=on).\n\n\
+                        SIGUSR1 pulls the card out without a warning, SIGUSR2 puts it back in its power-on state; a line says when it \
+                        is done: `pulled-out SOCKET`, `put-back SOCKET`.\n\n\
                         Examples:\n  \
                         fpgactl card serve --socket /tmp/card\n  \
-                        fpgactl card serve --socket /tmp/card --card-file us-plus-x16 --stats stats.json"
+                        fpgactl card serve --socket /tmp/card --card-file us-plus-x16 --stats stats.json\n  \
+                        fpgactl card serve --socket /tmp/a --node 1 --link udp:10.0.0.1:7000 --link udp:10.0.0.2:7000"
 )]
 pub struct ServeArgs {
     /// Where to listen
@@ -460,6 +503,25 @@ pub struct ServeArgs {
     /// Write what the card counted to this file, at the end
     #[arg(long, value_name = "FILE.json")]
     pub stats: Option<PathBuf>,
+    /// The card's node id on the network [default: what the description says]
+    #[arg(long, value_name = "NODE", value_parser = clap::value_parser!(u32).range(..i64::from(u32::MAX)))]
+    pub node: Option<u32>,
+    /// Join the networks of other processes by UDP: the first address is where this one receives, further ones are where others do.
+    /// Without further ones whoever sends first is answered
+    #[arg(long, value_name = "udp:ADDR", value_parser = udp_address)]
+    pub link: Vec<SocketAddr>,
+    /// Largest IP packet that every network between the processes carries whole, in bytes. Packets of up to 1KiB fit 1500
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..), requires = "link")]
+    pub link_mtu: u16,
+    /// How many packets the simulated network holds back and releases in random order, 0 to 4096; 0: in order
+    #[arg(long, value_name = "N", value_parser = reorder_depth, default_value_t = 0)]
+    pub reorder: u16,
+    /// Seed of what happens to packets
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// What the card's network does to what it sends.
+    #[command(flatten)]
+    pub impair: ImpairArgs,
 }
 
 /// Options of `validate`.
@@ -611,6 +673,14 @@ pub(crate) fn word_count(text: &str) -> Result<u32, String> {
             "\"{text}\" is no number of words from 1 to {most}; `dma read` moves more, and faster"
         )),
     }
+}
+
+/// An address and a port of a UDP link.
+pub(crate) fn udp_address(text: &str) -> Result<SocketAddr, String> {
+    let address = text.strip_prefix("udp:").and_then(|rest| rest.parse().ok());
+    address.ok_or_else(|| {
+        format!("\"{text}\" is no link; write for example udp:192.168.0.1:7000 or udp:[::1]:7000")
+    })
 }
 
 /// A number of packets that the simulated network can hold.

@@ -48,6 +48,9 @@ pub struct Config {
     /// `--timeout`.
     #[serde(default, deserialize_with = "duration")]
     pub timeout: Option<Duration>,
+    /// `--message-timeout`.
+    #[serde(default, deserialize_with = "duration")]
+    pub message_timeout: Option<Duration>,
     /// Options of `transfer`.
     #[serde(default)]
     pub transfer: TransferDefaults,
@@ -240,7 +243,7 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let text = "schema_version: 1\ncard: mock\npeer: mock:b.yaml\njson: true\nno_progress: true\nverbose: 2\n\
-                    timeout: 5ms\ntransfer:\n  size: 0x1000\n  threshold: 4096\n  segment: 8KiB\n  packet: 1KiB\n  \
+                    timeout: 5ms\nmessage_timeout: 2s\ntransfer:\n  size: 0x1000\n  threshold: 4096\n  segment: 8KiB\n  packet: 1KiB\n  \
                     chunk: 1MiB\n  notify: sender\n  seed: 7\n  reorder: 0\n";
         let config = parse(text).unwrap();
         assert_eq!(config.card, Some(Target::Mock));
@@ -248,6 +251,7 @@ mod tests {
         assert!(config.json && config.no_progress);
         assert_eq!(config.verbose, 2);
         assert_eq!(config.timeout, Some(Duration::from_millis(5)));
+        assert_eq!(config.message_timeout, Some(Duration::from_secs(2)));
         let transfer = config.transfer;
         assert_eq!(
             (transfer.size, transfer.threshold, transfer.segment, transfer.packet, transfer.chunk),

@@ -282,6 +282,9 @@ pub enum CliError {
     /// The simulated cards.
     #[error("simulated cards: {0}")]
     World(#[from] BuildError),
+    /// No way to cards in other processes.
+    #[error("--link {0}")]
+    Link(#[from] fpga_driver::mock::link::LinkError),
     /// A card is not served.
     #[error(transparent)]
     Serve(#[from] fpga_driver::mock::served::ServeError),

@@ -21,6 +21,7 @@ pub mod commands;
 pub mod config;
 pub mod error;
 pub mod guard;
+pub mod impair;
 pub mod output;
 pub mod progress;
 pub mod registers;
@@ -37,7 +38,7 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command};
-use commands::{card, cdma, dma, events, info, raw, recover, regs, shell, transfer, validate};
+use commands::{card, cdma, dma, events, info, raw, recover, regs, shell, transfer, transport, validate};
 use error::CliError;
 use settings::Settings;
 
@@ -82,6 +83,11 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Validate(args) => validate::run(settings, args, out),
         Command::Abort(args) => recover::abort(settings, args, out),
         Command::Reset(args) => recover::reset(settings, args, out),
+        Command::Ops(args) => output::print(&transport::ops(settings, args)?, json, out),
+        Command::Queues(args) => output::print(&transport::queues(settings, args)?, json, out),
+        Command::Registry(args) => output::print(&transport::registry(settings, args)?, json, out),
+        Command::Escape(args) => output::print(&transport::escape(settings, args)?, json, out),
+        Command::Stats(args) => output::print(&transport::stats(settings, args)?, json, out),
         Command::Events(args) => events::run(settings, args, out),
         Command::Card { command } => card::run(settings, command, out),
         Command::Completions { shell: which } => output::write_all(&shell::completions(*which), out),

@@ -6,7 +6,7 @@ use crate::cli::GlobalArgs;
 use crate::config::{Config, TransferDefaults};
 use crate::error::CliError;
 use crate::progress::Deadline;
-use crate::target::{Target, VfioChoice};
+use crate::target::{AccessChoice, Target};
 
 /// What applies to every command.
 #[derive(Debug)]
@@ -15,8 +15,8 @@ pub struct Settings {
     pub card: Target,
     /// `peer` of the defaults file.
     pub peer: Option<Target>,
-    /// `--vfio` and `--vf-token`, for a peer as for the card.
-    pub vfio: VfioChoice,
+    /// `--vfio`, `--vf-token` and `--message-timeout`, for a peer as for the card.
+    pub access: AccessChoice,
     /// `--json`.
     pub json: bool,
     /// Whether a progress bar is wanted.
@@ -39,12 +39,16 @@ impl Settings {
             Some(file) => Config::load(file)?,
             None => Config::default(),
         };
-        let vfio = VfioChoice { interface: args.vfio, token: args.vf_token };
+        let access = AccessChoice {
+            interface: args.vfio,
+            token: args.vf_token,
+            message_timeout: args.message_timeout.or(config.message_timeout),
+        };
         let timeout: Option<Duration> = args.timeout.or(config.timeout);
         Ok(Self {
-            card: args.card.clone().or(config.card).unwrap_or_default().through(vfio),
+            card: args.card.clone().or(config.card).unwrap_or_default().through(access),
             peer: config.peer,
-            vfio,
+            access,
             json: args.json || config.json,
             progress: !(args.no_progress || config.no_progress),
             verbose: args.verbose.max(config.verbose),

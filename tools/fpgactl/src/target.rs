@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fpga_driver::core::impair::Impairments;
 use fpga_driver::mock::CardDescription;
-use fpga_driver::mock::{DeliveryOrder, ThreadOptions, World};
+use fpga_driver::mock::{ThreadOptions, World};
 use fpga_driver::pci::catch_bus_errors;
 use fpga_driver::pci::vfio::{VfToken, VfioInterface, VfioOpenError, VfioOptions, VfioTransport};
-use fpga_driver::pci::vfio_user::VfioUserTransport;
+use fpga_driver::pci::vfio_user::{VfioUserOptions, VfioUserTransport};
 use fpga_driver::pci::{DmaPoolOptions, ParsePciAddressError, PciAddress};
 use fpga_driver::{Card, OpenOptions, Transport};
 
@@ -25,18 +26,20 @@ pub enum Target {
     /// A simulated card from a description: a file, or the name of a built-in one.
     MockFile(PathBuf),
     /// A real card, through VFIO.
-    Pci(PciAddress, VfioChoice),
+    Pci(PciAddress, AccessChoice),
     /// A simulated card that another process serves.
-    VfioUser(PathBuf),
+    VfioUser(PathBuf, AccessChoice),
 }
 
-/// How a real card is opened, as far as the command line says; for the rest the environment speaks.
+/// How a card outside this process is opened, as far as the command line says; for the rest the environment speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct VfioChoice {
+pub struct AccessChoice {
     /// `--vfio`.
     pub interface: Option<VfioInterface>,
     /// `--vf-token`.
     pub token: Option<VfToken>,
+    /// `--message-timeout`.
+    pub message_timeout: Option<Duration>,
 }
 
 /// Text that names no card.
@@ -71,9 +74,9 @@ impl FromStr for Target {
             return Ok(Self::MockFile(file));
         }
         if let Some(socket) = rest("vfio-user:", "socket")? {
-            return Ok(Self::VfioUser(socket));
+            return Ok(Self::VfioUser(socket, AccessChoice::default()));
         }
-        Ok(Self::Pci(text.parse()?, VfioChoice::default()))
+        Ok(Self::Pci(text.parse()?, AccessChoice::default()))
     }
 }
 
@@ -83,17 +86,18 @@ impl fmt::Display for Target {
             Self::Mock => f.write_str("mock"),
             Self::MockFile(file) => write!(f, "mock:{}", file.display()),
             Self::Pci(address, _) => write!(f, "{address}"),
-            Self::VfioUser(socket) => write!(f, "vfio-user:{}", socket.display()),
+            Self::VfioUser(socket, _) => write!(f, "vfio-user:{}", socket.display()),
         }
     }
 }
 
 impl Target {
-    /// The same card, opened as `choice` says if it is a real one.
+    /// The same card, opened as `choice` says if it is not in this process.
     #[must_use]
-    pub fn through(self, choice: VfioChoice) -> Self {
+    pub fn through(self, choice: AccessChoice) -> Self {
         match self {
             Self::Pci(address, _) => Self::Pci(address, choice),
+            Self::VfioUser(socket, _) => Self::VfioUser(socket, choice),
             other => other,
         }
     }
@@ -120,14 +124,18 @@ impl Target {
 /// A card outside this process; `None` for one inside.
 fn outside(target: &Target) -> Result<Option<Arc<dyn Transport>>, CliError> {
     Ok(match target {
-        Target::VfioUser(socket) => Some(Arc::new(VfioUserTransport::open(socket)?)),
+        Target::VfioUser(socket, choice) => {
+            let options = VfioUserOptions::default();
+            let options = options.deadline(choice.message_timeout.unwrap_or(options.deadline));
+            Some(Arc::new(VfioUserTransport::open_with(socket, options)?))
+        }
         Target::Pci(address, choice) => Some(Arc::new(real(*address, *choice)?)),
         Target::Mock | Target::MockFile(_) => None,
     })
 }
 
 /// A real card. The process is this program's, so bus errors are caught: a card that is pulled out ends in a message.
-fn real(address: PciAddress, choice: VfioChoice) -> Result<VfioTransport, CliError> {
+fn real(address: PciAddress, choice: AccessChoice) -> Result<VfioTransport, CliError> {
     if let Err(error) = catch_bus_errors() {
         tracing::warn!(%error, "a card that is removed while it is used may end this program");
     }
@@ -229,14 +237,14 @@ pub fn open_working(target: &Target, cpu: Option<usize>, limit: usize) -> Result
 }
 
 /// What the simulated network and cards of [`open_pair`] are made with.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 pub struct Network {
     /// Payload bytes of a packet; `None`: what the description says.
     pub packet: Option<u32>,
-    /// Seed of the delivery order.
+    /// Seed of whatever happens to packets.
     pub seed: u64,
-    /// How many packets the network holds back and releases in random order; 0: in order.
-    pub reorder: u16,
+    /// What happens to packets.
+    pub impairments: Impairments,
 }
 
 /// Opens two cards that reach each other: two simulated ones in a common world, or two real ones.
@@ -298,11 +306,8 @@ fn simulated_pair(
         first.ni.packet_size = packet;
         second.ni.packet_size = packet;
     }
-    let order = match network.reorder {
-        0 => DeliveryOrder::InOrder,
-        depth => DeliveryOrder::Random { seed: network.seed, depth: depth.into() },
-    };
-    let world = World::builder().card(first).card(second).order(order).build()?;
+    let world = World::builder().card(first).card(second);
+    let world = world.impairments(network.impairments, network.seed).build()?;
     Ok((Opened::new(world.transport(0), true)?, Opened::new(world.transport(1), true)?))
 }
 
@@ -320,13 +325,19 @@ mod tests {
     }
 
     #[test]
-    fn how_a_card_is_opened_is_about_real_ones() {
-        let choice = VfioChoice { interface: Some(VfioInterface::Group), token: None };
+    fn how_a_card_is_opened_is_about_those_outside_this_process() {
+        let choice = AccessChoice {
+            interface: Some(VfioInterface::Group),
+            token: None,
+            message_timeout: Some(Duration::from_secs(1)),
+        };
         assert_eq!(Target::Mock.through(choice), Target::Mock);
         let card: Target = "65:00.1".parse().unwrap();
         assert!(matches!(card.clone().through(choice), Target::Pci(_, set) if set == choice));
         assert_ne!(card.clone().through(choice), card);
         assert_eq!(card.clone().through(choice).to_string(), card.to_string());
+        let served: Target = "vfio-user:/run/card".parse().unwrap();
+        assert!(matches!(served.through(choice), Target::VfioUser(_, set) if set == choice));
     }
 
     #[test]
@@ -345,12 +356,12 @@ mod tests {
 
     #[test]
     fn cards_without_a_common_network_are_refused() {
-        let network = Network { packet: None, seed: 0, reorder: 0 };
+        let network = Network::default();
         let pci: Target = "0000:65:00.0".parse().unwrap();
         for (card, peer) in
             [(&pci, None), (&pci, Some(&Target::Mock)), (&Target::Mock, Some(&pci)), (&pci, Some(&pci))]
         {
-            let error = open_pair(card, peer, network).unwrap_err();
+            let error = open_pair(card, peer, network.clone()).unwrap_err();
             assert_eq!(error.exit_status(), 2, "{error}");
         }
     }

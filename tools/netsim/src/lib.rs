@@ -20,13 +20,14 @@
 //! |---|---|
 //! | [`scenario`] | what is simulated |
 //! | [`simulation`] | the event loop and its report |
-//! | [`path`] | one direction of the network: rate, delay, delivery order |
+//! | [`soak`] | random transfers under random trouble, each of them checked |
+//!
+//! What happens on the way is [`fpga_core::impair`]'s, the model that the simulated cards' network has too.
 //!
 //! # What it does not do yet
 //!
 //! * Two nodes, one path in each direction, one transfer. No switches, no cross traffic, no contention at a receiver.
 //! * The registry scheme only; the other published schemes have no state machine to run yet.
-//! * Delivery order is the only impairment. Nothing is lost, doubled, damaged or delayed by a varying time.
 //! * Hosts and cards take no time: no PCIe, no CDMA, no transmit windows, no event ring. The sender hands over its next
 //!   window when the last packet of the one before has left. So a figure is an upper bound of what hardware can do.
 //! * Payload bytes are not carried, only counted; that they arrive where they belong is what the tests of the state machines
@@ -36,10 +37,10 @@
 #![forbid(unsafe_code)]
 
 mod frame;
-pub mod path;
 pub mod scenario;
 pub mod simulation;
+pub mod soak;
 
-pub use path::BitRate;
+pub use fpga_core::impair::BitRate;
 pub use scenario::{Scenario, ScenarioError};
 pub use simulation::{Report, Simulation, SimulationError};

@@ -1,12 +1,10 @@
 //! What is simulated: one transfer over one path.
 
 use fpga_core::Nanos;
-use fpga_core::impair::{Order, OrderError};
+use fpga_core::impair::{BitRate, Conditions, Impairments, Order, OrderError, Rate};
 use fpga_core::receiver::{ReceiverConfig, ReceiverConfigError};
 use fpga_core::sender::{ConfigError, Notify, SenderConfig};
 use fpga_firmware::{Incarnation, NodeId};
-
-use crate::path::BitRate;
 
 /// The node that sends.
 pub const SENDER: NodeId = NodeId::new(1);
@@ -15,8 +13,8 @@ pub const RECEIVER: NodeId = NodeId::new(2);
 
 /// One transfer from one node to another, and the path between them.
 ///
-/// Rate, delay and order hold for both directions; each direction has random numbers of its own.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Rate, delay, order and conditions hold for both directions; each direction has random numbers of its own.
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Scenario {
     /// Bytes of the transfer.
@@ -27,6 +25,10 @@ pub struct Scenario {
     pub delay: Nanos,
     /// Order of delivery. Default: in order.
     pub order: Order,
+    /// What happens to data packets. Default: nothing.
+    pub data: Conditions,
+    /// What happens to all others. Default: nothing.
+    pub control: Conditions,
     /// Seed of everything random.
     pub seed: u64,
     /// Who tells the receiving application. Default: its own node.
@@ -46,6 +48,8 @@ impl Scenario {
             rate: BitRate::from_gbps(100),
             delay: Nanos::from_micros(1),
             order: Order::InOrder,
+            data: Conditions::default(),
+            control: Conditions::default(),
             seed: 0,
             notify: Notify::Receiver,
             sender: SenderConfig::default(),
@@ -72,6 +76,30 @@ impl Scenario {
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
+    }
+
+    /// What happens to data packets.
+    #[must_use]
+    pub fn data(mut self, conditions: Conditions) -> Self {
+        self.data = conditions;
+        self
+    }
+
+    /// What happens to acknowledgements, refusals and notices.
+    #[must_use]
+    pub fn control(mut self, conditions: Conditions) -> Self {
+        self.control = conditions;
+        self
+    }
+
+    /// Everything that a link does to frames, in one direction.
+    pub(crate) fn impairments(&self) -> Impairments {
+        let mut impairments = Impairments::both(self.data)
+            .order(self.order.clone())
+            .rate(Rate { rate: self.rate, queue: Nanos::MAX })
+            .distance(self.delay);
+        impairments.control = self.control;
+        impairments
     }
 
     /// Seed of everything random.

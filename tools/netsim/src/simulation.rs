@@ -1,19 +1,21 @@
 //! The event loop: jump to the next point in time at which anything can happen, let it happen, repeat.
 
 use fpga_core::Nanos;
+use fpga_core::impair::{BitRate, Link};
 use fpga_core::receiver::{MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver};
-use fpga_core::sender::{Answer, Command, Completion, Sender, SubmitError, TransferError, Transmit};
+use fpga_core::sender::{Command, Completion, Sender, SubmitError, TransferError, Transmit};
 use fpga_firmware::event::EventKind;
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::wire::Control;
 use fpga_registers::CardAddr;
 
-use crate::frame::{self, Frame, LIFE};
-use crate::path::{BitRate, Path};
+use crate::frame::{self, Frame, LIFE, Told};
 use crate::scenario::{RECEIVER, SENDER, Scenario, ScenarioError};
 
 /// Key of the receiver's only memory window.
 const KEY: u64 = 1;
+/// Frames on their way in one direction: more than an op table of the default size ever has.
+const LINK_CAPACITY: usize = 1 << 16;
 /// Where the transfer goes at the receiver.
 const TARGET: CardAddr = CardAddr::new(0x1000);
 /// Counts what is written.
@@ -90,8 +92,8 @@ pub enum SimulationError {
 pub struct Simulation {
     sender: Sender,
     receiver: Receiver,
-    there: Path<Frame>,
-    back: Path<Frame>,
+    there: Link<Frame>,
+    back: Link<Frame>,
     memory: Counting,
     now: Nanos,
     length: u64,
@@ -136,18 +138,16 @@ impl Simulation {
                 key: KEY,
                 notify: scenario.notify,
                 deadline: None,
+                priority: 0,
             },
         )?;
-        let path = |seed| {
-            Path::new(scenario.rate, scenario.delay, scenario.order.clone(), seed)
-                .map_err(ScenarioError::from)
-        };
+        let link = |seed| Link::new(scenario.impairments(), LINK_CAPACITY, seed).map_err(ScenarioError::from);
         Ok(Self {
             sender,
             receiver,
-            there: path(scenario.seed)?,
+            there: link(scenario.seed)?,
             // Another sequence than the way there, and none that a neighbouring seed has.
-            back: path(!scenario.seed)?,
+            back: link(!scenario.seed)?,
             memory: Counting::default(),
             now: Nanos::ZERO,
             length: scenario.length,
@@ -241,7 +241,10 @@ impl Simulation {
     /// What a network interface makes of a transmit window goes to the link.
     fn send(&mut self, transmit: &Transmit) {
         let Self { there, now, .. } = self;
-        frame::packets(transmit, |packet| there.send(*now, packet.length(), packet));
+        frame::packets(transmit, LIFE, |packet| {
+            // A full link loses it.
+            let _ = there.offer(*now, packet);
+        });
     }
 
     fn at_receiver(&mut self, frame: &Frame) {
@@ -250,7 +253,7 @@ impl Simulation {
                 self.receiver.handle_packet(self.now, header, frame::payload(*payload), &mut self.memory);
             }
             Frame::Control(Control::Arrived(arrived)) => self.receiver.handle_arrived(self.now, arrived),
-            Frame::Control(_) => {}
+            Frame::Control(_) | Frame::Damaged => {}
         }
         self.receiver_outputs();
     }
@@ -259,7 +262,7 @@ impl Simulation {
         while let Some(output) = self.receiver.poll_output() {
             match *output {
                 Output::Send(control) => {
-                    self.back.send(self.now, control.length() as u64, Frame::Control(control));
+                    let _ = self.back.offer(self.now, Frame::Control(control));
                 }
                 Output::Event(event) if event.kind == EventKind::Notice => {
                     self.received.get_or_insert(self.now);
@@ -271,34 +274,15 @@ impl Simulation {
 
     fn at_sender(&mut self, frame: &Frame) {
         let now = self.now;
-        match frame {
-            Frame::Control(Control::Ack(ack)) => self.sender.handle_ack(
-                now,
-                Answer {
-                    node: ack.common.source,
-                    incarnation: ack.peer_incarnation,
-                    op: ack.op,
-                    tries: ack.tries,
-                },
-            ),
-            Frame::Control(Control::Nack(nack)) => self.sender.handle_nack(
-                now,
-                Answer {
-                    node: nack.common.source,
-                    incarnation: nack.peer_incarnation,
-                    op: nack.op,
-                    tries: nack.tries,
-                },
-                nack.reason,
-            ),
-            Frame::Control(Control::SegmentDone(done)) => self.sender.handle_segment_done(
-                now,
-                done.common.source,
-                done.peer_incarnation,
-                done.transfer,
-                done.segment,
-            ),
-            _ => {}
+        let Frame::Control(control) = frame else { return };
+        if let Some((answer, told)) = frame::answer(control) {
+            match told {
+                Told::Here => self.sender.handle_ack(now, answer),
+                Told::Refused(reason) => self.sender.handle_nack(now, answer, reason),
+                Told::Done(transfer, segment) => {
+                    self.sender.handle_segment_done(now, answer, transfer, segment);
+                }
+            }
         }
     }
 
@@ -307,8 +291,8 @@ impl Simulation {
         Report {
             packets: completion.packets,
             retransmits: completion.retransmits,
-            bytes_there: self.there.bytes(),
-            bytes_back: self.back.bytes(),
+            bytes_there: self.there.counters().bytes,
+            bytes_back: self.back.counters().bytes,
             received,
             completed: completion.finished,
             goodput: BitRate::of(self.length, received),

@@ -32,6 +32,12 @@ enum Command {
     Graph(graph::Options),
     /// Run the project's programs in virtual machines: real kernels, VFIO, an IOMMU, and a served simulated card.
     VmTest(vm::Options),
+    /// Random transfers between two nodes under random trouble, every byte checked: a million of them unless told otherwise.
+    Soak {
+        /// What the soak itself takes; `cargo xtask soak -- --help` lists it.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Run everything that must stay true: .ci/run.
     Ci,
 }
@@ -53,6 +59,8 @@ enum TaskError {
     Start { path: PathBuf, source: std::io::Error },
     #[error(".ci/run: {0}; it names the steps that failed above")]
     Ci(std::process::ExitStatus),
+    #[error("soak: {0}; what it found is named above, with what replays it")]
+    Soak(std::process::ExitStatus),
 }
 
 impl TaskError {
@@ -79,6 +87,18 @@ fn ci(root: &Path) -> Result<(), TaskError> {
     if status.success() { Ok(()) } else { Err(TaskError::Ci(status)) }
 }
 
+/// A program of its own, because this one must build even where generated code does not.
+fn soak(root: &Path, arguments: &[String]) -> Result<(), TaskError> {
+    let path = PathBuf::from(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let status = std::process::Command::new(&path)
+        .args(["run", "--quiet", "--release", "--package", "fpga-netsim", "--bin", "soak", "--"])
+        .args(arguments)
+        .current_dir(root)
+        .status()
+        .map_err(|source| TaskError::Start { path, source })?;
+    if status.success() { Ok(()) } else { Err(TaskError::Soak(status)) }
+}
+
 fn run(command: &Command) -> Result<(), TaskError> {
     let root = workspace_root();
     match command {
@@ -87,6 +107,7 @@ fn run(command: &Command) -> Result<(), TaskError> {
         Command::Bench(options) => bench::run(&root, options)?,
         Command::Graph(options) => graph::run(&root, options)?,
         Command::VmTest(options) => vm::run(&root, options)?,
+        Command::Soak { arguments } => soak(&root, arguments)?,
         Command::Ci => ci(&root)?,
     }
     Ok(())

@@ -15,10 +15,11 @@
 //! in the generation; only when the generations of a slot come round could a number name a second packet while a copy
 //! of the first still wanders. The generations of a slot are therefore split into two halves, and each half
 //! rests: whenever a slot's generation crosses into the other half, every number of the half it left was
-//! released by then, so none of them may be issued before that moment + the packet lifetime. The slot waits
+//! released by then, so none of them may be issued before that moment + twice the packet lifetime: a copy of the packet may
+//! wander for one lifetime, and the answer to it for another. The slot waits
 //! if it comes back sooner. This needs one time stamp per slot and no assumption about the packet rate: with 16
-//! bits the wait is only felt by a slot that is used more than 32768 times within one lifetime (10 ms), that is
-//! every 305 ns, which is shorter than a round trip; with fewer bits the table slows down and stays right.
+//! bits the wait is only felt by a slot that is used more than 32768 times within two lifetimes (20 ms), that is
+//! every 610 ns, which is shorter than a round trip; with fewer bits the table slows down and stays right.
 
 use alloc::boxed::Box;
 
@@ -28,6 +29,7 @@ mod slots;
 
 use crate::cast::{index, low16};
 use crate::time::Nanos;
+use crate::timers::Timers;
 use slots::{SlotFifo, SlotSet};
 
 /// The largest table: slots have 16 bits, and the highest stays unused as "none".
@@ -121,23 +123,20 @@ struct Entry {
 }
 
 /// The table; see the module's description. Take and acknowledge are O(1) and allocate nothing.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct OpTable {
     entries: Box<[Entry]>,
-    /// Apart from the entries, so that the timer's scan reads nothing else.
-    deadlines: Box<[Nanos]>,
+    /// One per slot, and each in use runs or is due.
+    timers: Timers,
     /// Per slot: when the half of the generations that it is not in may be issued again.
     rest_until: Box<[Nanos]>,
     free: SlotFifo,
     /// Slots whose next number is still resting.
     resting: SlotFifo,
     due: SlotSet,
-    /// No deadline is earlier than this; it may be too early, never too late.
-    next_deadline: Nanos,
-    scan_at: u32,
-    scan_min: Nanos,
     generation_mask: u16,
-    lifetime: Nanos,
+    /// How long a number rests: a packet's lifetime and its answer's.
+    rest: Nanos,
 }
 
 impl OpTable {
@@ -159,16 +158,13 @@ impl OpTable {
         }
         Ok(Self {
             entries: alloc::vec![Entry::default(); entries].into_boxed_slice(),
-            deadlines: alloc::vec![Nanos::MAX; entries].into_boxed_slice(),
+            timers: Timers::new(config.entries),
             rest_until: alloc::vec![Nanos::ZERO; entries].into_boxed_slice(),
             free,
             resting: SlotFifo::new(config.entries),
             due: SlotSet::new(config.entries),
-            next_deadline: Nanos::MAX,
-            scan_at: 0,
-            scan_min: Nanos::MAX,
             generation_mask: u16::MAX >> (16 - config.generation_bits),
-            lifetime: config.packet_lifetime,
+            rest: config.packet_lifetime.saturating_mul(2),
         })
     }
 
@@ -198,6 +194,20 @@ impl OpTable {
         self.resting.len()
     }
 
+    /// When [`OpTable::available`] is worth asking again because a number has rested; `None` while there is a free entry, or
+    /// if none rests.
+    #[must_use]
+    pub fn next_rested(&self) -> Option<Nanos> {
+        if self.free.len() != 0 || self.resting.len() == 0 {
+            return None;
+        }
+        self.resting
+            .iter()
+            .filter_map(|slot| self.entries.get(usize::from(slot)))
+            .map(|entry| entry.sent)
+            .min()
+    }
+
     /// Takes an entry for a packet that is sent now, or `None` (back-pressure).
     #[inline]
     pub fn take(&mut self, now: Nanos, segment: u16, packet: u16, deadline: Nanos) -> Option<OpNumber> {
@@ -215,7 +225,7 @@ impl OpTable {
         entry.busy = 0;
         entry.sent = now;
         let number = OpNumber::from_parts(slot, entry.generation);
-        self.set_deadline(slot, deadline);
+        self.timers.start(slot.into(), deadline);
         Some(number)
     }
 
@@ -253,7 +263,7 @@ impl OpTable {
             silent: entry.silent,
             busy: entry.busy,
             sent: entry.sent,
-            deadline: self.deadlines[usize::from(slot)],
+            deadline: self.timers.deadline(slot.into()),
         })
     }
 
@@ -271,7 +281,7 @@ impl OpTable {
         entry.state = OpState::Waiting;
         entry.silent = 0;
         entry.busy = entry.busy.saturating_add(1);
-        self.set_deadline(slot, until);
+        self.timers.start(slot.into(), until);
     }
 
     /// Makes the packet due again. `silent`: its deadline passed without an answer.
@@ -285,8 +295,7 @@ impl OpTable {
             entry.busy = 0;
         }
         self.due.insert(slot);
-        // Cleared directly: a deadline that goes away leaves the lower bound valid.
-        self.deadlines[usize::from(slot)] = Nanos::MAX;
+        self.timers.stop(slot.into());
     }
 
     /// Whether a packet is due.
@@ -305,60 +314,37 @@ impl OpTable {
         entry.sent = now;
         let mut op = self.slot(slot)?;
         op.deadline = deadline(&op);
-        self.set_deadline(slot, op.deadline);
+        self.timers.start(slot.into(), op.deadline);
         Some(op)
     }
 
     /// A time before which no deadline passes; `None` if there is none. It may be early by as much as
     /// acknowledged packets have left behind; [`OpTable::expired`] then finds nothing and corrects it.
     #[must_use]
-    pub const fn next_deadline(&self) -> Option<Nanos> {
-        self.next_deadline.as_timer()
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.timers.next()
     }
 
     /// One entry after another whose deadline has passed while it was in flight; waiting ones become due on the
-    /// way. `None` ends the pass. The caller has to make each reported entry due, to release it, or to
-    /// give it a new deadline with [`OpTable::extend`].
+    /// way. `None` ends the pass. A reported entry has no deadline any more: the caller has to make it due, to release it, or
+    /// to give it a new one with [`OpTable::extend`].
     pub fn expired(&mut self, now: Nanos) -> Option<Op> {
-        if self.next_deadline > now {
-            return None;
-        }
-        if self.scan_at == 0 {
-            self.scan_min = Nanos::MAX;
-        }
-        while self.scan_at < self.capacity() {
-            let slot = low16(self.scan_at);
-            self.scan_at += 1;
-            let deadline = self.deadlines[usize::from(slot)];
-            if deadline > now {
-                self.scan_min = self.scan_min.min(deadline);
-                continue;
-            }
-            let Some(op) = self.slot(slot) else { continue };
+        while let Some(timer) = self.timers.expired(now) {
+            let Some(op) = self.slot(low16(timer)) else { continue };
             if op.state == OpState::Waiting {
                 self.resend(op.number, false);
             } else {
                 return Some(op);
             }
         }
-        self.next_deadline = self.scan_min;
-        self.scan_at = 0;
         None
     }
 
     /// Gives an entry in flight a new deadline.
     pub fn extend(&mut self, number: OpNumber, deadline: Nanos) {
         if let Some(Op { state: OpState::InFlight, .. }) = self.get(number) {
-            self.set_deadline(number.slot(), deadline);
+            self.timers.start(number.slot().into(), deadline);
         }
-    }
-
-    #[inline]
-    fn set_deadline(&mut self, slot: u16, deadline: Nanos) {
-        self.deadlines[usize::from(slot)] = deadline;
-        // Both bounds: a pass in progress has perhaps gone by this slot already.
-        self.next_deadline = self.next_deadline.min(deadline);
-        self.scan_min = self.scan_min.min(deadline);
     }
 
     /// Frees a slot in use and steps its generation.
@@ -370,7 +356,7 @@ impl OpTable {
             self.due.remove(slot);
         }
         entry.state = OpState::Free;
-        self.deadlines[at] = Nanos::MAX;
+        self.timers.stop(slot.into());
         let old = entry.generation;
         entry.generation = old.wrapping_add(1) & self.generation_mask;
         let half = (self.generation_mask >> 1) + 1;
@@ -385,8 +371,8 @@ impl OpTable {
     #[cold]
     fn cross(&mut self, now: Nanos, slot: u16) {
         let rest = &mut self.rest_until[usize::from(slot)];
-        let ready = core::mem::replace(rest, now.saturating_add(self.lifetime));
-        // While the slot rests, its deadline cell, unused otherwise, would disturb the timer: the time is kept apart.
+        let ready = core::mem::replace(rest, now.saturating_add(self.rest));
+        // Its time stamp is unused while the slot rests.
         self.entries[usize::from(slot)].sent = ready;
         if ready <= now {
             self.free.push(slot);

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use crate::cast::{index, low16};
 
 /// A first-in first-out list that can hold every slot once.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct SlotFifo {
     slots: Box<[u16]>,
     first: u32,
@@ -38,6 +38,12 @@ impl SlotFifo {
         self.len += 1;
     }
 
+    /// Those in the list, first to last.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u16> + '_ {
+        let (wrapped, ahead) = self.slots.split_at(index(self.first).min(self.slots.len()));
+        ahead.iter().chain(wrapped).take(index(self.len)).copied()
+    }
+
     #[inline]
     pub(super) fn pop(&mut self) -> Option<u16> {
         if self.len == 0 {
@@ -54,7 +60,7 @@ impl SlotFifo {
 }
 
 /// A set of slots that hands them out in turn.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct SlotSet {
     words: Box<[u64]>,
     /// Where the next search begins, so that low slots do not starve high ones.

@@ -41,24 +41,24 @@ impl Receiver {
         let source = self.peers.find_source(header.common.source, header.common.incarnation);
         if let Some(source) = source {
             self.hear(now, source, header);
-            if self.is_over(source, header) {
+            if self.peers.source(source).completed.contains(header.transfer) {
                 self.late(header);
                 return;
+            }
+            if let Some(at) = self.peers.find_transfer(source, header.transfer) {
+                let transfer = self.peers.transfer_mut(at);
+                if transfer.done.contains(header.segment) {
+                    self.late(header);
+                    return;
+                }
+                // Refused or not: its sender is at it, so what is complete of it must not be forgotten.
+                transfer.touched = now;
             }
         }
         match header.start {
             Some(start) => self.register(now, header, start, payload, memory),
             None => self.escape(now, header, payload),
         }
-    }
-
-    /// Whether the packet's operation was completed before, or its whole transfer is over.
-    fn is_over(&self, source: u16, header: &DataHeader) -> bool {
-        self.peers.source(source).completed.contains(header.transfer)
-            || self
-                .peers
-                .find_transfer(source, header.transfer)
-                .is_some_and(|at| self.peers.transfer(at).done.contains(header.segment))
     }
 
     fn escape(&mut self, now: Nanos, header: &DataHeader, payload: &[u8]) {

@@ -1,5 +1,8 @@
 //! What a sender may be told, checked once.
 
+use fpga_firmware::ids::TransferId;
+
+use super::retry::{RetryPolicy, Timeout};
 use crate::op_table::OpTableError;
 use crate::time::Nanos;
 
@@ -8,55 +11,6 @@ use crate::time::Nanos;
 /// A receiver remembers which segments of a live transfer are complete in a mask of this many bits above the
 /// first incomplete one; a sender that stays within it never has a segment refused for that reason.
 pub const SEGMENT_SPAN: u32 = 256;
-
-/// When a packet without an answer is sent again, and when it is hopeless.
-///
-/// The one place that decides about time: a fixed timeout and a limit of tries now; an estimator of the round trip
-/// fits behind the same calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RetryPolicy {
-    /// Silence after which a packet is sent again (default 1 ms).
-    pub timeout: Nanos,
-    /// Silent tries in a row after which the transfer is given up (default 8). A "busy" answer breaks the row.
-    pub max_tries: u8,
-    /// First wait after a "busy" answer (default 20 us); doubled with each further one.
-    pub busy_backoff: Nanos,
-    /// Longest wait after a "busy" answer (default 1 ms).
-    pub busy_backoff_max: Nanos,
-}
-
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        Self {
-            timeout: Nanos::from_millis(1),
-            max_tries: 8,
-            busy_backoff: Nanos::from_micros(20),
-            busy_backoff_max: Nanos::from_millis(1),
-        }
-    }
-}
-
-impl RetryPolicy {
-    /// When a packet sent now, for the `tries`-th time, counts as unanswered.
-    pub(super) const fn deadline(&self, now: Nanos, _tries: u8) -> Nanos {
-        now.saturating_add(self.timeout)
-    }
-
-    /// Whether a packet that has gone unanswered `silent` times in a row is hopeless.
-    pub(super) const fn is_hopeless(&self, silent: u8) -> bool {
-        silent >= self.max_tries
-    }
-
-    /// When a packet is due again after its `busy`-th refusal in a row (counted from 0).
-    pub(super) fn busy_until(&self, now: Nanos, busy: u8) -> Nanos {
-        let wait = self.busy_backoff.saturating_mul(1 << u32::from(busy).min(20));
-        now.saturating_add(wait.min(self.busy_backoff_max))
-    }
-
-    /// A packet was acknowledged: what an adaptive timer learns from. `answered`: the try that the receiver echoed.
-    pub(super) fn sample(&mut self, _now: Nanos, _sent: Nanos, _tries: u8, _answered: u8) {}
-}
 
 /// Geometry, sizes and timers of a [`Sender`](super::Sender).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +42,8 @@ pub struct SenderConfig {
     /// Packets in flight to one destination (default: three quarters of `op_entries`), so that an unreachable node
     /// cannot fill the op table. 0 selects the default.
     pub ops_per_destination: u32,
+    /// Id of the first transfer to a node (default 0). Ids wrap, so any will do.
+    pub first_transfer: TransferId,
 }
 
 impl Default for SenderConfig {
@@ -105,6 +61,7 @@ impl Default for SenderConfig {
             destinations: 64,
             live_per_destination: 64,
             ops_per_destination: 0,
+            first_transfer: TransferId::new(0),
         }
     }
 }
@@ -153,7 +110,11 @@ impl SenderConfig {
                 return Err(ConfigError::Size { name, found, most });
             }
         }
-        if self.retry.max_tries == 0 || self.retry.timeout == Nanos::ZERO {
+        let timeless = match self.retry.timeout {
+            Timeout::Adaptive { initial, most, .. } => initial == Nanos::ZERO || most == Nanos::ZERO,
+            Timeout::Fixed { timeout, .. } => timeout == Nanos::ZERO,
+        };
+        if timeless || self.retry.give_up == Nanos::ZERO {
             return Err(ConfigError::Retry);
         }
         Ok(())
@@ -202,8 +163,8 @@ pub enum ConfigError {
         /// The largest possible.
         most: u32,
     },
-    /// No time or no tries.
-    #[error("a timeout of zero or no tries at all: give both at least 1")]
+    /// No time to answer.
+    #[error("a timeout or a time to give up of zero: give at least one nanosecond")]
     Retry,
     /// See [`OpTableError`].
     #[error(transparent)]

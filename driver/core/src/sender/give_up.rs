@@ -1,41 +1,154 @@
 //! Timeouts, refusals and cancellation: how a transfer ends without success.
 
 use fpga_firmware::event::NackReason;
+use fpga_firmware::ids::{Incarnation, NodeId};
+use fpga_registers::CardAddr;
 
-use super::table::TransferState;
-use super::{Sender, Ticket, TransferError};
+use super::table::{Transfer, TransferState};
+use super::{Command, Sender, Ticket, TransferError};
 use crate::cast::{index, low16};
 use crate::op_table::Op;
 use crate::segment::{Class, packet_span};
 use crate::time::Nanos;
 
+/// The packet that an error is about.
+struct Packet {
+    node: NodeId,
+    address: CardAddr,
+    acknowledged: u64,
+    tries: u8,
+}
+
 impl Sender {
     /// When to call [`Sender::handle_timeout`] next; `None` if no timer runs. It may be early, never late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        let ops = self.ops.next_deadline().unwrap_or(Nanos::MAX);
-        ops.min(self.next_deadline).as_timer()
+        [self.ops.next_deadline(), self.ops.next_rested(), self.deadlines.next()].into_iter().flatten().min()
     }
 
-    /// Looks at every timer that has run out: an unanswered packet is sent again or, after too many tries, its transfer
+    /// Looks at every timer that has run out: an unanswered packet is sent again or, if that is hopeless, its transfer
     /// is given up; so is a transfer whose own deadline has passed.
     pub fn handle_timeout(&mut self, now: Nanos) {
         while let Some(op) = self.ops.expired(now) {
-            self.counters.timeouts += 1;
             let owner = self.segments.get(op.segment).transfer;
-            if self.retry.is_hopeless(op.silent.saturating_add(1)) {
+            let &Transfer { progress, destination, .. } = &self.transfers[index(owner)];
+            if self.retry.is_hopeless(now, op.silent.saturating_add(1), progress) {
+                self.counters.timeouts += 1;
                 let error = self.unanswered(&op);
                 self.give_up(now, owner, error);
+            } else if self.waits_for_start(&op) {
+                self.counters.deferred += 1;
+                self.defer(now, &op);
             } else {
+                self.counters.timeouts += 1;
                 self.ops.resend(op.number, true);
             }
-            let destination = self.transfers[index(owner)].destination;
-            self.destinations.get_mut(destination).suspect =
-                self.destinations.get(destination).in_flight != 0;
+            let record = self.destinations.get_mut(destination);
+            record.suspect = record.in_flight != 0;
         }
-        if self.next_deadline <= now {
-            self.pass_deadlines(now);
+        while let Some(slot) = self.deadlines.expired(now) {
+            self.pass_deadline(now, slot);
         }
+        // Calls in the op numbers that have rested, which is all that their timer is for.
+        self.ops.available(now);
+    }
+
+    /// Whether a packet is of no use to the receiver yet: its segment's first one has not been acknowledged.
+    pub(super) fn waits_for_start(&self, op: &Op) -> bool {
+        op.packet != 0 && !self.segments.get(op.segment).is_expected()
+    }
+
+    /// Lets such a packet wait. The receiver has it in its escape channel, or had no room for it; the first packet alone is sent
+    /// again. If this one was lost as well, its turn comes a timeout after the first one's.
+    pub(super) fn defer(&mut self, now: Nanos, op: &Op) {
+        let record = self.segments.get(op.segment);
+        let transfer = &self.transfers[index(record.transfer)];
+        let trip = &self.destinations.get(transfer.destination).trip;
+        let first = self.ops.get(record.start.op).map(|first| first.deadline).filter(|at| *at != Nanos::MAX);
+        let from = first.unwrap_or(now).max(now);
+        self.ops.extend(op.number, self.retry.deadline(from, trip, 0, transfer.progress));
+    }
+
+    /// When a transfer has to be looked at: at its own deadline, and when it has gone without progress for too long. The last is
+    /// no matter of its packets alone, which have timers of their own: one that gets no op number has none in flight. Its
+    /// receiver must not wait for it longer than for any other (spec 2.2.7).
+    pub(super) fn watch(&mut self, slot: u32) {
+        let transfer = &self.transfers[index(slot)];
+        let silence = match transfer.state {
+            TransferState::UnderWay => transfer.progress.saturating_add(self.retry.give_up),
+            _ => Nanos::MAX,
+        };
+        self.deadlines.start(slot, transfer.command.deadline.unwrap_or(Nanos::MAX).min(silence));
+    }
+
+    fn pass_deadline(&mut self, now: Nanos, slot: u32) {
+        let transfer = &self.transfers[index(slot)];
+        let Command { node, destination: address, deadline, .. } = transfer.command;
+        let acknowledged = transfer.acknowledged;
+        let late = deadline.is_some_and(|deadline| deadline <= now);
+        let silent = transfer.state == TransferState::UnderWay
+            && now.saturating_sub(transfer.progress) >= self.retry.give_up;
+        let tries = || self.entries_of(slot).map(|op| op.tries).max().unwrap_or(0);
+        let error = if late {
+            TransferError::Deadline { node, address, acknowledged, tries: tries() }
+        } else if silent {
+            TransferError::Unanswered { node, address, acknowledged, tries: tries() }
+        } else {
+            self.watch(slot);
+            return;
+        };
+        self.give_up(now, slot, error);
+    }
+
+    /// Notes which life of a destination answers. Returns whether the answer counts: one of its former life does not, since what
+    /// that life had is lost.
+    ///
+    /// A transfer of which the former life had acknowledged something can never be complete at the new one, which would
+    /// never tell its application: it ends here. One of which nothing was acknowledged goes on.
+    pub(super) fn meet(&mut self, now: Nanos, destination: u32, life: Incarnation) -> bool {
+        let record = self.destinations.get_mut(destination);
+        if life == record.life || life == Incarnation::new(0) {
+            return true;
+        }
+        if life == record.former_life {
+            return false;
+        }
+        record.former_life = core::mem::replace(&mut record.life, life);
+        if record.former_life != Incarnation::new(0) {
+            self.lose(now, destination);
+        }
+        true
+    }
+
+    #[cold]
+    fn lose(&mut self, now: Nanos, destination: u32) {
+        for slot in 0..self.config.transfers {
+            let transfer = &self.transfers[index(slot)];
+            let begun = transfer.state == TransferState::UnderWay && transfer.acknowledged != 0;
+            if !begun || transfer.destination != destination {
+                continue;
+            }
+            let error = TransferError::Forgotten {
+                node: transfer.command.node,
+                address: transfer.command.destination,
+                acknowledged: transfer.acknowledged,
+                tries: self.entries_of(slot).map(|op| op.tries).max().unwrap_or(0),
+            };
+            self.give_up(now, slot, error);
+        }
+    }
+
+    /// Whether a packet that was refused for want of its operation proves that the receiver has lost the operation: the
+    /// first packet had been acknowledged when this one left, so the operation was registered, and a complete one would have
+    /// been acknowledged. A count of tries that has reached its end proves nothing.
+    pub(super) fn is_forgotten(&self, op: &Op) -> bool {
+        let start = self.segments.get(op.segment).start;
+        op.packet != 0 && op.tries != u8::MAX && op.sent > start.known
+    }
+
+    pub(super) fn forgotten(&self, op: &Op) -> TransferError {
+        let Packet { node, address, acknowledged, tries } = self.packet(op);
+        TransferError::Forgotten { node, address, acknowledged, tries }
     }
 
     /// Withdraws a transfer; its completion says so. Returns whether the ticket named one that had not ended.
@@ -53,30 +166,6 @@ impl Sender {
         };
         self.give_up(now, ticket.slot, error);
         true
-    }
-
-    fn pass_deadlines(&mut self, now: Nanos) {
-        let mut next = Nanos::MAX;
-        for slot in 0..self.config.transfers {
-            let transfer = &self.transfers[index(slot)];
-            let Some(deadline) = transfer.command.deadline else { continue };
-            if matches!(transfer.state, TransferState::Free | TransferState::Finished) {
-                continue;
-            }
-            if deadline > now {
-                next = next.min(deadline);
-                continue;
-            }
-            let tries = self.entries_of(slot).map(|op| op.tries).max().unwrap_or(0);
-            let error = TransferError::Deadline {
-                node: transfer.command.node,
-                address: transfer.command.destination,
-                acknowledged: transfer.acknowledged,
-                tries,
-            };
-            self.give_up(now, slot, error);
-        }
-        self.next_deadline = next;
     }
 
     /// Ends a transfer with `error` and releases everything it holds.
@@ -106,7 +195,10 @@ impl Sender {
             self.announcing.remove(&mut self.queue_links, slot);
         } else if queued {
             match class {
-                Class::Regular => record.regular.remove(&mut self.queue_links, slot),
+                Class::Regular => {
+                    record.regular.remove(&mut self.queue_links, slot);
+                    self.settle(slot);
+                }
                 Class::Big => record.big.remove(&mut self.queue_links, slot),
             }
         }
@@ -114,19 +206,22 @@ impl Sender {
     }
 
     pub(super) fn refused(&self, op: &Op, reason: NackReason) -> TransferError {
-        let TransferError::Unanswered { node, address, acknowledged, tries } = self.unanswered(op) else {
-            return self.unanswered(op);
-        };
+        let Packet { node, address, acknowledged, tries } = self.packet(op);
         TransferError::Refused { node, address, acknowledged, tries, reason }
     }
 
     fn unanswered(&self, op: &Op) -> TransferError {
+        let Packet { node, address, acknowledged, tries } = self.packet(op);
+        TransferError::Unanswered { node, address, acknowledged, tries }
+    }
+
+    fn packet(&self, op: &Op) -> Packet {
         let record = self.segments.get(op.segment);
         let transfer = &self.transfers[index(record.transfer)];
         let (offset, _) = packet_span(record.length, self.config.packet_size_log2, op.packet, 1);
-        TransferError::Unanswered {
+        Packet {
             node: transfer.command.node,
-            address: fpga_registers::CardAddr::new(record.base.get() + u64::from(offset)),
+            address: CardAddr::new(record.base.get() + u64::from(offset)),
             acknowledged: transfer.acknowledged,
             tries: op.tries,
         }

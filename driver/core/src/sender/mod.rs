@@ -14,25 +14,30 @@ use fpga_firmware::ids::{Incarnation, NodeId, SegmentIndex, TransferId};
 mod config;
 mod give_up;
 mod issue;
+mod retry;
 mod table;
 mod types;
+mod views;
 
-pub use config::{ConfigError, RetryPolicy, SEGMENT_SPAN, SenderConfig};
+pub use config::{ConfigError, SEGMENT_SPAN, SenderConfig};
+pub use retry::{RetryPolicy, RoundTrip, Timeout};
 pub use types::{
     Answer, Command, Completion, Notify, Ops, SenderCounters, SubmitError, Ticket, TransferError, Transmit,
     TransmitKind,
 };
+pub use views::{PacketView, TransferStage, TransferView};
 
 use crate::cast::{index, low16};
 use crate::list::{Links, List};
 use crate::op_table::{Op, OpTable, OpTableConfig};
 use crate::segment::{Class, classify, segment_count};
 use crate::time::Nanos;
+use crate::timers::Timers;
 use alloc::boxed::Box;
 use table::{Destinations, Segments, Transfer, TransferState};
 
 /// The sending side of one node; see the module's description.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Sender {
     config: SenderConfig,
     incarnation: Incarnation,
@@ -53,8 +58,8 @@ pub struct Sender {
     big_issues: u64,
     last_was_regular: bool,
     arrivals: u64,
-    /// No transfer's own deadline is earlier than this.
-    next_deadline: Nanos,
+    /// The transfers' own deadlines.
+    deadlines: Timers,
     counters: SenderCounters,
 }
 
@@ -88,12 +93,12 @@ impl Sender {
             announcing: List::EMPTY,
             finished: List::EMPTY,
             segments: Segments::new(segments),
-            destinations: Destinations::new(config.destinations),
+            destinations: Destinations::new(config.destinations, config.first_transfer),
             big_turn: 0,
             big_issues: 0,
             last_was_regular: false,
             arrivals: 0,
-            next_deadline: Nanos::MAX,
+            deadlines: Timers::new(config.transfers),
             counters: SenderCounters::default(),
             config,
         })
@@ -158,24 +163,31 @@ impl Sender {
         } else {
             let record = self.destinations.get_mut(destination);
             record.transfers += 1;
-            match class {
-                Class::Regular => record.regular.push_back(&mut self.queue_links, slot),
-                Class::Big => record.big.push_back(&mut self.queue_links, slot),
-            }
-            self.next_deadline = self.next_deadline.min(command.deadline.unwrap_or(Nanos::MAX));
+            let queue = match class {
+                Class::Regular => &mut record.regular,
+                Class::Big => &mut record.big,
+            };
+            let transfers = &self.transfers;
+            // One that has begun is finished first: it holds records at the receiver that others may wait for.
+            queue.insert_sorted(&mut self.queue_links, slot, |other| {
+                let other = &transfers[index(other)];
+                other.command.priority < command.priority && other.state == TransferState::Queued
+            });
+            self.watch(slot);
         }
         Ok(Ticket { slot, generation })
     }
 
     /// Takes an event of the NI if it is an answer to this sender's packets; returns whether it was.
     pub fn handle_event(&mut self, now: Nanos, event: &Event) -> bool {
-        let Event { node, incarnation, op, tries, .. } = *event;
-        let answer = Answer { node, incarnation, op, tries };
+        let Event { node, incarnation, op, tries, generation, .. } = *event;
+        let life = Incarnation::new(generation);
+        let answer = Answer { node, incarnation, op, tries, life };
         match (event.kind, event.nack_reason()) {
             (EventKind::Ack, _) => self.handle_ack(now, answer),
             (EventKind::Nack, Some(reason)) => self.handle_nack(now, answer, reason),
             (EventKind::SegmentDone, _) => {
-                self.handle_segment_done(now, node, incarnation, event.transfer, event.segment);
+                self.handle_segment_done(now, answer, event.transfer, event.segment);
             }
             _ => return false,
         }
@@ -184,26 +196,44 @@ impl Sender {
 
     /// One packet is in the receiver's memory. A stale answer is counted and ignored [E1-13].
     pub fn handle_ack(&mut self, now: Nanos, answer: Answer) {
-        let Some(op) = self.current(answer) else { return };
-        self.retry.sample(now, op.sent, op.tries, answer.tries);
+        let Some(op) = self.current(now, answer) else { return };
         self.counters.acknowledged += 1;
         self.ops.acknowledge(now, op.number);
-        self.acknowledged(now, op.segment, 1);
+        let record = self.segments.get_mut(op.segment);
+        // Karn's rule: which try was answered has to be certain, so a count that has reached its end says nothing. Nor does a
+        // packet that waited for its segment's first one to be sent again.
+        let certain = answer.tries == op.tries && op.tries != u8::MAX;
+        let held_up = op.sent < record.start.again;
+        if op.packet == 0 {
+            record.start.known = now;
+        }
+        let trip = (certain && !held_up).then(|| now.saturating_sub(op.sent));
+        self.acknowledged(now, op.segment, 1, trip);
     }
 
     /// One packet was refused: busy waits and tries again, anything else ends the transfer.
     pub fn handle_nack(&mut self, now: Nanos, answer: Answer, reason: NackReason) {
-        let Some(op) = self.current(answer) else { return };
+        let Some(op) = self.current(now, answer) else { return };
         let transfer = self.segments.get(op.segment).transfer;
         match reason {
             NackReason::Busy | NackReason::EscapeFull => {
                 // An answer to an earlier try says nothing about the try that is under way.
                 if answer.tries == op.tries {
                     self.counters.busy += 1;
-                    self.ops.refuse(op.number, self.retry.busy_until(now, op.busy));
+                    if self.is_forgotten(&op) {
+                        let error = self.forgotten(&op);
+                        self.give_up(now, transfer, error);
+                        return;
+                    }
+                    if self.waits_for_start(&op) {
+                        self.defer(now, &op);
+                    } else {
+                        self.ops.refuse(op.number, self.retry.busy_until(now, op.busy));
+                    }
                 }
-                let destination = self.transfers[index(transfer)].destination;
-                self.destinations.get_mut(destination).suspect = false;
+                let transfer = &mut self.transfers[index(transfer)];
+                transfer.progress = now;
+                self.destinations.get_mut(transfer.destination).suspect = false;
             }
             _ => {
                 self.counters.refused += 1;
@@ -213,26 +243,28 @@ impl Sender {
         }
     }
 
-    /// The receiver has every packet of a segment: as good as the acknowledgements that are still missing.
+    /// The receiver has every packet of a segment: as good as the acknowledgements that are still missing. The answer's op
+    /// number and try mean nothing.
     pub fn handle_segment_done(
         &mut self,
         now: Nanos,
-        node: NodeId,
-        incarnation: Incarnation,
+        answer: Answer,
         transfer: TransferId,
         segment: SegmentIndex,
     ) {
-        if incarnation != self.incarnation {
+        if answer.incarnation != self.incarnation {
             self.counters.stale += 1;
             return;
         }
-        let transfers = &self.transfers;
-        let found = self.segments.find(|record| {
-            let owner = &transfers[index(record.transfer)];
-            record.index == segment && owner.id == transfer && owner.command.node == node
-        });
-        // Not found is the normal case: the acknowledgements came first.
-        let Some(slot) = found else { return };
+        let Some(slot) = self.find_segment(answer.node, transfer, segment) else {
+            // The normal case: the acknowledgements came first.
+            return;
+        };
+        let owner = self.segments.get(slot).transfer;
+        if !self.meet(now, self.transfers[index(owner)].destination, answer.life) {
+            return;
+        }
+        let Some(slot) = self.find_segment(answer.node, transfer, segment) else { return };
         let record = *self.segments.get(slot);
         if record.issued < record.packets {
             // It cannot have what was not sent.
@@ -246,7 +278,7 @@ impl Sender {
                 released += 1;
             }
         }
-        self.acknowledged(now, slot, released);
+        self.acknowledged(now, slot, released, None);
     }
 
     /// The oldest transfer that has ended.
@@ -297,6 +329,7 @@ impl Sender {
                 in_flight: record.in_flight,
                 big_head_remaining: head.map_or(0, |transfer| transfer.remaining),
                 suspect: record.suspect,
+                round_trip: record.trip,
             }
         })
     }
@@ -307,30 +340,45 @@ impl Sender {
         self.free.len() == self.config.transfers && self.ops.in_use() == 0 && self.segments.in_use() == 0
     }
 
+    fn find_segment(&self, node: NodeId, transfer: TransferId, segment: SegmentIndex) -> Option<u16> {
+        self.segments.find(|record| {
+            let owner = &self.transfers[index(record.transfer)];
+            record.index == segment && owner.id == transfer && owner.command.node == node
+        })
+    }
+
     /// The live entry that an answer is about.
-    fn current(&mut self, answer: Answer) -> Option<Op> {
-        let op = self.ops.get(answer.op).filter(|op| {
-            let transfer = self.segments.get(op.segment).transfer;
-            answer.incarnation == self.incarnation
-                && self.transfers[index(transfer)].command.node == answer.node
+    fn current(&mut self, now: Nanos, answer: Answer) -> Option<Op> {
+        let found = self.ops.get(answer.op).and_then(|op| {
+            let transfer = &self.transfers[index(self.segments.get(op.segment).transfer)];
+            let ours = answer.incarnation == self.incarnation && transfer.command.node == answer.node;
+            ours.then_some(transfer.destination)
         });
+        // Looked up again: the transfer may be over because of whose answer this is.
+        let op = found
+            .filter(|destination| self.meet(now, *destination, answer.life))
+            .and_then(|_| self.ops.get(answer.op));
         if op.is_none() {
             self.counters.stale += 1;
         }
         op
     }
 
-    /// `count` packets of a segment left the op table because the receiver has them.
-    fn acknowledged(&mut self, now: Nanos, slot: u16, count: u16) {
+    /// `count` packets of a segment left the op table because the receiver has them; `trip`: how long the answer took.
+    fn acknowledged(&mut self, now: Nanos, slot: u16, count: u16, trip: Option<Nanos>) {
         let record = self.segments.get_mut(slot);
         record.acknowledged += count;
         let complete = record.acknowledged == record.packets;
         let (owner, segment) = (record.transfer, record.index);
         let transfer = &mut self.transfers[index(owner)];
         transfer.acknowledged += u64::from(count);
+        transfer.progress = now;
         let destination = self.destinations.get_mut(transfer.destination);
         destination.in_flight -= u32::from(count);
         destination.suspect = false;
+        if let Some(span) = trip {
+            destination.trip.sample(span);
+        }
         if !complete {
             return;
         }
@@ -363,6 +411,7 @@ impl Sender {
         }
         let under_way = matches!(transfer.state, TransferState::UnderWay | TransferState::Announcing);
         transfer.state = TransferState::Finished;
+        self.deadlines.stop(slot);
         transfer.result = result;
         match result {
             Ok(()) => self.counters.completed += 1,
@@ -397,4 +446,6 @@ pub struct QueueView {
     pub big_head_remaining: u64,
     /// Whether the destination gets no new packets because its last news was a timeout.
     pub suspect: bool,
+    /// What is known of the way there and back.
+    pub round_trip: RoundTrip,
 }

@@ -2,9 +2,10 @@
 
 use alloc::boxed::Box;
 
-use fpga_firmware::ids::{NodeId, TransferId};
+use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_registers::CardAddr;
 
+use super::retry::RoundTrip;
 use super::types::{Command, TransferError};
 use crate::cast::index;
 use crate::free::FreeSlots;
@@ -55,6 +56,8 @@ pub(super) struct Transfer {
     pub(super) big_issues_at_arrival: u64,
     pub(super) started: Nanos,
     pub(super) finished: Nanos,
+    /// When something came back, or the first packet left.
+    pub(super) progress: Nanos,
     pub(super) result: Result<(), TransferError>,
 }
 
@@ -71,6 +74,7 @@ impl Transfer {
             key: 0,
             notify: super::types::Notify::Receiver,
             deadline: None,
+            priority: 0,
         },
         destination: 0,
         id: TransferId::new(0),
@@ -89,6 +93,7 @@ impl Transfer {
         big_issues_at_arrival: 0,
         started: Nanos::ZERO,
         finished: Nanos::ZERO,
+        progress: Nanos::ZERO,
         result: Ok(()),
     };
 }
@@ -106,10 +111,35 @@ pub(super) struct Segment {
     /// Packets that got an op number.
     pub(super) issued: u16,
     pub(super) acknowledged: u16,
+    pub(super) start: Start,
+}
+
+impl Segment {
+    /// Whether the receiver expects its packets, as far as the sender knows.
+    pub(super) fn is_expected(&self) -> bool {
+        self.start.known != Nanos::MAX
+    }
+}
+
+/// What is known of a segment's first packet. The others are of no use before it: the receiver keeps them aside meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Start {
+    /// Its op number.
+    pub(super) op: OpNumber,
+    /// When it was last sent again; zero if never.
+    pub(super) again: Nanos,
+    /// When it was acknowledged: whatever is sent from then on, the receiver expects. [`Nanos::MAX`] if it was not.
+    pub(super) known: Nanos,
+}
+
+impl Default for Start {
+    fn default() -> Self {
+        Self { op: OpNumber::new(0), again: Nanos::ZERO, known: Nanos::MAX }
+    }
 }
 
 /// The segment records and those that are free.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Segments {
     records: Box<[Segment]>,
     free: FreeSlots,
@@ -173,10 +203,16 @@ pub(super) struct Destination {
     pub(super) in_flight: u32,
     /// Whether the last news was a deadline that passed: no new packets until something comes back.
     pub(super) suspect: bool,
+    /// Regular commands in the queue that were there when the last big segment left.
+    pub(super) owed: u32,
+    pub(super) trip: RoundTrip,
+    /// The node's life, and the one before; 0 if unknown.
+    pub(super) life: Incarnation,
+    pub(super) former_life: Incarnation,
 }
 
 /// The destinations; a record without transfers can be given to another node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Destinations {
     records: Box<[Destination]>,
     used: u32,
@@ -186,7 +222,7 @@ pub(super) struct Destinations {
 }
 
 impl Destinations {
-    pub(super) fn new(capacity: u32) -> Self {
+    pub(super) fn new(capacity: u32, first: TransferId) -> Self {
         let empty = Destination {
             node: NodeId::ANY,
             next_id: TransferId::new(0),
@@ -196,12 +232,12 @@ impl Destinations {
             transfers: 0,
             in_flight: 0,
             suspect: false,
+            owed: 0,
+            trip: RoundTrip::default(),
+            life: Incarnation::new(0),
+            former_life: Incarnation::new(0),
         };
-        Self {
-            records: alloc::vec![empty; index(capacity)].into_boxed_slice(),
-            used: 0,
-            floor: TransferId::new(0),
-        }
+        Self { records: alloc::vec![empty; index(capacity)].into_boxed_slice(), used: 0, floor: first }
     }
 
     pub(super) fn capacity(&self) -> u32 {
@@ -250,6 +286,10 @@ impl Destinations {
         record.next_id = floor;
         record.in_flight = 0;
         record.suspect = false;
+        record.owed = 0;
+        record.trip = RoundTrip::default();
+        record.life = Incarnation::new(0);
+        record.former_life = Incarnation::new(0);
         Some(at)
     }
 }

@@ -61,6 +61,9 @@ pub struct Command {
     pub notify: Notify,
     /// Give up at this time even if there is progress.
     pub deadline: Option<Nanos>,
+    /// Goes before transfers of a lower priority that wait in the same class, regular or big; 0 is the lowest and the usual.
+    /// Strict: as long as higher ones wait, lower ones do too. A transfer that has begun is finished first.
+    pub priority: u8,
 }
 
 /// A command that was not taken; it is `Copy`, so nothing is lost.
@@ -223,6 +226,8 @@ pub struct Answer {
     pub op: OpNumber,
     /// The try that is answered.
     pub tries: u8,
+    /// The life of the node that answers; 0 if it does not tell.
+    pub life: Incarnation,
 }
 
 /// The end of a transfer: exactly one per accepted command.
@@ -256,10 +261,10 @@ pub struct Completion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
-    /// Nothing came back for too many tries of one packet.
+    /// Nothing came back for too long, or for too many tries of one packet.
     #[error(
         "node {node} does not answer: packet for {address} sent {tries} times, {acknowledged} packets of the transfer \
-         acknowledged; check the node and the path, then submit again"
+         acknowledged; check the node and the path (or, for 0 times, what keeps the sender busy), then submit again"
     )]
     Unanswered {
         /// The receiving node.
@@ -268,7 +273,7 @@ pub enum TransferError {
         address: CardAddr,
         /// Packets of the transfer that were acknowledged.
         acknowledged: u64,
-        /// Tries of the packet that was given up.
+        /// Tries of the packet that was given up; 0 if the transfer got no op number for so long that none was in flight.
         tries: u8,
     },
     /// The receiver refuses for good.
@@ -287,6 +292,21 @@ pub enum TransferError {
         tries: u8,
         /// The receiver's reason.
         reason: NackReason,
+    },
+    /// The receiver knew the transfer once and does not any more.
+    #[error(
+        "node {node} has forgotten the transfer to {address}: it was reset, or heard nothing for its registry timeout; \
+         {acknowledged} packets were acknowledged, the last one sent {tries} times; submit the transfer again"
+    )]
+    Forgotten {
+        /// The receiving node.
+        node: NodeId,
+        /// Where the packet should have gone.
+        address: CardAddr,
+        /// Packets of the transfer that were acknowledged.
+        acknowledged: u64,
+        /// Tries of the packet that was refused.
+        tries: u8,
     },
     /// The command's own deadline passed.
     #[error(
@@ -333,6 +353,9 @@ pub struct SenderCounters {
     pub refused: u64,
     /// Deadlines that passed without an answer.
     pub timeouts: u64,
+    /// Deadlines that passed for packets that the receiver cannot take before their segment's first one, which was sent again
+    /// instead.
+    pub deferred: u64,
     /// Segments acknowledged.
     pub segments: u64,
     /// Transfers that ended well.

@@ -6,11 +6,14 @@
 //! read and written by system calls, which a file that is too short answers with a short count.
 
 use crate::dma::blocks::SLOTS;
+use core::fmt;
 use fpga_pci::{DmaAccess, OsError, SharedMemory};
+use fpga_registers::Iova;
 use rustix::fs::{FileType, OFlags, SealFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Where the bytes of a mapping are.
 #[derive(Debug)]
@@ -19,8 +22,19 @@ pub(crate) enum Backing {
     Mapped(SharedMemory),
     /// A file that could become shorter at any time.
     File(OwnedFd),
-    /// Nothing that this process could reach: mapped without a file.
+    /// What only its owner reaches.
+    Remote(Arc<dyn RemoteMemory>),
+    /// Nothing that could be reached: mapped without a file by somebody who cannot be asked.
     Nothing,
+}
+
+/// Memory of another process's, mapped without a file: its owner is asked for every access.
+pub trait RemoteMemory: fmt::Debug + Send + Sync {
+    /// Copies out as much as can be had from `at` on; the number of bytes.
+    fn read(&self, at: Iova, into: &mut [u8]) -> usize;
+
+    /// Copies in as much as is taken from `at` on; the number of bytes.
+    fn write(&self, at: Iova, from: &[u8]) -> usize;
 }
 
 /// One file, as the kernel tells files apart. What may be written is another mapping than what may only be read.
@@ -46,6 +60,8 @@ pub(crate) struct Backings {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
     files: HashMap<FileKey, u32>,
+    /// Remote memory: all of it is one owner's.
+    remote: Option<u32>,
 }
 
 /// Why a client's file cannot be mapped.
@@ -89,7 +105,7 @@ impl From<Errno> for FileError {
 }
 
 impl Backing {
-    /// Copies out as much as there is; the number of bytes.
+    /// Copies out as much as there is; the number of bytes. Offsets of remote memory are its addresses.
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> usize {
         match self {
             Self::Mapped(memory) => match usize::try_from(offset) {
@@ -99,6 +115,7 @@ impl Backing {
             Self::File(file) => transfer(into.len(), |done| {
                 rustix::io::pread(file, into.get_mut(done..).unwrap_or_default(), offset + done as u64)
             }),
+            Self::Remote(memory) => memory.read(Iova::new(offset), into),
             Self::Nothing => 0,
         }
     }
@@ -119,6 +136,7 @@ impl Backing {
                     rustix::io::pwrite(file, from.get(done..).unwrap_or_default(), offset + done as u64)
                 })
             }
+            Self::Remote(memory) => memory.write(Iova::new(offset), from),
             Self::Nothing => 0,
         }
     }
@@ -152,6 +170,19 @@ impl Backings {
     /// Number for memory of this process, or for none at all; released by [`Self::release`].
     pub(crate) fn own(&mut self, backing: Backing) -> Result<u32, FileError> {
         self.add(Slot { backing, uses: 1, key: None })
+    }
+
+    /// Number for memory that its owner is asked for, the same one for all of it; released by [`Self::release`].
+    pub(crate) fn remote(&mut self, memory: Arc<dyn RemoteMemory>) -> Result<u32, FileError> {
+        if let Some(number) = self.remote
+            && let Some(slot) = self.slot_mut(number)
+        {
+            slot.uses += 1;
+            return Ok(number);
+        }
+        let number = self.own(Backing::Remote(memory))?;
+        self.remote = Some(number);
+        Ok(number)
     }
 
     /// Number for a client's file, of which `length` bytes from `offset` on are to be mapped; released by
@@ -202,6 +233,9 @@ impl Backings {
             return;
         }
         let key = slot.key;
+        if self.remote == Some(number) {
+            self.remote = None;
+        }
         if let Some(place) = usize::try_from(number).ok().and_then(|index| self.slots.get_mut(index)) {
             *place = None;
             self.free.push(number);
@@ -248,7 +282,7 @@ impl Slot {
             Backing::Mapped(memory) => end <= memory.len() as u64,
             // The size is looked at in every access.
             Backing::File(_) => true,
-            Backing::Nothing => false,
+            Backing::Remote(_) | Backing::Nothing => false,
         }
     }
 }

@@ -5,7 +5,11 @@
 //! tables one or two, but addresses that lie far apart cost a table each. This is a hash table with open addressing, in
 //! which an entry says all there is to know: one cache miss, 32 bytes a mapping, wherever the addresses are. Four neighbouring
 //! pages share a cache line, so that a DMA over many pages does not miss for each.
+//!
+//! Where many pages of 2 MiB are mapped, the entry of that block names a leaf (module `leaf`) in which they are: a million
+//! pages next to each other are 4 MiB of leaves, which stay in the caches.
 
+use crate::dma::leaf::{Leaf, PAGES};
 use crate::dma::{Extent, PAGE};
 use fpga_pci::DmaAccess;
 use std::hash::{BuildHasher, RandomState};
@@ -19,6 +23,8 @@ const PRESENT: u64 = 1;
 /// What the card may do.
 const READS: u64 = 1 << 1;
 const WRITES: u64 = 1 << 2;
+/// The value is no mapping but the number of a leaf, from [`SLOT_SHIFT`] on.
+const LEAF: u64 = 1 << 3;
 /// Number of the memory behind it.
 const SLOT_SHIFT: u32 = 4;
 const SLOT_BITS: u32 = 24;
@@ -32,6 +38,13 @@ const OFFSETS: u64 = 1 << (64 - OFFSET_SHIFT);
 
 /// Neighbours that share a cache line: 4 entries of 16 bytes.
 const NEIGHBOURS: u64 = 4;
+/// Level of the blocks that can be leaves.
+const LEAF_LEVEL: usize = 1;
+/// Bytes of addresses that a leaf covers.
+pub(crate) const LEAF_BYTES: u64 = PAGE * PAGES as u64;
+/// So many pages of a block must be mapped for a leaf to take no more memory than they take in the table.
+pub(crate) const ENOUGH: usize = PAGES * size_of::<u32>() / (2 * size_of::<Entry>());
+
 /// Entries at the start. A power of two, like every later number.
 const LEAST: usize = 64;
 
@@ -50,6 +63,9 @@ pub(crate) struct Blocks {
     used: usize,
     /// Blocks of each size: no search for what there is none of.
     levels: [usize; LEVELS],
+    leaves: Vec<Leaf>,
+    /// Those of them that no entry names.
+    free: Vec<usize>,
     /// Whoever chooses the addresses must not choose the collisions too.
     seed: u64,
 }
@@ -57,7 +73,14 @@ pub(crate) struct Blocks {
 impl Default for Blocks {
     fn default() -> Self {
         let seed = RandomState::new().hash_one(0);
-        Self { entries: vec![Entry::default(); LEAST], used: 0, levels: [0; LEVELS], seed }
+        Self {
+            entries: vec![Entry::default(); LEAST],
+            used: 0,
+            levels: [0; LEVELS],
+            leaves: Vec::new(),
+            free: Vec::new(),
+            seed,
+        }
     }
 }
 
@@ -78,9 +101,73 @@ const fn key(at: u64, level: usize) -> u64 {
 }
 
 impl Blocks {
-    /// Notes the mapping, if it is a block and an entry can describe it. It overlaps no other.
-    pub(crate) fn insert(&mut self, start: u64, extent: &Extent) {
-        let (Some(level), Some(value)) = (level_of(start, extent.length), encode(extent)) else { return };
+    /// Notes the mapping, if it is a block and an entry can describe it. It overlaps no other. Returns whether it may be time to
+    /// [`gather`](Self::gather) the pages around it.
+    pub(crate) fn insert(&mut self, start: u64, extent: &Extent) -> bool {
+        let (Some(level), Some(value)) = (level_of(start, extent.length), encode(extent)) else {
+            return false;
+        };
+        if level == 0
+            && let Some(leaf) = self.leaf(start)
+            && self.leaves.get_mut(leaf).is_some_and(|leaf| leaf.insert(start, extent))
+        {
+            return false;
+        }
+        self.add(Entry { key: key(start, level), value });
+        if let Some(count) = self.levels.get_mut(level) {
+            *count += 1;
+        }
+        // Every so often: whoever maps many pages gets here, in whatever order.
+        level == 0 && (start / PAGE).is_multiple_of(ENOUGH as u64)
+    }
+
+    /// Has a leaf hold the pages of the block around `at`, which are `pages`: those of one memory that were noted one by one.
+    pub(crate) fn gather<'a>(&mut self, at: u64, slot: u32, pages: impl Iterator<Item = (u64, &'a Extent)>) {
+        if self.leaf(at).is_some() {
+            return;
+        }
+        let mut leaf = Leaf::new(slot);
+        for (start, extent) in pages {
+            if leaf.insert(start, extent) && self.take(key(start, 0)).is_some() {
+                self.count_down(0);
+            }
+        }
+        let number = self.free.pop().unwrap_or(self.leaves.len());
+        match self.leaves.get_mut(number) {
+            Some(place) => *place = leaf,
+            None => self.leaves.push(leaf),
+        }
+        self.add(Entry { key: key(at, LEAF_LEVEL), value: PRESENT | LEAF | (number as u64) << SLOT_SHIFT });
+    }
+
+    /// Forgets the mapping, if it is one that was noted.
+    pub(crate) fn remove(&mut self, start: u64, length: u64) {
+        let Some(level) = level_of(start, length) else { return };
+        if level == 0
+            && let Some(number) = self.leaf(start)
+            && let Some(leaf) = self.leaves.get_mut(number)
+            && leaf.remove(start)
+        {
+            if leaf.used() == 0 {
+                self.free.push(number);
+                self.take(key(start, LEAF_LEVEL));
+            }
+        } else if self.take(key(start, level)).is_some() {
+            self.count_down(level);
+        }
+        if self.used == 0 {
+            *self = Self::default();
+        }
+    }
+
+    fn count_down(&mut self, level: usize) {
+        if let Some(count) = self.levels.get_mut(level) {
+            *count -= 1;
+        }
+    }
+
+    /// Puts an entry in, which is not there.
+    fn add(&mut self, entry: Entry) {
         if (self.used + 1) * 2 > self.entries.len() {
             let larger = vec![Entry::default(); self.entries.len() * 2];
             for entry in std::mem::replace(&mut self.entries, larger) {
@@ -89,25 +176,14 @@ impl Blocks {
                 }
             }
         }
-        self.put(Entry { key: key(start, level), value });
+        self.put(entry);
         self.used += 1;
-        if let Some(count) = self.levels.get_mut(level) {
-            *count += 1;
-        }
     }
 
-    /// Forgets the mapping, if it is one that was noted.
-    pub(crate) fn remove(&mut self, start: u64, length: u64) {
-        let Some(level) = level_of(start, length) else { return };
-        let Some(mut hole) = self.position(key(start, level)) else { return };
+    /// Takes an entry out, if it is there.
+    fn take(&mut self, key: u64) -> Option<()> {
+        let mut hole = self.position(key)?;
         self.used -= 1;
-        if let Some(count) = self.levels.get_mut(level) {
-            *count -= 1;
-        }
-        if self.used == 0 {
-            *self = Self::default();
-            return;
-        }
         // What follows without a gap moves up where the hole is on its way from home: no search may end too early.
         let mut at = hole;
         loop {
@@ -123,17 +199,35 @@ impl Blocks {
             }
         }
         self.set(hole, Entry::default());
+        Some(())
+    }
+
+    /// Number of the leaf for `at`.
+    #[inline]
+    fn leaf(&self, at: u64) -> Option<usize> {
+        if self.leaves.len() == self.free.len() {
+            return None;
+        }
+        let value = self.entry(self.position(key(at, LEAF_LEVEL))?).value;
+        (value & LEAF != 0).then(|| usize::try_from(value >> SLOT_SHIFT).ok())?
     }
 
     /// The block that holds `at`, and where it starts.
     #[inline]
     pub(crate) fn find(&self, at: u64) -> Option<(u64, Extent)> {
+        if let Some(leaf) = self.leaf(at)
+            && let Some(found) = self.leaves.get(leaf).and_then(|leaf| leaf.find(at))
+        {
+            return Some(found);
+        }
         for (level, count) in self.levels.iter().enumerate() {
             if *count > 0
                 && let Some(position) = self.position(key(at, level))
+                && let value = self.entry(position).value
+                && value & LEAF == 0
             {
                 let size = 1 << bits(level);
-                return Some((at & !(size - 1), decode(self.entry(position).value, size)));
+                return Some((at & !(size - 1), decode(value, size)));
             }
         }
         None
@@ -143,10 +237,12 @@ impl Blocks {
         *self = Self::default();
     }
 
-    /// Blocks that are noted.
+    /// Blocks that are noted, and leaves for them.
     #[cfg(test)]
-    pub(crate) const fn len(&self) -> usize {
-        self.used
+    pub(crate) fn sizes(&self) -> (usize, usize) {
+        let leaves = self.leaves.len() - self.free.len();
+        let pages: usize = self.leaves.iter().map(Leaf::used).sum();
+        (self.used - leaves + pages, leaves)
     }
 
     fn put(&mut self, entry: Entry) {

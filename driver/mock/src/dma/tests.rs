@@ -102,12 +102,44 @@ enum Of {
 
 #[derive(Clone, Debug)]
 enum Call {
-    Map { page: u64, pages: u64, access: DmaAccess, of: Of },
-    UnmapRange { page: u64, pages: u64 },
-    Unmap { page: u64, pages: u64 },
+    Map {
+        page: u64,
+        pages: u64,
+        access: DmaAccess,
+        of: Of,
+    },
+    UnmapRange {
+        page: u64,
+        pages: u64,
+    },
+    Unmap {
+        page: u64,
+        pages: u64,
+    },
     UnmapAll,
-    Read { at: u64, length: usize },
-    Write { at: u64, length: usize },
+    Read {
+        at: u64,
+        length: usize,
+    },
+    Write {
+        at: u64,
+        length: usize,
+    },
+    /// Many accesses in one call, past the caches or not.
+    Parts {
+        parts: Vec<(u64, usize)>,
+        write: bool,
+        streams: bool,
+    },
+}
+
+/// Has the map believe that all destinations differ, or that all are the same.
+fn settle(reuse: &mut Reuse, streams: bool) {
+    let last = std::iter::once((0, usize::MAX));
+    let before = if streams { 0 } else { 7 };
+    // Ends what was begun.
+    reuse.note(last.clone());
+    assert_eq!(reuse.note(std::iter::repeat_n((0, 0), before).chain(last)), streams);
 }
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
@@ -125,7 +157,9 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
         2 => (page, 1..4_u64).prop_map(|(page, pages)| Call::Unmap { page, pages }),
         1 => Just(Call::UnmapAll),
         12 => (at.clone(), length.clone()).prop_map(|(at, length)| Call::Read { at, length }),
-        12 => (at, length).prop_map(|(at, length)| Call::Write { at, length }),
+        12 => (at.clone(), length.clone()).prop_map(|(at, length)| Call::Write { at, length }),
+        12 => (prop::collection::vec((at, length), 0..6), any::<bool>(), prop::bool::weighted(0.8))
+            .prop_map(|(parts, write, streams)| Call::Parts { parts, write, streams }),
     ];
     prop::collection::vec(call, 1..200)
 }
@@ -193,6 +227,39 @@ proptest! {
                     let result = map.write(Iova::new(at), &bytes);
                     prop_assert_eq!(result, obvious.write(at, &bytes));
                     refused.writes += u64::from(result.is_err());
+                }
+                Call::Parts { parts, write, streams } => {
+                    settle(&mut map.into_card, streams);
+                    settle(&mut map.into_host, streams);
+                    let mut offset = 0;
+                    let parts: Vec<DmaPart> = parts
+                        .into_iter()
+                        .map(|(at, length)| {
+                            offset += length;
+                            DmaPart { at: Iova::new(at), offset: offset - length, length }
+                        })
+                        .collect();
+                    let mut got: Vec<u8> = (0..offset).map(|at| (at + number).to_le_bytes()[0]).collect();
+                    let mut expected = got.clone();
+                    let result = if write {
+                        map.write_parts(&parts, &got)
+                    } else {
+                        map.read_parts(&parts, &mut got)
+                    };
+                    let each = parts.iter().enumerate().try_for_each(|(index, part)| {
+                        let bytes = &mut expected[part.range()];
+                        let done = if write {
+                            obvious.write(part.at.get(), bytes)
+                        } else {
+                            obvious.read(part.at.get(), bytes)
+                        };
+                        done.map_err(|fault| (index, fault))
+                    });
+                    prop_assert_eq!(result, each);
+                    *(if write { &mut refused.writes } else { &mut refused.reads }) += u64::from(result.is_err());
+                    // What a refused read has filled before is its own affair.
+                    let whole = result.map_or_else(|(index, _)| parts[index].offset, |()| offset);
+                    prop_assert!(got[..whole] == expected[..whole]);
                 }
             }
             prop_assert_eq!(map.mapped_bytes(), obvious.mapped());

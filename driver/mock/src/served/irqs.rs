@@ -4,12 +4,67 @@ use super::device;
 use super::error::RequestError;
 use crate::signals::Kind;
 use crate::state::Slot;
-use fpga_pci::InterruptTrigger;
+use core::mem::MaybeUninit;
 use fpga_pci::vfio_user::wire::{IrqAction, IrqData, SetIrqs};
-use std::os::fd::OwnedFd;
+use fpga_pci::{InterruptError, InterruptTrigger};
+use rustix::event::{Timespec, epoll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Carries the request out.
-pub(super) fn set(slot: &mut Slot, request: &SetIrqs<'_>, fds: Vec<OwnedFd>) -> Result<(), RequestError> {
+/// An event descriptor that the client signals to have the legacy line unmasked, as it does with the kernel
+/// (`VFIO_IRQ_SET_ACTION_UNMASK` with an eventfd) and as QEMU under KVM does here: KVM signals it when the guest has served
+/// the interrupt. The specification of vfio-user has the server signal such a descriptor instead; a line that is masked until
+/// somebody reads what the server itself has written would never come again, so the kernel's meaning is taken.
+///
+/// As in the kernel, a signal from before counts. It is looked at through an epoll descriptor by edges, and read only if it does
+/// not wait where nothing is to be read: a file's flags are common to all who have it, and are not this process's to change.
+#[derive(Debug)]
+pub(super) struct LineUnmask {
+    edges: OwnedFd,
+    signalled: OwnedFd,
+    reads: bool,
+}
+
+impl LineUnmask {
+    fn new(signalled: OwnedFd) -> Result<Self, InterruptError> {
+        // What is an event descriptor for signalling is one for this, too.
+        let signalled = InterruptTrigger::check(signalled)?;
+        let refuse = |errno: Errno| InterruptError::NoDescriptor { source: errno.into() };
+        let edges = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(refuse)?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&edges, &signalled, epoll::EventData::new_u64(0), flags).map_err(refuse)?;
+        let reads = rustix::fs::fcntl_getfl(&signalled).map_err(refuse)?.contains(OFlags::NONBLOCK);
+        Ok(Self { edges, signalled, reads })
+    }
+
+    /// Whether it was signalled since the last call.
+    pub(super) fn take(&self) -> bool {
+        let mut event = [const { MaybeUninit::<epoll::Event>::uninit() }; 1];
+        // No other failure than an interruption is possible, and that is as good as nothing.
+        let seen = epoll::wait(&self.edges, &mut event, Some(&Timespec::default()));
+        let signalled = seen.is_ok_and(|(seen, _)| !seen.is_empty());
+        if signalled && self.reads {
+            // How often does not matter, nor whether somebody else was quicker.
+            let _ = rustix::io::read(&self.signalled, &mut [0; 8]);
+        }
+        signalled
+    }
+}
+
+impl AsFd for LineUnmask {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.edges.as_fd()
+    }
+}
+
+/// Carries the request out. `line` is what the client unmasks the legacy line by.
+pub(super) fn set(
+    slot: &mut Slot,
+    request: &SetIrqs<'_>,
+    mut fds: Vec<OwnedFd>,
+    line: &mut Option<LineUnmask>,
+) -> Result<(), RequestError> {
     let SetIrqs { data, action, index, start, count } = *request;
     let info = device::irq_info(&slot.card, index);
     let (Some(kind), Some(info)) = (device::kind(index), info) else {
@@ -17,6 +72,9 @@ pub(super) fn set(slot: &mut Slot, request: &SetIrqs<'_>, fds: Vec<OwnedFd>) -> 
     };
     if data == IrqData::None && action == IrqAction::Trigger && count == 0 {
         disable(slot, kind);
+        if kind == Kind::Intx {
+            *line = None;
+        }
         return Ok(());
     }
     // The sum was checked when the message was taken apart.
@@ -25,6 +83,16 @@ pub(super) fn set(slot: &mut Slot, request: &SetIrqs<'_>, fds: Vec<OwnedFd>) -> 
     }
     let vectors = start..start + count;
     if data == IrqData::EventFds {
+        if (kind, action) == (Kind::Intx, IrqAction::Unmask) {
+            // The line is one: there is one descriptor, or none to take it back.
+            if fds.len() > 1 {
+                return Err(RequestError::IrqDescriptors { got: fds.len(), count });
+            }
+            let unmask = fds.pop().map(LineUnmask::new).transpose();
+            *line = unmask.map_err(|source| RequestError::IrqDescriptor { index, number: 0, source })?;
+            return Ok(());
+        }
+        // Messages cannot be masked by descriptors in the kernel either.
         if action != IrqAction::Trigger {
             return Err(RequestError::IrqAction { index });
         }
@@ -94,15 +162,17 @@ fn set_masked(
     match kind {
         Kind::Msix => slot.card.set_msix_masked(u16::try_from(number).unwrap_or(u16::MAX), 1, masked),
         Kind::Msi => slot.host.signals.set_masked(kind, place(number), masked),
-        Kind::Intx => {
-            slot.host.signals.set_masked(kind, 0, masked);
-            if !masked {
-                assert_line(slot);
-            }
-        }
+        Kind::Intx if masked => slot.host.signals.set_masked(kind, 0, true),
+        Kind::Intx => unmask_line(slot),
         Kind::Err | Kind::Req => return Err(RequestError::IrqAction { index }),
     }
     Ok(())
+}
+
+/// Unmasks the legacy line.
+pub(super) fn unmask_line(slot: &mut Slot) {
+    slot.host.signals.set_masked(Kind::Intx, 0, false);
+    assert_line(slot);
 }
 
 /// The line is a level: whoever listens (again) is told of it if it is asserted now.

@@ -2,7 +2,9 @@
 
 use super::error::ServeError;
 use super::listener::Listener;
+use super::peer::Peer;
 use super::session::{Next, Session};
+use crate::link::LinkEvents;
 use crate::world::World;
 use fpga_pci::OsError;
 use fpga_pci::vfio_user::socket::{Connection, SocketError};
@@ -11,10 +13,15 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a message may take from its first byte to its last, and an answer to be taken. The card does nothing meanwhile.
-const MESSAGE_TIME: Duration = Duration::from_secs(2);
+/// How long a client has for its first message, unless the server is told otherwise: it has nothing to wait for before it.
+const FIRST_MESSAGE: Duration = Duration::from_secs(5);
+/// How long a client has to answer for memory that it maps without a file, unless the server is told otherwise. The card stands
+/// still meanwhile, and clients wait some seconds for their own answers (QEMU five).
+const ANSWER: Duration = Duration::from_secs(1);
 /// How long somebody who comes while a client is served has for its first message, to be told that the card is taken.
 const STRANGER_TIME: Duration = Duration::from_secs(1);
 /// How long it is kept before it is told: a client that was killed, or whose socket a child of its still holds for a moment, goes
@@ -39,11 +46,31 @@ pub struct ServeCounts {
     pub refused_requests: u64,
     /// Connections that ended in the middle of a message, by a malformed header, or in silence.
     pub broken_connections: u64,
+    /// Messages to the clients, asking for memory that they mapped without a file.
+    pub memory_messages: u64,
+}
+
+/// How many messages of clients a server has received so far: for whoever watches it while it serves. Clones count the same.
+#[derive(Clone, Debug, Default)]
+pub struct MessageCount(Arc<AtomicU64>);
+
+impl MessageCount {
+    /// The number.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn add_one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Serves one card of a world on a UNIX socket: to one client at a time, one after the other.
 ///
-/// Who comes while a client is served is told so (`EBUSY` in answer to its first message) and may come again.
+/// Who comes while a client is served is told so (`EBUSY` in answer to its first message) and may come again. A client that has
+/// not said anything yet keeps nobody out: it makes room for one who has, and goes after [some seconds](Self::first_message) in
+/// any case. Later it may be silent for as long as it likes, as a guest that does not use its card is.
 ///
 /// The card works on the thread that calls [`run`](Self::run), between messages and as long as it has something to do;
 /// then that thread sleeps until a message comes, or a timer of the card's runs out. (A world with a thread of its own works there.)
@@ -51,12 +78,39 @@ pub struct ServeCounts {
 pub struct CardServer {
     listener: Listener,
     counts: ServeCounts,
+    first_message: Duration,
+    answer: Duration,
+    messages: MessageCount,
 }
 
 /// A client and what it has of the card.
 struct Client {
-    connection: Connection,
+    /// Dropped first: it lets the client's memory go, part of which may be behind `peer`.
     session: Session,
+    peer: Arc<Peer>,
+    since: Instant,
+}
+
+impl Client {
+    fn new(world: &World, card: usize, connection: Connection, answer: Duration) -> Option<Self> {
+        match Peer::new(connection, answer) {
+            Ok(peer) => {
+                let peer = Arc::new(peer);
+                let session = Session::with_peer(world, card, Arc::clone(&peer));
+                Some(Self { session, peer, since: Instant::now() })
+            }
+            // It sees the end of its connection.
+            Err(error) => {
+                tracing::warn!(%error, "a client cannot be served");
+                None
+            }
+        }
+    }
+
+    /// How long it may still be silent, if it has said nothing yet.
+    fn rest(&self, first_message: Duration) -> Option<Duration> {
+        (!self.session.is_settled()).then(|| first_message.saturating_sub(self.since.elapsed()))
+    }
 }
 
 /// Somebody who will be turned away.
@@ -92,7 +146,36 @@ impl CardServer {
     /// # Errors
     /// [`ServeError`].
     pub fn bind(path: &Path) -> Result<Self, ServeError> {
-        Ok(Self { listener: Listener::bind(path)?, counts: ServeCounts::default() })
+        let listener = Listener::bind(path)?;
+        Ok(Self {
+            listener,
+            counts: ServeCounts::default(),
+            first_message: FIRST_MESSAGE,
+            answer: ANSWER,
+            messages: MessageCount::default(),
+        })
+    }
+
+    /// How long a client may take for its first message. Default 5 s.
+    #[must_use]
+    pub const fn first_message(mut self, time: Duration) -> Self {
+        self.first_message = time;
+        self
+    }
+
+    /// How long a client may take to answer for memory that it maps without a file (`DMA_READ`, `DMA_WRITE`). After one answer that
+    /// does not come it is asked no more, and accesses to such memory are refused. The card does nothing while it waits. Default
+    /// 1 s.
+    #[must_use]
+    pub const fn answer(mut self, time: Duration) -> Self {
+        self.answer = time;
+        self
+    }
+
+    /// The number of messages, to be watched.
+    #[must_use]
+    pub fn message_count(&self) -> MessageCount {
+        self.messages.clone()
     }
 
     /// The socket's path.
@@ -113,6 +196,7 @@ impl CardServer {
         }
         // Nobody else in this process opens the card and so puts it to rest.
         let opened = world.transport(card);
+        let link = world.link_events();
         let began = Instant::now();
         let base = world.now();
         let (mut client, mut stranger): (Option<Client>, Option<Stranger>) = (None, None);
@@ -120,19 +204,39 @@ impl CardServer {
         loop {
             let elapsed = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let rest = world.drive(base.saturating_add(fpga_core::Nanos::new(elapsed)));
-            let rest = [rest, stranger.as_ref().map(Stranger::rest), pause.then_some(ACCEPT_PAUSE)];
+            let silent = client.as_ref().and_then(|client| client.rest(self.first_message));
+            let rest = [rest, silent, stranger.as_ref().map(Stranger::rest), pause.then_some(ACCEPT_PAUSE)];
             let rest = rest.into_iter().flatten().min();
-            let ready = self.wait(stop.as_fd(), client.as_ref(), stranger.as_ref(), !pause, rest)?;
+            let ready =
+                self.wait(stop.as_fd(), link.as_ref(), client.as_ref(), stranger.as_ref(), !pause, rest)?;
             pause = false;
             if ready.stop {
                 break;
             }
+            if ready.line
+                && let Some(client) = &client
+            {
+                client.session.attend_line();
+            }
             if ready.client {
                 self.attend(&mut client, &mut buffers, 1);
+            }
+            if client.as_ref().and_then(|client| client.rest(self.first_message)) == Some(Duration::ZERO) {
+                self.counts.broken_connections += 1;
+                tracing::warn!(
+                    "the connection ends: the client has said nothing within {:?}",
+                    self.first_message
+                );
+                self.end(client.take());
             }
             if ready.stranger || stranger.as_ref().is_some_and(|it| it.since.elapsed() >= STRANGER_TIME) {
                 // What the client sent before it went comes first: it may make room.
                 self.attend(&mut client, &mut buffers, LAST_WORDS);
+                if client.as_ref().is_some_and(|client| !client.session.is_settled()) && ready.stranger {
+                    self.counts.broken_connections += 1;
+                    tracing::warn!("the connection ends: the client has said nothing, and another one has");
+                    self.end(client.take());
+                }
                 if client.is_some() {
                     self.turn_away(stranger.take(), &mut buffers);
                 }
@@ -154,7 +258,7 @@ impl CardServer {
             {
                 self.counts.connections += 1;
                 tracing::info!("a client has come");
-                client = Some(Client { connection, session: Session::new(world, card) });
+                client = Client::new(world, card, connection, self.answer);
             }
         }
         if let Some(client) = &client {
@@ -162,6 +266,7 @@ impl CardServer {
         }
         self.end(client);
         drop(opened);
+        self.counts.messages = self.messages.get();
         Ok(self.counts)
     }
 
@@ -169,6 +274,7 @@ impl CardServer {
     fn wait(
         &self,
         stop: impl AsFd,
+        link: Option<&LinkEvents>,
         client: Option<&Client>,
         stranger: Option<&Stranger>,
         listen: bool,
@@ -177,13 +283,21 @@ impl CardServer {
         let rest = rest.and_then(|rest| Timespec::try_from(rest).ok());
         let flags = |wanted: bool| if wanted { PollFlags::IN } else { PollFlags::empty() };
         // Places that are not wanted now ask for nothing, of a descriptor that has nothing to tell.
-        let client_fd = client.map_or(self.listener.as_fd(), |client| client.connection.as_fd());
-        let stranger_fd = stranger.map_or(self.listener.as_fd(), |stranger| stranger.connection.as_fd());
+        let unused = self.listener.as_fd();
+        let client_fd = client.map_or(unused, |client| client.peer.as_fd());
+        let kept_fd = client.map_or(unused, |client| client.peer.arrived());
+        let line_fd = client.and_then(|client| client.session.line_unmask());
+        let stranger_fd = stranger.map_or(unused, |stranger| stranger.connection.as_fd());
+        // The card's own work: the wait is over, and the world takes it.
+        let link_fd = link.map_or(unused, AsFd::as_fd);
         let mut poll = [
             PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.listener.as_fd(), flags(listen)),
             PollFd::from_borrowed_fd(client_fd, flags(client.is_some())),
+            PollFd::from_borrowed_fd(kept_fd, flags(client.is_some())),
+            PollFd::from_borrowed_fd(line_fd.unwrap_or(unused), flags(line_fd.is_some())),
             PollFd::from_borrowed_fd(stranger_fd, flags(stranger.is_some_and(Stranger::has_waited))),
+            PollFd::from_borrowed_fd(link_fd, flags(link.is_some())),
         ];
         match rustix::event::poll(&mut poll, rest.as_ref()) {
             Ok(_) => {}
@@ -193,11 +307,12 @@ impl CardServer {
                 return Err(ServeError::Wait { path, source: OsError::from(errno) });
             }
         }
-        let [stop, listener, client_ready, stranger_ready] = poll.map(|fd| !fd.revents().is_empty());
+        let [stop, listener, socket, kept, line, stranger_ready, _] = poll.map(|fd| !fd.revents().is_empty());
         Ok(Ready {
             stop,
             listener: listener && listen,
-            client: client_ready && client.is_some(),
+            client: (socket || kept) && client.is_some(),
+            line: line && line_fd.is_some(),
             stranger: stranger_ready && stranger.is_some_and(Stranger::has_waited),
         })
     }
@@ -206,8 +321,7 @@ impl CardServer {
     fn attend(&mut self, client: &mut Option<Client>, buffers: &mut Buffers, most: usize) {
         for _ in 0..most {
             let Some(present) = client else { return };
-            // What cannot be asked will be found out by receiving.
-            if most > 1 && !present.connection.is_readable().unwrap_or(true) {
+            if most > 1 && !present.peer.has_news() {
                 return;
             }
             if !self.serve(present, buffers) {
@@ -219,15 +333,16 @@ impl CardServer {
     /// One message of the client's. `false`: that was the last one.
     fn serve(&mut self, client: &mut Client, buffers: &mut Buffers) -> bool {
         let Buffers { body, fds, out } = buffers;
-        let header = match client.connection.receive(body, fds, MESSAGE_TIME) {
-            Ok(header) => header,
+        let header = match client.peer.receive(body, fds) {
+            Ok(Some(header)) => header,
+            Ok(None) => return true,
             Err(error) => return self.broken(error),
         };
-        self.counts.messages += 1;
+        self.messages.add_one();
         out.clear();
         let next = client.session.handle(&header, body, std::mem::take(fds), out);
         if !out.is_empty()
-            && let Err(error) = client.connection.send(out, &[], MESSAGE_TIME)
+            && let Err(error) = client.peer.send(out)
         {
             return self.broken(error);
         }
@@ -244,7 +359,11 @@ impl CardServer {
 
     fn end(&mut self, client: Option<Client>) {
         if let Some(client) = client {
+            let (asked, broken) = client.peer.asked();
             self.counts.refused_requests += client.session.refused();
+            self.counts.memory_messages += asked;
+            // Of the end itself the connection has told like of any other.
+            self.counts.broken_connections += u64::from(broken);
             tracing::info!("the client has gone");
         }
     }
@@ -272,5 +391,6 @@ struct Ready {
     stop: bool,
     listener: bool,
     client: bool,
+    line: bool,
     stranger: bool,
 }

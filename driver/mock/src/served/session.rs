@@ -2,18 +2,22 @@
 
 use super::device;
 use super::error::RequestError;
-use super::irqs;
+use super::irqs::{self, LineUnmask};
+use super::peer::Peer;
 use crate::dma::ClientMemory;
 use crate::state::{CardFailure, Slot};
 use crate::world::World;
-use fpga_pci::DmaAccess;
+use fpga_pci::vfio_user::socket::Connection;
 use fpga_pci::vfio_user::wire::{
     Capabilities, Command, DeviceInfo, DmaMap, DmaUnmap, Header, Kind, MAJOR, MAX_DATA, MINOR, RegionInfo,
     Reply, Request, Version, device_flags, dma_map_flags, dma_unmap_flags, encode_error, encode_reply, irq,
     region, region_flags,
 };
+use fpga_pci::{DmaAccess, InterruptError};
 use fpga_registers::Iova;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// File descriptors that one message may carry. QEMU takes no larger number here than 16 (`VFIO_USER_MAX_MAX_FDS` in
 /// `hw/vfio-user/protocol.h`) and gives up the device otherwise.
@@ -44,6 +48,10 @@ pub struct Session {
     /// What was read, kept for its memory.
     data: Vec<u8>,
     refused: u64,
+    /// The way to memory that the client maps without a file.
+    peer: Option<Arc<Peer>>,
+    /// What the client unmasks the legacy line by, beside messages.
+    line: Option<LineUnmask>,
 }
 
 impl Session {
@@ -51,13 +59,62 @@ impl Session {
     /// that is none makes a session that refuses everything.
     #[must_use]
     pub fn new(world: &World, card: usize) -> Self {
-        let session = Self { world: world.clone(), card, settled: false, data: Vec::new(), refused: 0 };
+        let session = Self {
+            world: world.clone(),
+            card,
+            settled: false,
+            data: Vec::new(),
+            refused: 0,
+            peer: None,
+            line: None,
+        };
         session.close();
         let _ = session.with_slot(|slot| {
             slot.card.set_error_reporting(true);
             Ok(())
         });
         session
+    }
+
+    /// As [`new`](Self::new), with a client at the other end of `connection` who can be asked for memory that it maps without a
+    /// file, and answers within `answer`. Its requests are still to be given to [`handle`](Self::handle).
+    ///
+    /// # Errors
+    /// [`InterruptError::NoDescriptor`].
+    pub fn asking(
+        world: &World,
+        card: usize,
+        connection: Connection,
+        answer: Duration,
+    ) -> Result<Self, InterruptError> {
+        Ok(Self::with_peer(world, card, Arc::new(Peer::new(connection, answer)?)))
+    }
+
+    /// As [`new`](Self::new), with a client that can be asked for memory that it maps without a file.
+    pub(super) fn with_peer(world: &World, card: usize, peer: Arc<Peer>) -> Self {
+        let mut session = Self::new(world, card);
+        session.peer = Some(peer);
+        session
+    }
+
+    /// Whether a version was agreed on.
+    pub(super) const fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// Readable when the client has signalled its event descriptor for unmasking, if it has given one.
+    pub(super) fn line_unmask(&self) -> Option<BorrowedFd<'_>> {
+        self.line.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Unmasks the legacy line if the client has signalled that it is to be.
+    pub(super) fn attend_line(&self) {
+        if self.line.as_ref().is_some_and(LineUnmask::take) {
+            let _ = self.with_slot(|slot| {
+                irqs::unmask_line(slot);
+                Ok(())
+            });
+        }
     }
 
     /// Requests that were refused so far.
@@ -121,6 +178,7 @@ impl Session {
             return Ok(());
         }
         let mut data = std::mem::take(&mut self.data);
+        let (peer, mut line) = (self.peer.clone(), self.line.take());
         let done = self.with_slot(|slot| {
             let reply = match request {
                 Request::DeviceGetInfo(_) => Reply::DeviceGetInfo(DeviceInfo {
@@ -136,11 +194,11 @@ impl Session {
                     Reply::DeviceGetIrqInfo(answer.ok_or(RequestError::NoIrq(info.index))?)
                 }
                 Request::DeviceSetIrqs(irqs) => {
-                    irqs::set(slot, irqs, std::mem::take(&mut fds))?;
+                    irqs::set(slot, irqs, std::mem::take(&mut fds), &mut line)?;
                     Reply::DeviceSetIrqs
                 }
                 Request::DmaMap(map) => {
-                    dma_map(slot, map, fds.pop())?;
+                    dma_map(slot, map, fds.pop(), peer)?;
                     Reply::DmaMap
                 }
                 Request::DmaUnmap(unmap) => Reply::DmaUnmap(dma_unmap(slot, unmap)?),
@@ -178,7 +236,7 @@ impl Session {
             encode_reply(id, &reply, out);
             Ok(())
         });
-        self.data = data;
+        (self.data, self.line) = (data, line);
         if matches!(request, Request::DeviceReset) {
             self.tell_generation();
         }
@@ -193,6 +251,9 @@ impl Session {
             return Err(RequestError::OtherVersion { major: proposed.major, minor: proposed.minor });
         }
         self.settled = true;
+        if let Some(peer) = &self.peer {
+            peer.limit(proposed.capabilities.max_data());
+        }
         // QEMU takes no answer that is longer than its question: nothing that is not needed.
         let capabilities = Capabilities {
             max_msg_fds: Some(MESSAGE_FDS),
@@ -260,14 +321,23 @@ fn check(slot: &Slot, region: u32, offset: u64, count: u64) -> Result<(), Reques
     }
 }
 
-fn dma_map(slot: &mut Slot, map: &DmaMap, file: Option<OwnedFd>) -> Result<(), RequestError> {
+fn dma_map(
+    slot: &mut Slot,
+    map: &DmaMap,
+    file: Option<OwnedFd>,
+    peer: Option<Arc<Peer>>,
+) -> Result<(), RequestError> {
     let access = match map.flags {
         dma_map_flags::READ => DmaAccess::ReadByDevice,
         dma_map_flags::WRITE => DmaAccess::WriteByDevice,
         flags if flags == dma_map_flags::READ | dma_map_flags::WRITE => DmaAccess::Both,
         flags => return Err(RequestError::DmaFlags { command: Command::DMA_MAP, flags }),
     };
-    let memory = file.map_or(ClientMemory::Unreachable, |file| ClientMemory::File(file, map.offset));
+    let memory = match (file, peer) {
+        (Some(file), _) => ClientMemory::File(file, map.offset),
+        (None, Some(peer)) => ClientMemory::Remote(peer),
+        (None, None) => ClientMemory::Unreachable,
+    };
     Ok(slot.host.map.map_client(Iova::new(map.address), map.size, memory, access)?)
 }
 

@@ -16,6 +16,9 @@ const ROUNDS_PER_LOOK: u32 = 16;
 /// Longest sleep. Nothing rests on it: tests, which would not notice a wake-up that is lost, do without.
 const SLEEP: Duration = if cfg!(test) { Duration::MAX } else { Duration::from_millis(1) };
 
+/// Longest sleep of a world with a link: nobody wakes the thread for what arrives there.
+const LINK_SLEEP: Duration = Duration::from_micros(100);
+
 /// Joins the thread when the last handle of the world goes.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -151,6 +154,7 @@ fn sleep<'a>(
         .next_deadline()
         .filter(|deadline| *deadline > now)
         .map_or(SLEEP, |deadline| Duration::from_nanos(deadline.saturating_sub(now).get()).min(SLEEP));
+    let timeout = if state.link.is_some() { timeout.min(LINK_SLEEP) } else { timeout };
     let taken = state.taken();
     threaded.gate.prepare_to_park();
     drop(state);

@@ -35,9 +35,14 @@ impl Served {
     }
 
     pub(crate) fn of(world: World) -> Self {
+        Self::with(world, |server| server)
+    }
+
+    /// With a server that was told something.
+    pub(crate) fn with(world: World, told: impl FnOnce(CardServer) -> CardServer) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("card");
-        let server = CardServer::bind(&path).unwrap();
+        let server = told(CardServer::bind(&path).unwrap());
         assert_eq!(server.path(), path);
         let (stop, stopped) = UnixStream::pair().unwrap();
         let thread = std::thread::spawn({
@@ -106,6 +111,18 @@ impl Client {
             Kind::Reply { error: Some(errno) } => Err(errno),
             Kind::Request { .. } => panic!("the server asks: {header:?}"),
         }
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.connection.send(bytes, &[], LONG).unwrap();
+    }
+
+    /// The next request of the server's: its header and body.
+    pub(crate) fn asked(&mut self) -> (Header, Vec<u8>) {
+        let (header, body) = self.receive().unwrap();
+        assert!(matches!(header.kind, Kind::Request { no_reply: false }), "{header:?}");
+        (header, body.to_vec())
     }
 
     /// Asks, with the answer taken apart.

@@ -99,6 +99,55 @@ fn the_line_signals_once_until_it_is_unmasked_and_again_while_it_is_asserted() {
 }
 
 #[test]
+fn the_line_is_unmasked_by_an_event_descriptor_as_the_kernel_does_it() {
+    let served = Served::start();
+    let mut client = served.connect();
+    let _memory = prepare(&mut client, 0);
+    let line = listen(&mut client, irq::INTX, 1);
+    let (unmask, signal) = Interrupt::pair().unwrap();
+    let assign = |client: &mut Client, fds: &[BorrowedFd<'_>]| {
+        set(client, irq::INTX, 0..1, Unmask, IrqData::EventFds, fds)
+    };
+    assign(&mut client, &[unmask.as_fd()]).unwrap();
+    client.start_h2c(0x10_0000);
+    assert_eq!(line[0].wait(crate::client::LONG).unwrap(), Some(1));
+    client.h2c_idle();
+    // While it is asserted every unmasking signals again.
+    for _ in 0..3 {
+        assert_eq!(taken(&line), [0]);
+        signal.signal();
+        assert_eq!(line[0].wait(crate::client::LONG).unwrap(), Some(1));
+    }
+    // The event is read away: unmasked, and silent until the next one.
+    client.read32(DMA, 0x0044);
+    signal.signal();
+    client.read32(DMA, 0);
+    assert_eq!(taken(&line), [0]);
+    client.start_h2c(0x10_0000);
+    assert_eq!(line[0].wait(crate::client::LONG).unwrap(), Some(1));
+    // Taken back, it does nothing any more; so it is when the line is disabled.
+    for back in [0, 1] {
+        if back == 0 {
+            assign(&mut client, &[]).unwrap();
+        } else {
+            // A signal from before would count.
+            assert_eq!(unmask.try_take(), 1);
+            assign(&mut client, &[unmask.as_fd()]).unwrap();
+            set(&mut client, irq::INTX, 0..0, Trigger, IrqData::None, &[]).unwrap();
+        }
+        signal.signal();
+        client.read32(DMA, 0);
+        assert_eq!(taken(&line), [0]);
+    }
+    let (pipe, _end) = rustix::pipe::pipe().unwrap();
+    assert_eq!(assign(&mut client, &[pipe.as_fd()]), Err(22), "no event descriptor");
+    assert_eq!(assign(&mut client, &[unmask.as_fd(), unmask.as_fd()]), Err(22), "two for one");
+    let mask = set(&mut client, irq::INTX, 0..1, Mask, IrqData::EventFds, &[unmask.as_fd()]);
+    assert_eq!(mask, Err(95), "the kernel has no such thing");
+    served.stop();
+}
+
+#[test]
 fn a_masked_vector_is_pending_until_it_is_unmasked() {
     for index in [irq::MSIX, irq::MSI] {
         let served = Served::start();

@@ -5,5 +5,6 @@ mod client;
 mod device;
 mod interrupts;
 mod memory;
+mod messages;
 mod protocol;
 mod socket;

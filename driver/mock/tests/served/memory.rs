@@ -136,7 +136,7 @@ fn mappings_are_refused_for_a_reason_and_leave_nothing() {
     let map = DmaMap { flags: BOTH, offset: 0, address: 0x8000, size: PAGE };
     assert_eq!(client.ask(&Request::DmaMap(map), &two).unwrap_err(), 22, "two files");
     assert_eq!(served.world.mapped_bytes(0), PAGE);
-    // Without a file: there, and out of reach.
+    // Without a file: by messages.
     client.map(0x9000, PAGE, BOTH, None).unwrap();
     assert_eq!(unmap(&mut client, 0x1000, 2 * PAGE, 0), Ok(PAGE));
     assert_eq!(unmap(&mut client, 0x1000, PAGE, 0), Ok(0), "nothing there is no failure");

@@ -1,10 +1,11 @@
 //! The socket's life, and clients that come and go.
 
-use crate::client::{Client, DMA, PAGE, Served, descriptor, file, until, version};
+use crate::client::{Client, DMA, LONG, PAGE, Served, descriptor, file, until, version};
 use fpga_mock::World;
 use fpga_mock::served::{CardServer, ServeError};
 use fpga_pci::vfio_user::wire::{RegionAccess, Request, region};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
 
 #[test]
 fn a_socket_left_behind_is_replaced_and_one_in_use_is_not() {
@@ -60,6 +61,39 @@ fn a_second_client_is_told_that_the_card_is_taken_and_may_come_again() {
     drop(third);
     let counts = served.stop();
     assert!(counts.connections >= 2 && counts.turned_away >= 1, "{counts:?}");
+}
+
+#[test]
+fn a_client_that_says_nothing_is_let_go() {
+    let world = World::builder().cards(1).build().unwrap();
+    let served = Served::with(world, |server| server.first_message(Duration::from_millis(20)));
+    let mut silent = Client::bare(&served.path);
+    assert!(silent.receive().is_err());
+    // Half a message is none.
+    let mut slow = Client::bare(&served.path);
+    slow.send_bytes(&[1, 0, 1]);
+    assert!(slow.receive().is_err());
+    // After the first message it may be silent for as long as it likes.
+    let mut quiet = served.connect();
+    std::thread::sleep(Duration::from_millis(100));
+    quiet.read32(DMA, 0);
+    drop(quiet);
+    let counts = served.stop();
+    assert_eq!((counts.connections, counts.broken_connections, counts.turned_away), (3, 2, 0));
+}
+
+#[test]
+fn a_client_that_says_nothing_keeps_nobody_out() {
+    let world = World::builder().cards(1).build().unwrap();
+    let served = Served::with(world, |server| server.first_message(LONG));
+    let mut silent = Client::bare(&served.path);
+    let mut next = served.connect();
+    next.read32(DMA, 0);
+    assert!(silent.receive().is_err());
+    // Whoever has said something stays.
+    assert_eq!(Client::bare(&served.path).ask(&version(0, 1), &[]).unwrap_err(), 16);
+    next.read32(DMA, 0);
+    assert_eq!(served.stop().connections, 2);
 }
 
 #[test]

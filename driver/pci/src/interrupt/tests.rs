@@ -105,7 +105,7 @@ fn every_user_of_a_shared_vector_learns_of_every_interrupt() {
 fn a_level_interrupt_is_rearmed_through_its_descriptor() {
     let (interrupt, _trigger) = Interrupt::pair().unwrap();
     let (unmasked, unmask) = Interrupt::pair().unwrap();
-    let users = interrupt.level(unmask).share(2).unwrap();
+    let users = interrupt.level(Arc::new(unmask)).share(2).unwrap();
     users[1].rearm();
     assert_eq!(unmasked.try_take(), 1);
     let (message, _trigger) = Interrupt::pair().unwrap();

@@ -41,6 +41,26 @@ pub(super) fn between(into: &[AtomicU8], from: &[AtomicU8]) {
     machine::between(into, from);
 }
 
+/// As [`load`], for data that will not be used soon: past the caches if the machine can. `next` is what will be loaded after
+/// it. [`fence`] must follow before anybody else may see `into`.
+#[inline]
+pub(super) fn stream_load(from: &[AtomicU8], into: &mut [u8], next: Option<&[AtomicU8]>) {
+    machine::stream_load(from, into, next);
+}
+
+/// As [`store`], for data that will not be used soon: past the caches if the machine can. `next` is what will be stored
+/// after it. Others see the bytes in any order, and all of them once [`fence`] was called.
+#[inline]
+pub(super) fn stream_store(into: &[AtomicU8], from: &[u8], next: Option<&[u8]>) {
+    machine::stream_store(into, from, next);
+}
+
+/// Ends a series of streaming copies: they come before whatever this thread stores from now on.
+#[inline]
+pub(super) fn fence() {
+    machine::fence();
+}
+
 /// Sets every byte of `into`.
 #[inline]
 pub(super) fn fill(into: &[AtomicU8], value: u8) {

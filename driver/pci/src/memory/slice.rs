@@ -60,6 +60,12 @@ impl<'a> SharedSlice<'a> {
         self.range(offset, length).map(Self)
     }
 
+    /// All of it, as bytes that others may change at any time.
+    #[inline]
+    pub(super) const fn atomics(&self) -> &'a [AtomicU8] {
+        self.0
+    }
+
     #[inline]
     fn range(&self, offset: usize, length: usize) -> Result<&'a [AtomicU8], MemoryError> {
         match offset.checked_add(length).and_then(|end| self.0.get(offset..end)) {

@@ -327,3 +327,36 @@ fn a_part_is_the_same_bytes_and_no_others() {
     part.read(0, &mut back).unwrap();
     assert_eq!(&back, b"wholepart");
 }
+
+proptest! {
+    #[test]
+    fn stretches_are_copied_in_order_up_to_the_first_that_is_outside(
+        parts in proptest::collection::vec((0..SIZE, 0_usize..5000, 0..SIZE + 3000), 0..12)
+    ) {
+        let memory = memory();
+        let pattern: Vec<u8> = (0..SIZE).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        memory.write(0, &pattern).unwrap();
+        let part = |at: usize, length: usize, offset: usize| {
+            let length = length.min(SIZE - at);
+            (Stretch { shared: memory.view().slice(at, length).unwrap(), offset }, at..at + length, offset..offset + length)
+        };
+        let parts: Vec<_> = parts.into_iter().map(|(at, length, offset)| part(at, length, offset)).collect();
+        let inside = parts.iter().take_while(|(_, _, own)| own.end <= SIZE).count();
+
+        let (mut got, mut want) = (vec![0xEE; SIZE], vec![0xEE; SIZE]);
+        prop_assert_eq!(gather(&mut got, parts.iter().map(|(stretch, ..)| *stretch)), inside);
+        for (_, shared, own) in &parts[..inside] {
+            want[own.clone()].copy_from_slice(&pattern[shared.clone()]);
+        }
+        prop_assert!(got == want);
+
+        let own: Vec<u8> = pattern.iter().map(|byte| !byte).collect();
+        let mut want = pattern.clone();
+        prop_assert_eq!(scatter(&own, parts.iter().map(|(stretch, ..)| *stretch)), inside);
+        for (_, shared, range) in &parts[..inside] {
+            want[shared.clone()].copy_from_slice(&own[range.clone()]);
+        }
+        memory.read(0, &mut got).unwrap();
+        prop_assert!(got == want);
+    }
+}

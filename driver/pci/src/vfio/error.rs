@@ -7,7 +7,11 @@ use super::options::ParseVfioOptionError;
 use crate::error::Listed;
 use crate::{ConfigError, OsError, OtherFunction, ParsePciAddressError, PciAddress};
 
-/// Opening a device through vfio failed; nothing of it is left open. The steps in their order: address, device, driver, IOMMU,
+/// What to do about a missing IOMMU. Sources: the kernel's `Documentation/admin-guide/kernel-parameters.txt` (`intel_iommu`,
+/// `amd_iommu`) and `CONFIG_INTEL_IOMMU_DEFAULT_ON`, which not every distribution sets.
+const SWITCH_ON: &str = "switch the IOMMU on in the firmware (Intel: VT-d; AMD: IOMMU or AMD-Vi) and on the kernel's command line (Intel: intel_iommu=on; AMD: on by itself unless amd_iommu=off is there), restart, and see what the kernel found: dmesg | grep -e DMAR -e AMD-Vi; a virtual machine needs a virtual IOMMU";
+
+/// Opening a device through vfio failed; nothing of it is left open. The steps in their order: address, device, IOMMU, driver,
 /// vfio itself, permission, the group or the device's file, and what the opened device says about itself.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -26,21 +30,34 @@ pub enum VfioOpenError {
         /// Where it would be.
         path: PathBuf,
     },
-    /// The device is not bound to vfio-pci.
-    #[error("{address} is bound to {}, not to vfio-pci; bind it: echo vfio-pci > /sys/bus/pci/devices/{address}/driver_override, then echo {address} > {}, then echo {address} > /sys/bus/pci/drivers_probe (modprobe vfio-pci before)", driver.as_deref().unwrap_or("no driver"), driver.as_deref().map_or_else(|| "/dev/null".to_owned(), |driver| format!("/sys/bus/pci/drivers/{driver}/unbind")))]
+    /// The device is not bound to vfio-pci, though it could be.
+    #[error("{address} is bound to {}, not to vfio-pci; bind it: modprobe vfio-pci, then echo vfio-pci > /sys/bus/pci/devices/{address}/driver_override, {}then echo {address} > /sys/bus/pci/drivers_probe", driver.as_deref().unwrap_or("no driver"), driver.as_deref().map_or_else(String::new, |driver| format!("then echo {address} > /sys/bus/pci/drivers/{driver}/unbind, ")))]
     WrongDriver {
         /// The device.
         address: PciAddress,
         /// The driver it is bound to, if any.
         driver: Option<String>,
     },
-    /// The device has no IOMMU group.
+    /// The device has no IOMMU group, whatever driver it is bound to: vfio-pci does not take it.
     #[error(
-        "{address} has no IOMMU group: the IOMMU is off; switch it on in the firmware (VT-d, AMD-Vi) and on the kernel command line (intel_iommu=on on Intel)"
+        "{address} cannot be used: {}, and without an IOMMU vfio-pci takes no card (its probe fails with -22, binding again does not help); {SWITCH_ON}; VFIO's no-IOMMU mode is no way out: it is refused here, because the card could then reach all memory of the machine",
+        if *others { "the IOMMU does not cover it (it has no iommu_group in sysfs, other devices have)" } else { "the IOMMU is off or there is none (/sys/kernel/iommu_groups is empty)" }
     )]
     NoIommuGroup {
         /// The device.
         address: PciAddress,
+        /// Whether other devices have groups: then the IOMMU is on, but not for this one.
+        others: bool,
+    },
+    /// The device is bound to vfio-pci without an IOMMU behind it.
+    #[error(
+        "{address} is bound in VFIO's no-IOMMU mode (group {group}), which is refused: nothing translates or checks the card's addresses then, so that a wrong one overwrites any memory of the machine, and nothing keeps buffers where they are; {SWITCH_ON}; then echo N > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode and bind the card again"
+    )]
+    NoIommuMode {
+        /// The device.
+        address: PciAddress,
+        /// The group that vfio made for it.
+        group: u32,
     },
     /// The kernel offers no vfio, or not the interface asked for.
     #[error("this system offers no {interface} ({} does not exist); {advice}", path.display())]

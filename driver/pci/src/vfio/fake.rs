@@ -126,6 +126,11 @@ impl Fake {
         Arc::new(fake)
     }
 
+    /// Where the kernel shows an IOMMU group.
+    pub(super) fn iommu_group(&self, group: u32) -> PathBuf {
+        self.directory.path().join("sys/kernel/iommu_groups").join(group.to_string())
+    }
+
     /// Shows another function, bound to `driver`.
     pub(super) fn add_function(&self, address: &str, driver: &str, group: u32) {
         let device = self.sysfs(address);
@@ -133,7 +138,7 @@ impl Fake {
         if !driver.is_empty() {
             symlink(Path::new("../../../../bus/pci/drivers").join(driver), device.join("driver")).unwrap();
         }
-        let groups = self.directory.path().join("sys/kernel/iommu_groups").join(group.to_string());
+        let groups = self.iommu_group(group);
         symlink(&groups, device.join("iommu_group")).unwrap();
         fs::create_dir_all(groups.join("devices")).unwrap();
         symlink(&device, groups.join("devices").join(address)).unwrap();

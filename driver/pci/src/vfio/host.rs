@@ -11,6 +11,9 @@ const DRIVER: &str = "vfio-pci";
 /// Drivers of the kernel that leave a group usable: they do no DMA for the kernel (`driver_managed_dma` in their
 /// `struct pci_driver`).
 const HARMLESS: [&str; 3] = [DRIVER, "pci-stub", "pcieport"];
+/// What the kernel calls the groups that it makes for devices without an IOMMU (`vfio_noiommu_group_alloc` in
+/// `drivers/vfio/group.c`); their files are named `noiommu-N`.
+const UNPROTECTED: &str = "vfio-noiommu";
 
 /// Where a device is.
 #[derive(Debug, Clone)]
@@ -28,21 +31,34 @@ impl<'a> Host<'a> {
         self.roots.sysfs.join("bus/pci/devices").join(address.to_string())
     }
 
-    /// Whether the device is there and bound as it has to be; gives the number of its IOMMU group.
+    /// Whether the device is there, behind an IOMMU, and bound as it has to be; gives the number of its IOMMU group. The
+    /// group comes before the driver: without one no driver of vfio's stays bound, and advice to bind it would lead in a circle.
     pub(super) fn check(&self) -> Result<u32, VfioOpenError> {
         let address = self.address;
         let path = self.device(address);
         if !path.exists() {
             return Err(VfioOpenError::NotPresent { address, path });
         }
+        let group = link_name(&path.join("iommu_group")).and_then(|name| name.parse::<u32>().ok());
+        let Some(group) = group else {
+            let others = std::fs::read_dir(self.groups()).is_ok_and(|mut groups| groups.next().is_some());
+            return Err(VfioOpenError::NoIommuGroup { address, others });
+        };
+        let name = std::fs::read_to_string(self.groups().join(group.to_string()).join("name"));
+        if name.is_ok_and(|name| name.trim() == UNPROTECTED) {
+            return Err(VfioOpenError::NoIommuMode { address, group });
+        }
         let driver = self.driver(address);
         // A vendor's variant of vfio-pci has another name, and a directory with the number of its device file.
         if driver.as_deref() != Some(DRIVER) && self.own_file().is_none() {
             return Err(VfioOpenError::WrongDriver { address, driver });
         }
-        link_name(&path.join("iommu_group"))
-            .and_then(|name| name.parse().ok())
-            .ok_or(VfioOpenError::NoIommuGroup { address })
+        Ok(group)
+    }
+
+    /// Where the kernel shows the IOMMU groups, by number.
+    fn groups(&self) -> PathBuf {
+        self.roots.sysfs.join("kernel/iommu_groups")
     }
 
     /// The driver that a device is bound to.
@@ -52,7 +68,7 @@ impl<'a> Host<'a> {
 
     /// Members of the group that are bound to a driver that makes the group unusable.
     pub(super) fn in_the_way(&self, group: u32) -> Vec<OtherFunction> {
-        let members = self.roots.sysfs.join("kernel/iommu_groups").join(group.to_string()).join("devices");
+        let members = self.groups().join(group.to_string()).join("devices");
         let entries = std::fs::read_dir(members).into_iter().flatten().flatten();
         let addresses = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<PciAddress>().ok());
         let mut others: Vec<_> = addresses

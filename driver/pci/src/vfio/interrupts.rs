@@ -1,7 +1,7 @@
 //! Interrupts of an opened device: MSI-X before MSI before INTx, and the indices for errors and requests.
 
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_ACTION_UNMASK, VFIO_IRQ_SET_DATA_EVENTFD,
@@ -10,6 +10,7 @@ use vfio_bindings::bindings::vfio::{
 };
 
 use super::sys::{Calls, SetIrqs};
+use crate::interrupt::Unmask;
 use crate::{DeviceEvents, Interrupt, InterruptError, OsError};
 
 /// Signal a descriptor whenever the interrupt comes.
@@ -89,8 +90,9 @@ impl Interrupts {
             };
             match unmask() {
                 Ok(trigger) => {
-                    interrupts =
-                        interrupts.into_iter().map(|interrupt| interrupt.level(trigger.clone())).collect();
+                    let unmask: Arc<dyn Unmask> = Arc::new(trigger);
+                    let level = |interrupt: Interrupt| interrupt.level(Arc::clone(&unmask));
+                    interrupts = interrupts.into_iter().map(level).collect();
                 }
                 Err(error) => {
                     // A line that nobody can unmask would fire once.

@@ -158,6 +158,9 @@ fn limits_say_what_they_are_and_what_to_do() {
     );
     let text = error.to_string();
     assert!(text.contains("ulimit -l 4096") && text.contains("LimitMEMLOCK=4194304"), "{text}");
+    // What a program shows, which asked for a buffer.
+    let shown = crate::DmaAllocError::from(error).to_string();
+    assert!(shown.contains(&text), "{shown}");
     // The kernel is short of memory, and no limit is in the way.
     fake.state().locked.limit = None;
     fake.fail(Call::Request(Request::IommuMap), Errno::NOMEM);

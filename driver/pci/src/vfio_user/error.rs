@@ -140,7 +140,7 @@ pub enum VfioUserOpenError {
         what: &'static str,
     },
     /// Configuration space cannot be used.
-    #[error("configuration space of the served card cannot be used")]
+    #[error("configuration space of the served card cannot be used: {0}")]
     Config(#[from] ConfigError),
     /// Its events cannot be listened to.
     #[error(transparent)]

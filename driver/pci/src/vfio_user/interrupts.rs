@@ -1,14 +1,16 @@
-//! Interrupts of a served device: MSI-X before MSI, and the kinds for errors and requests.
+//! Interrupts of a served device: MSI-X before MSI before INTx, and the kinds for errors and requests.
 //!
-//! INTx is left out: the server masks the line when it fires, and only a message unmasks it (the specification's event
-//! descriptor for unmasking tells of it, where the kernel's does it), so that waiting for it would need the connection.
+//! The server masks the line of INTx when it fires. It is unmasked by a message: an event descriptor for unmasking means two
+//! different things (the specification's tells the client of it, the kernel's and QEMU's does it), and no server says which.
 
+use core::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::{Breakage, PeerError};
 use super::link::Link;
 use super::wire::{InfoRequest, IrqAction, IrqData, IrqInfo, Reply, Request, SetIrqs, irq, irq_flags};
+use crate::interrupt::Unmask;
 use crate::{DeviceEvents, Interrupt, InterruptError};
 
 /// PCI Express has no more (MSI-X, table size field of 11 bits).
@@ -16,7 +18,7 @@ const MOST_VECTORS: u32 = 2048;
 
 /// The interrupts of one device.
 pub(super) struct Interrupts {
-    /// Kind to use, and how many there are; none if the device has neither.
+    /// Kind to use, and how many there are; none if the device has none at all.
     used: Option<(u32, u32)>,
     /// Most file descriptors of one message.
     most_fds: usize,
@@ -38,7 +40,7 @@ impl Interrupts {
             Ok(if info.flags & irq_flags::EVENTFD != 0 { info.count.min(MOST_VECTORS) } else { 0 })
         };
         let mut used = None;
-        for index in [irq::MSIX, irq::MSI] {
+        for index in [irq::MSIX, irq::MSI, irq::INTX] {
             let count = vectors(index).map_err(peer)?;
             if count != 0 {
                 used = Some((index, count));
@@ -75,7 +77,7 @@ impl Interrupts {
     }
 
     /// Enables vectors `0..count`, as many with a message as the server takes descriptors.
-    pub(super) fn enable(&self, link: &Link, count: u32) -> Result<Vec<Interrupt>, InterruptError> {
+    pub(super) fn enable(&self, link: &Arc<Link>, count: u32) -> Result<Vec<Interrupt>, InterruptError> {
         let mut on = self.on();
         if *on {
             return Err(InterruptError::AlreadyEnabled);
@@ -83,8 +85,12 @@ impl Interrupts {
         let used = self.used.filter(|(_, available)| count != 0 && count <= *available);
         let too_many = InterruptError::TooMany { asked: count, available: self.vectors() };
         let (index, _) = used.ok_or(too_many)?;
-        let interrupts: Result<Vec<_>, _> = (0..count).map(|_| Ok(Interrupt::pair()?.0)).collect();
-        let interrupts = interrupts?;
+        let made: Result<Vec<_>, _> = (0..count).map(|_| Ok(Interrupt::pair()?.0)).collect();
+        let mut interrupts: Vec<Interrupt> = made?;
+        if index == irq::INTX {
+            let line: Arc<dyn Unmask> = Arc::new(Line(Arc::clone(link)));
+            interrupts = interrupts.into_iter().map(|interrupt| interrupt.level(Arc::clone(&line))).collect();
+        }
         let mut start = 0;
         for part in interrupts.chunks(self.most_fds) {
             let files: Vec<_> = part.iter().map(AsFd::as_fd).collect();
@@ -118,6 +124,26 @@ impl Interrupts {
                 .map_err(|source| InterruptError::Peer { count: 1, source })?;
         }
         Ok(())
+    }
+}
+
+/// The legacy line of a served device.
+struct Line(Arc<Link>);
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Line")
+    }
+}
+
+impl Unmask for Line {
+    fn unmask(&self) {
+        let (data, action) = (IrqData::None, IrqAction::Unmask);
+        // Whoever waits for the line finds out by the deadline; a connection that has ended says so at the next access.
+        if let Err(error) = set(&self.0, SetIrqs { data, action, index: irq::INTX, start: 0, count: 1 }, &[])
+        {
+            tracing::warn!(%error, "the interrupt line stays masked");
+        }
     }
 }
 

@@ -250,11 +250,25 @@ impl Connection {
     /// # Errors
     /// [`SocketError::System`].
     pub fn is_readable(&self) -> Result<bool, SocketError> {
-        let mut poll = [PollFd::new(&self.0, PollFlags::IN)];
-        match rustix::event::poll(&mut poll, Some(&Timespec::default())) {
-            Ok(count) => Ok(count != 0),
-            Err(Errno::INTR) => Ok(false),
-            Err(errno) => Err(errno.into()),
+        self.is_readable_within(Duration::ZERO)
+    }
+
+    /// Whether a message, or the end of the connection, can be received before `time` has passed. Nothing is received: unlike
+    /// after a [`receive`](Self::receive) that has run out of time, the connection goes on.
+    ///
+    /// # Errors
+    /// [`SocketError::System`].
+    pub fn is_readable_within(&self, time: Duration) -> Result<bool, SocketError> {
+        let deadline = Deadline::new(time);
+        loop {
+            let left = deadline.left().unwrap_or_default();
+            match rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&left)) {
+                Ok(0) if left != Timespec::default() => {}
+                Ok(count) => return Ok(count != 0),
+                Err(Errno::INTR) if left != Timespec::default() => {}
+                Err(Errno::INTR) => return Ok(false),
+                Err(errno) => return Err(errno.into()),
+            }
         }
     }
 }

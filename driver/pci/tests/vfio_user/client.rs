@@ -230,6 +230,31 @@ fn a_device_without_interrupts_has_none() {
 }
 
 #[test]
+fn a_device_with_nothing_but_a_line_is_asked_to_unmask_it() {
+    let _alone = alone();
+    let server = Server::start(Device { vectors: 0, line: true, ..Device::default() });
+    let transport = open(&server);
+    assert_eq!(transport.interrupt_vectors(), 1);
+    let line = transport.enable_interrupts(1).unwrap();
+    let fire = || {
+        server.with(|device| rustix::io::write(&device.irqs[&0], &1_u64.to_ne_bytes()).unwrap());
+    };
+    for round in 1..=2 {
+        fire();
+        assert_eq!(transport.wait_interrupt(&line[0], LATE).unwrap(), Some(1));
+        assert_eq!(server.with(|device| device.unmasked), round - 1, "only once it is asked for");
+        line[0].rearm();
+        assert_eq!(server.with(|device| device.unmasked), round);
+    }
+    // Users of the line that outlive the device do no harm.
+    let users = line[0].clone().share(2).unwrap();
+    transport.disable_interrupts().unwrap();
+    drop(transport);
+    users[1].rearm();
+    server.finish();
+}
+
+#[test]
 fn the_server_may_want_its_card_back() {
     let _alone = alone();
     let server = Server::start(Device { wanted_back: true, ..Device::default() });

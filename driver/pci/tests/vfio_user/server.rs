@@ -56,6 +56,9 @@ pub(crate) struct Device {
     /// How the sharing is described, if otherwise than it is.
     pub(crate) sparse: Option<Vec<SparseArea>>,
     pub(crate) vectors: u32,
+    /// Whether it has a legacy line, and how often that was unmasked.
+    pub(crate) line: bool,
+    pub(crate) unmasked: u32,
     /// Whether it tells when it is wanted back.
     pub(crate) wanted_back: bool,
     pub(crate) request: Option<OwnedFd>,
@@ -94,6 +97,8 @@ impl Default for Device {
             shared: None,
             sparse: None,
             vectors: 8,
+            line: false,
+            unmasked: 0,
             wanted_back: false,
             request: None,
             irqs: BTreeMap::new(),
@@ -292,6 +297,7 @@ impl Device {
             Request::DeviceGetIrqInfo(asked) => {
                 let count = match asked.index {
                     irq::MSIX => self.vectors,
+                    irq::INTX => self.line.into(),
                     irq::REQ => self.wanted_back.into(),
                     _ => 0,
                 };
@@ -302,8 +308,14 @@ impl Device {
                 self.request = fds.pop();
                 encode_reply(id, &Reply::DeviceSetIrqs, out);
             }
+            Request::DeviceSetIrqs(set) if (set.index, set.action) == (irq::INTX, IrqAction::Unmask) => {
+                assert_eq!((set.data, set.start, set.count), (IrqData::None, 0, 1));
+                self.unmasked += 1;
+                encode_reply(id, &Reply::DeviceSetIrqs, out);
+            }
             Request::DeviceSetIrqs(set) => {
-                assert_eq!((set.index, set.action), (irq::MSIX, IrqAction::Trigger));
+                let used = if self.line { irq::INTX } else { irq::MSIX };
+                assert_eq!((set.index, set.action), (used, IrqAction::Trigger));
                 match set.data {
                     IrqData::None if set.count == 0 => self.irqs.clear(),
                     IrqData::EventFds => {

@@ -397,7 +397,7 @@ impl Ni {
 
     /// What arrives for the sending side becomes an event; a hello is answered.
     fn answer(&mut self, control: &Control) -> u64 {
-        let from = control.common().source;
+        let Common { source: from, incarnation: life, .. } = control.common();
         let event = match control {
             Control::Ack(ack) => Event {
                 node: from,
@@ -406,6 +406,7 @@ impl Ni {
                 segment: ack.segment,
                 op: ack.op,
                 tries: ack.tries,
+                generation: life.get(),
                 ..Event::new(EventKind::Ack)
             },
             Control::Nack(nack) => Event {
@@ -416,6 +417,7 @@ impl Ni {
                 segment: nack.segment,
                 op: nack.op,
                 tries: nack.tries,
+                generation: life.get(),
                 ..Event::new(EventKind::Nack)
             },
             Control::SegmentDone(done) => Event {
@@ -423,6 +425,7 @@ impl Ni {
                 incarnation: done.peer_incarnation,
                 transfer: done.transfer,
                 segment: done.segment,
+                generation: life.get(),
                 ..Event::new(EventKind::SegmentDone)
             },
             Control::Hello(_) => {

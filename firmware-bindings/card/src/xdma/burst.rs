@@ -9,10 +9,11 @@ use super::channel::{Channel, control, status};
 use super::engine::{COMPLETED, Rules};
 use super::prefetch::{Fetched, MAGIC, STOP};
 use super::transfer::{Failure, Flight};
-use crate::fault_log::FaultKind;
-use crate::host::HostPort;
-use crate::link::Lanes;
+use crate::fault_log::{FaultKind, Unit};
+use crate::host::{DmaFault, DmaPart, HostPort};
+use crate::link::{Lanes, MUCH, Upstream};
 use crate::memory::PAGE;
+use crate::space::PlainMemory;
 use fpga_registers::Iova;
 use fpga_registers::xdma::Direction;
 
@@ -91,6 +92,24 @@ impl Channel {
                 break;
             }
             let length = usize::try_from(fetched.length).unwrap_or(0);
+            if length >= MUCH {
+                let much = Much::<TO_CARD>::of(rest.as_slice(), &mut memory);
+                if much.count == 0 {
+                    break;
+                }
+                let (done, fault) = much.carry_out(self.unit, upstream, &mut memory);
+                let mut moved = rest.by_ref().take(done).map(Fetched::new);
+                bytes += moved.by_ref().map(|fetched| u64::from(fetched.length)).sum::<u64>();
+                self.completed = self.completed.wrapping_add(u32::try_from(done).unwrap_or(0));
+                if let Some(fault) = fault {
+                    refused = rest.as_slice().first().map(|slot| (Fetched::new(slot), fault));
+                    break;
+                }
+                if much.announces {
+                    self.announce(rules, upstream);
+                }
+                continue;
+            }
             if TO_CARD {
                 let Some(into) = memory.target(fetched.destination, length) else { break };
                 if let Err(fault) = upstream.host.read(Iova::new(fetched.source), into) {
@@ -125,6 +144,61 @@ impl Channel {
             self.settle(Flight::new(&fetched, false), length, moved, rules, lanes);
         }
         u32::try_from(done).unwrap_or(u32::MAX)
+    }
+}
+
+/// As many as a turn moves, of the shortest ones with much data.
+const MOST: usize = PAGE / MUCH;
+
+/// Plain descriptors in a row with so much data that it is worth moving it together, up to the first one that says so to the host.
+struct Much<const TO_CARD: bool> {
+    parts: [DmaPart; MOST],
+    count: usize,
+    /// The last one has the Completed flag.
+    announces: bool,
+}
+
+impl<const TO_CARD: bool> Much<TO_CARD> {
+    /// The first of `slots` that are such.
+    fn of(slots: &[[u8; 32]], memory: &mut PlainMemory<'_>) -> Self {
+        let mut much = Self { parts: [DmaPart::default(); MOST], count: 0, announces: false };
+        for (part, fetched) in much.parts.iter_mut().zip(slots.iter().map(Fetched::new)) {
+            let length = usize::try_from(fetched.length).unwrap_or(0);
+            if !is_plain(&fetched) || length < MUCH {
+                break;
+            }
+            let (at, offset) = if TO_CARD {
+                (fetched.source, memory.mark(fetched.destination, length))
+            } else {
+                (fetched.destination, memory.find(fetched.source, length))
+            };
+            let Some(offset) = offset else { break };
+            *part = DmaPart { at: Iova::new(at), offset, length };
+            much.count += 1;
+            much.announces = fetched.control & COMPLETED != 0;
+            if much.announces {
+                break;
+            }
+        }
+        much
+    }
+
+    /// Moves the data: of how many, and what became of the next one.
+    fn carry_out<H: HostPort + ?Sized>(
+        &self,
+        unit: Unit,
+        upstream: &mut Upstream<'_, H>,
+        memory: &mut PlainMemory<'_>,
+    ) -> (usize, Option<DmaFault>) {
+        let parts = self.parts.get(..self.count).unwrap_or_default();
+        if !TO_CARD {
+            upstream.post_parts(unit, parts, memory.bytes());
+            return (parts.len(), None);
+        }
+        match upstream.host.read_parts(parts, memory.bytes()) {
+            Ok(()) => (parts.len(), None),
+            Err((index, fault)) => (index, Some(fault)),
+        }
     }
 }
 

@@ -71,6 +71,8 @@ fn length() -> impl Strategy<Value = u32> {
         6 => 1_u32..300,
         3 => Just(64_u32),
         2 => prop_oneof![Just(4095_u32), Just(4096), Just(4097)],
+        // From 2048 on several are moved together.
+        3 => prop_oneof![Just(2047_u32), Just(2048), 2049_u32..4096],
         1 => Just(0_u32),
         2 => 4097_u32..0x1_8000,
     ]

@@ -4,7 +4,8 @@
 use core::time::Duration;
 use std::time::Instant;
 
-use fpga_driver::{Card, RunMode, WaitMode, WaitOptions};
+use fpga_driver::mock::served::MessageCount;
+use fpga_driver::{Card, RunMode, Transport as _, WaitMode, WaitOptions};
 
 use super::{Bench, Case, Verdict, case};
 use crate::conformance::bench::{Lane, Opened, patient};
@@ -17,12 +18,16 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// What a piece of work costs. The card's own word of its interrupts is better than the seam's: an interrupt that nobody waited
-/// for counts too.
-fn cost(opened: &Opened, work: impl FnOnce()) -> Traffic {
-    let now = |card: &Card| (opened.seam.traffic(), card.counters());
-    let (seam, card) = now(&opened.card);
+/// for counts too. Where the card is reached by messages, each register access is one, and nothing else is.
+pub(super) fn cost(opened: &Opened, work: impl FnOnce()) -> Traffic {
+    let now = |card: &Card| {
+        // Posted writes are on their way yet; the answer to this comes after them, and it is no register.
+        opened.seam.config_read(0, &mut [0; 4]).expect("configuration space");
+        (opened.seam.traffic(), card.counters(), opened.messages.as_ref().map(MessageCount::get))
+    };
+    let (seam, card, messages) = now(&opened.card);
     work();
-    let (seam_after, card_after) = now(&opened.card);
+    let (seam_after, card_after, messages_after) = now(&opened.card);
     let mut cost = Traffic {
         reads: seam_after.reads - seam.reads,
         writes: seam_after.writes - seam.writes,
@@ -36,6 +41,10 @@ fn cost(opened: &Opened, work: impl FnOnce()) -> Traffic {
         );
         assert_eq!(after.mmio_writes - before.mmio_writes, cost.writes, "writes: likewise");
         cost.interrupts = after.interrupts - before.interrupts;
+    }
+    if let (Some(before), Some(after)) = (messages, messages_after) {
+        // One asked for the count itself.
+        assert_eq!(after - before - 1, cost.reads + cost.writes, "messages, by the server's count: {cost:?}");
     }
     cost
 }

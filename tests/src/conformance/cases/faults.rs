@@ -5,9 +5,7 @@ use core::time::Duration;
 use std::error::Error;
 use std::sync::Arc;
 
-use fpga_card::fault_plan::{
-    ChannelName, FaultPlan, InjectedFault, Moment, PlannedFault, StreamWritebackFault,
-};
+use fpga_card::fault_plan::{ChannelName, FaultPlan, InjectedFault, Moment, PlannedFault};
 use fpga_card::{PciError, UncorrectableError};
 use fpga_driver::core::Nanos;
 use fpga_driver::firmware::generated::BlockType;
@@ -31,8 +29,6 @@ pub(super) const CASES: &[Case] = &[
     case("fault.cdma_slave_error", &[Ability::CardFaults], cdma_slave_error),
     case("fault.cdma_decode_error", &[Ability::CardFaults], cdma_decode_error),
     case("fault.stream_without_end", &[Ability::CardFaults], stream_without_end),
-    case("fault.stream_metadata_missing", &[Ability::CardFaults], stream_metadata_missing),
-    case("fault.stream_metadata_torn", &[Ability::CardFaults], stream_metadata_torn),
     case("fault.bus_error", &[Ability::CardFaults], bus_error),
     case("removal.all_ones_at_any_access", REMOVAL, |bench| removal(bench, CardFailure::AllOnes, "all_ones")),
     case("removal.gone_at_any_access", REMOVAL, |bench| removal(bench, CardFailure::Gone, "removed")),
@@ -411,58 +407,6 @@ fn stream_without_end(bench: &mut Bench<'_>) -> Verdict {
         opened.close();
         Ok(())
     })
-}
-
-/// A packet whose metadata is not what an engine writes is told to be lost, once. Whether it was the end of its packet is not known:
-/// up to the next end nothing is believed, and everything after it.
-fn stream_metadata(bench: &Bench<'_>, name: &str, fault: StreamWritebackFault) -> Verdict {
-    const SECTIONS: &str =
-        "xdma: { stream: true, h2c_channels: 1, c2h_channels: 1 }\nstream:\n  flush_empty: true\n";
-    let row = row(name);
-    bench.on(crate::cards::described(SECTIONS), |bench| {
-        let opened = bench.open();
-        let (world, number) = bench.simulated().expect("the door can set faults");
-        let push = |seed: u64| {
-            let packet = bytes(seed, 300);
-            let taken = world.with_card(number, |card| card.push_stream(0, &packet, true));
-            assert_eq!(taken, Some(packet.len()));
-            packet
-        };
-        let wait = WaitOptions::default().timeout(crate::PATIENCE);
-        let options = C2hStreamOptions::default().buffers(16).buffer_size(512);
-        let mut rx = opened.card.c2h_stream_with(0, options).expect("the channel");
-        let first = push(1);
-        assert!(rx.wait_packet(wait).expect("a packet").to_vec() == first);
-        world.with_card(number, |card| card.break_stream_writeback(Some(fault)));
-        push(2);
-        let told = match rx.wait_packet(wait) {
-            Err(StreamError::Packet {
-                source: PacketFault::Missing { .. } | PacketFault::Empty { .. },
-                ..
-            }) => Said::Metadata,
-            Err(error) => panic!("{error}"),
-            Ok(packet) => panic!("a packet of {} bytes", packet.len()),
-        };
-        assert_eq!([told], row.said);
-        world.with_card(number, |card| card.break_stream_writeback(None));
-        push(3);
-        let last = push(4);
-        assert!(rx.wait_packet(wait).expect("a packet").to_vec() == last);
-        assert_eq!(rx.statistics().lost, 1, "told of once");
-        assert_eq!((row.memory, row.after), (Memory::Returned, After::Channel));
-        drop(rx);
-        opened.assert_pool(0, 0);
-        opened.close();
-        Ok(())
-    })
-}
-
-fn stream_metadata_missing(bench: &mut Bench<'_>) -> Verdict {
-    stream_metadata(bench, "stream_metadata_missing", StreamWritebackFault::Missing)
-}
-
-fn stream_metadata_torn(bench: &mut Bench<'_>) -> Verdict {
-    stream_metadata(bench, "stream_metadata_torn", StreamWritebackFault::Torn)
 }
 
 /// What AER reports arrives as an event, once; what is in flight ends as it would have.

@@ -7,8 +7,10 @@ mod cost;
 mod endings;
 mod faults;
 mod open;
+mod pages;
 mod recovery;
 mod registers;
+mod streams;
 mod transfers;
 mod validate;
 mod waits;
@@ -24,15 +26,18 @@ pub fn cases() -> Vec<Case> {
         open::CASES,
         registers::CASES,
         transfers::CASES,
+        pages::CASES,
         channels::CASES,
         cdma::CASES,
         waits::CASES,
         cost::CASES,
+        streams::CASES,
         endings::CASES,
         validate::CASES,
         addresses::CASES,
         recovery::CASES,
         faults::CASES,
+        streams::FAULTS,
     ]
     .concat()
     .into_iter()

@@ -272,7 +272,7 @@ pub const TABLE: &[Row] = &[
     row(
         "stream_metadata_missing",
         "fault.stream_metadata_missing",
-        "the metadata of a stream's descriptor is never written",
+        "the metadata of a packet is not written",
     )
     .on(On::Stream)
     .said(&[Said::Metadata])
@@ -280,11 +280,39 @@ pub const TABLE: &[Row] = &[
     row(
         "stream_metadata_torn",
         "fault.stream_metadata_torn",
-        "the first of the two words of a stream's metadata arrives",
+        "only the first word of a packet's metadata is written",
     )
     .on(On::Stream)
     .said(&[Said::Metadata])
     .needs(CARD),
+    row(
+        "stream_metadata_magic",
+        "fault.stream_metadata_magic",
+        "a packet's metadata has another magic number",
+    )
+    .on(On::Stream)
+    .said(&[Said::Metadata])
+    .needs(CARD),
+    row(
+        "stream_metadata_length",
+        "fault.stream_metadata_length",
+        "a packet is said to be longer than its buffer",
+    )
+    .on(On::Stream)
+    .said(&[Said::Metadata])
+    .needs(CARD),
+    row(
+        "stream_metadata_no_end",
+        "fault.stream_metadata_no_end",
+        "a packet's last buffer is not full and has no end of packet",
+    )
+    .on(On::Stream)
+    .said(&[Said::Metadata])
+    .needs(CARD),
+    row("stream_end_lost", "fault.stream_end_lost", "the end of a packet is lost in the card")
+        .on(On::Stream)
+        .said(&[Said::Joined])
+        .needs(CARD),
     row("bus_error", "fault.bus_error", "an uncorrectable error on the bus (AER)")
         .on(On::Function)
         .said(&[Said::BusError])

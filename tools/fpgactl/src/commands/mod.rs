@@ -13,4 +13,5 @@ pub mod regs;
 pub mod serve;
 pub mod shell;
 pub mod transfer;
+pub mod transport;
 pub mod validate;

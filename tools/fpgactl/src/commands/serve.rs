@@ -1,15 +1,18 @@
-//! `card serve`: a simulated card as a vfio-user device, until a signal.
+//! `card serve`: a simulated card as a vfio-user device, until a signal. Other signals pull the card out and put it back.
 
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::thread;
 use std::time::Instant;
 
-use fpga_driver::mock::World;
+use fpga_driver::mock::link::{LinkCounters, UdpLink, UdpLinkOptions};
 use fpga_driver::mock::served::{CardServer, ServeCounts};
+use fpga_driver::mock::{CardFailure, World};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
 
 use crate::cli::ServeArgs;
 use crate::error::CliError;
@@ -23,6 +26,13 @@ struct Ready<'a> {
     ready: &'a str,
 }
 
+/// A line after the first one, for programs: what somebody did to the card by a signal.
+#[derive(Debug, Serialize)]
+struct Moved<'a> {
+    event: &'static str,
+    socket: &'a str,
+}
+
 /// What a card counted while it was served. Counts are since it was made, resets included.
 #[derive(Debug, Serialize)]
 struct Stats {
@@ -34,6 +44,7 @@ struct Stats {
     messages: u64,
     refused_requests: u64,
     broken_connections: u64,
+    memory_messages: u64,
     mmio_reads: u64,
     mmio_writes: u64,
     config_reads: u64,
@@ -50,9 +61,31 @@ struct Stats {
     cdma_bytes: u64,
     refused_dma_reads: u64,
     refused_dma_writes: u64,
+    /// What went over the link; `null` without one.
+    link: Option<LinkStats>,
     faults: u64,
     /// The last ones since the last reset, oldest first.
     fault_log: Vec<FaultEntry>,
+}
+
+/// Datagrams and frames, as [`LinkCounters`] has them.
+#[derive(Debug, Serialize)]
+struct LinkStats {
+    sent: u64,
+    flooded: u64,
+    unsent: u64,
+    received: u64,
+    malformed: u64,
+    strangers: u64,
+    misdirected: u64,
+}
+
+impl From<LinkCounters> for LinkStats {
+    fn from(counters: LinkCounters) -> Self {
+        let LinkCounters { sent, flooded, unsent, received, malformed, strangers, misdirected, .. } =
+            counters;
+        Self { sent, flooded, unsent, received, malformed, strangers, misdirected }
+    }
 }
 
 /// One fault of the card's log.
@@ -75,20 +108,31 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
         Some(file) => Some(target::load(file)?),
         None => settings.card.description()?,
     };
-    let Some(description) = description else {
+    let Some(mut description) = description else {
         let card = &settings.card;
         return Err(CliError::Usage(format!(
             "{card} is no simulated card, and only those are served; give --card-file, or leave --card out"
         )));
     };
     let name = description.name.clone();
-    let world = World::builder().card(description).build()?;
+    description.ni.node_id = args.node.unwrap_or(description.ni.node_id);
+    let world = World::builder().card(description).impairments(args.impair.model(args.reorder)?, args.seed);
+    let world = match args.link.split_first() {
+        Some((&local, peers)) => {
+            let options = UdpLinkOptions::new(local).mtu(args.link_mtu.into());
+            world.link(UdpLink::bind(peers.iter().copied().fold(options, UdpLinkOptions::peer))?)
+        }
+        None => world,
+    };
+    let world = world.build()?;
     // Made at once: who finds out at the end that it cannot be written has lost what it was to say.
     let mut stats = match &args.stats {
         Some(path) => Some((path, File::create(path).map_err(|error| unwritable(path, error))?)),
         None => None,
     };
-    let stop = signals().map_err(CliError::Signals)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1, SIGUSR2]).map_err(CliError::Signals)?;
+    let watched = signals.handle();
+    let (ended, end) = UnixStream::pair().map_err(CliError::Signals)?;
     let server = CardServer::bind(&args.socket)?;
     let socket = args.socket.display().to_string();
     if settings.json {
@@ -97,7 +141,19 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
         output::write_all(format!("ready {socket}\n").as_bytes(), out)?;
     }
     let began = Instant::now();
-    let served = server.run(&world, 0, stop);
+    let served = thread::scope(|scope| {
+        let served = scope.spawn(|| {
+            let served = server.run(&world, 0, ended);
+            // Nothing is left that a signal could be for.
+            watched.close();
+            served
+        });
+        let obeyed = obey(&world, &mut signals, settings.json, &socket, out);
+        drop(end);
+        // A panic of that thread goes on here.
+        (served.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), obeyed)
+    });
+    let (served, obeyed) = served;
     if let Some((path, file)) = &mut stats {
         let counts = *served.as_ref().unwrap_or(&ServeCounts::default());
         let content = collect(&world, socket, name, began.elapsed().as_secs_f64(), counts);
@@ -106,20 +162,43 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
         file.write_all(&text).map_err(|error| unwritable(path, error))?;
     }
     served?;
+    obeyed
+}
+
+/// Does what signals say, until one says that it is enough. SIGUSR1 pulls the card out, SIGUSR2 puts it back in its power-on
+/// state; each is answered by a line when it is done. The server goes on meanwhile: its client sees what the kernel of a machine
+/// sees whose slot is empty.
+fn obey(
+    world: &World,
+    signals: &mut Signals,
+    json: bool,
+    socket: &str,
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
+    for signal in signals.forever() {
+        // The world was built with one card.
+        let event = match signal {
+            SIGUSR1 => {
+                world.fail(0, CardFailure::Gone);
+                "pulled-out"
+            }
+            SIGUSR2 => {
+                world.replug(0);
+                "put-back"
+            }
+            _ => break,
+        };
+        if json {
+            output::line(&Moved { event, socket }, out)?;
+        } else {
+            output::write_all(format!("{event} {socket}\n").as_bytes(), out)?;
+        }
+    }
     Ok(())
 }
 
 fn unwritable(path: &Path, source: std::io::Error) -> CliError {
     CliError::File { path: path.to_owned(), action: "write it", source }
-}
-
-/// Becomes readable with the first SIGINT or SIGTERM.
-fn signals() -> std::io::Result<UnixStream> {
-    let (stopped, stop) = UnixStream::pair()?;
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::low_level::pipe::register(signal, stop.try_clone()?)?;
-    }
-    Ok(stopped)
 }
 
 fn collect(world: &World, socket: String, card: String, seconds: f64, served: ServeCounts) -> Stats {
@@ -145,6 +224,7 @@ fn collect(world: &World, socket: String, card: String, seconds: f64, served: Se
         messages: served.messages,
         refused_requests: served.refused_requests,
         broken_connections: served.broken_connections,
+        memory_messages: served.memory_messages,
         mmio_reads: counters.mmio_reads,
         mmio_writes: counters.mmio_writes,
         config_reads: counters.config_reads,
@@ -160,6 +240,7 @@ fn collect(world: &World, socket: String, card: String, seconds: f64, served: Se
         cdma_bytes: counters.cdma_bytes,
         refused_dma_reads: refused.reads,
         refused_dma_writes: refused.writes,
+        link: world.link_counters().map(Into::into),
         faults,
         fault_log,
     }

@@ -118,6 +118,20 @@ pub fn duration(text: &str) -> Result<Duration, UnitError> {
     Ok(span)
 }
 
+/// A probability: `0.5%` or `0.005`.
+///
+/// # Errors
+/// A message for people: no number, or none from 0 to 1.
+pub fn probability(text: &str) -> Result<f64, String> {
+    let number = |text: &str| text.trim().parse::<f64>().ok();
+    let part = match text.strip_suffix('%') {
+        Some(percent) => number(percent).map(|percent| percent / 100.0),
+        None => number(text),
+    };
+    part.filter(|part| (0.0..=1.0).contains(part))
+        .ok_or_else(|| format!("\"{text}\" is no probability; write for example 0.5% or 0.005"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,6 +197,18 @@ mod tests {
     }
 
     #[test]
+    fn probabilities() {
+        for (text, part) in
+            [("0", 0.0), ("0.005", 0.005), ("0.5%", 0.005), ("100%", 1.0), ("1", 1.0), ("5 %", 0.05)]
+        {
+            assert_eq!(probability(text), Ok(part), "{text}");
+        }
+        for text in ["", "%", "-1%", "101%", "2", "nan", "inf", "half"] {
+            assert!(probability(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn durations() {
         assert_eq!(duration("10us"), Ok(Duration::from_micros(10)));
         assert_eq!(duration("5ms"), Ok(Duration::from_millis(5)));
@@ -195,7 +221,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in ".*") {
-            let _ = (bytes(&text), address(&text), duration(&text));
+            let _ = (bytes(&text), address(&text), duration(&text), probability(&text));
         }
 
         /// The model: 128-bit arithmetic.

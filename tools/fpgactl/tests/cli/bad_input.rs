@@ -27,7 +27,7 @@ fn refused(args: &[&str], status: i32, parts: &[&str]) {
 fn wrong_usage_has_status_2() {
     for (args, parts) in [
         (&["frobnicate"][..], &["unrecognized subcommand"][..]),
-        (&["transfer", "--loss", "1%"], &["--loss"]),
+        (&["transfer", "--loss", "101%"], &["no probability"]),
         (&["transfer", "--scheme", "selective"], &["registry"]),
         (&["transfer", "--size", "4KB"], &["4KB", "1000 or 1024", "4KiB"]),
         (&["transfer", "--size", "-1"], &["-1"]),

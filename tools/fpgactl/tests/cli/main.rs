@@ -10,3 +10,4 @@ mod raw;
 mod serve;
 mod support;
 mod transfer;
+mod transport;

@@ -38,13 +38,18 @@ impl Server {
         Self { child, lines }
     }
 
-    /// Ends it by a signal; its exit status.
-    fn end(mut self, signal: Signal) -> Option<i32> {
+    /// Sends a signal; the line that answers it.
+    fn tell(&mut self, signal: Signal) -> String {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
-        let mut rest = String::new();
-        self.lines.read_line(&mut rest).unwrap();
-        assert_eq!(rest, "", "one line and no more");
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Ends it by a signal; its exit status.
+    fn end(mut self, signal: Signal) -> Option<i32> {
+        assert_eq!(self.tell(signal), "", "no line that was not asked for");
         self.child.wait().unwrap().code()
     }
 }
@@ -57,8 +62,13 @@ fn fails(arguments: &[&str], status: i32) -> String {
     ran.stderr
 }
 
-/// Settles the version and reads the DMA core's identifier.
+/// Settles the version and reads the DMA core's identifier: that of H2C channel 0.
 fn use_it(socket: &Path) {
+    assert_eq!(identifier(socket), [0xC0, 0x1F]);
+}
+
+/// The upper half of what the identifier register of H2C channel 0 reads as.
+fn identifier(socket: &Path) -> [u8; 2] {
     let long = Duration::from_secs(20);
     let connection = Connection::connect(socket, long).unwrap();
     let access = RegionAccess { offset: 0, region: 1, count: 4 };
@@ -69,8 +79,21 @@ fn use_it(socket: &Path) {
         connection.send(&out, &[], long).unwrap();
         connection.receive(&mut body, &mut fds, long).unwrap();
     }
-    // The identifier of H2C channel 0.
-    assert_eq!(body[18..20], [0xC0, 0x1F]);
+    [body[18], body[19]]
+}
+
+/// A server that takes connections and says nothing: the wait ends by the option, and the message that was not answered is named.
+#[test]
+fn a_server_that_does_not_answer_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("silent");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let card = format!("vfio-user:{}", socket.display());
+    let said = fails(&["info", "--card", &card, "--message-timeout", "20ms"], 1);
+    assert!(said.contains("VERSION") && said.contains("did not answer within 20ms"), "{said}");
+    for wrong in ["0s", "5", "soon"] {
+        assert!(fails(&["info", "--message-timeout", wrong], 2).contains("--message-timeout"));
+    }
 }
 
 #[test]
@@ -102,6 +125,32 @@ fn a_card_is_served_until_a_signal_and_its_statistics_are_written() {
     }
 }
 
+/// Packets stay in a served card's loop between two programs.
+#[test]
+fn a_served_card_with_streams_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("card");
+    let path = socket.to_str().unwrap();
+    let arguments = ["--socket", path, "--card-file", "us-plus-x8-stream"];
+    let server = Server::start(&arguments, &format!("ready {path}\n"));
+    let card = format!("vfio-user:{path}");
+    let run = |arguments: &[&str]| fpgactl(&[arguments, &["--card", &card]].concat()).ok();
+    let sent = file(folder.path(), "in", crate::support::pattern(5000));
+    let got = folder.path().join("out");
+    let (sent_path, got_path) = (sent.to_str().unwrap(), got.to_str().unwrap());
+    assert!(run(&["info"]).stdout.contains("AXI4-Stream"));
+    let report = run(&["dma", "write", sent_path, "--packet", "1000", "--json"]).json();
+    assert_eq!((&report["bytes"], &report["packets"]), (&5000.into(), &5.into()));
+    let report = run(&["dma", "read", "--packets", "5", "--out", got_path, "--json"]).json();
+    assert_eq!((&report["bytes"], &report["packets"]), (&5000.into(), &5.into()));
+    assert_eq!(std::fs::read(&got).unwrap(), std::fs::read(&sent).unwrap());
+    let report = run(&["validate", "--streams", "--json"]).json();
+    let failed: Vec<_> =
+        report["tests"].as_array().unwrap().iter().filter(|test| test["status"] == "fail").collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    assert_eq!(server.end(Signal::TERM), Some(0));
+}
+
 #[test]
 fn a_server_that_was_killed_leaves_a_socket_that_the_next_one_replaces() {
     let folder = tempfile::tempdir().unwrap();
@@ -117,6 +166,36 @@ fn a_server_that_was_killed_leaves_a_socket_that_the_next_one_replaces() {
     let server = Server::start(&json, &format!("{{\"schema_version\":1,\"ready\":\"{path}\"}}\n"));
     use_it(&socket);
     assert_eq!(server.end(Signal::TERM), Some(0));
+}
+
+/// Whoever is connected finds an empty slot, not a lost connection; and a card again.
+#[test]
+fn a_card_is_pulled_out_and_put_back_by_signals() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("card");
+    let path = socket.to_str().unwrap();
+    for json in [false, true] {
+        let line = |event: &str| {
+            if json {
+                format!("{{\"schema_version\":1,\"event\":\"{event}\",\"socket\":\"{path}\"}}\n")
+            } else {
+                format!("{event} {path}\n")
+            }
+        };
+        let arguments = ["--socket", path, "--json"];
+        let (arguments, ready) = if json {
+            (&arguments[..], format!("{{\"schema_version\":1,\"ready\":\"{path}\"}}\n"))
+        } else {
+            (&arguments[..2], format!("ready {path}\n"))
+        };
+        let mut server = Server::start(arguments, &ready);
+        use_it(&socket);
+        assert_eq!(server.tell(Signal::USR1), line("pulled-out"));
+        assert_eq!(identifier(&socket), [0xFF, 0xFF]);
+        assert_eq!(server.tell(Signal::USR2), line("put-back"));
+        use_it(&socket);
+        assert_eq!(server.end(Signal::TERM), Some(0));
+    }
 }
 
 #[test]
@@ -137,5 +216,104 @@ fn what_cannot_be_served_is_refused() {
     let message = fails(&["card", "serve", "--socket", socket, "--card", "0000:65:00.0"], 2);
     assert!(message.contains("no simulated card"), "{message}");
     fails(&["card", "serve"], 2);
-    fails(&["card", "serve", "--socket", socket, "--link", "udp:1.2.3.4:5"], 2);
+}
+
+/// Addresses that nobody uses at the moment.
+fn free_ports<const COUNT: usize>() -> [String; COUNT] {
+    let sockets = [(); COUNT].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+    sockets.map(|socket| format!("udp:{}", socket.local_addr().unwrap()))
+}
+
+fn link_stats(stats: &Path) -> serde_json::Value {
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(stats).unwrap()).unwrap();
+    report["link"].clone()
+}
+
+/// Two processes, a card each, and a third that sends from the one to the other: every byte goes over the loopback interface.
+#[test]
+fn cards_in_two_processes_exchange_packets_by_udp() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let [one, two] = free_ports();
+    let (a, b, a_stats, b_stats) = (path("a"), path("b"), path("a.json"), path("b.json"));
+    let ready = |socket: &str| format!("ready {socket}\n");
+    let first = ["--socket", &a, "--node", "1", "--link", &one, "--link", &two, "--stats", &a_stats];
+    let second = ["--socket", &b, "--node", "2", "--link", &two, "--link", &one, "--stats", &b_stats];
+    // Both lose a packet in fifty, and deliver the others in any order.
+    let lossy = ["--loss", "2%", "--reorder", "16"];
+    let first = Server::start(&[&first[..], &lossy].concat(), &ready(&a));
+    let second = Server::start(&[&second[..], &lossy].concat(), &ready(&b));
+    let (card, peer) = (format!("vfio-user:{a}"), format!("vfio-user:{b}"));
+    let ran = fpgactl(&["transfer", "--json", "--card", &card, "--peer", &peer, "--size", "300000"]).ok();
+    let report = ran.json();
+    assert_eq!(
+        (&report["verified"], &report["bytes"], &report["leftovers"]),
+        (&true.into(), &300_000.into(), &0.into())
+    );
+    assert!(report["retransmits"].as_u64().unwrap() > 0, "{report}");
+    // The other way, and what the cards have counted: they are looked at as they were left.
+    fpgactl(&["transfer", "--json", "--card", &peer, "--peer", &card, "--size", "20000"]).ok();
+    let stats = fpgactl(&["stats", "--json", "--card", &card]).ok().json();
+    assert!(stats["ends"][0]["interface"]["registrations"].as_u64().unwrap() >= 2, "{stats}");
+    let registry = fpgactl(&["registry", "--json", "--card", &card]).ok().json();
+    assert_eq!((&registry["occupancy"], &registry["mirror"]), (&0.into(), &serde_json::Value::Null));
+    for server in [first, second] {
+        assert_eq!(server.end(Signal::TERM), Some(0));
+    }
+    for stats in [a_stats, b_stats] {
+        let link = link_stats(Path::new(&stats));
+        assert!(link["sent"].as_u64().unwrap() > 0 && link["received"].as_u64().unwrap() > 0, "{link}");
+        assert_eq!((&link["malformed"], &link["misdirected"]), (&0.into(), &0.into()));
+    }
+}
+
+/// Nonsense from a stranger, and from the peer's own address, reaches no card.
+#[test]
+fn datagrams_that_are_no_frames_are_counted_and_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let [here] = free_ports();
+    let address = here.trim_start_matches("udp:").to_owned();
+    let peer = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (socket, stats) = (path("card"), path("stats.json"));
+    let other = format!("udp:{}", peer.local_addr().unwrap());
+    let server = Server::start(
+        &["--socket", &socket, "--link", &here, "--link", &other, "--stats", &stats],
+        &format!("ready {socket}\n"),
+    );
+    for length in [0, 1, 15, 16, 100, 1472, 9000] {
+        peer.send_to(&vec![0xA5; length], &address).unwrap();
+        stranger.send_to(&vec![0xA5; length], &address).unwrap();
+    }
+    // The card goes on. Its answer comes after the datagrams were taken: they were there before.
+    use_it(Path::new(&socket));
+    use_it(Path::new(&socket));
+    assert_eq!(server.end(Signal::TERM), Some(0));
+    let link = link_stats(Path::new(&stats));
+    assert_eq!(
+        (&link["malformed"], &link["strangers"], &link["received"]),
+        (&7.into(), &7.into(), &0.into())
+    );
+}
+
+#[test]
+fn links_that_cannot_be_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("card").display().to_string();
+    let serve =
+        |more: &[&str], status| fails(&[&["card", "serve", "--socket", &socket], more].concat(), status);
+    for wrong in ["10.0.0.1:7", "tcp:10.0.0.1:7", "udp:10.0.0.1", "udp:"] {
+        assert!(serve(&["--link", wrong], 2).contains("is no link"), "{wrong}");
+    }
+    let message = serve(&["--link", "udp:192.0.2.1:7000"], 1);
+    assert!(message.contains("address of this machine"), "{message}");
+    let message = serve(&["--link", "udp:127.0.0.1:0", "--link", "udp:[::1]:7"], 1);
+    assert!(message.contains("IPv6"), "{message}");
+    // Packets that do not fit: said with numbers, before anybody can connect.
+    let card = file(folder.path(), "big.yaml", "schema_version: 3\nni: {packet_size: 4096}\n");
+    let card = card.to_str().unwrap();
+    let message = serve(&["--card-file", card, "--link", "udp:127.0.0.1:0"], 1);
+    assert!(message.contains("4204") && message.contains("1472") && message.contains("1500"), "{message}");
+    assert!(serve(&["--link-mtu", "9000"], 2).contains("--link"), "it is about a link");
 }

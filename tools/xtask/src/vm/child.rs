@@ -96,15 +96,19 @@ impl Guarded {
         if let Some(status) = self.ended()? {
             return Ok(Some(status));
         }
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended meanwhile; waiting tells. Its id cannot have been given away: it was not waited for.
-            let _ = kill_process(pid, Signal::TERM);
-        }
+        self.signal(Signal::TERM);
         let status = self.wait(limit)?;
         if status.is_none() {
             self.kill();
         }
         Ok(status)
+    }
+
+    /// Sends it a signal. It may have ended meanwhile: waiting tells. Its id cannot have been given away before that.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, signal);
+        }
     }
 
     /// Ends it without asking.

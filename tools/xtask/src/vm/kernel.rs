@@ -68,8 +68,18 @@ pub(crate) struct Bootable {
 fn entry_name(kernel: Kernel) -> String {
     match kernel {
         Kernel::Stock => "kernel-stock".to_owned(),
-        Kernel::Built => format!("kernel-built-{:08x}", crc32c::crc32c(FRAGMENT.as_bytes())),
+        Kernel::Built => format!("kernel-built-{:08x}", fingerprint(FRAGMENT)),
     }
+}
+
+/// The same for fragments that differ in nothing but words about them.
+fn fingerprint(fragment: &str) -> u32 {
+    settings(fragment).fold(0, |sum, line| crc32c::crc32c_append(sum, line.as_bytes()))
+}
+
+/// The lines of a fragment that are for the kernel.
+fn settings(fragment: &str) -> impl Iterator<Item = &str> {
+    fragment.lines().map(str::trim).filter(|line| line.starts_with("CONFIG_"))
 }
 
 /// Whether a kernel has still to be made.
@@ -171,8 +181,7 @@ fn make(source: &Path, arguments: &[&str]) -> Result<(), KernelError> {
 /// Lines of the fragment that the configuration does not have.
 fn ignored(fragment: &str, chosen: &str) -> Vec<String> {
     let chosen: Vec<&str> = chosen.lines().map(str::trim).collect();
-    let wanted = fragment.lines().map(str::trim).filter(|line| line.starts_with("CONFIG_"));
-    let missing = wanted.filter(|line| match line.strip_suffix("=n") {
+    let missing = settings(fragment).filter(|line| match line.strip_suffix("=n") {
         // What is off is a comment, or not there where it depends on something that is off.
         Some(name) => chosen.iter().any(|had| had.starts_with(&format!("{name}="))),
         None => !chosen.contains(line),
@@ -189,6 +198,14 @@ mod tests {
         let fragment = "# why\nCONFIG_PCI=y\nCONFIG_GONE=y\nCONFIG_PCIEASPM=n\nCONFIG_KALLSYMS=n\n";
         let chosen = "CONFIG_PCI=y\n# CONFIG_PCIEASPM is not set\nCONFIG_KALLSYMS=y\n";
         assert_eq!(ignored(fragment, chosen), ["CONFIG_GONE=y", "CONFIG_KALLSYMS=n"]);
+    }
+
+    #[test]
+    fn words_about_a_kernel_do_not_make_another_one() {
+        let (plain, explained) =
+            ("CONFIG_A=y\nCONFIG_B=y\n", "# Why\nCONFIG_A=y\n\n# Why not\n CONFIG_B=y\n");
+        assert_eq!(fingerprint(plain), fingerprint(explained));
+        assert_ne!(fingerprint(plain), fingerprint("CONFIG_A=y\nCONFIG_B=n\n"));
     }
 
     #[test]

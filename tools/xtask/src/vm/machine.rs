@@ -62,26 +62,27 @@ impl Files {
     }
 }
 
-const MEMORY: &str = "1G";
 /// First slot of the root ports on the root bus; the chip set has those at both ends.
 const FIRST_SLOT: usize = 8;
 
 /// The emulator, ready to be started. Results come on its standard output, and answers go to its standard input.
 pub(crate) fn command(qemu: &Qemu, kernel: &Bootable, guest: &Guest, files: &Files) -> Command {
     let mut command = qemu.command();
-    command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-m", MEMORY]);
-    // A guest of few events has no randomness of its own, and programs would wait for it for ever.
-    command.args(["-accel", "tcg", "-cpu", "qemu64,+rdrand"]);
+    let memory = format!("{}G", guest.memory);
+    command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-m", &memory]);
+    // A guest of few events has no randomness of its own, and programs would wait for it for ever. Pages of 1 GiB are for huge
+    // pages.
+    command.args(["-accel", "tcg", "-cpu", "qemu64,+rdrand,+pdpe1gb"]);
     // Shared memory lets a card's process map it; the split interrupt controller is what interrupt remapping needs.
     command.args(["-machine", "q35,kernel-irqchip=split,memory-backend=memory"]);
-    command.args(["-object", &format!("memory-backend-memfd,id=memory,size={MEMORY},share=on")]);
+    command.args(["-object", &format!("memory-backend-memfd,id=memory,size={memory},share=on")]);
     if guest.iommu {
         // caching-mode: the guest's kernel tells of every mapping, so that the emulator can pass it on to the card's process.
         // It must come before the devices that it translates for.
         command.args(["-device", "intel-iommu,intremap=on,caching-mode=on,device-iotlb=on"]);
     }
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(files.initramfs());
-    command.args(["-append", parameters(guest)]);
+    command.arg("-append").arg(parameters(guest));
     command.args(["-chardev", &format!("file,id=console,path={}", value(&files.console()))]);
     command.args(["-serial", "chardev:console"]);
     command.args(["-chardev", "stdio,id=results,signal=off", "-serial", "chardev:results"]);
@@ -113,13 +114,16 @@ fn in_port(device: &Device, number: usize, files: &Files) -> String {
     }
 }
 
-/// The kernel's parameters. Warnings and worse go to the console, the IOMMU's faults among them.
-const fn parameters(guest: &Guest) -> &'static str {
-    if guest.iommu {
-        "console=ttyS0 loglevel=5 panic=-1 intel_iommu=on"
-    } else {
-        "console=ttyS0 loglevel=5 panic=-1 intel_iommu=off"
+/// The kernel's parameters. Warnings and worse go to the console, the IOMMU's faults among them. Nobody in a guest spies on
+/// anybody, and what hinders spies costs much under emulation.
+fn parameters(guest: &Guest) -> String {
+    let iommu = if guest.iommu { "on" } else { "off" };
+    let mut line = format!("console=ttyS0 loglevel=5 panic=-1 mitigations=off intel_iommu={iommu}");
+    for parameter in &guest.parameters {
+        line.push(' ');
+        line.push_str(parameter);
     }
+    line
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod cache;
 mod child;
 mod cpio;
 mod debian;
+mod doors;
 mod initramfs;
 mod kernel;
 mod machine;
@@ -24,8 +25,8 @@ mod run;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use cache::{Cache, CacheError};
@@ -51,6 +52,9 @@ pub(crate) struct Options {
     /// Environment of all steps, beside what their guests set (KILLS=100: how often the killed program is killed)
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
+    /// Run so many guests at the same time [default: one for each CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    at_once: Option<u8>,
     /// Name guests and steps, and run nothing
     #[arg(long)]
     list: bool,
@@ -263,30 +267,81 @@ impl Ready {
             stop,
             verbose: options.verbose,
         };
-        let mut reports = Vec::new();
-        for job in jobs {
-            if stop.load(Ordering::Relaxed) {
-                break;
+        // The doors of this machine complete the table of everything.
+        let everything = options.guests.is_empty() && options.kernel.is_none() && options.only.is_empty();
+        let doors = everything.then_some(Work::Doors);
+        let work: Vec<Work<'_>> = jobs.iter().map(Work::Guest).chain(doors).collect();
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let at_once = options.at_once.map_or(cpus, usize::from).min(work.len());
+        let next = AtomicUsize::new(0);
+        let done = Mutex::new(Vec::new());
+        // A guest's processes die with the thread that has started them, so each thread sees its guests to their ends.
+        let take = || -> Result<(), VmError> {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(work) = work.get(number).filter(|_| !stop.load(Ordering::Relaxed)) else {
+                    return Ok(());
+                };
+                let reports = self.one(&parts, work, options)?;
+                let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                done.extend(reports.into_iter().map(|report| (number, report)));
             }
-            let Some(kernel) = self.kernels.get(&job.guest.kernel) else { continue };
-            eprintln!("guest {}: {}", job.guest.name, job.guest.about);
-            // Not below the workspace: the path of a socket has to be short.
-            let mut folder = tempfile::Builder::new().prefix("vm-").tempdir().map_err(VmError::Scratch)?;
-            folder.disable_cleanup(options.keep);
-            let report = run::run(&parts, kernel, job, folder.path());
-            eprintln!(
-                "guest {}: {} in {:.1} s",
-                job.guest.name,
-                if report.passed() { "passed" } else { "FAILED" },
-                report.seconds
-            );
-            if options.keep {
-                eprintln!("guest {}: its files are in {}", job.guest.name, folder.path().display());
-            }
-            reports.push(report);
-        }
-        Ok(reports)
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..at_once).map(|_| scope.spawn(take)).collect();
+            // A panic of one of them goes on here.
+            let ends = threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            ends.collect::<Result<(), VmError>>()
+        })?;
+        let mut reports = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // In the order of the plan, whoever was first.
+        reports.sort_by_key(|(number, _)| *number);
+        Ok(reports.into_iter().map(|(_, report)| report).collect())
     }
+
+    fn one(
+        &self,
+        parts: &run::Parts<'_>,
+        work: &Work<'_>,
+        options: &Options,
+    ) -> Result<Vec<GuestReport>, VmError> {
+        let job = match work {
+            Work::Doors => {
+                eprintln!("doors of this machine: begun");
+                let reports = doors::run(programs::named(&self.programs, "conformance")?);
+                let seconds: f64 = reports.iter().map(|report| report.seconds).sum();
+                let passed = reports.iter().all(GuestReport::passed);
+                eprintln!("doors of this machine: {} in {seconds:.1} s", verdict(passed));
+                return Ok(reports);
+            }
+            Work::Guest(job) => job,
+        };
+        let Some(kernel) = self.kernels.get(&job.guest.kernel) else { return Ok(Vec::new()) };
+        eprintln!("guest {}: {}", job.guest.name, job.guest.about);
+        // Not below the workspace: the path of a socket has to be short.
+        let mut folder = tempfile::Builder::new().prefix("vm-").tempdir().map_err(VmError::Scratch)?;
+        folder.disable_cleanup(options.keep);
+        let report = run::run(parts, kernel, job, folder.path());
+        eprintln!("guest {}: {} in {:.1} s", job.guest.name, verdict(report.passed()), report.seconds);
+        if options.keep {
+            eprintln!("guest {}: its files are in {}", job.guest.name, folder.path().display());
+        }
+        Ok(vec![report])
+    }
+}
+
+/// What a thread takes on.
+#[derive(Debug)]
+enum Work<'a> {
+    Guest(&'a Job),
+    /// The conformance suite by the doors of a process on this machine.
+    Doors,
+}
+
+const fn verdict(passed: bool) -> &'static str {
+    if passed { "passed" } else { "FAILED" }
 }
 
 #[cfg(test)]

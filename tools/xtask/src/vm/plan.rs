@@ -33,6 +33,12 @@ pub(crate) struct Guest {
     pub(crate) seconds: u64,
     #[serde(default)]
     pub(crate) devices: Vec<Device>,
+    /// Its memory, in GiB.
+    #[serde(default = "little")]
+    pub(crate) memory: u32,
+    /// Parameters of its kernel, beside those that every guest has.
+    #[serde(default)]
+    pub(crate) parameters: Vec<String>,
     /// Environment of every step.
     #[serde(default)]
     pub(crate) environment: BTreeMap<String, String>,
@@ -79,6 +85,10 @@ pub(crate) struct Step {
 
 const fn minutes() -> u64 {
     120
+}
+
+const fn little() -> u32 {
+    1
 }
 
 /// What a step prints on standard output.

@@ -61,8 +61,10 @@ pub(crate) enum Request {
     Monitor(String),
     /// Takes a device out: `unplug NAME`, as the emulator calls it (card0, port0).
     Unplug(String),
-    /// Ends the process that serves a card, without a warning: `kill-card NUMBER`.
-    KillCard(usize),
+    /// Takes a served card out of its slot, without a warning: `pull-out NUMBER`.
+    PullOut(usize),
+    /// Puts it back, in its power-on state: `put-back NUMBER`.
+    PutBack(usize),
 }
 
 impl Request {
@@ -71,7 +73,8 @@ impl Request {
         match word {
             "monitor" => Some(Self::Monitor(rest.to_owned())),
             "unplug" => Some(Self::Unplug(rest.to_owned())),
-            "kill-card" => rest.parse().ok().map(Self::KillCard),
+            "pull-out" => rest.parse().ok().map(Self::PullOut),
+            "put-back" => rest.parse().ok().map(Self::PutBack),
             _ => None,
         }
     }
@@ -105,9 +108,10 @@ mod tests {
     #[test]
     fn requests_are_few() {
         assert_eq!(Request::parse("unplug card0"), Some(Request::Unplug("card0".into())));
-        assert_eq!(Request::parse("kill-card 1"), Some(Request::KillCard(1)));
+        assert_eq!(Request::parse("pull-out 1"), Some(Request::PullOut(1)));
+        assert_eq!(Request::parse("put-back 0"), Some(Request::PutBack(0)));
         assert_eq!(Request::parse("monitor info pci"), Some(Request::Monitor("info pci".into())));
-        for text in ["", "unplug", "kill-card x", "quit now"] {
+        for text in ["", "unplug", "pull-out x", "quit now"] {
             assert_eq!(Request::parse(text), None, "{text}");
         }
     }

@@ -152,6 +152,21 @@ impl GuestReport {
         }
     }
 
+    /// A door of a process on this machine, which is a column of the table like a guest.
+    pub(crate) fn of_door(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            about: "a process on this machine".to_owned(),
+            kernel: "this machine's".to_owned(),
+            release: String::new(),
+            seconds: 0.0,
+            rows: Vec::new(),
+            error: None,
+            cards: Vec::new(),
+            console: String::new(),
+        }
+    }
+
     /// Fills in the steps that were not reached.
     pub(crate) fn close(&mut self, job: &Job) {
         for step in &job.steps {
@@ -244,6 +259,9 @@ impl fmt::Display for Report {
             for row in guest.rows.iter().filter(|row| !row.message.is_empty()) {
                 writeln!(f, "    {row}")?;
             }
+            for (number, card) in guest.cards.iter().enumerate() {
+                writeln!(f, "    card {number} counted {}", counted(card))?;
+            }
             if let Some(error) = &guest.error {
                 writeln!(f, "    FAIL {error}")?;
             }
@@ -254,6 +272,22 @@ impl fmt::Display for Report {
         let verdict = if self.passed { "all guests passed" } else { "FAILED" };
         writeln!(f, "{verdict} in {:.1} s; QEMU {}", self.seconds, self.qemu)
     }
+}
+
+/// What matters most of what a card's process counted; the JSON document has all of it.
+fn counted(card: &serde_json::Value) -> String {
+    let count = |key: &str| card.get(key).and_then(serde_json::Value::as_u64).unwrap_or(0);
+    format!(
+        "{} register reads, {} writes, {} interrupts, {} descriptors, {} bytes of DMA; {} DMA reads and {} writes refused, {} faults logged",
+        count("mmio_reads"),
+        count("mmio_writes"),
+        count("interrupts"),
+        count("descriptors"),
+        count("dma_bytes"),
+        count("refused_dma_reads"),
+        count("refused_dma_writes"),
+        count("faults"),
+    )
 }
 
 #[cfg(test)]
@@ -323,7 +357,7 @@ mod tests {
             seconds: 1.0,
             rows: cases.iter().map(row).collect(),
             error: None,
-            cards: Vec::new(),
+            cards: vec![serde_json::json!({ "refused_dma_writes": 7 })],
             console: String::new(),
         }
     }
@@ -342,5 +376,6 @@ mod tests {
             ["case  group  iommufd", "bind  pass   pass", "aer   -      skip", "kill  FAIL   -"]
         );
         assert!(text.contains("FAILED in 3.0 s"), "{text}");
+        assert!(text.contains("0 DMA reads and 7 writes refused"), "{text}");
     }
 }

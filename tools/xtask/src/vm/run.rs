@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
 use super::cache::{CacheError, at};
 use super::child::{Guarded, ToolError, tail};
 use super::initramfs::{self, Contents, InitramfsError};
@@ -78,6 +80,8 @@ pub(crate) struct Parts<'a> {
 #[derive(Debug)]
 struct Served {
     process: Guarded,
+    /// What it says: a line for everything that it was asked for.
+    lines: Receiver<String>,
     statistics: PathBuf,
 }
 
@@ -90,8 +94,7 @@ pub(crate) fn run(parts: &Parts<'_>, kernel: &Bootable, job: &Job, folder: &Path
     let outcome = boot(parts, kernel, job, &files, &mut cards, &mut report);
     for (number, card) in cards.iter_mut().flatten().enumerate() {
         match card.finish() {
-            Ok(Some(statistics)) => report.cards.push(statistics),
-            Ok(None) => {}
+            Ok(statistics) => report.cards.push(statistics),
             // The first reason counts.
             Err(error) if outcome.is_ok() => report.error = Some(format!("card {number}: {error}")),
             Err(_) => {}
@@ -159,7 +162,7 @@ fn serve(parts: &Parts<'_>, files: &Files, number: usize, file: Option<&str>) ->
     let mut process = Guarded::spawn("fpgactl card serve", &command)?;
     let lines = lines_of(process.parts().stdout.take().ok_or(RunError::Pipe("standard output"))?);
     match lines.recv_timeout(CARD_STARTS) {
-        Ok(line) if line.starts_with("ready ") => Ok(Served { process, statistics }),
+        Ok(line) if line.starts_with("ready ") => Ok(Served { process, lines, statistics }),
         Ok(line) => Err(RunError::Card { number, reason: format!("it said \"{line}\"") }),
         Err(RecvTimeoutError::Timeout) => {
             Err(RunError::Card { number, reason: format!("no word after {} s", CARD_STARTS.as_secs()) })
@@ -172,21 +175,26 @@ fn serve(parts: &Parts<'_>, files: &Files, number: usize, file: Option<&str>) ->
 }
 
 impl Served {
-    /// Ends it; what it counted, unless it was killed on purpose.
-    fn finish(&mut self) -> Result<Option<serde_json::Value>, String> {
-        let killed = self.process.ended().map_err(|error| error.to_string())?.is_some();
-        let status = self.process.end(ENDS).map_err(|error| error.to_string())?;
-        let text = match fs::read_to_string(&self.statistics) {
-            Ok(text) => text,
-            Err(_) if killed => return Ok(None),
-            Err(error) => return Err(format!("it left no statistics: {error}")),
-        };
-        match status {
+    /// Ends it; what it counted.
+    fn finish(&mut self) -> Result<serde_json::Value, String> {
+        match self.process.end(ENDS).map_err(|error| error.to_string())? {
             Some(status) if status.success() => {}
             Some(status) => return Err(format!("it ended with {status}: {}", self.process.said())),
             None => return Err(format!("it did not end within {} s", ENDS.as_secs())),
         }
-        serde_json::from_str(&text).map(Some).map_err(|error| format!("its statistics: {error}"))
+        let text = fs::read_to_string(&self.statistics);
+        let text = text.map_err(|error| format!("it left no statistics: {error}"))?;
+        serde_json::from_str(&text).map_err(|error| format!("its statistics: {error}"))
+    }
+
+    /// Asks by a signal for something, and waits until it is done.
+    fn ask(&self, signal: Signal, answer: &str) -> Result<(), String> {
+        self.process.signal(signal);
+        match self.lines.recv_timeout(CARD_STARTS) {
+            Ok(line) if line.starts_with(answer) => Ok(()),
+            Ok(line) => Err(format!("the card's process says \"{line}\" instead of \"{answer}\"")),
+            Err(_) => Err(format!("the card's process does not say \"{answer}\"")),
+        }
     }
 }
 
@@ -218,7 +226,7 @@ struct Conversation<'a, 'b> {
     parts: &'a Parts<'b>,
     job: &'a Job,
     files: &'a Files,
-    cards: &'a mut Vec<Option<Served>>,
+    cards: &'a [Option<Served>],
     answers: std::process::ChildStdin,
     /// The step that runs.
     doing: String,
@@ -325,12 +333,14 @@ impl Conversation<'_, '_> {
                 }
                 if printed.to_ascii_lowercase().contains("error") { Err(printed) } else { Ok(()) }
             }
-            Request::KillCard(number) => {
-                let card = self.cards.get_mut(number).and_then(Option::as_mut);
-                card.ok_or_else(|| format!("there is no served card {number}"))?.process.kill();
-                Ok(())
-            }
+            Request::PullOut(number) => self.card(number)?.ask(Signal::USR1, "pulled-out "),
+            Request::PutBack(number) => self.card(number)?.ask(Signal::USR2, "put-back "),
         }
+    }
+
+    fn card(&self, number: usize) -> Result<&Served, String> {
+        let card = self.cards.get(number).and_then(Option::as_ref);
+        card.ok_or_else(|| format!("there is no served card {number}"))
     }
 }
 

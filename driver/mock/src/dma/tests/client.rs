@@ -39,7 +39,7 @@ fn a_hundred_thousand_pages_of_one_file_are_one_mapping_of_it() {
         assert_eq!(map.read(hole, &mut bytes), Err(DmaFault { at: hole, write: false }));
     }
     assert_eq!(map.unmap_range(Iova::ZERO, 1 << 47), Ok(COUNT * PAGE));
-    assert_eq!((map.sizes(), map.mapped_bytes(), map.blocks.len()), ((0, 0), 0, 0));
+    assert_eq!((map.sizes(), map.mapped_bytes(), map.blocks.sizes()), ((0, 0), 0, (0, 0)));
 }
 
 /// Files of other tests that may come and go meanwhile: two at a time in each.
@@ -160,8 +160,107 @@ fn blocks_of_every_level_are_found_from_end_to_end() {
                 assert_eq!(map.find(last + 1), None);
                 assert_eq!(start.checked_sub(1).and_then(|before| map.find(before)), None);
                 map.unmap(first, length).unwrap();
-                assert_eq!((map.find(start), map.blocks.len()), (None, 0));
+                assert_eq!((map.find(start), map.blocks.sizes()), (None, (0, 0)));
             }
         }
     }
+}
+
+/// The smallest model there is: what is mapped at each page.
+#[derive(Clone, Debug)]
+enum Turn {
+    /// So many pages upwards or downwards, `step` apart, of one of two files.
+    Map {
+        page: u64,
+        count: u64,
+        step: u64,
+        down: bool,
+        second: bool,
+        access: DmaAccess,
+    },
+    Unmap {
+        page: u64,
+        count: u64,
+        step: u64,
+    },
+}
+
+fn turns() -> impl Strategy<Value = Vec<Turn>> {
+    let access =
+        prop_oneof![Just(DmaAccess::Both), Just(DmaAccess::ReadByDevice), Just(DmaAccess::WriteByDevice)];
+    let (page, count) = (0..1700_u64, prop_oneof![1..600_u64, Just(1)]);
+    let step = prop_oneof![3 => Just(1_u64), 1 => 2..9_u64];
+    let map = (page.clone(), count.clone(), step.clone(), any::<bool>(), prop::bool::weighted(0.2), access)
+        .prop_map(|(page, count, step, down, second, access)| Turn::Map {
+            page,
+            count,
+            step,
+            down,
+            second,
+            access,
+        });
+    let unmap = (page, count, step).prop_map(|(page, count, step)| Turn::Unmap { page, count, step });
+    prop::collection::vec(prop_oneof![3 => map, 2 => unmap], 1..25)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn pages_are_found_in_leaves_and_beside_them(turns in turns()) {
+        const FIRST: u64 = 5 << 21;
+        let files = [file(4096, true), file(4096, true)];
+        let mut map = DmaMap::default();
+        let mut model: std::collections::BTreeMap<u64, (u64, DmaAccess, u32)> = std::collections::BTreeMap::new();
+        let iova = |page: u64| Iova::new(FIRST + page * PAGE);
+        for turn in turns {
+            match turn {
+                Turn::Map { page, count, step, down, second, access } => {
+                    for number in 0..count {
+                        let number = if down { count - 1 - number } else { number };
+                        let page = page + number * step;
+                        let offset = (page * 7 % 4096) * PAGE;
+                        let client = ClientMemory::File(files[usize::from(second)].try_clone().unwrap(), offset);
+                        let done = map.map_client(iova(page), PAGE, client, access);
+                        prop_assert_eq!(done.is_ok(), !model.contains_key(&page));
+                        if done.is_ok() {
+                            let slot = map.extents[&iova(page).get()].slot;
+                            model.insert(page, (offset, access, slot));
+                        }
+                    }
+                }
+                Turn::Unmap { page, count, step } => {
+                    for page in (0..count).map(|number| page + number * step) {
+                        prop_assert_eq!(map.unmap(iova(page), PAGE).is_ok(), model.remove(&page).is_some());
+                    }
+                }
+            }
+            for page in 0..7000 {
+                let found = map.blocks.find(iova(page).get() + 17);
+                let expected = model.get(&page).map(|(offset, access, slot)| {
+                    let extent = Extent { length: PAGE, slot: *slot, offset: *offset, access: *access };
+                    (iova(page).get(), extent)
+                });
+                prop_assert_eq!(found, expected, "page {}", page);
+            }
+            prop_assert_eq!(map.blocks.sizes().0, model.len());
+        }
+        let last = iova(8000).get();
+        prop_assert_eq!(map.unmap_range(Iova::ZERO, last), Ok(model.len() as u64 * PAGE));
+        prop_assert_eq!(map.blocks.sizes(), (0, 0));
+    }
+}
+
+#[test]
+fn pages_next_to_each_other_are_in_leaves() {
+    let client = file(16, true);
+    let mut map = DmaMap::default();
+    let pages = 10_000_u64;
+    // From the top down, as Linux gives addresses out.
+    for page in (0..pages).rev() {
+        let memory = ClientMemory::File(client.try_clone().unwrap(), page % 16 * PAGE);
+        map.map_client(Iova::new((1 << 32) + page * PAGE), PAGE, memory, DmaAccess::Both).unwrap();
+    }
+    let (noted, leaves) = map.blocks.sizes();
+    assert_eq!((noted as u64, leaves as u64), (pages, pages.div_ceil(512)));
 }

@@ -11,7 +11,7 @@ fn pattern(at: usize) -> u8 {
     u8::try_from(at % 229).unwrap()
 }
 
-/// The four operations of one implementation.
+/// The operations of one implementation.
 #[derive(Clone, Copy)]
 struct Ways {
     name: &'static str,
@@ -19,16 +19,22 @@ struct Ways {
     store: fn(&[AtomicU8], &[u8]),
     between: fn(&[AtomicU8], &[AtomicU8]),
     fill: fn(&[AtomicU8], u8),
+    stream_load: fn(&[AtomicU8], &mut [u8], Option<&[AtomicU8]>),
+    stream_store: fn(&[AtomicU8], &[u8], Option<&[u8]>),
+    fence: fn(),
 }
 
 const WAYS: [Ways; 2] = [
-    Ways { name: "chosen", load, store, between, fill },
+    Ways { name: "chosen", load, store, between, fill, stream_load, stream_store, fence },
     Ways {
         name: "words",
         load: words::load,
         store: words::store,
         between: words::between,
         fill: words::fill,
+        stream_load: words::stream_load,
+        stream_store: words::stream_store,
+        fence: words::fence,
     },
 ];
 
@@ -54,9 +60,9 @@ impl Rig {
         }
     }
 
-    /// `length` bytes from alignment `from` to alignment `to`, all four operations of `ways`.
+    /// `length` bytes from alignment `from` to alignment `to`, all operations of `ways`.
     fn check(&mut self, ways: Ways, from: usize, to: usize, length: usize) {
-        let Ways { name, load, store, between, fill } = ways;
+        let Ways { name, load, store, between, fill, stream_load, stream_store, fence } = ways;
         let window = self.window;
         let skip = self.source.as_ptr().align_offset(64);
         let source = &self.source[skip..skip + window];
@@ -81,12 +87,24 @@ impl Rig {
         load(&source[from_range.clone()], &mut plain_target[to_range.clone()]);
         assert!(plain_target.iter().enumerate().all(|(at, byte)| *byte == wanted(at)), "load, {}", what());
 
+        // What comes next is a hint: anything will do.
+        plain_target.fill(MARK);
+        stream_load(&source[from_range.clone()], &mut plain_target[to_range.clone()], Some(&source[to..]));
+        fence();
+        let same = plain_target.iter().enumerate().all(|(at, byte)| *byte == wanted(at));
+        assert!(same, "stream_load, {}", what());
+
         let target_is = |wanted: &dyn Fn(usize) -> u8| {
             target.iter().enumerate().all(|(at, byte)| byte.load(Ordering::Relaxed) == wanted(at))
         };
         clear();
         store(&target[to_range.clone()], &plain_source[from_range.clone()]);
         assert!(target_is(&wanted), "store, {}", what());
+
+        clear();
+        stream_store(&target[to_range.clone()], &plain_source[from_range.clone()], None);
+        fence();
+        assert!(target_is(&wanted), "stream_store, {}", what());
 
         clear();
         between(&target[to_range.clone()], &source[from_range.clone()]);

@@ -54,6 +54,19 @@ pub(super) fn store(into: &[AtomicU8], from: &[u8]) {
     store_bytes(tail, from_tail);
 }
 
+/// These machines have no stores of their own for that here.
+pub(super) fn stream_load(from: &[AtomicU8], into: &mut [u8], _next: Option<&[AtomicU8]>) {
+    load(from, into);
+}
+
+/// As [`stream_load`].
+pub(super) fn stream_store(into: &[AtomicU8], from: &[u8], _next: Option<&[u8]>) {
+    store(into, from);
+}
+
+/// Ordinary stores need no more than the barriers that everybody makes.
+pub(super) const fn fence() {}
+
 pub(super) fn fill(into: &[AtomicU8], value: u8) {
     let (head, words, tail) = split(into);
     let word = u64::from_ne_bytes([value; 8]);

@@ -46,18 +46,53 @@ fn a_device_with_another_driver_or_none() {
     }
 }
 
+/// Whether it is bound or not: with no IOMMU vfio-pci's probe fails, and advice to bind the device would lead in a circle.
 #[test]
 fn a_device_without_a_group() {
-    for target in [None, Some("seven")] {
+    for (bound, target, others) in
+        [(true, None, false), (false, None, false), (true, Some("seven"), true), (false, None, true)]
+    {
         let fake = Fake::new();
         std::fs::remove_file(fake.sysfs(ADDRESS).join("iommu_group")).unwrap();
         if let Some(target) = target {
             symlink(target, fake.sysfs(ADDRESS).join("iommu_group")).unwrap();
         }
+        if !bound {
+            std::fs::remove_file(fake.sysfs(ADDRESS).join("driver")).unwrap();
+            std::fs::remove_dir_all(fake.sysfs(ADDRESS).join("vfio-dev")).unwrap();
+        }
+        if !others {
+            std::fs::remove_dir_all(fake.iommu_group(GROUP)).unwrap();
+        }
         let error = refused(&fake, VfioInterface::Auto);
-        assert!(matches!(error, VfioOpenError::NoIommuGroup { .. }));
-        assert!(error.to_string().contains("intel_iommu=on"), "{error}");
+        assert!(
+            matches!(error, VfioOpenError::NoIommuGroup { others: found, .. } if found == others),
+            "{error}"
+        );
+        let text = error.to_string();
+        for part in ["IOMMU", "VT-d", "intel_iommu=on", "amd_iommu", "no-IOMMU mode"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert_eq!(text.contains("does not cover it"), others, "{text}");
+        assert!(!text.contains("driver_override"), "{text}");
     }
+}
+
+#[test]
+fn a_device_that_nothing_protects_memory_from() {
+    let fake = Fake::new();
+    std::fs::write(fake.iommu_group(GROUP).join("name"), "vfio-noiommu\n").unwrap();
+    for interface in [VfioInterface::Auto, VfioInterface::Group, VfioInterface::Iommufd] {
+        let error = refused(&fake, interface);
+        assert!(matches!(error, VfioOpenError::NoIommuMode { group: GROUP, .. }), "{error}");
+        let text = error.to_string();
+        for part in ["no-IOMMU mode", "any memory", "intel_iommu=on", "enable_unsafe_noiommu_mode"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+    // Groups of devices that an IOMMU translates for may have names, too.
+    std::fs::write(fake.iommu_group(GROUP).join("name"), "platform\n").unwrap();
+    drop(fake.open(fake.options()).unwrap());
 }
 
 #[test]

@@ -17,12 +17,12 @@ pub(super) struct NiCounters {
 impl NiCounters {
     /// Starts to count.
     pub(super) fn new(endpoint: &Endpoint) -> Result<Self, EndpointError> {
-        Ok(Self { last: endpoint.receive_counters()?, ..Self::default() })
+        Ok(Self { last: endpoint.tables().counters()?, ..Self::default() })
     }
 
     /// Adds what was counted since the last reading.
     pub(super) fn update(&mut self, endpoint: &Endpoint) -> Result<(), EndpointError> {
-        let now = endpoint.receive_counters()?;
+        let now = endpoint.tables().counters()?;
         let last = core::mem::replace(&mut self.last, now);
         let since = |now: u32, last: u32| u64::from(now.wrapping_sub(last));
         self.duplicates +=

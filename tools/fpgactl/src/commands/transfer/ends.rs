@@ -4,7 +4,7 @@ use std::io::Read;
 use std::time::Duration;
 
 use fpga_driver::core::sender::Completion;
-use fpga_driver::endpoint::{RegionHandle, RemoteRegion};
+use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SendTicket};
 use fpga_driver::{C2hChannel, CardAddr, CardRange, Endpoint, H2cChannel, NodeId, bulk};
 
 use super::plan::Plan;
@@ -14,12 +14,14 @@ use crate::progress::Deadline;
 use crate::stream::{Compare, SourceReader};
 use crate::target::Opened;
 
+/// Looks at most until a withdrawn transfer has left nothing on its way.
+const WITHDRAWAL: u32 = 100_000;
 /// Bytes that are written at once through an endpoint's own channel.
 const PIECE: usize = 1 << 20;
 
 /// Host and card A.
 #[derive(Debug)]
-pub(super) struct Sending {
+pub(in crate::commands) struct Sending {
     // In drop order: the engines stop before the card is closed.
     endpoint: Endpoint,
     /// `None`: the card's only H2C channel is the endpoint's.
@@ -29,7 +31,7 @@ pub(super) struct Sending {
 
 /// Host and card B.
 #[derive(Debug)]
-pub(super) struct Receiving {
+pub(in crate::commands) struct Receiving {
     endpoint: Endpoint,
     c2h: C2hChannel,
     opened: Opened,
@@ -58,7 +60,7 @@ impl Sending {
         Ok(Self { endpoint, h2c, opened })
     }
 
-    pub(super) fn name(&self) -> String {
+    pub(in crate::commands) fn name(&self) -> String {
         self.opened.card.name().to_owned()
     }
 
@@ -66,8 +68,48 @@ impl Sending {
         &self.opened
     }
 
-    pub(super) const fn node(&self) -> NodeId {
+    pub(in crate::commands) const fn node(&self) -> NodeId {
         self.endpoint.node()
+    }
+
+    pub(in crate::commands) const fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    pub(super) fn poll(&mut self) -> Result<usize, CliError> {
+        Ok(self.endpoint.poll()?)
+    }
+
+    pub(super) fn relax(&self) {
+        self.endpoint.relax();
+    }
+
+    /// Starts the transfer of what was loaded; `None` if the other end has opened nothing.
+    pub(super) fn send(
+        &mut self,
+        to: &Receiving,
+        length: u64,
+        plan: &Plan,
+    ) -> Result<Option<SendTicket>, CliError> {
+        let Some(region) = to.region else { return Ok(None) };
+        Ok(Some(self.endpoint.send(self.address(), &region, 0, length, plan.send_options())?))
+    }
+
+    /// Withdraws a transfer, and waits a little until the card has what was on its way to it.
+    pub(super) fn withdraw(&mut self, ticket: SendTicket) {
+        self.endpoint.cancel(ticket);
+        for _ in 0..WITHDRAWAL {
+            // What fails now is nothing that anybody waits for.
+            if self.endpoint.is_idle() || self.endpoint.poll().is_err() {
+                break;
+            }
+            self.endpoint.relax();
+        }
+    }
+
+    /// The transfer's end, if it has come. Of others there are none.
+    pub(super) fn take_completion(&mut self, ticket: SendTicket) -> Option<Completion> {
+        self.endpoint.next_completion().filter(|done| done.ticket == ticket)
     }
 
     pub(super) fn usable(&self) -> u64 {
@@ -79,7 +121,7 @@ impl Sending {
     }
 
     /// Bytes acknowledged since the endpoint was opened, as if every packet were full: for the progress bar.
-    fn acknowledged_bytes(&self) -> u64 {
+    pub(super) fn acknowledged_bytes(&self) -> u64 {
         let log2 = self.opened.card.info().ni.as_ref().map_or(0, |ni| ni.packet_size_log2);
         self.endpoint.sender().counters().acknowledged.checked_shl(log2.into()).unwrap_or(0)
     }
@@ -148,20 +190,24 @@ impl Receiving {
         Ok(Self { endpoint, c2h, opened, region: None })
     }
 
-    pub(super) fn name(&self) -> String {
+    pub(in crate::commands) fn name(&self) -> String {
         self.opened.card.name().to_owned()
     }
 
-    pub(super) const fn endpoint(&self) -> &Endpoint {
+    pub(in crate::commands) const fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    pub(super) const fn node(&self) -> NodeId {
+    pub(in crate::commands) const fn node(&self) -> NodeId {
         self.endpoint.node()
     }
 
     pub(super) fn usable(&self) -> u64 {
         self.endpoint.usable_memory().length
+    }
+
+    pub(super) fn poll(&mut self) -> Result<usize, CliError> {
+        Ok(self.endpoint.poll()?)
     }
 
     /// Where every chunk arrives in card B's memory.
@@ -204,11 +250,10 @@ pub(super) fn exchange(
     deadline: Deadline,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Arrival, CliError> {
-    let Some(region) = receiving.region else {
-        return Err(CliError::ChunkTooLarge { card: receiving.name(), chunk: length, usable: 0 });
-    };
+    let closed = || CliError::ChunkTooLarge { card: receiving.name(), chunk: length, usable: 0 };
+    let region = receiving.region.ok_or_else(closed)?;
     let began = sending.opened.now();
-    let ticket = sending.endpoint.send(sending.address(), &region, 0, length, plan.send_options())?;
+    let ticket = sending.send(receiving, length, plan)?.ok_or_else(closed)?;
     let (mut local, mut remote) = (None, None);
     let mut last_work = began;
     let acknowledged = sending.acknowledged_bytes();

@@ -8,6 +8,7 @@
 
 mod counters;
 mod ends;
+pub mod load;
 mod plan;
 mod report;
 
@@ -36,32 +37,7 @@ const STALL_NS: u64 = 2_000_000_000;
 /// # Errors
 /// See [`CliError`].
 pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, CliError> {
-    let plan = Plan::new(args, &settings.transfer)?;
-    let source = match &args.file {
-        Some(file) => Source::file(file)?,
-        None => Source::Random { seed: plan.seed, length: plan.size },
-    };
-    let network =
-        Network { packet: plan.packet, seed: plan.seed, reorder: plan.reorder.unwrap_or(plan::REORDER) };
-    if !settings.card.is_simulated() && plan.reorder.is_some() {
-        return Err(CliError::Usage(
-            "--reorder is about the simulated network; leave it out with real cards".to_owned(),
-        ));
-    }
-    let peer = args.peer.clone().or_else(|| settings.peer.clone()).map(|peer| peer.through(settings.vfio));
-    let (a, b) = target::open_pair(&settings.card, peer.as_ref(), network)?;
-    plan.check_packet(&a)?;
-    plan.check_packet(&b)?;
-
-    let mut receiving = Receiving::open(b, &plan)?;
-    let mut sending = Sending::open(a, &plan)?;
-    if sending.node() == receiving.node() {
-        return Err(CliError::SameNode {
-            first: sending.name(),
-            second: receiving.name(),
-            node: sending.node().get(),
-        });
-    }
+    let (plan, source, mut sending, mut receiving) = open_ends(settings, args)?;
     let out = args.out.as_deref().map(|path| OutFile::create(path, Some(&source))).transpose()?;
     let mut job = Job {
         settings,
@@ -75,6 +51,39 @@ pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, C
         out.keep();
     }
     Ok(report)
+}
+
+/// Opens both cards and their endpoints.
+fn open_ends(
+    settings: &Settings,
+    args: &TransferArgs,
+) -> Result<(Plan, Source, Sending, Receiving), CliError> {
+    let plan = Plan::new(args, &settings.transfer)?;
+    let source = match &args.file {
+        Some(file) => Source::file(file)?,
+        None => Source::Random { seed: plan.seed, length: plan.size },
+    };
+    if !settings.card.is_simulated() && (plan.reorder.is_some() || args.impair.is_some()) {
+        return Err(CliError::Usage(
+            "--reorder, --loss and the like are about the simulated network; leave them out with cards elsewhere (`card serve` has them, too)".to_owned(),
+        ));
+    }
+    let reorder = plan.reorder.unwrap_or(plan::REORDER);
+    let network = Network { packet: plan.packet, seed: plan.seed, impairments: args.impair.model(reorder)? };
+    let peer = args.peer.clone().or_else(|| settings.peer.clone()).map(|peer| peer.through(settings.access));
+    let (a, b) = target::open_pair(&settings.card, peer.as_ref(), network)?;
+    plan.check_packet(&a)?;
+    plan.check_packet(&b)?;
+    let receiving = Receiving::open(b, &plan)?;
+    let sending = Sending::open(a, &plan)?;
+    if sending.node() == receiving.node() {
+        return Err(CliError::SameNode {
+            first: sending.name(),
+            second: receiving.name(),
+            node: sending.node().get(),
+        });
+    }
+    Ok((plan, source, sending, receiving))
 }
 
 /// What stays the same from chunk to chunk.
@@ -162,8 +171,8 @@ impl Job<'_> {
 /// After the last transfer nothing may be in use at either end.
 fn check_leftovers(sending: &Sending, receiving: &Receiving) -> Result<(), CliError> {
     let ops = sending.ops_in_use();
-    let (registry, _) = receiving.endpoint().registry_occupancy()?;
-    let (escape, _) = receiving.endpoint().escape_occupancy()?;
+    let (registry, _) = receiving.endpoint().tables().registry_occupancy()?;
+    let (escape, _) = receiving.endpoint().tables().escape_occupancy()?;
     let (registry, escape) = (u64::from(registry), u64::from(escape));
     if (ops, registry, escape) == (0, 0, 0) {
         return Ok(());

@@ -1,52 +1,35 @@
-//! What a network does to frames between two cards: the order in which it delivers them.
-//!
-//! A model without clock or thread: [`Network::offer`] frames, [`Network::poll`] deliveries. Everything random comes from one
-//! seed, with one stream of numbers per cause, so that changing one impairment leaves the others' decisions as
-//! they were and every run can be replayed. Delivery order is the only cause so far; loss, duplication, delay and
-//! corruption are further [`Cause`]s.
+//! The order in which a network delivers frames.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
+use super::Cause;
 use crate::time::Nanos;
 
-/// What a stream of random numbers decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Cause {
-    /// Which held frame is delivered next.
-    Order,
-}
-
-impl Cause {
-    /// Odd constants far apart: PCG streams with different increments are independent sequences.
-    const fn stream(self) -> u64 {
-        match self {
-            Self::Order => 0x5851_F42D_4C95_7F2D,
-        }
-    }
-
-    /// This cause's numbers under `seed`.
-    #[must_use]
-    pub fn numbers(self, seed: u64) -> Pcg32 {
-        Pcg32::new(seed, self.stream())
-    }
-}
-
 /// In which order frames come out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Order {
     /// As they went in, at once.
+    #[default]
     InOrder,
     /// Uniformly random among those held. A frame comes out once `depth` frames are held, or when the oldest has been
     /// held for `patience`, so that the last frames of a burst are not kept for ever.
     Random {
         /// Frames held before one is let go; at least 1.
         depth: usize,
+        /// Longest wait for company.
+        patience: Nanos,
+    },
+    /// Disorder to a degree: a frame is overtaken by at most `degree` later ones. Each frame is held back by a number of places
+    /// between 0 and `degree`, equally likely.
+    Degree {
+        /// Most frames that overtake one.
+        degree: u32,
         /// Longest wait for company.
         patience: Nanos,
     },
@@ -85,11 +68,43 @@ struct Held<F> {
     since: Nanos,
 }
 
+/// A frame with the place that it waits for; among equals the earlier one goes first.
+#[derive(Clone, Debug)]
+struct Ranked<F> {
+    place: u64,
+    number: u64,
+    held: Held<F>,
+}
+
+impl<F> Ord for Ranked<F> {
+    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
+        (self.place, self.number).cmp(&(other.place, other.number))
+    }
+}
+
+impl<F> PartialOrd for Ranked<F> {
+    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<F> PartialEq for Ranked<F> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<F> Eq for Ranked<F> {}
+
 /// A one-way path for frames of type `F`, with a bounded buffer.
 #[derive(Clone, Debug)]
 pub struct Network<F> {
     order: Order,
     held: VecDeque<Held<F>>,
+    /// Under [`Order::Degree`], those held instead.
+    ranked: BinaryHeap<Reverse<Ranked<F>>>,
+    /// Frames taken so far.
+    taken: u64,
     /// Frames of the script's current block, by position, and how many came out.
     block: Vec<Option<F>>,
     scripted: usize,
@@ -107,6 +122,8 @@ impl<F> Network<F> {
         let needed = match &order {
             Order::InOrder => 1,
             Order::Random { depth, .. } => *depth,
+            // Those that may be overtaken, and one to overtake them.
+            Order::Degree { degree, .. } => crate::cast::index(*degree).saturating_add(1),
             Order::Script(script) => {
                 if let Some(position) = (0..script.len()).find(|position| !script.contains(position)) {
                     return Err(OrderError::NotAPermutation { position });
@@ -124,6 +141,8 @@ impl<F> Network<F> {
         Ok(Self {
             order,
             held: VecDeque::with_capacity(capacity),
+            ranked: BinaryHeap::new(),
+            taken: 0,
             block: Vec::with_capacity(script_length),
             scripted: 0,
             capacity,
@@ -137,10 +156,18 @@ impl<F> Network<F> {
     /// # Errors
     /// The frame comes back if the buffer is full: back-pressure, as on a link without room.
     pub fn offer(&mut self, now: Nanos, frame: F) -> Result<(), F> {
-        if self.len() == self.capacity {
+        if self.is_full() {
             return Err(frame);
         }
-        self.held.push_back(Held { frame, since: now });
+        let held = Held { frame, since: now };
+        let number = self.taken;
+        self.taken += 1;
+        if let Order::Degree { degree, .. } = self.order {
+            let back = (u64::from(self.numbers.next_u32()) * (u64::from(degree) + 1)) >> 32;
+            self.ranked.push(Reverse(Ranked { place: number + back, number, held }));
+        } else {
+            self.held.push_back(held);
+        }
         Ok(())
     }
 
@@ -156,6 +183,14 @@ impl<F> Network<F> {
                 }
                 self.pick()?
             }
+            Order::Degree { patience, .. } => {
+                let Reverse(first) = self.ranked.peek()?;
+                // No later frame can come before a place that is reached.
+                if first.place > self.taken && first.held.since.saturating_add(*patience) > now {
+                    return None;
+                }
+                self.ranked.pop()?.0.held.frame
+            }
             Order::Script(_) => self.next_scripted()?,
         };
         self.delivered += 1;
@@ -169,6 +204,7 @@ impl<F> Network<F> {
         let frame = match &self.order {
             Order::InOrder => self.held.pop_front()?.frame,
             Order::Random { .. } => self.pick()?,
+            Order::Degree { .. } => self.ranked.pop()?.0.held.frame,
             Order::Script(_) => match self.next_scripted() {
                 Some(frame) => frame,
                 None => self.held.pop_front()?.frame,
@@ -185,6 +221,9 @@ impl<F> Network<F> {
             Order::Random { patience, .. } => {
                 self.held.iter().map(|held| held.since).min().map(|oldest| oldest.saturating_add(*patience))
             }
+            Order::Degree { patience, .. } => {
+                self.ranked.peek().map(|Reverse(first)| first.held.since.saturating_add(*patience))
+            }
             _ => None,
         }
     }
@@ -192,7 +231,13 @@ impl<F> Network<F> {
     /// Frames held.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.held.len() + self.block.iter().flatten().count()
+        self.held.len() + self.ranked.len() + self.block.iter().flatten().count()
+    }
+
+    /// Whether [`Network::offer`] would give a frame back.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() >= self.capacity
     }
 
     /// Whether nothing is held.
@@ -280,6 +325,22 @@ mod tests {
             network.offer(Nanos::ZERO, frame).unwrap();
         }
         assert_eq!(network.offer(Nanos::ZERO, 'f'), Err('f'));
+    }
+
+    #[test]
+    fn a_degree_bounds_how_many_overtake_and_is_reached() {
+        for degree in [0u32, 1, 7, 128] {
+            let order = Order::Degree { degree, patience: Nanos::MAX };
+            let out = deliver(order, 3, 20_000.min(1000 + degree * 100));
+            let most = (0..out.len())
+                .map(|at| out[..at].iter().rev().take(300).filter(|before| **before > out[at]).count())
+                .max();
+            assert!(most.is_some_and(|most| most <= degree as usize), "{most:?} overtake one");
+            assert!(most.is_some_and(|most| most >= degree as usize / 2), "only {most:?} of {degree}");
+            let mut sorted = out.clone();
+            sorted.sort_unstable();
+            assert!(sorted.iter().zip(0..).all(|(frame, n)| *frame == n));
+        }
     }
 
     #[test]

@@ -1,10 +1,13 @@
-//! The host's mirror of a card's receive registry, kept from events alone.
+//! The host's mirror of a card's receive registry and escape channel, kept from events alone.
 //!
-//! Feed it every event in order, then hold an entry of the card's registry window against it: any field that differs is
-//! reported. A difference means a lost or reordered event, or a registry that does not do what it reports.
+//! Feed it every event in order, then hold entries and slots of the card's windows against it: any field that differs is
+//! reported. A difference means a lost or reordered event, or a card that does not do what it reports.
 //!
 //! What an event does not carry is not compared: the mask is only known while the NI reports every packet
-//! ([`Mirror::track_masks`]), and the age is never compared.
+//! ([`Mirror::track_masks`]); ages, flags, and an entry's transfer length and segment count never are; nor is the op number
+//! of an escaped packet, which a resend changes without a word.
+
+mod escape;
 
 use alloc::boxed::Box;
 
@@ -13,18 +16,34 @@ use fpga_firmware::ids::{Incarnation, NodeId, SegmentIndex, TransferId};
 use fpga_registers::CardAddr;
 
 use crate::receiver::{EntryView, Mask};
+use crate::time::Nanos;
+use escape::EscapeMirror;
+pub use escape::EscapedPacket;
 
 /// What the mirror believes about an operation in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Operation {
-    node: NodeId,
-    incarnation: Incarnation,
-    transfer: TransferId,
-    segment: SegmentIndex,
-    base: CardAddr,
-    length: u64,
-    expected: u32,
-    mask: Option<Mask>,
+#[non_exhaustive]
+pub struct Operation {
+    /// Sender.
+    pub node: NodeId,
+    /// The sender's life.
+    pub incarnation: Incarnation,
+    /// Its transfer.
+    pub transfer: TransferId,
+    /// The segment within it.
+    pub segment: SegmentIndex,
+    /// First byte.
+    pub base: CardAddr,
+    /// Bytes.
+    pub length: u64,
+    /// Packets.
+    pub expected: u32,
+    /// Which of them are there; `None` where the NI does not report every packet.
+    pub mask: Option<Mask>,
+    /// Card time of its registration.
+    pub registered: Nanos,
+    /// Card time of the last event about it.
+    pub touched: Nanos,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,11 +53,29 @@ struct Place {
     operation: Option<Operation>,
 }
 
-/// A field of a registry entry.
+/// What is mirrored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Table {
+    /// The receive registry.
+    Registry,
+    /// The escape channel.
+    Escape,
+}
+
+impl core::fmt::Display for Table {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Registry => "registry entry",
+            Self::Escape => "escape slot",
+        })
+    }
+}
+
+/// A field of a registry entry or an escape slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Field {
-    /// Whether an operation is in progress.
+    /// Whether an operation is in progress, or a packet waits.
     Valid,
     /// How often the entry was used.
     Generation,
@@ -50,8 +87,10 @@ pub enum Field {
     Transfer,
     /// Segment.
     Segment,
-    /// First byte.
+    /// First byte of an operation.
     Base,
+    /// Where an escaped packet belongs.
+    Address,
     /// Bytes.
     Length,
     /// Packets.
@@ -65,9 +104,11 @@ pub enum Field {
 
 /// One field on which mirror and card disagree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("registry entry {index}: {field:?} is {card:#x} on the card, {mirror:#x} by its events")]
+#[error("{table} {index}: {field:?} is {card:#x} on the card, {mirror:#x} by its events")]
 pub struct Difference {
-    /// The entry.
+    /// Of which table.
+    pub table: Table,
+    /// The entry or slot.
     pub index: u16,
     /// The field.
     pub field: Field,
@@ -81,14 +122,14 @@ pub struct Difference {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MirrorError {
-    /// There is no such entry.
-    #[error(
-        "an event about registry entry {index}, of {entries}: the event or the capability register is wrong"
-    )]
+    /// There is no such entry or slot.
+    #[error("an event about {table} {index}, of {entries}: the event or the capability register is wrong")]
     Index {
+        /// Of which table.
+        table: Table,
         /// Entry named.
         index: u16,
-        /// Entries of the registry.
+        /// Entries of the table.
         entries: u16,
     },
     /// An operation was registered where one is in progress.
@@ -111,6 +152,18 @@ pub enum MirrorError {
         /// Generation named.
         generation: u32,
     },
+    /// A packet came to an escape slot in which one waits.
+    #[error("a packet came to escape slot {slot}, in which one waits: an event is missing")]
+    SlotOccupied {
+        /// Slot named.
+        slot: u16,
+    },
+    /// A packet left an escape slot in which none waits, or not the one that does.
+    #[error("a packet left escape slot {slot} that does not wait there: an event is missing")]
+    SlotVacant {
+        /// Slot named.
+        slot: u16,
+    },
 }
 
 /// The mirror; see the module's description.
@@ -119,13 +172,15 @@ pub struct Mirror {
     places: Box<[Place]>,
     masks: bool,
     occupancy: u16,
+    escape: EscapeMirror,
 }
 
 impl Mirror {
-    /// A mirror of a registry of `entries` entries, all vacant.
+    /// A mirror of a registry of `entries` entries and an escape channel of `slots` slots, all vacant.
     #[must_use]
-    pub fn new(entries: u16) -> Self {
+    pub fn new(entries: u16, slots: u16) -> Self {
         Self {
+            escape: EscapeMirror::new(slots),
             places: alloc::vec![Place::default(); usize::from(entries)].into_boxed_slice(),
             masks: false,
             occupancy: 0,
@@ -144,21 +199,57 @@ impl Mirror {
         self.occupancy
     }
 
-    /// Takes one event; those that are not about the registry are ignored.
+    /// The operations in progress, with their entries.
+    pub fn operations(&self) -> impl Iterator<Item = (u16, &Operation)> + '_ {
+        (0..).zip(&self.places).filter_map(|(index, place)| Some((index, place.operation.as_ref()?)))
+    }
+
+    /// Packets in the escape channel.
+    #[must_use]
+    pub const fn escape_occupancy(&self) -> u16 {
+        self.escape.occupancy()
+    }
+
+    /// The packets that wait in the escape channel, with their slots.
+    pub fn escaped(&self) -> impl Iterator<Item = (u16, &EscapedPacket)> + '_ {
+        self.escape.packets()
+    }
+
+    /// Holds escape slot `index`, as the card's window shows it (`None`: vacant), against the mirror; calls `report` once per
+    /// field that differs and returns how many did.
+    pub fn compare_escaped(
+        &self,
+        index: u16,
+        card: Option<&EscapedPacket>,
+        report: impl FnMut(Difference),
+    ) -> u32 {
+        self.escape.compare(index, card, report)
+    }
+
+    /// Takes one event; those that are about neither registry nor escape channel are ignored.
     ///
     /// # Errors
     /// [`MirrorError`] for an event that contradicts those before. The mirror follows the event as far as it can, so that
     /// one lost event is reported once and not for ever.
     pub fn handle_event(&mut self, event: &Event) -> Result<(), MirrorError> {
-        if !matches!(
-            event.kind,
-            EventKind::Registered | EventKind::Packet | EventKind::Completed | EventKind::Expired
-        ) {
-            return Ok(());
+        match event.kind {
+            EventKind::Registered | EventKind::Packet | EventKind::Completed | EventKind::Expired => {
+                self.handle_entry(event)
+            }
+            EventKind::Escaped => self.escape.escaped(event),
+            EventKind::EscapeReleased => self.escape.released(event),
+            _ => Ok(()),
         }
+    }
+
+    fn handle_entry(&mut self, event: &Event) -> Result<(), MirrorError> {
         let Event { index, generation, .. } = *event;
         let entries = u16::try_from(self.places.len()).unwrap_or(u16::MAX);
-        let place = self.places.get_mut(usize::from(index)).ok_or(MirrorError::Index { index, entries })?;
+        let place = self.places.get_mut(usize::from(index)).ok_or(MirrorError::Index {
+            table: Table::Registry,
+            index,
+            entries,
+        })?;
         let current = place.operation.is_some() && place.generation == Some(generation);
         let mismatch = MirrorError::NotInProgress { index, generation };
         match event.kind {
@@ -177,14 +268,18 @@ impl Mirror {
                         length: event.length,
                         expected: event.count,
                         mask: expected.filter(|_| self.masks),
+                        registered: Nanos::new(event.time),
+                        touched: Nanos::new(event.time),
                     }),
                 };
                 before.map_or(Ok(()), |generation| Err(MirrorError::Occupied { index, generation }))
             }
             EventKind::Packet => {
-                let mask = place.operation.as_mut().and_then(|operation| operation.mask.as_mut());
-                if let (Some(mask), Ok(bit)) = (mask, u16::try_from(event.count)) {
-                    mask.insert(bit);
+                if let Some(operation) = &mut place.operation {
+                    operation.touched = Nanos::new(event.time);
+                    if let (Some(mask), Ok(bit)) = (&mut operation.mask, u16::try_from(event.count)) {
+                        mask.insert(bit);
+                    }
                 }
                 if current { Ok(()) } else { Err(mismatch) }
             }
@@ -205,7 +300,7 @@ impl Mirror {
         let mut check = |field, mirror: u64, card: u64| {
             if mirror != card {
                 count += 1;
-                report(Difference { index, field, mirror, card });
+                report(Difference { table: Table::Registry, index, field, mirror, card });
             }
         };
         check(Field::Valid, place.operation.is_some().into(), card.valid.into());
@@ -271,7 +366,7 @@ mod tests {
 
     #[test]
     fn every_field_that_differs_is_named() {
-        let mut mirror = Mirror::new(2);
+        let mut mirror = Mirror::new(2, 2);
         mirror.track_masks(true);
         assert_eq!(fields(&mirror, &on_card()), [Field::Valid]);
         mirror.handle_event(&registered()).unwrap();
@@ -286,15 +381,45 @@ mod tests {
         assert_eq!(mirror.occupancy(), 0);
     }
 
+    /// Each field alone, so that none hides behind another.
+    #[test]
+    fn one_field_that_differs_is_the_one_named() {
+        let mut mirror = Mirror::new(2, 0);
+        mirror.track_masks(true);
+        mirror.handle_event(&registered()).unwrap();
+        let mut cases = alloc::vec![
+            (Field::Valid, EntryView { valid: false, ..on_card() }),
+            (Field::Generation, EntryView { generation: 5, ..on_card() }),
+            (Field::Source, EntryView { source: NodeId::new(6), ..on_card() }),
+            (Field::Incarnation, EntryView { incarnation: Incarnation::new(1), ..on_card() }),
+            (Field::Transfer, EntryView { transfer: TransferId::new(1), ..on_card() }),
+            (Field::Segment, EntryView { segment: 1, ..on_card() }),
+            (Field::Base, EntryView { base: CardAddr::new(0x1001), ..on_card() }),
+            (Field::Length, EntryView { length: 1101, ..on_card() }),
+            (Field::Expected, EntryView { expected: 4, ..on_card() }),
+        ];
+        for word in 0..8u8 {
+            let mut other = on_card();
+            other.mask[usize::from(word)] ^= 0x10;
+            cases.push((Field::Mask { word }, other));
+        }
+        for (field, other) in cases {
+            assert_eq!(fields(&mirror, &other), [field]);
+        }
+    }
+
     fn registered_as(kind: EventKind) -> Event {
         Event { kind, ..registered() }
     }
 
     #[test]
     fn events_that_do_not_fit_are_reported_once() {
-        let mut mirror = Mirror::new(2);
+        let mut mirror = Mirror::new(2, 2);
         let far = Event { index: 2, ..registered() };
-        assert_eq!(mirror.handle_event(&far), Err(MirrorError::Index { index: 2, entries: 2 }));
+        assert_eq!(
+            mirror.handle_event(&far),
+            Err(MirrorError::Index { table: Table::Registry, index: 2, entries: 2 })
+        );
         let gone = MirrorError::NotInProgress { index: 1, generation: 4 };
         assert_eq!(mirror.handle_event(&registered_as(EventKind::Completed)), Err(gone));
         mirror.handle_event(&registered()).unwrap();

@@ -1,0 +1,308 @@
+use super::*;
+use proptest::prelude::*;
+
+/// A frame whose damage can be seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Numbered {
+    number: u32,
+    class: Class,
+    length: u64,
+    flipped: Vec<u64>,
+}
+
+impl Frame for Numbered {
+    fn class(&self) -> Class {
+        self.class
+    }
+
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn flip(&mut self, bit: u64) {
+        assert!(bit < self.length * 8);
+        self.flipped.push(bit);
+    }
+}
+
+fn data(number: u32) -> Numbered {
+    Numbered { number, class: Class::Data, length: 100, flipped: Vec::new() }
+}
+
+fn control(number: u32) -> Numbered {
+    Numbered { class: Class::Control, ..data(number) }
+}
+
+fn probability(fraction: f64) -> Probability {
+    Probability::new(fraction).unwrap()
+}
+
+/// Offers frames one per microsecond and returns what comes out, with when.
+fn run(
+    impairments: Impairments,
+    seed: u64,
+    frames: impl Iterator<Item = Numbered>,
+) -> Vec<(Nanos, Numbered)> {
+    let mut link = Link::new(impairments, 100_000, seed).unwrap();
+    for (n, frame) in (0..).zip(frames) {
+        link.offer(Nanos::from_micros(n), frame).unwrap();
+    }
+    let mut out = Vec::new();
+    while let Some(at) = link.poll_timeout() {
+        while let Some(frame) = link.poll(at) {
+            out.push((at, frame));
+        }
+    }
+    assert!(link.is_empty());
+    assert_eq!(link.counters().delivered, out.len() as u64);
+    out
+}
+
+fn numbers(out: &[(Nanos, Numbered)]) -> Vec<u32> {
+    out.iter().map(|(_, frame)| frame.number).collect()
+}
+
+fn every_cause() -> Conditions {
+    Conditions::default()
+        .loss(Loss::Bursts(Bursts::of(0.1, 4.0).unwrap()))
+        .delay(Delay::Exponential { least: Nanos::from_micros(3), mean: Nanos::from_micros(20) })
+        .copies(probability(0.05), Delay::Constant(Nanos::from_millis(1)))
+        .damage(probability(0.2))
+}
+
+#[test]
+fn nothing_happens_by_default() {
+    let out = run(Impairments::default(), 1, (0..100).map(data));
+    assert_eq!(numbers(&out), (0..100).collect::<Vec<_>>());
+    assert!(
+        out.iter()
+            .all(|(at, frame)| *at == Nanos::from_micros(frame.number.into()) && frame.flipped.is_empty())
+    );
+}
+
+#[test]
+fn a_seed_replays_and_another_one_does_not() {
+    let go = |seed| run(Impairments::both(every_cause()), seed, (0..500).map(data));
+    assert_eq!(go(7), go(7));
+    assert_ne!(go(7), go(8));
+}
+
+#[test]
+fn changing_one_cause_leaves_the_others_decisions_as_they_were() {
+    let whole = run(Impairments::both(every_cause()), 5, (0..2000).map(data));
+    let lost = |out: &[(Nanos, Numbered)]| {
+        let there = numbers(out);
+        (0..2000).filter(|n| !there.contains(n)).collect::<Vec<_>>()
+    };
+    let damaged = |out: &[(Nanos, Numbered)]| {
+        let mut damaged: Vec<_> = out
+            .iter()
+            .filter(|(_, f)| !f.flipped.is_empty())
+            .map(|(_, f)| (f.number, f.flipped.clone()))
+            .collect();
+        damaged.sort_unstable();
+        damaged
+    };
+    let others = Conditions { delay: Delay::default(), copy: Probability::NEVER, ..every_cause() };
+    let plain = run(Impairments::both(others), 5, (0..2000).map(data));
+    assert_eq!(lost(&whole), lost(&plain));
+    assert_eq!(damaged(&whole), damaged(&plain));
+    let no_loss = Conditions { loss: Loss::default(), ..every_cause() };
+    let arrivals =
+        |out: &[(Nanos, Numbered)], number| out.iter().find(|(_, f)| f.number == number).map(|(at, _)| *at);
+    let full = run(Impairments::both(no_loss), 5, (0..2000).map(data));
+    assert!(numbers(&whole).iter().all(|n| arrivals(&whole, *n) == arrivals(&full, *n)));
+    // Control packets in between are another class with other numbers.
+    let between = run(Impairments::both(every_cause()), 5, (0..2000).flat_map(|n| [data(n), control(n)]));
+    let there: Vec<_> = between.into_iter().filter(|(_, f)| f.class == Class::Data).collect();
+    assert_eq!(lost(&there), lost(&whole));
+}
+
+#[test]
+fn data_and_control_packets_are_treated_separately() {
+    let mut impairments = Impairments::default();
+    impairments.control.loss = Loss::Independent(Probability::ALWAYS);
+    let out = run(impairments, 1, (0..50).flat_map(|n| [data(n), control(n)]));
+    assert_eq!(out.len(), 50);
+    assert!(out.iter().all(|(_, frame)| frame.class == Class::Data));
+}
+
+/// Four standard deviations.
+fn close(found: usize, of: usize, expected: f64) {
+    let (found, of) = (f64::from(u32::try_from(found).unwrap()), f64::from(u32::try_from(of).unwrap()));
+    let deviation = (expected * (1.0 - expected) / of).sqrt();
+    assert!((found / of - expected).abs() < 4.0 * deviation, "{found} of {of}, not {expected}");
+}
+
+#[test]
+fn rates_are_what_they_are_called() {
+    let conditions = Conditions::default()
+        .loss(Loss::Independent(probability(0.1)))
+        .copies(probability(0.05), Delay::default())
+        .damage(probability(0.01));
+    let mut link = Link::new(Impairments::both(conditions), 1 << 17, 11).unwrap();
+    for n in 0..100_000 {
+        link.offer(Nanos::ZERO, data(n)).unwrap();
+    }
+    let counters = link.counters().data;
+    close(usize::try_from(counters.lost).unwrap(), 100_000, 0.1);
+    close(usize::try_from(counters.doubled).unwrap(), 90_000, 0.05);
+    close(usize::try_from(counters.damaged).unwrap(), 90_000, 0.01);
+}
+
+#[test]
+fn bursts_have_their_length_and_their_share() {
+    let conditions = Conditions::default().loss(Loss::Bursts(Bursts::of(0.02, 10.0).unwrap()));
+    let there = numbers(&run(Impairments::both(conditions), 2, (0..80_000).map(data)));
+    let gaps: Vec<u32> = there.windows(2).map(|pair| pair[1] - pair[0] - 1).filter(|gap| *gap > 0).collect();
+    let lost: u32 = gaps.iter().sum();
+    let mean = f64::from(lost) / gaps.len() as f64;
+    assert!((8.0..12.0).contains(&mean), "mean burst {mean}");
+    assert!((1_200..2_100).contains(&lost), "{lost} lost");
+}
+
+#[test]
+fn delay_laws_have_their_mean_and_their_bounds() {
+    let micros = Nanos::from_micros;
+    for (delay, least, most, mean) in [
+        (Delay::Constant(micros(7)), 7.0, 7.0, 7.0),
+        (Delay::Uniform { least: micros(5), most: micros(15) }, 5.0, 15.0, 10.0),
+        (Delay::Exponential { least: micros(2), mean: micros(10) }, 2.0, 300.0, 12.0),
+        (Delay::Normal { mean: micros(50), deviation: micros(5) }, 20.0, 80.0, 50.0),
+        // The mean of exp(N(0, s)) is exp(s^2 / 2).
+        (
+            Delay::LogNormal { least: micros(1), median: micros(10), sigma: 0.5 },
+            1.0,
+            200.0,
+            1.0 + 10.0 * 1.133,
+        ),
+    ] {
+        let out = run(Impairments::both(Conditions::default().delay(delay)), 3, (0..20_000).map(data));
+        let delays: Vec<f64> =
+            out.iter().map(|(at, f)| (at.get() as f64 / 1000.0) - f64::from(f.number)).collect();
+        let found = delays.iter().sum::<f64>() / delays.len() as f64;
+        assert!((found - mean).abs() < mean * 0.03, "{delay:?}: mean {found}, not {mean}");
+        assert!(delays.iter().all(|d| (least..=most).contains(d)), "{delay:?}");
+    }
+}
+
+#[test]
+fn frames_follow_each_other_at_the_rate_and_the_queue_has_an_end() {
+    // 100 bytes take 100 ns; the fourth in one moment would wait 300 ns.
+    let rate = Rate { rate: BitRate::from_gbps(8), queue: Nanos::new(200) };
+    let mut link = Link::new(Impairments::default().rate(rate), 16, 0).unwrap();
+    for n in 0..4 {
+        link.offer(Nanos::ZERO, data(n)).unwrap();
+    }
+    assert_eq!((link.counters().data.overflowed, link.free_at()), (1, Nanos::new(300)));
+    for (n, at) in [(0, 100), (1, 200), (2, 300)] {
+        assert_eq!(link.poll(Nanos::new(at - 1)), None);
+        assert_eq!(link.poll(Nanos::new(at)), Some(data(n)));
+    }
+    assert!(link.is_empty());
+}
+
+#[test]
+fn a_blackout_swallows_what_is_offered_meanwhile() {
+    let mut impairments =
+        Impairments::both(Conditions::default().delay(Delay::Constant(Nanos::from_micros(50))));
+    impairments.blackouts.push(Blackout { from: Nanos::from_micros(10), length: Nanos::from_micros(20) });
+    let out = numbers(&run(impairments, 0, (0..60).map(data)));
+    assert_eq!(out, (0..10).chain(30..60).collect::<Vec<_>>());
+}
+
+#[test]
+fn damage_flips_one_to_three_different_bits() {
+    let out =
+        run(Impairments::both(Conditions::default().damage(Probability::ALWAYS)), 4, (0..3000).map(data));
+    let mut seen = [0; 4];
+    for (_, frame) in &out {
+        let mut bits = frame.flipped.clone();
+        bits.dedup();
+        assert_eq!(bits.len(), frame.flipped.len());
+        seen[bits.len()] += 1;
+    }
+    assert!(seen[0] == 0 && seen[1..].iter().all(|n| *n > 800), "{seen:?}");
+}
+
+#[test]
+fn a_full_link_gives_the_frame_back() {
+    let mut link = Link::new(Impairments::default(), 2, 0).unwrap();
+    link.offer(Nanos::ZERO, data(0)).unwrap();
+    link.offer(Nanos::ZERO, data(1)).unwrap();
+    assert_eq!(link.offer(Nanos::ZERO, data(2)), Err(data(2)));
+    assert_eq!(link.poll_any(), Some(data(0)));
+    assert_eq!(link.offer(Nanos::ZERO, data(2)), Ok(()));
+}
+
+#[test]
+fn laws_are_checked() {
+    for wrong in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+        assert!(matches!(Probability::new(wrong), Err(LawError::Probability { .. })));
+        assert!(matches!(Bursts::of(wrong, 2.0), Err(LawError::Bursts { .. })));
+    }
+    assert!(Bursts::of(0.9, 1.0).is_err(), "bursts of one frame cannot lose more than every other");
+    assert!(Bursts::of(0.1, 0.5).is_err());
+    assert_eq!(Probability::new(1.0), Ok(Probability::ALWAYS));
+    assert_eq!(Probability::one_in(0), Probability::NEVER);
+}
+
+proptest! {
+    /// Whatever the conditions: what went in comes out once, twice with a copy, or is counted as lost.
+    #[test]
+    fn every_frame_is_accounted_for(seed: u64, loss in 0.0..1.0f64, copy in 0.0..1.0f64, degree in 0u32..50,
+                                    queue in 0u64..5000, rate in 1u64..100) {
+        let conditions = Conditions::default()
+            .loss(Loss::Independent(probability(loss)))
+            .delay(Delay::Exponential { least: Nanos::ZERO, mean: Nanos::from_micros(5) })
+            .copies(probability(copy), Delay::default());
+        let impairments = Impairments::both(conditions)
+            .order(Order::Degree { degree, patience: Nanos::from_micros(9) })
+            .rate(Rate { rate: BitRate::new(rate * 10_000_000), queue: Nanos::new(queue) });
+        let mut link = Link::new(impairments, 1000, seed).unwrap();
+        for n in 0..200 {
+            link.offer(Nanos::new(u64::from(n) * 500), data(n)).unwrap();
+        }
+        let mut out = [0u32; 200];
+        while let Some(at) = link.poll_timeout() {
+            while let Some(frame) = link.poll(at) {
+                out[frame.number as usize] += 1;
+            }
+        }
+        prop_assert!(link.is_empty());
+        let counters = link.counters().data;
+        prop_assert!(out.iter().all(|count| *count <= 2));
+        prop_assert_eq!(out.iter().filter(|count| **count == 0).count() as u64, counters.lost + counters.overflowed);
+        prop_assert_eq!(out.iter().filter(|count| **count == 2).count() as u64, counters.doubled);
+    }
+}
+
+#[test]
+fn fractions_of_a_nanosecond_do_not_add_up() {
+    let rate = BitRate::from_gbps(100);
+    let byte = Numbered { length: 1, ..data(0) };
+    let link =
+        || Link::new(Impairments::default().rate(Rate { rate, queue: Nanos::MAX }), 1 << 20, 0).unwrap();
+    let mut at_once = link();
+    for _ in 0..1_000_000 {
+        at_once.offer(Nanos::ZERO, byte.clone()).unwrap();
+    }
+    assert_eq!(at_once.free_at(), rate.time_of(1_000_000));
+    assert_eq!(at_once.free_at(), Nanos::from_micros(80));
+    // Neither where the sender hands over the next frame when the one before has left.
+    let mut in_turn = link();
+    for _ in 0..1_000_000 {
+        in_turn.offer(in_turn.free_at(), byte.clone()).unwrap();
+    }
+    assert_eq!(in_turn.free_at(), Nanos::from_micros(80));
+}
+
+#[test]
+fn rates_print_and_come_out_of_bytes_and_time() {
+    use alloc::string::ToString;
+    assert_eq!(BitRate::of(1_250_000, Nanos::from_micros(100)), BitRate::from_gbps(100));
+    assert_eq!(BitRate::of(1, Nanos::ZERO), BitRate::new(0));
+    assert_eq!(BitRate::new(12_345_678_901).to_string(), "12.345 Gbit/s");
+    assert_eq!(BitRate::new(2_500_000).to_string(), "2.500 Mbit/s");
+    assert_eq!(BitRate::new(9).to_string(), "9 bit/s");
+}

@@ -1,0 +1,135 @@
+//! When a packet without an answer is sent again, and when it is hopeless (spec 2.1.5).
+
+use crate::time::Nanos;
+
+/// How long the sender waits for an answer to a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Timeout {
+    /// Learnt per destination from the round trips seen: smoothed mean + 4 x mean deviation (RFC 6298, section 2), at least
+    /// twice the mean, doubled with each silent try of the packet. Only answers to a try that is known are believed (Karn's
+    /// rule, by the try count that every answer echoes) [E2-2].
+    Adaptive {
+        /// Before anything was learnt (default 1 ms).
+        initial: Nanos,
+        /// Never less (default 5 us).
+        least: Nanos,
+        /// Never more, doubled or not (default 100 ms).
+        most: Nanos,
+    },
+    /// Always the same, and a limit of tries.
+    Fixed {
+        /// The timeout.
+        timeout: Nanos,
+        /// Silent tries in a row of one packet after which its transfer is given up; 0 for no limit. A "busy" answer breaks
+        /// the row.
+        max_tries: u8,
+    },
+}
+
+impl Default for Timeout {
+    fn default() -> Self {
+        Self::Adaptive {
+            initial: Nanos::from_millis(1),
+            least: Nanos::from_micros(5),
+            most: Nanos::from_millis(100),
+        }
+    }
+}
+
+/// Timers of a sender: the one place that decides about time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RetryPolicy {
+    /// How long to wait for an answer.
+    pub timeout: Timeout,
+    /// A transfer that made no progress for so long is given up (default 1 s): no packet acknowledged, and not even a "busy"
+    /// answer [E2-5].
+    pub give_up: Nanos,
+    /// First wait after a "busy" answer (default 20 us); doubled with each further one.
+    pub busy_backoff: Nanos,
+    /// Longest wait after a "busy" answer (default 1 ms).
+    pub busy_backoff_max: Nanos,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            timeout: Timeout::default(),
+            give_up: Nanos::from_secs(1),
+            busy_backoff: Nanos::from_micros(20),
+            busy_backoff_max: Nanos::from_millis(1),
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// When a packet that is sent now counts as unanswered, after `silent` silent tries in a row, if its transfer last made
+    /// progress at `progress`. No later than the transfer is given up, so that this is noticed in time.
+    pub(super) fn deadline(&self, now: Nanos, trip: &RoundTrip, silent: u8, progress: Nanos) -> Nanos {
+        let wait = match self.timeout {
+            Timeout::Fixed { timeout, .. } => timeout,
+            Timeout::Adaptive { initial, least, most } => {
+                let once = trip.timeout().unwrap_or(initial).max(least);
+                once.saturating_mul(1 << u32::from(silent).min(32)).min(most)
+            }
+        };
+        let end = progress.saturating_add(self.give_up);
+        let deadline = now.saturating_add(wait.max(Nanos::new(1)));
+        if end > now { deadline.min(end) } else { deadline }
+    }
+
+    /// Whether a packet that has gone unanswered `silent` times in a row is hopeless, in a transfer that last made progress at
+    /// `progress`.
+    pub(super) fn is_hopeless(&self, now: Nanos, silent: u8, progress: Nanos) -> bool {
+        let tired = match self.timeout {
+            Timeout::Fixed { max_tries, .. } => max_tries != 0 && silent >= max_tries,
+            Timeout::Adaptive { .. } => false,
+        };
+        tired || now.saturating_sub(progress) >= self.give_up
+    }
+
+    /// When a packet is due again after its `busy`-th refusal in a row (counted from 0).
+    pub(super) fn busy_until(&self, now: Nanos, busy: u8) -> Nanos {
+        let wait = self.busy_backoff.saturating_mul(1 << u32::from(busy).min(20));
+        now.saturating_add(wait.min(self.busy_backoff_max))
+    }
+}
+
+/// What is known of the way to one destination and back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoundTrip {
+    /// Samples taken; the rest means nothing while this is 0.
+    pub samples: u64,
+    /// Smoothed mean.
+    pub mean: Nanos,
+    /// Smoothed mean deviation.
+    pub deviation: Nanos,
+}
+
+impl RoundTrip {
+    /// A packet was answered after `span`.
+    pub(super) fn sample(&mut self, span: Nanos) {
+        let span = span.get();
+        if self.samples == 0 {
+            self.mean = Nanos::new(span);
+            self.deviation = Nanos::new(span / 2);
+        } else {
+            let (mean, deviation) = (self.mean.get(), self.deviation.get());
+            // RFC 6298: beta 1/4, alpha 1/8, the deviation first.
+            self.deviation = Nanos::new(deviation - deviation / 4 + mean.abs_diff(span) / 4);
+            self.mean = Nanos::new(mean - mean / 8 + span / 8);
+        }
+        self.samples = self.samples.saturating_add(1);
+    }
+
+    /// Mean + 4 x deviation, at least 2 x mean; `None` before anything was learnt.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Nanos> {
+        if self.samples == 0 {
+            return None;
+        }
+        let mean = self.mean;
+        Some(mean.saturating_add(self.deviation.saturating_mul(4)).max(mean.saturating_mul(2)))
+    }
+}

@@ -1,0 +1,101 @@
+//! Two links on the loopback interface, and what strangers send them.
+
+use super::*;
+use std::time::{Duration, Instant};
+
+const HERE: NodeId = NodeId::new(1);
+const THERE: NodeId = NodeId::new(2);
+
+fn loopback() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+/// A link that takes anybody's datagrams, and one that knows it.
+fn pair() -> (UdpLink, UdpLink) {
+    let first = UdpLink::bind(UdpLinkOptions::new(loopback())).unwrap();
+    let second = UdpLink::bind(UdpLinkOptions::new(loopback()).peer(first.local())).unwrap();
+    (first, second)
+}
+
+fn frame(source: NodeId, destination: NodeId, byte: u8) -> Vec<u8> {
+    let head = [0, source.get(), destination.get()].into_iter().flat_map(u32::to_le_bytes);
+    head.chain([byte; 20]).collect()
+}
+
+/// What arrives at the node, within a second.
+fn arrives(link: &mut UdpLink, node: NodeId) -> Option<Vec<u8>> {
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(1) {
+        if let Some(frame) = link.receive(|other| other == node) {
+            return Some(frame.to_vec());
+        }
+        std::thread::yield_now();
+    }
+    None
+}
+
+#[test]
+fn a_node_is_found_by_its_first_frame() {
+    let (mut first, mut second) = pair();
+    // Nobody has heard of anybody: the first end has no peers to ask.
+    first.send(&frame(HERE, THERE, 0));
+    assert_eq!((first.counters.flooded, first.counters.sent), (1, 0));
+    second.send(&frame(THERE, HERE, 1));
+    assert_eq!(arrives(&mut first, HERE), Some(frame(THERE, HERE, 1)));
+    first.send(&frame(HERE, THERE, 2));
+    assert_eq!(arrives(&mut second, THERE), Some(frame(HERE, THERE, 2)));
+    assert_eq!((first.counters.sent, second.counters.received), (1, 1));
+    assert_eq!((second.counters.flooded, second.counters.malformed), (1, 0));
+}
+
+#[test]
+fn what_is_no_frame_of_a_peer_is_counted_and_dropped() {
+    let (mut first, mut second) = pair();
+    let stranger = UdpSocket::bind(loopback()).unwrap();
+    let mut good = Vec::new();
+    wrapper::wrap(&frame(HERE, THERE, 3), &mut good).unwrap();
+    // Not its peer.
+    stranger.send_to(&good, second.local()).unwrap();
+    // To one that takes anybody's: nonsense, too long, for somebody else, and from itself.
+    for bytes in [&b""[..], b"hello", &good[..20], &[0; 1500]] {
+        stranger.send_to(bytes, first.local()).unwrap();
+    }
+    for (source, destination) in [(THERE, NodeId::new(9)), (HERE, HERE)] {
+        let mut bytes = Vec::new();
+        wrapper::wrap(&frame(source, destination, 0), &mut bytes).unwrap();
+        stranger.send_to(&bytes, first.local()).unwrap();
+    }
+    // The last one is good: the others came before it.
+    second.send(&frame(THERE, HERE, 4));
+    assert_eq!(arrives(&mut first, HERE), Some(frame(THERE, HERE, 4)));
+    assert_eq!((first.counters.malformed, first.counters.misdirected, first.counters.received), (4, 2, 1));
+    first.send(&frame(HERE, THERE, 5));
+    assert_eq!(arrives(&mut second, THERE), Some(frame(HERE, THERE, 5)));
+    assert_eq!((second.counters.strangers, second.counters.received), (1, 1));
+}
+
+#[test]
+fn links_that_cannot_be() {
+    let (first, _second) = pair();
+    let taken = UdpLink::bind(UdpLinkOptions::new(first.local())).unwrap_err();
+    assert!(matches!(taken, LinkError::Bind { .. }), "{taken}");
+    let elsewhere = UdpLink::bind(UdpLinkOptions::new("192.0.2.1:7".parse().unwrap())).unwrap_err();
+    assert!(matches!(elsewhere, LinkError::Bind { .. }), "{elsewhere}");
+    for (peer, family) in [("[::1]:7", true), ("127.0.0.1:0", false), ("0.0.0.0:7", false)] {
+        let error = UdpLink::bind(UdpLinkOptions::new(loopback()).peer(peer.parse().unwrap())).unwrap_err();
+        assert_eq!(matches!(error, LinkError::Family { .. }), family, "{error}");
+        assert_eq!(matches!(error, LinkError::Peer { .. }), !family, "{error}");
+    }
+}
+
+#[test]
+fn the_longest_frame_follows_from_the_mtu() {
+    let four = UdpLinkOptions::new(loopback());
+    let six = UdpLinkOptions::new("[::1]:0".parse().unwrap());
+    // 1500 less 20 or 40, 8 and 16.
+    assert_eq!(four.largest_datagram() - WRAPPER_LENGTH, 1456);
+    assert_eq!(six.largest_datagram() - WRAPPER_LENGTH, 1436);
+    assert_eq!(four.clone().mtu(4232).largest_datagram() - WRAPPER_LENGTH, 4188);
+    assert_eq!(four.clone().mtu(1 << 20).largest_datagram(), LONGEST);
+    assert_eq!(four.mtu(10).largest_datagram(), 0);
+}

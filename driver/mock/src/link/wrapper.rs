@@ -1,0 +1,185 @@
+//! The wrapper of a frame in a datagram: bytes to fields and back, nothing else.
+
+use fpga_firmware::NodeId;
+
+/// First word of every datagram: the letters FPLK in memory order.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"FPLK");
+/// Version of the wrapper. Datagrams of another one are dropped.
+pub const VERSION: u8 = 1;
+/// Bytes before the frame.
+pub const WRAPPER_LENGTH: usize = 16;
+
+/// Where a frame's own header has its source and its destination (layout `common` of the contract).
+const SOURCE_AT: usize = fpga_firmware::generated::layout::common::SOURCE;
+const DESTINATION_AT: usize = fpga_firmware::generated::layout::common::DESTINATION;
+
+/// Why a datagram is no wrapped frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum WrapperError {
+    /// Shorter than wrapper and addresses.
+    #[error("{length} bytes are too few for a wrapper and a frame's addresses")]
+    TooShort {
+        /// Bytes there are.
+        length: usize,
+    },
+    /// Longer than the wrapper can say.
+    #[error("a frame of {length} bytes is too long for a datagram")]
+    TooLong {
+        /// Bytes of the frame.
+        length: usize,
+    },
+    /// Something else's datagram.
+    #[error("the first word is {found:#x}: not a datagram of this kind")]
+    Magic {
+        /// Word found.
+        found: u32,
+    },
+    /// Another version, or its reserved byte is set.
+    #[error(
+        "wrapper version {version} with reserved byte {reserved}: only version {VERSION} with 0 is known"
+    )]
+    Version {
+        /// Version found.
+        version: u8,
+        /// Reserved byte found.
+        reserved: u8,
+    },
+    /// The wrapper says another length than the datagram has.
+    #[error("the wrapper says {said} bytes, and {found} follow it")]
+    Length {
+        /// What the wrapper says.
+        said: usize,
+        /// What there is.
+        found: usize,
+    },
+    /// Wrapper and frame name other nodes.
+    #[error("the wrapper says {} to {}, the frame {} to {}", .wrapper.0, .wrapper.1, .frame.0, .frame.1)]
+    Nodes {
+        /// Source and destination of the wrapper.
+        wrapper: (NodeId, NodeId),
+        /// Those of the frame.
+        frame: (NodeId, NodeId),
+    },
+}
+
+/// A datagram's content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unwrapped {
+    pub(super) source: NodeId,
+    pub(super) destination: NodeId,
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|word| u32::from_le_bytes(*word))
+}
+
+fn nodes(bytes: &[u8], source: usize, destination: usize) -> Option<(NodeId, NodeId)> {
+    Some((NodeId::new(word(bytes, source)?), NodeId::new(word(bytes, destination)?)))
+}
+
+/// Appends wrapper and frame to `out`; says from whom to whom it is.
+pub(super) fn wrap(frame: &[u8], out: &mut Vec<u8>) -> Result<(NodeId, NodeId), WrapperError> {
+    let too_short = WrapperError::TooShort { length: frame.len() };
+    let named @ (source, destination) = nodes(frame, SOURCE_AT, DESTINATION_AT).ok_or(too_short)?;
+    let length = u16::try_from(frame.len()).map_err(|_| WrapperError::TooLong { length: frame.len() })?;
+    out.extend(MAGIC.to_le_bytes());
+    out.extend([VERSION, 0]);
+    out.extend(length.to_le_bytes());
+    out.extend(source.get().to_le_bytes());
+    out.extend(destination.get().to_le_bytes());
+    out.extend(frame);
+    Ok(named)
+}
+
+/// Checks a datagram: its frame starts at [`WRAPPER_LENGTH`] and ends with it. What the frame says beyond its addresses is for the
+/// card to check.
+pub(super) fn unwrap(datagram: &[u8]) -> Result<Unwrapped, WrapperError> {
+    let too_short = WrapperError::TooShort { length: datagram.len() };
+    let (head, frame) = datagram.split_first_chunk::<WRAPPER_LENGTH>().ok_or(too_short)?;
+    let [m0, m1, m2, m3, version, reserved, l0, l1, ..] = *head;
+    let found = u32::from_le_bytes([m0, m1, m2, m3]);
+    if found != MAGIC {
+        return Err(WrapperError::Magic { found });
+    }
+    if (version, reserved) != (VERSION, 0) {
+        return Err(WrapperError::Version { version, reserved });
+    }
+    let said = usize::from(u16::from_le_bytes([l0, l1]));
+    if said != frame.len() {
+        return Err(WrapperError::Length { said, found: frame.len() });
+    }
+    let wrapper = nodes(head, 8, 12).ok_or(too_short)?;
+    let inner = nodes(frame, SOURCE_AT, DESTINATION_AT).ok_or(too_short)?;
+    if wrapper != inner || wrapper.0 == NodeId::ANY || wrapper.1 == NodeId::ANY {
+        return Err(WrapperError::Nodes { wrapper, frame: inner });
+    }
+    Ok(Unwrapped { source: wrapper.0, destination: wrapper.1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frame(source: u32, destination: u32, rest: &[u8]) -> Vec<u8> {
+        let head = [0, source, destination, 0].into_iter().flat_map(u32::to_le_bytes);
+        // The common header: version, kind and flags, then the two nodes.
+        head.chain(rest.iter().copied()).collect()
+    }
+
+    fn wrapped(frame: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        wrap(frame, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_table() {
+        let datagram = wrapped(&frame(3, 0x0102_0304, &[9]));
+        assert_eq!(datagram[..16], *b"FPLK\x01\x00\x11\x00\x03\x00\x00\x00\x04\x03\x02\x01");
+        assert_eq!(datagram.len(), 33);
+    }
+
+    /// Every byte of the wrapper matters.
+    #[test]
+    fn a_flipped_bit_anywhere_in_the_wrapper_is_seen() {
+        let datagram = wrapped(&frame(3, 4, &[1, 2, 3]));
+        for bit in 0..8 * WRAPPER_LENGTH {
+            let mut other = datagram.clone();
+            other[bit / 8] ^= 1 << (bit % 8);
+            assert!(unwrap(&other).is_err(), "bit {bit}");
+        }
+        for end in 0..datagram.len() {
+            assert!(unwrap(&datagram[..end]).is_err(), "cut at {end}");
+        }
+        let longer: Vec<u8> = datagram.iter().copied().chain([0]).collect();
+        assert_eq!(unwrap(&longer), Err(WrapperError::Length { said: 19, found: 20 }));
+        assert!(unwrap(&wrapped(&frame(u32::MAX, 4, &[]))).is_err());
+        assert!(unwrap(&wrapped(&frame(4, u32::MAX, &[]))).is_err());
+    }
+
+    #[test]
+    fn frames_without_addresses_or_without_end_are_not_wrapped() {
+        let mut out = Vec::new();
+        assert_eq!(wrap(&[0; 11], &mut out), Err(WrapperError::TooShort { length: 11 }));
+        assert_eq!(wrap(&[0; 65_536], &mut out), Err(WrapperError::TooLong { length: 65_536 }));
+        assert!(out.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_wrapped_is_unwrapped(source in 0..u32::MAX, destination in 0..u32::MAX, rest: Vec<u8>) {
+            let frame = frame(source, destination, &rest);
+            let datagram = wrapped(&frame);
+            let opened = unwrap(&datagram).unwrap();
+            prop_assert_eq!((opened.source.get(), opened.destination.get()), (source, destination));
+            prop_assert_eq!(&datagram[WRAPPER_LENGTH..], frame.as_slice());
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>) {
+            let _ = unwrap(&bytes);
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! The socket of one client, which carries messages both ways: its requests and their answers, and what the card asks for
+//! memory that it mapped without a file.
+//!
+//! The card asks in the middle of its work, on whatever thread that is done, and waits for the answer. The client may have sent
+//! requests of its own meanwhile: they are kept, and whoever serves it finds them before what the socket has.
+
+use crate::dma::RemoteMemory;
+use fpga_pci::vfio_user::socket::{Connection, SocketError};
+use fpga_pci::vfio_user::wire::{
+    Command, DmaTransfer, Header, Kind, MAX_DATA, Reply, Request, encode_request,
+};
+use fpga_pci::{Interrupt, InterruptError, InterruptTrigger};
+use fpga_registers::Iova;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a message may take from its first byte to its last, and an answer to be taken. The card does nothing meanwhile.
+pub(super) const MESSAGE_TIME: Duration = Duration::from_secs(2);
+/// Requests, and bytes of requests, that may come while the card waits for one answer.
+const MOST_KEPT: usize = 4096;
+const MOST_KEPT_BYTES: usize = 8 << 20;
+
+/// A request that came while something else was waited for.
+struct Kept {
+    header: Header,
+    body: Vec<u8>,
+    fds: Vec<OwnedFd>,
+}
+
+/// Whether the client's memory can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// Nobody has asked yet.
+    Untried,
+    /// It answers.
+    Yes,
+    /// It does not, so it is not asked again.
+    No,
+}
+
+struct Exchange {
+    kept: VecDeque<Kept>,
+    kept_bytes: usize,
+    reach: Reach,
+    next_id: u16,
+    /// Questions that were given up: their answers may still come.
+    abandoned: u32,
+    /// Questions asked.
+    asked: u64,
+    /// The connection had to be ended over one.
+    broken: bool,
+    /// Most bytes of one message.
+    most: u32,
+    out: Vec<u8>,
+    body: Vec<u8>,
+    fds: Vec<OwnedFd>,
+}
+
+/// One client's socket.
+pub(super) struct Peer {
+    connection: Connection,
+    exchange: Mutex<Exchange>,
+    answer_time: Duration,
+    /// Signalled when requests are kept: whoever serves the client may sleep on the socket, where they are no more.
+    arrived: (Interrupt, InterruptTrigger),
+}
+
+impl core::fmt::Debug for Peer {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Peer").field("connection", &self.connection).finish_non_exhaustive()
+    }
+}
+
+/// An answer that is none.
+#[derive(Debug, thiserror::Error)]
+enum AskError {
+    #[error("the client refuses {command} (errno {errno})")]
+    Refused { command: Command, errno: u32 },
+    #[error("the client does not answer {command} within {after:?}")]
+    Silent { command: Command, after: Duration },
+    #[error("the client sent more than {MOST_KEPT} requests, or {MOST_KEPT_BYTES} bytes, before its answer")]
+    Flooded,
+    #[error("the client's answer to {command} is about something else")]
+    Contradiction { command: Command },
+    #[error(
+        "the client answers DMA_WRITE without a body, as QEMU does, which has the data of these messages at another place (hw/vfio-user, VFIOUserDMARW); give it memory that it can share: -object memory-backend-memfd,share=on"
+    )]
+    OtherLayout,
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+}
+
+impl AskError {
+    /// Whether nothing more can be understood on this connection.
+    const fn ends_connection(&self) -> bool {
+        matches!(self, Self::Socket(_) | Self::Flooded | Self::Contradiction { .. })
+    }
+}
+
+impl Peer {
+    /// `answer_time`: how long the client has to answer for its memory.
+    pub(super) fn new(connection: Connection, answer_time: Duration) -> Result<Self, InterruptError> {
+        let exchange = Exchange {
+            kept: VecDeque::new(),
+            kept_bytes: 0,
+            reach: Reach::Untried,
+            next_id: 0,
+            abandoned: 0,
+            asked: 0,
+            broken: false,
+            most: MAX_DATA,
+            out: Vec::new(),
+            body: Vec::new(),
+            fds: Vec::new(),
+        };
+        Ok(Self { connection, exchange: Mutex::new(exchange), answer_time, arrived: Interrupt::pair()? })
+    }
+
+    fn exchange(&self) -> MutexGuard<'_, Exchange> {
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Readable when there are requests that came before their turn.
+    pub(super) fn arrived(&self) -> BorrowedFd<'_> {
+        self.arrived.0.as_fd()
+    }
+
+    /// Most bytes that the client takes with one message.
+    pub(super) fn limit(&self, most: u32) {
+        self.exchange().most = most.clamp(1, MAX_DATA);
+    }
+
+    /// The next message, if there is one: its header; what follows it is put into `body`, and its descriptors into `fds`.
+    pub(super) fn receive(
+        &self,
+        body: &mut Vec<u8>,
+        fds: &mut Vec<OwnedFd>,
+    ) -> Result<Option<Header>, SocketError> {
+        let mut exchange = self.exchange();
+        if let Some(kept) = exchange.kept.pop_front() {
+            exchange.kept_bytes -= kept.body.len();
+            if exchange.kept.is_empty() {
+                let _ = self.arrived.0.try_take();
+            }
+            (*body, *fds) = (kept.body, kept.fds);
+            return Ok(Some(kept.header));
+        }
+        // What was there a moment ago may have been an answer that the card has taken.
+        while self.connection.is_readable().unwrap_or(true) {
+            let header = self.connection.receive(body, fds, MESSAGE_TIME)?;
+            if !exchange.is_late_answer(&header) {
+                return Ok(Some(header));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Messages to the client that asked for its memory, and whether one of them has ended the connection.
+    pub(super) fn asked(&self) -> (u64, bool) {
+        let exchange = self.exchange();
+        (exchange.asked, exchange.broken)
+    }
+
+    /// Whether [`receive`](Self::receive) would find something.
+    pub(super) fn has_news(&self) -> bool {
+        // What cannot be asked will be found out by receiving.
+        !self.exchange().kept.is_empty() || self.connection.is_readable().unwrap_or(true)
+    }
+
+    pub(super) fn send(&self, message: &[u8]) -> Result<(), SocketError> {
+        let _turn = self.exchange();
+        self.connection.send(message, &[], MESSAGE_TIME)
+    }
+
+    /// Asks the client and gives its answer to `take`, unless it is known not to answer. `None`: no answer that is of use.
+    fn ask<T>(&self, request: &Request<'_>, take: impl FnOnce(Reply<'_>) -> Option<T>) -> Option<T> {
+        let mut exchange = self.exchange();
+        let exchange = &mut *exchange;
+        if exchange.reach == Reach::Untried {
+            match self.try_out(exchange, request) {
+                Ok(()) => exchange.reach = Reach::Yes,
+                Err(error) => self.give_up(exchange, &error),
+            }
+        }
+        if exchange.reach == Reach::No {
+            return None;
+        }
+        let command = request.command();
+        let contradiction = || AskError::Contradiction { command };
+        let asked = self.exchange_one(exchange, request).and_then(|()| {
+            let reply = Reply::decode(command, &exchange.body).ok().flatten();
+            reply.and_then(take).ok_or_else(contradiction)
+        });
+        match asked {
+            Ok(taken) => Some(taken),
+            Err(AskError::Refused { command, errno }) => {
+                tracing::debug!(%command, errno, "the client refuses an access to its memory");
+                None
+            }
+            Err(error) => {
+                self.give_up(exchange, &error);
+                None
+            }
+        }
+    }
+
+    /// Finds out whether the client is able to answer, by a write of nothing. Its answer also shows where the client has the data
+    /// of these messages: in a wrong place, every access would corrupt memory.
+    fn try_out(&self, exchange: &mut Exchange, first: &Request<'_>) -> Result<(), AskError> {
+        let (Request::DmaRead(transfer) | Request::DmaWrite(transfer, _)) = first else { return Ok(()) };
+        let nothing = Request::DmaWrite(DmaTransfer { address: transfer.address, count: 0 }, &[]);
+        match self.exchange_one(exchange, &nothing) {
+            Ok(()) if exchange.body.is_empty() => Err(AskError::OtherLayout),
+            // A client may refuse to write nothing, or to write what may only be read.
+            Ok(()) | Err(AskError::Refused { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks no more.
+    fn give_up(&self, exchange: &mut Exchange, error: &AskError) {
+        tracing::warn!(%error, "memory that the client mapped without a file is out of the card's reach from now on");
+        exchange.reach = Reach::No;
+        if error.ends_connection() {
+            exchange.broken = true;
+            exchange.kept.clear();
+            self.connection.shut_down();
+        }
+    }
+
+    /// One question and its answer, the body of which is in `exchange` afterwards.
+    fn exchange_one(&self, exchange: &mut Exchange, request: &Request<'_>) -> Result<(), AskError> {
+        let (command, began) = (request.command(), Instant::now());
+        let id = exchange.next_id;
+        exchange.next_id = id.wrapping_add(1);
+        exchange.asked += 1;
+        exchange.out.clear();
+        encode_request(id, false, request, &mut exchange.out);
+        self.connection.send(&exchange.out, &[], self.answer_time)?;
+        loop {
+            let left = self.answer_time.saturating_sub(began.elapsed());
+            if !self.connection.is_readable_within(left)? {
+                exchange.abandoned += 1;
+                return Err(AskError::Silent { command, after: self.answer_time });
+            }
+            let header = self.connection.receive(&mut exchange.body, &mut exchange.fds, MESSAGE_TIME)?;
+            let error = match header.kind {
+                Kind::Reply { error } if (header.id, header.command) == (id, command) => error,
+                Kind::Reply { .. } if exchange.is_late_answer(&header) => continue,
+                Kind::Reply { .. } => return Err(AskError::Contradiction { command }),
+                Kind::Request { .. } => {
+                    self.keep(exchange, header)?;
+                    continue;
+                }
+            };
+            // No answer of this kind has any.
+            exchange.fds.clear();
+            return error.map_or(Ok(()), |errno| Err(AskError::Refused { command, errno }));
+        }
+    }
+
+    /// Keeps a request that was just received until it is its turn.
+    fn keep(&self, exchange: &mut Exchange, header: Header) -> Result<(), AskError> {
+        let (body, fds) = (std::mem::take(&mut exchange.body), std::mem::take(&mut exchange.fds));
+        exchange.kept_bytes += body.len();
+        exchange.kept.push_back(Kept { header, body, fds });
+        if exchange.kept.len() > MOST_KEPT || exchange.kept_bytes > MOST_KEPT_BYTES {
+            return Err(AskError::Flooded);
+        }
+        self.arrived.1.signal();
+        Ok(())
+    }
+}
+
+impl Exchange {
+    /// Whether this is the answer to a question that nobody waits for any more.
+    fn is_late_answer(&mut self, header: &Header) -> bool {
+        let late = self.abandoned > 0
+            && matches!(header.kind, Kind::Reply { .. })
+            && matches!(header.command, Command::DMA_READ | Command::DMA_WRITE);
+        self.abandoned -= u32::from(late);
+        late
+    }
+}
+
+impl AsFd for Peer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+}
+
+impl RemoteMemory for Peer {
+    fn read(&self, at: Iova, into: &mut [u8]) -> usize {
+        let most = usize::try_from(self.exchange().most).unwrap_or(usize::MAX);
+        let mut done = 0;
+        for part in into.chunks_mut(most) {
+            let transfer = transfer(at, done, part.len());
+            let answered = self.ask(&Request::DmaRead(transfer), |reply| match reply {
+                Reply::DmaRead(got, data) if got == transfer && data.len() == part.len() => {
+                    part.copy_from_slice(data);
+                    Some(())
+                }
+                _ => None,
+            });
+            if answered.is_none() {
+                break;
+            }
+            done += part.len();
+        }
+        done
+    }
+
+    fn write(&self, at: Iova, from: &[u8]) -> usize {
+        let most = usize::try_from(self.exchange().most).unwrap_or(usize::MAX);
+        let mut done = 0;
+        for part in from.chunks(most) {
+            let transfer = transfer(at, done, part.len());
+            let answered = self.ask(&Request::DmaWrite(transfer, part), |reply| match reply {
+                Reply::DmaWrite(got) if got == transfer => Some(()),
+                _ => None,
+            });
+            if answered.is_none() {
+                break;
+            }
+            done += part.len();
+        }
+        done
+    }
+}
+
+/// The part of an access that begins `done` bytes behind its first address. Mappings do not wrap.
+fn transfer(at: Iova, done: usize, count: usize) -> DmaTransfer {
+    DmaTransfer { address: at.get().wrapping_add(done as u64), count: count as u64 }
+}

@@ -1,0 +1,288 @@
+//! Memory that the client maps without a file: the card asks for it by messages.
+
+use crate::client::{Client, DMA, PAGE, Served, descriptor, file, until};
+use fpga_mock::World;
+use fpga_pci::vfio_user::wire::{
+    DmaTransfer, Kind, RegionAccess, Reply, Request, encode_error, encode_reply, encode_request,
+};
+use fpga_registers::CardAddr;
+use std::time::Duration;
+
+/// Where the client's memory is for the card: first the descriptor, then data.
+const MEMORY: u64 = 0x10_0000;
+const DATA: u64 = MEMORY + PAGE;
+
+/// A client's memory, and how it answers for it.
+struct Memory {
+    bytes: Vec<u8>,
+    questions: u64,
+    /// Every question is answered by this error.
+    refuses: Option<u32>,
+}
+
+impl Memory {
+    fn new() -> Self {
+        Self { bytes: vec![0; 4 * 4096], questions: 0, refuses: None }
+    }
+
+    fn part(&mut self, at: u64, count: usize) -> Option<&mut [u8]> {
+        let start = usize::try_from(at.checked_sub(MEMORY)?).ok()?;
+        self.bytes.get_mut(start..start.checked_add(count)?)
+    }
+
+    /// The answer to a request of the server's.
+    fn answer(&mut self, id: u16, request: &Request<'_>) -> Vec<u8> {
+        self.questions += 1;
+        let mut out = Vec::new();
+        if let Some(errno) = self.refuses {
+            encode_error(id, request.command(), errno, &mut out);
+            return out;
+        }
+        match request {
+            Request::DmaRead(transfer) => {
+                let part = self.part(transfer.address, usize::try_from(transfer.count).unwrap()).unwrap();
+                encode_reply(id, &Reply::DmaRead(*transfer, part), &mut out);
+            }
+            Request::DmaWrite(transfer, data) => {
+                self.part(transfer.address, data.len()).unwrap().copy_from_slice(data);
+                encode_reply(id, &Reply::DmaWrite(*transfer), &mut out);
+            }
+            other => encode_error(id, other.command(), 95, &mut out),
+        }
+        out
+    }
+
+    /// Asks, and answers the server's questions until its answer is there.
+    fn ask(&mut self, client: &mut Client, id: u16, request: &Request<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode_request(id, false, request, &mut out);
+        client.send_bytes(&out);
+        loop {
+            let (header, body) = client.receive().unwrap();
+            let body = body.to_vec();
+            match header.kind {
+                Kind::Reply { error } => {
+                    assert_eq!((header.id, error), (id, None));
+                    return body;
+                }
+                Kind::Request { .. } => {
+                    let request = Request::decode(header.command, &body).unwrap();
+                    let answer = self.answer(header.id, &request);
+                    client.send_bytes(&answer);
+                }
+            }
+        }
+    }
+
+    /// Channel status of the engine at `base` when it is busy no more. Nothing else asks the world meanwhile: it waits for answers.
+    fn idle(&mut self, client: &mut Client, base: u64) -> u32 {
+        for id in 0x100.. {
+            let status = RegionAccess { offset: base + 0x40, region: DMA, count: 4 };
+            let body = self.ask(client, id, &Request::RegionRead(status));
+            let status = u32::from_le_bytes(body[16..20].try_into().unwrap());
+            if status & 1 == 0 {
+                return status;
+            }
+        }
+        panic!("still busy")
+    }
+}
+
+/// A register write that waits for nothing, as on a bus.
+fn post(client: &mut Client, offset: u64, data: &[u8]) {
+    let access = RegionAccess { offset, region: DMA, count: u32::try_from(data.len()).unwrap() };
+    client.send(&Request::RegionWrite(access, data), true, &[]);
+}
+
+/// Starts a channel (H2C 0 at 0, C2H 0 at 0x1000) on the descriptor at `MEMORY`.
+fn start(client: &mut Client, base: u64) {
+    post(client, base + 0x4, &0_u32.to_le_bytes());
+    post(client, base + 0x4080, &MEMORY.to_le_bytes());
+    post(client, base + 0x4, &0x00F8_3E1F_u32.to_le_bytes());
+}
+
+#[test]
+fn a_client_that_answers_is_read_and_written_and_may_ask_meanwhile() {
+    for threaded in [false, true] {
+        let world = World::builder().cards(1);
+        let world = if threaded { world.threaded(fpga_mock::ThreadOptions::default()) } else { world };
+        let served = Served::of(world.build().unwrap());
+        let mut client = served.connect();
+        let mut memory = Memory::new();
+        client.map(MEMORY, 4 * PAGE, 3, None).unwrap();
+        client.bus_master(true);
+        let data: Vec<u8> = (0..6000_u32).map(|n| ((n * 7) >> 2).to_le_bytes()[0]).collect();
+        memory.part(DATA, 6000).unwrap().copy_from_slice(&data);
+        memory.part(MEMORY, 32).unwrap().copy_from_slice(&descriptor(6000, DATA, 0x5000));
+        start(&mut client, 0);
+        assert_eq!(memory.idle(&mut client, 0) & 0x00FF_FFF8, 0, "no error");
+        let mut back = vec![0; 6000];
+        served.world.with_card(0, |card| card.peek(CardAddr::new(0x5000), &mut back)).unwrap().unwrap();
+        assert!(back == data);
+        // And back to other addresses.
+        memory.part(MEMORY, 32).unwrap().copy_from_slice(&descriptor(5000, 0x5001, DATA + 100));
+        memory.part(DATA, 8192).unwrap().fill(0xEE);
+        start(&mut client, 0x1000);
+        assert_eq!(memory.idle(&mut client, 0x1000) & 0x00FF_FFF8, 0, "no error");
+        let end = [&[0xEE; 100][..], &data[1..5001], &[0xEE; 3092]].concat();
+        assert!(memory.part(DATA, 8192).unwrap() == end);
+        drop(client);
+        let counts = served.stop();
+        assert_eq!(counts.memory_messages, memory.questions);
+        assert_eq!((counts.broken_connections, counts.refused_requests), (0, 0));
+    }
+}
+
+#[test]
+fn one_access_may_need_files_and_messages() {
+    let served = Served::start();
+    let mut client = served.connect();
+    let mut memory = Memory::new();
+    let shared = file(1, true);
+    rustix::io::pwrite(&shared, &[0x77; 4096], 0).unwrap();
+    client.map(MEMORY, 2 * PAGE, 3, None).unwrap();
+    client.map(MEMORY + 2 * PAGE, PAGE, 3, Some((&shared, 0))).unwrap();
+    client.bus_master(true);
+    memory.part(DATA, 4096).unwrap().fill(0x55);
+    memory.part(MEMORY, 32).unwrap().copy_from_slice(&descriptor(8000, DATA, 0));
+    start(&mut client, 0);
+    assert_eq!(memory.idle(&mut client, 0) & 0x00FF_FFF8, 0, "no error");
+    let mut back = vec![0; 8000];
+    served.world.with_card(0, |card| card.peek(CardAddr::new(0), &mut back)).unwrap().unwrap();
+    assert!(back[..4096].iter().all(|byte| *byte == 0x55) && back[4096..].iter().all(|byte| *byte == 0x77));
+    served.stop();
+}
+
+#[test]
+fn a_client_that_refuses_is_asked_again_next_time() {
+    let served = Served::start();
+    let mut client = served.connect();
+    let mut memory = Memory::new();
+    client.map(MEMORY, 4 * PAGE, 3, None).unwrap();
+    client.bus_master(true);
+    memory.refuses = Some(14);
+    memory.part(MEMORY, 32).unwrap().copy_from_slice(&descriptor(64, DATA, 0));
+    start(&mut client, 0);
+    assert_ne!(memory.idle(&mut client, 0) & 0x00F8_0000, 0, "a descriptor error");
+    let refused = served.world.refused_accesses(0).reads;
+    assert!(refused > 0);
+    memory.refuses = None;
+    memory.ask(&mut client, 1, &Request::RegionRead(RegionAccess { offset: 0x44, region: DMA, count: 4 }));
+    start(&mut client, 0);
+    assert_eq!(memory.idle(&mut client, 0) & 0x00FF_FFF8, 0, "no error");
+    assert_eq!(served.world.refused_accesses(0).reads, refused);
+    drop(client);
+    let counts = served.stop();
+    assert_eq!((counts.memory_messages, counts.broken_connections), (memory.questions, 0));
+}
+
+#[test]
+fn a_client_that_keeps_silent_is_asked_once() {
+    let world = World::builder().cards(1).build().unwrap();
+    let served = Served::with(world, |server| server.answer(Duration::from_millis(20)));
+    let mut client = served.connect();
+    client.map(MEMORY, 4 * PAGE, 3, None).unwrap();
+    client.bus_master(true);
+    start(&mut client, 0);
+    let (first, _) = client.asked();
+    until(|| served.world.refused_accesses(0).reads > 0);
+    // An answer that is too late is nobody's.
+    let mut late = Vec::new();
+    encode_error(first.id, first.command, 95, &mut late);
+    client.send_bytes(&late);
+    assert_eq!(client.read32(DMA, 0) >> 16, 0x1FC0, "the connection goes on");
+    client.read32(DMA, 0x44);
+    let refused = served.world.refused_accesses(0).reads;
+    start(&mut client, 0);
+    until(|| served.world.refused_accesses(0).reads > refused);
+    client.read32(DMA, 0);
+    drop(client);
+    let counts = served.stop();
+    assert_eq!((counts.memory_messages, counts.broken_connections), (1, 0));
+}
+
+/// QEMU has the data of these messages four bytes early: what it gave would be shifted, and what it took, too.
+#[test]
+fn a_client_with_another_layout_is_not_asked_for_data() {
+    let served = Served::start();
+    let mut client = served.connect();
+    client.map(MEMORY, 4 * PAGE, 3, None).unwrap();
+    client.bus_master(true);
+    start(&mut client, 0);
+    let (header, body) = client.asked();
+    assert_eq!(
+        Request::decode(header.command, &body).unwrap(),
+        Request::DmaWrite(DmaTransfer { address: MEMORY, count: 0 }, &[])
+    );
+    // As QEMU answers a write: the header alone. An unmapping is answered by as much.
+    let mut answer = Vec::new();
+    encode_reply(header.id, &Reply::DmaMap, &mut answer);
+    answer[2..4].copy_from_slice(&header.command.0.to_ne_bytes());
+    client.send_bytes(&answer);
+    until(|| served.world.refused_accesses(0).reads > 0);
+    client.read32(DMA, 0x44);
+    let refused = served.world.refused_accesses(0).reads;
+    start(&mut client, 0);
+    until(|| served.world.refused_accesses(0).reads > refused);
+    assert_eq!(client.read32(DMA, 0) >> 16, 0x1FC0);
+    drop(client);
+    assert_eq!(served.stop().memory_messages, 1);
+}
+
+#[test]
+fn an_answer_about_something_else_ends_the_connection() {
+    type Twist = fn(&mut DmaTransfer, &mut Vec<u8>, &mut u16);
+    let twists: [Twist; 4] = [
+        |transfer, _, _| transfer.address += 4,
+        |transfer, data, _| {
+            transfer.count += 1;
+            data.push(0);
+        },
+        |_, data, _| data.truncate(3),
+        |_, _, id| *id += 1,
+    ];
+    for twist in twists {
+        let served = Served::start();
+        let mut client = served.connect();
+        let mut memory = Memory::new();
+        client.map(MEMORY, 4 * PAGE, 3, None).unwrap();
+        client.bus_master(true);
+        start(&mut client, 0);
+        let (nothing, body) = client.asked();
+        let request = Request::decode(nothing.command, &body).unwrap();
+        let answer = memory.answer(nothing.id, &request);
+        client.send_bytes(&answer);
+        let (read, body) = client.asked();
+        let Ok(Request::DmaRead(mut transfer)) = Request::decode(read.command, &body) else { panic!() };
+        let (mut data, mut id) = (vec![0; usize::try_from(transfer.count).unwrap()], read.id);
+        twist(&mut transfer, &mut data, &mut id);
+        let mut out = Vec::new();
+        encode_reply(id, &Reply::DmaRead(transfer, &data), &mut out);
+        client.send_bytes(&out);
+        assert!(client.receive().is_err());
+        // The next one finds the card free.
+        served.connect().read32(DMA, 0);
+        let counts = served.stop();
+        assert_eq!((counts.broken_connections, counts.connections), (1, 2));
+    }
+}
+
+#[test]
+fn a_flood_instead_of_an_answer_ends_the_connection() {
+    let served = Served::start();
+    let mut client = served.connect();
+    client.map(MEMORY, 4 * PAGE, 3, None).unwrap();
+    client.bus_master(true);
+    start(&mut client, 0);
+    client.asked();
+    let mut flood = Vec::new();
+    let access = RegionAccess { offset: 0x88, region: DMA, count: 4 };
+    for _ in 0..5000 {
+        encode_request(1, true, &Request::RegionWrite(access, &[0; 4]), &mut flood);
+    }
+    // It may be ended before all of it is sent.
+    let _ = client.connection.send(&flood, &[], crate::client::LONG);
+    while client.receive().is_ok() {}
+    served.connect().read32(DMA, 0);
+    assert_eq!(served.stop().broken_connections, 1);
+}

@@ -1,0 +1,139 @@
+//! How an endpoint is opened, and how one transfer is made.
+
+use std::time::Duration;
+
+use fpga_core::Nanos;
+use fpga_core::sender::{Notify, SenderConfig, Timeout};
+use fpga_firmware::generated::Scheme;
+use fpga_registers::CardAddr;
+
+use crate::ni::NiInfo;
+
+/// Learnt, but never below what a host that polls now and then needs to see an answer, and a full pipe to carry it.
+const TIMEOUT: Timeout = Timeout::Adaptive {
+    initial: Nanos::from_millis(1),
+    least: Nanos::from_micros(100),
+    most: Nanos::from_millis(100),
+};
+
+/// How to open an endpoint.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct EndpointOptions {
+    /// H2C channel that the endpoint takes for itself; `None`: the card's last. A card with one channel only is written through
+    /// [`Endpoint::write`](super::Endpoint::write).
+    pub channel: Option<u8>,
+    /// C2H channel that the endpoint takes for itself once it lets others read: it fetches their requests. `None`: the card's last.
+    pub read_channel: Option<u8>,
+    /// Transfers of more bytes than this join the big-transfer queue; `None`: 16 KiB, or a segment if that is shorter.
+    pub big_threshold: Option<u32>,
+    /// Bytes of a segment; `None`: as many as a mask holds, at most 16 KiB.
+    pub segment_size: Option<u32>,
+    /// Entries of the event ring, a power of two. Default 4096: an op table's worth of packets makes at most a few events each.
+    pub event_entries: u32,
+    /// Random number of this life of the sender; `None`: from the system. Fixed only where a run must be repeatable.
+    pub incarnation: Option<u32>,
+    /// Report every packet that reaches the registry, so that the mirror can follow the masks too.
+    pub packet_events: bool,
+    /// Where the CDMA descriptors go in card memory; `None`: the last 64 KiB of it.
+    pub chain: Option<CardAddr>,
+    /// Silence after which a packet is sent again. Default: learnt from the round trips seen, at least 100 us.
+    pub timeout: Timeout,
+    /// A transfer of which nothing was acknowledged for so long, and no "busy" came, is given up. Default 1 s.
+    pub give_up: Duration,
+    /// Packets in flight: entries of the op table, 1 to 32768; `None`: 256.
+    pub ops: Option<u32>,
+    /// Transfers queued or under way, 1 to 2^20; `None`: 1024.
+    pub transfers: Option<u32>,
+    /// Nodes that may have transfers at once, 1 to 8192; `None`: 64.
+    pub destinations: Option<u32>,
+}
+
+impl Default for EndpointOptions {
+    fn default() -> Self {
+        Self {
+            channel: None,
+            read_channel: None,
+            big_threshold: None,
+            segment_size: None,
+            event_entries: 4096,
+            incarnation: None,
+            packet_events: false,
+            chain: None,
+            timeout: TIMEOUT,
+            give_up: Duration::from_secs(1),
+            ops: None,
+            transfers: None,
+            destinations: None,
+        }
+    }
+}
+
+/// Options of one transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SendOptions {
+    /// Who tells the receiving application. Default: its own card, when the last packet arrives.
+    pub notify: Notify,
+    /// Give up after this long, whatever the progress.
+    pub deadline: Option<Duration>,
+    /// Goes before transfers of a lower priority that wait; 0 is the lowest and the default. Strict: as long as higher ones wait,
+    /// lower ones do too.
+    pub priority: u8,
+    /// Rules that sender and receiver go by. Default: the receive registry. One that the card's interface does not receive by is
+    /// refused when the transfer is submitted.
+    pub scheme: Scheme,
+}
+
+impl Default for SendOptions {
+    fn default() -> Self {
+        Self { notify: Notify::Receiver, deadline: None, priority: 0, scheme: Scheme::Registry }
+    }
+}
+
+impl SendOptions {
+    /// Before which others.
+    #[must_use]
+    pub const fn priority(mut self, priority: u8) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// By which rules.
+    #[must_use]
+    pub const fn scheme(mut self, scheme: Scheme) -> Self {
+        self.scheme = scheme;
+        self
+    }
+
+    /// Who tells the receiving application.
+    #[must_use]
+    pub const fn notify(mut self, notify: Notify) -> Self {
+        self.notify = notify;
+        self
+    }
+
+    /// Give up after `deadline`.
+    #[must_use]
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+}
+
+pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderConfig {
+    let mut config = SenderConfig::default();
+    let whole_mask = u32::from(info.mask_bits).checked_shl(u32::from(info.packet_size_log2)).unwrap_or(0);
+    // A window carries a segment, so a segment is no longer than a window's payload.
+    let longest = whole_mask.min(info.windows.payload_size);
+    config.segment_size = options.segment_size.unwrap_or_else(|| longest.min(16 << 10));
+    config.big_threshold = options.big_threshold.unwrap_or(config.segment_size.min(16 << 10));
+    config.packet_size_log2 = info.packet_size_log2;
+    config.mask_bits = info.mask_bits;
+    config.retry.timeout = options.timeout;
+    config.retry.give_up = Nanos::new(u64::try_from(options.give_up.as_nanos()).unwrap_or(u64::MAX));
+    config.op_entries = options.ops.unwrap_or(config.op_entries);
+    config.transfers = options.transfers.unwrap_or(config.transfers);
+    config.destinations = options.destinations.unwrap_or(config.destinations);
+    config
+}

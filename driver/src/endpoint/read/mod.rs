@@ -1,0 +1,468 @@
+//! Reads: a request that makes the other side write (spec 3).
+//!
+//! A node that lets another one read keeps a *mailbox* for it: some slots of card memory that the reader may write. A read is
+//!
+//! 1. a memory window at the reader, of exactly the bytes that are to come, for that node, with a key of its own;
+//! 2. a request of 64 bytes, sent into a slot of the mailbox as any transfer is: acknowledged, sent again, delivered once;
+//! 3. at the other side, where its arrival is noticed: a look at what is asked for, and a transfer of it into the reader's window.
+//!
+//! So reads need nothing of the network interface that writes do not, and inherit its care. The window is closed when the read
+//! ends, however it does: what comes later is refused.
+
+mod error;
+mod request;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use fpga_core::Nanos;
+use fpga_core::sender::{self, Command, Notify};
+use fpga_firmware::NodeId;
+use fpga_registers::CardAddr;
+
+use super::{
+    Endpoint, EndpointError, Notification, RegionHandle, RemoteRegion, SendCompletion, SendOptions,
+    SendTicket,
+};
+use crate::channel::{C2hChannel, ChannelOptions, WaitOptions};
+use crate::range::CardRange;
+pub use error::{ReadError, ReadFailure};
+use request::{Request, SLOT, SLOT_BYTES};
+
+/// Reads under way at a time: slots of a mailbox, and of the place that requests are sent from.
+const SLOTS: usize = 8;
+/// Bytes of a mailbox.
+const MAILBOX: u64 = SLOT * SLOTS as u64;
+/// Nodes that may be let read at a time.
+const MAILBOXES: usize = 14;
+/// Where mailboxes and requests are in the card memory that the endpoint keeps for itself: behind the CDMA chain, before the event ring.
+const MAILBOXES_AT: u64 = 8 << 10;
+const REQUESTS_AT: u64 = MAILBOXES_AT + MAILBOX * MAILBOXES as u64;
+const _: () = assert!(REQUESTS_AT + MAILBOX <= 16 << 10, "the event ring begins at 16 KiB");
+/// How long an answer may take if nothing else is said, and how much longer for each of its bytes.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE_PER_BYTE: u64 = 10;
+
+/// A piece of a node's card memory that this node may read: what its owner hands out, by whatever way the application has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteReadable {
+    /// The node whose memory it is.
+    pub node: NodeId,
+    /// Bytes that may be read.
+    pub length: u64,
+    /// Where requests go.
+    pub mailbox: RemoteRegion,
+}
+
+/// A readable range at its owner: what to close it with.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ReadableHandle {
+    window: RegionHandle,
+    /// What the reader needs.
+    pub remote: RemoteReadable,
+}
+
+/// Names one read at its endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReadTicket(u64);
+
+/// The end of a read: exactly one per accepted request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadCompletion {
+    /// What [`Endpoint::read`] returned.
+    pub ticket: ReadTicket,
+    /// The node that was asked.
+    pub node: NodeId,
+    /// Bytes asked for.
+    pub length: u64,
+    /// How it ended. In card memory is all of it, or, after a failure, anything.
+    pub result: Result<(), ReadFailure>,
+    /// When it was asked for.
+    pub started: Nanos,
+    /// When the last byte was known to be there, or when it was given up.
+    pub finished: Nanos,
+}
+
+/// A read under way.
+#[derive(Debug)]
+struct Pending {
+    ticket: ReadTicket,
+    node: NodeId,
+    to: CardAddr,
+    length: u64,
+    window: RegionHandle,
+    /// The request, until it has arrived.
+    request: Option<SendTicket>,
+    started: Nanos,
+    deadline: Nanos,
+}
+
+/// A range that another node may read.
+#[derive(Debug, Clone, Copy)]
+struct Readable {
+    reader: NodeId,
+    range: CardRange,
+}
+
+/// Both sides of an endpoint's reads.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    next_ticket: u64,
+    pending: [Option<Pending>; SLOTS],
+    completions: VecDeque<ReadCompletion>,
+    mailboxes: [Option<Readable>; MAILBOXES],
+    /// Fetches requests; there once something may be read.
+    fetch: Option<C2hChannel>,
+    /// Requests that have arrived: mailbox and slot.
+    arrived: VecDeque<(usize, u64)>,
+    /// Answers that were due when the sender had no room.
+    unanswered: VecDeque<Command>,
+    /// Answers under way.
+    answers: Vec<SendTicket>,
+    /// Requests whose read has ended before they did.
+    ignored: Vec<SendTicket>,
+    pub(super) served: u64,
+    pub(super) refused: u64,
+}
+
+impl Reads {
+    pub(super) fn is_idle(&self) -> bool {
+        self.pending.iter().all(Option::is_none)
+            && self.arrived.is_empty()
+            && self.unanswered.is_empty()
+            && self.answers.is_empty()
+            && self.ignored.is_empty()
+    }
+}
+
+impl Endpoint {
+    fn reserved(&self, offset: u64) -> CardAddr {
+        // The chain and what is behind it were checked to lie in card memory.
+        CardAddr::new(self.transmit.chain().get().wrapping_add(offset))
+    }
+
+    /// Lets node `reader` read `range` of this card's memory: it asks, and this endpoint's [`poll`](Self::poll) answers. Takes a
+    /// memory window, and with the first call a C2H channel, by which requests are fetched ([`EndpointOptions::read_channel`]).
+    ///
+    /// # Errors
+    /// [`EndpointError::RegionRange`], [`EndpointError::RegionsFull`], [`EndpointError::Resource`], [`EndpointError::Mmio`].
+    ///
+    /// [`EndpointOptions::read_channel`]: super::EndpointOptions::read_channel
+    pub fn open_readable(
+        &mut self,
+        reader: NodeId,
+        range: CardRange,
+    ) -> Result<ReadableHandle, EndpointError> {
+        let card = || self.card.shared.name.clone();
+        if range.length == 0
+            || reader == NodeId::ANY
+            || !self.usable_memory().contains(range.start, range.length)
+        {
+            return Err(EndpointError::RegionRange { card: card(), range, usable: self.usable_memory() });
+        }
+        let Some(index) = self.reads.mailboxes.iter().position(Option::is_none) else {
+            return Err(EndpointError::RegionsFull { card: card(), capacity: MAILBOXES });
+        };
+        if self.reads.fetch.is_none() {
+            let last = self.card.info().xdma.c2h_channels.saturating_sub(1);
+            let channel = self.read_channel.unwrap_or(last);
+            self.reads.fetch = Some(self.card.c2h_with(channel, ChannelOptions::default())?);
+        }
+        let mailbox = CardRange::new(self.reserved(MAILBOXES_AT + MAILBOX * index as u64), MAILBOX);
+        let window = self.open_window(reader, mailbox)?;
+        if let Some(place) = self.reads.mailboxes.get_mut(index) {
+            *place = Some(Readable { reader, range });
+        }
+        let remote = RemoteReadable { node: self.info.node, length: range.length, mailbox: window.remote };
+        Ok(ReadableHandle { window, remote })
+    }
+
+    /// Takes the permission back. Answers under way go on.
+    ///
+    /// # Errors
+    /// [`EndpointError::Mmio`].
+    pub fn close_readable(&mut self, readable: &ReadableHandle) -> Result<(), EndpointError> {
+        if !self.is_open(&readable.window) {
+            return Ok(());
+        }
+        self.close_region(&readable.window)?;
+        if let Some((index, _)) = self.mailbox_of(readable.window.remote.address)
+            && let Some(place) = self.reads.mailboxes.get_mut(index)
+        {
+            *place = None;
+        }
+        Ok(())
+    }
+
+    /// Which mailbox and slot an address is, if it is one.
+    fn mailbox_of(&self, address: CardAddr) -> Option<(usize, u64)> {
+        let offset = address.get().checked_sub(self.reserved(MAILBOXES_AT).get())?;
+        let index = usize::try_from(offset / MAILBOX).ok().filter(|index| *index < MAILBOXES)?;
+        (offset % SLOT == 0).then_some((index, offset % MAILBOX / SLOT))
+    }
+
+    /// Reads `length` bytes at `offset` of `source` into this card's memory at `to`: asks the other side to write them. Makes progress
+    /// in [`poll`](Self::poll) and ends in exactly one [`ReadCompletion`]. Nothing else may write to the place meanwhile.
+    ///
+    /// # Errors
+    /// See [`ReadError`]. Nothing was started.
+    pub fn read(
+        &mut self,
+        source: &RemoteReadable,
+        offset: u64,
+        to: CardAddr,
+        length: u64,
+        options: SendOptions,
+    ) -> Result<ReadTicket, ReadError> {
+        let card = || self.card.shared.name.clone();
+        let readable = source.length;
+        if offset > readable || length > readable - offset {
+            return Err(ReadError::Range { card: card(), node: source.node, offset, length, readable });
+        }
+        let now = self.now();
+        let usual = || PATIENCE + Duration::from_nanos(length.saturating_mul(PATIENCE_PER_BYTE));
+        let patience = options.deadline.unwrap_or_else(usual);
+        let ticket = ReadTicket(self.reads.next_ticket);
+        if length == 0 {
+            self.reads.next_ticket += 1;
+            let node = source.node;
+            let done = ReadCompletion { ticket, node, length, result: Ok(()), started: now, finished: now };
+            self.reads.completions.push_back(done);
+            return Ok(ticket);
+        }
+        let mut others = self.reads.pending.iter().flatten();
+        if others.any(|other| CardRange::new(other.to, other.length).overlaps(CardRange::new(to, length))) {
+            return Err(ReadError::Overlap { card: card(), to, length });
+        }
+        let Some(slot) = self.reads.pending.iter().position(Option::is_none) else {
+            return Err(ReadError::Full { card: card() });
+        };
+        let from = self.reserved(REQUESTS_AT + SLOT * slot as u64);
+        let window = self.open_region(source.node, CardRange::new(to, length))?;
+        let request = Request { offset, length, to, key: window.remote.key };
+        match self.ask(source, slot, from, &request, options.priority) {
+            Ok(sent) => {
+                self.reads.next_ticket += 1;
+                let deadline = now.saturating_add(nanos(patience));
+                let node = source.node;
+                let pending =
+                    Pending { ticket, node, to, length, window, request: Some(sent), started: now, deadline };
+                if let Some(place) = self.reads.pending.get_mut(slot) {
+                    *place = Some(pending);
+                }
+                Ok(ticket)
+            }
+            Err(error) => {
+                self.close_region(&window)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts the request into card memory, and sends it.
+    fn ask(
+        &mut self,
+        source: &RemoteReadable,
+        slot: usize,
+        from: CardAddr,
+        request: &Request,
+        priority: u8,
+    ) -> Result<SendTicket, ReadError> {
+        let buffer = self.card.buffer_from(&request.encode()).map_err(EndpointError::from)?;
+        self.transmit.write(buffer, from, WaitOptions::default())?;
+        let command = Command {
+            source: from,
+            node: source.node,
+            destination: CardAddr::new(source.mailbox.address.get().wrapping_add(SLOT * slot as u64)),
+            length: SLOT,
+            key: source.mailbox.key,
+            notify: Notify::Receiver,
+            deadline: None,
+            priority,
+        };
+        let now = self.now();
+        let card = self.card.shared.name.clone();
+        self.sender.submit(now, command).map_err(|source| ReadError::Sender { card, source })
+    }
+
+    /// The oldest read that has ended and was not handed out.
+    #[must_use]
+    pub fn next_read(&mut self) -> Option<ReadCompletion> {
+        self.reads.completions.pop_front()
+    }
+
+    /// Takes one read's completion, if it has ended.
+    pub(super) fn take_read(&mut self, ticket: ReadTicket) -> Option<ReadCompletion> {
+        let position = self.reads.completions.iter().position(|done| done.ticket == ticket)?;
+        self.reads.completions.remove(position)
+    }
+
+    /// Waits until the read has ended. Completions of others stay to be taken.
+    ///
+    /// # Errors
+    /// [`EndpointError::TimedOut`] leaves the read under way.
+    pub fn wait_read(
+        &mut self,
+        ticket: ReadTicket,
+        timeout: Duration,
+    ) -> Result<ReadCompletion, EndpointError> {
+        let limit = self.now().saturating_add(nanos(timeout));
+        loop {
+            let work = self.poll()?;
+            if let Some(done) = self.take_read(ticket) {
+                return Ok(done);
+            }
+            if self.now() >= limit {
+                return Err(EndpointError::TimedOut { card: self.card.shared.name.clone(), waited: timeout });
+            }
+            if work == 0 {
+                self.relax();
+            }
+        }
+    }
+
+    /// Takes an arrival that is a request, or the answer to one. Others are the application's.
+    pub(super) fn take_arrival(&mut self, now: Nanos, notice: &Notification) -> Result<bool, EndpointError> {
+        if let Some((index, slot)) = self.mailbox_of(notice.address) {
+            let reader = self.reads.mailboxes.get(index).copied().flatten().map(|readable| readable.reader);
+            if notice.length == SLOT && reader == Some(notice.node) {
+                self.reads.arrived.push_back((index, slot));
+            } else {
+                self.reads.refused += 1;
+            }
+            return Ok(true);
+        }
+        let slot = self.reads.pending.iter().position(|pending| {
+            pending.as_ref().is_some_and(|read| {
+                (read.node, read.to, read.length) == (notice.node, notice.address, notice.length)
+            })
+        });
+        match slot {
+            Some(slot) => self.end_read(now, slot, Ok(())).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Takes the end of a transfer that is a request or an answer. Others are the application's.
+    pub(super) fn take_internal(&mut self, now: Nanos, done: &SendCompletion) -> Result<bool, EndpointError> {
+        if let Some(at) = self.reads.answers.iter().position(|ticket| *ticket == done.ticket) {
+            self.reads.answers.swap_remove(at);
+            match done.result {
+                Ok(()) => self.reads.served += 1,
+                // The reader hears of it by its own deadline.
+                Err(_) => self.reads.refused += 1,
+            }
+            return Ok(true);
+        }
+        if let Some(at) = self.reads.ignored.iter().position(|ticket| *ticket == done.ticket) {
+            self.reads.ignored.swap_remove(at);
+            return Ok(true);
+        }
+        let asked = |pending: &Option<Pending>| {
+            pending.as_ref().is_some_and(|read| read.request == Some(done.ticket))
+        };
+        let Some(slot) = self.reads.pending.iter().position(asked) else { return Ok(false) };
+        if let Some(Some(read)) = self.reads.pending.get_mut(slot) {
+            read.request = None;
+        }
+        if let Err(error) = done.result {
+            self.end_read(now, slot, Err(ReadFailure::Request(error)))?;
+        }
+        Ok(true)
+    }
+
+    fn end_read(
+        &mut self,
+        now: Nanos,
+        slot: usize,
+        result: Result<(), ReadFailure>,
+    ) -> Result<(), EndpointError> {
+        let Some(read) = self.reads.pending.get_mut(slot).and_then(Option::take) else { return Ok(()) };
+        if let Some(request) = read.request {
+            // The answer overtook the request's acknowledgement, or it is too late. Its completion, which comes either way, is
+            // nobody's.
+            self.sender.cancel(now, request);
+            self.reads.ignored.push(request);
+        }
+        let Pending { ticket, node, length, started, .. } = read;
+        self.reads.completions.push_back(ReadCompletion {
+            ticket,
+            node,
+            length,
+            result,
+            started,
+            finished: now,
+        });
+        self.close_region(&read.window)
+    }
+
+    /// Answers requests that have arrived, and ends reads whose time is up. Returns how much was done.
+    pub(super) fn pump_reads(&mut self, now: Nanos) -> Result<usize, EndpointError> {
+        let mut work = 0;
+        for slot in 0..SLOTS {
+            let Some(Some(read)) = self.reads.pending.get(slot) else { continue };
+            if now < read.deadline {
+                continue;
+            }
+            let waited_ms = now.saturating_sub(read.started).get() / 1_000_000;
+            let failure = ReadFailure::NoAnswer { node: read.node, length: read.length, waited_ms };
+            self.end_read(now, slot, Err(failure))?;
+            work += 1;
+        }
+        while let Some((index, slot)) = self.reads.arrived.pop_front() {
+            work += 1;
+            match self.fetch_request(index, slot)? {
+                Some(command) => self.reads.unanswered.push_back(command),
+                None => self.reads.refused += 1,
+            }
+        }
+        while let Some(command) = self.reads.unanswered.front() {
+            match self.sender.submit(now, *command) {
+                Ok(ticket) => self.reads.answers.push(ticket),
+                // Back-pressure: later.
+                Err(sender::SubmitError::Full { .. } | sender::SubmitError::Destinations { .. }) => break,
+                Err(_) => self.reads.refused += 1,
+            }
+            self.reads.unanswered.pop_front();
+            work += 1;
+        }
+        Ok(work)
+    }
+
+    /// What is asked for, if it may be read.
+    fn fetch_request(&mut self, index: usize, slot: u64) -> Result<Option<Command>, EndpointError> {
+        let at = self.reserved(MAILBOXES_AT + MAILBOX * index as u64 + SLOT * slot);
+        let (Some(fetch), Some(Some(readable))) =
+            (&mut self.reads.fetch, self.reads.mailboxes.get(index).copied())
+        else {
+            return Ok(None);
+        };
+        let buffer = self.card.buffer(SLOT_BYTES)?;
+        let buffer = fetch.read(buffer, at).map_err(|failed| EndpointError::Fetch(failed.error))?;
+        let Some(request) = Request::decode(buffer.as_slice()) else { return Ok(None) };
+        let Request { offset, length, to, key } = request;
+        let Readable { reader, range } = readable;
+        if offset > range.length || length > range.length - offset {
+            return Ok(None);
+        }
+        let source = CardAddr::new(range.start.get() + offset);
+        if reader == self.info.node && CardRange::new(source, length).overlaps(CardRange::new(to, length)) {
+            return Ok(None);
+        }
+        let notify = Notify::Receiver;
+        Ok(Some(Command {
+            source,
+            node: reader,
+            destination: to,
+            length,
+            key,
+            notify,
+            deadline: None,
+            priority: 0,
+        }))
+    }
+}
+
+fn nanos(span: Duration) -> Nanos {
+    Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,70 @@
+//! Read another node's memory: ask, and it writes. Several threads share each node's endpoint.
+//!
+//! A read needs the other host: somebody has to poll its endpoint while requests come in. Here a thread of its own does.
+//!
+//!     cargo run -p fpga-examples --example read_from_another_node
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fpga_driver::endpoint::{SendOptions, SharedEndpoint};
+use fpga_driver::mock::{ThreadOptions, World};
+use fpga_driver::{Card, CardAddr, CardRange, Endpoint};
+
+const LENGTH: u64 = 100_000;
+const SOURCE: CardAddr = CardAddr::new(0x10_0000);
+const TARGET: u64 = 0x2000_0000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let world = World::builder().cards(2).threaded(ThreadOptions::default()).build()?;
+    let (near, far) = (Card::open(world.transport(0))?, Card::open(world.transport(1))?);
+    let here = SharedEndpoint::from(Endpoint::open(&near)?);
+    let there = SharedEndpoint::from(Endpoint::open(&far)?);
+
+    let data: Vec<u8> = (0..=250).cycle().take(usize::try_from(LENGTH)?).collect();
+    far.h2c(0)?.write(far.buffer_from(&data)?, SOURCE)?;
+    // Whoever knows this may read, if it is that node.
+    let readable = there.open_readable(here.node(), CardRange::new(SOURCE, LENGTH))?;
+
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                match there.poll() {
+                    Ok(0) => std::thread::yield_now(),
+                    Ok(_) => {}
+                    Err(error) => return eprintln!("{error}"),
+                }
+            }
+        });
+        let readers: Vec<_> = (0..4)
+            .map(|n| {
+                let (here, source) = (here.clone(), readable.remote);
+                scope.spawn(move || -> Result<String, Box<dyn Error + Send + Sync>> {
+                    let (offset, length) = (n * LENGTH / 4, LENGTH / 4);
+                    let to = CardAddr::new(TARGET + offset);
+                    let mut read = here.read(&source, offset, to, length, SendOptions::default())?;
+                    read.wait(Duration::from_secs(10))?.result?;
+                    Ok(format!("thread {n}: {length} bytes from node {} at {to}", source.node))
+                })
+            })
+            .collect();
+        for reader in readers {
+            match reader.join() {
+                Ok(Ok(said)) => println!("{said}"),
+                Ok(Err(error)) => eprintln!("{error}"),
+                Err(_) => eprintln!("a thread panicked"),
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+
+    let read = near.c2h(0)?.read(near.buffer(data.len())?, CardAddr::new(TARGET))?;
+    if read.as_slice() != data {
+        return Err("the bytes that were read differ from those over there".into());
+    }
+    println!("all bytes equal");
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! Memory from the system's reserve of huge pages, where there is one: it is used, it is one mapping of whole pages, and the card
+//! reaches all of it.
+
+use std::fs;
+
+use fpga_driver::pci::{DmaPoolOptions, HugePages};
+use fpga_driver::{Direction, OpenOptions, RunMode};
+
+use super::{Bench, Case, Verdict, case};
+use crate::bytes;
+use crate::conformance::bench::patient;
+use crate::conformance::{Ability, Skip};
+use crate::rig::Way;
+
+pub(super) const CASES: &[Case] = &[
+    case("pages.huge.2MiB", &[Ability::HugePages], of_2_mib),
+    case("pages.huge.1GiB", &[Ability::HugePages], of_1_gib),
+];
+
+fn of_2_mib(bench: &mut Bench<'_>) -> Verdict {
+    used(bench, HugePages::Prefer2MiB, 2 << 20)
+}
+
+fn of_1_gib(bench: &mut Bench<'_>) -> Verdict {
+    used(bench, HugePages::Prefer1GiB, 1 << 30)
+}
+
+/// Pages of this size that nobody has taken yet: Documentation/admin-guide/mm/hugetlbpage.rst of the kernel.
+fn reserve(page: usize) -> Result<(), Skip> {
+    let folder = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", page >> 10);
+    let count = |name: &str| {
+        let text = fs::read_to_string(format!("{folder}/{name}")).unwrap_or_default();
+        text.trim().parse::<u64>().unwrap_or(0)
+    };
+    if count("free_hugepages") > count("resv_hugepages") {
+        return Ok(());
+    }
+    Err(Skip(format!(
+        "no huge pages are left in the system's reserve: write how many to {folder}/nr_hugepages"
+    )))
+}
+
+/// The size of the pages behind an address of this process, from proc_pid_smaps(5).
+fn page_size(at: usize) -> Option<usize> {
+    let text = fs::read_to_string("/proc/self/smaps").ok()?;
+    let mut inside = false;
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let first = words.next()?;
+        if let Some(("KernelPageSize", "")) = first.split_once(':') {
+            if inside {
+                return Some(words.next()?.parse::<usize>().ok()? << 10);
+            }
+        } else if let Some((from, to)) = first.split_once('-') {
+            let bound = |text| usize::from_str_radix(text, 16);
+            if let (Ok(from), Ok(to)) = (bound(from), bound(to)) {
+                inside = (from..to).contains(&at);
+            }
+        }
+    }
+    None
+}
+
+fn used(bench: &mut Bench<'_>, huge: HugePages, page: usize) -> Verdict {
+    reserve(page)?;
+    let mut memory = DmaPoolOptions::default();
+    memory.huge = huge;
+    memory.region_size = page;
+    memory.limit = page;
+    let opened = bench.open_with(OpenOptions::default().memory(memory));
+    let length = opened.scratch.length.min(1 << 20);
+    let data = bytes(page as u64, usize::try_from(length).unwrap_or(4096));
+    let at = opened.at(0);
+    {
+        let take = |direction| {
+            let way = Way { direction, mode: RunMode::StopRuns, threaded: bench.real_time() };
+            way.take(&opened.card, 0, way.options()).expect("a channel")
+        };
+        let (mut h2c, mut c2h) = (take(Direction::H2c), take(Direction::C2h));
+        let buffer = opened.card.buffer_from(&data).expect("DMA memory");
+        let size = page_size(buffer.as_slice().as_ptr().addr());
+        assert_eq!(size, Some(page), "pages behind the buffer");
+        let mappings = opened.seam.mappings();
+        assert!(
+            mappings.len() == 1 && mappings.iter().all(|mapping| mapping.iova.is_aligned_to(page as u64)),
+            "{mappings:x?}"
+        );
+        let mut buffer = h2c.transfer(buffer, at, patient()).unwrap_or_else(|failed| panic!("{failed}"));
+        buffer.as_mut_slice().fill(0xEE);
+        let buffer = c2h.transfer(buffer, at, patient()).unwrap_or_else(|failed| panic!("{failed}"));
+        assert!(buffer.as_slice() == data, "what comes back is not what was sent");
+    }
+    opened.assert_pool(0, 0);
+    opened.close();
+    reserve(page)
+}

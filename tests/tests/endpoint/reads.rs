@@ -1,0 +1,164 @@
+//! Reads: the other side writes because it was asked to.
+
+use fpga_driver::endpoint::{ReadCompletion, ReadError, ReadFailure, RemoteReadable};
+
+use super::*;
+
+/// Lets end 0 read `length` bytes at `SOURCE` of end 1.
+fn readable(net: &mut Net, length: u64) -> RemoteReadable {
+    let reader = net.end(0).node();
+    net.end(1).open_readable(reader, CardRange::new(SOURCE, length)).unwrap().remote
+}
+
+fn ended(net: &mut Net) -> Vec<ReadCompletion> {
+    std::iter::from_fn(|| net.end(0).next_read()).collect()
+}
+
+#[test]
+fn every_length_arrives_where_it_was_asked_for() {
+    for (seed, length) in [1, 63, 64, 65, 512, 16_384, 16_385, 300_001].into_iter().enumerate() {
+        let mut net = Net::new(random(seed as u64));
+        let data = bytes(seed as u64, length);
+        net.put(1, at(SOURCE, 5), &data);
+        net.put(0, TARGET, &vec![0xC3; length + 2]);
+        let source = readable(&mut net, length as u64 + 100);
+        let to = at(TARGET, 1);
+        let ticket = net.end(0).read(&source, 5, to, length as u64, SendOptions::default()).unwrap();
+        assert!(!net.end(0).is_idle());
+        net.settle();
+        let [done] = ended(&mut net).try_into().unwrap();
+        assert_eq!((done.ticket, done.length, done.result), (ticket, length as u64, Ok(())));
+        assert!(net.get(0, to, length) == data);
+        for beside in [TARGET, at(to, length as u64)] {
+            assert_eq!(net.get(0, beside, 1), [0xC3], "a neighbour was written");
+        }
+        // Requests and answers are nobody else's business.
+        assert!(net.completions.iter().all(std::collections::VecDeque::is_empty));
+        assert!(net.notifications.iter().all(std::collections::VecDeque::is_empty));
+        assert_eq!(net.end(1).counters().reads_served, 1);
+        net.assert_clean();
+    }
+}
+
+#[test]
+fn as_many_as_there_are_slots_and_then_more() {
+    for seed in 0..4 {
+        let mut net = Net::new(random(seed));
+        net.put(1, SOURCE, &bytes(seed, 400_000));
+        let source = readable(&mut net, 400_000);
+        for round in 0..3 {
+            let mut tickets = Vec::new();
+            for n in 0..8 {
+                let place = at(TARGET, n * 0x1_0000);
+                tickets.push(
+                    net.end(0).read(&source, n * 40_000, place, 40_000, SendOptions::default()).unwrap(),
+                );
+            }
+            let full = net.end(0).read(&source, 0, at(TARGET, 1 << 20), 10, SendOptions::default());
+            assert!(matches!(full, Err(ReadError::Full { .. })), "{full:?}");
+            net.settle();
+            let mut done = ended(&mut net);
+            done.sort_by_key(|done| done.ticket);
+            assert_eq!(done.iter().map(|done| done.ticket).collect::<Vec<_>>(), tickets, "round {round}");
+            for (n, done) in (0..).zip(&done) {
+                assert_eq!(done.result, Ok(()));
+                let expected = &bytes(seed, 400_000)[n * 40_000..(n + 1) * 40_000];
+                assert!(
+                    net.get(0, at(TARGET, n as u64 * 0x1_0000), 40_000) == expected,
+                    "round {round}, {n}"
+                );
+            }
+        }
+        net.assert_clean();
+    }
+}
+
+#[test]
+fn what_may_not_be_read_is_refused() {
+    let mut net = Net::new(DeliveryOrder::InOrder);
+    let reader = net.end(0).node();
+    let handle = net.end(1).open_readable(reader, CardRange::new(SOURCE, 1000)).unwrap();
+    let source = handle.remote;
+    let read = |net: &mut Net, source: &RemoteReadable, offset, to, length| {
+        net.end(0).read(source, offset, to, length, SendOptions::default())
+    };
+    for (offset, length) in [(0, 1001), (1000, 1), (u64::MAX, 2), (1, u64::MAX)] {
+        let error = read(&mut net, &source, offset, TARGET, length).unwrap_err();
+        assert!(matches!(error, ReadError::Range { readable: 1000, .. }), "{error}");
+    }
+    let outside = read(&mut net, &source, 0, CardAddr::new(u64::MAX - 5), 10).unwrap_err();
+    assert!(matches!(outside, ReadError::Endpoint(EndpointError::RegionRange { .. })), "{outside}");
+    // Nothing is read where another read goes to, and nothing of no length needs anybody.
+    let first = read(&mut net, &source, 0, TARGET, 100).unwrap();
+    let overlapping = read(&mut net, &source, 0, at(TARGET, 99), 100).unwrap_err();
+    assert!(matches!(overlapping, ReadError::Overlap { .. }), "{overlapping}");
+    let empty = read(&mut net, &source, 1000, TARGET, 0).unwrap();
+    net.settle();
+    let done = ended(&mut net);
+    assert_eq!(done.iter().map(|done| done.ticket).collect::<Vec<_>>(), [empty, first]);
+    // A reader that lies about what it was given is not answered, and gives up at its deadline.
+    let greedy = RemoteReadable { length: 2000, ..source };
+    let soon = SendOptions::default().deadline(Duration::from_millis(5));
+    net.end(0).read(&greedy, 999, TARGET, 2, soon).unwrap();
+    net.settle();
+    let [done] = ended(&mut net).try_into().unwrap();
+    assert!(matches!(done.result, Err(ReadFailure::NoAnswer { length: 2, .. })), "{done:?}");
+    assert_eq!(net.end(1).counters().reads_refused, 1);
+    // Closed: the request itself is refused.
+    net.end(1).close_readable(&handle).unwrap();
+    read(&mut net, &source, 0, TARGET, 10).unwrap();
+    net.settle();
+    let [done] = ended(&mut net).try_into().unwrap();
+    let Err(ReadFailure::Request(TransferError::Refused { reason, .. })) = done.result else {
+        panic!("{done:?}")
+    };
+    assert_eq!(reason, NackReason::Violation);
+    // Nobody in particular is let read, nor nothing.
+    for (reader, length) in [(NodeId::ANY, 10), (reader, 0)] {
+        let error = net.end(1).open_readable(reader, CardRange::new(SOURCE, length)).unwrap_err();
+        assert!(matches!(error, EndpointError::RegionRange { .. }), "{error}");
+    }
+    net.assert_clean();
+}
+
+/// A host that does not answer costs a deadline; what it writes afterwards is refused.
+#[test]
+fn an_answer_that_is_too_late_writes_nothing() {
+    let mut net = Net::new(DeliveryOrder::InOrder);
+    net.put(1, SOURCE, &bytes(1, 5000));
+    net.put(0, TARGET, &[0xC3; 5000]);
+    let source = readable(&mut net, 5000);
+    let soon = SendOptions::default().deadline(Duration::from_millis(5));
+    let ticket = net.end(0).read(&source, 0, TARGET, 5000, soon).unwrap();
+    // Only the reader is polled.
+    let done = net.end(0).wait_read(ticket, Duration::from_secs(1)).unwrap();
+    assert!(matches!(done.result, Err(ReadFailure::NoAnswer { .. })), "{done:?}");
+    net.settle();
+    assert!(net.get(0, TARGET, 5000).iter().all(|byte| *byte == 0xC3));
+    assert_eq!(net.end(1).counters().reads_refused, 1);
+    net.assert_clean();
+}
+
+#[test]
+fn nodes_read_from_each_other_and_from_themselves() {
+    let mut net = Net::nodes(3, &CardDescription::default(), random(2), |options| options);
+    let nodes: Vec<_> = net.ends.iter().flatten().map(Endpoint::node).collect();
+    let mut expected = Vec::new();
+    for from in 0..3 {
+        for (to, &node) in nodes.iter().enumerate() {
+            let place = at(SOURCE, to as u64 * 0x2_0000);
+            let data = bytes((from * 3 + to) as u64, 70_000);
+            net.put(from, place, &data);
+            let readable = net.end(from).open_readable(node, CardRange::new(place, 70_000)).unwrap().remote;
+            let into = at(TARGET, from as u64 * 0x2_0000);
+            net.end(to).read(&readable, 0, into, 70_000, SendOptions::default()).unwrap();
+            expected.push((to, into, data));
+        }
+    }
+    net.settle();
+    for (to, into, data) in expected {
+        assert_eq!(net.end(to).next_read().unwrap().result, Ok(()));
+        assert!(net.get(to, into, 70_000) == data);
+    }
+    net.assert_clean();
+}

@@ -1,0 +1,78 @@
+//! Every table with one entry: slow, and right.
+
+use super::*;
+
+fn one_of_everything(mut options: EndpointOptions) -> EndpointOptions {
+    (options.ops, options.transfers, options.destinations) = (Some(1), Some(1), Some(1));
+    options
+}
+
+#[test]
+fn tables_of_one() {
+    let file = described(
+        "ni: { registry_entries: 1, escape_slots: 1, windows: 1, memory_windows: 1, mask_bits: 1 }",
+    );
+    for seed in 0..4 {
+        let mut net = Net::of(&file, random(seed), one_of_everything);
+        let region = net.region(1, TARGET, 1 << 20);
+        let full = net.end(1).open_region(NodeId::ANY, CardRange::new(SOURCE, 1)).unwrap_err();
+        assert!(matches!(full, EndpointError::RegionsFull { capacity: 1, .. }), "{full}");
+        for length in [0, 1, 512, 513, 20_000] {
+            net.carry(SOURCE, &region.remote, 7, &bytes(seed + length, length as usize));
+        }
+        net.assert_clean();
+    }
+}
+
+#[test]
+fn one_transfer_at_a_time_is_back_pressure() {
+    let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, one_of_everything);
+    let region = net.region(1, TARGET, 1 << 20).remote;
+    net.put(0, SOURCE, &bytes(1, 5000));
+    net.send(0, SOURCE, &region, 0, 5000);
+    let refused = net.end(0).send(SOURCE, &region, 0, 5000, SendOptions::default()).unwrap_err();
+    assert!(refused.to_string().contains("poll completions"), "{refused}");
+    net.settle();
+    // Room again, and the next one may go to another node.
+    let own = net.end(0).open_region(NodeId::ANY, CardRange::new(TARGET, 5000)).unwrap().remote;
+    net.send(0, SOURCE, &own, 0, 5000);
+    net.settle();
+    assert!(net.completions[0].drain(..).all(|done| done.result == Ok(())));
+    assert!(net.get(0, TARGET, 5000) == bytes(1, 5000) && net.get(1, TARGET, 5000) == bytes(1, 5000));
+    net.assert_clean();
+}
+
+#[test]
+fn sizes_that_cannot_be() {
+    let net = Net::new(DeliveryOrder::InOrder);
+    let card = net.ends[0].as_ref().unwrap().card().clone();
+    drop(net);
+    for wrong in [0, u32::MAX] {
+        for change in [
+            |options: &mut EndpointOptions, size| options.ops = Some(size),
+            |options: &mut EndpointOptions, size| options.transfers = Some(size),
+            |options: &mut EndpointOptions, size| options.destinations = Some(size),
+        ] {
+            let mut options = options(1);
+            change(&mut options, wrong);
+            let error = Endpoint::open_with(&card, &options).unwrap_err();
+            assert!(matches!(error, EndpointError::Config { .. }), "{error}");
+        }
+    }
+}
+
+/// A scheme that the card does not receive by is refused before anything is sent.
+#[test]
+fn other_schemes_are_refused() {
+    let mut net = Net::new(DeliveryOrder::InOrder);
+    let region = net.region(1, TARGET, 1000).remote;
+    for scheme in [Scheme::ReceiverWindow, Scheme::Selective] {
+        let options = SendOptions::default().scheme(scheme);
+        let error = net.end(0).send(SOURCE, &region, 0, 1000, options).unwrap_err();
+        assert!(matches!(error, SendError::Scheme { .. }), "{error}");
+    }
+    let options = SendOptions::default().scheme(Scheme::Registry);
+    net.send_with(0, SOURCE, &region, 0, 1000, options);
+    net.settle();
+    assert_eq!(net.completions[0].len(), 1);
+}

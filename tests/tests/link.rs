@@ -1,0 +1,101 @@
+//! Two worlds that know nothing of each other but an address: frames go from one to the other as datagrams on the loopback interface.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
+
+use std::time::Duration;
+
+use fpga_card::CardDescription;
+use fpga_driver::endpoint::{SendOptions, SharedEndpoint};
+use fpga_driver::mock::link::{UdpLink, UdpLinkOptions};
+use fpga_driver::mock::{BuildError, ThreadOptions, World, WorldBuilder};
+use fpga_driver::{Card, CardAddr, CardRange, Endpoint};
+use fpga_tests::bytes;
+use fpga_tests::cards::{described, peek, poke};
+
+const SOURCE: CardAddr = CardAddr::new(0x10_0000);
+const TARGET: CardAddr = CardAddr::new(0x2000_0000);
+const LENGTH: usize = 200_000;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn card(node: u32) -> CardDescription {
+    let mut description = CardDescription::default();
+    description.ni.node_id = node;
+    description
+}
+
+fn loopback() -> UdpLinkOptions {
+    UdpLinkOptions::new("127.0.0.1:0".parse().unwrap())
+}
+
+/// Two worlds, made of `build` with a card and a link each.
+fn worlds(build: impl Fn() -> WorldBuilder) -> [World; 2] {
+    let first = UdpLink::bind(loopback()).unwrap();
+    let second = UdpLink::bind(loopback().peer(first.local())).unwrap();
+    [(1, first), (2, second)].map(|(node, link)| build().card(card(node)).link(link).build().unwrap())
+}
+
+fn endpoint(world: &World) -> SharedEndpoint {
+    Endpoint::open(&Card::open(world.transport(0)).unwrap()).unwrap().into()
+}
+
+/// Sends both ways, and reads, with a thread for each end.
+fn exchange(worlds: &[World; 2]) {
+    let ends = [endpoint(&worlds[0]), endpoint(&worlds[1])];
+    let data = [bytes(1, LENGTH), bytes(2, LENGTH)];
+    for (world, data) in worlds.iter().zip(&data) {
+        poke(world, 0, SOURCE, data);
+    }
+    let regions = [0, 1].map(|at: usize| {
+        ends[at].open_region(ends[1 - at].node(), CardRange::new(TARGET, LENGTH as u64)).unwrap().remote
+    });
+    // The first world's link has no peers: it answers whoever has sent.
+    let send = |from: usize| {
+        ends[from].send(SOURCE, &regions[1 - from], 0, LENGTH as u64, SendOptions::default()).unwrap()
+    };
+    std::thread::scope(|scope| {
+        for from in [1, 0] {
+            let (ends, send) = (&ends, &send);
+            scope.spawn(move || {
+                if from == 0 {
+                    ends[0].wait_notification(PATIENCE).unwrap();
+                }
+                assert_eq!(send(from).wait(PATIENCE).unwrap().result, Ok(()));
+                if from == 1 {
+                    ends[1].wait_notification(PATIENCE).unwrap();
+                }
+            });
+        }
+    });
+    for at in [0, 1] {
+        assert!(peek(&worlds[at], 0, TARGET, LENGTH) == data[1 - at]);
+        let counters = worlds[at].link_counters().unwrap();
+        assert!(counters.sent > 300 && counters.received > 300, "{counters:?}");
+        assert_eq!((counters.malformed, counters.strangers, counters.misdirected), (0, 0, 0));
+    }
+}
+
+#[test]
+fn worlds_with_threads() {
+    exchange(&worlds(|| World::builder().threaded(ThreadOptions::default())));
+}
+
+/// Without a thread the cards work while somebody polls, and time is real all the same.
+#[test]
+fn worlds_without_threads() {
+    let worlds = worlds(World::builder);
+    let before = worlds[0].now();
+    exchange(&worlds);
+    assert!(worlds[0].now() > before);
+}
+
+#[test]
+fn packets_that_fit_no_datagram_are_refused_when_the_world_is_built() {
+    let large = || described("ni: { packet_size: 4096 }");
+    let refused = World::builder().card(large()).link(UdpLink::bind(loopback()).unwrap()).build();
+    let Err(BuildError::Mtu { packet: 4096, datagram: 4204, largest: 1472, mtu: 1500, .. }) = refused else {
+        panic!("{refused:?}")
+    };
+    for (mtu, fits) in [(4231, false), (4232, true)] {
+        let link = UdpLink::bind(loopback().mtu(mtu)).unwrap();
+        assert_eq!(World::builder().card(large()).link(link).build().is_ok(), fits, "{mtu}");
+    }
+}

@@ -1,0 +1,309 @@
+//! `registry` and `escape`: what the receiving card keeps, and whether its host's mirror agrees.
+
+use fpga_driver::core::mirror::Table;
+use fpga_driver::core::receiver::EntryView;
+use fpga_driver::endpoint::{EscapeSlot, ReceiveTables};
+use serde::Serialize;
+
+use super::{Moment, Scene, in_micros, span_text};
+use crate::error::CliError;
+use crate::output::{Report, render, table};
+
+/// What the host's mirror of a table says.
+#[derive(Debug, Serialize)]
+struct MirrorRow {
+    occupancy: u16,
+    /// Each difference in words; empty if mirror and card agree.
+    differences: Vec<String>,
+}
+
+impl MirrorRow {
+    fn of(scene: &Scene, of: Table) -> Option<Self> {
+        let Scene::Load(load) = scene else { return None };
+        let mirror = load.receiving.endpoint().mirror();
+        let occupancy = match of {
+            Table::Registry => mirror.occupancy(),
+            Table::Escape => mirror.escape_occupancy(),
+        };
+        let differences =
+            load.differences.iter().filter(|found| found.table == of).map(ToString::to_string).collect();
+        Some(Self { occupancy, differences })
+    }
+
+    fn text(mirror: Option<&Self>) -> String {
+        match mirror {
+            None => "no mirror: nobody takes this card's events".to_owned(),
+            Some(Self { occupancy, differences }) if differences.is_empty() => {
+                format!("mirror, from events alone: {occupancy} in use, no field differs")
+            }
+            Some(Self { occupancy, differences }) => format!(
+                "mirror, from events alone: {occupancy} in use, differs where events are still under way:\n  {}",
+                differences.join("\n  ")
+            ),
+        }
+    }
+}
+
+fn whose(scene: &Scene) -> (String, u32, ReceiveTables) {
+    match scene {
+        Scene::Load(load) => {
+            let receiving = &load.receiving;
+            (receiving.name(), receiving.node().get(), receiving.endpoint().tables().clone())
+        }
+        Scene::Card { name, node, tables } => (name.clone(), *node, tables.clone()),
+    }
+}
+
+/// What `registry` reports.
+#[derive(Debug, Serialize)]
+pub struct RegistryReport {
+    card: String,
+    node: u32,
+    #[serde(flatten)]
+    moment: Option<Moment>,
+    capacity: u16,
+    occupancy: u32,
+    high_water: u32,
+    entries: Vec<EntryRow>,
+    mirror: Option<MirrorRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct EntryRow {
+    index: u16,
+    generation: u32,
+    source: u32,
+    incarnation: String,
+    transfer: u32,
+    segment: u32,
+    segment_count: u32,
+    base: String,
+    length: u32,
+    expected: u16,
+    received: u32,
+    /// The mask's words, as the card holds them: word 0 first, the unused bits set.
+    mask: Vec<String>,
+    /// One character per expected packet: `#` in memory, `.` missing.
+    bits: String,
+    silent: bool,
+    notify: bool,
+    transfer_length: u64,
+    /// Since its last packet.
+    age_us: f64,
+}
+
+impl EntryRow {
+    fn new(index: u16, entry: &EntryView) -> Self {
+        let bits = drawn(&entry.mask, entry.expected);
+        Self {
+            index,
+            generation: entry.generation,
+            source: entry.source.get(),
+            incarnation: entry.incarnation.to_string(),
+            transfer: entry.transfer.get(),
+            segment: entry.segment,
+            segment_count: entry.segment_count,
+            base: entry.base.to_string(),
+            length: entry.length,
+            expected: entry.expected,
+            received: u32::try_from(bits.bytes().filter(|bit| *bit == b'#').count()).unwrap_or(u32::MAX),
+            mask: entry.mask.iter().map(|word| format!("{word:#010x}")).collect(),
+            bits,
+            silent: entry.silent,
+            notify: entry.notify,
+            transfer_length: entry.transfer_length,
+            age_us: in_micros(entry.age),
+        }
+    }
+}
+
+/// A mask as bits, packet 0 first.
+fn drawn(mask: &[u32; 8], expected: u16) -> String {
+    let words = mask.iter().flat_map(|word| (0..32).map(move |bit| word >> bit & 1 != 0));
+    words.take(usize::from(expected)).map(|there| if there { '#' } else { '.' }).collect()
+}
+
+impl RegistryReport {
+    pub(super) fn new(scene: &Scene) -> Result<Self, CliError> {
+        let (card, node, tables) = whose(scene);
+        let (occupancy, high_water) = tables.registry_occupancy()?;
+        let mut entries = Vec::new();
+        for index in 0..tables.registry_entries() {
+            let entry = tables.entry(index)?;
+            if entry.valid {
+                entries.push(EntryRow::new(index, &entry));
+            }
+        }
+        Ok(Self {
+            card,
+            node,
+            moment: Moment::of(scene),
+            capacity: tables.registry_entries(),
+            occupancy,
+            high_water,
+            entries,
+            mirror: MirrorRow::of(scene, Table::Registry),
+        })
+    }
+}
+
+impl Report for RegistryReport {
+    fn text(&self) -> String {
+        let mut text = format!(
+            "{}, node {}: {} of {} registry entries in use, {} at most so far\n{}\n{}\n",
+            self.card,
+            self.node,
+            self.occupancy,
+            self.capacity,
+            self.high_water,
+            Moment::text(self.moment.as_ref()),
+            MirrorRow::text(self.mirror.as_ref())
+        );
+        if self.entries.is_empty() {
+            return text;
+        }
+        let head =
+            ["entry", "from", "transfer", "segment", "base", "bytes", "packets", "age", "word 0", "mask"];
+        let mut rows = table(&head, &[0, 1, 2, 3, 5, 6, 7]);
+        for entry in &self.entries {
+            // Sixty-four to a line: the widest mask takes four.
+            let drawn: Vec<_> = entry
+                .bits
+                .as_bytes()
+                .chunks(64)
+                .map(|line| String::from_utf8_lossy(line).into_owned())
+                .collect();
+            rows.add_row([
+                entry.index.to_string(),
+                entry.source.to_string(),
+                entry.transfer.to_string(),
+                format!("{}/{}", entry.segment, entry.segment_count),
+                entry.base.clone(),
+                entry.length.to_string(),
+                format!("{}/{}", entry.received, entry.expected),
+                span_text(entry.age_us),
+                entry.mask.first().cloned().unwrap_or_default(),
+                drawn.join("\n"),
+            ]);
+        }
+        text += &render(&rows);
+        text
+    }
+}
+
+/// What `escape` reports.
+#[derive(Debug, Serialize)]
+pub struct EscapeReport {
+    card: String,
+    node: u32,
+    #[serde(flatten)]
+    moment: Option<Moment>,
+    capacity: u16,
+    occupancy: u32,
+    high_water: u32,
+    slots: Vec<SlotRow>,
+    mirror: Option<MirrorRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct SlotRow {
+    index: u16,
+    source: u32,
+    incarnation: String,
+    transfer: u32,
+    segment: u32,
+    address: String,
+    length: u64,
+    op: String,
+    age_us: f64,
+}
+
+impl SlotRow {
+    fn new(slot: &EscapeSlot) -> Self {
+        Self {
+            index: slot.index,
+            source: slot.packet.node.get(),
+            incarnation: slot.packet.incarnation.to_string(),
+            transfer: slot.packet.transfer.get(),
+            segment: slot.packet.segment,
+            address: slot.packet.address.to_string(),
+            length: slot.packet.length,
+            op: slot.op.to_string(),
+            age_us: in_micros(slot.age),
+        }
+    }
+}
+
+impl EscapeReport {
+    pub(super) fn new(scene: &Scene) -> Result<Self, CliError> {
+        let (card, node, tables) = whose(scene);
+        let (occupancy, high_water) = tables.escape_occupancy()?;
+        let mut slots = Vec::new();
+        for index in 0..tables.escape_slots() {
+            slots.extend(tables.escaped(index)?.as_ref().map(SlotRow::new));
+        }
+        Ok(Self {
+            card,
+            node,
+            moment: Moment::of(scene),
+            capacity: tables.escape_slots(),
+            occupancy,
+            high_water,
+            slots,
+            mirror: MirrorRow::of(scene, Table::Escape),
+        })
+    }
+}
+
+impl Report for EscapeReport {
+    fn text(&self) -> String {
+        let mut text = format!(
+            "{}, node {}: {} of {} escape slots in use, {} at most so far\n{}\n{}\n",
+            self.card,
+            self.node,
+            self.occupancy,
+            self.capacity,
+            self.high_water,
+            Moment::text(self.moment.as_ref()),
+            MirrorRow::text(self.mirror.as_ref())
+        );
+        if self.slots.is_empty() {
+            return text;
+        }
+        let head = ["slot", "from", "transfer", "segment", "address", "bytes", "op", "waits for"];
+        let mut rows = table(&head, &[0, 1, 2, 3, 5, 7]);
+        for slot in &self.slots {
+            rows.add_row([
+                slot.index.to_string(),
+                slot.source.to_string(),
+                slot.transfer.to_string(),
+                slot.segment.to_string(),
+                slot.address.clone(),
+                slot.length.to_string(),
+                slot.op.clone(),
+                span_text(slot.age_us),
+            ]);
+        }
+        text += &render(&rows);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_is_drawn_packet_by_packet() {
+        let mut mask = [u32::MAX; 8];
+        // The document's example: eight packets expected, the first there.
+        mask[0] = 0xFFFF_FF01;
+        assert_eq!(drawn(&mask, 8), "#.......");
+        mask[0] = 0xFFFF_FF85;
+        assert_eq!(drawn(&mask, 8), "#.#....#");
+        assert_eq!(drawn(&[u32::MAX; 8], 256).len(), 256);
+        mask[7] = 0x7FFF_FFFF;
+        assert!(drawn(&mask, 256).ends_with("##."));
+        assert_eq!(drawn(&mask, 0), "");
+    }
+}

@@ -1,0 +1,312 @@
+//! `ops` and `queues`: what the sending host keeps.
+
+use fpga_driver::core::op_table::OpState;
+use fpga_driver::core::segment::Class;
+use fpga_driver::core::sender::TransferStage;
+use serde::Serialize;
+
+use super::{Moment, Scene, in_micros, span_text};
+use crate::output::{Report, render, table};
+use crate::units::binary_size;
+
+/// What `ops` reports.
+#[derive(Debug, Serialize)]
+pub struct OpsReport {
+    card: String,
+    node: u32,
+    #[serde(flatten)]
+    moment: Option<Moment>,
+    /// Entries of the op table; `null` where the card is only looked at: the table is its driver's.
+    capacity: Option<u32>,
+    in_use: usize,
+    ops: Vec<OpRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct OpRow {
+    op: String,
+    state: &'static str,
+    node: u32,
+    transfer: u32,
+    segment: u32,
+    packet: u16,
+    address: String,
+    length: u32,
+    tries: u8,
+    /// Time-outs in a row.
+    silent: u8,
+    /// "Busy" answers in a row.
+    busy: u8,
+    /// Since it was last sent.
+    age_us: f64,
+    /// Until it is sent again without an answer; negative: overdue; `null`: it waits for a transmit window.
+    deadline_us: Option<f64>,
+}
+
+const fn state_name(state: OpState) -> &'static str {
+    match state {
+        OpState::Free => "free",
+        OpState::InFlight => "in flight",
+        OpState::Waiting => "waiting",
+        OpState::Due => "due",
+        _ => "other",
+    }
+}
+
+impl OpsReport {
+    pub(super) fn new(scene: &Scene) -> Self {
+        let moment = Moment::of(scene);
+        let load = match scene {
+            Scene::Load(load) => load,
+            Scene::Card { name, node, .. } => {
+                let (card, node) = (name.clone(), *node);
+                return Self { card, node, moment, capacity: None, in_use: 0, ops: Vec::new() };
+            }
+        };
+        let sender = load.sending.endpoint().sender();
+        let now = load.now;
+        let ops: Vec<_> = sender
+            .packets()
+            .map(|packet| OpRow {
+                op: packet.op.to_string(),
+                state: state_name(packet.state),
+                node: packet.node.get(),
+                transfer: packet.transfer.get(),
+                segment: packet.segment,
+                packet: packet.packet,
+                address: packet.address.to_string(),
+                length: packet.length,
+                tries: packet.tries,
+                silent: packet.silent,
+                busy: packet.busy,
+                age_us: in_micros(now.saturating_sub(packet.sent)),
+                deadline_us: packet
+                    .deadline
+                    .map(|at| in_micros(at.saturating_sub(now)) - in_micros(now.saturating_sub(at))),
+            })
+            .collect();
+        Self {
+            card: load.sending.name(),
+            node: load.sending.node().get(),
+            moment,
+            capacity: Some(sender.config().op_entries),
+            in_use: ops.len(),
+            ops,
+        }
+    }
+}
+
+impl Report for OpsReport {
+    fn text(&self) -> String {
+        let mut text = match self.capacity {
+            Some(capacity) => format!(
+                "{}, node {}: {} of {capacity} entries of the op table in use\n",
+                self.card, self.node, self.in_use
+            ),
+            None => format!(
+                "{}, node {}: the op table is kept by the driver that sends; nobody does here\n",
+                self.card, self.node
+            ),
+        };
+        text += &format!("{}\n", Moment::text(self.moment.as_ref()));
+        if self.ops.is_empty() {
+            return text;
+        }
+        let head = [
+            "op", "state", "node", "transfer", "segment", "packet", "address", "bytes", "tries", "busy",
+            "age", "deadline",
+        ];
+        let mut rows = table(&head, &[2, 3, 4, 5, 7, 8, 9, 10, 11]);
+        for op in &self.ops {
+            rows.add_row([
+                op.op.clone(),
+                op.state.to_owned(),
+                op.node.to_string(),
+                op.transfer.to_string(),
+                op.segment.to_string(),
+                op.packet.to_string(),
+                op.address.clone(),
+                op.length.to_string(),
+                op.tries.to_string(),
+                op.busy.to_string(),
+                span_text(op.age_us),
+                match op.deadline_us {
+                    Some(left) if left < 0.0 => "overdue".to_owned(),
+                    Some(left) => format!("in {}", span_text(left)),
+                    None => "-".to_owned(),
+                },
+            ]);
+        }
+        text + &render(&rows)
+    }
+}
+
+/// What `queues` reports.
+#[derive(Debug, Serialize)]
+pub struct QueuesReport {
+    card: String,
+    node: u32,
+    #[serde(flatten)]
+    moment: Option<Moment>,
+    /// Longer transfers join the big-transfer queue; `null` where the card is only looked at.
+    big_threshold: Option<u32>,
+    segment_size: Option<u32>,
+    destinations: Vec<DestinationRow>,
+    transfers: Vec<TransferRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct DestinationRow {
+    node: u32,
+    regular: u32,
+    big: u32,
+    under_way: u32,
+    packets_in_flight: u32,
+    big_head_remaining: u64,
+    /// Its last news was a time-out: it gets no new packets.
+    suspect: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct TransferRow {
+    slot: u32,
+    queue: &'static str,
+    stage: &'static str,
+    /// `null` while nothing of it was sent.
+    transfer: Option<u32>,
+    node: u32,
+    destination: String,
+    length: u64,
+    remaining: u64,
+    segments: u32,
+    outstanding_segments: u32,
+    packets_acknowledged: u64,
+    packets_sent: u64,
+    retransmits: u64,
+    age_us: f64,
+    /// `null`: it has none of its own.
+    deadline_us: Option<f64>,
+}
+
+impl QueuesReport {
+    pub(super) fn new(scene: &Scene) -> Self {
+        let moment = Moment::of(scene);
+        let load = match scene {
+            Scene::Load(load) => load,
+            Scene::Card { name, node, .. } => {
+                return Self {
+                    card: name.clone(),
+                    node: *node,
+                    moment,
+                    big_threshold: None,
+                    segment_size: None,
+                    destinations: Vec::new(),
+                    transfers: Vec::new(),
+                };
+            }
+        };
+        let sender = load.sending.endpoint().sender();
+        let now = load.now;
+        let destinations = sender.queues().map(|queue| DestinationRow {
+            node: queue.node.get(),
+            regular: queue.regular,
+            big: queue.big,
+            under_way: queue.under_way,
+            packets_in_flight: queue.in_flight,
+            big_head_remaining: queue.big_head_remaining,
+            suspect: queue.suspect,
+        });
+        let transfers = sender.transfers().map(|transfer| TransferRow {
+            slot: transfer.ticket.slot(),
+            queue: if transfer.class == Class::Big { "big" } else { "regular" },
+            stage: match transfer.stage {
+                TransferStage::Queued => "queued",
+                TransferStage::UnderWay => "under way",
+                _ => "announcing",
+            },
+            transfer: transfer.transfer.map(fpga_driver::firmware::TransferId::get),
+            node: transfer.node.get(),
+            destination: transfer.destination.to_string(),
+            length: transfer.length,
+            remaining: transfer.remaining,
+            segments: transfer.segments,
+            outstanding_segments: transfer.outstanding,
+            packets_acknowledged: transfer.acknowledged,
+            packets_sent: transfer.packets,
+            retransmits: transfer.retransmits,
+            age_us: in_micros(now.saturating_sub(transfer.started)),
+            deadline_us: transfer.deadline.map(|at| in_micros(at.saturating_sub(now))),
+        });
+        Self {
+            card: load.sending.name(),
+            node: load.sending.node().get(),
+            moment,
+            big_threshold: Some(sender.config().big_threshold),
+            segment_size: Some(sender.config().segment_size),
+            destinations: destinations.collect(),
+            transfers: transfers.collect(),
+        }
+    }
+}
+
+impl Report for QueuesReport {
+    fn text(&self) -> String {
+        let mut text = match (self.big_threshold, self.segment_size) {
+            (Some(threshold), Some(segment)) => format!(
+                "{}, node {}: transfers above {} join the big queue, in segments of {}\n",
+                self.card,
+                self.node,
+                binary_size(threshold.into()),
+                binary_size(segment.into())
+            ),
+            _ => format!(
+                "{}, node {}: the queues are kept by the driver that sends; nobody does here\n",
+                self.card, self.node
+            ),
+        };
+        text += &format!("{}\n", Moment::text(self.moment.as_ref()));
+        if !self.destinations.is_empty() {
+            let head = ["to node", "regular", "big", "under way", "in flight", "left at head", "suspect"];
+            let mut rows = table(&head, &[0, 1, 2, 3, 4, 5]);
+            for row in &self.destinations {
+                rows.add_row([
+                    row.node.to_string(),
+                    row.regular.to_string(),
+                    row.big.to_string(),
+                    row.under_way.to_string(),
+                    format!("{} packets", row.packets_in_flight),
+                    binary_size(row.big_head_remaining),
+                    if row.suspect { "yes" } else { "no" }.to_owned(),
+                ]);
+            }
+            text += &render(&rows);
+        }
+        if !self.transfers.is_empty() {
+            let head = [
+                "slot", "queue", "stage", "transfer", "node", "length", "uncut", "segments", "open", "acked",
+                "sent", "again", "age", "deadline",
+            ];
+            let mut rows = table(&head, &[0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
+            for row in &self.transfers {
+                rows.add_row([
+                    row.slot.to_string(),
+                    row.queue.to_owned(),
+                    row.stage.to_owned(),
+                    row.transfer.map_or_else(|| "-".to_owned(), |id| id.to_string()),
+                    row.node.to_string(),
+                    binary_size(row.length),
+                    binary_size(row.remaining),
+                    row.segments.to_string(),
+                    row.outstanding_segments.to_string(),
+                    row.packets_acknowledged.to_string(),
+                    row.packets_sent.to_string(),
+                    row.retransmits.to_string(),
+                    span_text(row.age_us),
+                    row.deadline_us.map_or_else(|| "-".to_owned(), |left| format!("in {}", span_text(left))),
+                ]);
+            }
+            text += &render(&rows);
+        }
+        text
+    }
+}

@@ -1,0 +1,118 @@
+//! `ops`, `queues`, `registry`, `escape`, `stats`: listings in the middle of a transfer.
+
+use serde_json::Value;
+
+use crate::support::fpgactl;
+
+/// A transfer with a little of everything.
+const LOAD: [&str; 8] = ["--size", "1MiB", "--loss", "5%", "--reorder", "128", "--seed", "7"];
+
+#[track_caller]
+fn listing(command: &str, more: &[&str]) -> Value {
+    let mut args = vec![command, "--json"];
+    args.extend(LOAD);
+    args.extend(more);
+    fpgactl(&args).ok().json()
+}
+
+#[track_caller]
+fn text(command: &str) -> String {
+    let mut args = vec![command];
+    args.extend(LOAD);
+    fpgactl(&args).ok().stdout
+}
+
+#[test]
+fn masks_are_drawn_and_agree_with_their_words() {
+    let report = listing("registry", &[]);
+    let entries = report["entries"].as_array().unwrap();
+    assert_eq!(report["occupancy"], entries.len());
+    assert!(!entries.is_empty(), "{report}");
+    for entry in entries {
+        let (bits, expected) = (entry["bits"].as_str().unwrap(), entry["expected"].as_u64().unwrap());
+        assert_eq!(bits.len() as u64, expected);
+        let word = entry["mask"][0].as_str().unwrap().trim_start_matches("0x");
+        let word = u64::from_str_radix(word, 16).unwrap();
+        let drawn = bits.bytes().take(32).enumerate().filter(|(_, bit)| *bit == b'#');
+        let set = drawn.fold(0, |set, (at, _)| set | 1_u64 << at);
+        assert_eq!(word & !(!0 << expected.min(32)), set, "{entry}");
+        assert_eq!(entry["received"].as_u64().unwrap(), u64::from(set.count_ones()));
+        assert!(entry["received"].as_u64() < entry["expected"].as_u64(), "a complete entry is free");
+        assert!(entry["age_us"].is_number());
+    }
+    assert_eq!(report["mirror"]["differences"], Value::Array(Vec::new()), "{report}");
+    assert_eq!(report["mirror"]["occupancy"], report["occupancy"]);
+    let text = text("registry");
+    assert!(text.contains("registry entries in use") && text.contains('#') && text.contains('.'), "{text}");
+    assert!(text.contains("no field differs"), "{text}");
+}
+
+#[test]
+fn packets_in_flight_have_tries_ages_and_deadlines() {
+    let report = listing("ops", &[]);
+    let ops = report["ops"].as_array().unwrap();
+    assert_eq!((&report["in_use"], &report["capacity"]), (&Value::from(ops.len()), &Value::from(256)));
+    assert!(!ops.is_empty());
+    for op in ops {
+        assert!(op["tries"].as_u64().unwrap() >= 1 && op["age_us"].is_number(), "{op}");
+        assert_eq!((&op["node"], &op["transfer"]), (&Value::from(2), &Value::from(0)), "{op}");
+    }
+    assert!(ops.iter().any(|op| op["deadline_us"].as_f64() > Some(0.0)), "{report}");
+    let acknowledged = report["acknowledged_bytes"].as_u64().unwrap();
+    assert!((512 << 10..1 << 20).contains(&acknowledged), "{acknowledged}");
+    let text = text("ops");
+    assert!(text.contains("in flight") && text.contains("tries") && text.contains("in "), "{text}");
+}
+
+#[test]
+fn queues_show_how_far_each_transfer_is() {
+    let report = listing("queues", &["--at", "10%"]);
+    let transfers = report["transfers"].as_array().unwrap();
+    let [transfer] = transfers.as_slice() else { panic!("{report}") };
+    assert_eq!((&transfer["queue"], &transfer["stage"]), (&Value::from("big"), &Value::from("under way")));
+    assert_eq!((&transfer["length"], &transfer["segments"]), (&Value::from(1 << 20), &Value::from(64)));
+    let [queue] = report["destinations"].as_array().unwrap().as_slice() else { panic!("{report}") };
+    assert_eq!(queue["big_head_remaining"], transfer["remaining"]);
+    assert!(queue["packets_in_flight"].as_u64().unwrap() > 0);
+    assert!(text("queues").contains("under way"));
+}
+
+#[test]
+fn escaped_packets_wait_for_their_first_one() {
+    let waiting = (1..=20).find_map(|percent| {
+        let report = listing("escape", &["--at", &format!("{percent}%")]);
+        assert_eq!(report["occupancy"], report["slots"].as_array().unwrap().len());
+        assert_eq!(report["mirror"]["differences"], Value::Array(Vec::new()), "{report}");
+        report["slots"].as_array().unwrap().first().cloned()
+    });
+    let slot = waiting.expect("at 5 % loss some first packet is missing at some time");
+    assert!(slot["length"] == 512 && slot["age_us"].is_number() && slot["source"] == 1, "{slot}");
+    assert!(text("escape").contains("escape slots in use"));
+}
+
+#[test]
+fn both_ends_count() {
+    let report = listing("stats", &["--at", "100%"]);
+    let [sender, receiver] = report["ends"].as_array().unwrap().as_slice() else { panic!("{report}") };
+    assert_eq!(sender["driver"]["packets"], 2048);
+    assert!(sender["driver"]["retransmits"].as_u64().unwrap() > 0);
+    assert_eq!(receiver["interface"]["registrations"], 64);
+    assert!(receiver["interface"]["rx_packets"].as_u64().unwrap() >= 2048);
+    assert!(text("stats").contains("acknowledgements"));
+}
+
+#[test]
+fn what_cannot_be_listed_is_refused() {
+    for (args, status, part) in [
+        (["registry", "--at", "101%"], 2, "no probability"),
+        (["ops", "--loss", "2"], 2, "no probability"),
+        (["escape", "--card", "vfio-user:/nowhere"], 1, "/nowhere"),
+        (["stats", "--blackout", "5ms"], 2, "no time without packets"),
+    ] {
+        let ran = fpgactl(&args);
+        assert_eq!(ran.status, status, "{ran:?}");
+        assert!(ran.stderr.contains(part), "{ran:?}");
+    }
+    let ran = fpgactl(&["registry", "--card", "vfio-user:/nowhere", "--size", "1", "--loss", "1%"]);
+    assert!(ran.status == 2 && ran.stderr.contains("simulated network"), "{ran:?}");
+}

@@ -1,0 +1,98 @@
+//! Random transfers under random trouble, each of them checked: see [`fpga_netsim::soak`].
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use clap::Parser;
+use fpga_netsim::soak::{Soak, Tally, Trouble};
+
+/// Transfers between two nodes over links that lose, reorder, double and damage packets; every byte is checked.
+#[derive(Debug, Parser)]
+struct Options {
+    /// What is drawn at random.
+    #[arg(long, value_enum, default_value = "everything")]
+    trouble: Kind,
+    /// Transfers in total, in rounds of 500.
+    #[arg(long, default_value_t = 1_000_000)]
+    transfers: u64,
+    /// Longest transfer in bytes.
+    #[arg(long, default_value_t = 1 << 20)]
+    longest: u64,
+    /// Seed of everything.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Threads; the result does not depend on it.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Only this round, as a failure names it.
+    #[arg(long)]
+    round: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Kind {
+    /// Loss, bursts, disorder, copies, damage, blackouts, restarts.
+    Everything,
+    /// Packets held back while op numbers and transfer ids come round.
+    Zombies,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let trouble = match options.trouble {
+        Kind::Everything => Trouble::Everything,
+        Kind::Zombies => Trouble::Zombies,
+    };
+    let mut soak = Soak::new(trouble, options.transfers, options.seed);
+    soak.longest = options.longest;
+    soak.threads = options.threads;
+    soak.only = options.round;
+    let began = Instant::now();
+    let told = AtomicU64::new(0);
+    let result = soak.run(|done| {
+        let tenth = done * 10 / options.transfers.max(1);
+        if told.fetch_max(tenth, Ordering::Relaxed) < tenth {
+            eprintln!("{done} of {} transfers after {:.0?}", options.transfers, began.elapsed());
+        }
+    });
+    match result {
+        Ok(tally) => {
+            print(&tally);
+            println!("took                {:.1?}", began.elapsed());
+            ExitCode::SUCCESS
+        }
+        Err(broken) => {
+            eprintln!("error: {broken}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print(tally: &Tally) {
+    for (name, count) in [
+        ("transfers", tally.transfers),
+        ("bytes", tally.bytes),
+        ("completed", tally.completed),
+        ("failed: deadline", tally.deadline),
+        ("failed: unanswered", tally.unanswered),
+        ("failed: forgotten", tally.forgotten),
+        ("failed: refused", tally.refused),
+        ("sender restarted", tally.abandoned),
+        ("loss <= 5 %", tally.gentle),
+        ("  of them completed", tally.gentle_completed),
+        ("packets", tally.packets),
+        ("retransmits", tally.retransmits),
+        ("frames lost", tally.lost),
+        ("frames damaged", tally.damaged),
+        ("frames doubled", tally.doubled),
+        ("duplicates dropped", tally.duplicates),
+        ("escaped", tally.escaped),
+        ("registry full", tally.registry_full),
+        ("restarts", tally.restarts),
+    ] {
+        println!("{name:20}{count}");
+    }
+    println!("{:20}{}", "simulated", tally.simulated);
+}

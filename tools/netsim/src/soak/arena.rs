@@ -1,0 +1,146 @@
+//! The receiver's memory: slots that transfers use one after the other, and bytes that tell whose they are.
+
+use fpga_core::receiver::{MemoryFault, ReceiveMemory};
+use fpga_registers::CardAddr;
+
+use super::{Promise, Seen};
+
+/// Where the arena begins.
+pub(super) const BASE: u64 = 0x1_0000_0000;
+/// Transfers start this far into their slot at most, so that alignment varies.
+pub(super) const SLACK: u64 = 64;
+
+/// Eight bytes of a transfer: whoever mixes two transfers up, or two places of one, gets other bytes.
+fn word(transfer: u64, index: u64) -> u64 {
+    let mut z = (transfer << 32 ^ index).wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z ^ z >> 27
+}
+
+/// The bytes of `transfer` from `offset` on.
+pub(super) fn fill(transfer: u64, offset: u64, bytes: &mut [u8]) {
+    let inside = usize::try_from(offset % 8).unwrap_or(0);
+    let (head, rest) = bytes.split_at_mut((8 - inside).min(bytes.len()) * usize::from(inside != 0));
+    let first = word(transfer, offset / 8).to_le_bytes();
+    for (byte, right) in head.iter_mut().zip(first.iter().skip(inside)) {
+        *byte = *right;
+    }
+    for (index, chunk) in (offset.div_ceil(8)..).zip(rest.chunks_mut(8)) {
+        let word = word(transfer, index).to_le_bytes();
+        chunk.copy_from_slice(word.get(..chunk.len()).unwrap_or_default());
+    }
+}
+
+/// Position of the first byte that is not the transfer's.
+fn first_wrong(transfer: u64, bytes: &[u8]) -> Option<u64> {
+    for (index, chunk) in (0..).zip(bytes.chunks(8)) {
+        let right = word(transfer, index).to_le_bytes();
+        if Some(chunk) != right.get(..chunk.len()) {
+            return Some(index * 8);
+        }
+    }
+    None
+}
+
+/// A part of memory, and the transfer that has it.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    transfer: u64,
+    /// First byte of the transfer, from the slot's start.
+    start: u64,
+    length: u64,
+    /// The application was told: nothing may change any more.
+    arrived: bool,
+}
+
+/// The memory.
+#[derive(Debug)]
+pub(super) struct Arena {
+    bytes: Vec<u8>,
+    slots: Vec<Slot>,
+    slot_size: u64,
+    stray: Option<Promise>,
+}
+
+impl Arena {
+    /// `slots` of `slot_size` bytes, a multiple of 8.
+    pub(super) fn new(slots: u16, slot_size: u64) -> Self {
+        let empty = Slot { transfer: u64::MAX, start: 0, length: 0, arrived: false };
+        let bytes = usize::try_from(slot_size * u64::from(slots)).unwrap_or(0);
+        Self { bytes: vec![0; bytes], slots: vec![empty; slots.into()], slot_size, stray: None }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn slot_bytes(&self, at: u16) -> Option<(&Slot, &[u8])> {
+        let slot = self.slots.get(usize::from(at))?;
+        let start = usize::try_from(u64::from(at) * self.slot_size + slot.start).ok()?;
+        let end = start + usize::try_from(slot.length).ok()?;
+        Some((slot, self.bytes.get(start..end)?))
+    }
+
+    /// Gives slot `at` to a transfer; returns where its first byte goes.
+    pub(super) fn give(&mut self, at: u16, transfer: u64, start: u64, length: u64) -> CardAddr {
+        if let Some(slot) = self.slots.get_mut(usize::from(at)) {
+            *slot = Slot { transfer, start, length, arrived: false };
+        }
+        CardAddr::new(BASE + u64::from(at) * self.slot_size + start)
+    }
+
+    /// The slot that holds `address`.
+    pub(super) fn slot_at(&self, address: u64) -> Option<u16> {
+        u16::try_from(address.checked_sub(BASE)? / self.slot_size).ok()
+    }
+
+    /// The transfer in slot `at` is said to have arrived.
+    pub(super) fn arrived(&mut self, at: u16) -> Result<(), Promise> {
+        self.check(at, Seen::OnArrival)?;
+        if let Some(slot) = self.slots.get_mut(usize::from(at)) {
+            slot.arrived = true;
+        }
+        Ok(())
+    }
+
+    /// Whether what arrived in slot `at` is still there.
+    pub(super) fn still(&self, at: u16) -> Result<(), Promise> {
+        match self.slots.get(usize::from(at)) {
+            Some(slot) if slot.arrived => self.check(at, Seen::Afterwards),
+            _ => Ok(()),
+        }
+    }
+
+    fn check(&self, at: u16, when: Seen) -> Result<(), Promise> {
+        let Some((slot, bytes)) = self.slot_bytes(at) else { return Ok(()) };
+        match first_wrong(slot.transfer, bytes) {
+            None => Ok(()),
+            Some(offset) => {
+                Err(Promise::Corrupted { transfer: slot.transfer, offset, length: slot.length, when })
+            }
+        }
+    }
+
+    /// A write outside of all transfers, if there was one.
+    pub(super) fn take_stray(&mut self) -> Option<Promise> {
+        self.stray.take()
+    }
+}
+
+impl ReceiveMemory for Arena {
+    fn write(&mut self, at: CardAddr, bytes: &[u8]) -> Result<(), MemoryFault> {
+        let length = bytes.len() as u64;
+        let inside = self.slot_at(at.get()).and_then(|index| {
+            let slot = self.slots.get(usize::from(index))?;
+            let offset = at.get().checked_sub(BASE + u64::from(index) * self.slot_size + slot.start)?;
+            (offset + length <= slot.length).then_some(())
+        });
+        let start = usize::try_from(at.get().wrapping_sub(BASE)).unwrap_or(usize::MAX);
+        let place = start.checked_add(bytes.len()).and_then(|end| self.bytes.get_mut(start..end));
+        match place {
+            Some(place) if inside.is_some() => place.copy_from_slice(bytes),
+            _ => self.stray = Some(Promise::Stray { address: at.get(), length }),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,686 @@
+//! One round: a world, its trouble, and the judgement of every transfer. In one file, because each of these needs the
+//! others to be understood.
+#![expect(clippy::cast_possible_truncation, reason = "random numbers below small bounds")]
+
+use std::collections::HashMap;
+
+use fpga_core::Nanos;
+use fpga_core::impair::{
+    BitRate, Blackout, Bursts, Conditions, Delay, Impairments, Link, LinkCounters, Loss, Order, Probability,
+    Rate,
+};
+use fpga_core::receiver::{MemoryWindow, Output, Receiver, ReceiverConfig};
+use fpga_core::sender::{Command, Completion, Notify, Sender, SenderConfig, TransferError};
+use fpga_firmware::event::{Event, EventKind};
+use fpga_firmware::generated::Permissions;
+use fpga_firmware::wire::{Control, MAX_PACKET_LENGTH, Packet};
+use fpga_firmware::{Incarnation, TransferId};
+use fpga_registers::CardAddr;
+use rand_pcg::Pcg32;
+use rand_pcg::rand_core::Rng;
+
+use super::arena::{self, Arena};
+use super::{Broken, Promise, Soak, Tally, Trouble};
+use crate::frame::{self, Frame, Told};
+use crate::scenario::{RECEIVER, SENDER};
+
+/// Transfers under way at once, at most.
+const SLOTS: u16 = 64;
+/// A round that takes longer than this, in its own time, hangs.
+const PATIENCE: Nanos = Nanos::from_secs(3_600);
+const LINK_CAPACITY: usize = 1 << 14;
+/// Longer than anything that a link of a round does to a frame.
+const LIFETIME: Nanos = Nanos::from_millis(20);
+
+/// Random numbers of a round.
+struct Dice(Pcg32);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        ((u128::from(self.0.next_u64()) * u128::from(end)) >> 64) as u64
+    }
+
+    fn between(&mut self, least: u64, most: u64) -> u64 {
+        least + self.below(most - least + 1)
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    /// Between 0 and `most`, in steps of a millionth of it.
+    fn fraction(&mut self, most: f64) -> f64 {
+        most * f64::from(u32::try_from(self.below(1_000_001)).unwrap_or(0)) / 1e6
+    }
+
+    /// Evenly over the logarithm.
+    fn spread(&mut self, longest: u64) -> u64 {
+        let bits = u64::BITS - longest.max(1).leading_zeros();
+        loop {
+            let bit = self.below(bits.into());
+            let length = (1 << bit) + self.below(1 << bit);
+            if length <= longest {
+                return length;
+            }
+        }
+    }
+
+    fn micros(&mut self, most: u64) -> Nanos {
+        Nanos::new(self.below(most * 1000 + 1))
+    }
+}
+
+/// What a round's world is like.
+struct World {
+    there: Impairments,
+    back: Impairments,
+    sender: SenderConfig,
+    receiver: ReceiverConfig,
+    longest: u64,
+    deadline: Nanos,
+    /// When one side starts anew, and which.
+    restarts: Vec<(Nanos, Side)>,
+    gentle: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Sender,
+    /// With new keys, as hosts choose them at random.
+    Receiver,
+    /// With the same keys, deaf until nothing that was sent before can still arrive.
+    ReceiverAfterAPause,
+}
+
+fn draw(soak: &Soak, dice: &mut Dice) -> World {
+    match soak.trouble {
+        Trouble::Everything => everything(soak, dice),
+        Trouble::Zombies => zombies(soak, dice),
+    }
+}
+
+fn tables(soak: &Soak, dice: &mut Dice, sender: &mut SenderConfig, receiver: &mut ReceiverConfig) -> u64 {
+    sender.packet_size_log2 = [9, 9, 9, 9, 9, 9, 9, 12, 12, 10, 8, 6][dice.below(12) as usize];
+    let mask_bits = [32, 32, 32, 1, 2, 7, 8, 31, 64, 100, 255, 256][dice.below(12) as usize];
+    sender.mask_bits = mask_bits;
+    let whole = u32::from(mask_bits) << sender.packet_size_log2;
+    sender.segment_size = if dice.one_in(3) { dice.between(1, whole.into()) as u32 } else { whole };
+    // Segments of a few bytes make as many packets.
+    sender.segment_size = sender.segment_size.max(64).min(whole);
+    sender.big_threshold = dice.below(u64::from(sender.segment_size) + 1) as u32;
+    sender.op_entries = [256, 256, 256, 1024, 64, 8, 2, 1][dice.below(8) as usize];
+    sender.packet_lifetime = LIFETIME;
+    sender.first_transfer = TransferId::new((dice.0.next_u32() & 0xFF).wrapping_neg());
+    receiver.packet_size_log2 = sender.packet_size_log2;
+    receiver.mask_bits = mask_bits;
+    receiver.registry_entries = [64, 64, 64, 256, 8, 3, 1][dice.below(7) as usize];
+    receiver.escape_slots = [64, 64, 16, 3, 1, 0][dice.below(6) as usize];
+    receiver.packet_lifetime = LIFETIME;
+    receiver.transfers = if dice.one_in(3) { dice.between(1, 16) as u16 } else { 128 };
+    receiver.tombstones = if dice.one_in(3) { dice.between(2, 20) as u16 } else { 128 };
+    // Small packets and tiny tables make a long round.
+    let slow =
+        sender.packet_size_log2 < 9 || sender.op_entries < 64 || mask_bits < 8 || sender.segment_size < 4096;
+    if slow { soak.longest.min(16 << 10) } else { soak.longest }
+}
+
+fn everything(soak: &Soak, dice: &mut Dice) -> World {
+    let (mut sender, mut receiver) =
+        (SenderConfig::default(), ReceiverConfig::new(RECEIVER, Incarnation::new(1)));
+    let longest = tables(soak, dice, &mut sender, &mut receiver);
+    let gentle_loss = !dice.one_in(3);
+    let most = if gentle_loss { 0.05 } else { 0.10 };
+    let distance = dice.micros(10);
+    let rate = Rate {
+        rate: BitRate::from_gbps([1, 10, 40, 100][dice.below(4) as usize]),
+        queue: Nanos::from_micros(dice.between(100, 5_000)),
+    };
+    let mut blackouts = Vec::new();
+    if dice.one_in(5) {
+        for _ in 0..dice.between(1, 3) {
+            blackouts.push(Blackout { from: dice.micros(60_000), length: Nanos::from_millis(10) });
+        }
+    }
+    let mut way = || {
+        let mut impairments = Impairments::default().rate(rate).distance(distance);
+        impairments.data = conditions(dice, most);
+        impairments.control = conditions(dice, most);
+        impairments.blackouts.clone_from(&blackouts);
+        let patience = Nanos::from_micros(50);
+        impairments.order = match dice.below(4) {
+            0 => Order::InOrder,
+            1 => Order::Random { depth: dice.between(2, 64) as usize, patience },
+            _ => Order::Degree { degree: 1 << dice.below(9), patience },
+        };
+        impairments
+    };
+    let (there, back) = (way(), way());
+    let restarts = (0..u64::from(dice.one_in(6)) * dice.between(1, 3))
+        .map(|_| {
+            let side = [Side::Sender, Side::Receiver, Side::ReceiverAfterAPause][dice.below(3) as usize];
+            (dice.micros(30_000), side)
+        })
+        .collect::<Vec<_>>();
+    let hurried = dice.one_in(10);
+    let deadline = if hurried { Nanos::from_micros(dice.between(100, 30_000)) } else { Nanos::from_secs(60) };
+    let gentle = gentle_loss && restarts.is_empty() && !hurried;
+    World { there, back, sender, receiver, longest, deadline, restarts, gentle }
+}
+
+fn conditions(dice: &mut Dice, most_loss: f64) -> Conditions {
+    let probability = |fraction| Probability::new(fraction).unwrap_or_default();
+    let rate = dice.fraction(most_loss);
+    let loss = match Bursts::of(rate, 1.0 + dice.fraction(7.0)) {
+        Ok(bursts) if dice.one_in(3) => Loss::Bursts(bursts),
+        _ => Loss::Independent(probability(rate)),
+    };
+    let (least, mean) = (dice.micros(5), dice.micros(20));
+    let delay = match dice.below(6) {
+        0 => Delay::Uniform { least, most: least.saturating_add(mean) },
+        1 => Delay::Exponential { least, mean },
+        2 => Delay::Normal { mean, deviation: least },
+        3 => Delay::LogNormal { least, median: mean, sigma: 0.5 },
+        _ => Delay::Constant(Nanos::ZERO),
+    };
+    Conditions::default()
+        .loss(loss)
+        .delay(delay)
+        .copies(probability(dice.fraction(0.05)), Delay::Exponential { least, mean: Nanos::from_micros(100) })
+        .damage(probability(dice.fraction(0.01)))
+}
+
+fn zombies(soak: &Soak, dice: &mut Dice) -> World {
+    let (mut sender, mut receiver) =
+        (SenderConfig::default(), ReceiverConfig::new(RECEIVER, Incarnation::new(1)));
+    tables(soak, dice, &mut sender, &mut receiver);
+    sender.packet_size_log2 = 6;
+    sender.mask_bits = sender.mask_bits.min(8);
+    sender.segment_size = u32::from(sender.mask_bits) << 6;
+    sender.big_threshold = sender.segment_size;
+    receiver.packet_size_log2 = 6;
+    receiver.mask_bits = sender.mask_bits;
+    // Numbers come round after two to eight packets of a slot.
+    sender.generation_bits = dice.between(1, 3) as u8;
+    sender.op_entries = dice.between(2, 64) as u32;
+    let lifetime = Nanos::from_micros(dice.between(20, 500));
+    sender.packet_lifetime = lifetime;
+    receiver.packet_lifetime = lifetime;
+    let probability = |fraction| Probability::new(fraction).unwrap_or_default();
+    // Held back for up to the lifetime, less the way itself.
+    let copy = Delay::Uniform { least: Nanos::ZERO, most: lifetime.saturating_sub(Nanos::from_micros(5)) };
+    let conditions = Conditions::default()
+        .loss(Loss::Independent(probability(dice.fraction(0.05))))
+        .copies(probability(0.3), copy);
+    let rate = Rate { rate: BitRate::from_gbps(100), queue: Nanos::from_micros(3) };
+    let link = Impairments::both(conditions).rate(rate).distance(Nanos::from_micros(1));
+    let deadline = Nanos::from_secs(60);
+    World {
+        there: link.clone(),
+        back: link,
+        sender,
+        receiver,
+        longest: soak.longest.min(2048),
+        deadline,
+        restarts: Vec::new(),
+        gentle: true,
+    }
+}
+
+/// A transfer's story.
+#[derive(Clone, Copy)]
+struct Story {
+    slot: u16,
+    length: u64,
+    deadline: Nanos,
+    /// `None` while it is under way.
+    ended: Option<Ending>,
+    /// The receiver's life that told of it last.
+    told: Option<u32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Well,
+    Failed,
+}
+
+struct Round<'a> {
+    world: &'a World,
+    dice: Dice,
+    sender: Sender,
+    receiver: Receiver,
+    arena: Arena,
+    there: Link<Vec<u8>>,
+    back: Link<Vec<u8>>,
+    now: Nanos,
+    key: u64,
+    sender_life: u32,
+    receiver_life: u32,
+    deaf_until: Nanos,
+    stories: Vec<Story>,
+    /// By ticket slot: generation and transfer.
+    tickets: Vec<(u32, usize)>,
+    /// By the sender's life and the wire's id.
+    on_wire: HashMap<(u32, u32), usize>,
+    free: Vec<u16>,
+    /// Slots of transfers that failed: late packets may still be written there.
+    resting: Vec<(Nanos, u16)>,
+    live: u64,
+    buffers: Vec<Vec<u8>>,
+    tally: Tally,
+}
+
+/// Runs one round.
+pub(super) fn run(soak: &Soak, number: u64, transfers: u64) -> Result<Tally, Broken> {
+    let seed = soak
+        .seed
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        .wrapping_add(number.wrapping_mul(0xD134_2543_DE82_EF95));
+    let mut dice = Dice(Pcg32::new(seed, 0xDA3E_39CB_94B9_5BDB));
+    let world = draw(soak, &mut dice);
+    let mut at = Nanos::ZERO;
+    let result = Round::new(&world, dice, seed).and_then(|mut round| {
+        let result = round.go(transfers);
+        at = round.now;
+        result?;
+        Ok(round.tally)
+    });
+    result.map_err(|what| Broken { seed: soak.seed, round: number, at, what })
+}
+
+impl<'a> Round<'a> {
+    fn new(world: &'a World, mut dice: Dice, seed: u64) -> Result<Self, Promise> {
+        let slot_size = (world.longest + arena::SLACK).next_multiple_of(64);
+        let arena = Arena::new(SLOTS, slot_size);
+        let key = dice.0.next_u64();
+        let (sender_life, receiver_life) = (1, 1);
+        Ok(Self {
+            sender: Sender::new(world.sender, Incarnation::new(sender_life)).map_err(Promise::Sender)?,
+            receiver: open(world, receiver_life, key, arena.size())?,
+            there: Link::new(world.there.clone(), LINK_CAPACITY, seed).map_err(Promise::Links)?,
+            back: Link::new(world.back.clone(), LINK_CAPACITY, !seed).map_err(Promise::Links)?,
+            arena,
+            now: Nanos::ZERO,
+            key,
+            sender_life,
+            receiver_life,
+            deaf_until: Nanos::ZERO,
+            stories: Vec::new(),
+            tickets: vec![(u32::MAX, 0); fpga_index(world.sender.transfers)],
+            on_wire: HashMap::new(),
+            free: (0..SLOTS).collect(),
+            resting: Vec::new(),
+            live: 0,
+            buffers: Vec::new(),
+            tally: Tally { rounds: 1, ..Tally::default() },
+            world,
+            dice,
+        })
+    }
+
+    fn go(&mut self, transfers: u64) -> Result<(), Promise> {
+        let mut restarts = self.world.restarts.clone();
+        restarts.sort_unstable_by_key(|(at, _)| core::cmp::Reverse(*at));
+        loop {
+            while let Some((_, side)) = restarts.pop_if(|(at, _)| *at <= self.now) {
+                self.restart(side)?;
+            }
+            self.arrivals()?;
+            if self.receiver.poll_timeout().is_some_and(|at| at <= self.now) {
+                self.receiver.handle_timeout(self.now);
+                self.outputs()?;
+            }
+            if self.sender.poll_timeout().is_some_and(|at| at <= self.now) {
+                self.sender.handle_timeout(self.now);
+            }
+            self.rest();
+            while (self.stories.len() as u64) < transfers && self.submit()? {}
+            self.transmit();
+            while let Some(completion) = self.sender.poll_completion() {
+                self.ended(&completion)?;
+            }
+            let all = self.stories.len() as u64 == transfers && self.live == 0;
+            if all && self.there.is_empty() && self.back.is_empty() && self.sender.is_idle() {
+                break;
+            }
+            let next = self.next(restarts.last().map(|(at, _)| *at));
+            match next {
+                Some(next) if next < PATIENCE => self.now = next.max(self.now.saturating_add(Nanos::new(1))),
+                _ => return Err(Promise::Hung { left: self.live + transfers - self.stories.len() as u64 }),
+            }
+        }
+        self.tally.simulated = self.now;
+        self.finish()
+    }
+
+    fn next(&self, restart: Option<Nanos>) -> Option<Nanos> {
+        let link = Some(self.there.free_at()).filter(|at| *at > self.now);
+        [
+            link,
+            restart,
+            self.there.poll_timeout(),
+            self.back.poll_timeout(),
+            self.sender.poll_timeout(),
+            self.receiver.poll_timeout(),
+            self.resting.iter().map(|(at, _)| *at).min(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Returns whether there was room.
+    fn submit(&mut self) -> Result<bool, Promise> {
+        if self.free.is_empty() {
+            return Ok(false);
+        }
+        let at = self.dice.below(self.free.len() as u64);
+        let slot = self.free.swap_remove(usize::try_from(at).unwrap_or(0));
+        self.arena.still(slot)?;
+        let number = self.stories.len();
+        let length = if self.dice.one_in(200) { 0 } else { self.dice.spread(self.world.longest) };
+        let start = self.dice.below(arena::SLACK);
+        let destination = self.arena.give(slot, number as u64, start, length);
+        let deadline = self.now.saturating_add(self.world.deadline);
+        let command = Command {
+            source: source(number),
+            node: RECEIVER,
+            destination,
+            length,
+            key: self.key,
+            notify: if self.dice.one_in(5) { Notify::Sender } else { Notify::Receiver },
+            deadline: Some(deadline),
+            priority: u8::try_from(self.dice.below(3)).unwrap_or(0),
+        };
+        let Ok(ticket) = self.sender.submit(self.now, command) else {
+            // Completions have not been polled yet.
+            self.free.push(slot);
+            return Ok(false);
+        };
+        if let Some(place) = self.tickets.get_mut(fpga_index(ticket.slot())) {
+            *place = (ticket.generation(), number);
+        }
+        self.stories.push(Story { slot, length, deadline, ended: None, told: None });
+        self.live += 1;
+        self.tally.transfers += 1;
+        self.tally.bytes += length;
+        Ok(true)
+    }
+
+    fn transmit(&mut self) {
+        while self.there.free_at() <= self.now && self.there.len() < LINK_CAPACITY / 2 {
+            let Some(transmit) = self.sender.poll_transmit(self.now) else { return };
+            let number = (transmit.source.get() >> 24) - 1;
+            let number = usize::try_from(number).unwrap_or(usize::MAX);
+            self.on_wire.insert((self.sender_life, transmit.transfer.get()), number);
+            let Self { there, buffers, now, sender_life, .. } = self;
+            let mut offset = transmit.source.get() & 0xFF_FFFF;
+            frame::packets(&transmit, Incarnation::new(*sender_life), |frame| {
+                let mut bytes = buffers.pop().unwrap_or_default();
+                bytes.resize(MAX_PACKET_LENGTH, 0);
+                let length = match frame {
+                    Frame::Data { header, payload } => {
+                        let mut content = [0; 1 << 12];
+                        let content = content.get_mut(..payload).unwrap_or_default();
+                        arena::fill(number as u64, offset, content);
+                        offset += payload as u64;
+                        header.encode(content, &mut bytes)
+                    }
+                    Frame::Control(control) => control.encode(&mut bytes),
+                    Frame::Damaged => return,
+                };
+                bytes.truncate(length.unwrap_or(0));
+                // A full link loses it.
+                let _ = there.offer(*now, bytes);
+            });
+        }
+    }
+
+    fn arrivals(&mut self) -> Result<(), Promise> {
+        while let Some(bytes) = self.there.poll(self.now) {
+            if self.now >= self.deaf_until {
+                match Packet::parse(&bytes) {
+                    Ok(Packet::Data(data)) => self.receiver.handle_data(self.now, &data, &mut self.arena),
+                    Ok(Packet::Control(Control::Arrived(arrived))) => {
+                        self.receiver.handle_arrived(self.now, &arrived);
+                    }
+                    _ => {}
+                }
+                self.outputs()?;
+            }
+            self.buffers.push(bytes);
+        }
+        while let Some(bytes) = self.back.poll(self.now) {
+            if let Ok(Packet::Control(control)) = Packet::parse(&bytes)
+                && let Some((answer, told)) = frame::answer(&control)
+            {
+                match told {
+                    Told::Here => self.sender.handle_ack(self.now, answer),
+                    Told::Refused(reason) => self.sender.handle_nack(self.now, answer, reason),
+                    Told::Done(transfer, segment) => {
+                        self.sender.handle_segment_done(self.now, answer, transfer, segment);
+                    }
+                }
+            }
+            self.buffers.push(bytes);
+        }
+        Ok(())
+    }
+
+    fn outputs(&mut self) -> Result<(), Promise> {
+        if let Some(stray) = self.arena.take_stray() {
+            return Err(stray);
+        }
+        while let Some(output) = self.receiver.poll_output().copied() {
+            match output {
+                Output::Send(control) => {
+                    let mut bytes = self.buffers.pop().unwrap_or_default();
+                    bytes.resize(MAX_PACKET_LENGTH, 0);
+                    let length = control.encode(&mut bytes).unwrap_or(0);
+                    bytes.truncate(length);
+                    let _ = self.back.offer(self.now, bytes);
+                }
+                Output::Event(event) if event.kind == EventKind::Notice => self.told(&event)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn told(&mut self, event: &Event) -> Result<(), Promise> {
+        let key = (event.incarnation.get(), event.transfer.get());
+        let unknown = Promise::Told { transfer: u64::MAX };
+        let number = *self.on_wire.get(&key).ok_or(unknown)?;
+        let story = self.stories.get_mut(number).ok_or(unknown)?;
+        if story.told == Some(self.receiver_life) || story.length != event.length {
+            return Err(Promise::Told { transfer: number as u64 });
+        }
+        story.told = Some(self.receiver_life);
+        // The memory of one that failed may be another's by now.
+        if story.ended == Some(Ending::Failed) {
+            return Ok(());
+        }
+        let slot = story.slot;
+        let well = story.ended == Some(Ending::Well);
+        self.arena.arrived(slot)?;
+        if well {
+            self.free.push(slot);
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, completion: &Completion) -> Result<(), Promise> {
+        let ticket = completion.ticket;
+        let place = self.tickets.get_mut(fpga_index(ticket.slot()));
+        let known = place.filter(|(generation, _)| *generation == ticket.generation());
+        let Some((generation, number)) = known else {
+            return Err(Promise::Doubled { transfer: u64::MAX });
+        };
+        let number = *number;
+        *generation = u32::MAX;
+        self.tally.packets += completion.packets;
+        self.tally.retransmits += completion.retransmits;
+        let Some(story) = self.stories.get_mut(number) else {
+            return Err(Promise::Doubled { transfer: number as u64 });
+        };
+        let transfer = number as u64;
+        if story.ended.is_some() {
+            return Err(Promise::Doubled { transfer });
+        }
+        let late = completion.finished.saturating_sub(story.deadline);
+        if late > Nanos::ZERO {
+            return Err(Promise::Late { transfer, late });
+        }
+        self.live -= 1;
+        let gentle = u64::from(self.world.gentle);
+        self.tally.gentle += gentle;
+        let count = match completion.result {
+            Ok(()) => {
+                story.ended = Some(Ending::Well);
+                let told = story.told.is_some() || story.length == 0;
+                // Told by the sender, it may learn later: the slot stays taken until then.
+                if told {
+                    self.free.push(story.slot);
+                }
+                self.tally.gentle_completed += gentle;
+                self.tally.completed += 1;
+                return Ok(());
+            }
+            Err(TransferError::Deadline { .. }) => &mut self.tally.deadline,
+            Err(TransferError::Unanswered { .. }) => &mut self.tally.unanswered,
+            Err(TransferError::Forgotten { .. }) => &mut self.tally.forgotten,
+            Err(_) => &mut self.tally.refused,
+        };
+        *count += 1;
+        story.ended = Some(Ending::Failed);
+        self.resting.push((self.now.saturating_add(LIFETIME), story.slot));
+        Ok(())
+    }
+
+    /// Slots whose late packets are gone can be used again.
+    fn rest(&mut self) {
+        let (free, now) = (&mut self.free, self.now);
+        self.resting.retain(|(at, slot)| {
+            let over = *at <= now;
+            if over {
+                free.push(*slot);
+            }
+            !over
+        });
+    }
+
+    fn restart(&mut self, side: Side) -> Result<(), Promise> {
+        self.tally.restarts += 1;
+        match side {
+            Side::Sender => {
+                self.sender_life += 1;
+                let life = Incarnation::new(self.sender_life);
+                self.sender = Sender::new(self.world.sender, life).map_err(Promise::Sender)?;
+                for story in self.stories.iter_mut().filter(|story| story.ended.is_none()) {
+                    story.ended = Some(Ending::Failed);
+                    self.resting.push((self.now.saturating_add(LIFETIME), story.slot));
+                    self.tally.abandoned += 1;
+                    self.live -= 1;
+                }
+                self.tickets.fill((u32::MAX, 0));
+                // What was to be told by a sender that is gone: nobody waits for it.
+                self.give_up_notices();
+            }
+            Side::Receiver | Side::ReceiverAfterAPause => {
+                self.note_receiver();
+                self.receiver_life += 1;
+                if side == Side::Receiver {
+                    self.key = self.dice.0.next_u64();
+                } else {
+                    self.deaf_until = self.now.saturating_add(LIFETIME);
+                }
+                self.receiver = open(self.world, self.receiver_life, self.key, self.arena.size())?;
+                self.give_up_notices();
+            }
+        }
+        Ok(())
+    }
+
+    /// Transfers that ended well, with the notice still to come from the sender: it was lost with the side that was
+    /// restarted.
+    fn give_up_notices(&mut self) {
+        for story in &mut self.stories {
+            if story.ended == Some(Ending::Well) && story.told.is_none() && story.length != 0 {
+                story.ended = Some(Ending::Failed);
+                self.resting.push((self.now.saturating_add(LIFETIME), story.slot));
+            }
+        }
+    }
+
+    fn note_receiver(&mut self) {
+        let counters = self.receiver.counters();
+        self.tally.duplicates += counters.duplicates + counters.tombstone_hits;
+        self.tally.escaped += counters.escape_hits;
+        self.tally.registry_full += counters.registry_full;
+    }
+
+    /// After the last packet: what the receiver waits for runs out, and nothing is left.
+    fn finish(&mut self) -> Result<(), Promise> {
+        for _ in 0..10_000 {
+            let Some(at) = self.receiver.poll_timeout() else { break };
+            self.now = self.now.max(at);
+            self.receiver.handle_timeout(self.now);
+            self.outputs()?;
+        }
+        for slot in 0..SLOTS {
+            self.arena.still(slot)?;
+        }
+        for (transfer, story) in (0..).zip(&self.stories) {
+            if story.ended == Some(Ending::Well) && story.told.is_none() && story.length != 0 {
+                return Err(Promise::Untold { transfer });
+            }
+        }
+        for (what, left) in [
+            ("op table", self.sender.ops().count()),
+            ("sender", usize::from(!self.sender.is_idle())),
+            ("registry", usize::from(self.receiver.registry_occupancy())),
+            ("escape channel", usize::from(self.receiver.escape_occupancy())),
+            ("transfers in progress", self.receiver.transfers_in_progress()),
+            ("tombstones", self.receiver.tombstones()),
+            ("receiver's timer", usize::from(self.receiver.poll_timeout().is_some())),
+        ] {
+            if left != 0 {
+                return Err(Promise::LeftOver { what });
+            }
+        }
+        self.note_receiver();
+        for LinkCounters { data, control, .. } in [self.there.counters(), self.back.counters()] {
+            for class in [data, control] {
+                self.tally.lost += class.lost + class.blacked_out + class.overflowed;
+                self.tally.damaged += class.damaged;
+                self.tally.doubled += class.doubled;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open(world: &World, life: u32, key: u64, size: u64) -> Result<Receiver, Promise> {
+    let mut config = world.receiver;
+    config.incarnation = Incarnation::new(life);
+    let mut receiver = Receiver::new(config).map_err(Promise::Receiver)?;
+    let window = MemoryWindow {
+        source: SENDER,
+        base: CardAddr::new(arena::BASE),
+        length: size,
+        key,
+        permissions: Permissions::WRITE,
+    };
+    // A range inside the address space, into the first of many windows.
+    let _ = receiver.access_mut().install(0, window);
+    Ok(receiver)
+}
+
+/// Where a transfer's bytes would lie at the sender: its number above, the offset below.
+fn source(number: usize) -> CardAddr {
+    CardAddr::new((number as u64 + 1) << 24)
+}
+
+fn fpga_index(value: u32) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,53 @@
+//! Ten thousand random transfers; a million of them is `cargo xtask soak`.
+#![expect(clippy::panic, reason = "a test that cannot go on may as well stop")]
+
+use fpga_netsim::soak::{Soak, Tally, Trouble};
+
+fn run(trouble: Trouble, transfers: u64, longest: u64, seed: u64) -> Tally {
+    let mut soak = Soak::new(trouble, transfers, seed);
+    soak.longest = longest;
+    soak.threads = 2;
+    match soak.run(|_| ()) {
+        Ok(tally) => tally,
+        Err(broken) => panic!("{broken}"),
+    }
+}
+
+#[test]
+fn ten_thousand_transfers_through_every_trouble() {
+    let tally = run(Trouble::Everything, 10_000, 256 << 10, 1);
+    assert_eq!(tally.completed + tally.failed() + tally.abandoned, 10_000);
+    assert!(tally.gentle > 2_000 && tally.gentle_completed * 1000 >= tally.gentle * 999, "{tally:?}");
+    for (what, count) in [
+        ("retransmits", tally.retransmits),
+        ("damaged", tally.damaged),
+        ("doubled", tally.doubled),
+        ("duplicates", tally.duplicates),
+        ("escaped", tally.escaped),
+        ("registry full", tally.registry_full),
+        ("restarts", tally.restarts),
+        ("deadlines", tally.deadline),
+        ("refused", tally.refused),
+        ("abandoned", tally.abandoned),
+    ] {
+        assert_ne!(count, 0, "no {what}: {tally:?}");
+    }
+}
+
+#[test]
+fn op_numbers_and_transfer_ids_come_round_while_old_packets_wander() {
+    let tally = run(Trouble::Zombies, 10_000, 2048, 1);
+    assert_eq!(tally.completed, 10_000, "{tally:?}");
+    assert!(tally.doubled > 10_000);
+}
+
+#[test]
+fn threads_make_no_difference() {
+    let soak = |threads| {
+        let mut soak = Soak::new(Trouble::Everything, 2_000, 7);
+        soak.longest = 10_000;
+        soak.threads = threads;
+        soak.run(|_| ())
+    };
+    assert_eq!(soak(1), soak(3));
+}
