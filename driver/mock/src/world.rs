@@ -329,6 +329,7 @@ impl World {
     /// is left to do.
     pub fn advance(&self, span: Nanos) {
         if self.is_threaded() || self.lock().epoch.is_some() {
+            // To let time pass is what the caller asks for: nothing is waited for that could be had sooner.
             std::thread::sleep(Duration::from_nanos(span.get()));
             self.step_until_idle();
             return;

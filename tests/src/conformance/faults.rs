@@ -42,6 +42,10 @@ pub enum Fault {
     Removed,
     /// The card is reset before the next access, and nobody tells the driver.
     ResetBehind,
+    /// The card is pulled out as its second descriptor ends.
+    RemovedAtDescriptor,
+    /// The card is reset as its second descriptor ends, and nobody tells the driver.
+    ResetAtDescriptor,
     /// An AXI slave that never answers.
     Stalled,
     /// An AXI slave that answers with an error.

@@ -214,7 +214,8 @@ pub(crate) fn file(pages: u64, sealed: bool) -> OwnedFd {
     file
 }
 
-/// Waits until `done`, which something else brings about.
+/// Waits until `done`, which something else brings about: the server's thread, whose card tells nobody what it has counted. Looking
+/// takes the card's lock, so there is a rest between two looks.
 pub(crate) fn until(mut done: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !done() {

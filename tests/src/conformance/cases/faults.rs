@@ -129,6 +129,12 @@ fn planned(fault: Fault, way: Way, c2h: u16) -> Option<PlannedFault> {
         Fault::AllOnes => Some(PlannedFault::new(InjectedFault::AllOnes { on: Moment::Access })),
         Fault::Removed => Some(PlannedFault::new(InjectedFault::SurpriseRemoval { on: Moment::Access })),
         Fault::ResetBehind => Some(PlannedFault::new(InjectedFault::Reset { on: Moment::Access })),
+        Fault::RemovedAtDescriptor => {
+            Some(PlannedFault::new(InjectedFault::SurpriseRemoval { on: Moment::Descriptor }).after(1))
+        }
+        Fault::ResetAtDescriptor => {
+            Some(PlannedFault::new(InjectedFault::Reset { on: Moment::Descriptor }).after(1))
+        }
         Fault::SlaveError | Fault::DecodeError => None,
     }
 }

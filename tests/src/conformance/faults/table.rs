@@ -130,6 +130,24 @@ pub const TABLE: &[Row] = &[
         .quarantined()
         .after(After::Reopen)
         .needs(CARD),
+    scene!(
+        "removed_at_a_descriptor",
+        "the card is pulled out in the middle of its work, as a descriptor ends",
+        Fault::RemovedAtDescriptor
+    )
+    .said(&[Said::Gone])
+    .quarantined()
+    .after(After::Reopen)
+    .needs(CARD),
+    scene!(
+        "reset_at_a_descriptor",
+        "somebody else resets the card in the middle of its work, as a descriptor ends",
+        Fault::ResetAtDescriptor
+    )
+    .said(&[Said::Gone])
+    .quarantined()
+    .after(After::Reopen)
+    .needs(CARD),
     scene!("slave_error", "the AXI slave at the card address reports an error", Fault::SlaveError)
         .said(&[Said::Status])
         .needs(CARD),

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How often a process that should end is looked at.
+/// How often a process that should end is looked at: waiting for its end with a limit would take a thread, or a signal handler of this
+/// process.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Why a program did not do its work.

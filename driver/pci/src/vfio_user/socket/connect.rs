@@ -71,7 +71,8 @@ pub enum ConnectError {
     },
 }
 
-/// How often a server whose queue is full is asked again.
+/// How often a server whose queue is full is asked again. Nothing tells when there is room in it: such a socket cannot be waited for
+/// (connect(2), EAGAIN of UNIX domain sockets).
 const AGAIN: Duration = Duration::from_millis(5);
 
 impl Connection {
