@@ -1,6 +1,7 @@
 //! Two worlds that know nothing of each other but an address: frames go from one to the other as datagrams on the loopback interface.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fpga_card::CardDescription;
@@ -51,9 +52,10 @@ fn exchange(worlds: &[World; 2]) {
     let send = |from: usize| {
         ends[from].send(SOURCE, &regions[1 - from], 0, LENGTH as u64, SendOptions::default()).unwrap()
     };
+    let ended = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for from in [1, 0] {
-            let (ends, send) = (&ends, &send);
+            let (ends, send, ended) = (&ends, &send, &ended);
             scope.spawn(move || {
                 if from == 0 {
                     ends[0].wait_notification(PATIENCE).unwrap();
@@ -61,6 +63,12 @@ fn exchange(worlds: &[World; 2]) {
                 assert_eq!(send(from).wait(PATIENCE).unwrap().result, Ok(()));
                 if from == 1 {
                     ends[1].wait_notification(PATIENCE).unwrap();
+                }
+                // A world without a thread answers only while somebody waits: the other end may still have something to send again.
+                ended.fetch_add(1, Ordering::Relaxed);
+                while ended.load(Ordering::Relaxed) < 2 {
+                    let more = ends[from].wait_notification(Duration::from_millis(1));
+                    assert!(more.is_err(), "{more:?}");
                 }
             });
         }
