@@ -127,5 +127,60 @@ fn packets(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, packets);
+/// 65,536 operations in progress: 256 transfers of 256 segments.
+fn many(c: &mut Criterion) {
+    let mut config = ReceiverConfig::new(NodeId::new(2), Incarnation::new(4));
+    config.registry_entries = 1 << 16;
+    config.transfers = 256;
+    config.tombstones = 512;
+    config.windows = 1;
+    let Ok(mut receiver) = Receiver::new(config) else { return };
+    let window = MemoryWindow {
+        source: NodeId::new(1),
+        base: CardAddr::ZERO,
+        length: 1 << 40,
+        key: 0,
+        permissions: Permissions::WRITE,
+    };
+    if receiver.access_mut().install(0, window).is_err() {
+        return;
+    }
+    let segment = |transfer: u32, segment: u32, index: u16| {
+        let base = u64::from(transfer) << 22 | u64::from(segment) << 14;
+        let mut header = packet(transfer, index);
+        header.segment = segment;
+        header.segment_count = 256;
+        header.address = CardAddr::new(base + u64::from(index) * 512);
+        if let Some(start) = &mut header.start {
+            start.base = CardAddr::new(base);
+            start.transfer_base = CardAddr::new(u64::from(transfer) << 22);
+            start.transfer_length = 256 << 14;
+        }
+        header
+    };
+    let all = |index| (0..256u32).flat_map(move |t| (0..256u32).map(move |s| segment(t, s, index)));
+    deliver(&mut receiver, &all(0).collect::<Vec<_>>());
+    assert_eq!(receiver.registry_occupancy(), 1 << 16, "every operation is registered");
+    // 16 packets of every operation, no two of one in a row, at random.
+    let mut headers: Vec<_> = (1..17).flat_map(all).collect();
+    let mut dice = 1u64;
+    for at in (1..headers.len()).rev() {
+        dice = dice.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        let other = usize::try_from((dice >> 33) % (at as u64 + 1)).unwrap_or(0);
+        headers.swap(at, other);
+    }
+    let mut group = c.benchmark_group("registry");
+    group.throughput(Throughput::Elements(headers.len() as u64));
+    group.sample_size(10);
+    group.bench_function("packet, 65536 operations at random", |b| {
+        b.iter_batched_ref(
+            || receiver.clone(),
+            |receiver| deliver(receiver, &headers),
+            BatchSize::PerIteration,
+        );
+    });
+    group.finish();
+}
+
+criterion_group!(benches, packets, many);
 criterion_main!(benches);

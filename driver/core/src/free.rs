@@ -2,6 +2,8 @@
 
 use alloc::boxed::Box;
 
+use crate::cast::{index, low16};
+
 /// A stack that can hold every slot of a table once; its memory is allocated at the start and never grows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FreeSlots {
@@ -10,9 +12,9 @@ pub(crate) struct FreeSlots {
 }
 
 impl FreeSlots {
-    /// All slots free; slot 0 is taken first.
-    pub(crate) fn all(capacity: u16) -> Self {
-        Self { slots: (0..capacity).rev().collect(), len: usize::from(capacity) }
+    /// All slots free, at most 65536; slot 0 is taken first.
+    pub(crate) fn all(capacity: u32) -> Self {
+        Self { slots: (0..capacity).rev().map(low16).collect(), len: index(capacity) }
     }
 
     pub(crate) const fn len(&self) -> usize {

@@ -10,6 +10,7 @@
 //! | [`segment`] | classification and segmentation as arithmetic |
 //! | [`mirror`] | the host's view of a card's registry, from events alone |
 //! | [`impair`] | what a network does to frames, for simulated ones |
+//! | [`state`] | how much state the tables hold |
 //! | [`time`] | nanoseconds |
 //! | [`timers`] | a hierarchical wheel |
 //!
@@ -40,6 +41,7 @@ mod refusal;
 pub mod ring;
 pub mod segment;
 pub mod sender;
+pub mod state;
 pub mod time;
 pub mod timers;
 

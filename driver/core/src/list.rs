@@ -21,6 +21,8 @@ struct Link {
 pub(crate) struct Links(Box<[Link]>);
 
 impl Links {
+    pub(crate) const BYTES_PER_SLOT: usize = size_of::<Link>();
+
     pub(crate) fn new(slots: u32) -> Self {
         Self(alloc::vec![Link { previous: NONE, next: NONE }; index(slots)].into_boxed_slice())
     }

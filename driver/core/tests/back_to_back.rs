@@ -81,7 +81,8 @@ impl World {
                 },
             )
             .unwrap();
-        let mut mirror = Mirror::new(receiver.config().registry_entries, receiver.config().escape_slots);
+        let entries = u16::try_from(receiver.config().registry_entries).unwrap();
+        let mut mirror = Mirror::new(entries, receiver.config().escape_slots);
         mirror.track_masks(receiver.config().packet_events);
         Self {
             sender: Sender::new(sender, LIFE).unwrap(),
@@ -211,7 +212,7 @@ impl World {
                 _ => {}
             }
         }
-        for index in 0..self.receiver.config().registry_entries {
+        for index in 0..u16::try_from(self.receiver.config().registry_entries).unwrap() {
             let view = self.receiver.entry(index, self.now).unwrap();
             self.mirror.compare(index, &view, |difference| panic!("{difference}"));
         }

@@ -9,6 +9,7 @@
 //! And every path ends: with the transfer completed at both sides, told once, and all tables empty.
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     reason = "a test helper that cannot go on may as well stop the test"
 )]
@@ -374,7 +375,7 @@ fn search(case: Case) -> usize {
             }
             assert_eq!(state.receiver.escape_occupancy(), state.escaped_of_former_lives(life));
             let former = state.registered_of_former_lives(life);
-            assert_eq!(usize::from(state.receiver.registry_occupancy()), former);
+            assert_eq!(state.receiver.registry_occupancy() as usize, former);
         }
         for next in next {
             if seen.insert(next.fingerprint()) {

@@ -78,29 +78,30 @@ fn the_first_timeout_is_the_initial_one_and_then_it_is_learnt() {
     let (when, _) = next_try(&mut sender);
     assert_eq!(when, at(1000));
     sender.handle_ack(at(1020), Answer { tries: 2, ..answer(&first, 0) });
-    assert_eq!(trip(&sender), RoundTrip { samples: 1, mean: at(20), deviation: at(10) });
+    assert_eq!(trip(&sender), RoundTrip { samples: 1, mean: at(20), deviation: at(10), longest: at(20) });
     submit(&mut sender, at(2000), 100);
     let _ = sender.poll_transmit(at(2000)).unwrap();
-    // 20 + 4 x 10.
-    assert_eq!(next_try(&mut sender).0, at(2060));
+    // Eight times the only one so far.
+    assert_eq!(next_try(&mut sender).0, at(2160));
 }
 
 #[test]
 fn it_is_at_least_twice_the_round_trip_and_the_configured_minimum() {
     let mut sender = sender(|_| {});
-    for n in 0..200 {
+    for n in 0..300 {
         round(&mut sender, at(n * 100), at(20));
     }
     let learnt = trip(&sender);
     assert!(learnt.deviation < Nanos::new(100), "{learnt:?}");
     assert_eq!(learnt.timeout(), Some(learnt.mean.saturating_mul(2)));
     let mut close = sender;
-    for n in 0..200 {
+    // The long ones fade.
+    for n in 0..3000 {
         round(&mut close, at(100_000 + n * 100), Nanos::new(300));
     }
-    submit(&mut close, at(200_000), 100);
-    let _ = close.poll_transmit(at(200_000)).unwrap();
-    assert_eq!(next_try(&mut close).0, at(200_005));
+    submit(&mut close, at(500_000), 100);
+    let _ = close.poll_transmit(at(500_000)).unwrap();
+    assert_eq!(next_try(&mut close).0, at(500_005));
 }
 
 #[test]

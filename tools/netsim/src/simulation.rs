@@ -50,7 +50,7 @@ pub struct Report {
     /// Payload over the time until the receiving application was told.
     pub goodput: BitRate,
     /// Most registry entries in use at once.
-    pub registry_high_water: u16,
+    pub registry_high_water: u32,
     /// Most packets that waited at once for their segment's first one.
     pub escape_high_water: u16,
 }

@@ -140,6 +140,10 @@ pub struct OpTable {
 }
 
 impl OpTable {
+    /// Bytes of state of one entry: itself, its timer, its rest, and its places in the lists of slots.
+    pub(crate) const BYTES: usize =
+        size_of::<Entry>() + Timers::BYTES_PER_TIMER + size_of::<Nanos>() + 2 * size_of::<u16>() + 1;
+
     /// Allocates the table.
     ///
     /// # Errors

@@ -67,6 +67,9 @@ pub struct AccessTable {
 }
 
 impl AccessTable {
+    /// Bytes of state of one window.
+    pub(super) const BYTES: usize = size_of::<Option<MemoryWindow>>();
+
     /// A table of `count` windows, all closed.
     #[must_use]
     pub fn new(count: u32) -> Self {

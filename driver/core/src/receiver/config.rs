@@ -16,8 +16,8 @@ pub struct ReceiverConfig {
     pub packet_size_log2: u8,
     /// Most packets of a segment, 1..=256 (default 32).
     pub mask_bits: u16,
-    /// Operations in progress at once, 1..=4096 (default 64).
-    pub registry_entries: u16,
+    /// Operations in progress at once, 1..=65536 (default 64).
+    pub registry_entries: u32,
     /// Packets that may wait for their start, 0..=4096 (default 64).
     pub escape_slots: u16,
     /// How long they wait (default 1 ms).
@@ -77,7 +77,7 @@ impl ReceiverConfig {
         }
         for (name, found, least, most) in [
             ("mask_bits", u32::from(self.mask_bits), 1, 256),
-            ("registry_entries", u32::from(self.registry_entries), 1, 4096),
+            ("registry_entries", self.registry_entries, 1, 1 << 16),
             ("escape_slots", u32::from(self.escape_slots), 0, 4096),
             ("transfers", u32::from(self.transfers), 1, 4096),
             ("sources", u32::from(self.sources), 1, 4096),

@@ -57,6 +57,9 @@ impl Hash for Escape {
 }
 
 impl Escape {
+    /// Bytes of state of one slot, without its payload.
+    pub(super) const BYTES: usize = size_of::<Option<Slot>>();
+
     pub(super) fn new(slots: u16, packet_size: usize) -> Self {
         Self {
             slots: alloc::vec![None; usize::from(slots)].into_boxed_slice(),

@@ -44,6 +44,7 @@ pub use registry::{EntryView, SegmentKey};
 pub(crate) use mask::SegmentWindow;
 
 use crate::aside::Aside;
+use crate::state::Table;
 use crate::time::Nanos;
 use escape::{Escape, key_of};
 use output::Outputs;
@@ -75,7 +76,7 @@ impl Receiver {
         config.validate()?;
         // One call ends at most every entry, transfer and escape slot, or answers every escaped packet; each of those
         // with an answer and three events at most.
-        let items = usize::from(config.registry_entries)
+        let items = crate::cast::index(config.registry_entries)
             + usize::from(config.transfers)
             + usize::from(config.escape_slots);
         let burst = 4 * items + 8;
@@ -90,6 +91,22 @@ impl Receiver {
             counters: Aside::default(),
             config,
         })
+    }
+
+    /// Its tables, and how much state an entry of each holds.
+    #[must_use]
+    pub fn state(&self) -> [Table; 5] {
+        let config = &self.config;
+        let (transfer, source, tombstone) = Peers::BYTES;
+        let payload = crate::cast::index(config.packet_size());
+        let tombstones = (usize::from(config.tombstones) + 1) * tombstone;
+        [
+            Table::new("registry", config.registry_entries.into(), Registry::BYTES),
+            Table::new("escape channel", config.escape_slots.into(), Escape::BYTES + payload),
+            Table::new("transfers", config.transfers.into(), transfer),
+            Table::new("senders", config.sources.into(), source + tombstones),
+            Table::new("memory windows", config.windows.into(), AccessTable::BYTES),
+        ]
     }
 
     /// The configuration in use.
@@ -219,7 +236,7 @@ impl Receiver {
 
     /// Registry entries in use.
     #[must_use]
-    pub fn registry_occupancy(&self) -> u16 {
+    pub fn registry_occupancy(&self) -> u32 {
         self.registry.occupancy()
     }
 

@@ -159,7 +159,7 @@ pub struct ReceiverCounters {
     /// Packets dropped because the caller had not polled the outputs.
     pub unpolled: u64,
     /// Most registry entries in use at once.
-    pub registry_high_water: u16,
+    pub registry_high_water: u32,
     /// Most escape slots in use at once.
     pub escape_high_water: u16,
 }

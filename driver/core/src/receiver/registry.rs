@@ -84,8 +84,8 @@ impl Entry {
     };
 }
 
-/// A slot of the hash index that leads nowhere.
-const VACANT: u16 = u16::MAX;
+/// A slot of the hash index that leads nowhere. Every number of 16 bits is an entry.
+const VACANT: u32 = u32::MAX;
 
 /// The registry. Lookup is a check of the last hit, then a hash index of four slots per entry with linear probing; keys lie
 /// apart from the entries in one compact array.
@@ -94,7 +94,7 @@ pub(super) struct Registry {
     keys: Box<[SegmentKey]>,
     live: Box<[bool]>,
     entries: Box<[Entry]>,
-    slots: Box<[u16]>,
+    slots: Box<[u32]>,
     /// What turns a hash into a place in `slots`.
     shift: u32,
     free: FreeSlots,
@@ -102,9 +102,17 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// `entries`: 1..=4096.
-    pub(super) fn new(entries: u16) -> Self {
-        let count = usize::from(entries);
+    /// Bytes of state of one entry: key, whether it lives, itself, four places of the hash index and one of the list of free
+    /// ones.
+    pub(super) const BYTES: usize = size_of::<SegmentKey>()
+        + size_of::<bool>()
+        + size_of::<Entry>()
+        + 4 * size_of::<u32>()
+        + size_of::<u16>();
+
+    /// `entries`: 1..=65536.
+    pub(super) fn new(entries: u32) -> Self {
+        let count = index(entries);
         let slots = (4 * count).next_power_of_two();
         Self {
             keys: alloc::vec![SegmentKey::NONE; count].into_boxed_slice(),
@@ -117,12 +125,12 @@ impl Registry {
         }
     }
 
-    pub(super) fn capacity(&self) -> u16 {
-        low16(u32::try_from(self.keys.len()).unwrap_or(u32::MAX))
+    pub(super) fn capacity(&self) -> u32 {
+        u32::try_from(self.keys.len()).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn occupancy(&self) -> u16 {
-        self.capacity() - low16(u32::try_from(self.free.len()).unwrap_or(u32::MAX))
+    pub(super) fn occupancy(&self) -> u32 {
+        self.capacity() - u32::try_from(self.free.len()).unwrap_or(u32::MAX)
     }
 
     pub(super) fn has_free(&self) -> bool {
@@ -148,7 +156,8 @@ impl Registry {
             if entry == VACANT {
                 return None;
             }
-            if self.keys[usize::from(entry)] == *key {
+            if self.keys[index(entry)] == *key {
+                let entry = low16(entry);
                 self.last.0 = entry;
                 return Some(entry);
             }
@@ -169,7 +178,7 @@ impl Registry {
         while self.slots[at] != VACANT {
             at = (at + 1) & (self.slots.len() - 1);
         }
-        self.slots[at] = slot;
+        self.slots[at] = slot.into();
         self.last.0 = slot;
         Some(slot)
     }
@@ -181,7 +190,7 @@ impl Registry {
         }
         let wrap = self.slots.len() - 1;
         let mut hole = self.home(&self.keys[place]);
-        while self.slots[hole] != slot {
+        while self.slots[hole] != u32::from(slot) {
             hole = (hole + 1) & wrap;
         }
         // Closes the gap by moving back what probed past it: no grave stones that would slow later lookups.
@@ -192,7 +201,7 @@ impl Registry {
             if entry == VACANT {
                 break;
             }
-            let home = self.home(&self.keys[usize::from(entry)]);
+            let home = self.home(&self.keys[index(entry)]);
             if at.wrapping_sub(home) & wrap >= at.wrapping_sub(hole) & wrap {
                 self.slots[hole] = entry;
                 hole = at;
@@ -328,7 +337,7 @@ mod tests {
         /// Against a plain map: same answers through any order of insertions, removals and lookups, also when the registry
         /// is full and where homes collide.
         #[test]
-        fn finds_what_a_map_finds(entries in 1u16..20, steps in prop::collection::vec((0u32..64, any::<bool>()), 1..300)) {
+        fn finds_what_a_map_finds(entries in 1u32..20, steps in prop::collection::vec((0u32..64, any::<bool>()), 1..300)) {
             let mut registry = Registry::new(entries);
             let mut map = BTreeMap::new();
             for (n, remove) in steps {
@@ -343,11 +352,11 @@ mod tests {
                     Some(slot) => prop_assert_eq!(registry.key(slot), &key(n)),
                     None => {
                         let slot = registry.insert(key(n), Entry::EMPTY);
-                        prop_assert_eq!(slot.is_some(), map.len() < usize::from(entries));
+                        prop_assert_eq!(slot.is_some(), map.len() < entries as usize);
                         map.extend(slot.map(|slot| (n, slot)));
                     }
                 }
-                prop_assert_eq!(usize::from(registry.occupancy()), map.len());
+                prop_assert_eq!(registry.occupancy() as usize, map.len());
                 for probe in 0..64 {
                     prop_assert_eq!(registry.find(&key(probe)), map.get(&probe).copied());
                 }

@@ -45,7 +45,7 @@ impl Receiver {
     pub(super) fn sweep(&mut self, now: Nanos) {
         let mut next = Nanos::MAX;
         let silence = self.config.registry_timeout;
-        for slot in 0..self.registry.capacity() {
+        for slot in (0..self.registry.capacity()).map(crate::cast::low16) {
             if !self.registry.is_live(slot) {
                 continue;
             }

@@ -197,6 +197,10 @@ pub(super) struct Peers {
 }
 
 impl Peers {
+    /// Bytes of state of one transfer in progress, of one sender, and of one tombstone.
+    pub(super) const BYTES: (usize, usize, usize) =
+        (size_of::<Progress>(), size_of::<Source>(), size_of::<Run>());
+
     pub(super) fn new(sources: u16, transfers: u16, tombstones: u16) -> Self {
         let source = Source {
             in_use: false,

@@ -53,6 +53,21 @@ impl Sender {
         self.ops.available(now);
     }
 
+    /// Enough round trips to a destination are known: packets that left before have the initial timeout, which may be a hundred
+    /// times too long. Not after the first one: the packets of a burst wait for each other, and the first waits least.
+    #[cold]
+    pub(super) fn learnt(&mut self, destination: u32) {
+        for slot in (0..self.ops.capacity()).map(low16) {
+            let Some(op) = self.ops.slot(slot) else { continue };
+            let transfer = &self.transfers[index(self.segments.get(op.segment).transfer)];
+            if transfer.destination == destination {
+                let trip = &self.destinations.get(destination).trip;
+                let deadline = self.retry.deadline(op.sent, trip, op.silent, transfer.progress);
+                self.ops.extend(op.number, deadline.min(op.deadline));
+            }
+        }
+    }
+
     /// Whether a packet is of no use to the receiver yet: its segment's first one has not been acknowledged.
     pub(super) fn waits_for_start(&self, op: &Op) -> bool {
         op.packet != 0 && !self.segments.get(op.segment).is_expected()

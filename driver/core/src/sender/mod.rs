@@ -31,6 +31,7 @@ use crate::cast::{index, low16};
 use crate::list::{Links, List};
 use crate::op_table::{Op, OpTable, OpTableConfig};
 use crate::segment::{Class, classify, segment_count};
+use crate::state::Table;
 use crate::time::Nanos;
 use crate::timers::Timers;
 use alloc::boxed::Box;
@@ -102,6 +103,19 @@ impl Sender {
             counters: SenderCounters::default(),
             config,
         })
+    }
+
+    /// Its tables, and how much state an entry of each holds.
+    #[must_use]
+    pub fn state(&self) -> [Table; 4] {
+        let link = Links::BYTES_PER_SLOT;
+        let transfer = size_of::<Transfer>() + 2 * link + Timers::BYTES_PER_TIMER;
+        [
+            Table::new("op table", self.config.op_entries.into(), OpTable::BYTES),
+            Table::new("segments", self.segments.capacity(), Segments::BYTES),
+            Table::new("transfers", self.config.transfers.into(), transfer),
+            Table::new("destinations", self.config.destinations.into(), Destinations::BYTES),
+        ]
     }
 
     /// The configuration it was built with.
@@ -378,10 +392,15 @@ impl Sender {
         destination.suspect = false;
         if let Some(span) = trip {
             destination.trip.sample(span);
+            if destination.trip.samples == retry::FEW_SAMPLES {
+                let destination = transfer.destination;
+                self.learnt(destination);
+            }
         }
         if !complete {
             return;
         }
+        let transfer = &mut self.transfers[index(owner)];
         self.segments.release(slot);
         self.counters.segments += 1;
         transfer.done.insert(segment);

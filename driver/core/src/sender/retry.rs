@@ -7,7 +7,7 @@ use crate::time::Nanos;
 #[non_exhaustive]
 pub enum Timeout {
     /// Learnt per destination from the round trips seen: smoothed mean + 4 x mean deviation (RFC 6298, section 2), at least
-    /// twice the mean, doubled with each silent try of the packet. Only answers to a try that is known are believed (Karn's
+    /// twice the mean and more than the longest of late ([`RoundTrip::timeout`]), doubled with each silent try of the packet. Only answers to a try that is known are believed (Karn's
     /// rule, by the try count that every answer echoes) [E2-2].
     Adaptive {
         /// Before anything was learnt (default 1 ms).
@@ -96,6 +96,9 @@ impl RetryPolicy {
     }
 }
 
+/// Fewer samples than this tell little about the longest.
+pub(super) const FEW_SAMPLES: u64 = 256;
+
 /// What is known of the way to one destination and back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoundTrip {
@@ -105,6 +108,8 @@ pub struct RoundTrip {
     pub mean: Nanos,
     /// Smoothed mean deviation.
     pub deviation: Nanos,
+    /// The longest of late; it fades by 1/512 with each sample.
+    pub longest: Nanos,
 }
 
 impl RoundTrip {
@@ -120,16 +125,28 @@ impl RoundTrip {
             self.deviation = Nanos::new(deviation - deviation / 4 + mean.abs_diff(span) / 4);
             self.mean = Nanos::new(mean - mean / 8 + span / 8);
         }
+        let faded = self.longest.get() - self.longest.get() / 512;
+        self.longest = Nanos::new(faded.max(span));
         self.samples = self.samples.saturating_add(1);
     }
 
-    /// Mean + 4 x deviation, at least 2 x mean; `None` before anything was learnt.
+    /// Mean + 4 x deviation, at least 2 x mean, and a quarter more than the longest of late; 8 times the longest while
+    /// there are less than 256 samples, because the first ones are the fastest. `None` before anything was learnt.
+    ///
+    /// The last is not in RFC 6298. With a sample per packet instead of one per round trip the deviation follows the disorder of
+    /// the last few packets, and a packet that is overtaken by a hundred others was sent again for nothing.
     #[must_use]
     pub fn timeout(&self) -> Option<Nanos> {
         if self.samples == 0 {
             return None;
         }
         let mean = self.mean;
-        Some(mean.saturating_add(self.deviation.saturating_mul(4)).max(mean.saturating_mul(2)))
+        let longest = if self.samples < FEW_SAMPLES {
+            self.longest.saturating_mul(8)
+        } else {
+            self.longest.saturating_add(Nanos::new(self.longest.get() / 4))
+        };
+        let usual = mean.saturating_add(self.deviation.saturating_mul(4));
+        Some(usual.max(mean.saturating_mul(2)).max(longest))
     }
 }

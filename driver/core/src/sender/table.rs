@@ -146,10 +146,17 @@ pub(super) struct Segments {
 }
 
 impl Segments {
+    /// Bytes of state of one record, and of its place in the list of free ones.
+    pub(super) const BYTES: usize = size_of::<Segment>() + size_of::<u16>();
+
+    pub(super) fn capacity(&self) -> u64 {
+        self.records.len() as u64
+    }
+
     pub(super) fn new(capacity: u16) -> Self {
         Self {
             records: alloc::vec![Segment::default(); usize::from(capacity)].into_boxed_slice(),
-            free: FreeSlots::all(capacity),
+            free: FreeSlots::all(capacity.into()),
         }
     }
 
@@ -222,6 +229,9 @@ pub(super) struct Destinations {
 }
 
 impl Destinations {
+    /// Bytes of state of one record.
+    pub(super) const BYTES: usize = size_of::<Destination>();
+
     pub(super) fn new(capacity: u32, first: TransferId) -> Self {
         let empty = Destination {
             node: NodeId::ANY,

@@ -1,6 +1,5 @@
 //! The source document's rules, read literally, fail where the errata say they fail; the corrected model does not, and the
 //! receiver does what the model does.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on may as well stop")]
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -142,10 +141,9 @@ fn e1_3_a_second_start_clears_the_mask() {
     let mut packets = operation(0, 3, 0);
     packets.push(packets[0]);
     let ends = all_orders(Literal::EveryStartRegisters, &packets, &[], false);
-    // 4! orders of which each comes twice, the two starts being alike. Right only where nothing lies between the starts but
-    // early packets.
-    assert!(ends.hangs > 0 && ends.right > 0, "{ends:?}");
-    assert_eq!(ends.hangs + ends.right + ends.doubled + ends.ghosts, 24);
+    // 4! orders, each of them twice, the two starts being alike. A packet between the starts is marked by the first and forgotten
+    // with the second.
+    assert_eq!(ends, Ends { right: 16, hangs: 8, ..Ends::default() });
     assert_eq!(all_orders(Literal::None, &packets, &[], false), right(24));
 }
 
@@ -300,7 +298,7 @@ fn the_receiver_does_what_the_model_does() {
             }
             assert_eq!(told, model.told);
             let (entries, escaped) = model.occupancy();
-            assert_eq!(usize::from(rig.receiver.registry_occupancy()), entries);
+            assert_eq!(rig.receiver.registry_occupancy() as usize, entries);
             assert_eq!(usize::from(rig.receiver.escape_occupancy()), escaped);
             let written: std::collections::BTreeSet<u64> =
                 rig.memory.writes.iter().map(|(at, _)| *at).collect();

@@ -110,7 +110,7 @@ impl Build {
         let mut config = ReceiverConfig::new(NodeId::new(self.node_id), Incarnation::new(0));
         config.packet_size_log2 = self.packet_size_log2;
         config.mask_bits = self.mask_bits;
-        config.registry_entries = self.registry_entries;
+        config.registry_entries = self.registry_entries.into();
         config.escape_slots = self.escape_slots;
         config.windows = self.memory_windows.into();
         config.transfers = self.registry_entries.saturating_mul(2).clamp(128, 4096);

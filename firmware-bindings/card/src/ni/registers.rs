@@ -62,8 +62,8 @@ impl Ni {
         }
         if let Some(register) = within(at, registry::BLOCK_OFFSET, registry::BLOCK_SIZE) {
             return match register {
-                registry::OCCUPANCY => self.receiver.registry_occupancy().into(),
-                registry::HIGH_WATER => self.receiver.counters().registry_high_water.into(),
+                registry::OCCUPANCY => self.receiver.registry_occupancy(),
+                registry::HIGH_WATER => self.receiver.counters().registry_high_water,
                 _ => self.registry_shadow.read(register),
             };
         }

@@ -236,6 +236,8 @@ struct Story {
     ended: Option<Ending>,
     /// The receiver's life that told of it last.
     told: Option<u32>,
+    /// The receiver's life when it was submitted.
+    receiver_life: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -306,7 +308,7 @@ impl<'a> Round<'a> {
             receiver_life,
             deaf_until: Nanos::ZERO,
             stories: Vec::new(),
-            tickets: vec![(u32::MAX, 0); fpga_index(world.sender.transfers)],
+            tickets: vec![(u32::MAX, 0); slot_index(world.sender.transfers)],
             on_wire: HashMap::new(),
             free: (0..SLOTS).collect(),
             resting: Vec::new(),
@@ -397,10 +399,11 @@ impl<'a> Round<'a> {
             self.free.push(slot);
             return Ok(false);
         };
-        if let Some(place) = self.tickets.get_mut(fpga_index(ticket.slot())) {
+        if let Some(place) = self.tickets.get_mut(slot_index(ticket.slot())) {
             *place = (ticket.generation(), number);
         }
-        self.stories.push(Story { slot, length, deadline, ended: None, told: None });
+        let receiver_life = self.receiver_life;
+        self.stories.push(Story { slot, length, deadline, ended: None, told: None, receiver_life });
         self.live += 1;
         self.tally.transfers += 1;
         self.tally.bytes += length;
@@ -511,7 +514,7 @@ impl<'a> Round<'a> {
 
     fn ended(&mut self, completion: &Completion) -> Result<(), Promise> {
         let ticket = completion.ticket;
-        let place = self.tickets.get_mut(fpga_index(ticket.slot()));
+        let place = self.tickets.get_mut(slot_index(ticket.slot()));
         let known = place.filter(|(generation, _)| *generation == ticket.generation());
         let Some((generation, number)) = known else {
             return Err(Promise::Doubled { transfer: u64::MAX });
@@ -538,9 +541,13 @@ impl<'a> Round<'a> {
             Ok(()) => {
                 story.ended = Some(Ending::Well);
                 let told = story.told.is_some() || story.length == 0;
-                // Told by the sender, it may learn later: the slot stays taken until then.
+                // Told by the sender, it may learn later: the slot stays taken until then. A life that had it all and was to be
+                // told is gone with its application.
                 if told {
                     self.free.push(story.slot);
+                } else if story.receiver_life != self.receiver_life {
+                    story.ended = Some(Ending::Failed);
+                    self.resting.push((self.now.saturating_add(LIFETIME), story.slot));
                 }
                 self.tally.gentle_completed += gentle;
                 self.tally.completed += 1;
@@ -638,7 +645,7 @@ impl<'a> Round<'a> {
         for (what, left) in [
             ("op table", self.sender.ops().count()),
             ("sender", usize::from(!self.sender.is_idle())),
-            ("registry", usize::from(self.receiver.registry_occupancy())),
+            ("registry", slot_index(self.receiver.registry_occupancy())),
             ("escape channel", usize::from(self.receiver.escape_occupancy())),
             ("transfers in progress", self.receiver.transfers_in_progress()),
             ("tombstones", self.receiver.tombstones()),
@@ -681,6 +688,6 @@ fn source(number: usize) -> CardAddr {
     CardAddr::new((number as u64 + 1) << 24)
 }
 
-fn fpga_index(value: u32) -> usize {
+fn slot_index(value: u32) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }

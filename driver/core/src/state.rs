@@ -1,0 +1,46 @@
+//! How much state the tables of sender and receiver hold, per entry, counted from the types that are used.
+//!
+//! | side | table | one entry per | bytes |
+//! |---|---|---|---|
+//! | sender | op table | packet in flight | 61 |
+//! | sender | segments | segment under way | 66 |
+//! | sender | transfers | transfer queued or under way | 280 |
+//! | sender | destinations | node that is sent to | 104 |
+//! | receiver | registry | operation in progress | 115 |
+//! | receiver | escape channel | early packet | 120 + the packet size |
+//! | receiver | transfers | transfer in progress | 80 |
+//! | receiver | senders | sending node | 48 + 8 per tombstone, and 8 |
+//! | receiver | memory windows | window | 40 |
+//!
+//! A bitstream packs the same fields tighter: no alignment, indices as wide as their tables, times in ticks of 32 bits, masks
+//! as wide as its packets need. The tests hold the numbers of this page against the types.
+
+/// One table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Table {
+    /// Its name.
+    pub name: &'static str,
+    /// Entries.
+    pub entries: u64,
+    /// Bytes of state of each.
+    pub bytes: u64,
+}
+
+impl Table {
+    pub(crate) const fn new(name: &'static str, entries: u64, bytes: usize) -> Self {
+        Self { name, entries, bytes: bytes as u64 }
+    }
+
+    /// Bits of state of each entry.
+    #[must_use]
+    pub const fn bits(&self) -> u64 {
+        self.bytes * 8
+    }
+
+    /// Bytes of the whole table.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.entries.saturating_mul(self.bytes)
+    }
+}

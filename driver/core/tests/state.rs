@@ -1,0 +1,28 @@
+//! The numbers on the page of `fpga_core::state`, typed a second time.
+#![cfg(target_pointer_width = "64")]
+
+use fpga_core::receiver::{Receiver, ReceiverConfig};
+use fpga_core::sender::{Sender, SenderConfig};
+use fpga_firmware::ids::{Incarnation, NodeId};
+
+#[test]
+fn state_per_entry_is_what_the_page_says() {
+    let sender = Sender::new(SenderConfig::default(), Incarnation::new(1)).unwrap();
+    let found = sender.state().map(|table| (table.name, table.entries, table.bytes));
+    assert_eq!(
+        found,
+        [("op table", 256, 61), ("segments", 384, 66), ("transfers", 1024, 280), ("destinations", 64, 104)]
+    );
+    let receiver = Receiver::new(ReceiverConfig::new(NodeId::new(1), Incarnation::new(1))).unwrap();
+    let found = receiver.state().map(|table| (table.name, table.entries, table.bytes));
+    let expected = [
+        ("registry", 64, 115),
+        ("escape channel", 64, 120 + 512),
+        ("transfers", 128, 80),
+        ("senders", 64, 48 + 129 * 8),
+        ("memory windows", 64, 40),
+    ];
+    assert_eq!(found, expected);
+    assert!(sender.state().iter().all(|table| table.bits() == table.bytes * 8));
+    assert_eq!(receiver.state()[4].total(), 64 * receiver.state()[4].bytes);
+}
