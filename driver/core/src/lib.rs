@@ -7,6 +7,7 @@
 //! | [`sender`] | the sending side of the registry scheme: queues, segmentation, retries, completions |
 //! | [`receiver`] | its receiving side, which a card's network interface runs |
 //! | [`op_table`] | packets in flight, by op number |
+//! | [`scheme`] | the other published schemes, a message of numbered packets at a time |
 //! | [`segment`] | classification and segmentation as arithmetic |
 //! | [`mirror`] | the host's view of a card's registry, from events alone |
 //! | [`impair`] | what a network does to frames, for simulated ones |
@@ -39,6 +40,7 @@ pub mod op_table;
 pub mod receiver;
 mod refusal;
 pub mod ring;
+pub mod scheme;
 pub mod segment;
 pub mod sender;
 pub mod state;

@@ -100,7 +100,7 @@ impl RetryPolicy {
 pub(super) const FEW_SAMPLES: u64 = 256;
 
 /// What is known of the way to one destination and back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RoundTrip {
     /// Samples taken; the rest means nothing while this is 0.
     pub samples: u64,
@@ -114,7 +114,7 @@ pub struct RoundTrip {
 
 impl RoundTrip {
     /// A packet was answered after `span`.
-    pub(super) fn sample(&mut self, span: Nanos) {
+    pub(crate) fn sample(&mut self, span: Nanos) {
         let span = span.get();
         if self.samples == 0 {
             self.mean = Nanos::new(span);

@@ -1,0 +1,196 @@
+//! Receiver counter (spec 4): the second of the baselines that document 004 compares with.
+//!
+//! The receiver counts the packets of one sending of the message. If they fall short when a timer runs out, the sender
+//! sends the whole message again, as another round, and the count begins anew: with a loss of `p` per packet that takes
+//! `1 / (1 - p)^N` rounds on average.
+//!
+//! A bare count takes a packet that the network doubled for another one, and completes falsely. [`Counting::Bare`] is that, as
+//! in the literature; [`Counting::Distinct`], the default, keeps a bit per packet.
+
+use super::bits::Set;
+use super::{Answer, Answers, Fate, Incoming, Outgoing, Packet};
+use crate::time::Nanos;
+
+/// What the receiver counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Counting {
+    /// Packets of the round, each once.
+    #[default]
+    Distinct,
+    /// Arrivals. Wrong where the network doubles packets.
+    Bare,
+}
+
+/// Both ends' parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// The receiver waits so long for the next packet of a round (2 round trips).
+    pub timeout: Nanos,
+    /// The sender waits so long after a round's last packet, in case the receiver's word got lost (4 round trips).
+    pub backstop: Nanos,
+    /// What is counted.
+    pub counting: Counting,
+}
+
+impl Config {
+    /// The usual values for a round trip of `round_trip`.
+    #[must_use]
+    pub const fn new(round_trip: Nanos) -> Self {
+        Self {
+            timeout: round_trip.saturating_mul(2),
+            backstop: round_trip.saturating_mul(4),
+            counting: Counting::Distinct,
+        }
+    }
+}
+
+/// Whether round `a` comes after `b`: both are counted modulo 256.
+const fn is_after(a: u8, b: u8) -> bool {
+    let ahead = a.wrapping_sub(b);
+    ahead != 0 && ahead < 128
+}
+
+/// The sending end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Sender {
+    config: Config,
+    count: u32,
+    next: u32,
+    round: u8,
+    sequence: u32,
+    deadline: Nanos,
+    done: bool,
+}
+
+impl Sender {
+    /// For a message of `count` packets. One of none is done.
+    #[must_use]
+    pub const fn new(config: Config, count: u32) -> Self {
+        Self { config, count, next: 0, round: 0, sequence: 0, deadline: Nanos::MAX, done: count == 0 }
+    }
+
+    const fn again(&mut self) {
+        self.round = self.round.wrapping_add(1);
+        self.next = 0;
+        self.deadline = Nanos::MAX;
+    }
+}
+
+impl Outgoing for Sender {
+    fn handle_answer(&mut self, _now: Nanos, answer: &Answer) {
+        match *answer {
+            Answer::Done => self.done = true,
+            // Only once all of it was sent: what is short of a round that goes on may be still to come.
+            Answer::Short { round } if round == self.round && self.next == self.count => self.again(),
+            _ => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        if self.poll_timeout().is_some_and(|due| due <= now) {
+            self.again();
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        (!self.done && self.deadline != Nanos::MAX).then_some(self.deadline)
+    }
+
+    fn poll_packet(&mut self, now: Nanos) -> Option<Packet> {
+        if self.done || self.next == self.count {
+            return None;
+        }
+        let index = self.next;
+        self.next += 1;
+        let tail = self.next == self.count;
+        if tail {
+            self.deadline = now.saturating_add(self.config.backstop);
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        Some(Packet { index, tail, round: self.round, sequence: self.sequence })
+    }
+
+    fn is_done(&self) -> bool {
+        self.done
+    }
+}
+
+/// The receiving end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Receiver {
+    config: Config,
+    /// Packets of the message, as it was announced.
+    count: u32,
+    round: u8,
+    received: u32,
+    here: Set,
+    deadline: Nanos,
+    complete: bool,
+    answers: Answers,
+}
+
+impl Receiver {
+    /// For a message of `count` packets.
+    #[must_use]
+    pub fn new(config: Config, count: u32) -> Self {
+        let bits = if config.counting == Counting::Distinct { count } else { 0 };
+        Self {
+            count,
+            round: 0,
+            received: 0,
+            here: Set::new(bits),
+            deadline: Nanos::MAX,
+            complete: count == 0,
+            answers: Answers::NONE,
+            config,
+        }
+    }
+}
+
+impl Incoming for Receiver {
+    fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Fate {
+        if self.complete {
+            return Fate::Duplicate;
+        }
+        if packet.index >= self.count {
+            return Fate::Dropped;
+        }
+        if is_after(packet.round, self.round) {
+            (self.round, self.received) = (packet.round, 0);
+            self.here.clear();
+        } else if packet.round != self.round {
+            // Of a round that was given up: not counted, and so not written either.
+            return Fate::Dropped;
+        }
+        if self.config.counting == Counting::Distinct && !self.here.insert(packet.index) {
+            return Fate::Duplicate;
+        }
+        self.received += 1;
+        self.deadline = now.saturating_add(self.config.timeout);
+        if self.received == self.count {
+            self.complete = true;
+            self.answers = Answers::NONE;
+            self.answers.say(Answer::Done);
+        }
+        Fate::Write
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        if self.poll_timeout().is_some_and(|due| due <= now) {
+            self.deadline = Nanos::MAX;
+            self.answers.say(Answer::Short { round: self.round });
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        (!self.complete && self.deadline != Nanos::MAX).then_some(self.deadline)
+    }
+
+    fn poll_answer(&mut self) -> Option<Answer> {
+        self.answers.take()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.complete
+    }
+}

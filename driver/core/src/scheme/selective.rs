@@ -1,0 +1,221 @@
+//! Selective (spec 6): what none of the documents has.
+//!
+//! Every acknowledgement says all that is here. A packet counts as lost when one that was *sent* after it is here and it has been
+//! waited for longer than the disorder of the path explains (RACK, RFC 8985): the sender measures that disorder by the
+//! spread of the delays, and widens it when a packet turns out to have been sent again for nothing. When nothing more comes back, the
+//! last packet is sent again as a probe, and a timeout is the last resort.
+
+use super::mapping::{Flight, Sending, WIDTH, ones};
+use super::{Answer, Outgoing, Packet};
+use crate::sender::RoundTrip;
+use crate::time::Nanos;
+
+pub use super::mapping::Receiver;
+
+/// The sender's parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// Packets in flight at most, 1 to 128 (128).
+    pub window: u32,
+    /// Round trip before one was seen.
+    pub round_trip: Nanos,
+    /// The longest timeout, doubled or not (64 round trips).
+    pub longest: Nanos,
+}
+
+impl Config {
+    /// The specification's values for a round trip of `round_trip`.
+    #[must_use]
+    pub const fn new(round_trip: Nanos) -> Self {
+        Self { window: WIDTH, round_trip, longest: round_trip.saturating_mul(64) }
+    }
+}
+
+/// Delays of an epoch: after so many samples what was learnt is half forgotten.
+const EPOCH: u32 = 128;
+
+/// How far the delays lie apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Spread {
+    least: Option<Nanos>,
+    /// Longest delay of this epoch and of the last one.
+    longest: [Nanos; 2],
+    samples: u32,
+    /// Eighths by which the window is wider than what was seen.
+    margin: u32,
+}
+
+impl Spread {
+    fn sample(&mut self, span: Nanos) {
+        self.least = Some(self.least.map_or(span, |least| least.min(span)));
+        let [now, before] = &mut self.longest;
+        *now = (*now).max(span);
+        self.samples += 1;
+        if self.samples == EPOCH {
+            (*before, *now) = (*now, Nanos::ZERO);
+            self.samples = 0;
+            self.margin = self.margin.saturating_sub(1);
+        }
+    }
+
+    /// A packet was sent again for nothing.
+    fn widen(&mut self) {
+        self.margin = (self.margin + 4).min(32);
+    }
+
+    /// How much longer than the shortest delay a packet may take.
+    fn window(&self, round_trip: Nanos) -> Nanos {
+        let least = self.least.unwrap_or(round_trip);
+        let [now, before] = self.longest;
+        // The longest of some hundred samples is passed by one in some hundred; half as much again by few.
+        let seen = now.max(before).saturating_sub(least);
+        let wide = seen.saturating_mul(u64::from(12 + self.margin)).get() / 8;
+        Nanos::new(wide).max(Nanos::new(least.get() / 4))
+    }
+}
+
+/// The sending end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Sender {
+    config: Config,
+    flight: Flight,
+    trip: RoundTrip,
+    spread: Spread,
+    /// The latest sending that is known to have arrived.
+    latest: Option<Sending>,
+    /// When lost packets are looked for, because one may be by then.
+    due: Nanos,
+    /// When nothing was heard for so long that a probe is sent.
+    probe: Nanos,
+    /// Probes and timeouts in a row.
+    silent: u32,
+    repeated: u64,
+    needless: u64,
+}
+
+impl Sender {
+    /// For a message of `count` packets.
+    #[must_use]
+    pub fn new(config: Config, count: u32) -> Self {
+        Self {
+            config,
+            flight: Flight::new(count),
+            trip: RoundTrip::default(),
+            spread: Spread::default(),
+            latest: None,
+            due: Nanos::MAX,
+            probe: Nanos::MAX,
+            silent: 0,
+            repeated: 0,
+            needless: 0,
+        }
+    }
+
+    /// Packets sent again, and those among them whose receiver had them already, as far as it said so.
+    #[must_use]
+    pub const fn repeated(&self) -> (u64, u64) {
+        (self.repeated, self.needless)
+    }
+
+    fn round_trip(&self) -> Nanos {
+        if self.trip.samples == 0 { self.config.round_trip } else { self.trip.mean }
+    }
+
+    /// Sends again what is lost, and notes when to look again.
+    fn look(&mut self, now: Nanos) {
+        self.due = Nanos::MAX;
+        let Some(latest) = self.latest else { return };
+        let least = self.spread.least.unwrap_or(self.config.round_trip);
+        let wait = least.saturating_add(self.spread.window(self.config.round_trip));
+        for ahead in ones(self.flight.out()) {
+            let (last, _) = self.flight.last(ahead);
+            if last.sequence >= latest.sequence {
+                continue;
+            }
+            let lost = last.at.saturating_add(wait);
+            if lost <= now {
+                self.flight.repeat(ahead);
+                self.repeated += 1;
+            } else {
+                self.due = self.due.min(lost);
+            }
+        }
+    }
+
+    /// Starts to wait anew for anything.
+    fn wait(&mut self, now: Nanos) {
+        let learnt = self.trip.timeout().unwrap_or(Nanos::ZERO).max(self.round_trip().saturating_mul(2));
+        let span = learnt.saturating_add(self.spread.window(self.config.round_trip));
+        self.probe =
+            now.saturating_add(span.saturating_mul(1 << self.silent.min(16)).min(self.config.longest));
+    }
+}
+
+impl Outgoing for Sender {
+    fn handle_answer(&mut self, now: Nanos, answer: &Answer) {
+        let map = match answer {
+            Answer::Done => {
+                self.flight.base = self.flight.count;
+                return;
+            }
+            Answer::Map(map) => map,
+            _ => return,
+        };
+        let learnt = self.flight.acknowledge(map);
+        if let Some(sending) = learnt.sending {
+            let span = now.saturating_sub(sending.at);
+            self.trip.sample(span);
+            self.spread.sample(span);
+            if self.latest.is_none_or(|latest| latest.sequence < sending.sequence) {
+                self.latest = Some(sending);
+            }
+            if map.again {
+                self.needless += 1;
+                self.spread.widen();
+            }
+        }
+        if learnt.new > 0 {
+            self.silent = 0;
+        }
+        self.wait(now);
+        self.look(now);
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        if self.due <= now {
+            self.look(now);
+        }
+        if self.probe <= now && !self.flight.is_done() {
+            // First the last packet alone, whose answer tells of all the others; if not even that comes, the first as well.
+            let out = self.flight.out();
+            if out != 0 {
+                self.flight.repeat(out.ilog2());
+                self.repeated += 1;
+                if self.silent > 0 && out.count_ones() > 1 {
+                    self.flight.repeat(out.trailing_zeros());
+                    self.repeated += 1;
+                }
+            }
+            self.silent += 1;
+            self.wait(now);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        let due = self.due.min(self.probe);
+        (!self.flight.is_done() && due != Nanos::MAX).then_some(due)
+    }
+
+    fn poll_packet(&mut self, now: Nanos) -> Option<Packet> {
+        if self.flight.is_done() {
+            return None;
+        }
+        let packet = self.flight.poll(now, self.config.window.max(1))?;
+        self.wait(now);
+        Some(packet)
+    }
+
+    fn is_done(&self) -> bool {
+        self.flight.is_done()
+    }
+}

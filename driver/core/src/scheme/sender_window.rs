@@ -1,0 +1,181 @@
+//! Sender window (spec 4): the first of the baselines that document 004 compares with.
+//!
+//! The sender keeps a window of packets that nobody has acknowledged. The receiver acknowledges every packet; it places
+//! payload directly and knows packets that it has by a bit each. A timer runs for the oldest packet, and when it fires,
+//! everything that is not acknowledged is sent again.
+
+use super::bits::{Set, bit, down, low};
+use super::{Answer, Answers, Fate, Incoming, Outgoing, Packet};
+use crate::time::Nanos;
+
+/// The sender's parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// Packets in flight at most, 1 to 128 (32).
+    pub window: u32,
+    /// The oldest packet is waited for so long (2 round trips); twice as long after each time in vain.
+    pub timeout: Nanos,
+    /// Never longer than this (64 round trips).
+    pub longest: Nanos,
+}
+
+impl Config {
+    /// The specification's values for a round trip of `round_trip`.
+    #[must_use]
+    pub const fn new(round_trip: Nanos) -> Self {
+        Self { window: 32, timeout: round_trip.saturating_mul(2), longest: round_trip.saturating_mul(64) }
+    }
+
+    const fn width(&self) -> u32 {
+        match self.window {
+            0 => 1,
+            1..=128 => self.window,
+            _ => 128,
+        }
+    }
+}
+
+/// The sending end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Sender {
+    config: Config,
+    count: u32,
+    /// The oldest packet that is not acknowledged.
+    base: u32,
+    next: u32,
+    /// Bit `i` is packet `base + i`.
+    acknowledged: u128,
+    /// Those of them that are to be sent again.
+    again: u128,
+    deadline: Nanos,
+    /// Timeouts in a row.
+    silent: u32,
+    sequence: u32,
+}
+
+impl Sender {
+    /// For a message of `count` packets.
+    #[must_use]
+    pub const fn new(config: Config, count: u32) -> Self {
+        Self {
+            config,
+            count,
+            base: 0,
+            next: 0,
+            acknowledged: 0,
+            again: 0,
+            deadline: Nanos::MAX,
+            silent: 0,
+            sequence: 0,
+        }
+    }
+
+    fn wait(&self) -> Nanos {
+        self.config.timeout.saturating_mul(1 << self.silent.min(20)).min(self.config.longest)
+    }
+}
+
+impl Outgoing for Sender {
+    fn handle_answer(&mut self, now: Nanos, answer: &Answer) {
+        let index = match *answer {
+            Answer::Received { index } => index,
+            Answer::Done => {
+                (self.base, self.next, self.again) = (self.count, self.count, 0);
+                self.deadline = Nanos::MAX;
+                return;
+            }
+            _ => return,
+        };
+        let Some(ahead) = index.checked_sub(self.base).filter(|_| index < self.next) else { return };
+        self.acknowledged |= bit(ahead);
+        self.again &= !bit(ahead);
+        let slide = self.acknowledged.trailing_ones();
+        if slide > 0 {
+            self.base += slide;
+            self.acknowledged = down(self.acknowledged, slide);
+            self.again = down(self.again, slide);
+            // The timer is the next oldest one's now.
+            self.silent = 0;
+            self.deadline = if self.base < self.next { now.saturating_add(self.wait()) } else { Nanos::MAX };
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        if self.poll_timeout().is_some_and(|due| due <= now) {
+            self.silent += 1;
+            self.again = low(self.next - self.base) & !self.acknowledged;
+            self.deadline = now.saturating_add(self.wait());
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        (self.deadline != Nanos::MAX).then_some(self.deadline)
+    }
+
+    fn poll_packet(&mut self, now: Nanos) -> Option<Packet> {
+        let index = if self.again != 0 {
+            let ahead = self.again.trailing_zeros();
+            self.again &= self.again - 1;
+            self.base + ahead
+        } else if self.next < self.count && self.next - self.base < self.config.width() {
+            self.next += 1;
+            self.next - 1
+        } else {
+            return None;
+        };
+        if index == self.base {
+            self.deadline = now.saturating_add(self.wait());
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        Some(Packet { index, tail: index + 1 == self.count, round: 0, sequence: self.sequence })
+    }
+
+    fn is_done(&self) -> bool {
+        self.base == self.count
+    }
+}
+
+/// The receiving end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Receiver {
+    here: Set,
+    count: Option<u32>,
+    answers: Answers,
+}
+
+impl Receiver {
+    /// For messages of up to `most` packets.
+    #[must_use]
+    pub fn new(most: u32) -> Self {
+        Self { here: Set::new(most), count: None, answers: Answers::NONE }
+    }
+}
+
+impl Incoming for Receiver {
+    fn handle_packet(&mut self, _now: Nanos, packet: &Packet) -> Fate {
+        let index = packet.index;
+        let new = self.here.insert(index);
+        if !new && !self.here.contains(index) {
+            return Fate::Dropped;
+        }
+        if packet.tail {
+            self.count = Some(index + 1);
+        }
+        self.answers.say(Answer::Received { index });
+        if new { Fate::Write } else { Fate::Duplicate }
+    }
+
+    fn handle_timeout(&mut self, _now: Nanos) {}
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        None
+    }
+
+    fn poll_answer(&mut self) -> Option<Answer> {
+        self.answers.take()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.count == Some(self.here.count())
+    }
+}

@@ -1,0 +1,5 @@
+//! The schemes as pairs of ends: everything that can happen to a few packets, and the documents' readings, which fail.
+
+mod explore;
+mod literal;
+mod small;
