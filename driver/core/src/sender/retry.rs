@@ -7,8 +7,8 @@ use crate::time::Nanos;
 #[non_exhaustive]
 pub enum Timeout {
     /// Learnt per destination from the round trips seen: smoothed mean + 4 x mean deviation (RFC 6298, section 2), at least
-    /// twice the mean and more than the longest of late ([`RoundTrip::timeout`]), doubled with each silent try of the packet. Only answers to a try that is known are believed (Karn's
-    /// rule, by the try count that every answer echoes) [E2-2].
+    /// twice the mean and more than the longest of late ([`RoundTrip::timeout`]), doubled with each silent try of the packet.
+    /// Only answers to a try that is known are believed (Karn's rule, by the try count that every answer echoes) [E2-2].
     Adaptive {
         /// Before anything was learnt (default 1 ms).
         initial: Nanos,
@@ -134,7 +134,8 @@ impl RoundTrip {
     /// there are less than 256 samples, because the first ones are the fastest. `None` before anything was learnt.
     ///
     /// The last is not in RFC 6298. With a sample per packet instead of one per round trip the deviation follows the disorder of
-    /// the last few packets, and a packet that is overtaken by a hundred others was sent again for nothing.
+    /// the last few packets alone, and a path of which longer delays are known is not to be believed faster so soon. It matters
+    /// little: on paths without loss most needless resends are of packets that a full escape channel refused.
     #[must_use]
     pub fn timeout(&self) -> Option<Nanos> {
         if self.samples == 0 {
