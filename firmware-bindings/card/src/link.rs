@@ -32,8 +32,9 @@ pub(crate) struct Upstream<'a, H: HostPort + ?Sized + 'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unsupported;
 
-/// Data of at least this many bytes moves by the calls for much data.
-pub(crate) const MUCH: usize = 2048;
+/// Data of at least this many bytes moves by the host's calls for parts, which may go past its caches; shorter data would not
+/// make up for what such a call costs.
+pub(crate) const BULK: usize = 2048;
 
 impl<H: HostPort + ?Sized> Upstream<'_, H> {
     /// Memory read request.
@@ -48,7 +49,7 @@ impl<H: HostPort + ?Sized> Upstream<'_, H> {
             self.faults.push(FaultKind::BusMasterOff, unit, at.get(), 0);
             return Err(Unsupported);
         }
-        let read = if into.len() >= MUCH {
+        let read = if into.len() >= BULK {
             let whole = DmaPart { at, offset: 0, length: into.len() };
             self.host.read_parts(&[whole], into).map_err(|(_, fault)| fault)
         } else {
@@ -67,7 +68,7 @@ impl<H: HostPort + ?Sized> Upstream<'_, H> {
             self.faults.push(FaultKind::BusMasterOff, unit, at.get(), 1);
             return;
         }
-        if from.len() >= MUCH {
+        if from.len() >= BULK {
             self.post_parts(unit, &[DmaPart { at, offset: 0, length: from.len() }], from);
         } else if let Err(fault) = self.host.write(at, from) {
             self.faults.push(FaultKind::HostWriteLost, unit, fault.at.get(), 0);

@@ -7,11 +7,11 @@
 use super::Turn;
 use super::channel::{Channel, control, status};
 use super::engine::{COMPLETED, Rules};
-use super::prefetch::{Fetched, MAGIC, STOP};
+use super::prefetch::{DESCRIPTOR_BYTES, Fetched, MAGIC, STOP};
 use super::transfer::{Failure, Flight};
 use crate::fault_log::{FaultKind, Unit};
 use crate::host::{DmaFault, DmaPart, HostPort};
-use crate::link::{Lanes, MUCH, Upstream};
+use crate::link::{BULK, Lanes, Upstream};
 use crate::memory::PAGE;
 use crate::space::PlainMemory;
 use fpga_registers::Iova;
@@ -92,20 +92,20 @@ impl Channel {
                 break;
             }
             let length = usize::try_from(fetched.length).unwrap_or(0);
-            if length >= MUCH {
-                let much = Much::<TO_CARD>::of(rest.as_slice(), &mut memory);
-                if much.count == 0 {
+            if length >= BULK {
+                let bulk = Bulk::<TO_CARD>::of(rest.as_slice(), &mut memory);
+                if bulk.count == 0 {
                     break;
                 }
-                let (done, fault) = much.carry_out(self.unit, upstream, &mut memory);
-                let mut moved = rest.by_ref().take(done).map(Fetched::new);
-                bytes += moved.by_ref().map(|fetched| u64::from(fetched.length)).sum::<u64>();
+                let (done, fault) = bulk.carry_out(self.unit, upstream, &mut memory);
+                let moved = rest.by_ref().take(done).map(Fetched::new);
+                bytes += moved.map(|fetched| u64::from(fetched.length)).sum::<u64>();
                 self.completed = self.completed.wrapping_add(u32::try_from(done).unwrap_or(0));
                 if let Some(fault) = fault {
                     refused = rest.as_slice().first().map(|slot| (Fetched::new(slot), fault));
                     break;
                 }
-                if much.announces {
+                if bulk.announces {
                     self.announce(rules, upstream);
                 }
                 continue;
@@ -148,23 +148,24 @@ impl Channel {
 }
 
 /// As many as a turn moves, of the shortest ones with much data.
-const MOST: usize = PAGE / MUCH;
+const MOST: usize = PAGE / BULK;
 
-/// Plain descriptors in a row with so much data that it is worth moving it together, up to the first one that says so to the host.
-struct Much<const TO_CARD: bool> {
+/// Plain descriptors in a row whose data is long enough to be worth moving together, up to the first one whose end the host
+/// is told of: what is announced has to be there.
+struct Bulk<const TO_CARD: bool> {
     parts: [DmaPart; MOST],
     count: usize,
     /// The last one has the Completed flag.
     announces: bool,
 }
 
-impl<const TO_CARD: bool> Much<TO_CARD> {
+impl<const TO_CARD: bool> Bulk<TO_CARD> {
     /// The first of `slots` that are such.
-    fn of(slots: &[[u8; 32]], memory: &mut PlainMemory<'_>) -> Self {
-        let mut much = Self { parts: [DmaPart::default(); MOST], count: 0, announces: false };
-        for (part, fetched) in much.parts.iter_mut().zip(slots.iter().map(Fetched::new)) {
+    fn of(slots: &[[u8; DESCRIPTOR_BYTES]], memory: &mut PlainMemory<'_>) -> Self {
+        let mut bulk = Self { parts: [DmaPart::default(); MOST], count: 0, announces: false };
+        for (part, fetched) in bulk.parts.iter_mut().zip(slots.iter().map(Fetched::new)) {
             let length = usize::try_from(fetched.length).unwrap_or(0);
-            if !is_plain(&fetched) || length < MUCH {
+            if !is_plain(&fetched) || length < BULK {
                 break;
             }
             let (at, offset) = if TO_CARD {
@@ -174,13 +175,13 @@ impl<const TO_CARD: bool> Much<TO_CARD> {
             };
             let Some(offset) = offset else { break };
             *part = DmaPart { at: Iova::new(at), offset, length };
-            much.count += 1;
-            much.announces = fetched.control & COMPLETED != 0;
-            if much.announces {
+            bulk.count += 1;
+            bulk.announces = fetched.control & COMPLETED != 0;
+            if bulk.announces {
                 break;
             }
         }
-        much
+        bulk
     }
 
     /// Moves the data: of how many, and what became of the next one.

@@ -9,7 +9,7 @@ use fpga_registers::Iova;
 use fpga_registers::xdma::descriptor::{self, DescriptorControl};
 use std::ops::Range;
 
-const DESCRIPTOR_BYTES: usize = size_of::<[u32; 8]>();
+pub(super) const DESCRIPTOR_BYTES: usize = size_of::<[u32; 8]>();
 const FETCH_BOUNDARY: u64 = descriptor::BLOCK_BOUNDARY as u64;
 const BLOCK_LIMIT: usize = 64;
 const LENGTH: u32 = descriptor::MAX_LEN;
