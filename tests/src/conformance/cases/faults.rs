@@ -547,7 +547,7 @@ fn removal(bench: &mut Bench<'_>, failure: CardFailure, name: &str) -> Verdict {
     for way in ways {
         // In real time every wait for what does not come takes its time, and accesses are not the same from run to run.
         let step = if behind {
-            41
+            61
         } else if bench.real_time() {
             13
         } else {
