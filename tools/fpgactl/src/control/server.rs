@@ -148,7 +148,13 @@ mod tests {
         assert_eq!(ask(&world, plan), Answer { error: None, faults: vec![Progress::default()] });
         let read = |world: &World| {
             let mut word = [0; 4];
-            world.with_card(0, |card| card.bar_read(1, 0, &mut word)).unwrap();
+            world
+                .with_card(0, |card| {
+                    // As whoever opens it does.
+                    card.set_command(true, false);
+                    card.bar_read(1, 0, &mut word);
+                })
+                .unwrap();
             word
         };
         assert_ne!(read(&world), [0xFF; 4]);
