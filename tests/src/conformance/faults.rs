@@ -11,6 +11,8 @@ use core::fmt;
 use fpga_driver::registers::xdma::ChannelError as StatusBit;
 use fpga_driver::{CdmaError, ChannelError, Direction, FaultCause, RunMode};
 
+use fpga_card::fault_plan::{FaultEntry, FaultsDescription};
+
 use super::Ability;
 use crate::tampered::Interrupts;
 
@@ -224,6 +226,15 @@ pub struct Row {
     pub after: After,
     /// What it takes of a door.
     pub needs: &'static [Ability],
+}
+
+/// A plan of these faults.
+#[must_use]
+pub fn plan(list: impl IntoIterator<Item = FaultEntry>) -> FaultsDescription {
+    let mut plan = FaultsDescription::default();
+    plan.seed = 1;
+    plan.list = list.into_iter().collect();
+    plan
 }
 
 /// The row of this name.
