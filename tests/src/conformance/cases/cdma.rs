@@ -19,11 +19,11 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Where copies come from and go to, and where the ring's descriptors lie.
-const FROM: u64 = 0;
-const TO: u64 = 4 << 20;
-const RING: u64 = 8 << 20;
+pub(super) const FROM: u64 = 0;
+pub(super) const TO: u64 = 4 << 20;
+pub(super) const RING: u64 = 8 << 20;
 
-fn engine(opened: &Opened) -> Result<Cdma, Skip> {
+pub(super) fn engine(opened: &Opened) -> Result<Cdma, Skip> {
     opened.needs(9 << 20)?;
     opened.card.cdma().map_err(|error| match error {
         ResourceError::Absent { .. } => Skip(error.to_string()),
@@ -31,13 +31,13 @@ fn engine(opened: &Opened) -> Result<Cdma, Skip> {
     })
 }
 
-fn write(opened: &Opened, offset: u64, data: &[u8]) {
+pub(super) fn write(opened: &Opened, offset: u64, data: &[u8]) {
     let mut h2c = opened.card.h2c(0).expect("an H2C channel");
     let buffer = opened.card.buffer_from(data).expect("DMA memory");
     h2c.write_with(buffer, opened.at(offset), patient()).expect("it arrives");
 }
 
-fn read(opened: &Opened, offset: u64, length: usize) -> Vec<u8> {
+pub(super) fn read(opened: &Opened, offset: u64, length: usize) -> Vec<u8> {
     let mut c2h = opened.card.c2h(0).expect("a C2H channel");
     let buffer = opened.card.buffer(length).expect("DMA memory");
     let buffer = c2h.read_with(buffer, opened.at(offset), patient()).expect("it comes");
