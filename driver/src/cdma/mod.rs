@@ -46,6 +46,9 @@ pub struct Cdma {
     card: Arc<Shared>,
 }
 
+/// The control register of a chain that nobody waits for by interrupt, but for the mode.
+pub(crate) const CHAIN_CONTROL: Cdmacr = Cdmacr::new().with_irq_threshold(1);
+
 const BASE: BarOffset = BarOffset::ZERO;
 
 impl Cdma {
@@ -263,7 +266,7 @@ impl Cdma {
                 written,
             });
         }
-        self.start_chain(first, Cdmacr::new().with_irq_threshold(1))
+        self.start_chain(first, CHAIN_CONTROL)
     }
 
     /// Confirms that there is scatter-gather, and resets the engine.
@@ -303,6 +306,19 @@ impl Cdma {
         program().map_err(|source| self.mmio(source))
     }
 
+    /// Resets an engine that has halted, and lets it go on with the descriptor at `from`, up to and including the one at `tail` if
+    /// there is one to run.
+    pub(crate) fn resume_chain(
+        &self,
+        from: CardAddr,
+        tail: Option<CardAddr>,
+        control: Cdmacr,
+    ) -> Result<(), CdmaError> {
+        self.reset()?;
+        self.start_chain(from, control)?;
+        tail.map_or(Ok(()), |tail| self.advance(tail))
+    }
+
     /// Lets the engine run up to and including the descriptor at `tail`. Low word first, and always the high word: builds with
     /// more than 32 address bits start on it (PG034, TAILDESC_PNTR_MSB).
     pub(crate) fn advance(&self, tail: CardAddr) -> Result<(), CdmaError> {
@@ -316,7 +332,7 @@ impl Cdma {
 
 impl Cdma {
     /// Low word of the current descriptor's address (PG034, CURDESC_PNTR).
-    fn current_low(&self) -> Result<u32, CdmaError> {
+    pub(crate) fn current_low(&self) -> Result<u32, CdmaError> {
         CdmaBlock::CURDESC_LOW.read(&self.registers, BASE).map_err(|source| self.mmio(source))
     }
 
@@ -324,6 +340,14 @@ impl Cdma {
     fn clear_interrupts(&self) -> Result<(), CdmaError> {
         CdmaBlock::SR.write(&self.registers, BASE, Cdmasr::INTERRUPTS).map_err(|source| self.mmio(source))
     }
+}
+
+/// The one error of an engine that met a descriptor marked complete: a used one, or a guard.
+///
+/// Where the address registers are wider than 32 bits a new tail takes two writes, of which the second starts an engine that is at rest
+/// (PG034, TAILDESC_PNTR_MSB). One that reaches the new tail between the two is started once too often, and runs on behind it.
+pub(crate) const fn is_overrun(status: Cdmasr) -> bool {
+    status.into_bits() & Cdmasr::ERRORS.into_bits() == Cdmasr::new().with_sg_internal_error(true).into_bits()
 }
 
 impl Drop for Cdma {

@@ -4,6 +4,7 @@
 mod broken;
 mod endings;
 mod errors;
+mod interleavings;
 mod interrupts;
 mod work;
 
