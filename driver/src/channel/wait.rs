@@ -6,7 +6,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use fpga_core::ring::Token;
 use fpga_pci::{DmaBuffer, Interrupt, barrier};
 use fpga_registers::CardAddr;
-use fpga_registers::xdma::{ChannelBlock, ChannelInterrupts, ChannelStatus};
+use fpga_registers::xdma::{
+    ChannelBlock, ChannelInterrupts, ChannelMask, ChannelStatus, IRQ_BASE, IrqBlock, UserMask,
+    irq::channel_bit,
+};
 
 use super::engine::{EVENT_BITS, Engine, SUSPICIOUS_NS, Side};
 use super::{Completion, RunMode, Ticket, WaitMode, WaitOptions};
@@ -114,7 +117,9 @@ impl Engine {
             }
             waited = self.now().saturating_sub(began);
         };
-        if self.armed && matches!(options.mode, WaitMode::Hybrid { .. }) && self.dead.is_none() {
+        // Others share a line, and it stays high for as long as anything asserts it.
+        let done_with = matches!(options.mode, WaitMode::Hybrid { .. }) || self.on_a_line();
+        if self.armed && done_with && self.dead.is_none() {
             // Should it fail, the next call says so: what has ended is not to be lost over it.
             let _ = self.disarm();
         }
@@ -143,8 +148,29 @@ impl Engine {
         // and shows an engine that has stopped.
         if self.poll()? == 0 || woken.is_none() {
             self.look_for_errors()?;
+            if woken.is_some() && self.on_a_line() {
+                self.quiet_others()?;
+            }
         }
         Ok(woken.is_some())
+    }
+
+    /// Whether the interrupt is a level-triggered one.
+    fn on_a_line(&self) -> bool {
+        self.interrupt.as_ref().is_some_and(Interrupt::is_level)
+    }
+
+    /// The channel in the interrupt block.
+    fn irq_bit(&self) -> ChannelMask {
+        let bit = channel_bit(self.name.direction, self.name.number, self.card.info.xdma.h2c_channels);
+        ChannelMask::from_bits(1_u32.checked_shl(bit.into()).unwrap_or(0))
+    }
+
+    /// The line was somebody else's.
+    #[cold]
+    fn quiet_others(&mut self) -> Result<(), ChannelError> {
+        let Some(interrupt) = &self.interrupt else { return Ok(()) };
+        self.card.quiet_others(interrupt, self.irq_bit(), UserMask::new()).map_err(|source| self.lost(source))
     }
 
     /// Lets the engine send an interrupt for whatever ends from now on; what has ended by now is seen by the next poll.
@@ -170,6 +196,12 @@ impl Engine {
             // write-back, so that the next poll sees it.
             ChannelBlock::STATUS.read(&self.bar, self.base).map_err(|source| self.lost(source))?;
             barrier::register_before_memory();
+        }
+        if self.on_a_line() {
+            // Somebody who was woken by it may have masked it.
+            IrqBlock::CHANNEL_ENABLE_SET
+                .write(&self.card.dma_bar, IRQ_BASE, self.irq_bit())
+                .map_err(|source| self.lost(source))?;
         }
         if let Some(interrupt) = &self.interrupt {
             interrupt.rearm();
