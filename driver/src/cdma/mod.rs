@@ -6,8 +6,10 @@
 //! | keep many copies in flight, or copy scattered pieces as one | [`Cdma::into_ring`], [`CdmaRing`] (builds with scatter-gather) |
 //!
 //! The engine has both modes or the simple one alone; it is in one at a time, and switches only while idle. That is why the ring
-//! takes the [`Cdma`] and gives it back.
+//! takes the [`Cdma`] and gives it back. What a build without data realignment cannot move goes through host memory, where channels for
+//! that are lent ([`Cdma::bounce_through`]).
 
+mod bounce;
 mod error;
 mod options;
 mod path;
@@ -18,6 +20,7 @@ mod wait;
 use core::time::Duration;
 use std::sync::Arc;
 
+use fpga_core::cdma_ring::Segment;
 use fpga_pci::{Bar, MmioError};
 use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmacr, Cdmasr};
 use fpga_registers::{BarOffset, CardAddr};
@@ -27,8 +30,8 @@ use crate::patience::{REST_LIMIT_NS, look_until};
 use crate::shared::Shared;
 
 pub use error::{
-    CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRefused, CdmaRingError, CdmaRingRefused,
-    CdmaSubmitError,
+    BounceRefused, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRefused, CdmaRingError,
+    CdmaRingRefused, CdmaSubmitError,
 };
 pub use options::{CdmaRingOptions, DescriptorPath};
 pub use ring::{CdmaCompletion, CdmaRing};
@@ -43,6 +46,8 @@ const PIECE: u32 = 1 << 22;
 #[derive(Debug)]
 pub struct Cdma {
     registers: Bar,
+    /// For what the engine cannot move.
+    bounce: Option<bounce::Bounce>,
     card: Arc<Shared>,
 }
 
@@ -53,7 +58,7 @@ const BASE: BarOffset = BarOffset::ZERO;
 
 impl Cdma {
     pub(crate) const fn new(card: Arc<Shared>, registers: Bar) -> Self {
-        Self { registers, card }
+        Self { registers, bounce: None, card }
     }
 
     pub(crate) fn name(&self) -> CardName {
@@ -117,6 +122,9 @@ impl Cdma {
     /// Copies `length` bytes from `source` to `destination` and waits until they are there. A long copy is cut into pieces
     /// of 4 MiB; there is no limit of time on the whole.
     ///
+    /// Where the build has no data realignment, both addresses have to be multiples of its data width, or channels lent
+    /// ([`bounce_through`](Self::bounce_through)).
+    ///
     /// # Errors
     /// [`CdmaError`]. After [`CdmaError::Engine`] the engine has been reset and can be used again.
     pub fn copy(&mut self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), CdmaError> {
@@ -140,7 +148,7 @@ impl Cdma {
 
     /// Copies within `limit` nanoseconds.
     fn copy_until(
-        &self,
+        &mut self,
         source: CardAddr,
         destination: CardAddr,
         length: u64,
@@ -148,6 +156,11 @@ impl Cdma {
     ) -> Result<(), CdmaError> {
         self.check(source, destination, length)?;
         let began = self.card.transport.now();
+        let whole = Segment::new(source, destination, length);
+        let mut done = self.bounce(&whole, limit.map(|limit| (began, limit)))?;
+        if done != 0 && done == length {
+            return Ok(());
+        }
         let idle = self.wait_idle(COPY_LIMIT_NS, "the copy before")?;
         if idle.has_error() {
             self.reset()?;
@@ -156,7 +169,6 @@ impl Cdma {
         CdmaBlock::CR
             .write(&self.registers, BASE, Cdmacr::new().with_irq_threshold(1))
             .map_err(|source| self.mmio(source))?;
-        let mut done = 0;
         while done < length {
             let piece = u32::try_from(length - done).unwrap_or(PIECE).min(PIECE);
             let (from, to) = (source.get() + done, destination.get() + done);

@@ -145,7 +145,7 @@ impl<T> CdmaRing<T> {
     }
 
     #[cold]
-    fn timed_out(&self, waited: u64) -> CdmaRingError {
+    pub(super) fn timed_out(&self, waited: u64) -> CdmaRingError {
         match self.cdma.status() {
             Ok(status) => CdmaRingError::TimedOut {
                 card: self.cdma.name(),
