@@ -4,6 +4,7 @@
 
 use core::ops::RangeInclusive;
 use core::time::Duration;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -49,7 +50,7 @@ struct Overtaken {
     /// BAR and offset.
     register: (u8, u64),
     /// Steps of the card before each write, one after the other; `None`: before every one as many as there are to take.
-    steps: Option<std::vec::IntoIter<u32>>,
+    steps: Option<VecDeque<u32>>,
 }
 
 /// What becomes of the interrupts that a wait is for.
@@ -250,7 +251,7 @@ impl Tampered {
 
     /// The same, but that the card takes so many steps before the first write from now on, so many before the second, and so on.
     pub fn overtake_by(&self, register: (u8, u64), steps: &[u32]) {
-        let steps = Some(steps.to_vec().into_iter());
+        let steps = Some(steps.iter().copied().collect());
         locked(&self.faults).overtaken = Some(Overtaken { register, steps });
     }
 
@@ -332,7 +333,7 @@ impl Mmio for TamperedBar {
         {
             match &mut overtaken.steps {
                 Some(steps) => {
-                    for _ in 0..steps.next().unwrap_or(0) {
+                    for _ in 0..steps.pop_front().unwrap_or(0) {
                         world.step();
                     }
                 }
