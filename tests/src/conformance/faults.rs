@@ -78,6 +78,8 @@ pub enum Said {
     CdmaRing,
     /// The copy engine does not stop.
     CdmaStuck,
+    /// Descriptors did not get to the copy engine.
+    Upload,
     /// It was aborted.
     Aborted,
     /// A packet that is longer than what waits for it.
@@ -137,6 +139,7 @@ impl Said {
     pub const fn of_cdma_cause(cause: &CdmaFaultCause) -> Option<Self> {
         match cause {
             CdmaFaultCause::Status(_) => Some(Self::CdmaRing),
+            CdmaFaultCause::Upload => Some(Self::Upload),
             _ => None,
         }
     }
@@ -157,6 +160,7 @@ impl fmt::Display for Said {
                 "`CdmaFaultCause::Status` with the status register, the descriptor and its addresses; `Earlier` for copies behind it"
             }
             Self::CdmaStuck => "`CdmaError::Stuck` with the status register",
+            Self::Upload => "`CdmaFaultCause::Upload`: the engine was not told",
             Self::Aborted => "`FaultCause::Aborted`",
             Self::TooLong => "`PacketFault::TooLong` with its bytes so far, once",
             Self::Metadata => "`StreamError::Packet` with the ring's entry and what was found there, once",

@@ -15,6 +15,7 @@ use crate::bytes;
 use crate::conformance::bench::{Opened, patient};
 use crate::conformance::faults::{After, Memory, Row, Said, row};
 use crate::conformance::{Ability, Skip};
+use crate::tampered::Replaced;
 
 const CARD: &[Ability] = &[Ability::CardFaults];
 
@@ -44,6 +45,7 @@ pub(super) const CASES: &[Case] = &[
         in_chain(bench, "cdma_ring_started_too_often", Injected::SgInternal, 1)
     }),
     case("fault.cdma_ring_hangs", CARD, ring_hangs),
+    case("fault.cdma_ring_descriptors_lost", &[], descriptors_lost),
 ];
 
 /// Copies of a chain, and bytes of each: two descriptors of a ring with 12 bits of length.
@@ -73,6 +75,7 @@ fn cdma_error(bench: &Bench<'_>, name: &str, from: CardAddr) -> Verdict {
     assert_eq!(Said::of_cdma(&error).as_slice(), row.said, "{error}");
     world.with_card(number, |card| card.poison(CardAddr::ZERO, 0));
     assert_eq!((row.memory, row.after), (Memory::Returned, After::Channel));
+    assert!(cdma.status().is_ok_and(|status| !status.has_error()), "it was reset");
     cdma.copy(CardAddr::new(1 << 20), to, 4096).expect("it works again");
     drop(cdma);
     opened.assert_pool(0, 0);
@@ -236,6 +239,34 @@ const fn bit(error: Injected) -> u32 {
         Injected::SgDecode => 1 << 10,
         _ => 0,
     }
+}
+
+/// What was written through the bypass BAR does not read back: the engine is not told of it.
+fn descriptors_lost(bench: &mut Bench<'_>) -> Verdict {
+    let row = row("cdma_ring_descriptors_lost");
+    let opened = bench.open();
+    let data = [bytes(1, LENGTH)];
+    let Some(mut ring) = prepared(&opened, true, &data)? else {
+        return Err(Skip("the card has no bypass BAR".to_owned()));
+    };
+    let bypass = opened.card.info().roles.bypass.expect("the ring uses it").index;
+    // The length of the second descriptor, the last one of the copy.
+    let at = opened.at(RING).get() + 64 + 0x18;
+    opened.seam.replace(vec![Replaced { bar: bypass, at, value: 0 }]);
+    let ticket = copy(&mut ring, &opened, 0);
+    let done = ring.wait(ticket, patient()).expect("it has ended");
+    let fault = done.outcome.expect_err("it did not arrive");
+    assert_eq!(Said::of_cdma_cause(&fault.cause).as_slice(), row.said, "{fault}");
+    assert_eq!((row.memory, row.after), (Memory::Returned, After::Channel));
+    opened.seam.heal();
+    assert!(read(&opened, TO, LENGTH).iter().all(|byte| *byte == 0xEE), "nothing was begun");
+    let again = copy(&mut ring, &opened, 0);
+    assert_eq!(ring.wait(again, patient()).expect("it ends").outcome, Ok(LENGTH as u64));
+    drop(ring);
+    assert!(read(&opened, TO, LENGTH) == data[0]);
+    opened.assert_pool(0, 0);
+    opened.close();
+    Ok(())
 }
 
 /// An engine that hangs completes nothing and shows no error: who waits runs out of time, and an abort finds that it does not stop.

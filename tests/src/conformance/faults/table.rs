@@ -312,6 +312,13 @@ pub const TABLE: &[Row] = &[
         .said(&[Said::CdmaStuck])
         .unstopped()
         .after(After::Reset),
+    row(
+        "cdma_ring_descriptors_lost",
+        "fault.cdma_ring_descriptors_lost",
+        "descriptors that were written through the bypass BAR do not read back",
+    )
+    .on(On::CdmaRing)
+    .said(&[Said::Upload]),
     row("stream_without_end", "fault.stream_without_end", "a stream whose packet never ends")
         .on(On::Stream)
         .said(&[Said::TooLong])
