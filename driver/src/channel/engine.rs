@@ -308,6 +308,11 @@ impl Engine {
         self.card.transport.now()
     }
 
+    /// Whether it is a channel of this card, as it was opened.
+    pub(crate) fn is_of(&self, card: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.card, card)
+    }
+
     pub(crate) fn card_name(&self) -> CardName {
         self.card.name.clone()
     }

@@ -6,7 +6,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use fpga_core::ring::Token;
 use fpga_pci::{DmaBuffer, Interrupt, barrier};
 use fpga_registers::CardAddr;
-use fpga_registers::xdma::{ChannelBlock, ChannelInterrupts, ChannelStatus};
+use fpga_registers::xdma::{
+    ChannelBlock, ChannelInterrupts, ChannelMask, ChannelStatus, IRQ_BASE, IrqBlock, UserMask,
+    irq::channel_bit,
+};
 
 use super::engine::{EVENT_BITS, Engine, SUSPICIOUS_NS, Side};
 use super::{Completion, RunMode, Ticket, WaitMode, WaitOptions};
@@ -142,7 +145,9 @@ impl Engine {
             }
             waited = self.now().saturating_sub(began);
         };
-        if self.line.enabled && matches!(options.mode, WaitMode::Hybrid { .. }) && self.dead.is_none() {
+        // Others share a line, and it stays high for as long as anything asserts it.
+        let done_with = matches!(options.mode, WaitMode::Hybrid { .. }) || self.on_a_line();
+        if self.line.enabled && done_with && self.dead.is_none() {
             // Should it fail, the next call says so: what has ended is not to be lost over it.
             let _ = self.disarm();
         }
@@ -173,7 +178,7 @@ impl Engine {
         let news = self.poll()? > 0;
         let messages = woken.unwrap_or(0);
         self.line.owes = u64::from(owed) + u64::from(self.line.owes) > messages;
-        if owed && messages == 1 && !news {
+        if owed && messages == 1 && !news && !self.on_a_line() {
             // The message of a batch whose end was seen before this sleep, which `listen` was too early for. It says nothing of
             // the engine, and if the line has been cleared since, the next end sends another.
             return Ok(!self.line.low);
@@ -182,8 +187,29 @@ impl Engine {
         // and shows an engine that has stopped.
         if !news || woken.is_none() {
             self.look_for_errors()?;
+            if woken.is_some() && self.on_a_line() {
+                self.quiet_others()?;
+            }
         }
         Ok(woken.is_some())
+    }
+
+    /// Whether the interrupt is a level-triggered one.
+    fn on_a_line(&self) -> bool {
+        self.interrupt.as_ref().is_some_and(Interrupt::is_level)
+    }
+
+    /// The channel in the interrupt block.
+    fn irq_bit(&self) -> ChannelMask {
+        let bit = channel_bit(self.name.direction, self.name.number, self.card.info.xdma.h2c_channels);
+        ChannelMask::from_bits(1_u32.checked_shl(bit.into()).unwrap_or(0))
+    }
+
+    /// The line was somebody else's.
+    #[cold]
+    fn quiet_others(&mut self) -> Result<(), ChannelError> {
+        let Some(interrupt) = &self.interrupt else { return Ok(()) };
+        self.card.quiet_others(interrupt, self.irq_bit(), UserMask::new()).map_err(|source| self.lost(source))
     }
 
     /// Lets the engine send an interrupt for whatever ends from now on; what has ended by now is seen by the next poll.
@@ -214,6 +240,12 @@ impl Engine {
             if self.ring.is_running() && status.has_error(self.direction()) {
                 self.end_run(FaultCause::Status(status))?;
             }
+        }
+        if self.on_a_line() {
+            // Somebody who was woken by it may have masked it.
+            IrqBlock::CHANNEL_ENABLE_SET
+                .write(&self.card.dma_bar, IRQ_BASE, self.irq_bit())
+                .map_err(|source| self.lost(source))?;
         }
         if let Some(interrupt) = &self.interrupt {
             interrupt.rearm();

@@ -56,6 +56,7 @@ card's own fault log, and in `fpgactl validate`, which compares what has arrived
 fn on(row: &Row) -> String {
     match row.on {
         On::Cdma => "CDMA".to_owned(),
+        On::CdmaRing => "CDMA ring".to_owned(),
         On::Stream => "C2H stream".to_owned(),
         On::Function => "function".to_owned(),
         On::Channels(direction, mode) => {

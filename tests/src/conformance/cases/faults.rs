@@ -1,12 +1,11 @@
-//! The rows of the fault table, and the faults that take more than a scene: a card that leaves at any register access, and the
-//! copy engine's errors.
+//! The rows of the fault table, and the faults that take more than a scene: a card that leaves at any register access, or in the
+//! middle of a run without anybody noticing.
 
 use core::time::Duration;
 use std::error::Error;
 use std::sync::Arc;
 
 use fpga_card::fault_plan::{ChannelName, FaultEntry, FaultName, Moment};
-use fpga_driver::firmware::generated::BlockType;
 use fpga_driver::mock::CardFailure;
 use fpga_driver::registers::xdma::{
     ChannelBlock, ChannelError as StatusBit, SgdmaBlock, channel_base, sgdma_base,
@@ -27,8 +26,7 @@ use crate::rig::{Channel, Way};
 use crate::tampered::{Interrupts, Replaced, Tampered};
 
 pub(super) const CASES: &[Case] = &[
-    case("fault.cdma_slave_error", &[Ability::CardFaults], cdma_slave_error),
-    case("fault.cdma_decode_error", &[Ability::CardFaults], cdma_decode_error),
+    case("fault.all_ones_at_a_descriptor", &[Ability::CardFaults], all_ones_at_a_descriptor),
     case("fault.stream_without_end", &[Ability::CardFaults], stream_without_end),
     case("fault.bus_error", &[Ability::CardFaults], bus_error),
     case("removal.all_ones_at_any_access", REMOVAL, |bench| removal(bench, CardFailure::AllOnes, "all_ones")),
@@ -396,38 +394,63 @@ fn after(row: &Row, bench: &Bench<'_>, opened: Opened, mut lane: Lane) -> Result
     Ok(again)
 }
 
-/// The copy engine's error, and that it works afterwards.
-fn cdma_error(bench: &Bench<'_>, name: &str, from: CardAddr, fault: Option<FaultEntry>) -> Verdict {
-    let row = row(name);
+/// Registers are lost, DMA goes on: who polls memory gets his transfers, for they were made. The next doorbell is not heard, and
+/// that is when the driver looks at a register.
+fn all_ones_at_a_descriptor(bench: &mut Bench<'_>) -> Verdict {
+    let row = row("all_ones_at_a_descriptor");
     let probe = bench.open();
-    let block = probe.card.info().identity.as_ref().and_then(|identity| identity.block(BlockType::Cdma).ok());
-    let at = block.map(|block| block.base());
+    let mut ways = probe.ways();
     probe.close();
-    let Some(at) = at else { return Err(Skip("the card has no copy engine that it names".to_owned())) };
-    // Without the network interface the driver does not know where memory ends: the card has to say.
-    let opened = bench.open_with(OpenOptions::default().network_interface(NetworkInterface::Ignored));
-    let mut cdma = opened.card.cdma_at(at).expect("the copy engine");
-    let to = CardAddr::new(2 << 20);
-    bench.set_faults(fault);
-    let error = cdma.copy(from, to, 4096).expect_err("it cannot go well");
-    assert_eq!(Said::of_cdma(&error).as_slice(), row.said, "{error}");
-    bench.set_faults([]);
-    assert_eq!((row.memory, row.after), (Memory::Returned, After::Channel));
-    cdma.copy(CardAddr::new(1 << 20), to, 4096).expect("it works again");
-    drop(cdma);
-    opened.assert_pool(0, 0);
-    opened.close();
+    if bench.real_time() {
+        // Seconds of real time each.
+        ways.truncate(1);
+    }
+    for way in ways {
+        let opened = bench.open();
+        opened.needs(4 * PLACE)?;
+        let mut lane = opened.lane(way)?;
+        lane.assert_works(1);
+        let data = [1, 2, 3].map(|seed| bytes(seed, LENGTH));
+        let places = [0, 1, 2].map(|n| lane.at(n * PLACE));
+        let buffers: Vec<_> = data.iter().zip(places).map(|(data, at)| lane.buffer(at, data)).collect();
+        bench.set_faults([FaultEntry {
+            on: Some(Moment::Descriptor),
+            skip: 1,
+            ..FaultEntry::new(FaultName::AllOnes)
+        }]);
+        let tickets: Vec<_> = buffers
+            .into_iter()
+            .zip(places)
+            .map(|(buffer, at)| lane.channel.submit(buffer, at).expect("accepted"))
+            .collect();
+        let patient = WaitOptions::default().timeout(crate::PATIENCE);
+        for (n, ticket) in tickets.into_iter().enumerate() {
+            let done = lane.channel.wait(ticket, patient).unwrap_or_else(|error| panic!("{way:?}: {error}"));
+            assert_eq!(done.outcome, Ok(LENGTH as u64), "{way:?}: transfer {n}");
+            let buffer = done.buffer.expect("its buffer");
+            let came = match (way.direction, bench.simulated()) {
+                (Direction::C2h, _) => buffer.as_slice() == data[n],
+                (_, Some((world, number))) => {
+                    crate::cards::peek(&world, number, places[n], LENGTH) == data[n]
+                }
+                // Nobody can look into a card whose registers are lost.
+                (_, None) => true,
+            };
+            assert!(came, "{way:?}: transfer {n} is not what was sent");
+        }
+        let next = opened.card.buffer(LENGTH).expect("DMA memory");
+        let next = lane.channel.submit(next, places[0]).expect("nobody knows yet");
+        let error = lane.channel.wait(next, patient).expect_err("the doorbell was not heard");
+        assert_eq!(Said::of(&error).as_slice(), row.said, "{way:?}: {error}");
+        let done = lane.channel.wait(next, patient).expect("it has ended");
+        assert!(done.outcome.is_err() && done.buffer.is_none(), "{way:?}: {:?}", done.outcome);
+        assert_eq!(row.memory, Memory::Quarantined);
+        // The ring is kept with it.
+        assert_eq!(opened.card.memory().stats().quarantined, 2, "{way:?}");
+        bench.set_faults([]);
+        after(row, bench, opened, lane)?.close();
+    }
     Ok(())
-}
-
-fn cdma_slave_error(bench: &mut Bench<'_>) -> Verdict {
-    let fault = FaultEntry { error: Some("slave".to_owned()), ..FaultEntry::new(FaultName::CdmaError) };
-    cdma_error(bench, "cdma_slave_error", CardAddr::new(1 << 20), Some(fault))
-}
-
-fn cdma_decode_error(bench: &mut Bench<'_>) -> Verdict {
-    // Within what the engine can address, beyond the built-in card's memory and windows.
-    cdma_error(bench, "cdma_decode_error", CardAddr::new(1 << 40), None)
 }
 
 /// A traffic source that never ends its packet: what is received of it is told to be lost, once, and the channel stops when it is
