@@ -137,11 +137,13 @@ impl<F> Network<F> {
         if needed > capacity {
             return Err(OrderError::Capacity { needed, capacity });
         }
+        let ranked = matches!(order, Order::Degree { .. });
         let script_length = if let Order::Script(script) = &order { script.len() } else { 0 };
         Ok(Self {
+            // All of it now, not with the first frames.
+            held: VecDeque::with_capacity(if ranked { 0 } else { capacity }),
+            ranked: BinaryHeap::with_capacity(if ranked { capacity } else { 0 }),
             order,
-            held: VecDeque::with_capacity(capacity),
-            ranked: BinaryHeap::new(),
             taken: 0,
             block: Vec::with_capacity(script_length),
             scripted: 0,
