@@ -110,13 +110,14 @@ impl Sender {
 
     /// Its tables, and how much state an entry of each holds.
     #[must_use]
-    pub fn state(&self) -> [Table; 4] {
+    pub fn state(&self) -> [Table; 5] {
         let link = Links::BYTES_PER_SLOT;
-        let transfer = size_of::<Transfer>() + 2 * link + Timers::BYTES_PER_TIMER;
+        let transfer = size_of::<Transfer>() + link + Timers::BYTES_PER_TIMER;
         [
             Table::new("op table", self.config.op_entries.into(), OpTable::BYTES),
             Table::new("segments", self.segments.capacity(), Segments::BYTES),
             Table::new("transfers", self.config.transfers.into(), transfer),
+            Table::new("queues", self.config.transfers.into(), link),
             Table::new("destinations", self.config.destinations.into(), Destinations::BYTES),
         ]
     }
@@ -397,9 +398,13 @@ impl Sender {
         destination.suspect = false;
         if let Some(span) = trip {
             destination.trip.sample(span);
-            if destination.trip.samples == retry::FEW_SAMPLES {
+            destination.sampled.latest = now;
+            if destination.trip.samples == 1 {
+                destination.sampled.first = now;
+            }
+            if matches!(destination.trip.samples, 1 | retry::FEW_SAMPLES) {
                 let destination = transfer.destination;
-                self.learnt(destination);
+                self.learnt(now, destination);
             }
         }
         if !complete {

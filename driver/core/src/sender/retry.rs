@@ -67,6 +67,13 @@ impl RetryPolicy {
     /// When a packet that is sent now counts as unanswered, after `silent` silent tries in a row, if its transfer last made
     /// progress at `progress`. No later than the transfer is given up, so that this is noticed in time.
     pub(super) fn deadline(&self, now: Nanos, trip: &RoundTrip, silent: u8, progress: Nanos) -> Nanos {
+        let end = progress.saturating_add(self.give_up);
+        let deadline = now.saturating_add(self.wait(trip, silent));
+        if end > now { deadline.min(end) } else { deadline }
+    }
+
+    /// How long an answer is waited for after `silent` silent tries in a row.
+    pub(super) fn wait(&self, trip: &RoundTrip, silent: u8) -> Nanos {
         let wait = match self.timeout {
             Timeout::Fixed { timeout, .. } => timeout,
             Timeout::Adaptive { initial, least, most } => {
@@ -74,9 +81,7 @@ impl RetryPolicy {
                 once.saturating_mul(1 << u32::from(silent).min(32)).min(most)
             }
         };
-        let end = progress.saturating_add(self.give_up);
-        let deadline = now.saturating_add(wait.max(Nanos::new(1)));
-        if end > now { deadline.min(end) } else { deadline }
+        wait.max(Nanos::new(1))
     }
 
     /// Whether a packet that has gone unanswered `silent` times in a row is hopeless, in a transfer that last made progress at
