@@ -70,6 +70,22 @@ fn with_room_for_early_packets_the_timer_sends_nothing_again() {
 }
 
 #[test]
+fn tables_of_one_entry_are_slow_and_right() {
+    let mut sender = SenderConfig::default();
+    (sender.op_entries, sender.transfers, sender.destinations, sender.live_per_destination) = (1, 1, 1, 1);
+    (sender.mask_bits, sender.segment_size, sender.big_threshold) = (1, 512, 512);
+    let mut receiver = ReceiverConfig::new(RECEIVER, Incarnation::new(2));
+    (receiver.registry_entries, receiver.transfers, receiver.sources) = (1, 1, 1);
+    (receiver.escape_slots, receiver.tombstones, receiver.windows) = (0, 2, 1);
+    for (loss, notify) in [(0.0, Notify::Receiver), (0.05, Notify::Receiver), (0.05, Notify::Sender)] {
+        let scenario =
+            lossy(disorder(link(100_000), 4), loss).sender(sender).receiver(receiver).notify(notify);
+        let found = run(&scenario);
+        assert_eq!((found.packets, found.registry_high_water, found.escape_high_water), (196, 1, 0));
+    }
+}
+
+#[test]
 fn the_receivers_own_notice_saves_a_round_trip_at_every_hop_count() {
     let mut before = Nanos::ZERO;
     for hops in 1..=8u64 {
