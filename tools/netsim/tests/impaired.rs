@@ -7,7 +7,7 @@ use fpga_core::receiver::ReceiverConfig;
 use fpga_core::sender::{Notify, SenderConfig};
 use fpga_firmware::Incarnation;
 use fpga_netsim::scenario::RECEIVER;
-use fpga_netsim::{BitRate, Report, Scenario, Simulation};
+use fpga_netsim::{BitRate, Report, Scenario, Simulation, notice};
 
 const SIZE: u64 = 16 << 20;
 
@@ -87,17 +87,18 @@ fn tables_of_one_entry_are_slow_and_right() {
 
 #[test]
 fn the_receivers_own_notice_saves_a_round_trip_at_every_hop_count() {
-    let mut before = Nanos::ZERO;
-    for hops in 1..=8u64 {
-        let way = Nanos::new(800 * hops);
-        let scenario = link(4096).delay(way);
-        let own = run(&scenario).received;
-        let told = run(&scenario.notify(Notify::Sender)).received;
-        let saved = told.saturating_sub(own);
-        // The acknowledgement's way back and the notice's way there, with their own time on the link.
-        let beyond = saved.saturating_sub(way.saturating_mul(2));
-        assert!(saved >= way.saturating_mul(2) && beyond < Nanos::new(200), "{hops} hops: {own} and {told}");
-        assert!(saved > before);
-        before = saved;
+    for length in [1, 4096, 100_000] {
+        let rows = notice::by_hops(&link(length), 8).unwrap();
+        assert_eq!(rows.len(), 8);
+        let mut share = 0;
+        for row in rows {
+            // The acknowledgement's way back and the notice's way there, with their own time on the link.
+            let beyond = row.saved().saturating_sub(row.round_trip);
+            assert!(row.saved() >= row.round_trip && beyond < Nanos::new(200), "{length} bytes: {row:?}");
+            // The longer the way, the more of the whole: up to two thirds.
+            let found = row.saved().get() * 1000 / row.told.get();
+            assert!(found >= share, "{length} bytes: {row:?}");
+            share = found;
+        }
     }
 }
