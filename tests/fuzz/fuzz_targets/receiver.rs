@@ -71,7 +71,8 @@ fn causes(receiver: &Receiver) -> u64 {
 
 /// Hands a packet over: it is written, or there is a cause why not.
 fn deliver(receiver: &mut Receiver, now: Nanos, header: &DataHeader, payload: &[u8], memory: &mut Bounded) {
-    let before = (causes(receiver), memory.writes, receiver.counters().packets + receiver.counters().unpolled);
+    let before =
+        (causes(receiver), memory.writes, receiver.counters().packets + receiver.counters().unpolled);
     receiver.handle_packet(now, header, payload, memory);
     let after = (causes(receiver), memory.writes, receiver.counters().packets + receiver.counters().unpolled);
     assert_eq!(after.2, before.2 + 1);
