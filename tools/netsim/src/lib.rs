@@ -20,6 +20,7 @@
 //! |---|---|
 //! | [`scenario`] | what is simulated |
 //! | [`simulation`] | the event loop and its report |
+//! | [`notice`] | what the receiver's own completion saves, by hops |
 //! | [`soak`] | random transfers under random trouble, each of them checked |
 //!
 //! What happens on the way is [`fpga_core::impair`]'s, the model that the simulated cards' network has too.
@@ -33,10 +34,11 @@
 //! * Payload bytes are not carried, only counted; that they arrive where they belong is what the tests of the state machines
 //!   and of the whole stack show.
 //! * Packets are charged their own length. Preamble, framing and gaps of the link below are not modelled.
-//! * No command line, no CSV and no plots.
+//! * No command line for single runs, no plots; the programs `soak` and `notice` each do one thing.
 #![forbid(unsafe_code)]
 
 mod frame;
+pub mod notice;
 pub mod scenario;
 pub mod simulation;
 pub mod soak;

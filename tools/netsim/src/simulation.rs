@@ -39,6 +39,10 @@ pub struct Report {
     pub packets: u64,
     /// Data packets sent again.
     pub retransmits: u64,
+    /// Why: packets whose deadline passed without an answer.
+    pub timeouts: u64,
+    /// And packets that the receiver had no room for, in its registry or in its escape channel.
+    pub refusals: u64,
     /// Bytes on the wire from sender to receiver, headers and checksums included.
     pub bytes_there: u64,
     /// Bytes on the wire from receiver to sender.
@@ -291,6 +295,8 @@ impl Simulation {
         Report {
             packets: completion.packets,
             retransmits: completion.retransmits,
+            timeouts: self.sender.counters().timeouts,
+            refusals: self.sender.counters().busy,
             bytes_there: self.there.counters().bytes,
             bytes_back: self.back.counters().bytes,
             received,

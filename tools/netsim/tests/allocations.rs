@@ -1,0 +1,83 @@
+//! Sender, receiver and the links between them take nothing from the heap per packet: what they need is allocated with their
+//! tables, before the first packet.
+//!
+//! Counted is a whole transfer, from its first packet to its last answer, with everything that follows from loss and disorder:
+//! time-outs, refusals, packets that wait for their segment's first one, and copies of what has arrived.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
+
+use fpga_core::Nanos;
+use fpga_core::impair::{Conditions, Delay, Loss, Order, Probability};
+use fpga_core::receiver::ReceiverConfig;
+use fpga_core::sender::{Notify, SenderConfig};
+use fpga_firmware::Incarnation;
+use fpga_netsim::scenario::RECEIVER;
+use fpga_netsim::{Report, Scenario, Simulation};
+use fpga_pci::testing::CountingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+const LENGTH: u64 = 4 << 20;
+
+/// Runs a scenario and holds its heap use against nothing at all.
+fn run(scenario: &Scenario) -> Report {
+    let simulation = Simulation::new(scenario).unwrap();
+    let (allocations, report) = CountingAllocator::count(|| simulation.run());
+    let report = report.unwrap();
+    assert_eq!(allocations, 0, "{scenario:?}: {report:?}");
+    report
+}
+
+fn orders() -> [Order; 3] {
+    let patience = Nanos::from_micros(4);
+    [Order::InOrder, Order::Random { depth: 64, patience }, Order::Degree { degree: 64, patience }]
+}
+
+/// Loss of `percent`, damage and copies, for packets and answers alike.
+fn trouble(scenario: Scenario, percent: f64) -> Scenario {
+    let probability = |percent: f64| Probability::new(percent / 100.0).unwrap();
+    let conditions = Conditions::default()
+        .loss(Loss::Independent(probability(percent)))
+        .copies(probability(percent), Delay::Constant(Nanos::from_micros(3)))
+        .damage(probability(percent / 10.0));
+    scenario.data(conditions).control(conditions)
+}
+
+#[test]
+fn a_packet_takes_nothing_from_the_heap_in_any_order() {
+    for order in orders() {
+        for length in [1, 700, 16 << 10, LENGTH] {
+            let report = run(&Scenario::new(length).order(order.clone()).seed(length));
+            assert_eq!(report.packets, length.div_ceil(512));
+        }
+    }
+}
+
+#[test]
+fn nor_does_one_that_is_lost_or_doubled() {
+    for order in orders() {
+        for (percent, seed) in [(0.5, 1), (5.0, 2), (20.0, 3)] {
+            let scenario = trouble(Scenario::new(LENGTH), percent).order(order.clone()).seed(seed);
+            let report = run(&scenario.clone());
+            assert!(report.retransmits > report.packets / 500, "{report:?}");
+            run(&scenario.notify(Notify::Sender));
+        }
+    }
+}
+
+#[test]
+fn nor_does_one_that_is_refused() {
+    for order in orders() {
+        let mut sender = SenderConfig::default();
+        sender.op_entries = 128;
+        let mut receiver = ReceiverConfig::new(RECEIVER, Incarnation::new(2));
+        receiver.registry_entries = 1;
+        receiver.escape_slots = 2;
+        receiver.packet_events = true;
+        let scenario =
+            trouble(Scenario::new(LENGTH), 1.0).order(order).seed(4).sender(sender).receiver(receiver);
+        let report = run(&scenario);
+        assert_eq!((report.registry_high_water, report.escape_high_water), (1, 2));
+        assert!(report.retransmits > report.packets / 10, "{report:?}");
+    }
+}
