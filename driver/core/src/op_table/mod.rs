@@ -198,11 +198,11 @@ impl OpTable {
         self.resting.len()
     }
 
-    /// When [`OpTable::available`] is worth asking again because a number has rested; `None` while there is a free entry, or
-    /// if none rests.
+    /// When [`OpTable::available`] is worth asking again because a number has rested; `None` if none rests. Free entries do not
+    /// make it pointless: who may take all but a reserve waits for one more.
     #[must_use]
     pub fn next_rested(&self) -> Option<Nanos> {
-        if self.free.len() != 0 || self.resting.len() == 0 {
+        if self.resting.len() == 0 {
             return None;
         }
         self.resting

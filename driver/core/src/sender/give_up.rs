@@ -30,6 +30,8 @@ impl Sender {
     /// Looks at every timer that has run out: an unanswered packet is sent again or, if that is hopeless, its transfer
     /// is given up; so is a transfer whose own deadline has passed.
     pub fn handle_timeout(&mut self, now: Nanos) {
+        // Calls in the numbers whose rest is over: it is one of the timers.
+        let _ = self.ops.available(now);
         while let Some(op) = self.ops.expired(now) {
             let owner = self.segments.get(op.segment).transfer;
             let &Transfer { progress, destination, .. } = &self.transfers[index(owner)];
