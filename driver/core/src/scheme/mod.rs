@@ -7,6 +7,9 @@
 //! | [`receiver_counter`] | the receiver counts; one packet short, and everything is sent again | spec 4 |
 //! | [`adaptive_window`] | bitmaps in every acknowledgement, a timeout that follows the delays seen | document 002, spec 5 |
 //! | [`selective`] | loss by the order of sending, a reorder window that learns, a tail probe | spec 6 |
+//! | [`ends`] | any of these, chosen when a node is set up | |
+//! | [`messages`] | contexts, requests, tombstones, transfers: what makes a node of the ends | spec 3 |
+//! | [`side`] | the two traits of every scheme's sender and receiver, the registry's included | |
 //! | [`literal`] | receiver windows as the documents word them, which hang or complete falsely | spec 3 |
 //!
 //! A *message* is what a scheme makes reliable at a time: [`Outgoing`] and [`Incoming`] are its two ends, state machines for
@@ -18,12 +21,15 @@
 
 pub mod adaptive_window;
 pub mod bits;
+pub mod ends;
 pub mod literal;
 pub mod mapping;
+pub mod messages;
 pub mod receiver_counter;
 pub mod receiver_window;
 pub mod selective;
 pub mod sender_window;
+pub mod side;
 
 use crate::time::Nanos;
 

@@ -69,6 +69,13 @@ impl Sender {
         Self { config, count, next: 0, round: 0, sequence: 0, deadline: Nanos::MAX, done: count == 0 }
     }
 
+    /// Starts over with another message.
+    pub const fn begin(&mut self, count: u32) {
+        let sequence = self.sequence;
+        *self = Self::new(self.config, count);
+        self.sequence = sequence;
+    }
+
     const fn again(&mut self) {
         self.round = self.round.wrapping_add(1);
         self.next = 0;
@@ -144,6 +151,17 @@ impl Receiver {
             answers: Answers::NONE,
             config,
         }
+    }
+
+    /// Starts over with another message, not longer than the one that it was made for.
+    pub fn begin(&mut self, count: u32) {
+        self.count = count;
+        self.round = 0;
+        self.received = 0;
+        self.here.clear();
+        self.deadline = Nanos::MAX;
+        self.complete = count == 0;
+        self.answers = Answers::NONE;
     }
 }
 

@@ -86,6 +86,17 @@ impl Sender {
         }
     }
 
+    /// Starts over with another message, not longer than the one that it was made for.
+    pub fn begin(&mut self, count: u32, now: Nanos) {
+        self.count = count;
+        self.next = 0;
+        self.asked.clear();
+        self.limit = if self.config.credit { self.config.width() } else { u32::MAX };
+        self.active = now;
+        self.probing = false;
+        self.done = count == 0;
+    }
+
     fn packet(&mut self, index: u32) -> Packet {
         self.sequence = self.sequence.wrapping_add(1);
         Packet { index, tail: index + 1 == self.count, round: 0, sequence: self.sequence }
@@ -193,6 +204,17 @@ impl Receiver {
             answers: Answers::NONE,
             config,
         }
+    }
+
+    /// Starts over with another message.
+    pub fn begin(&mut self, now: Nanos) {
+        self.base = 0;
+        self.here = 0;
+        self.count = None;
+        self.deadline = now.saturating_add(self.config.hole_timeout);
+        self.strikes = 0;
+        self.asked.fill((u32::MAX, Nanos::ZERO));
+        self.answers = Answers::NONE;
     }
 
     /// The lowest packet that is missing.

@@ -117,6 +117,18 @@ impl Sender {
         (self.repeated, self.needless)
     }
 
+    /// Starts over with another message. Delays of the path stay known unless it goes to a `stranger`.
+    pub fn begin(&mut self, count: u32, stranger: bool) {
+        self.flight.begin(count);
+        if stranger {
+            self.trip = RoundTrip::default();
+            self.spread = Spread::default();
+        }
+        self.latest = None;
+        (self.due, self.probe) = (Nanos::MAX, Nanos::MAX);
+        self.silent = 0;
+    }
+
     fn round_trip(&self) -> Nanos {
         if self.trip.samples == 0 { self.config.round_trip } else { self.trip.mean }
     }

@@ -70,6 +70,13 @@ impl Sender {
         }
     }
 
+    /// Starts over with another message.
+    pub const fn begin(&mut self, count: u32) {
+        let sequence = self.sequence;
+        *self = Self::new(self.config, count);
+        self.sequence = sequence;
+    }
+
     fn wait(&self) -> Nanos {
         self.config.timeout.saturating_mul(1 << self.silent.min(20)).min(self.config.longest)
     }
@@ -148,6 +155,13 @@ impl Receiver {
     #[must_use]
     pub fn new(most: u32) -> Self {
         Self { here: Set::new(most), count: None, answers: Answers::NONE }
+    }
+
+    /// Starts over with another message.
+    pub fn begin(&mut self) {
+        self.here.clear();
+        self.count = None;
+        self.answers = Answers::NONE;
     }
 }
 
