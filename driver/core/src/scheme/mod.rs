@@ -37,7 +37,7 @@ use crate::time::Nanos;
 pub const MOST_PACKETS: u32 = 4096;
 
 /// One packet of a message, as its two ends see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Packet {
     /// Which one, from 0.
     pub index: u32,
@@ -45,13 +45,13 @@ pub struct Packet {
     pub tail: bool,
     /// Which sending of the message it belongs to; schemes without such a number have 0.
     pub round: u8,
-    /// Number of this sending of a packet within the message: an answer echoes it, so that its delay is known to be
-    /// that of this sending and of no other [E2-2].
+    /// Number of this sending of a packet within the message: an [`Answer::Map`] echoes it, so that its delay is known to be
+    /// that of this sending and of no other [E2-2]. Schemes without maps have 0.
     pub sequence: u32,
 }
 
 /// What a receiving end says to the sending one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Answer {
     /// Everything is here.
@@ -80,7 +80,7 @@ pub enum Answer {
 }
 
 /// An acknowledgement that says everything anew, so that none is missed when one is lost [E2-3].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Map {
     /// All packets below are here.
     pub base: u32,
