@@ -7,12 +7,14 @@ use fpga_core::receiver::ReceiverConfig;
 use fpga_core::sender::{Notify, SenderConfig};
 use fpga_firmware::Incarnation;
 use fpga_netsim::scenario::RECEIVER;
-use fpga_netsim::{BitRate, Report, Scenario, Simulation};
+use fpga_netsim::{BitRate, FlowReport, Scenario, Simulation};
 
 const SIZE: u64 = 16 << 20;
 
-fn run(scenario: &Scenario) -> Report {
-    Simulation::new(scenario).unwrap().run().unwrap()
+fn run(scenario: &Scenario) -> FlowReport {
+    let report = Simulation::new(scenario).unwrap().run().unwrap();
+    assert_eq!(report.failures(), 0, "{report:?}");
+    report.flows[0]
 }
 
 /// 10 GB/s, 800 ns one way, and room for the packets of many round trips.
@@ -37,7 +39,7 @@ fn goodput_at_half_a_percent_of_loss_and_disorder_64() {
     let ideal = run(&link(SIZE));
     for seed in 0..8 {
         let found = run(&lossy(disorder(link(SIZE), 64), 0.005).seed(seed));
-        let share = found.goodput.get() * 100 / ideal.goodput.get();
+        let share = found.goodput(SIZE).get() * 100 / ideal.goodput(SIZE).get();
         assert!(share >= 85, "seed {seed}: {share} %: {found:?}");
     }
 }
@@ -67,8 +69,8 @@ fn the_receivers_own_notice_saves_a_round_trip_at_every_hop_count() {
     for hops in 1..=8u64 {
         let way = Nanos::new(800 * hops);
         let scenario = link(4096).delay(way);
-        let own = run(&scenario).received;
-        let told = run(&scenario.notify(Notify::Sender)).received;
+        let own = run(&scenario).received.unwrap();
+        let told = run(&scenario.notify(Notify::Sender)).received.unwrap();
         let saved = told.saturating_sub(own);
         // The acknowledgement's way back and the notice's way there, with their own time on the link.
         let beyond = saved.saturating_sub(way.saturating_mul(2));

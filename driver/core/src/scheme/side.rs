@@ -3,7 +3,7 @@
 //! Packets pass as values. Whoever has bytes encodes and parses them ([`fpga_firmware::wire`]); a simulation passes them on.
 
 use fpga_firmware::event::Event;
-use fpga_firmware::ids::NodeId;
+use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_firmware::wire::{Arrived, CRC_LENGTH, Common, Control, DataHeader, Flags, Message, StartFields};
 use fpga_registers::CardAddr;
 
@@ -140,59 +140,56 @@ impl RegistrySender {
     pub const fn inner(&self) -> &sender::Sender {
         &self.sender
     }
+}
 
-    fn common(&self, transmit: &Transmit) -> Common {
-        let flags = if transmit.receiver_notifies() { Flags::NOTIFY_RECEIVER } else { Flags::NONE };
-        Common {
-            source: self.node,
-            destination: transmit.node,
-            incarnation: self.sender.incarnation(),
-            flags,
-        }
-    }
-
-    /// Packet `number` of a window.
-    fn packet(&self, transmit: &Transmit, number: u16) -> Option<Departure> {
-        let common = self.common(transmit);
-        if transmit.kind == TransmitKind::Arrival {
-            let arrived = Arrived {
-                common: Common { flags: Flags::NONE, ..common },
-                transfer: transmit.transfer,
-                address: transmit.transfer_base,
-                length: transmit.transfer_length,
-                key: transmit.key,
-            };
-            let header = Header::Control(Control::Arrived(arrived));
-            return (number == 0).then_some(Departure { header, source: transmit.source, payload: 0 });
-        }
-        let op = *transmit.ops.as_slice().get(usize::from(number))?;
-        let size = 1_u32.checked_shl(transmit.packet_size_log2.into())?;
-        let before = u32::from(number).saturating_mul(size);
-        let payload = transmit.payload_length.saturating_sub(before).min(size);
-        let index = transmit.first_packet.saturating_add(number);
-        let start = StartFields {
-            base: transmit.segment_base,
-            segment_length: transmit.segment_length,
-            packets: transmit.segment_packets,
-            transfer_base: transmit.transfer_base,
-            transfer_length: transmit.transfer_length,
-        };
-        let header = DataHeader {
-            common,
+/// Packet `number` of a transmit window, counted from 0, as the network interface of `source` makes it; `None` beyond the last.
+#[must_use]
+pub fn packet_of(
+    transmit: &Transmit,
+    source: NodeId,
+    incarnation: Incarnation,
+    number: u16,
+) -> Option<Departure> {
+    let flags = if transmit.receiver_notifies() { Flags::NOTIFY_RECEIVER } else { Flags::NONE };
+    let common = Common { source, destination: transmit.node, incarnation, flags };
+    if transmit.kind == TransmitKind::Arrival {
+        let arrived = Arrived {
+            common: Common { flags: Flags::NONE, ..common },
             transfer: transmit.transfer,
-            oldest_live: transmit.oldest_live,
-            segment: transmit.segment,
-            segment_count: transmit.segment_count,
-            address: transmit.segment_base.checked_add(u64::from(index) * u64::from(size))?,
+            address: transmit.transfer_base,
+            length: transmit.transfer_length,
             key: transmit.key,
-            op,
-            tries: transmit.tries,
-            packet_size_log2: transmit.packet_size_log2,
-            start: (index == 0).then_some(start),
         };
-        let source = transmit.source.checked_add(before.into())?;
-        Some(Departure { header: Header::Data(header), source, payload })
+        let header = Header::Control(Control::Arrived(arrived));
+        return (number == 0).then_some(Departure { header, source: transmit.source, payload: 0 });
     }
+    let op = *transmit.ops.as_slice().get(usize::from(number))?;
+    let size = 1_u32.checked_shl(transmit.packet_size_log2.into())?;
+    let before = u32::from(number).saturating_mul(size);
+    let payload = transmit.payload_length.saturating_sub(before).min(size);
+    let index = transmit.first_packet.saturating_add(number);
+    let start = StartFields {
+        base: transmit.segment_base,
+        segment_length: transmit.segment_length,
+        packets: transmit.segment_packets,
+        transfer_base: transmit.transfer_base,
+        transfer_length: transmit.transfer_length,
+    };
+    let header = DataHeader {
+        common,
+        transfer: transmit.transfer,
+        oldest_live: transmit.oldest_live,
+        segment: transmit.segment,
+        segment_count: transmit.segment_count,
+        address: transmit.segment_base.checked_add(u64::from(index) * u64::from(size))?,
+        key: transmit.key,
+        op,
+        tries: transmit.tries,
+        packet_size_log2: transmit.packet_size_log2,
+        start: (index == 0).then_some(start),
+    };
+    let source = transmit.source.checked_add(before.into())?;
+    Some(Departure { header: Header::Data(header), source, payload })
 }
 
 impl SendingSide for RegistrySender {
@@ -231,7 +228,7 @@ impl SendingSide for RegistrySender {
     fn poll_departure(&mut self, now: Nanos) -> Option<Departure> {
         loop {
             if let Some(transmit) = &self.window {
-                let departure = self.packet(transmit, self.sent);
+                let departure = packet_of(transmit, self.node, self.sender.incarnation(), self.sent);
                 self.sent += 1;
                 if departure.is_some() {
                     return departure;
