@@ -6,6 +6,7 @@ use fpga_driver::{C2hChannel, Card, H2cChannel, Ticket, WaitOptions};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::lane::{Channel, Lane};
+use super::report::Latencies;
 use crate::error::CliError;
 use crate::progress::Deadline;
 
@@ -199,23 +200,22 @@ impl Lanes {
         })
     }
 
-    /// Latencies of `samples` operations, one at a time, the channels in turn, in nanoseconds, ascending.
-    pub(super) fn latencies(&mut self, load: &Load, samples: u64) -> Result<Vec<u64>, CliError> {
+    /// Latencies of `samples` operations at least, one at a time, the channels in turn.
+    pub(super) fn latencies(&mut self, load: &Load, samples: u64) -> Result<Latencies, CliError> {
         self.restart();
-        let mut spans = Vec::with_capacity(usize::try_from(samples).unwrap_or(0));
-        while (spans.len() as u64) < samples {
-            if spans.len() % 1024 < 8 {
+        let mut spans = Latencies::new();
+        while spans.count() < samples {
+            if spans.count() % 1024 < 8 {
                 load.deadline.check(|| "dma bench".to_owned())?;
             }
             for lane in &mut self.h2c {
-                spans.push(one_at_a_time(lane, load)?);
+                spans.record(one_at_a_time(lane, load)?);
             }
             for lane in &mut self.c2h {
-                spans.push(one_at_a_time(lane, load)?);
+                spans.record(one_at_a_time(lane, load)?);
             }
         }
         self.check()?;
-        spans.sort_unstable();
         Ok(spans)
     }
 
