@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use fpga_firmware::generated::BlockType;
 use fpga_pci::{
     AccessCounters, Bar, DeviceEvents, DmaAccess, DmaArea, DmaBuffer, DmaPool, Interrupt, InterruptError,
-    MapRefused, MmioError, SharedMemory, Transport,
+    MapRefused, MmioError, SharedMemory, Transport, config,
 };
 use fpga_registers::BarOffset;
+use fpga_registers::pci::header;
 use fpga_registers::xdma::{
     CONFIG_BASE, ChannelMask, ConfigBlock, Direction, IRQ_BASE, IrqBlock, UserMask, VectorNumbers,
     WriteFlushTimeout, irq::channel_bit,
@@ -345,8 +346,8 @@ impl Card {
     /// stay masked until somebody waits for one). Call it before taking channels that wait by interrupt.
     ///
     /// Where fewer vectors can be had than there are channels (few MSI vectors, a line-based interrupt, a machine that is short of
-    /// them), channels share: each is woken by the others' interrupts too and finds nothing then. The answer says so, and so
-    /// does a warning in the log.
+    /// them), channels share, and the user interrupts with them: each is woken by the others' interrupts too and finds nothing then.
+    /// The answer says so, and so does a warning in the log.
     ///
     /// # Errors
     /// [`ResourceError::Interrupt`] if there are no vectors at all, or the system refuses: wait by polling then.
@@ -377,15 +378,27 @@ impl Card {
         let undo = || {
             let _ = transport.disable_interrupts();
         };
-        let enabled = if granted.is_shared() {
+        if granted.is_shared() {
             tracing::warn!(card = %self.shared.name, vectors = wanted, channels,
                 "fewer interrupt vectors than channels: channels share them");
-            share(enabled, channels).inspect_err(|_| undo()).map_err(failed)?
+        }
+        let on_a_line = enabled.iter().any(Interrupt::is_level);
+        let shared = granted.is_shared() || on_a_line;
+        let enabled = if shared {
+            share(enabled, channels + USER_INTERRUPTS).inspect_err(|_| undo()).map_err(failed)?
         } else {
             enabled
         };
-        // What does not fit was never granted: eight channels at most, and their numbers modulo the vectors.
-        let vector = |number: u8| u8::try_from(u32::from(number) % wanted.max(1)).unwrap_or(0);
+        // Of a vector for the legacy line the two low bits name the pin (PG195), and a function has one pin: configuration space
+        // says which (PCI 6.2.4).
+        let pin =
+            if on_a_line { config::read_u8(&**transport, header::INTERRUPT_PIN).unwrap_or(1) } else { 1 };
+        let pin = pin.saturating_sub(1) & 3;
+        // What does not fit was never granted: channels and user interrupts have their numbers modulo the vectors.
+        let vector = |number: u8| match u8::try_from(u32::from(number) % wanted.max(1)) {
+            Ok(vector) if !on_a_line => vector,
+            _ => pin,
+        };
         let program = || -> Result<(), MmioError> {
             for (register, first) in IrqBlock::CHANNEL_VECTORS.into_iter().zip([0u8, 4]) {
                 let vectors = [first, first + 1, first + 2, first + 3].map(vector);
@@ -396,6 +409,7 @@ impl Card {
             for (register, line) in IrqBlock::USER_VECTORS.into_iter().zip([0u8, 4, 8, 12]) {
                 let first = after_channels.saturating_add(line);
                 let vectors = [0, 1, 2, 3].map(|n| first.saturating_add(n));
+                let vectors = if shared { vectors.map(vector) } else { vectors };
                 register.write(&self.shared.dma_bar, IRQ_BASE, VectorNumbers::of(vectors))?;
             }
             let mask = (1u32 << channels) - 1;
@@ -448,15 +462,15 @@ impl InterruptVectors {
     }
 }
 
-/// One interrupt per channel, where channel n has vector n modulo their number.
-fn share(vectors: Vec<Interrupt>, channels: u32) -> Result<Vec<Interrupt>, InterruptError> {
-    let channels = channels as usize;
+/// `sources` interrupts, where number n has vector n modulo their number.
+fn share(vectors: Vec<Interrupt>, sources: u32) -> Result<Vec<Interrupt>, InterruptError> {
+    let sources = sources as usize;
     let count = vectors.len().max(1);
     let mut users = Vec::with_capacity(vectors.len());
     for (number, vector) in vectors.into_iter().enumerate() {
-        let sharing = channels.saturating_sub(number).div_ceil(count);
+        let sharing = sources.saturating_sub(number).div_ceil(count);
         users.push(vector.share(sharing)?.into_iter());
     }
-    let next = |channel: usize| users.get_mut(channel % count).and_then(Iterator::next);
-    Ok((0..channels).filter_map(next).collect())
+    let next = |source: usize| users.get_mut(source % count).and_then(Iterator::next);
+    Ok((0..sources).filter_map(next).collect())
 }

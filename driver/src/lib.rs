@@ -47,8 +47,8 @@ pub mod validate;
 
 pub use card::{Card, InterruptVectors};
 pub use cdma::{
-    Cdma, CdmaCompletion, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRefused, CdmaRing,
-    CdmaRingError, CdmaRingOptions, CdmaRingRefused, CdmaSubmitError, DescriptorPath,
+    BounceRefused, Cdma, CdmaCompletion, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRefused,
+    CdmaRing, CdmaRingError, CdmaRingOptions, CdmaRingRefused, CdmaSubmitError, DescriptorPath,
 };
 pub use channel::{
     AttachedMemory, C2hChannel, ChannelEvents, ChannelOptions, Completion, CompletionFuture, H2cChannel,

@@ -102,6 +102,32 @@ impl Shared {
         if line < 16 { interrupts.get(vector).cloned() } else { None }
     }
 
+    /// Somebody on a level-triggered line was woken by what is not `channels` or `users`, which it serves. The line stays high until
+    /// its source is served, by an owner who may take his time, and would wake without end: what asserts it is masked at the card, and
+    /// its owners are told to look. They unmask it when they wait again.
+    pub(crate) fn quiet_others(
+        &self,
+        interrupt: &Interrupt,
+        channels: ChannelMask,
+        users: UserMask,
+    ) -> Result<(), MmioError> {
+        let others =
+            IrqBlock::CHANNEL_REQUEST.read(&self.dma_bar, IRQ_BASE)?.into_bits() & !channels.into_bits();
+        let other_users =
+            IrqBlock::USER_REQUEST.read(&self.dma_bar, IRQ_BASE)?.into_bits() & !users.into_bits();
+        if others != 0 {
+            IrqBlock::CHANNEL_ENABLE_CLEAR.write(&self.dma_bar, IRQ_BASE, ChannelMask::from_bits(others))?;
+        }
+        if other_users != 0 {
+            IrqBlock::USER_ENABLE_CLEAR.write(&self.dma_bar, IRQ_BASE, UserMask::from_bits(other_users))?;
+        }
+        if others | other_users != 0 {
+            // After the writes: whoever has just unmasked his own looks again and does so once more.
+            interrupt.pass_on();
+        }
+        Ok(())
+    }
+
     fn take(&self, bit: u32, what: impl FnOnce() -> String) -> Result<(), ResourceError> {
         if self.taken.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
             return Ok(());

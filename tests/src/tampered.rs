@@ -4,6 +4,7 @@
 
 use core::ops::RangeInclusive;
 use core::time::Duration;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,8 +34,7 @@ struct Faults {
     /// BAR and offset of registers whose writes are lost.
     deaf: Vec<(u8, u64)>,
     stuck_cell: Option<(CardAddr, u8)>,
-    /// BAR and offset.
-    overtaken: Option<(u8, u64)>,
+    overtaken: Option<Overtaken>,
     /// So many register accesses are left until this happens.
     trap: Option<(u64, CardFailure)>,
     /// What has happened.
@@ -42,6 +42,15 @@ struct Faults {
     interrupts: Interrupts,
     /// Whatever is asked for, the device may do no more than this.
     access: Option<DmaAccess>,
+}
+
+/// A register whose writes the card overtakes.
+#[derive(Debug)]
+struct Overtaken {
+    /// BAR and offset.
+    register: (u8, u64),
+    /// Steps of the card before each write, one after the other; `None`: before every one as many as there are to take.
+    steps: Option<VecDeque<u32>>,
 }
 
 /// What becomes of the interrupts that a wait is for.
@@ -237,7 +246,13 @@ impl Tampered {
     /// From now on the card does all it can before a write to this register arrives, as when the CPU is taken away between two
     /// writes.
     pub fn overtake(&self, write: Option<(u8, u64)>) {
-        locked(&self.faults).overtaken = write;
+        locked(&self.faults).overtaken = write.map(|register| Overtaken { register, steps: None });
+    }
+
+    /// The same, but that the card takes so many steps before the first write from now on, so many before the second, and so on.
+    pub fn overtake_by(&self, register: (u8, u64), steps: &[u32]) {
+        let steps = Some(steps.iter().copied().collect());
+        locked(&self.faults).overtaken = Some(Overtaken { register, steps });
     }
 
     /// Whether the system refuses every register write from now on.
@@ -308,14 +323,24 @@ impl Mmio for TamperedBar {
     }
 
     fn write32(&self, at: BarOffset, value: u32) -> Result<(), MmioError> {
-        let faults = locked(&self.faults);
+        let mut faults = locked(&self.faults);
         if faults.refuse_writes {
             return Err(MmioError::Refused { at, source: OsError::from_raw(5) });
         }
         if let Some((world, _)) = &self.card
-            && faults.overtaken == Some((self.index, at.get()))
+            && let Some(overtaken) = &mut faults.overtaken
+            && overtaken.register == (self.index, at.get())
         {
-            world.step_until_idle();
+            match &mut overtaken.steps {
+                Some(steps) => {
+                    for _ in 0..steps.pop_front().unwrap_or(0) {
+                        world.step();
+                    }
+                }
+                None => {
+                    world.step_until_idle();
+                }
+            }
         }
         if faults.deaf.contains(&(self.index, at.get())) {
             return Ok(());

@@ -1,4 +1,5 @@
 //! Copies inside the card, against an array of bytes.
+#![expect(clippy::cast_possible_truncation, reason = "lengths of tests")]
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use std::time::Duration;
@@ -210,6 +211,96 @@ fn unaligned_copies_on_a_build_without_realignment_fail_typed() {
     assert!(matches!(error, CdmaError::Engine { done: 0, .. }), "{error}");
     cdma.copy(at(0x1000), at(0x8040), 4000).unwrap();
     assert!(peek(&world, 0, at(0x8040), 4000) == data[..4000]);
+}
+
+/// A card whose engine realigns nothing and has a data path of `bytes`, and the engine with a channel each way.
+fn without_realignment(bytes: u32) -> (World, Card, Cdma) {
+    let world = world(described(&format!("cdma: {{ dre: false, data_width: {} }}", bytes * 8)));
+    let card = open(&world);
+    let mut cdma = card.cdma().unwrap();
+    cdma.bounce_through(bytes, card.h2c(0).unwrap(), card.c2h(0).unwrap()).unwrap();
+    (world, card, cdma)
+}
+
+/// Every place of both addresses in a beat, and every length around one and two: the bytes arrive, and those beside them stay.
+#[test]
+fn without_realignment_every_byte_is_copied_all_the_same() {
+    const SPAN: usize = 1024;
+    for beat in [4_usize, 8, 64, 128] {
+        let (world, card, mut cdma) = without_realignment(beat as u32);
+        let places: Vec<usize> =
+            if beat <= 8 { (0..beat).collect() } else { vec![0, 1, 3, beat / 2, beat - 1] };
+        let lengths: Vec<usize> =
+            [0, 1, 2, 3].into_iter().chain(beat - 2..=beat + 2).chain(2 * beat - 1..=2 * beat + 1).collect();
+        let (from, to) = (0x10_0000, 0x20_0000);
+        let source = bytes(beat as u64, SPAN);
+        poke(&world, 0, at(from), &source);
+        for (first, second, length) in places.iter().flat_map(|first| {
+            let lengths = &lengths;
+            places.iter().flat_map(move |second| lengths.iter().map(move |length| (*first, *second, *length)))
+        }) {
+            let what = format!("{beat} bytes wide: {length} from {first} to {second}");
+            let before = bytes(7, SPAN);
+            poke(&world, 0, at(to), &before);
+            let beats = world.with_card(0, |card| card.counters().cdma_bytes).unwrap();
+            cdma.copy(at(from + first as u64), at(to + (beat + second) as u64), length as u64).unwrap();
+            let mut expected = before;
+            expected[beat + second..][..length].copy_from_slice(&source[first..first + length]);
+            assert!(peek(&world, 0, at(to), SPAN) == expected, "{what}");
+            // The engine does what it can.
+            let by_the_engine = world.with_card(0, |card| card.counters().cdma_bytes).unwrap() - beats;
+            let ahead = if first == second { ((beat - first) % beat).min(length) } else { length };
+            assert_eq!(by_the_engine, (length - ahead) as u64, "{what}");
+        }
+        // More than goes through the host at a time, and more than the engine takes at a time.
+        for (first, second) in if beat == 64 { vec![(1, 1), (1, 2)] } else { Vec::new() } {
+            let data = bytes(1, (4 << 20) + 99);
+            poke(&world, 0, at(0x100_0000 + first), &data);
+            cdma.copy(at(0x100_0000 + first), at(0x200_0000 + second), data.len() as u64).unwrap();
+            assert!(peek(&world, 0, at(0x200_0000 + second), data.len()) == data);
+        }
+        assert!(card.h2c(0).is_err(), "it is lent");
+        let (h2c, c2h) = cdma.end_bounce().unwrap();
+        drop((h2c, c2h));
+        assert!(cdma.end_bounce().is_none());
+        assert!(matches!(cdma.copy(at(1), at(0x1001), 64), Err(CdmaError::Engine { .. })));
+        assert!(card.h2c(0).is_ok());
+    }
+}
+
+#[test]
+fn what_goes_wrong_on_the_way_through_the_host_is_said() {
+    let (world, card, mut cdma) = without_realignment(64);
+    world.with_card(0, |card| card.poison(at(0x10_0000 + (300 << 10)), 64));
+    let error = cdma.copy(at(0x10_0001), at(0x40_0002), 1 << 20).unwrap_err();
+    let CdmaError::Bounce { done, length, .. } = &error else { panic!("{error}") };
+    assert_eq!((*done, *length), (256 << 10, 1 << 20));
+    assert!(error.to_string().contains("c2h0"), "{error}");
+    world.with_card(0, |card| card.poison(at(0), 0));
+    cdma.copy(at(0x10_0001), at(0x40_0002), 1 << 20).unwrap();
+    // A time limit holds for the way through the host too.
+    let error =
+        cdma.copy_with_timeout(at(0x10_0001), at(0x80_0002), 4 << 20, Duration::from_nanos(300)).unwrap_err();
+    assert!(matches!(error, CdmaError::TimedOut { .. }), "{error}");
+    cdma.copy(at(0x10_0001), at(0x40_0002), 1000).unwrap();
+
+    // Channels that cannot be lent come back.
+    let other = open(&self::world(described("cdma: { dre: false }")));
+    for (width, foreign) in [(0, false), (3, false), (256, false), (64, true)] {
+        let (h2c, c2h) = cdma.end_bounce().unwrap();
+        let (h2c, c2h, kept) =
+            if foreign { (other.h2c(0).unwrap(), c2h, Some(h2c)) } else { (h2c, c2h, None) };
+        let refused = cdma.bounce_through(width, h2c, c2h).unwrap_err();
+        assert!(refused.to_string().contains("mock:0 CDMA"), "{refused}");
+        let (h2c, c2h) = (kept.unwrap_or(refused.h2c), refused.c2h);
+        cdma.bounce_through(64, h2c, c2h).unwrap();
+    }
+    let (mut h2c, c2h) = cdma.end_bounce().unwrap();
+    let ticket = h2c.submit(card.buffer(64).unwrap(), at(0)).unwrap();
+    let refused = cdma.bounce_through(64, h2c, c2h).unwrap_err();
+    assert!(refused.to_string().contains("in flight"), "{refused}");
+    let mut h2c = refused.h2c;
+    assert!(h2c.wait(ticket, fpga_driver::WaitOptions::default()).is_ok());
 }
 
 #[test]

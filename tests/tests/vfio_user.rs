@@ -16,9 +16,10 @@ use fpga_driver::pci::vfio_user::{
     Breakage, PeerError, VfioUserOpenError, VfioUserOptions, VfioUserTransport,
 };
 use fpga_driver::pci::{DmaAccess, HugePages, MmioError, ResetLevel, SharedMemory};
+use fpga_driver::registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
 use fpga_driver::{
-    BarOffset, Card, CardAddr, ChannelError, ChannelOptions, OpenOptions, RecoveryLevel, RecoveryOptions,
-    RunMode, Transport, WaitMode, WaitOptions, recovery,
+    BarOffset, Card, CardAddr, CdmaRingOptions, ChannelError, ChannelOptions, DescriptorPath, Direction,
+    OpenOptions, RecoveryLevel, RecoveryOptions, RunMode, Transport, WaitMode, WaitOptions, recovery,
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{assert_closed, assert_pool, described, peek, poke, with_channels};
@@ -222,6 +223,107 @@ fn a_card_with_a_line_and_no_messages_interrupts() {
     // The line is one level for both channels: how often it rises is not said.
     assert!(interrupts > 0);
     drop((writer, reader, card));
+    served.finish();
+}
+
+/// A card with `channels` in each direction that has an interrupt pin, this one, and no messages.
+fn with_a_line(channels: u8, pin: u8) -> (Served, Card) {
+    let served = Served::start(described(&format!(
+        "xdma: {{ h2c_channels: {channels}, c2h_channels: {channels} }}\ninterrupts: {{ msix_vectors: 0, msi_vectors: 0, pin: {pin} }}"
+    )));
+    let card = Card::open_with(served.transport(), OpenOptions::default().dma_bar(1)).unwrap();
+    let vectors = card.enable_interrupts().unwrap();
+    assert_eq!((vectors.vectors, vectors.channels), (1, 2 * u32::from(channels)));
+    (served, card)
+}
+
+/// Channels of both directions and the copy engine, each with a sleeper of its own on the one line: every one is woken for what is
+/// its own, whatever the others leave asserted and whichever pin it is.
+#[test]
+fn many_sleepers_share_a_line() {
+    const ROUNDS: u64 = 30;
+    let wait = WaitOptions::default().mode(WaitMode::Interrupt).timeout(LONG);
+    for (channels, pin) in [(1, 1), (2, 3), (4, 2)] {
+        let (served, card) = with_a_line(channels, pin);
+        std::thread::scope(|scope| {
+            for number in 0..channels {
+                let base = u64::from(number) << 24;
+                let (mut writer, mut reader) = (card.h2c(number).unwrap(), card.c2h(number).unwrap());
+                let card = &card;
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let data = bytes(base + round, 9000);
+                        let at = CardAddr::new(base + 0x4000 * round);
+                        let ticket = writer.submit(card.buffer_from(&data).unwrap(), at).unwrap();
+                        assert_eq!(writer.wait(ticket, wait).unwrap().outcome, Ok(9000));
+                    }
+                });
+                scope.spawn(move || {
+                    for _ in 0..ROUNDS {
+                        let ticket = reader.submit(card.buffer(9000).unwrap(), CardAddr::new(base)).unwrap();
+                        assert_eq!(reader.wait(ticket, wait).unwrap().outcome, Ok(9000));
+                    }
+                });
+            }
+            // Behind what the channels use of the first channel's megabytes, and inside what the bypass BAR shows.
+            let options = CdmaRingOptions::new(CardAddr::new(0xF0_0000)).descriptors(16).user_interrupt(0);
+            let path = DescriptorPath::bypass(CardAddr::ZERO);
+            let mut ring = card.cdma().unwrap().into_ring::<u64>(path, options).unwrap();
+            for round in 0..ROUNDS {
+                let (from, to) = (CardAddr::new(0x900_0000), CardAddr::new(0xA00_0000 + 0x1_0000 * round));
+                let ticket = ring.copy(from, to, 50_000, round).unwrap();
+                assert_eq!(ring.wait(ticket, wait).unwrap().outcome, Ok(50_000));
+            }
+        });
+        for (number, round) in (0..u64::from(channels)).flat_map(|number| [(number, 0), (number, ROUNDS - 1)])
+        {
+            let base = number << 24;
+            assert!(
+                peek(&served.world, 0, CardAddr::new(base + 0x4000 * round), 9000)
+                    == bytes(base + round, 9000)
+            );
+        }
+        drop(card);
+        served.finish();
+    }
+}
+
+/// A channel's interrupt is asserted and its owner does not look. A sleeper on the same line is woken by it once and not without end:
+/// it masks what is not its own at the card. The owner, when it listens again, misses nothing.
+#[test]
+fn an_owner_that_takes_its_time_does_not_keep_others_awake() {
+    let (served, card) = with_a_line(2, 1);
+    let wait = WaitOptions::default().mode(WaitMode::Interrupt).timeout(LONG);
+    let (mut slow, mut sleeper) = (card.h2c(0).unwrap(), card.h2c(1).unwrap());
+    let reads = || served.world.with_card(0, |card| card.counters().mmio_reads).unwrap();
+    for round in 0..3 {
+        let events = slow.events().unwrap();
+        let _ = events.take();
+        let at = CardAddr::new(0x1000 * round);
+        let data = bytes(round, 3000);
+        let ticket = slow.submit(card.buffer_from(&data).unwrap(), at).unwrap();
+        slow.poll().unwrap();
+        slow.arm().unwrap();
+        // The other's engine waits: it may not fetch its descriptors.
+        let halt = PerChannel::one(Direction::H2c, 1).into_bits();
+        let (halt_on, halt_off) = (SgdmaCommonBlock::HALT_SET, SgdmaCommonBlock::HALT_CLEAR);
+        card.dma_bar().write32(SGDMA_COMMON_BASE.offset_by(halt_on.offset()), halt).unwrap();
+        let halted = sleeper.submit(card.buffer_from(&data).unwrap(), CardAddr::new(0x10_0000)).unwrap();
+        let before = reads();
+        let short = wait.timeout(Duration::from_millis(150));
+        assert!(matches!(sleeper.wait(halted, short), Err(ChannelError::TimedOut { .. })));
+        let during = reads() - before;
+        assert!(during < 40, "{during} register reads in one sleep");
+        card.dma_bar().write32(SGDMA_COMMON_BASE.offset_by(halt_off.offset()), halt).unwrap();
+        assert_eq!(sleeper.wait(halted, wait).unwrap().outcome, Ok(3000));
+        // It was told, by the line or by who masked it; and waits by interrupt work as before.
+        assert!(events.take() > 0, "round {round}");
+        assert_eq!(slow.wait(ticket, wait).unwrap().outcome, Ok(3000));
+        let ticket = slow.submit(card.buffer_from(&data).unwrap(), at).unwrap();
+        assert_eq!(slow.wait(ticket, wait).unwrap().outcome, Ok(3000));
+        assert!(peek(&served.world, 0, at, 3000) == data);
+    }
+    drop((slow, sleeper, card));
     served.finish();
 }
 

@@ -1,16 +1,20 @@
 //! How much state the tables of sender and receiver hold, per entry, counted from the types that are used.
 //!
-//! | side | table | one entry per | bytes |
-//! |---|---|---|---|
-//! | sender | op table | packet in flight | 61 |
-//! | sender | segments | segment under way | 66 |
-//! | sender | transfers | transfer queued or under way | 280 |
-//! | sender | destinations | node that is sent to | 104 |
-//! | receiver | registry | operation in progress | 115 |
-//! | receiver | escape channel | early packet | 120 + the packet size |
-//! | receiver | transfers | transfer in progress | 80 |
-//! | receiver | senders | sending node | 48 + 8 per tombstone, and 8 |
-//! | receiver | memory windows | window | 40 |
+//! | side | table | one entry per | bytes | bits |
+//! |---|---|---|---|---|
+//! | sender | op table | packet in flight | 61 | 488 |
+//! | sender | segments | segment under way | 66 | 528 |
+//! | sender | transfers | transfer queued or under way | 272 | 2176 |
+//! | sender | queues | the same: its place in the regular queue or the big-transfer queue | 8 | 64 |
+//! | sender | destinations | node that is sent to, with the heads of its queues | 120 | 960 |
+//! | receiver | registry | operation in progress | 115 | 920 |
+//! | receiver | escape channel | early packet | 120 and the packet | 960 and the packet |
+//! | receiver | transfers | transfer in progress | 80 | 640 |
+//! | receiver | senders | sending node | 48 | 384 |
+//! | receiver | tombstones | run of completed transfers of a sending node, and one to spare | 8 | 64 |
+//! | receiver | memory windows | window | 40 | 320 |
+//!
+//! What waits in the big-transfer queue is not copied: the transfer's own record, at the head, is moved in place (spec 2.1.2).
 //!
 //! A bitstream packs the same fields tighter: no alignment, indices as wide as their tables, times in ticks of 32 bits, masks
 //! as wide as its packets need. The tests hold the numbers of this page against the types.

@@ -146,60 +146,6 @@ fn big_queues_take_turns_and_a_regular_command_sees_at_most_one_big_segment() {
     assert!(big >= 20, "the big ones starve: {big}");
 }
 
-/// Submits at random, serves everything, and watches every regular command: at most one big segment between its arrival and
-/// its first packet, whatever the priorities, destinations and table sizes.
-#[test]
-fn one_big_segment_at_most_under_any_load() {
-    let mut dice = 1u64;
-    let mut roll = |sides: u64| {
-        dice = dice.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-        (dice >> 33) % sides
-    };
-    // Where op numbers run out, those kept for transfers that have begun come first.
-    for entries in [2048, 8192] {
-        let mut sender = sender(|c| {
-            c.op_entries = entries;
-            c.ops_per_destination = entries;
-        });
-        // Ticket, and big segments since its arrival.
-        let mut waiting: Vec<(Ticket, u32)> = Vec::new();
-        let mut out: Vec<Transmit> = Vec::new();
-        let mut last_big = None;
-        while sender.counters().segments < 300 {
-            let node = u32::try_from(1 + roll(3)).unwrap();
-            if roll(3) == 0 && sender.queues().map(|queue| queue.regular + queue.big).sum::<u32>() < 40 {
-                let big = roll(4) == 0;
-                let length = if big { 17_000 + roll(60_000) } else { 1 + roll(16_384) };
-                let priority = u8::try_from(roll(3)).unwrap();
-                let ticket = sender.submit(at(0), Command { priority, ..command(node, length) }).unwrap();
-                if !big {
-                    waiting.push((ticket, 0));
-                }
-            }
-            if let Some(transmit) = sender.poll_transmit(at(0)) {
-                if transmit.transfer_length > 16_384 {
-                    // A segment that goes in parts is one segment.
-                    let this = (transmit.ticket, transmit.segment);
-                    if last_big != Some(this) {
-                        waiting.iter_mut().for_each(|(_, seen)| *seen += 1);
-                    }
-                    last_big = Some(this);
-                } else if let Some(place) = waiting.iter().position(|(ticket, _)| *ticket == transmit.ticket)
-                {
-                    let (_, seen) = waiting.remove(place);
-                    assert!(seen <= 1, "{seen} big segments went first");
-                }
-                out.push(transmit);
-            }
-            if roll(2) == 0 && !out.is_empty() {
-                let transmit = out.remove(usize::try_from(roll(out.len() as u64)).unwrap());
-                acknowledge(&mut sender, at(0), &transmit);
-            }
-            while sender.poll_completion().is_some() {}
-        }
-    }
-}
-
 #[test]
 fn priority_goes_first_within_its_class_and_a_begun_transfer_is_finished() {
     let mut sender = sender(|c| c.op_entries = 16);

@@ -9,20 +9,26 @@ use fpga_firmware::ids::{Incarnation, NodeId};
 fn state_per_entry_is_what_the_page_says() {
     let sender = Sender::new(SenderConfig::default(), Incarnation::new(1)).unwrap();
     let found = sender.state().map(|table| (table.name, table.entries, table.bytes));
-    assert_eq!(
-        found,
-        [("op table", 256, 61), ("segments", 384, 66), ("transfers", 1024, 280), ("destinations", 64, 104)]
-    );
+    let expected = [
+        ("op table", 256, 61),
+        ("segments", 384, 66),
+        ("transfers", 1024, 272),
+        ("queues", 1024, 8),
+        ("destinations", 64, 120),
+    ];
+    assert_eq!(found, expected);
     let receiver = Receiver::new(ReceiverConfig::new(NodeId::new(1), Incarnation::new(1))).unwrap();
     let found = receiver.state().map(|table| (table.name, table.entries, table.bytes));
     let expected = [
         ("registry", 64, 115),
         ("escape channel", 64, 120 + 512),
         ("transfers", 128, 80),
-        ("senders", 64, 48 + 129 * 8),
+        ("senders", 64, 48),
+        ("tombstones", 64 * 129, 8),
         ("memory windows", 64, 40),
     ];
     assert_eq!(found, expected);
-    assert!(sender.state().iter().all(|table| table.bits() == table.bytes * 8));
-    assert_eq!(receiver.state()[4].total(), 64 * receiver.state()[4].bytes);
+    let bits: Vec<_> = sender.state().iter().chain(&receiver.state()).map(|table| table.bits()).collect();
+    assert_eq!(bits, [488, 528, 2176, 64, 960, 920, 960 + 8 * 512, 640, 384, 64, 320]);
+    assert_eq!(receiver.state()[5].total(), 64 * 40);
 }

@@ -86,6 +86,31 @@ fn the_first_timeout_is_the_initial_one_and_then_it_is_learnt() {
 }
 
 #[test]
+fn a_packet_of_the_first_burst_is_not_waited_for_longer_than_its_answers_need() {
+    // Twenty packets leave together, the answers come one every 5 us as on a slow link, and packets 7 and 19 are lost.
+    let mut sender = sender(|_| {});
+    submit(&mut sender, at(0), 20 * 512);
+    let first = sender.poll_transmit(at(0)).unwrap();
+    let lost = [7, 19];
+    let mut now = at(0);
+    for packet in 0..20 {
+        now = at(10 + 5 * packet as u64);
+        sender.handle_timeout(now);
+        assert_eq!(sender.poll_transmit(now), None, "nothing is sent again while answers come");
+        if !lost.contains(&packet) {
+            sender.handle_ack(now, answer(&first, packet));
+        }
+    }
+    // Eight times the longest round trip, 100 us, after the latest answer; not the initial millisecond.
+    let (when, again) = next_try(&mut sender);
+    assert_eq!((when, again.first_packet), (at(100 + 800), 7));
+    assert!(when > now && when < at(1000));
+    let again = sender.poll_transmit(when).unwrap();
+    assert_eq!((again.first_packet, again.tries), (19, 2));
+    assert_eq!(sender.poll_transmit(when), None);
+}
+
+#[test]
 fn it_is_at_least_twice_the_round_trip_and_the_configured_minimum() {
     let mut sender = sender(|_| {});
     for n in 0..300 {

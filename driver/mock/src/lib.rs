@@ -32,7 +32,8 @@ mod transport;
 mod world;
 
 pub use dma::{ClientMapError, ClientMemory, DmaMap, FileError, RefusedAccesses, RemoteMemory};
-pub use fpga_card::{CardDescription, DescriptionError};
+pub use fpga_card::fault_plan::FaultsDescription;
+pub use fpga_card::{CardDescription, DescriptionError, FaultPlan};
 pub use network::DeliveryOrder;
 pub use state::CardFailure;
 pub use threaded::ThreadOptions;

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`Session`] | answers one client's messages: no socket, no thread |
 //! | [`CardServer`] | the socket: one client at a time, one after the other; drives the card between their messages |
+//! | [`Listener`] | a socket's place in the file system |
 //!
 //! What the kernel's vfio-pci does for a program that opens a real card, the server does too: memory decoding is on and bus
 //! mastering off at the start, errors are reported, MSI-X and MSI are enabled with the first event descriptor, the legacy line masks itself. When
@@ -23,5 +24,6 @@ mod server;
 mod session;
 
 pub use error::ServeError;
+pub use listener::Listener;
 pub use server::{CardServer, MessageCount, ServeCounts};
 pub use session::{Next, Session};

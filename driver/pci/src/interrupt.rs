@@ -140,6 +140,24 @@ impl Interrupt {
         }
     }
 
+    /// Whether it is level-triggered (INTx): it comes again as long as anything on the device asserts the line, whoever that is.
+    #[must_use]
+    pub fn is_level(&self) -> bool {
+        match &self.kind {
+            Kind::Message => false,
+            Kind::Level(_) => true,
+            Kind::Shared { source, .. } => source.is_level(),
+        }
+    }
+
+    /// Tells the other users of a shared vector to look, as if an interrupt had come. Does nothing where nobody shares.
+    pub fn pass_on(&self) {
+        if let Kind::Shared { members, own, .. } = &self.kind {
+            let others = members.iter().enumerate().filter(|(number, _)| number != own);
+            others.for_each(|(_, member)| member.trigger.signal());
+        }
+    }
+
     /// Waits until at least one interrupt has arrived and takes all that have; `None` after `timeout`.
     ///
     /// # Errors

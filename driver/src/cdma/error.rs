@@ -8,6 +8,7 @@ use fpga_registers::CardAddr;
 use fpga_registers::cdma::Cdmasr;
 
 use super::{Cdma, DescriptorPath};
+use crate::channel::{C2hChannel, H2cChannel};
 use crate::error::{ChannelError, ResourceError, SubmitError};
 use crate::name::CardName;
 
@@ -128,6 +129,24 @@ pub enum CdmaError {
     NoScatterGather {
         /// Which card.
         card: CardName,
+    },
+    /// The build has no data realignment, and what it cannot move did not get through host memory.
+    #[error(
+        "{card} CDMA: copy of {length} bytes from {source_start} to {destination}: what a build without data realignment cannot move did not get through host memory, after {done} bytes: {reason}"
+    )]
+    Bounce {
+        /// Which card.
+        card: CardName,
+        /// First source address of the whole copy.
+        source_start: CardAddr,
+        /// First destination address of the whole copy.
+        destination: CardAddr,
+        /// Bytes of the whole copy.
+        length: u64,
+        /// Bytes that were copied for certain.
+        done: u64,
+        /// What the lent channel, or the memory pool, said.
+        reason: String,
     },
     /// A register access failed.
     #[error("{card} CDMA: {source}")]
@@ -282,6 +301,20 @@ pub struct CdmaRingRefused {
     pub path: DescriptorPath,
 }
 
+/// Channels for what the engine cannot move were not taken. They come back.
+#[derive(Debug, thiserror::Error)]
+#[error("{card} CDMA: {reason}")]
+pub struct BounceRefused {
+    /// Which card.
+    pub card: CardName,
+    /// Why.
+    pub reason: &'static str,
+    /// The channel to the card.
+    pub h2c: H2cChannel,
+    /// The channel from the card.
+    pub c2h: C2hChannel,
+}
+
 /// A copy was not taken. The payload comes back.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
@@ -315,6 +348,12 @@ pub enum CdmaSubmitError {
     /// It is not inside what the card can reach.
     #[error(transparent)]
     Range(CdmaError),
+    /// It needs host memory, and that failed. A part of it may have been copied.
+    #[error(transparent)]
+    Bounce(CdmaError),
+    /// It needs host memory, and what was submitted before has to end first, which it did not.
+    #[error("what was submitted before has to end first: {0}")]
+    Unfinished(CdmaRingError),
     /// The ring cannot be used any more.
     #[error(transparent)]
     Dead(#[from] CdmaRingError),

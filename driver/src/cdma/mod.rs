@@ -6,8 +6,10 @@
 //! | keep many copies in flight, or copy scattered pieces as one | [`Cdma::into_ring`], [`CdmaRing`] (builds with scatter-gather) |
 //!
 //! The engine has both modes or the simple one alone; it is in one at a time, and switches only while idle. That is why the ring
-//! takes the [`Cdma`] and gives it back.
+//! takes the [`Cdma`] and gives it back. What a build without data realignment cannot move goes through host memory, where channels for
+//! that are lent ([`Cdma::bounce_through`]).
 
+mod bounce;
 mod error;
 mod options;
 mod path;
@@ -18,6 +20,7 @@ mod wait;
 use core::time::Duration;
 use std::sync::Arc;
 
+use fpga_core::cdma_ring::Segment;
 use fpga_pci::{Bar, MmioError};
 use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmacr, Cdmasr};
 use fpga_registers::{BarOffset, CardAddr};
@@ -27,8 +30,8 @@ use crate::patience::{REST_LIMIT_NS, look_until};
 use crate::shared::Shared;
 
 pub use error::{
-    CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRefused, CdmaRingError, CdmaRingRefused,
-    CdmaSubmitError,
+    BounceRefused, CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRefused, CdmaRingError,
+    CdmaRingRefused, CdmaSubmitError,
 };
 pub use options::{CdmaRingOptions, DescriptorPath};
 pub use ring::{CdmaCompletion, CdmaRing};
@@ -43,14 +46,19 @@ const PIECE: u32 = 1 << 22;
 #[derive(Debug)]
 pub struct Cdma {
     registers: Bar,
+    /// For what the engine cannot move.
+    bounce: Option<bounce::Bounce>,
     card: Arc<Shared>,
 }
+
+/// The control register of a chain that nobody waits for by interrupt, but for the mode.
+pub(crate) const CHAIN_CONTROL: Cdmacr = Cdmacr::new().with_irq_threshold(1);
 
 const BASE: BarOffset = BarOffset::ZERO;
 
 impl Cdma {
     pub(crate) const fn new(card: Arc<Shared>, registers: Bar) -> Self {
-        Self { registers, card }
+        Self { registers, bounce: None, card }
     }
 
     pub(crate) fn name(&self) -> CardName {
@@ -114,6 +122,9 @@ impl Cdma {
     /// Copies `length` bytes from `source` to `destination` and waits until they are there. A long copy is cut into pieces
     /// of 4 MiB; there is no limit of time on the whole.
     ///
+    /// Where the build has no data realignment, both addresses have to be multiples of its data width, or channels lent
+    /// ([`bounce_through`](Self::bounce_through)).
+    ///
     /// # Errors
     /// [`CdmaError`]. After [`CdmaError::Engine`] the engine has been reset and can be used again.
     pub fn copy(&mut self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), CdmaError> {
@@ -137,7 +148,7 @@ impl Cdma {
 
     /// Copies within `limit` nanoseconds.
     fn copy_until(
-        &self,
+        &mut self,
         source: CardAddr,
         destination: CardAddr,
         length: u64,
@@ -145,6 +156,11 @@ impl Cdma {
     ) -> Result<(), CdmaError> {
         self.check(source, destination, length)?;
         let began = self.card.transport.now();
+        let whole = Segment::new(source, destination, length);
+        let mut done = self.bounce(&whole, limit.map(|limit| (began, limit)))?;
+        if done != 0 && done == length {
+            return Ok(());
+        }
         let idle = self.wait_idle(COPY_LIMIT_NS, "the copy before")?;
         if idle.has_error() {
             self.reset()?;
@@ -153,7 +169,6 @@ impl Cdma {
         CdmaBlock::CR
             .write(&self.registers, BASE, Cdmacr::new().with_irq_threshold(1))
             .map_err(|source| self.mmio(source))?;
-        let mut done = 0;
         while done < length {
             let piece = u32::try_from(length - done).unwrap_or(PIECE).min(PIECE);
             let (from, to) = (source.get() + done, destination.get() + done);
@@ -263,7 +278,7 @@ impl Cdma {
                 written,
             });
         }
-        self.start_chain(first, Cdmacr::new().with_irq_threshold(1))
+        self.start_chain(first, CHAIN_CONTROL)
     }
 
     /// Confirms that there is scatter-gather, and resets the engine.
@@ -303,6 +318,19 @@ impl Cdma {
         program().map_err(|source| self.mmio(source))
     }
 
+    /// Resets an engine that has halted, and lets it go on with the descriptor at `from`, up to and including the one at `tail` if
+    /// there is one to run.
+    pub(crate) fn resume_chain(
+        &self,
+        from: CardAddr,
+        tail: Option<CardAddr>,
+        control: Cdmacr,
+    ) -> Result<(), CdmaError> {
+        self.reset()?;
+        self.start_chain(from, control)?;
+        tail.map_or(Ok(()), |tail| self.advance(tail))
+    }
+
     /// Lets the engine run up to and including the descriptor at `tail`. Low word first, and always the high word: builds with
     /// more than 32 address bits start on it (PG034, TAILDESC_PNTR_MSB).
     pub(crate) fn advance(&self, tail: CardAddr) -> Result<(), CdmaError> {
@@ -316,7 +344,7 @@ impl Cdma {
 
 impl Cdma {
     /// Low word of the current descriptor's address (PG034, CURDESC_PNTR).
-    fn current_low(&self) -> Result<u32, CdmaError> {
+    pub(crate) fn current_low(&self) -> Result<u32, CdmaError> {
         CdmaBlock::CURDESC_LOW.read(&self.registers, BASE).map_err(|source| self.mmio(source))
     }
 
@@ -324,6 +352,14 @@ impl Cdma {
     fn clear_interrupts(&self) -> Result<(), CdmaError> {
         CdmaBlock::SR.write(&self.registers, BASE, Cdmasr::INTERRUPTS).map_err(|source| self.mmio(source))
     }
+}
+
+/// The one error of an engine that met a descriptor marked complete: a used one, or a guard.
+///
+/// Where the address registers are wider than 32 bits a new tail takes two writes, of which the second starts an engine that is at rest
+/// (PG034, TAILDESC_PNTR_MSB). One that reaches the new tail between the two is started once too often, and runs on behind it.
+pub(crate) const fn is_overrun(status: Cdmasr) -> bool {
+    status.into_bits() & Cdmasr::ERRORS.into_bits() == Cdmasr::new().with_sg_internal_error(true).into_bits()
 }
 
 impl Drop for Cdma {

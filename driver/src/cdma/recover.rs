@@ -2,12 +2,11 @@
 
 use fpga_core::cdma_ring::ProgressFault;
 use fpga_registers::CardAddr;
-use fpga_registers::cdma::Cdmasr;
 
-use super::Cdma;
 use super::error::{CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRingError};
 use super::options::DescriptorPath;
 use super::ring::{CdmaCompletion, CdmaRing};
+use super::{Cdma, is_overrun};
 use crate::channel::Ticket;
 use crate::patience::{REST_LIMIT_NS, look_until};
 
@@ -151,11 +150,7 @@ impl<T> CdmaRing<T> {
     fn overrun(&mut self) -> Result<(), CdmaRingError> {
         self.overruns += 1;
         self.overrun_at = Some(self.ring.completed());
-        self.cdma.reset()?;
-        self.cdma.start_chain(self.ring.start_address(), self.control)?;
-        if let Some(tail) = self.ring.posted_tail() {
-            self.cdma.advance(tail)?;
-        }
+        self.cdma.resume_chain(self.ring.start_address(), self.ring.posted_tail(), self.control)?;
         Ok(())
     }
 
@@ -205,9 +200,4 @@ impl<T> CdmaRing<T> {
         self.dead = Some(error.clone());
         Err(error)
     }
-}
-
-/// The one error of an engine that met a descriptor marked complete.
-const fn is_overrun(status: Cdmasr) -> bool {
-    status.into_bits() & Cdmasr::ERRORS.into_bits() == Cdmasr::new().with_sg_internal_error(true).into_bits()
 }

@@ -135,6 +135,10 @@ impl Cdma {
 
     /// Checks the options against the build, which is left in simple mode and idle.
     fn plan<T>(&self, options: &CdmaRingOptions) -> Result<(Ring<T>, Cdmacr), CdmaRingError> {
+        let mut options = *options;
+        if let Some(bounce) = &self.bounce {
+            (options.data_bytes, options.realignment) = (bounce.data_bytes, false);
+        }
         let (threshold, delay) = (options.interrupt_threshold, options.interrupt_delay);
         if threshold == 0 || (threshold > 1 && delay == 0) {
             return Err(CdmaRingError::Coalescing { card: self.name(), threshold, delay });
@@ -188,6 +192,9 @@ impl<T> CdmaRing<T> {
 
     /// Queues a list of copies as one: they run in order, and complete together. Empty ones are skipped.
     ///
+    /// Where there is something in it that the engine cannot move ([`Cdma::bounce_through`]), that is done before this returns, and
+    /// whatever was submitted before is waited for.
+    ///
     /// # Errors
     /// [`CdmaRefused`] carries the payload back, and nothing is queued. A full ring is back-pressure
     /// ([`CdmaRefused::is_full`]): poll, then submit again.
@@ -198,7 +205,16 @@ impl<T> CdmaRing<T> {
         if let Err(error) = self.check(segments) {
             return Err(CdmaRefused { error: CdmaSubmitError::Range(error), payload });
         }
-        match self.ring.submit(segments, payload) {
+        let queued = match self.bounce(segments) {
+            Ok(None) => self.ring.submit(segments, payload),
+            Ok(Some((rest, moved))) => self.ring.submit_rest(&rest, moved, payload),
+            Err(error) => return Err(CdmaRefused { error, payload }),
+        };
+        // There may have been nothing left for the engine.
+        if self.ring.outstanding() == 0 && !self.ring.has_queued() {
+            self.collect();
+        }
+        match queued {
             Ok(token) => Ok(Ticket(token.number())),
             Err(refusal) => {
                 Err(CdmaRefused { error: self.refused(refusal.reason), payload: refusal.payload })

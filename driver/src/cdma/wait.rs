@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fpga_core::cdma_ring::Token;
 use fpga_pci::{Interrupt, MmioError};
-use fpga_registers::xdma::{IRQ_BASE, IrqBlock, UserMask};
+use fpga_registers::xdma::{ChannelMask, IRQ_BASE, IrqBlock, UserMask};
 
 use super::error::CdmaRingError;
 use super::ring::{CdmaCompletion, CdmaRing};
@@ -37,6 +37,7 @@ impl UserLine {
         let _ = self.interrupt.try_take();
         IrqBlock::USER_ENABLE_SET.write(&self.card.dma_bar, IRQ_BASE, self.mask)?;
         self.armed = true;
+        self.interrupt.rearm();
         Ok(())
     }
 
@@ -127,6 +128,11 @@ impl<T> CdmaRing<T> {
         // Woken without news, or not woken at all: the status register shows an engine that has halted.
         if self.poll()? == 0 || woken.is_none() {
             self.look_for_errors()?;
+            if let Some(line) = self.line.as_ref().filter(|line| woken.is_some() && line.interrupt.is_level())
+            {
+                let quiet = line.card.quiet_others(&line.interrupt, ChannelMask::new(), line.mask);
+                quiet.map_err(|source| self.cdma.mmio(source))?;
+            }
         }
         Ok(())
     }
@@ -139,7 +145,7 @@ impl<T> CdmaRing<T> {
     }
 
     #[cold]
-    fn timed_out(&self, waited: u64) -> CdmaRingError {
+    pub(super) fn timed_out(&self, waited: u64) -> CdmaRingError {
         match self.cdma.status() {
             Ok(status) => CdmaRingError::TimedOut {
                 card: self.cdma.name(),

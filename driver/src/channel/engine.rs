@@ -12,6 +12,7 @@ use fpga_registers::xdma::{
 use fpga_registers::{BarOffset, CardAddr, Iova};
 
 use super::attached::Attached;
+use super::wait::Line;
 use super::{ChannelOptions, Completion, RunMode, Ticket};
 use crate::card::needed_access;
 use crate::error::{ChannelError, Refused, ResourceError, SubmitError};
@@ -93,8 +94,8 @@ pub(crate) struct Engine {
     metadata: usize,
     pub(super) high_word: Option<u32>,
     pub(super) adjacent: Option<u8>,
-    /// The channel's interrupt is enabled at the engine.
-    pub(super) armed: bool,
+    /// Its interrupt.
+    pub(super) line: Line,
     /// When something last moved; 0: since the last look at the clock.
     last_news: u64,
     /// Polls without news in a row.
@@ -175,7 +176,7 @@ impl Engine {
             metadata,
             high_word: None,
             adjacent: None,
-            armed: false,
+            line: Line::default(),
             last_news: 0,
             fruitless: 0,
             pressure: Pressure::default(),
@@ -305,6 +306,11 @@ impl Engine {
 
     pub(crate) fn now(&self) -> u64 {
         self.card.transport.now()
+    }
+
+    /// Whether it is a channel of this card, as it was opened.
+    pub(crate) fn is_of(&self, card: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.card, card)
     }
 
     pub(crate) fn card_name(&self) -> CardName {
@@ -451,6 +457,7 @@ impl Engine {
             Ok(_) => {
                 barrier::writeback_before_data();
                 self.news();
+                self.line.rises();
                 Ok(self.collect())
             }
             Err(fault) => self.count_fault(fault),

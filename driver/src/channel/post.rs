@@ -39,6 +39,7 @@ impl Engine {
         barrier::descriptor_before_doorbell();
         self.news();
         self.start_engine(run).map_err(|source| self.lost(source))?;
+        self.line.starts();
         self.prefetch(run.descriptors);
         Ok(())
     }

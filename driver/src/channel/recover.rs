@@ -127,7 +127,7 @@ impl Engine {
     }
 
     /// Reads the status register without disturbing it; all ones means that nobody is there.
-    fn status(&mut self) -> Result<ChannelStatus, ChannelError> {
+    pub(super) fn status(&mut self) -> Result<ChannelStatus, ChannelError> {
         match ChannelBlock::STATUS.read(&self.bar, self.base) {
             Ok(status) if status.into_bits() == u32::MAX => Err(self.gone()),
             Ok(status) => Ok(status),
@@ -145,7 +145,7 @@ impl Engine {
     }
 
     /// Stops the engine, confirms that it is idle, and ends everything in the ring.
-    fn end_run(&mut self, cause: FaultCause) -> Result<usize, ChannelError> {
+    pub(super) fn end_run(&mut self, cause: FaultCause) -> Result<usize, ChannelError> {
         let before = self.ring.ended();
         self.stop_and_confirm()?;
         // The count is final now. One that cannot be true is not believed: nothing more counts as complete.

@@ -6,11 +6,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use fpga_core::ring::Token;
 use fpga_pci::{DmaBuffer, Interrupt, barrier};
 use fpga_registers::CardAddr;
-use fpga_registers::xdma::{ChannelBlock, ChannelInterrupts, ChannelStatus};
+use fpga_registers::xdma::{
+    ChannelBlock, ChannelInterrupts, ChannelMask, ChannelStatus, IRQ_BASE, IrqBlock, UserMask,
+    irq::channel_bit,
+};
 
 use super::engine::{EVENT_BITS, Engine, SUSPICIOUS_NS, Side};
 use super::{Completion, RunMode, Ticket, WaitMode, WaitOptions};
 use crate::error::{ChannelError, TransferFailed};
+use crate::fault::FaultCause;
 
 /// A channel's interrupt as a file descriptor, for `epoll`, tokio's `AsyncFd` and the like: readable when an interrupt has arrived.
 ///
@@ -36,6 +40,33 @@ impl AsFd for ChannelEvents {
 impl AsRawFd for ChannelEvents {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
+    }
+}
+
+/// The channel's interrupt line, as far as this side can know it. The engine sends a message when the line rises, and its
+/// write-back before that: the message comes later than the news that it is about.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    /// Enabled in the channel's mask.
+    enabled: bool,
+    /// Enabled, and cleared since it rose last: the next end raises it.
+    low: bool,
+    /// It has risen for something that was seen in memory, and its message has not been taken.
+    owes: bool,
+}
+
+impl Line {
+    /// Something has ended.
+    #[inline]
+    pub(super) const fn rises(&mut self) {
+        if self.low {
+            (self.low, self.owes) = (false, true);
+        }
+    }
+
+    /// The engine starts a run, which clears its status (PG195, Status: cleared on a rising edge of Run).
+    pub(super) const fn starts(&mut self) {
+        self.low = self.enabled;
     }
 }
 
@@ -79,7 +110,7 @@ impl Engine {
         let began = self.now();
         let timeout = nanoseconds(options.timeout);
         // Who polls is not to pay for interrupts. Waits by interrupt follow each other: those leave them enabled.
-        if self.armed && matches!(options.mode, WaitMode::Poll) && self.dead.is_none() {
+        if self.line.enabled && matches!(options.mode, WaitMode::Poll) && self.dead.is_none() {
             self.disarm()?;
         }
         // Since the last interrupt: whatever ends from now on sends one.
@@ -114,7 +145,9 @@ impl Engine {
             }
             waited = self.now().saturating_sub(began);
         };
-        if self.armed && matches!(options.mode, WaitMode::Hybrid { .. }) && self.dead.is_none() {
+        // Others share a line, and it stays high for as long as anything asserts it.
+        let done_with = matches!(options.mode, WaitMode::Hybrid { .. }) || self.on_a_line();
+        if self.line.enabled && done_with && self.dead.is_none() {
             // Should it fail, the next call says so: what has ended is not to be lost over it.
             let _ = self.disarm();
         }
@@ -126,12 +159,14 @@ impl Engine {
         if let Some(interrupt) = &self.interrupt {
             // The interrupt of a batch whose end was seen before its wait came to sleep. Waking by it would find nothing and read
             // registers to learn why. What it stands for has ended, and the poll that comes next sees it.
-            let _ = interrupt.try_take();
+            if interrupt.try_take() > 0 {
+                self.line.owes = false;
+            }
         }
         self.arm()
     }
 
-    /// Sleeps until there is an interrupt; whether there was one.
+    /// Sleeps until there is an interrupt; whether there was one for which it is to be armed anew.
     fn sleep(&mut self, at_most: u64) -> Result<bool, ChannelError> {
         let interrupt = self.interrupt.as_ref().ok_or_else(|| self.no_interrupt())?;
         // Woken at the latest when the status register wants a look: an interrupt can be lost.
@@ -139,12 +174,42 @@ impl Engine {
         let woken = self.card.transport.wait_interrupt(interrupt, limit).map_err(|source| {
             ChannelError::Interrupt { card: self.card_name(), channel: self.name, source }
         })?;
+        let owed = core::mem::take(&mut self.line.owes);
+        let news = self.poll()? > 0;
+        let messages = woken.unwrap_or(0);
+        self.line.owes = u64::from(owed) + u64::from(self.line.owes) > messages;
+        if owed && messages == 1 && !news && !self.on_a_line() {
+            // The message of a batch whose end was seen before this sleep, which `listen` was too early for. It says nothing of
+            // the engine, and if the line has been cleared since, the next end sends another.
+            return Ok(!self.line.low);
+        }
         // Woken without news, or not woken at all: reading the status pushes a write-back that is still on its way to memory,
         // and shows an engine that has stopped.
-        if self.poll()? == 0 || woken.is_none() {
+        if !news || woken.is_none() {
             self.look_for_errors()?;
+            if woken.is_some() && self.on_a_line() {
+                self.quiet_others()?;
+            }
         }
         Ok(woken.is_some())
+    }
+
+    /// Whether the interrupt is a level-triggered one.
+    fn on_a_line(&self) -> bool {
+        self.interrupt.as_ref().is_some_and(Interrupt::is_level)
+    }
+
+    /// The channel in the interrupt block.
+    fn irq_bit(&self) -> ChannelMask {
+        let bit = channel_bit(self.name.direction, self.name.number, self.card.info.xdma.h2c_channels);
+        ChannelMask::from_bits(1_u32.checked_shl(bit.into()).unwrap_or(0))
+    }
+
+    /// The line was somebody else's.
+    #[cold]
+    fn quiet_others(&mut self) -> Result<(), ChannelError> {
+        let Some(interrupt) = &self.interrupt else { return Ok(()) };
+        self.card.quiet_others(interrupt, self.irq_bit(), UserMask::new()).map_err(|source| self.lost(source))
     }
 
     /// Lets the engine send an interrupt for whatever ends from now on; what has ended by now is seen by the next poll.
@@ -158,18 +223,29 @@ impl Engine {
         if endless {
             let events = ChannelStatus::new().with_descriptor_completed(true).with_descriptor_stopped(true);
             ChannelBlock::STATUS.write(&self.bar, self.base, events).map_err(|source| self.lost(source))?;
+            self.line.low = true;
         }
-        if !self.armed {
+        if !self.line.enabled {
             // What is recorded may interrupt: the mask has the positions of the control register's recording bits (PG195,
             // Interrupt Enable Mask).
             self.enable(ChannelInterrupts::from_bits(self.stop_control().into_bits() & EVENT_BITS))?;
-            self.armed = true;
+            self.line.enabled = true;
+            self.line.low = true;
         }
         if endless {
             // The write above is posted. What ends before it arrives sends nothing; the answer to this read comes after its
             // write-back, so that the next poll sees it.
-            ChannelBlock::STATUS.read(&self.bar, self.base).map_err(|source| self.lost(source))?;
+            let status = self.status()?;
             barrier::register_before_memory();
+            if self.ring.is_running() && status.has_error(self.direction()) {
+                self.end_run(FaultCause::Status(status))?;
+            }
+        }
+        if self.on_a_line() {
+            // Somebody who was woken by it may have masked it.
+            IrqBlock::CHANNEL_ENABLE_SET
+                .write(&self.card.dma_bar, IRQ_BASE, self.irq_bit())
+                .map_err(|source| self.lost(source))?;
         }
         if let Some(interrupt) = &self.interrupt {
             interrupt.rearm();
@@ -178,7 +254,8 @@ impl Engine {
     }
 
     pub(crate) fn disarm(&mut self) -> Result<(), ChannelError> {
-        self.armed = false;
+        self.line.enabled = false;
+        self.line.low = false;
         self.enable(ChannelInterrupts::new())
     }
 

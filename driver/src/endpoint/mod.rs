@@ -9,6 +9,7 @@
 //! poll() <- completions, notifications <- events in host memory <- NI <- acknowledgements, arrivals
 //! ```
 
+mod chain;
 mod error;
 mod events;
 mod handle;
@@ -92,6 +93,8 @@ pub struct EndpointCounters {
     pub notifications: u64,
     /// Transmit windows filled.
     pub windows: u64,
+    /// How often the copy engine ran past the end of its chain, which costs a reset and nothing else.
+    pub chain_overruns: u64,
     /// Faults that the NI reported.
     pub faults: u64,
     /// Reads of other nodes that were answered.
@@ -485,6 +488,7 @@ impl Endpoint {
         EndpointCounters {
             sender: *self.sender.counters(),
             windows: self.transmit.filled(),
+            chain_overruns: self.transmit.overruns(),
             reads_served: self.reads.served,
             reads_refused: self.reads.refused,
             ..self.counters

@@ -1,14 +1,8 @@
 //! From a `Transmit` of the engine to packets: header blocks and descriptors by H2C, payload by the CDMA chain.
 //!
 //! A transmit takes one window (the NI's) and one chain slot (ours): host staging for the header block and two CDMA
-//! descriptors, and their place in card memory. Both are in the card's hands from the upload until the NI's window-free
-//! event, which says that the chain has passed the slot and the packets have left.
-//!
-//! | Slot in card memory | Bytes |
-//! |---|---|
-//! | payload descriptor | 64 |
-//! | commit descriptor | 64 |
-//! | commit word, on a line of its own (builds without DRE need the alignment) | 64 |
+//! descriptors, and their place in card memory (module `chain`). Both are in the card's hands from the upload until the NI's
+//! window-free event, which says that the chain has passed the slot and the packets have left.
 
 use std::collections::VecDeque;
 
@@ -18,11 +12,10 @@ use fpga_firmware::generated::Flags;
 use fpga_firmware::window::{self, WindowHeader, WindowKind};
 use fpga_pci::{DmaArea, DmaBuffer};
 use fpga_registers::CardAddr;
-use fpga_registers::cdma::SgDescriptor;
 
+use super::chain::{Chain, SLOT_BYTES};
 use super::{EndpointError, RESERVED_CARD_BYTES};
 use crate::card::Card;
-use crate::cdma::Cdma;
 use crate::channel::{Completion, Engine, Payload, Ticket, WaitOptions};
 use crate::error::{ChannelError, TransferError, TransferFailed};
 use crate::name::CardName;
@@ -30,23 +23,20 @@ use crate::ni::{NiInfo, TransmitWindows};
 use crate::patience::REST_LIMIT_NS;
 use crate::store::host_range;
 
-/// Bytes of a chain slot in card memory.
-const SLOT_BYTES: usize = 192;
-/// The commit word's place in a slot.
-const COMMIT_AT: u64 = 128;
 /// Host staging per slot: the longest header block and a chain slot, on lines of their own.
 const STAGING_BYTES: usize = (window::MAX_HEADER_BLOCK + SLOT_BYTES).next_multiple_of(64);
 /// The slot's place in its staging.
 const STAGED_SLOT: usize = window::MAX_HEADER_BLOCK.next_multiple_of(64);
-/// Nothing came back for this long: look at the copy engine at every poll.
-const SUSPICIOUS_NS: u64 = 200_000_000;
+/// Nothing came back for this long: look at the copy engine, and again each time that this long has gone by.
+const LOOK_NS: u64 = 10_000_000;
+/// A pause between two polls counts for no more than this.
+const PAUSE_NS: u64 = 200_000_000;
 
 /// A slot on its way to the card.
 #[derive(Debug)]
 struct Upload {
     /// The second of its two transfers: when it has ended, both have.
     ticket: Ticket,
-    slot: u32,
 }
 
 /// Windows, chain and the channel that feeds them.
@@ -55,24 +45,25 @@ pub(super) struct TransmitPath {
     uploads: VecDeque<Upload>,
     // In drop order: the engines stop before the memory goes that they read.
     h2c: Engine,
-    cdma: Cdma,
+    chain: Chain,
     /// `None` once it is in quarantine.
     staging: Option<DmaArea>,
     windows: TransmitWindows,
-    chain: CardAddr,
     /// Bit n: window n is ours to fill.
     free: u32,
     /// Which chain slot each window in the card's hands uses.
     slot_of: [u32; 32],
     /// Bit n: chain slot n is in the card's hands.
-    busy: u32,
-    next_slot: u32,
+    busy: u64,
     sequence: u32,
+    /// Windows filled: the number of the next slot.
     filled: u64,
     /// When something last came back, in nanoseconds; later by what nobody looked at since.
     last_news: u64,
     /// When that was last looked at.
     watched: u64,
+    /// When the copy engine was last looked at.
+    looked: u64,
     /// Header blocks' transfers that have ended and were not taken up.
     ended: VecDeque<Completion>,
     /// A user's transfer on the same channel.
@@ -99,37 +90,46 @@ impl TransmitPath {
                 expected: "64-byte aligned, inside card memory with 64 KiB behind it",
             });
         }
+        // One more than can be in use: where the engine stands then says how far it has come.
+        let slots = windows.count + 1;
         let staging = card
             .memory()
-            .allocate_area(windows.count as usize * STAGING_BYTES, 64)
+            .allocate_area(slots as usize * STAGING_BYTES, 64)
             .map_err(|source| card.memory_error(source))?;
-        let cdma = card.cdma()?;
         let windows_end = windows.address(windows.count, 0);
-        cdma.begin_chain(chain, windows_end.max(info.memory.last()))?;
-        Ok(Self {
+        let chain = Chain::begin(card.cdma()?, chain, slots, windows_end.max(info.memory.last()))?;
+        let mut guards = card.buffer(chain.bytes())?;
+        chain.guards(guards.as_mut_slice());
+        let first = chain.first();
+        let mut path = Self {
             uploads: VecDeque::with_capacity(windows.count as usize),
             staging: Some(staging),
             h2c,
-            cdma,
-            windows,
             chain,
+            windows,
             free: u32::MAX >> (32 - windows.count),
             slot_of: [0; 32],
             busy: 0,
-            next_slot: 0,
             sequence: 0,
             filled: 0,
             last_news: 0,
             watched: 0,
+            looked: 0,
             ended: VecDeque::with_capacity(2 * windows.count as usize),
             user: None,
             scratch: Box::new([0; STAGING_BYTES]),
             card: name,
-        })
+        };
+        path.write(guards, first, WaitOptions::default())?;
+        Ok(path)
     }
 
     pub(super) const fn chain(&self) -> CardAddr {
-        self.chain
+        self.chain.first()
+    }
+
+    pub(super) const fn overruns(&self) -> u64 {
+        self.chain.overruns()
     }
 
     pub(super) const fn filled(&self) -> u64 {
@@ -144,7 +144,7 @@ impl TransmitPath {
     pub(super) fn pump(&mut self, now: Nanos, sender: &mut Sender) -> Result<usize, EndpointError> {
         let mut work = self.advance(now)?;
         // Two transfers per window: 32 windows at most, so the ring always has room.
-        while self.free != 0 && self.busy & 1 << self.next_slot == 0 {
+        while self.free != 0 && self.busy & 1 << self.chain.place(self.filled) == 0 {
             let Some(transmit) = sender.poll_transmit(now) else { break };
             if self.busy == 0 {
                 self.last_news = now.get();
@@ -175,7 +175,6 @@ impl TransmitPath {
     /// Takes up finished uploads, and lets the chain run up to the last of them: one tail write for all.
     fn advance(&mut self, now: Nanos) -> Result<usize, EndpointError> {
         let polled = self.collect();
-        let mut tail = None;
         let mut failed = None;
         let mut count = 0;
         while let Some(done) = self.ended.pop_front() {
@@ -184,22 +183,17 @@ impl TransmitPath {
                 break;
             }
             if self.uploads.front().is_some_and(|upload| upload.ticket == done.ticket) {
-                tail = self.uploads.pop_front().map(|upload| upload.slot);
+                self.uploads.pop_front();
                 count += 1;
             }
         }
-        if let Some(slot) = tail {
-            let commit_descriptor = self.slot_address(slot).get() + 64;
-            self.cdma.advance(CardAddr::new(commit_descriptor))?;
+        if count != 0 {
+            self.chain.post(count as u64)?;
             // Only now can the card begin: the time before was the caller's.
             self.last_news = now.get();
         }
         polled?;
         failed.map_or(Ok(count), Err)
-    }
-
-    fn slot_address(&self, slot: u32) -> CardAddr {
-        CardAddr::new(self.chain.get() + u64::from(slot) * SLOT_BYTES as u64)
     }
 
     fn fill(&mut self, transmit: &Transmit) -> Result<(), EndpointError> {
@@ -212,13 +206,18 @@ impl TransmitPath {
 
     fn fill_from(&mut self, transmit: &Transmit, staging: &DmaArea) -> Result<(), EndpointError> {
         let window = self.free.trailing_zeros();
-        let slot = self.next_slot;
+        let slot = self.chain.place(self.filled);
         self.sequence = window::next_sequence(self.sequence);
         let header = header(transmit, self.sequence);
         let length = header
             .encode(transmit.ops.as_slice(), &mut self.scratch[..])
             .map_err(|source| EndpointError::Header { card: self.card.clone(), source })?;
-        self.encode_slot(transmit, window, slot)?;
+        let too_long =
+            |_| EndpointError::Windows { card: self.card.clone(), reason: "payload above the CDMA's limit" };
+        let place = self.scratch.get_mut(STAGED_SLOT..).unwrap_or_default();
+        self.chain
+            .encode(self.filled, transmit, &self.windows, window, self.sequence, place)
+            .map_err(too_long)?;
 
         let offset = slot as usize * STAGING_BYTES;
         let memory = |source| EndpointError::Memory { card: self.card.clone(), source };
@@ -226,45 +225,18 @@ impl TransmitPath {
         let header_run = staging.run(offset, length).map_err(memory)?;
         let slot_run = staging.run(offset + STAGED_SLOT, SLOT_BYTES).map_err(memory)?;
         let window_address = self.windows.address(window, 0);
-        let slot_address = self.slot_address(slot);
+        let slot_address = self.chain.address(self.filled);
         self.h2c.submit(host_range(header_run), window_address, Payload::Kept).map_err(|(error, _)| error)?;
         let ticket =
             self.h2c.submit(host_range(slot_run), slot_address, Payload::Kept).map_err(|(error, _)| error)?;
 
-        self.uploads.push_back(Upload { ticket, slot });
+        self.uploads.push_back(Upload { ticket });
         self.free &= !(1 << window);
         self.busy |= 1 << slot;
         if let Some(place) = self.slot_of.get_mut(window as usize) {
             *place = slot;
         }
-        self.next_slot = (slot + 1) % self.windows.count;
         self.filled += 1;
-        Ok(())
-    }
-
-    /// Writes the slot's two descriptors and the commit word to their place in the scratch block.
-    fn encode_slot(&mut self, transmit: &Transmit, window: u32, slot: u32) -> Result<(), EndpointError> {
-        let at = self.slot_address(slot);
-        let commit_descriptor = CardAddr::new(at.get() + 64);
-        let commit_word = CardAddr::new(at.get() + COMMIT_AT);
-        let next = self.slot_address((slot + 1) % self.windows.count);
-        let payload_place = self.windows.address(window, self.windows.payload_offset);
-        let commit_place = self.windows.address(window, self.windows.commit_offset);
-        // A notice has no payload, but a descriptor of no bytes is an error (PG034): it copies the commit word to where it does
-        // no harm.
-        let (source, bytes) = match transmit.kind {
-            TransmitKind::Data => (transmit.source, transmit.payload_length),
-            _ => (commit_word, 4),
-        };
-        let too_long =
-            |_| EndpointError::Windows { card: self.card.clone(), reason: "payload above the CDMA's limit" };
-        let payload =
-            SgDescriptor::new(source, payload_place, bytes).map_err(too_long)?.with_next(commit_descriptor);
-        let commit = SgDescriptor::new(commit_word, commit_place, 4).map_err(too_long)?.with_next(next);
-        let words = payload.to_words().into_iter().chain(commit.to_words()).chain([self.sequence]);
-        for (place, word) in self.scratch[STAGED_SLOT..].chunks_exact_mut(4).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
         Ok(())
     }
 
@@ -285,14 +257,19 @@ impl TransmitPath {
     fn watch(&mut self, now: Nanos) -> Result<(), EndpointError> {
         // Nobody looked for a while: this program may have been stopped, and a simulated card with it.
         let pause = now.get().saturating_sub(core::mem::replace(&mut self.watched, now.get()));
-        let unseen = pause.saturating_sub(SUSPICIOUS_NS);
+        let unseen = pause.saturating_sub(PAUSE_NS);
         self.last_news = self.last_news.saturating_add(unseen).min(now.get());
         let waited = now.get().saturating_sub(self.last_news);
-        if waited < SUSPICIOUS_NS {
+        if waited < LOOK_NS || now.get().saturating_sub(self.looked) < LOOK_NS {
             return Ok(());
         }
-        let status = self.cdma.status()?;
+        self.looked = now.get();
+        let status = self.chain.status()?;
         if status.has_error() {
+            if self.chain.resume(status, self.filled)? {
+                self.last_news = now.get();
+                return Ok(());
+            }
             return Err(EndpointError::Chain { card: self.card.clone(), status });
         }
         if waited < REST_LIMIT_NS {

@@ -152,6 +152,7 @@ impl Card {
             return;
         };
         let beyond_channels = self.beyond_channels();
+        let lines = self.xdma.interrupt_lines();
         let silent_user = self.description.quirks.silent_user_bar;
         let Self { xdma, cdma, ni, space, config, faults, now, turns, .. } = self;
         faults.set_time(*now);
@@ -191,7 +192,13 @@ impl Card {
                 u32::try_from(from.len()).unwrap_or(u32::MAX),
             );
         }
-        self.sample_interrupts();
+        // A doorbell is not to wait for what it cannot have changed.
+        if role != BarRole::Dma
+            || lines != self.xdma.interrupt_lines()
+            || !Xdma::is_of_channels(offset, from.len())
+        {
+            self.sample_interrupts();
+        }
         self.deliver(host);
     }
 

@@ -1,4 +1,5 @@
-//! Any packets, in any order, at any time: the receiver neither panics nor writes outside what was opened, and comes to rest.
+//! Any packets, in any order, at any time: the receiver neither panics nor writes outside what is open, counts whatever it does not
+//! write by its cause, and comes to rest.
 #![no_main]
 
 use fpga_core::Nanos;
@@ -15,11 +16,16 @@ const BASE: u64 = 0x1000;
 const LENGTH: u64 = 0x800;
 const PACKET: u64 = 64;
 
-/// What was opened, and a part of it that is no memory.
-struct Bounded;
+/// What was opened, if it is open, and a part of it that is no memory.
+struct Bounded {
+    open: bool,
+    writes: u64,
+}
 
 impl ReceiveMemory for Bounded {
     fn write(&mut self, at: CardAddr, bytes: &[u8]) -> Result<(), MemoryFault> {
+        assert!(self.open, "a write through a closed window");
+        self.writes += 1;
         let end = at.get().checked_add(bytes.len() as u64).expect("a write inside the address space");
         assert!(at.get() >= BASE && end <= BASE + LENGTH, "{} bytes at {at}", bytes.len());
         if end > BASE + LENGTH - PACKET {
@@ -42,15 +48,35 @@ fn receiver() -> Receiver {
     config.windows = 1;
     config.packet_events = true;
     let mut receiver = Receiver::new(config).expect("a good configuration");
-    let window = MemoryWindow {
-        source: NodeId::ANY,
-        base: CardAddr::new(BASE),
-        length: LENGTH,
-        key: KEY,
-        permissions: Permissions::WRITE,
-    };
-    receiver.access_mut().install(0, window).expect("a good window");
+    receiver.access_mut().install(0, window(Permissions::WRITE)).expect("a good window");
     receiver
+}
+
+fn window(permissions: Permissions) -> MemoryWindow {
+    MemoryWindow { source: NodeId::ANY, base: CardAddr::new(BASE), length: LENGTH, key: KEY, permissions }
+}
+
+/// Packets by what kept them from being written.
+fn causes(receiver: &Receiver) -> u64 {
+    let counters = receiver.counters();
+    counters.duplicates
+        + counters.escape_hits
+        + counters.escape_dropped
+        + counters.registry_full
+        + counters.bad_packets
+        + counters.violations
+        + counters.tombstone_hits
+        + counters.unpolled
+}
+
+/// Hands a packet over: it is written, or there is a cause why not.
+fn deliver(receiver: &mut Receiver, now: Nanos, header: &DataHeader, payload: &[u8], memory: &mut Bounded) {
+    let before =
+        (causes(receiver), memory.writes, receiver.counters().packets + receiver.counters().unpolled);
+    receiver.handle_packet(now, header, payload, memory);
+    let after = (causes(receiver), memory.writes, receiver.counters().packets + receiver.counters().unpolled);
+    assert_eq!(after.2, before.2 + 1);
+    assert!(after.0 > before.0 || after.1 > before.1, "a packet went without a trace: {header:?}");
 }
 
 fn drain(receiver: &mut Receiver) {
@@ -108,7 +134,7 @@ fn plausible(bytes: &[u8; 8]) -> (DataHeader, usize) {
 
 fuzz_target!(|input: &[u8]| {
     let mut receiver = receiver();
-    let mut memory = Bounded;
+    let mut memory = Bounded { open: true, writes: 0 };
     let mut now = Nanos::ZERO;
     let payload = [0x5A; 64];
     let mut rest = input;
@@ -125,7 +151,9 @@ fuzz_target!(|input: &[u8]| {
                     continue;
                 }
                 match Packet::parse(&frame) {
-                    Ok(Packet::Data(data)) => receiver.handle_data(now, &data, &mut memory),
+                    Ok(Packet::Data(data)) => {
+                        deliver(&mut receiver, now, &data.header(), data.payload(), &mut memory);
+                    }
                     Ok(Packet::Control(Control::Arrived(arrived))) => receiver.handle_arrived(now, &arrived),
                     _ => {}
                 }
@@ -145,11 +173,26 @@ fuzz_target!(|input: &[u8]| {
                 let address = CardAddr::new(BASE);
                 receiver.handle_arrived(now, &Arrived { common, transfer, address, length: 1, key: KEY });
             }
+            7 if what & 0x40 != 0 => {
+                let span = |bits: u8| Nanos::new(1 << (bits & 31));
+                receiver.set_timeouts(span(what), span(what >> 2), span(what >> 3));
+            }
+            // Its host closes the window, opens it for reading, or opens it again.
+            7 => {
+                let access = receiver.access_mut();
+                memory.open = what & 0x10 != 0;
+                let result = match what >> 3 & 3 {
+                    0 => access.remove(0),
+                    1 => access.install(0, window(Permissions::READ)),
+                    _ => access.install(0, window(Permissions::WRITE)),
+                };
+                result.expect("window 0 is there");
+            }
             _ => {
                 let Some((bytes, tail)) = rest.split_first_chunk::<8>() else { break };
                 rest = tail;
                 let (header, length) = plausible(bytes);
-                receiver.handle_packet(now, &header, &payload[..length], &mut memory);
+                deliver(&mut receiver, now, &header, &payload[..length], &mut memory);
             }
         }
         if what & 0x80 == 0 {

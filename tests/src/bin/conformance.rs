@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +16,8 @@ use clap::{CommandFactory, Parser};
 use fpga_driver::Transport;
 use fpga_driver::pci::vfio::VfioInterface;
 use fpga_tests::conformance::doors::{INLINE, Present, Served, THREADED};
-use fpga_tests::conformance::{Case, Door, Outcome, cases, judge, load, page};
+use fpga_tests::conformance::outside::Outside;
+use fpga_tests::conformance::{Build, Case, Door, Outcome, cases, judge, load, page};
 use fpgactl::target::{self, AccessChoice, Target};
 use serde::Serialize;
 
@@ -31,12 +33,25 @@ struct Arguments {
     /// Through which of the kernel's interfaces a PCI address is opened: auto, group or iommufd; default: what FPGA_VFIO says.
     #[arg(long, value_name = "INTERFACE")]
     vfio: Option<VfioInterface>,
+    /// A card of another build, for cases that are about one; may be given several times. Builds are the files of tests/cards.
+    #[arg(long, value_name = "BUILD=CARD", value_parser = another)]
+    build: Vec<(&'static Build, Target)>,
+    /// The control socket of the served card that --card is, to make it fail: what `fpgactl card serve` got as --control.
+    #[arg(long, value_name = "PATH", conflicts_with = "outside")]
+    control: Option<PathBuf>,
+    /// For a machine without that socket: a command that gets the card's number (0: --card, 1: the first --build) and
+    /// `control REQUEST`, whose answer it prints, or `bus-error`, for an error at the port above the card.
+    #[arg(long, value_name = "COMMAND")]
+    outside: Option<String>,
     /// What the door is called in reports; default: how the card is reached.
     #[arg(long)]
     door: Option<String>,
     /// Only cases whose name begins like this; may be given several times.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
+    /// Leave out cases whose name begins like this, and report them as skipped; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    leave_out: Vec<String>,
     /// Leave out what provokes accesses that the IOMMU has to refuse: there are machines that stop at one.
     #[arg(long)]
     gentle: bool,
@@ -64,6 +79,12 @@ struct Arguments {
     seed: u64,
 }
 
+fn another(text: &str) -> Result<(&'static Build, Target), String> {
+    let (name, card) = text.split_once('=').ok_or("write BUILD=CARD")?;
+    let build = Build::named(name).ok_or_else(|| format!("there is no build {name}; see tests/cards"))?;
+    Ok((build, card.parse().map_err(|error| format!("{card}: {error}"))?))
+}
+
 /// The rate that the driver has to reach, in loops.
 const WANTED_RATIO: f64 = 10.0;
 
@@ -82,6 +103,8 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::parse();
     let choice = AccessChoice { interface: arguments.vfio, ..AccessChoice::default() };
     arguments.card = arguments.card.through(choice);
+    arguments.build =
+        arguments.build.into_iter().map(|(build, card)| (build, card.through(choice))).collect();
     match run(&arguments, &mut io::stdout().lock()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -123,20 +146,37 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     let doors: Vec<&dyn Door> = match &arguments.card {
         Target::Mock => vec![&INLINE, &THREADED, &Served],
         card => {
-            let door = Present::new(door_name(arguments), !arguments.gentle, reach(card.clone()));
-            present = if matches!(card, Target::VfioUser(..)) { door.passing_memory_on() } else { door };
+            present = there(arguments, card);
             vec![&present]
         }
     };
     let mut passed = true;
     for door in doors {
         for case in &cases {
-            let (outcome, took) = judge(case, door);
+            let left_out = arguments.leave_out.iter().any(|name| case.name.starts_with(name.as_str()));
+            let (outcome, took) = if left_out {
+                (Outcome::Skipped("it is left out here (--leave-out)".to_owned()), Duration::ZERO)
+            } else {
+                judge(case, door)
+            };
             passed &= !matches!(outcome, Outcome::Failed(_));
             tell(arguments, out, door.name(), case.name, &outcome, outcome.message(), took)?;
         }
     }
     Ok(passed)
+}
+
+/// The door to cards that are there already.
+fn there(arguments: &Arguments, card: &Target) -> Present {
+    let outside = arguments.control.clone().map(Outside::Control);
+    let outside = outside.or_else(|| arguments.outside.as_deref().map(Outside::command));
+    let door = Present::new(door_name(arguments), !arguments.gentle, reach(card.clone())).outside(outside);
+    let door = match card {
+        Target::VfioUser(..) => door.passing_memory_on(),
+        Target::Pci(..) => door.behind_kernel(),
+        _ => door,
+    };
+    arguments.build.iter().fold(door, |door, (build, card)| door.with(build, reach(card.clone())))
 }
 
 fn tell(

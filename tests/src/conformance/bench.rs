@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fpga_card::CardDescription;
+use fpga_card::fault_plan::FaultEntry;
 use fpga_driver::mock::World;
 use fpga_driver::mock::served::MessageCount;
 use fpga_driver::{
@@ -11,7 +11,7 @@ use fpga_driver::{
     Transport, WaitOptions,
 };
 
-use super::{Ability, Door, Skip, Stand, Verdict};
+use super::{Ability, Build, Door, Skip, Stand, Verdict, faults};
 use crate::rig::{Channel, WAYS, Way};
 use crate::tampered::Tampered;
 use crate::{PATIENCE, bytes};
@@ -77,13 +77,38 @@ impl<'a> Bench<'a> {
         self.door.lacks(Ability::Repeatable).is_some()
     }
 
-    /// Runs `case` on a card of another description.
+    /// Runs `case` on a card of another build.
     ///
     /// # Errors
-    /// The case's, or the skip where the door has only the card that is there.
-    pub fn on(&self, card: CardDescription, case: impl FnOnce(&Bench<'_>) -> Verdict) -> Verdict {
-        let stand = self.door.stand_of(card).map_err(Skip)?;
+    /// The case's, or the skip where the door has no such card.
+    pub fn on(&self, build: &Build, case: impl FnOnce(&Bench<'_>) -> Verdict) -> Verdict {
+        let stand = self.door.stand_of(build).map_err(Skip)?;
         case(&Bench::new(self.door, &*stand))
+    }
+
+    /// From now on these faults befall the card, and no others.
+    pub fn set_faults(&self, list: impl IntoIterator<Item = FaultEntry>) {
+        let set = self.stand.set_faults(&faults::plan(list));
+        set.unwrap_or_else(|why| panic!("the door can set faults: {why}"));
+    }
+
+    /// How often the faults that were set have struck.
+    #[must_use]
+    pub fn strikes(&self) -> u64 {
+        self.stand.strikes().unwrap_or_else(|why| panic!("the door can set faults: {why}"))
+    }
+
+    /// Puts a card that was pulled out back.
+    pub fn put_back(&self) {
+        self.stand.put_back().unwrap_or_else(|why| panic!("the card is not put back: {why}"));
+    }
+
+    /// The bus reports an error.
+    ///
+    /// # Errors
+    /// The skip, where nobody can make it do so.
+    pub fn bus_error(&self) -> Result<(), Skip> {
+        self.stand.bus_error().map_err(Skip)
     }
 
     /// The way to the card, opened anew.

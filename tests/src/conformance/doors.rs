@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use fpga_card::CardDescription;
+use fpga_card::fault_plan::FaultsDescription;
 use fpga_driver::Transport;
 use fpga_driver::core::Nanos;
 use fpga_driver::mock::served::{CardServer, MessageCount};
 use fpga_driver::mock::{ThreadOptions, World};
 use fpga_driver::pci::vfio_user::VfioUserTransport;
 
-use super::{Ability, Door, Stand};
+use super::outside::Outside;
+use super::{Ability, Build, Door, Stand};
 use crate::cards;
 
 /// A simulated card in this process: a new one for every case.
@@ -50,10 +52,16 @@ impl Door for InProcess {
     }
 
     fn stand(&self) -> Result<Box<dyn Stand>, String> {
-        self.stand_of(description())
+        self.make(description())
     }
 
-    fn stand_of(&self, card: CardDescription) -> Result<Box<dyn Stand>, String> {
+    fn stand_of(&self, build: &Build) -> Result<Box<dyn Stand>, String> {
+        self.make(build.description())
+    }
+}
+
+impl InProcess {
+    fn make(&self, card: CardDescription) -> Result<Box<dyn Stand>, String> {
         let world = World::builder().card(card);
         let world = if self.threaded {
             world.threaded(ThreadOptions::default())
@@ -98,10 +106,16 @@ impl Door for Served {
     }
 
     fn stand(&self) -> Result<Box<dyn Stand>, String> {
-        self.stand_of(description())
+        Self::make(description())
     }
 
-    fn stand_of(&self, card: CardDescription) -> Result<Box<dyn Stand>, String> {
+    fn stand_of(&self, build: &Build) -> Result<Box<dyn Stand>, String> {
+        Self::make(build.description())
+    }
+}
+
+impl Served {
+    fn make(card: CardDescription) -> Result<Box<dyn Stand>, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let socket =
@@ -162,10 +176,16 @@ type Reach = dyn Fn() -> Result<Arc<dyn Transport>, String> + Send + Sync;
 pub struct Present {
     name: String,
     reach: Arc<Reach>,
+    /// Cards of other builds, in the order in which [`Outside`] numbers them.
+    others: Vec<(&'static Build, Arc<Reach>)>,
+    /// Who can do something to the cards themselves.
+    outside: Option<Outside>,
     /// Bad accesses may be provoked: the machine takes a refused one for no reason to stop.
     provoke: bool,
     /// The card's memory is another process's, too.
     passes_memory_on: bool,
+    /// The way there is a kernel's.
+    behind_kernel: bool,
 }
 
 impl core::fmt::Debug for Present {
@@ -179,13 +199,42 @@ impl Present {
     /// there are machines that stop at one.
     #[must_use]
     pub fn new(name: String, provoke: bool, reach: Arc<Reach>) -> Self {
-        Self { name, reach, provoke, passes_memory_on: false }
+        Self {
+            name,
+            reach,
+            others: Vec::new(),
+            outside: None,
+            provoke,
+            passes_memory_on: false,
+            behind_kernel: false,
+        }
     }
 
     /// It leads to a server in another process, to which memory is passed on.
     #[must_use]
     pub fn passing_memory_on(mut self) -> Self {
         self.passes_memory_on = true;
+        self
+    }
+
+    /// It leads through a kernel, which may reset the card between two owners.
+    #[must_use]
+    pub fn behind_kernel(mut self) -> Self {
+        self.behind_kernel = true;
+        self
+    }
+
+    /// There is a card of this build, too.
+    #[must_use]
+    pub fn with(mut self, build: &'static Build, reach: Arc<Reach>) -> Self {
+        self.others.push((build, reach));
+        self
+    }
+
+    /// Who can do something to the cards themselves.
+    #[must_use]
+    pub fn outside(mut self, outside: Option<Outside>) -> Self {
+        self.outside = outside;
         self
     }
 }
@@ -197,28 +246,72 @@ impl Door for Present {
 
     fn lacks(&self, ability: Ability) -> Option<&'static str> {
         match ability {
-            Ability::CardFaults => {
-                Some("nothing reaches the card but its bus: its own faults cannot be set from here")
+            Ability::CardFaults | Ability::Removal if self.outside.is_none() => {
+                Some("nothing reaches the card but its bus, by which it cannot be made to fail")
             }
-            Ability::Removal => Some("the card cannot be taken out from here"),
+            Ability::CardLogic => {
+                Some("what the logic behind the card's streams does cannot be decided from here")
+            }
             Ability::Repeatable => Some("the card works by itself: no two runs are the same"),
             Ability::RefusedDma if !self.provoke => {
                 Some("left out: bad accesses are not to be provoked here")
             }
             Ability::HugePages if self.passes_memory_on => Some(PASSED_ON),
-            Ability::RefusedDma | Ability::BusReset | Ability::HugePages => None,
+            Ability::CardFaults
+            | Ability::Removal
+            | Ability::RefusedDma
+            | Ability::BusReset
+            | Ability::HugePages => None,
         }
     }
 
     fn stand(&self) -> Result<Box<dyn Stand>, String> {
-        Ok(Box::new(Reached(Arc::clone(&self.reach))))
+        Ok(Box::new(Reached { reach: Arc::clone(&self.reach), number: 0, outside: self.outside.clone() }))
+    }
+
+    fn stand_of(&self, build: &Build) -> Result<Box<dyn Stand>, String> {
+        let found = (1..).zip(&self.others).find(|(_, (there, _))| *there == build);
+        let Some((number, (_, reach))) = found else {
+            return Err(format!("there is no card of the build `{}` here", build.name));
+        };
+        Ok(Box::new(Reached { reach: Arc::clone(reach), number, outside: self.outside.clone() }))
+    }
+
+    fn resets_between_owners(&self) -> bool {
+        self.behind_kernel
     }
 }
 
-struct Reached(Arc<Reach>);
+struct Reached {
+    reach: Arc<Reach>,
+    number: usize,
+    outside: Option<Outside>,
+}
+
+impl Reached {
+    fn outside(&self) -> Result<&Outside, String> {
+        self.outside.as_ref().ok_or_else(|| super::NOT_HERE.to_owned())
+    }
+}
 
 impl Stand for Reached {
     fn reach(&self) -> Result<Arc<dyn Transport>, String> {
-        (self.0)()
+        (self.reach)()
+    }
+
+    fn set_faults(&self, faults: &FaultsDescription) -> Result<(), String> {
+        self.outside()?.set_faults(self.number, faults)
+    }
+
+    fn strikes(&self) -> Result<u64, String> {
+        self.outside()?.strikes(self.number)
+    }
+
+    fn put_back(&self) -> Result<(), String> {
+        self.outside()?.put_back(self.number)
+    }
+
+    fn bus_error(&self) -> Result<(), String> {
+        self.outside()?.bus_error(self.number)
     }
 }

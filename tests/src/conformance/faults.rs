@@ -9,7 +9,9 @@ mod table;
 use core::fmt;
 
 use fpga_driver::registers::xdma::ChannelError as StatusBit;
-use fpga_driver::{CdmaError, ChannelError, Direction, FaultCause, RunMode};
+use fpga_driver::{CdmaError, CdmaFaultCause, ChannelError, Direction, FaultCause, RunMode};
+
+use fpga_card::fault_plan::{FaultEntry, FaultsDescription};
 
 use super::Ability;
 use crate::tampered::Interrupts;
@@ -74,6 +76,12 @@ pub enum Said {
     Stale,
     /// The copy engine stopped with an error.
     Cdma,
+    /// The same in a ring of copies.
+    CdmaRing,
+    /// The copy engine does not stop.
+    CdmaStuck,
+    /// Descriptors did not get to the copy engine.
+    Upload,
     /// It was aborted.
     Aborted,
     /// A packet that is longer than what waits for it.
@@ -122,7 +130,18 @@ impl Said {
         match error {
             CdmaError::Engine { .. } => Some(Self::Cdma),
             CdmaError::TimedOut { .. } => Some(Self::TimedOut),
+            CdmaError::Stuck { .. } => Some(Self::CdmaStuck),
             CdmaError::Gone { .. } => Some(Self::Gone),
+            _ => None,
+        }
+    }
+
+    /// What the failure of a copy in a ring says; `None`: it failed because of another, or was given up with it.
+    #[must_use]
+    pub const fn of_cdma_cause(cause: &CdmaFaultCause) -> Option<Self> {
+        match cause {
+            CdmaFaultCause::Status(_) => Some(Self::CdmaRing),
+            CdmaFaultCause::Upload => Some(Self::Upload),
             _ => None,
         }
     }
@@ -139,6 +158,11 @@ impl fmt::Display for Said {
             Self::Gone => "`ChannelError::Gone` with the number of buffers kept",
             Self::Stale => "`MmioError::Stale`: a handle from before the reset",
             Self::Cdma => "`CdmaError::Engine` with the status register and how far the copy came",
+            Self::CdmaRing => {
+                "`CdmaFaultCause::Status` with the status register, the descriptor and its addresses; `Earlier` for copies behind it"
+            }
+            Self::CdmaStuck => "`CdmaError::Stuck` with the status register",
+            Self::Upload => "`CdmaFaultCause::Upload`: the engine was not told",
             Self::Aborted => "`FaultCause::Aborted`",
             Self::TooLong => "`PacketFault::TooLong` with its bytes so far, once",
             Self::Metadata => "`StreamError::Packet` with the ring's entry and what was found there, once",
@@ -154,6 +178,8 @@ impl fmt::Display for Said {
 pub enum Memory {
     /// All of it comes back.
     Returned,
+    /// What was posted comes back too, but the engine may still write to its destinations in the card.
+    Unstopped,
     /// What the card may still reach is kept for good and counted; what was never posted comes back.
     Quarantined,
 }
@@ -162,6 +188,7 @@ impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Returned => "all come back",
+            Self::Unstopped => "all come back; their destinations may change until the reset",
             Self::Quarantined => "posted ones into quarantine, the others come back",
         })
     }
@@ -193,8 +220,10 @@ impl fmt::Display for After {
 pub enum On {
     /// Channels of this direction (`None`: both) and run mode (`None`: both).
     Channels(Option<Direction>, Option<RunMode>),
-    /// The copy engine inside the card.
+    /// The copy engine inside the card, one copy at a time.
     Cdma,
+    /// The copy engine inside the card, with many copies in flight.
+    CdmaRing,
     /// C2H channels of a card whose channels are streams.
     Stream,
     /// The card as a PCI function.
@@ -224,6 +253,15 @@ pub struct Row {
     pub after: After,
     /// What it takes of a door.
     pub needs: &'static [Ability],
+}
+
+/// A plan of these faults.
+#[must_use]
+pub fn plan(list: impl IntoIterator<Item = FaultEntry>) -> FaultsDescription {
+    let mut plan = FaultsDescription::default();
+    plan.seed = 1;
+    plan.list = list.into_iter().collect();
+    plan
 }
 
 /// The row of this name.

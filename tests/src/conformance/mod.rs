@@ -6,6 +6,8 @@
 //! | [`Door`], [`Stand`] | a way to a card; one card behind it, for one case |
 //! | [`Ability`] | what a case needs of a door that not every door has |
 //! | [`doors`] | the doors of this process, and cards that are there already |
+//! | [`builds`] | cards of other builds than the usual one |
+//! | [`outside`] | what is done to a card from outside the machine that uses it |
 //! | [`Bench`] | what cases share |
 //! | [`faults`] | what goes wrong, what the driver says, what comes back, what works afterwards: a table |
 //! | [`page`] | that table as `docs/faults.md` |
@@ -15,22 +17,25 @@
 //! cannot do it says in words; a case that finds out while it runs says so by [`Skip`].
 
 pub mod bench;
+pub mod builds;
 mod cases;
 pub mod doors;
 pub mod faults;
 pub mod load;
+pub mod outside;
 pub mod page;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fpga_card::CardDescription;
+use fpga_card::fault_plan::{FaultEntry, FaultName, FaultsDescription};
 use fpga_driver::Transport;
 use fpga_driver::mock::World;
 use fpga_driver::mock::served::MessageCount;
 
 pub use bench::Bench;
+pub use builds::Build;
 pub use cases::cases;
 
 /// What a case needs of a door beyond a card that can be opened.
@@ -39,6 +44,8 @@ pub use cases::cases;
 pub enum Ability {
     /// The card's own faults can be set while it runs.
     CardFaults,
+    /// What the logic behind the card's streams does can be decided while it runs.
+    CardLogic,
     /// Accesses that the IOMMU has to refuse may be provoked.
     RefusedDma,
     /// The card can be made to leave and to come back.
@@ -65,13 +72,15 @@ pub trait Door: Send + Sync {
     /// Why there is none, for people.
     fn stand(&self) -> Result<Box<dyn Stand>, String>;
 
-    /// A card of another description, for a case that is about one.
+    /// A card of another build, for a case that is about one.
     ///
     /// # Errors
-    /// Why there is none, for people. The default: the card is the one that is there.
-    fn stand_of(&self, card: CardDescription) -> Result<Box<dyn Stand>, String> {
-        let _ = card;
-        Err("it takes a card of another build than the one that is there".to_owned())
+    /// Why there is none, for people.
+    fn stand_of(&self, build: &Build) -> Result<Box<dyn Stand>, String>;
+
+    /// Whether somebody (a kernel) may reset the card between its owner and the next one.
+    fn resets_between_owners(&self) -> bool {
+        false
     }
 }
 
@@ -92,7 +101,52 @@ pub trait Stand {
     fn messages(&self) -> Option<MessageCount> {
         None
     }
+
+    /// From now on this goes wrong with the card, and nothing else; what has gone wrong stays so.
+    ///
+    /// # Errors
+    /// Why it cannot be made to, for people.
+    fn set_faults(&self, faults: &FaultsDescription) -> Result<(), String> {
+        let (world, number) = self.card().ok_or(NOT_HERE)?;
+        let plan = faults.plan().map_err(|(index, problem)| format!("fault {index}: {problem}"))?;
+        world.with_card(number, |card| card.set_fault_plan(&plan)).ok_or_else(|| NOT_HERE.to_owned())
+    }
+
+    /// How often the faults that were set have struck, all together.
+    ///
+    /// # Errors
+    /// Why that is not known, for people.
+    fn strikes(&self) -> Result<u64, String> {
+        let (world, number) = self.card().ok_or(NOT_HERE)?;
+        let strikes = world.with_card(number, |card| card.fault_progress().map(|(_, strikes)| strikes).sum());
+        strikes.ok_or_else(|| NOT_HERE.to_owned())
+    }
+
+    /// Puts a card that was pulled out back, in its power-on state.
+    ///
+    /// # Errors
+    /// Why it cannot be done, for people.
+    fn put_back(&self) -> Result<(), String> {
+        let (world, number) = self.card().ok_or(NOT_HERE)?;
+        if world.replug(number) { Ok(()) } else { Err(NOT_HERE.to_owned()) }
+    }
+
+    /// The bus reports an uncorrectable error, at the latest when the card is used next.
+    ///
+    /// # Errors
+    /// Why it cannot be made to, for people.
+    fn bus_error(&self) -> Result<(), String> {
+        let (world, number) = self.card().ok_or(NOT_HERE)?;
+        // What a kernel that owns error reporting does when it finds the card.
+        world.with_card(number, |card| card.set_error_reporting(true));
+        let mut fault = FaultEntry::new(FaultName::PciError);
+        fault.error = Some("completion_timeout".to_owned());
+        self.set_faults(&faults::plan([fault]))
+    }
 }
+
+/// Why nothing can be done to a card.
+const NOT_HERE: &str = "nothing here reaches the card itself";
 
 /// Why a case was not run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -40,8 +40,8 @@ Printed from the table that the conformance suite tests the driver by (`tests/sr
 
 Whatever happens, a transfer ends exactly once, its buffer comes back or is counted in quarantine, and the process lives. A fault
 names card, channel, descriptor and both addresses where the engine says enough to know them. *Doors*: \"every\" is run with a card in
-process, with one on a thread, with one that is served on a socket, and on any card that is there; \"simulated\" takes one of the
-first three, whose faults can be set.
+process, with one on a thread, with one that is served on a socket, and on any card that is there; \"simulated\" takes a card that
+can be made to fail: one of the first three, or a served one whose control socket is in reach, behind a kernel's VFIO too.
 
 | Fault | Where | What the driver says | Buffers in flight | What works afterwards | Doors | Case |
 |---|---|---|---|---|---|---|
@@ -56,6 +56,7 @@ card's own fault log, and in `fpgactl validate`, which compares what has arrived
 fn on(row: &Row) -> String {
     match row.on {
         On::Cdma => "CDMA".to_owned(),
+        On::CdmaRing => "CDMA ring".to_owned(),
         On::Stream => "C2H stream".to_owned(),
         On::Function => "function".to_owned(),
         On::Channels(direction, mode) => {

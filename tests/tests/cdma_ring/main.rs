@@ -1,10 +1,13 @@
 //! Rings of copies inside the card: whole stack, both ways for descriptors.
+#![expect(clippy::cast_possible_truncation, reason = "lengths of tests")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is the failure report")]
 
 mod broken;
 mod endings;
 mod errors;
+mod interleavings;
 mod interrupts;
+mod realignment;
 mod work;
 
 pub(crate) use std::time::Duration;

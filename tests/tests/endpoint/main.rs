@@ -4,6 +4,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "lengths of tests")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
+mod chain;
 mod endings;
 mod lossy;
 mod nodes;

@@ -476,6 +476,45 @@ pub enum CardCommand {
     },
     /// Serve a simulated card to other programs, as a vfio-user device, until SIGINT or SIGTERM
     Serve(Box<ServeArgs>),
+    /// Pull a served card out, put it back, make it fail
+    Control(ControlArgs),
+}
+
+/// Options of `card control`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Whoever uses the card meanwhile sees what a program sees whose card fails. Programs may write to the control socket \
+                        themselves: a JSON document a line, answered by one: {\"do\":\"faults\",\"faults\":{\"list\":[...]}}, \
+                        {\"do\":\"pull-out\"}, {\"do\":\"put-back\"}, {\"do\":\"state\"}.\n\n\
+                        Examples:\n  \
+                        fpgactl card serve --socket /tmp/card --control /tmp/control &\n  \
+                        fpgactl card control /tmp/control faults faults.yaml\n  \
+                        fpgactl card control /tmp/control pull-out"
+)]
+pub struct ControlArgs {
+    /// The control socket: what `card serve` got as --control
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+    /// What.
+    #[command(subcommand)]
+    pub command: ControlCommand,
+}
+
+/// What is done to a served card.
+#[derive(Debug, Clone, Subcommand)]
+pub enum ControlCommand {
+    /// Replace the plan of what is to go wrong; what has gone wrong stays so
+    Faults {
+        /// The plan: a file like the section `faults` of a card description [default: nothing goes wrong any more]
+        #[arg(value_name = "FILE.yaml")]
+        file: Option<PathBuf>,
+    },
+    /// Take the card out of its slot, without a warning
+    PullOut,
+    /// Put it back, in its power-on state
+    PutBack,
+    /// Say how often each planned fault could have struck, and how often it has
+    State,
 }
 
 /// Options of `card serve`.
@@ -486,8 +525,7 @@ pub enum CardCommand {
                         the card with\n  \
                         -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"SOCKET\"}}'\n\
                         and memory that can be shared (-object memory-backend-memfd,share=on).\n\n\
-                        SIGUSR1 pulls the card out without a warning, SIGUSR2 puts it back in its power-on state; a line says when it \
-                        is done: `pulled-out SOCKET`, `put-back SOCKET`.\n\n\
+                        With --control, `fpgactl card control` pulls the card out, puts it back and makes it fail while it is served.\n\n\
                         Examples:\n  \
                         fpgactl card serve --socket /tmp/card\n  \
                         fpgactl card serve --socket /tmp/card --card-file us-plus-x16 --stats stats.json\n  \
@@ -503,6 +541,9 @@ pub struct ServeArgs {
     /// Write what the card counted to this file, at the end
     #[arg(long, value_name = "FILE.json")]
     pub stats: Option<PathBuf>,
+    /// Where to listen for `card control`
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
     /// The card's node id on the network [default: what the description says]
     #[arg(long, value_name = "NODE", value_parser = clap::value_parser!(u32).range(..i64::from(u32::MAX)))]
     pub node: Option<u32>,

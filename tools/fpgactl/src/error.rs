@@ -288,6 +288,17 @@ pub enum CliError {
     /// A card is not served.
     #[error(transparent)]
     Serve(#[from] fpga_driver::mock::served::ServeError),
+    /// A plan of faults.
+    #[error("{}: this is no plan of faults: {problem}; it has the keys of the section `faults` of a card description", path.display())]
+    Plan {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        problem: String,
+    },
+    /// A served card was not made to do something.
+    #[error(transparent)]
+    Control(#[from] crate::control::ControlError),
     /// SIGINT and SIGTERM cannot be waited for.
     #[error("signals cannot be waited for: {0}")]
     Signals(io::Error),

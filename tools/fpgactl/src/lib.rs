@@ -9,6 +9,7 @@
 //! | [`registers`], [`guard`] | registers by name; which accesses want `--force` |
 //! | [`units`] | sizes, durations, rates |
 //! | [`commands`] | one module per command |
+//! | [`control`] | the control socket of a served card |
 //! | [`stream`] | files and random bytes that are read twice, and the sink that compares |
 //! | [`output`], [`progress`], [`error`] | reports, the progress bar, what went wrong |
 //!
@@ -19,6 +20,7 @@ pub mod bars;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod control;
 pub mod error;
 pub mod guard;
 pub mod impair;

@@ -56,8 +56,11 @@ pub(crate) struct EventQueue {
 }
 
 impl EventQueue {
-    pub(crate) fn new() -> Self {
-        Self { buckets: vec![Vec::new(); 65], taken: 0, occupied: 0, last: 0, spare: Vec::new() }
+    /// With room for so many events at a time; where there are more, it grows. Buckets change places with the spare one, so all
+    /// have the same room; pages of those that stay empty are never touched.
+    pub(crate) fn new(room: usize) -> Self {
+        let buckets = (0..65).map(|_| Vec::with_capacity(room)).collect();
+        Self { buckets, taken: 0, occupied: 0, last: 0, spare: Vec::with_capacity(room) }
     }
 
     /// Events before the last one taken out happen now.
@@ -111,7 +114,7 @@ mod tests {
     #[test]
     fn comes_out_by_time_and_then_by_turn() {
         let mut numbers = Pcg32::new(7, 11);
-        let (mut queue, mut model) = (EventQueue::new(), BTreeMap::new());
+        let (mut queue, mut model) = (EventQueue::new(16), BTreeMap::new());
         let mut now = 0_u64;
         for turn in 0..100_000_u32 {
             if numbers.next_u32().is_multiple_of(2) {

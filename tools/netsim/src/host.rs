@@ -103,8 +103,37 @@ pub(crate) struct Host {
     pub(crate) sender: AnySender,
     pub(crate) receiver: AnyReceiver,
     pub(crate) memory: Counting,
-    /// The earliest wake that is in the event queue, in picoseconds.
-    pub(crate) wake: u64,
+    pub(crate) wake: Alarm,
     /// The same for what its link delivers.
-    pub(crate) deliver: u64,
+    pub(crate) deliver: Alarm,
+}
+
+/// When a host is looked at again: the earliest two such events in the queue, in picoseconds. Two, because a packet that leaves now
+/// comes before a timer again and again: the timer's event need not go into the queue anew each time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Alarm([u64; 2]);
+
+impl Alarm {
+    /// No event is in the queue.
+    pub(crate) const NONE: Self = Self([u64::MAX; 2]);
+
+    /// Whether an event for `at` has to go into the queue, because the next one there is later.
+    pub(crate) const fn set(&mut self, at: u64) -> bool {
+        let [first, _] = self.0;
+        let sooner = at < first;
+        if sooner {
+            self.0 = [at, first];
+        }
+        sooner
+    }
+
+    /// The event for `at` happens. Whether it is the one that is waited for: where it is not, an earlier one came in between.
+    pub(crate) const fn take(&mut self, at: u64) -> bool {
+        let [first, second] = self.0;
+        let right = at == first;
+        if right {
+            self.0 = [second, u64::MAX];
+        }
+        right
+    }
 }

@@ -26,6 +26,7 @@
 //! | [`file`] | the same as YAML |
 //! | [`topology`] | point to point, torus, tree of switches; the ways through them |
 //! | [`simulation`] | the event loop and its report |
+//! | [`notice`] | what the receiver's own completion saves, by hops |
 //! | [`soak`] | random transfers under random trouble, each of them checked |
 //!
 //! What happens on the way is [`fpga_core::impair`]'s, the model that the simulated cards' network has too.
@@ -38,13 +39,14 @@
 //! * Payload bytes are not carried, only counted; that they arrive where they belong is what the tests of the state machines
 //!   and of the whole stack show.
 //! * Packets are charged their own length. Preamble, framing and gaps of the link below are not modelled.
-//! * No command line, no CSV and no plots.
+//! * No command line for single runs, no plots; the programs `soak` and `notice` each do one thing.
 #![forbid(unsafe_code)]
 
 mod event_queue;
 pub mod file;
 mod frame;
 mod host;
+pub mod notice;
 pub mod scenario;
 pub mod simulation;
 pub mod soak;

@@ -4,6 +4,7 @@ use fpga_core::Nanos;
 use fpga_core::impair::{BitRate, Conditions, Impairments, Order, OrderError};
 use fpga_core::receiver::{ReceiverConfig, ReceiverConfigError};
 use fpga_core::scheme::ends::Rules;
+use fpga_core::scheme::mapping::WIDTH;
 use fpga_core::scheme::messages::{self, MessageConfigError};
 use fpga_core::sender::{ConfigError, Notify, SenderConfig};
 use fpga_firmware::generated::Scheme;
@@ -258,6 +259,21 @@ impl Scenario {
     #[must_use]
     pub fn rules_in_use(&self) -> Option<Rules> {
         self.rules.or_else(|| Rules::new(self.scheme, self.timers_for()))
+    }
+
+    /// Packets that are on their way at once, as far as room is kept for them before the first one: what every sender has sent
+    /// and not heard of, with copies and answers. Where far more is under way in a large network, room is made as it is needed.
+    pub(crate) fn room(&self) -> usize {
+        const MOST: u64 = 1 << 14;
+        let live = match self.rules_in_use() {
+            None => u64::from(self.sender.op_entries),
+            Some(_) => u64::from(self.contexts) * u64::from(WIDTH),
+        };
+        let packets = |flow: &Flow| flow.length.div_ceil(self.sender.packet_size().into()).min(live);
+        let sum = self.flows.iter().map(packets).fold(0, u64::saturating_add);
+        let hosts = u64::from(self.topology.hosts());
+        let room = sum.saturating_add(16).saturating_add(hosts).saturating_mul(4).min(MOST);
+        usize::try_from(room).unwrap_or(0)
     }
 
     /// Checks what the parts do not check themselves.

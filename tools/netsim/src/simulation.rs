@@ -16,7 +16,7 @@ use fpga_firmware::generated::Permissions;
 use fpga_registers::CardAddr;
 
 use crate::event_queue::{Event, EventQueue, What};
-use crate::host::{AnyReceiver, AnySender, Counting, Host};
+use crate::host::{Alarm, AnyReceiver, AnySender, Counting, Host};
 use crate::scenario::{Scenario, ScenarioError, life_of, message_configs, node_of};
 use crate::topology::Network;
 
@@ -76,6 +76,10 @@ pub struct HostReport {
     pub bytes: u64,
     /// Bytes written to its memory.
     pub written: u64,
+    /// Packets of its own whose deadline passed without an answer (registry only).
+    pub timeouts: u64,
+    /// Answers to it that a receiver had no room: in its registry, its escape channel or its contexts.
+    pub refusals: u64,
     /// Most registry entries in use at once (registry only).
     pub registry_high_water: u32,
     /// Most packets that waited at once for their segment's first one (registry only).
@@ -222,11 +226,20 @@ impl Simulation {
         }
         let delay = scenario.delay.get().saturating_mul(PICOS);
         let network = Network::new(scenario.topology, scenario.rate, delay, scenario.queue);
-        let mut queue = EventQueue::new();
+        let room = scenario.room();
+        let mut queue = EventQueue::new(room);
         for (number, flow) in (0..).zip(&scenario.flows) {
             let at = flow.at.get().saturating_mul(PICOS);
             queue.push(Event { at, what: What::Begin, place: flow.from, packet: number });
         }
+        // A host's n flows are given no slot beyond the first n.
+        let mut begun = vec![0_usize; hosts.len()];
+        for flow in &scenario.flows {
+            if let Some(begun) = begun.get_mut(flow.from as usize) {
+                *begun += 1;
+            }
+        }
+        let tickets = begun.into_iter().map(Vec::with_capacity).collect();
         let report = Report {
             flows: vec![FlowReport::default(); scenario.flows.len()],
             hosts: vec![HostReport::default(); hosts.len()],
@@ -235,12 +248,12 @@ impl Simulation {
         Ok(Self {
             network,
             links,
-            packets: Vec::new(),
-            labels: Vec::new(),
-            free: Vec::new(),
+            packets: Vec::with_capacity(room),
+            labels: Vec::with_capacity(room),
+            free: Vec::with_capacity(room),
             queue,
             now: 0,
-            tickets: vec![Vec::new(); hosts.len()],
+            tickets,
             on_way: 0,
             hosts,
             left: scenario.flows.len(),
@@ -279,7 +292,7 @@ impl Simulation {
         };
         // The table has a place 0, and the range is not empty and does not wrap.
         let _ = receiver.access_mut().install(0, everything);
-        Ok(Host { sender, receiver, memory: Counting::default(), wake: u64::MAX, deliver: u64::MAX })
+        Ok(Host { sender, receiver, memory: Counting::default(), wake: Alarm::NONE, deliver: Alarm::NONE })
     }
 
     /// Runs until both ends of every flow know how it ended, or until the scenario's limit.
@@ -308,6 +321,13 @@ impl Simulation {
         self.report.ended = self.nanos();
         for (host, report) in self.hosts.iter().zip(&mut self.report.hosts) {
             report.written = host.memory.bytes;
+            (report.timeouts, report.refusals) = match &host.sender {
+                AnySender::Registry(sender) => {
+                    let counters = sender.inner().counters();
+                    (counters.timeouts, counters.busy)
+                }
+                AnySender::Messages(sender) => (0, sender.counters().busy),
+            };
             if let AnyReceiver::Registry(receiver) = &host.receiver {
                 let counters = receiver.counters();
                 report.registry_high_water = counters.registry_high_water;
@@ -328,10 +348,10 @@ impl Simulation {
             What::Wake => self.wake(place, event.at),
             What::Leave => self.leave(place, packet),
             What::Deliver => {
-                if let Some(node) = self.hosts.get_mut(place as usize) {
-                    node.deliver = u64::MAX;
+                let node = self.hosts.get_mut(place as usize);
+                if node.is_some_and(|node| node.deliver.take(event.at)) {
+                    self.deliver(place);
                 }
-                self.deliver(place);
             }
             What::Arrive => self.arrive(place, packet),
             What::Take => self.take(place, packet),
@@ -379,11 +399,9 @@ impl Simulation {
     fn wake(&mut self, host: u32, at: u64) {
         let now = self.nanos();
         let Some(node) = self.hosts.get_mut(host as usize) else { return };
-        if node.wake != at {
-            // An earlier one came in between.
+        if !node.wake.take(at) {
             return;
         }
-        node.wake = u64::MAX;
         if node.sender.poll_timeout().is_some_and(|due| due <= now) {
             node.sender.handle_timeout(now);
         }
@@ -435,8 +453,7 @@ impl Simulation {
         let due = due.map_or(u64::MAX, |due| due.get().saturating_mul(PICOS));
         // A wheel's next time may be early; not twice within the same nanosecond.
         let due = due.max((self.now / PICOS + 1) * PICOS).min(free_at);
-        if due < node.wake {
-            node.wake = due;
+        if node.wake.set(due) {
             self.push(due, What::Wake, host, NONE);
         }
     }
@@ -506,8 +523,7 @@ impl Simulation {
         }
         if let Some(due) = self.links.get(host as usize).and_then(Link::poll_timeout) {
             let at = due.get().saturating_mul(PICOS).max(self.now + 1);
-            if let Some(node) = self.hosts.get_mut(host as usize).filter(|node| at < node.deliver) {
-                node.deliver = at;
+            if self.hosts.get_mut(host as usize).is_some_and(|node| node.deliver.set(at)) {
                 self.push(at, What::Deliver, host, NONE);
             }
         }

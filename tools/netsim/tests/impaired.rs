@@ -7,14 +7,14 @@ use fpga_core::receiver::ReceiverConfig;
 use fpga_core::sender::{Notify, SenderConfig};
 use fpga_firmware::Incarnation;
 use fpga_netsim::scenario::RECEIVER;
-use fpga_netsim::{BitRate, FlowReport, Scenario, Simulation};
+use fpga_netsim::{BitRate, Report, Scenario, Simulation, notice};
 
 const SIZE: u64 = 16 << 20;
 
-fn run(scenario: &Scenario) -> FlowReport {
+fn run(scenario: &Scenario) -> Report {
     let report = Simulation::new(scenario).unwrap().run().unwrap();
     assert_eq!(report.failures(), 0, "{report:?}");
-    report.flows[0]
+    report
 }
 
 /// 10 GB/s, 800 ns one way, and room for the packets of many round trips.
@@ -39,43 +39,71 @@ fn goodput_at_half_a_percent_of_loss_and_disorder_64() {
     let ideal = run(&link(SIZE));
     for seed in 0..8 {
         let found = run(&lossy(disorder(link(SIZE), 64), 0.005).seed(seed));
-        let share = found.goodput(SIZE).get() * 100 / ideal.goodput(SIZE).get();
+        let share = found.flows[0].goodput(SIZE).get() * 100 / ideal.flows[0].goodput(SIZE).get();
         assert!(share >= 85, "seed {seed}: {share} %: {found:?}");
     }
 }
 
 #[test]
 fn next_to_nothing_is_sent_again_for_disorder_alone() {
-    for (degree, one_in) in [(16, 1000), (64, 1000), (128, 400)] {
-        for seed in 0..8 {
-            // Room for the packets that come before their segment's first: with less, they are refused and sent again, which
-            // is the escape channel's doing and not the timer's.
-            let mut receiver = ReceiverConfig::new(RECEIVER, Incarnation::new(2));
-            receiver.escape_slots = 256;
-            let found = run(&disorder(link(SIZE), degree).receiver(receiver).seed(seed));
+    let usual = SenderConfig::default().op_entries;
+    for (degree, entries, seeds) in [(16, usual, 4), (64, usual, 4), (128, usual, 24), (128, 4096, 8)] {
+        for seed in 0..seeds {
+            let mut sender = SenderConfig::default();
+            sender.op_entries = entries;
+            let found = run(&disorder(link(SIZE), degree).sender(sender).seed(seed));
             assert!(
-                found.retransmits * one_in < found.packets,
-                "degree {degree}, seed {seed}: {} of {}",
-                found.retransmits,
-                found.packets
+                found.flows[0].retransmits * 1000 < found.flows[0].packets,
+                "{degree} overtake one, seed {seed}: {found:?}"
             );
         }
     }
 }
 
 #[test]
+fn with_room_for_early_packets_the_timer_sends_nothing_again() {
+    for seed in 0..12 {
+        let mut receiver = ReceiverConfig::new(RECEIVER, Incarnation::new(2));
+        receiver.escape_slots = 128;
+        let found = run(&disorder(link(SIZE), 128).receiver(receiver).seed(seed));
+        assert_eq!(found.hosts[0].refusals, 0);
+        assert!(found.flows[0].retransmits * 10_000 < found.flows[0].packets, "seed {seed}: {found:?}");
+    }
+}
+
+#[test]
+fn tables_of_one_entry_are_slow_and_right() {
+    let mut sender = SenderConfig::default();
+    (sender.op_entries, sender.transfers, sender.destinations, sender.live_per_destination) = (1, 1, 1, 1);
+    (sender.mask_bits, sender.segment_size, sender.big_threshold) = (1, 512, 512);
+    let mut receiver = ReceiverConfig::new(RECEIVER, Incarnation::new(2));
+    (receiver.registry_entries, receiver.transfers, receiver.sources) = (1, 1, 1);
+    (receiver.escape_slots, receiver.tombstones, receiver.windows) = (0, 2, 1);
+    for (loss, notify) in [(0.0, Notify::Receiver), (0.05, Notify::Receiver), (0.05, Notify::Sender)] {
+        let scenario =
+            lossy(disorder(link(100_000), 4), loss).sender(sender).receiver(receiver).notify(notify);
+        let found = run(&scenario);
+        assert_eq!(
+            (found.flows[0].packets, found.hosts[1].registry_high_water, found.hosts[1].escape_high_water),
+            (196, 1, 0)
+        );
+    }
+}
+
+#[test]
 fn the_receivers_own_notice_saves_a_round_trip_at_every_hop_count() {
-    let mut before = Nanos::ZERO;
-    for hops in 1..=8u64 {
-        let way = Nanos::new(800 * hops);
-        let scenario = link(4096).delay(way);
-        let own = run(&scenario).received.unwrap();
-        let told = run(&scenario.notify(Notify::Sender)).received.unwrap();
-        let saved = told.saturating_sub(own);
-        // The acknowledgement's way back and the notice's way there, with their own time on the link.
-        let beyond = saved.saturating_sub(way.saturating_mul(2));
-        assert!(saved >= way.saturating_mul(2) && beyond < Nanos::new(200), "{hops} hops: {own} and {told}");
-        assert!(saved > before);
-        before = saved;
+    for length in [1, 4096, 100_000] {
+        let rows = notice::by_hops(&link(length), 8).unwrap();
+        assert_eq!(rows.len(), 8);
+        let mut share = 0;
+        for row in rows {
+            // The acknowledgement's way back and the notice's way there, with their own time on the link.
+            let beyond = row.saved().saturating_sub(row.round_trip);
+            assert!(row.saved() >= row.round_trip && beyond < Nanos::new(200), "{length} bytes: {row:?}");
+            // The longer the way, the more of the whole: up to two thirds.
+            let found = row.saved().get() * 1000 / row.told.get();
+            assert!(found >= share, "{length} bytes: {row:?}");
+            share = found;
+        }
     }
 }

@@ -1,11 +1,10 @@
 #!/bin/busybox sh
-# host WORD...: asks the machine outside to do something, and waits until it has.
-printf '{"event":"ask","what":"%s"}\n' "$*" >/dev/ttyS1
-read -r answer </dev/ttyS1
-case $answer in
-ok) exit 0 ;;
-*)
-    echo "$answer" >&2
+# host WORD...: asks the machine outside to do something, waits until it has, and prints what it says.
+printf '{"event":"ask","what":"%s"}\n' "$(printf %s "$*" | base64 -w 0)" >/dev/ttyS1
+read -r answer said </dev/ttyS1
+if [ "$answer" = ok ]; then
+    printf '%s\n' "$said"
+else
+    echo "$answer $said" >&2
     exit 1
-    ;;
-esac
+fi

@@ -89,7 +89,7 @@ pub struct PendingDescriptor {
     pub destination: CardAddr,
     /// Bytes it covers.
     pub length: u32,
-    /// Bytes of the operation that earlier descriptors cover.
+    /// Bytes of the operation that earlier descriptors cover, and those moved before.
     pub offset: u64,
 }
 
@@ -292,9 +292,11 @@ impl<T> Ring<T> {
             }
             pending
         })?;
-        let offset = (first..self.completed)
+        let by_the_engine: u64 = (first..self.completed)
             .map(|n| u64::from(self.staged_entries[index(low32(n) & self.entry_mask)].length))
             .sum();
+        let moved = self.slots[index(low32(token.number()) & self.operation_mask)].moved;
+        let offset = moved.saturating_add(by_the_engine);
         Some(PendingDescriptor {
             token,
             index: at,

@@ -65,7 +65,7 @@ pub enum RefusalReason {
     },
     /// The build has no realignment engine.
     #[error(
-        "{address} is not a multiple of {alignment}, which a CDMA build without data realignment needs; align it, or move the bytes at the ends through host memory"
+        "{address} is not a multiple of {alignment}, which a CDMA build without data realignment needs; align it, or have what does not fit go through host memory"
     )]
     Misaligned {
         /// The address at fault.

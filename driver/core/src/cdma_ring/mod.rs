@@ -95,7 +95,7 @@ pub struct Drained<T> {
     pub payload: T,
     /// Bytes asked for.
     pub length: u64,
-    /// Bytes whose descriptors are known to be complete.
+    /// Bytes that were moved before, or whose descriptors are known to be complete.
     pub completed_bytes: u64,
     /// Whether the engine was told of it: unless it was reset since, it may still write to the destination.
     pub posted: bool,
@@ -114,6 +114,8 @@ struct Slot<T> {
     /// Count after its last descriptor; its first follows the operation before.
     end: u64,
     length: u64,
+    /// Bytes of these that were moved before, without the engine.
+    moved: u64,
 }
 
 /// The descriptor ring of one copy engine; see the module's description.
@@ -152,7 +154,7 @@ impl<T> Ring<T> {
     pub fn new(config: RingConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let slots: Vec<_> =
-            (0..config.operations).map(|_| Slot { payload: None, end: 0, length: 0 }).collect();
+            (0..config.operations).map(|_| Slot { payload: None, end: 0, length: 0, moved: 0 }).collect();
         Ok(Self {
             entry_mask: config.entries - 1,
             operation_mask: config.operations - 1,
@@ -238,38 +240,34 @@ impl<T> Ring<T> {
     /// The payload comes back in a [`Refusal`], and the ring is as before: [`RefusalReason::Full`] is back-pressure (complete
     /// something, then submit again); the others are permanent.
     pub fn submit(&mut self, segments: &[Segment], payload: T) -> Result<Token, Refusal<T>> {
-        match self.stage(segments) {
-            Ok((length, end)) => Ok(self.record(length, end, payload)),
+        self.submit_rest(segments, 0, payload)
+    }
+
+    /// Queues the rest of an operation of which `moved` bytes were moved by other means: what a build without realignment cannot
+    /// move. There may be nothing left to do; it completes in its turn all the same.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn submit_rest(&mut self, segments: &[Segment], moved: u64, payload: T) -> Result<Token, Refusal<T>> {
+        match self.stage(segments, moved) {
+            Ok((length, end)) => Ok(self.record(length.saturating_add(moved), end, moved, payload)),
             Err(reason) => Err(Refusal { reason, payload }),
         }
     }
 
+    /// Whether the ring would take these segments now, but for their alignment.
+    ///
+    /// # Errors
+    /// What [`submit`](Self::submit) would say.
+    pub fn admits(&self, segments: &[Segment]) -> Result<(), RefusalReason> {
+        self.fits(segments, 0, false)
+    }
+
     /// Writes the descriptors to private memory beyond `staged`, which stays where it is: a request that does not fit leaves no
     /// trace. Returns the bytes in all and the count after the last descriptor.
-    fn stage(&mut self, segments: &[Segment]) -> Result<(u64, u64), RefusalReason> {
-        if self.faulted {
-            return Err(RefusalReason::Faulted);
-        }
-        let mut needed = 0_u64;
-        let mut length = 0_u64;
-        for segment in segments.iter().filter(|segment| segment.length != 0) {
-            self.check(segment)?;
-            needed = needed.saturating_add(segment.length.div_ceil(self.max_length));
-            length = length.saturating_add(segment.length);
-        }
-        if needed == 0 {
-            return Err(RefusalReason::Empty);
-        }
-        if needed > u64::from(self.entry_mask) {
-            return Err(RefusalReason::TooManyDescriptors { needed, usable: self.entry_mask });
-        }
-        let free = self.free_entries();
-        if needed > u64::from(free) {
-            return Err(RefusalReason::Full { needed: low32(needed), free });
-        }
-        if self.operations() > self.operation_mask {
-            return Err(RefusalReason::Full { needed: 1, free: 0 });
-        }
+    fn stage(&mut self, segments: &[Segment], moved: u64) -> Result<(u64, u64), RefusalReason> {
+        self.fits(segments, moved, !self.config.realignment)?;
+        let length = segments.iter().fold(0_u64, |length, segment| length.saturating_add(segment.length));
         let mut end = self.staged;
         for segment in segments {
             let (mut source, mut destination) = (segment.source.get(), segment.destination.get());
@@ -288,7 +286,33 @@ impl<T> Ring<T> {
         Ok((length, end))
     }
 
-    fn check(&self, segment: &Segment) -> Result<(), RefusalReason> {
+    /// Whether there is room, and nothing about the segments that cannot be.
+    fn fits(&self, segments: &[Segment], moved: u64, aligned: bool) -> Result<(), RefusalReason> {
+        if self.faulted {
+            return Err(RefusalReason::Faulted);
+        }
+        let mut needed = 0_u64;
+        for segment in segments.iter().filter(|segment| segment.length != 0) {
+            self.check(segment, aligned)?;
+            needed = needed.saturating_add(segment.length.div_ceil(self.max_length));
+        }
+        if needed == 0 && moved == 0 {
+            return Err(RefusalReason::Empty);
+        }
+        if needed > u64::from(self.entry_mask) {
+            return Err(RefusalReason::TooManyDescriptors { needed, usable: self.entry_mask });
+        }
+        let free = self.free_entries();
+        if needed > u64::from(free) {
+            return Err(RefusalReason::Full { needed: low32(needed), free });
+        }
+        if self.operations() > self.operation_mask {
+            return Err(RefusalReason::Full { needed: 1, free: 0 });
+        }
+        Ok(())
+    }
+
+    fn check(&self, segment: &Segment, aligned: bool) -> Result<(), RefusalReason> {
         let length = segment.length;
         for start in [segment.source, segment.destination] {
             let inside =
@@ -297,7 +321,7 @@ impl<T> Ring<T> {
                 let address_bits = self.config.address_bits;
                 return Err(RefusalReason::AddressRange { start, length, address_bits });
             }
-            if !self.config.realignment && !start.is_aligned_to(u64::from(self.config.data_bytes)) {
+            if aligned && !start.is_aligned_to(u64::from(self.config.data_bytes)) {
                 return Err(RefusalReason::Misaligned { address: start, alignment: self.config.data_bytes });
             }
         }
@@ -312,12 +336,13 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    fn record(&mut self, length: u64, end: u64, payload: T) -> Token {
+    fn record(&mut self, length: u64, end: u64, moved: u64, payload: T) -> Token {
         let number = self.next_operation;
         let slot = &mut self.slots[index(low32(number) & self.operation_mask)];
         slot.payload = Some(payload);
         slot.end = end;
         slot.length = length;
+        slot.moved = moved;
         self.staged = end;
         self.next_operation += 1;
         Token(number)
@@ -375,11 +400,12 @@ impl<T> Iterator for Drain<'_, T> {
         }
         let token = Token(ring.first_operation);
         let slot = &mut ring.slots[index(low32(token.0) & ring.operation_mask)];
-        let (first, end, length) = (ring.freed, slot.end, slot.length);
+        let (first, end, length, moved) = (ring.freed, slot.end, slot.length, slot.moved);
         let payload = slot.payload.take()?;
-        let completed_bytes = (first..end.min(ring.completed))
+        let by_the_engine: u64 = (first..end.min(ring.completed))
             .map(|n| u64::from(ring.staged_entries[index(low32(n) & ring.entry_mask)].length))
             .sum();
+        let completed_bytes = moved.saturating_add(by_the_engine);
         ring.freed = end;
         ring.first_operation += 1;
         Some(Drained { token, payload, length, completed_bytes, posted: first < ring.posted })

@@ -68,33 +68,77 @@ struct Held<F> {
     since: Nanos,
 }
 
-/// A frame with the place that it waits for; among equals the earlier one goes first.
+/// Frames under [`Order::Degree`]: by the place that each waits for, and by age.
 #[derive(Clone, Debug)]
 struct Ranked<F> {
-    place: u64,
-    number: u64,
-    held: Held<F>,
+    /// By place, and among equals the earlier one first. What has left by age stays here until its turn.
+    places: BinaryHeap<Reverse<(u64, u64)>>,
+    /// By number, from `first` on; the first one is there.
+    frames: VecDeque<Option<Held<F>>>,
+    first: u64,
+    len: usize,
 }
 
-impl<F> Ord for Ranked<F> {
-    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
-        (self.place, self.number).cmp(&(other.place, other.number))
+impl<F> Ranked<F> {
+    /// For `capacity` frames, and the gaps that those leave which overtake the oldest.
+    fn new(capacity: usize, degree: usize) -> Self {
+        let span = capacity.saturating_add(degree);
+        Self {
+            places: BinaryHeap::with_capacity(span),
+            frames: VecDeque::with_capacity(span),
+            first: 0,
+            len: 0,
+        }
+    }
+
+    fn push(&mut self, back: u64, held: Held<F>) {
+        let number = self.taken();
+        self.places.push(Reverse((number + back, number)));
+        self.frames.push_back(Some(held));
+        self.len += 1;
+    }
+
+    /// Frames taken so far.
+    fn taken(&self) -> u64 {
+        self.first + self.frames.len() as u64
+    }
+
+    fn oldest(&self) -> Option<Nanos> {
+        self.frames.front()?.as_ref().map(|held| held.since)
+    }
+
+    /// The frame of the lowest place, if `due` says so of that place.
+    fn pop_place(&mut self, due: impl FnOnce(u64) -> bool) -> Option<F> {
+        let Reverse((place, number)) = *self.places.peek()?;
+        if !due(place) {
+            return None;
+        }
+        self.pop(number)
+    }
+
+    fn pop_oldest(&mut self) -> Option<F> {
+        self.pop(self.first)
+    }
+
+    fn pop(&mut self, number: u64) -> Option<F> {
+        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        let frame = self.frames.get_mut(at)?.take()?.frame;
+        self.len -= 1;
+        while let Some(None) = self.frames.front() {
+            self.frames.pop_front();
+            self.first += 1;
+        }
+        // The lowest place is always one that is still there.
+        while let Some(Reverse((_, number))) = self.places.peek() {
+            let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+            if at.and_then(|at| self.frames.get(at)).is_some_and(Option::is_some) {
+                break;
+            }
+            self.places.pop();
+        }
+        Some(frame)
     }
 }
-
-impl<F> PartialOrd for Ranked<F> {
-    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<F> PartialEq for Ranked<F> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl<F> Eq for Ranked<F> {}
 
 /// A one-way path for frames of type `F`, with a bounded buffer.
 #[derive(Clone, Debug)]
@@ -102,9 +146,7 @@ pub struct Network<F> {
     order: Order,
     held: VecDeque<Held<F>>,
     /// Under [`Order::Degree`], those held instead.
-    ranked: BinaryHeap<Reverse<Ranked<F>>>,
-    /// Frames taken so far.
-    taken: u64,
+    ranked: Ranked<F>,
     /// Frames of the script's current block, by position, and how many came out.
     block: Vec<Option<F>>,
     scripted: usize,
@@ -137,12 +179,16 @@ impl<F> Network<F> {
         if needed > capacity {
             return Err(OrderError::Capacity { needed, capacity });
         }
+        let ranked = match order {
+            Order::Degree { degree, .. } => Ranked::new(capacity, crate::cast::index(degree)),
+            _ => Ranked::new(0, 0),
+        };
         let script_length = if let Order::Script(script) = &order { script.len() } else { 0 };
         Ok(Self {
+            // All of it now, not with the first frames.
+            held: VecDeque::with_capacity(if ranked.frames.capacity() == 0 { capacity } else { 0 }),
+            ranked,
             order,
-            held: VecDeque::with_capacity(capacity),
-            ranked: BinaryHeap::new(),
-            taken: 0,
             block: Vec::with_capacity(script_length),
             scripted: 0,
             capacity,
@@ -160,11 +206,9 @@ impl<F> Network<F> {
             return Err(frame);
         }
         let held = Held { frame, since: now };
-        let number = self.taken;
-        self.taken += 1;
         if let Order::Degree { degree, .. } = self.order {
             let back = (u64::from(self.numbers.next_u32()) * (u64::from(degree) + 1)) >> 32;
-            self.ranked.push(Reverse(Ranked { place: number + back, number, held }));
+            self.ranked.push(back, held);
         } else {
             self.held.push_back(held);
         }
@@ -184,12 +228,13 @@ impl<F> Network<F> {
                 self.pick()?
             }
             Order::Degree { patience, .. } => {
-                let Reverse(first) = self.ranked.peek()?;
+                let impatient = self.ranked.oldest()?.saturating_add(*patience) <= now;
                 // No later frame can come before a place that is reached.
-                if first.place > self.taken && first.held.since.saturating_add(*patience) > now {
-                    return None;
+                let taken = self.ranked.taken();
+                match self.ranked.pop_place(|place| place <= taken) {
+                    None if impatient => self.ranked.pop_oldest()?,
+                    frame => frame?,
                 }
-                self.ranked.pop()?.0.held.frame
             }
             Order::Script(_) => self.next_scripted()?,
         };
@@ -204,7 +249,7 @@ impl<F> Network<F> {
         let frame = match &self.order {
             Order::InOrder => self.held.pop_front()?.frame,
             Order::Random { .. } => self.pick()?,
-            Order::Degree { .. } => self.ranked.pop()?.0.held.frame,
+            Order::Degree { .. } => self.ranked.pop_place(|_| true)?,
             Order::Script(_) => match self.next_scripted() {
                 Some(frame) => frame,
                 None => self.held.pop_front()?.frame,
@@ -222,7 +267,7 @@ impl<F> Network<F> {
                 self.held.iter().map(|held| held.since).min().map(|oldest| oldest.saturating_add(*patience))
             }
             Order::Degree { patience, .. } => {
-                self.ranked.peek().map(|Reverse(first)| first.held.since.saturating_add(*patience))
+                self.ranked.oldest().map(|oldest| oldest.saturating_add(*patience))
             }
             _ => None,
         }
@@ -231,7 +276,7 @@ impl<F> Network<F> {
     /// Frames held.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.held.len() + self.ranked.len() + self.block.iter().flatten().count()
+        self.held.len() + self.ranked.len + self.block.iter().flatten().count()
     }
 
     /// Whether [`Network::offer`] would give a frame back.
@@ -341,6 +386,38 @@ mod tests {
             sorted.sort_unstable();
             assert!(sorted.iter().zip(0..).all(|(frame, n)| *frame == n));
         }
+    }
+
+    /// However the flow stalls: a frame that waits for places which later ones were given does not wait longer than its
+    /// patience, and none is overtaken by more than the degree.
+    #[test]
+    fn no_frame_waits_longer_than_its_patience() {
+        let patience = Nanos::new(100);
+        let mut network = Network::new(Order::Degree { degree: 16, patience }, 64, 5).unwrap();
+        let mut offered = Vec::new();
+        let mut out: Vec<u32> = Vec::new();
+        for now in 0..20_000u64 {
+            // Bursts, and pauses of up to twice the patience.
+            if now % 977 < 300 || now % 53 == 0 {
+                network.offer(Nanos::new(now), u32::try_from(offered.len()).unwrap()).unwrap();
+                offered.push(now);
+            }
+            while let Some(frame) = network.poll(Nanos::new(now)) {
+                assert!(
+                    now <= offered[frame as usize] + 100,
+                    "{frame} came {} late",
+                    now - offered[frame as usize]
+                );
+                out.push(frame);
+            }
+            match network.poll_timeout() {
+                Some(at) => assert!(at > Nanos::new(now)),
+                None => assert!(network.is_empty()),
+            }
+        }
+        let overtaken = |at: usize| out[..at].iter().filter(|before| **before > out[at]).count();
+        let most = (0..out.len()).map(overtaken).max();
+        assert!(most.is_some_and(|most| (8..=16).contains(&most)), "{most:?}");
     }
 
     #[test]

@@ -95,16 +95,17 @@ impl Receiver {
 
     /// Its tables, and how much state an entry of each holds.
     #[must_use]
-    pub fn state(&self) -> [Table; 5] {
+    pub fn state(&self) -> [Table; 6] {
         let config = &self.config;
         let (transfer, source, tombstone) = Peers::BYTES;
         let payload = crate::cast::index(config.packet_size());
-        let tombstones = (usize::from(config.tombstones) + 1) * tombstone;
+        let tombstones = u64::from(config.sources) * (u64::from(config.tombstones) + 1);
         [
             Table::new("registry", config.registry_entries.into(), Registry::BYTES),
             Table::new("escape channel", config.escape_slots.into(), Escape::BYTES + payload),
             Table::new("transfers", config.transfers.into(), transfer),
-            Table::new("senders", config.sources.into(), source + tombstones),
+            Table::new("senders", config.sources.into(), source),
+            Table::new("tombstones", tombstones, tombstone),
             Table::new("memory windows", config.windows.into(), AccessTable::BYTES),
         ]
     }

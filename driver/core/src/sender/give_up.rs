@@ -4,6 +4,7 @@ use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_registers::CardAddr;
 
+use super::retry::{FEW_SAMPLES, RoundTrip};
 use super::table::{Transfer, TransferState};
 use super::{Command, Sender, Ticket, TransferError};
 use crate::cast::{index, low16};
@@ -36,6 +37,9 @@ impl Sender {
                 self.counters.timeouts += 1;
                 let error = self.unanswered(&op);
                 self.give_up(now, owner, error);
+            } else if let Some(deadline) = self.still_early(now, &op, destination) {
+                self.ops.extend(op.number, deadline);
+                continue;
             } else if self.waits_for_start(&op) {
                 self.counters.deferred += 1;
                 self.defer(now, &op);
@@ -53,19 +57,35 @@ impl Sender {
         self.ops.available(now);
     }
 
-    /// Enough round trips to a destination are known: packets that left before have the initial timeout, which may be a hundred
-    /// times too long. Not after the first one: the packets of a burst wait for each other, and the first waits least.
+    /// The first round trip to a destination is known, or enough of them: packets that left before have the initial timeout, which
+    /// may be a hundred times too long.
     #[cold]
-    pub(super) fn learnt(&mut self, destination: u32) {
+    pub(super) fn learnt(&mut self, now: Nanos, destination: u32) {
         for slot in (0..self.ops.capacity()).map(low16) {
             let Some(op) = self.ops.slot(slot) else { continue };
             let transfer = &self.transfers[index(self.segments.get(op.segment).transfer)];
             if transfer.destination == destination {
                 let trip = &self.destinations.get(destination).trip;
-                let deadline = self.retry.deadline(op.sent, trip, op.silent, transfer.progress);
+                let from = if trip.samples < FEW_SAMPLES { now } else { op.sent };
+                let deadline = self.retry.deadline(from, trip, op.silent, transfer.progress);
                 self.ops.extend(op.number, deadline.min(op.deadline));
             }
         }
+    }
+
+    /// When a packet that left before anything was known of the way is to be looked at again: not while answers keep coming.
+    ///
+    /// The packets of a burst wait for each other, and the first, which is answered first, waits least: a timeout learnt from it
+    /// and counted from when the others left would send them all again. So it counts from the latest answer, as that of TCP does
+    /// (RFC 6298, 5.3), and never beyond the initial one.
+    fn still_early(&self, now: Nanos, op: &Op, destination: u32) -> Option<Nanos> {
+        let record = self.destinations.get(destination);
+        if op.tries != 1 || record.trip.samples == 0 || op.sent > record.sampled.first {
+            return None;
+        }
+        let wait = self.retry.wait(&record.trip, 0);
+        let initial = op.sent.saturating_add(self.retry.wait(&RoundTrip::default(), 0));
+        Some(record.sampled.latest.saturating_add(wait).min(initial)).filter(|deadline| *deadline > now)
     }
 
     /// Whether a packet is of no use to the receiver yet: its segment's first one has not been acknowledged.

@@ -2,12 +2,15 @@
 
 use fpga_registers::CardAddr;
 
-use super::table::{Segment, Start, TransferState};
+use super::table::{Segment, Start, Transfer, TransferState};
 use super::{Notify, Ops, SEGMENT_SPAN, Sender, Ticket, Transmit, TransmitKind};
 use crate::cast::{index, low16, low32};
 use crate::op_table::Op;
 use crate::segment::{Class, packet_count, packet_span};
 use crate::time::Nanos;
+
+/// Refusals in a row after which a regular command lets another one try that gave its op number back.
+const TURN: u8 = 4;
 
 /// Op numbers, and whether some must be left.
 #[derive(Clone, Copy, Debug)]
@@ -61,11 +64,14 @@ impl Sender {
         if pool.available == 0 {
             return None;
         }
+        self.conceded &= pool.expected || pool.begun;
         let regular = self.regular_candidate(&pool);
         // At most one big segment goes between a regular command's arrival and its first packet: those that were there when
-        // the last one left go first. Without a regular one in between, a steady stream of them would starve the big ones.
-        let big_may_go = regular.is_none() || (self.last_was_regular && !self.owes(&pool));
-        let big = if big_may_go { self.big_candidate(&pool) } else { None };
+        // the last one left go first, and until they have got an op number no other segment begins. Without a regular one in
+        // between, a steady stream of them would starve the big ones.
+        let owes = self.owes();
+        let big_may_go = regular.is_none() || (self.last_was_regular && !owes);
+        let big = if big_may_go { self.big_candidate(&pool, owes) } else { None };
         let chosen = big.or(regular)?;
         self.issue(now, &pool, chosen)
     }
@@ -92,7 +98,8 @@ impl Sender {
         match transfer.partial {
             Some(partial) => {
                 let record = self.segments.get(partial);
-                (record.acknowledged == record.issued).then_some(Claim::Expected)
+                let held = record.issued != 0 && record.acknowledged == record.issued;
+                held.then_some(Claim::Expected)
             }
             None => (transfer.state == TransferState::UnderWay && transfer.outstanding == 0)
                 .then_some(Claim::Begun),
@@ -104,11 +111,46 @@ impl Sender {
     /// Op numbers are held by packets that a busy receiver refuses, and the receiver is busy with segments and transfers whose
     /// next packets need op numbers: so that neither waits for the other for ever, the last number is for a segment that the
     /// receiver expects, and the last but one for the next segment of a transfer that has begun, where there are such
-    /// without a packet in flight.
+    /// without a packet in flight. A regular command that a big segment has passed takes the last but one all the same, and
+    /// gives it back if it gets nowhere ([`Sender::must_yield`]).
     fn budget(&self, pool: &Pool, Candidate { slot, destination, class }: Candidate) -> u32 {
+        let room = self.room(destination, slot);
+        if room == 0 {
+            return 0;
+        }
+        let passed = u32::from(class == Class::Regular && self.is_passed(destination, slot));
+        // One eighth of the table is kept for regular commands (spec 2.1.1).
+        let kept = if class == Class::Big { self.config.op_entries / 8 } else { 0 };
+        let usual = pool.available.saturating_sub(kept);
+        let budget = match self.claim(slot) {
+            Some(Claim::Expected) => usual.max(1),
+            Some(Claim::Begun) => usual.max(1).min(pool.available.saturating_sub(u32::from(pool.expected))),
+            None => {
+                let left = pool.available.saturating_sub(u32::from(pool.expected));
+                usual.min(left.saturating_sub(pool.begun.into()).max(passed.min(left)))
+            }
+        };
+        // Where the room towards one node is scarce, the same holds there.
+        let others = match self.claim(slot) {
+            Some(Claim::Expected) => 0,
+            Some(Claim::Begun) => u32::from(self.has_claim(destination, Claim::Expected)),
+            None => {
+                let expected = u32::from(self.has_claim(destination, Claim::Expected));
+                let begun = u32::from(self.has_claim(destination, Claim::Begun));
+                if room - expected.min(room) <= begun {
+                    expected + begun - passed.min(begun)
+                } else {
+                    expected + begun
+                }
+            }
+        };
+        budget.min(room.saturating_sub(others))
+    }
+
+    /// Packets that a destination takes of the transfer at the head of one of its queues, whatever op numbers there are.
+    fn room(&self, destination: u32, slot: u32) -> u32 {
         let record = self.destinations.get(destination);
-        let room = self.config.destination_share().saturating_sub(record.in_flight);
-        if record.suspect || room == 0 {
+        if record.suspect {
             return 0;
         }
         let transfer = &self.transfers[index(slot)];
@@ -121,26 +163,7 @@ impl Sender {
                 return 0;
             }
         }
-        // One eighth of the table is kept for regular commands (spec 2.1.1).
-        let kept = if class == Class::Big { self.config.op_entries / 8 } else { 0 };
-        let usual = pool.available.saturating_sub(kept);
-        let budget = match self.claim(slot) {
-            Some(Claim::Expected) => usual.max(1),
-            Some(Claim::Begun) => usual.max(1).min(pool.available.saturating_sub(u32::from(pool.expected))),
-            None => {
-                usual.min(pool.available.saturating_sub(u32::from(pool.expected) + u32::from(pool.begun)))
-            }
-        };
-        // Where the room towards one node is scarce, the same holds there.
-        let others = match self.claim(slot) {
-            Some(Claim::Expected) => 0,
-            Some(Claim::Begun) => u32::from(self.has_claim(destination, Claim::Expected)),
-            None => {
-                u32::from(self.has_claim(destination, Claim::Expected))
-                    + u32::from(self.has_claim(destination, Claim::Begun))
-            }
-        };
-        budget.min(room.saturating_sub(others))
+        self.config.destination_share().saturating_sub(record.in_flight)
     }
 
     fn has_claim(&self, destination: u32, wanted: Claim) -> bool {
@@ -151,15 +174,70 @@ impl Sender {
             .any(|slot| self.claim(slot) == Some(wanted))
     }
 
-    /// Whether a regular command that can be served has already let a big segment pass.
-    fn owes(&self, pool: &Pool) -> bool {
+    /// Whether a regular command has already let a big segment pass, and waits for nothing but an op number.
+    fn owes(&self) -> bool {
         (0..self.destinations.used()).any(|destination| {
-            let record = self.destinations.get(destination);
-            let head = record.regular.head().filter(|_| record.owed != 0);
-            head.is_some_and(|slot| {
-                self.budget(pool, Candidate { slot, destination, class: Class::Regular }) != 0
-            })
+            let head = self.destinations.get(destination).regular.head();
+            head.is_some_and(|slot| self.is_passed(destination, slot) && self.room(destination, slot) != 0)
         })
+    }
+
+    /// Whether the regular command at the head of a destination's queue has let a big segment pass and has not sent a packet. One
+    /// that has given its op number back for a transfer that had begun lets that one have its turn.
+    fn is_passed(&self, destination: u32, slot: u32) -> bool {
+        let partial = self.transfers[index(slot)].partial;
+        let first = partial.is_none_or(|partial| self.segments.get(partial).issued == 0);
+        self.destinations.get(destination).owed != 0 && first && !self.conceded
+    }
+
+    /// Whether a packet that a busy receiver refuses is to give its op number back: it is all that a regular command has sent,
+    /// there is no other number, and a transfer that has begun has none. Or another one gave its number back and this one has
+    /// been refused for long: each has its turn.
+    pub(super) fn must_yield(&mut self, now: Nanos, op: &Op) -> bool {
+        let record = self.segments.get(op.segment);
+        let Transfer { class, destination, .. } = self.transfers[index(record.transfer)];
+        if op.packet != 0 || record.issued != 1 || class == Class::Big {
+            return false;
+        }
+        let full = self.destinations.get(destination).in_flight >= self.config.destination_share();
+        let none = self.ops.available(now) == 0;
+        if !full && !none {
+            return false;
+        }
+        let Pool { expected, begun, .. } = self.pool(now);
+        let here =
+            [Claim::Expected, Claim::Begun].into_iter().any(|claim| self.has_claim(destination, claim));
+        let turn = op.busy >= TURN && self.segments.find(|record| record.issued == 0).is_some();
+        none && (expected || begun) || full && here || turn
+    }
+
+    /// Takes the first packet of a regular command back into its queue. It leaves later, under another op number; what the
+    /// receiver answers to this one is stale.
+    ///
+    /// Not so with others: the receiver may keep those aside, and acknowledges them only when the first one has come, which may be
+    /// long after their op numbers have rested. Nor in silence: the receiver may have registered the operation.
+    #[cold]
+    pub(super) fn withdraw(&mut self, now: Nanos, op: &Op) {
+        self.ops.acknowledge(now, op.number);
+        let record = self.segments.get_mut(op.segment);
+        let slot = record.transfer;
+        (record.issued, record.start) = (0, Start::default());
+        self.conceded = true;
+        let transfer = &mut self.transfers[index(slot)];
+        transfer.packets -= 1;
+        transfer.retransmits += 1;
+        self.counters.packets -= 1;
+        self.counters.retransmits += 1;
+        self.counters.yielded += 1;
+        let record = self.destinations.get_mut(transfer.destination);
+        record.in_flight -= 1;
+        if transfer.partial.replace(op.segment).is_none() {
+            transfer.big_issues_at_arrival = self.big_issues;
+            let transfers = &self.transfers;
+            record.regular.insert_sorted(&mut self.queue_links, slot, |other| {
+                transfers[index(other)].state == TransferState::Queued
+            });
+        }
     }
 
     /// The waiting regular command of the highest priority, and among those the one that arrived first, of those whose
@@ -179,11 +257,15 @@ impl Sender {
     }
 
     /// The head of the next destination's big-transfer queue, round robin among those of the highest priority.
-    fn big_candidate(&self, pool: &Pool) -> Option<Candidate> {
+    /// `owing`: only of those whose segment the receiver expects.
+    fn big_candidate(&self, pool: &Pool, owing: bool) -> Option<Candidate> {
         let used = self.destinations.used();
         let mut best: Option<(u8, Candidate)> = None;
         for destination in (self.big_turn..used).chain(0..self.big_turn.min(used)) {
             let Some(slot) = self.destinations.get(destination).big.head() else { continue };
+            if owing && self.claim(slot) != Some(Claim::Expected) {
+                continue;
+            }
             let priority = self.transfers[index(slot)].command.priority;
             let candidate = Candidate { slot, destination, class: Class::Big };
             if best.is_none_or(|(most, _)| priority > most) && self.budget(pool, candidate) != 0 {
@@ -196,6 +278,7 @@ impl Sender {
     fn issue(&mut self, now: Nanos, pool: &Pool, chosen: Candidate) -> Option<Transmit> {
         let Candidate { slot, destination, class } = chosen;
         let budget = self.budget(pool, chosen);
+        self.conceded &= self.claim(slot).is_none();
         self.begin(now, slot, destination);
         let record_slot = match self.transfers[index(slot)].partial {
             Some(partial) => partial,

@@ -58,6 +58,8 @@ pub struct Sender {
     /// Big segments issued so far, and whether the last issue was regular.
     big_issues: u64,
     last_was_regular: bool,
+    /// Whether a regular command gave op numbers back for a transfer that has begun, and that one has not had its turn yet.
+    conceded: bool,
     arrivals: u64,
     /// The transfers' own deadlines.
     deadlines: Timers,
@@ -98,6 +100,7 @@ impl Sender {
             big_turn: 0,
             big_issues: 0,
             last_was_regular: false,
+            conceded: false,
             arrivals: 0,
             deadlines: Timers::new(config.transfers),
             counters: SenderCounters::default(),
@@ -107,13 +110,14 @@ impl Sender {
 
     /// Its tables, and how much state an entry of each holds.
     #[must_use]
-    pub fn state(&self) -> [Table; 4] {
+    pub fn state(&self) -> [Table; 5] {
         let link = Links::BYTES_PER_SLOT;
-        let transfer = size_of::<Transfer>() + 2 * link + Timers::BYTES_PER_TIMER;
+        let transfer = size_of::<Transfer>() + link + Timers::BYTES_PER_TIMER;
         [
             Table::new("op table", self.config.op_entries.into(), OpTable::BYTES),
             Table::new("segments", self.segments.capacity(), Segments::BYTES),
             Table::new("transfers", self.config.transfers.into(), transfer),
+            Table::new("queues", self.config.transfers.into(), link),
             Table::new("destinations", self.config.destinations.into(), Destinations::BYTES),
         ]
     }
@@ -239,7 +243,9 @@ impl Sender {
                         self.give_up(now, transfer, error);
                         return;
                     }
-                    if self.waits_for_start(&op) {
+                    if self.must_yield(now, &op) {
+                        self.withdraw(now, &op);
+                    } else if self.waits_for_start(&op) {
                         self.defer(now, &op);
                     } else {
                         self.ops.refuse(op.number, self.retry.busy_until(now, op.busy));
@@ -303,7 +309,7 @@ impl Sender {
         let transfer = &mut self.transfers[index(slot)];
         let completion = Completion {
             ticket: Ticket { slot, generation: transfer.generation },
-            transfer: (transfer.packets != 0).then_some(transfer.id),
+            transfer: (transfer.packets + transfer.retransmits != 0).then_some(transfer.id),
             node: transfer.command.node,
             result: transfer.result,
             length: transfer.command.length,
@@ -392,9 +398,13 @@ impl Sender {
         destination.suspect = false;
         if let Some(span) = trip {
             destination.trip.sample(span);
-            if destination.trip.samples == retry::FEW_SAMPLES {
+            destination.sampled.latest = now;
+            if destination.trip.samples == 1 {
+                destination.sampled.first = now;
+            }
+            if matches!(destination.trip.samples, 1 | retry::FEW_SAMPLES) {
                 let destination = transfer.destination;
-                self.learnt(destination);
+                self.learnt(now, destination);
             }
         }
         if !complete {

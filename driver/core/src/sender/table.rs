@@ -195,6 +195,14 @@ impl Segments {
     }
 }
 
+/// When round trips to a node were learnt.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sampled {
+    /// What was sent before has the initial timeout.
+    pub(super) first: Nanos,
+    pub(super) latest: Nanos,
+}
+
 /// One node that has, or had, transfers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Destination {
@@ -213,6 +221,8 @@ pub(super) struct Destination {
     /// Regular commands in the queue that were there when the last big segment left.
     pub(super) owed: u32,
     pub(super) trip: RoundTrip,
+    /// When the first and the latest sample of it was taken.
+    pub(super) sampled: Sampled,
     /// The node's life, and the one before; 0 if unknown.
     pub(super) life: Incarnation,
     pub(super) former_life: Incarnation,
@@ -244,6 +254,7 @@ impl Destinations {
             suspect: false,
             owed: 0,
             trip: RoundTrip::default(),
+            sampled: Sampled::default(),
             life: Incarnation::new(0),
             former_life: Incarnation::new(0),
         };
@@ -298,6 +309,7 @@ impl Destinations {
         record.suspect = false;
         record.owed = 0;
         record.trip = RoundTrip::default();
+        record.sampled = Sampled::default();
         record.life = Incarnation::new(0);
         record.former_life = Incarnation::new(0);
         Some(at)

@@ -361,6 +361,8 @@ pub struct SenderCounters {
     /// Deadlines that passed for packets that the receiver cannot take before their segment's first one, which was sent again
     /// instead.
     pub deferred: u64,
+    /// Packets taken back because a transfer that had begun needed their op numbers; they were sent again under others.
+    pub yielded: u64,
     /// Segments acknowledged.
     pub segments: u64,
     /// Transfers that ended well.

@@ -126,7 +126,7 @@ impl Sender {
             };
             Some(TransferView {
                 ticket: Ticket { slot, generation: transfer.generation },
-                transfer: (transfer.packets != 0).then_some(transfer.id),
+                transfer: (transfer.packets + transfer.retransmits != 0).then_some(transfer.id),
                 node: transfer.command.node,
                 class: transfer.class,
                 stage,

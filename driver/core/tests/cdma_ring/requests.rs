@@ -139,3 +139,57 @@ fn configurations_are_checked() {
     Ring::<()>::new(RingConfig::new(at(0xFFFF_FE00), 8)).unwrap();
     Ring::<()>::new(RingConfig::new(at(u64::MAX - 511), 8)).unwrap();
 }
+
+/// What was moved without the engine counts, and an operation of which nothing is left takes its turn.
+#[test]
+fn the_rest_of_an_operation_counts_what_was_moved_before() {
+    let mut ring: Ring<u8> = Ring::new(config(8)).unwrap();
+    let mut image = Image(vec![[0; 16]; 8]);
+    let first = ring.submit(&[segment(0, 0x100, 64)], 1).unwrap();
+    let nothing_left = ring.submit_rest(&[], 10, 2).unwrap();
+    let part = ring.submit_rest(&[segment(0, 0x200, 300)], 7, 3).unwrap();
+    assert_eq!(ring.submit_rest(&[], 0, 4).unwrap_err().reason, RefusalReason::Empty);
+    let batch = ring.publish(&mut image).unwrap();
+    assert_eq!(batch.descriptors, 3, "one, none, and two of 252 bytes at most");
+    ring.post().unwrap();
+    assert_eq!(ring.poll_completion(), None, "not before those before it");
+    let status = SgStatus::new().with_completed(true).into_bits();
+    let probe = ring.probe_for(first).unwrap();
+    assert_eq!(ring.complete_status(probe, status), Ok(1));
+    for (token, payload, length, descriptors) in [(first, 1, 64, 1), (nothing_left, 2, 10, 0)] {
+        let done = ring.poll_completion().unwrap();
+        assert_eq!(
+            (done.token, done.payload, done.length, done.descriptors),
+            (token, payload, length, descriptors)
+        );
+    }
+    assert_eq!(ring.pending_descriptor().map(|pending| (pending.token, pending.offset)), Some((part, 7)));
+    let second = BASE + 2 * ENTRY_BYTES;
+    assert_eq!(ring.complete_current(at(second), false), Ok(1));
+    assert_eq!(ring.pending_descriptor().map(|pending| pending.offset), Some(7 + 252));
+    let drained: Vec<_> =
+        ring.drain().map(|drained| (drained.token, drained.length, drained.completed_bytes)).collect();
+    assert_eq!(drained, [(part, 307, 7 + 252)]);
+}
+
+#[test]
+fn what_a_ring_admits_is_what_it_takes_but_for_alignment() {
+    let mut narrow = config(8);
+    narrow.realignment = false;
+    let mut ring: Ring<u8> = Ring::new(narrow).unwrap();
+    for crooked in [segment(1, 0x100, 64), segment(4, 0x101, 64)] {
+        assert_eq!(ring.admits(&[crooked]), Ok(()));
+        assert!(matches!(ring.submit(&[crooked], 0).unwrap_err().reason, RefusalReason::Misaligned { .. }));
+    }
+    for wrong in [segment(0, 8, 64), segment(0, BASE, 4), segment(u64::MAX, 0, 4), segment(0, 0x100, 252 * 8)]
+    {
+        let said = ring.admits(&[wrong]).unwrap_err();
+        assert_eq!(said, ring.submit(&[wrong], 0).unwrap_err().reason);
+    }
+    assert_eq!(ring.admits(&[]), Err(RefusalReason::Empty));
+    for _ in 0..7 {
+        assert_eq!(ring.admits(&[segment(0, 0x100, 64)]), Ok(()));
+        ring.submit(&[segment(0, 0x100, 64)], 0).unwrap();
+    }
+    assert!(matches!(ring.admits(&[segment(0, 0x100, 64)]), Err(RefusalReason::Full { .. })));
+}

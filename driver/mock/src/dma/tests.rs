@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 mod client;
+mod remote;
 
 /// Where mappings are made: a few pages, so that they meet.
 const BASE: u64 = 0x10_0000;
@@ -92,12 +93,14 @@ impl Obvious {
     }
 }
 
-/// What is behind a mapping. All client files are the same two, so that mappings are parts of something larger.
+/// What is behind a mapping. All client files are the same two, so that mappings are parts of something larger, and all memory
+/// without a file is one owner's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
     Process,
     Sealed,
     Unsealed,
+    Remote,
 }
 
 #[derive(Clone, Debug)]
@@ -145,7 +148,7 @@ fn settle(reuse: &mut Reuse, streams: bool) {
 fn calls() -> impl Strategy<Value = Vec<Call>> {
     let access =
         prop_oneof![Just(DmaAccess::Both), Just(DmaAccess::ReadByDevice), Just(DmaAccess::WriteByDevice)];
-    let of = prop_oneof![Just(Of::Process), Just(Of::Sealed), Just(Of::Unsealed)];
+    let of = prop_oneof![Just(Of::Process), Just(Of::Sealed), Just(Of::Unsealed), Just(Of::Remote)];
     let page = 0..PAGES;
     // Starts close to the ends of pages are where something happens.
     let at = (0..=PAGES, prop_oneof![0..PAGE, PAGE - 70..PAGE, Just(0)])
@@ -172,6 +175,7 @@ proptest! {
         let mut map = DmaMap::default();
         let mut obvious = Obvious::default();
         let (sealed, unsealed) = (file(PAGES + 4, true), file(PAGES + 4, false));
+        let remote = remote::Owner::new(BASE, PAGES + 4);
         let mut refused = RefusedAccesses::default();
         for (number, call) in calls.into_iter().enumerate() {
             match call {
@@ -183,6 +187,7 @@ proptest! {
                         Of::Process => map.map(iova, &memory(pages), access).map_err(ClientMapError::from),
                         Of::Sealed => map.map_client(iova, length, client(&sealed), access),
                         Of::Unsealed => map.map_client(iova, length, client(&unsealed), access),
+                        Of::Remote => map.map_client(iova, length, ClientMemory::Remote(remote.clone()), access),
                     };
                     if obvious.map(iova.get(), length, access) {
                         prop_assert_eq!(done, Ok(()));
@@ -190,6 +195,7 @@ proptest! {
                             // A file keeps what it was given through an earlier mapping.
                             zero(&sealed, page * PAGE, length);
                             zero(&unsealed, page * PAGE, length);
+                            remote.zero(iova.get(), length);
                         }
                     } else {
                         prop_assert_eq!(done, Err(DmaMapError::Overlap { iova, length }.into()));

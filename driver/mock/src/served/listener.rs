@@ -1,4 +1,4 @@
-//! The socket in the file system: made, found left over, removed.
+//! A socket in the file system: made, found left over, removed.
 
 use super::error::ServeError;
 use fpga_pci::OsError;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// A listening socket and its file, which goes with it.
 #[derive(Debug)]
-pub(super) struct Listener {
+pub struct Listener {
     socket: UnixListener,
     path: PathBuf,
     /// Device and inode: whoever puts another socket in its place keeps it.
@@ -19,7 +19,10 @@ pub(super) struct Listener {
 
 impl Listener {
     /// Listens at `path`. A socket that a server left behind is replaced, one that somebody listens on is not.
-    pub(super) fn bind(path: &Path) -> Result<Self, ServeError> {
+    ///
+    /// # Errors
+    /// [`ServeError::InUse`], [`ServeError::NotASocket`], [`ServeError::BadPath`], [`ServeError::Bind`].
+    pub fn bind(path: &Path) -> Result<Self, ServeError> {
         let own = || path.to_owned();
         let bind_error = |source: std::io::Error| match source.kind() {
             ErrorKind::InvalidInput => ServeError::BadPath { path: own() },
@@ -51,12 +54,15 @@ impl Listener {
         Ok(Self { socket, path: own(), file: identity(path) })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// The socket's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The next client, if there is one.
-    pub(super) fn accept(&self) -> Option<OwnedFd> {
+    /// The next client, if there is one; it does not wait.
+    #[must_use]
+    pub fn accept(&self) -> Option<OwnedFd> {
         match self.socket.accept() {
             Ok((stream, _)) => Some(stream.into()),
             // A client that was there and left, or no descriptors for one: it sees that it is not taken.

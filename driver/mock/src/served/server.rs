@@ -372,6 +372,10 @@ impl CardServer {
     fn turn_away(&mut self, stranger: Option<Stranger>, buffers: &mut Buffers) {
         let Some(Stranger { connection, .. }) = stranger else { return };
         self.counts.turned_away += 1;
+        tracing::warn!(
+            "somebody else wants the card on {} and is told that it is in use; for two programs serve two cards",
+            self.listener.path().display()
+        );
         let Buffers { body, fds, out } = buffers;
         // What is not there yet will not come: the card has other things to do.
         let Ok(header) = connection.receive(body, fds, Duration::from_millis(1)) else { return };

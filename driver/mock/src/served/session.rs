@@ -226,7 +226,12 @@ impl Session {
                     if slot.failure == CardFailure::Gone || slot.card.is_removed() {
                         return Err(RequestError::Gone);
                     }
+                    // The kernel puts the command register back as it was before the reset, and who resets may have switched
+                    // decoding off before (QEMU does, and maps the BARs again when its guest switches it on: a register that
+                    // says that it is on already is not written).
+                    let decoding = slot.card.config().memory_decoding();
                     slot.reset();
+                    slot.card.set_command(decoding, false);
                     slot.card.set_error_reporting(true);
                     irqs::restore(slot);
                     Reply::DeviceReset

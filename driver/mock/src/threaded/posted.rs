@@ -73,11 +73,20 @@ fn lap(ticket: u64) -> u64 {
     u64::from((ticket / CAPACITY).is_multiple_of(2)) << LAP_SHIFT
 }
 
+/// What only those touch who put in.
+#[derive(Debug)]
+struct Producers {
+    /// The next ticket.
+    tail: AtomicU64,
+    /// What `released` was when one of them looked last, which they do when that is not enough: its line is elsewhere, and
+    /// who looked at every write would wait for it after every release.
+    known: AtomicU64,
+}
+
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct Posted {
-    /// The next ticket.
-    tail: CachePadded<AtomicU64>,
+    producers: CachePadded<Producers>,
     /// Tickets below this one plus the capacity may be used.
     released: CachePadded<AtomicU64>,
     slots: [CachePadded<[AtomicU64; LINE]>; LINES],
@@ -97,7 +106,7 @@ pub(crate) struct Full;
 impl Posted {
     pub(crate) fn new() -> Self {
         Self {
-            tail: CachePadded::new(AtomicU64::new(0)),
+            producers: CachePadded::new(Producers { tail: AtomicU64::new(0), known: AtomicU64::new(0) }),
             released: CachePadded::new(AtomicU64::new(0)),
             slots: std::array::from_fn(|_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)))),
         }
@@ -115,13 +124,18 @@ impl Posted {
     /// instructions (or for the operating system to let them go on).
     #[inline]
     pub(crate) fn post(&self, write: PostedWrite) -> Result<(), Full> {
-        let mut ticket = self.tail.load(Ordering::Relaxed);
+        let Producers { tail, known } = &*self.producers;
+        let mut ticket = tail.load(Ordering::Relaxed);
         loop {
-            // What the slot held was taken out before it was released.
-            if ticket >= self.released.load(Ordering::Acquire) + CAPACITY {
-                return Err(Full);
+            // What the slot held was taken out before it was released: whoever learned of that passes it on.
+            if ticket >= known.load(Ordering::Acquire) + CAPACITY {
+                let released = self.released.load(Ordering::Acquire);
+                known.fetch_max(released, Ordering::Release);
+                if ticket >= released + CAPACITY {
+                    return Err(Full);
+                }
             }
-            match self.tail.compare_exchange_weak(ticket, ticket + 1, Ordering::Relaxed, Ordering::Relaxed) {
+            match tail.compare_exchange_weak(ticket, ticket + 1, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => ticket = now,
             }
@@ -133,7 +147,7 @@ impl Posted {
     /// Tickets handed out so far: at least those of all writes that this thread knows of.
     #[inline]
     pub(crate) fn tickets(&self) -> u64 {
-        self.tail.load(Ordering::Relaxed)
+        self.producers.tail.load(Ordering::Relaxed)
     }
 
     /// Takes the next write out.

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// Rounds between two looks at the clock, which takes as long as several descriptors.
 const ROUNDS_PER_LOOK: u32 = 16;
+/// The same while there is nothing to do, and a round takes nanoseconds: a doorbell is not to find the worker at the clock.
+const QUIET_ROUNDS_PER_LOOK: u32 = 64;
 /// Longest sleep. Nothing rests on it: tests, which would not notice a wake-up that is lost, do without.
 const SLEEP: Duration = if cfg!(test) { Duration::MAX } else { Duration::from_millis(1) };
 
@@ -109,7 +111,7 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
         }
         let looked = until_look == 0;
         if looked {
-            until_look = ROUNDS_PER_LOOK;
+            until_look = if quiet { QUIET_ROUNDS_PER_LOOK } else { ROUNDS_PER_LOOK };
             state.now = state.now.max(threaded.elapsed());
         }
         until_look -= 1;
@@ -120,6 +122,7 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
         }
         if state.burst() + applied != 0 {
             quiet = false;
+            until_look = until_look.min(ROUNDS_PER_LOOK);
             worked = state.now;
             continue;
         }

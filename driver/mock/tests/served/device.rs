@@ -123,6 +123,11 @@ fn a_reset_takes_registers_back_and_leaves_memory_mapped() {
     assert_eq!(client.read32(DMA, 0x0088), 0);
     assert_eq!(client.read(region::CONFIG, 4, 2).unwrap(), [2, 0]);
     assert_eq!(served.world.mapped_bytes(0), 4096);
+    // Decoding is as it was before, on or off: whoever had switched it off believes that it still is.
+    client.write(region::CONFIG, 4, &[0, 0]).unwrap();
+    client.ask(&Request::DeviceReset, &[]).unwrap();
+    assert_eq!(client.read(region::CONFIG, 4, 2).unwrap(), [0, 0]);
+    assert_eq!(client.read32(DMA, 0), u32::MAX);
     served.stop();
 }
 

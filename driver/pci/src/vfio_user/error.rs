@@ -101,6 +101,15 @@ pub enum VfioUserOpenError {
     /// No connection to a server.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// The server has a client already.
+    #[error(
+        "the card at {} is in use: its server has another client and takes one at a time; end the program that uses it, or serve \
+         another card on a socket of its own", .socket.display()
+    )]
+    Busy {
+        /// The server's socket.
+        socket: PathBuf,
+    },
     /// The server did not answer, or refused.
     #[error("{}: {source}", .socket.display())]
     Peer {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::SealFlags;
+use rustix::io::Errno;
 
 use super::bar::{ConfigRegion, Region, bar_region};
 use super::error::{Breakage, PeerError, VfioUserOpenError};
@@ -17,7 +18,7 @@ use super::wire::{
     Capabilities, DeviceInfo, InfoRequest, MAJOR, MAX_DATA, MAX_FDS, MINOR, RegionInfo, Reply, Request,
     Version, device_flags, region, region_flags,
 };
-use crate::{BarInfo, BarKind, InterruptError, config};
+use crate::{BarInfo, BarKind, InterruptError, OsError, config};
 
 /// How to talk to a server.
 #[derive(Debug, Clone, Copy)]
@@ -153,7 +154,13 @@ fn negotiate(link: &Link, socket: &Path) -> Result<Capabilities, VfioUserOpenErr
         Reply::Version(version) => Ok(version),
         _ => Err(Breakage::Contradiction { what: "message" }),
     });
-    let version = reply.map_err(|source| VfioUserOpenError::Peer { socket: socket.to_owned(), source })?;
+    let version = reply.map_err(|source| match source {
+        // How a card's server answers whoever comes second.
+        PeerError::Refused { source, .. } if source == OsError::from(Errno::BUSY) => {
+            VfioUserOpenError::Busy { socket: socket.to_owned() }
+        }
+        source => VfioUserOpenError::Peer { socket: socket.to_owned(), source },
+    })?;
     if version.major != MAJOR || version.minor > MINOR {
         let Version { major, minor, .. } = version;
         return Err(VfioUserOpenError::Version { socket: socket.to_owned(), major, minor });

@@ -402,6 +402,11 @@ fn servers_that_cannot_be_used_are_refused_by_name() {
         assert!(error.to_string().contains(part), "{part}: {error}");
         server.finish();
     }
+    let twist = Some((Command::VERSION, crate::server::Twist::Refuse(16)));
+    let server = Server::start(Device { twist, ..Device::default() });
+    let busy = VfioUserTransport::open(&server.path).unwrap_err();
+    assert!(matches!(&busy, VfioUserOpenError::Busy { socket } if *socket == server.path), "{busy}");
+    server.finish();
     let nowhere = VfioUserTransport::open(std::path::Path::new("/nonexistent/card.sock")).unwrap_err();
     assert!(matches!(nowhere, VfioUserOpenError::Connect(_)), "{nowhere}");
 }

@@ -8,11 +8,11 @@ use crate::config_space::{CorrectableError, PciError, UncorrectableError};
 use fpga_core::time::Nanos;
 use fpga_registers::xdma::Direction;
 use fpga_registers::xdma::channel::ChannelError;
-use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize, Serializer};
 
-/// The section `faults`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+/// The section `faults`. Programs write it, too: for a card that another process serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct FaultsDescription {
@@ -35,7 +35,7 @@ impl FaultsDescription {
 }
 
 /// The faults by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FaultName {
@@ -84,38 +84,37 @@ pub enum FaultName {
 }
 
 /// One fault of a card file.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-#[non_exhaustive]
 pub struct FaultEntry {
     /// What happens.
     pub fault: FaultName,
     /// Channel, `h2c0` to `c2h3`; not stated: any.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<ChannelName>,
     /// Interrupt message; not stated: any.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vector: Option<u16>,
     /// How much later an interrupt is, in nanoseconds.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ns: Option<u64>,
     /// What is added to a count.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<i32>,
     /// What is reported as a count.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
     /// Bytes of a write-back that arrive.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u8>,
     /// The two words that are written as metadata.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<[u32; 2]>,
     /// The error by name.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// What counts as an opportunity, where there is a choice.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<Moment>,
     /// Opportunities that pass first.
     #[serde(default)]
@@ -382,6 +381,16 @@ const PCI_ERRORS: &[(&str, PciError)] = &[
     ("ecrc", PciError::Uncorrectable(UncorrectableError::Ecrc)),
     ("unsupported_request", PciError::Uncorrectable(UncorrectableError::UnsupportedRequest)),
 ];
+
+impl Serialize for ChannelName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let direction = match self.direction() {
+            Direction::C2h => "c2h",
+            _ => "h2c",
+        };
+        serializer.collect_str(&format_args!("{direction}{}", self.number()))
+    }
+}
 
 impl<'de> Deserialize<'de> for ChannelName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -19,7 +19,7 @@ use fpga_core::time::Nanos;
 use fpga_registers::xdma::Direction;
 use fpga_registers::xdma::channel::ChannelError;
 pub(crate) use run::{CardEvent, DescriptorFault, Plan, Verdict, WritebackFault};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Faults, and what decides about their chances.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl ChannelName {
 }
 
 /// What counts as an opportunity of a fault that befalls the whole card.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Moment {

@@ -136,6 +136,12 @@ impl Xdma {
         (target < 2 && offset & 0xFF == crate::offsets::channel::COMPLETED).then_some(channel.unit)
     }
 
+    /// Whether these bytes of the DMA BAR are registers of channels, which of all interrupt lines move the channels' own.
+    pub(crate) const fn is_of_channels(offset: u64, length: usize) -> bool {
+        let last = offset.saturating_add(length as u64).saturating_sub(1);
+        matches!(offset >> 12, 0 | 1 | 4 | 5) && offset >> 12 == last >> 12
+    }
+
     /// When a stream channel that waits for data will have something to do by itself.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.channels.iter().filter_map(Channel::deadline).min()

@@ -250,6 +250,53 @@ fn a_chain_outside_memory_is_an_sg_decode_error() {
     assert_eq!(bench.read(USER, SR) & 0x770, 1 << 10);
 }
 
+/// PG034, TAILDESC: a write while the engine works moves its end; one while it is at rest lets it go on behind where it stopped. Above 32
+/// address bits that is the high word's write, and an engine that has reached the new tail by then is started once more than wanted.
+#[test]
+fn a_new_tail_at_every_moment_of_a_chain() {
+    const GUARD: u64 = CHAIN + 64 * 4;
+    let (mut moved, mut continued, mut overtaken) = (0, 0, 0);
+    for width in [32, 40] {
+        for (before, between) in (0..12).flat_map(|before| (0..12).map(move |between| (before, between))) {
+            let mut description = small();
+            description.cdma.address_width = width;
+            let mut bench = Bench::with(description);
+            for index in 0..4 {
+                let at = CHAIN + 64 * index;
+                descriptor(&mut bench, at, at + 64, 0x1000 + 0x100 * index, 0x2_0000 + 0x100 * index, 0x100);
+            }
+            bench.poke(0x1000, &pattern(0x400, 3));
+            bench.poke(GUARD + 0x1C, &(1_u32 << 31).to_le_bytes());
+            let narrow = width == 32;
+            start_sg(&mut bench, ERROR, CHAIN, CHAIN + 64);
+            for _ in 0..before {
+                bench.step();
+            }
+            let at_rest = bench.read(USER, SR) & IDLE != 0;
+            bench.write(USER, CDMA + 0x10, (CHAIN + 64 * 3) as u32);
+            for _ in 0..between {
+                bench.step();
+            }
+            let reached = bench.read(USER, SR) & IDLE != 0;
+            bench.write(USER, CDMA + 0x14, 0);
+            bench.run();
+            let what = format!("{width} bits, {before} and {between} steps");
+            assert_eq!(bench.card.counters().cdma_descriptors, 4, "{what}: each once");
+            assert_eq!(bench.memory(0x2_0000, 0x400), pattern(0x400, 3), "{what}");
+            let (errors, current) = (bench.read(USER, SR) & 0x770, bench.read(USER, CDMA + 0x08));
+            assert_ne!(bench.read(USER, SR) & IDLE, 0, "{what}");
+            if reached && !at_rest && !narrow {
+                assert_eq!((errors, current), (1 << 8, GUARD as u32), "{what}: the guard stops it");
+                overtaken += 1;
+            } else {
+                assert_eq!((errors, current), (0, (CHAIN + 64 * 3) as u32), "{what}: it stops at the tail");
+                *(if at_rest { &mut continued } else { &mut moved }) += 1;
+            }
+        }
+    }
+    assert!(moved > 0 && continued > 0 && overtaken > 0, "{moved} {continued} {overtaken}");
+}
+
 #[test]
 fn moving_the_tail_while_running_moves_the_stop_point() {
     let mut bench = Bench::new();

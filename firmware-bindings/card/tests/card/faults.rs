@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, START_POLL, WRITEBACK, chain};
-use fpga_card::fault_plan::{ChannelName, Moment};
+use fpga_card::fault_plan::{ChannelName, FaultsDescription, Moment};
 use fpga_card::{
     CardDescription, DescriptionError, ErrorMessage, FaultKind, FaultPlan, InjectedFault, PlannedFault,
 };
@@ -46,6 +46,26 @@ fn run(bench: &mut Bench, count: u32, start: u32) {
     }
     bench.start(H2C0, DESCRIPTORS, 0, start);
     bench.run();
+}
+
+/// Programs write plans too, for cards that others serve.
+#[test]
+fn a_plan_that_is_written_is_the_plan_that_is_read() {
+    let text = "seed: 7
+list:
+  - { fault: late_interrupt, delay_ns: 5000, vector: 3, skip: 2, times: null, one_in: 9 }
+  - { fault: spurious_interrupt, vector: 1, on: descriptor }
+  - { fault: wrong_count, by: -1, channel: c2h3, times: 4 }
+  - { fault: impossible_count, count: 0xFFFFFF, channel: h2c0 }
+  - { fault: torn_writeback, bytes: 2 }
+  - { fault: wrong_metadata, words: [0x12340001, 100] }
+  - { fault: pci_error, error: completion_timeout, on: access }
+";
+    let read: FaultsDescription = serde_yaml::from_str(text).unwrap();
+    let written = serde_yaml::to_string(&read).unwrap();
+    assert_eq!(serde_yaml::from_str::<FaultsDescription>(&written).unwrap(), read, "{written}");
+    assert_eq!(read.plan().unwrap().list.len(), 7);
+    assert!(!written.contains("delay_ns: null") && written.contains("times: null"), "{written}");
 }
 
 #[test]

@@ -406,6 +406,124 @@ fn user_interrupts_reach_their_vectors() {
     }
 }
 
+/// Several engines and a user interrupt at once on one line, or one message: the handler masks all that ask, and each engine is served
+/// and unmasked in its turn. As long as one of them is not, the line comes back with its mask.
+#[test]
+fn one_handler_serves_all_that_ask() {
+    for (method, h2c, c2h) in [Method::Msi, Method::Line]
+        .into_iter()
+        .flat_map(|method| [(method, 1, 1), (method, 2, 1), (method, 2, 2)])
+    {
+        let mut description = small();
+        (description.xdma.h2c_channels, description.xdma.c2h_channels) = (h2c, c2h);
+        let mut driver = Driver::load(Guest::new(description), method);
+        driver.guest.host.map(DATA, 0x1000);
+        let count = driver.engines.len();
+        let all = (1 << count) - 1;
+        for order in 0..count {
+            for engine in 0..count {
+                driver.begin(engine, &[(DATA, 64)], 0x1000);
+            }
+            let user = driver.user.expect("a user BAR");
+            driver.guest.write(user, 0x1000, 1 << 12);
+            for (at, value) in [(0x18, 0), (0x1C, 0), (0x20, 0x1000), (0x24, 0), (0x28, 64)] {
+                driver.guest.write(user, 0x1000 + at, value);
+            }
+            let asserted = |driver: &Driver| method == Method::Line && driver.guest.host.line;
+            assert_eq!(asserted(&driver), method == Method::Line);
+            assert_eq!(driver.read(0x2044), all, "all ask");
+            driver.write(0x2018, all);
+            assert_eq!(driver.read(0x2040), 1, "and the user's, which the handler leaves to others");
+            assert_eq!(asserted(&driver), method == Method::Line, "so the line stays");
+            driver.guest.write(user, 0x1004, 1 << 12);
+            assert!(!asserted(&driver), "masked, or cleared");
+            assert_eq!(driver.read(0x204C), all, "what is masked is pending");
+            for place in 0..count {
+                let engine = (order + place) % count;
+                let Engine { base, number, .. } = driver.engines[engine];
+                // Unmasked before it is served, it asks again; the others stay masked.
+                driver.write(0x2014, 1 << number);
+                assert_eq!((asserted(&driver), driver.read(0x2044)), (method == Method::Line, 1 << number));
+                assert_eq!(driver.read(base + 0x44), 0b110);
+                let start = driver.start;
+                driver.write(base + 0x04, start & !1);
+                assert_eq!(driver.read(base + 0x48), 1);
+                assert_eq!((asserted(&driver), driver.read(0x2044)), (false, 0), "served");
+            }
+            assert_eq!(driver.requests(), (0, 0));
+            driver.guest.host.messages.clear();
+        }
+        driver.unload();
+    }
+}
+
+/// Fixed card addresses, as the driver's address mode does it: set once, the alignments asked for again, then runs as ever. The engine
+/// moves whole beats to or from one place; what is not whole beats is refused with its bit.
+#[test]
+fn fixed_addresses_by_the_drivers_address_mode() {
+    for method in [Method::Poll, Method::Msix, Method::Line] {
+        let mut driver = Driver::load(Guest::new(small()), method);
+        driver.guest.host.map(DATA, 0x2000);
+        let to_card = 0;
+        let base = driver.engines[to_card].base;
+        driver.write(base + 0x08, 1 << 25);
+        let alignments = driver.read(base + 0x4C);
+        assert_eq!((alignments >> 16 & 0xFF, alignments >> 8 & 0xFF), (64, 64), "whole beats");
+        driver.start |= 1 << 25;
+        let data = pattern(256, 5);
+        driver.guest.host.put(DATA, &data);
+        driver.run(to_card, &[(DATA, 256)], 0x4000);
+        let mut seen = [0; 128];
+        driver.guest.card.peek(fpga_registers::CardAddr::new(0x4000), &mut seen).expect("memory");
+        assert_eq!(seen[..64], data[192..], "the last beat is what stays");
+        assert_eq!(seen[64..], [0; 64], "and nothing lies behind it");
+        assert!(driver.guest.card.faults().is_empty());
+        // Off again: every address as before.
+        driver.start &= !(1 << 25);
+        driver.write(base + 0x0C, 1 << 25);
+        driver.run(to_card, &[(DATA + 3, 99)], 0x5001);
+        driver.guest.card.peek(fpga_registers::CardAddr::new(0x5001), &mut seen[..99]).expect("memory");
+        assert_eq!(seen[..99], data[3..102], "{method:?}");
+    }
+}
+
+/// A transfer that fails: what the driver reads to find out, its stop, and that the next run works.
+#[test]
+fn a_failed_run_is_stopped_and_the_next_one_works() {
+    for method in [Method::Msix, Method::Line] {
+        let mut driver = Driver::load(Guest::new(small()), method);
+        driver.guest.host.map(DATA, 0x1000);
+        let Engine { base, number, .. } = driver.engines[0];
+        let bit = 1 << number;
+        // The second page is nobody's.
+        let first = driver.begin(0, &[(DATA, 64), (0x7_0000_0000, 64), (DATA, 64)], 0x1000);
+        if method == Method::Line {
+            assert_eq!(driver.read(0x2044), bit);
+            driver.write(0x2018, bit);
+            driver.read(0x2040);
+        } else {
+            assert_eq!(std::mem::take(&mut driver.guest.host.interrupts), [number as u16]);
+            let enable = driver.enable;
+            driver.write(base + 0x98, enable);
+            driver.read(0x204C);
+        }
+        let status = driver.read(base + 0x44);
+        assert_eq!(status & 0x3E00, 1 << 9, "the host does not support this read: {status:#x}");
+        assert_eq!(status & 1, 0, "not busy");
+        assert_eq!(driver.read(base + 0x48), 1, "one was done");
+        let (start, enable) = (driver.start, driver.enable);
+        driver.write(base + 0x04, start & !1);
+        if method == Method::Line {
+            driver.write(0x2014, bit);
+        } else {
+            driver.write(base + 0x94, enable);
+        }
+        driver.end(0, first, 3);
+        assert!(!driver.guest.host.line && driver.guest.host.interrupts.is_empty());
+        driver.run(0, &[(DATA, 64)], 0x1000);
+    }
+}
+
 #[test]
 fn registers_can_be_poked_as_the_tests_do() {
     let mut driver = Driver::load(Guest::new(small()), Method::Poll);

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod cdma;
+mod cdma_faults;
 mod channels;
 mod cost;
 mod endings;
@@ -37,6 +38,7 @@ pub fn cases() -> Vec<Case> {
         addresses::CASES,
         recovery::CASES,
         faults::CASES,
+        cdma_faults::CASES,
         streams::FAULTS,
     ]
     .concat()

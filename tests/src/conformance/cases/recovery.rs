@@ -144,8 +144,10 @@ fn reset_under_load(bench: &mut Bench<'_>) -> Verdict {
     let probe = bench.open();
     let ways = probe.ways();
     probe.close();
+    // How far the work is by then can be decided in this process alone.
+    let steps: &[usize] = if bench.simulated().is_some() { &[0, 5, 40, 400] } else { &[0] };
     for way in ways {
-        for step in [0, 5, 40, 400] {
+        for &step in steps {
             let opened = bench.open();
             under_load(&opened, way, bench, step)?;
             drop(opened);

@@ -5,17 +5,17 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use fpga_card::CardDescription;
+use fpga_card::fault_plan::{ChannelName, FaultEntry, FaultName};
 use fpga_driver::stream::{C2hStream, C2hStreamOptions, H2cStream, PacketFault, PacketPart, StreamError};
 use fpga_driver::{BarOffset, ChannelOptions, ResourceError, RunMode, Transport as _, WaitMode, WaitOptions};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
 use super::{Bench, Case, Verdict, case};
-use crate::cards::described;
 use crate::conformance::bench::{Opened, patient};
+use crate::conformance::builds::{GUIDES_LOOP, LOOPS, SOURCE, SOURCE_500, SOURCE_500_SLOW};
 use crate::conformance::faults::{After, Memory, Said, row};
-use crate::conformance::{Ability, Skip};
+use crate::conformance::{Ability, Build, Skip};
 use crate::{PATIENCE, bytes};
 
 pub(super) const CASES: &[Case] = &[
@@ -26,7 +26,7 @@ pub(super) const CASES: &[Case] = &[
     case("stream.waits", &[], waits),
     case("stream.credits", &[], credits),
     case("stream.back_pressure", &[], back_pressure),
-    case("stream.flush_timeout", CARD, flush),
+    case("stream.flush_timeout", &[Ability::CardLogic], flush),
     case("stream.ends", &[], ends),
     case("cost.stream", &[], cost),
 ];
@@ -34,30 +34,27 @@ pub(super) const CASES: &[Case] = &[
 /// What cannot be believed of a stream, as rows of the fault table.
 pub(super) const FAULTS: &[Case] = &[
     case("fault.stream_metadata_missing", CARD, |bench| {
-        metadata(bench, "stream_metadata_missing", "fault: missing_metadata", |fault| {
+        metadata(bench, "stream_metadata_missing", fault(FaultName::MissingMetadata), |fault| {
             matches!(fault, PacketFault::Missing { .. })
         })
     }),
     case("fault.stream_metadata_torn", CARD, |bench| {
-        metadata(bench, "stream_metadata_torn", "fault: torn_metadata", |fault| {
+        metadata(bench, "stream_metadata_torn", fault(FaultName::TornMetadata), |fault| {
             matches!(fault, PacketFault::Empty { .. })
         })
     }),
     case("fault.stream_metadata_magic", CARD, |bench| {
-        let words = "fault: wrong_metadata, words: [0x12340001, 100]";
-        metadata(bench, "stream_metadata_magic", words, |fault| {
+        metadata(bench, "stream_metadata_magic", words([0x1234_0001, 100]), |fault| {
             matches!(fault, PacketFault::Magic { word: 0x1234_0001, .. })
         })
     }),
     case("fault.stream_metadata_length", CARD, |bench| {
-        let words = "fault: wrong_metadata, words: [0x52B40001, 513]";
-        metadata(bench, "stream_metadata_length", words, |fault| {
+        metadata(bench, "stream_metadata_length", words([0x52B4_0001, 513]), |fault| {
             matches!(fault, PacketFault::Length { length: 513, buffer: 512, .. })
         })
     }),
     case("fault.stream_metadata_no_end", CARD, |bench| {
-        let words = "fault: wrong_metadata, words: [0x52B40000, 100]";
-        metadata(bench, "stream_metadata_no_end", words, |fault| {
+        metadata(bench, "stream_metadata_no_end", words([0x52B4_0000, 100]), |fault| {
             matches!(fault, PacketFault::NoEnd { length: 100, buffer: 512, .. })
         })
     }),
@@ -66,9 +63,16 @@ pub(super) const FAULTS: &[Case] = &[
 
 const CARD: &[Ability] = &[Ability::CardFaults];
 const MODES: [RunMode; 2] = [RunMode::CreditRing, RunMode::StopRuns];
-/// Two loops, which an engine without data leaves when the flush timeout says so: what is dropped is given back.
-const LOOPS: &str =
-    "xdma: { stream: true, h2c_channels: 2, c2h_channels: 2 }\nstream:\n  flush_empty: true\n";
+
+/// Befalls the second packet of the first C2H channel.
+fn fault(name: FaultName) -> FaultEntry {
+    FaultEntry { channel: Some(ChannelName::C2h(0)), skip: 1, ..FaultEntry::new(name) }
+}
+
+/// These words in place of its metadata.
+fn words(words: [u32; 2]) -> FaultEntry {
+    FaultEntry { words: Some(words), ..fault(FaultName::WrongMetadata) }
+}
 
 /// Both ends of a card's first loop. Dropped in this order.
 struct Ends {
@@ -78,12 +82,8 @@ struct Ends {
 }
 
 /// Runs a case in both run modes, each on a card of its own.
-fn on_loops(
-    bench: &Bench<'_>,
-    card: &CardDescription,
-    case: impl Fn(&Bench<'_>, RunMode) -> Verdict,
-) -> Verdict {
-    MODES.into_iter().try_for_each(|mode| bench.on(card.clone(), |bench| case(bench, mode)))
+fn on_loops(bench: &Bench<'_>, build: &Build, case: impl Fn(&Bench<'_>, RunMode) -> Verdict) -> Verdict {
+    MODES.into_iter().try_for_each(|mode| bench.on(build, |bench| case(bench, mode)))
 }
 
 impl Ends {
@@ -155,7 +155,7 @@ impl Ends {
 
 /// Packets of one descriptor and of many, each way.
 fn every_size(bench: &mut Bench<'_>) -> Verdict {
-    on_loops(bench, &described(LOOPS), |bench, mode| {
+    on_loops(bench, &LOOPS, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 128, 1024)?;
         let lengths = [1, 2, 63, 64, 65, 1023, 1024, 1025, 4096, 65_537, 100_000];
         for (seed, length) in (0..).zip(lengths) {
@@ -180,7 +180,7 @@ fn every_size(bench: &mut Bench<'_>) -> Verdict {
 
 /// One packet out of several places: descriptors of its own for each, and one end.
 fn gathered(bench: &mut Bench<'_>) -> Verdict {
-    on_loops(bench, &described(LOOPS), |bench, mode| {
+    on_loops(bench, &LOOPS, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 64, 1024)?;
         let content = bytes(1, 1 << 16);
         let area = ends.opened.card.area(content.len()).expect("DMA memory");
@@ -208,7 +208,7 @@ fn gathered(bench: &mut Bench<'_>) -> Verdict {
 
 /// Ends of packets stay where they are: bursts of packets of any length against a queue.
 fn random(bench: &mut Bench<'_>) -> Verdict {
-    on_loops(bench, &described(LOOPS), |bench, mode| {
+    on_loops(bench, &LOOPS, |bench, mode| {
         for (buffers, size, longest) in [(4, 64, 120), (64, 64, 2000), (32, 2048, 9000)] {
             let mut ends = Ends::open(bench, mode, buffers, size)?;
             let mut dice = Pcg64::new(u64::from(buffers).into(), 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96);
@@ -241,7 +241,7 @@ fn random(bench: &mut Bench<'_>) -> Verdict {
 
 /// Channels of one card do not mix.
 fn both(bench: &mut Bench<'_>) -> Verdict {
-    on_loops(bench, &described(LOOPS), |bench, mode| {
+    on_loops(bench, &LOOPS, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 64, 1024)?;
         let mut other_tx = ends.opened.card.h2c_stream(1).expect("the channel");
         let mut other_rx = ends.opened.card.c2h_stream(1).expect("the channel");
@@ -261,7 +261,7 @@ fn both(bench: &mut Bench<'_>) -> Verdict {
 }
 
 fn waits(bench: &mut Bench<'_>) -> Verdict {
-    on_loops(bench, &described(LOOPS), |bench, mode| {
+    on_loops(bench, &LOOPS, |bench, mode| {
         let hybrid = WaitMode::Hybrid { spin: Duration::from_micros(2) };
         for wait in [WaitMode::Poll, WaitMode::Interrupt, hybrid] {
             let opened = bench.open();
@@ -284,26 +284,18 @@ fn waits(bench: &mut Bench<'_>) -> Verdict {
     })
 }
 
-/// A card whose streams come from a source of packets.
-fn source(keys: &str) -> CardDescription {
-    described(&format!(
-        "xdma: {{ stream: true, h2c_channels: 1, c2h_channels: 2 }}\nstream:\n  logic: source\n  flush_empty: true\n  source: {{ {keys} }}\n"
-    ))
-}
-
 /// A ring that runs on and on: buffers go back by credits, and many times as many packets as there are buffers come whole.
 fn credits(bench: &mut Bench<'_>) -> Verdict {
     const PACKETS: u64 = 500;
-    for rate in ["", ", bytes_per_us: 300, gap_ns: 2000"] {
-        let card = source(&format!("seed: 9, shortest: 1, longest: 3000, packets: {PACKETS}{rate}"));
-        let generated = card.stream.source.clone();
-        on_loops(bench, &card, |bench, mode| {
+    for build in [SOURCE_500, SOURCE_500_SLOW] {
+        let generated = build.description().stream.source;
+        on_loops(bench, &build, |bench, mode| {
             let opened = bench.open();
             let options = C2hStreamOptions::default().buffers(16).buffer_size(1024).run_mode(mode);
             let mut rx = opened.card.c2h_stream_with(1, options).map_err(|error| Skip(error.to_string()))?;
             for n in 0..PACKETS {
                 let packet = rx.wait_packet(patient()).expect("it comes");
-                assert!(packet.to_vec() == generated.packet(1, n), "{mode:?}{rate}: packet {n}");
+                assert!(packet.to_vec() == generated.packet(1, n), "{mode:?} {}: packet {n}", build.name);
             }
             let none = rx.wait_packet(WaitOptions::default().timeout(Duration::from_millis(1)));
             assert!(none.is_err_and(|error| error.is_timeout()), "no more than were made");
@@ -318,7 +310,7 @@ fn credits(bench: &mut Bench<'_>) -> Verdict {
 
 /// Whoever takes no packets holds the sender back; nothing is lost, and everything comes as soon as he does.
 fn back_pressure(bench: &mut Bench<'_>) -> Verdict {
-    on_loops(bench, &described(LOOPS), |bench, mode| {
+    on_loops(bench, &LOOPS, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 4, 1024)?;
         let area = ends.opened.card.area(1024).expect("DMA memory");
         area.memory().write(0, &bytes(3, 1024)).expect("in range");
@@ -354,10 +346,9 @@ fn back_pressure(bench: &mut Bench<'_>) -> Verdict {
 /// A packet that pauses: its descriptor is closed in time, what is there arrives, and the rest is still the same packet's.
 fn flush(bench: &mut Bench<'_>) -> Verdict {
     // As the guide has it: a descriptor without data is not closed.
-    let card = described("xdma: { stream: true, h2c_channels: 1, c2h_channels: 1 }\n");
-    on_loops(bench, &card, |bench, mode| {
+    on_loops(bench, &GUIDES_LOOP, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 16, 512)?;
-        let (world, number) = bench.simulated().expect("the door can set faults");
+        let (world, number) = bench.simulated().expect("the card is in this process");
         // 256 clocks.
         ends.opened.card.set_write_flush_timeout(8).expect("a register");
         let closed = || world.with_card(number, |card| card.counters().descriptors).unwrap_or_default();
@@ -395,7 +386,7 @@ fn flush(bench: &mut Bench<'_>) -> Verdict {
 
 /// Dropped in either order with buffers posted, or stopped by hand: everything comes back, and the channels start anew.
 fn ends(bench: &mut Bench<'_>) -> Verdict {
-    on_loops(bench, &described(LOOPS), |bench, mode| {
+    on_loops(bench, &LOOPS, |bench, mode| {
         let mut opened = bench.open();
         for round in 0..3 {
             let mut ends = Ends::of(opened, mode, 16, 512)?;
@@ -424,7 +415,7 @@ fn ends(bench: &mut Bench<'_>) -> Verdict {
 /// Polling for packets reads no register; sixteen packets and more share a register write.
 fn cost(bench: &mut Bench<'_>) -> Verdict {
     const COUNT: u64 = 2048;
-    bench.on(source("shortest: 64, longest: 2048"), |bench| {
+    bench.on(&SOURCE, |bench| {
         let opened = bench.open();
         let mut rx = opened
             .card
@@ -451,12 +442,16 @@ fn cost(bench: &mut Bench<'_>) -> Verdict {
 }
 
 /// The second packet's metadata is wrong: told of once, nothing of it is handed out, and after the next end of packet it goes on.
-fn metadata(bench: &mut Bench<'_>, name: &str, fault: &str, expected: fn(&PacketFault) -> bool) -> Verdict {
+fn metadata(
+    bench: &mut Bench<'_>,
+    name: &str,
+    fault: FaultEntry,
+    expected: fn(&PacketFault) -> bool,
+) -> Verdict {
     let row = row(name);
-    let faulty =
-        described(&format!("{LOOPS}faults:\n  list:\n    - {{ {fault}, channel: c2h0, skip: 1 }}\n"));
-    on_loops(bench, &faulty, |bench, mode| {
+    on_loops(bench, &LOOPS, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 16, 512)?;
+        bench.set_faults([fault.clone()]);
         for n in 1..=4_u8 {
             ends.send(&[n; 100]);
         }
@@ -479,10 +474,9 @@ fn metadata(bench: &mut Bench<'_>, name: &str, fault: &str, expected: fn(&Packet
 /// The end of the second packet is lost in the card, without a trace in the metadata.
 fn end_lost(bench: &mut Bench<'_>) -> Verdict {
     let row = row("stream_end_lost");
-    let fault = "{ fault: lost_packet_end, channel: c2h0, skip: 1 }";
-    let faulty = described(&format!("{LOOPS}faults:\n  list:\n    - {fault}\n"));
-    on_loops(bench, &faulty, |bench, mode| {
+    on_loops(bench, &LOOPS, |bench, mode| {
         let mut ends = Ends::open(bench, mode, 16, 512)?;
+        bench.set_faults([fault(FaultName::LostPacketEnd)]);
         for n in 1..=4_u8 {
             ends.send(&[n; 100]);
         }

@@ -25,6 +25,13 @@ macro_rules! status {
     };
 }
 
+/// A fault of the copy engine while it works on a ring's chain.
+macro_rules! in_chain {
+    ($name:literal, $what:literal) => {
+        row($name, concat!("fault.", $name), $what).on(On::CdmaRing).said(&[Said::CdmaRing]).needs(CARD)
+    };
+}
+
 /// A fault that a case of its own shows; like most of them on channels of both directions and run modes, without a word, with
 /// everything as it was afterwards, and by every door.
 const fn row(name: &'static str, case: &'static str, what: &'static str) -> Row {
@@ -53,6 +60,10 @@ impl Row {
 
     const fn quarantined(self) -> Self {
         Self { memory: Memory::Quarantined, ..self }
+    }
+
+    const fn unstopped(self) -> Self {
+        Self { memory: Memory::Unstopped, ..self }
     }
 
     const fn after(self, after: After) -> Self {
@@ -147,6 +158,15 @@ pub const TABLE: &[Row] = &[
     .said(&[Said::Gone])
     .quarantined()
     .after(After::Reopen)
+    .needs(CARD),
+    row(
+        "all_ones_at_a_descriptor",
+        "fault.all_ones_at_a_descriptor",
+        "registers read as all ones in the middle of a run, whose data and write-back go on: the next doorbell finds it",
+    )
+    .said(&[Said::Gone])
+    .quarantined()
+    .after(After::Reset)
     .needs(CARD),
     scene!("slave_error", "the AXI slave at the card address reports an error", Fault::SlaveError)
         .said(&[Said::Status])
@@ -265,6 +285,40 @@ pub const TABLE: &[Row] = &[
         .on(On::Cdma)
         .said(&[Said::Cdma])
         .needs(CARD),
+    row("cdma_hangs", "fault.cdma_hangs", "the copy engine hangs: an AXI slave never answers")
+        .on(On::Cdma)
+        .said(&[Said::CdmaStuck])
+        .unstopped()
+        .after(After::Reset)
+        .needs(CARD),
+    in_chain!("cdma_ring_internal_error", "a descriptor in the middle of a chain has no length (DMAIntErr)"),
+    in_chain!("cdma_ring_slave_error", "a copy in the middle of a chain meets an AXI slave error"),
+    in_chain!("cdma_ring_decode_error", "a copy in the middle of a chain finds no AXI slave"),
+    in_chain!(
+        "cdma_ring_descriptor_slave_error",
+        "an AXI slave error at a descriptor in the middle of a chain"
+    ),
+    in_chain!("cdma_ring_descriptor_decode_error", "no AXI slave at a descriptor in the middle of a chain"),
+    in_chain!(
+        "cdma_ring_stale_descriptor",
+        "a descriptor in the middle of a chain is marked complete already (SGIntErr), and again after a reset"
+    ),
+    in_chain!(
+        "cdma_ring_started_too_often",
+        "the engine is started once too often and stops at a descriptor that is marked complete"
+    )
+    .said(&[]),
+    in_chain!("cdma_ring_hangs", "an AXI slave never answers in the middle of a chain")
+        .said(&[Said::CdmaStuck])
+        .unstopped()
+        .after(After::Reset),
+    row(
+        "cdma_ring_descriptors_lost",
+        "fault.cdma_ring_descriptors_lost",
+        "descriptors that were written through the bypass BAR do not read back",
+    )
+    .on(On::CdmaRing)
+    .said(&[Said::Upload]),
     row("stream_without_end", "fault.stream_without_end", "a stream whose packet never ends")
         .on(On::Stream)
         .said(&[Said::TooLong])

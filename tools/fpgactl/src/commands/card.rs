@@ -1,4 +1,4 @@
-//! `card check`: whether a card can be built from a description; `card serve`: see [`serve`].
+//! `card check`: whether a card can be built from a description; `card serve`: see [`serve`]; `card control`: see [`control`].
 
 use std::io::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use fpga_driver::mock::World;
 use serde::Serialize;
 
 use crate::cli::CardCommand;
-use crate::commands::serve;
+use crate::commands::{control, serve};
 use crate::error::CliError;
 use crate::output::{self, Report, pairs};
 use crate::settings::Settings;
@@ -44,11 +44,12 @@ impl Report for CheckReport {
 /// Runs the command.
 ///
 /// # Errors
-/// [`CliError::Description`], [`CliError::World`]; those of [`serve::run`].
+/// [`CliError::Description`], [`CliError::World`]; those of [`serve::run`] and [`control::run`].
 pub fn run(settings: &Settings, command: &CardCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
         CardCommand::Check { file } => output::print(&check(file)?, settings.json, out),
         CardCommand::Serve(args) => serve::run(settings, args, out),
+        CardCommand::Control(args) => output::print(&control::run(args)?, settings.json, out),
     }
 }
 

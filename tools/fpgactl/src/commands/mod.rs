@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod card;
 pub mod cdma;
+pub mod control;
 pub mod dma;
 pub mod events;
 pub mod info;

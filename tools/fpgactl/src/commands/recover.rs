@@ -124,7 +124,11 @@ pub fn reset(settings: &Settings, args: &ResetArgs, out: &mut dyn Write) -> Resu
     let report = climb(settings, RecoveryOptions::default().at_least(level))?;
     output::print(&LadderReport::new("reset", &report), settings.json, out)?;
     let what = match (report.well, level, report.outcome(level)) {
-        // That there is no function-level reset is usual; that there is no hot reset is not what was asked for.
+        // What was asked for was not done, however well the card is.
+        (_, RecoveryLevel::Function, Some(RungOutcome::Unsupported { .. })) => {
+            "it was not reset: there is no function-level reset; `fpgactl reset --level bus` resets the bus instead"
+                .to_owned()
+        }
         (_, RecoveryLevel::Bus, Some(RungOutcome::Unsupported { reason })) => {
             format!("it was not reset: {reason}")
         }

@@ -1,4 +1,4 @@
-//! `card serve`: a simulated card as a vfio-user device, until a signal. Other signals pull the card out and put it back.
+//! `card serve`: a simulated card as a vfio-user device, until a signal.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,14 +7,15 @@ use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
+use fpga_driver::mock::World;
 use fpga_driver::mock::link::{LinkCounters, UdpLink, UdpLinkOptions};
-use fpga_driver::mock::served::{CardServer, ServeCounts};
-use fpga_driver::mock::{CardFailure, World};
+use fpga_driver::mock::served::{CardServer, Listener, ServeCounts};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::cli::ServeArgs;
+use crate::control;
 use crate::error::CliError;
 use crate::output;
 use crate::settings::Settings;
@@ -24,13 +25,6 @@ use crate::target;
 #[derive(Debug, Serialize)]
 struct Ready<'a> {
     ready: &'a str,
-}
-
-/// A line after the first one, for programs: what somebody did to the card by a signal.
-#[derive(Debug, Serialize)]
-struct Moved<'a> {
-    event: &'static str,
-    socket: &'a str,
 }
 
 /// What a card counted while it was served. Counts are since it was made, resets included.
@@ -130,10 +124,13 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
         Some(path) => Some((path, File::create(path).map_err(|error| unwritable(path, error))?)),
         None => None,
     };
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1, SIGUSR2]).map_err(CliError::Signals)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(CliError::Signals)?;
     let watched = signals.handle();
     let (ended, end) = UnixStream::pair().map_err(CliError::Signals)?;
+    // The same end for both sockets.
+    let control_ended = ended.try_clone().map_err(CliError::Signals)?;
     let server = CardServer::bind(&args.socket)?;
+    let control = args.control.as_deref().map(Listener::bind).transpose()?;
     let socket = args.socket.display().to_string();
     if settings.json {
         output::line(&Ready { ready: &socket }, out)?;
@@ -141,19 +138,24 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
         output::write_all(format!("ready {socket}\n").as_bytes(), out)?;
     }
     let began = Instant::now();
-    let served = thread::scope(|scope| {
+    let (served, controlled) = thread::scope(|scope| {
         let served = scope.spawn(|| {
             let served = server.run(&world, 0, ended);
             // Nothing is left that a signal could be for.
             watched.close();
             served
         });
-        let obeyed = obey(&world, &mut signals, settings.json, &socket, out);
+        let world = &world;
+        let controlled = control
+            .as_ref()
+            .map(|listener| scope.spawn(move || control::serve(world, listener, control_ended)));
+        let _ = signals.forever().next();
         drop(end);
-        // A panic of that thread goes on here.
-        (served.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), obeyed)
+        // A panic of one of those threads goes on here.
+        let controlled = controlled
+            .map_or(Ok(()), |thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        (served.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), controlled)
     });
-    let (served, obeyed) = served;
     if let Some((path, file)) = &mut stats {
         let counts = *served.as_ref().unwrap_or(&ServeCounts::default());
         let content = collect(&world, socket, name, began.elapsed().as_secs_f64(), counts);
@@ -162,39 +164,7 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
         file.write_all(&text).map_err(|error| unwritable(path, error))?;
     }
     served?;
-    obeyed
-}
-
-/// Does what signals say, until one says that it is enough. SIGUSR1 pulls the card out, SIGUSR2 puts it back in its power-on
-/// state; each is answered by a line when it is done. The server goes on meanwhile: its client sees what the kernel of a machine
-/// sees whose slot is empty.
-fn obey(
-    world: &World,
-    signals: &mut Signals,
-    json: bool,
-    socket: &str,
-    out: &mut dyn Write,
-) -> Result<(), CliError> {
-    for signal in signals.forever() {
-        // The world was built with one card.
-        let event = match signal {
-            SIGUSR1 => {
-                world.fail(0, CardFailure::Gone);
-                "pulled-out"
-            }
-            SIGUSR2 => {
-                world.replug(0);
-                "put-back"
-            }
-            _ => break,
-        };
-        if json {
-            output::line(&Moved { event, socket }, out)?;
-        } else {
-            output::write_all(format!("{event} {socket}\n").as_bytes(), out)?;
-        }
-    }
-    Ok(())
+    controlled.map_err(CliError::Signals)
 }
 
 fn unwritable(path: &Path, source: std::io::Error) -> CliError {

@@ -85,10 +85,14 @@ fn abort_says_what_each_channel_was_doing() {
 
 #[test]
 fn reset_climbs_as_far_as_it_is_told() {
-    for (level, outcome, was_reset) in
-        [("channel", None, false), ("function", Some("unsupported"), false), ("bus", Some("recovered"), true)]
-    {
-        let report = fpgactl(&["reset", "--level", level, "--json"]).ok().json();
+    for (level, outcome, was_reset, status) in [
+        ("channel", None, false, 0),
+        ("function", Some("unsupported"), false, 1),
+        ("bus", Some("recovered"), true, 0),
+    ] {
+        let ran = fpgactl(&["reset", "--level", level, "--json"]);
+        assert_eq!(ran.status, status, "{level}: {}", ran.stderr);
+        let report = ran.json();
         assert_eq!((&report["well"], &report["was_reset"]), (&true.into(), &was_reset.into()));
         let last = report["rungs"].as_array().and_then(|rungs| rungs.last().cloned()).unwrap_or_default();
         assert_eq!(last["level"], level);
@@ -96,8 +100,14 @@ fn reset_climbs_as_far_as_it_is_told() {
             assert_eq!((&last["name"], &last["outcome"]), (&level.into(), &outcome.into()));
         }
     }
-    let text = fpgactl(&["reset", "--level", "function"]).ok().stdout;
-    assert!(text.contains("unsupported") && text.contains("FLReset-"), "{text}");
+    // The card is well, and was not reset: who asked for a reset is told so, and what does it.
+    let ran = fpgactl(&["reset", "--level", "function"]);
+    assert!(ran.stdout.contains("unsupported") && ran.stdout.contains("FLReset-"), "{}", ran.stdout);
+    assert!(
+        ran.status == 1 && ran.stderr.contains("not reset") && ran.stderr.contains("--level bus"),
+        "{}",
+        ran.stderr
+    );
     let text = fpgactl(&["reset"]).ok().stdout;
     assert!(text.contains("interrupts") && text.contains("answers and is idle"), "{text}");
 }

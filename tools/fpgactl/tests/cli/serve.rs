@@ -170,32 +170,54 @@ fn a_server_that_was_killed_leaves_a_socket_that_the_next_one_replaces() {
 
 /// Whoever is connected finds an empty slot, not a lost connection; and a card again.
 #[test]
-fn a_card_is_pulled_out_and_put_back_by_signals() {
+fn a_served_card_is_pulled_out_put_back_and_made_to_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, control) = (folder.path().join("card"), folder.path().join("control"));
+    let (path, control) = (socket.to_str().unwrap(), control.to_str().unwrap());
+    let server = Server::start(&["--socket", path, "--control", control], &format!("ready {path}\n"));
+    let tell = |words: &[&str]| fpgactl(&[&["card", "control", control], words].concat());
+    use_it(&socket);
+    assert_eq!(tell(&["pull-out"]).ok().stdout, "done; no faults are planned\n");
+    assert_eq!(identifier(&socket), [0xFF, 0xFF]);
+    tell(&["put-back"]).ok();
+    use_it(&socket);
+    let plan = file(folder.path(), "plan.yaml", "list:\n  - {fault: all_ones, skip: 1}\n");
+    tell(&["faults", plan.to_str().unwrap()]).ok();
+    use_it(&socket);
+    assert_eq!(identifier(&socket), [0xFF, 0xFF]);
+    let state = tell(&["state", "--json"]).ok().json();
+    assert_eq!(state["faults"], serde_json::json!([{"opportunities": 2, "strikes": 1}]));
+    tell(&["faults"]).ok();
+    tell(&["put-back"]).ok();
+    use_it(&socket);
+    // What is no plan is said before anything is asked for.
+    let plan = file(folder.path(), "wrong.yaml", "list:\n  - {fault: all_ones, often: 1}\n");
+    let said = fails(&["card", "control", control, "faults", plan.to_str().unwrap()], 1);
+    assert!(said.contains("wrong.yaml") && said.contains("often"), "{said}");
+    let plan = file(folder.path(), "wrong.yaml", "list:\n  - {fault: late_interrupt}\n");
+    let said = fails(&["card", "control", control, "faults", plan.to_str().unwrap()], 1);
+    assert!(said.contains("faults.list[0]") && said.contains("delay_ns"), "{said}");
+    assert_eq!(server.end(Signal::TERM), Some(0));
+    let said = fails(&["card", "control", control, "state"], 1);
+    assert!(said.contains("no control socket") && said.contains("--control"), "{said}");
+}
+
+/// A card has one user at a time: the next one hears whose card it is and what to do, and gets it when it is free.
+#[test]
+fn a_card_in_use_is_no_mystery() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("card");
     let path = socket.to_str().unwrap();
-    for json in [false, true] {
-        let line = |event: &str| {
-            if json {
-                format!("{{\"schema_version\":1,\"event\":\"{event}\",\"socket\":\"{path}\"}}\n")
-            } else {
-                format!("{event} {path}\n")
-            }
-        };
-        let arguments = ["--socket", path, "--json"];
-        let (arguments, ready) = if json {
-            (&arguments[..], format!("{{\"schema_version\":1,\"ready\":\"{path}\"}}\n"))
-        } else {
-            (&arguments[..2], format!("ready {path}\n"))
-        };
-        let mut server = Server::start(arguments, &ready);
-        use_it(&socket);
-        assert_eq!(server.tell(Signal::USR1), line("pulled-out"));
-        assert_eq!(identifier(&socket), [0xFF, 0xFF]);
-        assert_eq!(server.tell(Signal::USR2), line("put-back"));
-        use_it(&socket);
-        assert_eq!(server.end(Signal::TERM), Some(0));
+    let server = Server::start(&["--socket", path], &format!("ready {path}\n"));
+    let card = format!("vfio-user:{path}");
+    let first = fpga_driver::pci::vfio_user::VfioUserTransport::open(&socket).unwrap();
+    let said = fails(&["info", "--card", &card], 1);
+    for part in [path, "in use", "another client", "end the program"] {
+        assert!(said.contains(part), "{said}");
     }
+    drop(first);
+    fpgactl(&["info", "--card", &card]).ok();
+    assert_eq!(server.end(Signal::TERM), Some(0));
 }
 
 #[test]

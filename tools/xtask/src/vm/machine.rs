@@ -41,6 +41,11 @@ impl Files {
         self.folder.join(format!("card{number}.sock"))
     }
 
+    /// Socket by which that process is told to make its card fail.
+    pub(crate) fn card_control(&self, number: usize) -> PathBuf {
+        self.folder.join(format!("card{number}.control"))
+    }
+
     /// What that process says about its card at its end.
     pub(crate) fn statistics(&self, number: usize) -> PathBuf {
         self.folder.join(format!("card{number}.json"))
@@ -96,6 +101,9 @@ pub(crate) fn command(qemu: &Qemu, kernel: &Bootable, guest: &Guest, files: &Fil
         );
         command.args(["-device", &port]);
         command.args(["-device", &in_port(device, number, files)]);
+        if let Device::Emulated { beside: Some(beside), .. } = device {
+            command.args(["-device", &format!("{beside},bus=port{number}")]);
+        }
     }
     command
 }
@@ -110,7 +118,7 @@ fn in_port(device: &Device, number: usize, files: &Files) -> String {
             "socket": { "type": "unix", "path": files.card(number) },
         })
         .to_string(),
-        Device::Emulated { device } => format!("{device},id=card{number},bus=port{number}"),
+        Device::Emulated { device, .. } => format!("{device},id=card{number},bus=port{number}"),
     }
 }
 
@@ -133,7 +141,7 @@ mod tests {
     #[test]
     fn a_device_lies_behind_its_port() {
         let files = Files::in_folder(Path::new("/tmp/x"));
-        let edu = Device::Emulated { device: "edu".to_owned() };
+        let edu = Device::Emulated { device: "edu".to_owned(), beside: None };
         assert_eq!(in_port(&edu, 1, &files), "edu,id=card1,bus=port1");
         let card = in_port(&Device::Card { file: None }, 0, &files);
         assert!(card.contains(r#""path":"/tmp/x/card0.sock""#), "{card}");

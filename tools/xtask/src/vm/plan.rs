@@ -13,6 +13,9 @@ const TEXT: &str = include_str!("../../vm/guests.yaml");
 #[serde(deny_unknown_fields)]
 pub(crate) struct Plan {
     pub(crate) guests: Vec<Guest>,
+    /// The devices that several guests have; they refer to it.
+    #[serde(default, rename = "builds")]
+    _builds: Vec<Device>,
     /// Lists of steps that several guests take.
     suites: BTreeMap<String, Vec<Step>>,
 }
@@ -59,6 +62,8 @@ pub(crate) enum Device {
     Emulated {
         /// As its option `-device` has it.
         device: String,
+        /// Another function of the same slot, likewise: the two share an IOMMU group.
+        beside: Option<String>,
     },
 }
 

@@ -35,6 +35,8 @@ pub(crate) fn build(root: &Path) -> Result<Vec<PathBuf>, BuildError> {
     command.arg("--message-format=json-render-diagnostics");
     command.env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=symbols");
     command.env("CARGO_PROFILE_RELEASE_DEBUG", "false");
+    // A change of a few lines is to be in the guests within seconds.
+    command.env("CARGO_INCREMENTAL", "1");
     let output = command.current_dir(root).stderr(Stdio::inherit()).output().map_err(failed)?;
     if !output.status.success() {
         return Err(BuildError(output.status.to_string()));

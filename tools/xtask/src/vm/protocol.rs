@@ -35,7 +35,7 @@ pub(crate) enum Said {
     /// A step wants something done outside.
     Ask {
         /// In words.
-        what: String,
+        what: Encoded,
     },
     /// All steps have ended; the guest waits to be told to power off.
     Done,
@@ -61,10 +61,10 @@ pub(crate) enum Request {
     Monitor(String),
     /// Takes a device out: `unplug NAME`, as the emulator calls it (card0, port0).
     Unplug(String),
-    /// Takes a served card out of its slot, without a warning: `pull-out NUMBER`.
-    PullOut(usize),
-    /// Puts it back, in its power-on state: `put-back NUMBER`.
-    PutBack(usize),
+    /// A request for the control socket of a served card (see `fpgactl card control --help`): `card NUMBER control REQUEST`.
+    Control(usize, String),
+    /// The port above a device reports an uncorrectable error: `card NUMBER bus-error`.
+    BusError(usize),
 }
 
 impl Request {
@@ -73,8 +73,16 @@ impl Request {
         match word {
             "monitor" => Some(Self::Monitor(rest.to_owned())),
             "unplug" => Some(Self::Unplug(rest.to_owned())),
-            "pull-out" => rest.parse().ok().map(Self::PullOut),
-            "put-back" => rest.parse().ok().map(Self::PutBack),
+            "card" => {
+                let (number, what) = rest.split_once(' ')?;
+                let number = number.parse().ok()?;
+                match what.split_once(' ') {
+                    None => (what == "bus-error").then_some(Self::BusError(number)),
+                    Some((word, request)) => {
+                        (word == "control").then(|| Self::Control(number, request.to_owned()))
+                    }
+                }
+            }
             _ => None,
         }
     }
@@ -95,6 +103,8 @@ mod tests {
         let end = read(r#"{"event":"end","step":"list","status":1,"stdout":"aGkK","stderr":""}"#).unwrap();
         let (stdout, stderr) = (Encoded("hi\n".into()), Encoded(String::new()));
         assert_eq!(end, Said::End { step: "list".into(), status: 1, stdout, stderr });
+        let ask = Said::Ask { what: Encoded("hi\n".into()) };
+        assert_eq!(read(r#"{"event":"ask","what":"aGkK"}"#).unwrap(), ask);
         for line in [
             "",
             "{}",
@@ -108,10 +118,13 @@ mod tests {
     #[test]
     fn requests_are_few() {
         assert_eq!(Request::parse("unplug card0"), Some(Request::Unplug("card0".into())));
-        assert_eq!(Request::parse("pull-out 1"), Some(Request::PullOut(1)));
-        assert_eq!(Request::parse("put-back 0"), Some(Request::PutBack(0)));
+        assert_eq!(Request::parse("card 1 bus-error"), Some(Request::BusError(1)));
+        let control = Request::Control(0, r#"{"do": "state"}"#.into());
+        assert_eq!(Request::parse(r#"card 0 control {"do": "state"}"#), Some(control));
         assert_eq!(Request::parse("monitor info pci"), Some(Request::Monitor("info pci".into())));
-        for text in ["", "unplug", "pull-out x", "quit now"] {
+        for text in
+            ["", "unplug", "card x bus-error", "card 0", "card 0 explode", "card 0 explode now", "quit now"]
+        {
             assert_eq!(Request::parse(text), None, "{text}");
         }
     }

@@ -182,6 +182,20 @@ impl GuestReport {
         self.error.is_none() && self.rows.iter().all(|row| row.status != Status::Fail)
     }
 
+    /// What was skipped, by the reason for it.
+    fn skipped(&self) -> Vec<(&str, Vec<&str>)> {
+        let mut skipped: Vec<(&str, Vec<&str>)> = Vec::new();
+        for row in self.rows.iter().filter(|row| row.status == Status::Skip) {
+            // The step's name is the same for all.
+            let name = row.name.split_once(": ").map_or(row.name.as_str(), |(_, case)| case);
+            match skipped.iter_mut().find(|(reason, _)| *reason == row.message) {
+                Some((_, names)) => names.push(name),
+                None => skipped.push((&row.message, vec![name])),
+            }
+        }
+        skipped
+    }
+
     fn count(&self, status: Status) -> usize {
         self.rows.iter().filter(|row| row.status == status).count()
     }
@@ -256,8 +270,12 @@ impl fmt::Display for Report {
                 guest.count(Status::Skip),
                 guest.seconds
             )?;
-            for row in guest.rows.iter().filter(|row| !row.message.is_empty()) {
+            let told = |row: &&Row| !row.message.is_empty() && row.status != Status::Skip;
+            for row in guest.rows.iter().filter(told) {
                 writeln!(f, "    {row}")?;
+            }
+            for (reason, names) in guest.skipped() {
+                writeln!(f, "    skipped because {reason}: {}", names.join(", "))?;
             }
             for (number, card) in guest.cards.iter().enumerate() {
                 writeln!(f, "    card {number} counted {}", counted(card))?;
@@ -360,6 +378,19 @@ mod tests {
             cards: vec![serde_json::json!({ "refused_dma_writes": 7 })],
             console: String::new(),
         }
+    }
+
+    #[test]
+    fn skipped_cases_stand_behind_their_reason() {
+        let mut guest = guest("group", &[("conformance: a", Status::Skip), ("bind", Status::Pass)]);
+        guest.rows[0].message = "no such card".to_owned();
+        let other = Row { name: "conformance: b".to_owned(), ..guest.rows[0].clone() };
+        let own = Row { name: "c".to_owned(), message: "no port".to_owned(), ..guest.rows[0].clone() };
+        guest.rows.extend([own, other]);
+        assert_eq!(guest.skipped(), [("no such card", vec!["a", "b"]), ("no port", vec!["c"])]);
+        let text = Report::new("11.1", vec![guest], 1.0).to_string();
+        assert!(text.contains("skipped because no such card: a, b\n"), "{text}");
+        assert!(!text.contains("0.0 s): no such card"), "{text}");
     }
 
     #[test]

@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
-
-use rustix::process::Signal;
 
 use super::cache::{CacheError, at};
 use super::child::{Guarded, ToolError, tail};
@@ -80,8 +79,8 @@ pub(crate) struct Parts<'a> {
 #[derive(Debug)]
 struct Served {
     process: Guarded,
-    /// What it says: a line for everything that it was asked for.
-    lines: Receiver<String>,
+    /// Where it can be told to make its card fail.
+    control: PathBuf,
     statistics: PathBuf,
 }
 
@@ -156,13 +155,15 @@ fn serve(parts: &Parts<'_>, files: &Files, number: usize, file: Option<&str>) ->
     let mut command = Command::new(parts.server);
     command.args(["card", "serve", "--socket"]).arg(files.card(number));
     command.arg("--stats").arg(&statistics);
+    let control = files.card_control(number);
+    command.arg("--control").arg(&control);
     if let Some(file) = file {
         command.arg("--card-file").arg(file).current_dir(parts.root);
     }
     let mut process = Guarded::spawn("fpgactl card serve", &command)?;
     let lines = lines_of(process.parts().stdout.take().ok_or(RunError::Pipe("standard output"))?);
     match lines.recv_timeout(CARD_STARTS) {
-        Ok(line) if line.starts_with("ready ") => Ok(Served { process, lines, statistics }),
+        Ok(line) if line.starts_with("ready ") => Ok(Served { process, control, statistics }),
         Ok(line) => Err(RunError::Card { number, reason: format!("it said \"{line}\"") }),
         Err(RecvTimeoutError::Timeout) => {
             Err(RunError::Card { number, reason: format!("no word after {} s", CARD_STARTS.as_secs()) })
@@ -187,14 +188,17 @@ impl Served {
         serde_json::from_str(&text).map_err(|error| format!("its statistics: {error}"))
     }
 
-    /// Asks by a signal for something, and waits until it is done.
-    fn ask(&self, signal: Signal, answer: &str) -> Result<(), String> {
-        self.process.signal(signal);
-        match self.lines.recv_timeout(CARD_STARTS) {
-            Ok(line) if line.starts_with(answer) => Ok(()),
-            Ok(line) => Err(format!("the card's process says \"{line}\" instead of \"{answer}\"")),
-            Err(_) => Err(format!("the card's process does not say \"{answer}\"")),
-        }
+    /// Passes a request on to its control socket; the answer.
+    fn ask(&self, request: &str) -> Result<String, String> {
+        let exchange = || -> std::io::Result<String> {
+            let mut stream = UnixStream::connect(&self.control)?;
+            stream.set_read_timeout(Some(CARD_STARTS))?;
+            stream.write_all(format!("{request}\n").as_bytes())?;
+            let mut answer = String::new();
+            BufReader::new(stream).take(LONGEST).read_line(&mut answer)?;
+            Ok(answer.trim_end().to_owned())
+        };
+        exchange().map_err(|error| format!("the card's process does not answer: {error}"))
     }
 }
 
@@ -283,8 +287,8 @@ impl Conversation<'_, '_> {
                 }
             }
             Said::Ask { what } => {
-                let answer = match self.fulfil(&what) {
-                    Ok(()) => "ok".to_owned(),
+                let answer = match self.fulfil(&what.0) {
+                    Ok(said) => format!("ok {}", said.replace(['\n', '\r'], " ")),
                     Err(reason) => reason.replace(['\n', '\r'], " "),
                 };
                 self.answer(&answer)?;
@@ -320,22 +324,34 @@ impl Conversation<'_, '_> {
         sent.map_err(|error| RunError::Ended { doing: self.doing.clone(), said: error.to_string() })
     }
 
-    fn fulfil(&mut self, what: &str) -> Result<(), String> {
+    /// Does what a step asks for; what there is to say about it.
+    fn fulfil(&mut self, what: &str) -> Result<String, String> {
         let request = Request::parse(what).ok_or_else(|| format!("the rig cannot do \"{what}\""))?;
-        let control = || Qmp::connect(&self.files.control()).map_err(|error| error.to_string());
         match request {
-            Request::Unplug(device) => control()?.unplug(&device).map_err(|error| error.to_string()),
-            Request::Monitor(line) => {
-                let printed = control()?.monitor(&line).map_err(|error| error.to_string())?;
-                // The monitor answers with words, whether it did something or not.
-                if self.parts.verbose && !printed.is_empty() {
-                    eprintln!("  {}: monitor: {printed}", self.job.guest.name);
-                }
-                if printed.to_ascii_lowercase().contains("error") { Err(printed) } else { Ok(()) }
+            Request::Unplug(device) => {
+                let done = self.emulator()?.unplug(&device);
+                done.map(|()| String::new()).map_err(|error| error.to_string())
             }
-            Request::PullOut(number) => self.card(number)?.ask(Signal::USR1, "pulled-out "),
-            Request::PutBack(number) => self.card(number)?.ask(Signal::USR2, "put-back "),
+            Request::Monitor(line) => self.monitor(&line),
+            // What the port reports is a poisoned packet: uncorrectable, and not fatal to the link.
+            Request::BusError(number) => {
+                self.monitor(&format!("pcie_aer_inject_error port{number} POISON_TLP"))
+            }
+            Request::Control(number, request) => self.card(number)?.ask(&request),
         }
+    }
+
+    fn emulator(&self) -> Result<Qmp, String> {
+        Qmp::connect(&self.files.control()).map_err(|error| error.to_string())
+    }
+
+    fn monitor(&self, line: &str) -> Result<String, String> {
+        let printed = self.emulator()?.monitor(line).map_err(|error| error.to_string())?;
+        // The monitor answers with words, whether it did something or not.
+        if self.parts.verbose && !printed.is_empty() {
+            eprintln!("  {}: monitor: {printed}", self.job.guest.name);
+        }
+        if printed.to_ascii_lowercase().contains("error") { Err(printed) } else { Ok(printed) }
     }
 
     fn card(&self, number: usize) -> Result<&Served, String> {

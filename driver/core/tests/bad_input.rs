@@ -1,0 +1,199 @@
+//! What a receiver does with packets that no sender of this project sends, and both sides with tables of one entry.
+//!
+//! | a packet | is | answer | counted as |
+//! |---|---|---|---|
+//! | for another node, or from the node that means "any" | dropped | none | bad packet |
+//! | of another packet size, without payload, or with more than a packet's | dropped | "bad packet" | bad packet |
+//! | of a segment of 0 packets, or of more than the mask has bits | dropped | "bad packet" | bad packet |
+//! | whose segment contradicts itself or its transfer, or leaves the address space | dropped | "bad packet" | bad packet |
+//! | of a sender that no window was opened for, with another key, to a closed or read-only window | dropped | "violation" | violation |
+//! | whose segment reaches beyond the window | dropped | "violation" | violation |
+//!
+//! Each is told to the host as a fault, except those that are not for this node. Frames with a wrong version, a wrong length or a
+//! wrong checksum do not come so far: `fpga_firmware::wire` refuses them. A transfer of no bytes sends nothing; one to the own
+//! node must not overlap its source, because a resend reads it again (`SendError::Overlap` of the driver).
+#![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
+
+mod common;
+
+use common::{BASE, KEY, RECEIVER, Rig, SENDER, Shape, acks, config, dones, events, nacks};
+use fpga_core::Nanos;
+use fpga_core::receiver::MemoryWindow;
+use fpga_firmware::event::{EventKind, NackReason};
+use fpga_firmware::generated::Permissions;
+use fpga_firmware::ids::{Incarnation, NodeId};
+use fpga_firmware::wire::{DataHeader, Packet, StartFields, WireError, finish};
+use fpga_registers::CardAddr;
+
+type Change = fn(&mut DataHeader, &mut Vec<u8>);
+
+fn start(header: &mut DataHeader, change: impl FnOnce(&mut StartFields)) {
+    change(header.start.as_mut().unwrap());
+}
+
+/// Delivers the first packet of a segment of three, changed, and holds everything against the table.
+fn refused(name: &str, answer: Option<NackReason>, change: Change) {
+    let mut rig = Rig::new(config());
+    let (mut header, mut payload) = Shape::single(0, 3).packet(0);
+    change(&mut header, &mut payload);
+    let outputs = rig.deliver(&(header, payload));
+    assert_eq!(nacks(&outputs), Vec::from_iter(answer), "{name}");
+    assert!(acks(&outputs).is_empty() && dones(&outputs) == 0, "{name}");
+    assert_eq!(events(&outputs, EventKind::Fault).len(), usize::from(answer.is_some()), "{name}");
+    assert!(rig.memory.writes.is_empty(), "{name}");
+    let counters = *rig.receiver.counters();
+    let violation = u64::from(answer == Some(NackReason::Violation));
+    assert_eq!((counters.bad_packets, counters.violations), (1 - violation, violation), "{name}");
+    // Nothing was entered, and nothing has to run out.
+    assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.escape_occupancy()), (0, 0), "{name}");
+    assert_eq!((rig.receiver.transfers_in_progress(), rig.receiver.poll_timeout()), (0, None), "{name}");
+    // And the same place takes a good one afterwards.
+    assert_eq!(acks(&rig.send(&Shape::single(1, 1), 0)).len(), 1, "{name}");
+}
+
+#[test]
+fn packets_that_are_not_for_this_node_are_dropped_without_an_answer() {
+    refused("another node", None, |header, _| header.common.destination = SENDER);
+    refused("any node", None, |header, _| header.common.destination = NodeId::ANY);
+    refused("from any node", None, |header, _| header.common.source = NodeId::ANY);
+}
+
+#[test]
+fn contradictions_are_refused() {
+    let cases: [(&str, Change); 20] = [
+        ("no payload", |_, payload| payload.clear()),
+        ("truncated", |_, payload| payload.truncate(63)),
+        ("one byte too many", |_, payload| payload.push(0)),
+        ("a page too many", |_, payload| payload.resize(4096 + 64, 0)),
+        ("smaller packets", |header, _| header.packet_size_log2 = 5),
+        ("larger packets", |header, _| header.packet_size_log2 = 7),
+        ("absurd packets", |header, _| header.packet_size_log2 = u8::MAX),
+        ("no packets", |header, _| start(header, |start| start.packets = 0)),
+        ("one packet too many", |header, _| start(header, |start| start.packets = 4)),
+        ("more than the mask", |header, _| {
+            start(header, |start| (start.packets, start.segment_length) = (33, 33 * 64));
+        }),
+        ("as many as can be", |header, _| start(header, |start| start.packets = u16::MAX)),
+        ("no bytes", |header, _| start(header, |start| start.segment_length = 0)),
+        ("all bytes", |header, _| start(header, |start| start.segment_length = u32::MAX)),
+        ("beyond its transfer", |header, _| start(header, |start| start.transfer_length = 100)),
+        ("of an empty transfer", |header, _| start(header, |start| start.transfer_length = 0)),
+        ("not where it begins", |header, _| header.address = CardAddr::new(BASE + 64)),
+        ("not where its transfer begins", |header, _| {
+            start(header, |start| start.transfer_base = CardAddr::new(BASE - 64))
+        }),
+        ("segment 1 of 1", |header, _| header.segment = 1),
+        ("segment 0 of 0", |header, _| header.segment_count = 0),
+        ("round the end of the address space", |header, _| {
+            header.address = CardAddr::new(u64::MAX - 63);
+            start(header, |start| {
+                (start.base, start.transfer_base) =
+                    (CardAddr::new(u64::MAX - 63), CardAddr::new(u64::MAX - 63))
+            });
+        }),
+    ];
+    for (name, change) in cases {
+        refused(name, Some(NackReason::BadPacket), change);
+    }
+}
+
+#[test]
+fn what_no_window_allows_is_refused() {
+    let cases: [(&str, Change); 5] = [
+        ("unknown node", |header, _| header.common.source = NodeId::new(77)),
+        ("this node itself, which was not let in", |header, _| header.common.source = RECEIVER),
+        ("another key", |header, _| header.key = !KEY),
+        ("below the window", |header, _| {
+            header.address = CardAddr::new(0x100);
+            start(header, |start| {
+                (start.base, start.transfer_base) = (CardAddr::new(0x100), CardAddr::new(0x100))
+            });
+        }),
+        ("across its end", |header, _| {
+            let base = CardAddr::new(0x11_0000 - 64);
+            header.address = base;
+            start(header, |start| (start.base, start.transfer_base) = (base, base));
+        }),
+    ];
+    for (name, change) in cases {
+        refused(name, Some(NackReason::Violation), change);
+    }
+}
+
+#[test]
+fn closed_and_read_only_windows_take_neither_starts_nor_early_packets() {
+    let mut rig = Rig::new(config());
+    let window = *rig.receiver.access().get(0).unwrap();
+    let read_only = MemoryWindow { permissions: Permissions::READ, ..window };
+    let shape = Shape::single(0, 3);
+    for (violations, window) in [(2, None), (4, Some(read_only))] {
+        match window {
+            None => rig.receiver.access_mut().remove(0).unwrap(),
+            Some(window) => rig.receiver.access_mut().install(0, window).unwrap(),
+        }
+        for index in [0, 1] {
+            assert_eq!(nacks(&rig.send(&shape, index)), [NackReason::Violation]);
+        }
+        assert_eq!((rig.receiver.counters().violations, rig.receiver.escape_occupancy()), (violations, 0));
+    }
+    rig.receiver.access_mut().install(0, window).unwrap();
+    for index in 0..3 {
+        assert_eq!(acks(&rig.send(&shape, index)).len(), 1);
+    }
+    assert_eq!(rig.receiver.counters().notices, 1);
+}
+
+#[test]
+fn frames_of_another_version_or_length_do_not_come_so_far() {
+    let (header, payload) = Shape::single(0, 3).packet(0);
+    let mut frame = [0; 256];
+    let length = header.encode(&payload, &mut frame).unwrap();
+    assert!(matches!(Packet::parse(&frame[..length]), Ok(Packet::Data(_))));
+    for version in (0..=u8::MAX).filter(|version| *version != frame[0]) {
+        let mut other = frame;
+        other[0] = version;
+        finish(&mut other[..length], length - 4).unwrap();
+        let error = Packet::parse(&other[..length]).unwrap_err();
+        assert!(matches!(error, WireError::Version { .. }), "{error}");
+        assert!(!error.is_damage(), "not a damaged frame: a node of another version");
+    }
+    // Shorter or longer, with a checksum that fits.
+    for wrong in (0..length).chain(length + 1..256) {
+        let mut other = frame;
+        if let Some(body) = wrong.checked_sub(4) {
+            finish(&mut other[..wrong], body).unwrap();
+        }
+        assert!(Packet::parse(&other[..wrong]).is_err(), "{wrong} bytes of {length}");
+    }
+}
+
+#[test]
+fn a_receiver_with_tables_of_one_entry_takes_one_transfer_after_the_other() {
+    let mut one = config();
+    (one.registry_entries, one.transfers, one.sources, one.windows) = (1, 1, 1, 1);
+    (one.escape_slots, one.tombstones, one.mask_bits) = (0, 2, 1);
+    let mut rig = Rig::new(one);
+    for transfer in 0..50 {
+        let shape = Shape { oldest_live: transfer, ..Shape::single(transfer, 1) };
+        assert_eq!(acks(&rig.send(&shape, 0)).len(), 1);
+        assert_eq!(acks(&rig.send(&shape, 0)).len(), 1, "a copy");
+    }
+    assert_eq!((rig.receiver.counters().notices, rig.memory.writes.len()), (50, 50));
+    // Another sender, or another life of this one, has to wait until this one is forgotten.
+    let mut other = Shape::single(0, 1).packet(0);
+    other.0.common.incarnation = Incarnation::new(1);
+    assert_eq!(nacks(&rig.deliver(&other)), [NackReason::Busy]);
+    rig.advance(Nanos::from_secs(3));
+    assert_eq!(acks(&rig.deliver(&other)).len(), 1);
+
+    // Two packets: the second has no place to wait, and more than the mask has bits is refused.
+    let mut two = config();
+    (two.registry_entries, two.transfers, two.escape_slots, two.mask_bits) = (1, 1, 0, 2);
+    let mut rig = Rig::new(two);
+    assert_eq!(nacks(&rig.send(&Shape::single(0, 2), 1)), [NackReason::EscapeFull]);
+    assert_eq!(nacks(&rig.send(&Shape::single(0, 3), 0)), [NackReason::BadPacket]);
+    assert_eq!(acks(&rig.send(&Shape::single(0, 2), 0)).len(), 1);
+    assert_eq!(nacks(&rig.send(&Shape::single(1, 1), 0)), [NackReason::Busy]);
+    assert_eq!(acks(&rig.send(&Shape::single(0, 2), 1)).len(), 1);
+    assert_eq!(acks(&rig.send(&Shape::single(1, 1), 0)).len(), 1);
+}

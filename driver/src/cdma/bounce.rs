@@ -1,0 +1,202 @@
+//! Builds without data realignment (DRE): what the engine cannot move goes through host memory.
+//!
+//! Such an engine reads and writes from addresses on that are multiples of its data width; lengths are free (PG034, "Unaligned
+//! Transfers"). Of a copy whose addresses lie equally far into a beat it can do all but the first bytes, up to the next beat; of any
+//! other nothing. The rest takes the way that reaches every byte and no other one: a transfer to the host and one back. The engine
+//! could rewrite the bytes before a destination with what they hold, but what others write there meanwhile would be lost.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use fpga_core::cdma_ring::Segment;
+use fpga_registers::CardAddr;
+
+use super::Cdma;
+use super::error::{BounceRefused, CdmaError, CdmaRingError, CdmaSubmitError};
+use super::ring::CdmaRing;
+use crate::channel::{C2hChannel, H2cChannel, WaitOptions};
+use crate::patience::{REST_LIMIT_NS, look_until};
+use crate::shared::Shared;
+
+/// Bytes that go through the host at a time.
+const CHUNK: u64 = 256 << 10;
+
+/// A channel each way, and the width that makes them necessary.
+#[derive(Debug)]
+pub(super) struct Bounce {
+    pub(super) data_bytes: u32,
+    h2c: Box<H2cChannel>,
+    c2h: Box<C2hChannel>,
+}
+
+/// How many bytes of a copy, from its start, an engine with a data path of `data_bytes` cannot move.
+fn beyond_the_engine(segment: &Segment, data_bytes: u32) -> u64 {
+    let into = |address: CardAddr| address.get() % u64::from(data_bytes.max(1));
+    let (source, destination) = (into(segment.source), into(segment.destination));
+    match source {
+        _ if source != destination => segment.length,
+        0 => 0,
+        source => segment.length.min(u64::from(data_bytes) - source),
+    }
+}
+
+/// What is left of a segment behind its first `bytes`.
+const fn behind(segment: &Segment, bytes: u64) -> Segment {
+    Segment {
+        source: CardAddr::new(segment.source.get().wrapping_add(bytes)),
+        destination: CardAddr::new(segment.destination.get().wrapping_add(bytes)),
+        length: segment.length - bytes,
+    }
+}
+
+impl Bounce {
+    /// Moves a segment through the host, each piece of it within what `left` says is left of somebody's patience. How many bytes were
+    /// moved for certain, and what went wrong, if something did.
+    fn carry(
+        &mut self,
+        card: &Shared,
+        segment: &Segment,
+        left: impl Fn() -> Option<Duration>,
+    ) -> Result<(), (u64, String)> {
+        let mut done = 0;
+        while done < segment.length {
+            let part = behind(segment, done);
+            let length = part.length.min(CHUNK);
+            let failed = |reason: String| (done, reason);
+            let options =
+                left().map_or_else(WaitOptions::default, |left| WaitOptions::default().timeout(left));
+            let buffer = usize::try_from(length).unwrap_or(usize::MAX);
+            let buffer = card.pool.allocate(buffer).map_err(|error| failed(error.to_string()))?;
+            let read = self.c2h.read_with(buffer, part.source, options);
+            let buffer = read.map_err(|error| failed(error.to_string()))?;
+            let written = self.h2c.write_with(buffer, part.destination, options);
+            written.map_err(|error| failed(error.to_string()))?;
+            done += length;
+        }
+        Ok(())
+    }
+}
+
+impl Cdma {
+    /// Tells that the engine was built without data realignment (DRE) and with a data path of `data_bytes`, and lends it a channel
+    /// each way for what it cannot move itself: the first bytes of a copy whose addresses lie equally far into a beat, and all of one
+    /// whose addresses do not. Such bytes go through host memory; none beside them are touched. Rings take it over, and give it back
+    /// with the engine.
+    ///
+    /// # Errors
+    /// [`BounceRefused`] with the channels: a data path that no build has, a channel of another card or with transfers in flight.
+    pub fn bounce_through(
+        &mut self,
+        data_bytes: u32,
+        h2c: H2cChannel,
+        c2h: C2hChannel,
+    ) -> Result<(), Box<BounceRefused>> {
+        let reason = if !data_bytes.is_power_of_two() || !(4..=128).contains(&data_bytes) {
+            "the data path of a build has a power of two of bytes, from 4 to 128"
+        } else if !h2c.0.is_of(&self.card) || !c2h.0.is_of(&self.card) {
+            "the channels are another card's"
+        } else if h2c.in_flight() != 0 || c2h.in_flight() != 0 {
+            "a channel has transfers in flight; wait for them first"
+        } else {
+            self.bounce = Some(Bounce { data_bytes, h2c: Box::new(h2c), c2h: Box::new(c2h) });
+            return Ok(());
+        };
+        Err(Box::new(BounceRefused { card: self.name(), reason, h2c, c2h }))
+    }
+
+    /// The channels that were lent for what the engine cannot move. What it cannot move is refused, or ends in its error, from now on.
+    pub fn end_bounce(&mut self) -> Option<(H2cChannel, C2hChannel)> {
+        self.bounce.take().map(|bounce| (*bounce.h2c, *bounce.c2h))
+    }
+
+    /// Moves what the engine cannot, if somebody has lent the means. How many bytes that were.
+    pub(super) fn bounce(&mut self, whole: &Segment, limit: Option<(u64, u64)>) -> Result<u64, CdmaError> {
+        let Some(bounce) = &mut self.bounce else { return Ok(0) };
+        let length = beyond_the_engine(whole, bounce.data_bytes);
+        let card = Arc::clone(&self.card);
+        let passed = |began: u64| card.transport.now().saturating_sub(began);
+        let left = || limit.map(|(began, limit)| Duration::from_nanos(limit.saturating_sub(passed(began))));
+        let carried = bounce.carry(&card, &Segment { length, ..*whole }, left);
+        carried.map(|()| length).map_err(|(done, reason)| match limit {
+            Some((began, limit)) if passed(began) >= limit => CdmaError::TimedOut {
+                card: card.name.clone(),
+                source_start: whole.source,
+                destination: whole.destination,
+                length: whole.length,
+                done,
+                waited_ms: passed(began) / 1_000_000,
+            },
+            _ => CdmaError::Bounce {
+                card: card.name.clone(),
+                source_start: whole.source,
+                destination: whole.destination,
+                length: whole.length,
+                done,
+                reason,
+            },
+        })
+    }
+}
+
+impl<T> CdmaRing<T> {
+    /// Moves what the engine cannot of these segments, if it is one that cannot move everything and somebody has lent the means.
+    /// What is left for it, and the bytes moved; `None`: all is left for it.
+    ///
+    /// What was submitted before comes first, so it is waited for, and segments before the last one that is moved so go with it: a
+    /// later one may use what an earlier one made.
+    pub(super) fn bounce(
+        &mut self,
+        segments: &[Segment],
+    ) -> Result<Option<(Vec<Segment>, u64)>, CdmaSubmitError> {
+        let Some(data_bytes) = self.cdma.bounce.as_ref().map(|bounce| bounce.data_bytes) else {
+            return Ok(None);
+        };
+        let cannot = |segment: &Segment| beyond_the_engine(segment, data_bytes);
+        let Some(last) = segments.iter().rposition(|segment| cannot(segment) != 0) else { return Ok(None) };
+        self.ring
+            .admits(segments)
+            .map_err(|source| CdmaSubmitError::Ring { card: self.cdma.name(), source })?;
+        self.wait_for_all()?;
+        let mut moved = 0;
+        let mut rest = Vec::with_capacity(segments.len() - last);
+        for (number, segment) in segments.iter().enumerate() {
+            let length = match number.cmp(&last) {
+                core::cmp::Ordering::Less => segment.length,
+                core::cmp::Ordering::Equal => cannot(segment),
+                core::cmp::Ordering::Greater => 0,
+            };
+            let card = Arc::clone(&self.cdma.card);
+            if let Some(bounce) = &mut self.cdma.bounce {
+                let part = Segment { length, ..*segment };
+                bounce.carry(&card, &part, || None).map_err(|(done, reason)| {
+                    CdmaSubmitError::Bounce(CdmaError::Bounce {
+                        card: card.name.clone(),
+                        source_start: segment.source,
+                        destination: segment.destination,
+                        length: segment.length,
+                        done,
+                        reason,
+                    })
+                })?;
+            }
+            moved += length;
+            rest.push(behind(segment, length));
+        }
+        rest.retain(|segment| segment.length != 0);
+        Ok(Some((rest, moved)))
+    }
+
+    /// Waits until everything submitted has ended.
+    fn wait_for_all(&mut self) -> Result<(), CdmaSubmitError> {
+        let transport = Arc::clone(&self.cdma.card.transport);
+        while self.ring.operations() != 0 {
+            let before = self.ring.ended();
+            let ended = look_until(&*transport, REST_LIMIT_NS, |_| {
+                self.poll()?;
+                Ok::<_, CdmaRingError>((self.ring.ended() != before).then_some(()))
+            })?;
+            ended.map_err(|waited| CdmaSubmitError::Unfinished(self.timed_out(waited)))?;
+        }
+        Ok(())
+    }
+}

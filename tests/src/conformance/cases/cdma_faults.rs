@@ -1,0 +1,316 @@
+//! The copy engine's errors: one copy at a time, and in the middle of a ring's chain.
+
+use std::sync::Arc;
+
+use fpga_card::fault_plan::{FaultEntry, FaultName};
+use fpga_driver::firmware::generated::BlockType;
+use fpga_driver::mock::World;
+use fpga_driver::{
+    CardAddr, CdmaError, CdmaFaultCause, CdmaRing, CdmaRingError, CdmaRingOptions, DescriptorPath,
+    NetworkInterface, OpenOptions, RecoveryLevel, RecoveryOptions, Transport, WaitOptions, recovery,
+};
+
+use super::cdma::{FROM, RING, TO, engine, read, write};
+use super::{Bench, Case, Verdict, case};
+use crate::bytes;
+use crate::conformance::bench::{Opened, patient};
+use crate::conformance::faults::{After, Memory, Row, Said, row};
+use crate::conformance::{Ability, Skip};
+use crate::tampered::Replaced;
+
+const CARD: &[Ability] = &[Ability::CardFaults];
+
+pub(super) const CASES: &[Case] = &[
+    case("fault.cdma_slave_error", CARD, cdma_slave_error),
+    case("fault.cdma_decode_error", CARD, cdma_decode_error),
+    case("fault.cdma_hangs", CARD, cdma_hangs),
+    case("fault.cdma_ring_internal_error", CARD, |bench| {
+        in_chain(bench, "cdma_ring_internal_error", "internal", 1)
+    }),
+    case("fault.cdma_ring_slave_error", CARD, |bench| in_chain(bench, "cdma_ring_slave_error", "slave", 1)),
+    case("fault.cdma_ring_decode_error", CARD, |bench| {
+        in_chain(bench, "cdma_ring_decode_error", "decode", 1)
+    }),
+    case("fault.cdma_ring_descriptor_slave_error", CARD, |bench| {
+        in_chain(bench, "cdma_ring_descriptor_slave_error", "sg_slave", 1)
+    }),
+    case("fault.cdma_ring_descriptor_decode_error", CARD, |bench| {
+        in_chain(bench, "cdma_ring_descriptor_decode_error", "sg_decode", 1)
+    }),
+    case("fault.cdma_ring_stale_descriptor", CARD, |bench| {
+        in_chain(bench, "cdma_ring_stale_descriptor", "sg_internal", 2)
+    }),
+    case("fault.cdma_ring_started_too_often", CARD, |bench| {
+        in_chain(bench, "cdma_ring_started_too_often", "sg_internal", 1)
+    }),
+    case("fault.cdma_ring_hangs", CARD, ring_hangs),
+    case("fault.cdma_ring_descriptors_lost", &[], descriptors_lost),
+];
+
+/// Copies of a chain, and bytes of each: two descriptors of a ring with 12 bits of length.
+const COPIES: usize = 6;
+const LENGTH: usize = 5000;
+const LENGTH_BITS: u8 = 12;
+const FIRST_DESCRIPTOR: u64 = 4096 - 64;
+/// The descriptor at which it happens, and the copy that it belongs to.
+const FAILING: u64 = 5;
+const FAILING_COPY: usize = 2;
+
+/// The copy engine's error, and that it works afterwards.
+fn cdma_error(bench: &Bench<'_>, name: &str, from: CardAddr, fault: Option<FaultEntry>) -> Verdict {
+    let row = row(name);
+    let probe = bench.open();
+    let block = probe.card.info().identity.as_ref().and_then(|identity| identity.block(BlockType::Cdma).ok());
+    let at = block.map(|block| block.base());
+    probe.close();
+    let Some(at) = at else { return Err(Skip("the card has no copy engine that it names".to_owned())) };
+    // Without the network interface the driver does not know where memory ends: the card has to say.
+    let opened = bench.open_with(OpenOptions::default().network_interface(NetworkInterface::Ignored));
+    let mut cdma = opened.card.cdma_at(at).expect("the copy engine");
+    let to = CardAddr::new(2 << 20);
+    bench.set_faults(fault);
+    let error = cdma.copy(from, to, 4096).expect_err("it cannot go well");
+    assert_eq!(Said::of_cdma(&error).as_slice(), row.said, "{error}");
+    bench.set_faults([]);
+    assert!(cdma.status().is_ok_and(|status| !status.has_error()), "it was reset");
+    assert_eq!((row.memory, row.after), (Memory::Returned, After::Channel));
+    cdma.copy(CardAddr::new(1 << 20), to, 4096).expect("it works again");
+    drop(cdma);
+    opened.assert_pool(0, 0);
+    opened.close();
+    Ok(())
+}
+
+fn cdma_slave_error(bench: &mut Bench<'_>) -> Verdict {
+    let fault = FaultEntry { error: Some("slave".to_owned()), ..FaultEntry::new(FaultName::CdmaError) };
+    cdma_error(bench, "cdma_slave_error", CardAddr::new(1 << 20), Some(fault))
+}
+
+fn cdma_decode_error(bench: &mut Bench<'_>) -> Verdict {
+    // Within what the engine can address, beyond the built-in card's memory and windows.
+    cdma_error(bench, "cdma_decode_error", CardAddr::new(1 << 40), None)
+}
+
+/// The card, where a test can have a part of its memory never answer.
+fn silenced(bench: &Bench<'_>) -> Result<(World, usize), Skip> {
+    bench
+        .simulated()
+        .ok_or_else(|| Skip("only memory of a card in this process can be made not to answer".to_owned()))
+}
+
+/// A copy that never ends: said to be stuck, and the card works after a reset.
+fn cdma_hangs(bench: &mut Bench<'_>) -> Verdict {
+    let row = row("cdma_hangs");
+    let opened = bench.open();
+    let mut cdma = engine(&opened)?;
+    let (world, number) = silenced(bench)?;
+    world.with_card(number, |card| card.silence(opened.at(TO), 64));
+    let error = cdma.copy(opened.at(FROM), opened.at(TO), LENGTH as u64).expect_err("it cannot end");
+    assert_eq!(Said::of_cdma(&error).as_slice(), row.said, "{error}");
+    world.with_card(number, |card| card.silence(CardAddr::ZERO, 0));
+    if !bench.real_time() {
+        // Seconds of real time.
+        let again =
+            cdma.copy(opened.at(FROM), opened.at(TO), LENGTH as u64).expect_err("nothing has ended it");
+        assert_eq!(Said::of_cdma(&again).as_slice(), row.said, "{again}");
+    }
+    drop(cdma);
+    opened.assert_pool(0, 0);
+    opened.close();
+    reset_and_copy(bench, row)
+}
+
+/// After a reset of the bus the engine copies.
+fn reset_and_copy(bench: &Bench<'_>, row: &Row) -> Verdict {
+    assert_eq!((row.memory, row.after), (Memory::Unstopped, After::Reset));
+    let transport = bench.reach() as Arc<dyn Transport>;
+    let options = RecoveryOptions::default().at_least(RecoveryLevel::Function).up_to(RecoveryLevel::Bus);
+    let report = recovery::recover(&transport, &OpenOptions::default(), &options)
+        .unwrap_or_else(|error| panic!("{error}"));
+    assert!(report.well && report.reopen, "{report:?}");
+    drop(transport);
+    let opened = bench.open();
+    let data = bytes(9, LENGTH);
+    write(&opened, FROM, &data);
+    engine(&opened)?.copy(opened.at(FROM), opened.at(TO), LENGTH as u64).expect("it works again");
+    assert!(read(&opened, TO, LENGTH) == data);
+    opened.close();
+    Ok(())
+}
+
+/// A ring with descriptors by either path, with what its copies are to move already in the card. `None`: the card has no such path.
+fn prepared(opened: &Opened, bypass: bool, data: &[Vec<u8>]) -> Result<Option<CdmaRing<usize>>, Skip> {
+    let cdma = engine(opened)?;
+    for (n, data) in data.iter().enumerate() {
+        write(opened, FROM + ((n as u64) << 16), data);
+        write(opened, TO + ((n as u64) << 16), &[0xEE; LENGTH]);
+    }
+    let path = if bypass {
+        DescriptorPath::bypass(CardAddr::ZERO)
+    } else {
+        DescriptorPath::channel(opened.card.h2c(0).expect("an H2C channel"))
+    };
+    let options = CdmaRingOptions::new(opened.at(RING)).descriptors(32).copies(32).length_bits(LENGTH_BITS);
+    match cdma.into_ring(path, options) {
+        Ok(ring) => Ok(Some(ring)),
+        Err(refused) if matches!(refused.error, CdmaRingError::NoBypass { .. }) => Ok(None),
+        Err(refused) => panic!("{refused}"),
+    }
+}
+
+fn copy(ring: &mut CdmaRing<usize>, opened: &Opened, n: usize) -> fpga_driver::Ticket {
+    let offset = (n as u64) << 16;
+    ring.copy(opened.at(FROM + offset), opened.at(TO + offset), LENGTH as u64, n).expect("accepted")
+}
+
+/// Every copy is back once, in order; what was done before the failing one is there, and what comes behind it was not begun.
+fn in_chain(bench: &Bench<'_>, name: &str, error: &str, times: u64) -> Verdict {
+    let row = row(name);
+    for bypass in [true, false] {
+        let what = format!("{name}, {}", if bypass { "bypass" } else { "by DMA" });
+        let opened = bench.open();
+        let data: Vec<_> = (0..COPIES).map(|n| bytes(n as u64, LENGTH)).collect();
+        let Some(mut ring) = prepared(&opened, bypass, &data)? else { continue };
+        bench.set_faults([FaultEntry {
+            error: Some(error.to_owned()),
+            skip: FAILING,
+            times: Some(times),
+            ..FaultEntry::new(FaultName::CdmaError)
+        }]);
+        let tickets: Vec<_> = (0..COPIES).map(|n| copy(&mut ring, &opened, n)).collect();
+        let mut said = Vec::new();
+        for (n, ticket) in tickets.into_iter().enumerate() {
+            let done = ring.wait(ticket, patient()).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!((done.ticket, done.payload), (ticket, n), "{what}");
+            let Err(fault) = done.outcome else {
+                assert!(
+                    n < FAILING_COPY || row.said.is_empty(),
+                    "{what}: copy {n} is behind the failing one"
+                );
+                assert_eq!(done.outcome, Ok(LENGTH as u64), "{what}");
+                continue;
+            };
+            said.extend(Said::of_cdma_cause(&fault.cause));
+            match &fault.cause {
+                CdmaFaultCause::Status(status) => {
+                    assert_eq!(n, FAILING_COPY, "{what}: {fault}");
+                    assert_eq!(status.into_bits() & 0x770, bit(error), "{what}: {fault}");
+                    let place = fault.place.expect("the engine stands there");
+                    let at = |start| opened.at(start + ((n as u64) << 16) + FIRST_DESCRIPTOR);
+                    assert_eq!((place.source, place.destination), (at(FROM), at(TO)), "{what}: {fault}");
+                    assert_eq!(place.bytes_done, FIRST_DESCRIPTOR, "{what}: {fault}");
+                }
+                cause => {
+                    assert!(n > FAILING_COPY, "{what}: {fault}");
+                    assert_eq!(*cause, CdmaFaultCause::Earlier, "{what}: {fault}");
+                }
+            }
+        }
+        assert_eq!(said, row.said, "{what}");
+        assert_eq!(ring.in_flight(), 0, "{what}");
+        let retried = u64::from(error == "sg_internal");
+        assert_eq!(ring.overruns(), retried, "{what}: an engine that went too far costs a reset");
+        bench.set_faults([]);
+        let done = if row.said.is_empty() { COPIES } else { FAILING_COPY };
+        for (n, data) in data.iter().enumerate() {
+            let there = read(&opened, TO + ((n as u64) << 16), LENGTH);
+            if n < done {
+                assert!(there == *data, "{what}: copy {n} said that it was done");
+            } else if n > done {
+                assert!(there.iter().all(|byte| *byte == 0xEE), "{what}: copy {n} was not begun");
+            }
+        }
+        assert_eq!((row.memory, row.after), (Memory::Returned, After::Channel));
+        // More than the ring has descriptors for: it comes round to where it failed.
+        for round in 0..4 {
+            let tickets: Vec<_> = (0..COPIES).map(|n| copy(&mut ring, &opened, n)).collect();
+            for ticket in tickets {
+                let done = ring.wait(ticket, patient()).unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert_eq!(done.outcome, Ok(LENGTH as u64), "{what}: round {round}");
+            }
+        }
+        drop(ring);
+        assert!(read(&opened, TO + ((COPIES as u64 - 1) << 16), LENGTH) == data[COPIES - 1], "{what}");
+        opened.assert_pool(0, 0);
+        opened.close();
+    }
+    Ok(())
+}
+
+/// The bit of the status register (PG034, CDMASR).
+fn bit(error: &str) -> u32 {
+    match error {
+        "internal" => 1 << 4,
+        "slave" => 1 << 5,
+        "decode" => 1 << 6,
+        "sg_internal" => 1 << 8,
+        "sg_slave" => 1 << 9,
+        "sg_decode" => 1 << 10,
+        _ => 0,
+    }
+}
+
+/// What was written through the bypass BAR does not read back: the engine is not told of it.
+fn descriptors_lost(bench: &mut Bench<'_>) -> Verdict {
+    let row = row("cdma_ring_descriptors_lost");
+    let opened = bench.open();
+    let data = [bytes(1, LENGTH)];
+    let Some(mut ring) = prepared(&opened, true, &data)? else {
+        return Err(Skip("the card has no bypass BAR".to_owned()));
+    };
+    let bypass = opened.card.info().roles.bypass.expect("the ring uses it").index;
+    // The length of the second descriptor, the last one of the copy.
+    let at = opened.at(RING).get() + 64 + 0x18;
+    opened.seam.replace(vec![Replaced { bar: bypass, at, value: 0 }]);
+    let ticket = copy(&mut ring, &opened, 0);
+    let done = ring.wait(ticket, patient()).expect("it has ended");
+    let fault = done.outcome.expect_err("it did not arrive");
+    assert_eq!(Said::of_cdma_cause(&fault.cause).as_slice(), row.said, "{fault}");
+    assert_eq!((row.memory, row.after), (Memory::Returned, After::Channel));
+    opened.seam.heal();
+    assert!(read(&opened, TO, LENGTH).iter().all(|byte| *byte == 0xEE), "nothing was begun");
+    let again = copy(&mut ring, &opened, 0);
+    assert_eq!(ring.wait(again, patient()).expect("it ends").outcome, Ok(LENGTH as u64));
+    drop(ring);
+    assert!(read(&opened, TO, LENGTH) == data[0]);
+    opened.assert_pool(0, 0);
+    opened.close();
+    Ok(())
+}
+
+/// An engine that hangs completes nothing and shows no error: who waits runs out of time, and an abort finds that it does not stop.
+fn ring_hangs(bench: &mut Bench<'_>) -> Verdict {
+    let row = row("cdma_ring_hangs");
+    let (world, number) = silenced(bench)?;
+    for bypass in [true, false] {
+        let opened = bench.open();
+        let data: Vec<_> = (0..COPIES).map(|n| bytes(n as u64, LENGTH)).collect();
+        let Some(mut ring) = prepared(&opened, bypass, &data)? else { continue };
+        let at = opened.at(TO + ((FAILING_COPY as u64) << 16) + FIRST_DESCRIPTOR);
+        world.with_card(number, |card| card.silence(at, 64));
+        let tickets: Vec<_> = (0..COPIES).map(|n| copy(&mut ring, &opened, n)).collect();
+        let before = ring.wait(tickets[FAILING_COPY - 1], patient()).expect("before it hangs");
+        assert_eq!(before.outcome, Ok(LENGTH as u64));
+        let short = WaitOptions::default().timeout(core::time::Duration::from_millis(50));
+        let error = ring.wait(tickets[FAILING_COPY], short).expect_err("it hangs");
+        assert!(matches!(error, CdmaRingError::TimedOut { .. }), "{error}");
+        let error = ring.abort().expect_err("it does not stop");
+        let CdmaRingError::Engine(stuck @ CdmaError::Stuck { .. }) = &error else { panic!("{error}") };
+        assert_eq!(Said::of_cdma(stuck).as_slice(), row.said);
+        for (n, ticket) in tickets.into_iter().enumerate().skip(FAILING_COPY) {
+            let done = ring.wait(ticket, patient()).expect("it has ended");
+            let fault = done.outcome.expect_err("it was not done");
+            assert_eq!((done.payload, fault.cause), (n, CdmaFaultCause::Unstoppable));
+        }
+        world.with_card(number, |card| card.silence(CardAddr::ZERO, 0));
+        drop(ring);
+        opened.assert_pool(0, 0);
+        opened.close();
+        reset_and_copy(bench, row)?;
+        if bench.real_time() {
+            // Seconds of real time each.
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! Builds without data realignment: what the engine cannot move goes through the host, in its turn.
+
+use super::*;
+
+const WIDTH: u32 = 16;
+
+/// A card whose engine realigns nothing, and a ring on it that was lent channels for what that leaves over.
+fn narrow(way: Way) -> (World, Card, CdmaRing<u64>) {
+    let file = "xdma: { h2c_channels: 2, c2h_channels: 1 }\ncdma: { dre: false, data_width: 128 }";
+    let world = world(described(file));
+    let card = open(&world);
+    let mut cdma = card.cdma().unwrap();
+    cdma.bounce_through(WIDTH, card.h2c(1).unwrap(), card.c2h(0).unwrap()).unwrap();
+    let made = cdma.into_ring(path(&card, way), options().length_bits(12));
+    let ring = made.unwrap_or_else(|refused| panic!("{refused}"));
+    (world, card, ring)
+}
+
+#[test]
+fn every_place_in_a_beat_and_every_length_near_one() {
+    const SPAN: usize = 256;
+    for way in WAYS {
+        let (world, _card, mut ring) = narrow(way);
+        let source = bytes(3, SPAN);
+        poke(&world, 0, at(0x20_0000), &source);
+        let beat = u64::from(WIDTH);
+        // By either path the same bytes take the same ways: one of them stands for all places.
+        let step = if way == Way::Bypass { 1 } else { 5 };
+        for (first, second) in
+            (0..beat).step_by(step).flat_map(|first| (0..beat).map(move |second| (first, second)))
+        {
+            let before = bytes(8, SPAN);
+            for length in [1, 2, beat - 1, beat, beat + 1, 2 * beat, 3 * beat + 1] {
+                poke(&world, 0, at(0x30_0000), &before);
+                let to = at(0x30_0000 + beat + second);
+                let ticket = ring.copy(at(0x20_0000 + first), to, length, length).unwrap();
+                assert_eq!(arrives(&mut ring, ticket), length);
+                let mut expected = before.clone();
+                let (first, second, length) = (first as usize, (beat + second) as usize, length as usize);
+                expected[second..][..length].copy_from_slice(&source[first..][..length]);
+                assert!(
+                    peek(&world, 0, at(0x30_0000), SPAN) == expected,
+                    "{way:?}: {length} bytes from {first} to {second}"
+                );
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(seeded(48))]
+
+    /// Lists of copies wherever they lie, one behind the other in flight: what one makes the next one finds.
+    #[test]
+    fn lists_match_an_array(
+        lists in prop::collection::vec(prop::collection::vec((0..4000_u64, 0..4000_u64, 1..300_u64, any::<bool>()), 1..4), 1..12),
+        bypass in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        const BASE: u64 = 0x20_0000;
+        let (world, _card, mut ring) = narrow(if bypass { Way::Bypass } else { Way::Channel });
+        let mut model = bytes(seed, 4400);
+        poke(&world, 0, at(BASE), &model);
+        let mut tickets = Vec::new();
+        for list in &lists {
+            let list: Vec<_> = list
+                .iter()
+                .map(|(from, to, length, aligned)| {
+                    let place = |at: u64| if *aligned { at & !15 } else { at };
+                    (place(*from), place(*to), *length)
+                })
+                .filter(|(from, to, length)| from.abs_diff(*to) >= *length)
+                .collect();
+            if list.is_empty() {
+                continue;
+            }
+            let segments: Vec<_> =
+                list.iter().map(|(from, to, length)| segment(BASE + from, BASE + to, *length)).collect();
+            let length: u64 = list.iter().map(|(_, _, length)| length).sum();
+            tickets.push((ring.submit(&segments, length).unwrap(), length));
+            for (from, to, length) in list {
+                let (from, to, length) = (from as usize, to as usize, length as usize);
+                model.copy_within(from..from + length, to);
+            }
+            if seed.is_multiple_of(3) {
+                ring.poll().unwrap();
+            }
+            // The ring holds fifteen descriptors.
+            if ring.free_descriptors() < 4
+                && let Some((ticket, _)) = tickets.last()
+            {
+                let done = ring.wait(*ticket, patient()).unwrap();
+                prop_assert_eq!(done.outcome, Ok(done.payload));
+                tickets.pop();
+            }
+        }
+        while ring.in_flight() != 0 {
+            ring.poll().unwrap();
+            ring.relax();
+        }
+        for done in drain(&mut ring) {
+            prop_assert_eq!(done.outcome, Ok(done.payload));
+        }
+        prop_assert!(peek(&world, 0, at(BASE), model.len()) == model);
+    }
+}
+
+#[test]
+fn a_copy_that_the_host_cannot_carry_comes_back_and_the_ring_goes_on() {
+    for way in WAYS {
+        let (world, card, mut ring) = narrow(way);
+        let before = ring.copy(at(0x20_0000), at(0x30_0000), 5000, 1).unwrap();
+        world.with_card(0, |card| card.poison(at(0x40_0000), 16));
+        let refused = ring.copy(at(0x40_0001), at(0x50_0002), 100, 2).unwrap_err();
+        assert!(matches!(refused.error, CdmaSubmitError::Bounce(CdmaError::Bounce { .. })), "{refused}");
+        assert_eq!(refused.payload, 2);
+        world.with_card(0, |card| card.poison(at(0), 0));
+        arrives(&mut ring, before);
+        // What cannot be is refused before anything is waited for or moved.
+        let refused = ring.copy(at(0x40_0001), at(BASE + 2), 100, 3).unwrap_err();
+        assert!(
+            matches!(
+                refused.error,
+                CdmaSubmitError::Ring { source: RefusalReason::DescriptorMemory { .. }, .. }
+            ),
+            "{refused}"
+        );
+        let again = ring.copy(at(0x40_0001), at(0x50_0001), 100, 4).unwrap();
+        assert_eq!(arrives(&mut ring, again), 4);
+        // Lent channels come back with the engine.
+        let (mut cdma, path, rest) = ring.close();
+        assert!(rest.is_empty());
+        assert!(card.h2c(1).is_err());
+        cdma.copy(at(0x40_0001), at(0x50_0002), 100).unwrap();
+        assert!(cdma.end_bounce().is_some());
+        drop(path);
+        assert!(card.h2c(1).is_ok());
+    }
+}
+
+/// The engine's own part fails: the bytes that went through the host count as done.
+#[test]
+fn an_error_of_the_engine_counts_what_was_moved_before() {
+    let (world, _card, mut ring) = narrow(Way::Bypass);
+    world.with_card(0, |card| card.poison(at(0x20_0000 + 8192), 16));
+    let ticket = ring.copy(at(0x20_0003), at(0x30_0003), 20_000, 1).unwrap();
+    let done = ring.wait(ticket, patient()).unwrap();
+    let fault = done.outcome.unwrap_err();
+    let place = fault.place.unwrap();
+    // Thirteen bytes to the next beat, then descriptors of 4080.
+    assert_eq!(place.bytes_done, 13 + 2 * 4080, "{fault}");
+    assert_eq!(place.source, at(0x20_0000 + 16 + 2 * 4080));
+}

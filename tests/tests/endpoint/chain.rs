@@ -1,0 +1,45 @@
+//! The copy engine behind an endpoint, started once too often: a new tail takes two writes where addresses are wide, and an engine that
+//! reaches it between the two runs on behind it.
+
+use super::*;
+
+use std::sync::Arc;
+
+use fpga_driver::Transport;
+use fpga_driver::registers::cdma::CdmaBlock;
+use fpga_tests::tampered::Tampered;
+
+/// The CDMA's registers in the user BAR of the built-in card.
+const CDMA: BarOffset = BarOffset::new(0x1000);
+
+/// An end whose every new tail is overtaken by so many steps of the cards; `None`: as many as there are to take.
+fn overtaken(net: &mut Net, steps: Option<u32>) -> Arc<Tampered> {
+    net.ends[0] = None;
+    let seam = Tampered::new(net.world.transport(0), Vec::new());
+    let card = Card::open(Arc::<Tampered>::clone(&seam) as Arc<dyn Transport>).unwrap();
+    net.ends[0] = Some(Endpoint::open_with(&card, &options(0x1A)).unwrap());
+    let high = (0, CdmaBlock::TAILDESC_HIGH.address(CDMA).get());
+    match steps {
+        Some(steps) => seam.overtake_by(high, &vec![steps; 100_000]),
+        None => seam.overtake(Some(high)),
+    }
+    seam
+}
+
+#[test]
+fn an_engine_that_overtakes_the_tail_costs_a_reset_and_no_packet() {
+    let mut overruns = 0;
+    for steps in [Some(0), Some(1), Some(2), Some(3), Some(5), Some(8), Some(13), Some(40), None] {
+        let mut net = Net::new(DeliveryOrder::Random { seed: 11, depth: 64 });
+        let _seam = overtaken(&mut net, steps);
+        for (round, length) in [100, 70_001, 1 << 20, 3].into_iter().enumerate() {
+            let region = net.region(1, TARGET, 2 << 20);
+            net.carry(at(SOURCE, 3), &region.remote, round as u64, &bytes(round as u64, length));
+            net.end(1).close_region(&region).unwrap();
+        }
+        let counted = net.end(0).counters().chain_overruns;
+        assert!(steps != Some(0) || counted == 0, "nobody was overtaken");
+        overruns += counted;
+    }
+    assert!(overruns > 0, "it did happen");
+}

@@ -1,0 +1,53 @@
+//! The control socket of a served card: what goes wrong with it, decided while it is served.
+//!
+//! Whoever tests a driver against a served card makes it fail from outside: the card's bus has no register for that, because no
+//! real card has one. Requests are JSON documents, one a line; each is answered by one line, an [`Answer`]. Several may be connected.
+
+mod client;
+mod server;
+
+use fpga_driver::mock::FaultsDescription;
+use serde::{Deserialize, Serialize};
+
+pub use client::{ControlError, ask};
+pub(crate) use server::serve;
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum Request {
+    /// From now on this goes wrong, and nothing else; what has gone wrong stays so.
+    Faults {
+        /// The section `faults` of a card file.
+        faults: FaultsDescription,
+    },
+    /// The card is out of its slot from one moment to the next.
+    PullOut {},
+    /// It is in its slot, in its power-on state.
+    PutBack {},
+    /// Nothing: the answer says how things are.
+    State {},
+}
+
+/// What was done.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Answer {
+    /// Why it was not done, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The faults of the plan in force, in its order.
+    #[serde(default)]
+    pub faults: Vec<Progress>,
+}
+
+/// How far a planned fault is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Progress {
+    /// How often it could have struck so far.
+    pub opportunities: u64,
+    /// How often it has.
+    pub strikes: u64,
+}

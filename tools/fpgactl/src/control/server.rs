@@ -1,0 +1,191 @@
+//! The end of the process that serves the card.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use fpga_driver::mock::served::Listener;
+use fpga_driver::mock::{CardFailure, FaultPlan, FaultsDescription, World};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use super::{Answer, Progress, Request};
+
+/// Who is connected at the same time; others wait.
+const CLIENTS: usize = 16;
+/// Longest request: a plan of many faults.
+const LONGEST: usize = 1 << 20;
+
+/// Somebody who asks.
+struct Client {
+    stream: UnixStream,
+    /// What came of a line.
+    begun: Vec<u8>,
+}
+
+/// Does what clients ask for, until `end` can be read or its other end is closed.
+///
+/// # Errors
+/// Waiting failed.
+pub(crate) fn serve(world: &World, listener: &Listener, end: impl AsFd) -> io::Result<()> {
+    let mut clients: Vec<Client> = Vec::new();
+    loop {
+        let room = if clients.len() < CLIENTS { PollFlags::IN } else { PollFlags::empty() };
+        let streams = clients.iter().map(|client| PollFd::new(&client.stream, PollFlags::IN));
+        let mut waits: Vec<PollFd<'_>> = [PollFd::new(&end, PollFlags::IN), PollFd::new(listener, room)]
+            .into_iter()
+            .chain(streams)
+            .collect();
+        match poll(&mut waits, None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        }
+        let mut ready = waits.iter().map(|wait| !wait.revents().is_empty());
+        if ready.next() == Some(true) {
+            return Ok(());
+        }
+        let came = ready.next() == Some(true);
+        let ready: Vec<bool> = ready.collect();
+        let mut ready = ready.into_iter();
+        clients.retain_mut(|client| ready.next() != Some(true) || client.attend(world));
+        if came && let Some(socket) = listener.accept() {
+            let stream = UnixStream::from(socket);
+            // Who does not take his answers is not waited for.
+            if stream.set_nonblocking(true).is_ok() {
+                clients.push(Client { stream, begun: Vec::new() });
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Answers what has come. `false`: it is gone.
+    fn attend(&mut self, world: &World) -> bool {
+        let mut piece = [0; 4096];
+        let count = match self.stream.read(&mut piece) {
+            Ok(0) => return false,
+            Ok(count) => count,
+            Err(error) => {
+                return matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
+            }
+        };
+        self.begun.extend_from_slice(piece.get(..count).unwrap_or_default());
+        while let Some(end) = self.begun.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.begun.drain(..=end).collect();
+            if !self.tell(&answer(world, &line)) {
+                return false;
+            }
+        }
+        if self.begun.len() > LONGEST {
+            let error = Some(format!("a request has at most {LONGEST} bytes"));
+            self.tell(&Answer { error, ..Answer::default() });
+            return false;
+        }
+        true
+    }
+
+    fn tell(&mut self, answer: &Answer) -> bool {
+        let Ok(mut line) = serde_json::to_vec(answer) else { return false };
+        line.push(b'\n');
+        self.stream.write_all(&line).is_ok()
+    }
+}
+
+/// Does what one line asks for.
+fn answer(world: &World, line: &[u8]) -> Answer {
+    let error = match serde_json::from_slice(line) {
+        Ok(request) => fulfil(world, &request).err(),
+        Err(error) => Some(format!("this is no request: {error}")),
+    };
+    // The world was built with one card.
+    let progress = world.with_card(0, |card| {
+        let progress = card.fault_progress();
+        progress.map(|(opportunities, strikes)| Progress { opportunities, strikes }).collect()
+    });
+    Answer { error, faults: progress.unwrap_or_default() }
+}
+
+fn fulfil(world: &World, request: &Request) -> Result<(), String> {
+    match request {
+        Request::Faults { faults } => {
+            let plan = planned(faults)?;
+            world.with_card(0, |card| card.set_fault_plan(&plan));
+        }
+        Request::PullOut {} => {
+            world.fail(0, CardFailure::Gone);
+        }
+        Request::PutBack {} => {
+            world.replug(0);
+        }
+        Request::State {} => {}
+    }
+    Ok(())
+}
+
+/// The plan that a section describes, or what is wrong with which entry.
+fn planned(faults: &FaultsDescription) -> Result<FaultPlan, String> {
+    faults.plan().map_err(|(index, problem)| format!("faults.list[{index}].{}: {problem}", problem.key()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpga_driver::mock::CardDescription;
+
+    fn world() -> World {
+        World::builder().card(CardDescription::default()).build().unwrap()
+    }
+
+    fn ask(world: &World, line: &str) -> Answer {
+        answer(world, line.as_bytes())
+    }
+
+    #[test]
+    fn a_plan_is_replaced_and_its_strikes_are_counted() {
+        let world = world();
+        let plan = r#"{"do":"faults","faults":{"list":[{"fault":"all_ones","skip":1}]}}"#;
+        assert_eq!(ask(&world, plan), Answer { error: None, faults: vec![Progress::default()] });
+        let read = |world: &World| {
+            let mut word = [0; 4];
+            world
+                .with_card(0, |card| {
+                    // As whoever opens it does.
+                    card.set_command(true, false);
+                    card.bar_read(1, 0, &mut word);
+                })
+                .unwrap();
+            word
+        };
+        assert_ne!(read(&world), [0xFF; 4]);
+        assert_eq!(read(&world), [0xFF; 4]);
+        let state = ask(&world, r#"{"do":"state"}"#);
+        assert_eq!(state.faults, [Progress { opportunities: 2, strikes: 1 }]);
+        // What has happened stays so; the card that is put back is another matter.
+        assert_eq!(ask(&world, r#"{"do":"faults","faults":{}}"#), Answer::default());
+        assert_eq!(read(&world), [0xFF; 4]);
+        assert_eq!(ask(&world, r#"{"do":"put-back"}"#), Answer::default());
+        assert_ne!(read(&world), [0xFF; 4]);
+    }
+
+    #[test]
+    fn what_is_no_request_changes_nothing() {
+        let world = world();
+        ask(&world, r#"{"do":"faults","faults":{"list":[{"fault":"stall"}]}}"#);
+        for (line, part) in [
+            ("", "no request"),
+            ("{}", "`do`"),
+            (r#"{"do":"explode"}"#, "explode"),
+            (r#"{"do":"state","more":1}"#, "more"),
+            (r#"{"do":"faults","faults":{"list":[{"fault":"none"}]}}"#, "none"),
+            (
+                r#"{"do":"faults","faults":{"list":[{"fault":"stall"},{"fault":"stall","count":1}]}}"#,
+                "faults.list[1].count",
+            ),
+        ] {
+            let answer = ask(&world, line);
+            assert!(answer.error.as_ref().is_some_and(|error| error.contains(part)), "{line}: {answer:?}");
+            assert_eq!(answer.faults.len(), 1, "{line}: the plan is as it was");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! How much earlier a receiver's own completion is than the sender's word, hop by hop, as CSV: see [`fpga_netsim::notice`].
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use fpga_core::Nanos;
+use fpga_netsim::{BitRate, Scenario, notice};
+
+/// One transfer, told to its receiving application by its own node and by the sender, over paths of more and more hops.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Bytes of the transfer.
+    #[arg(long, default_value_t = 4096)]
+    length: u64,
+    /// Delay of one hop, in nanoseconds.
+    #[arg(long, default_value_t = 800)]
+    delay: u64,
+    /// Most hops.
+    #[arg(long, default_value_t = 8)]
+    hops: u64,
+    /// Gbit/s of the link.
+    #[arg(long, default_value_t = 80)]
+    rate: u64,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let scenario =
+        Scenario::new(options.length).rate(BitRate::from_gbps(options.rate)).delay(Nanos::new(options.delay));
+    match notice::by_hops(&scenario, options.hops) {
+        Ok(rows) => {
+            println!("hops,round_trip_ns,own_ns,told_ns,saved_ns,saved_percent");
+            for row in rows {
+                let percent = row.saved().get() * 100 / row.told.get().max(1);
+                let [round_trip, own, told, saved] =
+                    [row.round_trip, row.own, row.told, row.saved()].map(Nanos::get);
+                println!("{},{round_trip},{own},{told},{saved},{percent}", row.hops);
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
