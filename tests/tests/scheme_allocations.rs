@@ -82,7 +82,7 @@ impl Pair {
                 && let Some(departure) = self.sender.poll_departure(self.now)
             {
                 self.sent += 1;
-                if self.sent % loss != 0 {
+                if !self.sent.is_multiple_of(loss) {
                     self.there.push_back((departure.header, departure.payload as usize));
                 }
             }

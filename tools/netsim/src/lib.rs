@@ -23,7 +23,7 @@
 //! | Module | What |
 //! |---|---|
 //! | [`scenario`] | what is simulated |
-//! | [`file`] | the same as YAML |
+//! | [`mod@file`] | the same as YAML |
 //! | [`topology`] | point to point, torus, tree of switches; the ways through them |
 //! | [`simulation`] | the event loop and its report |
 //! | [`notice`] | what the receiver's own completion saves, by hops |
