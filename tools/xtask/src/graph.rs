@@ -33,7 +33,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpgactl", &["fpga-driver"]),
     ("fpga-netsim", &["fpga-core"]),
     ("xtask", &[]),
-    ("fpga-tests", &["fpga-driver", "fpgactl"]),
+    ("fpga-tests", &["fpga-driver", "fpgactl", "fpga-netsim"]),
     ("fpga-examples", &["fpga-driver"]),
 ];
 

@@ -1,15 +1,15 @@
-//! Senders and receivers of every scheme, the links between them and the event queue take nothing from the heap per packet: what they need is allocated with their
-//! tables, before the first packet.
+//! Senders and receivers of every scheme, the links between them and the event queue take nothing from the heap per packet: what
+//! they need is allocated with their tables, before the first packet.
 //!
 //! Counted is a whole transfer, from its first packet to its last answer, with everything that follows from loss and disorder:
 //! time-outs, refusals, packets that wait for their segment's first one, and copies of what has arrived.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
 
-use fpga_core::Nanos;
-use fpga_core::impair::{Conditions, Delay, Loss, Order, Probability};
-use fpga_core::receiver::ReceiverConfig;
-use fpga_core::sender::{Notify, SenderConfig};
-use fpga_firmware::Incarnation;
+use fpga_driver::core::Nanos;
+use fpga_driver::core::impair::{Conditions, Delay, Loss, Order, Probability};
+use fpga_driver::core::receiver::ReceiverConfig;
+use fpga_driver::core::sender::{Notify, SenderConfig};
+use fpga_driver::firmware::Incarnation;
 use fpga_netsim::scenario::RECEIVER;
 use fpga_netsim::{Report, Scenario, Scheme, Simulation, Topology};
 use fpga_pci::testing::CountingAllocator;
