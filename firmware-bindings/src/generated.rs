@@ -13,7 +13,7 @@ pub const CONTRACT_MINOR: u16 = 0;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
 pub const CONTRACT_VERSION: u32 = 0x0001_0000;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0xac4d_2840;
+pub const CONTRACT_CHECKSUM: u32 = 0xa398_0749;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Most entries that the block table can hold: the table ends with the identity block's 1 KiB.
@@ -157,6 +157,18 @@ pub enum PacketKind {
     Hello = 7,
     /// What a node can do; the answer to Hello.
     HelloReply = 8,
+    /// Asks for a receive context for one message.
+    MessageRequest = 9,
+    /// Payload of a message whose context is known.
+    MessageData = 10,
+    /// Payload of a message, and all that the receiver needs to begin it.
+    MessageStart = 11,
+    /// What the receiver of a message, or of a read request, says.
+    MessageAnswer = 12,
+    /// As MessageAnswer, with all that the receiver has.
+    MessageMap = 13,
+    /// Asks a node to write a part of its memory into the asking node's.
+    ReadRequest = 14,
 }
 
 impl PacketKind {
@@ -170,6 +182,12 @@ impl PacketKind {
         Self::Arrived,
         Self::Hello,
         Self::HelloReply,
+        Self::MessageRequest,
+        Self::MessageData,
+        Self::MessageStart,
+        Self::MessageAnswer,
+        Self::MessageMap,
+        Self::ReadRequest,
     ];
 
     /// Every value with its name.
@@ -182,6 +200,12 @@ impl PacketKind {
         ValueName { value: 6, name: "Arrived" },
         ValueName { value: 7, name: "Hello" },
         ValueName { value: 8, name: "HelloReply" },
+        ValueName { value: 9, name: "MessageRequest" },
+        ValueName { value: 10, name: "MessageData" },
+        ValueName { value: 11, name: "MessageStart" },
+        ValueName { value: 12, name: "MessageAnswer" },
+        ValueName { value: 13, name: "MessageMap" },
+        ValueName { value: 14, name: "ReadRequest" },
     ];
 
     /// The number that stands for the value.
@@ -202,6 +226,12 @@ impl PacketKind {
             Self::Arrived => "Arrived",
             Self::Hello => "Hello",
             Self::HelloReply => "HelloReply",
+            Self::MessageRequest => "MessageRequest",
+            Self::MessageData => "MessageData",
+            Self::MessageStart => "MessageStart",
+            Self::MessageAnswer => "MessageAnswer",
+            Self::MessageMap => "MessageMap",
+            Self::ReadRequest => "ReadRequest",
         }
     }
 }
@@ -220,6 +250,12 @@ impl TryFrom<u8> for PacketKind {
             6 => Ok(Self::Arrived),
             7 => Ok(Self::Hello),
             8 => Ok(Self::HelloReply),
+            9 => Ok(Self::MessageRequest),
+            10 => Ok(Self::MessageData),
+            11 => Ok(Self::MessageStart),
+            12 => Ok(Self::MessageAnswer),
+            13 => Ok(Self::MessageMap),
+            14 => Ok(Self::ReadRequest),
             _ => Err(UnknownValue { of: "PacketKind", value: value.into() }),
         }
     }
@@ -244,11 +280,14 @@ pub enum NackReason {
     Violation = 3,
     /// The packet contradicts its segment: trying again does not help.
     BadPacket = 4,
+    /// The receiver knows nothing of this message, or not any more: it was reset, or has given the message up.
+    Unknown = 5,
 }
 
 impl NackReason {
     /// Every value, in map order.
-    pub const ALL: &'static [Self] = &[Self::Busy, Self::EscapeFull, Self::Violation, Self::BadPacket];
+    pub const ALL: &'static [Self] =
+        &[Self::Busy, Self::EscapeFull, Self::Violation, Self::BadPacket, Self::Unknown];
 
     /// Every value with its name.
     pub const VALUES: &'static [ValueName] = &[
@@ -256,6 +295,7 @@ impl NackReason {
         ValueName { value: 2, name: "EscapeFull" },
         ValueName { value: 3, name: "Violation" },
         ValueName { value: 4, name: "BadPacket" },
+        ValueName { value: 5, name: "Unknown" },
     ];
 
     /// The number that stands for the value.
@@ -272,6 +312,7 @@ impl NackReason {
             Self::EscapeFull => "EscapeFull",
             Self::Violation => "Violation",
             Self::BadPacket => "BadPacket",
+            Self::Unknown => "Unknown",
         }
     }
 }
@@ -286,12 +327,120 @@ impl TryFrom<u8> for NackReason {
             2 => Ok(Self::EscapeFull),
             3 => Ok(Self::Violation),
             4 => Ok(Self::BadPacket),
+            5 => Ok(Self::Unknown),
             _ => Err(UnknownValue { of: "NackReason", value: value.into() }),
         }
     }
 }
 
 impl core::fmt::Display for NackReason {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What a MessageAnswer or MessageMap packet says of its message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum AnswerKind {
+    /// It has a context: CONTEXT.
+    Accepted = 1,
+    /// It gets none: REASON.
+    Refused = 2,
+    /// Everything is in memory.
+    Done = 3,
+    /// Send FIRST to LAST again, or as many of them as there are.
+    Resend = 4,
+    /// Send no packet from FIRST on, yet.
+    Limit = 5,
+    /// FIRST is in memory.
+    Received = 6,
+    /// Not all packets of round FIRST have come.
+    Short = 7,
+    /// All below FIRST is in memory, and of the packets from there on those in HERE; MessageMap only.
+    Map = 8,
+    /// The read will be answered: MESSAGE is the read's number.
+    ReadAccepted = 9,
+    /// The read will not be answered: MESSAGE is the read's number, REASON says why.
+    ReadRefused = 10,
+}
+
+impl AnswerKind {
+    /// Every value, in map order.
+    pub const ALL: &'static [Self] = &[
+        Self::Accepted,
+        Self::Refused,
+        Self::Done,
+        Self::Resend,
+        Self::Limit,
+        Self::Received,
+        Self::Short,
+        Self::Map,
+        Self::ReadAccepted,
+        Self::ReadRefused,
+    ];
+
+    /// Every value with its name.
+    pub const VALUES: &'static [ValueName] = &[
+        ValueName { value: 1, name: "Accepted" },
+        ValueName { value: 2, name: "Refused" },
+        ValueName { value: 3, name: "Done" },
+        ValueName { value: 4, name: "Resend" },
+        ValueName { value: 5, name: "Limit" },
+        ValueName { value: 6, name: "Received" },
+        ValueName { value: 7, name: "Short" },
+        ValueName { value: 8, name: "Map" },
+        ValueName { value: 9, name: "ReadAccepted" },
+        ValueName { value: 10, name: "ReadRefused" },
+    ];
+
+    /// The number that stands for the value.
+    #[must_use]
+    pub const fn value(self) -> u8 {
+        self as u8
+    }
+
+    /// The value's name in the map.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Accepted => "Accepted",
+            Self::Refused => "Refused",
+            Self::Done => "Done",
+            Self::Resend => "Resend",
+            Self::Limit => "Limit",
+            Self::Received => "Received",
+            Self::Short => "Short",
+            Self::Map => "Map",
+            Self::ReadAccepted => "ReadAccepted",
+            Self::ReadRefused => "ReadRefused",
+        }
+    }
+}
+
+impl TryFrom<u8> for AnswerKind {
+    type Error = UnknownValue;
+
+    #[inline]
+    fn try_from(value: u8) -> Result<Self, UnknownValue> {
+        match value {
+            1 => Ok(Self::Accepted),
+            2 => Ok(Self::Refused),
+            3 => Ok(Self::Done),
+            4 => Ok(Self::Resend),
+            5 => Ok(Self::Limit),
+            6 => Ok(Self::Received),
+            7 => Ok(Self::Short),
+            8 => Ok(Self::Map),
+            9 => Ok(Self::ReadAccepted),
+            10 => Ok(Self::ReadRefused),
+            _ => Err(UnknownValue { of: "AnswerKind", value: value.into() }),
+        }
+    }
+}
+
+impl core::fmt::Display for AnswerKind {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.pad(self.name())
     }
@@ -318,7 +467,7 @@ pub enum EventKind {
     Completed = 7,
     /// A registry entry was released because its sender fell silent: as Completed.
     Expired = 8,
-    /// A whole transfer is in memory: node, incarnation, transfer, address, length.
+    /// A whole transfer is in memory: node, incarnation, transfer, address, length; count = number of the read that it answers, 0 for none.
     Notice = 9,
     /// Something went wrong: reason (FaultReason), index = transmit window where one is concerned.
     Fault = 10,
@@ -1617,6 +1766,238 @@ pub mod layout {
         pub const CAPABILITIES: usize = 20;
         /// Bit n set: the node speaks Scheme n. (`u32`)
         pub const SCHEMES: usize = 24;
+    }
+    /// MESSAGE_REQUEST: asks for a receive context (RDMA_RQT of the receiver window). Repeated until it is answered; the same one gets the same answer.
+    pub mod message_request {
+        /// Size in bytes.
+        pub const LAYOUT_SIZE: usize = 72;
+        /// WIRE_VERSION. (`u8`)
+        pub const VERSION: usize = 0;
+        /// A PacketKind. (`u8`)
+        pub const KIND: usize = 1;
+        /// Bit set Flags. (`u16`)
+        pub const FLAGS: usize = 2;
+        /// Node that made the packet. (`u32`)
+        pub const SOURCE: usize = 4;
+        /// Node that the packet is for. (`u32`)
+        pub const DESTINATION: usize = 8;
+        /// Incarnation of the node that made the packet. (`u32`)
+        pub const INCARNATION: usize = 12;
+        /// The message: the sender's context in bits 31:20, its running number there (MSGID) in bits 19:0. (`u32`)
+        pub const MESSAGE: usize = 16;
+        /// Bytes of the message, not 0; at most 4096 packets. (`u32`)
+        pub const LENGTH: usize = 20;
+        /// Card address of the message's first byte at the destination. (`u64`)
+        pub const BASE: usize = 24;
+        /// Key of the destination's memory window. (`u64`)
+        pub const KEY: usize = 32;
+        /// Card address of the transfer's first byte. (`u64`)
+        pub const TRANSFER_BASE: usize = 40;
+        /// Bytes of the transfer; the message lies within it. (`u64`)
+        pub const TRANSFER_LENGTH: usize = 48;
+        /// Transfer id. (`u32`)
+        pub const TRANSFER: usize = 56;
+        /// Number of the read that the transfer answers; 0: none. (`u32`)
+        pub const READ: usize = 60;
+        /// Other messages of the transfer that are not complete. The last one begins when all others are complete, so 0 says: with this one the transfer is. (`u32`)
+        pub const LEFT: usize = 64;
+        /// A Scheme, not Registry. (`u8`)
+        pub const SCHEME: usize = 68;
+        /// Payload bytes of a full packet, as a power of two: 6 to 12. (`u8`)
+        pub const PACKET_SIZE_LOG2: usize = 69;
+        /// 0. (`u16`)
+        pub const RESERVED: usize = 70;
+    }
+    /// MESSAGE_DATA: a packet of a message. Followed by PAYLOAD_LENGTH bytes of payload.
+    pub mod message_data {
+        /// Size in bytes.
+        pub const LAYOUT_SIZE: usize = 36;
+        /// WIRE_VERSION. (`u8`)
+        pub const VERSION: usize = 0;
+        /// A PacketKind. (`u8`)
+        pub const KIND: usize = 1;
+        /// Bit set Flags. (`u16`)
+        pub const FLAGS: usize = 2;
+        /// Node that made the packet. (`u32`)
+        pub const SOURCE: usize = 4;
+        /// Node that the packet is for. (`u32`)
+        pub const DESTINATION: usize = 8;
+        /// Incarnation of the node that made the packet. (`u32`)
+        pub const INCARNATION: usize = 12;
+        /// The message, as in MESSAGE_REQUEST. (`u32`)
+        pub const MESSAGE: usize = 16;
+        /// The receiver's context (CID), as it was answered; all ones: none was. (`u32`)
+        pub const CONTEXT: usize = 20;
+        /// Number of this sending of a packet; comes back in LAST of MESSAGE_MAP. (`u32`)
+        pub const SEQUENCE: usize = 24;
+        /// Index of the packet within the message (PIDX), 0 to 4095. (`u16`)
+        pub const INDEX: usize = 28;
+        /// Payload bytes, 1 to the packet size. (`u16`)
+        pub const PAYLOAD_LENGTH: usize = 30;
+        /// Which sending of the whole message the packet belongs to; 0 in schemes without rounds. (`u8`)
+        pub const ROUND: usize = 32;
+        /// 1: the message's last packet, whenever it is sent. 0: any other. (`u8`)
+        pub const TAIL: usize = 33;
+        /// A Scheme, not Registry. (`u8`)
+        pub const SCHEME: usize = 34;
+        /// Payload bytes of a full packet, as a power of two: 6 to 12. (`u8`)
+        pub const PACKET_SIZE_LOG2: usize = 35;
+    }
+    /// MESSAGE_START: the fields of MESSAGE_DATA, then those that let any packet begin its message. Followed by the payload.
+    pub mod message_start {
+        /// Size in bytes.
+        pub const LAYOUT_SIZE: usize = 84;
+        /// WIRE_VERSION. (`u8`)
+        pub const VERSION: usize = 0;
+        /// A PacketKind. (`u8`)
+        pub const KIND: usize = 1;
+        /// Bit set Flags. (`u16`)
+        pub const FLAGS: usize = 2;
+        /// Node that made the packet. (`u32`)
+        pub const SOURCE: usize = 4;
+        /// Node that the packet is for. (`u32`)
+        pub const DESTINATION: usize = 8;
+        /// Incarnation of the node that made the packet. (`u32`)
+        pub const INCARNATION: usize = 12;
+        /// The message, as in MESSAGE_REQUEST. (`u32`)
+        pub const MESSAGE: usize = 16;
+        /// The receiver's context (CID), as it was answered; all ones: none was. (`u32`)
+        pub const CONTEXT: usize = 20;
+        /// Number of this sending of a packet; comes back in LAST of MESSAGE_MAP. (`u32`)
+        pub const SEQUENCE: usize = 24;
+        /// Index of the packet within the message (PIDX), 0 to 4095. (`u16`)
+        pub const INDEX: usize = 28;
+        /// Payload bytes, 1 to the packet size. (`u16`)
+        pub const PAYLOAD_LENGTH: usize = 30;
+        /// Which sending of the whole message the packet belongs to; 0 in schemes without rounds. (`u8`)
+        pub const ROUND: usize = 32;
+        /// 1: the message's last packet, whenever it is sent. 0: any other. (`u8`)
+        pub const TAIL: usize = 33;
+        /// A Scheme, not Registry. (`u8`)
+        pub const SCHEME: usize = 34;
+        /// Payload bytes of a full packet, as a power of two: 6 to 12. (`u8`)
+        pub const PACKET_SIZE_LOG2: usize = 35;
+        /// Bytes of the message, as in MESSAGE_REQUEST. (`u32`)
+        pub const LENGTH: usize = 36;
+        /// Card address of the message's first byte at the destination. (`u64`)
+        pub const BASE: usize = 40;
+        /// Key of the destination's memory window. (`u64`)
+        pub const KEY: usize = 48;
+        /// Card address of the transfer's first byte. (`u64`)
+        pub const TRANSFER_BASE: usize = 56;
+        /// Bytes of the transfer. (`u64`)
+        pub const TRANSFER_LENGTH: usize = 64;
+        /// Transfer id. (`u32`)
+        pub const TRANSFER: usize = 72;
+        /// Number of the read that the transfer answers; 0: none. (`u32`)
+        pub const READ: usize = 76;
+        /// Other messages of the transfer that are not complete. (`u32`)
+        pub const LEFT: usize = 80;
+    }
+    /// MESSAGE_ANSWER: what the receiver says of a message or a read (RDMA_RSP, RESEND and DONE of the receiver window among them).
+    pub mod message_answer {
+        /// Size in bytes.
+        pub const LAYOUT_SIZE: usize = 40;
+        /// WIRE_VERSION. (`u8`)
+        pub const VERSION: usize = 0;
+        /// A PacketKind. (`u8`)
+        pub const KIND: usize = 1;
+        /// Bit set Flags. (`u16`)
+        pub const FLAGS: usize = 2;
+        /// Node that made the packet. (`u32`)
+        pub const SOURCE: usize = 4;
+        /// Node that the packet is for. (`u32`)
+        pub const DESTINATION: usize = 8;
+        /// Incarnation of the node that made the packet. (`u32`)
+        pub const INCARNATION: usize = 12;
+        /// The message or the read that is answered. (`u32`)
+        pub const MESSAGE: usize = 16;
+        /// Incarnation that its packets carried. (`u32`)
+        pub const PEER_INCARNATION: usize = 20;
+        /// The receiver's context (CID); all ones: it has none. (`u32`)
+        pub const CONTEXT: usize = 24;
+        /// By ANSWER, else 0. (`u32`)
+        pub const FIRST: usize = 28;
+        /// By ANSWER, else 0. Map: SEQUENCE of the packet that is answered. (`u32`)
+        pub const LAST: usize = 32;
+        /// An AnswerKind. (`u8`)
+        pub const ANSWER: usize = 36;
+        /// Refused, ReadRefused: a NackReason. Map: 1 if the packet had been here before. Else 0. (`u8`)
+        pub const REASON: usize = 37;
+        /// 0. (`u16`)
+        pub const RESERVED: usize = 38;
+    }
+    /// MESSAGE_MAP: the fields of MESSAGE_ANSWER with ANSWER = Map, then these.
+    pub mod message_map {
+        /// Size in bytes.
+        pub const LAYOUT_SIZE: usize = 72;
+        /// WIRE_VERSION. (`u8`)
+        pub const VERSION: usize = 0;
+        /// A PacketKind. (`u8`)
+        pub const KIND: usize = 1;
+        /// Bit set Flags. (`u16`)
+        pub const FLAGS: usize = 2;
+        /// Node that made the packet. (`u32`)
+        pub const SOURCE: usize = 4;
+        /// Node that the packet is for. (`u32`)
+        pub const DESTINATION: usize = 8;
+        /// Incarnation of the node that made the packet. (`u32`)
+        pub const INCARNATION: usize = 12;
+        /// The message or the read that is answered. (`u32`)
+        pub const MESSAGE: usize = 16;
+        /// Incarnation that its packets carried. (`u32`)
+        pub const PEER_INCARNATION: usize = 20;
+        /// The receiver's context (CID); all ones: it has none. (`u32`)
+        pub const CONTEXT: usize = 24;
+        /// By ANSWER, else 0. (`u32`)
+        pub const FIRST: usize = 28;
+        /// By ANSWER, else 0. Map: SEQUENCE of the packet that is answered. (`u32`)
+        pub const LAST: usize = 32;
+        /// An AnswerKind. (`u8`)
+        pub const ANSWER: usize = 36;
+        /// Refused, ReadRefused: a NackReason. Map: 1 if the packet had been here before. Else 0. (`u8`)
+        pub const REASON: usize = 37;
+        /// 0. (`u16`)
+        pub const RESERVED: usize = 38;
+        /// Bit i: packet FIRST + i is in memory. (`u64`)
+        pub const HERE_LOW: usize = 40;
+        /// Bit i: packet FIRST + 64 + i is in memory. (`u64`)
+        pub const HERE_HIGH: usize = 48;
+        /// Bit i: packet FIRST + i is wanted at once. (`u64`)
+        pub const WANTED_LOW: usize = 56;
+        /// Bit i: packet FIRST + 64 + i is wanted at once. (`u64`)
+        pub const WANTED_HIGH: usize = 64;
+    }
+    /// READ_REQUEST: asks the destination to write LENGTH bytes from its FROM to the asking node's BASE, as a transfer with READ. Repeated until it is answered.
+    pub mod read_request {
+        /// Size in bytes.
+        pub const LAYOUT_SIZE: usize = 64;
+        /// WIRE_VERSION. (`u8`)
+        pub const VERSION: usize = 0;
+        /// A PacketKind. (`u8`)
+        pub const KIND: usize = 1;
+        /// Bit set Flags. (`u16`)
+        pub const FLAGS: usize = 2;
+        /// Node that made the packet. (`u32`)
+        pub const SOURCE: usize = 4;
+        /// Node that the packet is for. (`u32`)
+        pub const DESTINATION: usize = 8;
+        /// Incarnation of the node that made the packet. (`u32`)
+        pub const INCARNATION: usize = 12;
+        /// Number of the read, not 0: the asking node's slot in bits 31:20, its running number there in bits 19:0. (`u32`)
+        pub const READ: usize = 16;
+        /// 0. (`u32`)
+        pub const RESERVED: usize = 20;
+        /// Card address at the node that is asked. (`u64`)
+        pub const FROM: usize = 24;
+        /// Key of its memory window, which has to allow reading. (`u64`)
+        pub const FROM_KEY: usize = 32;
+        /// Card address at the node that asks. (`u64`)
+        pub const BASE: usize = 40;
+        /// Key of its memory window for the answer. (`u64`)
+        pub const KEY: usize = 48;
+        /// Bytes, not 0. (`u64`)
+        pub const LENGTH: usize = 56;
     }
 }
 

@@ -70,6 +70,13 @@ id!(
     "{:#010x}"
 );
 
+id!(
+    /// Names one message of a sender's: its context in bits 31:20, a running number there (MSGID) in bits 19:0. Also names one
+    /// read of the node that asks, by slot and number.
+    MessageId,
+    "{:#010x}"
+);
+
 /// Index of a segment within its transfer.
 pub type SegmentIndex = u32;
 
@@ -120,6 +127,41 @@ impl OpNumber {
     }
 }
 
+/// Bits of a running number (MSGID).
+const MESSAGE_BITS: u32 = 20;
+
+impl MessageId {
+    /// Contexts that can be told apart.
+    pub const CONTEXTS: u32 = 1 << (32 - MESSAGE_BITS);
+
+    /// Message `number` of `context`; the numbers wrap.
+    #[must_use]
+    pub const fn from_parts(context: u16, number: u32) -> Self {
+        Self((context as u32) << MESSAGE_BITS | number & ((1 << MESSAGE_BITS) - 1))
+    }
+
+    /// The sender's context, below [`Self::CONTEXTS`].
+    #[must_use]
+    pub const fn context(self) -> u16 {
+        (self.0 >> MESSAGE_BITS) as u16
+    }
+
+    /// The running number.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0 & ((1 << MESSAGE_BITS) - 1)
+    }
+
+    /// Whether this message came before `other` of the same context, among numbers of `bits` bits. Right as long as less than
+    /// half of all numbers lie between the two.
+    #[must_use]
+    pub const fn is_older_than(self, other: Self, bits: u32) -> bool {
+        let mask = (1_u32 << if bits < MESSAGE_BITS { bits } else { MESSAGE_BITS }) - 1;
+        let behind = other.0.wrapping_sub(self.0) & mask;
+        behind != 0 && behind <= mask / 2
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,6 +180,20 @@ mod tests {
         assert!(last.is_older_than(last.next()));
         assert!(!last.next().is_older_than(last));
         assert!(!last.is_older_than(last));
+    }
+
+    #[test]
+    fn message_numbers_wrap() {
+        let last = MessageId::from_parts(0xfff, 0xf_ffff);
+        assert_eq!((last.context(), last.number(), last.get()), (0xfff, 0xf_ffff, u32::MAX));
+        let next = MessageId::from_parts(0xfff, last.number() + 1);
+        assert_eq!(next.get(), 0xfff0_0000);
+        assert!(
+            last.is_older_than(next, 20) && !next.is_older_than(last, 20) && !last.is_older_than(last, 20)
+        );
+        let few = |number| MessageId::from_parts(3, number);
+        assert!(few(7).is_older_than(few(0), 3) && few(0).is_older_than(few(3), 3));
+        assert!(!few(0).is_older_than(few(4), 3));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! | [`wire`] | packet formats, with their CRC-32C |
 //! | [`window`] | the header block of a transmit window |
 //! | [`event`] | the entries of the event ring |
-//! | [`ids`] | node, transfer, incarnation and op number as types |
+//! | [`ids`] | node, transfer, message, incarnation and op number as types |
 //! | [`catalog`] | registers as data, for listings and dumps |
 //!
 //! `map/ni.yaml` is the single source; `map/ni.md` is the manual made from it. After a change of the map run
@@ -42,4 +42,4 @@ pub mod ids;
 pub mod window;
 pub mod wire;
 
-pub use ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
+pub use ids::{Incarnation, MessageId, NodeId, OpNumber, SegmentIndex, TransferId};

@@ -235,7 +235,7 @@ fn events_that_are_none() {
             let mut bytes = golden_event();
             (bytes[0], bytes[1]) = (kind, reason);
             let legal = match kind {
-                2 => (1..=4).contains(&reason),
+                2 => (1..=5).contains(&reason),
                 10 => (1..=9).contains(&reason),
                 1..=12 => reason == 0,
                 _ => false,

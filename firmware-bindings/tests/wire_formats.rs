@@ -8,7 +8,11 @@
 mod samples;
 
 use fpga_firmware::NodeId;
-use fpga_firmware::wire::{Control, EncodeError, Packet, PacketKind, WireError};
+use fpga_firmware::generated::{AnswerKind, Scheme};
+use fpga_firmware::wire::{
+    Announcement, Control, EncodeError, MESSAGE_PACKETS_MAX, Message, MessageAnswer, MessageHeader,
+    MessageRequest, Packet, PacketKind, ReadRequest, WireError,
+};
 use samples::{GOLDEN, Sample, bitwise_crc, sample, with_crc};
 
 /// Parses bytes whose checksum has been made right again.
@@ -20,6 +24,7 @@ fn emitted(sample: &Sample, buffer: &mut [u8]) -> Result<usize, EncodeError> {
     match sample {
         Sample::Data(header, payload) => header.encode(payload, buffer),
         Sample::Control(control) => control.encode(buffer),
+        Sample::Message(message, payload) => message.encode(payload, buffer),
     }
 }
 
@@ -57,6 +62,11 @@ fn parse() {
         let found = match Packet::parse(&bytes).unwrap() {
             Packet::Data(data) => Sample::Data(data.header(), data.payload().to_vec()),
             Packet::Control(control) => Sample::Control(control),
+            Packet::Message(bytes) => {
+                let (message, payload) = bytes.read().unwrap();
+                assert_eq!((message.kind(), message.common()), (bytes.kind(), bytes.common()));
+                Sample::Message(message, payload.to_vec())
+            }
         };
         assert_eq!(found, sample(kind));
     }
@@ -72,6 +82,9 @@ fn emit() {
         assert_eq!(&buffer[length..], [0xa5; 8], "{kind} wrote beyond its end");
         if let Sample::Control(control) = sample(kind) {
             assert_eq!(control.length(), length);
+        }
+        if let Sample::Message(message, payload) = sample(kind) {
+            assert_eq!(message.length() + payload.len(), length);
         }
     }
 }
@@ -188,7 +201,7 @@ fn every_version_kind_and_flag_but_the_known_ones_is_refused() {
             assert_eq!(refusal(&changed), WireError::Version { found: version, supported: 1 });
         }
         changed[0] = 1;
-        for found in (0..=u8::MAX).filter(|found| !(1..=8).contains(found)) {
+        for found in (0..=u8::MAX).filter(|found| !(1..=14).contains(found)) {
             changed[1] = found;
             assert_eq!(refusal(&changed), WireError::Kind { found });
         }
@@ -225,6 +238,10 @@ fn reserved_fields_are_zero() {
         (PacketKind::Nack, 34..36),
         (PacketKind::SegmentDone, 28..32),
         (PacketKind::Arrived, 20..24),
+        (PacketKind::MessageRequest, 70..72),
+        (PacketKind::MessageAnswer, 38..40),
+        (PacketKind::MessageMap, 38..40),
+        (PacketKind::ReadRequest, 20..24),
     ] {
         let (_, body) = GOLDEN.into_iter().find(|(other, _)| *other == kind).unwrap();
         for place in places {
@@ -248,11 +265,83 @@ fn reasons_belong_to_refusals_alone() {
             Ok(Packet::Control(Control::Nack(nack))) => assert_eq!(nack.reason.value(), reason),
             Ok(other) => panic!("{other:?}"),
             Err(error) => {
-                assert!(!(1..=4).contains(&reason));
+                assert!(!(1..=5).contains(&reason));
                 assert_eq!(error, WireError::Reason { kind: PacketKind::Nack, found: reason });
             }
         }
     }
+}
+
+fn golden(kind: PacketKind) -> Vec<u8> {
+    GOLDEN
+        .iter()
+        .find(|(other, _)| *other == kind)
+        .map(|(_, body)| body.to_vec())
+        .expect("every kind has one")
+}
+
+/// What an answer does not use is 0, and a map comes in the one kind of packet that has room for it.
+#[test]
+fn answers_say_what_their_kind_says() {
+    for found in 0..=u8::MAX {
+        for kind in [PacketKind::MessageAnswer, PacketKind::MessageMap] {
+            let mut body = golden(kind);
+            body[28..38].fill(0);
+            body[36] = found;
+            let known = AnswerKind::try_from(found).ok();
+            let is_map = known == Some(AnswerKind::Map);
+            match Packet::parse(&with_crc(&body)) {
+                Ok(_) => assert!(known.is_some() && is_map == (kind == PacketKind::MessageMap)),
+                Err(WireError::Reason { found: 0, .. }) => {
+                    assert!(matches!(known, Some(AnswerKind::Refused | AnswerKind::ReadRefused)));
+                }
+                Err(error) => {
+                    assert_eq!(error, WireError::Answer { kind, found });
+                    assert!(known.is_none() || is_map != (kind == PacketKind::MessageMap));
+                }
+            }
+        }
+    }
+    for (place, answer) in [(28, AnswerKind::Done), (32, AnswerKind::Limit), (37, AnswerKind::Resend)] {
+        let mut body = golden(PacketKind::MessageAnswer);
+        body[28..38].fill(0);
+        body[36] = answer.value();
+        body[place] = 1;
+        assert_eq!(refusal(&body), WireError::Reserved { kind: PacketKind::MessageAnswer });
+    }
+}
+
+/// A message is 1 byte to 4096 packets inside its transfer, and a packet agrees with its message.
+#[test]
+fn messages_agree_with_themselves() {
+    let Sample::Message(Message::Data(good), payload) = sample(PacketKind::MessageStart) else {
+        panic!("a MESSAGE_START packet has a header")
+    };
+    let announcement = good.announcement.unwrap();
+    let refuses = |header: MessageHeader, payload: &[u8]| {
+        let found = Message::Data(header).encode(payload, &mut [0; 300]);
+        assert!(matches!(found, Err(EncodeError::Invalid(_))), "{header:?}: {found:?}");
+    };
+    let announced = |announcement: Announcement| MessageHeader { announcement: Some(announcement), ..good };
+    refuses(announced(Announcement { length: 0, ..announcement }), &payload);
+    refuses(announced(Announcement { length: 0x2009, ..announcement }), &payload);
+    refuses(announced(Announcement { transfer_length: 71, ..announcement }), &payload);
+    refuses(announced(Announcement { left: 0x2008, ..announcement }), &payload);
+    refuses(
+        announced(Announcement { base: fpga_registers::CardAddr::new(u64::MAX - 8), ..announcement }),
+        &payload,
+    );
+    refuses(MessageHeader { index: 2, ..good }, &payload);
+    refuses(MessageHeader { index: 0, ..good }, &[0; 64]);
+    refuses(MessageHeader { tail: false, ..good }, &payload);
+    refuses(MessageHeader { scheme: Scheme::Registry, ..good }, &payload);
+    refuses(MessageHeader { packet_size_log2: 13, ..good }, &payload);
+    refuses(good, &payload[..7]);
+    let short = MessageHeader { announcement: None, ..good };
+    refuses(MessageHeader { index: u16::try_from(MESSAGE_PACKETS_MAX).unwrap(), ..short }, &payload);
+    refuses(MessageHeader { tail: false, ..short }, &payload);
+    refuses(short, &[]);
+    assert!(Message::Data(MessageHeader { tail: false, ..short }).encode(&[0; 64], &mut [0; 300]).is_ok());
 }
 
 #[test]
@@ -268,6 +357,13 @@ fn what_parsing_refuses_encoding_refuses() {
                 | Control::Arrived(fpga_firmware::wire::Arrived { common, .. })
                 | Control::Hello(fpga_firmware::wire::Hello { common, .. })
                 | Control::HelloReply(fpga_firmware::wire::Hello { common, .. }),
+            )
+            | Sample::Message(
+                Message::Request(MessageRequest { common, .. })
+                | Message::Data(MessageHeader { common, .. })
+                | Message::Answer(MessageAnswer { common, .. })
+                | Message::Read(ReadRequest { common, .. }),
+                _,
             ) => common.source = NodeId::ANY,
         }
         let refused = emitted(&wrong, &mut [0; 200]);

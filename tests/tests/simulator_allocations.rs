@@ -1,5 +1,5 @@
-//! Sender, receiver and the links between them take nothing from the heap per packet: what they need is allocated with their
-//! tables, before the first packet.
+//! Senders and receivers of every scheme, the links between them and the event queue take nothing from the heap per packet: what
+//! they need is allocated with their tables, before the first packet.
 //!
 //! Counted is a whole transfer, from its first packet to its last answer, with everything that follows from loss and disorder:
 //! time-outs, refusals, packets that wait for their segment's first one, and copies of what has arrived.
@@ -11,7 +11,7 @@ use fpga_driver::core::receiver::ReceiverConfig;
 use fpga_driver::core::sender::{Notify, SenderConfig};
 use fpga_driver::firmware::Incarnation;
 use fpga_netsim::scenario::RECEIVER;
-use fpga_netsim::{Report, Scenario, Simulation};
+use fpga_netsim::{Report, Scenario, Scheme, Simulation, Topology};
 use fpga_pci::testing::CountingAllocator;
 
 #[global_allocator]
@@ -24,6 +24,7 @@ fn run(scenario: &Scenario) -> Report {
     let simulation = Simulation::new(scenario).unwrap();
     let (allocations, report) = CountingAllocator::count(|| simulation.run());
     let report = report.unwrap();
+    assert_eq!(report.failures(), 0, "{scenario:?}: {report:?}");
     assert_eq!(allocations, 0, "{scenario:?}: {report:?}");
     report
 }
@@ -48,7 +49,7 @@ fn a_packet_takes_nothing_from_the_heap_in_any_order() {
     for order in orders() {
         for length in [1, 700, 16 << 10, LENGTH] {
             let report = run(&Scenario::new(length).order(order.clone()).seed(length));
-            assert_eq!(report.packets, length.div_ceil(512));
+            assert_eq!(report.flows[0].packets, length.div_ceil(512));
         }
     }
 }
@@ -59,7 +60,7 @@ fn nor_does_one_that_is_lost_or_doubled() {
         for (percent, seed) in [(0.5, 1), (5.0, 2), (20.0, 3)] {
             let scenario = trouble(Scenario::new(LENGTH), percent).order(order.clone()).seed(seed);
             let report = run(&scenario.clone());
-            assert!(report.retransmits > report.packets / 500, "{report:?}");
+            assert!(report.flows[0].retransmits > report.flows[0].packets / 500, "{report:?}");
             run(&scenario.notify(Notify::Sender));
         }
     }
@@ -77,7 +78,35 @@ fn nor_does_one_that_is_refused() {
         let scenario =
             trouble(Scenario::new(LENGTH), 1.0).order(order).seed(4).sender(sender).receiver(receiver);
         let report = run(&scenario);
-        assert_eq!((report.registry_high_water, report.escape_high_water), (1, 2));
-        assert!(report.retransmits > report.packets / 10, "{report:?}");
+        assert_eq!((report.hosts[1].registry_high_water, report.hosts[1].escape_high_water), (1, 2));
+        assert!(report.hosts[0].timeouts > 0 && report.hosts[0].refusals > 0, "{report:?}");
+        assert!(report.flows[0].retransmits > report.flows[0].packets / 10, "{report:?}");
+    }
+}
+
+#[test]
+fn nor_does_one_of_any_other_scheme() {
+    for scheme in [
+        Scheme::ReceiverWindow,
+        Scheme::SenderWindow,
+        Scheme::ReceiverCounter,
+        Scheme::AdaptiveWindow,
+        Scheme::Selective,
+    ] {
+        for order in orders() {
+            let scenario = Scenario::new(256 << 10).scheme(scheme).order(order).seed(5);
+            run(&scenario);
+            let report = run(&trouble(scenario, 1.0));
+            assert!(report.flows[0].retransmits > 0, "{scheme}: {report:?}");
+        }
+    }
+}
+
+#[test]
+fn nor_does_one_that_goes_through_switches() {
+    for topology in [Topology::Torus { side: 3 }, Topology::Tree { arity: 4, levels: 2, up: 2 }] {
+        for scheme in [Scheme::Registry, Scheme::Selective] {
+            run(&Scenario::new(1).scheme(scheme).topology(topology).permutation(64 << 10));
+        }
     }
 }

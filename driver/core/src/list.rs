@@ -26,6 +26,11 @@ impl Links {
     pub(crate) fn new(slots: u32) -> Self {
         Self(alloc::vec![Link { previous: NONE, next: NONE }; index(slots)].into_boxed_slice())
     }
+
+    /// The slot after this one in its list.
+    pub(crate) fn next(&self, slot: u32) -> Option<u32> {
+        self.0.get(index(slot)).map(|link| link.next).filter(|next| *next != NONE)
+    }
 }
 
 /// One list's ends.

@@ -188,7 +188,7 @@ impl World {
         match Packet::parse(frame).unwrap() {
             Packet::Data(data) => self.receiver.handle_data(self.now, &data, &mut self.memory),
             Packet::Control(Control::Arrived(arrived)) => self.receiver.handle_arrived(self.now, &arrived),
-            Packet::Control(other) => panic!("{other:?}"),
+            other => panic!("{other:?}"),
         }
         self.outputs();
     }

@@ -282,8 +282,8 @@ impl Control {
             PacketKind::Arrived => Arrived::parse(exact(kind, body)?).map(Self::Arrived),
             PacketKind::Hello => Hello::parse(exact(kind, body)?).map(Self::Hello),
             PacketKind::HelloReply => Hello::parse(exact(kind, body)?).map(Self::HelloReply),
-            // Packets with payload are parsed elsewhere.
-            PacketKind::Data | PacketKind::Start => Err(WireError::Kind { found: kind.value() }),
+            // Packets with payload, and the other schemes', are parsed elsewhere.
+            _ => Err(WireError::Kind { found: kind.value() }),
         }
     }
 

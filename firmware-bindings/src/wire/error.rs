@@ -121,6 +121,45 @@ pub enum WireError {
         /// Number found.
         found: u8,
     },
+    /// A scheme that carries no messages, or none at all.
+    #[error("{kind} packet of scheme {found}: it carries no messages")]
+    Scheme {
+        /// Kind of the packet.
+        kind: PacketKind,
+        /// Number found.
+        found: u8,
+    },
+    /// A message that contradicts itself or its transfer.
+    #[error(
+        "{kind} packet of a message of {length} bytes in a transfer of {transfer_length}: 1 byte to 4096 packets, inside it"
+    )]
+    Message {
+        /// Kind of the packet.
+        kind: PacketKind,
+        /// Bytes of the message.
+        length: u32,
+        /// Bytes of the transfer.
+        transfer_length: u64,
+    },
+    /// A packet that its message cannot have.
+    #[error("{kind} packet {index}: index, tail mark and payload do not agree with its message")]
+    MessagePacket {
+        /// Kind of the packet.
+        kind: PacketKind,
+        /// Its index.
+        index: u16,
+    },
+    /// An answer that is none, or not of this kind of packet.
+    #[error("{kind} packet with answer {found}: the peer breaks the format")]
+    Answer {
+        /// Kind of the packet.
+        kind: PacketKind,
+        /// Number found.
+        found: u8,
+    },
+    /// A READ_REQUEST about no bytes, or without a number.
+    #[error("READ_REQUEST packet of no bytes or with number 0: those send no packets")]
+    EmptyRead,
     /// An ARRIVED packet about no bytes.
     #[error("ARRIVED packet of an empty transfer: those send no packets")]
     EmptyTransfer,

@@ -11,6 +11,12 @@
 //! | SEGMENT_DONE | all packets of a segment are in memory | 36 |
 //! | ARRIVED | the sender says that a transfer is complete | 52 |
 //! | HELLO, HELLO_REPLY | what a node can do | 32 |
+//! | MESSAGE_REQUEST | asks for a receive context for a message | 76 |
+//! | MESSAGE_DATA, MESSAGE_START | a packet of a message; with all that begins it | 40, 88 |
+//! | MESSAGE_ANSWER, MESSAGE_MAP | what a message's receiver says; with all that it has | 44, 76 |
+//! | READ_REQUEST | asks a node to write a part of its memory here | 68 |
+//!
+//! The last four rows are the other schemes' ([`Message`]); they only go to a node whose HELLO names the scheme.
 //!
 //! # Two levels
 //!
@@ -40,10 +46,15 @@
 mod control;
 mod data;
 mod error;
+mod message;
 
 pub use control::{Ack, Arrived, Control, Hello, Nack, SegmentDone};
 pub use data::{Data, DataHeader, StartFields};
 pub use error::{EncodeError, WireError};
+pub use message::{
+    Announcement, AnswerBody, MESSAGE_PACKETS_MAX, Message, MessageAnswer, MessageBytes, MessageHeader,
+    MessageRequest, ReadRequest,
+};
 
 pub use crate::generated::{Flags, NackReason, PacketKind, WIRE_VERSION};
 
@@ -126,8 +137,11 @@ impl Common {
 pub enum Packet<'a> {
     /// DATA or START: a view of the bytes.
     Data(Data<'a>),
-    /// Any other packet: a value.
+    /// Any other packet of the registry scheme: a value.
     Control(Control),
+    /// A packet of another scheme. A view, and looked at again when it is read: as a value, its longest kind would make every
+    /// packet of the registry scheme move more bytes.
+    Message(MessageBytes<'a>),
 }
 
 /// Bytes before payload and checksum.
@@ -139,6 +153,12 @@ const fn header_length(kind: PacketKind) -> usize {
         PacketKind::SegmentDone => segment_done::LAYOUT_SIZE,
         PacketKind::Arrived => arrived::LAYOUT_SIZE,
         PacketKind::Hello | PacketKind::HelloReply => hello::LAYOUT_SIZE,
+        PacketKind::MessageRequest => layout::message_request::LAYOUT_SIZE,
+        PacketKind::MessageData => layout::message_data::LAYOUT_SIZE,
+        PacketKind::MessageStart => layout::message_start::LAYOUT_SIZE,
+        PacketKind::MessageAnswer => layout::message_answer::LAYOUT_SIZE,
+        PacketKind::MessageMap => layout::message_map::LAYOUT_SIZE,
+        PacketKind::ReadRequest => layout::read_request::LAYOUT_SIZE,
     }
 }
 
@@ -170,6 +190,12 @@ impl<'a> Packet<'a> {
         Common::read(head).check(kind)?;
         match kind {
             PacketKind::Data | PacketKind::Start => Data::parse(kind, body).map(Self::Data),
+            PacketKind::MessageRequest
+            | PacketKind::MessageData
+            | PacketKind::MessageStart
+            | PacketKind::MessageAnswer
+            | PacketKind::MessageMap
+            | PacketKind::ReadRequest => MessageBytes::parse(kind, body).map(Self::Message),
             _ => Control::parse(kind, body).map(Self::Control),
         }
     }
@@ -180,6 +206,7 @@ impl<'a> Packet<'a> {
         match self {
             Self::Data(data) => data.kind(),
             Self::Control(control) => control.kind(),
+            Self::Message(message) => message.kind(),
         }
     }
 
@@ -189,6 +216,7 @@ impl<'a> Packet<'a> {
         match self {
             Self::Data(data) => data.common(),
             Self::Control(control) => control.common(),
+            Self::Message(message) => message.common(),
         }
     }
 }

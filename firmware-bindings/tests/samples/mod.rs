@@ -1,11 +1,12 @@
 //! One packet of every kind, as bytes typed by hand and as the value that they stand for.
 
-use fpga_firmware::generated::Capabilities;
+use fpga_firmware::generated::{Capabilities, Scheme};
 use fpga_firmware::wire::{
-    Ack, Arrived, Common, Control, DataHeader, Flags, Hello, Nack, NackReason, PacketKind, SegmentDone,
+    Ack, Announcement, AnswerBody, Arrived, Common, Control, DataHeader, Flags, Hello, Message,
+    MessageAnswer, MessageHeader, MessageRequest, Nack, NackReason, PacketKind, ReadRequest, SegmentDone,
     StartFields,
 };
-use fpga_firmware::{Incarnation, NodeId, OpNumber, TransferId};
+use fpga_firmware::{Incarnation, MessageId, NodeId, OpNumber, TransferId};
 use fpga_registers::CardAddr;
 
 /// A packet as a value.
@@ -13,10 +14,11 @@ use fpga_registers::CardAddr;
 pub(crate) enum Sample {
     Data(DataHeader, Vec<u8>),
     Control(Control),
+    Message(Message, Vec<u8>),
 }
 
 /// Bytes without checksum.
-pub(crate) const GOLDEN: [(PacketKind, &[u8]); 8] = [
+pub(crate) const GOLDEN: [(PacketKind, &[u8]); 14] = [
     (PacketKind::Data, &DATA),
     (PacketKind::Start, &START),
     (PacketKind::Ack, &ACK),
@@ -25,6 +27,12 @@ pub(crate) const GOLDEN: [(PacketKind, &[u8]); 8] = [
     (PacketKind::Arrived, &ARRIVED),
     (PacketKind::Hello, &HELLO),
     (PacketKind::HelloReply, &HELLO_REPLY),
+    (PacketKind::MessageRequest, &MESSAGE_REQUEST),
+    (PacketKind::MessageData, &MESSAGE_DATA),
+    (PacketKind::MessageStart, &MESSAGE_START),
+    (PacketKind::MessageAnswer, &MESSAGE_ANSWER),
+    (PacketKind::MessageMap, &MESSAGE_MAP),
+    (PacketKind::ReadRequest, &READ_REQUEST),
 ];
 
 #[rustfmt::skip]
@@ -144,6 +152,107 @@ const HELLO_REPLY: [u8; 28] = [
     0x21, 0x00, 0x00, 0x00,
 ];
 
+#[rustfmt::skip]
+const MESSAGE_REQUEST: [u8; 72] = [
+    1, 9, 0x00, 0x00,
+    0x04, 0x03, 0x02, 0x01,
+    0x08, 0x07, 0x06, 0x05,
+    0x0c, 0x0b, 0x0a, 0x09,
+    0x45, 0x23, 0x21, 0x00, // context 2, message 0x12345
+    0x48, 0x00, 0x00, 0x00, // length: two packets of 64 bytes
+    0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, // base
+    0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, // key
+    0x28, 0x17, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, // transfer base
+    0x08, 0x20, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // transfer length
+    0x14, 0x13, 0x12, 0x11, // transfer
+    0x01, 0x00, 0x30, 0x00, // read
+    0x02, 0x00, 0x00, 0x00, // two other messages
+    1, 6, 0, 0, // receiver window, packet size, reserved
+];
+
+#[rustfmt::skip]
+const MESSAGE_DATA: [u8; 44] = [
+    1, 10, 0x00, 0x00,
+    0x04, 0x03, 0x02, 0x01,
+    0x08, 0x07, 0x06, 0x05,
+    0x0c, 0x0b, 0x0a, 0x09,
+    0x45, 0x23, 0x21, 0x00, // context 2, message 0x12345
+    0x07, 0x00, 0x00, 0x00, // the receiver's context
+    0x64, 0x63, 0x62, 0x61, // sequence
+    0x01, 0x00, 0x08, 0x00, // index, payload length
+    4, 1, 3, 6, // round, tail, receiver counter, packet size
+    b'p', b'a', b'y', b'l', b'o', b'a', b'd', b'!',
+];
+
+#[rustfmt::skip]
+const MESSAGE_START: [u8; 92] = [
+    1, 11, 0x00, 0x00,
+    0x04, 0x03, 0x02, 0x01,
+    0x08, 0x07, 0x06, 0x05,
+    0x0c, 0x0b, 0x0a, 0x09,
+    0x45, 0x23, 0x21, 0x00, // context 2, message 0x12345
+    0xff, 0xff, 0xff, 0xff, // no context
+    0x64, 0x63, 0x62, 0x61, // sequence
+    0x01, 0x00, 0x08, 0x00, // index, payload length
+    0, 1, 5, 6, // round, tail, selective, packet size
+    0x48, 0x00, 0x00, 0x00, // length
+    0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, // base
+    0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, // key
+    0x28, 0x17, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, // transfer base
+    0x08, 0x20, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // transfer length
+    0x14, 0x13, 0x12, 0x11, // transfer
+    0x01, 0x00, 0x30, 0x00, // read
+    0x02, 0x00, 0x00, 0x00, // two other messages
+    b'p', b'a', b'y', b'l', b'o', b'a', b'd', b'!',
+];
+
+#[rustfmt::skip]
+const MESSAGE_ANSWER: [u8; 40] = [
+    1, 12, 0x00, 0x00,
+    0x04, 0x03, 0x02, 0x01,
+    0x08, 0x07, 0x06, 0x05,
+    0x0c, 0x0b, 0x0a, 0x09,
+    0x45, 0x23, 0x21, 0x00, // context 2, message 0x12345
+    0x4c, 0x4b, 0x4a, 0x49, // peer incarnation
+    0x07, 0x00, 0x00, 0x00, // the receiver's context
+    0x05, 0x00, 0x00, 0x00, // first
+    0x09, 0x00, 0x00, 0x00, // last
+    4, 0, 0, 0, // resend, no reason, reserved
+];
+
+#[rustfmt::skip]
+const MESSAGE_MAP: [u8; 72] = [
+    1, 13, 0x00, 0x00,
+    0x04, 0x03, 0x02, 0x01,
+    0x08, 0x07, 0x06, 0x05,
+    0x0c, 0x0b, 0x0a, 0x09,
+    0x45, 0x23, 0x21, 0x00, // context 2, message 0x12345
+    0x4c, 0x4b, 0x4a, 0x49, // peer incarnation
+    0x07, 0x00, 0x00, 0x00, // the receiver's context
+    0x05, 0x00, 0x00, 0x00, // base
+    0x64, 0x63, 0x62, 0x61, // sequence that is answered
+    8, 1, 0, 0, // map, had been here, reserved
+    0x06, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // here: base + 1 and 2,
+    0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // and base + 64
+    0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // wanted: base
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x80, // and base + 127
+];
+
+#[rustfmt::skip]
+const READ_REQUEST: [u8; 64] = [
+    1, 14, 0x00, 0x00,
+    0x04, 0x03, 0x02, 0x01,
+    0x08, 0x07, 0x06, 0x05,
+    0x0c, 0x0b, 0x0a, 0x09,
+    0x01, 0x00, 0x30, 0x00, // slot 3, read 1
+    0x00, 0x00, 0x00, 0x00, // reserved
+    0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, // from
+    0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, // its key
+    0x28, 0x17, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, // base
+    0x58, 0x57, 0x56, 0x55, 0x54, 0x53, 0x52, 0x51, // its key
+    0x00, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, // length: 4 GiB
+];
+
 /// CRC-32C, one bit at a time.
 pub(crate) fn bitwise_crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| {
@@ -204,7 +313,68 @@ pub(crate) fn sample(kind: PacketKind) -> Sample {
         capabilities: Capabilities::from_bits(0x8000_0005),
         schemes: 0x21,
     };
+    let message = MessageId::from_parts(2, 0x12345);
+    let announcement = Announcement {
+        length: 72,
+        base: address,
+        key,
+        transfer_base: CardAddr::new(0x2122_2324_2526_1728),
+        transfer_length: 0x2008,
+        transfer,
+        read: 0x30_0001,
+        left: 2,
+    };
+    let packet = MessageHeader {
+        common,
+        message,
+        context: Some(7),
+        sequence: 0x6162_6364,
+        index: 1,
+        round: 4,
+        tail: true,
+        scheme: Scheme::ReceiverCounter,
+        packet_size_log2: 6,
+        announcement: None,
+    };
+    let start_of_message = MessageHeader {
+        context: None,
+        round: 0,
+        scheme: Scheme::Selective,
+        announcement: Some(announcement),
+        ..packet
+    };
+    let answer = MessageAnswer {
+        common,
+        message,
+        peer_incarnation,
+        context: Some(7),
+        body: AnswerBody::Resend { first: 5, last: 9 },
+    };
+    let map = AnswerBody::Map { base: 5, echo: 0x6162_6364, again: true, here: [6, 1], wanted: [1, 1 << 63] };
     match kind {
+        PacketKind::MessageRequest => {
+            let scheme = Scheme::ReceiverWindow;
+            let request = MessageRequest { common, message, scheme, packet_size_log2: 6, announcement };
+            Sample::Message(Message::Request(request), Vec::new())
+        }
+        PacketKind::MessageData => Sample::Message(Message::Data(packet), b"payload!".to_vec()),
+        PacketKind::MessageStart => Sample::Message(Message::Data(start_of_message), b"payload!".to_vec()),
+        PacketKind::MessageAnswer => Sample::Message(Message::Answer(answer), Vec::new()),
+        PacketKind::MessageMap => {
+            Sample::Message(Message::Answer(MessageAnswer { body: map, ..answer }), Vec::new())
+        }
+        PacketKind::ReadRequest => {
+            let read = ReadRequest {
+                common,
+                read: MessageId::from_parts(3, 1),
+                source: address,
+                source_key: key,
+                base: CardAddr::new(0x2122_2324_2526_1728),
+                key: 0x5152_5354_5556_5758,
+                length: 1 << 32,
+            };
+            Sample::Message(Message::Read(read), Vec::new())
+        }
         PacketKind::Data => Sample::Data(data, b"payload!".to_vec()),
         PacketKind::Start => Sample::Data(start, b"payload!".to_vec()),
         PacketKind::Ack => Sample::Control(Control::Ack(Ack {

@@ -16,6 +16,10 @@ fn check(bytes: &[u8]) {
             data.header().encode(data.payload(), &mut again)
         }
         Ok(Packet::Control(control)) => control.encode(&mut again),
+        Ok(Packet::Message(bytes)) => {
+            let (message, payload) = bytes.read().expect("what parses can be read");
+            message.encode(payload, &mut again)
+        }
     };
     let length = length.expect("what parses can be encoded");
     assert_eq!(&again[..length], bytes);

@@ -2,23 +2,29 @@
 //!
 //! ```
 //! use fpga_core::Nanos;
-//! use fpga_netsim::{BitRate, Scenario, Simulation};
+//! use fpga_netsim::{BitRate, Scenario, Scheme, Simulation, Topology};
 //!
 //! let scenario = Scenario::new(1 << 20).rate(BitRate::from_gbps(100)).delay(Nanos::from_micros(2));
 //! let report = Simulation::new(&scenario)?.run()?;
-//! assert_eq!(report.packets, 2048);
+//! let flow = report.flows[0];
+//! assert_eq!(flow.packets, 2048);
 //! // The receiver knows first: its own card tells it, and no acknowledgement has to travel.
-//! assert!(report.received < report.completed);
+//! assert!(flow.received < flow.completed);
+//!
+//! let torus = scenario.scheme(Scheme::Selective).topology(Topology::Torus { side: 3 }).permutation(64 << 10);
+//! assert_eq!(Simulation::new(&torus)?.run()?.failures(), 0);
 //! # Ok::<(), fpga_netsim::SimulationError>(())
 //! ```
 //!
-//! What runs is [`fpga_core::sender::Sender`] and [`fpga_core::receiver::Receiver`], the very code that the driver and the
-//! simulated card run, so a figure from here is one of the implementation, not of a model of it. A run depends on its
-//! [`Scenario`] alone: the same scenario gives the same [`Report`] to the last bit.
+//! What runs is `fpga_core`'s senders and receivers of every scheme, behind [`fpga_core::scheme::side`]: the registry's are
+//! the very code that the driver and the simulated card run, so a figure from here is one of the implementation, not of a model of
+//! it. A run depends on its [`Scenario`] alone: the same scenario gives the same [`Report`] to the last bit.
 //!
 //! | Module | What |
 //! |---|---|
 //! | [`scenario`] | what is simulated |
+//! | [`mod@file`] | the same as YAML |
+//! | [`topology`] | point to point, torus, tree of switches; the ways through them |
 //! | [`simulation`] | the event loop and its report |
 //! | [`notice`] | what the receiver's own completion saves, by hops |
 //! | [`soak`] | random transfers under random trouble, each of them checked |
@@ -27,22 +33,27 @@
 //!
 //! # What it does not do yet
 //!
-//! * Two nodes, one path in each direction, one transfer. No switches, no cross traffic, no contention at a receiver.
-//! * The registry scheme only; the other published schemes have no state machine to run yet.
-//! * Hosts and cards take no time: no PCIe, no CDMA, no transmit windows, no event ring. The sender hands over its next
-//!   window when the last packet of the one before has left. So a figure is an upper bound of what hardware can do.
+//! * Hosts and cards take no time: no PCIe, no CDMA, no transmit windows, no event ring. A sender hands over its next
+//!   packet when its link is free. So a figure is an upper bound of what hardware can do.
+//! * Switches forward whole packets, have a queue per link, and tell nobody when it fills: no link feedback.
 //! * Payload bytes are not carried, only counted; that they arrive where they belong is what the tests of the state machines
 //!   and of the whole stack show.
 //! * Packets are charged their own length. Preamble, framing and gaps of the link below are not modelled.
 //! * No command line for single runs, no plots; the programs `soak` and `notice` each do one thing.
 #![forbid(unsafe_code)]
 
+mod event_queue;
+pub mod file;
 mod frame;
+mod host;
 pub mod notice;
 pub mod scenario;
 pub mod simulation;
 pub mod soak;
+pub mod topology;
 
 pub use fpga_core::impair::BitRate;
-pub use scenario::{Scenario, ScenarioError};
-pub use simulation::{Report, Simulation, SimulationError};
+pub use fpga_firmware::generated::Scheme;
+pub use scenario::{Flow, Scenario, ScenarioError};
+pub use simulation::{FlowReport, HostReport, Report, Simulation, SimulationError};
+pub use topology::{Topology, TopologyError};

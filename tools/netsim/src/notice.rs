@@ -3,9 +3,9 @@
 //! The path of a hop more is longer by the delay of a hop; frames are not stored on the way, so that nothing but the delay grows.
 
 use fpga_core::Nanos;
-use fpga_core::sender::Notify;
+use fpga_core::sender::{Notify, TransferError};
 
-use crate::{Scenario, Simulation, SimulationError};
+use crate::{Scenario, Simulation, SimulationError, Topology};
 
 /// One length of path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,22 +29,61 @@ impl Saving {
     }
 }
 
-/// Runs `scenario` both ways over 1 to `hops` hops of its delay.
+/// There is nothing to compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoticeError {
+    /// A run failed: also where the scheme is not the registry's, as no other has a sender that tells.
+    #[error("{hops} hops: {source}")]
+    Run {
+        /// Hops of the run.
+        hops: u64,
+        /// Why.
+        source: SimulationError,
+    },
+    /// The transfer failed.
+    #[error("{hops} hops: the transfer failed: {source}")]
+    Transfer {
+        /// Hops of the run.
+        hops: u64,
+        /// Why.
+        source: TransferError,
+    },
+    /// The scenario's limit came first.
+    #[error("{hops} hops: the receiving application was not told in the scenario's {limit}: give it more")]
+    Limit {
+        /// Hops of the run.
+        hops: u64,
+        /// The scenario's.
+        limit: Nanos,
+    },
+}
+
+/// Runs `scenario`'s first flow both ways over 1 to `hops` hops of its delay, whatever its topology: two hosts and a cable. Times
+/// are since the transfer was submitted.
 ///
 /// # Errors
 /// The first run that fails.
-pub fn by_hops(scenario: &Scenario, hops: u64) -> Result<Vec<Saving>, SimulationError> {
+pub fn by_hops(scenario: &Scenario, hops: u64) -> Result<Vec<Saving>, NoticeError> {
     let run = |hops, notify| {
         let delay = scenario.delay.saturating_mul(hops);
-        Simulation::new(&scenario.clone().delay(delay).notify(notify))?.run()
+        let mut scenario = scenario.clone().topology(Topology::PointToPoint).delay(delay).notify(notify);
+        scenario.flows.truncate(1);
+        let run = Simulation::new(&scenario).and_then(Simulation::run);
+        let report = run.map_err(|source| NoticeError::Run { hops, source })?;
+        let flow = report.flows.first().copied().unwrap_or_default();
+        match flow.error {
+            Some(source) => Err(NoticeError::Transfer { hops, source }),
+            None => flow.latency().ok_or(NoticeError::Limit { hops, limit: scenario.limit }),
+        }
     };
     (1..=hops)
         .map(|hops| {
             Ok(Saving {
                 hops,
                 round_trip: scenario.delay.saturating_mul(2 * hops),
-                own: run(hops, Notify::Receiver)?.received,
-                told: run(hops, Notify::Sender)?.received,
+                own: run(hops, Notify::Receiver)?,
+                told: run(hops, Notify::Sender)?,
             })
         })
         .collect()

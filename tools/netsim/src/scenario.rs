@@ -1,28 +1,76 @@
-//! What is simulated: one transfer over one path.
+//! What is simulated: hosts, what connects them, who sends what to whom, and what goes wrong on the way.
 
 use fpga_core::Nanos;
-use fpga_core::impair::{BitRate, Conditions, Impairments, Order, OrderError, Rate};
+use fpga_core::impair::{BitRate, Conditions, Impairments, Order, OrderError};
 use fpga_core::receiver::{ReceiverConfig, ReceiverConfigError};
+use fpga_core::scheme::ends::Rules;
+use fpga_core::scheme::mapping::WIDTH;
+use fpga_core::scheme::messages::{self, MessageConfigError};
 use fpga_core::sender::{ConfigError, Notify, SenderConfig};
+use fpga_firmware::generated::Scheme;
 use fpga_firmware::{Incarnation, NodeId};
 
-/// The node that sends.
-pub const SENDER: NodeId = NodeId::new(1);
-/// The node that receives.
-pub const RECEIVER: NodeId = NodeId::new(2);
+use crate::topology::{Topology, TopologyError};
 
-/// One transfer from one node to another, and the path between them.
+/// The node that sends, where there are two.
+pub const SENDER: NodeId = node_of(0);
+/// The node that receives, where there are two.
+pub const RECEIVER: NodeId = node_of(1);
+
+/// The node id of a host: hosts count from 0, nodes from 1.
+#[must_use]
+pub const fn node_of(host: u32) -> NodeId {
+    NodeId::new(host + 1)
+}
+
+/// The life of a host's node.
+pub(crate) const fn life_of(host: u32) -> Incarnation {
+    Incarnation::new(host + 1)
+}
+
+/// Most bytes of a flow.
+pub const LONGEST_FLOW: u64 = 1 << 30;
+
+/// One transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    /// The host that sends, counted from 0.
+    pub from: u32,
+    /// The host that receives.
+    pub to: u32,
+    /// Bytes.
+    pub length: u64,
+    /// When it is submitted.
+    pub at: Nanos,
+}
+
+impl Flow {
+    /// `length` bytes between two hosts, at once.
+    #[must_use]
+    pub const fn new(from: u32, to: u32, length: u64) -> Self {
+        Self { from, to, length, at: Nanos::ZERO }
+    }
+}
+
+/// Hosts of one scheme and what they send each other.
 ///
-/// Rate, delay, order and conditions hold for both directions; each direction has random numbers of its own.
+/// Rate, delay and queue hold for every link in both directions. Order and conditions hold for what each host sends, with random
+/// numbers of its own.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Scenario {
-    /// Bytes of the transfer.
-    pub length: u64,
-    /// Rate of the link, in each direction. Default 100 Gbit/s.
+    /// By which rules. Default: the registry's.
+    pub scheme: Scheme,
+    /// How hosts are connected. Default: two hosts and a cable.
+    pub topology: Topology,
+    /// Who sends what to whom.
+    pub flows: Vec<Flow>,
+    /// Rate of each link. Default 100 Gbit/s.
     pub rate: BitRate,
-    /// Time from one end to the other. Default 1 µs.
+    /// Time from one end of a link to the other. Default 1 µs.
     pub delay: Nanos,
+    /// Bytes that may wait at a switch for each of its links; what finds no room is dropped. Default 256 KiB.
+    pub queue: u64,
     /// Order of delivery. Default: in order.
     pub order: Order,
     /// What happens to data packets. Default: nothing.
@@ -31,43 +79,109 @@ pub struct Scenario {
     pub control: Conditions,
     /// Seed of everything random.
     pub seed: u64,
-    /// Who tells the receiving application. Default: its own node.
+    /// The run ends at this time at the latest. Default 100 s.
+    pub limit: Nanos,
+    /// Who tells the receiving application (registry only). Default: its own node.
     pub notify: Notify,
-    /// The sending side.
+    /// The registry scheme's sending side; its packet size holds for every scheme.
     pub sender: SenderConfig,
-    /// The receiving side. Its packet size and mask bits are the sender's, whatever stands here.
+    /// The registry scheme's receiving side. Its packet size and mask bits are the sender's, whatever stands here.
     pub receiver: ReceiverConfig,
+    /// Round trip that the message schemes' timers are made for; `None`: the longest way without any queue.
+    pub round_trip: Option<Nanos>,
+    /// The message schemes' parameters; `None`: the specification's for the round trip.
+    pub rules: Option<Rules>,
+    /// Messages that a host may send, and may receive, at once. Default 16.
+    pub contexts: u32,
 }
 
 impl Scenario {
-    /// A transfer of `length` bytes with the defaults above.
+    /// One transfer of `length` bytes between two hosts, with the defaults above.
     #[must_use]
     pub fn new(length: u64) -> Self {
         Self {
-            length,
+            scheme: Scheme::Registry,
+            topology: Topology::PointToPoint,
+            flows: vec![Flow::new(0, 1, length)],
             rate: BitRate::from_gbps(100),
             delay: Nanos::from_micros(1),
+            queue: 256 << 10,
             order: Order::InOrder,
             data: Conditions::default(),
             control: Conditions::default(),
             seed: 0,
+            limit: Nanos::from_secs(100),
             notify: Notify::Receiver,
             sender: SenderConfig::default(),
-            receiver: ReceiverConfig::new(RECEIVER, Incarnation::new(2)),
+            receiver: ReceiverConfig::new(RECEIVER, life_of(1)),
+            round_trip: None,
+            rules: None,
+            contexts: 16,
         }
     }
 
-    /// Rate of the link.
+    /// By which rules.
+    #[must_use]
+    pub fn scheme(mut self, scheme: Scheme) -> Self {
+        self.scheme = scheme;
+        self
+    }
+
+    /// The message schemes' parameters, and with them the scheme.
+    #[must_use]
+    pub fn rules(mut self, rules: Rules) -> Self {
+        self.scheme = rules.scheme();
+        self.rules = Some(rules);
+        self
+    }
+
+    /// How hosts are connected.
+    #[must_use]
+    pub fn topology(mut self, topology: Topology) -> Self {
+        self.topology = topology;
+        self
+    }
+
+    /// Who sends what to whom.
+    #[must_use]
+    pub fn flows(mut self, flows: Vec<Flow>) -> Self {
+        self.flows = flows;
+        self
+    }
+
+    /// `length` bytes from each host to another one, each of which receives once: every way across the network is used.
+    #[must_use]
+    pub fn permutation(self, length: u64) -> Self {
+        let hosts = self.topology.hosts();
+        // Half of the hosts away: in a torus of even side, and in a tree, no way is longer.
+        let flows = (0..hosts).map(|host| Flow::new(host, (host + hosts / 2) % hosts, length)).collect();
+        self.flows(flows)
+    }
+
+    /// `length` bytes from each of `senders` hosts to host 0.
+    #[must_use]
+    pub fn incast(self, senders: u32, length: u64) -> Self {
+        self.flows((1..=senders).map(|host| Flow::new(host, 0, length)).collect())
+    }
+
+    /// Rate of each link.
     #[must_use]
     pub fn rate(mut self, rate: BitRate) -> Self {
         self.rate = rate;
         self
     }
 
-    /// Time from one end to the other.
+    /// Time from one end of a link to the other.
     #[must_use]
     pub fn delay(mut self, delay: Nanos) -> Self {
         self.delay = delay;
+        self
+    }
+
+    /// Bytes that may wait for each link.
+    #[must_use]
+    pub fn queue(mut self, bytes: u64) -> Self {
+        self.queue = bytes;
         self
     }
 
@@ -92,16 +206,6 @@ impl Scenario {
         self
     }
 
-    /// Everything that a link does to frames, in one direction.
-    pub(crate) fn impairments(&self) -> Impairments {
-        let mut impairments = Impairments::both(self.data)
-            .order(self.order.clone())
-            .rate(Rate { rate: self.rate, queue: Nanos::MAX })
-            .distance(self.delay);
-        impairments.control = self.control;
-        impairments
-    }
-
     /// Seed of everything random.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
@@ -116,18 +220,90 @@ impl Scenario {
         self
     }
 
-    /// The sending side.
+    /// The registry scheme's sending side.
     #[must_use]
     pub fn sender(mut self, config: SenderConfig) -> Self {
         self.sender = config;
         self
     }
 
-    /// The receiving side.
+    /// The registry scheme's receiving side.
     #[must_use]
     pub fn receiver(mut self, config: ReceiverConfig) -> Self {
         self.receiver = config;
         self
+    }
+
+    /// What happens to what a host sends; `None` if nothing does.
+    pub(crate) fn impairments(&self) -> Option<Impairments> {
+        let mut impairments = Impairments::both(self.data).order(self.order.clone());
+        impairments.control = self.control;
+        (impairments != Impairments::default()).then_some(impairments)
+    }
+
+    /// The round trip that the message schemes' timers are made for.
+    #[must_use]
+    pub fn timers_for(&self) -> Nanos {
+        self.round_trip.unwrap_or_else(|| {
+            let links = match self.topology {
+                Topology::PointToPoint => 1,
+                Topology::Torus { side } => 3 * (side / 2),
+                Topology::Tree { levels, .. } => 2 * levels,
+            };
+            let packet = self.rate.time_of(u64::from(self.sender.packet_size()) + 40);
+            self.delay.saturating_add(packet).saturating_mul(2 * u64::from(links)).max(Nanos::new(1))
+        })
+    }
+
+    /// The message schemes' parameters; `None` for the registry.
+    #[must_use]
+    pub fn rules_in_use(&self) -> Option<Rules> {
+        self.rules.or_else(|| Rules::new(self.scheme, self.timers_for()))
+    }
+
+    /// Packets that are on their way at once, as far as room is kept for them before the first one: what every sender has sent
+    /// and not heard of, with copies and answers. Where far more is under way in a large network, room is made as it is needed.
+    pub(crate) fn room(&self) -> usize {
+        const MOST: u64 = 1 << 14;
+        let live = match self.rules_in_use() {
+            None => u64::from(self.sender.op_entries),
+            Some(_) => u64::from(self.contexts) * u64::from(WIDTH),
+        };
+        let packets = |flow: &Flow| flow.length.div_ceil(self.sender.packet_size().into()).min(live);
+        let sum = self.flows.iter().map(packets).fold(0, u64::saturating_add);
+        let hosts = u64::from(self.topology.hosts());
+        let room = sum.saturating_add(16).saturating_add(hosts).saturating_mul(4).min(MOST);
+        usize::try_from(room).unwrap_or(0)
+    }
+
+    /// Checks what the parts do not check themselves.
+    ///
+    /// # Errors
+    /// The first thing that cannot be.
+    pub fn validate(&self) -> Result<(), ScenarioError> {
+        self.topology.validate()?;
+        if self.rate.get() == 0 {
+            return Err(ScenarioError::NoRate);
+        }
+        self.sender.validate()?;
+        let hosts = self.topology.hosts();
+        if self.flows.is_empty() {
+            return Err(ScenarioError::NoFlow);
+        }
+        for (number, flow) in self.flows.iter().enumerate() {
+            if flow.length == 0 || flow.length > LONGEST_FLOW {
+                return Err(ScenarioError::Length { number, found: flow.length });
+            }
+            for (key, found) in [("from", flow.from), ("to", flow.to)] {
+                if found >= hosts {
+                    return Err(ScenarioError::Host { number, key, found, last: hosts - 1 });
+                }
+            }
+            if flow.from == flow.to {
+                return Err(ScenarioError::Itself { number, host: flow.to });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -136,11 +312,42 @@ impl Scenario {
 #[non_exhaustive]
 pub enum ScenarioError {
     /// Nothing to simulate.
-    #[error("a transfer of no bytes sends nothing: give at least one")]
-    Empty,
+    #[error("no flows: give at least one")]
+    NoFlow,
+    /// A flow of no bytes, or of too many.
+    #[error("flow {number} of {found} bytes: give 1 to {LONGEST_FLOW}")]
+    Length {
+        /// Which flow, from 0.
+        number: usize,
+        /// Bytes given.
+        found: u64,
+    },
+    /// A flow from or to a host that is not there.
+    #[error("flow {number}: {key} = {found}, and the topology has hosts 0 to {last}")]
+    Host {
+        /// Which flow, from 0.
+        number: usize,
+        /// `from` or `to`.
+        key: &'static str,
+        /// Host given.
+        found: u32,
+        /// The last host.
+        last: u32,
+    },
+    /// A flow that needs no network.
+    #[error("flow {number}: from host {host} to itself: give two hosts")]
+    Itself {
+        /// Which flow, from 0.
+        number: usize,
+        /// The host.
+        host: u32,
+    },
     /// Nothing would ever arrive.
     #[error("a link of 0 bit/s: give at least one")]
     NoRate,
+    /// See [`TopologyError`].
+    #[error("topology: {0}")]
+    Topology(#[from] TopologyError),
     /// See [`OrderError`].
     #[error("delivery order: {0}")]
     Order(#[from] OrderError),
@@ -150,4 +357,25 @@ pub enum ScenarioError {
     /// See [`ReceiverConfigError`].
     #[error("receiver: {0}")]
     Receiver(#[from] ReceiverConfigError),
+    /// See [`MessageConfigError`].
+    #[error("scheme: {0}")]
+    Messages(#[from] MessageConfigError),
+}
+
+/// Configurations of a host's two sides, message schemes.
+pub(crate) fn message_configs(
+    scenario: &Scenario,
+    rules: Rules,
+    host: u32,
+) -> (messages::SenderConfig, messages::ReceiverConfig) {
+    let mut sender = messages::SenderConfig::new(node_of(host), rules);
+    let mut receiver = messages::ReceiverConfig::new(node_of(host), life_of(host), rules);
+    (sender.packet_size_log2, receiver.packet_size_log2) =
+        (scenario.sender.packet_size_log2, scenario.sender.packet_size_log2);
+    (sender.contexts, sender.contexts_per_node) = (scenario.contexts, scenario.contexts);
+    receiver.contexts = scenario.contexts;
+    sender.ask = scenario.timers_for().saturating_mul(4);
+    sender.transfers = 256;
+    (receiver.windows, receiver.peers) = (1, 1024);
+    (sender, receiver)
 }

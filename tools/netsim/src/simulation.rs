@@ -1,62 +1,126 @@
-//! The event loop: jump to the next point in time at which anything can happen, let it happen, repeat.
+//! The event loop: take the next event, let it happen, repeat.
+//!
+//! Time is in whole picoseconds, because at 100 Gbit/s a byte takes 80 of them; the schemes see whole nanoseconds. A run depends on
+//! its scenario alone: events of one moment happen in the order in which they were made.
 
 use fpga_core::Nanos;
-use fpga_core::impair::{BitRate, Link};
-use fpga_core::receiver::{MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver};
-use fpga_core::sender::{Command, Completion, Sender, SubmitError, TransferError, Transmit};
-use fpga_firmware::event::EventKind;
+use fpga_core::impair::{self, BitRate, Class, Link};
+use fpga_core::receiver::MemoryWindow;
+use fpga_core::scheme::messages;
+use fpga_core::scheme::side::{Header, ReceivingSide, RegistrySender, Said, SendingSide};
+use fpga_core::sender::{Command, SubmitError, TransferError};
+use fpga_core::{receiver, sender};
+use fpga_firmware::NodeId;
+use fpga_firmware::event::{Event as NiEvent, EventKind};
 use fpga_firmware::generated::Permissions;
-use fpga_firmware::wire::Control;
 use fpga_registers::CardAddr;
 
-use crate::frame::{self, Frame, LIFE, Told};
-use crate::scenario::{RECEIVER, SENDER, Scenario, ScenarioError};
+use crate::event_queue::{Event, EventQueue, What};
+use crate::host::{Alarm, AnyReceiver, AnySender, Counting, Host};
+use crate::scenario::{Scenario, ScenarioError, life_of, message_configs, node_of};
+use crate::topology::Network;
 
-/// Key of the receiver's only memory window.
+const PICOS: u64 = 1000;
+/// Key of every receiver's only memory window.
 const KEY: u64 = 1;
-/// Frames on their way in one direction: more than an op table of the default size ever has.
+/// Frames on their way from one host, where something happens to them.
 const LINK_CAPACITY: usize = 1 << 16;
-/// Where the transfer goes at the receiver.
-const TARGET: CardAddr = CardAddr::new(0x1000);
-/// Counts what is written.
-#[derive(Debug, Default)]
-struct Counting {
-    bytes: u64,
-}
+/// As long as the longest packet's payload.
+static PAYLOAD: [u8; 1 << 12] = [0; 1 << 12];
+/// "No packet".
+const NONE: u32 = u32::MAX;
 
-impl ReceiveMemory for Counting {
-    fn write(&mut self, _at: CardAddr, bytes: &[u8]) -> Result<(), MemoryFault> {
-        self.bytes += bytes.len() as u64;
-        Ok(())
-    }
-}
-
-/// What a run has shown. Times are since the transfer was submitted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What became of one flow. Times are since the start of the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Report {
+pub struct FlowReport {
+    /// When it was submitted.
+    pub begun: Nanos,
+    /// When the receiving application was told.
+    pub received: Option<Nanos>,
+    /// When the sender knew how it ended.
+    pub completed: Option<Nanos>,
     /// Data packets sent for the first time.
     pub packets: u64,
     /// Data packets sent again.
     pub retransmits: u64,
-    /// Why: packets whose deadline passed without an answer.
+    /// Why it failed.
+    pub error: Option<TransferError>,
+}
+
+impl FlowReport {
+    /// Whether both ends know that it has ended well.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        self.error.is_none() && self.received.is_some() && self.completed.is_some()
+    }
+
+    /// Time until the receiving application was told.
+    #[must_use]
+    pub fn latency(&self) -> Option<Nanos> {
+        self.received.map(|at| at.saturating_sub(self.begun))
+    }
+
+    /// Payload over that time.
+    #[must_use]
+    pub fn goodput(&self, length: u64) -> BitRate {
+        self.latency().map_or(BitRate::new(0), |span| BitRate::of(length, span))
+    }
+}
+
+/// What one host has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostReport {
+    /// Bytes that it has sent, headers and checksums included.
+    pub bytes: u64,
+    /// Bytes written to its memory.
+    pub written: u64,
+    /// Packets of its own whose deadline passed without an answer (registry only).
     pub timeouts: u64,
-    /// And packets that the receiver had no room for, in its registry or in its escape channel.
+    /// Answers to it that a receiver had no room: in its registry, its escape channel or its contexts.
     pub refusals: u64,
-    /// Bytes on the wire from sender to receiver, headers and checksums included.
-    pub bytes_there: u64,
-    /// Bytes on the wire from receiver to sender.
-    pub bytes_back: u64,
-    /// When the receiving application was told.
-    pub received: Nanos,
-    /// When the sender knew.
-    pub completed: Nanos,
-    /// Payload over the time until the receiving application was told.
-    pub goodput: BitRate,
-    /// Most registry entries in use at once.
+    /// Most registry entries in use at once (registry only).
     pub registry_high_water: u32,
-    /// Most packets that waited at once for their segment's first one.
+    /// Most packets that waited at once for their segment's first one (registry only).
     pub escape_high_water: u16,
+}
+
+/// What a run has shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// In the scenario's order.
+    pub flows: Vec<FlowReport>,
+    /// By number.
+    pub hosts: Vec<HostReport>,
+    /// Events that happened.
+    pub events: u64,
+    /// Of these, packets that came to a host or a switch.
+    pub packet_events: u64,
+    /// Packets that a switch had no room for.
+    pub dropped: u64,
+    /// Packets that came with a wrong checksum.
+    pub damaged: u64,
+    /// When the last event happened.
+    pub ended: Nanos,
+}
+
+impl Report {
+    /// Flows that did not end well at both ends.
+    #[must_use]
+    pub fn failures(&self) -> usize {
+        self.flows.iter().filter(|flow| !flow.is_whole()).count()
+    }
+
+    /// Data packets sent over those needed.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a ratio of counts far below 2^53")]
+    pub fn packets_ratio(&self) -> f64 {
+        let needed: u64 = self.flows.iter().map(|flow| flow.packets).sum();
+        let again: u64 = self.flows.iter().map(|flow| flow.retransmits).sum();
+        (needed + again) as f64 / needed.max(1) as f64
+    }
 }
 
 /// A run failed.
@@ -66,244 +130,464 @@ pub enum SimulationError {
     /// The scenario cannot be.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// The sender does not take the transfer.
-    #[error("the transfer was not taken: {0}")]
-    Submit(#[from] SubmitError),
-    /// The transfer failed: a result too, where timers are shorter than the path.
-    #[error("the transfer failed after {at}: {source}")]
-    Transfer {
-        /// When.
-        at: Nanos,
+    /// A sender does not take a transfer.
+    #[error("flow {number} was not taken: {source}")]
+    Submit {
+        /// Which flow, from 0.
+        number: usize,
         /// Why.
-        source: TransferError,
+        source: SubmitError,
     },
-    /// Nothing is left that could happen, and the transfer has not ended at both ends.
+    /// Nothing is left that could happen, and a transfer has not ended at both ends.
     #[error(
-        "nothing happens any more after {at} with {written} of {length} bytes written: a defect of the scheme or of the simulator"
+        "nothing happens any more after {at}, and flow {number} has not ended at both ends: a defect of the scheme or of the simulator"
     )]
     Stalled {
         /// When.
         at: Nanos,
-        /// Bytes that reached the receiver's memory.
-        written: u64,
-        /// Bytes of the transfer.
-        length: u64,
+        /// The first such flow, from 0.
+        number: usize,
     },
 }
 
-/// Two nodes and the paths between them.
+/// A packet on the way.
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    header: Header,
+    payload: u32,
+    length: u32,
+    damaged: bool,
+}
+
+/// What a switch has to know of a packet. Kept apart: headers of a large network's packets do not fit a cache.
+#[derive(Clone, Copy, Debug)]
+struct Label {
+    to: u32,
+    length: u32,
+}
+
+impl impair::Frame for Packet {
+    fn class(&self) -> Class {
+        if self.header.is_data() { Class::Data } else { Class::Control }
+    }
+
+    fn length(&self) -> u64 {
+        self.length.into()
+    }
+
+    fn flip(&mut self, _bit: u64) {
+        self.damaged = true;
+    }
+}
+
+/// Hosts, what connects them, and what will happen.
 #[derive(Debug)]
 pub struct Simulation {
-    sender: Sender,
-    receiver: Receiver,
-    there: Link<Frame>,
-    back: Link<Frame>,
-    memory: Counting,
-    now: Nanos,
-    length: u64,
-    completion: Option<Completion>,
-    received: Option<Nanos>,
+    scenario: Scenario,
+    network: Network,
+    hosts: Vec<Host>,
+    /// What happens to what each host sends; empty if nothing does.
+    links: Vec<Link<Packet>>,
+    packets: Vec<Packet>,
+    labels: Vec<Label>,
+    free: Vec<u32>,
+    queue: EventQueue,
+    /// Picoseconds.
+    now: u64,
+    /// By host and slot of the sender's ticket.
+    tickets: Vec<Vec<u32>>,
+    /// Events about packets that will happen.
+    on_way: usize,
+    left: usize,
+    report: Report,
 }
 
 impl Simulation {
-    /// Sets up `scenario` and submits its transfer at time zero.
+    /// Builds hosts and network.
     ///
     /// # Errors
-    /// [`SimulationError::Scenario`], [`SimulationError::Submit`].
+    /// [`SimulationError::Scenario`].
     pub fn new(scenario: &Scenario) -> Result<Self, SimulationError> {
-        if scenario.length == 0 {
-            return Err(ScenarioError::Empty.into());
+        scenario.validate()?;
+        let count = scenario.topology.hosts();
+        let mut hosts = Vec::new();
+        for host in 0..count {
+            hosts.push(Self::host(scenario, host)?);
         }
-        if scenario.rate.get() == 0 {
-            return Err(ScenarioError::NoRate.into());
+        let mut links = Vec::new();
+        if let Some(impairments) = scenario.impairments() {
+            for host in 0..u64::from(count) {
+                // No host's numbers are another's, nor a neighbouring seed's.
+                let seed = scenario.seed ^ host.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let link =
+                    Link::new(impairments.clone(), LINK_CAPACITY, seed).map_err(ScenarioError::from)?;
+                links.push(link);
+            }
         }
-        let mut receiver = scenario.receiver;
-        receiver.node = RECEIVER;
-        receiver.packet_size_log2 = scenario.sender.packet_size_log2;
-        receiver.mask_bits = scenario.sender.mask_bits;
-        let mut receiver = Receiver::new(receiver).map_err(ScenarioError::from)?;
-        let window = MemoryWindow {
-            source: SENDER,
-            base: TARGET,
-            length: scenario.length,
-            key: KEY,
-            permissions: Permissions::WRITE,
+        let delay = scenario.delay.get().saturating_mul(PICOS);
+        let network = Network::new(scenario.topology, scenario.rate, delay, scenario.queue);
+        let room = scenario.room();
+        let mut queue = EventQueue::new(room);
+        for (number, flow) in (0..).zip(&scenario.flows) {
+            let at = flow.at.get().saturating_mul(PICOS);
+            queue.push(Event { at, what: What::Begin, place: flow.from, packet: number });
+        }
+        // A host's n flows are given no slot beyond the first n.
+        let mut begun = vec![0_usize; hosts.len()];
+        for flow in &scenario.flows {
+            if let Some(begun) = begun.get_mut(flow.from as usize) {
+                *begun += 1;
+            }
+        }
+        let tickets = begun.into_iter().map(Vec::with_capacity).collect();
+        let report = Report {
+            flows: vec![FlowReport::default(); scenario.flows.len()],
+            hosts: vec![HostReport::default(); hosts.len()],
+            ..Report::default()
         };
-        // The only way for this to fail is a transfer that leaves the address space, which the sender then refuses.
-        let _ = receiver.access_mut().install(0, window);
-        let mut sender = Sender::new(scenario.sender, LIFE).map_err(ScenarioError::from)?;
-        sender.submit(
-            Nanos::ZERO,
-            Command {
-                source: TARGET,
-                node: RECEIVER,
-                destination: TARGET,
-                length: scenario.length,
-                key: KEY,
-                notify: scenario.notify,
-                deadline: None,
-                priority: 0,
-            },
-        )?;
-        let link = |seed| Link::new(scenario.impairments(), LINK_CAPACITY, seed).map_err(ScenarioError::from);
         Ok(Self {
-            sender,
-            receiver,
-            there: link(scenario.seed)?,
-            // Another sequence than the way there, and none that a neighbouring seed has.
-            back: link(!scenario.seed)?,
-            memory: Counting::default(),
-            now: Nanos::ZERO,
-            length: scenario.length,
-            completion: None,
-            received: None,
+            network,
+            links,
+            packets: Vec::with_capacity(room),
+            labels: Vec::with_capacity(room),
+            free: Vec::with_capacity(room),
+            queue,
+            now: 0,
+            tickets,
+            on_way: 0,
+            hosts,
+            left: scenario.flows.len(),
+            report,
+            scenario: scenario.clone(),
         })
     }
 
-    /// Runs until both ends know that the transfer has ended.
+    fn host(scenario: &Scenario, host: u32) -> Result<Host, ScenarioError> {
+        let (sender, mut receiver) = match scenario.rules_in_use() {
+            None => {
+                let mut config = scenario.receiver;
+                (config.node, config.incarnation) = (node_of(host), life_of(host));
+                config.packet_size_log2 = scenario.sender.packet_size_log2;
+                config.mask_bits = scenario.sender.mask_bits;
+                let sender = sender::Sender::new(scenario.sender, life_of(host))?;
+                let receiver = receiver::Receiver::new(config)?;
+                (
+                    AnySender::Registry(Box::new(RegistrySender::new(node_of(host), sender))),
+                    AnyReceiver::Registry(Box::new(receiver)),
+                )
+            }
+            Some(rules) => {
+                let (sender, receiver) = message_configs(scenario, rules, host);
+                let sender = messages::Sender::new(sender, life_of(host))?;
+                let receiver = messages::Receiver::new(receiver)?;
+                (AnySender::Messages(Box::new(sender)), AnyReceiver::Messages(Box::new(receiver)))
+            }
+        };
+        let everything = MemoryWindow {
+            source: NodeId::ANY,
+            base: CardAddr::new(0),
+            length: u64::MAX,
+            key: KEY,
+            permissions: Permissions::WRITE,
+        };
+        // The table has a place 0, and the range is not empty and does not wrap.
+        let _ = receiver.access_mut().install(0, everything);
+        Ok(Host { sender, receiver, memory: Counting::default(), wake: Alarm::NONE, deliver: Alarm::NONE })
+    }
+
+    /// Runs until both ends of every flow know how it ended, or until the scenario's limit.
     ///
     /// # Errors
-    /// [`SimulationError::Transfer`], [`SimulationError::Stalled`].
+    /// [`SimulationError::Submit`], [`SimulationError::Stalled`].
     pub fn run(mut self) -> Result<Report, SimulationError> {
-        loop {
-            self.step();
-            if let Some(Completion { result: Err(source), finished, .. }) = self.completion {
-                return Err(SimulationError::Transfer { at: finished, source });
-            }
-            if let (Some(completion), Some(received)) = (self.completion, self.received) {
-                return Ok(self.report(&completion, received));
-            }
-            if self.release() {
+        let limit = self.scenario.limit.get().saturating_mul(PICOS);
+        while self.left > 0 {
+            if self.on_way == 0 && self.release() {
                 continue;
             }
-            match self.next() {
-                Some(at) => self.now = self.now.max(at),
-                None => {
-                    let (at, written, length) = (self.now, self.memory.bytes, self.length);
-                    return Err(SimulationError::Stalled { at, written, length });
+            let Some(event) = self.queue.pop() else {
+                let open = |flow: &FlowReport| flow.error.is_none() && !flow.is_whole();
+                let number = self.report.flows.iter().position(open).unwrap_or(0);
+                return Err(SimulationError::Stalled { at: self.nanos(), number });
+            };
+            if event.at > limit {
+                break;
+            }
+            self.on_way -= usize::from(event.what.is_about_a_packet());
+            self.now = event.at.max(self.now);
+            self.report.events += 1;
+            self.happen(event)?;
+        }
+        self.report.ended = self.nanos();
+        for (host, report) in self.hosts.iter().zip(&mut self.report.hosts) {
+            report.written = host.memory.bytes;
+            (report.timeouts, report.refusals) = match &host.sender {
+                AnySender::Registry(sender) => {
+                    let counters = sender.inner().counters();
+                    (counters.timeouts, counters.busy)
                 }
+                AnySender::Messages(sender) => (0, sender.counters().busy),
+            };
+            if let AnyReceiver::Registry(receiver) = &host.receiver {
+                let counters = receiver.counters();
+                report.registry_high_water = counters.registry_high_water;
+                report.escape_high_water = counters.escape_high_water;
             }
         }
+        Ok(self.report)
     }
 
-    /// Everything that happens now. The order within one instant is part of the definition of a run: arrivals first, so that
-    /// an answer that is here is no time-out; then timers; then new packets.
-    fn step(&mut self) {
-        let now = self.now;
-        while let Some(frame) = self.there.poll(now) {
-            self.at_receiver(&frame);
+    const fn nanos(&self) -> Nanos {
+        Nanos::new(self.now / PICOS)
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), SimulationError> {
+        let Event { what, place, packet, .. } = event;
+        match what {
+            What::Begin => self.begin(place, packet)?,
+            What::Wake => self.wake(place, event.at),
+            What::Leave => self.leave(place, packet),
+            What::Deliver => {
+                let node = self.hosts.get_mut(place as usize);
+                if node.is_some_and(|node| node.deliver.take(event.at)) {
+                    self.deliver(place);
+                }
+            }
+            What::Arrive => self.arrive(place, packet),
+            What::Take => self.take(place, packet),
         }
-        while let Some(frame) = self.back.poll(now) {
-            self.at_sender(&frame);
+        Ok(())
+    }
+
+    fn begin(&mut self, host: u32, number: u32) -> Result<(), SimulationError> {
+        let now = self.nanos();
+        let index = number as usize;
+        let (Some(flow), Some(node)) = (self.scenario.flows.get(index), self.hosts.get_mut(host as usize))
+        else {
+            return Ok(());
+        };
+        // Each flow has an address range of its own, by which its notice is known.
+        let start = CardAddr::new((u64::from(number) + 1) << 31);
+        let command = Command {
+            source: start,
+            node: node_of(flow.to),
+            destination: start,
+            length: flow.length,
+            key: KEY,
+            notify: self.scenario.notify,
+            deadline: None,
+            priority: 0,
+        };
+        let submit = |source| SimulationError::Submit { number: index, source };
+        let ticket = node.sender.submit(now, command).map_err(submit)?;
+        if let Some(tickets) = self.tickets.get_mut(host as usize) {
+            let slot = ticket.slot() as usize;
+            if tickets.len() <= slot {
+                tickets.resize(slot + 1, NONE);
+            }
+            if let Some(place) = tickets.get_mut(slot) {
+                *place = number;
+            }
         }
-        if self.receiver.poll_timeout().is_some_and(|at| at <= now) {
-            self.receiver.handle_timeout(now);
-            self.receiver_outputs();
+        if let Some(flow) = self.report.flows.get_mut(index) {
+            flow.begun = now;
         }
-        if self.sender.poll_timeout().is_some_and(|at| at <= now) {
-            self.sender.handle_timeout(now);
+        self.pump(host);
+        Ok(())
+    }
+
+    fn wake(&mut self, host: u32, at: u64) {
+        let now = self.nanos();
+        let Some(node) = self.hosts.get_mut(host as usize) else { return };
+        if !node.wake.take(at) {
+            return;
         }
-        while self.there.free_at() <= now
-            && let Some(transmit) = self.sender.poll_transmit(now)
+        if node.sender.poll_timeout().is_some_and(|due| due <= now) {
+            node.sender.handle_timeout(now);
+        }
+        if node.receiver.poll_timeout().is_some_and(|due| due <= now) {
+            node.receiver.handle_timeout(now);
+        }
+        self.pump(host);
+    }
+
+    /// Sends what a host has to send, and sees to it that it wakes in time.
+    fn pump(&mut self, host: u32) {
+        let now = self.nanos();
+        while let Some(said) = self.hosts.get_mut(host as usize).and_then(|node| node.receiver.poll_said()) {
+            match said {
+                Said::Send(header) => self.inject(host, header, 0),
+                Said::Event(event) => self.noticed(&event),
+            }
+        }
+        let mut more = true;
+        while self.network.free_at(host) <= self.now {
+            let departure =
+                self.hosts.get_mut(host as usize).and_then(|node| node.sender.poll_departure(now));
+            let Some(departure) = departure else {
+                more = false;
+                break;
+            };
+            self.inject(host, departure.header, departure.payload);
+        }
+        while let Some(completion) =
+            self.hosts.get_mut(host as usize).and_then(|node| node.sender.poll_completion())
         {
-            self.send(&transmit);
+            let tickets = self.tickets.get(host as usize);
+            let number = tickets.and_then(|tickets| tickets.get(completion.ticket.slot() as usize)).copied();
+            let Some(flow) = number.and_then(|number| self.report.flows.get_mut(number as usize)) else {
+                continue;
+            };
+            let open = flow.received.is_none();
+            flow.completed = Some(completion.finished);
+            flow.packets = completion.packets;
+            flow.retransmits = completion.retransmits;
+            flow.error = completion.result.err();
+            if flow.error.is_some() || !open {
+                self.left -= 1;
+            }
         }
-        while let Some(completion) = self.sender.poll_completion() {
-            self.completion = Some(completion);
+        let free_at = if more { self.network.free_at(host) } else { u64::MAX };
+        let Some(node) = self.hosts.get_mut(host as usize) else { return };
+        let due = [node.sender.poll_timeout(), node.receiver.poll_timeout()].into_iter().flatten().min();
+        let due = due.map_or(u64::MAX, |due| due.get().saturating_mul(PICOS));
+        // A wheel's next time may be early; not twice within the same nanosecond.
+        let due = due.max((self.now / PICOS + 1) * PICOS).min(free_at);
+        if node.wake.set(due) {
+            self.push(due, What::Wake, host, NONE);
         }
     }
 
-    /// Where nothing else can arrive, frames that wait for company to be shuffled with are let go. Returns whether any was.
-    fn release(&mut self) -> bool {
-        let pending = [self.there.poll_timeout(), self.back.poll_timeout()];
-        if pending.iter().any(Option::is_some) || self.there.free_at() > self.now {
-            return false;
+    fn noticed(&mut self, event: &NiEvent) {
+        if event.kind != EventKind::Notice {
+            return;
         }
-        if let Some(frame) = self.there.poll_any() {
-            self.at_receiver(&frame);
-        } else if let Some(frame) = self.back.poll_any() {
-            self.at_sender(&frame);
+        let now = self.nanos();
+        let number = usize::try_from((event.address.get() >> 31).wrapping_sub(1)).unwrap_or(usize::MAX);
+        let Some(flow) = self.report.flows.get_mut(number) else { return };
+        if flow.received.is_none() {
+            flow.received = Some(now);
+            if flow.completed.is_some() && flow.error.is_none() {
+                self.left -= 1;
+            }
+        }
+    }
+
+    fn keep(&mut self, packet: Packet) -> u32 {
+        let to = packet.header.common().destination.get().wrapping_sub(1);
+        let label = Label { to, length: packet.length };
+        if let Some(at) = self.free.pop()
+            && let (Some(place), Some(labelled)) =
+                (self.packets.get_mut(at as usize), self.labels.get_mut(at as usize))
+        {
+            (*place, *labelled) = (packet, label);
+            return at;
+        }
+        self.packets.push(packet);
+        self.labels.push(label);
+        u32::try_from(self.packets.len() - 1).unwrap_or(NONE)
+    }
+
+    /// Gives a packet to the host's link.
+    fn inject(&mut self, host: u32, header: Header, payload: u32) {
+        let length = u32::try_from(header.length()).unwrap_or(0) + payload;
+        let Some((at, vertex)) = self.network.send(host, self.now, length.into()) else { return };
+        if let Some(report) = self.report.hosts.get_mut(host as usize) {
+            report.bytes += u64::from(length);
+        }
+        let packet = self.keep(Packet { header, payload, length, damaged: false });
+        if self.links.is_empty() {
+            self.push(at, What::Arrive, vertex, packet);
         } else {
+            let at = self.network.free_at(host);
+            self.push(at, What::Leave, host, packet);
+        }
+    }
+
+    fn leave(&mut self, host: u32, packet: u32) {
+        let now = self.nanos();
+        self.free.push(packet);
+        if let (Some(packet), Some(link)) =
+            (self.packets.get(packet as usize), self.links.get_mut(host as usize))
+        {
+            // A full link loses it.
+            let _ = link.offer(now, *packet);
+        }
+        self.deliver(host);
+    }
+
+    fn deliver(&mut self, host: u32) {
+        let now = self.nanos();
+        while let Some(packet) = self.links.get_mut(host as usize).and_then(|link| link.poll(now)) {
+            self.travel(host, packet);
+        }
+        if let Some(due) = self.links.get(host as usize).and_then(Link::poll_timeout) {
+            let at = due.get().saturating_mul(PICOS).max(self.now + 1);
+            if self.hosts.get_mut(host as usize).is_some_and(|node| node.deliver.set(at)) {
+                self.push(at, What::Deliver, host, NONE);
+            }
+        }
+    }
+
+    /// A packet that has left a host and whatever happened to it goes on.
+    fn travel(&mut self, host: u32, packet: Packet) {
+        let (delay, vertex) = self.network.beyond(host);
+        let packet = self.keep(packet);
+        let at = self.now.saturating_add(delay);
+        self.push(at, What::Arrive, vertex, packet);
+    }
+
+    fn push(&mut self, at: u64, what: What, place: u32, packet: u32) {
+        self.on_way += usize::from(what.is_about_a_packet());
+        self.queue.push(Event { at, what, place, packet });
+    }
+
+    /// Where nothing is on its way and nobody is about to send, frames that wait for company to be shuffled with are let go.
+    /// Returns whether any was.
+    fn release(&mut self) -> bool {
+        let sending = |host: u32| self.network.free_at(host) > self.now;
+        if self.links.iter().all(Link::is_empty) || (0..).take(self.links.len()).any(sending) {
             return false;
         }
-        true
-    }
-
-    /// When something can happen next.
-    fn next(&self) -> Option<Nanos> {
-        let link = Some(self.there.free_at()).filter(|at| *at > self.now);
-        let timers = [
-            link,
-            self.there.poll_timeout(),
-            self.back.poll_timeout(),
-            self.sender.poll_timeout(),
-            self.receiver.poll_timeout(),
-        ];
-        timers.into_iter().flatten().min()
-    }
-
-    /// What a network interface makes of a transmit window goes to the link.
-    fn send(&mut self, transmit: &Transmit) {
-        let Self { there, now, .. } = self;
-        frame::packets(transmit, LIFE, |packet| {
-            // A full link loses it.
-            let _ = there.offer(*now, packet);
-        });
-    }
-
-    fn at_receiver(&mut self, frame: &Frame) {
-        match frame {
-            Frame::Data { header, payload } => {
-                self.receiver.handle_packet(self.now, header, frame::payload(*payload), &mut self.memory);
+        for host in (0..).take(self.links.len()) {
+            if let Some(packet) = self.links.get_mut(host as usize).and_then(Link::poll_any) {
+                self.travel(host, packet);
+                return true;
             }
-            Frame::Control(Control::Arrived(arrived)) => self.receiver.handle_arrived(self.now, arrived),
-            Frame::Control(_) | Frame::Damaged => {}
         }
-        self.receiver_outputs();
+        false
     }
 
-    fn receiver_outputs(&mut self) {
-        while let Some(output) = self.receiver.poll_output() {
-            match *output {
-                Output::Send(control) => {
-                    let _ = self.back.offer(self.now, Frame::Control(control));
-                }
-                Output::Event(event) if event.kind == EventKind::Notice => {
-                    self.received.get_or_insert(self.now);
-                }
-                _ => {}
+    fn arrive(&mut self, vertex: u32, packet: u32) {
+        self.report.packet_events += 1;
+        let Some(&Label { to, length }) = self.labels.get(packet as usize) else { return };
+        let Some(port) = self.network.route(vertex, to) else {
+            return self.take(vertex, packet);
+        };
+        match self.network.send(port, self.now, length.into()) {
+            Some((at, place)) => {
+                let what = if self.network.leads_out(port) { What::Take } else { What::Arrive };
+                self.push(at, what, place, packet);
+            }
+            None => {
+                self.report.dropped += 1;
+                self.free.push(packet);
             }
         }
     }
 
-    fn at_sender(&mut self, frame: &Frame) {
-        let now = self.now;
-        let Frame::Control(control) = frame else { return };
-        if let Some((answer, told)) = frame::answer(control) {
-            match told {
-                Told::Here => self.sender.handle_ack(now, answer),
-                Told::Refused(reason) => self.sender.handle_nack(now, answer, reason),
-                Told::Done(transfer, segment) => {
-                    self.sender.handle_segment_done(now, answer, transfer, segment);
-                }
-            }
+    fn take(&mut self, host: u32, packet: u32) {
+        let now = self.nanos();
+        self.free.push(packet);
+        let Some(packet) = self.packets.get(packet as usize) else { return };
+        if packet.damaged {
+            self.report.damaged += 1;
+            return;
         }
-    }
-
-    fn report(&self, completion: &Completion, received: Nanos) -> Report {
-        let counters = self.receiver.counters();
-        Report {
-            packets: completion.packets,
-            retransmits: completion.retransmits,
-            timeouts: self.sender.counters().timeouts,
-            refusals: self.sender.counters().busy,
-            bytes_there: self.there.counters().bytes,
-            bytes_back: self.back.counters().bytes,
-            received,
-            completed: completion.finished,
-            goodput: BitRate::of(self.length, received),
-            registry_high_water: counters.registry_high_water,
-            escape_high_water: counters.escape_high_water,
-        }
+        let Some(node) = self.hosts.get_mut(host as usize) else { return };
+        let payload = PAYLOAD.get(..packet.payload as usize).unwrap_or(&PAYLOAD);
+        node.sender.handle_packet(now, &packet.header);
+        node.receiver.handle_packet(now, &packet.header, payload, &mut node.memory);
+        self.pump(host);
     }
 }

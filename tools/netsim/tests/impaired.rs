@@ -12,7 +12,9 @@ use fpga_netsim::{BitRate, Report, Scenario, Simulation, notice};
 const SIZE: u64 = 16 << 20;
 
 fn run(scenario: &Scenario) -> Report {
-    Simulation::new(scenario).unwrap().run().unwrap()
+    let report = Simulation::new(scenario).unwrap().run().unwrap();
+    assert_eq!(report.failures(), 0, "{report:?}");
+    report
 }
 
 /// 10 GB/s, 800 ns one way, and room for the packets of many round trips.
@@ -37,7 +39,7 @@ fn goodput_at_half_a_percent_of_loss_and_disorder_64() {
     let ideal = run(&link(SIZE));
     for seed in 0..8 {
         let found = run(&lossy(disorder(link(SIZE), 64), 0.005).seed(seed));
-        let share = found.goodput.get() * 100 / ideal.goodput.get();
+        let share = found.flows[0].goodput(SIZE).get() * 100 / ideal.flows[0].goodput(SIZE).get();
         assert!(share >= 85, "seed {seed}: {share} %: {found:?}");
     }
 }
@@ -51,7 +53,7 @@ fn next_to_nothing_is_sent_again_for_disorder_alone() {
             sender.op_entries = entries;
             let found = run(&disorder(link(SIZE), degree).sender(sender).seed(seed));
             assert!(
-                found.retransmits * 1000 < found.packets,
+                found.flows[0].retransmits * 1000 < found.flows[0].packets,
                 "{degree} overtake one, seed {seed}: {found:?}"
             );
         }
@@ -64,8 +66,8 @@ fn with_room_for_early_packets_the_timer_sends_nothing_again() {
         let mut receiver = ReceiverConfig::new(RECEIVER, Incarnation::new(2));
         receiver.escape_slots = 128;
         let found = run(&disorder(link(SIZE), 128).receiver(receiver).seed(seed));
-        assert_eq!(found.refusals, 0);
-        assert!(found.retransmits * 10_000 < found.packets, "seed {seed}: {found:?}");
+        assert_eq!(found.hosts[0].refusals, 0);
+        assert!(found.flows[0].retransmits * 10_000 < found.flows[0].packets, "seed {seed}: {found:?}");
     }
 }
 
@@ -81,7 +83,10 @@ fn tables_of_one_entry_are_slow_and_right() {
         let scenario =
             lossy(disorder(link(100_000), 4), loss).sender(sender).receiver(receiver).notify(notify);
         let found = run(&scenario);
-        assert_eq!((found.packets, found.registry_high_water, found.escape_high_water), (196, 1, 0));
+        assert_eq!(
+            (found.flows[0].packets, found.hosts[1].registry_high_water, found.hosts[1].escape_high_water),
+            (196, 1, 0)
+        );
     }
 }
 

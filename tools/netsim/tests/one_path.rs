@@ -6,12 +6,22 @@ use fpga_core::Nanos;
 use fpga_core::impair::Order;
 use fpga_core::sender::{Notify, SenderConfig};
 use fpga_firmware::wire::{CRC_LENGTH, DATA_HEADER_LENGTH, START_HEADER_LENGTH};
-use fpga_netsim::{BitRate, Report, Scenario, ScenarioError, Simulation, SimulationError};
+use fpga_netsim::{
+    BitRate, Flow, FlowReport, Report, Scenario, ScenarioError, Simulation, SimulationError, Topology,
+};
 
 const LENGTHS: [u64; 8] = [1, 511, 512, 513, 16 << 10, (16 << 10) + 1, 1_000_000, 8 << 20];
 
-fn run(scenario: &Scenario) -> Report {
+fn report(scenario: &Scenario) -> Report {
     Simulation::new(scenario).unwrap().run().unwrap()
+}
+
+/// The only flow, when it was received, and when its sender knew.
+fn run(scenario: &Scenario) -> (FlowReport, Nanos, Nanos) {
+    let report = report(scenario);
+    assert_eq!(report.failures(), 0, "{report:?}");
+    let flow = report.flows[0];
+    (flow, flow.received.unwrap(), flow.completed.unwrap())
 }
 
 /// Bytes on the wire of a transfer with default geometry: 512-byte packets, segments of 32.
@@ -31,18 +41,19 @@ fn in_order_time_is_delay_plus_bytes_over_rate() {
     for (gbps, delay) in [(1, 100), (10, 5_000), (25, 300), (100, 1_000)] {
         for length in LENGTHS {
             let scenario = in_order(length, gbps, delay);
-            let report = run(&scenario);
-            assert_eq!(report.packets, length.div_ceil(512));
-            assert_eq!(report.retransmits, 0);
-            assert_eq!(report.bytes_there, wire_bytes(length));
+            let report = report(&scenario);
+            let flow = report.flows[0];
+            assert_eq!((flow.packets, flow.retransmits), (length.div_ceil(512), 0));
+            assert_eq!(report.hosts[0].bytes, wire_bytes(length));
+            assert_eq!(report.hosts[1].written, length);
             let expected = scenario.rate.time_of(wire_bytes(length)).saturating_add(scenario.delay);
             let packet = scenario.rate.time_of(604);
-            let apart = report.received.get().abs_diff(expected.get());
+            let apart = flow.received.unwrap().get().abs_diff(expected.get());
             assert!(
                 apart <= packet.get(),
                 "{length} bytes at {gbps} Gbit/s, {delay} ns: {report:?}, not {expected}"
             );
-            assert_eq!(report.escape_high_water, 0, "nothing overtakes anything");
+            assert_eq!(report.hosts[1].escape_high_water, 0, "nothing overtakes anything");
         }
     }
 }
@@ -51,15 +62,15 @@ fn in_order_time_is_delay_plus_bytes_over_rate() {
 fn the_receiver_knows_one_way_earlier_than_the_sender() {
     for length in LENGTHS {
         let scenario = in_order(length, 100, 1_000);
-        let report = run(&scenario);
+        let (_, received, completed) = run(&scenario);
         // An acknowledgement's own time on the wire comes on top of the way, and the few that may be queued before it.
-        let lag = report.completed.saturating_sub(report.received).saturating_sub(scenario.delay);
-        assert!(lag > Nanos::ZERO && lag < Nanos::new(50), "{length} bytes: {report:?}");
+        let lag = completed.saturating_sub(received).saturating_sub(scenario.delay);
+        assert!(lag > Nanos::ZERO && lag < Nanos::new(50), "{length} bytes: {received}, {completed}");
 
         // Told by the sender, the receiving application waits for the round trip.
-        let told = run(&scenario.clone().notify(Notify::Sender));
-        assert!(told.received > told.completed, "{length} bytes: {told:?}");
-        let extra = told.received.saturating_sub(report.received);
+        let (_, told, completed) = run(&scenario.clone().notify(Notify::Sender));
+        assert!(told > completed, "{length} bytes: {told}");
+        let extra = told.saturating_sub(received);
         assert!(extra >= scenario.delay.saturating_mul(2), "{length} bytes: {extra}");
     }
 }
@@ -70,42 +81,50 @@ fn a_small_op_table_is_a_window() {
     sender.op_entries = 64;
     sender.ops_per_destination = 64;
     let scenario = in_order(4 << 20, 100, 10_000).sender(sender);
-    let report = run(&scenario);
+    let (flow, ..) = run(&scenario);
     // One eighth of the table is kept for regular commands: 56 packets of 512 bytes per round trip of 20 us.
     let window = BitRate::of(56 * 512, Nanos::from_micros(20));
-    assert!(report.goodput <= window, "{} above {window}", report.goodput);
-    assert!(report.goodput.get() > window.get() * 9 / 10, "{} below {window}", report.goodput);
+    let goodput = flow.goodput(4 << 20);
+    assert!(goodput <= window, "{goodput} above {window}");
+    assert!(goodput.get() > window.get() * 9 / 10, "{goodput} below {window}");
 }
 
 #[test]
 fn the_same_seed_gives_the_same_run_and_another_seed_another() {
     let random = |seed| {
         let order = Order::Random { depth: 48, patience: Nanos::from_micros(3) };
-        run(&in_order(1_000_000, 100, 1_000).order(order).seed(seed))
+        report(&in_order(1_000_000, 100, 1_000).order(order).seed(seed))
     };
     let first = random(7);
     assert_eq!(first, random(7));
     assert_ne!(first, random(8));
-    assert_eq!(first.packets, 1954);
-    assert!(first.escape_high_water > 0, "some packet comes before its segment's first: {first:?}");
+    assert_eq!(first.flows[0].packets, 1954);
+    assert!(first.hosts[1].escape_high_water > 0, "some packet comes before its segment's first: {first:?}");
     // Disorder costs time, but nothing is lost: only what the escape buffer had no room for is sent again.
-    let straight = run(&in_order(1_000_000, 100, 1_000));
-    assert!(first.received > straight.received);
+    let (straight, ..) = run(&in_order(1_000_000, 100, 1_000));
+    assert!(first.flows[0].received > straight.received);
 }
 
 #[test]
 fn a_script_ends_even_where_its_last_block_is_not_full() {
-    let report = run(&in_order(10_000, 100, 1_000).order(Order::Script(vec![2, 0, 1])));
-    assert_eq!((report.packets, report.retransmits), (20, 0));
+    let (flow, ..) = run(&in_order(10_000, 100, 1_000).order(Order::Script(vec![2, 0, 1])));
+    assert_eq!((flow.packets, flow.retransmits), (20, 0));
 }
 
 #[test]
 fn what_cannot_be_is_refused() {
     let refused = |scenario: &Scenario| Simulation::new(scenario).unwrap_err();
-    assert_eq!(refused(&Scenario::new(0)), ScenarioError::Empty.into());
+    assert_eq!(refused(&Scenario::new(0)), ScenarioError::Length { number: 0, found: 0 }.into());
     assert_eq!(refused(&Scenario::new(1).rate(BitRate::new(0))), ScenarioError::NoRate.into());
+    assert_eq!(refused(&Scenario::new(1).flows(Vec::new())), ScenarioError::NoFlow.into());
     let endless = Scenario::new(u64::MAX);
-    assert!(matches!(refused(&endless), SimulationError::Submit(_)));
+    assert!(matches!(refused(&endless), SimulationError::Scenario(ScenarioError::Length { .. })));
+    let elsewhere = ScenarioError::Host { number: 0, key: "to", found: 2, last: 1 };
+    assert_eq!(refused(&Scenario::new(1).flows(vec![Flow::new(0, 2, 1)])), elsewhere.into());
+    let itself = ScenarioError::Itself { number: 0, host: 1 };
+    assert_eq!(refused(&Scenario::new(1).flows(vec![Flow::new(1, 1, 1)])), itself.into());
+    let flat = refused(&Scenario::new(1).topology(Topology::Torus { side: 1 }));
+    assert_eq!(flat.to_string(), "topology: side = 1: give 2 to 32");
     let order = Order::Random { depth: 0, patience: Nanos::ZERO };
     let error = refused(&Scenario::new(1).order(order));
     assert!(matches!(error, SimulationError::Scenario(ScenarioError::Order(_))), "{error}");
@@ -116,6 +135,7 @@ fn what_cannot_be_is_refused() {
 
 #[test]
 fn a_path_longer_than_the_senders_patience_is_reported_as_such() {
-    let error = Simulation::new(&Scenario::new(100).delay(Nanos::from_secs(1))).unwrap().run().unwrap_err();
-    assert!(matches!(error, SimulationError::Transfer { .. }), "{error}");
+    let report = report(&Scenario::new(100).delay(Nanos::from_secs(1)));
+    assert_eq!(report.failures(), 1);
+    assert!(report.flows[0].error.is_some(), "{report:?}");
 }

@@ -119,7 +119,9 @@ impl Frame for Vec<u8> {
         use fpga_firmware::generated::PacketKind;
         let kind = self.get(1).and_then(|kind| PacketKind::try_from(*kind).ok());
         match kind {
-            Some(PacketKind::Data | PacketKind::Start) => Class::Data,
+            Some(
+                PacketKind::Data | PacketKind::Start | PacketKind::MessageData | PacketKind::MessageStart,
+            ) => Class::Data,
             _ => Class::Control,
         }
     }

@@ -29,10 +29,14 @@ impl MemoryWindow {
     #[inline]
     #[must_use]
     pub fn allows_write(&self, source: NodeId, key: u64, address: CardAddr, length: u64) -> bool {
+        self.permissions.contains(Permissions::WRITE) && self.covers(source, key, address, length)
+    }
+
+    #[inline]
+    fn covers(&self, source: NodeId, key: u64, address: CardAddr, length: u64) -> bool {
         let Some(offset) = address.get().checked_sub(self.base.get()) else { return false };
         (self.source == source || self.source == NodeId::ANY)
             && self.key == key
-            && self.permissions.contains(Permissions::WRITE)
             && offset <= self.length
             && length <= self.length - offset
     }
@@ -118,9 +122,17 @@ impl AccessTable {
         self.allowing_write(0, source, key, address, length).is_some()
     }
 
+    /// Whether one window allows to read all of it.
+    #[must_use]
+    pub fn allows_read(&self, source: NodeId, key: u64, address: CardAddr, length: u64) -> bool {
+        self.windows.iter().flatten().any(|window| {
+            window.permissions.contains(Permissions::READ) && window.covers(source, key, address, length)
+        })
+    }
+
     /// As [`AccessTable::allows_write`], beginning with window `first`. Returns where to begin next time.
     #[inline]
-    pub(super) fn allowing_write(
+    pub(crate) fn allowing_write(
         &self,
         first: u16,
         source: NodeId,

@@ -82,6 +82,11 @@ impl Delays {
         }
     }
 
+    fn clear(&mut self) {
+        self.spans.fill(0);
+        (self.taken, self.sum, self.squares) = (0, 0, 0);
+    }
+
     /// Mean and standard deviation.
     fn mean_and_deviation(&self) -> Option<(Nanos, Nanos)> {
         let count = self.taken.min(self.spans.len() as u64);
@@ -120,6 +125,17 @@ impl Sender {
             late: 0,
             wanted: 0,
         }
+    }
+
+    /// Starts over with another message. Delays of the path stay known unless it goes to a `stranger`.
+    pub fn begin(&mut self, count: u32, stranger: bool) {
+        self.flight.begin(count);
+        if stranger {
+            self.delays.clear();
+            self.trip = RoundTrip::default();
+        }
+        self.walk = Nanos::MAX;
+        self.inquire = false;
     }
 
     /// How long a packet may wait now.

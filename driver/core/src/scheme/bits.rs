@@ -78,6 +78,30 @@ impl Set {
         Some(number * 64 + bit)
     }
 
+    /// Takes this one out.
+    pub fn remove(&mut self, index: u32) {
+        if let Some(word) = self.words.get_mut(crate::cast::index(index / 64)) {
+            let there = *word >> (index % 64) & 1;
+            *word &= !(1 << (index % 64));
+            self.count -= u32::from(there != 0);
+        }
+    }
+
+    /// The lowest one from `first` on, or else the lowest of all.
+    #[must_use]
+    pub fn next_from(&self, first: u32) -> Option<u32> {
+        if self.count == 0 {
+            return None;
+        }
+        let words = || (0_u32..).zip(&*self.words);
+        let lowest = |number: u32, word: u64| number * 64 + word.trailing_zeros();
+        let ahead = words().skip(crate::cast::index(first / 64)).find_map(|(number, word)| {
+            let keep = if number == first / 64 { u64::MAX << (first % 64) } else { u64::MAX };
+            (word & keep != 0).then(|| lowest(number, word & keep))
+        });
+        ahead.or_else(|| words().find_map(|(number, word)| (*word != 0).then(|| lowest(number, *word))))
+    }
+
     /// Takes all out from `first` on.
     pub fn clear_from(&mut self, first: u32) {
         for (number, word) in (0_u32..).zip(&mut *self.words) {
@@ -121,7 +145,13 @@ mod tests {
             let (mut set, mut model) = (Set::new(size), BTreeSet::new());
             for _ in 0..2000 {
                 let index = random(size);
+                let next = model.range(index..).next().or_else(|| model.first()).copied();
+                assert_eq!(set.next_from(index), next);
                 match random(20) {
+                    8..10 => {
+                        set.remove(index);
+                        model.remove(&index);
+                    }
                     0 => {
                         set.clear_from(index);
                         model.split_off(&index);

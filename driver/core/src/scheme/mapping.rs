@@ -43,6 +43,11 @@ impl Receiver {
         }
     }
 
+    /// Starts over with another message.
+    pub const fn begin(&mut self) {
+        *self = Self::new(self.patience);
+    }
+
     /// The packets from the base on that should have been here by now.
     fn wanted(&mut self, now: Nanos) -> u128 {
         let Some(patience) = self.patience else { return 0 };
@@ -167,6 +172,16 @@ impl Flight {
         }
     }
 
+    /// Starts over with another message. What was sent before stays remembered, but sequence numbers go on, so that no answer to
+    /// this message can name it.
+    pub(super) const fn begin(&mut self, count: u32) {
+        self.count = count;
+        self.base = 0;
+        self.next = 0;
+        self.here = 0;
+        self.again = 0;
+    }
+
     pub(super) const fn is_done(&self) -> bool {
         self.base == self.count
     }
@@ -193,8 +208,11 @@ impl Flight {
 
     /// Takes in what is here by now. Words that older than what is known say nothing.
     pub(super) fn acknowledge(&mut self, map: &Map) -> Learnt {
-        let remembered = self.sendings.get(place(map.echo, self.sendings.len())).copied();
-        let sending = remembered.filter(|sending| sending.sequence == map.echo && map.echo != 0);
+        let at = place(map.echo, self.sendings.len());
+        let remembered =
+            self.sendings.get_mut(at).filter(|sending| sending.sequence == map.echo && map.echo != 0);
+        // Once: a second answer is one to a copy that the network made, whose way says nothing of this one's.
+        let sending = remembered.map(|sending| core::mem::replace(sending, NONE));
         let before = self.waiting().count_ones();
         // More than was sent is not here, whoever says so.
         if map.base > self.next {

@@ -7,6 +7,9 @@
 //! | [`receiver_counter`] | the receiver counts; one packet short, and everything is sent again | spec 4 |
 //! | [`adaptive_window`] | bitmaps in every acknowledgement, a timeout that follows the delays seen | document 002, spec 5 |
 //! | [`selective`] | loss by the order of sending, a reorder window that learns, a tail probe | spec 6 |
+//! | [`ends`] | any of these, chosen when a node is set up | |
+//! | [`messages`] | contexts, requests, tombstones, transfers: what makes a node of the ends | spec 3 |
+//! | [`side`] | the two traits of every scheme's sender and receiver, the registry's included | |
 //! | [`literal`] | receiver windows as the documents word them, which hang or complete falsely | spec 3 |
 //!
 //! A *message* is what a scheme makes reliable at a time: [`Outgoing`] and [`Incoming`] are its two ends, state machines for
@@ -18,12 +21,15 @@
 
 pub mod adaptive_window;
 pub mod bits;
+pub mod ends;
 pub mod literal;
 pub mod mapping;
+pub mod messages;
 pub mod receiver_counter;
 pub mod receiver_window;
 pub mod selective;
 pub mod sender_window;
+pub mod side;
 
 use crate::time::Nanos;
 
@@ -31,7 +37,7 @@ use crate::time::Nanos;
 pub const MOST_PACKETS: u32 = 4096;
 
 /// One packet of a message, as its two ends see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Packet {
     /// Which one, from 0.
     pub index: u32,
@@ -39,13 +45,13 @@ pub struct Packet {
     pub tail: bool,
     /// Which sending of the message it belongs to; schemes without such a number have 0.
     pub round: u8,
-    /// Number of this sending of a packet within the message: an answer echoes it, so that its delay is known to be
-    /// that of this sending and of no other [E2-2].
+    /// Number of this sending of a packet within the message: an [`Answer::Map`] echoes it, so that its delay is known to be
+    /// that of this sending and of no other [E2-2]. Schemes without maps have 0.
     pub sequence: u32,
 }
 
 /// What a receiving end says to the sending one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Answer {
     /// Everything is here.
@@ -74,7 +80,7 @@ pub enum Answer {
 }
 
 /// An acknowledgement that says everything anew, so that none is missed when one is lost [E2-3].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Map {
     /// All packets below are here.
     pub base: u32,

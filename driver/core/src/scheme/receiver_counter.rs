@@ -57,7 +57,6 @@ pub struct Sender {
     count: u32,
     next: u32,
     round: u8,
-    sequence: u32,
     deadline: Nanos,
     done: bool,
 }
@@ -66,7 +65,12 @@ impl Sender {
     /// For a message of `count` packets. One of none is done.
     #[must_use]
     pub const fn new(config: Config, count: u32) -> Self {
-        Self { config, count, next: 0, round: 0, sequence: 0, deadline: Nanos::MAX, done: count == 0 }
+        Self { config, count, next: 0, round: 0, deadline: Nanos::MAX, done: count == 0 }
+    }
+
+    /// Starts over with another message.
+    pub const fn begin(&mut self, count: u32) {
+        *self = Self::new(self.config, count);
     }
 
     const fn again(&mut self) {
@@ -106,8 +110,7 @@ impl Outgoing for Sender {
         if tail {
             self.deadline = now.saturating_add(self.config.backstop);
         }
-        self.sequence = self.sequence.wrapping_add(1);
-        Some(Packet { index, tail, round: self.round, sequence: self.sequence })
+        Some(Packet { index, tail, round: self.round, sequence: 0 })
     }
 
     fn is_done(&self) -> bool {
@@ -144,6 +147,17 @@ impl Receiver {
             answers: Answers::NONE,
             config,
         }
+    }
+
+    /// Starts over with another message, not longer than the one that it was made for.
+    pub fn begin(&mut self, count: u32) {
+        self.count = count;
+        self.round = 0;
+        self.received = 0;
+        self.here.clear();
+        self.deadline = Nanos::MAX;
+        self.complete = count == 0;
+        self.answers = Answers::NONE;
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Config {
     pub credit: bool,
     /// A packet beyond the window is not asked for again within this time (a round trip).
     pub ask_again: Nanos,
+    /// Packets that the receiver remembers having asked for, at most (256).
+    pub remembered: u32,
     /// The sender sends the last packet again if it has heard nothing for so long (4 round trips).
     pub probe: Nanos,
 }
@@ -36,6 +38,7 @@ impl Config {
             patience: 3,
             credit: false,
             ask_again: round_trip,
+            remembered: 256,
             probe: round_trip.saturating_mul(4),
         }
     }
@@ -60,7 +63,6 @@ pub struct Sender {
     asked: Set,
     /// No packet from here on may be sent.
     limit: u32,
-    sequence: u32,
     /// When something was last heard, or sent.
     active: Nanos,
     /// The tail is to be sent to see whether anybody listens.
@@ -78,7 +80,6 @@ impl Sender {
             next: 0,
             asked: Set::new(count),
             limit,
-            sequence: 0,
             active: now,
             probing: false,
             done: count == 0,
@@ -86,9 +87,19 @@ impl Sender {
         }
     }
 
-    fn packet(&mut self, index: u32) -> Packet {
-        self.sequence = self.sequence.wrapping_add(1);
-        Packet { index, tail: index + 1 == self.count, round: 0, sequence: self.sequence }
+    /// Starts over with another message, not longer than the one that it was made for.
+    pub fn begin(&mut self, count: u32, now: Nanos) {
+        self.count = count;
+        self.next = 0;
+        self.asked.clear();
+        self.limit = if self.config.credit { self.config.width() } else { u32::MAX };
+        self.active = now;
+        self.probing = false;
+        self.done = count == 0;
+    }
+
+    const fn packet(&self, index: u32) -> Packet {
+        Packet { index, tail: index + 1 == self.count, round: 0, sequence: 0 }
     }
 }
 
@@ -156,9 +167,6 @@ impl Outgoing for Sender {
     }
 }
 
-/// Packets that the receiver remembers having asked for, at most.
-const ASKED: usize = 256;
-
 /// The receiving end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Receiver {
@@ -182,7 +190,7 @@ impl Receiver {
     /// For a message that was announced at `now`.
     #[must_use]
     pub fn new(config: Config, now: Nanos) -> Self {
-        let asked = if config.credit { 0 } else { ASKED };
+        let asked = if config.credit { 0 } else { crate::cast::index(config.remembered) };
         Self {
             base: 0,
             here: 0,
@@ -195,6 +203,17 @@ impl Receiver {
         }
     }
 
+    /// Starts over with another message.
+    pub fn begin(&mut self, now: Nanos) {
+        self.base = 0;
+        self.here = 0;
+        self.count = None;
+        self.deadline = now.saturating_add(self.config.hole_timeout);
+        self.strikes = 0;
+        self.asked.fill((u32::MAX, Nanos::ZERO));
+        self.answers = Answers::NONE;
+    }
+
     /// The lowest packet that is missing.
     #[must_use]
     pub const fn base(&self) -> u32 {
@@ -203,11 +222,13 @@ impl Receiver {
 
     /// Asks for a packet that there was no room for, unless it was asked for just now [E0-8].
     fn ask(&mut self, now: Nanos, index: u32) {
-        let Some((last, when)) = self.asked.get_mut(crate::cast::index(index) % ASKED) else { return };
-        if *last == index && now.saturating_sub(*when) < self.config.ask_again {
-            return;
+        let at = crate::cast::index(index) % self.asked.len().max(1);
+        if let Some((last, when)) = self.asked.get_mut(at) {
+            if *last == index && now.saturating_sub(*when) < self.config.ask_again {
+                return;
+            }
+            (*last, *when) = (index, now);
         }
-        (*last, *when) = (index, now);
         self.answers.say(Answer::Resend { first: index, last: index });
     }
 }

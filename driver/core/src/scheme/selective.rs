@@ -67,8 +67,11 @@ impl Spread {
     fn window(&self, round_trip: Nanos) -> Nanos {
         let least = self.least.unwrap_or(round_trip);
         let [now, before] = self.longest;
+        // Where all answers came at once, 0 was seen: widening would multiply nothing, and a wait of nothing would end in the
+        // nanosecond in which it began, without end.
+        let floor = Nanos::new(round_trip.get() / 8).max(Nanos::new(1));
         // The longest of some hundred samples is passed by one in some hundred; half as much again by few.
-        let seen = now.max(before).saturating_sub(least);
+        let seen = now.max(before).saturating_sub(least).max(floor);
         let wide = seen.saturating_mul(u64::from(12 + self.margin)).get() / 8;
         Nanos::new(wide).max(Nanos::new(least.get() / 4))
     }
@@ -117,6 +120,18 @@ impl Sender {
         (self.repeated, self.needless)
     }
 
+    /// Starts over with another message. Delays of the path stay known unless it goes to a `stranger`.
+    pub fn begin(&mut self, count: u32, stranger: bool) {
+        self.flight.begin(count);
+        if stranger {
+            self.trip = RoundTrip::default();
+            self.spread = Spread::default();
+        }
+        self.latest = None;
+        (self.due, self.probe) = (Nanos::MAX, Nanos::MAX);
+        self.silent = 0;
+    }
+
     fn round_trip(&self) -> Nanos {
         if self.trip.samples == 0 { self.config.round_trip } else { self.trip.mean }
     }
@@ -146,8 +161,9 @@ impl Sender {
     fn wait(&mut self, now: Nanos) {
         let learnt = self.trip.timeout().unwrap_or(Nanos::ZERO).max(self.round_trip().saturating_mul(2));
         let span = learnt.saturating_add(self.spread.window(self.config.round_trip));
-        self.probe =
-            now.saturating_add(span.saturating_mul(1 << self.silent.min(16)).min(self.config.longest));
+        self.probe = now
+            .saturating_add(span.saturating_mul(1 << self.silent.min(16)).min(self.config.longest))
+            .max(now.saturating_add(Nanos::new(1)));
     }
 }
 

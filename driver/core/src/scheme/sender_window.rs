@@ -50,24 +50,18 @@ pub struct Sender {
     deadline: Nanos,
     /// Timeouts in a row.
     silent: u32,
-    sequence: u32,
 }
 
 impl Sender {
     /// For a message of `count` packets.
     #[must_use]
     pub const fn new(config: Config, count: u32) -> Self {
-        Self {
-            config,
-            count,
-            base: 0,
-            next: 0,
-            acknowledged: 0,
-            again: 0,
-            deadline: Nanos::MAX,
-            silent: 0,
-            sequence: 0,
-        }
+        Self { config, count, base: 0, next: 0, acknowledged: 0, again: 0, deadline: Nanos::MAX, silent: 0 }
+    }
+
+    /// Starts over with another message.
+    pub const fn begin(&mut self, count: u32) {
+        *self = Self::new(self.config, count);
     }
 
     fn wait(&self) -> Nanos {
@@ -126,8 +120,7 @@ impl Outgoing for Sender {
         if index == self.base {
             self.deadline = now.saturating_add(self.wait());
         }
-        self.sequence = self.sequence.wrapping_add(1);
-        Some(Packet { index, tail: index + 1 == self.count, round: 0, sequence: self.sequence })
+        Some(Packet { index, tail: index + 1 == self.count, round: 0, sequence: 0 })
     }
 
     fn is_done(&self) -> bool {
@@ -148,6 +141,13 @@ impl Receiver {
     #[must_use]
     pub fn new(most: u32) -> Self {
         Self { here: Set::new(most), count: None, answers: Answers::NONE }
+    }
+
+    /// Starts over with another message.
+    pub fn begin(&mut self) {
+        self.here.clear();
+        self.count = None;
+        self.answers = Answers::NONE;
     }
 }
 

@@ -12,8 +12,8 @@ use crate::time::Nanos;
 /// receiver sees from one sender follow each other without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket {
-    pub(super) slot: u32,
-    pub(super) generation: u32,
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
 }
 
 impl Ticket {
@@ -100,6 +100,11 @@ pub enum SubmitError {
         /// Bytes asked for.
         length: u64,
     },
+    /// Only the registry scheme has senders' notices.
+    #[error(
+        "a notice by the sender: in this scheme the receiver tells its own application; use Notify::Receiver"
+    )]
+    Notify,
     /// [`NodeId::ANY`] is no node.
     #[error("node {node} cannot be a destination: name one node")]
     Node {

@@ -1,12 +1,16 @@
-//! Every state that two ends can reach: breadth first, each state once.
+//! Every state that two ends can reach: each state once.
 //!
 //! The network keeps what is in it as a set without order, so every order of arrival is tried; it may lose and double a few of
-//! them, data or answers. Timers fire when nothing is in flight, and a few times although something is.
+//! them, data or answers. Either end's timer fires when nothing is in flight, and a few times although something is.
+//!
+//! A hang is looked for where nothing is in flight: from each such state, a network that does nothing wrong any more has to
+//! bring both ends to their end. Where time stands still, states do not differ by it: timers of no length may fire at any
+//! time, which is more than any timer does.
 
 use fpga_core::Nanos;
 use fpga_core::scheme::{Answer, Fate, Incoming, Outgoing, Packet};
 use std::collections::HashSet;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 
 /// What the network and the clock may do on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +37,7 @@ pub(crate) struct Found {
     pub(crate) states: usize,
     /// Ends of paths at which both ends are done.
     pub(crate) finished: usize,
-    /// States in which nothing can happen any more and something is missing.
+    /// States without anything in flight from which a good network does not bring both ends to their end.
     pub(crate) hangs: usize,
     /// Completions, on either side, while a packet was missing.
     pub(crate) false_completions: usize,
@@ -41,8 +45,41 @@ pub(crate) struct Found {
     pub(crate) bad_writes: usize,
 }
 
-fn key(packet: &Packet) -> (u32, u8, u32) {
-    (packet.index, packet.round, packet.sequence)
+/// Sixty-four bits of a state: products of 128 bits, folded.
+#[derive(Clone, Copy, Default)]
+struct Folded(u64);
+
+impl Hasher for Folded {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word) ^ (chunk.len() as u64) << 56);
+        }
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(word.into());
+    }
+
+    fn write_u8(&mut self, word: u8) {
+        self.write_u64(word.into());
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        let product = u128::from(self.0 ^ word ^ 0x9E37_79B9_7F4A_7C15) * 0xA076_1D64_78BD_642F_u128;
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+        let folded = product as u64 ^ (product >> 64) as u64;
+        self.0 = folded.rotate_left(23).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    }
 }
 
 impl<S, R> State<S, R>
@@ -55,11 +92,11 @@ where
         while let Some(packet) = self.sender.poll_packet(self.now) {
             self.data.push(packet);
         }
-        self.data.sort_unstable_by_key(key);
+        self.data.sort_unstable();
         while let Some(answer) = self.receiver.poll_answer() {
             self.answers.push(answer);
         }
-        self.answers.sort_unstable_by_key(|answer| format!("{answer:?}"));
+        self.answers.sort_unstable();
     }
 
     fn arrive(&mut self, packet: Packet, count: u32, found: &mut Found) {
@@ -79,92 +116,122 @@ where
         }
     }
 
-    fn due(&self) -> Option<Nanos> {
-        match (self.sender.poll_timeout(), self.receiver.poll_timeout()) {
-            (Some(sender), Some(receiver)) => Some(sender.min(receiver)),
-            (sender, receiver) => sender.or(receiver),
-        }
+    fn is_quiet(&self) -> bool {
+        self.data.is_empty() && self.answers.is_empty()
     }
 
-    fn fire(&mut self, due: Nanos) {
-        self.now = self.now.max(due);
+    fn fire_sender(&mut self) -> bool {
+        let due = self.sender.poll_timeout();
+        self.now = due.map_or(self.now, |due| self.now.max(due));
         self.sender.handle_timeout(self.now);
-        self.receiver.handle_timeout(self.now);
+        due.is_some()
     }
 
-    /// All states that can follow.
-    fn next(&self, count: u32, found: &mut Found) -> Vec<Self> {
-        let mut next = Vec::new();
+    fn fire_receiver(&mut self) -> bool {
+        let due = self.receiver.poll_timeout();
+        self.now = due.map_or(self.now, |due| self.now.max(due));
+        self.receiver.handle_timeout(self.now);
+        due.is_some()
+    }
+
+    /// Calls `each` with all states that can follow.
+    fn next(&self, count: u32, found: &mut Found, each: &mut impl FnMut(Self)) {
+        let mut follow = |mut state: Self| {
+            state.settle();
+            each(state);
+        };
         for (place, packet) in self.data.iter().enumerate() {
-            if self.data[..place].contains(packet) {
+            if place > 0 && self.data[place - 1] == *packet {
                 continue;
             }
             let mut state = self.clone();
             state.data.remove(place);
             state.arrive(*packet, count, found);
-            next.push(state);
+            follow(state);
             if self.left.losses > 0 {
                 let mut state = self.clone();
                 state.data.remove(place);
                 state.left.losses -= 1;
-                next.push(state);
+                follow(state);
             }
             if self.left.copies > 0 {
                 let mut state = self.clone();
                 state.data.push(*packet);
                 state.left.copies -= 1;
-                next.push(state);
+                follow(state);
             }
         }
         for (place, answer) in self.answers.iter().enumerate() {
-            if self.answers[..place].contains(answer) {
+            if place > 0 && self.answers[place - 1] == *answer {
                 continue;
             }
             let mut state = self.clone();
             state.answers.remove(place);
             state.sender.handle_answer(state.now, answer);
-            next.push(state);
+            follow(state);
             if self.left.losses > 0 {
                 let mut state = self.clone();
                 state.answers.remove(place);
                 state.left.losses -= 1;
-                next.push(state);
+                follow(state);
             }
             if self.left.copies > 0 {
                 let mut state = self.clone();
                 state.answers.push(*answer);
                 state.left.copies -= 1;
-                next.push(state);
+                follow(state);
             }
         }
-        let quiet = self.data.is_empty() && self.answers.is_empty();
-        if let Some(due) = self.due()
-            && (quiet || self.left.early > 0)
-        {
-            let mut state = self.clone();
-            state.left.early -= u8::from(!quiet);
-            state.fire(due);
-            next.push(state);
+        let quiet = self.is_quiet();
+        if quiet || self.left.early > 0 {
+            for fire in [Self::fire_sender, Self::fire_receiver] {
+                let mut state = self.clone();
+                state.left.early -= u8::from(!quiet);
+                if fire(&mut state) {
+                    follow(state);
+                }
+            }
         }
-        for state in &mut next {
+    }
+
+    /// Whether a network that does nothing wrong brings both ends to their end.
+    fn ends_well(&self, count: u32) -> bool {
+        const ROUNDS: usize = 200;
+        let mut state = self.clone();
+        let mut ignored = Found::default();
+        for _ in 0..ROUNDS {
             state.settle();
+            if state.sender.is_done() {
+                return true;
+            }
+            if state.is_quiet() {
+                let (sender, receiver) = (state.fire_sender(), state.fire_receiver());
+                if !sender && !receiver {
+                    return false;
+                }
+            } else if state.data.is_empty() {
+                let answer = state.answers.remove(0);
+                state.sender.handle_answer(state.now, &answer);
+            } else {
+                let packet = state.data.remove(0);
+                state.arrive(packet, count, &mut ignored);
+            }
         }
-        next
+        false
     }
 }
 
-/// Tries everything with a message of `count` packets.
-pub(crate) fn explore<S, R>(sender: S, receiver: R, count: u32, mischief: Mischief) -> Found
+/// Tries everything with a message of `count` packets, up to `most` states.
+pub(crate) fn explore<S, R>(sender: S, receiver: R, count: u32, mischief: Mischief, most: usize) -> Found
 where
     S: Outgoing + Clone + Eq + Hash,
     R: Incoming + Clone + Eq + Hash,
 {
-    const MOST: usize = 5_000_000;
     let all = u32::MAX.checked_shr(32 - count).unwrap_or(0);
     let mut found = Found::default();
     // Hashes of 64 bits instead of states: among millions, a collision hides a state once in a million runs.
-    let hasher = RandomState::new();
-    let mut seen = HashSet::new();
+    let hasher = BuildHasherDefault::<Folded>::default();
+    let mut seen: HashSet<u64, BuildHasherDefault<Folded>> = HashSet::default();
     let mut first = State {
         sender,
         receiver,
@@ -175,33 +242,22 @@ where
         now: Nanos::ZERO,
     };
     first.settle();
-    let mut level = vec![first];
-    while !level.is_empty() {
-        let mut following = Vec::new();
-        for state in level {
-            let done = state.sender.is_done();
-            let claimed = done || state.receiver.is_complete();
-            found.false_completions += usize::from(claimed && state.written != all);
-            if done && state.data.is_empty() {
-                found.finished += 1;
-                continue;
-            }
-            let next = state.next(count, &mut found);
-            if next.is_empty() {
-                found.hangs += 1;
-            }
-            for state in next {
-                if seen.insert(hasher.hash_one(&state)) {
-                    following.push(state);
-                }
-            }
+    let mut open = vec![first];
+    while let Some(state) = open.pop() {
+        let done = state.sender.is_done();
+        let claimed = done || state.receiver.is_complete();
+        found.false_completions += usize::from(claimed && state.written != all);
+        if done && state.data.is_empty() {
+            found.finished += 1;
+            continue;
         }
-        assert!(
-            seen.len() < MOST,
-            "no end in sight: {found:?} {:?}",
-            following.first().map(|state| state.now)
-        );
-        level = following;
+        found.hangs += usize::from(state.is_quiet() && !state.ends_well(count));
+        state.next(count, &mut found, &mut |state| {
+            if seen.insert(hasher.hash_one(&state)) {
+                open.push(state);
+            }
+        });
+        assert!(seen.len() < most, "no end in sight: {found:?} {:?}", open.last().map(|state| state.now));
     }
     found.states = seen.len();
     found

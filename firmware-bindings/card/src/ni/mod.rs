@@ -383,6 +383,11 @@ impl Ni {
         };
         match packet {
             Packet::Data(data) => self.receiver.handle_data(now, &data, &mut ReceivePort(space)),
+            Packet::Message(_) => {
+                // Another scheme's, which HELLO does not offer.
+                self.bad_packet = self.bad_packet.wrapping_add(1);
+                return 0;
+            }
             Packet::Control(Control::Arrived(arrived)) => self.receiver.handle_arrived(now, &arrived),
             Packet::Control(control) => {
                 if control.common().destination.get() != self.settings.node_id {

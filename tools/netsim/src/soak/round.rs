@@ -430,7 +430,6 @@ impl<'a> Round<'a> {
                         header.encode(content, &mut bytes)
                     }
                     Frame::Control(control) => control.encode(&mut bytes),
-                    Frame::Damaged => return,
                 };
                 bytes.truncate(length.unwrap_or(0));
                 // A full link loses it.

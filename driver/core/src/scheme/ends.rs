@@ -1,0 +1,213 @@
+//! Any of the schemes, chosen when a node is set up.
+
+use fpga_firmware::generated::Scheme;
+
+use super::{
+    Answer, Fate, Incoming, MOST_PACKETS, Outgoing, Packet, adaptive_window, mapping, receiver_counter,
+    receiver_window, selective, sender_window,
+};
+use crate::time::Nanos;
+
+/// A scheme with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Rules {
+    /// See [`receiver_window`].
+    ReceiverWindow(receiver_window::Config),
+    /// See [`sender_window`].
+    SenderWindow(sender_window::Config),
+    /// See [`receiver_counter`].
+    ReceiverCounter(receiver_counter::Config),
+    /// See [`adaptive_window`].
+    AdaptiveWindow {
+        /// The sender's parameters.
+        sender: adaptive_window::Config,
+        /// Packets that are missing for longer are wanted at once; `None`: the sender decides alone.
+        wanted: Option<Nanos>,
+    },
+    /// See [`selective`].
+    Selective(selective::Config),
+}
+
+impl Rules {
+    /// The specification's parameters of `scheme` for a round trip of `round_trip`; `None` for the registry, which carries no
+    /// messages.
+    #[must_use]
+    pub const fn new(scheme: Scheme, round_trip: Nanos) -> Option<Self> {
+        Some(match scheme {
+            Scheme::ReceiverWindow => Self::ReceiverWindow(receiver_window::Config::new(round_trip)),
+            Scheme::SenderWindow => Self::SenderWindow(sender_window::Config::new(round_trip)),
+            Scheme::ReceiverCounter => Self::ReceiverCounter(receiver_counter::Config::new(round_trip)),
+            Scheme::AdaptiveWindow => Self::AdaptiveWindow {
+                sender: adaptive_window::Config::new(round_trip),
+                wanted: Some(round_trip),
+            },
+            Scheme::Selective => Self::Selective(selective::Config::new(round_trip)),
+            _ => return None,
+        })
+    }
+
+    /// Which scheme.
+    #[must_use]
+    pub const fn scheme(&self) -> Scheme {
+        match self {
+            Self::ReceiverWindow(_) => Scheme::ReceiverWindow,
+            Self::SenderWindow(_) => Scheme::SenderWindow,
+            Self::ReceiverCounter(_) => Scheme::ReceiverCounter,
+            Self::AdaptiveWindow { .. } => Scheme::AdaptiveWindow,
+            Self::Selective(_) => Scheme::Selective,
+        }
+    }
+
+    /// Whether a sender asks for a context before it sends. In the other schemes any packet can begin its message.
+    #[must_use]
+    pub const fn asks_first(&self) -> bool {
+        matches!(self, Self::ReceiverWindow(_) | Self::ReceiverCounter(_))
+    }
+
+    /// A sending end with room for the longest message.
+    #[must_use]
+    pub fn sending(&self) -> SendingEnd {
+        match *self {
+            Self::ReceiverWindow(config) => {
+                SendingEnd::ReceiverWindow(receiver_window::Sender::new(config, MOST_PACKETS, Nanos::ZERO))
+            }
+            Self::SenderWindow(config) => {
+                SendingEnd::SenderWindow(sender_window::Sender::new(config, MOST_PACKETS))
+            }
+            Self::ReceiverCounter(config) => {
+                SendingEnd::ReceiverCounter(receiver_counter::Sender::new(config, MOST_PACKETS))
+            }
+            Self::AdaptiveWindow { sender, .. } => {
+                SendingEnd::AdaptiveWindow(adaptive_window::Sender::new(sender, MOST_PACKETS))
+            }
+            Self::Selective(config) => SendingEnd::Selective(selective::Sender::new(config, MOST_PACKETS)),
+        }
+    }
+
+    /// A receiving end with room for the longest message.
+    #[must_use]
+    pub fn receiving(&self) -> ReceivingEnd {
+        match *self {
+            Self::ReceiverWindow(config) => {
+                ReceivingEnd::ReceiverWindow(receiver_window::Receiver::new(config, Nanos::ZERO))
+            }
+            Self::SenderWindow(_) => ReceivingEnd::SenderWindow(sender_window::Receiver::new(MOST_PACKETS)),
+            Self::ReceiverCounter(config) => {
+                ReceivingEnd::ReceiverCounter(receiver_counter::Receiver::new(config, MOST_PACKETS))
+            }
+            Self::AdaptiveWindow { wanted, .. } => ReceivingEnd::Mapping(mapping::Receiver::new(wanted)),
+            Self::Selective(_) => ReceivingEnd::Mapping(mapping::Receiver::new(None)),
+        }
+    }
+}
+
+/// The sending end of a message by any of the schemes; one is used for one message after another.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the modules of these names say it")]
+#[non_exhaustive]
+pub enum SendingEnd {
+    ReceiverWindow(receiver_window::Sender),
+    SenderWindow(sender_window::Sender),
+    ReceiverCounter(receiver_counter::Sender),
+    AdaptiveWindow(adaptive_window::Sender),
+    Selective(selective::Sender),
+}
+
+/// The receiving end of a message by any of the schemes; one is used for one message after another.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the modules of these names say it")]
+#[non_exhaustive]
+pub enum ReceivingEnd {
+    ReceiverWindow(receiver_window::Receiver),
+    SenderWindow(sender_window::Receiver),
+    ReceiverCounter(receiver_counter::Receiver),
+    Mapping(mapping::Receiver),
+}
+
+macro_rules! each {
+    ($end:expr, $ends:ident: $($name:ident),+; $it:ident => $body:expr) => {
+        match $end { $($ends::$name($it) => $body),+ }
+    };
+}
+
+macro_rules! sending {
+    ($end:expr, $it:ident => $body:expr) => {
+        each!($end, SendingEnd: ReceiverWindow, SenderWindow, ReceiverCounter, AdaptiveWindow, Selective; $it => $body)
+    };
+}
+
+macro_rules! receiving {
+    ($end:expr, $it:ident => $body:expr) => {
+        each!($end, ReceivingEnd: ReceiverWindow, SenderWindow, ReceiverCounter, Mapping; $it => $body)
+    };
+}
+
+impl SendingEnd {
+    /// Starts over with a message of `count` packets, to a node that the one before did not go to if `stranger`.
+    pub fn begin(&mut self, now: Nanos, count: u32, stranger: bool) {
+        match self {
+            Self::ReceiverWindow(end) => end.begin(count, now),
+            Self::SenderWindow(end) => end.begin(count),
+            Self::ReceiverCounter(end) => end.begin(count),
+            Self::AdaptiveWindow(end) => end.begin(count, stranger),
+            Self::Selective(end) => end.begin(count, stranger),
+        }
+    }
+}
+
+impl ReceivingEnd {
+    /// Starts over with a message of `count` packets.
+    pub fn begin(&mut self, now: Nanos, count: u32) {
+        match self {
+            Self::ReceiverWindow(end) => end.begin(now),
+            Self::SenderWindow(end) => end.begin(),
+            Self::ReceiverCounter(end) => end.begin(count),
+            Self::Mapping(end) => end.begin(),
+        }
+    }
+}
+
+impl Outgoing for SendingEnd {
+    fn handle_answer(&mut self, now: Nanos, answer: &Answer) {
+        sending!(self, end => end.handle_answer(now, answer));
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        sending!(self, end => end.handle_timeout(now));
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        sending!(self, end => end.poll_timeout())
+    }
+
+    fn poll_packet(&mut self, now: Nanos) -> Option<Packet> {
+        sending!(self, end => end.poll_packet(now))
+    }
+
+    fn is_done(&self) -> bool {
+        sending!(self, end => end.is_done())
+    }
+}
+
+impl Incoming for ReceivingEnd {
+    fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Fate {
+        receiving!(self, end => end.handle_packet(now, packet))
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        receiving!(self, end => end.handle_timeout(now));
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        receiving!(self, end => end.poll_timeout())
+    }
+
+    fn poll_answer(&mut self) -> Option<Answer> {
+        receiving!(self, end => end.poll_answer())
+    }
+
+    fn is_complete(&self) -> bool {
+        receiving!(self, end => end.is_complete())
+    }
+}

@@ -1,0 +1,78 @@
+//! What stands round the two ends of a message: contexts, numbers, requests, tombstones, transfers (spec 3).
+//!
+//! A transfer is cut into messages of up to 4096 packets [E0-11]. A sender has a fixed number of contexts, each of which sends one
+//! message after another and numbers them (MSGID, 20 bits). In the schemes that ask first, a message begins with a request
+//! that the receiver answers with the number of its own context (CID) or "none free"; in the others any packet can begin its
+//! message. Requests may be repeated: the same one gets the same answer [E0-16].
+//!
+//! # What is remembered of the past
+//!
+//! The receiver keeps, per context *of a sender*, the number of its last message and what became of it: its tombstone. A context
+//! sends one message at a time, so a higher number ends the one before, a lower one is a zombie's, and the same one is
+//! answered with DONE [E0-15, E0-17]. So the tombstones of a sender are as many as its contexts, not as its messages. They rest for
+//! [`ReceiverConfig::tombstone`] after the last packet, which covers a sender's patience and the life of its packets, and a
+//! sender uses no more than half of its numbers within that time, so that "higher" is never in doubt when the numbers wrap.
+//!
+//! # One notice per transfer
+//!
+//! A transfer's last message begins when all others are complete, and says so. So the receiver knows that a transfer is complete
+//! without a table of transfers.
+//!
+//! # Reads
+//!
+//! A read is a request that makes the other side write [`Reads`]: it is repeated until it is answered, and carried out once; the
+//! transfer that answers it names it.
+
+mod config;
+mod peers;
+mod reads;
+mod receiving;
+mod sending;
+mod transfers;
+
+pub use config::{MessageConfigError, ReceiverConfig, SenderConfig};
+pub use reads::{Read, ReadConfig, ReadError, ReadOutcome, ReadTicket, Reads};
+pub use receiving::{Receiver, ReceiverCounters};
+pub use sending::{Sender, SenderCounters};
+
+use super::{Answer, Map};
+use fpga_firmware::wire::AnswerBody;
+
+const fn words(bits: u128) -> [u64; 2] {
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+    let words = [bits as u64, (bits >> 64) as u64];
+    words
+}
+
+fn bits(words: [u64; 2]) -> u128 {
+    u128::from(words[0]) | u128::from(words[1]) << 64
+}
+
+/// An end's answer as the wire has it.
+const fn to_wire(answer: &Answer) -> AnswerBody {
+    match *answer {
+        Answer::Done => AnswerBody::Done,
+        Answer::Resend { first, last } => AnswerBody::Resend { first, last },
+        Answer::Limit(limit) => AnswerBody::Limit(limit),
+        Answer::Received { index } => AnswerBody::Received(index),
+        Answer::Short { round } => AnswerBody::Short { round },
+        Answer::Map(Map { base, here, wanted, echo, again }) => {
+            AnswerBody::Map { base, echo, again, here: words(here), wanted: words(wanted) }
+        }
+    }
+}
+
+/// The wire's answer as an end takes it; `None` if it is not for an end.
+fn from_wire(body: &AnswerBody) -> Option<Answer> {
+    Some(match *body {
+        AnswerBody::Done => Answer::Done,
+        AnswerBody::Resend { first, last } => Answer::Resend { first, last },
+        AnswerBody::Limit(limit) => Answer::Limit(limit),
+        AnswerBody::Received(index) => Answer::Received { index },
+        AnswerBody::Short { round } => Answer::Short { round },
+        AnswerBody::Map { base, echo, again, here, wanted } => {
+            Answer::Map(Map { base, here: bits(here), wanted: bits(wanted), echo, again })
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,100 @@
+//! What a receiver remembers of every sender's contexts: the last message and what became of it.
+
+use alloc::boxed::Box;
+
+use fpga_firmware::ids::{Incarnation, MessageId, NodeId};
+
+use crate::cast::index;
+use crate::time::Nanos;
+
+/// Places that are looked at for one key.
+const PROBES: usize = 64;
+
+/// Who sends: a context of one life of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) node: NodeId,
+    pub(super) incarnation: Incarnation,
+    pub(super) context: u16,
+}
+
+impl Key {
+    fn hash(&self) -> u64 {
+        let life = u64::from(self.node.get()) << 32 | u64::from(self.incarnation.get());
+        let mixed = (life ^ u64::from(self.context) << 13).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 24
+    }
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Fortune {
+    /// It is being received, in this context.
+    Live(u16),
+    /// Everything is here.
+    Done,
+    /// It was given up.
+    GivenUp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Peer {
+    pub(super) key: Key,
+    pub(super) message: MessageId,
+    pub(super) fortune: Fortune,
+    /// When its last packet came.
+    pub(super) heard: Nanos,
+}
+
+/// A hash table without removal: what has rested long enough makes room for something else in its place.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Peers {
+    places: Box<[Option<Peer>]>,
+}
+
+impl Peers {
+    pub(super) fn new(count: u32) -> Self {
+        Self { places: alloc::vec![None; index(count)].into_boxed_slice() }
+    }
+
+    fn probes(&self, key: &Key) -> impl Iterator<Item = usize> + use<> {
+        let size = self.places.len().max(1);
+        let first = usize::try_from(key.hash() % size as u64).unwrap_or(0);
+        (0..PROBES.min(size)).map(move |step| (first + step) % size)
+    }
+
+    pub(super) fn find(&self, key: &Key) -> Option<usize> {
+        for at in self.probes(key) {
+            match self.places.get(at)? {
+                Some(peer) if peer.key == *key => return Some(at),
+                Some(_) => {}
+                // Nothing is ever removed: what comes later was never put past a free place.
+                None => return None,
+            }
+        }
+        None
+    }
+
+    pub(super) fn get(&self, at: usize) -> Option<&Peer> {
+        self.places.get(at)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut Peer> {
+        self.places.get_mut(at)?.as_mut()
+    }
+
+    /// Where a peer that is not there yet can be put: a place that was never used, or one whose message ended before `rested`.
+    pub(super) fn room(&self, key: &Key, rested: Nanos) -> Option<usize> {
+        self.probes(key).find(|at| match self.places.get(*at) {
+            Some(Some(peer)) => !matches!(peer.fortune, Fortune::Live(_)) && peer.heard < rested,
+            Some(None) => true,
+            None => false,
+        })
+    }
+
+    pub(super) fn put(&mut self, at: usize, peer: Peer) {
+        if let Some(place) = self.places.get_mut(at) {
+            *place = Some(peer);
+        }
+    }
+}

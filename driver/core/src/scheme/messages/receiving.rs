@@ -1,0 +1,542 @@
+//! The receiving side: packets in, memory writes, answers and events out.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+
+use fpga_firmware::event::{Event, EventKind, FaultReason};
+use fpga_firmware::ids::{MessageId, NodeId};
+use fpga_firmware::wire::{
+    Announcement, AnswerBody, Common, Flags, Message, MessageAnswer, MessageHeader, MessageRequest,
+    NackReason,
+};
+use fpga_registers::CardAddr;
+
+use super::config::{MessageConfigError, ReceiverConfig};
+use super::peers::{Fortune, Key, Peer, Peers};
+use crate::cast::index;
+use crate::free::FreeSlots;
+use crate::receiver::{AccessTable, ReceiveMemory};
+use crate::scheme::ends::ReceivingEnd;
+use crate::scheme::side::{Header, ReceivingSide, Said};
+use crate::scheme::{Fate, Incoming, Packet};
+use crate::state::Table;
+use crate::time::Nanos;
+use crate::timers::Timers;
+
+#[derive(Clone, Debug)]
+struct Context {
+    /// Its place among the peers, whose fortune is [`Fortune::Live`]; `None` if the context is free.
+    peer: Option<usize>,
+    announcement: Announcement,
+    count: u32,
+    /// The memory window that allowed the last packet.
+    window: u16,
+    end: ReceivingEnd,
+}
+
+/// Running counts of a receiving side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReceiverCounters {
+    /// Packets taken, requests included.
+    pub packets: u64,
+    /// Packets written.
+    pub written: u64,
+    /// Packets that were here already.
+    pub duplicates: u64,
+    /// Packets that a window had no room for, or of a round that was given up.
+    pub dropped: u64,
+    /// Packets of messages that have ended, by their number or context.
+    pub zombies: u64,
+    /// Packets that contradict their message, or are for another node or scheme.
+    pub bad_packets: u64,
+    /// Packets that no memory window allows, or that memory refused.
+    pub violations: u64,
+    /// Messages that got no context.
+    pub busy: u64,
+    /// Messages begun.
+    pub begun: u64,
+    /// Messages complete.
+    pub complete: u64,
+    /// Messages whose sender went on to another one, or fell silent.
+    pub abandoned: u64,
+    /// Transfers complete.
+    pub notices: u64,
+    /// Packets lost because what had been said before was not fetched.
+    pub unpolled: u64,
+}
+
+/// The receiving side of one node; see [the module](super).
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    config: ReceiverConfig,
+    access: AccessTable,
+    contexts: Box<[Context]>,
+    free: FreeSlots,
+    timers: Timers,
+    peers: Peers,
+    said: VecDeque<Said>,
+    /// Most that one call says.
+    burst: usize,
+    /// No sender falls silent before this; it may be early, never late.
+    next_sweep: Nanos,
+    counters: ReceiverCounters,
+}
+
+const fn key_of(common: &Common, message: MessageId) -> Key {
+    Key { node: common.source, incarnation: common.incarnation, context: message.context() }
+}
+
+/// Where a message is: how a packet that comes finds it.
+enum Found {
+    /// In this context.
+    Here(u16),
+    /// It has ended, or a later one of the same context has begun.
+    Past(Option<Fortune>),
+    /// It was never heard of.
+    Nowhere,
+}
+
+impl Receiver {
+    /// Allocates everything the side will ever need.
+    ///
+    /// # Errors
+    /// See [`ReceiverConfig::validate`].
+    pub fn new(config: ReceiverConfig) -> Result<Self, MessageConfigError> {
+        config.validate()?;
+        let nothing = Announcement {
+            length: 0,
+            base: CardAddr::new(0),
+            key: 0,
+            transfer_base: CardAddr::new(0),
+            transfer_length: 0,
+            transfer: fpga_firmware::TransferId::new(0),
+            read: 0,
+            left: 0,
+        };
+        let blank = || Context {
+            peer: None,
+            announcement: nothing,
+            count: 0,
+            window: 0,
+            end: config.rules.receiving(),
+        };
+        // At most three answers and an event per context in one call.
+        let burst = 4 * index(config.contexts) + 8;
+        Ok(Self {
+            access: AccessTable::new(config.windows),
+            contexts: (0..config.contexts).map(|_| blank()).collect(),
+            free: FreeSlots::all(config.contexts),
+            timers: Timers::new(config.contexts),
+            peers: Peers::new(config.peers),
+            said: VecDeque::with_capacity(2 * burst),
+            burst,
+            next_sweep: Nanos::MAX,
+            counters: ReceiverCounters::default(),
+            config,
+        })
+    }
+
+    /// The configuration in use.
+    #[must_use]
+    pub const fn config(&self) -> &ReceiverConfig {
+        &self.config
+    }
+
+    /// Running counts.
+    #[must_use]
+    pub const fn counters(&self) -> &ReceiverCounters {
+        &self.counters
+    }
+
+    /// Its tables, and how much state an entry of each holds, without what the ends keep on the heap.
+    #[must_use]
+    pub fn state(&self) -> [Table; 2] {
+        [
+            Table::new("contexts", self.config.contexts.into(), size_of::<Context>()),
+            Table::new("senders' contexts", self.config.peers.into(), size_of::<Option<Peer>>()),
+        ]
+    }
+
+    /// Messages being received.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.contexts.len() - self.free.len()
+    }
+
+    /// What peers may do to this node's memory.
+    #[must_use]
+    pub const fn access(&self) -> &AccessTable {
+        &self.access
+    }
+
+    /// When the last packet came of a message that answers `read`; `None` if there is no such message.
+    #[must_use]
+    pub fn heard_of_read(&self, node: NodeId, read: u32) -> Option<Nanos> {
+        let of_read = |context: &&Context| context.announcement.read == read;
+        let heard = |context: &Context| {
+            let peer = self.peers.get(context.peer?)?;
+            (peer.key.node == node).then_some(peer.heard)
+        };
+        self.contexts.iter().filter(of_read).filter_map(heard).max()
+    }
+
+    fn has_room(&mut self) -> bool {
+        let room = self.said.capacity() - self.said.len() >= self.burst;
+        self.counters.unpolled += u64::from(!room);
+        room
+    }
+
+    fn say(&mut self, key: &Key, message: MessageId, context: Option<u16>, body: AnswerBody) {
+        let common = Common {
+            source: self.config.node,
+            destination: key.node,
+            incarnation: self.config.incarnation,
+            flags: Flags::NONE,
+        };
+        let context = context.map(u32::from);
+        let answer = MessageAnswer { common, message, peer_incarnation: key.incarnation, context, body };
+        self.said.push_back(Said::Send(Header::Message(Message::Answer(answer))));
+    }
+
+    fn event(&mut self, now: Nanos, event: Event) {
+        self.said.push_back(Said::Event(Event { time: now.get(), ..event }));
+    }
+
+    fn fault(&mut self, now: Nanos, reason: FaultReason, key: &Key, address: CardAddr, length: u64) {
+        let event = Event {
+            reason: reason.value(),
+            node: key.node,
+            incarnation: key.incarnation,
+            address,
+            length,
+            ..Event::new(EventKind::Fault)
+        };
+        self.event(now, event);
+    }
+
+    /// Looks for a packet's message: by the context that it names, or by who sent it.
+    fn find(&self, key: &Key, message: MessageId, context: Option<u32>) -> Found {
+        if let Some(slot) = context.and_then(|context| u16::try_from(context).ok())
+            && let Some(peer) =
+                self.contexts.get(usize::from(slot)).and_then(|context| self.peers.get(context.peer?))
+            && peer.key == *key
+            && peer.message == message
+        {
+            return Found::Here(slot);
+        }
+        let Some(peer) = self.peers.find(key).and_then(|at| self.peers.get(at)) else {
+            return Found::Nowhere;
+        };
+        if peer.message == message {
+            match peer.fortune {
+                Fortune::Live(slot) => Found::Here(slot),
+                ended => Found::Past(Some(ended)),
+            }
+        } else if peer.message.is_older_than(message, self.config.number_bits) {
+            Found::Nowhere
+        } else {
+            Found::Past(None)
+        }
+    }
+
+    /// A packet of a message that has ended.
+    fn past(&mut self, now: Nanos, key: &Key, message: MessageId, fortune: Option<Fortune>) {
+        if let Some(peer) = fortune.and_then(|_| self.peers.find(key)).and_then(|at| self.peers.get_mut(at)) {
+            peer.heard = now;
+        }
+        match fortune {
+            Some(Fortune::Done) => {
+                self.counters.duplicates += 1;
+                self.say(key, message, None, AnswerBody::Done);
+            }
+            Some(_) => {
+                self.counters.zombies += 1;
+                self.say(key, message, None, AnswerBody::Refused(NackReason::Unknown));
+            }
+            // Of a message before: nobody waits for an answer.
+            None => self.counters.zombies += 1,
+        }
+    }
+
+    /// Gives a message a context, or says why not.
+    fn admit(
+        &mut self,
+        now: Nanos,
+        key: &Key,
+        message: MessageId,
+        packet_size_log2: u8,
+        announcement: &Announcement,
+    ) -> Option<u16> {
+        if packet_size_log2 != self.config.packet_size_log2 {
+            self.counters.bad_packets += 1;
+            self.fault(now, FaultReason::BadPacket, key, announcement.base, announcement.length.into());
+            self.say(key, message, None, AnswerBody::Refused(NackReason::BadPacket));
+            return None;
+        }
+        let Announcement { base, length, key: window_key, .. } = *announcement;
+        let window = self.access.allowing_write(0, key.node, window_key, base, length.into());
+        let Some(window) = window else {
+            self.counters.violations += 1;
+            self.fault(now, FaultReason::Violation, key, base, length.into());
+            self.say(key, message, None, AnswerBody::Refused(NackReason::Violation));
+            return None;
+        };
+        let known = self.peers.find(key);
+        if let Some(Fortune::Live(slot)) = known.and_then(|at| self.peers.get(at)).map(|peer| peer.fortune) {
+            // Its sender has gone on to another message.
+            self.abandon(slot);
+        }
+        let tombstone = self.config.tombstone;
+        let rested = now.checked_sub(tombstone).unwrap_or(Nanos::ZERO);
+        let place = known.or_else(|| self.peers.room(key, rested));
+        let (Some(place), Some(slot)) = (place, self.free.pop()) else {
+            self.counters.busy += 1;
+            self.say(key, message, None, AnswerBody::Refused(NackReason::Busy));
+            return None;
+        };
+        let count = announcement.packets(packet_size_log2);
+        if let Some(context) = self.contexts.get_mut(usize::from(slot)) {
+            context.peer = Some(place);
+            context.announcement = *announcement;
+            context.count = count;
+            context.window = window;
+            context.end.begin(now, count);
+        }
+        self.peers.put(place, Peer { key: *key, message, fortune: Fortune::Live(slot), heard: now });
+        self.counters.begun += 1;
+        self.next_sweep = self.next_sweep.min(now.saturating_add(self.config.silence));
+        self.watch(slot);
+        Some(slot)
+    }
+
+    fn watch(&mut self, slot: u16) {
+        if let Some(context) = self.contexts.get(usize::from(slot)) {
+            self.timers.start(slot.into(), context.end.poll_timeout().unwrap_or(Nanos::MAX));
+        }
+    }
+
+    /// Frees a context; what became of its message stays known.
+    fn end(&mut self, slot: u16, fortune: Fortune) {
+        let Some(context) = self.contexts.get_mut(usize::from(slot)) else { return };
+        let Some(place) = context.peer.take() else { return };
+        if let Some(peer) = self.peers.get_mut(place) {
+            peer.fortune = fortune;
+        }
+        context.announcement.read = 0;
+        self.timers.stop(slot.into());
+        self.free.push(slot);
+    }
+
+    fn abandon(&mut self, slot: u16) {
+        self.counters.abandoned += 1;
+        self.end(slot, Fortune::GivenUp);
+    }
+
+    fn request(&mut self, now: Nanos, request: &MessageRequest) {
+        let key = key_of(&request.common, request.message);
+        if request.scheme != self.config.rules.scheme() {
+            self.counters.bad_packets += 1;
+            self.say(&key, request.message, None, AnswerBody::Refused(NackReason::BadPacket));
+            return;
+        }
+        let slot = match self.find(&key, request.message, None) {
+            Found::Here(slot) => Some(slot),
+            Found::Past(fortune) => return self.past(now, &key, request.message, fortune),
+            Found::Nowhere => {
+                self.admit(now, &key, request.message, request.packet_size_log2, &request.announcement)
+            }
+        };
+        if let Some(slot) = slot {
+            self.heard(now, slot);
+            self.say(&key, request.message, Some(slot), AnswerBody::Accepted);
+        }
+    }
+
+    fn heard(&mut self, now: Nanos, slot: u16) {
+        let place = self.contexts.get(usize::from(slot)).and_then(|context| context.peer);
+        if let Some(peer) = place.and_then(|place| self.peers.get_mut(place)) {
+            peer.heard = now;
+        }
+    }
+
+    fn data(
+        &mut self,
+        now: Nanos,
+        header: &MessageHeader,
+        payload: &[u8],
+        memory: &mut (impl ReceiveMemory + ?Sized),
+    ) {
+        let (key, message) = (key_of(&header.common, header.message), header.message);
+        if header.scheme != self.config.rules.scheme() {
+            self.counters.bad_packets += 1;
+            self.say(&key, message, None, AnswerBody::Refused(NackReason::BadPacket));
+            return;
+        }
+        let slot = match (self.find(&key, message, header.context), &header.announcement) {
+            (Found::Here(slot), _) => Some(slot),
+            (Found::Past(fortune), _) => return self.past(now, &key, message, fortune),
+            (Found::Nowhere, Some(announcement)) => {
+                self.admit(now, &key, message, header.packet_size_log2, announcement)
+            }
+            (Found::Nowhere, None) => {
+                // A life before this one knew it, or a zombie has outlived its tombstone.
+                self.counters.zombies += 1;
+                return self.say(&key, message, None, AnswerBody::Refused(NackReason::Unknown));
+            }
+        };
+        let Some(slot) = slot else { return };
+        self.heard(now, slot);
+        let Some(context) = self.contexts.get_mut(usize::from(slot)) else { return };
+        let Announcement { base, length, key: window_key, .. } = context.announcement;
+        let (size, count, number) = (self.config.packet_size(), context.count, u32::from(header.index));
+        let expected = if number + 1 == count { length - number * size } else { size };
+        if number >= count || header.tail != (number + 1 == count) || payload.len() != index(expected) {
+            self.counters.bad_packets += 1;
+            return self.fault(now, FaultReason::BadPacket, &key, base, length.into());
+        }
+        let address = CardAddr::new(base.get().wrapping_add(u64::from(number) * u64::from(size)));
+        let allowed =
+            self.access.allowing_write(context.window, key.node, window_key, address, expected.into());
+        let packet =
+            Packet { index: number, tail: header.tail, round: header.round, sequence: header.sequence };
+        let fate = match allowed {
+            Some(window) => {
+                context.window = window;
+                context.end.handle_packet(now, &packet)
+            }
+            None => Fate::Write,
+        };
+        match fate {
+            Fate::Write => {
+                let written = allowed.is_some() && memory.write(address, payload).is_ok();
+                if !written {
+                    self.counters.violations += 1;
+                    self.fault(now, FaultReason::Violation, &key, address, expected.into());
+                    self.end(slot, Fortune::GivenUp);
+                    return self.say(&key, message, None, AnswerBody::Refused(NackReason::Violation));
+                }
+                self.counters.written += 1;
+            }
+            Fate::Duplicate => self.counters.duplicates += 1,
+            Fate::Dropped => self.counters.dropped += 1,
+        }
+        self.speak(now, slot);
+    }
+
+    /// What an end has to say, and what follows from its completion.
+    fn speak(&mut self, now: Nanos, slot: u16) {
+        let Some(context) = self.contexts.get_mut(usize::from(slot)) else { return };
+        let Some(Peer { key, message, .. }) = context.peer.and_then(|place| self.peers.get(place)).copied()
+        else {
+            return;
+        };
+        if context.end.is_complete() {
+            let Announcement { transfer, transfer_base, transfer_length, left, read, .. } =
+                context.announcement;
+            self.counters.complete += 1;
+            self.end(slot, Fortune::Done);
+            self.say(&key, message, None, AnswerBody::Done);
+            if left == 0 {
+                self.counters.notices += 1;
+                let notice = Event {
+                    node: key.node,
+                    incarnation: key.incarnation,
+                    transfer,
+                    address: transfer_base,
+                    length: transfer_length,
+                    count: read,
+                    ..Event::new(EventKind::Notice)
+                };
+                self.event(now, notice);
+            }
+            return;
+        }
+        while let Some(answer) = self.contexts.get_mut(usize::from(slot)).and_then(|c| c.end.poll_answer()) {
+            self.say(&key, message, Some(slot), super::to_wire(&answer));
+        }
+        self.watch(slot);
+    }
+
+    /// Forgets messages whose senders have been silent for too long.
+    fn sweep(&mut self, now: Nanos) {
+        self.next_sweep = Nanos::MAX;
+        for slot in (0..=u16::MAX).take(self.contexts.len()) {
+            let context = self.contexts.get(usize::from(slot));
+            let Some((place, announcement)) = context.and_then(|c| Some((c.peer?, c.announcement))) else {
+                continue;
+            };
+            let Some(Peer { key, heard, .. }) = self.peers.get(place).copied() else { continue };
+            let due = heard.saturating_add(self.config.silence);
+            if due > now {
+                self.next_sweep = self.next_sweep.min(due);
+                continue;
+            }
+            self.abandon(slot);
+            let expired = Event {
+                index: slot,
+                node: key.node,
+                incarnation: key.incarnation,
+                transfer: announcement.transfer,
+                address: announcement.base,
+                length: announcement.length.into(),
+                ..Event::new(EventKind::Expired)
+            };
+            self.event(now, expired);
+        }
+    }
+}
+
+impl ReceivingSide for Receiver {
+    fn handle_packet(
+        &mut self,
+        now: Nanos,
+        header: &Header,
+        payload: &[u8],
+        memory: &mut (impl ReceiveMemory + ?Sized),
+    ) {
+        let Header::Message(message) = header else { return };
+        if matches!(message, Message::Answer(_) | Message::Read(_)) || !self.has_room() {
+            return;
+        }
+        self.counters.packets += 1;
+        let common = message.common();
+        if common.destination != self.config.node || common.source == NodeId::ANY {
+            self.counters.bad_packets += 1;
+            return;
+        }
+        match message {
+            Message::Request(request) => self.request(now, request),
+            Message::Data(header) => self.data(now, header, payload, memory),
+            Message::Answer(_) | Message::Read(_) => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        if !self.has_room() {
+            return;
+        }
+        while let Some(timer) = self.timers.expired(now) {
+            let Ok(slot) = u16::try_from(timer) else { continue };
+            if let Some(context) = self.contexts.get_mut(usize::from(slot)) {
+                context.end.handle_timeout(now);
+            }
+            self.speak(now, slot);
+        }
+        if self.next_sweep <= now {
+            self.sweep(now);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        self.timers.next().unwrap_or(Nanos::MAX).min(self.next_sweep).as_timer()
+    }
+
+    fn poll_said(&mut self) -> Option<Said> {
+        self.said.pop_front()
+    }
+
+    fn access_mut(&mut self) -> &mut AccessTable {
+        &mut self.access
+    }
+}

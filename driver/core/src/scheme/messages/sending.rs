@@ -1,0 +1,616 @@
+//! The sending side: transfers in, packets out, answers in, completions out.
+
+use alloc::boxed::Box;
+
+use fpga_firmware::ids::{Incarnation, MessageId, NodeId};
+use fpga_firmware::wire::{
+    Announcement, AnswerBody, Common, Flags, Message, MessageAnswer, MessageHeader, MessageRequest,
+    NackReason,
+};
+use fpga_registers::CardAddr;
+
+use super::config::{MessageConfigError, SenderConfig};
+use super::transfers::Transfers;
+use crate::cast::{index, low16};
+use crate::list::{Links, List};
+use crate::scheme::Outgoing;
+use crate::scheme::bits::Set;
+use crate::scheme::ends::SendingEnd;
+use crate::scheme::side::{Departure, Header, SendingSide};
+use crate::sender::{Command, Completion, Notify, SubmitError, Ticket, TransferError};
+use crate::state::Table;
+use crate::time::Nanos;
+use crate::timers::Timers;
+
+/// Parts of a context's numbers whose use is timed.
+const PARTS: usize = 8;
+/// Longest back-off, as doublings of the time to ask again.
+const DOUBLINGS: u8 = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    /// The request has to be sent.
+    Ask,
+    /// The request was sent: ask again at this time.
+    Asked(Nanos),
+    /// The receiver had no room: begin again at this time.
+    Held(Nanos),
+    Sending,
+}
+
+#[derive(Clone, Debug)]
+struct Context {
+    stage: Stage,
+    node: NodeId,
+    /// The last message.
+    number: u32,
+    /// When the last number of each part was left.
+    left: [Nanos; PARTS],
+    /// The receiver's context, once it is known.
+    theirs: Option<u32>,
+    transfer: u32,
+    source: CardAddr,
+    announcement: Announcement,
+    /// Packets of the message.
+    count: u32,
+    /// The next packet that was never sent.
+    fresh: u32,
+    sent: u64,
+    heard: Nanos,
+    /// Requests, or beginnings, in a row.
+    tries: u8,
+    end: SendingEnd,
+}
+
+/// Running counts of a sending side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SenderCounters {
+    /// Packets sent for the first time.
+    pub packets: u64,
+    /// Packets sent again.
+    pub retransmits: u64,
+    /// Requests for a context, repeated ones included.
+    pub requests: u64,
+    /// Answers "busy".
+    pub busy: u64,
+    /// Answers to no message that is under way.
+    pub stale: u64,
+    /// Messages that ended well.
+    pub messages: u64,
+    /// Transfers that ended well, and others.
+    pub completed: u64,
+    /// Transfers that failed.
+    pub failed: u64,
+}
+
+/// The sending side of one node; see [the module](super).
+#[derive(Clone, Debug)]
+pub struct Sender {
+    config: SenderConfig,
+    incarnation: Incarnation,
+    transfers: Transfers,
+    contexts: Box<[Context]>,
+    links: Links,
+    idle: List,
+    /// Contexts first, then transfers' deadlines.
+    timers: Timers,
+    /// Contexts that may have a packet to send.
+    ready: Set,
+    turn: u32,
+    /// Nothing can begin until something ends, or until [`Self::wake`].
+    blocked: bool,
+    /// When the first idle context has rested.
+    wake: Nanos,
+    counters: SenderCounters,
+}
+
+impl Sender {
+    /// Allocates everything the side will ever need. `incarnation` is a fresh random number of this life.
+    ///
+    /// # Errors
+    /// See [`SenderConfig::validate`].
+    pub fn new(config: SenderConfig, incarnation: Incarnation) -> Result<Self, MessageConfigError> {
+        config.validate()?;
+        let mut links = Links::new(config.contexts);
+        let mut idle = List::EMPTY;
+        for slot in 0..config.contexts {
+            idle.push_back(&mut links, slot);
+        }
+        let blank = || Context {
+            stage: Stage::Idle,
+            node: NodeId::ANY,
+            number: 0,
+            left: [Nanos::ZERO; PARTS],
+            theirs: None,
+            transfer: 0,
+            source: CardAddr::new(0),
+            announcement: Announcement {
+                length: 0,
+                base: CardAddr::new(0),
+                key: 0,
+                transfer_base: CardAddr::new(0),
+                transfer_length: 0,
+                transfer: fpga_firmware::TransferId::new(0),
+                read: 0,
+                left: 0,
+            },
+            count: 0,
+            fresh: 0,
+            sent: 0,
+            heard: Nanos::ZERO,
+            tries: 0,
+            end: config.rules.sending(),
+        };
+        Ok(Self {
+            incarnation,
+            transfers: Transfers::new(config.transfers),
+            contexts: (0..config.contexts).map(|_| blank()).collect(),
+            links,
+            idle,
+            timers: Timers::new(config.contexts + config.transfers),
+            ready: Set::new(config.contexts),
+            turn: 0,
+            blocked: false,
+            wake: Nanos::MAX,
+            counters: SenderCounters::default(),
+            config,
+        })
+    }
+
+    /// The configuration it was built with.
+    #[must_use]
+    pub const fn config(&self) -> &SenderConfig {
+        &self.config
+    }
+
+    /// Running counts.
+    #[must_use]
+    pub const fn counters(&self) -> &SenderCounters {
+        &self.counters
+    }
+
+    /// Its tables, and how much state an entry of each holds, without what the ends keep on the heap.
+    #[must_use]
+    pub fn state(&self) -> [Table; 2] {
+        [
+            Table::new("contexts", self.config.contexts.into(), size_of::<Context>()),
+            Table::new("transfers", self.config.transfers.into(), size_of::<super::transfers::Transfer>()),
+        ]
+    }
+
+    /// Whether nothing is queued, under way or waiting to be polled.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.transfers.all_free()
+    }
+
+    /// As [`SendingSide::submit`], for a transfer that answers a read.
+    ///
+    /// # Errors
+    /// [`SubmitError`]; nothing has changed then.
+    pub fn submit_for_read(
+        &mut self,
+        now: Nanos,
+        command: Command,
+        read: u32,
+    ) -> Result<Ticket, SubmitError> {
+        let length = command.length;
+        if command.node == NodeId::ANY {
+            return Err(SubmitError::Node { node: command.node });
+        }
+        if command.notify != Notify::Receiver {
+            return Err(SubmitError::Notify);
+        }
+        for start in [command.source, command.destination] {
+            start.checked_add(length).ok_or(SubmitError::Address { start, length })?;
+        }
+        let span = u64::from(self.config.message_packets) * u64::from(self.config.packet_size());
+        let messages = u32::try_from(length.div_ceil(span)).map_err(|_| SubmitError::TooLong { length })?;
+        if !self.transfers.has_room() {
+            return Err(SubmitError::Full { capacity: self.config.transfers });
+        }
+        let full = SubmitError::Full { capacity: self.config.transfers };
+        let ticket = self.transfers.add(now, command, read, messages).ok_or(full)?;
+        if messages == 0 {
+            self.transfers.finish(now, ticket.slot, Ok(()));
+        } else if let Some(deadline) = command.deadline {
+            self.timers.start(self.config.contexts + ticket.slot, deadline);
+        }
+        self.blocked = false;
+        Ok(ticket)
+    }
+
+    /// Gives a transfer up; whether it was under way. Its completion says so.
+    pub fn cancel(&mut self, now: Nanos, ticket: Ticket) -> bool {
+        let Some(slot) = self.transfers.find(ticket) else { return false };
+        let transfer = self.transfers.get(slot);
+        let Command { node, destination: address, .. } = transfer.command;
+        let error = TransferError::Cancelled { node, address, acknowledged: transfer.acknowledged };
+        self.fail(now, slot, error);
+        true
+    }
+
+    /// Lets messages begin while there are contexts for them.
+    fn begin(&mut self, now: Nanos) {
+        self.wake = Nanos::MAX;
+        while !self.blocked {
+            let Some(slot) = self.idle.head() else { break };
+            let rested = self.rested(slot);
+            if rested > now {
+                self.wake = rested;
+                return;
+            }
+            let (contexts, share) = (&self.contexts, self.config.share());
+            let mut full = NodeId::ANY;
+            let found = self.transfers.first(|transfer| {
+                let node = transfer.command.node;
+                if node == full || !transfer.may_begin() {
+                    return false;
+                }
+                let busy = |context: &&Context| context.stage != Stage::Idle && context.node == node;
+                if contexts.iter().filter(busy).count() >= index(share) {
+                    full = node;
+                }
+                node != full
+            });
+            let Some(transfer) = found else { break };
+            self.idle.remove(&mut self.links, slot);
+            self.begin_message(now, slot, transfer);
+        }
+        self.blocked = true;
+    }
+
+    /// The part of the numbers that the context's next one is in.
+    fn part(&self, number: u32) -> usize {
+        index(number >> (self.config.number_bits - 3)) % PARTS
+    }
+
+    fn next_number(&self, number: u32) -> u32 {
+        number.wrapping_add(1) & ((1 << self.config.number_bits) - 1)
+    }
+
+    /// When the context may use its next number: where that enters another eighth, the eighth half a lap before has to be
+    /// forgotten by everybody, so that all numbers that anybody remembers lie within half a lap.
+    fn rested(&self, slot: u32) -> Nanos {
+        let context = &self.contexts[index(slot)];
+        let (now, next) = (self.part(context.number), self.part(self.next_number(context.number)));
+        if now == next {
+            return Nanos::ZERO;
+        }
+        let left = context.left[(next + PARTS / 2) % PARTS];
+        if left == Nanos::ZERO { Nanos::ZERO } else { left.saturating_add(self.config.rest) }
+    }
+
+    fn begin_message(&mut self, now: Nanos, slot: u32, transfer: u32) {
+        let number = self.next_number(self.contexts[index(slot)].number);
+        let size = self.config.packet_size();
+        let span = u64::from(self.config.message_packets) * u64::from(size);
+        let record = self.transfers.get(transfer);
+        let command = record.command;
+        let offset = u64::from(record.begun) * span;
+        let length = span.min(command.length - offset);
+        // Below 2^24: packets of a message times their size.
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        let announcement = Announcement {
+            length,
+            base: CardAddr::new(command.destination.get().wrapping_add(offset)),
+            key: command.key,
+            transfer_base: command.destination,
+            transfer_length: command.length,
+            transfer: record.id,
+            read: record.read,
+            left: record.messages - record.done - 1,
+        };
+        self.transfers.begin_message(transfer);
+        let asks = self.config.rules.asks_first();
+        let context = &mut self.contexts[index(slot)];
+        let stranger = context.node != command.node;
+        context.stage = if asks { Stage::Ask } else { Stage::Sending };
+        context.node = command.node;
+        context.number = number;
+        context.theirs = None;
+        context.transfer = transfer;
+        context.source = CardAddr::new(command.source.get().wrapping_add(offset));
+        context.announcement = announcement;
+        context.count = length.div_ceil(size);
+        context.fresh = 0;
+        context.sent = 0;
+        context.heard = now;
+        context.tries = 0;
+        context.end.begin(now, context.count, stranger);
+        self.touch(slot);
+    }
+
+    /// Something happened to a context: it may have a packet, and its timer another time.
+    fn touch(&mut self, slot: u32) {
+        self.ready.insert(slot);
+        self.watch(slot);
+    }
+
+    fn watch(&mut self, slot: u32) {
+        let context = &self.contexts[index(slot)];
+        let own = match context.stage {
+            Stage::Idle => {
+                self.timers.stop(slot);
+                return;
+            }
+            Stage::Ask => Nanos::MAX,
+            Stage::Asked(at) | Stage::Held(at) => at,
+            Stage::Sending => context.end.poll_timeout().unwrap_or(Nanos::MAX),
+        };
+        let patience = context.heard.saturating_add(self.config.give_up);
+        self.timers.start(slot, own.min(patience));
+    }
+
+    fn common(&self, node: NodeId) -> Common {
+        Common {
+            source: self.config.node,
+            destination: node,
+            incarnation: self.incarnation,
+            flags: Flags::NONE,
+        }
+    }
+
+    fn packet_of(&mut self, now: Nanos, slot: u32) -> Option<Departure> {
+        let common = self.common(self.contexts[index(slot)].node);
+        let SenderConfig { rules, packet_size_log2, .. } = self.config;
+        let size = self.config.packet_size();
+        let context = &mut self.contexts[index(slot)];
+        let message = MessageId::from_parts(low16(slot), context.number);
+        match context.stage {
+            Stage::Ask => {
+                context.tries = context.tries.saturating_add(1);
+                let wait = self.config.ask.saturating_mul(1 << (context.tries - 1).min(DOUBLINGS));
+                context.stage = Stage::Asked(now.saturating_add(wait));
+                let announcement = context.announcement;
+                let request = MessageRequest {
+                    common,
+                    message,
+                    scheme: rules.scheme(),
+                    packet_size_log2,
+                    announcement,
+                };
+                self.counters.requests += 1;
+                let source = context.source;
+                self.watch(slot);
+                Some(Departure { header: Header::Message(Message::Request(request)), source, payload: 0 })
+            }
+            Stage::Sending => {
+                let packet = context.end.poll_packet(now)?;
+                let offset = packet.index * size;
+                let header = MessageHeader {
+                    common,
+                    message,
+                    context: context.theirs,
+                    sequence: packet.sequence,
+                    index: low16(packet.index),
+                    round: packet.round,
+                    tail: packet.tail,
+                    scheme: rules.scheme(),
+                    packet_size_log2,
+                    announcement: context.theirs.is_none().then_some(context.announcement),
+                };
+                let departure = Departure {
+                    header: Header::Message(Message::Data(header)),
+                    source: CardAddr::new(context.source.get().wrapping_add(offset.into())),
+                    payload: size.min(context.announcement.length - offset),
+                };
+                context.sent += 1;
+                let transfer = self.transfers.get_mut(context.transfer);
+                if packet.index == context.fresh {
+                    context.fresh += 1;
+                    transfer.packets += 1;
+                    self.counters.packets += 1;
+                } else {
+                    transfer.retransmits += 1;
+                    self.counters.retransmits += 1;
+                }
+                self.watch(slot);
+                Some(departure)
+            }
+            _ => None,
+        }
+    }
+
+    fn answer(&mut self, now: Nanos, answer: &MessageAnswer) {
+        let slot = u32::from(answer.message.context());
+        let known = self.contexts.get(index(slot)).is_some_and(|context| {
+            context.stage != Stage::Idle
+                && context.number == answer.message.number()
+                && context.node == answer.common.source
+                && answer.peer_incarnation == self.incarnation
+                && answer.common.destination == self.config.node
+        });
+        if !known {
+            self.counters.stale += 1;
+            return;
+        }
+        let transfer = self.contexts[index(slot)].transfer;
+        let life = answer.common.incarnation;
+        if *self.transfers.get_mut(transfer).life.get_or_insert(life) != life {
+            // What another life was sent is gone, whatever it has acknowledged.
+            let error = self.refused(slot, NackReason::Unknown);
+            self.fail(now, transfer, error);
+            return;
+        }
+        let context = &mut self.contexts[index(slot)];
+        context.heard = now;
+        match answer.body {
+            AnswerBody::Accepted => {
+                context.theirs = answer.context;
+                if context.stage != Stage::Sending {
+                    context.stage = Stage::Sending;
+                    context.end.begin(now, context.count, false);
+                }
+            }
+            AnswerBody::Refused(NackReason::Busy | NackReason::EscapeFull) => {
+                self.counters.busy += 1;
+                // Some packet may have been taken since: then there is a context.
+                if context.theirs.is_none() && !matches!(context.stage, Stage::Held(_)) {
+                    context.tries = context.tries.saturating_add(1);
+                    let wait = self.config.ask.saturating_mul(1 << context.tries.min(DOUBLINGS));
+                    context.stage = Stage::Held(now.saturating_add(wait));
+                }
+            }
+            AnswerBody::Refused(reason) => {
+                let error = self.refused(slot, reason);
+                self.fail(now, transfer, error);
+                return;
+            }
+            AnswerBody::Done => {
+                self.message_done(now, slot);
+                return;
+            }
+            _ => {
+                if context.theirs.is_none() {
+                    context.theirs = answer.context;
+                }
+                if let (Stage::Held(_), false) = (context.stage, self.config.rules.asks_first()) {
+                    // It was taken after all.
+                    context.stage = Stage::Sending;
+                }
+                if let (Stage::Sending, Some(said)) = (context.stage, super::from_wire(&answer.body)) {
+                    context.end.handle_answer(now, &said);
+                    if context.end.is_done() {
+                        self.message_done(now, slot);
+                        return;
+                    }
+                }
+            }
+        }
+        self.touch(slot);
+    }
+
+    fn refused(&self, slot: u32, reason: NackReason) -> TransferError {
+        let context = &self.contexts[index(slot)];
+        let (node, address) = (context.node, context.announcement.base);
+        let acknowledged = self.transfers.get(context.transfer).acknowledged;
+        let tries = context.tries.max(1);
+        match reason {
+            NackReason::Unknown => TransferError::Forgotten { node, address, acknowledged, tries },
+            reason => TransferError::Refused { node, address, acknowledged, tries, reason },
+        }
+    }
+
+    /// Makes a context free for the next message.
+    fn release(&mut self, now: Nanos, slot: u32) {
+        let part = self.part(self.contexts[index(slot)].number);
+        let context = &mut self.contexts[index(slot)];
+        context.stage = Stage::Idle;
+        context.left[part] = now.max(Nanos::new(1));
+        self.timers.stop(slot);
+        self.ready.remove(slot);
+        self.idle.push_back(&mut self.links, slot);
+        self.blocked = false;
+    }
+
+    fn message_done(&mut self, now: Nanos, slot: u32) {
+        self.counters.messages += 1;
+        let Context { transfer, count, .. } = self.contexts[index(slot)];
+        self.release(now, slot);
+        let record = self.transfers.get_mut(transfer);
+        record.done += 1;
+        record.acknowledged += u64::from(count);
+        if record.done == record.messages {
+            self.timers.stop(self.config.contexts + transfer);
+            self.transfers.finish(now, transfer, Ok(()));
+            self.counters.completed += 1;
+        }
+    }
+
+    fn fail(&mut self, now: Nanos, transfer: u32, error: TransferError) {
+        for slot in 0..self.config.contexts {
+            let context = &self.contexts[index(slot)];
+            if context.stage != Stage::Idle && context.transfer == transfer {
+                self.release(now, slot);
+            }
+        }
+        self.timers.stop(self.config.contexts + transfer);
+        self.transfers.finish(now, transfer, Err(error));
+        self.counters.failed += 1;
+    }
+
+    fn context_timeout(&mut self, now: Nanos, slot: u32) {
+        let context = &mut self.contexts[index(slot)];
+        if context.heard.saturating_add(self.config.give_up) <= now {
+            let (node, address, transfer) = (context.node, context.announcement.base, context.transfer);
+            let tries = context.tries.max(u8::from(context.sent > 0));
+            let acknowledged = self.transfers.get(transfer).acknowledged;
+            self.fail(now, transfer, TransferError::Unanswered { node, address, acknowledged, tries });
+            return;
+        }
+        match context.stage {
+            Stage::Asked(at) if at <= now => context.stage = Stage::Ask,
+            Stage::Held(at) if at <= now => {
+                context.stage = if self.config.rules.asks_first() { Stage::Ask } else { Stage::Sending };
+                context.end.begin(now, context.count, false);
+            }
+            Stage::Sending => context.end.handle_timeout(now),
+            _ => {}
+        }
+        self.touch(slot);
+    }
+
+    fn deadline(&mut self, now: Nanos, slot: u32) {
+        let transfer = self.transfers.get(slot);
+        let Command { node, destination: address, .. } = transfer.command;
+        let tries = u8::from(transfer.packets > 0);
+        let error = TransferError::Deadline { node, address, acknowledged: transfer.acknowledged, tries };
+        self.fail(now, slot, error);
+    }
+}
+
+impl SendingSide for Sender {
+    fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, SubmitError> {
+        self.submit_for_read(now, command, 0)
+    }
+
+    fn handle_packet(&mut self, now: Nanos, header: &Header) {
+        if let Header::Message(Message::Answer(answer)) = header
+            && !matches!(answer.body, AnswerBody::ReadAccepted | AnswerBody::ReadRefused(_))
+        {
+            self.answer(now, answer);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        while let Some(timer) = self.timers.expired(now) {
+            match timer.checked_sub(self.config.contexts) {
+                Some(transfer) => self.deadline(now, transfer),
+                None => self.context_timeout(now, timer),
+            }
+        }
+        if self.wake <= now {
+            self.blocked = false;
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        let timers = self.timers.next().unwrap_or(Nanos::MAX);
+        timers.min(self.wake).as_timer()
+    }
+
+    fn poll_departure(&mut self, now: Nanos) -> Option<Departure> {
+        if !self.blocked && self.wake > now {
+            self.begin(now);
+        } else if self.wake <= now {
+            self.blocked = false;
+            self.begin(now);
+        }
+        while let Some(slot) = self.ready.next_from(self.turn) {
+            if let Some(departure) = self.packet_of(now, slot) {
+                self.turn = slot + 1;
+                return Some(departure);
+            }
+            self.ready.remove(slot);
+            self.watch(slot);
+        }
+        None
+    }
+
+    fn poll_completion(&mut self) -> Option<Completion> {
+        self.transfers.poll()
+    }
+}

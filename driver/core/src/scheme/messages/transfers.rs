@@ -1,0 +1,201 @@
+//! A sender's transfers: what was asked for, and how far it is.
+
+use alloc::boxed::Box;
+
+use fpga_firmware::ids::{Incarnation, NodeId, TransferId};
+use fpga_registers::CardAddr;
+
+use crate::cast::index;
+use crate::list::{Links, List};
+use crate::sender::{Command, Completion, Notify, Ticket, TransferError};
+use crate::time::Nanos;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Free,
+    /// Messages of it have yet to begin; it is in the queue.
+    Waiting,
+    /// All its messages have begun.
+    Begun,
+    Finished,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transfer {
+    pub(super) generation: u32,
+    pub(super) stage: Stage,
+    pub(super) command: Command,
+    pub(super) id: TransferId,
+    /// The read that it answers; 0: none.
+    pub(super) read: u32,
+    pub(super) messages: u32,
+    pub(super) begun: u32,
+    pub(super) done: u32,
+    /// The receiver's life, once it has answered.
+    pub(super) life: Option<Incarnation>,
+    /// Packets of messages that are done.
+    pub(super) acknowledged: u64,
+    pub(super) packets: u64,
+    pub(super) retransmits: u64,
+    started: Nanos,
+    finished: Nanos,
+    result: Result<(), TransferError>,
+}
+
+const NO_COMMAND: Command = Command {
+    source: CardAddr::new(0),
+    node: NodeId::ANY,
+    destination: CardAddr::new(0),
+    length: 0,
+    key: 0,
+    notify: Notify::Receiver,
+    deadline: None,
+    priority: 0,
+};
+
+impl Transfer {
+    pub(super) const EMPTY: Self = Self {
+        generation: 0,
+        stage: Stage::Free,
+        command: NO_COMMAND,
+        id: TransferId::new(0),
+        read: 0,
+        messages: 0,
+        begun: 0,
+        done: 0,
+        life: None,
+        acknowledged: 0,
+        packets: 0,
+        retransmits: 0,
+        started: Nanos::ZERO,
+        finished: Nanos::ZERO,
+        result: Ok(()),
+    };
+
+    /// Whether a message may begin: the last one waits for all the others.
+    pub(super) const fn may_begin(&self) -> bool {
+        self.begun + 1 < self.messages || self.begun + 1 == self.messages && self.done == self.begun
+    }
+}
+
+/// The table, with the queue of those that wait and of those that have ended.
+#[derive(Clone, Debug)]
+pub(super) struct Transfers {
+    records: Box<[Transfer]>,
+    links: Links,
+    free: List,
+    queue: List,
+    finished: List,
+    next_id: TransferId,
+}
+
+impl Transfers {
+    pub(super) fn new(count: u32) -> Self {
+        let mut links = Links::new(count);
+        let mut free = List::EMPTY;
+        for slot in 0..count {
+            free.push_back(&mut links, slot);
+        }
+        Self {
+            records: alloc::vec![Transfer::EMPTY; index(count)].into_boxed_slice(),
+            links,
+            free,
+            queue: List::EMPTY,
+            finished: List::EMPTY,
+            next_id: TransferId::new(0),
+        }
+    }
+
+    pub(super) fn all_free(&self) -> bool {
+        index(self.free.len()) == self.records.len()
+    }
+
+    pub(super) const fn has_room(&self) -> bool {
+        self.free.len() > 0
+    }
+
+    /// Takes a transfer of `messages` messages in. There is room.
+    pub(super) fn add(&mut self, now: Nanos, command: Command, read: u32, messages: u32) -> Option<Ticket> {
+        let slot = self.free.pop_front(&mut self.links)?;
+        let id = self.next_id;
+        self.next_id = id.next();
+        let generation = self.get(slot).generation;
+        let stage = Stage::Waiting;
+        self.records[index(slot)] =
+            Transfer { generation, stage, command, id, read, messages, started: now, ..Transfer::EMPTY };
+        let records = &self.records;
+        self.queue.insert_sorted(&mut self.links, slot, |other| {
+            let other = &records[index(other)];
+            other.command.priority < command.priority && other.begun == 0
+        });
+        Some(Ticket { slot, generation })
+    }
+
+    pub(super) fn get(&self, slot: u32) -> &Transfer {
+        &self.records[index(slot)]
+    }
+
+    pub(super) fn get_mut(&mut self, slot: u32) -> &mut Transfer {
+        &mut self.records[index(slot)]
+    }
+
+    /// The live transfer that a ticket names.
+    pub(super) fn find(&self, ticket: Ticket) -> Option<u32> {
+        let record = self.records.get(index(ticket.slot))?;
+        let live = matches!(record.stage, Stage::Waiting | Stage::Begun);
+        (live && record.generation == ticket.generation).then_some(ticket.slot)
+    }
+
+    /// The first in the queue that `suits`.
+    pub(super) fn first(&self, mut suits: impl FnMut(&Transfer) -> bool) -> Option<u32> {
+        let mut slot = self.queue.head();
+        while let Some(at) = slot {
+            if suits(self.get(at)) {
+                return Some(at);
+            }
+            slot = self.links.next(at);
+        }
+        None
+    }
+
+    /// One more of its messages has begun.
+    pub(super) fn begin_message(&mut self, slot: u32) {
+        let record = &mut self.records[index(slot)];
+        record.begun += 1;
+        if record.begun == record.messages {
+            record.stage = Stage::Begun;
+            self.queue.remove(&mut self.links, slot);
+        }
+    }
+
+    pub(super) fn finish(&mut self, now: Nanos, slot: u32, result: Result<(), TransferError>) {
+        let record = &mut self.records[index(slot)];
+        if record.stage == Stage::Waiting {
+            self.queue.remove(&mut self.links, slot);
+        }
+        (record.stage, record.finished, record.result) = (Stage::Finished, now, result);
+        self.finished.push_back(&mut self.links, slot);
+    }
+
+    pub(super) fn poll(&mut self) -> Option<Completion> {
+        let slot = self.finished.pop_front(&mut self.links)?;
+        self.free.push_back(&mut self.links, slot);
+        let record = &mut self.records[index(slot)];
+        let completion = Completion {
+            ticket: Ticket { slot, generation: record.generation },
+            transfer: (record.packets != 0).then_some(record.id),
+            node: record.command.node,
+            result: record.result,
+            length: record.command.length,
+            segments: record.messages,
+            silent_segments: record.messages.saturating_sub(1),
+            packets: record.packets,
+            retransmits: record.retransmits,
+            started: record.started,
+            finished: record.finished,
+        };
+        record.stage = Stage::Free;
+        record.generation = record.generation.wrapping_add(1);
+        Some(completion)
+    }
+}

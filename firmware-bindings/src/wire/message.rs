@@ -1,0 +1,639 @@
+//! Packets of the schemes that carry numbered messages: everything but the registry.
+//!
+//! A transfer is cut into messages of up to [`MESSAGE_PACKETS_MAX`] packets. The receiver keeps a context per message; its
+//! number (CID) comes back in the answers and spares later packets the fields that began the message.
+
+use fpga_registers::CardAddr;
+
+use super::{CRC_LENGTH, Common, EncodeError, NackReason, PacketKind, WireError, exact, finish, finish_copy};
+use crate::bytes::{Image, u8_at, u16_at, u32_at, u64_at};
+use crate::generated::layout::{
+    message_answer as answer_at, message_data as data_at, message_map as map_at,
+    message_request as request_at, message_start as start_at, read_request as read_at,
+};
+use crate::generated::{AnswerKind, Scheme};
+use crate::geometry::{packet_size, range_end};
+use crate::ids::{Incarnation, MessageId, TransferId};
+
+/// Most packets of a message: a window's base has 13 bits (erratum E0-11).
+pub const MESSAGE_PACKETS_MAX: u32 = 4096;
+
+/// "No context" in a CONTEXT field.
+const NO_CONTEXT: u32 = u32::MAX;
+
+/// What begins a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Announcement {
+    /// Bytes of the message: 1 to [`MESSAGE_PACKETS_MAX`] packets.
+    pub length: u32,
+    /// Its first byte at the destination.
+    pub base: CardAddr,
+    /// Key of the destination's memory window.
+    pub key: u64,
+    /// The transfer's first byte at the destination.
+    pub transfer_base: CardAddr,
+    /// Bytes of the transfer.
+    pub transfer_length: u64,
+    /// The transfer.
+    pub transfer: TransferId,
+    /// Number of the read that the transfer answers; 0: none.
+    pub read: u32,
+    /// Other messages of the transfer that are not complete; 0: with this one, the transfer is.
+    pub left: u32,
+}
+
+/// MESSAGE_REQUEST: asks for a receive context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MessageRequest {
+    /// From the sender of the data.
+    pub common: Common,
+    /// The message.
+    pub message: MessageId,
+    /// By which rules it will be sent.
+    pub scheme: Scheme,
+    /// Payload bytes of a full packet, as a power of two: 6 to 12.
+    pub packet_size_log2: u8,
+    /// What it is.
+    pub announcement: Announcement,
+}
+
+/// MESSAGE_DATA or MESSAGE_START without payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MessageHeader {
+    /// From the sender of the data.
+    pub common: Common,
+    /// The message.
+    pub message: MessageId,
+    /// The receiver's context, if it was told.
+    pub context: Option<u32>,
+    /// Number of this sending of a packet.
+    pub sequence: u32,
+    /// Index within the message.
+    pub index: u16,
+    /// Which sending of the whole message.
+    pub round: u8,
+    /// The message's last packet.
+    pub tail: bool,
+    /// By which rules it is sent.
+    pub scheme: Scheme,
+    /// Payload bytes of a full packet, as a power of two: 6 to 12.
+    pub packet_size_log2: u8,
+    /// What lets this packet begin its message: makes it a MESSAGE_START.
+    pub announcement: Option<Announcement>,
+}
+
+/// What a receiver says of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the fields are named in AnswerKind")]
+pub enum AnswerBody {
+    /// See [`AnswerKind::Accepted`].
+    Accepted,
+    /// See [`AnswerKind::Refused`].
+    Refused(NackReason),
+    /// See [`AnswerKind::Done`].
+    Done,
+    /// See [`AnswerKind::Resend`].
+    Resend { first: u32, last: u32 },
+    /// See [`AnswerKind::Limit`].
+    Limit(u32),
+    /// See [`AnswerKind::Received`].
+    Received(u32),
+    /// See [`AnswerKind::Short`].
+    Short { round: u8 },
+    /// See [`AnswerKind::Map`]; bit `i` of the pair is in word `i / 64`.
+    Map { base: u32, echo: u32, again: bool, here: [u64; 2], wanted: [u64; 2] },
+    /// See [`AnswerKind::ReadAccepted`].
+    ReadAccepted,
+    /// See [`AnswerKind::ReadRefused`].
+    ReadRefused(NackReason),
+}
+
+/// MESSAGE_ANSWER or MESSAGE_MAP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MessageAnswer {
+    /// From the receiver of the data.
+    pub common: Common,
+    /// The message, or the read.
+    pub message: MessageId,
+    /// Incarnation that its packets carried.
+    pub peer_incarnation: Incarnation,
+    /// The receiver's context, if it has one.
+    pub context: Option<u32>,
+    /// What it says.
+    pub body: AnswerBody,
+}
+
+/// READ_REQUEST: asks for a transfer to the asking node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ReadRequest {
+    /// From the node that wants the data.
+    pub common: Common,
+    /// Number of the read, not 0.
+    pub read: MessageId,
+    /// First byte at the node that is asked.
+    pub source: CardAddr,
+    /// Key of its memory window.
+    pub source_key: u64,
+    /// First byte at the node that asks.
+    pub base: CardAddr,
+    /// Key of its memory window.
+    pub key: u64,
+    /// Bytes, not 0.
+    pub length: u64,
+}
+
+/// Any packet of these schemes, without payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Message {
+    /// MESSAGE_REQUEST.
+    Request(MessageRequest),
+    /// MESSAGE_DATA, MESSAGE_START.
+    Data(MessageHeader),
+    /// MESSAGE_ANSWER, MESSAGE_MAP.
+    Answer(MessageAnswer),
+    /// READ_REQUEST.
+    Read(ReadRequest),
+}
+
+/// Bytes of a packet of these schemes, checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageBytes<'a> {
+    kind: PacketKind,
+    body: &'a [u8],
+}
+
+fn scheme(kind: PacketKind, found: u8) -> Result<Scheme, WireError> {
+    match Scheme::try_from(u32::from(found)) {
+        Ok(Scheme::Registry) | Err(_) => Err(WireError::Scheme { kind, found }),
+        Ok(scheme) => Ok(scheme),
+    }
+}
+
+fn scheme_byte(scheme: Scheme) -> u8 {
+    u8::try_from(scheme.value()).unwrap_or(u8::MAX)
+}
+
+const fn context(field: u32) -> Option<u32> {
+    if field == NO_CONTEXT { None } else { Some(field) }
+}
+
+impl Announcement {
+    /// Packets of the message.
+    #[must_use]
+    pub const fn packets(&self, packet_size_log2: u8) -> u32 {
+        match 1_u32.checked_shl(packet_size_log2 as u32) {
+            Some(size) => self.length.div_ceil(size),
+            None => 1,
+        }
+    }
+
+    fn check(&self, kind: PacketKind, packet_size_log2: u8) -> Result<(), WireError> {
+        let size = packet_size(packet_size_log2)?;
+        let wrong = WireError::Message { kind, length: self.length, transfer_length: self.transfer_length };
+        if self.length == 0 || self.length.div_ceil(size) > MESSAGE_PACKETS_MAX {
+            return Err(wrong);
+        }
+        let end = range_end(self.base, self.length.into())?;
+        let transfer_end = range_end(self.transfer_base, self.transfer_length)?;
+        // Alone, or one of several: the others' bytes are somewhere, too.
+        let others = self.transfer_length.saturating_sub(self.length.into());
+        if self.base < self.transfer_base || end > transfer_end || u64::from(self.left) > others {
+            return Err(wrong);
+        }
+        Ok(())
+    }
+}
+
+impl MessageHeader {
+    /// MESSAGE_DATA or MESSAGE_START.
+    #[must_use]
+    pub const fn kind(&self) -> PacketKind {
+        if self.announcement.is_some() { PacketKind::MessageStart } else { PacketKind::MessageData }
+    }
+
+    /// Bytes before the payload.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        super::header_length(self.kind())
+    }
+
+    fn check(&self, payload: usize) -> Result<(), WireError> {
+        let packet_size = packet_size(self.packet_size_log2)?;
+        let refused = WireError::PayloadLength { length: payload, packet_size };
+        let length = u32::try_from(payload).map_err(|_| refused)?;
+        if length == 0 || length > packet_size {
+            return Err(refused);
+        }
+        let kind = self.kind();
+        scheme(kind, scheme_byte(self.scheme))?;
+        let index = u32::from(self.index);
+        if index >= MESSAGE_PACKETS_MAX {
+            return Err(WireError::MessagePacket { kind, index: self.index });
+        }
+        if let Some(announcement) = &self.announcement {
+            announcement.check(kind, self.packet_size_log2)?;
+            let last = announcement.packets(self.packet_size_log2) - 1;
+            let expected = if index == last { announcement.length - last * packet_size } else { packet_size };
+            if index > last || self.tail != (index == last) || length != expected {
+                return Err(WireError::MessagePacket { kind, index: self.index });
+            }
+        } else if !self.tail && length != packet_size {
+            return Err(refused);
+        }
+        Ok(())
+    }
+
+    fn put<const LENGTH: usize>(&self, payload: usize, image: &mut Image<LENGTH>) {
+        self.common.put(self.kind(), image);
+        image.put::<{ data_at::MESSAGE }, _>(self.message.get());
+        image.put::<{ data_at::CONTEXT }, _>(self.context.unwrap_or(NO_CONTEXT));
+        image.put::<{ data_at::SEQUENCE }, _>(self.sequence);
+        image.put::<{ data_at::INDEX }, _>(self.index);
+        #[expect(clippy::cast_possible_truncation, reason = "checked: at most 4096")]
+        image.put::<{ data_at::PAYLOAD_LENGTH }, _>(payload as u16);
+        image.put::<{ data_at::ROUND }, _>(self.round);
+        image.put::<{ data_at::TAIL }, _>(u8::from(self.tail));
+        image.put::<{ data_at::SCHEME }, _>(scheme_byte(self.scheme));
+        image.put::<{ data_at::PACKET_SIZE_LOG2 }, _>(self.packet_size_log2);
+    }
+
+    fn encode(&self, payload: &[u8], buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        self.common.check(self.kind())?;
+        self.check(payload.len())?;
+        let at = self.length();
+        let end = at + payload.len();
+        let too_small = EncodeError::BufferTooSmall { needed: end + CRC_LENGTH, available: buffer.len() };
+        if buffer.len() < end + CRC_LENGTH {
+            return Err(too_small);
+        }
+        if let Some(fields) = &self.announcement {
+            let mut image = Image::<{ start_at::LAYOUT_SIZE }>::new();
+            self.put(payload.len(), &mut image);
+            image.put::<{ start_at::LENGTH }, _>(fields.length);
+            image.put::<{ start_at::BASE }, _>(fields.base.get());
+            image.put::<{ start_at::KEY }, _>(fields.key);
+            image.put::<{ start_at::TRANSFER_BASE }, _>(fields.transfer_base.get());
+            image.put::<{ start_at::TRANSFER_LENGTH }, _>(fields.transfer_length);
+            image.put::<{ start_at::TRANSFER }, _>(fields.transfer.get());
+            image.put::<{ start_at::READ }, _>(fields.read);
+            image.put::<{ start_at::LEFT }, _>(fields.left);
+            image.store(buffer.first_chunk_mut().ok_or(too_small)?);
+        } else {
+            let mut image = Image::<{ data_at::LAYOUT_SIZE }>::new();
+            self.put(payload.len(), &mut image);
+            image.store(buffer.first_chunk_mut().ok_or(too_small)?);
+        }
+        buffer.get_mut(at..end).ok_or(too_small)?.copy_from_slice(payload);
+        finish_copy(buffer, at, payload)
+    }
+
+    fn read(kind: PacketKind, body: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let at = super::header_length(kind);
+        let wrong = |expected| WireError::Length { kind, expected, found: body.len() + CRC_LENGTH };
+        let short = wrong(at + CRC_LENGTH);
+        let head: &[u8; data_at::LAYOUT_SIZE] = body.first_chunk().ok_or(short)?;
+        let (_, payload) = body.split_at_checked(at).ok_or(short)?;
+        let expected = usize::from(u16_at::<{ data_at::PAYLOAD_LENGTH }, _>(head));
+        if payload.len() != expected {
+            return Err(wrong(at + expected + CRC_LENGTH));
+        }
+        let announcement = if kind == PacketKind::MessageStart {
+            let head: &[u8; start_at::LAYOUT_SIZE] = body.first_chunk().ok_or(short)?;
+            Some(Announcement {
+                length: u32_at::<{ start_at::LENGTH }, _>(head),
+                base: CardAddr::new(u64_at::<{ start_at::BASE }, _>(head)),
+                key: u64_at::<{ start_at::KEY }, _>(head),
+                transfer_base: CardAddr::new(u64_at::<{ start_at::TRANSFER_BASE }, _>(head)),
+                transfer_length: u64_at::<{ start_at::TRANSFER_LENGTH }, _>(head),
+                transfer: TransferId::new(u32_at::<{ start_at::TRANSFER }, _>(head)),
+                read: u32_at::<{ start_at::READ }, _>(head),
+                left: u32_at::<{ start_at::LEFT }, _>(head),
+            })
+        } else {
+            None
+        };
+        let tail = match u8_at::<{ data_at::TAIL }, _>(head) {
+            0 => false,
+            1 => true,
+            _ => return Err(WireError::Reserved { kind }),
+        };
+        let header = Self {
+            common: Common::read(head),
+            message: MessageId::new(u32_at::<{ data_at::MESSAGE }, _>(head)),
+            context: context(u32_at::<{ data_at::CONTEXT }, _>(head)),
+            sequence: u32_at::<{ data_at::SEQUENCE }, _>(head),
+            index: u16_at::<{ data_at::INDEX }, _>(head),
+            round: u8_at::<{ data_at::ROUND }, _>(head),
+            tail,
+            scheme: scheme(kind, u8_at::<{ data_at::SCHEME }, _>(head))?,
+            packet_size_log2: u8_at::<{ data_at::PACKET_SIZE_LOG2 }, _>(head),
+            announcement,
+        };
+        header.check(payload.len())?;
+        Ok((header, payload))
+    }
+}
+
+impl MessageRequest {
+    fn check(&self) -> Result<(), WireError> {
+        let kind = PacketKind::MessageRequest;
+        scheme(kind, scheme_byte(self.scheme))?;
+        self.announcement.check(kind, self.packet_size_log2)
+    }
+
+    fn read(bytes: &[u8; request_at::LAYOUT_SIZE]) -> Result<Self, WireError> {
+        let kind = PacketKind::MessageRequest;
+        if u16_at::<{ request_at::RESERVED }, _>(bytes) != 0 {
+            return Err(WireError::Reserved { kind });
+        }
+        let request = Self {
+            common: Common::read(bytes),
+            message: MessageId::new(u32_at::<{ request_at::MESSAGE }, _>(bytes)),
+            scheme: scheme(kind, u8_at::<{ request_at::SCHEME }, _>(bytes))?,
+            packet_size_log2: u8_at::<{ request_at::PACKET_SIZE_LOG2 }, _>(bytes),
+            announcement: Announcement {
+                length: u32_at::<{ request_at::LENGTH }, _>(bytes),
+                base: CardAddr::new(u64_at::<{ request_at::BASE }, _>(bytes)),
+                key: u64_at::<{ request_at::KEY }, _>(bytes),
+                transfer_base: CardAddr::new(u64_at::<{ request_at::TRANSFER_BASE }, _>(bytes)),
+                transfer_length: u64_at::<{ request_at::TRANSFER_LENGTH }, _>(bytes),
+                transfer: TransferId::new(u32_at::<{ request_at::TRANSFER }, _>(bytes)),
+                read: u32_at::<{ request_at::READ }, _>(bytes),
+                left: u32_at::<{ request_at::LEFT }, _>(bytes),
+            },
+        };
+        request.check()?;
+        Ok(request)
+    }
+
+    fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        self.check()?;
+        let fields = &self.announcement;
+        let mut image = Image::<{ request_at::LAYOUT_SIZE }>::new();
+        image.put::<{ request_at::MESSAGE }, _>(self.message.get());
+        image.put::<{ request_at::LENGTH }, _>(fields.length);
+        image.put::<{ request_at::BASE }, _>(fields.base.get());
+        image.put::<{ request_at::KEY }, _>(fields.key);
+        image.put::<{ request_at::TRANSFER_BASE }, _>(fields.transfer_base.get());
+        image.put::<{ request_at::TRANSFER_LENGTH }, _>(fields.transfer_length);
+        image.put::<{ request_at::TRANSFER }, _>(fields.transfer.get());
+        image.put::<{ request_at::READ }, _>(fields.read);
+        image.put::<{ request_at::LEFT }, _>(fields.left);
+        image.put::<{ request_at::SCHEME }, _>(scheme_byte(self.scheme));
+        image.put::<{ request_at::PACKET_SIZE_LOG2 }, _>(self.packet_size_log2);
+        write(&self.common, PacketKind::MessageRequest, image, buffer)
+    }
+}
+
+impl MessageAnswer {
+    /// MESSAGE_ANSWER or MESSAGE_MAP.
+    #[must_use]
+    pub const fn kind(&self) -> PacketKind {
+        match self.body {
+            AnswerBody::Map { .. } => PacketKind::MessageMap,
+            _ => PacketKind::MessageAnswer,
+        }
+    }
+
+    /// ANSWER, FIRST, LAST and REASON.
+    const fn fields(&self) -> (AnswerKind, u32, u32, u8) {
+        match self.body {
+            AnswerBody::Accepted => (AnswerKind::Accepted, 0, 0, 0),
+            AnswerBody::Refused(reason) => (AnswerKind::Refused, 0, 0, reason.value()),
+            AnswerBody::Done => (AnswerKind::Done, 0, 0, 0),
+            AnswerBody::Resend { first, last } => (AnswerKind::Resend, first, last, 0),
+            AnswerBody::Limit(first) => (AnswerKind::Limit, first, 0, 0),
+            AnswerBody::Received(index) => (AnswerKind::Received, index, 0, 0),
+            AnswerBody::Short { round } => (AnswerKind::Short, round as u32, 0, 0),
+            AnswerBody::Map { base, echo, again, .. } => (AnswerKind::Map, base, echo, again as u8),
+            AnswerBody::ReadAccepted => (AnswerKind::ReadAccepted, 0, 0, 0),
+            AnswerBody::ReadRefused(reason) => (AnswerKind::ReadRefused, 0, 0, reason.value()),
+        }
+    }
+
+    fn read(kind: PacketKind, body: &[u8]) -> Result<Self, WireError> {
+        let map: Option<&[u8; map_at::LAYOUT_SIZE]> = match kind {
+            PacketKind::MessageMap => Some(exact(kind, body)?),
+            _ => None,
+        };
+        let head: &[u8; answer_at::LAYOUT_SIZE] = match map.and_then(|map| map.first_chunk()) {
+            Some(head) => head,
+            None => exact(kind, body)?,
+        };
+        if u16_at::<{ answer_at::RESERVED }, _>(head) != 0 {
+            return Err(WireError::Reserved { kind });
+        }
+        let found = u8_at::<{ answer_at::ANSWER }, _>(head);
+        let wrong = WireError::Answer { kind, found };
+        let answer = AnswerKind::try_from(found).map_err(|_| wrong)?;
+        let first = u32_at::<{ answer_at::FIRST }, _>(head);
+        let last = u32_at::<{ answer_at::LAST }, _>(head);
+        let reason = u8_at::<{ answer_at::REASON }, _>(head);
+        let refused = || NackReason::try_from(reason).map_err(|_| WireError::Reason { kind, found: reason });
+        let body = match (answer, map) {
+            (AnswerKind::Map, Some(map)) => AnswerBody::Map {
+                base: first,
+                echo: last,
+                again: reason == 1,
+                here: [u64_at::<{ map_at::HERE_LOW }, _>(map), u64_at::<{ map_at::HERE_HIGH }, _>(map)],
+                wanted: [u64_at::<{ map_at::WANTED_LOW }, _>(map), u64_at::<{ map_at::WANTED_HIGH }, _>(map)],
+            },
+            (AnswerKind::Map, None) | (_, Some(_)) => return Err(wrong),
+            (AnswerKind::Accepted, None) => AnswerBody::Accepted,
+            (AnswerKind::Refused, None) => AnswerBody::Refused(refused()?),
+            (AnswerKind::Done, None) => AnswerBody::Done,
+            (AnswerKind::Resend, None) => AnswerBody::Resend { first, last },
+            (AnswerKind::Limit, None) => AnswerBody::Limit(first),
+            (AnswerKind::Received, None) => AnswerBody::Received(first),
+            (AnswerKind::Short, None) => AnswerBody::Short { round: u8::try_from(first).map_err(|_| wrong)? },
+            (AnswerKind::ReadAccepted, None) => AnswerBody::ReadAccepted,
+            (AnswerKind::ReadRefused, None) => AnswerBody::ReadRefused(refused()?),
+        };
+        let answer = Self {
+            common: Common::read(head),
+            message: MessageId::new(u32_at::<{ answer_at::MESSAGE }, _>(head)),
+            peer_incarnation: Incarnation::new(u32_at::<{ answer_at::PEER_INCARNATION }, _>(head)),
+            context: context(u32_at::<{ answer_at::CONTEXT }, _>(head)),
+            body,
+        };
+        // What a kind of answer does not use is 0.
+        let (_, expected_first, expected_last, expected_reason) = answer.fields();
+        if (expected_first, expected_last, expected_reason) != (first, last, reason) {
+            return Err(WireError::Reserved { kind });
+        }
+        Ok(answer)
+    }
+
+    fn put<const LENGTH: usize>(&self, image: &mut Image<LENGTH>) {
+        let (answer, first, last, reason) = self.fields();
+        image.put::<{ answer_at::MESSAGE }, _>(self.message.get());
+        image.put::<{ answer_at::PEER_INCARNATION }, _>(self.peer_incarnation.get());
+        image.put::<{ answer_at::CONTEXT }, _>(self.context.unwrap_or(NO_CONTEXT));
+        image.put::<{ answer_at::FIRST }, _>(first);
+        image.put::<{ answer_at::LAST }, _>(last);
+        image.put::<{ answer_at::ANSWER }, _>(answer.value());
+        image.put::<{ answer_at::REASON }, _>(reason);
+    }
+
+    fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        if let AnswerBody::Map { here, wanted, .. } = self.body {
+            let mut image = Image::<{ map_at::LAYOUT_SIZE }>::new();
+            self.put(&mut image);
+            image.put::<{ map_at::HERE_LOW }, _>(here[0]);
+            image.put::<{ map_at::HERE_HIGH }, _>(here[1]);
+            image.put::<{ map_at::WANTED_LOW }, _>(wanted[0]);
+            image.put::<{ map_at::WANTED_HIGH }, _>(wanted[1]);
+            write(&self.common, self.kind(), image, buffer)
+        } else {
+            let mut image = Image::<{ answer_at::LAYOUT_SIZE }>::new();
+            self.put(&mut image);
+            write(&self.common, self.kind(), image, buffer)
+        }
+    }
+}
+
+impl ReadRequest {
+    fn check(&self) -> Result<(), WireError> {
+        if self.length == 0 || self.read.get() == 0 {
+            return Err(WireError::EmptyRead);
+        }
+        range_end(self.source, self.length)?;
+        range_end(self.base, self.length)?;
+        Ok(())
+    }
+
+    fn parse(bytes: &[u8; read_at::LAYOUT_SIZE]) -> Result<Self, WireError> {
+        if u32_at::<{ read_at::RESERVED }, _>(bytes) != 0 {
+            return Err(WireError::Reserved { kind: PacketKind::ReadRequest });
+        }
+        let request = Self {
+            common: Common::read(bytes),
+            read: MessageId::new(u32_at::<{ read_at::READ }, _>(bytes)),
+            source: CardAddr::new(u64_at::<{ read_at::FROM }, _>(bytes)),
+            source_key: u64_at::<{ read_at::FROM_KEY }, _>(bytes),
+            base: CardAddr::new(u64_at::<{ read_at::BASE }, _>(bytes)),
+            key: u64_at::<{ read_at::KEY }, _>(bytes),
+            length: u64_at::<{ read_at::LENGTH }, _>(bytes),
+        };
+        request.check()?;
+        Ok(request)
+    }
+
+    fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        self.check()?;
+        let mut image = Image::<{ read_at::LAYOUT_SIZE }>::new();
+        image.put::<{ read_at::READ }, _>(self.read.get());
+        image.put::<{ read_at::FROM }, _>(self.source.get());
+        image.put::<{ read_at::FROM_KEY }, _>(self.source_key);
+        image.put::<{ read_at::BASE }, _>(self.base.get());
+        image.put::<{ read_at::KEY }, _>(self.key);
+        image.put::<{ read_at::LENGTH }, _>(self.length);
+        write(&self.common, PacketKind::ReadRequest, image, buffer)
+    }
+}
+
+/// A packet without payload whose own fields are in `image`.
+fn write<const LENGTH: usize>(
+    common: &Common,
+    kind: PacketKind,
+    mut image: Image<LENGTH>,
+    buffer: &mut [u8],
+) -> Result<usize, EncodeError> {
+    common.check(kind)?;
+    common.put(kind, &mut image);
+    let available = buffer.len();
+    let place = buffer
+        .first_chunk_mut::<LENGTH>()
+        .ok_or(EncodeError::BufferTooSmall { needed: LENGTH + CRC_LENGTH, available })?;
+    image.store(place);
+    finish(buffer, LENGTH)
+}
+
+impl Message {
+    /// Kind of the packet.
+    #[must_use]
+    pub const fn kind(&self) -> PacketKind {
+        match self {
+            Self::Request(_) => PacketKind::MessageRequest,
+            Self::Data(header) => header.kind(),
+            Self::Answer(answer) => answer.kind(),
+            Self::Read(_) => PacketKind::ReadRequest,
+        }
+    }
+
+    /// The common header.
+    #[must_use]
+    pub const fn common(&self) -> Common {
+        match self {
+            Self::Request(packet) => packet.common,
+            Self::Data(packet) => packet.common,
+            Self::Answer(packet) => packet.common,
+            Self::Read(packet) => packet.common,
+        }
+    }
+
+    /// Bytes of the packet with its checksum, without payload.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        super::header_length(self.kind()) + CRC_LENGTH
+    }
+
+    /// Encodes the packet; only [`Message::Data`] has a payload, the others ignore it. Returns its length;
+    /// [`super::MAX_PACKET_LENGTH`] bytes are always enough.
+    ///
+    /// # Errors
+    /// [`EncodeError::BufferTooSmall`], or [`EncodeError::Invalid`] for what [`super::Packet::parse`] would refuse.
+    pub fn encode(&self, payload: &[u8], buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        match self {
+            Self::Request(packet) => packet.encode(buffer),
+            Self::Data(packet) => packet.encode(payload, buffer),
+            Self::Answer(packet) => packet.encode(buffer),
+            Self::Read(packet) => packet.encode(buffer),
+        }
+    }
+
+    fn read(kind: PacketKind, body: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        Ok(match kind {
+            PacketKind::MessageRequest => (Self::Request(MessageRequest::read(exact(kind, body)?)?), &[]),
+            PacketKind::MessageData | PacketKind::MessageStart => {
+                let (header, payload) = MessageHeader::read(kind, body)?;
+                (Self::Data(header), payload)
+            }
+            PacketKind::MessageAnswer | PacketKind::MessageMap => {
+                (Self::Answer(MessageAnswer::read(kind, body)?), &[])
+            }
+            PacketKind::ReadRequest => (Self::Read(ReadRequest::parse(exact(kind, body)?)?), &[]),
+            other => return Err(WireError::Kind { found: other.value() }),
+        })
+    }
+}
+
+impl<'a> MessageBytes<'a> {
+    /// Checks the bytes before the checksum.
+    pub(super) fn parse(kind: PacketKind, body: &'a [u8]) -> Result<Self, WireError> {
+        Message::read(kind, body)?;
+        Ok(Self { kind, body })
+    }
+
+    /// Kind of the packet.
+    #[must_use]
+    pub const fn kind(&self) -> PacketKind {
+        self.kind
+    }
+
+    /// The common header.
+    #[must_use]
+    pub fn common(&self) -> Common {
+        self.body
+            .first_chunk::<{ crate::generated::layout::common::LAYOUT_SIZE }>()
+            .map_or_else(Common::default, Common::read)
+    }
+
+    /// The packet as a value, and its payload.
+    ///
+    /// # Errors
+    /// None in what [`super::Packet::parse`] has returned.
+    pub fn read(&self) -> Result<(Message, &'a [u8]), WireError> {
+        Message::read(self.kind, self.body)
+    }
+}

@@ -1,0 +1,133 @@
+//! What nodes of the message schemes take from the heap once they have been built: nothing, with packets lost too.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
+
+use std::collections::VecDeque;
+
+use fpga_driver::CardAddr;
+use fpga_driver::core::Nanos;
+use fpga_driver::core::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
+use fpga_driver::core::scheme::ends::Rules;
+use fpga_driver::core::scheme::messages::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use fpga_driver::core::scheme::side::{Header, ReceivingSide, Said, SendingSide};
+use fpga_driver::core::sender::{Command, Notify};
+use fpga_driver::firmware::generated::{Permissions, Scheme};
+use fpga_driver::firmware::{Incarnation, NodeId};
+use fpga_pci::testing::CountingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// Longer than the packets of all contexts take: timers that are too short would send everything again.
+const ROUND_TRIP: Nanos = Nanos::from_micros(50);
+const HERE: NodeId = NodeId::new(1);
+const THERE: NodeId = NodeId::new(2);
+
+struct Nowhere;
+
+impl ReceiveMemory for Nowhere {
+    fn write(&mut self, _at: CardAddr, _bytes: &[u8]) -> Result<(), MemoryFault> {
+        Ok(())
+    }
+}
+
+struct Pair {
+    sender: Sender,
+    receiver: Receiver,
+    there: VecDeque<(Header, usize)>,
+    back: VecDeque<Header>,
+    now: Nanos,
+    sent: u64,
+    done: u64,
+}
+
+impl Pair {
+    fn new(rules: Rules) -> Self {
+        let mut config = ReceiverConfig::new(THERE, Incarnation::new(2), rules);
+        config.contexts = 8;
+        let mut receiver = Receiver::new(config).unwrap();
+        let window = MemoryWindow {
+            source: HERE,
+            base: CardAddr::new(0),
+            length: 1 << 30,
+            key: 5,
+            permissions: Permissions::WRITE,
+        };
+        receiver.access_mut().install(0, window).unwrap();
+        let mut config = SenderConfig::new(HERE, rules);
+        (config.contexts, config.message_packets) = (8, 64);
+        let sender = Sender::new(config, Incarnation::new(1)).unwrap();
+        let (there, back) = (VecDeque::with_capacity(4096), VecDeque::with_capacity(4096));
+        Self { sender, receiver, there, back, now: Nanos::ZERO, sent: 0, done: 0 }
+    }
+
+    /// Sends `count` transfers of 100 kB, of which one packet in `loss` is lost.
+    fn run(&mut self, count: u64, loss: u64) {
+        let payload = [0; 512];
+        for _ in 0..count {
+            let command = Command {
+                source: CardAddr::new(0),
+                node: THERE,
+                destination: CardAddr::new(0),
+                length: 100_000,
+                key: 5,
+                notify: Notify::Receiver,
+                deadline: None,
+                priority: 0,
+            };
+            self.sender.submit(self.now, command).unwrap();
+        }
+        let end = self.done + count;
+        while self.done < end {
+            while self.there.len() < 256
+                && let Some(departure) = self.sender.poll_departure(self.now)
+            {
+                self.sent += 1;
+                if !self.sent.is_multiple_of(loss) {
+                    self.there.push_back((departure.header, departure.payload as usize));
+                }
+            }
+            if let Some((header, length)) = self.there.pop_front() {
+                self.receiver.handle_packet(self.now, &header, &payload[..length], &mut Nowhere);
+            }
+            while let Some(said) = self.receiver.poll_said() {
+                if let Said::Send(header) = said {
+                    self.back.push_back(header);
+                }
+            }
+            while let Some(header) = self.back.pop_front() {
+                self.sender.handle_packet(self.now, &header);
+            }
+            while let Some(completion) = self.sender.poll_completion() {
+                assert_eq!(completion.result, Ok(()));
+                self.done += 1;
+            }
+            self.now = self.now.saturating_add(Nanos::new(50));
+            if self.sender.poll_timeout().is_some_and(|due| due <= self.now) {
+                self.sender.handle_timeout(self.now);
+            }
+            if self.receiver.poll_timeout().is_some_and(|due| due <= self.now) {
+                self.receiver.handle_timeout(self.now);
+            }
+        }
+    }
+}
+
+#[test]
+fn message_schemes_allocate_nothing() {
+    for scheme in [
+        Scheme::ReceiverWindow,
+        Scheme::SenderWindow,
+        Scheme::ReceiverCounter,
+        Scheme::AdaptiveWindow,
+        Scheme::Selective,
+    ] {
+        let mut pair = Pair::new(Rules::new(scheme, ROUND_TRIP).unwrap());
+        // From the first packet on: what is needed was there when the nodes were built.
+        let (allocations, ()) = CountingAllocator::count(|| {
+            pair.run(20, u64::MAX);
+            pair.run(20, 301);
+        });
+        assert!(pair.sent > 40 * 196, "{scheme}");
+        assert_eq!(allocations, 0, "{scheme}: {allocations} allocations in {} packets", pair.sent);
+    }
+}

@@ -1,0 +1,460 @@
+//! Scenarios as YAML.
+//!
+//! ```yaml
+//! schema_version: 1
+//! scheme: receiver-window
+//! topology: {torus: {side: 4}}     # or point-to-point, or {tree: {arity: 8, levels: 2, up: 4}}
+//! rate_gbps: 80                    # of each link
+//! delay_ns: 800                    # along each link
+//! queue_bytes: 65536               # for each link of a switch
+//! packet_bytes: 512
+//! seed: 7
+//! traffic:                         # one of these
+//!   flows: [{from: 0, to: 5, bytes: 262144, at_ns: 0}]
+//!   # permutation: {bytes: 262144}
+//!   # incast: {senders: 32, bytes: 65536}
+//! data: {loss: 0.005, duplicate: 0.001, corrupt: 0.0001, jitter_ns: 300}
+//! control: {loss: 0.005}
+//! disorder: {degree: 64, patience_ns: 4000}
+//! window: 128
+//! credit: false
+//! ```
+//!
+//! Only `schema_version` and `traffic` have to be there. `window` is the receiver's or the sender's, by the scheme.
+
+use std::path::{Path, PathBuf};
+
+use fpga_core::Nanos;
+use fpga_core::impair::{BitRate, Conditions, Delay, Loss, Order, Probability};
+use fpga_core::scheme::ends::Rules;
+use fpga_firmware::generated::Scheme;
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, de};
+
+use crate::scenario::{Flow, LONGEST_FLOW, Scenario, ScenarioError};
+use crate::topology::Topology;
+
+/// A number that is looked at where it is read, so that an error knows its place.
+struct Checked<'a, T, C: Fn(f64, u64) -> Option<T>> {
+    allowed: &'a str,
+    check: C,
+}
+
+impl<T, C: Fn(f64, u64) -> Option<T>> Checked<'_, T, C> {
+    fn check<E: de::Error>(&self, shown: &dyn std::fmt::Display, float: f64, whole: u64) -> Result<T, E> {
+        (self.check)(float, whole).ok_or_else(|| E::custom(format!("{shown}: give {}", self.allowed)))
+    }
+}
+
+/// Stands for what is no whole number of 64 bits.
+const NOT_WHOLE: u64 = u64::MAX;
+
+impl<T, C: Fn(f64, u64) -> Option<T>> de::Visitor<'_> for Checked<'_, T, C> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.allowed)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "only looked at where whole numbers are few")]
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<T, E> {
+        self.check(&value, value as f64, value)
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<T, E> {
+        self.check(&value, -1.0, NOT_WHOLE)
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<T, E> {
+        self.check(&value, value, NOT_WHOLE)
+    }
+}
+
+/// A whole number between two others, both included.
+#[derive(Clone, Copy, Debug)]
+struct Within<const LEAST: u64, const MOST: u64>(u64);
+
+impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Within<LEAST, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let check = |_, value| (LEAST..=MOST).contains(&value).then_some(Self(value));
+        let allowed = &format!("a whole number from {LEAST} to {MOST}");
+        deserializer.deserialize_any(Checked { allowed, check })
+    }
+}
+
+impl<const LEAST: u64, const MOST: u64> Within<LEAST, MOST> {
+    fn narrow(self) -> u32 {
+        u32::try_from(self.0).unwrap_or(u32::MAX)
+    }
+}
+
+/// A share of frames.
+#[derive(Clone, Copy, Debug, Default)]
+struct Chance(Probability);
+
+impl<'de> Deserialize<'de> for Chance {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let check = |value, _| Probability::new(value).ok().map(Self);
+        deserializer.deserialize_any(Checked { allowed: "a probability from 0 to 1", check })
+    }
+}
+
+/// Up to a minute of simulated time.
+type Span = Within<0, 60_000_000_000>;
+type Bytes = Within<1, LONGEST_FLOW>;
+type Side = Within<2, 32>;
+type Wide = Within<1, 256>;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[expect(dead_code, reason = "read for its range")]
+    schema_version: Within<1, 1>,
+    scheme: Option<SchemeName>,
+    topology: Option<TopologyName>,
+    rate_gbps: Option<Within<1, 100_000>>,
+    delay_ns: Option<Span>,
+    queue_bytes: Option<Within<0, { 1 << 40 }>>,
+    packet_bytes: Option<PacketBytes>,
+    seed: Option<u64>,
+    limit_ns: Option<Within<1, 1_000_000_000_000>>,
+    round_trip_ns: Option<Within<1, 60_000_000_000>>,
+    contexts: Option<Within<1, 4096>>,
+    traffic: Traffic,
+    #[serde(default)]
+    data: ConditionsEntry,
+    #[serde(default)]
+    control: ConditionsEntry,
+    disorder: Option<Disorder>,
+    window: Option<Within<1, 128>>,
+    credit: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum SchemeName {
+    Registry,
+    ReceiverWindow,
+    SenderWindow,
+    ReceiverCounter,
+    AdaptiveWindow,
+    Selective,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum PlainTopology {
+    PointToPoint,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TorusEntry {
+    side: Side,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TreeEntry {
+    arity: Within<2, 256>,
+    levels: Within<1, 4>,
+    up: Option<Wide>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TopologyEntry {
+    torus: Option<TorusEntry>,
+    tree: Option<TreeEntry>,
+}
+
+/// A name, or a name with parameters.
+#[derive(Clone, Copy, Debug)]
+struct TopologyName(Topology);
+
+impl<'de> Deserialize<'de> for TopologyName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const ALLOWED: &str = "point-to-point, {torus: {side: N}} or {tree: {arity: N, levels: N, up: N}}";
+        struct Either;
+        impl<'de> de::Visitor<'de> for Either {
+            type Value = Topology;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(ALLOWED)
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Topology, E> {
+                let PlainTopology::PointToPoint =
+                    PlainTopology::deserialize(de::value::StrDeserializer::new(name))?;
+                Ok(Topology::PointToPoint)
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Topology, A::Error> {
+                let entry = TopologyEntry::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                match (entry.torus, entry.tree) {
+                    (Some(TorusEntry { side }), None) => Ok(Topology::Torus { side: side.narrow() }),
+                    (None, Some(TreeEntry { arity, levels, up })) => Ok(Topology::Tree {
+                        arity: arity.narrow(),
+                        levels: levels.narrow(),
+                        up: up.map_or(1, Within::narrow),
+                    }),
+                    _ => Err(A::Error::custom(format!("not one topology: give {ALLOWED}"))),
+                }
+            }
+        }
+        deserializer.deserialize_any(Either).map(Self)
+    }
+}
+
+/// A power of two.
+#[derive(Clone, Copy, Debug)]
+struct PacketBytes(u8);
+
+impl<'de> Deserialize<'de> for PacketBytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let check = |_, value: u64| {
+            let usable = value.is_power_of_two() && (64..=4096).contains(&value);
+            usable.then(|| Self(u8::try_from(value.trailing_zeros()).unwrap_or(9)))
+        };
+        let allowed = "64, 128, 256, 512, 1024, 2048 or 4096";
+        deserializer.deserialize_any(Checked { allowed, check })
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Traffic {
+    flows: Option<Vec<FlowEntry>>,
+    permutation: Option<Permutation>,
+    incast: Option<Incast>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FlowEntry {
+    from: Within<0, 65_535>,
+    to: Within<0, 65_535>,
+    bytes: Bytes,
+    at_ns: Option<Span>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Permutation {
+    bytes: Bytes,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Incast {
+    senders: Within<1, 65_535>,
+    bytes: Bytes,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ConditionsEntry {
+    loss: Chance,
+    duplicate: Chance,
+    corrupt: Chance,
+    /// Mean of an exponential delay.
+    jitter_ns: Option<Span>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Disorder {
+    degree: Within<1, 4096>,
+    patience_ns: Span,
+}
+
+impl ConditionsEntry {
+    fn conditions(self) -> Conditions {
+        let delay = match self.jitter_ns {
+            Some(Within(mean)) => Delay::Exponential { least: Nanos::ZERO, mean: Nanos::new(mean) },
+            None => Delay::Constant(Nanos::ZERO),
+        };
+        Conditions::default()
+            .loss(Loss::Independent(self.loss.0))
+            .delay(delay)
+            .copies(self.duplicate.0, delay)
+            .damage(self.corrupt.0)
+    }
+}
+
+/// A scenario file that cannot be used: which file, which line, which key, and what is allowed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// No YAML, a key that is not there, or a value that it cannot have. The text names line, column and key.
+    #[error("{name}: {source}")]
+    Text {
+        /// The file.
+        name: String,
+        /// Why, and where.
+        source: serde_yaml::Error,
+    },
+    /// Values that are possible alone and not together.
+    #[error("{name}: {key} at line {line}: {problem}")]
+    Together {
+        /// The file.
+        name: String,
+        /// The key.
+        key: String,
+        /// Its line.
+        line: usize,
+        /// Why not, and what is allowed.
+        problem: String,
+    },
+}
+
+/// Reads a scenario from a file.
+///
+/// # Errors
+/// See [`FileError`].
+pub fn read(path: &Path) -> Result<Scenario, FileError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| FileError::Read { path: path.to_path_buf(), source })?;
+    parse(&path.display().to_string(), &text)
+}
+
+/// A scenario from text; `name` is what errors call it.
+///
+/// # Errors
+/// [`FileError::Text`], [`FileError::Together`].
+pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
+    let file: File =
+        serde_yaml::from_str(text).map_err(|source| FileError::Text { name: name.to_owned(), source })?;
+    let together = |key: &str, item: Option<usize>, problem: String| {
+        let line = line_of(text, key, item);
+        let key = item.map_or_else(|| key.to_owned(), |item| format!("{key}[{item}]"));
+        FileError::Together { name: name.to_owned(), key, line, problem }
+    };
+    let mut scenario = Scenario::new(1);
+    if let Some(scheme) = file.scheme {
+        scenario.scheme = match scheme {
+            SchemeName::Registry => Scheme::Registry,
+            SchemeName::ReceiverWindow => Scheme::ReceiverWindow,
+            SchemeName::SenderWindow => Scheme::SenderWindow,
+            SchemeName::ReceiverCounter => Scheme::ReceiverCounter,
+            SchemeName::AdaptiveWindow => Scheme::AdaptiveWindow,
+            SchemeName::Selective => Scheme::Selective,
+        };
+    }
+    if let Some(TopologyName(topology)) = file.topology {
+        topology.validate().map_err(|error| together("topology", None, error.to_string()))?;
+        scenario.topology = topology;
+    }
+    if let Some(Within(rate)) = file.rate_gbps {
+        scenario.rate = BitRate::from_gbps(rate);
+    }
+    if let Some(Within(delay)) = file.delay_ns {
+        scenario.delay = Nanos::new(delay);
+    }
+    if let Some(Within(queue)) = file.queue_bytes {
+        scenario.queue = queue;
+    }
+    if let Some(PacketBytes(log2)) = file.packet_bytes {
+        scenario.sender.packet_size_log2 = log2;
+        let most = u32::from(scenario.sender.mask_bits) << log2;
+        scenario.sender.segment_size = scenario.sender.segment_size.min(most);
+        scenario.sender.big_threshold = scenario.sender.big_threshold.min(most);
+    }
+    scenario.seed = file.seed.unwrap_or(0);
+    if let Some(Within(limit)) = file.limit_ns {
+        scenario.limit = Nanos::new(limit);
+    }
+    scenario.round_trip = file.round_trip_ns.map(|Within(span)| Nanos::new(span));
+    if let Some(contexts) = file.contexts {
+        scenario.contexts = contexts.narrow();
+    }
+    (scenario.data, scenario.control) = (file.data.conditions(), file.control.conditions());
+    if let Some(Disorder { degree, patience_ns: Within(patience) }) = file.disorder {
+        scenario.order = Order::Degree { degree: degree.narrow(), patience: Nanos::new(patience) };
+    }
+    scenario = match file.traffic {
+        Traffic { flows: Some(flows), permutation: None, incast: None } => {
+            let flow = |entry: &FlowEntry| Flow {
+                from: entry.from.narrow(),
+                to: entry.to.narrow(),
+                length: entry.bytes.0,
+                at: Nanos::new(entry.at_ns.map_or(0, |Within(at)| at)),
+            };
+            scenario.flows(flows.iter().map(flow).collect())
+        }
+        Traffic { flows: None, permutation: Some(Permutation { bytes }), incast: None } => {
+            scenario.permutation(bytes.0)
+        }
+        Traffic { flows: None, permutation: None, incast: Some(Incast { senders, bytes }) } => {
+            let last = u64::from(scenario.topology.hosts() - 1);
+            if senders.0 > last {
+                let problem = format!("senders = {}: give 1 to {last}, host 0 receives", senders.0);
+                return Err(together("incast", None, problem));
+            }
+            scenario.incast(senders.narrow(), bytes.0)
+        }
+        _ => {
+            let problem = "give one of flows, permutation and incast".to_owned();
+            return Err(together("traffic", None, problem));
+        }
+    };
+    let tuned = tune(&scenario, file.window.map(Within::narrow), file.credit);
+    scenario.rules = tuned.map_err(|(key, problem)| together(key, None, problem.to_owned()))?;
+    scenario.validate().map_err(|error| match error {
+        ScenarioError::Host { number, .. } | ScenarioError::Itself { number, .. } => {
+            together("flows", Some(number), error.to_string())
+        }
+        other => together("traffic", None, other.to_string()),
+    })?;
+    Ok(scenario)
+}
+
+/// The scheme's parameters that a file gives; `None` if it gives none.
+fn tune(
+    scenario: &Scenario,
+    window: Option<u32>,
+    credit: Option<bool>,
+) -> Result<Option<Rules>, (&'static str, &'static str)> {
+    if window.is_none() && credit.is_none() {
+        return Ok(None);
+    }
+    let mut rules = Rules::new(scenario.scheme, scenario.timers_for());
+    if let Some(credit) = credit {
+        match &mut rules {
+            Some(Rules::ReceiverWindow(config)) => config.credit = credit,
+            _ => return Err(("credit", "only receiver-window has it: leave it out, or change scheme")),
+        }
+    }
+    if let Some(window) = window {
+        match &mut rules {
+            Some(Rules::ReceiverWindow(config)) => config.window = window,
+            Some(Rules::SenderWindow(config)) => config.window = window,
+            Some(Rules::AdaptiveWindow { sender, .. }) => sender.window = window,
+            Some(Rules::Selective(config)) => config.window = window,
+            _ => return Err(("window", "this scheme has none: leave it out, or change scheme")),
+        }
+    }
+    Ok(rules)
+}
+
+/// The line of a key, or of an item of its list, from 1.
+fn line_of(text: &str, key: &str, item: Option<usize>) -> usize {
+    let is_key = |line: &str| {
+        let line = line.trim_start_matches([' ', '-', '{']);
+        line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':'))
+    };
+    let lines = || (1..).zip(text.lines());
+    let start = lines().find(|(_, line)| is_key(line)).map_or(1, |(number, _)| number);
+    let Some(item) = item else { return start };
+    // Items of one line each, with dashes or in braces; several on the key's line are all there.
+    let below = lines().skip(start).filter(|(_, line)| line.trim_start().starts_with(['-', '{']));
+    below.map(|(number, _)| number).nth(item).unwrap_or(start)
+}

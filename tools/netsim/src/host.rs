@@ -1,0 +1,139 @@
+//! A host of any scheme.
+
+use fpga_core::Nanos;
+use fpga_core::receiver::{self, AccessTable, MemoryFault, ReceiveMemory};
+use fpga_core::scheme::messages;
+use fpga_core::scheme::side::{Departure, Header, ReceivingSide, RegistrySender, Said, SendingSide};
+use fpga_core::sender::{Command, Completion, SubmitError, Ticket};
+use fpga_registers::CardAddr;
+
+/// A sending side of any scheme.
+#[derive(Debug)]
+pub(crate) enum AnySender {
+    Registry(Box<RegistrySender>),
+    Messages(Box<messages::Sender>),
+}
+
+/// A receiving side of any scheme.
+#[derive(Debug)]
+pub(crate) enum AnyReceiver {
+    Registry(Box<receiver::Receiver>),
+    Messages(Box<messages::Receiver>),
+}
+
+macro_rules! either {
+    ($side:expr, $it:ident => $body:expr) => {
+        match $side {
+            Self::Registry($it) => $body,
+            Self::Messages($it) => $body,
+        }
+    };
+}
+
+impl SendingSide for AnySender {
+    fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, SubmitError> {
+        either!(self, side => side.submit(now, command))
+    }
+
+    fn handle_packet(&mut self, now: Nanos, header: &Header) {
+        either!(self, side => side.handle_packet(now, header));
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        either!(self, side => side.handle_timeout(now));
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        either!(self, side => side.poll_timeout())
+    }
+
+    fn poll_departure(&mut self, now: Nanos) -> Option<Departure> {
+        either!(self, side => side.poll_departure(now))
+    }
+
+    fn poll_completion(&mut self) -> Option<Completion> {
+        either!(self, side => side.poll_completion())
+    }
+}
+
+impl ReceivingSide for AnyReceiver {
+    fn handle_packet(
+        &mut self,
+        now: Nanos,
+        header: &Header,
+        payload: &[u8],
+        memory: &mut (impl ReceiveMemory + ?Sized),
+    ) {
+        either!(self, side => ReceivingSide::handle_packet(&mut **side, now, header, payload, memory));
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        either!(self, side => ReceivingSide::handle_timeout(&mut **side, now));
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        either!(self, side => ReceivingSide::poll_timeout(&**side))
+    }
+
+    fn poll_said(&mut self) -> Option<Said> {
+        either!(self, side => side.poll_said())
+    }
+
+    fn access_mut(&mut self) -> &mut AccessTable {
+        either!(self, side => ReceivingSide::access_mut(&mut **side))
+    }
+}
+
+/// Counts what is written.
+#[derive(Debug, Default)]
+pub(crate) struct Counting {
+    pub(crate) bytes: u64,
+}
+
+impl ReceiveMemory for Counting {
+    fn write(&mut self, _at: CardAddr, bytes: &[u8]) -> Result<(), MemoryFault> {
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// One host.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) sender: AnySender,
+    pub(crate) receiver: AnyReceiver,
+    pub(crate) memory: Counting,
+    pub(crate) wake: Alarm,
+    /// The same for what its link delivers.
+    pub(crate) deliver: Alarm,
+}
+
+/// When a host is looked at again: the earliest two such events in the queue, in picoseconds. Two, because a packet that leaves now
+/// comes before a timer again and again: the timer's event need not go into the queue anew each time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Alarm([u64; 2]);
+
+impl Alarm {
+    /// No event is in the queue.
+    pub(crate) const NONE: Self = Self([u64::MAX; 2]);
+
+    /// Whether an event for `at` has to go into the queue, because the next one there is later.
+    pub(crate) const fn set(&mut self, at: u64) -> bool {
+        let [first, _] = self.0;
+        let sooner = at < first;
+        if sooner {
+            self.0 = [at, first];
+        }
+        sooner
+    }
+
+    /// The event for `at` happens. Whether it is the one that is waited for: where it is not, an earlier one came in between.
+    pub(crate) const fn take(&mut self, at: u64) -> bool {
+        let [first, second] = self.0;
+        let right = at == first;
+        if right {
+            self.0 = [second, u64::MAX];
+        }
+        right
+    }
+}

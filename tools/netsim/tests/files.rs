@@ -1,0 +1,106 @@
+//! Scenarios as YAML: what they may say, and what is said to those that may not.
+
+use fpga_core::Nanos;
+use fpga_core::scheme::ends::Rules;
+use fpga_netsim::{BitRate, Scheme, Simulation, Topology, file};
+
+const WHOLE: &str = "\
+schema_version: 1
+scheme: receiver-window
+topology: {torus: {side: 3}}
+rate_gbps: 80
+delay_ns: 800
+queue_bytes: 65536
+packet_bytes: 1024
+seed: 7
+limit_ns: 1000000000
+round_trip_ns: 5000
+contexts: 8
+traffic:
+  flows:
+    - {from: 0, to: 5, bytes: 100000, at_ns: 50}
+    - {from: 5, to: 0, bytes: 1}
+data: {loss: 0.01, duplicate: 0.001, corrupt: 0.0001, jitter_ns: 300}
+control: {loss: 0.02}
+disorder: {degree: 8, patience_ns: 4000}
+window: 64
+credit: true
+";
+
+#[test]
+fn a_file_says_everything() {
+    let scenario = file::parse("whole.yaml", WHOLE).unwrap();
+    assert_eq!((scenario.scheme, scenario.topology), (Scheme::ReceiverWindow, Topology::Torus { side: 3 }));
+    assert_eq!((scenario.rate, scenario.delay), (BitRate::from_gbps(80), Nanos::new(800)));
+    assert_eq!((scenario.queue, scenario.seed, scenario.contexts), (65536, 7, 8));
+    assert_eq!((scenario.flows.len(), scenario.flows[0].at), (2, Nanos::new(50)));
+    assert_eq!(scenario.sender.packet_size_log2, 10);
+    let Some(Rules::ReceiverWindow(config)) = scenario.rules else { panic!("{:?}", scenario.rules) };
+    assert!(config.credit && config.window == 64 && config.hole_timeout == Nanos::from_micros(10));
+    let report = Simulation::new(&scenario).unwrap().run().unwrap();
+    assert_eq!(report.failures(), 0, "{report:?}");
+}
+
+#[test]
+fn little_is_needed() {
+    for scheme in ["registry", "sender-window", "receiver-counter", "adaptive-window", "selective"] {
+        let text =
+            format!("schema_version: 1\nscheme: {scheme}\ntraffic: {{permutation: {{bytes: 3000}}}}\n");
+        let scenario = file::parse("small.yaml", &text).unwrap();
+        assert_eq!(scenario.topology, Topology::PointToPoint);
+        assert_eq!(Simulation::new(&scenario).unwrap().run().unwrap().failures(), 0);
+    }
+    let text = "schema_version: 1\ntopology: {tree: {arity: 5, levels: 1}}\ntraffic: {incast: {senders: 4, bytes: 9}}";
+    assert_eq!(file::parse("incast.yaml", text).unwrap().flows.len(), 4);
+}
+
+/// Each wrong file with what its error has to name: file, line, key, and what is allowed.
+#[test]
+fn what_is_wrong_is_named() {
+    let cases: [(&str, &str, &[&str]); 22] = [
+        ("seed: 7", "sede: 7", &["line 8", "sede", "seed"]),
+        ("side: 3", "sides: 3", &["line 3", "sides", "side"]),
+        ("side: 3", "side: 1", &["line 3", "topology", "1: give", "2 to 32"]),
+        ("side: 3", "side: 99", &["line 3", "2 to 32"]),
+        ("rate_gbps: 80", "rate_gbps: 0", &["line 4", "rate_gbps", "1 to 100000"]),
+        ("rate_gbps: 80", "rate_gbps: -5", &["line 4", "rate_gbps", "-5", "1 to 100000"]),
+        ("rate_gbps: 80", "rate_gbps: fast", &["line 4", "rate_gbps", "fast", "1 to 100000"]),
+        ("delay_ns: 800", "delay_ns: 99999999999999", &["line 5", "delay_ns", "0 to 60000000000"]),
+        ("packet_bytes: 1024", "packet_bytes: 1000", &["line 7", "packet_bytes", "1024"]),
+        ("loss: 0.01", "loss: 1.5", &["line 16", "data", "loss", "0 to 1"]),
+        ("loss: 0.01", "lost: 0.01", &["line 16", "lost", "duplicate"]),
+        ("scheme: receiver-window", "scheme: magic", &["line 2", "magic", "selective"]),
+        ("schema_version: 1", "schema_version: 2", &["line 1", "schema_version", "1 to 1"]),
+        ("schema_version: 1\n", "", &["schema_version"]),
+        ("from: 5, to: 0", "from: 5, to: 27", &["flows[1] at line 15", "to = 27", "0 to 26"]),
+        ("from: 5, to: 0", "from: 5, to: 5", &["flows[1] at line 15", "itself"]),
+        ("bytes: 100000", "bytes: 0", &["line 14", "bytes", "1 to 1073741824"]),
+        ("scheme: receiver-window", "scheme: selective", &["credit at line 20", "receiver-window"]),
+        ("{torus: {side: 3}}", "ring", &["line 3", "ring", "point-to-point"]),
+        ("{torus: {side: 3}}", "{tree: {arity: 256, levels: 4}}", &["topology at line 3", "65536 hosts"]),
+        (
+            "{torus: {side: 3}}",
+            "{torus: {side: 3}, tree: {arity: 2, levels: 1}}",
+            &["line 3", "not one topology"],
+        ),
+        ("window: 64", "window: [", &["line"]),
+    ];
+    for (right, wrong, named) in cases {
+        assert!(WHOLE.contains(right));
+        let error = file::parse("wrong.yaml", &WHOLE.replacen(right, wrong, 1)).unwrap_err();
+        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        let text = format!("{error} {source}");
+        assert!(text.starts_with("wrong.yaml: "), "{text}");
+        for part in named {
+            assert!(text.contains(part), "{wrong}: {part:?} is not in {text:?}");
+        }
+    }
+    let both = "schema_version: 1\ntraffic:\n  permutation: {bytes: 1}\n  incast: {senders: 1, bytes: 1}\n";
+    let error = file::parse("both.yaml", both).unwrap_err().to_string();
+    assert!(error.contains("traffic at line 2: give one of"), "{error}");
+    let many = "schema_version: 1\ntraffic:\n  incast: {senders: 2, bytes: 1}\n";
+    let error = file::parse("many.yaml", many).unwrap_err().to_string();
+    assert!(error.contains("incast at line 3: senders = 2: give 1 to 1"), "{error}");
+    let error = file::read(std::path::Path::new("/nowhere/at/all.yaml")).unwrap_err().to_string();
+    assert!(error.starts_with("/nowhere/at/all.yaml: "), "{error}");
+}

@@ -1,0 +1,126 @@
+//! Every scheme on every topology: all of it arrives, the same way each time.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
+
+use fpga_core::Nanos;
+use fpga_core::impair::{Conditions, Delay, Loss, Order, Probability};
+use fpga_netsim::{Report, Scenario, Scheme, Simulation, Topology};
+
+const SCHEMES: [Scheme; 6] = [
+    Scheme::Registry,
+    Scheme::ReceiverWindow,
+    Scheme::SenderWindow,
+    Scheme::ReceiverCounter,
+    Scheme::AdaptiveWindow,
+    Scheme::Selective,
+];
+
+const TOPOLOGIES: [Topology; 4] = [
+    Topology::PointToPoint,
+    Topology::Torus { side: 3 },
+    Topology::Tree { arity: 4, levels: 2, up: 2 },
+    Topology::Tree { arity: 9, levels: 1, up: 1 },
+];
+
+fn run(scenario: &Scenario) -> Report {
+    Simulation::new(scenario).unwrap().run().unwrap()
+}
+
+fn chance(fraction: f64) -> Probability {
+    Probability::new(fraction).unwrap()
+}
+
+/// Everything that can go wrong on a link, to answers too.
+fn bad(scenario: Scenario) -> Scenario {
+    let delay = Delay::Exponential { least: Nanos::ZERO, mean: Nanos::new(300) };
+    let conditions = Conditions::default()
+        .loss(Loss::Independent(chance(0.01)))
+        .delay(delay)
+        .copies(chance(0.01), delay)
+        .damage(chance(0.005));
+    scenario.data(conditions).control(conditions)
+}
+
+fn whole(scenario: &Scenario, length: u64) -> Report {
+    let report = run(scenario);
+    assert_eq!(report.failures(), 0, "{scenario:?}: {report:?}");
+    let packets: u64 = report.flows.iter().map(|flow| flow.packets).sum();
+    assert_eq!(packets, length.div_ceil(512) * report.flows.len() as u64);
+    report
+}
+
+#[test]
+fn all_of_it_arrives_on_every_topology_by_every_scheme() {
+    let (mut damaged, mut again) = (0, 0);
+    for topology in TOPOLOGIES {
+        for scheme in SCHEMES {
+            let length = 40_000;
+            let scenario = Scenario::new(1).scheme(scheme).topology(topology).permutation(length);
+            let report = whole(&scenario, length);
+            assert_eq!(report.damaged, 0);
+            for host in &report.hosts {
+                assert!(host.written >= length, "{scheme:?} on {topology:?}: {host:?}");
+            }
+            let report = whole(&bad(scenario.seed(3)), length);
+            damaged += report.damaged;
+            again += report.flows.iter().map(|flow| flow.retransmits).sum::<u64>();
+        }
+    }
+    assert!(damaged > 100 && again > 100, "{damaged} packets were damaged, {again} sent again");
+}
+
+#[test]
+fn all_of_it_arrives_where_switches_drop() {
+    // Not the receiver counter: it sends everything again for one packet, and so drops as much again, for ever.
+    for scheme in SCHEMES.into_iter().filter(|scheme| *scheme != Scheme::ReceiverCounter) {
+        let topology = Topology::Tree { arity: 17, levels: 1, up: 1 };
+        let mut scenario =
+            Scenario::new(1).scheme(scheme).topology(topology).queue(16 << 10).incast(16, 100_000);
+        scenario.limit = Nanos::from_secs(1);
+        let report = run(&scenario);
+        assert!(report.dropped > 0, "{scheme:?}");
+        assert_eq!(report.failures(), 0, "{scheme:?}: {report:?}");
+    }
+}
+
+#[test]
+fn a_run_depends_on_its_scenario_alone() {
+    for topology in TOPOLOGIES {
+        for scheme in SCHEMES {
+            let order = Order::Degree { degree: 16, patience: Nanos::from_micros(2) };
+            let scenario =
+                Scenario::new(1).scheme(scheme).topology(topology).permutation(30_000).order(order);
+            let scenario = bad(scenario);
+            let first = run(&scenario.clone().seed(1));
+            assert_eq!(first, run(&scenario.clone().seed(1)), "{scheme:?} on {topology:?}");
+            assert_ne!(first, run(&scenario.seed(2)), "{scheme:?} on {topology:?}");
+        }
+    }
+}
+
+/// A link that loses everything: no scheme hangs, each says so.
+#[test]
+fn where_nothing_arrives_every_flow_fails_in_time() {
+    for scheme in SCHEMES {
+        let lost = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
+        let report = run(&Scenario::new(100_000).scheme(scheme).data(lost).control(lost));
+        assert_eq!(report.failures(), 1, "{scheme:?}");
+        assert!(report.flows[0].error.is_some(), "{scheme:?}: {report:?}");
+        assert!(report.ended <= Nanos::from_millis(1100), "{scheme:?}: {}", report.ended);
+    }
+}
+
+/// Both ways round a ring of even length are as short, so that a flow across gets two links' rate where it has both.
+#[test]
+fn minimal_adaptive_routing_uses_all_shortest_ways() {
+    let scenario = Scenario::new(1).scheme(Scheme::Selective);
+    let across = scenario.topology(Topology::Torus { side: 4 }).flows(vec![
+        fpga_netsim::Flow::new(0, 42, 1 << 20),
+        fpga_netsim::Flow::new(1, 42, 1 << 20),
+        fpga_netsim::Flow::new(4, 42, 1 << 20),
+    ]);
+    let report = whole(&across, 1 << 20);
+    // One port into the receiver takes 3 MiB in 252 us and headers: it is the only place where they meet.
+    let last = report.flows.iter().filter_map(|flow| flow.received).max().unwrap();
+    assert!(last < Nanos::from_micros(300), "{last}");
+}

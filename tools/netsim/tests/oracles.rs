@@ -1,0 +1,123 @@
+//! What arithmetic says of the schemes, without any parameter to tune.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
+
+use fpga_core::Nanos;
+use fpga_core::impair::{Conditions, Loss, Probability};
+use fpga_core::scheme::ends::Rules;
+use fpga_core::scheme::{receiver_window, sender_window};
+use fpga_netsim::{BitRate, FlowReport, Scenario, Scheme, Simulation};
+
+const PACKET: u64 = 512;
+
+fn run(scenario: &Scenario) -> FlowReport {
+    let report = Simulation::new(scenario).unwrap().run().unwrap();
+    assert_eq!(report.failures(), 0, "{scenario:?}: {report:?}");
+    report.flows[0]
+}
+
+/// 10 GB/s and 800 ns one way: about 31 packets per round trip. Data alone is lost, as in document 004.
+fn path(packets: u64, loss: f64) -> Scenario {
+    let conditions = Conditions::default().loss(Loss::Independent(Probability::new(loss).unwrap()));
+    Scenario::new(packets * PACKET).rate(BitRate::from_gbps(80)).delay(Nanos::new(800)).data(conditions)
+}
+
+/// Mean of packets sent over packets needed, and its standard error.
+fn ratio(scheme: Scheme, packets: u64, loss: f64, seeds: u32) -> (f64, f64) {
+    let found: Vec<f64> = (0..seeds)
+        .map(|seed| {
+            let flow = run(&path(packets, loss).scheme(scheme).seed(u64::from(seed) * 7919 + 1));
+            assert_eq!(flow.packets, packets);
+            1.0 + f64::from(u32::try_from(flow.retransmits).unwrap())
+                / f64::from(u32::try_from(packets).unwrap())
+        })
+        .collect();
+    let count = f64::from(seeds);
+    let mean = found.iter().sum::<f64>() / count;
+    let variance = found.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    (mean, (variance / count).sqrt())
+}
+
+/// A round succeeds with (1-p)^N, so it takes 1 / (1-p)^N of them: 13.02 for 512 packets and half a percent.
+#[test]
+fn the_receiver_counter_takes_one_over_one_minus_p_to_the_n_rounds() {
+    for (packets, loss, seeds) in [(64, 0.005, 2000), (512, 0.001, 1500), (512, 0.005, 1000)] {
+        let (mean, error) = ratio(Scheme::ReceiverCounter, packets, loss, seeds);
+        let expected = (1.0 - loss).powf(f64::from(u32::try_from(packets).unwrap())).recip();
+        println!("{packets} packets, loss {loss}: {mean:.3} +- {:.3}, expected {expected:.3}", 1.96 * error);
+        // Three standard errors: the seeds are fixed, so this holds or it does not.
+        assert!((mean - expected).abs() <= 3.0 * error, "{mean} +- {error}, not {expected}");
+    }
+}
+
+/// No scheme can do with fewer packets than N / (1-p) on average.
+#[test]
+fn no_scheme_sends_less_than_loss_makes_necessary() {
+    let schemes = [
+        Scheme::Registry,
+        Scheme::ReceiverWindow,
+        Scheme::SenderWindow,
+        Scheme::AdaptiveWindow,
+        Scheme::Selective,
+    ];
+    for scheme in schemes.into_iter().chain([Scheme::ReceiverCounter]) {
+        for (packets, loss, seeds) in [(512, 0.005, 200), (128, 0.05, 200)] {
+            if scheme == Scheme::ReceiverCounter && loss > 0.01 {
+                // 710 rounds.
+                continue;
+            }
+            let (mean, error) = ratio(scheme, packets, loss, seeds);
+            let least = 1.0 / (1.0 - loss);
+            println!(
+                "{scheme:?}, {packets} packets, loss {loss}: {mean:.4} +- {:.4}, least {least:.4}",
+                1.96 * error
+            );
+            assert!(mean >= least - 3.0 * error, "{scheme:?}: {mean} +- {error}, not {least}");
+        }
+    }
+}
+
+/// A window of W packets and a round trip of R: at most W packets per R, and close to it where the link would take more.
+#[test]
+fn the_sender_window_sends_at_most_its_window_per_round_trip() {
+    for window in [1, 8, 16, 32] {
+        let scenario = path(2048, 0.0).delay(Nanos::from_micros(5));
+        let config = sender_window::Config { window, ..sender_window::Config::new(scenario.timers_for()) };
+        let scenario = scenario.rules(Rules::SenderWindow(config));
+        let flow = run(&scenario);
+        assert_eq!(flow.retransmits, 0);
+        let data = scenario.rate.time_of(PACKET + 88);
+        let answer = scenario.rate.time_of(44);
+        // The last packets need no answer before the receiver has them.
+        let rounds = (2048 - 1) / u64::from(window);
+        let least = scenario.delay.saturating_mul(2).saturating_mul(rounds);
+        let trip = scenario.delay.saturating_mul(2).saturating_add(data).saturating_add(answer);
+        let most = trip.saturating_mul(rounds + 1).saturating_add(data.saturating_mul(u64::from(window)));
+        let found = flow.latency().unwrap();
+        assert!(found >= least && found <= most, "window {window}: {found}, not {least} to {most}");
+    }
+}
+
+/// Nothing lost and nothing overtaken, and a window as wide as the round trip: N packets, and the time is the request's round trip, the
+/// packets' own and the way.
+#[test]
+fn the_receiver_window_sends_each_packet_once_where_nothing_is_lost() {
+    for credit in [false, true] {
+        for packets in [1, 31, 128, 512, 4096, 10_000] {
+            let scenario = path(packets, 0.0);
+            let config =
+                receiver_window::Config { credit, ..receiver_window::Config::new(scenario.timers_for()) };
+            let scenario = scenario.rules(Rules::ReceiverWindow(config));
+            let flow = run(&scenario);
+            assert_eq!((flow.packets, flow.retransmits), (packets, 0), "credit {credit}");
+            if packets <= 4096 {
+                let data = scenario.rate.time_of((PACKET + 40) * packets);
+                let asking = scenario.rate.time_of(76 + 44);
+                let expected = scenario.delay.saturating_mul(3).saturating_add(data).saturating_add(asking);
+                let found = flow.latency().unwrap();
+                let apart = found.get().abs_diff(expected.get());
+                assert!(apart <= 4, "{packets} packets, credit {credit}: {found}, not {expected}");
+            }
+        }
+    }
+}
