@@ -2,9 +2,10 @@
 //! a thread that copies too; then the packages' own benchmarks; then BENCHMARKS.md.
 //!
 //! On a virtual machine the time between two CPUs can change several times a minute, by a factor of four, and both
-//! programs' figures with it. So runs come in pairs, one of each program, the latency between the CPUs is measured before,
-//! between and after, and only ratios of pairs whose three latencies agree count.
+//! programs' figures with it. So runs come in pairs, one of each program, the CPUs are looked at before, between and after
+//! ([`cores`]), and only ratios of pairs whose three looks agree count.
 
+mod cores;
 mod machine;
 mod micro;
 mod ping;
@@ -21,7 +22,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use ping::one_way_ns;
+use cores::Cores;
 use programs::{Ours, Peer};
 use record::Record;
 use report::Report;
@@ -172,6 +173,8 @@ struct Setting {
     depth: u32,
     seconds: Option<f64>,
     threshold_ns: f64,
+    /// The quickest burst of arithmetic so far.
+    quickest_ns: f64,
 }
 
 impl Setting {
@@ -191,10 +194,10 @@ impl Setting {
     }
 }
 
-/// One run of each program, and the latency between the CPUs before, between and after.
+/// One run of each program, and what the CPUs were like before, between and after.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Pair {
-    brackets_ns: Vec<f64>,
+    looks: Vec<Cores>,
     ours: Record,
     peer: Option<Record>,
 }
@@ -204,9 +207,9 @@ struct Pair {
 enum Verdict {
     /// In a regime.
     Counts(Regime),
-    /// Nowhere: the CPUs' distance changed meanwhile.
+    /// Nowhere: what the CPUs are to each other changed meanwhile.
     Torn,
-    /// Nowhere: other programs took CPU time.
+    /// Nowhere: other programs took CPU time, or another guest of the host's was on the same cores.
     Disturbed,
 }
 
@@ -226,7 +229,13 @@ impl Pair {
         if records.into_iter().flatten().any(|record| record.busy_cpus < BUSY_CPUS) {
             return Verdict::Disturbed;
         }
-        Regime::of(&self.brackets_ns, setting.threshold_ns).map_or(Verdict::Torn, Verdict::Counts)
+        match Regime::of(&self.looks, setting.threshold_ns) {
+            None => Verdict::Torn,
+            Some(_) if self.looks.iter().any(|cores| cores.are_shared(setting.quickest_ns)) => {
+                Verdict::Disturbed
+            }
+            Some(regime) => Verdict::Counts(regime),
+        }
     }
 }
 
@@ -257,8 +266,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), BenchError> {
         Some(&[host, card]) => [host, card],
         _ => ping::first_two()?,
     };
-    let setting =
-        Setting { cpus, depth: options.depth, seconds: options.seconds, threshold_ns: options.threshold };
+    let mut setting = Setting {
+        cpus,
+        depth: options.depth,
+        seconds: options.seconds,
+        threshold_ns: options.threshold,
+        quickest_ns: f64::INFINITY,
+    };
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| OsString::from("target"));
     let scratch = root.join(target).join("bench");
     let machine = machine::machine(cpus);
@@ -268,11 +282,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), BenchError> {
         Vec::new()
     } else {
         let ours = Ours::build(root)?;
-        pairs(&setting, options, &ours, peer.as_ref(), &scratch.join("pairs.jsonl"))?
+        pairs(&mut setting, options, &ours, peer.as_ref(), &scratch.join("pairs.jsonl"))?
     };
-    let before = one_way_ns(cpus)?;
+    let before = Cores::look(cpus)?;
     let micro = if options.no_micro { Vec::new() } else { micro::run(root, &scratch)? };
-    let micro_regime = Regime::of(&[before, one_way_ns(cpus)?], options.threshold);
+    let micro_regime = Regime::of(&[before, Cores::look(cpus)?], options.threshold);
     let report =
         Report { command: command(options), machine, versions, setting, measured, micro, micro_regime };
     let text = report.text();
@@ -286,7 +300,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), BenchError> {
 
 /// One pair per cell and round, so that a change of regime meets all cells alike.
 fn pairs(
-    setting: &Setting,
+    setting: &mut Setting,
     options: &Options,
     ours: &Ours,
     peer: Option<&Peer>,
@@ -304,8 +318,13 @@ fn pairs(
             break;
         }
         eprintln!("round {round}: {open} of {} combinations need more pairs", all.len());
-        for measured in all.iter_mut().filter(|measured| !measured.is_done(wanted, setting)) {
+        for measured in &mut all {
+            if measured.is_done(wanted, setting) {
+                continue;
+            }
             let pair = one_pair(setting, &measured.cell, ours, peer)?;
+            let quickest = pair.looks.iter().map(|cores| cores.alone_ns).fold(setting.quickest_ns, f64::min);
+            setting.quickest_ns = quickest;
             let line = serde_json::json!({"cell": measured.cell, "pair": pair});
             writeln!(file, "{line}").map_err(file_error)?;
             eprintln!("  {}", report::progress(&measured.cell, &pair, setting));
@@ -316,18 +335,18 @@ fn pairs(
 }
 
 fn one_pair(setting: &Setting, cell: &Cell, ours: &Ours, peer: Option<&Peer>) -> Result<Pair, BenchError> {
-    let mut brackets_ns = vec![one_way_ns(setting.cpus)?];
+    let mut looks = vec![Cores::look(setting.cpus)?];
     let ours = ours.run(setting, cell)?;
-    brackets_ns.push(one_way_ns(setting.cpus)?);
+    looks.push(Cores::look(setting.cpus)?);
     let peer = match peer {
         Some(peer) => {
             let record = peer.run(setting, cell)?;
-            brackets_ns.push(one_way_ns(setting.cpus)?);
+            looks.push(Cores::look(setting.cpus)?);
             Some(record)
         }
         None => None,
     };
-    Ok(Pair { brackets_ns, ours, peer })
+    Ok(Pair { looks, ours, peer })
 }
 
 fn cells(options: &Options) -> Vec<Cell> {
@@ -412,9 +431,15 @@ mod tests {
 
     #[test]
     fn a_cell_is_done_when_one_regime_has_enough_pairs() {
-        let setting = Setting { cpus: [0, 1], depth: 256, seconds: None, threshold_ns: 90.0 };
+        let setting =
+            Setting { cpus: [0, 1], depth: 256, seconds: None, threshold_ns: 90.0, quickest_ns: 9.0 };
         let record = Record { ops_per_s: 1.0, busy_cpus: 2.0, latency: None, cpu_ns_per_op: None };
-        let pair = |brackets: &[f64]| Pair { brackets_ns: brackets.to_vec(), ours: record, peer: None };
+        let look = |one_way_ns: &f64| Cores { one_way_ns: *one_way_ns, alone_ns: 9.0, beside_ns: 9.0 };
+        let pair = |latencies: &[f64]| Pair {
+            looks: latencies.iter().map(look).collect(),
+            ours: record,
+            peer: None,
+        };
         let cell = Cell { ring: Ring::Credit, size: 64, direction: Direction::H2c };
         let mut measured =
             Measured { cell, pairs: vec![pair(&[40.0, 41.0]), pair(&[160.0, 165.0]), pair(&[40.0, 165.0])] };
@@ -422,6 +447,9 @@ mod tests {
         let stolen = Record { busy_cpus: 1.5, ..record };
         measured.pairs.push(Pair { ours: stolen, ..pair(&[160.0, 160.0]) });
         measured.pairs.push(Pair { peer: Some(stolen), ..pair(&[160.0, 160.0]) });
+        let mut beside_a_stranger = pair(&[160.0, 160.0]);
+        beside_a_stranger.looks[1].alone_ns = 11.0;
+        measured.pairs.push(beside_a_stranger);
         assert!(!measured.is_done(2, &setting));
         measured.pairs.push(pair(&[155.0, 165.0]));
         assert!(measured.is_done(2, &setting));

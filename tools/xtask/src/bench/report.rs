@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::cores::Cores;
 use super::machine::Facts;
 use super::micro::Benchmark;
 use super::programs::PEER_FLAGS;
@@ -63,7 +64,7 @@ fn facts(facts: &Facts) -> String {
 
 /// One pair in one line, while it goes on.
 pub(super) fn progress(cell: &Cell, pair: &Pair, setting: &Setting) -> String {
-    let brackets: Vec<String> = pair.brackets_ns.iter().map(|latency| format!("{latency:.0}")).collect();
+    let latencies: Vec<String> = pair.looks.iter().map(|cores| format!("{:.0}", cores.one_way_ns)).collect();
     let mut text = format!(
         "{:>7} {} {:6}  {:8.3} M ops/s",
         size_text(cell.size),
@@ -79,7 +80,7 @@ pub(super) fn progress(cell: &Cell, pair: &Pair, setting: &Setting) -> String {
             pair.ours.ops_per_s / peer.ops_per_s
         );
     }
-    let _ = write!(text, "  {} ({} ns)", pair.verdict(setting).name(), brackets.join(" "));
+    let _ = write!(text, "  {} ({} ns)", pair.verdict(setting).name(), latencies.join(" "));
     text
 }
 
@@ -116,11 +117,12 @@ impl Report {
             Both copy from a working set of 16 MiB (at most 4096 buffers) to another one, keep {depth} operations in flight, submit at\n\
             most 32 per round and then look once for completions, are bound to the same two CPUs, and compare the memory afterwards:\n\
             a run whose data differs ends the benchmark.\n\n\
-            Runs come in pairs, ours and then the peer's. Before, between and after, two threads hand a cache line back and forth. A pair\n\
-            counts as *near* if all three latencies lie below {} ns one way, as *far* if none does; else the CPUs' distance changed\n\
-            meanwhile and the pair is discarded as torn. It is discarded as disturbed if either program got less than {BUSY_CPUS} of\n\
-            the two CPUs' time while it ran. A ratio is that of one pair. Figures are medians, with the least and the most in\n\
-            brackets.\n\n",
+            Runs come in pairs, ours and then the peer's. Before, between and after, two threads hand a cache line back and forth, and\n\
+            arithmetic is timed on each CPU alone and on both at once. A pair counts as *far* if all three latencies reach {} ns one way;\n\
+            else as *one core* if the CPUs hinder each other, which hardware threads of one core do, and else as *near*; if the looks differ,\n\
+            the pair is discarded as torn. It is discarded as disturbed if either program got less than {BUSY_CPUS} of the two CPUs' time while\n\
+            it ran, or if the arithmetic took longer than it does where no other guest of the host is beside. A ratio is that of one pair.\n\
+            Figures are medians, with the least and the most in brackets.\n\n",
             PEER_FLAGS.join(" "),
             self.setting.threshold_ns,
         )
@@ -128,15 +130,16 @@ impl Report {
 
     fn regimes(&self) -> String {
         let pairs = || self.measured.iter().flat_map(|measured| &measured.pairs);
-        let brackets: Vec<f64> = pairs().flat_map(|pair| pair.brackets_ns.iter().copied()).collect();
+        let looks: Vec<Cores> = pairs().flat_map(|pair| pair.looks.iter().copied()).collect();
         let count = |verdict| pairs().filter(|pair| pair.verdict(&self.setting) == verdict).count();
         format!(
-            "## Latency between the two CPUs, one way\n\n{} pairs near, {} far; discarded: {} torn, {} disturbed.\n\n```text\n{}```\n\n",
+            "## Latency between the two CPUs, one way\n\n{} pairs near, {} far, {} on one core; discarded: {} torn, {} disturbed.\n\n```text\n{}```\n\n",
             count(Verdict::Counts(Regime::Near)),
             count(Verdict::Counts(Regime::Far)),
+            count(Verdict::Counts(Regime::OneCore)),
             count(Verdict::Torn),
             count(Verdict::Disturbed),
-            histogram(&brackets, self.setting.threshold_ns)
+            histogram(&looks, self.setting.threshold_ns)
         )
     }
 

@@ -8,9 +8,13 @@ fn record(ops_per_s: f64, p50_ns: f64) -> Record {
     Record { ops_per_s, busy_cpus: 2.0, latency: Some(latency), cpu_ns_per_op: Some(1e9 / ops_per_s) }
 }
 
+fn looks(latencies: [f64; 3]) -> Vec<Cores> {
+    latencies.map(|one_way_ns| Cores { one_way_ns, alone_ns: 9.0, beside_ns: 9.0 }).to_vec()
+}
+
 fn pair(bracket: f64, ours: f64, peer: f64) -> Pair {
     Pair {
-        brackets_ns: vec![bracket, bracket + 1.0, bracket],
+        looks: looks([bracket, bracket + 1.0, bracket]),
         ours: record(ours, 110.0),
         peer: Some(record(peer, 240.0)),
     }
@@ -18,12 +22,12 @@ fn pair(bracket: f64, ours: f64, peer: f64) -> Pair {
 
 fn report() -> Report {
     let cell = |ring| Cell { ring, size: 64, direction: Direction::H2c };
-    let torn = Pair { brackets_ns: vec![40.0, 165.0, 165.0], ..pair(40.0, 9e9, 1.0) };
+    let torn = Pair { looks: looks([40.0, 165.0, 165.0]), ..pair(40.0, 9e9, 1.0) };
     Report {
         command: "cargo xtask bench --peer".to_owned(),
         machine: vec![("CPU", "one".to_owned())],
         versions: vec![("compiler", "rustc 1".to_owned())],
-        setting: Setting { cpus: [0, 1], depth: 256, seconds: None, threshold_ns: 90.0 },
+        setting: Setting { cpus: [0, 1], depth: 256, seconds: None, threshold_ns: 90.0, quickest_ns: 9.0 },
         measured: vec![
             Measured {
                 cell: cell(Ring::Credit),
@@ -71,7 +75,7 @@ fn figures_are_medians_per_regime_and_torn_pairs_are_only_counted() {
         &text,
         "| 64 B | h2c | far | 10.000 (10.000-10.000) | 5.000 (5.000-5.000) | 0.64 | 2.00 (2.00-2.00) | 2.50 | **no** | 1 | 1 |",
     );
-    has(&text, "4 pairs near, 1 far; discarded: 1 torn, 0 disturbed.");
+    has(&text, "4 pairs near, 1 far, 0 on one core; discarded: 1 torn, 0 disturbed.");
     assert!(!text.contains("9000.000"), "{text}");
 }
 
