@@ -64,20 +64,27 @@ impl Regime {
         }
     }
 
-    fn of_one(cores: &Cores, threshold_ns: f64) -> Option<Self> {
+    fn of_one(cores: &Cores, limits: &Limits) -> Option<Self> {
         match cores.one_way_ns {
-            latency if latency >= threshold_ns => Some(Self::Far),
-            latency if latency.is_finite() && cores.are_one() => Some(Self::OneCore),
-            latency if latency.is_finite() => Some(Self::Near),
+            latency if latency >= limits.far_ns => Some(Self::Far),
+            latency if latency >= limits.near_ns => Some(Self::Near),
+            latency if latency >= 0.0 => Some(Self::OneCore),
             _ => None,
         }
     }
 
     /// The regime that all looks around a measurement agree on; `None` if they do not, or if there are none.
-    pub(crate) fn of(looks: &[Cores], threshold_ns: f64) -> Option<Self> {
-        let first = Self::of_one(looks.first()?, threshold_ns);
-        first.filter(|_| looks.iter().all(|cores| Self::of_one(cores, threshold_ns) == first))
+    pub(crate) fn of(looks: &[Cores], limits: &Limits) -> Option<Self> {
+        let first = Self::of_one(looks.first()?, limits);
+        first.filter(|_| looks.iter().all(|cores| Self::of_one(cores, limits) == first))
     }
+}
+
+/// The least latencies of the regimes, one way between the CPUs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Limits {
+    pub(crate) near_ns: f64,
+    pub(crate) far_ns: f64,
 }
 
 /// Width of a bar of the histogram in nanoseconds.
@@ -85,9 +92,9 @@ const BIN_NS: f64 = 10.0;
 /// Longest bar in characters.
 const LONGEST_BAR: usize = 50;
 
-/// Latencies as bars, so that the threshold can be judged.
-pub(crate) fn histogram(looks: &[Cores], threshold_ns: f64) -> String {
-    let mut bins: BTreeMap<(u64, Option<Regime>), usize> = BTreeMap::new();
+/// Latencies as bars, with the CPUs' slowing each other down, so that the limits can be judged.
+pub(crate) fn histogram(looks: &[Cores], limits: &Limits) -> String {
+    let mut bins: BTreeMap<(u64, Option<Regime>), Vec<f64>> = BTreeMap::new();
     for cores in looks.iter().filter(|cores| cores.one_way_ns.is_finite() && cores.one_way_ns >= 0.0) {
         #[expect(
             clippy::cast_possible_truncation,
@@ -95,17 +102,18 @@ pub(crate) fn histogram(looks: &[Cores], threshold_ns: f64) -> String {
             reason = "finite and not negative"
         )]
         let bin = (cores.one_way_ns / BIN_NS) as u64;
-        *bins.entry((bin, Regime::of_one(cores, threshold_ns))).or_default() += 1;
+        bins.entry((bin, Regime::of_one(cores, limits))).or_default().push(cores.slowdown());
     }
-    let highest = bins.values().copied().max().unwrap_or(1);
+    let highest = bins.values().map(Vec::len).max().unwrap_or(1);
     let mut text = String::new();
-    for ((bin, regime), count) in bins {
+    for ((bin, regime), slowdowns) in bins {
+        let (count, slowdown) = (slowdowns.len(), median(&slowdowns).unwrap_or(f64::NAN));
         #[expect(clippy::cast_precision_loss, reason = "latencies are small")]
         let from = bin as f64 * BIN_NS;
         let regime = regime.map_or("", Regime::name);
         let bar = "#".repeat((count * LONGEST_BAR).div_ceil(highest));
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{from:5.0} ns  {regime:8}  {count:4}  {bar}");
+        let _ = writeln!(text, "{from:5.0} ns  {regime:8}  x{slowdown:.2}  {count:4}  {bar}");
     }
     text
 }
@@ -130,36 +138,35 @@ mod tests {
         assert_eq!(spread.text(1e6, 1), "2.0 (1.0-3.0)");
     }
 
+    const LIMITS: Limits = Limits { near_ns: 34.0, far_ns: 90.0 };
+
     fn looks(latencies: &[f64]) -> Vec<Cores> {
         latencies
             .iter()
-            .map(|one_way_ns| Cores { one_way_ns: *one_way_ns, alone_ns: 9.0, beside_ns: 9.0 })
+            .map(|one_way_ns| Cores { one_way_ns: *one_way_ns, host_ns: 8.0, card_ns: 8.0, beside_ns: 12.0 })
             .collect()
     }
 
     #[test]
     fn a_regime_is_what_all_looks_agree_on() {
-        assert_eq!(Regime::of(&looks(&[40.0, 45.0, 89.9]), 90.0), Some(Regime::Near));
-        assert_eq!(Regime::of(&looks(&[90.0, 165.0]), 90.0), Some(Regime::Far));
-        for latencies in [&[40.0, 165.0, 40.0][..], &[165.0, 40.0], &[f64::NAN, f64::NAN], &[]] {
-            assert_eq!(Regime::of(&looks(latencies), 90.0), None, "{latencies:?}");
+        assert_eq!(Regime::of(&looks(&[40.0, 45.0, 89.9]), &LIMITS), Some(Regime::Near));
+        assert_eq!(Regime::of(&looks(&[90.0, 165.0]), &LIMITS), Some(Regime::Far));
+        assert_eq!(Regime::of(&looks(&[30.0, 33.9]), &LIMITS), Some(Regime::OneCore));
+        for latencies in [&[40.0, 165.0, 40.0][..], &[165.0, 40.0], &[30.0, 40.0], &[f64::NAN, f64::NAN], &[]]
+        {
+            assert_eq!(Regime::of(&looks(latencies), &LIMITS), None, "{latencies:?}");
         }
-        let one = Cores { one_way_ns: 25.0, alone_ns: 9.0, beside_ns: 15.0 };
-        assert_eq!(Regime::of(&[one, one], 90.0), Some(Regime::OneCore));
-        assert_eq!(Regime::of(&[one, Cores { beside_ns: 9.0, ..one }], 90.0), None);
     }
 
     #[test]
     fn the_histogram_names_the_regime_of_each_bar() {
-        let mut seen = looks(&[41.0, 44.0, 49.9, 41.0, 165.0, 169.0, f64::NAN]);
-        seen.push(Cores { one_way_ns: 45.0, alone_ns: 9.0, beside_ns: 15.0 });
-        let text = histogram(&seen, 90.0);
+        let text = histogram(&looks(&[31.0, 41.0, 44.0, 49.9, 41.0, 165.0, 169.0, f64::NAN]), &LIMITS);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines.len(), 3, "{text}");
-        assert_eq!(lines[0][..4], ["40", "ns", "near", "4"]);
-        assert_eq!(lines[0][4].len(), LONGEST_BAR);
-        assert_eq!(lines[1][..5], ["40", "ns", "one", "core", "1"]);
-        assert_eq!(lines[2][..4], ["160", "ns", "far", "2"]);
-        assert_eq!(lines[2][4].len(), LONGEST_BAR / 2);
+        assert_eq!(lines[0][..6], ["30", "ns", "one", "core", "x1.50", "1"]);
+        assert_eq!(lines[1][..5], ["40", "ns", "near", "x1.50", "4"]);
+        assert_eq!(lines[1][5].len(), LONGEST_BAR);
+        assert_eq!(lines[2][..5], ["160", "ns", "far", "x1.50", "2"]);
+        assert_eq!(lines[2][5].len(), LONGEST_BAR / 2);
     }
 }
