@@ -14,10 +14,10 @@ use super::{BenchError, Cell, Setting};
 
 /// A run: hardly any throughput, no latencies, many batches. Some tenth of a second.
 const AMOUNT: Amount = Amount { seconds: 0.02, samples: 0, batches: 5_000 };
-/// Largest operation that is asked about; a large one is waiting and nothing else.
-const LARGEST: u64 = 4096;
+/// Largest operation that is asked about: what submitting costs does not depend on it.
+const LARGEST: u64 = 64;
 /// Runs tried for each that is wanted.
-const PATIENCE: usize = 6;
+const PATIENCE: usize = 12;
 /// Arithmetic that takes this much longer than the quickest that was seen has a stranger beside it.
 const STRANGER: f64 = 1.1;
 

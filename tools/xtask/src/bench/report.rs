@@ -34,10 +34,10 @@ fn floor(cell: &Cell) -> Option<f64> {
     floor.filter(|_| cell.ring == Ring::Credit)
 }
 
-/// What submitting and reaping the shortest operation may cost, in nanoseconds.
-fn cost_limit(cell: &Cell, regime: Regime) -> Option<f64> {
+/// What submitting and reaping the shortest operation may cost on a credit ring, in nanoseconds.
+const fn cost_limit(cell: &Cell, regime: Regime) -> Option<f64> {
     match regime {
-        _ if cell.size > 64 => None,
+        _ if cell.size > 64 || matches!(cell.ring, Ring::Stop) => None,
         Regime::Near => Some(15.0),
         Regime::Far => Some(30.0),
         Regime::OneCore => None,

@@ -53,7 +53,7 @@ fn report() -> Report {
             Measured { cell: cell(Ring::Stop), pairs: vec![pair(40.0, 60e6, 30e6)] },
         ],
         cost: vec![Cost {
-            cell: cell(Ring::Stop),
+            cell: cell(Ring::Credit),
             ours: vec![run(16.0, 9.0), run(17.0, 9.0), run(18.0, 9.0), run(30.0, 11.0)],
             peer: vec![run(34.0, 9.0), run(60.0, 11.0)],
         }],
@@ -112,7 +112,7 @@ fn latency_and_cpu_stand_beside_the_peers() {
     );
     has(
         &text,
-        "| 64 B | h2c | stop | near | 17.0 (16.0-18.0) | 3 | 34.0 (34.0-34.0) | 1 | 2.00 | 15 | **no** |",
+        "| 64 B | h2c | credit | near | 17.0 (16.0-18.0) | 3 | 34.0 (34.0-34.0) | 1 | 2.00 | 15 | **no** |",
     );
 }
 
