@@ -20,14 +20,14 @@ use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET, payload_size, windo
 use events::EventRing;
 use faults::{Fault, FaultBlock};
 use fpga_core::receiver::{
-    MemoryFault, Output, ReceiveMemory, Receiver, ReceiverConfig, ReceiverConfigError,
+    MemoryFault, Output, ReceiveMemory, Receiver, ReceiverConfig, ReceiverConfigError, SegmentKey,
 };
 use fpga_core::time::Nanos;
 use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::{Capabilities, ni};
 use fpga_firmware::identity;
 use fpga_firmware::ids::{Incarnation, NodeId};
-use fpga_firmware::wire::{Common, Control, Flags, Hello, Packet, WIRE_VERSION};
+use fpga_firmware::wire::{Common, Control, Flags, Hello, Packet, SegmentName, WIRE_VERSION};
 use fpga_registers::CardAddr;
 use frames::Frames;
 use tables::{EscapeShadow, MemoryShadow, RegistryShadow};
@@ -352,6 +352,17 @@ impl Ni {
             }
         }
         Drained { frames: self.frames.sent.wrapping_sub(before).into(), any }
+    }
+
+    pub(crate) fn looks_ahead(&self) -> bool {
+        self.receiver.looks_ahead()
+    }
+
+    /// A frame will come soon.
+    pub(crate) fn expect(&self, frame: &[u8]) {
+        if let Some(SegmentName { source, incarnation, transfer, segment }) = SegmentName::peek(frame) {
+            self.receiver.look_ahead(&SegmentKey { source, incarnation, transfer, segment });
+        }
     }
 
     /// A frame from the network. Returns the frames sent in answer.

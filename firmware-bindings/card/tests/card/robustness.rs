@@ -149,7 +149,10 @@ fn perform(bench: &mut Bench, act: Act) {
             bench.card.set_command(true, true);
             bench.start(base, 0x10_0000 + 32 * slot, adjacent, control);
         }
-        Act::Frame(frame) => bench.card.receive_frame(Nanos::new(bench.now), &frame),
+        Act::Frame(frame) => {
+            bench.card.expect_frame(&frame);
+            bench.card.receive_frame(Nanos::new(bench.now), &frame);
+        }
         Act::Steps(count) => {
             for _ in 0..count {
                 if !bench.step() {
