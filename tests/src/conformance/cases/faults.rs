@@ -10,8 +10,8 @@ use fpga_driver::registers::xdma::{
 };
 use fpga_driver::stream::{C2hStreamOptions, PacketFault};
 use fpga_driver::{
-    Card, CardAddr, DeviceEvent, Direction, NetworkInterface, OpenOptions, RecoveryLevel, RecoveryOptions,
-    ResourceError, StreamError, Transport, WaitMode, WaitOptions, recovery,
+    Card, CardAddr, DeviceEvent, Direction, NetworkInterface, OpenOptions, ResourceError, StreamError,
+    Transport, WaitMode, WaitOptions,
 };
 
 use super::{Bench, Case, Verdict, case};
@@ -368,18 +368,8 @@ fn after(row: &Row, bench: &Bench<'_>, opened: Opened, mut lane: Lane) -> Result
                 "{way:?}: a card that needs a reset is not opened as if it were well"
             );
             drop(refused);
-            // The mildest reset that the door has. The engine was given its time by then.
-            let options = RecoveryOptions::default()
-                .at_least(RecoveryLevel::Function)
-                .up_to(RecoveryLevel::Bus)
-                .limit(Duration::from_millis(50));
-            let report = recovery::recover(
-                &(Arc::<Tampered>::clone(&seam) as Arc<dyn Transport>),
-                &OpenOptions::default(),
-                &options,
-            );
-            let report = report.unwrap_or_else(|error| panic!("{way:?}: {error}"));
-            assert!(report.well && report.reopen, "{way:?}: {report:?}");
+            drop(seam);
+            bench.reset();
         }
     }
     let again = open(row, bench)?;
