@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod child;
 mod fuzz;
 mod generate;
 mod graph;
