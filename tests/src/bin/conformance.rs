@@ -43,7 +43,8 @@ struct Arguments {
     /// `control REQUEST`, whose answer it prints, or `bus-error`, for an error at the port above the card.
     #[arg(long, value_name = "COMMAND")]
     outside: Option<String>,
-    /// What the door is called in reports; default: how the card is reached.
+    /// What the door is called in reports; default: how the card is reached. Of a card in this process: the one door to run, inline,
+    /// threaded or vfio-user; default: all.
     #[arg(long)]
     door: Option<String>,
     /// Only cases whose name begins like this; may be given several times.
@@ -144,7 +145,14 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     }
     let present;
     let doors: Vec<&dyn Door> = match &arguments.card {
-        Target::Mock => vec![&INLINE, &THREADED, &Served],
+        Target::Mock => {
+            let mut all: Vec<&dyn Door> = vec![&INLINE, &THREADED, &Served];
+            all.retain(|door| arguments.door.as_deref().is_none_or(|only| only == door.name()));
+            if all.is_empty() {
+                Arguments::command().error(ErrorKind::InvalidValue, "this process has no such door").exit();
+            }
+            all
+        }
         card => {
             present = there(arguments, card);
             vec![&present]

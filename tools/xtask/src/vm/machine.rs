@@ -12,17 +12,26 @@ use super::qemu::{Qemu, value};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Address {
     bus: u8,
+    slot: usize,
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "0000:{:02x}:00.0", self.bus)
+        write!(f, "0000:{:02x}:{:02x}.0", self.bus, self.slot)
     }
 }
 
 /// Addresses of this many devices: the firmware numbers the buses behind the root ports in the order of their slots.
 pub(crate) fn addresses(devices: &[Device]) -> Vec<Address> {
-    (1..).zip(devices).map(|(bus, _)| Address { bus }).collect()
+    let mut bus = 0;
+    let address = |(slot, device): (usize, &Device)| {
+        if device.is_integrated() {
+            return Address { bus: 0, slot };
+        }
+        bus += 1;
+        Address { bus, slot: 0 }
+    };
+    (FIRST_SLOT..).zip(devices).map(address).collect()
 }
 
 /// Files of one run.
@@ -67,7 +76,7 @@ impl Files {
     }
 }
 
-/// First slot of the root ports on the root bus; the chip set has those at both ends.
+/// First slot of the root ports, and of what is on the root bus itself; the chip set has those at both ends.
 const FIRST_SLOT: usize = 8;
 
 /// The emulator, ready to be started. Results come on its standard output, and answers go to its standard input.
@@ -94,13 +103,17 @@ pub(crate) fn command(qemu: &Qemu, kernel: &Bootable, guest: &Guest, files: &Fil
     command.args(["-qmp", &format!("unix:{},server=on,wait=off", value(&files.control()))]);
     for (number, device) in guest.devices.iter().enumerate() {
         let slot = FIRST_SLOT + number;
+        if device.is_integrated() {
+            command.args(["-device", &on_bus(device, number, "pcie.0", slot, files)]);
+            continue;
+        }
         // At more than 5 GT/s the kernel believes that a link is up again after a reset only when the port says so
         // (pci_bridge_wait_for_secondary_bus), which this port never does for a device that was there from the start.
         let port = format!(
             "pcie-root-port,x-speed=5,id=port{number},bus=pcie.0,chassis={number},slot={number},addr={slot:#x}"
         );
         command.args(["-device", &port]);
-        command.args(["-device", &in_port(device, number, files)]);
+        command.args(["-device", &on_bus(device, number, &format!("port{number}"), 0, files)]);
         if let Device::Emulated { beside: Some(beside), .. } = device {
             command.args(["-device", &format!("{beside},bus=port{number}")]);
         }
@@ -108,17 +121,18 @@ pub(crate) fn command(qemu: &Qemu, kernel: &Bootable, guest: &Guest, files: &Fil
     command
 }
 
-fn in_port(device: &Device, number: usize, files: &Files) -> String {
+fn on_bus(device: &Device, number: usize, bus: &str, slot: usize, files: &Files) -> String {
     match device {
         // Only the JSON form can name a socket.
         Device::Card { .. } => serde_json::json!({
             "driver": "vfio-user-pci",
             "id": format!("card{number}"),
-            "bus": format!("port{number}"),
+            "bus": bus,
+            "addr": format!("{slot:x}.0"),
             "socket": { "type": "unix", "path": files.card(number) },
         })
         .to_string(),
-        Device::Emulated { device, .. } => format!("{device},id=card{number},bus=port{number}"),
+        Device::Emulated { device, .. } => format!("{device},id=card{number},bus={bus}"),
     }
 }
 
@@ -142,13 +156,19 @@ mod tests {
     fn a_device_lies_behind_its_port() {
         let files = Files::in_folder(Path::new("/tmp/x"));
         let edu = Device::Emulated { device: "edu".to_owned(), beside: None };
-        assert_eq!(in_port(&edu, 1, &files), "edu,id=card1,bus=port1");
-        let card = in_port(&Device::Card { file: None }, 0, &files);
-        assert!(card.contains(r#""path":"/tmp/x/card0.sock""#), "{card}");
-        let addresses = addresses(&[edu, Device::Card { file: None }]);
+        assert_eq!(on_bus(&edu, 1, "port1", 0, &files), "edu,id=card1,bus=port1");
+        let card = Device::Card { file: None, integrated: false };
+        let option = on_bus(&card, 0, "port0", 0, &files);
+        for part in [r#""path":"/tmp/x/card0.sock""#, r#""bus":"port0""#, r#""addr":"0.0""#] {
+            assert!(option.contains(part), "{option}");
+        }
+        let integrated = Device::Card { file: None, integrated: true };
+        let option = on_bus(&integrated, 1, "pcie.0", 9, &files);
+        assert!(option.contains(r#""addr":"9.0""#), "{option}");
+        let addresses = addresses(&[edu, integrated, card]);
         assert_eq!(
             addresses.iter().map(Address::to_string).collect::<Vec<_>>(),
-            ["0000:01:00.0", "0000:02:00.0"]
+            ["0000:01:00.0", "0000:00:09.0", "0000:02:00.0"]
         );
     }
 }

@@ -49,7 +49,8 @@ pub(crate) struct Guest {
     pub(crate) suites: Vec<String>,
 }
 
-/// A PCI function of the guest, each behind a root port of its own, so that it can be reset, unplugged and report errors.
+/// A PCI function of the guest, each behind a root port of its own, so that it can be reset, unplugged and report errors, unless it
+/// says otherwise.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
 pub(crate) enum Device {
@@ -57,6 +58,9 @@ pub(crate) enum Device {
     Card {
         /// Description of the card: a file below the workspace, or the name of a built-in one; the default card otherwise.
         file: Option<String>,
+        /// On the root bus, where the kernel has no means to reset it, neither before an owner nor after.
+        #[serde(default)]
+        integrated: bool,
     },
     /// A device of the emulator's.
     Emulated {
@@ -65,6 +69,12 @@ pub(crate) enum Device {
         /// Another function of the same slot, likewise: the two share an IOMMU group.
         beside: Option<String>,
     },
+}
+
+impl Device {
+    pub(crate) const fn is_integrated(&self) -> bool {
+        matches!(self, Self::Card { integrated: true, .. })
+    }
 }
 
 /// One command in the guest.

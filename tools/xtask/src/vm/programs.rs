@@ -9,6 +9,8 @@ use serde::Deserialize;
 use crate::child::on_path;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// How they are built: see the workspace's Cargo.toml.
+const PROFILE: &str = "guest";
 /// Packages and their programs.
 const PACKAGES: [&str; 2] = ["fpgactl", "fpga-tests"];
 
@@ -28,15 +30,14 @@ pub(crate) fn build(root: &Path) -> Result<Vec<PathBuf>, BuildError> {
     let failed = |error: std::io::Error| BuildError(error.to_string());
     let cargo = std::env::var_os("CARGO").filter(|_| on_path("cargo").is_none());
     let mut command = Command::new(cargo.unwrap_or_else(|| OsString::from("cargo")));
-    command.args(["build", "--release", "--target", TARGET, "--bins"]);
+    command.args(["build", "--profile", PROFILE, "--target", TARGET, "--bins"]);
     command.args(PACKAGES.iter().flat_map(|package| ["-p", *package]));
     // A folder of its own: other flags would make other builds in the usual one start anew.
     command.arg("--target-dir").arg(folder(root));
     command.arg("--message-format=json-render-diagnostics");
-    command.env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=symbols");
-    command.env("CARGO_PROFILE_RELEASE_DEBUG", "false");
-    // A change of a few lines is to be in the guests within seconds.
-    command.env("CARGO_INCREMENTAL", "1");
+    command.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    // The profile says how they are built, whatever is set for other builds.
+    command.env_remove("CARGO_INCREMENTAL");
     let output = command.current_dir(root).stderr(Stdio::inherit()).output().map_err(failed)?;
     if !output.status.success() {
         return Err(BuildError(output.status.to_string()));

@@ -126,7 +126,7 @@ fn boot(
 ) -> Result<(), RunError> {
     for (number, device) in job.guest.devices.iter().enumerate() {
         cards.push(match device {
-            Device::Card { file } => Some(serve(parts, files, number, file.as_deref())?),
+            Device::Card { file, .. } => Some(serve(parts, files, number, file.as_deref())?),
             Device::Emulated { .. } => None,
         });
     }
