@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::cache::{Cache, CacheError, at};
-use super::child::{ToolError, output};
+use crate::child::{ToolError, output};
 
 /// The release whose kernels and C library the guests use.
 const RELEASE: &str = "trixie";

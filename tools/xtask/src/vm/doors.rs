@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-use super::child::tail;
 use super::report::{GuestReport, Row, Status};
+use crate::child::tail;
 
 /// A line of the program: one case by one door.
 #[derive(Debug, Deserialize)]

@@ -7,8 +7,8 @@ use std::process::Command;
 use serde::Deserialize;
 
 use super::cache::{Cache, CacheError, Entry, at};
-use super::child::{ToolError, output};
 use super::debian::{DebianError, Packages};
+use crate::child::{ToolError, output};
 
 /// What the built kernel's configuration adds to the smallest one.
 const FRAGMENT: &str = include_str!("../../vm/kernel.config");

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::cache::{CacheError, at};
-use super::child::ToolError;
+use crate::child::ToolError;
 
 /// Why modules could not be taken along.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-use super::child::on_path;
+use crate::child::on_path;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Packages and their programs.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::cache::{Cache, CacheError, Entry};
-use super::child::{ToolError, on_path, output};
 use super::debian::{DebianError, Packages};
+use crate::child::{ToolError, on_path, output};
 
 /// The first version with `vfio-user-pci`.
 const OLDEST: (u32, u32) = (10, 1);

@@ -4,9 +4,9 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::child::tail;
 use super::kernel::Bootable;
 use super::plan::{Guest, Job, Output, Step};
+use crate::child::tail;
 
 /// Version of the JSON document.
 const SCHEMA_VERSION: u32 = 1;

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::cache::Cache;
-use super::child::on_path;
 use super::kernel::{self, Kernel};
 use super::qemu;
+use crate::child::on_path;
 
 /// Room that the build of a kernel takes meanwhile, in bytes.
 const ROOM: u64 = 4 << 30;

@@ -10,7 +10,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::cache::{CacheError, at};
-use super::child::{Guarded, ToolError, tail};
 use super::initramfs::{self, Contents, InitramfsError};
 use super::kernel::Bootable;
 use super::machine::{self, Files};
@@ -19,6 +18,7 @@ use super::protocol::{LONGEST, Request, Said};
 use super::qemu::Qemu;
 use super::qmp::{Qmp, QmpError};
 use super::report::{GuestReport, Row, Status, judge};
+use crate::child::{Guarded, ToolError, tail};
 
 /// How long a card may take until a client can connect.
 const CARD_STARTS: Duration = Duration::from_secs(20);
