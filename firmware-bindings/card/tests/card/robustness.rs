@@ -67,6 +67,7 @@ fn faults() -> impl Strategy<Value = FaultPlan> {
         (link, moment())
             .prop_map(|(error, on)| InjectedFault::Pci { error: PciError::Uncorrectable(error), on }),
         cdma.prop_map(|error| InjectedFault::Cdma { error }),
+        Just(InjectedFault::CdmaStall),
     ];
     let planned =
         (fault, 0_u64..20, prop::option::of(0_u64..5), 0_u32..4).prop_map(|(fault, skip, times, one_in)| {
