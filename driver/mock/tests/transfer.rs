@@ -231,3 +231,18 @@ fn cards_that_work_by_themselves() {
         }
     }
 }
+
+/// Registries beyond the processor's nearer caches, for which the frames of a burst are announced before they are delivered.
+#[test]
+fn cards_with_large_registries() {
+    let large = |node| {
+        let mut card = card(node);
+        card.ni.registry_entries = 4096;
+        card
+    };
+    let world = World::builder().card(large(1)).card(large(2));
+    let order = DeliveryOrder::Random { seed: 1, depth: 40 };
+    let world = world.order(order).threaded(ThreadOptions::default()).build().expect("two cards");
+    assert_eq!(world.with_card(1, |card| card.expects_frames()), Some(true));
+    transfer_in(&world, &data(200_001));
+}

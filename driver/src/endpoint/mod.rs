@@ -105,6 +105,10 @@ pub struct EndpointCounters {
 
 /// One card's end of the network. One per card.
 ///
+/// Dropped with transfers under way, it ends them without completions, and warns in the log of what its channel had not done:
+/// somebody waits for those bytes. [`cancel`](Self::cancel) and [`poll`](Self::poll) until it [is idle](Self::is_idle) end them in
+/// order.
+///
 /// `Send`, and used by whoever holds it; [`SharedEndpoint`] is the same for many threads and tasks.
 #[derive(Debug)]
 pub struct Endpoint {
@@ -202,6 +206,9 @@ impl Endpoint {
         // A receiver must wait longer for a silent sender than the sender waits for it (spec 2.2.7).
         let patience = u32::try_from(options.give_up.as_micros().saturating_mul(2)).unwrap_or(u32::MAX);
         ni.write(at::REGISTRY_TIMEOUT_US, patience.max(REGISTRY_TIMEOUT_MIN_US)).map_err(mmio)?;
+        // The reset keeps settings, too.
+        let escape = u32::try_from(options.escape_timeout.as_micros()).unwrap_or(u32::MAX);
+        ni.write(at::ESCAPE_TIMEOUT_US, escape.max(1)).map_err(mmio)?;
 
         let chain = options.chain.unwrap_or_else(|| {
             CardAddr::new(info.memory.last().get().saturating_sub(RESERVED_CARD_BYTES - 1) & !0xFFF)
@@ -341,7 +348,8 @@ impl Endpoint {
     }
 
     /// Withdraws a transfer: its completion says so, and comes by the next poll. Returns whether it had not ended before.
-    /// Packets already on the wire may still arrive.
+    /// Packets already on the wire may still arrive. The receiving card keeps entries of its registry for what it has a part of, until
+    /// it hears of a later transfer of this endpoint, or for its registry timeout (2 s or more).
     pub fn cancel(&mut self, ticket: SendTicket) -> bool {
         let now = self.now();
         self.sender.cancel(now, ticket)

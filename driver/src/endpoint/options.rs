@@ -41,6 +41,10 @@ pub struct EndpointOptions {
     pub timeout: Timeout,
     /// A transfer of which nothing was acknowledged for so long, and no "busy" came, is given up. Default 1 s.
     pub give_up: Duration,
+    /// How long this card keeps a packet whose segment's first one has not come, in whole microseconds. Default 1 ms; longer than
+    /// four round trips (spec 2.2.4), so more where the network or the other side is software. What waits in vain is refused and
+    /// sent again.
+    pub escape_timeout: Duration,
     /// Packets in flight: entries of the op table, 1 to 32768; `None`: 256.
     pub ops: Option<u32>,
     /// Transfers queued or under way, 1 to 2^20; `None`: 1024.
@@ -65,6 +69,7 @@ impl Default for EndpointOptions {
             chain: None,
             timeout: TIMEOUT,
             give_up: Duration::from_secs(1),
+            escape_timeout: Duration::from_millis(1),
             ops: None,
             transfers: None,
             destinations: None,

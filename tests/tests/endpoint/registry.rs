@@ -237,3 +237,17 @@ fn every_field_of_an_escape_slot_that_diverges_is_reported() {
     net.settle();
     assert!(net.get(1, TARGET, 16_384) == bytes(1, 16_384));
 }
+
+/// Opening writes it whatever an earlier owner of the card had set: the interface's reset keeps settings.
+#[test]
+fn packets_wait_for_their_first_one_as_long_as_the_host_says() {
+    for micros in [250, 1_000, 40_000] {
+        let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
+            options.escape_timeout = Duration::from_micros(micros);
+            options
+        });
+        let bar = net.end(1).card().user_bar().unwrap().clone();
+        let found = bar.read32(BarOffset::new(0x2000 + u64::from(ni::ESCAPE_TIMEOUT_US))).unwrap();
+        assert_eq!(u64::from(found), micros);
+    }
+}

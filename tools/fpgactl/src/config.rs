@@ -16,7 +16,10 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
+use fpga_driver::core::impair::{BitRate, Blackout};
+
 use crate::cli::{self, Notifier};
+use crate::impair::{self, ImpairArgs};
 use crate::target::Target;
 use crate::units;
 
@@ -84,6 +87,55 @@ pub struct TransferDefaults {
     /// `--reorder`.
     #[serde(default, deserialize_with = "reorder")]
     pub reorder: Option<u16>,
+    /// `--loss`.
+    #[serde(default, deserialize_with = "share")]
+    pub loss: Option<f64>,
+    /// `--burst`.
+    #[serde(default, deserialize_with = "burst")]
+    pub burst: Option<f64>,
+    /// `--control-loss`.
+    #[serde(default, deserialize_with = "share")]
+    pub control_loss: Option<f64>,
+    /// `--duplicate`.
+    #[serde(default, deserialize_with = "share")]
+    pub duplicate: Option<f64>,
+    /// `--corrupt`.
+    #[serde(default, deserialize_with = "share")]
+    pub corrupt: Option<f64>,
+    /// `--delay`.
+    #[serde(default, deserialize_with = "duration")]
+    pub delay: Option<Duration>,
+    /// `--jitter`.
+    #[serde(default, deserialize_with = "duration")]
+    pub jitter: Option<Duration>,
+    /// `--blackout`, a list.
+    #[serde(default, deserialize_with = "blackouts")]
+    pub blackout: Vec<Blackout>,
+    /// `--rate`.
+    #[serde(default, deserialize_with = "rate")]
+    pub rate: Option<BitRate>,
+    /// `--queue`.
+    #[serde(default, deserialize_with = "duration")]
+    pub queue: Option<Duration>,
+}
+
+impl TransferDefaults {
+    /// What they say of the simulated network.
+    #[must_use]
+    pub fn impair(&self) -> ImpairArgs {
+        ImpairArgs {
+            loss: self.loss,
+            burst: self.burst,
+            control_loss: self.control_loss,
+            duplicate: self.duplicate,
+            corrupt: self.corrupt,
+            delay: self.delay,
+            jitter: self.jitter,
+            blackout: self.blackout.clone(),
+            rate: self.rate,
+            queue: self.queue,
+        }
+    }
 }
 
 /// A defaults file was refused.
@@ -177,6 +229,7 @@ fn locate(text: &str, key: &str) -> Option<(usize, usize)> {
 #[serde(untagged)]
 enum Written {
     Number(u64),
+    Fraction(f64),
     Text(String),
 }
 
@@ -189,6 +242,7 @@ fn written<'de, D: Deserializer<'de>, T, E: std::fmt::Display>(
     let text = match written {
         None => return Ok(None),
         Some(Written::Number(number)) => number.to_string(),
+        Some(Written::Fraction(number)) => number.to_string(),
         Some(Written::Text(text)) => text,
     };
     parse(&text).map(Some).map_err(D::Error::custom)
@@ -215,6 +269,23 @@ fn packet<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::
 
 fn reorder<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
     written(deserializer, cli::reorder_depth)
+}
+
+fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    written(deserializer, units::probability)
+}
+
+fn burst<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    written(deserializer, impair::burst_length)
+}
+
+fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BitRate>, D::Error> {
+    written(deserializer, units::bit_rate)
+}
+
+fn blackouts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Blackout>, D::Error> {
+    let texts: Vec<String> = Vec::deserialize(deserializer)?;
+    texts.iter().map(|text| impair::blackout(text).map_err(D::Error::custom)).collect()
 }
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
@@ -244,7 +315,9 @@ mod tests {
     fn every_key_is_read() {
         let text = "schema_version: 1\ncard: mock\npeer: mock:b.yaml\njson: true\nno_progress: true\nverbose: 2\n\
                     timeout: 5ms\nmessage_timeout: 2s\ntransfer:\n  size: 0x1000\n  threshold: 4096\n  segment: 8KiB\n  packet: 1KiB\n  \
-                    chunk: 1MiB\n  notify: sender\n  seed: 7\n  reorder: 0\n";
+                    chunk: 1MiB\n  notify: sender\n  seed: 7\n  reorder: 0\n  loss: 0.5%\n  burst: 2.5\n  control_loss: 0.25\n  \
+                    duplicate: 1\n  corrupt: 0\n  delay: 5us\n  jitter: 1us\n  blackout: [\"5ms,1ms\", \"9ms,1ms\"]\n  \
+                    rate: 10Gbit\n  queue: 100us\n";
         let config = parse(text).unwrap();
         assert_eq!(config.card, Some(Target::Mock));
         assert_eq!(config.peer, Some(Target::MockFile("b.yaml".into())));
@@ -261,6 +334,18 @@ mod tests {
             (transfer.notify, transfer.seed, transfer.reorder),
             (Some(Notifier::Sender), Some(7), Some(0))
         );
+        let network = transfer.impair();
+        assert_eq!((network.loss, network.burst, network.control_loss), (Some(0.005), Some(2.5), Some(0.25)));
+        assert_eq!((network.duplicate, network.corrupt), (Some(1.0), Some(0.0)));
+        assert_eq!(
+            network.delay.zip(network.jitter),
+            Some((Duration::from_micros(5), Duration::from_micros(1)))
+        );
+        assert_eq!(network.blackout.len(), 2);
+        assert_eq!(
+            (network.rate, network.queue),
+            (Some(BitRate::from_gbps(10)), Some(Duration::from_micros(100)))
+        );
     }
 
     #[test]
@@ -275,6 +360,8 @@ mod tests {
             ),
             ("schema_version: 1\ntransfer:\n  chunk: 0\n", ["a.yaml:3:", "key `transfer.chunk`"]),
             ("schema_version: 1\ncard: nonsense\n", ["a.yaml:2:1", "key `card`: \"nonsense\" is"]),
+            ("schema_version: 1\ntransfer:\n  loss: 5\n", ["a.yaml:3:", "no probability"]),
+            ("schema_version: 1\ntransfer:\n  blackout: [5ms]\n", ["a.yaml:3:", "no time without packets"]),
             ("schema_version: 1\nverbose: 300\n", ["a.yaml:2:", "key `verbose`"]),
             ("schema_version: 1\n  card: [\n", ["a.yaml:", "key `"]),
         ] {

@@ -108,6 +108,12 @@ impl Target {
         matches!(self, Self::Mock | Self::MockFile(_))
     }
 
+    /// Whether another process serves the card.
+    #[must_use]
+    pub const fn is_served(&self) -> bool {
+        matches!(self, Self::VfioUser(..))
+    }
+
     /// What the simulated card is built from; `None` for another kind of card.
     ///
     /// # Errors
@@ -167,6 +173,8 @@ pub struct Opened {
     pub transport: Arc<dyn Transport>,
     /// Whether it is simulated, so that its time is virtual.
     pub simulated: bool,
+    /// Whether a process elsewhere serves it.
+    pub served: bool,
 }
 
 impl fmt::Debug for Opened {
@@ -179,9 +187,9 @@ impl fmt::Debug for Opened {
 }
 
 impl Opened {
-    fn new(transport: Arc<dyn Transport>, simulated: bool) -> Result<Self, CliError> {
+    fn simulated(transport: Arc<dyn Transport>) -> Result<Self, CliError> {
         let card = Card::open(Arc::clone(&transport))?;
-        Ok(Self { card, transport, simulated })
+        Ok(Self { card, transport, simulated: true, served: false })
     }
 
     /// The card's clock, in nanoseconds.
@@ -196,7 +204,9 @@ impl Opened {
 /// # Errors
 /// As [`reach`]; [`CliError::Open`].
 pub fn open(target: &Target) -> Result<Opened, CliError> {
-    Opened::new(reach(target)?, target.is_simulated())
+    let transport = reach(target)?;
+    let card = Card::open(Arc::clone(&transport))?;
+    Ok(Opened { card, transport, simulated: target.is_simulated(), served: target.is_served() })
 }
 
 /// Reaches one card without touching it: for cards that cannot be opened.
@@ -233,7 +243,7 @@ pub fn open_working(target: &Target, cpu: Option<usize>, limit: usize) -> Result
         }
     };
     let card = Card::open_with(Arc::clone(&transport), options)?;
-    Ok(Opened { card, transport, simulated })
+    Ok(Opened { card, transport, simulated, served: target.is_served() })
 }
 
 /// What the simulated network and cards of [`open_pair`] are made with.
@@ -308,7 +318,7 @@ fn simulated_pair(
     }
     let world = World::builder().card(first).card(second);
     let world = world.impairments(network.impairments, network.seed).build()?;
-    Ok((Opened::new(world.transport(0), true)?, Opened::new(world.transport(1), true)?))
+    Ok((Opened::simulated(world.transport(0))?, Opened::simulated(world.transport(1))?))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod child;
 mod fuzz;
 mod generate;
 mod graph;
+mod netns;
 mod vm;
 
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ enum Command {
     Graph(graph::Options),
     /// Run the project's programs in virtual machines: real kernels, VFIO, an IOMMU, and a served simulated card.
     VmTest(vm::Options),
+    /// Two served cards in two network namespaces, with a kernel between them that drops packets (takes root).
+    Netns(netns::Options),
     /// Random transfers between two nodes under random trouble, every byte checked: a million of them unless told otherwise.
     Soak {
         /// What the soak itself takes; `cargo xtask soak -- --help` lists it.
@@ -56,6 +59,8 @@ enum TaskError {
     Graph(#[from] graph::GraphError),
     #[error(transparent)]
     Vm(#[from] vm::VmError),
+    #[error(transparent)]
+    Netns(#[from] netns::NetnsError),
     #[error("{}: {source}", path.display())]
     Start { path: PathBuf, source: std::io::Error },
     #[error(".ci/run: {0}; it names the steps that failed above")]
@@ -68,6 +73,7 @@ impl TaskError {
     fn exit_status(&self) -> u8 {
         match self {
             Self::Vm(error) => error.exit_status(),
+            Self::Netns(error) => error.exit_status(),
             _ => 1,
         }
     }
@@ -108,6 +114,7 @@ fn run(command: &Command) -> Result<(), TaskError> {
         Command::Bench(options) => bench::run(&root, options)?,
         Command::Graph(options) => graph::run(&root, options)?,
         Command::VmTest(options) => vm::run(&root, options)?,
+        Command::Netns(options) => netns::run(&root, options)?,
         Command::Soak { arguments } => soak(&root, arguments)?,
         Command::Ci => ci(&root)?,
     }

@@ -215,7 +215,9 @@ impl Sender {
     /// receiver answers to this one is stale.
     ///
     /// Not so with others: the receiver may keep those aside, and acknowledges them only when the first one has come, which may be
-    /// long after their op numbers have rested. Nor in silence: the receiver may have registered the operation.
+    /// long after their op numbers have rested. Nor in silence: the receiver may have registered the operation. A copy of the
+    /// refused packet that wanders may register it yet: the entry then waits, as for any slow sender, until the packet has its
+    /// turn again, and is released by the registry's timeout or a newer oldest transfer if the command is withdrawn meanwhile.
     #[cold]
     pub(super) fn withdraw(&mut self, now: Nanos, op: &Op) {
         self.ops.acknowledge(now, op.number);

@@ -8,4 +8,4 @@ mod format;
 mod parse;
 
 pub use format::{binary_size, gigabytes_per_second, micros, rate};
-pub use parse::{UnitError, address, bytes, duration, offset, probability, word};
+pub use parse::{UnitError, address, bit_rate, bytes, duration, offset, probability, word};

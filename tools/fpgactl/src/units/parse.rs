@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fpga_driver::core::impair::BitRate;
 use fpga_driver::{BarOffset, CardAddr};
 
 /// Text that is no such quantity.
@@ -132,10 +133,47 @@ pub fn probability(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("\"{text}\" is no probability; write for example 0.5% or 0.005"))
 }
 
+/// A link's rate above zero: `10Gbit`, `800Mbit`, `64kbit`, in powers of 1000 as links have them.
+///
+/// # Errors
+/// [`UnitError`]: no digits, an unknown unit, zero, or more than 64 bits.
+pub fn bit_rate(text: &str) -> Result<BitRate, UnitError> {
+    let fail = |problem: &str| error(text, "rate", problem, "for example 800Mbit or 10Gbit");
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    let unit = unit.trim_start();
+    let unit = unit.strip_suffix("/s").unwrap_or(unit);
+    let known = [("bit", 1), ("kbit", 1_000), ("Mbit", 1_000_000), ("Gbit", 1_000_000_000)];
+    let Some((_, factor)) = known.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name)) else {
+        return Err(fail("its unit is none of bit, kbit, Mbit, Gbit (per second)"));
+    };
+    let count: u64 = digits.parse().map_err(|_| fail("it does not start with a number of 64 bits"))?;
+    match count.checked_mul(*factor) {
+        Some(0) => Err(fail("it must be above zero")),
+        Some(bits) => Ok(BitRate::new(bits)),
+        None => Err(fail("it does not fit 64 bits")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn rates_as_links_have_them() {
+        for (text, bits) in
+            [("10Gbit", 10_000_000_000), ("800 mbit/s", 800_000_000), ("64kbit", 64_000), ("1bit", 1)]
+        {
+            assert_eq!(bit_rate(text), Ok(BitRate::new(bits)), "{text}");
+        }
+        for text in
+            ["", "10", "10G", "10Gbps", "Gbit", "0Gbit", "-1bit", "1.5Gbit", "99999999999999999999bit"]
+        {
+            assert!(bit_rate(text).is_err(), "{text}");
+        }
+        assert!(bit_rate("18446744073709551615Gbit").unwrap_err().problem.contains("64 bits"));
+    }
 
     #[test]
     fn sizes_as_people_write_them() {

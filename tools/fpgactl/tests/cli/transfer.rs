@@ -148,6 +148,26 @@ fn defaults_come_from_a_file_and_the_command_line_has_the_last_word() {
 }
 
 #[test]
+fn what_the_network_does_comes_from_a_file_too_and_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "schema_version: 1\ntransfer:\n  size: 1MiB\n  loss: 5%\n  control_loss: 0\n  burst: 3\n  rate: 1Gbit\n";
+    let config = file(dir.path(), "lossy.yaml", text);
+    let report = transfer(&["--config", config.to_str().unwrap(), "--loss", "2%"]);
+    let network = &report["impairments"];
+    assert_eq!((&network["loss"], &network["control_loss"]), (&Value::from(0.02), &Value::from(0.0)));
+    assert_eq!((&network["burst"], &network["duplicate"]), (&Value::from(3.0), &Value::Null));
+    assert_eq!(
+        (&network["rate_bits_per_s"], &network["queue_us"]),
+        (&Value::from(1_000_000_000), &Value::from(1e3))
+    );
+    assert!(report["retransmits"].as_u64().unwrap() > 0, "{report}");
+    // Never faster than the link: an eighth of a gigabyte per second, headers included.
+    assert!(report["card_goodput_gb_per_s"].as_f64().unwrap() < 0.125, "{report}");
+    assert_eq!(fpgactl(&["transfer", "--size", "1", "--burst", "3"]).status, 2, "bursts of what?");
+    assert_eq!(fpgactl(&["transfer", "--size", "1", "--rate", "10"]).status, 2, "a rate has a unit");
+}
+
+#[test]
 fn the_text_says_the_same() {
     let text = fpgactl(&["transfer", "--size", "64KiB"]).ok().stdout;
     for part in

@@ -96,6 +96,7 @@ fn both_ends_count() {
     let [sender, receiver] = report["ends"].as_array().unwrap().as_slice() else { panic!("{report}") };
     assert_eq!(sender["driver"]["packets"], 2048);
     assert!(sender["driver"]["retransmits"].as_u64().unwrap() > 0);
+    assert!(sender["driver"]["yielded"].is_number(), "{sender}");
     assert_eq!(receiver["interface"]["registrations"], 64);
     assert!(receiver["interface"]["rx_packets"].as_u64().unwrap() >= 2048);
     assert!(text("stats").contains("acknowledgements"));

@@ -63,13 +63,13 @@ fn open_ends(
         Some(file) => Source::file(file)?,
         None => Source::Random { seed: plan.seed, length: plan.size },
     };
-    if !settings.card.is_simulated() && (plan.reorder.is_some() || args.impair.is_some()) {
+    if !settings.card.is_simulated() && (plan.reorder.is_some() || plan.impair.is_some()) {
         return Err(CliError::Usage(
             "--reorder, --loss and the like are about the simulated network; leave them out with cards elsewhere (`card serve` has them, too)".to_owned(),
         ));
     }
     let reorder = plan.reorder.unwrap_or(plan::REORDER);
-    let network = Network { packet: plan.packet, seed: plan.seed, impairments: args.impair.model(reorder)? };
+    let network = Network { packet: plan.packet, seed: plan.seed, impairments: plan.impair.model(reorder)? };
     let peer = args.peer.clone().or_else(|| settings.peer.clone()).map(|peer| peer.through(settings.access));
     let (a, b) = target::open_pair(&settings.card, peer.as_ref(), network)?;
     plan.check_packet(&a)?;

@@ -1,5 +1,7 @@
 //! The options of a transfer after defaults and checks.
 
+use std::time::Duration;
+
 use fpga_driver::NiInfo;
 use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions};
 
@@ -7,12 +9,16 @@ use super::ends::{Receiving, Sending};
 use crate::cli::{Notifier, Scheme, TransferArgs};
 use crate::config::TransferDefaults;
 use crate::error::CliError;
+use crate::impair::ImpairArgs;
 use crate::target::Opened;
 
 /// Default of `--size`.
 const SIZE: u64 = 64 << 20;
 /// Default of `--chunk`.
 const CHUNK: u64 = 256 << 20;
+/// A card that a process serves shares its processor with others, and so do the links between such cards: a packet may be
+/// behind another one by the time slices of some processes.
+const SERVED_ESCAPE_TIMEOUT: Duration = Duration::from_millis(50);
 /// Default of `--seed`.
 const SEED: u64 = 1;
 /// Default of `--reorder`.
@@ -28,6 +34,8 @@ pub(super) struct Plan {
     pub(super) packet: Option<u32>,
     /// `None`: not asked for.
     pub(super) reorder: Option<u16>,
+    /// What else the simulated network does.
+    pub(super) impair: ImpairArgs,
     pub(super) scheme: Scheme,
     pub(super) notify: Notifier,
     threshold: Option<u32>,
@@ -43,6 +51,7 @@ impl Plan {
             seed: args.seed.or(defaults.seed).unwrap_or(SEED),
             packet: args.packet.or(defaults.packet),
             reorder: args.reorder.or(defaults.reorder),
+            impair: args.impair.or(&defaults.impair()),
             scheme: args.scheme,
             notify: args.notify.or(defaults.notify).unwrap_or(Notifier::Receiver),
             threshold: narrow("--threshold", args.threshold.or(defaults.threshold))?,
@@ -67,6 +76,9 @@ impl Plan {
     /// How to open an endpoint; `salt` tells the two ends apart.
     pub(super) fn endpoint(&self, opened: &Opened, salt: u64) -> EndpointOptions {
         let mut options = EndpointOptions::default();
+        if opened.served {
+            options.escape_timeout = SERVED_ESCAPE_TIMEOUT;
+        }
         options.big_threshold = self.threshold;
         // A threshold alone makes segments long enough for it; the driver says so if the card's mask is too short.
         options.segment_size = self.segment.or_else(|| {

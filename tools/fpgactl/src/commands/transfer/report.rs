@@ -8,6 +8,7 @@ use super::counters::NiCounters;
 use super::ends::{Arrival, Receiving, Sending};
 use super::plan::{Plan, REORDER};
 use crate::cli::{Notifier, Scheme};
+use crate::impair::ImpairReport;
 use crate::output::{Report, pairs};
 use crate::stream::Source;
 use crate::units::{binary_size, gigabytes_per_second, micros, rate};
@@ -51,6 +52,8 @@ pub struct TransferReport {
     seed: u64,
     /// `null` between real cards.
     reorder: Option<u16>,
+    /// What else the simulated network did; `null` between real cards.
+    impairments: Option<ImpairReport>,
     #[serde(skip)]
     span: Duration,
     #[serde(skip)]
@@ -136,7 +139,8 @@ impl TransferReport {
                 Scheme::Registry => "registry",
             },
             seed: plan.seed,
-            reorder: if simulated { Some(plan.reorder.unwrap_or(REORDER)) } else { None },
+            reorder: simulated.then_some(plan.reorder.unwrap_or(REORDER)),
+            impairments: simulated.then(|| plan.impair.report()),
             span: Duration::ZERO,
             card_span: Duration::ZERO,
         }

@@ -57,6 +57,8 @@ struct Driver {
     acknowledged: u64,
     stale_answers: u64,
     busy_answers: u64,
+    /// First packets that a busy receiver refused and that gave their op number back to others.
+    yielded: u64,
     refusals: u64,
     timeouts: u64,
     segments: u64,
@@ -158,6 +160,7 @@ impl Driver {
             acknowledged: sender.acknowledged,
             stale_answers: sender.stale,
             busy_answers: sender.busy,
+            yielded: sender.yielded,
             refusals: sender.refused,
             timeouts: sender.timeouts,
             segments: sender.segments,
@@ -182,8 +185,8 @@ impl Driver {
             (
                 "driver: answers",
                 format!(
-                    "{} busy, {} refusals, {} stale, {} time-outs",
-                    self.busy_answers, self.refusals, self.stale_answers, self.timeouts
+                    "{} busy ({} yielded), {} refusals, {} stale, {} time-outs",
+                    self.busy_answers, self.yielded, self.refusals, self.stale_answers, self.timeouts
                 ),
             ),
             (
