@@ -11,6 +11,7 @@ mod nodes;
 mod reads;
 mod regions;
 mod registry;
+mod schemes;
 mod shapes;
 mod shared;
 mod small;

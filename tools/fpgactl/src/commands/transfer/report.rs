@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::counters::NiCounters;
 use super::ends::{Arrival, Receiving, Sending};
 use super::plan::{Plan, REORDER};
-use crate::cli::{Notifier, Scheme};
+use crate::cli::Notifier;
 use crate::output::{Report, pairs};
 use crate::stream::Source;
 use crate::units::{binary_size, gigabytes_per_second, micros, rate};
@@ -132,9 +132,7 @@ impl TransferReport {
                 Notifier::Receiver => "receiver",
                 Notifier::Sender => "sender",
             },
-            scheme: match plan.scheme {
-                Scheme::Registry => "registry",
-            },
+            scheme: plan.scheme.name(),
             seed: plan.seed,
             reorder: if simulated { Some(plan.reorder.unwrap_or(REORDER)) } else { None },
             span: Duration::ZERO,
