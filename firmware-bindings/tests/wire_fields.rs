@@ -2,11 +2,12 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what helpers of tests do not expect fails the test")]
 
-use fpga_firmware::generated::Capabilities;
+use fpga_firmware::generated::{Capabilities, layout};
 use fpga_firmware::geometry::GeometryError;
 use fpga_firmware::wire::{
-    Ack, Arrived, Common, Control, DataHeader, EncodeError, Flags, Hello, MAX_PACKET_LENGTH, Nack,
-    NackReason, Packet, SegmentDone, StartFields, WireError,
+    Ack, Arrived, Common, Control, DATA_HEADER_LENGTH, DataHeader, EncodeError, Flags, Hello,
+    MAX_PACKET_LENGTH, Nack, NackReason, Packet, PacketKind, SegmentDone, SegmentName, StartFields,
+    WireError,
 };
 use fpga_firmware::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_registers::CardAddr;
@@ -64,6 +65,27 @@ fn legal_start_packets() {
         let bytes = encoded(&header, length).unwrap();
         let Ok(Packet::Data(data)) = Packet::parse(&bytes) else { panic!("segment {segment}") };
         assert_eq!((data.header(), data.payload().len()), (header, length));
+    }
+}
+
+#[test]
+fn a_peek_sees_the_name_that_parsing_sees() {
+    let (start, length) = start_of(2);
+    let data = DataHeader { start: None, ..start };
+    for header in [start, data] {
+        let bytes = encoded(&header, length).unwrap();
+        let DataHeader { common, transfer, segment, .. } = header;
+        let name = SegmentName { source: common.source, incarnation: common.incarnation, transfer, segment };
+        assert_eq!(SegmentName::peek(&bytes), Some(name));
+        // Whatever follows, it is not looked at; less than a header is nothing, as is another kind.
+        assert_eq!(SegmentName::peek(&bytes[..DATA_HEADER_LENGTH]), Some(name));
+        assert_eq!(SegmentName::peek(&bytes[..DATA_HEADER_LENGTH - 1]), None);
+        for kind in 0..=u8::MAX {
+            let mut other = bytes.clone();
+            other[layout::common::KIND] = kind;
+            let known = [PacketKind::Data, PacketKind::Start].iter().any(|known| known.value() == kind);
+            assert_eq!(SegmentName::peek(&other).is_some(), known, "kind {kind}");
+        }
     }
 }
 

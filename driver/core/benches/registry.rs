@@ -7,7 +7,9 @@ use std::ops::Range;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use fpga_core::Nanos;
-use fpga_core::receiver::{MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver, ReceiverConfig};
+use fpga_core::receiver::{
+    MemoryFault, MemoryWindow, Output, ReceiveMemory, Receiver, ReceiverConfig, SegmentKey,
+};
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_firmware::wire::{Common, Control, DataHeader, Flags, StartFields};
@@ -127,7 +129,44 @@ fn packets(c: &mut Criterion) {
     group.finish();
 }
 
-/// 65,536 operations in progress: 256 transfers of 256 segments.
+/// One packet of `many`: 256 transfers of 256 segments of 32 packets.
+#[derive(Clone, Copy)]
+struct Place(u32);
+
+impl Place {
+    const fn new(transfer: u32, segment: u32, index: u32) -> Self {
+        Self(transfer << 16 | segment << 8 | index)
+    }
+
+    /// Makes `header`, a DATA packet's, this one's.
+    fn put(self, header: &mut DataHeader) {
+        let (transfer, segment, index) = (self.0 >> 16, self.0 >> 8 & 0xFF, self.0 & 0xFF);
+        header.transfer = TransferId::new(transfer);
+        header.segment = segment;
+        header.address =
+            CardAddr::new(u64::from(transfer) << 22 | u64::from(segment) << 14 | u64::from(index) << 9);
+        header.op = OpNumber::new(self.0);
+    }
+}
+
+/// Packets as a network interface has them: the next ones in its inbox, where they have just been put, and announced to the
+/// receiver.
+fn deliver_bursts(receiver: &mut Receiver, places: &[Place]) -> u64 {
+    let mut inbox = [DataHeader { segment_count: 256, ..packet(0, 1) }; 16];
+    let mut sum = 0;
+    for burst in places.chunks(inbox.len()) {
+        for (header, place) in inbox.iter_mut().zip(burst) {
+            place.put(header);
+            let Common { source, incarnation, .. } = header.common;
+            let DataHeader { transfer, segment, .. } = *header;
+            receiver.look_ahead(&SegmentKey { source, incarnation, transfer, segment });
+        }
+        sum ^= deliver(receiver, inbox.get(..burst.len()).unwrap_or_default());
+    }
+    sum
+}
+
+/// 65,536 operations in progress.
 fn many(c: &mut Criterion) {
     let mut config = ReceiverConfig::new(NodeId::new(2), Incarnation::new(4));
     config.registry_entries = 1 << 16;
@@ -145,37 +184,34 @@ fn many(c: &mut Criterion) {
     if receiver.access_mut().install(0, window).is_err() {
         return;
     }
-    let segment = |transfer: u32, segment: u32, index: u16| {
-        let base = u64::from(transfer) << 22 | u64::from(segment) << 14;
-        let mut header = packet(transfer, index);
-        header.segment = segment;
+    let all = |index| (0..256).flat_map(move |t| (0..256).map(move |segment| Place::new(t, segment, index)));
+    for place in all(0) {
+        let mut header = packet(0, 0);
         header.segment_count = 256;
-        header.address = CardAddr::new(base + u64::from(index) * 512);
+        place.put(&mut header);
         if let Some(start) = &mut header.start {
-            start.base = CardAddr::new(base);
-            start.transfer_base = CardAddr::new(u64::from(transfer) << 22);
+            start.base = header.address;
+            start.transfer_base = CardAddr::new(u64::from(header.transfer.get()) << 22);
             start.transfer_length = 256 << 14;
         }
-        header
-    };
-    let all = |index| (0..256u32).flat_map(move |t| (0..256u32).map(move |s| segment(t, s, index)));
-    deliver(&mut receiver, &all(0).collect::<Vec<_>>());
+        deliver(&mut receiver, &[header]);
+    }
     assert_eq!(receiver.registry_occupancy(), 1 << 16, "every operation is registered");
-    // 16 packets of every operation, no two of one in a row, at random.
-    let mut headers: Vec<_> = (1..17).flat_map(all).collect();
+    // 16 packets of every operation, at random.
+    let mut places: Vec<_> = (1..17).flat_map(all).collect();
     let mut dice = 1u64;
-    for at in (1..headers.len()).rev() {
+    for at in (1..places.len()).rev() {
         dice = dice.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
         let other = usize::try_from((dice >> 33) % (at as u64 + 1)).unwrap_or(0);
-        headers.swap(at, other);
+        places.swap(at, other);
     }
     let mut group = c.benchmark_group("registry");
-    group.throughput(Throughput::Elements(headers.len() as u64));
+    group.throughput(Throughput::Elements(places.len() as u64));
     group.sample_size(10);
     group.bench_function("packet, 65536 operations at random", |b| {
         b.iter_batched_ref(
             || receiver.clone(),
-            |receiver| deliver(receiver, &headers),
+            |receiver| deliver_bursts(receiver, &places),
             BatchSize::PerIteration,
         );
     });

@@ -7,7 +7,7 @@
 //! | sender | transfers | transfer queued or under way | 272 | 2176 |
 //! | sender | queues | the same: its place in the regular queue or the big-transfer queue | 8 | 64 |
 //! | sender | destinations | node that is sent to, with the heads of its queues | 120 | 960 |
-//! | receiver | registry | operation in progress | 115 | 920 |
+//! | receiver | registry | operation in progress; 32 bytes more where masks are wider than 64 bits | 82 | 656 |
 //! | receiver | escape channel | early packet | 120 and the packet | 960 and the packet |
 //! | receiver | transfers | transfer in progress | 80 | 640 |
 //! | receiver | senders | sending node | 48 | 384 |

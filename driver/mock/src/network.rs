@@ -39,7 +39,7 @@ impl DeliveryOrder {
 }
 
 /// A frame and the card whose buffer it is.
-type Sent = (usize, Vec<u8>);
+pub(crate) type Sent = (usize, Vec<u8>);
 
 /// Frames on their way.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use crate::host::HostSide;
 use crate::link::UdpLink;
-use crate::network::Network;
+use crate::network::{Network, Sent};
 use crate::threaded::posted::{Cursor, PostedWrite};
 use crate::transport::MockTransport;
 use fpga_card::{Card, CardCounters};
@@ -128,6 +128,8 @@ pub(crate) struct State {
     pub(crate) idle_time: Nanos,
     pub(crate) units_per_relax: u32,
     pub(crate) turn: usize,
+    /// Frames that are delivered together; empty between two bursts.
+    pub(crate) inbox: Vec<Sent>,
     /// Units of work that the cards did by themselves.
     pub(crate) worked: u64,
     /// What a defect in a card would be.
@@ -232,6 +234,34 @@ impl State {
         }
     }
 
+    /// Delivers what is due, answers that are due at once included, up to a burst. Returns the frames.
+    fn deliver_burst(&mut self) -> u64 {
+        let mut inbox = std::mem::take(&mut self.inbox);
+        let mut room = BURST_FRAMES;
+        loop {
+            while let Some(less) = room.checked_sub(1)
+                && let Some(sent) = self.network.next(self.now)
+            {
+                inbox.push(sent);
+                room = less;
+            }
+            if inbox.is_empty() {
+                self.inbox = inbox;
+                return (BURST_FRAMES - room).into();
+            }
+            for slot in self.slots.iter().filter(|slot| slot.card.expects_frames()) {
+                let node = Some(slot.card.node_id());
+                inbox
+                    .iter()
+                    .filter(|(_, frame)| destination(frame) == node)
+                    .for_each(|(_, frame)| slot.card.expect_frame(frame));
+            }
+            for (sender, frame) in inbox.drain(..) {
+                self.deliver(sender, frame);
+            }
+        }
+    }
+
     /// What the worker does at a time: a burst of every card, and some deliveries. Returns the units; 0 says that nothing
     /// is left to do at this time.
     pub(crate) fn burst(&mut self) -> u64 {
@@ -243,11 +273,7 @@ impl State {
             self.network.fill(number, &mut slot.card, self.now);
         }
         done += u64::from(self.receive(BURST_FRAMES));
-        for _ in 0..BURST_FRAMES {
-            let Some((sender, frame)) = self.network.next(self.now) else { break };
-            self.deliver(sender, frame);
-            done += 1;
-        }
+        done += self.deliver_burst();
         if done == 0
             && let Some((sender, frame)) = self.network.next_at_rest()
         {

@@ -214,6 +214,7 @@ impl WorldBuilder {
             idle_time: self.idle_time,
             units_per_relax: self.units_per_relax,
             turn: 0,
+            inbox: Vec::new(),
             worked: 0,
             #[cfg(test)]
             panics: false,

@@ -17,6 +17,7 @@ mod recover;
 mod ring;
 mod wait;
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -48,6 +49,8 @@ pub struct Cdma {
     registers: Bar,
     /// For what the engine cannot move.
     bounce: Option<bounce::Bounce>,
+    /// A reset was given its time and did not end.
+    stuck: AtomicBool,
     card: Arc<Shared>,
 }
 
@@ -58,7 +61,7 @@ const BASE: BarOffset = BarOffset::ZERO;
 
 impl Cdma {
     pub(crate) const fn new(card: Arc<Shared>, registers: Bar) -> Self {
-        Self { registers, bounce: None, card }
+        Self { registers, bounce: None, stuck: AtomicBool::new(false), card }
     }
 
     pub(crate) fn name(&self) -> CardName {
@@ -88,13 +91,17 @@ impl Cdma {
     pub fn reset(&self) -> Result<(), CdmaError> {
         let error = |source| self.mmio(source);
         CdmaBlock::CR.write(&self.registers, BASE, Cdmacr::new().with_reset(true)).map_err(error)?;
-        self.within(REST_LIMIT_NS, "a reset", || {
+        // An engine that was given its time once is not waited for again: whoever closes the card wants to get on.
+        let limit = if self.stuck.load(Ordering::Relaxed) { 0 } else { REST_LIMIT_NS };
+        let ended = self.within(limit, "a reset", || {
             let control = CdmaBlock::CR.read(&self.registers, BASE).map_err(error)?;
             if control.into_bits() == u32::MAX {
                 return Err(CdmaError::Gone { card: self.name() });
             }
             Ok((!control.reset()).then_some(()))
-        })
+        });
+        self.stuck.store(matches!(ended, Err(CdmaError::Stuck { .. })), Ordering::Relaxed);
+        ended
     }
 
     /// Looks until there is something to see, for `limit` nanoseconds at most.

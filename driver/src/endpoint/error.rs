@@ -77,7 +77,7 @@ pub enum EndpointError {
     Cdma(#[from] CdmaError),
     /// The copy engine halted while it filled a window.
     #[error(
-        "{card}: the CDMA chain that fills transmit windows stopped ({status}); a transfer's source may lie outside card memory, or be misaligned for a build without data realignment: drop the endpoint and open it again"
+        "{card}: the CDMA chain that fills transmit windows stopped ({status}); a transfer's source may lie outside card memory, or be misaligned for a build without data realignment (then state EndpointOptions::source_alignment): drop the endpoint and open it again"
     )]
     Chain {
         /// Which card.
@@ -269,6 +269,18 @@ pub enum SendError {
         length: u64,
         /// The memory.
         memory: CardRange,
+    },
+    /// The source does not begin where the copy engine can read.
+    #[error(
+        "{card}: source at {start} is not a multiple of {alignment} bytes, which a copy engine without data realignment needs; copy it to such an address first (Cdma::bounce_through), or lay it out so"
+    )]
+    SourceAlignment {
+        /// Which card.
+        card: CardName,
+        /// First byte.
+        start: CardAddr,
+        /// Bytes of the engine's data path.
+        alignment: u32,
     },
     /// The destination is not inside the region.
     #[error(

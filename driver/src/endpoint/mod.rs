@@ -124,6 +124,8 @@ pub struct Endpoint {
     regions: Vec<Option<u64>>,
     reads: Reads,
     read_channel: Option<u8>,
+    /// What the addresses of sources have to be multiples of.
+    source_alignment: u32,
     tables: ReceiveTables,
     ni: Block,
     info: NiInfo,
@@ -176,6 +178,14 @@ impl Endpoint {
             return Err(unknown());
         }
         let sender = Self::sending(&name, options, &info, incarnation)?;
+        options::check_source_alignment(options, &info).map_err(|(found, expected)| {
+            EndpointError::Option {
+                card: name.clone(),
+                what: "the alignment of sources",
+                found: found.into(),
+                expected,
+            }
+        })?;
         card.shared.take_endpoint()?;
         let taken = Taken(Arc::clone(&card.shared));
 
@@ -235,6 +245,7 @@ impl Endpoint {
             regions: vec![None; info.memory_windows.min(region::MAX_WINDOWS) as usize],
             reads: Reads::default(),
             read_channel: options.read_channel,
+            source_alignment: options.source_alignment.unwrap_or(1),
             tables: ReceiveTables::of(card)?,
             ni,
             info,
@@ -325,6 +336,13 @@ impl Endpoint {
                 memory: self.info.memory,
             });
         }
+        if !self.is_source(source) {
+            return Err(SendError::SourceAlignment {
+                card: card(),
+                start: source,
+                alignment: self.source_alignment,
+            });
+        }
         let fits = offset <= target.length && length <= target.length - offset;
         let Some(destination) = target.address.checked_add(offset).filter(|_| fits) else {
             return Err(SendError::TargetRange {
@@ -354,6 +372,11 @@ impl Endpoint {
             priority: options.priority,
         };
         self.sender.submit(now, command).map_err(|source| SendError::Sender { card: card(), source })
+    }
+
+    /// Whether the copy engine can send from there.
+    fn is_source(&self, address: CardAddr) -> bool {
+        address.is_aligned_to(self.source_alignment.into())
     }
 
     /// Withdraws a transfer: its completion says so, and comes by the next poll. Returns whether it had not ended before.

@@ -58,6 +58,9 @@ pub struct EndpointOptions {
     pub transfers: Option<u32>,
     /// Nodes that may have transfers at once, 1 to 8192; `None`: 64.
     pub destinations: Option<u32>,
+    /// Bytes of the copy engine's data path, 4 to 64, where it was built without data realignment (DRE, PG034): what is sent then has to
+    /// begin at a multiple of it, and what does not is refused. No register tells. `None`: the build realigns, and sources are anywhere.
+    pub source_alignment: Option<u32>,
 }
 
 impl Default for EndpointOptions {
@@ -78,6 +81,7 @@ impl Default for EndpointOptions {
             ops: None,
             transfers: None,
             destinations: None,
+            source_alignment: None,
         }
     }
 }
@@ -146,4 +150,29 @@ pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderC
     config.transfers = options.transfers.unwrap_or(config.transfers);
     config.destinations = options.destinations.unwrap_or(config.destinations);
     config
+}
+
+/// Everything that the chain copies besides sources has to suit an engine without realignment, too: where windows take payload and
+/// commit word, and where the packets of a source begin. Its slots are made of lines of 64 bytes.
+pub(super) fn check_source_alignment(
+    options: &EndpointOptions,
+    info: &NiInfo,
+) -> Result<(), (u32, &'static str)> {
+    let Some(alignment) = options.source_alignment else { return Ok(()) };
+    if !alignment.is_power_of_two() || !(4..=64).contains(&alignment) {
+        return Err((alignment, "a power of two from 4 to 64: the bytes of the copy engine's data path"));
+    }
+    let windows = &info.windows;
+    let packet = 1_u32.checked_shl(info.packet_size_log2.into()).unwrap_or(0);
+    let suits = [windows.stride, windows.payload_offset, windows.commit_offset, packet]
+        .iter()
+        .all(|bytes| bytes.is_multiple_of(alignment));
+    if suits && windows.base.is_aligned_to(alignment.into()) {
+        Ok(())
+    } else {
+        Err((
+            alignment,
+            "one that the card's packets and transmit windows have too (`fpgactl info` shows them)",
+        ))
+    }
 }

@@ -229,6 +229,18 @@ impl Card {
         self.ni.recycle_frame(frame);
     }
 
+    /// Whether [`Self::expect_frame`] is of any use.
+    #[must_use]
+    pub fn expects_frames(&self) -> bool {
+        self.ni.looks_ahead()
+    }
+
+    /// Says that a frame is among the next to arrive: of a burst, said of each before the first is received, so that what
+    /// their packets need of a large receive registry is fetched together. Changes nothing.
+    pub fn expect_frame(&self, frame: &[u8]) {
+        self.ni.expect(frame);
+    }
+
     /// A frame arrived from the network. It is processed at once; replies and events wait for [`Self::step`].
     /// A broken frame is counted and dropped.
     pub fn receive_frame(&mut self, now: Nanos, frame: &[u8]) {

@@ -6,9 +6,9 @@ use super::{
     CRC_LENGTH, Common, DATA_HEADER_LENGTH, EncodeError, PacketKind, START_HEADER_LENGTH, WireError,
 };
 use crate::bytes::{Image, u8_at, u16_at, u32_at, u64_at};
-use crate::generated::layout::{data as at, start};
+use crate::generated::layout::{common, data as at, start};
 use crate::geometry::{Geometry, check_index, packet_size, range_end};
-use crate::ids::{OpNumber, SegmentIndex, TransferId};
+use crate::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
 
 /// View of a checked DATA or START packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +17,36 @@ pub struct Data<'a> {
     /// The whole header of a START packet.
     start: Option<&'a [u8; START_HEADER_LENGTH]>,
     payload: &'a [u8],
+}
+
+/// What names the segment of a packet, among all segments of all senders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SegmentName {
+    /// The sending node.
+    pub source: NodeId,
+    /// Its life.
+    pub incarnation: Incarnation,
+    /// Its transfer.
+    pub transfer: TransferId,
+    /// The segment within it.
+    pub segment: SegmentIndex,
+}
+
+impl SegmentName {
+    /// The name that stands in the bytes of a DATA or START packet, which are not checked: good for fetching early what
+    /// [`super::Packet::parse`]'s packet will need, and for nothing else. `None` for other kinds and for less than a header.
+    #[inline]
+    #[must_use]
+    pub fn peek(bytes: &[u8]) -> Option<Self> {
+        let head: &[u8; DATA_HEADER_LENGTH] = bytes.first_chunk()?;
+        let kind = PacketKind::try_from(u8_at::<{ common::KIND }, _>(head)).ok()?;
+        if !matches!(kind, PacketKind::Data | PacketKind::Start) {
+            return None;
+        }
+        let Common { source, incarnation, .. } = Common::read(head);
+        let transfer = TransferId::new(u32_at::<{ at::TRANSFER }, _>(head));
+        Some(Self { source, incarnation, transfer, segment: u32_at::<{ at::SEGMENT }, _>(head) })
+    }
 }
 
 /// A DATA or START packet without its payload.

@@ -49,7 +49,7 @@ mod error;
 mod message;
 
 pub use control::{Ack, Arrived, Control, Hello, Nack, SegmentDone};
-pub use data::{Data, DataHeader, StartFields};
+pub use data::{Data, DataHeader, SegmentName, StartFields};
 pub use error::{EncodeError, WireError};
 pub use message::{
     Announcement, AnswerBody, MESSAGE_PACKETS_MAX, Message, MessageAnswer, MessageBytes, MessageHeader,

@@ -1,14 +1,15 @@
 //! What cases share: an opened card with a seam to look at and to tamper with, and lanes, one channel with one the other way to
 //! check it by.
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use fpga_card::fault_plan::FaultEntry;
 use fpga_driver::mock::World;
 use fpga_driver::mock::served::MessageCount;
 use fpga_driver::{
-    Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, OpenOptions, ResourceError, RunMode,
-    Transport, WaitOptions,
+    Card, CardAddr, CardRange, ChannelOptions, Direction, DmaBuffer, OpenOptions, RecoveryLevel,
+    RecoveryOptions, ResourceError, RunMode, Transport, WaitOptions, recovery,
 };
 
 use super::{Ability, Build, Door, Skip, Stand, Verdict, faults};
@@ -116,6 +117,26 @@ impl<'a> Bench<'a> {
     pub fn reach(&self) -> Arc<Tampered> {
         let transport = self.stand.reach().unwrap_or_else(|why| panic!("the card cannot be reached: {why}"));
         Tampered::around(transport, self.stand.card())
+    }
+
+    /// Resets the card by the ladder, by the mildest reset that the door has.
+    pub fn reset(&self) {
+        let transport = self.reach() as Arc<dyn Transport>;
+        let reset = |level| {
+            // The engines were given their time by whoever has found that they do not stop.
+            let options = RecoveryOptions::default()
+                .at_least(level)
+                .up_to(RecoveryLevel::Bus)
+                .limit(Duration::from_millis(50));
+            recovery::recover(&transport, &OpenOptions::default(), &options)
+                .unwrap_or_else(|error| panic!("{error}"))
+        };
+        let mut report = reset(RecoveryLevel::Function);
+        if report.well && !report.reopen {
+            // A kernel has reset the card meanwhile, and the mildest reset is not to be had.
+            report = reset(RecoveryLevel::Bus);
+        }
+        assert!(report.well && report.reopen, "{report:?}");
     }
 
     /// Opens the card.

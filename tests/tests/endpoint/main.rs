@@ -9,6 +9,7 @@ mod endings;
 mod lossy;
 mod nodes;
 mod reads;
+mod realignment;
 mod regions;
 mod registry;
 mod schemes;

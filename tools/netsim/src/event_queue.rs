@@ -1,25 +1,30 @@
-//! What happens next: a radix heap.
+//! What happens next: a calendar queue.
 //!
-//! Simulated time only moves forward, so an event is kept by the highest bit in which its time differs from the last one
-//! taken out. When the lowest bucket is empty, the next one is spread over those below it. An event moves at most once per bit,
-//! which is less than a comparison heap does for the thousands of events of a large network. Events of one moment come out in the
-//! order in which they went in: they always lie in one bucket, in that order.
+//! Nearly every event of a network lies no further ahead than a packet waits and travels, and many lie in between: so events are
+//! put into slots of equal length by their times, and sorted only when their slot is reached, a dozen at a time. What lies
+//! further ahead than all slots together, such as a timer, waits in a heap. An event is moved twice, whatever the number of
+//! events; a comparison or radix heap moves it once per level. Events of one moment come out in the order in which they went in.
+
+use std::collections::BinaryHeap;
 
 /// Something that will happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     /// Picoseconds since the start.
     pub(crate) at: u64,
-    pub(crate) what: What,
-    /// The host, port or vertex, by `what`.
-    pub(crate) place: u32,
+    /// [`What`], in the upper bits, and the host, port or vertex: in one word, because a field of a byte would leave a hole that is
+    /// copied piece by piece.
+    tag: u32,
     /// The packet, where one is concerned.
     pub(crate) packet: u32,
+    /// Which host a packet is for, and its bytes: all that a switch has to know. Headers of a large network's packets do not fit a
+    /// cache.
+    pub(crate) to: u32,
+    pub(crate) length: u32,
 }
 
 /// What will happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum What {
     /// A transfer is submitted: `packet` is the flow.
     Begin,
@@ -42,65 +47,262 @@ impl What {
     }
 }
 
+/// Bits of a tag that name the place: a network has fewer vertices and ports by far.
+const PLACE_BITS: u32 = 29;
+
+impl Event {
+    /// Without a packet.
+    pub(crate) const fn new(at: u64, what: What, place: u32) -> Self {
+        Self { at, tag: (what as u32) << PLACE_BITS | place, packet: 0, to: 0, length: 0 }
+    }
+
+    /// About a packet, or a flow.
+    #[must_use]
+    pub(crate) const fn of(self, packet: u32) -> Self {
+        Self { packet, ..self }
+    }
+
+    /// For this host, of so many bytes.
+    #[must_use]
+    pub(crate) const fn bound(self, to: u32, length: u32) -> Self {
+        Self { to, length, ..self }
+    }
+
+    pub(crate) const fn what(&self) -> What {
+        match self.tag >> PLACE_BITS {
+            0 => What::Begin,
+            1 => What::Wake,
+            2 => What::Leave,
+            3 => What::Deliver,
+            4 => What::Arrive,
+            _ => What::Take,
+        }
+    }
+
+    /// The host, port or vertex.
+    pub(crate) const fn place(&self) -> u32 {
+        self.tag & ((1 << PLACE_BITS) - 1)
+    }
+}
+
+/// Slots of the calendar.
+const SLOTS: u64 = 1 << 12;
+const WORDS: usize = (SLOTS / 64) as usize;
+/// "No event".
+const NONE: u32 = u32::MAX;
+
+/// Events of one slot, in order: a list of such pieces costs the processor's caches a miss per piece, not per event.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    events: [Event; PIECE],
+    count: u32,
+    /// The piece before, or the next free one.
+    next: u32,
+}
+
+/// So that a piece takes two lines of a cache.
+const PIECE: usize = 5;
+const NOTHING: Event = Event::new(0, What::Begin, 0);
+
+/// An event beyond the calendar. By time, then by turn, the first one greatest.
+#[derive(Clone, Copy, Debug)]
+struct Later {
+    event: Event,
+    turn: u64,
+}
+
+impl Ord for Later {
+    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
+        (other.event.at, other.turn).cmp(&(self.event.at, self.turn))
+    }
+}
+
+impl PartialOrd for Later {
+    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Later {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Later {}
+
 /// See the module's description.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
-    /// Bucket 0 holds events of the time `last`; bucket b those that differ from it in bit b - 1 and none above.
-    buckets: Vec<Vec<Event>>,
-    /// Taken out of bucket 0 already.
+    /// The events of the present slot with their turns, by both; those before `taken` have happened.
+    present: Vec<(Event, u32)>,
     taken: usize,
-    /// Bit b: bucket b + 1 is not empty.
-    occupied: u64,
+    /// Number of the present slot, counted from time 0.
+    slot: u64,
+    /// Time of the last event taken out.
     last: u64,
-    spare: Vec<Event>,
+    /// Picoseconds of a slot, as a power of two.
+    width: u32,
+    /// The last piece of each slot to come, by the low bits of its number.
+    heads: Box<[u32]>,
+    /// Slots with events, and words of this with ones.
+    occupied: [u64; WORDS],
+    words: u64,
+    pieces: Vec<Piece>,
+    free: u32,
+    later: BinaryHeap<Later>,
+    turn: u64,
 }
 
 impl EventQueue {
-    /// With room for so many events at a time; where there are more, it grows. Buckets change places with the spare one, so all
-    /// have the same room; pages of those that stay empty are never touched.
-    pub(crate) fn new(room: usize) -> Self {
-        let buckets = (0..65).map(|_| Vec::with_capacity(room)).collect();
-        Self { buckets, taken: 0, occupied: 0, last: 0, spare: Vec::with_capacity(room) }
+    /// With room for so many events at a time; where there are more, it grows. Most of them lie at most `span` picoseconds ahead.
+    pub(crate) fn new(room: usize, span: u64) -> Self {
+        let width = (span / SLOTS).max(1).ilog2() + 1;
+        Self {
+            present: Vec::with_capacity(room),
+            taken: 0,
+            slot: 0,
+            last: 0,
+            width,
+            heads: vec![NONE; WORDS * 64].into_boxed_slice(),
+            occupied: [0; WORDS],
+            words: 0,
+            pieces: Vec::with_capacity(room),
+            free: NONE,
+            later: BinaryHeap::with_capacity(room),
+            turn: 0,
+        }
     }
 
     /// Events before the last one taken out happen now.
     #[inline]
     pub(crate) fn push(&mut self, event: Event) {
-        let differing = event.at.max(self.last) ^ self.last;
-        let bucket = 64 - differing.leading_zeros() as usize;
-        if let Some(events) = self.buckets.get_mut(bucket) {
-            events.push(event);
-        }
-        if bucket > 0 {
-            self.occupied |= 1 << (bucket - 1);
+        let event = Event { at: event.at.max(self.last), ..event };
+        let ahead = (event.at >> self.width).saturating_sub(self.slot);
+        if ahead == 0 {
+            let (_, rest) = self.present.split_at(self.taken);
+            let place = self.taken + rest.partition_point(|(other, _)| other.at <= event.at);
+            self.present.insert(place, (event, NONE));
+        } else if ahead < SLOTS {
+            self.list(event);
+        } else {
+            self.turn += 1;
+            self.later.push(Later { event, turn: self.turn });
         }
     }
 
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Event> {
         loop {
-            if let Some(event) = self.buckets.first().and_then(|events| events.get(self.taken)).copied() {
+            if let Some((event, _)) = self.present.get(self.taken) {
                 self.taken += 1;
-                return Some(event);
+                self.last = event.at;
+                return Some(*event);
             }
-            if let Some(events) = self.buckets.first_mut() {
-                events.clear();
-            }
-            self.taken = 0;
-            if self.occupied == 0 {
+            if !self.turn_the_page() {
                 return None;
             }
-            let bucket = self.occupied.trailing_zeros() as usize + 1;
-            self.occupied &= self.occupied - 1;
-            let empty = core::mem::take(&mut self.spare);
-            let mut events = core::mem::replace(self.buckets.get_mut(bucket)?, empty);
-            self.last = events.iter().map(|event| event.at).min()?;
-            for event in events.drain(..) {
-                self.push(event);
-            }
-            self.spare = events;
         }
     }
+
+    /// Adds an event to the list of its slot, which is one of those to come.
+    #[inline]
+    fn list(&mut self, event: Event) {
+        let place = place(event.at >> self.width);
+        let Some(head) = self.heads.get_mut(place) else { return };
+        if let Some(piece) = self.pieces.get_mut(*head as usize)
+            && let Some(room) = piece.events.get_mut(piece.count as usize)
+        {
+            *room = event;
+            piece.count += 1;
+            return;
+        }
+        let mut piece = Piece { events: [NOTHING; PIECE], count: 1, next: *head };
+        piece.events[0] = event;
+        if let Some(spare) = self.pieces.get_mut(self.free as usize) {
+            *head = self.free;
+            self.free = spare.next;
+            *spare = piece;
+        } else {
+            *head = u32::try_from(self.pieces.len()).unwrap_or(NONE);
+            self.pieces.push(piece);
+        }
+        if let Some(word) = self.occupied.get_mut(place / 64) {
+            *word |= 1 << (place % 64);
+            self.words |= 1 << (place / 64);
+        }
+    }
+
+    /// Goes on to the next slot with an event; whether there is one.
+    fn turn_the_page(&mut self) -> bool {
+        self.present.clear();
+        self.taken = 0;
+        // What waits in the heap lies beyond every slot.
+        let slot = match (self.next_occupied(), self.later.peek()) {
+            (Some(slot), _) => slot,
+            (None, Some(first)) => first.event.at >> self.width,
+            (None, None) => return false,
+        };
+        self.slot = slot;
+        // Before anything else can be put into the slots that have come within reach, so that turns are kept.
+        while let Some(first) = self.later.peek()
+            && (first.event.at >> self.width) - slot < SLOTS
+        {
+            let event = first.event;
+            self.later.pop();
+            self.list(event);
+        }
+        self.unlist(place(slot));
+        true
+    }
+
+    /// The next slot with a list.
+    fn next_occupied(&self) -> Option<u64> {
+        if self.words == 0 {
+            return None;
+        }
+        let first = self.slot + 1;
+        let (word, bit) = (place(first) / 64, place(first) % 64);
+        let here = self.occupied.get(word).copied().unwrap_or(0) & (u64::MAX << bit);
+        let found = if here != 0 {
+            word * 64 + here.trailing_zeros() as usize
+        } else {
+            // The words behind, then those in front, and last the lower bits of this one.
+            let behind = self.words & u64::MAX.checked_shl(word as u32 + 1).unwrap_or(0);
+            let next = if behind == 0 { self.words } else { behind }.trailing_zeros() as usize;
+            next * 64 + self.occupied.get(next)?.trailing_zeros() as usize
+        };
+        Some(first + ((found as u64).wrapping_sub(first) & (SLOTS - 1)))
+    }
+
+    /// Makes a slot's list the present events.
+    fn unlist(&mut self, place: usize) {
+        let Some(head) = self.heads.get_mut(place) else { return };
+        let mut at = core::mem::replace(head, NONE);
+        while let Some(piece) = self.pieces.get_mut(at as usize) {
+            let next = core::mem::replace(&mut piece.next, self.free);
+            let events = piece.events.iter().take(piece.count as usize).rev();
+            self.present.extend(events.map(|event| (*event, 0)));
+            self.free = at;
+            at = next;
+        }
+        if let Some(word) = self.occupied.get_mut(place / 64) {
+            *word &= !(1 << (place % 64));
+            if *word == 0 {
+                self.words &= !(1 << (place / 64));
+            }
+        }
+        self.present.reverse();
+        for ((_, place), turn) in self.present.iter_mut().zip(0..) {
+            *place = turn;
+        }
+        self.present.sort_unstable_by_key(|(event, turn)| (event.at, *turn));
+    }
+}
+
+/// Where a slot's list is.
+const fn place(slot: u64) -> usize {
+    (slot & (SLOTS - 1)) as usize
 }
 
 #[cfg(test)]
@@ -110,28 +312,54 @@ mod tests {
     use rand_pcg::rand_core::Rng;
     use std::collections::BTreeMap;
 
-    /// Against an ordered map by time and number of insertion.
+    /// Against an ordered map by time and number of insertion; with calendars that most events miss, and that most events meet.
     #[test]
     fn comes_out_by_time_and_then_by_turn() {
-        let mut numbers = Pcg32::new(7, 11);
-        let (mut queue, mut model) = (EventQueue::new(16), BTreeMap::new());
-        let mut now = 0_u64;
-        for turn in 0..100_000_u32 {
-            if numbers.next_u32().is_multiple_of(2) {
-                let bits = numbers.next_u32() % 40;
-                let at = now + (u64::from(numbers.next_u32()) << 8 & ((1 << bits) - 1));
-                queue.push(Event { at, what: What::Wake, place: 0, packet: turn });
-                model.insert((at, turn), ());
-            } else {
-                let expected = model.pop_first().map(|(key, ())| key);
-                let found = queue.pop();
-                assert_eq!(found.map(|event| (event.at, event.packet)), expected);
-                now = found.map_or(now, |event| event.at);
+        for (span, seed) in [(1, 7), (1 << 12, 8), (1 << 20, 9), (1 << 31, 10), (1 << 40, 11)] {
+            let mut numbers = Pcg32::new(seed, 11);
+            let (mut queue, mut model) = (EventQueue::new(16, span), BTreeMap::new());
+            let mut now = 0_u64;
+            for turn in 0..100_000_u32 {
+                // Fuller for a while, then emptier.
+                let pushes = if turn % 4000 < 2000 { 3 } else { 1 };
+                if numbers.next_u32() % 4 < pushes {
+                    let bits = numbers.next_u32() % 40;
+                    let at = now + (u64::from(numbers.next_u32()) << 8 & ((1 << bits) - 1));
+                    queue.push(Event::new(at, What::Wake, 0).of(turn));
+                    model.insert((at, turn), ());
+                } else {
+                    let expected = model.pop_first().map(|(key, ())| key);
+                    let found = queue.pop();
+                    assert_eq!(found.map(|event| (event.at, event.packet)), expected);
+                    now = found.map_or(now, |event| event.at);
+                }
             }
+            while let Some(event) = queue.pop() {
+                assert_eq!(model.pop_first().map(|(key, ())| key), Some((event.at, event.packet)));
+            }
+            assert!(model.is_empty());
         }
-        while let Some(event) = queue.pop() {
-            assert_eq!(model.pop_first().map(|(key, ())| key), Some((event.at, event.packet)));
+    }
+
+    #[test]
+    fn what_is_late_happens_now() {
+        let mut queue = EventQueue::new(4, 1000);
+        queue.push(Event::new(5000, What::Wake, 1));
+        assert_eq!(queue.pop().map(|event| event.at), Some(5000));
+        queue.push(Event::new(6000, What::Wake, 2));
+        queue.push(Event::new(10, What::Wake, 3));
+        assert_eq!(queue.pop().map(|event| (event.at, event.place())), Some((5000, 3)));
+        assert_eq!(queue.pop().map(|event| event.place()), Some(2));
+        assert_eq!(queue.pop(), None);
+    }
+
+    #[test]
+    fn an_event_keeps_what_and_where() {
+        let place = (1 << PLACE_BITS) - 1;
+        for what in [What::Begin, What::Wake, What::Leave, What::Deliver, What::Arrive, What::Take] {
+            let event = Event::new(1, what, place).of(2).bound(3, 4);
+            assert_eq!((event.what(), event.place(), event.packet), (what, place, 2));
+            assert_eq!((event.to, event.length), (3, 4));
         }
-        assert!(model.is_empty());
     }
 }

@@ -179,11 +179,9 @@ struct Packet {
     damaged: bool,
 }
 
-/// What a switch has to know of a packet. Kept apart: headers of a large network's packets do not fit a cache.
-#[derive(Clone, Copy, Debug)]
-struct Label {
-    to: u32,
-    length: u32,
+/// Which host a packet is for.
+fn host_of(header: &Header) -> u32 {
+    header.common().destination.get().wrapping_sub(1)
 }
 
 impl impair::Frame for Packet {
@@ -209,7 +207,6 @@ pub struct Simulation {
     /// What happens to what each host sends; empty if nothing does.
     links: Vec<Link<Packet>>,
     packets: Vec<Packet>,
-    labels: Vec<Label>,
     free: Vec<u32>,
     queue: EventQueue,
     /// Picoseconds.
@@ -250,10 +247,10 @@ impl Simulation {
         let network = Network::new(scenario.topology, scenario.rate, delay, scenario.queue);
         let feedback = Feedback::new(scenario, network.ports());
         let room = scenario.room();
-        let mut queue = EventQueue::new(room);
+        let mut queue = EventQueue::new(room, network.longest_stay());
         for (number, flow) in (0..).zip(&scenario.flows) {
             let at = flow.at.get().saturating_mul(PICOS);
-            queue.push(Event { at, what: What::Begin, place: flow.from, packet: number });
+            queue.push(Event::new(at, What::Begin, flow.from).of(number));
         }
         // A host's n flows are given no slot beyond the first n.
         let mut begun = vec![0_usize; hosts.len()];
@@ -272,7 +269,6 @@ impl Simulation {
             network,
             links,
             packets: Vec::with_capacity(room),
-            labels: Vec::with_capacity(room),
             free: Vec::with_capacity(room),
             queue,
             now: 0,
@@ -342,7 +338,7 @@ impl Simulation {
             if event.at > limit {
                 break;
             }
-            self.on_way -= usize::from(event.what.is_about_a_packet());
+            self.on_way -= usize::from(event.what().is_about_a_packet());
             self.now = event.at.max(self.now);
             self.report.events += 1;
             self.happen(event)?;
@@ -371,8 +367,8 @@ impl Simulation {
     }
 
     fn happen(&mut self, event: Event) -> Result<(), SimulationError> {
-        let Event { what, place, packet, .. } = event;
-        match what {
+        let (place, packet) = (event.place(), event.packet);
+        match event.what() {
             What::Begin => self.begin(place, packet)?,
             What::Wake => self.wake(place, event.at),
             What::Leave => self.leave(place, packet),
@@ -382,7 +378,7 @@ impl Simulation {
                     self.deliver(place);
                 }
             }
-            What::Arrive => self.arrive(place, packet),
+            What::Arrive => self.arrive(event),
             What::Take => self.take(place, packet),
         }
         Ok(())
@@ -486,7 +482,7 @@ impl Simulation {
         // A wheel's next time may be early; not twice within the same nanosecond.
         let due = due.max((self.now / PICOS + 1) * PICOS).min(free_at);
         if node.wake.set(due) {
-            self.push(due, What::Wake, host, NONE);
+            self.push(Event::new(due, What::Wake, host));
         }
     }
 
@@ -506,17 +502,13 @@ impl Simulation {
     }
 
     fn keep(&mut self, packet: Packet) -> u32 {
-        let to = packet.header.common().destination.get().wrapping_sub(1);
-        let label = Label { to, length: packet.length };
         if let Some(at) = self.free.pop()
-            && let (Some(place), Some(labelled)) =
-                (self.packets.get_mut(at as usize), self.labels.get_mut(at as usize))
+            && let Some(place) = self.packets.get_mut(at as usize)
         {
-            (*place, *labelled) = (packet, label);
+            *place = packet;
             return at;
         }
         self.packets.push(packet);
-        self.labels.push(label);
         u32::try_from(self.packets.len() - 1).unwrap_or(NONE)
     }
 
@@ -527,12 +519,13 @@ impl Simulation {
         if let Some(report) = self.report.hosts.get_mut(host as usize) {
             report.bytes += u64::from(length);
         }
+        let to = host_of(&header);
         let packet = self.keep(Packet { header, payload, length, damaged: false });
         if self.links.is_empty() {
-            self.push(at, What::Arrive, vertex, packet);
+            self.push(Event::new(at, What::Arrive, vertex).of(packet).bound(to, length));
         } else {
             let at = self.network.free_at(host);
-            self.push(at, What::Leave, host, packet);
+            self.push(Event::new(at, What::Leave, host).of(packet));
         }
     }
 
@@ -556,7 +549,7 @@ impl Simulation {
         if let Some(due) = self.links.get(host as usize).and_then(Link::poll_timeout) {
             let at = due.get().saturating_mul(PICOS).max(self.now + 1);
             if self.hosts.get_mut(host as usize).is_some_and(|node| node.deliver.set(at)) {
-                self.push(at, What::Deliver, host, NONE);
+                self.push(Event::new(at, What::Deliver, host));
             }
         }
     }
@@ -564,14 +557,15 @@ impl Simulation {
     /// A packet that has left a host and whatever happened to it goes on.
     fn travel(&mut self, host: u32, packet: Packet) {
         let (delay, vertex) = self.network.beyond(host);
+        let (to, length) = (host_of(&packet.header), packet.length);
         let packet = self.keep(packet);
         let at = self.now.saturating_add(delay);
-        self.push(at, What::Arrive, vertex, packet);
+        self.push(Event::new(at, What::Arrive, vertex).of(packet).bound(to, length));
     }
 
-    fn push(&mut self, at: u64, what: What, place: u32, packet: u32) {
-        self.on_way += usize::from(what.is_about_a_packet());
-        self.queue.push(Event { at, what, place, packet });
+    fn push(&mut self, event: Event) {
+        self.on_way += usize::from(event.what().is_about_a_packet());
+        self.queue.push(event);
     }
 
     /// Where nothing is on its way and nobody is about to send, frames that wait for company to be shuffled with are let go.
@@ -590,9 +584,10 @@ impl Simulation {
         false
     }
 
-    fn arrive(&mut self, vertex: u32, packet: u32) {
+    fn arrive(&mut self, event: Event) {
         self.report.packet_events += 1;
-        let Some(&Label { to, length }) = self.labels.get(packet as usize) else { return };
+        let Event { packet, to, length, .. } = event;
+        let vertex = event.place();
         let Some(port) = self.network.route(vertex, to) else {
             return self.take(vertex, packet);
         };
@@ -602,7 +597,7 @@ impl Simulation {
         match self.network.send(port, self.now, length.into()) {
             Some((at, place)) => {
                 let what = if self.network.leads_out(port) { What::Take } else { What::Arrive };
-                self.push(at, what, place, packet);
+                self.push(Event::new(at, what, place).of(packet).bound(to, length));
             }
             None => {
                 self.report.dropped += 1;

@@ -227,6 +227,13 @@ impl Network {
         }
     }
 
+    /// The longest that a packet waits for a link and travels on it, in picoseconds.
+    pub(crate) fn longest_stay(&self) -> u64 {
+        let delay = self.ports.iter().map(|port| port.delay).max().unwrap_or(0);
+        // No queue is that long in use: a host's 128 packets, four times over, are longer by far.
+        delay.saturating_add(self.queue.min(self.time_of(512 << 10)))
+    }
+
     #[inline]
     fn coordinates_of(&self, vertex: u32) -> [u32; 3] {
         self.coordinates.get(vertex as usize).copied().unwrap_or_default()

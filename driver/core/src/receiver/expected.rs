@@ -26,20 +26,22 @@ impl Receiver {
             return;
         }
         let length = payload.len() as u64;
-        let entry = self.registry.entry_mut(slot);
-        let Some(bit) = position(entry, header, length, self.config.packet_size_log2) else {
+        let transfer_length = |at| self.peers.transfer(at).length;
+        let mut operation = self.registry.operation(slot);
+        let bit = position(operation.entry, transfer_length, header, length, self.config.packet_size_log2);
+        let Some(bit) = bit else {
             self.contradiction(now, header, payload.len());
             return;
         };
-        if entry.mask.contains(bit) {
+        if operation.contains(bit) {
             // Acknowledged again: the first acknowledgement may have been lost [E1-7].
-            entry.touched = now;
+            operation.entry.touched = now;
             self.counters.duplicates += 1;
             self.acknowledge(header);
             return;
         }
         let window = self.access.allowing_write(
-            entry.window.0,
+            operation.entry.window.0,
             header.common.source,
             header.key,
             header.address,
@@ -49,16 +51,16 @@ impl Receiver {
             self.violation(now, header, header.address, length);
             return;
         };
-        if entry.window.0 != window {
-            entry.window.0 = window;
-        }
         // Written first: a set bit promises that the bytes are there.
         if let Err(fault) = memory.write(header.address, payload) {
             self.memory_fault(now, header, fault);
             return;
         }
-        entry.touched = now;
-        let complete = entry.mask.insert(bit);
+        if operation.entry.window.0 != window {
+            operation.entry.window.0 = window;
+        }
+        operation.entry.touched = now;
+        let complete = operation.insert(bit);
         self.acknowledge(header);
         if self.config.packet_events {
             self.packet_event(now, slot, bit);
@@ -177,9 +179,16 @@ impl Receiver {
 }
 
 /// The packet's place within its segment, if the packet agrees with the entry [E1-5]: on a packet boundary, inside the range,
-/// of the length that belongs there [E1-10], and, for a start, of the same shape.
+/// of the length that belongs there [E1-10], and, for a start, of the same shape; `transfer_length` tells the length of a
+/// transfer by its record.
 #[inline]
-fn position(entry: &Entry, header: &DataHeader, length: u64, packet_size_log2: u8) -> Option<u16> {
+fn position(
+    entry: &Entry,
+    transfer_length: impl FnOnce(u16) -> u64,
+    header: &DataHeader,
+    length: u64,
+    packet_size_log2: u8,
+) -> Option<u16> {
     if header.segment_count != entry.segment_count {
         return None;
     }
@@ -187,7 +196,7 @@ fn position(entry: &Entry, header: &DataHeader, length: u64, packet_size_log2: u
         let same = start.base == entry.base
             && start.segment_length == entry.length
             && start.packets == entry.packets
-            && start.transfer_length == entry.transfer_length;
+            && start.transfer_length == transfer_length(entry.transfer);
         if !same {
             return None;
         }
@@ -251,7 +260,7 @@ mod tests {
                 let start = u32::from(n) * size;
                 address == BASE + u64::from(start) && found == u64::from((length - start).min(size))
             });
-            prop_assert_eq!(position(&entry, &header(address, log2), found, log2), expected);
+            prop_assert_eq!(position(&entry, |_| 0, &header(address, log2), found, log2), expected);
         }
     }
 }

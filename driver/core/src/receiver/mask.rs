@@ -69,6 +69,16 @@ impl Mask {
         self.0.iter().map(|word| word.count_zeros()).sum()
     }
 
+    /// The first 64 packets.
+    pub(super) const fn low(&self) -> u64 {
+        self.0[0]
+    }
+
+    /// From the first 64 packets, of at most 64.
+    pub(super) const fn from_low(low: u64) -> Self {
+        Self([low, u64::MAX, u64::MAX, u64::MAX])
+    }
+
     /// As the registry window shows it: 32-bit words, bit 0 of word 0 first.
     #[must_use]
     pub fn words(&self) -> [u32; 8] {

@@ -81,7 +81,7 @@ impl Receiver {
             + usize::from(config.escape_slots);
         let burst = 4 * items + 8;
         Ok(Self {
-            registry: Registry::new(config.registry_entries),
+            registry: Registry::new(config.registry_entries, config.mask_bits),
             peers: Peers::new(config.sources, config.transfers, config.tombstones),
             escape: Escape::new(config.escape_slots, crate::cast::index(config.packet_size())),
             access: AccessTable::new(config.windows),
@@ -101,7 +101,7 @@ impl Receiver {
         let payload = crate::cast::index(config.packet_size());
         let tombstones = u64::from(config.sources) * (u64::from(config.tombstones) + 1);
         [
-            Table::new("registry", config.registry_entries.into(), Registry::BYTES),
+            Table::new("registry", config.registry_entries.into(), Registry::bytes(config.mask_bits)),
             Table::new("escape channel", config.escape_slots.into(), Escape::BYTES + payload),
             Table::new("transfers", config.transfers.into(), transfer),
             Table::new("senders", config.sources.into(), source),
@@ -183,6 +183,24 @@ impl Receiver {
         self.dispatch(now, header, payload, memory);
     }
 
+    /// Whether [`Receiver::look_ahead`] does anything: the registry is too large for the processor's nearer caches.
+    #[inline]
+    #[must_use]
+    pub fn looks_ahead(&self) -> bool {
+        self.registry.is_large()
+    }
+
+    /// Says that a packet of operation `key` comes soon: what it will be held against is read now.
+    ///
+    /// For whoever takes packets in bursts: said of each of them before the first is handled, the processor waits for memory
+    /// once for all and not once for each. Nothing depends on it, and a `key` that nobody has checked is good enough.
+    #[inline]
+    pub fn look_ahead(&self, key: &SegmentKey) {
+        if self.looks_ahead() {
+            self.registry.read_ahead(key);
+        }
+    }
+
     #[inline]
     fn dispatch<M: ReceiveMemory + ?Sized>(
         &mut self,
@@ -244,7 +262,10 @@ impl Receiver {
     /// Registry entry `index` as the registry window shows it; `None` if there is no such entry.
     #[must_use]
     pub fn entry(&self, index: u16, now: Nanos) -> Option<EntryView> {
-        self.registry.view(index, now)
+        let view = self.registry.view(index, now)?;
+        let transfer = self.peers.transfer(self.registry.entry(index).transfer);
+        let transfer_length = if view.valid { transfer.length } else { 0 };
+        Some(EntryView { transfer_length, ..view })
     }
 
     /// Escape slots in use.

@@ -32,6 +32,23 @@ impl SegmentKey {
         segment: 0,
     };
 
+    /// Who sends, and what.
+    #[inline]
+    fn halves(&self) -> [u64; 2] {
+        [
+            u64::from(self.source.get()) | u64::from(self.incarnation.get()) << 32,
+            u64::from(self.transfer.get()) | u64::from(self.segment) << 32,
+        ]
+    }
+
+    /// Equality, of two words instead of four: which field differs is as good as random, and each comparison of its own a
+    /// branch that the processor guesses wrong.
+    #[inline]
+    fn is(&self, other: &Self) -> bool {
+        let ([who, what], [their_who, their_what]) = (self.halves(), other.halves());
+        (who ^ their_who) | (what ^ their_what) == 0
+    }
+
     /// Spread over 64 bits, the highest best: a sum of multiples, one multiplication deep.
     ///
     /// Transfer, segment and source count in steps of g^-1, g^-2 and g^-3 of the whole, where g^4 = g + 1: the multiples of
@@ -39,94 +56,163 @@ impl SegmentKey {
     /// sender, which differ by small steps in transfer and segment, hardly meet. Incarnations are random already.
     #[inline]
     fn hash(&self) -> u64 {
-        let who = u64::from(self.source.get()) | u64::from(self.incarnation.get()) << 32;
-        let what = u64::from(self.transfer.get()) | u64::from(self.segment) << 32;
+        let [who, what] = self.halves();
         who.wrapping_mul(0x8CB9_2BA7_2F3D_8DD7).wrapping_add(what.wrapping_mul(0xD1B5_4A32_ABC9_8389))
     }
 }
 
-/// One operation in progress.
+/// One operation in progress: all that its packets are held against, in one line of the processor's cache. What only its
+/// start needs is in the record of its transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(align(64))]
 pub(super) struct Entry {
-    pub(super) generation: u32,
-    pub(super) segment_count: u32,
+    /// [`SegmentKey::NONE`], which no packet carries, if there is no operation.
+    pub(super) key: SegmentKey,
     pub(super) base: CardAddr,
+    /// Which packets are in memory, as in [`Mask`], unless the registry has wide masks.
+    pub(super) mask: u64,
+    /// When its last packet arrived.
+    pub(super) touched: Nanos,
     pub(super) length: u32,
+    pub(super) segment_count: u32,
+    pub(super) generation: u32,
     pub(super) packets: u16,
-    pub(super) silent: bool,
-    pub(super) notify: bool,
     /// Records of its sender and of its transfer.
     pub(super) source: u16,
     pub(super) transfer: u16,
-    pub(super) transfer_length: u64,
     /// The memory window that allowed its last packet: where to look first for the next.
     pub(super) window: Aside<u16>,
-    /// When its last packet arrived.
-    pub(super) touched: Nanos,
-    pub(super) mask: Mask,
+    pub(super) silent: bool,
+    pub(super) notify: bool,
 }
+
+const _: () = assert!(size_of::<Entry>() == 64);
 
 impl Entry {
     pub(super) const EMPTY: Self = Self {
-        generation: 0,
-        segment_count: 0,
+        key: SegmentKey::NONE,
         base: CardAddr::ZERO,
+        mask: u64::MAX,
+        touched: Nanos::ZERO,
         length: 0,
+        segment_count: 0,
+        generation: 0,
         packets: 0,
-        silent: false,
-        notify: false,
         source: 0,
         transfer: 0,
-        transfer_length: 0,
         window: Aside(0),
-        touched: Nanos::ZERO,
-        mask: Mask::COMPLETE,
+        silent: false,
+        notify: false,
     };
+
+    fn is_live(&self) -> bool {
+        self.key != SegmentKey::NONE
+    }
 }
 
-/// A slot of the hash index that leads nowhere. Every number of 16 bits is an entry.
-const VACANT: u32 = u32::MAX;
+/// An entry with its mask.
+pub(super) struct Operation<'a> {
+    pub(super) entry: &'a mut Entry,
+    wide: Option<&'a mut Mask>,
+}
 
-/// The registry. Lookup is a check of the last hit, then a hash index of four slots per entry with linear probing; keys lie
-/// apart from the entries in one compact array.
+impl Operation<'_> {
+    /// Whether packet `bit`, one of the operation's, is in memory.
+    #[inline]
+    pub(super) fn contains(&self, bit: u16) -> bool {
+        match &self.wide {
+            None => self.entry.mask >> (bit & 63) & 1 != 0,
+            Some(wide) => wide.contains(bit),
+        }
+    }
+
+    /// Notes packet `bit`, one of the operation's, as written. Returns whether all of them are.
+    #[inline]
+    pub(super) fn insert(&mut self, bit: u16) -> bool {
+        match &mut self.wide {
+            None => {
+                self.entry.mask |= 1 << (bit & 63);
+                self.entry.mask == u64::MAX
+            }
+            Some(wide) => wide.insert(bit),
+        }
+    }
+}
+
+/// A place of the hash index: an entry's number, and above it bits of its key's hash, so that a look-up hardly ever touches
+/// another entry than the one that it looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Place(u32);
+
+impl Place {
+    const VACANT: Self = Self(0);
+
+    fn new(hash: u64, entry: u16) -> Self {
+        Self(Self::tag(hash) | u32::from(entry))
+    }
+
+    /// Bits below those that choose the place, and one that tells it from a vacant one.
+    #[inline]
+    fn tag(hash: u64) -> u32 {
+        low32(hash >> 14) & 0xFFFE_0000 | 1 << 16
+    }
+
+    /// The entry, if it may be the one of a key with this tag.
+    #[inline]
+    fn tagged(self, tag: u32) -> Option<u16> {
+        u16::try_from(self.0 ^ tag).ok()
+    }
+
+    #[inline]
+    const fn entry(self) -> u16 {
+        low16(self.0)
+    }
+}
+
+/// Places of the hash index for each entry.
+const PLACES: usize = 4;
+
+/// So many entries, with their index, take 80 KiB: what a processor has of its own holds them.
+const NEAR: usize = 1024;
+
+/// The registry. Look-up is a check of the last hit, then a hash index of four tagged places per entry with linear probing: a
+/// packet touches one line of the index and one of the entries, however many there are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Registry {
-    keys: Box<[SegmentKey]>,
-    live: Box<[bool]>,
     entries: Box<[Entry]>,
-    slots: Box<[u32]>,
-    /// What turns a hash into a place in `slots`.
+    /// The entries' masks, if they may be wider than 64 bits.
+    wide: Box<[Mask]>,
+    places: Box<[Place]>,
+    /// What turns a hash into a position in `places`.
     shift: u32,
     free: FreeSlots,
     last: Aside<u16>,
 }
 
 impl Registry {
-    /// Bytes of state of one entry: key, whether it lives, itself, four places of the hash index and one of the list of free
-    /// ones.
-    pub(super) const BYTES: usize = size_of::<SegmentKey>()
-        + size_of::<bool>()
-        + size_of::<Entry>()
-        + 4 * size_of::<u32>()
-        + size_of::<u16>();
+    /// Bytes of state of one entry: itself, its wide mask, its places of the hash index and one of the list of free ones.
+    pub(super) const fn bytes(mask_bits: u16) -> usize {
+        let wide = if mask_bits > 64 { size_of::<Mask>() } else { 0 };
+        size_of::<Entry>() + wide + PLACES * size_of::<Place>() + size_of::<u16>()
+    }
 
     /// `entries`: 1..=65536.
-    pub(super) fn new(entries: u32) -> Self {
+    pub(super) fn new(entries: u32, mask_bits: u16) -> Self {
         let count = index(entries);
-        let slots = (4 * count).next_power_of_two();
+        let places = (PLACES * count).next_power_of_two();
+        let wide = if mask_bits > 64 { count } else { 0 };
         Self {
-            keys: alloc::vec![SegmentKey::NONE; count].into_boxed_slice(),
-            live: alloc::vec![false; count].into_boxed_slice(),
             entries: alloc::vec![Entry::EMPTY; count].into_boxed_slice(),
-            slots: alloc::vec![VACANT; slots].into_boxed_slice(),
-            shift: 64 - slots.trailing_zeros(),
+            wide: alloc::vec![Mask::COMPLETE; wide].into_boxed_slice(),
+            places: alloc::vec![Place::VACANT; places].into_boxed_slice(),
+            shift: 64 - places.trailing_zeros(),
             free: FreeSlots::all(entries),
             last: Aside(0),
         }
     }
 
     pub(super) fn capacity(&self) -> u32 {
-        u32::try_from(self.keys.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
     }
 
     pub(super) fn occupancy(&self) -> u32 {
@@ -138,77 +224,101 @@ impl Registry {
     }
 
     #[inline]
-    fn home(&self, key: &SegmentKey) -> usize {
-        index(low32(key.hash() >> self.shift)) & (self.slots.len() - 1)
+    fn home(&self, hash: u64) -> usize {
+        index(low32(hash >> self.shift)) & (self.places.len() - 1)
     }
 
     /// The entry that expects packets of `key`.
     #[inline]
     pub(super) fn find(&mut self, key: &SegmentKey) -> Option<u16> {
-        let last = usize::from(self.last.0);
-        // A released entry's key is overwritten with one that no packet carries.
-        if self.keys[last] == *key {
+        if self.entries[usize::from(self.last.0)].key.is(key) {
             return Some(self.last.0);
         }
-        let mut at = self.home(key);
+        let hash = key.hash();
+        let tag = Place::tag(hash);
+        let mut at = self.home(hash);
         loop {
-            let entry = self.slots[at];
-            if entry == VACANT {
-                return None;
-            }
-            if self.keys[index(entry)] == *key {
-                let entry = low16(entry);
+            let place = self.places[at];
+            if let Some(entry) = place.tagged(tag)
+                && self.entries[usize::from(entry)].key.is(key)
+            {
                 self.last.0 = entry;
                 return Some(entry);
             }
-            at = (at + 1) & (self.slots.len() - 1);
+            if place == Place::VACANT {
+                return None;
+            }
+            at = (at + 1) & (self.places.len() - 1);
         }
     }
 
-    /// Enters an operation that is not in the registry; `None` if it is full.
-    pub(super) fn insert(&mut self, key: SegmentKey, entry: Entry) -> Option<u16> {
+    /// Whether it does not fit the processor's nearer caches.
+    #[inline]
+    pub(super) fn is_large(&self) -> bool {
+        self.entries.len() > NEAR
+    }
+
+    /// Reads what [`Registry::find`] will most likely read: the key's first place in the index, and the entry that it names.
+    #[inline]
+    pub(super) fn read_ahead(&self, key: &SegmentKey) {
+        let place = self.places[self.home(key.hash())];
+        let entry = self.entries.get(usize::from(place.entry()));
+        // A read whose value nobody uses would not be made.
+        core::hint::black_box(entry.map_or(0, |entry| entry.mask));
+    }
+
+    /// Enters an operation that is not in the registry, of which the packets of `mask` have arrived; `None` if it is full.
+    pub(super) fn insert(&mut self, key: SegmentKey, mask: Mask, entry: Entry) -> Option<u16> {
         let slot = self.free.pop()?;
         let place = usize::from(slot);
         let generation = self.entries[place].generation.wrapping_add(1);
-        self.entries[place] = Entry { generation, ..entry };
-        self.keys[place] = key;
-        self.live[place] = true;
-        // At most a quarter of the index is in use, so a vacant slot is near.
-        let mut at = self.home(&key);
-        while self.slots[at] != VACANT {
-            at = (at + 1) & (self.slots.len() - 1);
+        self.entries[place] = Entry { key, generation, mask: mask.low(), ..entry };
+        if let Some(wide) = self.wide.get_mut(place) {
+            *wide = mask;
         }
-        self.slots[at] = slot.into();
+        // At most a quarter of the index is in use, so a vacant place is near.
+        let hash = key.hash();
+        let mut at = self.home(hash);
+        while self.places[at] != Place::VACANT {
+            at = (at + 1) & (self.places.len() - 1);
+        }
+        self.places[at] = Place::new(hash, slot);
         self.last.0 = slot;
         Some(slot)
     }
 
     pub(super) fn remove(&mut self, slot: u16) {
         let place = usize::from(slot);
-        if !core::mem::take(&mut self.live[place]) {
+        let Entry { key, generation, .. } = self.entries[place];
+        if !self.is_live(slot) {
             return;
         }
-        let wrap = self.slots.len() - 1;
-        let mut hole = self.home(&self.keys[place]);
-        while self.slots[hole] != u32::from(slot) {
+        let wrap = self.places.len() - 1;
+        let hash = key.hash();
+        let mut hole = self.home(hash);
+        while self.places[hole] != Place::new(hash, slot) {
             hole = (hole + 1) & wrap;
         }
-        // Closes the gap by moving back what probed past it: no grave stones that would slow later lookups.
+        // Closes the gap by moving back what probed past it: no grave stones that would slow later look-ups.
         let mut at = hole;
         loop {
             at = (at + 1) & wrap;
-            let entry = self.slots[at];
-            if entry == VACANT {
+            let place = self.places[at];
+            if place == Place::VACANT {
                 break;
             }
-            let home = self.home(&self.keys[index(entry)]);
+            let home = self.home(self.entries[usize::from(place.entry())].key.hash());
             if at.wrapping_sub(home) & wrap >= at.wrapping_sub(hole) & wrap {
-                self.slots[hole] = entry;
+                self.places[hole] = place;
                 hole = at;
             }
         }
-        self.slots[hole] = VACANT;
-        self.keys[place] = SegmentKey::NONE;
+        self.places[hole] = Place::VACANT;
+        // Nothing that once was is part of the state.
+        self.entries[place] = Entry { generation, ..Entry::EMPTY };
+        if let Some(wide) = self.wide.get_mut(place) {
+            *wide = Mask::COMPLETE;
+        }
         self.free.push(slot);
     }
 
@@ -217,17 +327,25 @@ impl Registry {
         &self.entries[usize::from(slot)]
     }
 
+    /// An operation in progress.
     #[inline]
-    pub(super) fn entry_mut(&mut self, slot: u16) -> &mut Entry {
-        &mut self.entries[usize::from(slot)]
+    pub(super) fn operation(&mut self, slot: u16) -> Operation<'_> {
+        let place = usize::from(slot);
+        Operation { entry: &mut self.entries[place], wide: self.wide.get_mut(place) }
+    }
+
+    /// Which packets of an operation are in memory.
+    pub(super) fn mask(&self, slot: u16) -> Mask {
+        let place = usize::from(slot);
+        self.wide.get(place).copied().unwrap_or(Mask::from_low(self.entries[place].mask))
     }
 
     pub(super) fn key(&self, slot: u16) -> &SegmentKey {
-        &self.keys[usize::from(slot)]
+        &self.entries[usize::from(slot)].key
     }
 
     pub(super) fn is_live(&self, slot: u16) -> bool {
-        self.live.get(usize::from(slot)).copied().unwrap_or(false)
+        self.entries.get(usize::from(slot)).is_some_and(Entry::is_live)
     }
 }
 
@@ -294,12 +412,13 @@ impl EntryView {
 }
 
 impl Registry {
+    /// Entry `slot`, all but what its transfer knows.
     pub(super) fn view(&self, slot: u16, now: Nanos) -> Option<EntryView> {
         let entry = self.entries.get(usize::from(slot))?;
-        if !self.is_live(slot) {
+        if !entry.is_live() {
             return Some(EntryView::vacant(entry.generation));
         }
-        let key = self.key(slot);
+        let key = entry.key;
         Some(EntryView {
             valid: true,
             generation: entry.generation,
@@ -313,9 +432,9 @@ impl Registry {
             expected: entry.packets,
             silent: entry.silent,
             notify: entry.notify,
-            transfer_length: entry.transfer_length,
+            transfer_length: 0,
             first: 0,
-            mask: entry.mask.words(),
+            mask: self.mask(slot).words(),
             age: now.saturating_sub(entry.touched),
         })
     }
@@ -342,7 +461,7 @@ mod tests {
         /// is full and where homes collide.
         #[test]
         fn finds_what_a_map_finds(entries in 1u32..20, steps in prop::collection::vec((0u32..64, any::<bool>()), 1..300)) {
-            let mut registry = Registry::new(entries);
+            let mut registry = Registry::new(entries, 32);
             let mut map = BTreeMap::new();
             for (n, remove) in steps {
                 let slot = registry.find(&key(n));
@@ -355,7 +474,7 @@ mod tests {
                     }
                     Some(slot) => prop_assert_eq!(registry.key(slot), &key(n)),
                     None => {
-                        let slot = registry.insert(key(n), Entry::EMPTY);
+                        let slot = registry.insert(key(n), Mask::COMPLETE, Entry::EMPTY);
                         prop_assert_eq!(slot.is_some(), map.len() < entries as usize);
                         map.extend(slot.map(|slot| (n, slot)));
                     }
@@ -368,22 +487,78 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// Entries of one word and entries with a wide mask against the mask itself, whatever order packets come in.
+        #[test]
+        fn an_operation_is_its_mask(
+            packets in 1u16..=256,
+            order in prop::collection::vec(any::<prop::sample::Index>(), 1..600),
+        ) {
+            let mut mask = Mask::first_of(packets).unwrap();
+            let widths: &[u16] = if packets > 64 { &[256] } else { &[64, 256] };
+            let mut registries: Vec<_> = widths.iter().map(|bits| Registry::new(2, *bits)).collect();
+            for registry in &mut registries {
+                registry.insert(key(1), mask, Entry::EMPTY).unwrap();
+            }
+            for bit in order.iter().map(|any| u16::try_from(any.index(packets.into())).unwrap()) {
+                for registry in &mut registries {
+                    let mut operation = registry.operation(0);
+                    prop_assert_eq!(operation.contains(bit), mask.contains(bit));
+                    let mut after = mask;
+                    prop_assert_eq!(operation.insert(bit), after.insert(bit));
+                    prop_assert_eq!(registry.mask(0), after);
+                    prop_assert_eq!(registry.mask(1), Mask::COMPLETE);
+                }
+                mask.insert(bit);
+            }
+            // And leaves nothing behind.
+            for (registry, bits) in registries.iter_mut().zip(widths) {
+                registry.remove(0);
+                let unused = Registry::new(2, *bits);
+                prop_assert_eq!(&registry.wide, &unused.wide);
+                prop_assert_eq!(Entry { generation: 0, ..registry.entries[0] }, Entry::EMPTY);
+            }
+        }
+    }
+
+    #[test]
+    fn every_number_of_16_bits_is_an_entry() {
+        // The index tells entry 0 from a vacant place, and entry 65535 from everything.
+        let mut registry = Registry::new(1 << 16, 32);
+        assert!(registry.is_large());
+        let slots: Vec<_> = (0..=u32::from(u16::MAX))
+            .map(|n| registry.insert(key(n), Mask::COMPLETE, Entry::EMPTY))
+            .collect();
+        assert!(!registry.has_free());
+        for (n, slot) in (0..).zip(&slots) {
+            registry.read_ahead(&key(n));
+            assert_eq!(registry.find(&key(n)), *slot);
+        }
+        assert_eq!(slots.last(), Some(&Some(u16::MAX)));
+        for (n, slot) in (0..).zip(slots) {
+            registry.remove(slot.unwrap());
+            assert_eq!(registry.find(&key(n)), None);
+        }
+        assert!(registry.places.iter().all(|place| *place == Place::VACANT));
+    }
+
     #[test]
     fn operations_of_one_sender_do_not_meet() {
         // 64 operations in 256 places, from any transfer on: by transfer, by segment, and 8 x 8. At most one in eight may
         // find its place taken; random places would be taken for one in eight on average.
         for first in [0u32, 1000, u32::MAX - 64] {
             for (transfers, segments) in [(64u32, 1u32), (1, 64), (8, 8)] {
-                let registry = Registry::new(64);
+                let registry = Registry::new(64, 32);
                 let mut homes: Vec<_> = (0..transfers)
                     .flat_map(|t| (0..segments).map(move |segment| (first.wrapping_add(t), segment)))
                     .map(|(transfer, segment)| {
-                        registry.home(&SegmentKey {
+                        let key = SegmentKey {
                             source: NodeId::new(5),
                             incarnation: Incarnation::new(0x1234_5678),
                             transfer: TransferId::new(transfer),
                             segment,
-                        })
+                        };
+                        registry.home(key.hash())
                     })
                     .collect();
                 homes.sort_unstable();

@@ -9,7 +9,6 @@ use super::mask::{Mask, SegmentWindow};
 use super::registry::{Entry, SegmentKey};
 use super::tombstone::Progress;
 use super::{ReceiveMemory, Receiver};
-use crate::aside::Aside;
 use crate::time::Nanos;
 
 /// The records that a start needs, all of them known to be available.
@@ -164,7 +163,7 @@ impl Receiver {
         if self.config.packet_events {
             self.packet_event(now, slot, 0);
         }
-        if self.registry.entry(slot).mask.is_complete() {
+        if mask.is_complete() {
             self.complete(now, slot);
         }
         self.release_escaped(now, &key_of(header), memory);
@@ -234,7 +233,6 @@ impl Receiver {
         }
         let flags = header.common.flags;
         let entry = Entry {
-            generation: 0,
             segment_count: header.segment_count,
             base: start.base,
             length: start.segment_length,
@@ -243,12 +241,10 @@ impl Receiver {
             notify: flags.contains(Flags::NOTIFY_RECEIVER),
             source,
             transfer,
-            transfer_length: start.transfer_length,
-            window: Aside(0),
             touched: now,
-            mask,
+            ..Entry::EMPTY
         };
-        let slot = self.registry.insert(key_of(header), entry)?;
+        let slot = self.registry.insert(key_of(header), mask, entry)?;
         let record = self.peers.transfer_mut(transfer);
         record.registered += 1;
         record.touched = now;

@@ -446,6 +446,10 @@ impl Endpoint {
             return Ok(None);
         }
         let source = CardAddr::new(range.start.get() + offset);
+        // From there nothing can be sent: the reader's own deadline tells it, as with any other refusal.
+        if !self.is_source(source) {
+            return Ok(None);
+        }
         if reader == self.info.node && CardRange::new(source, length).overlaps(CardRange::new(to, length)) {
             return Ok(None);
         }

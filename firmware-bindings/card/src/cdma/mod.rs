@@ -8,6 +8,7 @@ mod sg;
 
 use crate::description::CardDescription;
 use crate::fault_log::{FaultKind, FaultLog, Unit};
+use crate::fault_plan::CdmaFault;
 use crate::hooks::AxiError;
 use crate::host::HostPort;
 use crate::link::{Lanes, Upstream};
@@ -351,9 +352,12 @@ impl Cdma {
     fn advance_copy(&mut self, copy: &mut Copy, lanes: &mut Lanes<'_, dyn HostPort>) -> Moved {
         let Upstream { plan, faults, .. } = &mut lanes.upstream;
         if plan.watches_cdma()
-            && let Some(error) = plan.cdma(false, faults)
+            && let Some(fault) = plan.cdma_moves(faults)
         {
-            return Moved::Failed(error.bit());
+            return match fault {
+                CdmaFault::Stall => Moved::Silent,
+                CdmaFault::Error(error) => Moved::Failed(error.bit()),
+            };
         }
         if copy.remaining == 0 || !(copy.source | copy.destination).is_multiple_of(self.alignment) {
             return Moved::Failed(status::DMA_INTERNAL);

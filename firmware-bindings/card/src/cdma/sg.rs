@@ -59,7 +59,7 @@ impl Cdma {
         self.current = self.sg.next;
         let Upstream { plan, faults, .. } = &mut lanes.upstream;
         if plan.watches_cdma()
-            && let Some(error) = plan.cdma(true, faults)
+            && let Some(error) = plan.cdma_fetches(faults)
         {
             self.halt(error.bit(), self.current, lanes);
             return;

@@ -81,6 +81,8 @@ pub enum FaultName {
     Reset,
     /// [`InjectedFault::Cdma`]; `error`.
     CdmaError,
+    /// [`InjectedFault::CdmaStall`].
+    CdmaStall,
 }
 
 /// One fault of a card file.
@@ -326,6 +328,7 @@ fn injected(name: FaultName, keys: &mut Keys) -> Result<InjectedFault, FaultProb
         FaultName::PciError => InjectedFault::Pci { error: keys.error(PCI_ERRORS)?, on: keys.on() },
         FaultName::Reset => InjectedFault::Reset { on: keys.on() },
         FaultName::CdmaError => InjectedFault::Cdma { error: keys.error(CDMA_ERRORS)? },
+        FaultName::CdmaStall => InjectedFault::CdmaStall,
     })
 }
 

@@ -18,7 +18,7 @@ pub use file::{FaultEntry, FaultName, FaultProblem, FaultsDescription};
 use fpga_core::time::Nanos;
 use fpga_registers::xdma::Direction;
 use fpga_registers::xdma::channel::ChannelError;
-pub(crate) use run::{CardEvent, DescriptorFault, Plan, Verdict, WritebackFault};
+pub(crate) use run::{CardEvent, CdmaFault, DescriptorFault, Plan, Verdict, WritebackFault};
 use serde::{Deserialize, Serialize};
 
 /// Faults, and what decides about their chances.
@@ -306,4 +306,7 @@ pub enum InjectedFault {
         /// Which.
         error: CdmaError,
     },
+    /// An AXI slave never answers the CDMA: its copy stays where it is, and neither it nor a soft reset comes to an end until a
+    /// reset of the card. Opportunity: up to 64 KiB of a copy move.
+    CdmaStall,
 }

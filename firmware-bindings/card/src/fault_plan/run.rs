@@ -27,6 +27,13 @@ pub(crate) enum DescriptorFault {
     Error(ChannelError),
 }
 
+/// What happens to a copy of the CDMA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CdmaFault {
+    Stall,
+    Error(CdmaError),
+}
+
 /// What happens to a write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WritebackFault {
@@ -136,7 +143,7 @@ impl Plan {
                     Moment::Access => interest.accesses = true,
                     Moment::Descriptor => interest.descriptors = true,
                 },
-                Fault::Cdma { .. } => interest.cdma = true,
+                Fault::Cdma { .. } | Fault::CdmaStall => interest.cdma = true,
             }
         }
         interest.channels |= interest.counts || interest.descriptors;
@@ -342,10 +349,19 @@ impl Plan {
         verdict.unwrap_or(Verdict::Send)
     }
 
-    /// The CDMA moves data, or fetches a descriptor.
-    pub(crate) fn cdma(&mut self, of_descriptor: bool, faults: &mut FaultLog) -> Option<CdmaError> {
+    /// The CDMA moves data.
+    pub(crate) fn cdma_moves(&mut self, faults: &mut FaultLog) -> Option<CdmaFault> {
         self.strike(Unit::Cdma, faults, |fault| match fault {
-            InjectedFault::Cdma { error } if error.of_descriptor() == of_descriptor => Some(*error),
+            InjectedFault::CdmaStall => Some(CdmaFault::Stall),
+            InjectedFault::Cdma { error } if !error.of_descriptor() => Some(CdmaFault::Error(*error)),
+            _ => None,
+        })
+    }
+
+    /// The CDMA fetches a descriptor.
+    pub(crate) fn cdma_fetches(&mut self, faults: &mut FaultLog) -> Option<CdmaError> {
+        self.strike(Unit::Cdma, faults, |fault| match fault {
+            InjectedFault::Cdma { error } if error.of_descriptor() => Some(*error),
             _ => None,
         })
     }

@@ -20,14 +20,14 @@ use crate::link::Lanes;
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET, payload_size, window_stride};
 use events::EventRing;
 use faults::{Fault, FaultBlock};
-use fpga_core::receiver::{MemoryFault, Output, ReceiveMemory, ReceiverConfigError};
+use fpga_core::receiver::{MemoryFault, Output, ReceiveMemory, ReceiverConfigError, SegmentKey};
 use fpga_core::scheme::side::Header;
 use fpga_core::time::Nanos;
 use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::{Capabilities, Scheme, ni};
 use fpga_firmware::identity;
 use fpga_firmware::ids::{Incarnation, NodeId};
-use fpga_firmware::wire::{Common, Control, Flags, Hello, Packet, WIRE_VERSION};
+use fpga_firmware::wire::{Common, Control, Flags, Hello, Packet, SegmentName, WIRE_VERSION};
 use fpga_registers::CardAddr;
 use frames::Frames;
 use scheme::{Exchange, Word, refuse_message, refuse_segment};
@@ -387,6 +387,22 @@ impl Ni {
                 self.fault(fault, Some(event));
             }
             None => self.events.post(self.now, event),
+        }
+    }
+
+    pub(crate) const fn looks_ahead(&self) -> bool {
+        match &self.exchange {
+            Exchange::Registry(receiver) => receiver.looks_ahead(),
+            Exchange::Messages(_) => false,
+        }
+    }
+
+    /// A frame will come soon.
+    pub(crate) fn expect(&self, frame: &[u8]) {
+        if let Exchange::Registry(receiver) = &self.exchange
+            && let Some(SegmentName { source, incarnation, transfer, segment }) = SegmentName::peek(frame)
+        {
+            receiver.look_ahead(&SegmentKey { source, incarnation, transfer, segment });
         }
     }
 

@@ -377,6 +377,34 @@ fn every_error_of_the_cdma() {
     }
 }
 
+/// The second piece of a copy gets no answer: what was moved before is there, nothing ends it but a reset of the card.
+#[test]
+fn a_cdma_that_stalls_stays_busy_until_the_card_is_reset() {
+    const PIECE: u32 = 64 << 10;
+    let mut bench = with("    - { fault: cdma_stall, skip: 1 }");
+    let (from, to) = (0, 4 * PIECE);
+    bench.poke(0, &[7; 2 * PIECE as usize]);
+    let copy = |bench: &mut Bench| {
+        for (at, value) in [(0x1018, from), (0x101C, 0), (0x1020, to), (0x1024, 0), (0x1028, 2 * PIECE)] {
+            bench.write(USER, at, value);
+        }
+        bench.run();
+    };
+    copy(&mut bench);
+    // Bits 1 (idle), 4 to 6 and 8 to 10 (errors), 12 to 14 (interrupts) of the status register.
+    assert_eq!(bench.read(USER, 0x1004) & 0x7772, 0, "neither idle nor failed");
+    let moved = bench.memory(to.into(), 2 * PIECE as usize);
+    assert_eq!((moved[PIECE as usize - 1], moved[PIECE as usize]), (7, 0));
+    assert!(bench.card.faults().iter().any(|fault| fault.kind == FaultKind::AxiSilent));
+    bench.write(USER, 0x1000, 1 << 2);
+    bench.run();
+    assert_eq!(bench.read(USER, 0x1000) & 1 << 2, 1 << 2, "its own reset does not end");
+    bench.card.reset();
+    bench.card.set_command(true, true);
+    copy(&mut bench);
+    assert_eq!(bench.read(USER, 0x1004) & 0x1772, 1 << 1 | 1 << 12, "idle, and done");
+}
+
 /// A packet of 100 bytes through the loopback of a stream build, into descriptors of 64 and 64 bytes; the metadata of both, and
 /// what arrived.
 fn stream(bench: &mut Bench) -> ([u32; 4], Vec<u8>) {

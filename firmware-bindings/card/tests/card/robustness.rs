@@ -67,6 +67,7 @@ fn faults() -> impl Strategy<Value = FaultPlan> {
         (link, moment())
             .prop_map(|(error, on)| InjectedFault::Pci { error: PciError::Uncorrectable(error), on }),
         cdma.prop_map(|error| InjectedFault::Cdma { error }),
+        Just(InjectedFault::CdmaStall),
     ];
     let planned =
         (fault, 0_u64..20, prop::option::of(0_u64..5), 0_u32..4).prop_map(|(fault, skip, times, one_in)| {
@@ -149,7 +150,10 @@ fn perform(bench: &mut Bench, act: Act) {
             bench.card.set_command(true, true);
             bench.start(base, 0x10_0000 + 32 * slot, adjacent, control);
         }
-        Act::Frame(frame) => bench.card.receive_frame(Nanos::new(bench.now), &frame),
+        Act::Frame(frame) => {
+            bench.card.expect_frame(&frame);
+            bench.card.receive_frame(Nanos::new(bench.now), &frame);
+        }
         Act::Steps(count) => {
             for _ in 0..count {
                 if !bench.step() {

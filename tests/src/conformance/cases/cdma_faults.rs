@@ -1,13 +1,10 @@
 //! The copy engine's errors: one copy at a time, and in the middle of a ring's chain.
 
-use std::sync::Arc;
-
 use fpga_card::fault_plan::{FaultEntry, FaultName};
 use fpga_driver::firmware::generated::BlockType;
-use fpga_driver::mock::World;
 use fpga_driver::{
     CardAddr, CdmaError, CdmaFaultCause, CdmaRing, CdmaRingError, CdmaRingOptions, DescriptorPath,
-    NetworkInterface, OpenOptions, RecoveryLevel, RecoveryOptions, Transport, WaitOptions, recovery,
+    NetworkInterface, OpenOptions, WaitOptions,
 };
 
 use super::cdma::{FROM, RING, TO, engine, read, write};
@@ -91,11 +88,9 @@ fn cdma_decode_error(bench: &mut Bench<'_>) -> Verdict {
     cdma_error(bench, "cdma_decode_error", CardAddr::new(1 << 40), None)
 }
 
-/// The card, where a test can have a part of its memory never answer.
-fn silenced(bench: &Bench<'_>) -> Result<(World, usize), Skip> {
-    bench
-        .simulated()
-        .ok_or_else(|| Skip("only memory of a card in this process can be made not to answer".to_owned()))
+/// From its `skip`th move of data on the engine gets no answer.
+fn stall(skip: u64) -> FaultEntry {
+    FaultEntry { skip, ..FaultEntry::new(FaultName::CdmaStall) }
 }
 
 /// A copy that never ends: said to be stuck, and the card works after a reset.
@@ -103,11 +98,10 @@ fn cdma_hangs(bench: &mut Bench<'_>) -> Verdict {
     let row = row("cdma_hangs");
     let opened = bench.open();
     let mut cdma = engine(&opened)?;
-    let (world, number) = silenced(bench)?;
-    world.with_card(number, |card| card.silence(opened.at(TO), 64));
+    bench.set_faults([stall(0)]);
     let error = cdma.copy(opened.at(FROM), opened.at(TO), LENGTH as u64).expect_err("it cannot end");
     assert_eq!(Said::of_cdma(&error).as_slice(), row.said, "{error}");
-    world.with_card(number, |card| card.silence(CardAddr::ZERO, 0));
+    bench.set_faults([]);
     if !bench.real_time() {
         // Seconds of real time.
         let again =
@@ -123,12 +117,7 @@ fn cdma_hangs(bench: &mut Bench<'_>) -> Verdict {
 /// After a reset of the bus the engine copies.
 fn reset_and_copy(bench: &Bench<'_>, row: &Row) -> Verdict {
     assert_eq!((row.memory, row.after), (Memory::Unstopped, After::Reset));
-    let transport = bench.reach() as Arc<dyn Transport>;
-    let options = RecoveryOptions::default().at_least(RecoveryLevel::Function).up_to(RecoveryLevel::Bus);
-    let report = recovery::recover(&transport, &OpenOptions::default(), &options)
-        .unwrap_or_else(|error| panic!("{error}"));
-    assert!(report.well && report.reopen, "{report:?}");
-    drop(transport);
+    bench.reset();
     let opened = bench.open();
     let data = bytes(9, LENGTH);
     write(&opened, FROM, &data);
@@ -281,13 +270,11 @@ fn descriptors_lost(bench: &mut Bench<'_>) -> Verdict {
 /// An engine that hangs completes nothing and shows no error: who waits runs out of time, and an abort finds that it does not stop.
 fn ring_hangs(bench: &mut Bench<'_>) -> Verdict {
     let row = row("cdma_ring_hangs");
-    let (world, number) = silenced(bench)?;
     for bypass in [true, false] {
         let opened = bench.open();
         let data: Vec<_> = (0..COPIES).map(|n| bytes(n as u64, LENGTH)).collect();
         let Some(mut ring) = prepared(&opened, bypass, &data)? else { continue };
-        let at = opened.at(TO + ((FAILING_COPY as u64) << 16) + FIRST_DESCRIPTOR);
-        world.with_card(number, |card| card.silence(at, 64));
+        bench.set_faults([stall(FAILING)]);
         let tickets: Vec<_> = (0..COPIES).map(|n| copy(&mut ring, &opened, n)).collect();
         let before = ring.wait(tickets[FAILING_COPY - 1], patient()).expect("before it hangs");
         assert_eq!(before.outcome, Ok(LENGTH as u64));
@@ -302,7 +289,7 @@ fn ring_hangs(bench: &mut Bench<'_>) -> Verdict {
             let fault = done.outcome.expect_err("it was not done");
             assert_eq!((done.payload, fault.cause), (n, CdmaFaultCause::Unstoppable));
         }
-        world.with_card(number, |card| card.silence(CardAddr::ZERO, 0));
+        bench.set_faults([]);
         drop(ring);
         opened.assert_pool(0, 0);
         opened.close();

@@ -11,6 +11,7 @@ mod open;
 mod pages;
 mod recovery;
 mod registers;
+mod removal;
 mod streams;
 mod transfers;
 mod validate;
@@ -38,6 +39,7 @@ pub fn cases() -> Vec<Case> {
         addresses::CASES,
         recovery::CASES,
         faults::CASES,
+        removal::CASES,
         cdma_faults::CASES,
         streams::FAULTS,
     ]

@@ -10,7 +10,7 @@ use fpga_firmware::NodeId;
 use fpga_firmware::wire::{Common, Flags};
 
 use super::{Packet, RateChange, Simulation};
-use crate::event_queue::What;
+use crate::event_queue::{Event, What};
 use crate::host::AnySender;
 use crate::scenario::{Scenario, life_of, node_of};
 
@@ -78,7 +78,9 @@ impl Simulation {
         let header = Header::Link(LinkPacket { common, word });
         let length = u32::try_from(LinkPacket::LENGTH).unwrap_or(0);
         let packet = self.keep(Packet { header, payload: 0, length, damaged: false });
-        self.push(self.now, What::Arrive, vertex, packet);
+        self.push(
+            Event::new(self.now, What::Arrive, vertex).of(packet).bound(to.get().wrapping_sub(1), length),
+        );
     }
 
     /// A packet about links has come to a host: whether it was the controller's.

@@ -39,7 +39,7 @@ impl Benchmark {
             self.name.starts_with(group) && words.iter().all(|word| self.name.contains(word))
         };
         let (.., near, far) = BUDGETS.iter().find(|(group, words, ..)| fits(group, words))?;
-        Some(if regime == Regime::Near { *near } else { *far })
+        Some(if regime == Regime::Far { *far } else { *near })
     }
 }
 

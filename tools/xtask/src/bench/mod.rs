@@ -2,9 +2,11 @@
 //! a thread that copies too; then the packages' own benchmarks; then BENCHMARKS.md.
 //!
 //! On a virtual machine the time between two CPUs can change several times a minute, by a factor of four, and both
-//! programs' figures with it. So runs come in pairs, one of each program, the latency between the CPUs is measured before,
-//! between and after, and only ratios of pairs whose three latencies agree count.
+//! programs' figures with it. So runs come in pairs, one of each program, the CPUs are looked at before, between and after
+//! ([`cores`]), and only ratios of pairs whose three looks agree count.
 
+mod cores;
+mod cost;
 mod machine;
 mod micro;
 mod ping;
@@ -21,11 +23,11 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use ping::one_way_ns;
-use programs::{Ours, Peer};
+use cores::Cores;
+use programs::{Amount, Ours, Peer};
 use record::Record;
 use report::Report;
-use statistics::Regime;
+use statistics::{Limits, Regime};
 
 /// What is written with `--write`.
 const FILE: &str = "BENCHMARKS.md";
@@ -59,9 +61,12 @@ pub(crate) struct Options {
     /// Length of one run [default: 1.2 at up to 64 bytes, else 0.5]
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Below this latency between the CPUs a pair is near, else far
+    /// Latency between the CPUs from which on a pair is far
     #[arg(long, value_name = "NS", default_value_t = 90.0)]
-    threshold: f64,
+    far: f64,
+    /// Latency between the CPUs from which on a pair is near; below, they are one core's hardware threads
+    #[arg(long, value_name = "NS", default_value_t = 34.0)]
+    near: f64,
     /// CPUs of the submitting and of the copying thread [default: the first two]
     #[arg(long, value_name = "HOST,CARD", value_delimiter = ',', num_args = 2)]
     cpus: Option<Vec<usize>>,
@@ -171,30 +176,26 @@ struct Setting {
     cpus: [usize; 2],
     depth: u32,
     seconds: Option<f64>,
-    threshold_ns: f64,
+    limits: Limits,
 }
 
 impl Setting {
-    fn seconds(&self, size: u64) -> f64 {
-        // The shortest ones need millions of operations, else their first ones show.
-        self.seconds.unwrap_or(if size <= 64 { 1.2 } else { 0.5 })
-    }
-
-    /// Operations whose latency is taken; long ones are copies and nothing else.
-    const fn samples(&self, size: u64) -> u64 {
-        if size <= 4096 { 100_000 } else { 0 }
-    }
-
-    /// Batches whose CPU time is taken.
-    const fn batches(&self, size: u64) -> u64 {
-        if size <= 4096 { 2_000 } else { 0 }
+    /// What a run of a pair measures.
+    fn amount(&self, size: u64) -> Amount {
+        Amount {
+            // The shortest ones need millions of operations, else their first ones show.
+            seconds: self.seconds.unwrap_or(if size <= 64 { 1.2 } else { 0.5 }),
+            // Long ones are copies and nothing else.
+            samples: if size <= 4096 { 100_000 } else { 0 },
+            batches: 0,
+        }
     }
 }
 
-/// One run of each program, and the latency between the CPUs before, between and after.
+/// One run of each program, and what the CPUs were like before, between and after.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Pair {
-    brackets_ns: Vec<f64>,
+    looks: Vec<Cores>,
     ours: Record,
     peer: Option<Record>,
 }
@@ -204,7 +205,7 @@ struct Pair {
 enum Verdict {
     /// In a regime.
     Counts(Regime),
-    /// Nowhere: the CPUs' distance changed meanwhile.
+    /// Nowhere: what the CPUs are to each other changed meanwhile.
     Torn,
     /// Nowhere: other programs took CPU time.
     Disturbed,
@@ -226,7 +227,7 @@ impl Pair {
         if records.into_iter().flatten().any(|record| record.busy_cpus < BUSY_CPUS) {
             return Verdict::Disturbed;
         }
-        Regime::of(&self.brackets_ns, setting.threshold_ns).map_or(Verdict::Torn, Verdict::Counts)
+        Regime::of(&self.looks, &setting.limits).map_or(Verdict::Torn, Verdict::Counts)
     }
 }
 
@@ -257,24 +258,26 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), BenchError> {
         Some(&[host, card]) => [host, card],
         _ => ping::first_two()?,
     };
-    let setting =
-        Setting { cpus, depth: options.depth, seconds: options.seconds, threshold_ns: options.threshold };
+    let limits = Limits { near_ns: options.near, far_ns: options.far };
+    let setting = Setting { cpus, depth: options.depth, seconds: options.seconds, limits };
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| OsString::from("target"));
     let scratch = root.join(target).join("bench");
     let machine = machine::machine(cpus);
     let peer = if options.peer { Some(Peer::build(root, &scratch)?) } else { None };
     let versions = machine::versions(root, peer.as_ref().map(|peer| peer.dpdk.as_str()));
-    let measured = if options.no_pairs {
-        Vec::new()
-    } else {
+    let (mut measured, mut cost) = (Vec::new(), Vec::new());
+    if !options.no_pairs {
         let ours = Ours::build(root)?;
-        pairs(&setting, options, &ours, peer.as_ref(), &scratch.join("pairs.jsonl"))?
-    };
-    let before = one_way_ns(cpus)?;
+        measured = pairs(&setting, options, &ours, peer.as_ref(), &scratch.join("pairs.jsonl"))?;
+        let looks = measured.iter().flat_map(|measured| &measured.pairs).flat_map(|pair| &pair.looks);
+        let (cells, wanted) = (cells(options), usize::from(options.pairs));
+        cost = cost::costs(&setting, &cells, wanted, &ours, peer.as_ref(), cost::quickest(looks))?;
+    }
+    let before = Cores::look(cpus)?;
     let micro = if options.no_micro { Vec::new() } else { micro::run(root, &scratch)? };
-    let micro_regime = Regime::of(&[before, one_way_ns(cpus)?], options.threshold);
+    let micro_regime = Regime::of(&[before, Cores::look(cpus)?], &limits);
     let report =
-        Report { command: command(options), machine, versions, setting, measured, micro, micro_regime };
+        Report { command: command(options), machine, versions, setting, measured, cost, micro, micro_regime };
     let text = report.text();
     print!("{text}");
     if options.write {
@@ -316,18 +319,19 @@ fn pairs(
 }
 
 fn one_pair(setting: &Setting, cell: &Cell, ours: &Ours, peer: Option<&Peer>) -> Result<Pair, BenchError> {
-    let mut brackets_ns = vec![one_way_ns(setting.cpus)?];
-    let ours = ours.run(setting, cell)?;
-    brackets_ns.push(one_way_ns(setting.cpus)?);
+    let amount = setting.amount(cell.size);
+    let mut looks = vec![Cores::look(setting.cpus)?];
+    let ours = ours.run(setting, cell, &amount)?;
+    looks.push(Cores::look(setting.cpus)?);
     let peer = match peer {
         Some(peer) => {
-            let record = peer.run(setting, cell)?;
-            brackets_ns.push(one_way_ns(setting.cpus)?);
+            let record = peer.run(setting, cell, &amount)?;
+            looks.push(Cores::look(setting.cpus)?);
             Some(record)
         }
         None => None,
     };
-    Ok(Pair { brackets_ns, ours, peer })
+    Ok(Pair { looks, ours, peer })
 }
 
 fn cells(options: &Options) -> Vec<Cell> {
@@ -360,7 +364,7 @@ fn command(options: &Options) -> String {
     let rings: Vec<&str> = options.ring.iter().map(|ring| ring.name()).collect();
     words.push(format!("--pairs {} --sizes {}", options.pairs, sizes.join(",")));
     words.push(format!("--direction {} --ring {}", directions.join(","), rings.join(",")));
-    words.push(format!("--depth {} --threshold {}", options.depth, options.threshold));
+    words.push(format!("--depth {} --near {} --far {}", options.depth, options.near, options.far));
     words.extend(options.seconds.map(|seconds| format!("--seconds {seconds}")));
     words.join(" ")
 }
@@ -412,9 +416,20 @@ mod tests {
 
     #[test]
     fn a_cell_is_done_when_one_regime_has_enough_pairs() {
-        let setting = Setting { cpus: [0, 1], depth: 256, seconds: None, threshold_ns: 90.0 };
+        let setting = Setting {
+            cpus: [0, 1],
+            depth: 256,
+            seconds: None,
+            limits: Limits { near_ns: 34.0, far_ns: 90.0 },
+        };
         let record = Record { ops_per_s: 1.0, busy_cpus: 2.0, latency: None, cpu_ns_per_op: None };
-        let pair = |brackets: &[f64]| Pair { brackets_ns: brackets.to_vec(), ours: record, peer: None };
+        let look =
+            |one_way_ns: &f64| Cores { one_way_ns: *one_way_ns, host_ns: 9.0, card_ns: 9.0, beside_ns: 9.0 };
+        let pair = |latencies: &[f64]| Pair {
+            looks: latencies.iter().map(look).collect(),
+            ours: record,
+            peer: None,
+        };
         let cell = Cell { ring: Ring::Credit, size: 64, direction: Direction::H2c };
         let mut measured =
             Measured { cell, pairs: vec![pair(&[40.0, 41.0]), pair(&[160.0, 165.0]), pair(&[40.0, 165.0])] };
@@ -422,7 +437,6 @@ mod tests {
         let stolen = Record { busy_cpus: 1.5, ..record };
         measured.pairs.push(Pair { ours: stolen, ..pair(&[160.0, 160.0]) });
         measured.pairs.push(Pair { peer: Some(stolen), ..pair(&[160.0, 160.0]) });
-        assert!(!measured.is_done(2, &setting));
         measured.pairs.push(pair(&[155.0, 165.0]));
         assert!(measured.is_done(2, &setting));
         assert_eq!(measured.of(Regime::Near, &setting).count(), 1);

@@ -43,7 +43,8 @@ pub(crate) fn first_two() -> Result<[usize; 2], PingError> {
     }
 }
 
-fn pin(cpu: usize) -> Result<(), PingError> {
+/// Binds this thread to a CPU.
+pub(super) fn pin(cpu: usize) -> Result<(), PingError> {
     if cpu >= CpuSet::MAX_CPU {
         return Err(PingError::Pin { cpu, source: rustix::io::Errno::INVAL });
     }

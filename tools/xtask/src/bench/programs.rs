@@ -75,7 +75,12 @@ impl Peer {
         Ok(Self { program, dpdk })
     }
 
-    pub(crate) fn run(&self, setting: &Setting, cell: &Cell) -> Result<Record, ProgramError> {
+    pub(crate) fn run(
+        &self,
+        setting: &Setting,
+        cell: &Cell,
+        amount: &Amount,
+    ) -> Result<Record, ProgramError> {
         let [host, card] = setting.cpus;
         let mut command = Command::new(&self.program);
         // The device's thread is bound to its CPU by the device, this one by -l.
@@ -89,10 +94,30 @@ impl Peer {
             ])
             .arg("--")
             .args(["--depth", &setting.depth.to_string(), "--size", &cell.size.to_string()])
-            .args(["--seconds", &setting.seconds(cell.size).to_string()])
-            .args(["--samples", &setting.samples(cell.size).to_string()])
-            .args(["--batches", &setting.batches(cell.size).to_string()]);
+            .args(amount.args());
         record("the peer", &mut command, Record::of_peer)
+    }
+}
+
+/// How much one run measures.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Amount {
+    /// Of throughput.
+    pub(crate) seconds: f64,
+    /// Operations whose latency is taken.
+    pub(crate) samples: u64,
+    /// Batches whose CPU time is taken.
+    pub(crate) batches: u64,
+}
+
+impl Amount {
+    /// Both programs' options.
+    fn args(&self) -> [String; 6] {
+        let Self { seconds, samples, batches } = self;
+        let of = |name: &str, value: &dyn ToString| [format!("--{name}"), value.to_string()];
+        let [[a, b], [c, d], [e, f]] =
+            [of("seconds", seconds), of("samples", samples), of("batches", batches)];
+        [a, b, c, d, e, f]
     }
 }
 
@@ -127,7 +152,12 @@ impl Ours {
         }
     }
 
-    pub(crate) fn run(&self, setting: &Setting, cell: &Cell) -> Result<Record, ProgramError> {
+    pub(crate) fn run(
+        &self,
+        setting: &Setting,
+        cell: &Cell,
+        amount: &Amount,
+    ) -> Result<Record, ProgramError> {
         let [host, card] = setting.cpus;
         let mut command = Command::new(&self.program);
         command
@@ -135,9 +165,7 @@ impl Ours {
             .args(["--sizes", &cell.size.to_string(), "--direction", cell.direction.name()])
             .args(["--ring", cell.ring.name(), "--depth", &setting.depth.to_string()])
             .args(["--pin", &format!("{card},{host}")])
-            .args(["--seconds", &setting.seconds(cell.size).to_string()])
-            .args(["--samples", &setting.samples(cell.size).to_string()])
-            .args(["--batches", &setting.batches(cell.size).to_string()]);
+            .args(amount.args());
         record("fpgactl", &mut command, Record::of_ours)
     }
 }

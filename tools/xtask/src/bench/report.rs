@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::cores::Cores;
+use super::cost::{self, Cost};
 use super::machine::Facts;
 use super::micro::Benchmark;
 use super::programs::PEER_FLAGS;
@@ -17,6 +19,7 @@ pub(super) struct Report {
     pub(super) versions: Facts,
     pub(super) setting: Setting,
     pub(super) measured: Vec<Measured>,
+    pub(super) cost: Vec<Cost>,
     pub(super) micro: Vec<Benchmark>,
     /// What the CPUs were like around the benchmarks of `micro`; `None`: it changed.
     pub(super) micro_regime: Option<Regime>,
@@ -29,6 +32,16 @@ fn floor(cell: &Cell) -> Option<f64> {
     // Runs that end in a stop are what other drivers do; they have no floor of their own.
     let floor = FLOORS.iter().find(|(size, _)| *size == cell.size).map(|(_, floor)| *floor);
     floor.filter(|_| cell.ring == Ring::Credit)
+}
+
+/// What submitting and reaping the shortest operation may cost on a credit ring, in nanoseconds.
+const fn cost_limit(cell: &Cell, regime: Regime) -> Option<f64> {
+    match regime {
+        _ if cell.size > 64 || matches!(cell.ring, Ring::Stop) => None,
+        Regime::Near => Some(15.0),
+        Regime::Far => Some(30.0),
+        Regime::OneCore => None,
+    }
 }
 
 const fn met(yes: bool) -> &'static str {
@@ -63,7 +76,7 @@ fn facts(facts: &Facts) -> String {
 
 /// One pair in one line, while it goes on.
 pub(super) fn progress(cell: &Cell, pair: &Pair, setting: &Setting) -> String {
-    let brackets: Vec<String> = pair.brackets_ns.iter().map(|latency| format!("{latency:.0}")).collect();
+    let latencies: Vec<String> = pair.looks.iter().map(|cores| format!("{:.0}", cores.one_way_ns)).collect();
     let mut text = format!(
         "{:>7} {} {:6}  {:8.3} M ops/s",
         size_text(cell.size),
@@ -79,7 +92,7 @@ pub(super) fn progress(cell: &Cell, pair: &Pair, setting: &Setting) -> String {
             pair.ours.ops_per_s / peer.ops_per_s
         );
     }
-    let _ = write!(text, "  {} ({} ns)", pair.verdict(setting).name(), brackets.join(" "));
+    let _ = write!(text, "  {} ({} ns)", pair.verdict(setting).name(), latencies.join(" "));
     text
 }
 
@@ -117,26 +130,30 @@ impl Report {
             most 32 per round and then look once for completions, are bound to the same two CPUs, and compare the memory afterwards:\n\
             a run whose data differs ends the benchmark.\n\n\
             Runs come in pairs, ours and then the peer's. Before, between and after, two threads hand a cache line back and forth. A pair\n\
-            counts as *near* if all three latencies lie below {} ns one way, as *far* if none does; else the CPUs' distance changed\n\
-            meanwhile and the pair is discarded as torn. It is discarded as disturbed if either program got less than {BUSY_CPUS} of\n\
-            the two CPUs' time while it ran. A ratio is that of one pair. Figures are medians, with the least and the most in\n\
-            brackets.\n\n",
+            counts as *far* if all three latencies reach {} ns one way, as *near* if all reach {} ns only, and as *one core* if none does:\n\
+            a virtual machine's CPUs are two hardware threads of one core then. Else what they are to each other changed meanwhile and the\n\
+            pair is discarded as torn. It is discarded as disturbed if either program got less than {BUSY_CPUS} of the two CPUs' time while it\n\
+            ran. A ratio is that of one pair. Figures are medians, with the least and the most in brackets. Floors are for cores of their own.\n\n",
             PEER_FLAGS.join(" "),
-            self.setting.threshold_ns,
+            self.setting.limits.far_ns,
+            self.setting.limits.near_ns,
         )
     }
 
     fn regimes(&self) -> String {
         let pairs = || self.measured.iter().flat_map(|measured| &measured.pairs);
-        let brackets: Vec<f64> = pairs().flat_map(|pair| pair.brackets_ns.iter().copied()).collect();
+        let looks: Vec<Cores> = pairs().flat_map(|pair| pair.looks.iter().copied()).collect();
         let count = |verdict| pairs().filter(|pair| pair.verdict(&self.setting) == verdict).count();
         format!(
-            "## Latency between the two CPUs, one way\n\n{} pairs near, {} far; discarded: {} torn, {} disturbed.\n\n```text\n{}```\n\n",
+            "## Latency between the two CPUs, one way\n\n{} pairs near, {} far, {} on one core; discarded: {} torn, {} disturbed.\n\
+            x: how much longer arithmetic takes on one CPU while the other does the same (median).\n\n\
+            ```text\n{}```\n\n",
             count(Verdict::Counts(Regime::Near)),
             count(Verdict::Counts(Regime::Far)),
+            count(Verdict::Counts(Regime::OneCore)),
             count(Verdict::Torn),
             count(Verdict::Disturbed),
-            histogram(&brackets, self.setting.threshold_ns)
+            histogram(&looks, &self.setting.limits)
         )
     }
 
@@ -159,7 +176,7 @@ impl Report {
         for (measured, regime, pairs) in self.rows().filter(|(measured, ..)| measured.cell.ring == ring) {
             let cell = &measured.cell;
             let ratio = Spread::of(pairs.iter().filter_map(|pair| ratio(pair)));
-            let floor = floor(cell);
+            let floor = floor(cell).filter(|_| regime != Regime::OneCore);
             let ours = Spread::of(pairs.iter().map(|pair| pair.ours.ops_per_s));
             #[expect(clippy::cast_precision_loss, reason = "sizes are small")]
             let bytes = cell.size as f64;
@@ -235,27 +252,46 @@ impl Report {
     }
 
     fn cpu(&self) -> String {
+        let pairs = self.measured.iter().flat_map(|measured| &measured.pairs);
+        let looks = pairs.flat_map(|pair| &pair.looks).chain(self.cost.iter().flat_map(Cost::looks));
+        let quickest = cost::quickest(looks);
+        let limits = &self.setting.limits;
         let mut rows = Vec::new();
-        for (measured, regime, pairs) in self.rows() {
-            let ours = Spread::of(pairs.iter().filter_map(|pair| pair.ours.cpu_ns_per_op));
+        for (cost, regime) in
+            self.cost.iter().flat_map(|cost| Regime::ALL.into_iter().map(move |regime| (cost, regime)))
+        {
+            let of = |runs: &[cost::Run]| {
+                let values: Vec<f64> = cost::in_regime(runs, regime, limits, quickest).collect();
+                (Spread::of(values.iter().copied()), values.len())
+            };
+            let ((ours, runs), (peer, peer_runs)) = (of(&cost.ours), of(&cost.peer));
             let Some(ours) = ours else { continue };
-            let peer = Spread::of(peers(&pairs).filter_map(|peer| peer.cpu_ns_per_op));
-            let ratios =
-                pairs.iter().filter_map(|pair| Some(pair.peer?.cpu_ns_per_op? / pair.ours.cpu_ns_per_op?));
-            let mut row = head(&measured.cell, regime);
-            row.extend([ours.text(1.0, 1), or_dash(peer, 1.0, 1), or_dash(Spread::of(ratios), 1.0, 2)]);
+            let limit = cost_limit(&cost.cell, regime);
+            let mut row = head(&cost.cell, regime);
+            row.extend([
+                ours.text(1.0, 1),
+                runs.to_string(),
+                or_dash(peer, 1.0, 1),
+                peer_runs.to_string(),
+                peer.map_or_else(dash, |peer| format!("{:.2}", peer.median / ours.median)),
+                limit.map_or_else(dash, |limit| format!("{limit:.0}")),
+                limit.map_or_else(dash, |limit| met(ours.median <= limit).to_owned()),
+            ]);
             rows.push(row);
         }
         if rows.is_empty() {
             return String::new();
         }
-        let header = ["size", "way", "ring", "regime", "ours", "peer", "peer / ours"];
+        let header =
+            ["size", "way", "ring", "regime", "ours", "runs", "peer", "runs", "peer / ours", "limit", "met"];
+        let all: usize = self.cost.iter().map(|cost| cost.ours.len() + cost.peer.len()).sum();
         format!(
             "## What an operation costs the submitting CPU, ns\n\n\
             Closed batches of 32: submitting all of them is timed; then nothing is touched until the card or device must be done, which is\n\
             not timed; then reaping them in one call is timed. Batches that were not done by then are left out, the median of the others\n\
             counts, and the clock's own cost is taken off. So waiting is not in it, but every cache line that has to come from the other\n\
-            CPU is.\n\n{}\n",
+            CPU is. Runs of their own, {all} in all; those count that had the submitting CPU's core for themselves: arithmetic on it took at\n\
+            most a tenth longer before and after than in the best case.\n\n{}\n",
             table(&header, 4, &rows)
         )
     }

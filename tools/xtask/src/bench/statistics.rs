@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::cores::Cores;
+
 /// The middle of some numbers; of an even count the mean of the middle two. `None` of none.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
@@ -40,29 +42,49 @@ impl Spread {
     }
 }
 
-/// How far apart the two CPUs are at the moment, in time. Virtual machines flip between the two at their host's choice.
+/// What the two CPUs are to each other at the moment. Virtual machines flip between these at their host's choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Regime {
+    /// Cores of their own with a cache in common.
     Near,
+    /// Cores without one.
     Far,
+    /// Two hardware threads of one core.
+    OneCore,
 }
 
 impl Regime {
-    pub(crate) const ALL: [Self; 2] = [Self::Near, Self::Far];
+    pub(crate) const ALL: [Self; 3] = [Self::Near, Self::Far, Self::OneCore];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Near => "near",
             Self::Far => "far",
+            Self::OneCore => "one core",
         }
     }
 
-    /// The regime that all latencies around a measurement agree on; `None` if they do not, or if there are none.
-    pub(crate) fn of(brackets_ns: &[f64], threshold_ns: f64) -> Option<Self> {
-        let each = |latency: &f64| if *latency < threshold_ns { Self::Near } else { Self::Far };
-        let first = each(brackets_ns.first()?);
-        brackets_ns.iter().all(|latency| latency.is_finite() && each(latency) == first).then_some(first)
+    fn of_one(cores: &Cores, limits: &Limits) -> Option<Self> {
+        match cores.one_way_ns {
+            latency if latency >= limits.far_ns => Some(Self::Far),
+            latency if latency >= limits.near_ns => Some(Self::Near),
+            latency if latency >= 0.0 => Some(Self::OneCore),
+            _ => None,
+        }
     }
+
+    /// The regime that all looks around a measurement agree on; `None` if they do not, or if there are none.
+    pub(crate) fn of(looks: &[Cores], limits: &Limits) -> Option<Self> {
+        let first = Self::of_one(looks.first()?, limits);
+        first.filter(|_| looks.iter().all(|cores| Self::of_one(cores, limits) == first))
+    }
+}
+
+/// The least latencies of the regimes, one way between the CPUs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Limits {
+    pub(crate) near_ns: f64,
+    pub(crate) far_ns: f64,
 }
 
 /// Width of a bar of the histogram in nanoseconds.
@@ -70,27 +92,28 @@ const BIN_NS: f64 = 10.0;
 /// Longest bar in characters.
 const LONGEST_BAR: usize = 50;
 
-/// Latencies as bars, so that the threshold can be judged.
-pub(crate) fn histogram(latencies_ns: &[f64], threshold_ns: f64) -> String {
-    let mut bins: BTreeMap<u64, usize> = BTreeMap::new();
-    for latency in latencies_ns.iter().filter(|latency| latency.is_finite() && **latency >= 0.0) {
+/// Latencies as bars, with the CPUs' slowing each other down, so that the limits can be judged.
+pub(crate) fn histogram(looks: &[Cores], limits: &Limits) -> String {
+    let mut bins: BTreeMap<(u64, Option<Regime>), Vec<f64>> = BTreeMap::new();
+    for cores in looks.iter().filter(|cores| cores.one_way_ns.is_finite() && cores.one_way_ns >= 0.0) {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "finite and not negative"
         )]
-        let bin = (latency / BIN_NS) as u64;
-        *bins.entry(bin).or_default() += 1;
+        let bin = (cores.one_way_ns / BIN_NS) as u64;
+        bins.entry((bin, Regime::of_one(cores, limits))).or_default().push(cores.slowdown());
     }
-    let highest = bins.values().copied().max().unwrap_or(1);
+    let highest = bins.values().map(Vec::len).max().unwrap_or(1);
     let mut text = String::new();
-    for (bin, count) in bins {
+    for ((bin, regime), slowdowns) in bins {
+        let (count, slowdown) = (slowdowns.len(), median(&slowdowns).unwrap_or(f64::NAN));
         #[expect(clippy::cast_precision_loss, reason = "latencies are small")]
         let from = bin as f64 * BIN_NS;
-        let regime = Regime::of(&[from], threshold_ns).map_or("", Regime::name);
+        let regime = regime.map_or("", Regime::name);
         let bar = "#".repeat((count * LONGEST_BAR).div_ceil(highest));
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{from:5.0} ns  {regime:4}  {count:4}  {bar}");
+        let _ = writeln!(text, "{from:5.0} ns  {regime:8}  x{slowdown:.2}  {count:4}  {bar}");
     }
     text
 }
@@ -115,23 +138,35 @@ mod tests {
         assert_eq!(spread.text(1e6, 1), "2.0 (1.0-3.0)");
     }
 
+    const LIMITS: Limits = Limits { near_ns: 34.0, far_ns: 90.0 };
+
+    fn looks(latencies: &[f64]) -> Vec<Cores> {
+        latencies
+            .iter()
+            .map(|one_way_ns| Cores { one_way_ns: *one_way_ns, host_ns: 8.0, card_ns: 8.0, beside_ns: 12.0 })
+            .collect()
+    }
+
     #[test]
-    fn a_regime_is_what_all_brackets_agree_on() {
-        assert_eq!(Regime::of(&[40.0, 45.0, 89.9], 90.0), Some(Regime::Near));
-        assert_eq!(Regime::of(&[90.0, 165.0], 90.0), Some(Regime::Far));
-        for brackets in [&[40.0, 165.0, 40.0][..], &[165.0, 40.0], &[f64::NAN, f64::NAN], &[]] {
-            assert_eq!(Regime::of(brackets, 90.0), None, "{brackets:?}");
+    fn a_regime_is_what_all_looks_agree_on() {
+        assert_eq!(Regime::of(&looks(&[40.0, 45.0, 89.9]), &LIMITS), Some(Regime::Near));
+        assert_eq!(Regime::of(&looks(&[90.0, 165.0]), &LIMITS), Some(Regime::Far));
+        assert_eq!(Regime::of(&looks(&[30.0, 33.9]), &LIMITS), Some(Regime::OneCore));
+        for latencies in [&[40.0, 165.0, 40.0][..], &[165.0, 40.0], &[30.0, 40.0], &[f64::NAN, f64::NAN], &[]]
+        {
+            assert_eq!(Regime::of(&looks(latencies), &LIMITS), None, "{latencies:?}");
         }
     }
 
     #[test]
     fn the_histogram_names_the_regime_of_each_bar() {
-        let text = histogram(&[41.0, 44.0, 49.9, 41.0, 165.0, 169.0, f64::NAN], 90.0);
+        let text = histogram(&looks(&[31.0, 41.0, 44.0, 49.9, 41.0, 165.0, 169.0, f64::NAN]), &LIMITS);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines.len(), 2, "{text}");
-        assert_eq!(lines[0][..4], ["40", "ns", "near", "4"]);
-        assert_eq!(lines[0][4].len(), LONGEST_BAR);
-        assert_eq!(lines[1][..4], ["160", "ns", "far", "2"]);
-        assert_eq!(lines[1][4].len(), LONGEST_BAR / 2);
+        assert_eq!(lines.len(), 3, "{text}");
+        assert_eq!(lines[0][..6], ["30", "ns", "one", "core", "x1.50", "1"]);
+        assert_eq!(lines[1][..5], ["40", "ns", "near", "x1.50", "4"]);
+        assert_eq!(lines[1][5].len(), LONGEST_BAR);
+        assert_eq!(lines[2][..5], ["160", "ns", "far", "x1.50", "2"]);
+        assert_eq!(lines[2][5].len(), LONGEST_BAR / 2);
     }
 }

@@ -1,16 +1,26 @@
 //! The report of made-up pairs.
 
 use super::super::Direction;
+use super::super::statistics::Limits;
 use super::*;
 
 fn record(ops_per_s: f64, p50_ns: f64) -> Record {
     let latency = Latency { p50_ns, p99_ns: 2.0 * p50_ns, p999_ns: 9.0 * p50_ns };
-    Record { ops_per_s, busy_cpus: 2.0, latency: Some(latency), cpu_ns_per_op: Some(1e9 / ops_per_s) }
+    Record { ops_per_s, busy_cpus: 2.0, latency: Some(latency), cpu_ns_per_op: None }
+}
+
+fn looks(latencies: [f64; 3]) -> Vec<Cores> {
+    latencies.map(|one_way_ns| Cores { one_way_ns, host_ns: 9.0, card_ns: 9.0, beside_ns: 9.0 }).to_vec()
+}
+
+fn run(ns_per_op: f64, host_ns: f64) -> cost::Run {
+    let look = Cores { one_way_ns: 40.0, host_ns, card_ns: 9.0, beside_ns: 9.0 };
+    cost::Run { looks: [look, look], ns_per_op }
 }
 
 fn pair(bracket: f64, ours: f64, peer: f64) -> Pair {
     Pair {
-        brackets_ns: vec![bracket, bracket + 1.0, bracket],
+        looks: looks([bracket, bracket + 1.0, bracket]),
         ours: record(ours, 110.0),
         peer: Some(record(peer, 240.0)),
     }
@@ -18,12 +28,17 @@ fn pair(bracket: f64, ours: f64, peer: f64) -> Pair {
 
 fn report() -> Report {
     let cell = |ring| Cell { ring, size: 64, direction: Direction::H2c };
-    let torn = Pair { brackets_ns: vec![40.0, 165.0, 165.0], ..pair(40.0, 9e9, 1.0) };
+    let torn = Pair { looks: looks([40.0, 165.0, 165.0]), ..pair(40.0, 9e9, 1.0) };
     Report {
         command: "cargo xtask bench --peer".to_owned(),
         machine: vec![("CPU", "one".to_owned())],
         versions: vec![("compiler", "rustc 1".to_owned())],
-        setting: Setting { cpus: [0, 1], depth: 256, seconds: None, threshold_ns: 90.0 },
+        setting: Setting {
+            cpus: [0, 1],
+            depth: 256,
+            seconds: None,
+            limits: Limits { near_ns: 34.0, far_ns: 90.0 },
+        },
         measured: vec![
             Measured {
                 cell: cell(Ring::Credit),
@@ -37,6 +52,11 @@ fn report() -> Report {
             },
             Measured { cell: cell(Ring::Stop), pairs: vec![pair(40.0, 60e6, 30e6)] },
         ],
+        cost: vec![Cost {
+            cell: cell(Ring::Credit),
+            ours: vec![run(16.0, 9.0), run(17.0, 9.0), run(18.0, 9.0), run(30.0, 11.0)],
+            peer: vec![run(34.0, 9.0), run(60.0, 11.0)],
+        }],
         micro: vec![
             Benchmark {
                 package: "fpga-core".to_owned(),
@@ -71,7 +91,7 @@ fn figures_are_medians_per_regime_and_torn_pairs_are_only_counted() {
         &text,
         "| 64 B | h2c | far | 10.000 (10.000-10.000) | 5.000 (5.000-5.000) | 0.64 | 2.00 (2.00-2.00) | 2.50 | **no** | 1 | 1 |",
     );
-    has(&text, "4 pairs near, 1 far; discarded: 1 torn, 0 disturbed.");
+    has(&text, "4 pairs near, 1 far, 0 on one core; discarded: 1 torn, 0 disturbed.");
     assert!(!text.contains("9000.000"), "{text}");
 }
 
@@ -90,7 +110,10 @@ fn latency_and_cpu_stand_beside_the_peers() {
         &text,
         "| 64 B | h2c | stop | near | 110 (110-110) | 220 (220-220) | 990 (990-990) | 240 (240-240) | 480 (480-480) | 2160 (2160-2160) |",
     );
-    has(&text, "| 64 B | h2c | stop | near | 16.7 (16.7-16.7) | 33.3 (33.3-33.3) | 2.00 (2.00-2.00) |");
+    has(
+        &text,
+        "| 64 B | h2c | credit | near | 17.0 (16.0-18.0) | 3 | 34.0 (34.0-34.0) | 1 | 2.00 | 15 | **no** |",
+    );
 }
 
 #[test]
@@ -113,6 +136,7 @@ fn without_a_peer_its_columns_are_empty() {
 fn what_was_not_measured_is_left_out() {
     let mut report = report();
     report.measured.clear();
+    report.cost.clear();
     report.micro.clear();
     let text = report.text();
     assert!(

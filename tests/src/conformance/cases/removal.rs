@@ -1,0 +1,142 @@
+//! A card that leaves at the first register access of a program, at the second, and so on.
+
+use core::time::Duration;
+use std::error::Error;
+use std::sync::Arc;
+
+use fpga_card::fault_plan::{FaultEntry, FaultName};
+use fpga_driver::mock::CardFailure;
+use fpga_driver::{Card, CardAddr, Direction, Piece, RunMode, Transport, WaitMode, WaitOptions};
+
+use super::{Bench, Case, Verdict, case};
+use crate::conformance::Ability;
+use crate::conformance::faults::{After, Memory, row};
+use crate::rig::{Channel, Way};
+use crate::tampered::Tampered;
+
+pub(super) const CASES: &[Case] = &[
+    case("removal.all_ones_at_any_access", REMOVAL, |bench| removal(bench, CardFailure::AllOnes, "all_ones")),
+    case("removal.gone_at_any_access", REMOVAL, |bench| removal(bench, CardFailure::Gone, "removed")),
+];
+
+const REMOVAL: &[Ability] = &[Ability::Removal];
+
+/// A short program: open, interrupts, transfers each way, a list, a wait by interrupt, a copy inside the card, close. It ends with
+/// the first error. `pools`: gets the pool as soon as there is one.
+fn program(
+    seam: &Arc<Tampered>,
+    pools: &mut Vec<fpga_driver::pci::DmaPool>,
+    way: Way,
+) -> Result<(), Box<dyn Error>> {
+    let card = Card::open(Arc::<Tampered>::clone(seam) as Arc<dyn Transport>)?;
+    pools.push(card.memory().clone());
+    card.enable_interrupts()?;
+    let at = CardAddr::new(1 << 20);
+    let mut channel: Channel = way.take(&card, 0, way.options())?;
+    let memory = channel.attach(card.area(1 << 14)?)?;
+    let short = WaitOptions::default().timeout(Duration::from_secs(1));
+    for _ in 0..2 {
+        let first = channel.submit(card.buffer(5000)?, at)?;
+        let part = channel.submit_at(memory, 0, 4096, at)?;
+        channel.poll()?;
+        let pieces = [0, 1].map(|n| Piece {
+            memory,
+            offset: n * 8192,
+            length: 100,
+            card: CardAddr::new((2 << 20) + n as u64 * 4096),
+        });
+        let list = channel.submit_list(&pieces)?;
+        channel.wait_ended(part, short)?;
+        let done = channel.wait(first, short)?;
+        drop(done.into_buffer()?);
+        channel.wait_ended(list, short.mode(WaitMode::Interrupt))?;
+    }
+    let flying = channel.submit(card.buffer(9000)?, at)?;
+    channel.poll()?;
+    channel.cancel(flying)?;
+    let back = Way { direction: if way.to_card() { Direction::C2h } else { Direction::H2c }, ..way };
+    let mut other = back.take(&card, 0, back.options())?;
+    other.transfer(card.buffer(4096)?, at, short)?;
+    card.cdma()?.copy(at, CardAddr::new(4 << 20), 4096)?;
+    channel.submit(card.buffer(4096)?, at)?;
+    channel.poll()?;
+    Ok(())
+}
+
+/// The card leaves at the first register access, at the second, and so on until the program has run through. Whenever it does:
+/// typed errors, every buffer accounted for, and a card that opens and works once it is back.
+fn removal(bench: &mut Bench<'_>, failure: CardFailure, name: &str) -> Verdict {
+    let row = row(name);
+    assert_eq!((row.memory, row.after), (Memory::Quarantined, After::Reopen));
+    // The whole card fails, not its registers alone: where it is not in this process, that is its own fault plan's work.
+    let behind = bench.simulated().is_none();
+    let fault = if failure == CardFailure::AllOnes { FaultName::AllOnes } else { FaultName::SurpriseRemoval };
+    let probe = bench.open();
+    let mut ways = probe.ways();
+    probe.close();
+    if behind {
+        ways.retain(|way| way.mode == RunMode::StopRuns);
+    }
+    for way in ways {
+        // In real time every wait for what does not come takes its time, and accesses are not the same from run to run.
+        let step = if behind {
+            61
+        } else if bench.real_time() {
+            13
+        } else {
+            1
+        };
+        let (mut accesses, mut failed) = (0, 0);
+        loop {
+            let seam = bench.reach();
+            if behind {
+                bench.set_faults([FaultEntry { skip: accesses, ..FaultEntry::new(fault) }]);
+            } else {
+                seam.fail_after(accesses, failure);
+            }
+            let mut pools = Vec::new();
+            let ended = program(&seam, &mut pools, way);
+            let happened = if behind { bench.strikes() > 0 } else { seam.has_failed() };
+            for pool in pools {
+                let stats = pool.stats();
+                assert_eq!(
+                    stats.in_use, 0,
+                    "{way:?}, {failure:?} at access {accesses}: {stats:?}, {ended:?}"
+                );
+                assert_eq!(pool.quarantined().len(), stats.quarantined);
+                assert!(happened || stats.quarantined == 0, "{way:?}: nothing was wrong: {stats:?}");
+            }
+            if let Err(error) = &ended {
+                assert!(happened, "{way:?}: nothing was wrong: {error}");
+                failed += 1;
+                let text = error.to_string();
+                assert!(
+                    ["gone", "all ones", "does not answer", "reset"].iter().any(|part| text.contains(part)),
+                    "{way:?}, {failure:?} at access {accesses}: {text}"
+                );
+            }
+            if behind {
+                bench.set_faults([]);
+                bench.put_back();
+            }
+            seam.heal();
+            drop(seam);
+            if !happened {
+                break;
+            }
+            if accesses % 16 == 0 {
+                let again = bench.open();
+                again.lane(way)?.assert_works(accesses);
+                again.close();
+            }
+            accesses += step;
+            assert!(accesses < 10_000, "the program does not come to an end");
+        }
+        assert!(failed > 0, "{way:?}: no access mattered");
+        let again = bench.open();
+        again.lane(way)?.assert_works(7);
+        again.assert_pool(0, 0);
+        again.close();
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! What submitting and reaping an operation costs the submitting CPU.
+//!
+//! Short runs of closed batches (see `fpgactl dma bench`), each between two looks at the CPUs. It is time that a CPU works, so it
+//! doubles almost when somebody else works on the other hardware thread of its core; what somebody else's work costs is nothing
+//! that either program could answer for. Runs with a stranger there before or after are left out, on both sides alike.
+
+use serde::Serialize;
+
+use super::cores::Cores;
+use super::programs::{Amount, Ours, Peer};
+use super::record::Record;
+use super::statistics::{Limits, Regime};
+use super::{BenchError, Cell, Setting};
+
+/// A run: hardly any throughput, no latencies, many batches. Some tenth of a second.
+const AMOUNT: Amount = Amount { seconds: 0.02, samples: 0, batches: 5_000 };
+/// Largest operation that is asked about: what submitting costs does not depend on it.
+const LARGEST: u64 = 64;
+/// Runs tried for each that is wanted.
+const PATIENCE: usize = 12;
+/// Arithmetic that takes this much longer than the quickest that was seen has a stranger beside it.
+const STRANGER: f64 = 1.1;
+
+/// One run of one program.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Run {
+    pub(super) looks: [Cores; 2],
+    pub(super) ns_per_op: f64,
+}
+
+/// All runs of a cell.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Cost {
+    pub(super) cell: Cell,
+    pub(super) ours: Vec<Run>,
+    pub(super) peer: Vec<Run>,
+}
+
+/// The quickest burst of arithmetic that any of these looks saw on the submitting CPU.
+pub(super) fn quickest<'a>(looks: impl IntoIterator<Item = &'a Cores>) -> f64 {
+    looks.into_iter().map(|cores| cores.host_ns).fold(f64::INFINITY, f64::min)
+}
+
+impl Cost {
+    pub(super) fn looks(&self) -> impl Iterator<Item = &Cores> {
+        self.ours.iter().chain(&self.peer).flat_map(|run| &run.looks)
+    }
+
+    fn is_done(&self, wanted: usize, limits: &Limits, quickest: f64, with_peer: bool) -> bool {
+        let enough = |runs: &[Run], regime| in_regime(runs, regime, limits, quickest).count() >= wanted;
+        Regime::ALL
+            .into_iter()
+            .any(|regime| enough(&self.ours, regime) && (!with_peer || enough(&self.peer, regime)))
+    }
+}
+
+/// What runs cost that had the submitting CPU's core for themselves and are of this regime.
+pub(super) fn in_regime(
+    runs: &[Run],
+    regime: Regime,
+    limits: &Limits,
+    quickest: f64,
+) -> impl Iterator<Item = f64> {
+    runs.iter().filter_map(move |run| {
+        let own = run.looks.iter().all(|cores| cores.host_ns <= STRANGER * quickest);
+        (own && Regime::of(&run.looks, limits) == Some(regime)).then_some(run.ns_per_op)
+    })
+}
+
+/// Runs both programs in turn until each cell has enough.
+pub(super) fn costs(
+    setting: &Setting,
+    cells: &[Cell],
+    wanted: usize,
+    ours: &Ours,
+    peer: Option<&Peer>,
+    mut quickest_ns: f64,
+) -> Result<Vec<Cost>, BenchError> {
+    let small = cells.iter().filter(|cell| cell.size <= LARGEST);
+    let mut all: Vec<Cost> =
+        small.map(|cell| Cost { cell: *cell, ours: Vec::new(), peer: Vec::new() }).collect();
+    for round in 1..=wanted * PATIENCE {
+        let seen = quickest_ns;
+        let is_open = |cost: &Cost| !cost.is_done(wanted, &setting.limits, seen, peer.is_some());
+        let open = all.iter().filter(|cost| is_open(cost)).count();
+        if open == 0 {
+            break;
+        }
+        eprintln!("cost, round {round}: {open} of {} combinations need more runs", all.len());
+        for cost in all.iter_mut().filter(|cost| is_open(cost)) {
+            let before = Cores::look(setting.cpus)?;
+            let record = ours.run(setting, &cost.cell, &AMOUNT)?;
+            let between = Cores::look(setting.cpus)?;
+            cost.ours.extend(run([before, between], &record));
+            if let Some(peer) = peer {
+                let record = peer.run(setting, &cost.cell, &AMOUNT)?;
+                let after = Cores::look(setting.cpus)?;
+                cost.peer.extend(run([between, after], &record));
+            }
+            quickest_ns = quickest_ns.min(quickest(cost.looks()));
+        }
+    }
+    Ok(all)
+}
+
+fn run(looks: [Cores; 2], record: &Record) -> Option<Run> {
+    record.cpu_ns_per_op.map(|ns_per_op| Run { looks, ns_per_op })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Direction, Ring};
+    use super::*;
+
+    const LIMITS: Limits = Limits { near_ns: 34.0, far_ns: 90.0 };
+
+    fn run(latencies: [f64; 2], host: [f64; 2], ns_per_op: f64) -> Run {
+        let [first, second] = [0, 1].map(|at: usize| Cores {
+            one_way_ns: latencies[at],
+            host_ns: host[at],
+            card_ns: 100.0,
+            beside_ns: 100.0,
+        });
+        Run { looks: [first, second], ns_per_op }
+    }
+
+    #[test]
+    fn runs_beside_strangers_and_torn_ones_are_left_out() {
+        let runs = [
+            run([40.0, 41.0], [100.0, 109.0], 12.0),
+            run([40.0, 41.0], [100.0, 150.0], 21.0),
+            run([40.0, 160.0], [100.0, 100.0], 25.0),
+            run([160.0, 160.0], [100.0, 100.0], 28.0),
+        ];
+        let of = |regime| in_regime(&runs, regime, &LIMITS, 100.0).collect::<Vec<_>>();
+        assert_eq!(
+            (of(Regime::Near), of(Regime::Far), of(Regime::OneCore)),
+            (vec![12.0], vec![28.0], vec![])
+        );
+    }
+
+    #[test]
+    fn a_cell_is_done_when_both_have_enough_in_one_regime() {
+        let cell = Cell { ring: Ring::Credit, size: 64, direction: Direction::H2c };
+        let (near, far) = (run([40.0; 2], [100.0; 2], 12.0), run([160.0; 2], [100.0; 2], 28.0));
+        let mut cost = Cost { cell, ours: vec![near], peer: vec![far] };
+        assert!(cost.is_done(1, &LIMITS, 100.0, false) && !cost.is_done(1, &LIMITS, 100.0, true));
+        cost.peer.push(near);
+        assert!(cost.is_done(1, &LIMITS, 100.0, true) && !cost.is_done(2, &LIMITS, 100.0, true));
+        assert_eq!(quickest(cost.looks()), 100.0);
+        assert!(!cost.is_done(1, &LIMITS, 90.0, true), "a quicker look shows that somebody was there");
+    }
+}
