@@ -390,7 +390,7 @@ impl Ni {
         }
     }
 
-    pub(crate) const fn looks_ahead(&self) -> bool {
+    pub(crate) fn looks_ahead(&self) -> bool {
         match &self.exchange {
             Exchange::Registry(receiver) => receiver.looks_ahead(),
             Exchange::Messages(_) => false,

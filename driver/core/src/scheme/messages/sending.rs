@@ -812,9 +812,7 @@ impl SendingSide for Sender {
             self.ready.remove(slot);
             self.watch(slot);
         }
-        if self.flow.is_none() {
-            return None;
-        }
+        self.flow.as_ref()?;
         self.release_paced(now);
         self.poll_low(now)
     }
