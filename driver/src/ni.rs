@@ -27,6 +27,12 @@ pub struct NiInfo {
     pub memory_windows: u32,
     /// Events are pushed into host memory.
     pub event_push: bool,
+    /// Schemes that can be chosen: bit n is the [`Scheme`](generated::Scheme) n.
+    pub schemes: u32,
+    /// Transfers that the interface can have by itself, by the schemes other than the registry's.
+    pub command_entries: u32,
+    /// Messages that it can send at once by these.
+    pub sending_contexts: u32,
     /// Memory that transfers use.
     pub memory: CardRange,
     /// Transmit windows.
@@ -36,6 +42,7 @@ pub struct NiInfo {
     pub(crate) registry_base: BarOffset,
     pub(crate) escape_base: BarOffset,
     pub(crate) counters_base: BarOffset,
+    pub(crate) sending_base: BarOffset,
 }
 
 /// Where the transmit windows are: window `i` starts at `base + i * stride`.
@@ -119,6 +126,13 @@ impl NiInfo {
             escape_slots: ni.read(at::ESCAPE_SLOTS)?,
             op_table_entries: ni.read(at::OP_TABLE_ENTRIES)?,
             memory_windows: ni.read(at::MEMORY_WINDOW_COUNT)?,
+            schemes: ni.read(at::SCHEMES)?,
+            command_entries: ni.read(at::COMMAND_ENTRIES)?,
+            // Without the block there is nothing to look at.
+            sending_contexts: match identity.block(BlockType::Sending) {
+                Ok(_) => ni.read(at::SENDING_CONTEXTS)?,
+                Err(_) => 0,
+            },
             event_push: identity.capabilities().contains(generated::Capabilities::EVENT_PUSH),
             memory: CardRange::new(
                 CardAddr::new(ni.read_pair(at::MEMORY_BASE_LOW)?),
@@ -130,7 +144,14 @@ impl NiInfo {
             registry_base: base(BlockType::Registry),
             escape_base: base(BlockType::Escape),
             counters_base: base(BlockType::Counters),
+            sending_base: base(BlockType::Sending),
         })
+    }
+
+    /// Whether the interface goes by `scheme` if it is told to.
+    #[must_use]
+    pub const fn knows(&self, scheme: generated::Scheme) -> bool {
+        scheme.value() < 32 && self.schemes >> scheme.value() & 1 != 0
     }
 
     /// Stops events and transmission, whoever had started them. What the tables and counters show stays as it was left.

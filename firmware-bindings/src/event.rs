@@ -10,7 +10,7 @@ use fpga_registers::CardAddr;
 
 use crate::bytes::{put_u8, put_u16, put_u32, put_u64, u8_at, u16_at, u32_at, u64_at};
 use crate::generated::layout::event as at;
-pub use crate::generated::{EventKind, FaultReason, NackReason};
+pub use crate::generated::{EventKind, FaultReason, NackReason, Outcome};
 use crate::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
 
 /// Bytes of an event.
@@ -21,9 +21,10 @@ pub const SIZE: usize = at::LAYOUT_SIZE;
 pub struct Event {
     /// What it reports.
     pub kind: EventKind,
-    /// A [`NackReason`] or [`FaultReason`] as a number, by `kind`; see [`Event::nack_reason`], [`Event::fault_reason`].
+    /// A [`NackReason`], [`FaultReason`] or [`Outcome`] as a number, by `kind`; see [`Event::nack_reason`],
+    /// [`Event::fault_reason`], [`Event::outcome`].
     pub reason: u8,
-    /// Registry entry, escape slot or transmit window.
+    /// Registry entry, escape slot or transmit window; the reason of a refused transfer.
     pub index: u16,
     /// The peer.
     pub node: NodeId,
@@ -143,6 +144,12 @@ impl Event {
         if self.kind == EventKind::Fault { FaultReason::try_from(self.reason).ok() } else { None }
     }
 
+    /// What a [`EventKind::Sent`] event says of its transfer.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Outcome> {
+        if self.kind == EventKind::Sent { Outcome::try_from(self.reason).ok() } else { None }
+    }
+
     /// The bytes of the event.
     #[must_use]
     pub const fn encode(&self) -> [u8; SIZE] {
@@ -184,6 +191,7 @@ impl Event {
         let known = match kind {
             EventKind::Nack => NackReason::try_from(reason).is_ok(),
             EventKind::Fault => FaultReason::try_from(reason).is_ok(),
+            EventKind::Sent => Outcome::try_from(reason).is_ok(),
             _ => reason == 0,
         };
         if !known {

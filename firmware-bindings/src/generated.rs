@@ -13,7 +13,7 @@ pub const CONTRACT_MINOR: u16 = 0;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
 pub const CONTRACT_VERSION: u32 = 0x0001_0000;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0xa398_0749;
+pub const CONTRACT_CHECKSUM: u32 = 0x95e4_f9ed;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Most entries that the block table can hold: the table ends with the identity block's 1 KiB.
@@ -62,6 +62,8 @@ pub enum BlockType {
     Memory = 7,
     /// The last faults, one at a time.
     FaultLog = 8,
+    /// Messages that the NI sends, one at a time.
+    Sending = 9,
 }
 
 impl BlockType {
@@ -75,6 +77,7 @@ impl BlockType {
         Self::Escape,
         Self::Memory,
         Self::FaultLog,
+        Self::Sending,
     ];
 
     /// Every value with its name.
@@ -87,6 +90,7 @@ impl BlockType {
         ValueName { value: 6, name: "Escape" },
         ValueName { value: 7, name: "Memory" },
         ValueName { value: 8, name: "FaultLog" },
+        ValueName { value: 9, name: "Sending" },
     ];
 
     /// The number that stands for the value.
@@ -107,6 +111,7 @@ impl BlockType {
             Self::Escape => "Escape",
             Self::Memory => "Memory",
             Self::FaultLog => "FaultLog",
+            Self::Sending => "Sending",
         }
     }
 }
@@ -125,6 +130,7 @@ impl TryFrom<u16> for BlockType {
             6 => Ok(Self::Escape),
             7 => Ok(Self::Memory),
             8 => Ok(Self::FaultLog),
+            9 => Ok(Self::Sending),
             _ => Err(UnknownValue { of: "BlockType", value: value.into() }),
         }
     }
@@ -282,12 +288,14 @@ pub enum NackReason {
     BadPacket = 4,
     /// The receiver knows nothing of this message, or not any more: it was reset, or has given the message up.
     Unknown = 5,
+    /// The receiver goes by another Scheme: trying again does not help.
+    Scheme = 6,
 }
 
 impl NackReason {
     /// Every value, in map order.
     pub const ALL: &'static [Self] =
-        &[Self::Busy, Self::EscapeFull, Self::Violation, Self::BadPacket, Self::Unknown];
+        &[Self::Busy, Self::EscapeFull, Self::Violation, Self::BadPacket, Self::Unknown, Self::Scheme];
 
     /// Every value with its name.
     pub const VALUES: &'static [ValueName] = &[
@@ -296,6 +304,7 @@ impl NackReason {
         ValueName { value: 3, name: "Violation" },
         ValueName { value: 4, name: "BadPacket" },
         ValueName { value: 5, name: "Unknown" },
+        ValueName { value: 6, name: "Scheme" },
     ];
 
     /// The number that stands for the value.
@@ -313,6 +322,7 @@ impl NackReason {
             Self::Violation => "Violation",
             Self::BadPacket => "BadPacket",
             Self::Unknown => "Unknown",
+            Self::Scheme => "Scheme",
         }
     }
 }
@@ -328,6 +338,7 @@ impl TryFrom<u8> for NackReason {
             3 => Ok(Self::Violation),
             4 => Ok(Self::BadPacket),
             5 => Ok(Self::Unknown),
+            6 => Ok(Self::Scheme),
             _ => Err(UnknownValue { of: "NackReason", value: value.into() }),
         }
     }
@@ -475,6 +486,8 @@ pub enum EventKind {
     Escaped = 11,
     /// An escape slot is free again: index = slot; count = 1 if the packet was delivered, 0 if it timed out.
     EscapeReleased = 12,
+    /// How far a transfer is that the NI was told to make (WindowKind Command), or how it has ended: reason (Outcome), op = number of the command, node, transfer, segment = messages that are complete, count = packets sent again, generation = packets sent, length = packets of complete messages, address = where it failed, tries, index = NackReason of Refused.
+    Sent = 13,
 }
 
 impl EventKind {
@@ -492,6 +505,7 @@ impl EventKind {
         Self::Fault,
         Self::Escaped,
         Self::EscapeReleased,
+        Self::Sent,
     ];
 
     /// Every value with its name.
@@ -508,6 +522,7 @@ impl EventKind {
         ValueName { value: 10, name: "Fault" },
         ValueName { value: 11, name: "Escaped" },
         ValueName { value: 12, name: "EscapeReleased" },
+        ValueName { value: 13, name: "Sent" },
     ];
 
     /// The number that stands for the value.
@@ -532,6 +547,7 @@ impl EventKind {
             Self::Fault => "Fault",
             Self::Escaped => "Escaped",
             Self::EscapeReleased => "EscapeReleased",
+            Self::Sent => "Sent",
         }
     }
 }
@@ -554,12 +570,108 @@ impl TryFrom<u8> for EventKind {
             10 => Ok(Self::Fault),
             11 => Ok(Self::Escaped),
             12 => Ok(Self::EscapeReleased),
+            13 => Ok(Self::Sent),
             _ => Err(UnknownValue { of: "EventKind", value: value.into() }),
         }
     }
 }
 
 impl core::fmt::Display for EventKind {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// How far a transfer is that the NI was told to make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Outcome {
+    /// One more of its messages is complete, and others are not.
+    Progress = 1,
+    /// All of it is in the receiver's memory.
+    Done = 2,
+    /// The receiver was silent for GIVE_UP_US.
+    Unanswered = 3,
+    /// The receiver refused it, with a NackReason.
+    Refused = 4,
+    /// The receiver knew it once and does not any more.
+    Forgotten = 5,
+    /// Its own deadline passed.
+    Deadline = 6,
+    /// COMMAND_CANCEL named it.
+    Cancelled = 7,
+    /// The NI cannot make it: no room, or the source is not in its memory.
+    NotTaken = 8,
+}
+
+impl Outcome {
+    /// Every value, in map order.
+    pub const ALL: &'static [Self] = &[
+        Self::Progress,
+        Self::Done,
+        Self::Unanswered,
+        Self::Refused,
+        Self::Forgotten,
+        Self::Deadline,
+        Self::Cancelled,
+        Self::NotTaken,
+    ];
+
+    /// Every value with its name.
+    pub const VALUES: &'static [ValueName] = &[
+        ValueName { value: 1, name: "Progress" },
+        ValueName { value: 2, name: "Done" },
+        ValueName { value: 3, name: "Unanswered" },
+        ValueName { value: 4, name: "Refused" },
+        ValueName { value: 5, name: "Forgotten" },
+        ValueName { value: 6, name: "Deadline" },
+        ValueName { value: 7, name: "Cancelled" },
+        ValueName { value: 8, name: "NotTaken" },
+    ];
+
+    /// The number that stands for the value.
+    #[must_use]
+    pub const fn value(self) -> u8 {
+        self as u8
+    }
+
+    /// The value's name in the map.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Progress => "Progress",
+            Self::Done => "Done",
+            Self::Unanswered => "Unanswered",
+            Self::Refused => "Refused",
+            Self::Forgotten => "Forgotten",
+            Self::Deadline => "Deadline",
+            Self::Cancelled => "Cancelled",
+            Self::NotTaken => "NotTaken",
+        }
+    }
+}
+
+impl TryFrom<u8> for Outcome {
+    type Error = UnknownValue;
+
+    #[inline]
+    fn try_from(value: u8) -> Result<Self, UnknownValue> {
+        match value {
+            1 => Ok(Self::Progress),
+            2 => Ok(Self::Done),
+            3 => Ok(Self::Unanswered),
+            4 => Ok(Self::Refused),
+            5 => Ok(Self::Forgotten),
+            6 => Ok(Self::Deadline),
+            7 => Ok(Self::Cancelled),
+            8 => Ok(Self::NotTaken),
+            _ => Err(UnknownValue { of: "Outcome", value: value.into() }),
+        }
+    }
+}
+
+impl core::fmt::Display for Outcome {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.pad(self.name())
     }
@@ -758,15 +870,20 @@ pub enum WindowKind {
     Data = 0,
     /// One Arrived packet about the transfer; no payload, no op numbers.
     Arrival = 1,
+    /// A whole transfer, which the NI makes by itself from its memory, by the rules of SCHEME (not Registry); no payload, no op numbers. Ends in a Sent event.
+    Command = 2,
 }
 
 impl WindowKind {
     /// Every value, in map order.
-    pub const ALL: &'static [Self] = &[Self::Data, Self::Arrival];
+    pub const ALL: &'static [Self] = &[Self::Data, Self::Arrival, Self::Command];
 
     /// Every value with its name.
-    pub const VALUES: &'static [ValueName] =
-        &[ValueName { value: 0, name: "Data" }, ValueName { value: 1, name: "Arrival" }];
+    pub const VALUES: &'static [ValueName] = &[
+        ValueName { value: 0, name: "Data" },
+        ValueName { value: 1, name: "Arrival" },
+        ValueName { value: 2, name: "Command" },
+    ];
 
     /// The number that stands for the value.
     #[must_use]
@@ -780,6 +897,7 @@ impl WindowKind {
         match self {
             Self::Data => "Data",
             Self::Arrival => "Arrival",
+            Self::Command => "Command",
         }
     }
 }
@@ -792,6 +910,7 @@ impl TryFrom<u8> for WindowKind {
         match value {
             0 => Ok(Self::Data),
             1 => Ok(Self::Arrival),
+            2 => Ok(Self::Command),
             _ => Err(UnknownValue { of: "WindowKind", value: value.into() }),
         }
     }
@@ -967,14 +1086,17 @@ impl Capabilities {
     pub const PACKET_EVENTS: Self = Self(1 << 2);
     /// The NI keeps a fault log.
     pub const FAULT_LOG: Self = Self(1 << 3);
+    /// The NI can make transfers by itself: there are other schemes than Registry.
+    pub const COMMANDS: Self = Self(1 << 4);
     /// Every bit that the map names.
-    pub const ALL: Self = Self(0x000f);
+    pub const ALL: Self = Self(0x001f);
     /// Every bit that the map names, with its name.
     pub const NAMES: &'static [(Self, &'static str)] = &[
         (Self::EVENT_PUSH, "EVENT_PUSH"),
         (Self::OP_TABLE, "OP_TABLE"),
         (Self::PACKET_EVENTS, "PACKET_EVENTS"),
         (Self::FAULT_LOG, "FAULT_LOG"),
+        (Self::COMMANDS, "COMMANDS"),
     ];
 
     /// The set of these bits; bits that the map does not name are kept.
@@ -1078,6 +1200,8 @@ pub mod identity {
         pub const PACKET_EVENTS: u32 = 0x0004;
         /// There is a fault log.
         pub const FAULT_LOG: u32 = 0x0008;
+        /// The NI can make transfers by itself.
+        pub const COMMANDS: u32 = 0x0010;
     }
     /// Entries of the block table, at most IDENTITY_MAX_BLOCKS. (read only)
     pub const BLOCK_COUNT: u32 = 0x0014;
@@ -1147,7 +1271,7 @@ pub mod ni {
     pub const PACKET_SIZE_LOG2: u32 = 0x0010;
     /// Bits of a reception mask: most packets of a segment, 1 to 256. (read only)
     pub const MASK_BITS: u32 = 0x0014;
-    /// Entries of the receive registry. (read only)
+    /// Entries of the receive registry; by the other schemes, contexts of messages that are received. (read only)
     pub const REGISTRY_ENTRIES: u32 = 0x0018;
     /// Slots of the escape buffer, one packet each. (read only)
     pub const ESCAPE_SLOTS: u32 = 0x001c;
@@ -1191,8 +1315,14 @@ pub mod ni {
     pub const REGISTRY_TIMEOUT_US: u32 = 0x0068;
     /// Longest time that a packet may wander, in microseconds: how long a tombstone is kept. (read and write)
     pub const PACKET_LIFETIME_US: u32 = 0x006c;
-    /// The Scheme in use; only while CONTROL.ENABLE is 0. (read and write)
+    /// The Scheme in use; only while CONTROL.ENABLE is 0. A change forgets everything but settings and memory windows. (read and write)
     pub const SCHEME: u32 = 0x0070;
+    /// Transfers that the NI can have by itself, queued or under way (WindowKind Command); 0: none, and no scheme but Registry. (read only)
+    pub const COMMAND_ENTRIES: u32 = 0x0074;
+    /// Silence of a receiver after which the NI gives a transfer up, in microseconds. Shorter than REGISTRY_TIMEOUT_US at every receiver. (read and write)
+    pub const GIVE_UP_US: u32 = 0x0078;
+    /// Round trip that the timers of the schemes but Registry are made for, in nanoseconds; not 0. Only while CONTROL.ENABLE is 0. (read and write)
+    pub const ROUND_TRIP_NS: u32 = 0x007c;
     /// Start of the event ring, 64-byte aligned: an IOVA with the capability EVENT_PUSH, else a card address. Set before CONTROL.EVENT_ENABLE. Bits 31:0. (read and write)
     pub const EVENT_RING_BASE_LOW: u32 = 0x0080;
     /// Start of the event ring, 64-byte aligned: an IOVA with the capability EVENT_PUSH, else a card address. Set before CONTROL.EVENT_ENABLE. Bits 63:32. (read and write)
@@ -1217,6 +1347,12 @@ pub mod ni {
         /// Lowest bit of [`LINE`].
         pub const LINE_SHIFT: u32 = 8;
     }
+    /// Packets of a message, at most: 1 to 4096. Longer transfers become several messages. Only while CONTROL.ENABLE is 0. (read and write)
+    pub const MESSAGE_PACKETS: u32 = 0x00a0;
+    /// Messages that the NI can send at once: entries of the sending block. (read only)
+    pub const SENDING_CONTEXTS: u32 = 0x00a4;
+    /// Number of a command to be given up. Its end is reported either way; a number that is not under way is ignored. (write only)
+    pub const COMMAND_CANCEL: u32 = 0x00a8;
 }
 
 /// Block `counters`. Running counts since reset; each wraps at 2^32. Reading clears nothing.
@@ -1237,15 +1373,15 @@ pub mod counters {
     pub const TX_PACKETS: u32 = 0x0004;
     /// Packets whose mask bit was set already: dropped and acknowledged again. (read only)
     pub const DUPLICATES: u32 = 0x0008;
-    /// Segments that entered the registry. (read only)
+    /// Segments that entered the registry, or messages that got a context. (read only)
     pub const REGISTRATIONS: u32 = 0x000c;
-    /// Segments that became complete. (read only)
+    /// Segments or messages that became complete. (read only)
     pub const COMPLETIONS: u32 = 0x0010;
     /// Packets that entered the escape buffer. (read only)
     pub const ESCAPE_HITS: u32 = 0x0014;
     /// Packets that timed out in the escape buffer, or found it full. (read only)
     pub const ESCAPE_DROPPED: u32 = 0x0018;
-    /// Start packets refused because no entry was free. (read only)
+    /// Start packets or messages refused because no entry was free. (read only)
     pub const REGISTRY_FULL: u32 = 0x001c;
     /// Packets dropped for their checksum. (read only)
     pub const BAD_CRC: u32 = 0x0020;
@@ -1253,9 +1389,9 @@ pub mod counters {
     pub const BAD_PACKET: u32 = 0x0024;
     /// Packets that no memory window allowed. (read only)
     pub const VIOLATIONS: u32 = 0x0028;
-    /// Late packets of completed segments: acknowledged and dropped. (read only)
+    /// Late packets of completed segments: acknowledged and dropped. Of messages: packets of any that have ended or been followed by another. (read only)
     pub const TOMBSTONE_HITS: u32 = 0x002c;
-    /// Registry entries released because their sender fell silent. (read only)
+    /// Registry entries released because their sender fell silent; contexts also where it has gone on to another message. (read only)
     pub const EXPIRED: u32 = 0x0030;
     /// Negative acknowledgements sent. (read only)
     pub const NACKS_SENT: u32 = 0x0034;
@@ -1263,7 +1399,7 @@ pub mod counters {
     pub const ACKS_SENT: u32 = 0x0038;
 }
 
-/// Block `registry`. The receive registry: write INDEX, then read the shadow words, which stay as they are until INDEX is written again. The index is opaque: nothing follows from its value.
+/// Block `registry`. The receive registry, or the receive contexts where SCHEME is not Registry: write INDEX, then read the shadow words, which stay as they are until INDEX is written again. The index is opaque: nothing follows from its value.
 pub mod registry {
     use super::BlockType;
 
@@ -1299,9 +1435,9 @@ pub mod registry {
     pub const INCARNATION: u32 = 0x0010;
     /// Transfer id at the sender. (read only)
     pub const TRANSFER: u32 = 0x0014;
-    /// Index of the segment within its transfer. (read only)
+    /// Index of the segment within its transfer. Of a message: its number, as in MESSAGE of its packets. (read only)
     pub const SEGMENT: u32 = 0x0018;
-    /// Segments of the transfer. (read only)
+    /// Segments of the transfer. Of a message: it and the others of its transfer that were not complete when it began. (read only)
     pub const SEGMENT_COUNT: u32 = 0x001c;
     /// Card address of the segment's first byte. Bits 31:0. (read only)
     pub const BASE_LOW: u32 = 0x0020;
@@ -1313,6 +1449,8 @@ pub mod registry {
     pub const EXPECTED: u32 = 0x002c;
     /// Microseconds since the entry's last packet when it was latched; stops at 2^32-1. (read only)
     pub const AGE_US: u32 = 0x0030;
+    /// The packet that bit 0 of MASK_0 stands for; all before it are in memory. 0 for a segment. (read only)
+    pub const FIRST: u32 = 0x0034;
     /// Bytes of the whole transfer. Bits 31:0. (read only)
     pub const TRANSFER_LENGTH_LOW: u32 = 0x0038;
     /// Bytes of the whole transfer. Bits 63:32. (read only)
@@ -1457,6 +1595,66 @@ pub mod fault_log {
     pub const COUNT: u32 = 0x0080;
 }
 
+/// Block `sending`. The messages that the NI sends (capability COMMANDS), read like the registry: write INDEX, then read the shadow words.
+pub mod sending {
+    use super::BlockType;
+
+    /// The block's type in the block table.
+    pub const BLOCK_TYPE: BlockType = BlockType::Sending;
+    /// Version of the block.
+    pub const BLOCK_VERSION: u16 = 1;
+    /// Its default place in the user BAR, in bytes; the block table has the last word.
+    pub const BLOCK_OFFSET: u32 = 0x8000;
+    /// Its size in bytes.
+    pub const BLOCK_SIZE: u32 = 0x1000;
+    /// Latches the context of this index into the shadow words. (read and write)
+    pub const INDEX: u32 = 0x0000;
+    /// State of the context. If VALID is 0 all other shadow words read 0. (read only)
+    pub const FLAGS: u32 = 0x0004;
+
+    /// Fields of [`FLAGS`].
+    pub mod flags {
+        /// A message is being sent.
+        pub const VALID: u32 = 0x0001;
+        /// The receiver was asked for a context and has not answered.
+        pub const ASKING: u32 = 0x0002;
+        /// The receiver had no room; the message begins again later.
+        pub const HELD: u32 = 0x0004;
+    }
+    /// Receiver. (read only)
+    pub const NODE: u32 = 0x0008;
+    /// The message, as its packets name it. (read only)
+    pub const MESSAGE: u32 = 0x000c;
+    /// The receiver's context (CID); all ones: not known. (read only)
+    pub const CONTEXT: u32 = 0x0010;
+    /// Transfer id. (read only)
+    pub const TRANSFER: u32 = 0x0014;
+    /// Number of the command that the transfer was made for. (read only)
+    pub const COMMAND: u32 = 0x0018;
+    /// Card address of the message's first byte at the receiver. Bits 31:0. (read only)
+    pub const BASE_LOW: u32 = 0x0020;
+    /// Card address of the message's first byte at the receiver. Bits 63:32. (read only)
+    pub const BASE_HIGH: u32 = 0x0024;
+    /// Bytes of the message. (read only)
+    pub const LENGTH: u32 = 0x0028;
+    /// Packets of the message. (read only)
+    pub const PACKETS: u32 = 0x002c;
+    /// The first packet that was never sent. (read only)
+    pub const FRESH: u32 = 0x0030;
+    /// The first packet that is not known to have arrived; 0 where the scheme does not tell. (read only)
+    pub const BASE_PACKET: u32 = 0x0034;
+    /// Packets sent, repeated ones included. (read only)
+    pub const SENT: u32 = 0x0038;
+    /// Requests, or beginnings, in a row. (read only)
+    pub const TRIES: u32 = 0x003c;
+    /// Microseconds since the receiver was last heard; stops at 2^32-1. (read only)
+    pub const AGE_US: u32 = 0x0040;
+    /// Contexts in use now. (read only)
+    pub const OCCUPANCY: u32 = 0x0080;
+    /// Commands that have not ended. (read only)
+    pub const QUEUED: u32 = 0x0084;
+}
+
 /// Byte offsets of everything that lies in memory or on the wire. All integers are little-endian.
 pub mod layout {
     /// One entry of the block table. Its words are: version in the high and type in the low half, offset, size, reserved.
@@ -1494,7 +1692,7 @@ pub mod layout {
         pub const SEGMENT_COUNT: usize = 24;
         /// Bytes of the whole segment. (`u32`)
         pub const SEGMENT_LENGTH: usize = 28;
-        /// Card address of the segment at the destination. (`u64`)
+        /// Card address of the segment at the destination. Command: of the source. (`u64`)
         pub const BASE: usize = 32;
         /// Key of the destination's memory window. (`u64`)
         pub const KEY: usize = 40;
@@ -1514,8 +1712,16 @@ pub mod layout {
         pub const SEGMENT_PACKETS: usize = 70;
         /// Try count that the packets carry. (`u8`)
         pub const TRIES: usize = 72;
-        /// 0. (`bytes[55]`)
-        pub const RESERVED: usize = 73;
+        /// Command: goes before waiting ones of a lower number; else 0. (`u8`)
+        pub const PRIORITY: usize = 73;
+        /// 0. (`u16`)
+        pub const RESERVED: usize = 74;
+        /// Command: its number, which comes back in Sent events; else 0. (`u32`)
+        pub const COMMAND: usize = 76;
+        /// Command: nanoseconds after which it is given up whatever the progress, from when the NI takes it; 0: none, and for all other kinds. (`u64`)
+        pub const PATIENCE: usize = 80;
+        /// 0. (`bytes[40]`)
+        pub const RESERVED2: usize = 88;
     }
     /// One event. SEQUENCE is the last word so that it lands last. Fields that a kind does not use are 0.
     pub mod event {
@@ -1523,7 +1729,7 @@ pub mod layout {
         pub const LAYOUT_SIZE: usize = 64;
         /// An EventKind. (`u8`)
         pub const KIND: usize = 0;
-        /// A NackReason for Nack, a FaultReason for Fault, else 0. (`u8`)
+        /// A NackReason for Nack, a FaultReason for Fault, an Outcome for Sent, else 0. (`u8`)
         pub const REASON: usize = 1;
         /// Registry entry, escape slot or transmit window. (`u16`)
         pub const INDEX: usize = 2;
@@ -2082,6 +2288,12 @@ pub static BLOCKS: &[BlockInfo] = &[
                         doc: "Every packet can be reported.",
                     },
                     FieldInfo { name: "fault_log", high: 3, low: 3, doc: "There is a fault log." },
+                    FieldInfo {
+                        name: "commands",
+                        high: 4,
+                        low: 4,
+                        doc: "The NI can make transfers by itself.",
+                    },
                 ],
             },
             RegisterInfo {
@@ -2216,7 +2428,7 @@ pub static BLOCKS: &[BlockInfo] = &[
                 access: AccessKind::ReadOnly,
                 reset: None,
                 values: &[],
-                doc: "Entries of the receive registry.",
+                doc: "Entries of the receive registry; by the other schemes, contexts of messages that are received.",
                 fields: &[],
             },
             RegisterInfo {
@@ -2414,7 +2626,34 @@ pub static BLOCKS: &[BlockInfo] = &[
                 access: AccessKind::ReadWrite,
                 reset: Some(0),
                 values: Scheme::VALUES,
-                doc: "The Scheme in use; only while CONTROL.ENABLE is 0.",
+                doc: "The Scheme in use; only while CONTROL.ENABLE is 0. A change forgets everything but settings and memory windows.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "command_entries",
+                offset: 0x0074,
+                access: AccessKind::ReadOnly,
+                reset: None,
+                values: &[],
+                doc: "Transfers that the NI can have by itself, queued or under way (WindowKind Command); 0: none, and no scheme but Registry.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "give_up_us",
+                offset: 0x0078,
+                access: AccessKind::ReadWrite,
+                reset: Some(0x000f_4240),
+                values: &[],
+                doc: "Silence of a receiver after which the NI gives a transfer up, in microseconds. Shorter than REGISTRY_TIMEOUT_US at every receiver.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "round_trip_ns",
+                offset: 0x007c,
+                access: AccessKind::ReadWrite,
+                reset: Some(0x0001_86a0),
+                values: &[],
+                doc: "Round trip that the timers of the schemes but Registry are made for, in nanoseconds; not 0. Only while CONTROL.ENABLE is 0.",
                 fields: &[],
             },
             RegisterInfo {
@@ -2493,6 +2732,33 @@ pub static BLOCKS: &[BlockInfo] = &[
                     },
                 ],
             },
+            RegisterInfo {
+                name: "message_packets",
+                offset: 0x00a0,
+                access: AccessKind::ReadWrite,
+                reset: Some(256),
+                values: &[],
+                doc: "Packets of a message, at most: 1 to 4096. Longer transfers become several messages. Only while CONTROL.ENABLE is 0.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "sending_contexts",
+                offset: 0x00a4,
+                access: AccessKind::ReadOnly,
+                reset: None,
+                values: &[],
+                doc: "Messages that the NI can send at once: entries of the sending block.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "command_cancel",
+                offset: 0x00a8,
+                access: AccessKind::WriteOnly,
+                reset: None,
+                values: &[],
+                doc: "Number of a command to be given up. Its end is reported either way; a number that is not under way is ignored.",
+                fields: &[],
+            },
         ],
     },
     BlockInfo {
@@ -2536,7 +2802,7 @@ pub static BLOCKS: &[BlockInfo] = &[
                 access: AccessKind::ReadOnly,
                 reset: Some(0),
                 values: &[],
-                doc: "Segments that entered the registry.",
+                doc: "Segments that entered the registry, or messages that got a context.",
                 fields: &[],
             },
             RegisterInfo {
@@ -2545,7 +2811,7 @@ pub static BLOCKS: &[BlockInfo] = &[
                 access: AccessKind::ReadOnly,
                 reset: Some(0),
                 values: &[],
-                doc: "Segments that became complete.",
+                doc: "Segments or messages that became complete.",
                 fields: &[],
             },
             RegisterInfo {
@@ -2572,7 +2838,7 @@ pub static BLOCKS: &[BlockInfo] = &[
                 access: AccessKind::ReadOnly,
                 reset: Some(0),
                 values: &[],
-                doc: "Start packets refused because no entry was free.",
+                doc: "Start packets or messages refused because no entry was free.",
                 fields: &[],
             },
             RegisterInfo {
@@ -2608,7 +2874,7 @@ pub static BLOCKS: &[BlockInfo] = &[
                 access: AccessKind::ReadOnly,
                 reset: Some(0),
                 values: &[],
-                doc: "Late packets of completed segments: acknowledged and dropped.",
+                doc: "Late packets of completed segments: acknowledged and dropped. Of messages: packets of any that have ended or been followed by another.",
                 fields: &[],
             },
             RegisterInfo {
@@ -2617,7 +2883,7 @@ pub static BLOCKS: &[BlockInfo] = &[
                 access: AccessKind::ReadOnly,
                 reset: Some(0),
                 values: &[],
-                doc: "Registry entries released because their sender fell silent.",
+                doc: "Registry entries released because their sender fell silent; contexts also where it has gone on to another message.",
                 fields: &[],
             },
             RegisterInfo {
@@ -2646,7 +2912,7 @@ pub static BLOCKS: &[BlockInfo] = &[
         version: 1,
         default_offset: 0x4000,
         size: 0x1000,
-        doc: "The receive registry: write INDEX, then read the shadow words, which stay as they are until INDEX is written again. The index is opaque: nothing follows from its value.",
+        doc: "The receive registry, or the receive contexts where SCHEME is not Registry: write INDEX, then read the shadow words, which stay as they are until INDEX is written again. The index is opaque: nothing follows from its value.",
         registers: &[
             RegisterInfo {
                 name: "index",
@@ -2728,7 +2994,7 @@ pub static BLOCKS: &[BlockInfo] = &[
                 access: AccessKind::ReadOnly,
                 reset: Some(0),
                 values: &[],
-                doc: "Index of the segment within its transfer.",
+                doc: "Index of the segment within its transfer. Of a message: its number, as in MESSAGE of its packets.",
                 fields: &[],
             },
             RegisterInfo {
@@ -2737,7 +3003,7 @@ pub static BLOCKS: &[BlockInfo] = &[
                 access: AccessKind::ReadOnly,
                 reset: Some(0),
                 values: &[],
-                doc: "Segments of the transfer.",
+                doc: "Segments of the transfer. Of a message: it and the others of its transfer that were not complete when it began.",
                 fields: &[],
             },
             RegisterInfo {
@@ -2783,6 +3049,15 @@ pub static BLOCKS: &[BlockInfo] = &[
                 reset: Some(0),
                 values: &[],
                 doc: "Microseconds since the entry's last packet when it was latched; stops at 2^32-1.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "first",
+                offset: 0x0034,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "The packet that bit 0 of MASK_0 stands for; all before it are in memory. 0 for a segment.",
                 fields: &[],
             },
             RegisterInfo {
@@ -3284,6 +3559,192 @@ pub static BLOCKS: &[BlockInfo] = &[
                 reset: Some(0),
                 values: &[],
                 doc: "Faults since reset, also those that the log no longer holds.",
+                fields: &[],
+            },
+        ],
+    },
+    BlockInfo {
+        block_type: BlockType::Sending,
+        name: "sending",
+        version: 1,
+        default_offset: 0x8000,
+        size: 0x1000,
+        doc: "The messages that the NI sends (capability COMMANDS), read like the registry: write INDEX, then read the shadow words.",
+        registers: &[
+            RegisterInfo {
+                name: "index",
+                offset: 0x0000,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "Latches the context of this index into the shadow words.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "flags",
+                offset: 0x0004,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "State of the context. If VALID is 0 all other shadow words read 0.",
+                fields: &[
+                    FieldInfo { name: "valid", high: 0, low: 0, doc: "A message is being sent." },
+                    FieldInfo {
+                        name: "asking",
+                        high: 1,
+                        low: 1,
+                        doc: "The receiver was asked for a context and has not answered.",
+                    },
+                    FieldInfo {
+                        name: "held",
+                        high: 2,
+                        low: 2,
+                        doc: "The receiver had no room; the message begins again later.",
+                    },
+                ],
+            },
+            RegisterInfo {
+                name: "node",
+                offset: 0x0008,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "Receiver.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "message",
+                offset: 0x000c,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "The message, as its packets name it.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "context",
+                offset: 0x0010,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "The receiver's context (CID); all ones: not known.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "transfer",
+                offset: 0x0014,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "Transfer id.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "command",
+                offset: 0x0018,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "Number of the command that the transfer was made for.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "base_low",
+                offset: 0x0020,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "Card address of the message's first byte at the receiver.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "base_high",
+                offset: 0x0024,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "Card address of the message's first byte at the receiver.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "length",
+                offset: 0x0028,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "Bytes of the message.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "packets",
+                offset: 0x002c,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "Packets of the message.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "fresh",
+                offset: 0x0030,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "The first packet that was never sent.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "base_packet",
+                offset: 0x0034,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "The first packet that is not known to have arrived; 0 where the scheme does not tell.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "sent",
+                offset: 0x0038,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "Packets sent, repeated ones included.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "tries",
+                offset: 0x003c,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "Requests, or beginnings, in a row.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "age_us",
+                offset: 0x0040,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "Microseconds since the receiver was last heard; stops at 2^32-1.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "occupancy",
+                offset: 0x0080,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "Contexts in use now.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "queued",
+                offset: 0x0084,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "Commands that have not ended.",
                 fields: &[],
             },
         ],

@@ -44,7 +44,7 @@ pub struct WindowHeader {
     pub segment_count: u32,
     /// Bytes of the whole segment.
     pub segment_length: u32,
-    /// First byte of the segment at the destination.
+    /// First byte of the segment at the destination; of a [`WindowKind::Command`], of the source.
     pub base: CardAddr,
     /// Key of the destination's memory window.
     pub key: u64,
@@ -54,16 +54,34 @@ pub struct WindowHeader {
     pub transfer_length: u64,
     /// Index within the segment of the window's first packet, whose first byte is the payload's first byte.
     pub first_packet: u16,
-    /// Packets to send from this window, each with its op number. 0 for [`WindowKind::Arrival`].
+    /// Packets to send from this window, each with its op number. 0 for all kinds but [`WindowKind::Data`].
     pub packet_count: u16,
     /// Payload bytes of a full packet, as a power of two.
     pub packet_size_log2: u8,
-    /// Packets of a segment, or a notice of arrival.
+    /// Packets of a segment, a notice of arrival, or a whole transfer.
     pub kind: WindowKind,
     /// Packets of the whole segment.
     pub segment_packets: u16,
     /// Try count that the packets carry.
     pub tries: u8,
+    /// What only a [`WindowKind::Command`] has; for other kinds, [`CommandFields::NONE`].
+    pub command: CommandFields,
+}
+
+/// What a window of the kind [`WindowKind::Command`] says beside source, destination and length.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct CommandFields {
+    /// Comes back in the events about the transfer.
+    pub number: u32,
+    /// Goes before waiting ones of a lower number.
+    pub priority: u8,
+    /// Nanoseconds after which the transfer is given up whatever the progress; 0: none.
+    pub patience_ns: u64,
+}
+
+impl CommandFields {
+    /// Of a window of another kind.
+    pub const NONE: Self = Self { number: 0, priority: 0, patience_ns: 0 };
 }
 
 /// Why a header block cannot be sent from.
@@ -98,7 +116,7 @@ pub enum WindowError {
         found: u32,
     },
     /// Not a window kind.
-    #[error("unknown window kind {found}: 0 is data, 1 a notice of arrival")]
+    #[error("unknown window kind {found}: 0 is data, 1 a notice of arrival, 2 a command")]
     Kind {
         /// Number found.
         found: u8,
@@ -139,8 +157,8 @@ pub enum WindowError {
         /// Oldest live transfer.
         oldest_live: TransferId,
     },
-    /// A notice of arrival about no bytes.
-    #[error("notice of arrival for an empty transfer: those send no packets")]
+    /// A notice of arrival about no bytes, or a command to send none.
+    #[error("window for an empty transfer: those send no packets")]
     EmptyTransfer,
     /// The segment contradicts itself or its transfer.
     #[error(transparent)]
@@ -220,8 +238,11 @@ impl WindowHeader {
         if !self.flags.unknown().is_empty() {
             return Err(WindowError::Flags { found: self.flags.bits().into() });
         }
-        if self.kind == WindowKind::Arrival {
-            return self.check_arrival();
+        if self.kind != WindowKind::Command && self.command != CommandFields::NONE {
+            return Err(WindowError::Reserved);
+        }
+        if self.kind != WindowKind::Data {
+            return self.check_transfer();
         }
         if self.transfer.is_older_than(self.oldest_live) {
             return Err(WindowError::OldestLive { transfer: self.transfer, oldest_live: self.oldest_live });
@@ -245,8 +266,8 @@ impl WindowHeader {
         Ok(())
     }
 
-    /// A notice is about the transfer alone: what describes a segment or packets is not looked at.
-    fn check_arrival(&self) -> Result<(), WindowError> {
+    /// A notice or a command is about the transfer alone: what describes a segment or packets is not looked at.
+    fn check_transfer(&self) -> Result<(), WindowError> {
         if self.packet_count != 0 {
             return Err(self.packet_range());
         }
@@ -254,6 +275,9 @@ impl WindowHeader {
             return Err(WindowError::EmptyTransfer);
         }
         range_end(self.transfer_base, self.transfer_length)?;
+        if self.kind == WindowKind::Command {
+            range_end(self.base, self.transfer_length)?;
+        }
         Ok(())
     }
 
@@ -309,6 +333,9 @@ impl WindowHeader {
         put_u8::<{ at::KIND }, _>(&mut bytes, self.kind.value());
         put_u16::<{ at::SEGMENT_PACKETS }, _>(&mut bytes, self.segment_packets);
         put_u8::<{ at::TRIES }, _>(&mut bytes, self.tries);
+        put_u8::<{ at::PRIORITY }, _>(&mut bytes, self.command.priority);
+        put_u32::<{ at::COMMAND }, _>(&mut bytes, self.command.number);
+        put_u64::<{ at::PATIENCE }, _>(&mut bytes, self.command.patience_ns);
         bytes
     }
 
@@ -326,7 +353,8 @@ impl WindowHeader {
         let flags = u16::try_from(found).map(Flags::from_bits).map_err(|_| WindowError::Flags { found })?;
         let found = u8_at::<{ at::KIND }, _>(head);
         let kind = WindowKind::try_from(found).map_err(|_| WindowError::Kind { found })?;
-        if head.split_at(at::RESERVED).1.iter().any(|byte| *byte != 0) {
+        let rest_is_zero = head.split_at(at::RESERVED2).1.iter().all(|byte| *byte == 0);
+        if u16_at::<{ at::RESERVED }, _>(head) != 0 || !rest_is_zero {
             return Err(WindowError::Reserved);
         }
         let header = Self {
@@ -348,6 +376,11 @@ impl WindowHeader {
             kind,
             segment_packets: u16_at::<{ at::SEGMENT_PACKETS }, _>(head),
             tries: u8_at::<{ at::TRIES }, _>(head),
+            command: CommandFields {
+                number: u32_at::<{ at::COMMAND }, _>(head),
+                priority: u8_at::<{ at::PRIORITY }, _>(head),
+                patience_ns: u64_at::<{ at::PATIENCE }, _>(head),
+            },
         };
         header.check()?;
         let ops = rest
@@ -372,7 +405,7 @@ impl WindowHeader {
         Some(start..start.checked_add(rest.min(size))?)
     }
 
-    /// Payload bytes in the window. 0 for a notice of arrival, or for a header that was not checked and contradicts itself.
+    /// Payload bytes in the window. 0 for a notice of arrival or a command, or for a header that was not checked and contradicts itself.
     #[must_use]
     pub fn payload_length(&self) -> u32 {
         self.packet_count

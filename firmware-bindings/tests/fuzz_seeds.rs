@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::generated::{Capabilities, Flags};
 use fpga_firmware::identity;
-use fpga_firmware::window::{MAX_HEADER_BLOCK, WindowHeader, WindowKind};
+use fpga_firmware::window::{CommandFields, MAX_HEADER_BLOCK, WindowHeader, WindowKind};
 use fpga_firmware::wire::Packet;
 use fpga_firmware::{NodeId, OpNumber, TransferId};
 use fpga_registers::CardAddr;
@@ -20,6 +20,8 @@ use samples::{GOLDEN, Sample, bitwise_crc, sample, with_crc};
 fn corpus() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus")
 }
+
+const COMMAND: CommandFields = CommandFields { number: 4097, priority: 2, patience_ns: 5_000_000 };
 
 fn window(kind: WindowKind, packet_count: u16) -> Vec<u8> {
     let header = WindowHeader {
@@ -41,6 +43,7 @@ fn window(kind: WindowKind, packet_count: u16) -> Vec<u8> {
         kind,
         segment_packets: 5,
         tries: 1,
+        command: if kind == WindowKind::Command { COMMAND } else { CommandFields::NONE },
     };
     let ops: Vec<_> = (0..packet_count).map(|slot| OpNumber::from_parts(slot, 1)).collect();
     let mut buffer = [0; MAX_HEADER_BLOCK];
@@ -58,8 +61,9 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
     }
     seeds.push(("window_header/data".into(), window(WindowKind::Data, 5)));
     seeds.push(("window_header/arrival".into(), window(WindowKind::Arrival, 0)));
+    seeds.push(("window_header/command".into(), window(WindowKind::Command, 0)));
     for kind in EventKind::ALL {
-        let reason = u8::from(matches!(kind, EventKind::Nack | EventKind::Fault));
+        let reason = u8::from(matches!(kind, EventKind::Nack | EventKind::Fault | EventKind::Sent));
         let event = Event { sequence: 1, reason, ..Event::new(*kind) };
         seeds.push((format!("event/{}", kind.name()), event.encode().to_vec()));
     }

@@ -3,7 +3,9 @@
 use fpga_firmware::event::{self, Event, EventError, EventKind, FaultReason, NackReason};
 use fpga_firmware::generated::Flags;
 use fpga_firmware::geometry::GeometryError;
-use fpga_firmware::window::{HEADER_LENGTH, MAX_HEADER_BLOCK, WindowError, WindowHeader, WindowKind};
+use fpga_firmware::window::{
+    CommandFields, HEADER_LENGTH, MAX_HEADER_BLOCK, WindowError, WindowHeader, WindowKind,
+};
 use fpga_firmware::wire::{Control, MAX_PACKET_LENGTH, Packet};
 use fpga_firmware::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_registers::CardAddr;
@@ -30,6 +32,7 @@ fn window() -> WindowHeader {
         kind: WindowKind::Data,
         segment_packets: 4,
         tries: 3,
+        command: fpga_firmware::window::CommandFields::NONE,
     }
 }
 
@@ -179,6 +182,30 @@ fn window_that_tells_of_an_arrival() {
         refused(WindowHeader { transfer_length: u64::MAX, ..notice }),
         WindowError::Geometry(_)
     ));
+}
+
+#[test]
+fn window_that_commands_a_transfer() {
+    let fields = CommandFields { number: 0x4433_2211, priority: 0x55, patience_ns: 0x8877_6655_4433_2211 };
+    let command = WindowHeader { kind: WindowKind::Command, packet_count: 0, command: fields, ..window() };
+    let mut buffer = [0xa5; 128];
+    assert_eq!(command.encode(&[], &mut buffer), Ok(128));
+    assert_eq!(buffer[69], 2);
+    assert_eq!(
+        buffer[73..88],
+        [0x55, 0, 0, 0x11, 0x22, 0x33, 0x44, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]
+    );
+    assert_eq!(WindowHeader::decode(&buffer).unwrap().0, command);
+    let refused = |command: WindowHeader| command.encode(&[], &mut [0; 128]).unwrap_err();
+    // Other kinds have no such fields, and no field reaches beyond the address space.
+    assert_eq!(refused(WindowHeader { kind: WindowKind::Arrival, ..command }), WindowError::Reserved);
+    let base = CardAddr::new(u64::MAX);
+    assert!(matches!(refused(WindowHeader { base, ..command }), WindowError::Geometry(_)));
+    for place in [74, 75, 88, 127] {
+        let mut bytes = buffer;
+        bytes[place] = 1;
+        assert_eq!(WindowHeader::decode(&bytes).unwrap_err(), WindowError::Reserved, "byte {place}");
+    }
 }
 
 fn sample_event() -> Event {

@@ -148,7 +148,7 @@ impl Pair {
         assert!(
             self.a.is_idle(),
             "op table, queues and windows of A: {:?}",
-            self.a.sender().ops().collect::<Vec<_>>()
+            self.a.sender().expect("a sender of the host's").ops().collect::<Vec<_>>()
         );
         assert_eq!(self.b.tables().registry_occupancy().expect("registry window").0, 0, "registry of B");
         assert_eq!(self.b.tables().escape_occupancy().expect("escape window").0, 0, "escape channel of B");

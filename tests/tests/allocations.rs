@@ -7,6 +7,7 @@ use core::time::Duration;
 use std::io::{Read, Write};
 
 use fpga_driver::endpoint::{RemoteRegion, SendOptions};
+use fpga_driver::firmware::generated::Scheme;
 use fpga_driver::mock::{DeliveryOrder, World};
 use fpga_driver::{
     AttachedMemory, C2hChannel, C2hStreamOptions, Card, CardAddr, CdmaRingOptions, ChannelOptions,
@@ -338,6 +339,31 @@ impl Write for Compared {
 
 fn endless() -> Endless {
     Endless(Pcg64::new(11, 0x0A02_BDBF_7BB3_C0A7_AC28_FA16_A64A_BF96))
+}
+
+/// By every scheme whose sender is the card's: host, both cards and the network between them.
+#[test]
+fn packets_of_messages_allocate_nothing() {
+    for scheme in Scheme::ALL.iter().filter(|scheme| **scheme != Scheme::Registry) {
+        let card = fpga_card::CardDescription::default();
+        let order = DeliveryOrder::Random { seed: 1, depth: 16 };
+        let mut net = Net::of(&card, order, |mut options| {
+            options.scheme = *scheme;
+            options
+        });
+        let region = net.region(1, TARGET, 4 << 20).remote;
+        let mut round = |net: &mut Net| {
+            net.send(0, SOURCE, &region, 0, 4 << 20);
+            net.settle();
+            assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()));
+            assert!(net.notifications[1].pop_front().is_some());
+        };
+        // Buffers of frames come into being with the first packets.
+        round(&mut net);
+        round(&mut net);
+        let (allocations, ()) = CountingAllocator::count(|| round(&mut net));
+        assert_eq!(allocations, 0, "{scheme}: {allocations} allocations in 8192 packets");
+    }
 }
 
 /// Host to card to card to host, 256 MiB in pieces: beyond the cards' memory that takes no more than a few pieces.

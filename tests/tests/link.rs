@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fpga_card::CardDescription;
-use fpga_driver::endpoint::{SendOptions, SharedEndpoint};
+use fpga_driver::endpoint::{EndpointOptions, SendOptions, SharedEndpoint};
+use fpga_driver::firmware::generated::Scheme;
 use fpga_driver::mock::link::{UdpLink, UdpLinkOptions};
 use fpga_driver::mock::{BuildError, ThreadOptions, World, WorldBuilder};
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint};
@@ -34,13 +35,17 @@ fn worlds(build: impl Fn() -> WorldBuilder) -> [World; 2] {
     [(1, first), (2, second)].map(|(node, link)| build().card(card(node)).link(link).build().unwrap())
 }
 
-fn endpoint(world: &World) -> SharedEndpoint {
-    Endpoint::open(&Card::open(world.transport(0)).unwrap()).unwrap().into()
+fn endpoint(world: &World, scheme: Scheme) -> SharedEndpoint {
+    let mut options = EndpointOptions::default();
+    options.scheme = scheme;
+    // Threads that share two processors answer late.
+    options.round_trip = Duration::from_millis(1);
+    Endpoint::open_with(&Card::open(world.transport(0)).unwrap(), &options).unwrap().into()
 }
 
 /// Sends both ways, and reads, with a thread for each end.
-fn exchange(worlds: &[World; 2]) {
-    let ends = [endpoint(&worlds[0]), endpoint(&worlds[1])];
+fn exchange(worlds: &[World; 2], scheme: Scheme) {
+    let ends = [0, 1].map(|at: usize| endpoint(&worlds[at], scheme));
     let data = [bytes(1, LENGTH), bytes(2, LENGTH)];
     for (world, data) in worlds.iter().zip(&data) {
         poke(world, 0, SOURCE, data);
@@ -83,7 +88,7 @@ fn exchange(worlds: &[World; 2]) {
 
 #[test]
 fn worlds_with_threads() {
-    exchange(&worlds(|| World::builder().threaded(ThreadOptions::default())));
+    exchange(&worlds(|| World::builder().threaded(ThreadOptions::default())), Scheme::Registry);
 }
 
 /// Without a thread the cards work while somebody polls, and time is real all the same.
@@ -91,8 +96,15 @@ fn worlds_with_threads() {
 fn worlds_without_threads() {
     let worlds = worlds(World::builder);
     let before = worlds[0].now();
-    exchange(&worlds);
+    exchange(&worlds, Scheme::Registry);
     assert!(worlds[0].now() > before);
+}
+
+#[test]
+fn every_scheme() {
+    for scheme in Scheme::ALL {
+        exchange(&worlds(|| World::builder().threaded(ThreadOptions::default())), *scheme);
+    }
 }
 
 #[test]

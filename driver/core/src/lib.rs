@@ -8,6 +8,7 @@
 //! | [`receiver`] | its receiving side, which a card's network interface runs |
 //! | [`op_table`] | packets in flight, by op number |
 //! | [`scheme`] | the other published schemes, a message of numbered packets at a time |
+//! | [`feedback`] | what links tell of themselves, and what is done about it |
 //! | [`segment`] | classification and segmentation as arithmetic |
 //! | [`mirror`] | the host's view of a card's registry, from events alone |
 //! | [`impair`] | what a network does to frames, for simulated ones |
@@ -32,6 +33,7 @@ extern crate alloc;
 mod aside;
 mod cast;
 pub mod cdma_ring;
+pub mod feedback;
 mod free;
 pub mod impair;
 mod list;

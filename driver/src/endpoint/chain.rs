@@ -115,7 +115,7 @@ impl Chain {
         let commit_word = CardAddr::new(at.get() + COMMIT_WORD);
         let payload_place = windows.address(window, windows.payload_offset);
         let commit_place = windows.address(window, windows.commit_offset);
-        // A notice has no payload, but a descriptor of no bytes is an error (PG034): it copies the commit word to where it does
+        // A notice or a command has no payload, but a descriptor of no bytes is an error (PG034): it copies the commit word to where it does
         // no harm.
         let (source, bytes) = match transmit.kind {
             TransmitKind::Data => (transmit.source, transmit.payload_length),

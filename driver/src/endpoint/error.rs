@@ -37,6 +37,18 @@ pub enum EndpointError {
         /// What is wrong.
         source: sender::ConfigError,
     },
+    /// The interface does not go by this scheme.
+    #[error(
+        "{card}: its network interface does not go by the scheme {scheme}, but by {known}; choose one of these, or load another build"
+    )]
+    Scheme {
+        /// Which card.
+        card: CardName,
+        /// The scheme asked for.
+        scheme: Scheme,
+        /// Those that there are.
+        known: SchemeList,
+    },
     /// An option of the event ring or of the chain cannot be.
     #[error("{card}: {what} is {found}: {expected}")]
     Option {
@@ -222,6 +234,26 @@ impl From<TransferFailed> for EndpointError {
     }
 }
 
+/// Schemes by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SchemeList(
+    /// Bit n: the scheme n.
+    pub u32,
+);
+
+impl core::fmt::Display for SchemeList {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut names = Scheme::ALL.iter().filter(|scheme| self.0 >> scheme.value() & 1 != 0);
+        match names.next() {
+            None => f.write_str("none that is known"),
+            Some(first) => {
+                write!(f, "{first}")?;
+                names.try_for_each(|name| write!(f, ", {name}"))
+            }
+        }
+    }
+}
+
 /// A transfer was not started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -279,14 +311,6 @@ pub enum SendError {
         destination: CardAddr,
         /// Bytes.
         length: u64,
-    },
-    /// The interface does not receive by this scheme.
-    #[error("{card}: its network interface does not speak the scheme {scheme}; use registry")]
-    Scheme {
-        /// Which card.
-        card: CardName,
-        /// The scheme asked for.
-        scheme: Scheme,
     },
     /// The sender does not take it.
     #[error("{card}: {source}")]

@@ -3,8 +3,8 @@
 use fpga_core::Nanos;
 use fpga_core::mirror::{Difference, EscapedPacket};
 use fpga_core::receiver::EntryView;
-use fpga_firmware::generated::{counters, escape, registry};
-use fpga_firmware::{Incarnation, NodeId, OpNumber, TransferId};
+use fpga_firmware::generated::{Scheme, counters, escape, ni, registry, sending};
+use fpga_firmware::{Incarnation, MessageId, NodeId, OpNumber, TransferId};
 use fpga_pci::{Bar, MmioError};
 use fpga_registers::{BarOffset, CardAddr};
 
@@ -76,7 +76,43 @@ receive_counters! {
     acks_sent = ACKS_SENT;
 }
 
-/// A card's own windows onto the receiving side of its network interface: registry, escape channel, counters.
+/// One message that the card sends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SendingContext {
+    /// The card's context.
+    pub index: u32,
+    /// The receiver was asked for a context and has not answered.
+    pub asking: bool,
+    /// The receiver had no room; the message begins again later.
+    pub held: bool,
+    /// Receiver.
+    pub node: NodeId,
+    /// The message, as its packets name it.
+    pub message: MessageId,
+    /// The receiver's context, if it is known.
+    pub theirs: Option<u32>,
+    /// Transfer.
+    pub transfer: TransferId,
+    /// First byte at the receiver.
+    pub base: CardAddr,
+    /// Bytes.
+    pub length: u32,
+    /// Packets.
+    pub packets: u32,
+    /// The first packet that was never sent.
+    pub fresh: u32,
+    /// The first packet that is not known to have arrived; 0 where the scheme does not tell.
+    pub base_packet: u32,
+    /// Packets sent, repeated ones included; wraps at 2^32.
+    pub sent: u32,
+    /// Requests, or beginnings, in a row.
+    pub tries: u32,
+    /// Since the receiver was last heard.
+    pub age: Nanos,
+}
+
+/// A card's own windows onto its network interface: registry, escape channel, counters, and messages that it sends by itself.
 ///
 /// Reading them disturbs nothing, so that they can be looked at without an endpoint too: they show what an earlier owner of the card
 /// has left, and what peers go on sending to it.
@@ -134,6 +170,49 @@ impl ReceiveTables {
     /// [`EndpointError::Mmio`].
     pub fn entry(&self, index: u16) -> Result<EntryView, EndpointError> {
         self.window(self.info.registry_base, |block| read_entry(block, index))
+    }
+
+    /// The rules that the interface goes by; `None` if this software does not know them.
+    ///
+    /// # Errors
+    /// [`EndpointError::Mmio`].
+    pub fn scheme(&self) -> Result<Option<Scheme>, EndpointError> {
+        self.window(self.info.ni_base, |block| Ok(Scheme::try_from(block.read(ni::SCHEME)?).ok()))
+    }
+
+    /// Messages that the interface can send by itself at once.
+    #[must_use]
+    pub const fn sending_contexts(&self) -> u32 {
+        // Believe no number from a device.
+        if self.info.sending_contexts > MessageId::CONTEXTS {
+            MessageId::CONTEXTS
+        } else {
+            self.info.sending_contexts
+        }
+    }
+
+    /// The message in context `index`; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`EndpointError::Mmio`].
+    pub fn sending(&self, index: u32) -> Result<Option<SendingContext>, EndpointError> {
+        if index >= self.sending_contexts() {
+            return Ok(None);
+        }
+        self.window(self.info.sending_base, |block| read_context(block, index))
+    }
+
+    /// Contexts in use for sending, and transfers that the card has.
+    ///
+    /// # Errors
+    /// [`EndpointError::Mmio`].
+    pub fn sending_occupancy(&self) -> Result<(u32, u32), EndpointError> {
+        if self.info.sending_contexts == 0 {
+            return Ok((0, 0));
+        }
+        self.window(self.info.sending_base, |block| {
+            Ok((block.read(sending::OCCUPANCY)?, block.read(sending::QUEUED)?))
+        })
     }
 
     /// Valid entries of the receive registry, and the most there ever were.
@@ -210,6 +289,31 @@ fn read_slot(block: &Block, index: u16) -> Result<Option<EscapeSlot>, MmioError>
     Ok(Some(EscapeSlot { index, packet, op, age }))
 }
 
+fn read_context(block: &Block, index: u32) -> Result<Option<SendingContext>, MmioError> {
+    block.write(sending::INDEX, index)?;
+    let flags = block.read(sending::FLAGS)?;
+    if flags & sending::flags::VALID == 0 {
+        return Ok(None);
+    }
+    Ok(Some(SendingContext {
+        index,
+        asking: flags & sending::flags::ASKING != 0,
+        held: flags & sending::flags::HELD != 0,
+        node: NodeId::new(block.read(sending::NODE)?),
+        message: MessageId::new(block.read(sending::MESSAGE)?),
+        theirs: Some(block.read(sending::CONTEXT)?).filter(|context| *context != u32::MAX),
+        transfer: TransferId::new(block.read(sending::TRANSFER)?),
+        base: CardAddr::new(block.read_pair(sending::BASE_LOW)?),
+        length: block.read(sending::LENGTH)?,
+        packets: block.read(sending::PACKETS)?,
+        fresh: block.read(sending::FRESH)?,
+        base_packet: block.read(sending::BASE_PACKET)?,
+        sent: block.read(sending::SENT)?,
+        tries: block.read(sending::TRIES)?,
+        age: Nanos::from_micros(block.read(sending::AGE_US)?.into()),
+    }))
+}
+
 fn read_entry(block: &Block, index: u16) -> Result<EntryView, MmioError> {
     block.write(registry::INDEX, index.into())?;
     let flags = block.read(registry::FLAGS)?;
@@ -229,6 +333,7 @@ fn read_entry(block: &Block, index: u16) -> Result<EntryView, MmioError> {
     view.silent = flags & registry::flags::SILENT != 0;
     view.notify = flags & registry::flags::NOTIFY != 0;
     view.transfer_length = block.read_pair(registry::TRANSFER_LENGTH_LOW)?;
+    view.first = block.read(registry::FIRST)?;
     for (word, register) in view.mask.iter_mut().zip((registry::MASK..).step_by(4)) {
         *word = block.read(register)?;
     }

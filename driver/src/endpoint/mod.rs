@@ -1,6 +1,7 @@
-//! RDMA between cards: the host's half of the receive registry scheme.
+//! RDMA between cards: the host's half of it.
 //!
-//! An [`Endpoint`] owns what a card's network interface needs of the host: the sender (queues, segmentation, op table), one
+//! An [`Endpoint`] owns what a card's network interface needs of the host: the sender (queues, segmentation, op table) where that is
+//! the host's, as in the registry scheme, or the list of transfers that the card makes by itself; one
 //! H2C channel for header blocks, the CDMA chain that fills transmit windows, the event ring, and the mirror of the receive
 //! registry. It starts no thread: whoever holds it calls [`Endpoint::poll`], which reads no register.
 //!
@@ -17,6 +18,7 @@ mod inspect;
 mod options;
 mod read;
 mod region;
+mod sending;
 mod transmit;
 
 use std::collections::VecDeque;
@@ -26,7 +28,8 @@ use std::time::Duration;
 
 use fpga_core::Nanos;
 use fpga_core::mirror::{Mirror, MirrorError};
-use fpga_core::sender::{Command, Sender, SenderCounters};
+use fpga_core::scheme::commands::{Commands, Withdrawal};
+use fpga_core::sender::{Command, Sender, SenderCounters, TransferView};
 use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::{Scheme, ni as at};
 use fpga_firmware::{Incarnation, NodeId, TransferId};
@@ -43,18 +46,19 @@ use crate::ni::{Block, NiInfo};
 use crate::range::CardRange;
 use crate::shared::Shared;
 
-pub use error::{EndpointError, SendError};
+pub use error::{EndpointError, SchemeList, SendError};
 pub use fpga_core::sender::{
     Completion as SendCompletion, Notify as SendNotify, Ticket as SendTicket, Timeout as SendTimeout,
 };
 pub use handle::{PendingRead, PendingSend, SharedEndpoint};
-pub use inspect::{EscapeSlot, ReceiveCounters, ReceiveTables};
+pub use inspect::{EscapeSlot, ReceiveCounters, ReceiveTables, SendingContext};
 pub use options::{EndpointOptions, SendOptions};
 pub use read::{ReadCompletion, ReadError, ReadFailure, ReadTicket, ReadableHandle, RemoteReadable};
 pub use region::{RegionHandle, RemoteRegion};
 
 use events::EventRing;
 use read::Reads;
+use sending::Sending;
 use transmit::TransmitPath;
 
 /// Bytes at the end of card memory that an endpoint uses for its CDMA chain and, where the NI cannot push events, its event
@@ -112,7 +116,7 @@ pub struct EndpointCounters {
 /// `Send`, and used by whoever holds it; [`SharedEndpoint`] is the same for many threads and tasks.
 #[derive(Debug)]
 pub struct Endpoint {
-    sender: Sender,
+    sender: Sending,
     mirror: Mirror,
     transmit: TransmitPath,
     events: EventRing,
@@ -129,6 +133,7 @@ pub struct Endpoint {
     tables: ReceiveTables,
     ni: Block,
     info: NiInfo,
+    scheme: Scheme,
     incarnation: Incarnation,
     counters: EndpointCounters,
     dead: Option<EndpointError>,
@@ -170,18 +175,13 @@ impl Endpoint {
             None => CardAddr::new(random(&name)?).to_low_high().0,
         };
         let incarnation = Incarnation::new(incarnation);
-        let sender = Sender::new(options::sender_config(options, &info), incarnation)
-            .map_err(|source| EndpointError::Config { card: name.clone(), source })?;
-        // A segment is sent from one window.
-        let segment = sender.config().segment_size;
-        if segment > info.windows.payload_size {
-            return Err(EndpointError::Option {
-                card: name,
-                what: "the segment size",
-                found: segment.into(),
-                expected: "at most what a transmit window of the card holds (`fpgactl info` shows it)",
-            });
+        let scheme = options.scheme;
+        let unknown =
+            || EndpointError::Scheme { card: name.clone(), scheme, known: SchemeList(info.schemes) };
+        if !info.knows(scheme) {
+            return Err(unknown());
         }
+        let sender = Self::sending(&name, options, &info, incarnation)?;
         options::check_source_alignment(options, &info).map_err(|(found, expected)| {
             EndpointError::Option {
                 card: name.clone(),
@@ -195,7 +195,8 @@ impl Endpoint {
 
         let small = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
         let mut mirror = Mirror::new(small(info.registry_entries), small(info.escape_slots));
-        mirror.track_masks(options.packet_events);
+        // The masks of messages are not reported packet by packet.
+        mirror.track_masks(options.packet_events && scheme == Scheme::Registry);
         let ni = Block::new(bar.clone(), info.ni_base);
         let mmio = |source| EndpointError::Mmio { card: name.clone(), source };
         ni.write(at::CONTROL, at::control::RESET).map_err(mmio)?;
@@ -209,6 +210,19 @@ impl Endpoint {
         // The reset keeps settings, too.
         let escape = u32::try_from(options.escape_timeout.as_micros()).unwrap_or(u32::MAX);
         ni.write(at::ESCAPE_TIMEOUT_US, escape.max(1)).map_err(mmio)?;
+
+        let micros = |span: Duration| u32::try_from(span.as_micros()).unwrap_or(u32::MAX).max(1);
+        ni.write(at::GIVE_UP_US, micros(options.give_up)).map_err(mmio)?;
+        if scheme != Scheme::Registry {
+            let trip = u32::try_from(options.round_trip.as_nanos()).unwrap_or(u32::MAX).max(1);
+            ni.write(at::ROUND_TRIP_NS, trip).map_err(mmio)?;
+            ni.write(at::MESSAGE_PACKETS, options::message_packets(options, &info)).map_err(mmio)?;
+        }
+        // Whatever an earlier owner had chosen.
+        ni.write(at::SCHEME, scheme.value()).map_err(mmio)?;
+        if ni.read(at::SCHEME).map_err(mmio)? != scheme.value() {
+            return Err(unknown());
+        }
 
         let chain = options.chain.unwrap_or_else(|| {
             CardAddr::new(info.memory.last().get().saturating_sub(RESERVED_CARD_BYTES - 1) & !0xFFF)
@@ -242,12 +256,40 @@ impl Endpoint {
             tables: ReceiveTables::of(card)?,
             ni,
             info,
+            scheme,
             incarnation,
             counters: EndpointCounters::default(),
             dead: None,
             card: card.clone(),
             _taken: taken,
         })
+    }
+
+    fn sending(
+        card: &CardName,
+        options: &EndpointOptions,
+        info: &NiInfo,
+        incarnation: Incarnation,
+    ) -> Result<Sending, EndpointError> {
+        if options.scheme != Scheme::Registry {
+            // Never more than the card has room for: so it refuses none.
+            let capacity = options.transfers.unwrap_or(info.command_entries).min(info.command_entries);
+            let packets = options::message_packets(options, info);
+            return Ok(Sending::Card(Box::new(Commands::new(capacity, info.packet_size_log2, packets))));
+        }
+        let sender = Sender::new(options::sender_config(options, info), incarnation)
+            .map_err(|source| EndpointError::Config { card: card.clone(), source })?;
+        // A segment is sent from one window.
+        let segment = sender.config().segment_size;
+        if segment > info.windows.payload_size {
+            return Err(EndpointError::Option {
+                card: card.clone(),
+                what: "the segment size",
+                found: segment.into(),
+                expected: "at most what a transmit window of the card holds (`fpgactl info` shows it)",
+            });
+        }
+        Ok(Sending::Host(Box::new(sender)))
     }
 
     /// This node's id on the network.
@@ -293,9 +335,6 @@ impl Endpoint {
         options: SendOptions,
     ) -> Result<SendTicket, SendError> {
         let card = || self.card.shared.name.clone();
-        if options.scheme != Scheme::Registry {
-            return Err(SendError::Scheme { card: card(), scheme: options.scheme });
-        }
         if !self.info.memory.contains(source, length) {
             return Err(SendError::SourceRange {
                 card: card(),
@@ -352,7 +391,19 @@ impl Endpoint {
     /// it hears of a later transfer of this endpoint, or for its registry timeout (2 s or more).
     pub fn cancel(&mut self, ticket: SendTicket) -> bool {
         let now = self.now();
-        self.sender.cancel(now, ticket)
+        self.withdraw(now, ticket)
+    }
+
+    fn withdraw(&mut self, now: Nanos, ticket: SendTicket) -> bool {
+        match self.sender.cancel(now, ticket) {
+            Withdrawal::Ended => false,
+            Withdrawal::Here => true,
+            Withdrawal::Interface(number) => {
+                // A card that cannot be told has died, and the next poll says so.
+                let _ = self.ni.write(at::COMMAND_CANCEL, number);
+                true
+            }
+        }
     }
 
     fn now(&self) -> Nanos {
@@ -526,10 +577,25 @@ impl Endpoint {
         }
     }
 
-    /// The sender, for listings of op table and queues.
+    /// The sender, for listings of op table and queues; `None` where the card makes the packets.
     #[must_use]
-    pub const fn sender(&self) -> &Sender {
-        &self.sender
+    pub fn sender(&self) -> Option<&Sender> {
+        match &self.sender {
+            Sending::Host(sender) => Some(sender),
+            Sending::Card(_) => None,
+        }
+    }
+
+    /// The rules that this node goes by.
+    #[must_use]
+    pub const fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// The transfers that have not ended, as far as this host knows.
+    #[must_use]
+    pub fn transfers(&self) -> Vec<TransferView> {
+        self.sender.transfers()
     }
 
     /// The mirror of the receive registry and the escape channel, from events alone.

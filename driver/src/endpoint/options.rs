@@ -5,6 +5,7 @@ use std::time::Duration;
 use fpga_core::Nanos;
 use fpga_core::sender::{Notify, SenderConfig, Timeout};
 use fpga_firmware::generated::Scheme;
+use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
 use fpga_registers::CardAddr;
 
 use crate::ni::NiInfo;
@@ -15,6 +16,9 @@ const TIMEOUT: Timeout = Timeout::Adaptive {
     least: Nanos::from_micros(100),
     most: Nanos::from_millis(100),
 };
+
+/// Packets of a message, if nothing else is asked for.
+const MESSAGE_PACKETS: u32 = 256;
 
 /// How to open an endpoint.
 #[derive(Debug, Clone)]
@@ -27,8 +31,15 @@ pub struct EndpointOptions {
     pub read_channel: Option<u8>,
     /// Transfers of more bytes than this join the big-transfer queue; `None`: 16 KiB, or a segment if that is shorter.
     pub big_threshold: Option<u32>,
-    /// Bytes of a segment; `None`: as many as a mask holds, at most 16 KiB.
+    /// Bytes of a segment; `None`: as many as a mask holds, at most 16 KiB. By other schemes than the registry's, bytes of a
+    /// message, rounded down to whole packets; `None`: 256 packets.
     pub segment_size: Option<u32>,
+    /// Rules that the card goes by, as sender and as receiver; those of the nodes that it talks to have to be the same. Default: the
+    /// receive registry, whose sender is this host. By any other, the card makes transfers by itself.
+    pub scheme: Scheme,
+    /// Round trip that the timers of schemes other than the registry's are made for: a little too long costs time where packets are
+    /// lost, too short makes packets be sent twice. Default 100 us.
+    pub round_trip: Duration,
     /// Entries of the event ring, a power of two. Default 4096: an op table's worth of packets makes at most a few events each.
     pub event_entries: u32,
     /// Random number of this life of the sender; `None`: from the system. Fixed only where a run must be repeatable.
@@ -63,6 +74,8 @@ impl Default for EndpointOptions {
             read_channel: None,
             big_threshold: None,
             segment_size: None,
+            scheme: Scheme::Registry,
+            round_trip: Duration::from_micros(100),
             event_entries: 4096,
             incarnation: None,
             packet_events: false,
@@ -89,14 +102,11 @@ pub struct SendOptions {
     /// Goes before transfers of a lower priority that wait; 0 is the lowest and the default. Strict: as long as higher ones wait,
     /// lower ones do too.
     pub priority: u8,
-    /// Rules that sender and receiver go by. Default: the receive registry. One that the card's interface does not receive by is
-    /// refused when the transfer is submitted.
-    pub scheme: Scheme,
 }
 
 impl Default for SendOptions {
     fn default() -> Self {
-        Self { notify: Notify::Receiver, deadline: None, priority: 0, scheme: Scheme::Registry }
+        Self { notify: Notify::Receiver, deadline: None, priority: 0 }
     }
 }
 
@@ -105,13 +115,6 @@ impl SendOptions {
     #[must_use]
     pub const fn priority(mut self, priority: u8) -> Self {
         self.priority = priority;
-        self
-    }
-
-    /// By which rules.
-    #[must_use]
-    pub const fn scheme(mut self, scheme: Scheme) -> Self {
-        self.scheme = scheme;
         self
     }
 
@@ -128,6 +131,13 @@ impl SendOptions {
         self.deadline = Some(deadline);
         self
     }
+}
+
+/// Packets of a message, where the card makes them.
+pub(super) fn message_packets(options: &EndpointOptions, info: &NiInfo) -> u32 {
+    let whole =
+        options.segment_size.map(|bytes| bytes.checked_shr(info.packet_size_log2.into()).unwrap_or(0));
+    whole.unwrap_or(MESSAGE_PACKETS).clamp(1, MESSAGE_PACKETS_MAX)
 }
 
 pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderConfig {

@@ -7,13 +7,14 @@
 use std::collections::VecDeque;
 
 use fpga_core::Nanos;
-use fpga_core::sender::{Sender, Transmit, TransmitKind};
+use fpga_core::sender::{Transmit, TransmitKind};
 use fpga_firmware::generated::Flags;
-use fpga_firmware::window::{self, WindowHeader, WindowKind};
+use fpga_firmware::window::{self, CommandFields, WindowHeader, WindowKind};
 use fpga_pci::{DmaArea, DmaBuffer};
 use fpga_registers::CardAddr;
 
 use super::chain::{Chain, SLOT_BYTES};
+use super::sending::Sending;
 use super::{EndpointError, RESERVED_CARD_BYTES};
 use crate::card::Card;
 use crate::channel::{Completion, Engine, Payload, Ticket, WaitOptions};
@@ -141,7 +142,7 @@ impl TransmitPath {
     }
 
     /// Fills windows as long as there is something to send and room for it, and moves uploads on. Returns how much was done.
-    pub(super) fn pump(&mut self, now: Nanos, sender: &mut Sender) -> Result<usize, EndpointError> {
+    pub(super) fn pump(&mut self, now: Nanos, sender: &mut Sending) -> Result<usize, EndpointError> {
         let mut work = self.advance(now)?;
         // Two transfers per window: 32 windows at most, so the ring always has room.
         while self.free != 0 && self.busy & 1 << self.chain.place(self.filled) == 0 {
@@ -354,6 +355,13 @@ fn header(transmit: &Transmit, sequence: u32) -> WindowHeader {
     if transmit.receiver_notifies() {
         flags = flags.with(Flags::NOTIFY_RECEIVER);
     }
+    let (kind, command) = match transmit.kind {
+        TransmitKind::Data => (WindowKind::Data, CommandFields::NONE),
+        TransmitKind::Command { number, priority, patience } => {
+            (WindowKind::Command, CommandFields { number, priority, patience_ns: patience.get() })
+        }
+        _ => (WindowKind::Arrival, CommandFields::NONE),
+    };
     WindowHeader {
         sequence,
         flags,
@@ -370,12 +378,10 @@ fn header(transmit: &Transmit, sequence: u32) -> WindowHeader {
         first_packet: transmit.first_packet,
         packet_count: transmit.ops.len(),
         packet_size_log2: transmit.packet_size_log2,
-        kind: match transmit.kind {
-            TransmitKind::Data => WindowKind::Data,
-            _ => WindowKind::Arrival,
-        },
+        kind,
         segment_packets: transmit.segment_packets,
         tries: transmit.tries,
+        command,
     }
 }
 

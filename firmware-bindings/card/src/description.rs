@@ -343,6 +343,12 @@ pub struct NiDescription {
     pub windows: u8,
     /// Card address of transmit window 0; outside card memory, a multiple of 64 KiB.
     pub window_base: u64,
+    /// Messages that the interface can send at once by the schemes other than the registry's: 1 to 4096 (since version 3). It
+    /// receives as many as it has registry entries.
+    pub sending_contexts: u16,
+    /// Transfers that the interface can have by itself: up to 4096; 0: it cannot make any, and knows no scheme but the registry's
+    /// (since version 3).
+    pub commands: u16,
     /// Events are pushed into a host ring through the reserved C2H channel; otherwise the ring lies in card memory.
     pub event_push: bool,
     /// Overrides the contract version word of the identity block (tests of software's refusal).
@@ -362,6 +368,8 @@ impl Default for NiDescription {
             memory_windows: 16,
             windows: 8,
             window_base: 0x10_0000_0000,
+            sending_contexts: 64,
+            commands: 256,
             event_push: true,
             version_override: None,
             checksum_override: None,

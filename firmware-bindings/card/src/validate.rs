@@ -4,6 +4,8 @@ use crate::description::{
     BarDescription, BarName, CardDescription, OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, StreamDescription,
 };
 use crate::fault_plan::FaultProblem;
+use fpga_core::scheme::commands::MOST_COMMANDS;
+use fpga_firmware::ids::MessageId;
 use std::borrow::Cow;
 
 /// Largest card memory: it is mapped in one piece, and this is beyond any card.
@@ -243,6 +245,8 @@ fn newer(description: &CardDescription, found: u32) -> Result<(), Problem> {
         ("interrupts.msi_vectors", interrupts.msi_vectors != default.interrupts.msi_vectors),
         ("interrupts.msi_masking", interrupts.msi_masking != default.interrupts.msi_masking),
         ("interrupts.pin", interrupts.pin != default.interrupts.pin),
+        ("ni.sending_contexts", description.ni.sending_contexts != default.ni.sending_contexts),
+        ("ni.commands", description.ni.commands != default.ni.commands),
         ("quirks.intx_disable_ignored", description.quirks.intx_disable_ignored),
     ];
     keys.into_iter().find(|(_, differs)| *differs).map_or(Ok(()), |(key, _)| refuse(key, 3))
@@ -273,6 +277,8 @@ fn network(description: &CardDescription) -> Result<(), Problem> {
     range("ni.escape_slots", ni.escape_slots.into(), 1, 4096)?;
     range("ni.memory_windows", ni.memory_windows.into(), 1, 256)?;
     range("ni.windows", ni.windows.into(), 1, 32)?;
+    range("ni.sending_contexts", ni.sending_contexts.into(), 1, MessageId::CONTEXTS.into())?;
+    range("ni.commands", ni.commands.into(), 0, MOST_COMMANDS.into())?;
     aligned("ni.window_base", ni.window_base, GRANULE, "multiple of 64 KiB")?;
     range("ni.window_base", ni.window_base, 0, u64::MAX - MAX_MEMORY)?;
     // A window's payload is one descriptor of the chain that fills it.

@@ -12,6 +12,7 @@ mod reads;
 mod realignment;
 mod regions;
 mod registry;
+mod schemes;
 mod shapes;
 mod shared;
 mod small;

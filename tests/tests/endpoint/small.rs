@@ -60,19 +60,3 @@ fn sizes_that_cannot_be() {
         }
     }
 }
-
-/// A scheme that the card does not receive by is refused before anything is sent.
-#[test]
-fn other_schemes_are_refused() {
-    let mut net = Net::new(DeliveryOrder::InOrder);
-    let region = net.region(1, TARGET, 1000).remote;
-    for scheme in [Scheme::ReceiverWindow, Scheme::Selective] {
-        let options = SendOptions::default().scheme(scheme);
-        let error = net.end(0).send(SOURCE, &region, 0, 1000, options).unwrap_err();
-        assert!(matches!(error, SendError::Scheme { .. }), "{error}");
-    }
-    let options = SendOptions::default().scheme(Scheme::Registry);
-    net.send_with(0, SOURCE, &region, 0, 1000, options);
-    net.settle();
-    assert_eq!(net.completions[0].len(), 1);
-}

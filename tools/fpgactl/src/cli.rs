@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use fpga_driver::firmware::generated::Scheme as Rules;
 use fpga_driver::pci::vfio::{VfToken, VfioInterface};
 use fpga_driver::registers::xdma::MAX_CHANNELS;
 use fpga_driver::{BarOffset, CardAddr, ChannelName, Direction};
@@ -151,11 +152,56 @@ pub enum Notifier {
     Sender,
 }
 
-/// How the receiving card keeps track of packets.
+/// By which rules both cards go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Scheme {
-    /// A receive registry with a mask per segment
+    /// A receive registry with a mask per segment; the driver sends
     Registry,
+    /// The receiver slides a window and asks for what is missing; the card sends, as by all that follow
+    ReceiverWindow,
+    /// The sender keeps a window and sends all of it again
+    SenderWindow,
+    /// The receiver counts, and one packet short makes the sender begin anew
+    ReceiverCounter,
+    /// Bitmaps in every acknowledgement, a time-out that follows the delays
+    AdaptiveWindow,
+    /// Selective repeat: loss by the order of sending, with a tail probe
+    Selective,
+}
+
+impl Scheme {
+    /// Its name in the contract of the network interface.
+    #[must_use]
+    pub const fn rules(self) -> Rules {
+        match self {
+            Self::Registry => Rules::Registry,
+            Self::ReceiverWindow => Rules::ReceiverWindow,
+            Self::SenderWindow => Rules::SenderWindow,
+            Self::ReceiverCounter => Rules::ReceiverCounter,
+            Self::AdaptiveWindow => Rules::AdaptiveWindow,
+            Self::Selective => Rules::Selective,
+        }
+    }
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Registry => "registry",
+            Self::ReceiverWindow => "receiver-window",
+            Self::SenderWindow => "sender-window",
+            Self::ReceiverCounter => "receiver-counter",
+            Self::AdaptiveWindow => "adaptive-window",
+            Self::Selective => "selective",
+        }
+    }
+
+    /// What it is called on the command line, of the contract's.
+    #[must_use]
+    pub fn name_of(rules: Rules) -> &'static str {
+        let known = Self::value_variants().iter().find(|scheme| scheme.rules() == rules);
+        known.map_or("unknown", |scheme| scheme.name())
+    }
 }
 
 /// Options of `transfer`.
@@ -173,7 +219,8 @@ pub struct TransferArgs {
     /// Transfers longer than this are cut into segments [default: 16KiB, at most a segment]
     #[arg(long, value_name = "N", value_parser = units::bytes)]
     pub threshold: Option<u64>,
-    /// Bytes of a segment [default: as many as a mask holds, at most 16KiB]
+    /// Bytes of a segment, or of a message in schemes other than registry [default: as many as a mask holds, at most 16KiB; of a
+    /// message, 256 packets]
     #[arg(long, value_name = "N", value_parser = units::bytes)]
     pub segment: Option<u64>,
     /// Payload bytes of a packet, 64 to 4096, a power of two [default: what the card is built for]
@@ -194,7 +241,7 @@ pub struct TransferArgs {
     /// How many packets the simulated network holds back and releases in random order, 0 to 4096; 0: in order [default: 64]
     #[arg(long, value_name = "N", value_parser = reorder_depth)]
     pub reorder: Option<u16>,
-    /// How the receiving card keeps track of packets
+    /// By which rules both cards go
     #[arg(long, value_enum, default_value_t = Scheme::Registry)]
     pub scheme: Scheme,
     /// What else the simulated network does.

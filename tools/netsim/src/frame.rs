@@ -22,7 +22,7 @@ pub(crate) fn packets(transmit: &Transmit, life: Incarnation, mut send: impl FnM
         match departure.header {
             Header::Data(header) => send(Frame::Data { header, payload: departure.payload as usize }),
             Header::Control(control) => send(Frame::Control(control)),
-            Header::Message(_) => {}
+            Header::Message(_) | Header::Link(_) => {}
         }
     }
 }

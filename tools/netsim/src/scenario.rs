@@ -93,6 +93,8 @@ pub struct Scenario {
     pub rules: Option<Rules>,
     /// Messages that a host may send, and may receive, at once. Default 16.
     pub contexts: u32,
+    /// Host with the controller of link feedback (adaptive window and selective only); `None`: links tell nothing. Default: none.
+    pub controller: Option<u32>,
 }
 
 impl Scenario {
@@ -117,6 +119,7 @@ impl Scenario {
             round_trip: None,
             rules: None,
             contexts: 16,
+            controller: None,
         }
     }
 
@@ -132,6 +135,13 @@ impl Scenario {
     pub fn rules(mut self, rules: Rules) -> Self {
         self.scheme = rules.scheme();
         self.rules = Some(rules);
+        self
+    }
+
+    /// Links tell how they do, and this host has the controller that hears of it.
+    #[must_use]
+    pub fn controller(mut self, host: u32) -> Self {
+        self.controller = Some(host);
         self
     }
 
@@ -290,6 +300,12 @@ impl Scenario {
         if self.flows.is_empty() {
             return Err(ScenarioError::NoFlow);
         }
+        if let Some(found) = self.controller.filter(|host| *host >= hosts) {
+            return Err(ScenarioError::Controller { found, last: hosts - 1 });
+        }
+        if self.controller.is_some() && !matches!(self.scheme, Scheme::AdaptiveWindow | Scheme::Selective) {
+            return Err(ScenarioError::NoDelays { scheme: self.scheme });
+        }
         for (number, flow) in self.flows.iter().enumerate() {
             if flow.length == 0 || flow.length > LONGEST_FLOW {
                 return Err(ScenarioError::Length { number, found: flow.length });
@@ -333,6 +349,22 @@ pub enum ScenarioError {
         found: u32,
         /// The last host.
         last: u32,
+    },
+    /// A controller at a host that is not there.
+    #[error("controller at host {found}, and the topology has hosts 0 to {last}")]
+    Controller {
+        /// Host given.
+        found: u32,
+        /// The last host.
+        last: u32,
+    },
+    /// Rates would be lowered and never rise again.
+    #[error(
+        "a controller with the scheme {scheme}: its answers tell no delays; use adaptive-window or selective"
+    )]
+    NoDelays {
+        /// The scheme.
+        scheme: Scheme,
     },
     /// A flow that needs no network.
     #[error("flow {number}: from host {host} to itself: give two hosts")]

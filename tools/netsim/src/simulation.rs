@@ -3,7 +3,10 @@
 //! Time is in whole picoseconds, because at 100 Gbit/s a byte takes 80 of them; the schemes see whole nanoseconds. A run depends on
 //! its scenario alone: events of one moment happen in the order in which they were made.
 
+mod links;
+
 use fpga_core::Nanos;
+use fpga_core::feedback::flow;
 use fpga_core::impair::{self, BitRate, Class, Link};
 use fpga_core::receiver::MemoryWindow;
 use fpga_core::scheme::messages;
@@ -19,6 +22,7 @@ use crate::event_queue::{Event, EventQueue, What};
 use crate::host::{Alarm, AnyReceiver, AnySender, Counting, Host};
 use crate::scenario::{Scenario, ScenarioError, life_of, message_configs, node_of};
 use crate::topology::Network;
+use links::Feedback;
 
 const PICOS: u64 = 1000;
 /// Key of every receiver's only memory window.
@@ -86,6 +90,20 @@ pub struct HostReport {
     pub escape_high_water: u16,
 }
 
+/// A rate that link feedback has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RateChange {
+    /// When.
+    pub at: Nanos,
+    /// The host that sends.
+    pub from: u32,
+    /// The host that receives.
+    pub to: u32,
+    /// The rate from now on, of [`fpga_core::feedback::flow::FULL`].
+    pub rate: u32,
+}
+
 /// What a run has shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -94,6 +112,8 @@ pub struct Report {
     pub flows: Vec<FlowReport>,
     /// By number.
     pub hosts: Vec<HostReport>,
+    /// Changes of rates, in order; none without link feedback.
+    pub rates: Vec<RateChange>,
     /// Events that happened.
     pub events: u64,
     /// Of these, packets that came to a host or a switch.
@@ -196,6 +216,8 @@ pub struct Simulation {
     /// Events about packets that will happen.
     on_way: usize,
     left: usize,
+    /// Hops and controller, if links tell of themselves.
+    feedback: Option<Feedback>,
     report: Report,
 }
 
@@ -223,6 +245,7 @@ impl Simulation {
         }
         let delay = scenario.delay.get().saturating_mul(PICOS);
         let network = Network::new(scenario.topology, scenario.rate, delay, scenario.queue);
+        let feedback = Feedback::new(scenario, network.ports());
         let room = scenario.room();
         let mut queue = EventQueue::new(room, network.longest_stay());
         for (number, flow) in (0..).zip(&scenario.flows) {
@@ -251,6 +274,7 @@ impl Simulation {
             now: 0,
             tickets,
             on_way: 0,
+            feedback,
             hosts,
             left: scenario.flows.len(),
             report,
@@ -274,7 +298,12 @@ impl Simulation {
             }
             Some(rules) => {
                 let (sender, receiver) = message_configs(scenario, rules, host);
-                let sender = messages::Sender::new(sender, life_of(host))?;
+                let mut sender = messages::Sender::new(sender, life_of(host))?;
+                if let Some(controller) = scenario.controller {
+                    let mut flow = flow::Config::new(scenario.rate.get(), scenario.timers_for());
+                    flow.controller = Some(node_of(controller));
+                    sender.control_flow(flow);
+                }
                 let receiver = messages::Receiver::new(receiver)?;
                 (AnySender::Messages(Box::new(sender)), AnyReceiver::Messages(Box::new(receiver)))
             }
@@ -443,6 +472,9 @@ impl Simulation {
                 self.left -= 1;
             }
         }
+        if self.feedback.is_some() {
+            self.note_rates(host);
+        }
         let free_at = if more { self.network.free_at(host) } else { u64::MAX };
         let Some(node) = self.hosts.get_mut(host as usize) else { return };
         let due = [node.sender.poll_timeout(), node.receiver.poll_timeout()].into_iter().flatten().min();
@@ -559,6 +591,9 @@ impl Simulation {
         let Some(port) = self.network.route(vertex, to) else {
             return self.take(vertex, packet);
         };
+        if self.feedback.is_some() {
+            self.at_hop(vertex, port, packet);
+        }
         match self.network.send(port, self.now, length.into()) {
             Some((at, place)) => {
                 let what = if self.network.leads_out(port) { What::Take } else { What::Arrive };
@@ -571,15 +606,21 @@ impl Simulation {
         }
     }
 
-    fn take(&mut self, host: u32, packet: u32) {
+    fn take(&mut self, host: u32, at: u32) {
         let now = self.nanos();
-        self.free.push(packet);
-        let Some(packet) = self.packets.get(packet as usize) else { return };
+        self.free.push(at);
+        let Some(packet) = self.packets.get(at as usize) else { return };
         if packet.damaged {
             self.report.damaged += 1;
             return;
         }
+        if let Header::Link(link) = packet.header
+            && self.at_controller(host, &link)
+        {
+            return;
+        }
         let Some(node) = self.hosts.get_mut(host as usize) else { return };
+        let Some(packet) = self.packets.get(at as usize) else { return };
         let payload = PAYLOAD.get(..packet.payload as usize).unwrap_or(&PAYLOAD);
         node.sender.handle_packet(now, &packet.header);
         node.receiver.handle_packet(now, &packet.header, payload, &mut node.memory);

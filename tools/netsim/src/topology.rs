@@ -332,8 +332,14 @@ impl Network {
         matches!(self.topology, Topology::Torus { .. }) && port >= self.hosts && port < 2 * self.hosts
     }
 
-    /// Bytes that wait at a port, at most; for a display.
-    #[cfg(test)]
+    /// How full a port's queue is at `now`, in thousandths.
+    pub(crate) fn filled(&self, port: u32, now: u64) -> u16 {
+        let wait = self.free_at(port).saturating_sub(now);
+        let part = u128::from(wait) * 1000 / u128::from(self.queue.max(1));
+        u16::try_from(part).unwrap_or(u16::MAX)
+    }
+
+    /// How many ports there are.
     pub(crate) fn ports(&self) -> usize {
         self.ports.len()
     }

@@ -378,7 +378,9 @@ pub struct EntryView {
     pub notify: bool,
     /// Bytes of the transfer.
     pub transfer_length: u64,
-    /// Which packets are in memory.
+    /// The packet that the mask's bit 0 stands for, all before which are in memory: 0 for a segment.
+    pub first: u32,
+    /// Which packets from there on are in memory.
     pub mask: [u32; 8],
     /// Time since the last packet.
     pub age: Nanos,
@@ -402,6 +404,7 @@ impl EntryView {
             silent: false,
             notify: false,
             transfer_length: 0,
+            first: 0,
             mask: [0; 8],
             age: Nanos::ZERO,
         }
@@ -430,6 +433,7 @@ impl Registry {
             silent: entry.silent,
             notify: entry.notify,
             transfer_length: 0,
+            first: 0,
             mask: self.mask(slot).words(),
             age: now.saturating_sub(entry.touched),
         })

@@ -106,6 +106,8 @@ pub struct Sender {
     trip: RoundTrip,
     walk: Nanos,
     inquire: bool,
+    /// How long the last answer took, until it is asked for.
+    delay: Option<Nanos>,
     /// Packets sent again because they were late, and because they were wanted.
     late: u64,
     wanted: u64,
@@ -122,9 +124,16 @@ impl Sender {
             trip: RoundTrip::default(),
             walk: Nanos::MAX,
             inquire: false,
+            delay: None,
             late: 0,
             wanted: 0,
         }
+    }
+
+    /// The lowest packet that is not acknowledged.
+    #[must_use]
+    pub const fn base(&self) -> u32 {
+        self.flight.base
     }
 
     /// Starts over with another message. Delays of the path stay known unless it goes to a `stranger`.
@@ -155,6 +164,11 @@ impl Sender {
         core::mem::replace(&mut self.inquire, false)
     }
 
+    /// How long the last answer took, once.
+    pub const fn take_delay(&mut self) -> Option<Nanos> {
+        self.delay.take()
+    }
+
     /// Packets sent again because they were late, and because the receiver wanted them.
     #[must_use]
     pub const fn repeated(&self) -> (u64, u64) {
@@ -177,6 +191,7 @@ impl Outgoing for Sender {
         let span = now.saturating_sub(sending.at);
         self.delays.sample(span);
         self.trip.sample(span);
+        self.delay = Some(span);
         // Wanted is what was sent before the packet that this answers, and not again since.
         let wanted = super::bits::down(map.wanted, self.flight.base.saturating_sub(map.base));
         for ahead in ones(wanted & self.flight.out()) {

@@ -144,6 +144,34 @@ macro_rules! receiving {
 }
 
 impl SendingEnd {
+    /// How long the last answer took, once; `None` where the scheme does not measure it.
+    pub const fn take_delay(&mut self) -> Option<Nanos> {
+        match self {
+            Self::AdaptiveWindow(end) => end.take_delay(),
+            Self::Selective(end) => end.take_delay(),
+            _ => None,
+        }
+    }
+
+    /// Whether so many packets were late that the links on the way should be asked; says so once.
+    pub const fn take_inquiry(&mut self) -> bool {
+        match self {
+            Self::AdaptiveWindow(end) => end.take_inquiry(),
+            _ => false,
+        }
+    }
+
+    /// The lowest packet that is not known to have arrived; 0 where answers do not tell.
+    #[must_use]
+    pub const fn base(&self) -> u32 {
+        match self {
+            Self::ReceiverWindow(_) | Self::ReceiverCounter(_) => 0,
+            Self::SenderWindow(end) => end.base(),
+            Self::AdaptiveWindow(end) => end.base(),
+            Self::Selective(end) => end.base(),
+        }
+    }
+
     /// Starts over with a message of `count` packets, to a node that the one before did not go to if `stranger`.
     pub fn begin(&mut self, now: Nanos, count: u32, stranger: bool) {
         match self {
@@ -165,6 +193,21 @@ impl ReceivingEnd {
             Self::ReceiverCounter(end) => end.begin(count),
             Self::Mapping(end) => end.begin(),
         }
+    }
+
+    /// The lowest missing of `count` packets, and from there on, those that are here: bit 0 of word 0 first, with the bits beyond
+    /// the message set. For a display.
+    #[must_use]
+    pub fn shown(&self, count: u32) -> (u32, [u32; 8]) {
+        let holds = |index| receiving!(self, end => end.holds(index));
+        let first = (0..count).find(|index| !holds(*index)).unwrap_or(count);
+        let mut words = [0_u32; 8];
+        for (word, base) in words.iter_mut().zip((first..).step_by(32)) {
+            for bit in 0..32 {
+                *word |= u32::from(base + bit >= count || holds(base + bit)) << bit;
+            }
+        }
+        (first, words)
     }
 }
 

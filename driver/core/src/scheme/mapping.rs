@@ -48,6 +48,12 @@ impl Receiver {
         *self = Self::new(self.patience);
     }
 
+    /// Whether this packet is here, as far as the map tells.
+    #[must_use]
+    pub const fn holds(&self, index: u32) -> bool {
+        index < self.base || self.here & bit(index - self.base) != 0
+    }
+
     /// The packets from the base on that should have been here by now.
     fn wanted(&mut self, now: Nanos) -> u128 {
         let Some(patience) = self.patience else { return 0 };

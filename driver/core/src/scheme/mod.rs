@@ -9,6 +9,7 @@
 //! | [`selective`] | loss by the order of sending, a reorder window that learns, a tail probe | spec 6 |
 //! | [`ends`] | any of these, chosen when a node is set up | |
 //! | [`messages`] | contexts, requests, tombstones, transfers: what makes a node of the ends | spec 3 |
+//! | [`commands`] | transfers that an interface makes by itself: the host's half | |
 //! | [`side`] | the two traits of every scheme's sender and receiver, the registry's included | |
 //! | [`literal`] | receiver windows as the documents word them, which hang or complete falsely | spec 3 |
 //!
@@ -21,6 +22,7 @@
 
 pub mod adaptive_window;
 pub mod bits;
+pub mod commands;
 pub mod ends;
 pub mod literal;
 pub mod mapping;

@@ -159,6 +159,12 @@ impl Receiver {
         self.complete = count == 0;
         self.answers = Answers::NONE;
     }
+
+    /// Whether this packet is here in the round that is under way. A bare count knows no single one.
+    #[must_use]
+    pub fn holds(&self, index: u32) -> bool {
+        self.here.contains(index)
+    }
 }
 
 impl Incoming for Receiver {

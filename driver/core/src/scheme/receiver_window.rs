@@ -220,6 +220,12 @@ impl Receiver {
         self.base
     }
 
+    /// Whether this packet is here, as far as the window tells.
+    #[must_use]
+    pub const fn holds(&self, index: u32) -> bool {
+        index < self.base || self.here & bit(index - self.base) != 0
+    }
+
     /// Asks for a packet that there was no room for, unless it was asked for just now [E0-8].
     fn ask(&mut self, now: Nanos, index: u32) {
         let at = crate::cast::index(index) % self.asked.len().max(1);

@@ -92,6 +92,8 @@ pub struct Sender {
     probe: Nanos,
     /// Probes and timeouts in a row.
     silent: u32,
+    /// How long the last answer took, until it is asked for.
+    delay: Option<Nanos>,
     repeated: u64,
     needless: u64,
 }
@@ -109,15 +111,27 @@ impl Sender {
             due: Nanos::MAX,
             probe: Nanos::MAX,
             silent: 0,
+            delay: None,
             repeated: 0,
             needless: 0,
         }
+    }
+
+    /// How long the last answer took, once.
+    pub const fn take_delay(&mut self) -> Option<Nanos> {
+        self.delay.take()
     }
 
     /// Packets sent again, and those among them whose receiver had them already, as far as it said so.
     #[must_use]
     pub const fn repeated(&self) -> (u64, u64) {
         (self.repeated, self.needless)
+    }
+
+    /// The lowest packet that is not acknowledged.
+    #[must_use]
+    pub const fn base(&self) -> u32 {
+        self.flight.base
     }
 
     /// Starts over with another message. Delays of the path stay known unless it goes to a `stranger`.
@@ -182,6 +196,7 @@ impl Outgoing for Sender {
             let span = now.saturating_sub(sending.at);
             self.trip.sample(span);
             self.spread.sample(span);
+            self.delay = Some(span);
             if self.latest.is_none_or(|latest| latest.sequence < sending.sequence) {
                 self.latest = Some(sending);
             }

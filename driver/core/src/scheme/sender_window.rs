@@ -64,6 +64,12 @@ impl Sender {
         *self = Self::new(self.config, count);
     }
 
+    /// The oldest packet that is not acknowledged.
+    #[must_use]
+    pub const fn base(&self) -> u32 {
+        self.base
+    }
+
     fn wait(&self) -> Nanos {
         self.config.timeout.saturating_mul(1 << self.silent.min(20)).min(self.config.longest)
     }
@@ -148,6 +154,12 @@ impl Receiver {
         self.here.clear();
         self.count = None;
         self.answers = Answers::NONE;
+    }
+
+    /// Whether this packet is here.
+    #[must_use]
+    pub fn holds(&self, index: u32) -> bool {
+        self.here.contains(index)
     }
 }
 

@@ -7,6 +7,7 @@ use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_firmware::wire::{Arrived, CRC_LENGTH, Common, Control, DataHeader, Flags, Message, StartFields};
 use fpga_registers::CardAddr;
 
+use crate::feedback::LinkPacket;
 use crate::receiver::{self, AccessTable, ReceiveMemory};
 use crate::sender::{self, Command, Completion, SubmitError, Ticket, Transmit, TransmitKind};
 use crate::time::Nanos;
@@ -20,6 +21,8 @@ pub enum Header {
     Control(Control),
     /// A packet of another scheme.
     Message(Message),
+    /// A packet about links.
+    Link(LinkPacket),
 }
 
 impl Header {
@@ -30,6 +33,7 @@ impl Header {
             Self::Data(header) => header.common,
             Self::Control(control) => control.common(),
             Self::Message(message) => message.common(),
+            Self::Link(packet) => packet.common,
         }
     }
 
@@ -40,6 +44,7 @@ impl Header {
             Self::Data(header) => header.length() + CRC_LENGTH,
             Self::Control(control) => control.length(),
             Self::Message(message) => message.length(),
+            Self::Link(_) => LinkPacket::LENGTH,
         }
     }
 

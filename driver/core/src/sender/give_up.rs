@@ -244,7 +244,10 @@ impl Sender {
 
     pub(super) fn refused(&self, op: &Op, reason: NackReason) -> TransferError {
         let Packet { node, address, acknowledged, tries } = self.packet(op);
-        TransferError::Refused { node, address, acknowledged, tries, reason }
+        match reason {
+            NackReason::Scheme => TransferError::Scheme { node, address },
+            _ => TransferError::Refused { node, address, acknowledged, tries, reason },
+        }
     }
 
     fn unanswered(&self, op: &Op) -> TransferError {

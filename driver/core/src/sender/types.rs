@@ -121,7 +121,7 @@ pub struct Ops {
 }
 
 impl Ops {
-    pub(super) const NONE: Self = Self { numbers: [OpNumber::new(0); 256], len: 0 };
+    pub(crate) const NONE: Self = Self { numbers: [OpNumber::new(0); 256], len: 0 };
 
     pub(super) fn push(&mut self, number: OpNumber) {
         if let Some(place) = self.numbers.get_mut(usize::from(self.len)) {
@@ -171,6 +171,15 @@ pub enum TransmitKind {
     Data,
     /// The notice "data arrived at ..." of a transfer with [`Notify::Sender`]; no payload and no op numbers.
     Arrival,
+    /// A whole transfer from `source`, which the interface makes by itself; no payload and no op numbers.
+    Command {
+        /// Comes back in the events about it.
+        number: u32,
+        /// Goes before waiting ones of a lower priority.
+        priority: u8,
+        /// After this it is given up whatever the progress; 0: never.
+        patience: Nanos,
+    },
 }
 
 /// One transmit window's worth of work: consecutive packets of one segment. A retransmission is one packet.
@@ -262,6 +271,26 @@ pub struct Completion {
     pub finished: Nanos,
 }
 
+impl Completion {
+    /// Of a command that an interface does not take: nothing of it was sent.
+    #[must_use]
+    pub const fn refused(command: &Command, now: Nanos, error: TransferError) -> Self {
+        Self {
+            ticket: Ticket { slot: 0, generation: 0 },
+            transfer: None,
+            node: command.node,
+            result: Err(error),
+            length: command.length,
+            segments: 0,
+            silent_segments: 0,
+            packets: 0,
+            retransmits: 0,
+            started: now,
+            finished: now,
+        }
+    }
+}
+
 /// Why a transfer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -312,6 +341,28 @@ pub enum TransferError {
         acknowledged: u64,
         /// Tries of the packet that was refused.
         tries: u8,
+    },
+    /// The receiver goes by another scheme.
+    #[error(
+        "node {node} does not receive by this scheme: nothing was written to {address}; open the endpoints of both cards with \
+         the same one"
+    )]
+    Scheme {
+        /// The receiving node.
+        node: NodeId,
+        /// Where the packet should have gone.
+        address: CardAddr,
+    },
+    /// The card's interface, which was to make the transfer by itself, does not take it.
+    #[error(
+        "the card's interface does not take the transfer to {address} at node {node}: its source is not in card memory, or it \
+         has less room than it says; check the source, and the card's build"
+    )]
+    NotTaken {
+        /// The receiving node.
+        node: NodeId,
+        /// Where the transfer should have gone.
+        address: CardAddr,
     },
     /// The command's own deadline passed.
     #[error(

@@ -381,7 +381,7 @@ impl Endpoint {
         if let Some(request) = read.request {
             // The answer overtook the request's acknowledgement, or it is too late. Its completion, which comes either way, is
             // nobody's.
-            self.sender.cancel(now, request);
+            self.withdraw(now, request);
             self.reads.ignored.push(request);
         }
         let Pending { ticket, node, length, started, .. } = read;

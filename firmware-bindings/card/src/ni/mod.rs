@@ -9,6 +9,7 @@ mod events;
 mod faults;
 mod frames;
 mod registers;
+mod scheme;
 mod tables;
 mod transmit;
 
@@ -19,21 +20,21 @@ use crate::link::Lanes;
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET, payload_size, window_stride};
 use events::EventRing;
 use faults::{Fault, FaultBlock};
-use fpga_core::receiver::{
-    MemoryFault, Output, ReceiveMemory, Receiver, ReceiverConfig, ReceiverConfigError, SegmentKey,
-};
+use fpga_core::receiver::{MemoryFault, Output, ReceiveMemory, ReceiverConfigError, SegmentKey};
+use fpga_core::scheme::side::Header;
 use fpga_core::time::Nanos;
 use fpga_firmware::event::{Event, EventKind, FaultReason};
-use fpga_firmware::generated::{Capabilities, ni};
+use fpga_firmware::generated::{Capabilities, Scheme, ni};
 use fpga_firmware::identity;
 use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_firmware::wire::{Common, Control, Flags, Hello, Packet, SegmentName, WIRE_VERSION};
 use fpga_registers::CardAddr;
 use frames::Frames;
-use tables::{EscapeShadow, MemoryShadow, RegistryShadow};
+use scheme::{Exchange, Word, refuse_message, refuse_segment};
+use tables::{EscapeShadow, MemoryShadow, RegistryShadow, SendingShadow};
 use transmit::{Sent, Transmit};
 
-pub(super) use registers::Settings;
+use registers::Settings;
 
 /// Everything that the build decides and the host reads.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ struct Build {
     registry_entries: u16,
     escape_slots: u16,
     memory_windows: u16,
+    sending_contexts: u16,
+    commands: u16,
     windows: u8,
     window_base: u64,
     window_stride: u64,
@@ -59,7 +62,7 @@ struct Build {
 pub(crate) struct Ni {
     build: Build,
     settings: Settings,
-    receiver: Receiver,
+    exchange: Exchange,
     transmit: Transmit,
     events: EventRing,
     faults: FaultBlock,
@@ -67,6 +70,7 @@ pub(crate) struct Ni {
     registry_shadow: RegistryShadow,
     escape_shadow: EscapeShadow,
     memory_shadow: MemoryShadow,
+    sending_shadow: SendingShadow,
     received: u32,
     bad_crc: u32,
     bad_packet: u32,
@@ -79,6 +83,9 @@ impl Build {
     fn new(description: &CardDescription) -> Self {
         let ni = &description.ni;
         let mut capabilities = Capabilities::PACKET_EVENTS.with(Capabilities::FAULT_LOG);
+        if ni.commands > 0 {
+            capabilities = capabilities.with(Capabilities::COMMANDS);
+        }
         if ni.event_push {
             capabilities = capabilities.with(Capabilities::EVENT_PUSH);
         }
@@ -95,6 +102,8 @@ impl Build {
             registry_entries: ni.registry_entries,
             escape_slots: ni.escape_slots,
             memory_windows: ni.memory_windows,
+            sending_contexts: ni.sending_contexts,
+            commands: ni.commands,
             windows: ni.windows,
             window_base: ni.window_base,
             window_stride: window_stride(ni.packet_size, ni.mask_bits),
@@ -106,15 +115,10 @@ impl Build {
         }
     }
 
-    fn receiver(&self) -> Result<Receiver, ReceiverConfigError> {
-        let mut config = ReceiverConfig::new(NodeId::new(self.node_id), Incarnation::new(0));
-        config.packet_size_log2 = self.packet_size_log2;
-        config.mask_bits = self.mask_bits;
-        config.registry_entries = self.registry_entries.into();
-        config.escape_slots = self.escape_slots;
-        config.windows = self.memory_windows.into();
-        config.transfers = self.registry_entries.saturating_mul(2).clamp(128, 4096);
-        Receiver::new(config)
+    /// Schemes that can be chosen, as bits.
+    fn schemes(&self) -> u32 {
+        let all = Scheme::ALL.iter().fold(0, |bits, scheme| bits | 1 << scheme.value());
+        if self.commands > 0 { all } else { 1 << Scheme::Registry.value() }
     }
 }
 
@@ -126,11 +130,12 @@ impl Ni {
     /// Only for a description that was not checked.
     pub(crate) fn new(description: &CardDescription) -> Result<Self, ReceiverConfigError> {
         let build = Build::new(description);
-        let receiver = build.receiver()?;
+        let settings = Settings::new(build.node_id);
+        let exchange = Exchange::registry(&build, &settings)?;
         let packet_size = usize::try_from(description.ni.packet_size).unwrap_or(0);
-        let mut interface = Self {
-            settings: Settings::new(build.node_id),
-            receiver,
+        Ok(Self {
+            settings,
+            exchange,
             transmit: Transmit::new(build.windows, build.packet_size_log2, build.payload_size),
             events: EventRing::new(description.ni.event_push),
             faults: FaultBlock::new(),
@@ -138,24 +143,21 @@ impl Ni {
             registry_shadow: RegistryShadow::default(),
             escape_shadow: EscapeShadow::default(),
             memory_shadow: MemoryShadow::new(),
+            sending_shadow: SendingShadow::default(),
             received: 0,
             bad_crc: 0,
             bad_packet: 0,
             timers_served: None,
             now: Nanos::ZERO,
             build,
-        };
-        interface.apply_settings();
-        Ok(interface)
+        })
     }
 
     /// Hardware reset.
     pub(crate) fn reset(&mut self, now: Nanos) {
         self.now = self.now.max(now);
-        if let Ok(receiver) = self.build.receiver() {
-            self.receiver = receiver;
-        }
         self.settings = Settings::new(self.build.node_id);
+        self.rebuild(false);
         self.transmit.reset();
         self.events.reset(self.now);
         self.faults.reset();
@@ -163,36 +165,31 @@ impl Ni {
         self.registry_shadow = RegistryShadow::default();
         self.escape_shadow = EscapeShadow::default();
         self.memory_shadow = MemoryShadow::new();
+        self.sending_shadow = SendingShadow::default();
         (self.received, self.bad_crc, self.bad_packet) = (0, 0, 0);
         self.timers_served = None;
-        self.apply_settings();
+    }
+
+    /// Begins anew by the rules that the settings choose; memory windows stay if they are to be `kept`. Whether that can be.
+    fn rebuild(&mut self, kept: bool) -> bool {
+        let access = kept.then(|| self.exchange.access());
+        let built = Exchange::new(&self.build, &self.settings, access);
+        built.map(|exchange| self.exchange = exchange).is_some()
     }
 
     /// CONTROL.RESET: registry, escape buffer, tombstones, event counts and windows; settings and memory windows stay.
     fn clear(&mut self, space: &mut CardSpace) {
-        if let Ok(mut receiver) = self.build.receiver() {
-            *receiver.access_mut() = self.receiver.access().clone();
-            self.receiver = receiver;
-        }
+        self.rebuild(true);
         self.transmit.reset();
         self.events.restart();
         self.frames.clear();
         space.take_committed();
         (self.received, self.bad_crc, self.bad_packet) = (0, 0, 0);
         self.timers_served = None;
-        self.apply_settings();
     }
 
     fn apply_settings(&mut self) {
-        let settings = &self.settings;
-        self.receiver.set_identity(NodeId::new(settings.node_id), Incarnation::new(settings.incarnation));
-        let micros = |value: u32| Nanos::from_micros(value.into());
-        self.receiver.set_timeouts(
-            micros(settings.escape_timeout_us),
-            micros(settings.registry_timeout_us),
-            micros(settings.packet_lifetime_us),
-        );
-        self.receiver.set_packet_events(settings.control & ni::control::PACKET_EVENTS != 0);
+        self.exchange.apply(&self.settings);
     }
 
     pub(crate) const fn node_id(&self) -> u32 {
@@ -208,7 +205,7 @@ impl Ni {
     }
 
     pub(crate) fn deadline(&self) -> Option<Nanos> {
-        self.receiver.poll_timeout()
+        self.exchange.poll_timeout()
     }
 
     pub(crate) fn take_frame(&mut self) -> Option<Vec<u8>> {
@@ -282,10 +279,30 @@ impl Ni {
         let source = NodeId::new(self.settings.node_id);
         let incarnation = Incarnation::new(self.settings.incarnation);
         let before = self.frames.sent;
-        let sent = self.transmit.step(lanes.space, &mut self.frames, source, incarnation);
+        let commands = matches!(self.exchange, Exchange::Messages(_));
+        let sent = self.transmit.step(lanes.space, &mut self.frames, source, incarnation, commands);
+        let sent = match (sent, &mut self.exchange) {
+            (Sent::Idle, Exchange::Messages(node)) if self.frames.has_room() => {
+                match node.transmit(self.now, lanes.space, &mut self.frames) {
+                    None => Sent::Idle,
+                    Some(None) => Sent::More,
+                    Some(Some(fault)) => {
+                        self.fault(fault, None);
+                        Sent::More
+                    }
+                }
+            }
+            (Sent::Command(window, header), Exchange::Messages(node)) => {
+                if let Err(refusal) = node.command(self.now, &header, lanes.space) {
+                    self.events.post(self.now, refusal);
+                }
+                Sent::Freed(window)
+            }
+            (sent, _) => sent,
+        };
         lanes.upstream.counters.frames_sent += u64::from(self.frames.sent.wrapping_sub(before));
         match sent {
-            Sent::Idle => return false,
+            Sent::Idle | Sent::Command(..) => return false,
             Sent::More => {}
             Sent::Freed(window) => self.window_free(window),
             Sent::Refused(window, fault) => {
@@ -310,13 +327,13 @@ impl Ni {
     }
 
     fn step_timers(&mut self, lanes: &mut Lanes<'_, dyn HostPort>) -> bool {
-        let due = self.receiver.poll_timeout().is_some_and(|deadline| deadline <= self.now);
+        let due = self.exchange.poll_timeout().is_some_and(|deadline| deadline <= self.now);
         // Once per point in time: a timer may be early, and must not keep the card busy.
         if !due || self.timers_served == Some(self.now) {
             return false;
         }
         self.timers_served = Some(self.now);
-        self.receiver.handle_timeout(self.now);
+        self.exchange.handle_timeout(self.now);
         let outputs = self.drain();
         lanes.upstream.counters.frames_sent += outputs.frames;
         // A timer that only looked around is no work: nobody can see a difference.
@@ -327,41 +344,65 @@ impl Ni {
     fn drain(&mut self) -> Drained {
         let before = self.frames.sent;
         let mut any = false;
-        while let Some(output) = self.receiver.poll_output() {
+        while let Exchange::Messages(node) = &mut self.exchange
+            && let Some(word) = node.poll()
+        {
+            any = true;
+            match word {
+                Word::Send(Header::Message(message)) => {
+                    let _ = self.frames.send(|buffer| message.encode(&[], buffer));
+                }
+                Word::Send(_) => {}
+                Word::Event(event) => self.report(event),
+            }
+        }
+        while let Exchange::Registry(receiver) = &mut self.exchange
+            && let Some(output) = receiver.poll_output()
+        {
             any = true;
             match *output {
                 Output::Send(ref control) => {
                     // The receiver's answers are always encodable; one that is not is as good as lost.
                     let _ = self.frames.send_control(control);
                 }
-                Output::Event(event) => match event.fault_reason() {
-                    Some(reason) => {
-                        let fault = Fault {
-                            node: event.node.get(),
-                            transfer: event.transfer.get(),
-                            segment: event.segment,
-                            address: event.address.get(),
-                            length: event.length,
-                            ..Fault::new(reason)
-                        };
-                        self.fault(fault, Some(event));
-                    }
-                    None => self.events.post(self.now, event),
-                },
+                Output::Event(event) => self.report(event),
                 _ => {}
             }
         }
         Drained { frames: self.frames.sent.wrapping_sub(before).into(), any }
     }
 
+    /// An event of sender or receiver; one about a fault is noted as that.
+    fn report(&mut self, event: Event) {
+        match event.fault_reason() {
+            Some(reason) => {
+                let fault = Fault {
+                    node: event.node.get(),
+                    transfer: event.transfer.get(),
+                    segment: event.segment,
+                    address: event.address.get(),
+                    length: event.length,
+                    ..Fault::new(reason)
+                };
+                self.fault(fault, Some(event));
+            }
+            None => self.events.post(self.now, event),
+        }
+    }
+
     pub(crate) fn looks_ahead(&self) -> bool {
-        self.receiver.looks_ahead()
+        match &self.exchange {
+            Exchange::Registry(receiver) => receiver.looks_ahead(),
+            Exchange::Messages(_) => false,
+        }
     }
 
     /// A frame will come soon.
     pub(crate) fn expect(&self, frame: &[u8]) {
-        if let Some(SegmentName { source, incarnation, transfer, segment }) = SegmentName::peek(frame) {
-            self.receiver.look_ahead(&SegmentKey { source, incarnation, transfer, segment });
+        if let Exchange::Registry(receiver) = &self.exchange
+            && let Some(SegmentName { source, incarnation, transfer, segment }) = SegmentName::peek(frame)
+        {
+            receiver.look_ahead(&SegmentKey { source, incarnation, transfer, segment });
         }
     }
 
@@ -392,21 +433,41 @@ impl Ni {
                 return 0;
             }
         };
-        match packet {
-            Packet::Data(data) => self.receiver.handle_data(now, &data, &mut ReceivePort(space)),
-            Packet::Message(_) => {
-                // Another scheme's, which HELLO does not offer.
+        let for_us = packet.common().destination.get() == self.settings.node_id;
+        match (packet, &mut self.exchange) {
+            (Packet::Data(data), Exchange::Registry(receiver)) => {
+                receiver.handle_data(now, &data, &mut ReceivePort(space));
+            }
+            (Packet::Control(Control::Arrived(arrived)), Exchange::Registry(receiver)) => {
+                receiver.handle_arrived(now, &arrived);
+            }
+            _ if !for_us => {
                 self.bad_packet = self.bad_packet.wrapping_add(1);
                 return 0;
             }
-            Packet::Control(Control::Arrived(arrived)) => self.receiver.handle_arrived(now, &arrived),
-            Packet::Control(control) => {
-                if control.common().destination.get() != self.settings.node_id {
-                    self.bad_packet = self.bad_packet.wrapping_add(1);
-                    return 0;
-                }
-                return self.answer(&control);
+            (Packet::Message(bytes), Exchange::Messages(node)) => {
+                // What parses can be read.
+                let Ok((message, payload)) = bytes.read() else { return 0 };
+                node.receive(now, &message, payload, &mut ReceivePort(space));
             }
+            (Packet::Message(bytes), Exchange::Registry(_)) => {
+                self.bad_packet = self.bad_packet.wrapping_add(1);
+                let answer =
+                    bytes.read().ok().and_then(|(message, _)| refuse_message(&message, &self.settings));
+                return answer.map_or(0, |answer| {
+                    u64::from(self.frames.send(|buffer| answer.encode(&[], buffer)).is_ok())
+                });
+            }
+            (Packet::Data(data), Exchange::Messages(_)) => {
+                self.bad_packet = self.bad_packet.wrapping_add(1);
+                let answer = refuse_segment(&data, &self.settings);
+                return u64::from(self.frames.send_control(&answer).is_ok());
+            }
+            (Packet::Control(Control::Arrived(_)), Exchange::Messages(_)) => {
+                self.bad_packet = self.bad_packet.wrapping_add(1);
+                return 0;
+            }
+            (Packet::Control(control), _) => return self.answer(&control),
         }
         self.drain().frames
     }
@@ -456,7 +517,7 @@ impl Ni {
                     wire_version: WIRE_VERSION,
                     mask_bits: self.build.mask_bits,
                     capabilities: self.build.capabilities,
-                    schemes: registers::SCHEMES,
+                    schemes: self.build.schemes(),
                 });
                 return u64::from(self.frames.send_control(&reply).is_ok());
             }

@@ -1,15 +1,14 @@
 //! The NI's part of the user BAR, register by register.
 
+use super::scheme::Exchange;
 use super::{Ni, high, low};
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET};
 use fpga_core::time::Nanos;
 use fpga_firmware::generated::{
-    NODE_ANY, Scheme, counters, escape, fault_log, identity, memory, ni, registry,
+    NODE_ANY, Scheme, counters, escape, fault_log, identity, memory, ni, registry, sending,
 };
-
-/// Bit n: scheme n can be chosen. The simulated NI receives by registry.
-pub(super) const SCHEMES: u32 = 1 << Scheme::Registry as u32;
+use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
 
 /// What the host sets.
 #[derive(Debug)]
@@ -22,6 +21,9 @@ pub(crate) struct Settings {
     pub(super) registry_timeout_us: u32,
     pub(super) packet_lifetime_us: u32,
     pub(super) scheme: u32,
+    pub(super) give_up_us: u32,
+    pub(super) round_trip_ns: u32,
+    pub(super) message_packets: u32,
 }
 
 impl Settings {
@@ -36,6 +38,9 @@ impl Settings {
             registry_timeout_us: 2_000_000,
             packet_lifetime_us: 10_000,
             scheme: 0,
+            give_up_us: 1_000_000,
+            round_trip_ns: 100_000,
+            message_packets: 256,
         }
     }
 }
@@ -62,23 +67,30 @@ impl Ni {
         }
         if let Some(register) = within(at, registry::BLOCK_OFFSET, registry::BLOCK_SIZE) {
             return match register {
-                registry::OCCUPANCY => self.receiver.registry_occupancy(),
-                registry::HIGH_WATER => self.receiver.counters().registry_high_water,
+                registry::OCCUPANCY => self.exchange.occupancy().0,
+                registry::HIGH_WATER => self.exchange.occupancy().1,
                 _ => self.registry_shadow.read(register),
             };
         }
         if let Some(register) = within(at, escape::BLOCK_OFFSET, escape::BLOCK_SIZE) {
             return match register {
-                escape::OCCUPANCY => self.receiver.escape_occupancy().into(),
-                escape::HIGH_WATER => self.receiver.counters().escape_high_water.into(),
+                escape::OCCUPANCY => self.exchange.escape_occupancy().0,
+                escape::HIGH_WATER => self.exchange.escape_occupancy().1,
                 _ => self.escape_shadow.read(register),
             };
         }
         if let Some(register) = within(at, memory::BLOCK_OFFSET, memory::BLOCK_SIZE) {
-            return self.memory_shadow.read(register, self.receiver.access());
+            return self.memory_shadow.read(register, self.exchange.access());
         }
         if let Some(register) = within(at, fault_log::BLOCK_OFFSET, fault_log::BLOCK_SIZE) {
             return self.faults.read(register);
+        }
+        if let Some(register) = within(at, sending::BLOCK_OFFSET, sending::BLOCK_SIZE) {
+            return match (register, &self.exchange) {
+                (sending::OCCUPANCY, Exchange::Messages(node)) => node.sender.live(),
+                (sending::QUEUED, Exchange::Messages(node)) => node.sender.queued(),
+                _ => self.sending_shadow.read(register),
+            };
         }
         0
     }
@@ -98,7 +110,7 @@ impl Ni {
             // The op table is the driver's.
             ni::OP_TABLE_ENTRIES => 0,
             ni::MEMORY_WINDOW_COUNT => build.memory_windows.into(),
-            ni::SCHEMES => SCHEMES,
+            ni::SCHEMES => build.schemes(),
             ni::FAULT_LOG_ENTRIES => u32::try_from(super::faults::ENTRIES).unwrap_or(0),
             ni::WINDOW_COUNT => build.windows.into(),
             ni::WINDOW_STRIDE => low(build.window_stride),
@@ -117,6 +129,12 @@ impl Ni {
             ni::REGISTRY_TIMEOUT_US => settings.registry_timeout_us,
             ni::PACKET_LIFETIME_US => settings.packet_lifetime_us,
             ni::SCHEME => settings.scheme,
+            ni::COMMAND_ENTRIES => build.commands.into(),
+            ni::SENDING_CONTEXTS if build.commands > 0 => build.sending_contexts.into(),
+            ni::SENDING_CONTEXTS | ni::COMMAND_CANCEL => 0,
+            ni::GIVE_UP_US => settings.give_up_us,
+            ni::ROUND_TRIP_NS => settings.round_trip_ns,
+            ni::MESSAGE_PACKETS => settings.message_packets,
             _ => self.events.read(register),
         }
     }
@@ -130,24 +148,13 @@ impl Ni {
     }
 
     fn read_counter(&self, register: u32) -> u32 {
-        let counted = self.receiver.counters();
+        let counted = self.exchange.counter(register);
         match register {
             counters::RX_PACKETS => self.received,
             counters::TX_PACKETS => self.frames.sent,
-            counters::DUPLICATES => low(counted.duplicates),
-            counters::REGISTRATIONS => low(counted.registrations),
-            counters::COMPLETIONS => low(counted.completions),
-            counters::ESCAPE_HITS => low(counted.escape_hits),
-            counters::ESCAPE_DROPPED => low(counted.escape_dropped),
-            counters::REGISTRY_FULL => low(counted.registry_full),
             counters::BAD_CRC => self.bad_crc,
-            counters::BAD_PACKET => low(counted.bad_packets).wrapping_add(self.bad_packet),
-            counters::VIOLATIONS => low(counted.violations),
-            counters::TOMBSTONE_HITS => low(counted.tombstone_hits),
-            counters::EXPIRED => low(counted.expired),
-            counters::NACKS_SENT => low(counted.nacks),
-            counters::ACKS_SENT => low(counted.acks),
-            _ => 0,
+            counters::BAD_PACKET => counted.wrapping_add(self.bad_packet),
+            _ => counted,
         }
     }
 
@@ -164,18 +171,25 @@ impl Ni {
         let accepted = if let Some(register) = within(at, ni::BLOCK_OFFSET, ni::BLOCK_SIZE) {
             self.write_ni(register, value, space)
         } else if at == registry::BLOCK_OFFSET + registry::INDEX {
-            let entry = u16::try_from(value).ok().and_then(|index| self.receiver.entry(index, self.now));
+            let entry = u16::try_from(value).ok().and_then(|index| self.exchange.entry(index, self.now));
             self.registry_shadow.latch(value, entry);
             true
         } else if at == escape::BLOCK_OFFSET + escape::INDEX {
-            let slot = u16::try_from(value).ok().and_then(|index| self.receiver.escaped(index, self.now));
+            let slot = u16::try_from(value).ok().and_then(|index| self.exchange.escaped(index, self.now));
             self.escape_shadow.latch(value, slot);
+            true
+        } else if at == sending::BLOCK_OFFSET + sending::INDEX {
+            let shadow = match &self.exchange {
+                Exchange::Messages(node) => node.context(value, self.now),
+                Exchange::Registry(_) => None,
+            };
+            self.sending_shadow.latch(value, shadow);
             true
         } else if at == fault_log::BLOCK_OFFSET + fault_log::INDEX {
             self.faults.latch(value);
             true
         } else if let Some(register) = within(at, memory::BLOCK_OFFSET, memory::BLOCK_SIZE) {
-            self.memory_shadow.write(register, value, self.receiver.access_mut())
+            self.memory_shadow.write(register, value, self.exchange.access_mut())
         } else {
             false
         };
@@ -199,14 +213,46 @@ impl Ni {
             ni::ESCAPE_TIMEOUT_US => settings.escape_timeout_us = value,
             ni::REGISTRY_TIMEOUT_US => settings.registry_timeout_us = value,
             ni::PACKET_LIFETIME_US => settings.packet_lifetime_us = value,
-            ni::SCHEME => {
-                let known = value < 32 && SCHEMES >> value & 1 != 0;
-                return known && settings.control & ni::control::ENABLE == 0;
+            ni::GIVE_UP_US if value > 0 => settings.give_up_us = value,
+            ni::SCHEME | ni::ROUND_TRIP_NS | ni::MESSAGE_PACKETS => return self.choose(register, value),
+            ni::COMMAND_CANCEL => {
+                if let Exchange::Messages(node) = &mut self.exchange {
+                    node.cancel(self.now, value);
+                    self.drain();
+                }
+                return true;
             }
             _ => return self.events.write(register, value),
         }
         self.apply_settings();
         true
+    }
+
+    /// What decides by which rules the interface works, and how: only while it is at rest.
+    fn choose(&mut self, register: u32, value: u32) -> bool {
+        let known = value < 32 && self.build.schemes() >> value & 1 != 0;
+        let settings = &mut self.settings;
+        let (place, fits) = match register {
+            ni::SCHEME => (&mut settings.scheme, known),
+            ni::ROUND_TRIP_NS => (&mut settings.round_trip_ns, value > 0),
+            _ => (&mut settings.message_packets, (1..=MESSAGE_PACKETS_MAX).contains(&value)),
+        };
+        if !fits || settings.control & ni::control::ENABLE != 0 {
+            return false;
+        }
+        let old = std::mem::replace(place, value);
+        if register != ni::SCHEME && settings.scheme == Scheme::Registry.value() {
+            return true;
+        }
+        if self.rebuild(true) {
+            return true;
+        }
+        match register {
+            ni::SCHEME => self.settings.scheme = old,
+            ni::ROUND_TRIP_NS => self.settings.round_trip_ns = old,
+            _ => self.settings.message_packets = old,
+        }
+        false
     }
 
     fn write_control(&mut self, value: u32, space: &mut CardSpace) -> bool {

@@ -2,9 +2,10 @@
 
 use super::{high, low};
 use fpga_core::receiver::{AccessTable, EntryView, EscapedView, MemoryWindow};
+use fpga_core::scheme::messages::ContextView;
 use fpga_core::time::Nanos;
 use fpga_firmware::generated::{
-    MEMORY_COMMIT_INSTALL, MEMORY_COMMIT_REMOVE, Permissions, escape, memory, registry,
+    MEMORY_COMMIT_INSTALL, MEMORY_COMMIT_REMOVE, Permissions, escape, memory, registry, sending,
 };
 use fpga_firmware::ids::NodeId;
 use fpga_registers::CardAddr;
@@ -52,6 +53,7 @@ impl RegistryShadow {
             registry::LENGTH => entry.length,
             registry::EXPECTED => entry.expected.into(),
             registry::AGE_US => age_us(entry.age),
+            registry::FIRST => entry.first,
             registry::TRANSFER_LENGTH_LOW => low(entry.transfer_length),
             registry::TRANSFER_LENGTH_HIGH => high(entry.transfer_length),
             _ => register
@@ -94,6 +96,50 @@ impl EscapeShadow {
             escape::LENGTH => u32::try_from(slot.length).unwrap_or(u32::MAX),
             escape::AGE_US => age_us(slot.age),
             escape::OP => header.op.get(),
+            _ => 0,
+        }
+    }
+}
+
+/// Shadow of one sending context, with its command's number.
+#[derive(Debug, Default)]
+pub(super) struct SendingShadow {
+    index: u32,
+    context: Option<(u32, ContextView)>,
+}
+
+impl SendingShadow {
+    pub(super) const fn latch(&mut self, index: u32, context: Option<(u32, ContextView)>) {
+        self.index = index;
+        self.context = context;
+    }
+
+    pub(super) fn read(&self, register: u32) -> u32 {
+        if register == sending::INDEX {
+            return self.index;
+        }
+        let Some((command, context)) = &self.context else { return 0 };
+        match register {
+            sending::FLAGS => {
+                let flag = |set, bit| if set { bit } else { 0 };
+                sending::flags::VALID
+                    | flag(context.asking, sending::flags::ASKING)
+                    | flag(context.held, sending::flags::HELD)
+            }
+            sending::NODE => context.node.get(),
+            sending::MESSAGE => context.message.get(),
+            sending::CONTEXT => context.theirs.unwrap_or(u32::MAX),
+            sending::TRANSFER => context.announcement.transfer.get(),
+            sending::COMMAND => *command,
+            sending::BASE_LOW => low(context.announcement.base.get()),
+            sending::BASE_HIGH => high(context.announcement.base.get()),
+            sending::LENGTH => context.announcement.length,
+            sending::PACKETS => context.packets,
+            sending::FRESH => context.fresh,
+            sending::BASE_PACKET => context.base,
+            sending::SENT => low(context.sent),
+            sending::TRIES => context.tries.into(),
+            sending::AGE_US => age_us(context.age),
             _ => 0,
         }
     }

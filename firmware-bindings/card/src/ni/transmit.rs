@@ -27,6 +27,8 @@ pub(super) enum Sent {
     Freed(u8),
     /// The window cannot be sent; it can be filled again.
     Refused(u8, Fault),
+    /// A transfer to be made; the window can be filled again.
+    Command(u8, WindowHeader),
 }
 
 /// Windows that were committed, in order.
@@ -99,13 +101,15 @@ impl Transmit {
         self.freed = self.freed.wrapping_add(1);
     }
 
-    /// Sends one packet.
+    /// Sends one packet. Where the interface makes transfers by itself (`commands`), windows hold nothing else; elsewhere they
+    /// hold none.
     pub(super) fn step(
         &mut self,
         space: &CardSpace,
         frames: &mut Frames,
         source: NodeId,
         incarnation: Incarnation,
+        commands: bool,
     ) -> Sent {
         if self.busy == 0 || !frames.has_room() {
             return Sent::Idle;
@@ -113,6 +117,14 @@ impl Transmit {
         if self.active.is_none() {
             let Some(window) = self.queue.pop_front() else { return Sent::Idle };
             match self.check(window, space) {
+                Ok(header) if commands != (header.kind == WindowKind::Command) => {
+                    self.free(window);
+                    return Sent::Refused(window, bad_header(window, &header));
+                }
+                Ok(header) if commands => {
+                    self.free(window);
+                    return Sent::Command(window, header);
+                }
                 Ok(header) => self.active = Some(Active { window, header, next: 0 }),
                 Err(fault) => {
                     self.free(window);
@@ -156,7 +168,7 @@ impl Transmit {
             WindowError::Torn { commit, .. } => torn(commit),
             _ => empty,
         })?;
-        let fits = header.kind == WindowKind::Arrival
+        let fits = header.kind != WindowKind::Data
             || header.packet_size_log2 <= self.packet_size_log2
                 && u64::from(header.payload_length()) <= self.payload_size;
         if fits { Ok(header) } else { Err(bad_header(window, &header)) }

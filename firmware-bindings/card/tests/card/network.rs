@@ -103,6 +103,7 @@ fn header(sequence: u32, to: u32, length: u32) -> WindowHeader {
         kind: WindowKind::Data,
         segment_packets: packets,
         tries: 0,
+        command: fpga_firmware::window::CommandFields::NONE,
     }
 }
 

@@ -28,7 +28,7 @@ fn wrong_usage_has_status_2() {
     for (args, parts) in [
         (&["frobnicate"][..], &["unrecognized subcommand"][..]),
         (&["transfer", "--loss", "101%"], &["no probability"]),
-        (&["transfer", "--scheme", "selective"], &["registry"]),
+        (&["transfer", "--scheme", "selected"], &["registry", "selective"]),
         (&["transfer", "--size", "4KB"], &["4KB", "1000 or 1024", "4KiB"]),
         (&["transfer", "--size", "-1"], &["-1"]),
         (&["transfer", "--size", "99999999TiB"], &["64 bits"]),

@@ -41,6 +41,48 @@ fn every_key_of_the_contract_is_there() {
 }
 
 #[test]
+fn every_scheme_carries_files_over_a_bad_network() {
+    let dir = tempfile::tempdir().unwrap();
+    let content = pattern(300_001);
+    let input = file(dir.path(), "in", &content);
+    for scheme in ["receiver-window", "sender-window", "receiver-counter", "adaptive-window", "selective"] {
+        let output = dir.path().join(scheme);
+        let ran = fpgactl(&[
+            "transfer",
+            "--json",
+            input.to_str().unwrap(),
+            "--out",
+            output.to_str().unwrap(),
+            "--scheme",
+            scheme,
+            "--loss",
+            "2%",
+            "--duplicate",
+            "2%",
+            "--corrupt",
+            "1%",
+            "--segment",
+            "8KiB",
+            "--chunk",
+            "100KiB",
+        ]);
+        let report = ran.ok().json();
+        assert_eq!(
+            (&report["verified"], &report["leftovers"]),
+            (&Value::from(true), &Value::from(0)),
+            "{report}"
+        );
+        assert_eq!(report["scheme"], scheme);
+        assert_eq!(report["bytes"], 300_001);
+        assert!(report["retransmits"].as_u64().unwrap() > 0, "{report}");
+        assert!(report["registrations"].as_u64().unwrap() >= 39, "{report}");
+        assert!(fs::read(&output).unwrap() == content, "{scheme}: arrived changed");
+    }
+    let ran = fpgactl(&["transfer", "--size", "1KiB", "--scheme", "selective", "--notify", "sender"]);
+    assert!(ran.status == 1 && ran.stderr.contains("Notify::Receiver"), "{ran:?}");
+}
+
+#[test]
 fn files_of_every_awkward_length_arrive_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     for length in [0, 1, 511, 512, 513, 16 << 10, (16 << 10) + 1, 1 << 20] {

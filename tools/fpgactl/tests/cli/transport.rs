@@ -102,6 +102,34 @@ fn both_ends_count() {
     assert!(text("stats").contains("acknowledgements"));
 }
 
+/// Where the card sends, its contexts are listed, and the mirror follows the receiver's.
+#[test]
+fn contexts_of_messages_are_listed_where_the_card_sends() {
+    let scheme = ["--scheme", "selective", "--segment", "16KiB"];
+    let report = listing("ops", &scheme);
+    let messages = report["messages"].as_array().unwrap();
+    assert_eq!((&report["scheme"], &report["capacity"]), (&Value::from("selective"), &Value::from(64)));
+    assert!(!messages.is_empty(), "{report}");
+    for message in messages {
+        assert_eq!((&message["node"], &message["transfer"]), (&Value::from(2), &Value::from(0)), "{message}");
+        let order = ["first_open", "first_unsent", "packets"].map(|key| message[key].as_u64().unwrap());
+        assert!(order.is_sorted() && order[2] == 32, "{message}");
+    }
+    let report = listing("registry", &scheme);
+    let entries = report["entries"].as_array().unwrap();
+    assert!(!entries.is_empty() && report["scheme"] == "selective", "{report}");
+    for entry in entries {
+        let (first, received) = (entry["first"].as_u64().unwrap(), entry["received"].as_u64().unwrap());
+        assert!(first <= received && received < entry["expected"].as_u64().unwrap(), "{entry}");
+    }
+    assert_eq!(report["mirror"]["differences"], Value::Array(Vec::new()), "{report}");
+    assert_eq!(report["mirror"]["occupancy"], report["occupancy"]);
+    let report = listing("queues", &scheme);
+    assert_eq!(report["card_sends"], true);
+    let [transfer] = report["transfers"].as_array().unwrap().as_slice() else { panic!("{report}") };
+    assert_eq!((&transfer["stage"], &transfer["segments"]), (&Value::from("under way"), &Value::from(64)));
+}
+
 #[test]
 fn what_cannot_be_listed_is_refused() {
     for (args, status, part) in [

@@ -28,12 +28,12 @@ mod peers;
 mod reads;
 mod receiving;
 mod sending;
-mod transfers;
+pub(super) mod transfers;
 
 pub use config::{MessageConfigError, ReceiverConfig, SenderConfig};
 pub use reads::{Read, ReadConfig, ReadError, ReadOutcome, ReadTicket, Reads};
 pub use receiving::{Receiver, ReceiverCounters};
-pub use sending::{Sender, SenderCounters};
+pub use sending::{ContextView, Progress, Sender, SenderCounters};
 
 use super::{Answer, Map};
 use fpga_firmware::wire::AnswerBody;

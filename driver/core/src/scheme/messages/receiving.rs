@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use fpga_firmware::event::{Event, EventKind, FaultReason};
-use fpga_firmware::ids::{MessageId, NodeId};
+use fpga_firmware::ids::{Incarnation, MessageId, NodeId};
 use fpga_firmware::wire::{
     Announcement, AnswerBody, Common, Flags, Message, MessageAnswer, MessageHeader, MessageRequest,
     NackReason,
@@ -15,7 +15,7 @@ use super::config::{MessageConfigError, ReceiverConfig};
 use super::peers::{Fortune, Key, Peer, Peers};
 use crate::cast::index;
 use crate::free::FreeSlots;
-use crate::receiver::{AccessTable, ReceiveMemory};
+use crate::receiver::{AccessTable, EntryView, ReceiveMemory};
 use crate::scheme::ends::ReceivingEnd;
 use crate::scheme::side::{Header, ReceivingSide, Said};
 use crate::scheme::{Fate, Incoming, Packet};
@@ -27,6 +27,8 @@ use crate::timers::Timers;
 struct Context {
     /// Its place among the peers, whose fortune is [`Fortune::Live`]; `None` if the context is free.
     peer: Option<usize>,
+    /// How often the context was used.
+    generation: u32,
     announcement: Announcement,
     count: u32,
     /// The memory window that allowed the last packet.
@@ -116,12 +118,13 @@ impl Receiver {
         };
         let blank = || Context {
             peer: None,
+            generation: 0,
             announcement: nothing,
             count: 0,
             window: 0,
             end: config.rules.receiving(),
         };
-        // At most three answers and an event per context in one call.
+        // At most three answers and an event per context in one call, or all that follows from one packet.
         let burst = 4 * index(config.contexts) + 8;
         Ok(Self {
             access: AccessTable::new(config.windows),
@@ -156,6 +159,50 @@ impl Receiver {
             Table::new("contexts", self.config.contexts.into(), size_of::<Context>()),
             Table::new("senders' contexts", self.config.peers.into(), size_of::<Option<Peer>>()),
         ]
+    }
+
+    /// What context `slot` holds, as a register window shows it; `None` beyond the last.
+    #[must_use]
+    pub fn entry(&self, slot: u16, now: Nanos) -> Option<EntryView> {
+        let context = self.contexts.get(usize::from(slot))?;
+        let vacant = EntryView::vacant(context.generation);
+        let Some(Peer { key, message, heard, .. }) = context.peer.and_then(|at| self.peers.get(at)).copied()
+        else {
+            return Some(vacant);
+        };
+        let Announcement { transfer, base, length, transfer_length, left, .. } = context.announcement;
+        let (first, mask) = context.end.shown(context.count);
+        Some(EntryView {
+            valid: true,
+            source: key.node,
+            incarnation: key.incarnation,
+            transfer,
+            segment: message.get(),
+            segment_count: left.saturating_add(1),
+            base,
+            length,
+            expected: u16::try_from(context.count).unwrap_or(u16::MAX),
+            notify: true,
+            transfer_length,
+            first,
+            mask,
+            age: now.saturating_sub(heard),
+            ..vacant
+        })
+    }
+
+    /// Who this node is from now on, and in which life: before anything is received, or once that may be forgotten.
+    pub const fn set_identity(&mut self, node: NodeId, incarnation: Incarnation) {
+        (self.config.node, self.config.incarnation) = (node, incarnation);
+    }
+
+    /// How long a silent sender is waited for, and how long it is remembered what became of a message.
+    pub fn set_timeouts(&mut self, silence: Nanos, tombstone: Nanos) {
+        (self.config.silence, self.config.tombstone) = (silence, tombstone);
+        if self.live() > 0 {
+            // Looks at all of them, early.
+            self.next_sweep = Nanos::ZERO;
+        }
     }
 
     /// Messages being received.
@@ -285,7 +332,7 @@ impl Receiver {
         let known = self.peers.find(key);
         if let Some(Fortune::Live(slot)) = known.and_then(|at| self.peers.get(at)).map(|peer| peer.fortune) {
             // Its sender has gone on to another message.
-            self.abandon(slot);
+            self.abandon(now, slot);
         }
         let tombstone = self.config.tombstone;
         let rested = now.checked_sub(tombstone).unwrap_or(Nanos::ZERO);
@@ -298,6 +345,7 @@ impl Receiver {
         let count = announcement.packets(packet_size_log2);
         if let Some(context) = self.contexts.get_mut(usize::from(slot)) {
             context.peer = Some(place);
+            context.generation = context.generation.wrapping_add(1);
             context.announcement = *announcement;
             context.count = count;
             context.window = window;
@@ -305,6 +353,7 @@ impl Receiver {
         }
         self.peers.put(place, Peer { key: *key, message, fortune: Fortune::Live(slot), heard: now });
         self.counters.begun += 1;
+        self.report(now, EventKind::Registered, slot);
         self.next_sweep = self.next_sweep.min(now.saturating_add(self.config.silence));
         self.watch(slot);
         Some(slot)
@@ -316,8 +365,33 @@ impl Receiver {
         }
     }
 
+    /// Tells the host that a message has got its context, or leaves it.
+    fn report(&mut self, now: Nanos, kind: EventKind, slot: u16) {
+        let Some(context) = self.contexts.get(usize::from(slot)) else { return };
+        let Some(Peer { key, message, .. }) = context.peer.and_then(|place| self.peers.get(place)).copied()
+        else {
+            return;
+        };
+        let Announcement { transfer, base, length, .. } = context.announcement;
+        let event = Event {
+            index: slot,
+            generation: context.generation,
+            node: key.node,
+            incarnation: key.incarnation,
+            transfer,
+            segment: message.get(),
+            count: context.count,
+            address: base,
+            length: length.into(),
+            ..Event::new(kind)
+        };
+        self.event(now, event);
+    }
+
     /// Frees a context; what became of its message stays known.
-    fn end(&mut self, slot: u16, fortune: Fortune) {
+    fn end(&mut self, now: Nanos, slot: u16, fortune: Fortune) {
+        let kind = if fortune == Fortune::Done { EventKind::Completed } else { EventKind::Expired };
+        self.report(now, kind, slot);
         let Some(context) = self.contexts.get_mut(usize::from(slot)) else { return };
         let Some(place) = context.peer.take() else { return };
         if let Some(peer) = self.peers.get_mut(place) {
@@ -328,16 +402,16 @@ impl Receiver {
         self.free.push(slot);
     }
 
-    fn abandon(&mut self, slot: u16) {
+    fn abandon(&mut self, now: Nanos, slot: u16) {
         self.counters.abandoned += 1;
-        self.end(slot, Fortune::GivenUp);
+        self.end(now, slot, Fortune::GivenUp);
     }
 
     fn request(&mut self, now: Nanos, request: &MessageRequest) {
         let key = key_of(&request.common, request.message);
         if request.scheme != self.config.rules.scheme() {
             self.counters.bad_packets += 1;
-            self.say(&key, request.message, None, AnswerBody::Refused(NackReason::BadPacket));
+            self.say(&key, request.message, None, AnswerBody::Refused(NackReason::Scheme));
             return;
         }
         let slot = match self.find(&key, request.message, None) {
@@ -370,7 +444,7 @@ impl Receiver {
         let (key, message) = (key_of(&header.common, header.message), header.message);
         if header.scheme != self.config.rules.scheme() {
             self.counters.bad_packets += 1;
-            self.say(&key, message, None, AnswerBody::Refused(NackReason::BadPacket));
+            self.say(&key, message, None, AnswerBody::Refused(NackReason::Scheme));
             return;
         }
         let slot = match (self.find(&key, message, header.context), &header.announcement) {
@@ -413,7 +487,7 @@ impl Receiver {
                 if !written {
                     self.counters.violations += 1;
                     self.fault(now, FaultReason::Violation, &key, address, expected.into());
-                    self.end(slot, Fortune::GivenUp);
+                    self.end(now, slot, Fortune::GivenUp);
                     return self.say(&key, message, None, AnswerBody::Refused(NackReason::Violation));
                 }
                 self.counters.written += 1;
@@ -435,7 +509,7 @@ impl Receiver {
             let Announcement { transfer, transfer_base, transfer_length, left, read, .. } =
                 context.announcement;
             self.counters.complete += 1;
-            self.end(slot, Fortune::Done);
+            self.end(now, slot, Fortune::Done);
             self.say(&key, message, None, AnswerBody::Done);
             if left == 0 {
                 self.counters.notices += 1;
@@ -462,27 +536,16 @@ impl Receiver {
     fn sweep(&mut self, now: Nanos) {
         self.next_sweep = Nanos::MAX;
         for slot in (0..=u16::MAX).take(self.contexts.len()) {
-            let context = self.contexts.get(usize::from(slot));
-            let Some((place, announcement)) = context.and_then(|c| Some((c.peer?, c.announcement))) else {
+            let place = self.contexts.get(usize::from(slot)).and_then(|context| context.peer);
+            let Some(Peer { heard, .. }) = place.and_then(|place| self.peers.get(place)).copied() else {
                 continue;
             };
-            let Some(Peer { key, heard, .. }) = self.peers.get(place).copied() else { continue };
             let due = heard.saturating_add(self.config.silence);
             if due > now {
                 self.next_sweep = self.next_sweep.min(due);
                 continue;
             }
-            self.abandon(slot);
-            let expired = Event {
-                index: slot,
-                node: key.node,
-                incarnation: key.incarnation,
-                transfer: announcement.transfer,
-                address: announcement.base,
-                length: announcement.length.into(),
-                ..Event::new(EventKind::Expired)
-            };
-            self.event(now, expired);
+            self.abandon(now, slot);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use fpga_firmware::ids::{Incarnation, MessageId, NodeId};
+use fpga_firmware::ids::{Incarnation, MessageId, NodeId, TransferId};
 use fpga_firmware::wire::{
     Announcement, AnswerBody, Common, Flags, Message, MessageAnswer, MessageHeader, MessageRequest,
     NackReason,
@@ -10,14 +10,15 @@ use fpga_firmware::wire::{
 use fpga_registers::CardAddr;
 
 use super::config::{MessageConfigError, SenderConfig};
-use super::transfers::Transfers;
+use super::transfers::{Transfers, messages_of};
 use crate::cast::{index, low16};
+use crate::feedback::flow::{Config as FlowConfig, FULL, FlowControl};
 use crate::list::{Links, List};
 use crate::scheme::Outgoing;
 use crate::scheme::bits::Set;
 use crate::scheme::ends::SendingEnd;
 use crate::scheme::side::{Departure, Header, SendingSide};
-use crate::sender::{Command, Completion, Notify, SubmitError, Ticket, TransferError};
+use crate::sender::{Command, Completion, SubmitError, Ticket, TransferError};
 use crate::state::Table;
 use crate::time::Nanos;
 use crate::timers::Timers;
@@ -85,6 +86,58 @@ pub struct SenderCounters {
     pub failed: u64,
 }
 
+/// A message on its way, for a display.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ContextView {
+    /// The receiver was asked for a context and has not answered.
+    pub asking: bool,
+    /// The receiver had no room.
+    pub held: bool,
+    /// The receiver.
+    pub node: NodeId,
+    /// The message.
+    pub message: MessageId,
+    /// The receiver's context, if it is known.
+    pub theirs: Option<u32>,
+    /// The transfer that it belongs to, as `submit` named it.
+    pub ticket: Ticket,
+    /// What was announced of it.
+    pub announcement: Announcement,
+    /// Its packets.
+    pub packets: u32,
+    /// The first that was never sent.
+    pub fresh: u32,
+    /// The first that is not known to have arrived; 0 where the scheme does not tell.
+    pub base: u32,
+    /// Packets sent, repeated ones included.
+    pub sent: u64,
+    /// Requests, or beginnings, in a row.
+    pub tries: u8,
+    /// Time since the receiver was last heard.
+    pub age: Nanos,
+}
+
+/// How far a transfer is of which one more message is complete, and others are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// The transfer, as `submit` named it.
+    pub ticket: Ticket,
+    /// As the wire names it.
+    pub transfer: TransferId,
+    /// The receiver.
+    pub node: NodeId,
+    /// Messages that are complete.
+    pub messages: u32,
+    /// Packets of these.
+    pub acknowledged: u64,
+    /// Packets sent for the first time.
+    pub packets: u64,
+    /// Packets sent again.
+    pub retransmits: u64,
+}
+
 /// The sending side of one node; see [the module](super).
 #[derive(Clone, Debug)]
 pub struct Sender {
@@ -98,6 +151,14 @@ pub struct Sender {
     timers: Timers,
     /// Contexts that may have a packet to send.
     ready: Set,
+    /// The same, to receivers whose rate is lowered: after all others.
+    low: Set,
+    /// Of these, contexts that wait until their next packet may leave, and when the first of them may.
+    paced: Set,
+    pace: Nanos,
+    flow: Option<FlowControl>,
+    /// Transfers of which there is progress to tell.
+    news: Set,
     turn: u32,
     /// Nothing can begin until something ends, or until [`Self::wake`].
     blocked: bool,
@@ -132,7 +193,7 @@ impl Sender {
                 key: 0,
                 transfer_base: CardAddr::new(0),
                 transfer_length: 0,
-                transfer: fpga_firmware::TransferId::new(0),
+                transfer: TransferId::new(0),
                 read: 0,
                 left: 0,
             },
@@ -151,6 +212,11 @@ impl Sender {
             idle,
             timers: Timers::new(config.contexts + config.transfers),
             ready: Set::new(config.contexts),
+            low: Set::new(config.contexts),
+            paced: Set::new(config.contexts),
+            pace: Nanos::MAX,
+            flow: None,
+            news: Set::new(config.transfers),
             turn: 0,
             blocked: false,
             wake: Nanos::MAX,
@@ -180,6 +246,122 @@ impl Sender {
         ]
     }
 
+    /// Has rates follow what links tell ([`crate::feedback`]). Only schemes whose answers tell delays get rates back, so only those should.
+    pub fn control_flow(&mut self, config: FlowConfig) {
+        self.flow = Some(FlowControl::new(config, self.config.node, self.incarnation));
+    }
+
+    /// Rates towards receivers, if they are controlled.
+    #[must_use]
+    pub const fn flow(&self) -> Option<&FlowControl> {
+        self.flow.as_ref()
+    }
+
+    /// The same, for whoever tells of their changes.
+    pub const fn flow_mut(&mut self) -> Option<&mut FlowControl> {
+        self.flow.as_mut()
+    }
+
+    /// Lets those go on whose next packet may leave by now.
+    fn release_paced(&mut self, now: Nanos) {
+        if self.pace <= now {
+            self.pace = Nanos::MAX;
+            while let Some(slot) = self.paced.pop() {
+                self.low.insert(slot);
+            }
+        }
+    }
+
+    /// The next packet of a receiver whose rate is lowered, if its time has come.
+    fn poll_low(&mut self, now: Nanos) -> Option<Departure> {
+        while let Some(slot) = self.low.next_from(self.turn) {
+            let node = self.contexts[index(slot)].node;
+            if let Some(at) = self.flow.as_ref().and_then(|flow| flow.held(now, node)) {
+                self.low.remove(slot);
+                self.paced.insert(slot);
+                self.pace = self.pace.min(at);
+                continue;
+            }
+            if let Some(departure) = self.packet_of(now, slot) {
+                self.turn = slot + 1;
+                let bytes = u64::from(departure.payload) + departure.header.length() as u64;
+                if let Some(flow) = &mut self.flow {
+                    flow.sent(now, node, bytes);
+                }
+                return Some(departure);
+            }
+            self.low.remove(slot);
+            self.watch(slot);
+        }
+        None
+    }
+
+    /// Who this node is from now on, and in which life: while nothing is under way.
+    pub const fn set_identity(&mut self, node: NodeId, incarnation: Incarnation) {
+        self.config.node = node;
+        self.incarnation = incarnation;
+    }
+
+    /// Silence after which a transfer is given up, and how long half of a context's numbers last ([`SenderConfig::rest`]): for
+    /// whatever is heard or begun from now on.
+    pub const fn set_times(&mut self, give_up: Nanos, rest: Nanos) {
+        (self.config.give_up, self.config.rest) = (give_up, rest);
+    }
+
+    /// Contexts in use.
+    #[must_use]
+    pub const fn live(&self) -> u32 {
+        self.config.contexts - self.idle.len()
+    }
+
+    /// Transfers that were submitted and whose ends were not polled.
+    #[must_use]
+    pub fn queued(&self) -> u32 {
+        self.transfers.in_use()
+    }
+
+    /// What context `slot` holds; `None` if nothing.
+    #[must_use]
+    pub fn context(&self, slot: u32, now: Nanos) -> Option<ContextView> {
+        let context = self.contexts.get(index(slot)).filter(|context| context.stage != Stage::Idle)?;
+        Some(ContextView {
+            asking: matches!(context.stage, Stage::Ask | Stage::Asked(_)),
+            held: matches!(context.stage, Stage::Held(_)),
+            node: context.node,
+            message: MessageId::from_parts(low16(slot), context.number),
+            theirs: context.theirs,
+            ticket: self.transfers.ticket(context.transfer),
+            announcement: context.announcement,
+            packets: context.count,
+            fresh: context.fresh,
+            base: context.end.base(),
+            sent: context.sent,
+            tries: context.tries,
+            age: now.saturating_sub(context.heard),
+        })
+    }
+
+    /// A transfer of which messages have become complete since this was last asked, and others are not.
+    pub fn poll_progress(&mut self) -> Option<Progress> {
+        while let Some(slot) = self.news.pop() {
+            let ticket = self.transfers.ticket(slot);
+            if self.transfers.find(ticket).is_none() {
+                continue;
+            }
+            let record = self.transfers.get(slot);
+            return Some(Progress {
+                ticket,
+                transfer: record.id,
+                node: record.command.node,
+                messages: record.done,
+                acknowledged: record.acknowledged,
+                packets: record.packets,
+                retransmits: record.retransmits,
+            });
+        }
+        None
+    }
+
     /// Whether nothing is queued, under way or waiting to be polled.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -196,21 +378,8 @@ impl Sender {
         command: Command,
         read: u32,
     ) -> Result<Ticket, SubmitError> {
-        let length = command.length;
-        if command.node == NodeId::ANY {
-            return Err(SubmitError::Node { node: command.node });
-        }
-        if command.notify != Notify::Receiver {
-            return Err(SubmitError::Notify);
-        }
-        for start in [command.source, command.destination] {
-            start.checked_add(length).ok_or(SubmitError::Address { start, length })?;
-        }
         let span = u64::from(self.config.message_packets) * u64::from(self.config.packet_size());
-        let messages = u32::try_from(length.div_ceil(span)).map_err(|_| SubmitError::TooLong { length })?;
-        if !self.transfers.has_room() {
-            return Err(SubmitError::Full { capacity: self.config.transfers });
-        }
+        let messages = messages_of(&command, span)?;
         let full = SubmitError::Full { capacity: self.config.transfers };
         let ticket = self.transfers.add(now, command, read, messages).ok_or(full)?;
         if messages == 0 {
@@ -473,6 +642,9 @@ impl Sender {
                 }
                 if let (Stage::Sending, Some(said)) = (context.stage, super::from_wire(&answer.body)) {
                     context.end.handle_answer(now, &said);
+                    if let (Some(delay), Some(flow)) = (context.end.take_delay(), &mut self.flow) {
+                        flow.sample(now, context.node, delay);
+                    }
                     if context.end.is_done() {
                         self.message_done(now, slot);
                         return;
@@ -490,6 +662,7 @@ impl Sender {
         let tries = context.tries.max(1);
         match reason {
             NackReason::Unknown => TransferError::Forgotten { node, address, acknowledged, tries },
+            NackReason::Scheme => TransferError::Scheme { node, address },
             reason => TransferError::Refused { node, address, acknowledged, tries, reason },
         }
     }
@@ -501,7 +674,9 @@ impl Sender {
         context.stage = Stage::Idle;
         context.left[part] = now.max(Nanos::new(1));
         self.timers.stop(slot);
-        self.ready.remove(slot);
+        for set in [&mut self.ready, &mut self.low, &mut self.paced] {
+            set.remove(slot);
+        }
         self.idle.push_back(&mut self.links, slot);
         self.blocked = false;
     }
@@ -517,6 +692,8 @@ impl Sender {
             self.timers.stop(self.config.contexts + transfer);
             self.transfers.finish(now, transfer, Ok(()));
             self.counters.completed += 1;
+        } else {
+            self.news.insert(transfer);
         }
     }
 
@@ -547,7 +724,14 @@ impl Sender {
                 context.stage = if self.config.rules.asks_first() { Stage::Ask } else { Stage::Sending };
                 context.end.begin(now, context.count, false);
             }
-            Stage::Sending => context.end.handle_timeout(now),
+            Stage::Sending => {
+                context.end.handle_timeout(now);
+                if context.end.take_inquiry()
+                    && let Some(flow) = &mut self.flow
+                {
+                    flow.inquire(now, context.node);
+                }
+            }
             _ => {}
         }
         self.touch(slot);
@@ -573,6 +757,11 @@ impl SendingSide for Sender {
         {
             self.answer(now, answer);
         }
+        if let (Header::Link(packet), Some(flow)) = (header, &mut self.flow)
+            && packet.common.destination == self.config.node
+        {
+            flow.handle(now, packet);
+        }
     }
 
     fn handle_timeout(&mut self, now: Nanos) {
@@ -585,11 +774,16 @@ impl SendingSide for Sender {
         if self.wake <= now {
             self.blocked = false;
         }
+        if let Some(flow) = &mut self.flow {
+            flow.handle_timeout(now);
+        }
+        self.release_paced(now);
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
         let timers = self.timers.next().unwrap_or(Nanos::MAX);
-        timers.min(self.wake).as_timer()
+        let flow = self.flow.as_ref().and_then(FlowControl::poll_timeout).unwrap_or(Nanos::MAX);
+        timers.min(self.wake).min(flow).min(self.pace).as_timer()
     }
 
     fn poll_departure(&mut self, now: Nanos) -> Option<Departure> {
@@ -599,7 +793,18 @@ impl SendingSide for Sender {
             self.blocked = false;
             self.begin(now);
         }
+        if let Some(packet) = self.flow.as_mut().and_then(FlowControl::poll_word) {
+            let header = Header::Link(packet);
+            return Some(Departure { header, source: CardAddr::new(0), payload: 0 });
+        }
         while let Some(slot) = self.ready.next_from(self.turn) {
+            if let Some(flow) = &self.flow
+                && flow.rate(self.contexts[index(slot)].node) < FULL
+            {
+                self.ready.remove(slot);
+                self.low.insert(slot);
+                continue;
+            }
             if let Some(departure) = self.packet_of(now, slot) {
                 self.turn = slot + 1;
                 return Some(departure);
@@ -607,7 +812,9 @@ impl SendingSide for Sender {
             self.ready.remove(slot);
             self.watch(slot);
         }
-        None
+        self.flow.as_ref()?;
+        self.release_paced(now);
+        self.poll_low(now)
     }
 
     fn poll_completion(&mut self) -> Option<Completion> {

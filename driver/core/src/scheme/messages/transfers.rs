@@ -7,11 +7,11 @@ use fpga_registers::CardAddr;
 
 use crate::cast::index;
 use crate::list::{Links, List};
-use crate::sender::{Command, Completion, Notify, Ticket, TransferError};
+use crate::sender::{Command, Completion, Notify, SubmitError, Ticket, TransferError};
 use crate::time::Nanos;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(in crate::scheme) enum Stage {
     Free,
     /// Messages of it have yet to begin; it is in the queue.
     Waiting,
@@ -21,23 +21,23 @@ pub(super) enum Stage {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Transfer {
-    pub(super) generation: u32,
-    pub(super) stage: Stage,
-    pub(super) command: Command,
-    pub(super) id: TransferId,
+pub(in crate::scheme) struct Transfer {
+    pub(in crate::scheme) generation: u32,
+    pub(in crate::scheme) stage: Stage,
+    pub(in crate::scheme) command: Command,
+    pub(in crate::scheme) id: TransferId,
     /// The read that it answers; 0: none.
-    pub(super) read: u32,
-    pub(super) messages: u32,
-    pub(super) begun: u32,
-    pub(super) done: u32,
+    pub(in crate::scheme) read: u32,
+    pub(in crate::scheme) messages: u32,
+    pub(in crate::scheme) begun: u32,
+    pub(in crate::scheme) done: u32,
     /// The receiver's life, once it has answered.
-    pub(super) life: Option<Incarnation>,
+    pub(in crate::scheme) life: Option<Incarnation>,
     /// Packets of messages that are done.
-    pub(super) acknowledged: u64,
-    pub(super) packets: u64,
-    pub(super) retransmits: u64,
-    started: Nanos,
+    pub(in crate::scheme) acknowledged: u64,
+    pub(in crate::scheme) packets: u64,
+    pub(in crate::scheme) retransmits: u64,
+    pub(in crate::scheme) started: Nanos,
     finished: Nanos,
     result: Result<(), TransferError>,
 }
@@ -54,7 +54,7 @@ const NO_COMMAND: Command = Command {
 };
 
 impl Transfer {
-    pub(super) const EMPTY: Self = Self {
+    pub(in crate::scheme) const EMPTY: Self = Self {
         generation: 0,
         stage: Stage::Free,
         command: NO_COMMAND,
@@ -73,14 +73,29 @@ impl Transfer {
     };
 
     /// Whether a message may begin: the last one waits for all the others.
-    pub(super) const fn may_begin(&self) -> bool {
+    pub(in crate::scheme) const fn may_begin(&self) -> bool {
         self.begun + 1 < self.messages || self.begun + 1 == self.messages && self.done == self.begun
     }
 }
 
+/// Messages of up to `span` bytes that a transfer is cut into.
+pub(in crate::scheme) fn messages_of(command: &Command, span: u64) -> Result<u32, SubmitError> {
+    let &Command { source, destination, node, length, notify, .. } = command;
+    if node == NodeId::ANY {
+        return Err(SubmitError::Node { node });
+    }
+    if notify != Notify::Receiver {
+        return Err(SubmitError::Notify);
+    }
+    for start in [source, destination] {
+        start.checked_add(length).ok_or(SubmitError::Address { start, length })?;
+    }
+    u32::try_from(length.div_ceil(span)).map_err(|_| SubmitError::TooLong { length })
+}
+
 /// The table, with the queue of those that wait and of those that have ended.
 #[derive(Clone, Debug)]
-pub(super) struct Transfers {
+pub(in crate::scheme) struct Transfers {
     records: Box<[Transfer]>,
     links: Links,
     free: List,
@@ -90,7 +105,7 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    pub(super) fn new(count: u32) -> Self {
+    pub(in crate::scheme) fn new(count: u32) -> Self {
         let mut links = Links::new(count);
         let mut free = List::EMPTY;
         for slot in 0..count {
@@ -106,16 +121,27 @@ impl Transfers {
         }
     }
 
-    pub(super) fn all_free(&self) -> bool {
+    pub(in crate::scheme) fn all_free(&self) -> bool {
         index(self.free.len()) == self.records.len()
     }
 
-    pub(super) const fn has_room(&self) -> bool {
-        self.free.len() > 0
+    pub(in crate::scheme) fn in_use(&self) -> u32 {
+        u32::try_from(self.records.len()).unwrap_or(u32::MAX) - self.free.len()
     }
 
-    /// Takes a transfer of `messages` messages in. There is room.
-    pub(super) fn add(&mut self, now: Nanos, command: Command, read: u32, messages: u32) -> Option<Ticket> {
+    /// Names what is in `slot`, or was last.
+    pub(in crate::scheme) fn ticket(&self, slot: u32) -> Ticket {
+        Ticket { slot, generation: self.get(slot).generation }
+    }
+
+    /// Takes a transfer of `messages` messages in; `None` if there is no room.
+    pub(in crate::scheme) fn add(
+        &mut self,
+        now: Nanos,
+        command: Command,
+        read: u32,
+        messages: u32,
+    ) -> Option<Ticket> {
         let slot = self.free.pop_front(&mut self.links)?;
         let id = self.next_id;
         self.next_id = id.next();
@@ -131,23 +157,28 @@ impl Transfers {
         Some(Ticket { slot, generation })
     }
 
-    pub(super) fn get(&self, slot: u32) -> &Transfer {
+    /// The transfer in `slot`, if there is one that has not ended.
+    pub(in crate::scheme) fn live(&self, slot: u32) -> Option<&Transfer> {
+        let record = self.records.get(index(slot))?;
+        matches!(record.stage, Stage::Waiting | Stage::Begun).then_some(record)
+    }
+
+    pub(in crate::scheme) fn get(&self, slot: u32) -> &Transfer {
         &self.records[index(slot)]
     }
 
-    pub(super) fn get_mut(&mut self, slot: u32) -> &mut Transfer {
+    pub(in crate::scheme) fn get_mut(&mut self, slot: u32) -> &mut Transfer {
         &mut self.records[index(slot)]
     }
 
     /// The live transfer that a ticket names.
-    pub(super) fn find(&self, ticket: Ticket) -> Option<u32> {
-        let record = self.records.get(index(ticket.slot))?;
-        let live = matches!(record.stage, Stage::Waiting | Stage::Begun);
-        (live && record.generation == ticket.generation).then_some(ticket.slot)
+    pub(in crate::scheme) fn find(&self, ticket: Ticket) -> Option<u32> {
+        let record = self.live(ticket.slot)?;
+        (record.generation == ticket.generation).then_some(ticket.slot)
     }
 
     /// The first in the queue that `suits`.
-    pub(super) fn first(&self, mut suits: impl FnMut(&Transfer) -> bool) -> Option<u32> {
+    pub(in crate::scheme) fn first(&self, mut suits: impl FnMut(&Transfer) -> bool) -> Option<u32> {
         let mut slot = self.queue.head();
         while let Some(at) = slot {
             if suits(self.get(at)) {
@@ -159,7 +190,7 @@ impl Transfers {
     }
 
     /// One more of its messages has begun.
-    pub(super) fn begin_message(&mut self, slot: u32) {
+    pub(in crate::scheme) fn begin_message(&mut self, slot: u32) {
         let record = &mut self.records[index(slot)];
         record.begun += 1;
         if record.begun == record.messages {
@@ -168,7 +199,15 @@ impl Transfers {
         }
     }
 
-    pub(super) fn finish(&mut self, now: Nanos, slot: u32, result: Result<(), TransferError>) {
+    /// All of its messages are somebody else's now.
+    pub(in crate::scheme) fn begin_all(&mut self, slot: u32) {
+        let record = &mut self.records[index(slot)];
+        record.begun = record.messages;
+        record.stage = Stage::Begun;
+        self.queue.remove(&mut self.links, slot);
+    }
+
+    pub(in crate::scheme) fn finish(&mut self, now: Nanos, slot: u32, result: Result<(), TransferError>) {
         let record = &mut self.records[index(slot)];
         if record.stage == Stage::Waiting {
             self.queue.remove(&mut self.links, slot);
@@ -177,7 +216,7 @@ impl Transfers {
         self.finished.push_back(&mut self.links, slot);
     }
 
-    pub(super) fn poll(&mut self) -> Option<Completion> {
+    pub(in crate::scheme) fn poll(&mut self) -> Option<Completion> {
         let slot = self.finished.pop_front(&mut self.links)?;
         self.free.push_back(&mut self.links, slot);
         let record = &mut self.records[index(slot)];

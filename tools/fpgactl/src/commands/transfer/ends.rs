@@ -117,13 +117,15 @@ impl Sending {
     }
 
     pub(super) fn ops_in_use(&self) -> u64 {
-        self.endpoint.sender().ops().count() as u64
+        // Where the card sends, transfers stand for the packets that only it knows.
+        let transfers = || self.endpoint.transfers().len();
+        self.endpoint.sender().map_or_else(transfers, |sender| sender.ops().count()) as u64
     }
 
     /// Bytes acknowledged since the endpoint was opened, as if every packet were full: for the progress bar.
     pub(super) fn acknowledged_bytes(&self) -> u64 {
         let log2 = self.opened.card.info().ni.as_ref().map_or(0, |ni| ni.packet_size_log2);
-        self.endpoint.sender().counters().acknowledged.checked_shl(log2.into()).unwrap_or(0)
+        self.endpoint.counters().sender.acknowledged.checked_shl(log2.into()).unwrap_or(0)
     }
 
     /// Where every chunk starts in card A's memory.

@@ -79,10 +79,14 @@ impl Plan {
         if opened.served {
             options.escape_timeout = SERVED_ESCAPE_TIMEOUT;
         }
+        options.scheme = self.scheme.rules();
         options.big_threshold = self.threshold;
         // A threshold alone makes segments long enough for it; the driver says so if the card's mask is too short.
+        let registry = self.scheme == Scheme::Registry;
         options.segment_size = self.segment.or_else(|| {
-            self.threshold.map(|threshold| threshold.max(default_segment(opened.card.info().ni.as_ref())))
+            self.threshold
+                .filter(|_| registry)
+                .map(|threshold| threshold.max(default_segment(opened.card.info().ni.as_ref())))
         });
         // On simulated cards a run is repeatable to the last packet. Between real ones a life that is not new could be taken
         // for the one before.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::counters::NiCounters;
 use super::ends::{Arrival, Receiving, Sending};
 use super::plan::{Plan, REORDER};
-use crate::cli::{Notifier, Scheme};
+use crate::cli::Notifier;
 use crate::impair::ImpairReport;
 use crate::output::{Report, pairs};
 use crate::stream::Source;
@@ -135,9 +135,7 @@ impl TransferReport {
                 Notifier::Receiver => "receiver",
                 Notifier::Sender => "sender",
             },
-            scheme: match plan.scheme {
-                Scheme::Registry => "registry",
-            },
+            scheme: plan.scheme.name(),
             seed: plan.seed,
             reorder: simulated.then_some(plan.reorder.unwrap_or(REORDER)),
             impairments: simulated.then(|| plan.impair.report()),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use fpga_driver::endpoint::ReceiveTables;
 
-use crate::cli::ListingArgs;
+use crate::cli::{ListingArgs, Scheme};
 use crate::commands::transfer::load::{self, Load};
 use crate::error::CliError;
 use crate::settings::Settings;
@@ -52,7 +52,7 @@ fn scene(settings: &Settings, args: &ListingArgs) -> Result<Scene, CliError> {
 /// # Errors
 /// See [`CliError`].
 pub fn ops(settings: &Settings, args: &ListingArgs) -> Result<OpsReport, CliError> {
-    Ok(OpsReport::new(&scene(settings, args)?))
+    OpsReport::new(&scene(settings, args)?)
 }
 
 /// `queues`.
@@ -85,6 +85,11 @@ pub fn escape(settings: &Settings, args: &ListingArgs) -> Result<EscapeReport, C
 /// See [`CliError`].
 pub fn stats(settings: &Settings, args: &ListingArgs) -> Result<StatsReport, CliError> {
     StatsReport::new(&scene(settings, args)?)
+}
+
+/// The rules that a card goes by.
+fn scheme_name(tables: &ReceiveTables) -> Result<&'static str, CliError> {
+    Ok(tables.scheme()?.map_or("unknown", Scheme::name_of))
 }
 
 /// A span in microseconds, for JSON.

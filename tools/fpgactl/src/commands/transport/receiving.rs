@@ -3,9 +3,10 @@
 use fpga_driver::core::mirror::Table;
 use fpga_driver::core::receiver::EntryView;
 use fpga_driver::endpoint::{EscapeSlot, ReceiveTables};
+use fpga_driver::firmware::MessageId;
 use serde::Serialize;
 
-use super::{Moment, Scene, in_micros, span_text};
+use super::{Moment, Scene, in_micros, scheme_name, span_text};
 use crate::error::CliError;
 use crate::output::{Report, render, table};
 
@@ -61,6 +62,8 @@ pub struct RegistryReport {
     node: u32,
     #[serde(flatten)]
     moment: Option<Moment>,
+    /// By whose rules: entries of a registry, or contexts of messages.
+    scheme: &'static str,
     capacity: u16,
     occupancy: u32,
     high_water: u32,
@@ -80,10 +83,12 @@ struct EntryRow {
     base: String,
     length: u32,
     expected: u16,
+    /// The packet that the mask begins with: 0, or in schemes of messages the lowest missing one.
+    first: u32,
     received: u32,
     /// The mask's words, as the card holds them: word 0 first, the unused bits set.
     mask: Vec<String>,
-    /// One character per expected packet: `#` in memory, `.` missing.
+    /// One character per expected packet from `first` on, at most 256: `#` in memory, `.` missing.
     bits: String,
     silent: bool,
     notify: bool,
@@ -94,7 +99,10 @@ struct EntryRow {
 
 impl EntryRow {
     fn new(index: u16, entry: &EntryView) -> Self {
-        let bits = drawn(&entry.mask, entry.expected);
+        // A mask shows no more than 256 packets from the first missing one on.
+        let shown = u32::from(entry.expected).saturating_sub(entry.first).min(256);
+        let bits = drawn(&entry.mask, u16::try_from(shown).unwrap_or(u16::MAX));
+        let there = u32::try_from(bits.bytes().filter(|bit| *bit == b'#').count()).unwrap_or(u32::MAX);
         Self {
             index,
             generation: entry.generation,
@@ -106,7 +114,8 @@ impl EntryRow {
             base: entry.base.to_string(),
             length: entry.length,
             expected: entry.expected,
-            received: u32::try_from(bits.bytes().filter(|bit| *bit == b'#').count()).unwrap_or(u32::MAX),
+            first: entry.first,
+            received: entry.first.saturating_add(there),
             mask: entry.mask.iter().map(|word| format!("{word:#010x}")).collect(),
             bits,
             silent: entry.silent,
@@ -138,6 +147,7 @@ impl RegistryReport {
             card,
             node,
             moment: Moment::of(scene),
+            scheme: scheme_name(&tables)?,
             capacity: tables.registry_entries(),
             occupancy,
             high_water,
@@ -150,11 +160,16 @@ impl RegistryReport {
 impl Report for RegistryReport {
     fn text(&self) -> String {
         let mut text = format!(
-            "{}, node {}: {} of {} registry entries in use, {} at most so far\n{}\n{}\n",
+            "{}, node {}: {} of {} {} in use, {} at most so far\n{}\n{}\n",
             self.card,
             self.node,
             self.occupancy,
             self.capacity,
+            if self.scheme == "registry" {
+                "registry entries".to_owned()
+            } else {
+                format!("contexts of {} messages", self.scheme)
+            },
             self.high_water,
             Moment::text(self.moment.as_ref()),
             MirrorRow::text(self.mirror.as_ref())
@@ -162,8 +177,9 @@ impl Report for RegistryReport {
         if self.entries.is_empty() {
             return text;
         }
-        let head =
-            ["entry", "from", "transfer", "segment", "base", "bytes", "packets", "age", "word 0", "mask"];
+        let messages = self.scheme != "registry";
+        let part = if messages { "message" } else { "segment" };
+        let head = ["entry", "from", "transfer", part, "base", "bytes", "packets", "age", "word 0", "mask"];
         let mut rows = table(&head, &[0, 1, 2, 3, 5, 6, 7]);
         for entry in &self.entries {
             // Sixty-four to a line: the widest mask takes four.
@@ -177,7 +193,11 @@ impl Report for RegistryReport {
                 entry.index.to_string(),
                 entry.source.to_string(),
                 entry.transfer.to_string(),
-                format!("{}/{}", entry.segment, entry.segment_count),
+                if messages {
+                    MessageId::new(entry.segment).to_string()
+                } else {
+                    format!("{}/{}", entry.segment, entry.segment_count)
+                },
                 entry.base.clone(),
                 entry.length.to_string(),
                 format!("{}/{}", entry.received, entry.expected),

@@ -1,11 +1,14 @@
 //! `ops` and `queues`: what the sending host keeps.
 
+use fpga_driver::core::Nanos;
 use fpga_driver::core::op_table::OpState;
 use fpga_driver::core::segment::Class;
 use fpga_driver::core::sender::TransferStage;
+use fpga_driver::endpoint::{ReceiveTables, SendingContext};
 use serde::Serialize;
 
-use super::{Moment, Scene, in_micros, span_text};
+use super::{Moment, Scene, in_micros, scheme_name, span_text};
+use crate::error::CliError;
 use crate::output::{Report, render, table};
 use crate::units::binary_size;
 
@@ -20,6 +23,62 @@ pub struct OpsReport {
     capacity: Option<u32>,
     in_use: usize,
     ops: Vec<OpRow>,
+    /// By whose rules. Where that is not the registry's, the card sends, and has messages instead of an op table.
+    scheme: &'static str,
+    messages: Vec<MessageRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct MessageRow {
+    context: u32,
+    state: &'static str,
+    node: u32,
+    message: String,
+    /// The receiver's context; `null`: not known.
+    receivers_context: Option<u32>,
+    transfer: u32,
+    base: String,
+    length: u32,
+    packets: u32,
+    /// All packets before this one have arrived, as far as answers tell.
+    first_open: u32,
+    /// All packets before this one were sent.
+    first_unsent: u32,
+    packets_sent: u32,
+    tries: u32,
+    /// Since the receiver was last heard.
+    age_us: f64,
+}
+
+impl MessageRow {
+    fn of(found: &SendingContext) -> Self {
+        let state = match (found.asking, found.held) {
+            (true, _) => "asking",
+            (_, true) => "held",
+            _ => "sending",
+        };
+        Self {
+            context: found.index,
+            state,
+            node: found.node.get(),
+            message: found.message.to_string(),
+            receivers_context: found.theirs,
+            transfer: found.transfer.get(),
+            base: found.base.to_string(),
+            length: found.length,
+            packets: found.packets,
+            first_open: found.base_packet,
+            first_unsent: found.fresh,
+            packets_sent: found.sent,
+            tries: found.tries,
+            age_us: in_micros(found.age),
+        }
+    }
+
+    fn all(tables: &ReceiveTables) -> Result<Vec<Self>, CliError> {
+        let found = |index| Ok(tables.sending(index)?.as_ref().map(Self::of));
+        (0..tables.sending_contexts()).filter_map(|index| found(index).transpose()).collect()
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -54,17 +113,25 @@ const fn state_name(state: OpState) -> &'static str {
 }
 
 impl OpsReport {
-    pub(super) fn new(scene: &Scene) -> Self {
+    pub(super) fn new(scene: &Scene) -> Result<Self, CliError> {
         let moment = Moment::of(scene);
-        let load = match scene {
-            Scene::Load(load) => load,
-            Scene::Card { name, node, .. } => {
-                let (card, node) = (name.clone(), *node);
-                return Self { card, node, moment, capacity: None, in_use: 0, ops: Vec::new() };
+        let (card, node, tables) = match scene {
+            Scene::Load(load) => {
+                (load.sending.name(), load.sending.node().get(), load.sending.endpoint().tables())
             }
+            Scene::Card { name, node, tables } => (name.clone(), *node, tables),
         };
-        let sender = load.sending.endpoint().sender();
-        let now = load.now;
+        let scheme = scheme_name(tables)?;
+        let (sender, now) = match scene {
+            Scene::Load(load) => (load.sending.endpoint().sender(), load.now),
+            Scene::Card { .. } => (None, Nanos::ZERO),
+        };
+        let Some(sender) = sender else {
+            let messages = if scheme == "registry" { Vec::new() } else { MessageRow::all(tables)? };
+            let capacity = (scheme != "registry").then(|| tables.sending_contexts());
+            let in_use = messages.len();
+            return Ok(Self { card, node, moment, capacity, in_use, ops: Vec::new(), scheme, messages });
+        };
         let ops: Vec<_> = sender
             .packets()
             .map(|packet| OpRow {
@@ -85,20 +152,45 @@ impl OpsReport {
                     .map(|at| in_micros(at.saturating_sub(now)) - in_micros(now.saturating_sub(at))),
             })
             .collect();
-        Self {
-            card: load.sending.name(),
-            node: load.sending.node().get(),
-            moment,
-            capacity: Some(sender.config().op_entries),
-            in_use: ops.len(),
-            ops,
-        }
+        let capacity = Some(sender.config().op_entries);
+        Ok(Self { card, node, moment, capacity, in_use: ops.len(), ops, scheme, messages: Vec::new() })
     }
+}
+
+fn message_table(messages: &[MessageRow]) -> String {
+    let head = [
+        "context", "state", "node", "message", "theirs", "transfer", "base", "bytes", "packets", "arrived",
+        "begun", "sent", "tries", "heard",
+    ];
+    let mut rows = table(&head, &[0, 2, 4, 5, 7, 8, 9, 10, 11, 12, 13]);
+    for row in messages {
+        rows.add_row([
+            row.context.to_string(),
+            row.state.to_owned(),
+            row.node.to_string(),
+            row.message.clone(),
+            row.receivers_context.map_or_else(|| "-".to_owned(), |context| context.to_string()),
+            row.transfer.to_string(),
+            row.base.clone(),
+            row.length.to_string(),
+            row.packets.to_string(),
+            row.first_open.to_string(),
+            row.first_unsent.to_string(),
+            row.packets_sent.to_string(),
+            row.tries.to_string(),
+            format!("{} ago", span_text(row.age_us)),
+        ]);
+    }
+    render(&rows)
 }
 
 impl Report for OpsReport {
     fn text(&self) -> String {
         let mut text = match self.capacity {
+            Some(capacity) if self.scheme != "registry" => format!(
+                "{}, node {}: the card sends ({}), {} of {capacity} contexts in use\n",
+                self.card, self.node, self.scheme, self.in_use
+            ),
             Some(capacity) => format!(
                 "{}, node {}: {} of {capacity} entries of the op table in use\n",
                 self.card, self.node, self.in_use
@@ -109,6 +201,9 @@ impl Report for OpsReport {
             ),
         };
         text += &format!("{}\n", Moment::text(self.moment.as_ref()));
+        if !self.messages.is_empty() {
+            return text + &message_table(&self.messages);
+        }
         if self.ops.is_empty() {
             return text;
         }
@@ -151,6 +246,8 @@ pub struct QueuesReport {
     /// Longer transfers join the big-transfer queue; `null` where the card is only looked at.
     big_threshold: Option<u32>,
     segment_size: Option<u32>,
+    /// By a scheme other than the registry's, the card cuts transfers and sends.
+    card_sends: bool,
     destinations: Vec<DestinationRow>,
     transfers: Vec<TransferRow>,
 }
@@ -200,6 +297,7 @@ impl QueuesReport {
                     moment,
                     big_threshold: None,
                     segment_size: None,
+                    card_sends: false,
                     destinations: Vec::new(),
                     transfers: Vec::new(),
                 };
@@ -207,16 +305,18 @@ impl QueuesReport {
         };
         let sender = load.sending.endpoint().sender();
         let now = load.now;
-        let destinations = sender.queues().map(|queue| DestinationRow {
-            node: queue.node.get(),
-            regular: queue.regular,
-            big: queue.big,
-            under_way: queue.under_way,
-            packets_in_flight: queue.in_flight,
-            big_head_remaining: queue.big_head_remaining,
-            suspect: queue.suspect,
-        });
-        let transfers = sender.transfers().map(|transfer| TransferRow {
+        let destinations =
+            sender.into_iter().flat_map(|sender| sender.queues()).map(|queue| DestinationRow {
+                node: queue.node.get(),
+                regular: queue.regular,
+                big: queue.big,
+                under_way: queue.under_way,
+                packets_in_flight: queue.in_flight,
+                big_head_remaining: queue.big_head_remaining,
+                suspect: queue.suspect,
+            });
+        let transfers = load.sending.endpoint().transfers();
+        let transfers = transfers.iter().map(|transfer| TransferRow {
             slot: transfer.ticket.slot(),
             queue: if transfer.class == Class::Big { "big" } else { "regular" },
             stage: match transfer.stage {
@@ -241,8 +341,9 @@ impl QueuesReport {
             card: load.sending.name(),
             node: load.sending.node().get(),
             moment,
-            big_threshold: Some(sender.config().big_threshold),
-            segment_size: Some(sender.config().segment_size),
+            big_threshold: sender.map(|sender| sender.config().big_threshold),
+            segment_size: sender.map(|sender| sender.config().segment_size),
+            card_sends: sender.is_none(),
             destinations: destinations.collect(),
             transfers: transfers.collect(),
         }
@@ -259,6 +360,9 @@ impl Report for QueuesReport {
                 binary_size(threshold.into()),
                 binary_size(segment.into())
             ),
+            _ if self.card_sends => {
+                format!("{}, node {}: the card sends; its transfers have one queue\n", self.card, self.node)
+            }
             _ => format!(
                 "{}, node {}: the queues are kept by the driver that sends; nobody does here\n",
                 self.card, self.node

@@ -1,0 +1,148 @@
+//! The controller: who hears of congested links, and finds another way or slows senders down.
+
+use super::{LinkState, Word};
+use crate::time::Nanos;
+use alloc::boxed::Box;
+use fpga_firmware::ids::NodeId;
+
+/// What a controller can do about ways [E2-9].
+pub trait Routing {
+    /// Leads packets from `sender` to `receiver` round `link` from now on; whether there is a way.
+    fn avoid(&mut self, link: u32, sender: NodeId, receiver: NodeId) -> bool;
+}
+
+/// One way for every pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StaticRouting;
+
+impl Routing for StaticRouting {
+    fn avoid(&mut self, _link: u32, _sender: NodeId, _receiver: NodeId) -> bool {
+        false
+    }
+}
+
+/// A controller's parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// With so many congested links, other ways are as bad: senders slow down (2).
+    pub links: u32,
+    /// What was not heard of for so long is congested no more (4 round trips).
+    pub memory: Nanos,
+}
+
+/// Links that are remembered as congested.
+const LINKS: usize = 256;
+
+/// See [the module](self).
+#[derive(Clone, Debug)]
+pub struct Controller {
+    config: Config,
+    /// Congested links and when each was last heard of. Bounded: of more than so many, the oldest are forgotten.
+    links: Box<[Option<(u32, Nanos)>]>,
+    /// Ways found, and senders told to slow down.
+    rerouted: u64,
+    slowed: u64,
+}
+
+impl Controller {
+    /// One that has heard of nothing.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self { config, links: alloc::vec![None; LINKS].into_boxed_slice(), rerouted: 0, slowed: 0 }
+    }
+
+    /// Ways found, and words to senders to slow down.
+    #[must_use]
+    pub const fn actions(&self) -> (u64, u64) {
+        (self.rerouted, self.slowed)
+    }
+
+    /// A report has come: the word to its sender, if it has to slow down.
+    ///
+    /// Document 002 words it by the number of congested links alone. Where there is no other way, as in front of a receiver that
+    /// many send to, leaving a link alone would leave it congested: then its senders slow down, too.
+    pub fn report(&mut self, now: Nanos, word: &Word, routing: &mut impl Routing) -> Option<(NodeId, Word)> {
+        let &Word::Active { sender, receiver, state } = word else { return None };
+        let congested = self.note(now, state);
+        if congested < self.config.links && routing.avoid(state.link, sender, receiver) {
+            self.rerouted += 1;
+            return None;
+        }
+        self.slowed += 1;
+        Some((sender, Word::Slow { receiver }))
+    }
+
+    /// Notes a congested link; how many there are now.
+    fn note(&mut self, now: Nanos, state: LinkState) -> u32 {
+        let memory = self.config.memory;
+        let mut count = 0;
+        let (mut own, mut room, mut oldest) = (None, None, (Nanos::MAX, 0));
+        for (at, place) in self.links.iter_mut().enumerate() {
+            match *place {
+                Some((link, _)) if link == state.link => own = Some(at),
+                Some((_, heard)) if heard.saturating_add(memory) < now => {
+                    *place = None;
+                    room = Some(at);
+                }
+                Some((_, heard)) => {
+                    count += 1;
+                    oldest = oldest.min((heard, at));
+                }
+                None => room = Some(at),
+            }
+        }
+        if let Some(place) = self.links.get_mut(own.or(room).unwrap_or(oldest.1)) {
+            *place = Some((state.link, now));
+        }
+        count + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A way round every link but one.
+    struct Ways(u32);
+
+    impl Routing for Ways {
+        fn avoid(&mut self, link: u32, _sender: NodeId, _receiver: NodeId) -> bool {
+            link != self.0
+        }
+    }
+
+    fn active(link: u32) -> Word {
+        let state = LinkState { link, rate: 1000, queue: 900 };
+        Word::Active { sender: NodeId::new(1), receiver: NodeId::new(2), state }
+    }
+
+    #[test]
+    fn a_single_link_is_avoided_and_many_slow_senders_down() {
+        let config = Config { links: 2, memory: Nanos::new(100) };
+        let mut controller = Controller::new(config);
+        let slow = Some((NodeId::new(1), Word::Slow { receiver: NodeId::new(2) }));
+        assert_eq!(controller.report(Nanos::new(0), &active(7), &mut Ways(9)), None);
+        // The same link again is one link.
+        assert_eq!(controller.report(Nanos::new(50), &active(7), &mut Ways(9)), None);
+        assert_eq!(controller.report(Nanos::new(60), &active(8), &mut Ways(9)), slow);
+        // Forgotten.
+        assert_eq!(controller.report(Nanos::new(200), &active(8), &mut Ways(9)), None);
+        assert_eq!(controller.report(Nanos::new(400), &active(9), &mut Ways(9)), slow, "no way round it");
+        assert_eq!(controller.report(Nanos::new(800), &active(7), &mut StaticRouting), slow);
+        assert_eq!(controller.actions(), (3, 3));
+        assert_eq!(
+            controller.report(Nanos::new(800), &Word::Slow { receiver: NodeId::new(2) }, &mut Ways(9)),
+            None
+        );
+    }
+
+    #[test]
+    fn more_links_than_there_are_places_for_forget_the_oldest() {
+        let mut controller = Controller::new(Config { links: 2, memory: Nanos::from_secs(1) });
+        for link in 0..2000 {
+            controller.report(Nanos::new(u64::from(link)), &active(link), &mut StaticRouting);
+        }
+        let kept: alloc::vec::Vec<_> = controller.links.iter().flatten().map(|(link, _)| *link).collect();
+        assert!(kept.len() == LINKS && kept.iter().all(|link| *link >= 2000 - 256));
+    }
+}

@@ -1,0 +1,410 @@
+//! A sender's rate and priority towards each receiver: lowered when links are congested, given back when delays are short again.
+
+use super::{Limits, LinkPacket, LinkState, Word};
+use crate::time::Nanos;
+use alloc::boxed::Box;
+use fpga_firmware::ids::{Incarnation, NodeId};
+use fpga_firmware::wire::{Common, Flags};
+
+/// The full rate; others are parts of it.
+pub const FULL: u32 = 1024;
+/// Links of one inquiry that are told apart.
+const LINKS: usize = 8;
+
+/// A flow control's parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Config {
+    /// Bits per second that a rate of [`FULL`] stands for.
+    pub line: u64,
+    /// Round trip without queues.
+    pub round_trip: Nanos,
+    /// The lowest rate, of [`FULL`]: not 0, so that delays can be seen to fall (4) [E2-7].
+    pub floor: u32,
+    /// What a rate rises by when it is given back, of [`FULL`] (an eighth).
+    pub step: u32,
+    /// With so many congested links on a way the sender slows down by itself; with fewer it asks the controller (2).
+    pub links: u32,
+    /// When a link is congested.
+    pub limits: Limits,
+    /// Receivers that are kept apart (64).
+    pub receivers: u32,
+    /// The node that has the controller, if there is one.
+    pub controller: Option<NodeId>,
+}
+
+impl Config {
+    /// The specification's values for links of `line` bits per second and a round trip of `round_trip`.
+    #[must_use]
+    pub const fn new(line: u64, round_trip: Nanos) -> Self {
+        Self {
+            line,
+            round_trip,
+            floor: 4,
+            step: FULL / 8,
+            links: 2,
+            limits: Limits { queue: 750, rate: 500 },
+            receivers: 64,
+            controller: None,
+        }
+    }
+
+    /// Time between two walks of the controlled list.
+    const fn walk(&self) -> Nanos {
+        self.round_trip.saturating_mul(4)
+    }
+}
+
+/// What is known of a receiver.
+#[derive(Clone, Copy, Debug)]
+struct Receiver {
+    node: NodeId,
+    /// Of [`FULL`], and what of it was told.
+    rate: u32,
+    told: u32,
+    /// When the next packet may leave.
+    next: Nanos,
+    /// The shortest delay of the last packets' answers since the list was last walked; `None`: none came.
+    wait: Option<Nanos>,
+    /// The shortest delay ever seen: the way without queues.
+    least: Nanos,
+    /// When the rate was last lowered.
+    lowered: Nanos,
+    /// Running number of the last inquiry, when it was made, and the congested links that it has found.
+    inquiry: u32,
+    asked: Nanos,
+    found: [Option<u32>; LINKS],
+}
+
+/// See [the module](self).
+#[derive(Clone, Debug)]
+pub struct FlowControl {
+    config: Config,
+    node: NodeId,
+    incarnation: Incarnation,
+    receivers: Box<[Option<Receiver>]>,
+    /// When the controlled list is walked.
+    walk: Nanos,
+    /// Words to be sent; `None`: room. One to each receiver's way at most, and one to the controller.
+    words: Box<[Option<LinkPacket>]>,
+    lowered: u64,
+    raised: u64,
+    inquiries: u64,
+}
+
+impl FlowControl {
+    /// For the node `node` in its life `incarnation`: everything at the full rate.
+    #[must_use]
+    pub fn new(config: Config, node: NodeId, incarnation: Incarnation) -> Self {
+        let places = crate::cast::index(config.receivers.max(1));
+        Self {
+            config,
+            node,
+            incarnation,
+            receivers: alloc::vec![None; places].into_boxed_slice(),
+            walk: Nanos::MAX,
+            words: alloc::vec![None; 2 * places].into_boxed_slice(),
+            lowered: 0,
+            raised: 0,
+            inquiries: 0,
+        }
+    }
+
+    fn of(&mut self, node: NodeId) -> Option<&mut Receiver> {
+        self.receivers.iter_mut().flatten().find(|receiver| receiver.node == node)
+    }
+
+    /// The rate towards a receiver, of [`FULL`]. One that there was no room for is not controlled.
+    #[must_use]
+    pub fn rate(&self, node: NodeId) -> u32 {
+        let known = self.receivers.iter().flatten().find(|receiver| receiver.node == node);
+        known.map_or(FULL, |receiver| receiver.rate)
+    }
+
+    /// How often a rate was lowered, how often raised, and inquiries made.
+    #[must_use]
+    pub const fn changes(&self) -> (u64, u64, u64) {
+        (self.lowered, self.raised, self.inquiries)
+    }
+
+    /// When a packet may leave for `node`; `None`: now, and before those to controlled receivers.
+    #[must_use]
+    pub fn held(&self, now: Nanos, node: NodeId) -> Option<Nanos> {
+        let receiver = self.receivers.iter().flatten().find(|receiver| receiver.node == node)?;
+        (receiver.rate < FULL && receiver.next > now).then_some(receiver.next)
+    }
+
+    /// A packet of `bytes` leaves for `node`.
+    pub fn sent(&mut self, now: Nanos, node: NodeId, bytes: u64) {
+        let line = self.config.line.max(1);
+        let Some(receiver) = self.of(node) else { return };
+        if receiver.rate >= FULL {
+            return;
+        }
+        let nanos = u128::from(bytes) * 8 * 1_000_000_000 * u128::from(FULL)
+            / (u128::from(line) * u128::from(receiver.rate.max(1)));
+        let span = Nanos::new(u64::try_from(nanos).unwrap_or(u64::MAX));
+        receiver.next = receiver.next.max(now).saturating_add(span);
+    }
+
+    /// An answer of `node` took so long.
+    pub fn sample(&mut self, now: Nanos, node: NodeId, delay: Nanos) {
+        let fresh = Receiver {
+            node,
+            rate: FULL,
+            told: FULL,
+            next: now,
+            wait: None,
+            least: delay,
+            lowered: Nanos::ZERO,
+            inquiry: 0,
+            asked: Nanos::ZERO,
+            found: [None; LINKS],
+        };
+        if self.of(node).is_none() {
+            // A receiver at the full rate is only a memory of its shortest delay.
+            let place = self.receivers.iter_mut().find(|place| place.is_none_or(|other| other.rate >= FULL));
+            if let Some(place) = place {
+                *place = Some(fresh);
+            }
+        }
+        if let Some(receiver) = self.of(node) {
+            receiver.least = receiver.least.min(delay);
+            receiver.wait = Some(receiver.wait.map_or(delay, |wait| wait.min(delay)));
+        }
+    }
+
+    fn say(&mut self, to: NodeId, word: Word) {
+        let common =
+            Common { source: self.node, destination: to, incarnation: self.incarnation, flags: Flags::NONE };
+        // Without room it is as if the network had lost it.
+        if let Some(place) = self.words.iter_mut().find(|place| place.is_none()) {
+            *place = Some(LinkPacket { common, word });
+        }
+    }
+
+    /// Many packets to `node` are late: asks the links on the way, once in a round trip.
+    pub fn inquire(&mut self, now: Nanos, node: NodeId) {
+        let span = self.config.round_trip;
+        let Some(receiver) = self.of(node) else { return };
+        if receiver.inquiry != 0 && receiver.asked.saturating_add(span) > now {
+            return;
+        }
+        receiver.inquiry = receiver.inquiry.wrapping_add(1).max(1);
+        receiver.asked = now;
+        receiver.found = [None; LINKS];
+        let number = receiver.inquiry;
+        self.inquiries += 1;
+        self.say(node, Word::Inquiry { number });
+    }
+
+    /// Halves the rate towards `node`, once in a round trip, and puts it on the controlled list.
+    fn lower(&mut self, now: Nanos, node: NodeId) {
+        let Config { floor, round_trip, .. } = self.config;
+        let walk = self.config.walk();
+        let Some(receiver) = self.of(node) else { return };
+        let first = receiver.lowered == Nanos::ZERO;
+        if !first && receiver.lowered.saturating_add(round_trip) > now {
+            return;
+        }
+        receiver.lowered = now.max(Nanos::new(1));
+        receiver.rate = (receiver.rate / 2).max(floor.max(1));
+        // What waited longer than this was sent at the old rate.
+        receiver.wait = None;
+        receiver.next = receiver.next.max(now);
+        self.lowered += 1;
+        self.walk = self.walk.min(now.saturating_add(walk));
+    }
+
+    /// Takes a word that came for this node.
+    pub fn handle(&mut self, now: Nanos, packet: &LinkPacket) {
+        match packet.word {
+            Word::Slow { receiver } => self.lower(now, receiver),
+            Word::Passive { number, receiver, state } => self.passive(now, number, receiver, state),
+            // A receiver has nothing to say to an inquiry: the hops have.
+            Word::Inquiry { .. } | Word::Active { .. } => {}
+        }
+    }
+
+    fn passive(&mut self, now: Nanos, number: u32, node: NodeId, state: LinkState) {
+        let Config { limits, links, controller, .. } = self.config;
+        let Some(receiver) = self.of(node).filter(|receiver| receiver.inquiry == number) else { return };
+        if !state.is_congested(&limits) {
+            return;
+        }
+        if !receiver.found.contains(&Some(state.link))
+            && let Some(place) = receiver.found.iter_mut().find(|place| place.is_none())
+        {
+            *place = Some(state.link);
+        }
+        let congested = receiver.found.iter().flatten().count();
+        match controller {
+            Some(controller) if congested < crate::cast::index(links) => {
+                self.say(controller, Word::Active { sender: self.node, receiver: node, state });
+            }
+            // Nobody could find another way.
+            _ => self.lower(now, node),
+        }
+    }
+
+    /// Time has passed: walks the controlled list. Receivers whose delays are short again get a part of their rate back.
+    pub fn handle_timeout(&mut self, now: Nanos) {
+        if self.walk > now {
+            return;
+        }
+        let Config { step, .. } = self.config;
+        let mut controlled = false;
+        for receiver in self.receivers.iter_mut().flatten().filter(|receiver| receiver.rate < FULL) {
+            // A quarter longer than without queues: the mean of the last delays, as the document has it, would follow the
+            // congestion, and rates would rise in the middle of it.
+            let short = receiver.least.saturating_add(Nanos::new(receiver.least.get() / 4));
+            if receiver.wait.take().is_some_and(|wait| wait <= short) {
+                receiver.rate = (receiver.rate + step).min(FULL);
+                self.raised += 1;
+            }
+            controlled |= receiver.rate < FULL;
+        }
+        self.walk = if controlled { now.saturating_add(self.config.walk()) } else { Nanos::MAX };
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called.
+    #[must_use]
+    pub const fn poll_timeout(&self) -> Option<Nanos> {
+        self.walk.as_timer()
+    }
+
+    /// A receiver whose rate has changed since this was last asked, and what it is.
+    pub fn poll_change(&mut self) -> Option<(NodeId, u32)> {
+        let receiver = self.receivers.iter_mut().flatten().find(|receiver| receiver.rate != receiver.told)?;
+        receiver.told = receiver.rate;
+        Some((receiver.node, receiver.rate))
+    }
+
+    /// The next word to send.
+    pub fn poll_word(&mut self) -> Option<LinkPacket> {
+        self.words.iter_mut().find_map(Option::take)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TO: NodeId = NodeId::new(2);
+    const TRIP: Nanos = Nanos::new(1000);
+
+    fn flow(controller: Option<NodeId>) -> FlowControl {
+        let mut config = Config::new(8_000_000_000, TRIP);
+        config.controller = controller;
+        let mut flow = FlowControl::new(config, NodeId::new(1), Incarnation::new(5));
+        flow.sample(Nanos::ZERO, TO, TRIP);
+        flow
+    }
+
+    fn told(flow: &mut FlowControl, now: Nanos, word: Word) {
+        let common = Common { source: TO, destination: NodeId::new(1), ..Common::default() };
+        flow.handle(now, &LinkPacket { common, word });
+    }
+
+    fn bad(link: u32) -> LinkState {
+        LinkState { link, rate: 1000, queue: 900 }
+    }
+
+    #[test]
+    fn a_rate_is_halved_once_in_a_round_trip_and_keeps_its_floor() {
+        let mut flow = flow(None);
+        for at in [1_u64, 500, 1000] {
+            told(&mut flow, Nanos::new(at), Word::Slow { receiver: TO });
+        }
+        assert_eq!(flow.rate(TO), FULL / 2);
+        for round in 2..40 {
+            told(&mut flow, Nanos::new(1 + round * 1000), Word::Slow { receiver: TO });
+        }
+        assert_eq!((flow.rate(TO), flow.rate(NodeId::new(9))), (4, FULL));
+    }
+
+    #[test]
+    fn packets_leave_at_the_rate() {
+        let mut flow = flow(None);
+        assert_eq!(flow.held(Nanos::ZERO, TO), None);
+        flow.sent(Nanos::ZERO, TO, 1000);
+        assert_eq!(flow.held(Nanos::ZERO, TO), None, "the full rate is the line's own");
+        told(&mut flow, Nanos::new(1), Word::Slow { receiver: TO });
+        // A byte takes a nanosecond, at half the rate two.
+        flow.sent(Nanos::new(10), TO, 100);
+        assert_eq!(flow.held(Nanos::new(10), TO), Some(Nanos::new(210)));
+        assert_eq!(flow.held(Nanos::new(210), TO), None);
+    }
+
+    #[test]
+    fn what_waits_short_again_gets_its_rate_back_step_by_step() {
+        let mut flow = flow(None);
+        for at in 0..8 {
+            told(&mut flow, Nanos::new(1 + at * 1000), Word::Slow { receiver: TO });
+        }
+        assert_eq!(flow.rate(TO), 4);
+        let mut rates = alloc::vec::Vec::new();
+        for round in 0..20 {
+            let now = flow.poll_timeout().unwrap_or(Nanos::MAX);
+            if now == Nanos::MAX {
+                break;
+            }
+            // Too long, none, just short enough, and so on.
+            match round {
+                0 => flow.sample(now, TO, Nanos::new(1251)),
+                1 => {}
+                _ => flow.sample(now, TO, Nanos::new(1250)),
+            }
+            flow.handle_timeout(now);
+            rates.push(flow.rate(TO));
+        }
+        assert_eq!(rates, [4, 4, 132, 260, 388, 516, 644, 772, 900, 1024]);
+        assert_eq!(flow.poll_timeout(), None);
+    }
+
+    #[test]
+    fn one_bad_link_is_the_controllers_business_and_two_are_the_senders() {
+        let controller = NodeId::new(33);
+        let mut flow = flow(Some(controller));
+        let passive = |number, state| Word::Passive { number, receiver: TO, state };
+        flow.inquire(Nanos::new(10), TO);
+        flow.inquire(Nanos::new(500), TO);
+        let inquiry = flow.poll_word().unwrap();
+        assert_eq!((inquiry.word, inquiry.common.destination), (Word::Inquiry { number: 1 }, TO));
+        assert_eq!(flow.poll_word(), None, "one in a round trip");
+        told(&mut flow, Nanos::new(20), passive(1, LinkState { link: 5, rate: 1000, queue: 10 }));
+        assert_eq!(flow.poll_word(), None, "a good link");
+        told(&mut flow, Nanos::new(30), passive(1, bad(6)));
+        told(&mut flow, Nanos::new(31), passive(1, bad(6)));
+        let report = flow.poll_word().unwrap();
+        assert_eq!(report.common.destination, controller);
+        assert_eq!(report.word, Word::Active { sender: NodeId::new(1), receiver: TO, state: bad(6) });
+        assert_eq!(flow.rate(TO), FULL);
+        // Of an older inquiry, or an unknown one.
+        told(&mut flow, Nanos::new(40), passive(0, bad(7)));
+        assert_eq!(flow.rate(TO), FULL);
+        told(&mut flow, Nanos::new(50), passive(1, bad(7)));
+        assert_eq!(flow.rate(TO), FULL / 2);
+        // Without a controller nobody could find another way.
+        let mut alone = self::flow(None);
+        alone.inquire(Nanos::new(10), TO);
+        told(&mut alone, Nanos::new(20), passive(1, bad(6)));
+        assert_eq!(alone.rate(TO), FULL / 2);
+    }
+
+    /// Tables are bounded: whoever has no place is not controlled, and costs nobody his.
+    #[test]
+    fn more_receivers_than_places() {
+        let mut flow = flow(None);
+        told(&mut flow, Nanos::new(1), Word::Slow { receiver: TO });
+        for node in 10..1000 {
+            flow.sample(Nanos::ZERO, NodeId::new(node), TRIP);
+            flow.inquire(Nanos::new(5), NodeId::new(node));
+        }
+        assert_eq!(flow.rate(TO), FULL / 2);
+        let words = core::iter::from_fn(|| flow.poll_word()).count();
+        assert!(words <= 128, "{words}");
+        told(&mut flow, Nanos::new(1), Word::Slow { receiver: NodeId::new(5000) });
+        assert_eq!(flow.rate(NodeId::new(5000)), FULL);
+    }
+}

@@ -1,0 +1,86 @@
+//! A hop: what a switch's port says of its link.
+
+use super::{Limits, LinkState, Word};
+use crate::time::Nanos;
+use fpga_firmware::ids::NodeId;
+
+/// A hop's parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// When the link is congested.
+    pub limits: Limits,
+    /// At most one word of each kind in this time: feedback must not add to what it tells of [E2-8].
+    pub gap: Nanos,
+}
+
+/// One port's state: what it said when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Hop {
+    /// When the next report to the controller may be made, and the next answer.
+    report: Nanos,
+    answer: Nanos,
+}
+
+impl Hop {
+    /// A packet of `sender` to `receiver` has come while the link was in this `state`: the report to the controller, if one is due.
+    ///
+    /// Whose packet comes at such a moment is chance, in proportion to how much each sends: so those who send most are told first.
+    pub fn packet(
+        &mut self,
+        now: Nanos,
+        config: &Config,
+        state: LinkState,
+        (sender, receiver): (NodeId, NodeId),
+    ) -> Option<Word> {
+        if now < self.report || !state.is_congested(&config.limits) {
+            return None;
+        }
+        self.report = now.saturating_add(config.gap);
+        Some(Word::Active { sender, receiver, state })
+    }
+
+    /// An inquiry on its way to `receiver`: the answer. The inquiry goes on either way.
+    pub fn inquiry(
+        &mut self,
+        now: Nanos,
+        config: &Config,
+        state: LinkState,
+        number: u32,
+        receiver: NodeId,
+    ) -> Option<Word> {
+        if now < self.answer {
+            return None;
+        }
+        self.answer = now.saturating_add(config.gap);
+        Some(Word::Passive { number, receiver, state })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: Config = Config { limits: Limits { queue: 750, rate: 500 }, gap: Nanos::new(100) };
+    const WHO: (NodeId, NodeId) = (NodeId::new(1), NodeId::new(2));
+
+    #[test]
+    fn only_a_bad_link_reports_and_not_too_often() {
+        let state = |rate, queue| LinkState { link: 3, rate, queue };
+        for (rate, queue, bad) in [(1000, 750, false), (500, 0, false), (1000, 751, true), (499, 0, true)] {
+            let said = Hop::default().packet(Nanos::ZERO, &CONFIG, state(rate, queue), WHO);
+            assert_eq!(said.is_some(), bad, "{rate} {queue}");
+        }
+        let mut hop = Hop::default();
+        let times = (0..1000).filter(|at| hop.packet(Nanos::new(*at), &CONFIG, state(0, 0), WHO).is_some());
+        assert_eq!(times.count(), 10);
+    }
+
+    #[test]
+    fn every_link_answers_and_not_too_often() {
+        let state = LinkState { link: 3, rate: 1000, queue: 0 };
+        let mut hop = Hop::default();
+        let mut ask = |at| hop.inquiry(Nanos::new(at), &CONFIG, state, 7, WHO.1);
+        assert_eq!(ask(0), Some(Word::Passive { number: 7, receiver: WHO.1, state }));
+        assert_eq!((ask(99), ask(100).is_some()), (None, true));
+    }
+}

@@ -1,0 +1,424 @@
+//! Transfers that an interface makes by itself: the host's half, and the words that the two use.
+//!
+//! Where a scheme's sender lives in the interface ([`messages::Sender`](super::messages::Sender)), its host hands whole transfers over,
+//! one transmit window each, and hears of their progress and their ends by events. What is kept here is what has not ended: as many
+//! as the interface has room for, so that none is ever refused for want of it.
+//!
+//! Order of calls: as [`crate::sender`].
+
+use fpga_firmware::event::{Event, EventKind, NackReason, Outcome};
+use fpga_firmware::ids::{OpNumber, TransferId};
+use fpga_registers::CardAddr;
+
+use super::messages::Progress;
+use super::messages::transfers::{Stage, Transfers, messages_of};
+use crate::cast::low32;
+use crate::segment::Class;
+use crate::sender::{
+    Command, Completion, Notify, Ops, SenderCounters, SubmitError, Ticket, TransferError, TransferStage,
+    TransferView, Transmit, TransmitKind,
+};
+use crate::time::Nanos;
+
+/// Most transfers that can be told apart: 12 bits of a command's number are its slot.
+pub const MOST_COMMANDS: u32 = 1 << SLOT_BITS;
+const SLOT_BITS: u32 = 12;
+
+/// What becomes of a transfer that is withdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Withdrawal {
+    /// It had ended before.
+    Ended,
+    /// It never left the host, and has ended now.
+    Here,
+    /// The interface has it: it has to be told to give this number up.
+    Interface(u32),
+}
+
+/// See [the module](self).
+#[derive(Clone, Debug)]
+pub struct Commands {
+    transfers: Transfers,
+    capacity: u32,
+    packet_size_log2: u8,
+    /// Bytes of a full message.
+    span: u64,
+    counters: SenderCounters,
+}
+
+impl Commands {
+    /// For an interface with room for `capacity` transfers, at most [`MOST_COMMANDS`], that cuts them into messages of
+    /// `message_packets` packets.
+    #[must_use]
+    pub fn new(capacity: u32, packet_size_log2: u8, message_packets: u32) -> Self {
+        let capacity = capacity.clamp(1, MOST_COMMANDS);
+        let span = u64::from(message_packets.max(1)) << packet_size_log2.min(12);
+        Self {
+            transfers: Transfers::new(capacity),
+            capacity,
+            packet_size_log2,
+            span,
+            counters: SenderCounters::default(),
+        }
+    }
+
+    /// Queues a transfer.
+    ///
+    /// # Errors
+    /// [`SubmitError`]; nothing has changed then.
+    pub fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, SubmitError> {
+        let messages = messages_of(&command, self.span)?;
+        let full = SubmitError::Full { capacity: self.capacity };
+        let ticket = self.transfers.add(now, command, 0, messages).ok_or(full)?;
+        if messages == 0 {
+            self.end(now, ticket.slot, Ok(()));
+        }
+        Ok(ticket)
+    }
+
+    /// Gives a transfer up. Its completion says so, unless it ends well before the interface hears of it.
+    pub fn cancel(&mut self, now: Nanos, ticket: Ticket) -> Withdrawal {
+        let Some(slot) = self.transfers.find(ticket) else { return Withdrawal::Ended };
+        let transfer = self.transfers.get(slot);
+        if transfer.stage == Stage::Begun {
+            return Withdrawal::Interface(number_of(ticket));
+        }
+        let Command { node, destination: address, .. } = transfer.command;
+        self.end(now, slot, Err(TransferError::Cancelled { node, address, acknowledged: 0 }));
+        Withdrawal::Here
+    }
+
+    fn end(&mut self, now: Nanos, slot: u32, result: Result<(), TransferError>) {
+        match result {
+            Ok(()) => self.counters.completed += 1,
+            Err(_) => self.counters.failed += 1,
+        }
+        self.transfers.finish(now, slot, result);
+    }
+
+    /// Takes an event of the interface if it is about a transfer; whether it was. One about a transfer that has ended is stale.
+    pub fn handle_event(&mut self, now: Nanos, event: &Event) -> bool {
+        let Some(outcome) = event.outcome() else { return false };
+        let number = event.op.get();
+        let slot = number & (MOST_COMMANDS - 1);
+        let live = self.transfers.live(slot).is_some_and(|transfer| {
+            transfer.stage == Stage::Begun
+                && number_of(Ticket { slot, generation: transfer.generation }) == number
+        });
+        if !live {
+            self.counters.stale += 1;
+            return true;
+        }
+        let transfer = self.transfers.get_mut(slot);
+        // Counts of one transfer, which never fall: what is new goes to the sum.
+        let newer = |new: u64, old: &mut u64| {
+            let more = new.saturating_sub(*old);
+            *old += more;
+            more
+        };
+        transfer.id = event.transfer;
+        self.counters.packets += newer(event.generation.into(), &mut transfer.packets);
+        self.counters.retransmits += newer(event.count.into(), &mut transfer.retransmits);
+        self.counters.acknowledged += newer(event.length, &mut transfer.acknowledged);
+        let messages = event.segment.min(transfer.messages);
+        self.counters.segments += u64::from(messages.saturating_sub(transfer.done));
+        transfer.done = transfer.done.max(messages);
+        let Command { node, .. } = transfer.command;
+        let (acknowledged, tries, address) = (transfer.acknowledged, event.tries, event.address);
+        let error = match outcome {
+            Outcome::Progress => return true,
+            Outcome::Done => {
+                self.end(now, slot, Ok(()));
+                return true;
+            }
+            Outcome::Unanswered => TransferError::Unanswered { node, address, acknowledged, tries },
+            Outcome::Refused => match u8::try_from(event.index).map(NackReason::try_from) {
+                Ok(Ok(NackReason::Scheme)) => TransferError::Scheme { node, address },
+                Ok(Ok(reason)) => TransferError::Refused { node, address, acknowledged, tries, reason },
+                _ => TransferError::NotTaken { node, address },
+            },
+            Outcome::Forgotten => TransferError::Forgotten { node, address, acknowledged, tries },
+            Outcome::Deadline => TransferError::Deadline { node, address, acknowledged, tries },
+            Outcome::Cancelled => TransferError::Cancelled { node, address, acknowledged },
+            // Or a word of another version.
+            _ => TransferError::NotTaken { node, address },
+        };
+        if matches!(error, TransferError::Refused { .. } | TransferError::Scheme { .. }) {
+            self.counters.refused += 1;
+        }
+        self.end(now, slot, Err(error));
+        true
+    }
+
+    /// The next transfer to hand over.
+    pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit> {
+        loop {
+            let slot = self.transfers.first(|_| true)?;
+            let command = self.transfers.get(slot).command;
+            let Command { node, destination: address, priority, .. } = command;
+            if command.deadline.is_some_and(|deadline| deadline <= now) {
+                let error = TransferError::Deadline { node, address, acknowledged: 0, tries: 0 };
+                self.end(now, slot, Err(error));
+                continue;
+            }
+            self.transfers.begin_all(slot);
+            let ticket = self.transfers.ticket(slot);
+            let patience = command.deadline.map_or(Nanos::ZERO, |deadline| deadline.saturating_sub(now));
+            return Some(Transmit {
+                kind: TransmitKind::Command { number: number_of(ticket), priority, patience },
+                ticket,
+                transfer: TransferId::new(0),
+                oldest_live: TransferId::new(0),
+                node,
+                key: command.key,
+                source: command.source,
+                payload_length: 0,
+                segment_base: command.source,
+                segment: 0,
+                segment_count: 0,
+                segment_length: 0,
+                segment_packets: 0,
+                first_packet: 0,
+                ops: Ops::NONE,
+                packet_size_log2: self.packet_size_log2,
+                tries: 0,
+                silent: false,
+                notify: Notify::Receiver,
+                transfer_base: address,
+                transfer_length: command.length,
+            });
+        }
+    }
+
+    /// The oldest transfer that has ended.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.transfers.poll()
+    }
+
+    /// Whether nothing is queued, under way or waiting to be polled.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.transfers.all_free()
+    }
+
+    /// Running counts, as far as the interface has told.
+    #[must_use]
+    pub const fn counters(&self) -> &SenderCounters {
+        &self.counters
+    }
+
+    /// Transfers that there is room for.
+    #[must_use]
+    pub const fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// The transfers that have not ended, by slot.
+    pub fn transfers(&self) -> impl Iterator<Item = TransferView> + '_ {
+        (0..self.capacity).filter_map(|slot| {
+            let transfer = self.transfers.live(slot)?;
+            let begun = transfer.stage == Stage::Begun;
+            Some(TransferView {
+                ticket: self.transfers.ticket(slot),
+                transfer: (transfer.packets != 0).then_some(transfer.id),
+                node: transfer.command.node,
+                class: if transfer.messages > 1 { Class::Big } else { Class::Regular },
+                stage: if begun { TransferStage::UnderWay } else { TransferStage::Queued },
+                destination: transfer.command.destination,
+                length: transfer.command.length,
+                remaining: if begun { 0 } else { transfer.command.length },
+                segments: transfer.messages,
+                outstanding: if begun { transfer.messages - transfer.done } else { 0 },
+                acknowledged: transfer.acknowledged,
+                packets: transfer.packets,
+                retransmits: transfer.retransmits,
+                started: transfer.started,
+                deadline: transfer.command.deadline,
+            })
+        })
+    }
+}
+
+/// A command's number: its slot, and below how often that was used.
+const fn number_of(ticket: Ticket) -> u32 {
+    ticket.generation << SLOT_BITS | ticket.slot
+}
+
+fn counted(count: u64) -> u32 {
+    low32(count.min(u32::MAX.into()))
+}
+
+/// What an interface tells its host when a message of command `number`'s transfer is complete.
+#[must_use]
+pub fn progress_event(number: u32, progress: &Progress) -> Event {
+    Event {
+        reason: Outcome::Progress.value(),
+        op: OpNumber::new(number),
+        node: progress.node,
+        transfer: progress.transfer,
+        segment: progress.messages,
+        count: counted(progress.retransmits),
+        generation: counted(progress.packets),
+        length: progress.acknowledged,
+        ..Event::new(EventKind::Sent)
+    }
+}
+
+/// What an interface tells its host when command `number`'s transfer has ended.
+#[must_use]
+pub fn end_event(number: u32, done: &Completion) -> Event {
+    let nowhere = CardAddr::new(0);
+    let (outcome, address, acknowledged, tries, reason) = match done.result {
+        Ok(()) => (Outcome::Done, nowhere, done.packets, 0, 0),
+        Err(error) => match error {
+            TransferError::Unanswered { address, acknowledged, tries, .. } => {
+                (Outcome::Unanswered, address, acknowledged, tries, 0)
+            }
+            TransferError::Refused { address, acknowledged, tries, reason, .. } => {
+                (Outcome::Refused, address, acknowledged, tries, reason.value())
+            }
+            TransferError::Scheme { address, .. } => {
+                (Outcome::Refused, address, 0, 0, NackReason::Scheme.value())
+            }
+            TransferError::Forgotten { address, acknowledged, tries, .. } => {
+                (Outcome::Forgotten, address, acknowledged, tries, 0)
+            }
+            TransferError::Deadline { address, acknowledged, tries, .. } => {
+                (Outcome::Deadline, address, acknowledged, tries, 0)
+            }
+            TransferError::Cancelled { address, acknowledged, .. } => {
+                (Outcome::Cancelled, address, acknowledged, 0, 0)
+            }
+            TransferError::NotTaken { address, .. } => (Outcome::NotTaken, address, 0, 0, 0),
+        },
+    };
+    Event {
+        reason: outcome.value(),
+        index: reason.into(),
+        op: OpNumber::new(number),
+        node: done.node,
+        transfer: done.transfer.unwrap_or(TransferId::new(0)),
+        segment: if done.result.is_ok() { done.segments } else { 0 },
+        count: counted(done.retransmits),
+        generation: counted(done.packets),
+        address,
+        length: acknowledged,
+        tries,
+        ..Event::new(EventKind::Sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpga_firmware::ids::NodeId;
+
+    const NODE: NodeId = NodeId::new(7);
+
+    fn command(length: u64) -> Command {
+        Command {
+            source: CardAddr::new(0x1000),
+            node: NODE,
+            destination: CardAddr::new(0x2000),
+            length,
+            key: 3,
+            notify: Notify::Receiver,
+            deadline: None,
+            priority: 0,
+        }
+    }
+
+    fn handed_over(commands: &mut Commands) -> u32 {
+        match commands.poll_transmit(Nanos::ZERO).map(|transmit| transmit.kind) {
+            Some(TransmitKind::Command { number, .. }) => number,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What an interface says of an end is what its host hears, for every kind of end.
+    #[test]
+    fn every_end_is_told_as_it_is() {
+        let (node, address, acknowledged, tries) = (NODE, CardAddr::new(0x2200), 5, 4);
+        let ends = [
+            Ok(()),
+            Err(TransferError::Unanswered { node, address, acknowledged, tries }),
+            Err(TransferError::Refused { node, address, acknowledged, tries, reason: NackReason::Violation }),
+            Err(TransferError::Refused { node, address, acknowledged, tries, reason: NackReason::BadPacket }),
+            Err(TransferError::Scheme { node, address }),
+            Err(TransferError::Forgotten { node, address, acknowledged, tries }),
+            Err(TransferError::Deadline { node, address, acknowledged, tries }),
+            Err(TransferError::Cancelled { node, address, acknowledged }),
+            Err(TransferError::NotTaken { node, address }),
+        ];
+        let mut commands = Commands::new(2, 9, 4);
+        for result in ends {
+            let ticket = commands.submit(Nanos::ZERO, command(5000)).unwrap();
+            let number = handed_over(&mut commands);
+            let told = Completion {
+                result,
+                segments: 3,
+                packets: 10,
+                retransmits: 2,
+                transfer: Some(TransferId::new(9)),
+                ..Completion::refused(&command(5000), Nanos::ZERO, TransferError::NotTaken { node, address })
+            };
+            let event = end_event(number, &told);
+            assert!(commands.handle_event(Nanos::new(5), &event));
+            let done = commands.poll_completion().unwrap();
+            assert_eq!((done.ticket, done.result, done.segments), (ticket, result, 3));
+            assert_eq!((done.packets, done.retransmits, done.transfer), (10, 2, Some(TransferId::new(9))));
+            // Said twice, it is about nothing.
+            let stale = commands.counters().stale;
+            assert!(commands.handle_event(Nanos::new(6), &event));
+            assert_eq!((commands.counters().stale, commands.poll_completion()), (stale + 1, None));
+        }
+        let counters = commands.counters();
+        assert_eq!((counters.completed, counters.failed, counters.refused), (1, 8, 3));
+        assert!(commands.is_idle());
+    }
+
+    #[test]
+    fn progress_is_counted_once() {
+        let mut commands = Commands::new(1, 9, 4);
+        let ticket = commands.submit(Nanos::ZERO, command(5000)).unwrap();
+        let number = handed_over(&mut commands);
+        let progress = |messages, acknowledged| {
+            let (packets, retransmits) = (acknowledged + 1, 1);
+            let transfer = TransferId::new(0);
+            Progress { ticket, transfer, node: NODE, messages, acknowledged, packets, retransmits }
+        };
+        for (messages, acknowledged) in [(1, 4), (1, 4), (2, 8), (1, 4)] {
+            commands.handle_event(Nanos::ZERO, &progress_event(number, &progress(messages, acknowledged)));
+        }
+        let counters = commands.counters();
+        assert_eq!((counters.acknowledged, counters.packets, counters.segments), (8, 9, 2));
+        let [view] = commands.transfers().collect::<alloc::vec::Vec<_>>().try_into().unwrap();
+        assert_eq!((view.outstanding, view.acknowledged, view.stage), (1, 8, TransferStage::UnderWay));
+        assert!(!commands.handle_event(Nanos::ZERO, &Event::new(EventKind::Ack)));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_and_what_waits_can_be_withdrawn() {
+        let mut commands = Commands::new(1, 9, 4);
+        let away = Command { source: CardAddr::new(u64::MAX), ..command(2) };
+        assert!(matches!(commands.submit(Nanos::ZERO, away), Err(SubmitError::Address { .. })));
+        let told = Command { notify: Notify::Sender, ..command(2) };
+        assert_eq!(commands.submit(Nanos::ZERO, told), Err(SubmitError::Notify));
+        commands.submit(Nanos::ZERO, command(0)).unwrap();
+        assert_eq!(commands.poll_completion().unwrap().result, Ok(()));
+        let first = commands.submit(Nanos::ZERO, command(1)).unwrap();
+        assert_eq!(commands.submit(Nanos::ZERO, command(1)), Err(SubmitError::Full { capacity: 1 }));
+        assert_eq!(commands.cancel(Nanos::ZERO, first), Withdrawal::Here);
+        assert_eq!(commands.cancel(Nanos::ZERO, first), Withdrawal::Ended);
+        assert!(commands.poll_completion().is_some());
+        // One whose time is over before a window is free never leaves.
+        let soon = Command { deadline: Some(Nanos::new(5)), ..command(1) };
+        commands.submit(Nanos::ZERO, soon).unwrap();
+        assert_eq!(commands.poll_transmit(Nanos::new(5)), None);
+        let late = commands.poll_completion().unwrap().result;
+        assert!(matches!(late, Err(TransferError::Deadline { .. })), "{late:?}");
+        let second = commands.submit(Nanos::ZERO, command(1)).unwrap();
+        let number = handed_over(&mut commands);
+        assert_eq!(commands.cancel(Nanos::ZERO, second), Withdrawal::Interface(number));
+    }
+}

@@ -1,0 +1,423 @@
+//! By which rules the interface works: the registry's, whose sender is the host's, or a message scheme's, whole.
+
+use super::Build;
+use super::faults::Fault;
+use super::frames::Frames;
+use super::registers::Settings;
+use crate::space::CardSpace;
+use fpga_core::receiver::{
+    AccessTable, EntryView, EscapedView, Receiver, ReceiverConfig, ReceiverConfigError,
+};
+use fpga_core::scheme::commands::{end_event, progress_event};
+use fpga_core::scheme::ends::Rules;
+use fpga_core::scheme::messages;
+use fpga_core::scheme::side::{Header, ReceivingSide, Said, SendingSide};
+use fpga_core::sender::{Command, Completion, Notify, Ticket, TransferError};
+use fpga_core::time::Nanos;
+use fpga_firmware::event::{Event, FaultReason};
+use fpga_firmware::generated::{Scheme, counters};
+use fpga_firmware::ids::{Incarnation, NodeId};
+use fpga_firmware::window::WindowHeader;
+use fpga_firmware::wire::{
+    AnswerBody, Common, Control, Data, Flags, Message, MessageAnswer, Nack, NackReason,
+};
+
+/// The rules in use, with all that belongs to them.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one per card, and the registry's packets go without one more step"
+)]
+pub(super) enum Exchange {
+    Registry(Receiver),
+    Messages(Box<Node>),
+}
+
+/// A node of a message scheme.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) sender: messages::Sender,
+    pub(super) receiver: messages::Receiver,
+    /// By the sender's slots: the host's number of the command, and the sender's name for it.
+    numbers: Box<[Option<(u32, Ticket)>]>,
+    /// A packet's payload on its way out.
+    payload: Box<[u8]>,
+    /// Most contexts in use at once.
+    high_water: u32,
+    positive: u32,
+    negative: u32,
+}
+
+fn micros(value: u32) -> Nanos {
+    Nanos::from_micros(value.into())
+}
+
+impl Exchange {
+    /// The registry's rules.
+    pub(super) fn registry(build: &Build, settings: &Settings) -> Result<Self, ReceiverConfigError> {
+        let node = NodeId::new(settings.node_id);
+        let mut config = ReceiverConfig::new(node, Incarnation::new(settings.incarnation));
+        config.packet_size_log2 = build.packet_size_log2;
+        config.mask_bits = build.mask_bits;
+        config.registry_entries = build.registry_entries.into();
+        config.escape_slots = build.escape_slots;
+        config.windows = build.memory_windows.into();
+        config.transfers = build.registry_entries.saturating_mul(2).clamp(128, 4096);
+        let mut exchange = Self::Registry(Receiver::new(config)?);
+        exchange.apply(settings);
+        Ok(exchange)
+    }
+
+    /// What `settings` choose, blank but for memory windows; `None` if this build cannot have it.
+    pub(super) fn new(build: &Build, settings: &Settings, access: Option<&AccessTable>) -> Option<Self> {
+        let node = NodeId::new(settings.node_id);
+        let incarnation = Incarnation::new(settings.incarnation);
+        let mut exchange = if settings.scheme == Scheme::Registry.value() {
+            Self::registry(build, settings).ok()?
+        } else {
+            let scheme = Scheme::try_from(settings.scheme).ok()?;
+            let rules = Rules::new(scheme, Nanos::new(settings.round_trip_ns.into()))?;
+            let mut config = messages::SenderConfig::new(node, rules);
+            config.packet_size_log2 = build.packet_size_log2;
+            config.message_packets = settings.message_packets;
+            config.contexts = build.sending_contexts.into();
+            config.transfers = build.commands.into();
+            config.ask = Nanos::new(settings.round_trip_ns.into()).saturating_mul(4);
+            let sender = messages::Sender::new(config, incarnation).ok()?;
+            let mut config = messages::ReceiverConfig::new(node, incarnation, rules);
+            config.packet_size_log2 = build.packet_size_log2;
+            config.contexts = build.registry_entries.into();
+            config.windows = build.memory_windows.into();
+            let receiver = messages::Receiver::new(config).ok()?;
+            Self::Messages(Box::new(Node {
+                sender,
+                receiver,
+                numbers: vec![None; build.commands.into()].into_boxed_slice(),
+                payload: vec![0; 1 << build.packet_size_log2].into_boxed_slice(),
+                high_water: 0,
+                positive: 0,
+                negative: 0,
+            }))
+        };
+        if let Some(access) = access {
+            *exchange.access_mut() = access.clone();
+        }
+        exchange.apply(settings);
+        Some(exchange)
+    }
+
+    /// Takes over what may be set at any time.
+    pub(super) fn apply(&mut self, settings: &Settings) {
+        let (node, incarnation) = (NodeId::new(settings.node_id), Incarnation::new(settings.incarnation));
+        let (silence, lifetime) = (micros(settings.registry_timeout_us), micros(settings.packet_lifetime_us));
+        match self {
+            Self::Registry(receiver) => {
+                receiver.set_identity(node, incarnation);
+                receiver.set_timeouts(micros(settings.escape_timeout_us), silence, lifetime);
+                receiver.set_packet_events(
+                    settings.control & fpga_firmware::generated::ni::control::PACKET_EVENTS != 0,
+                );
+            }
+            Self::Messages(own) => {
+                // What a peer remembers of this node's messages is over before their numbers come again; peers are told the same
+                // times.
+                let tombstone = silence.saturating_add(lifetime);
+                own.sender.set_identity(node, incarnation);
+                own.sender.set_times(micros(settings.give_up_us), tombstone.saturating_add(lifetime));
+                own.receiver.set_identity(node, incarnation);
+                own.receiver.set_timeouts(silence, tombstone);
+            }
+        }
+    }
+
+    pub(super) const fn access(&self) -> &AccessTable {
+        match self {
+            Self::Registry(receiver) => receiver.access(),
+            Self::Messages(node) => node.receiver.access(),
+        }
+    }
+
+    pub(super) fn access_mut(&mut self) -> &mut AccessTable {
+        match self {
+            Self::Registry(receiver) => receiver.access_mut(),
+            Self::Messages(node) => node.receiver.access_mut(),
+        }
+    }
+
+    /// A registry entry, or a receive context.
+    pub(super) fn entry(&self, index: u16, now: Nanos) -> Option<EntryView> {
+        match self {
+            Self::Registry(receiver) => receiver.entry(index, now),
+            Self::Messages(node) => node.receiver.entry(index, now),
+        }
+    }
+
+    /// An escape slot, of which there are none but by the registry's rules.
+    pub(super) fn escaped(&self, index: u16, now: Nanos) -> Option<EscapedView> {
+        match self {
+            Self::Registry(receiver) => receiver.escaped(index, now),
+            Self::Messages(_) => None,
+        }
+    }
+
+    /// Registry entries or receive contexts in use, and the most there ever were.
+    pub(super) fn occupancy(&self) -> (u32, u32) {
+        match self {
+            Self::Registry(receiver) => {
+                (receiver.registry_occupancy(), receiver.counters().registry_high_water)
+            }
+            Self::Messages(node) => (live(&node.receiver), node.high_water),
+        }
+    }
+
+    /// The same of the escape channel.
+    pub(super) fn escape_occupancy(&self) -> (u32, u32) {
+        match self {
+            Self::Registry(receiver) => {
+                (receiver.escape_occupancy().into(), receiver.counters().escape_high_water.into())
+            }
+            Self::Messages(_) => (0, 0),
+        }
+    }
+
+    /// A register of the counters block that the rules count for.
+    pub(super) fn counter(&self, register: u32) -> u32 {
+        let count = match self {
+            Self::Registry(receiver) => {
+                let counted = receiver.counters();
+                match register {
+                    counters::DUPLICATES => counted.duplicates,
+                    counters::REGISTRATIONS => counted.registrations,
+                    counters::COMPLETIONS => counted.completions,
+                    counters::ESCAPE_HITS => counted.escape_hits,
+                    counters::ESCAPE_DROPPED => counted.escape_dropped,
+                    counters::REGISTRY_FULL => counted.registry_full,
+                    counters::BAD_PACKET => counted.bad_packets,
+                    counters::VIOLATIONS => counted.violations,
+                    counters::TOMBSTONE_HITS => counted.tombstone_hits,
+                    counters::EXPIRED => counted.expired,
+                    counters::NACKS_SENT => counted.nacks,
+                    counters::ACKS_SENT => counted.acks,
+                    _ => 0,
+                }
+            }
+            Self::Messages(node) => {
+                let counted = node.receiver.counters();
+                match register {
+                    counters::DUPLICATES => counted.duplicates,
+                    counters::REGISTRATIONS => counted.begun,
+                    counters::COMPLETIONS => counted.complete,
+                    counters::REGISTRY_FULL => counted.busy,
+                    counters::BAD_PACKET => counted.bad_packets,
+                    counters::VIOLATIONS => counted.violations,
+                    counters::TOMBSTONE_HITS => counted.zombies,
+                    counters::EXPIRED => counted.abandoned,
+                    counters::NACKS_SENT => node.negative.into(),
+                    counters::ACKS_SENT => node.positive.into(),
+                    _ => 0,
+                }
+            }
+        };
+        super::low(count)
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Nanos> {
+        match self {
+            Self::Registry(receiver) => receiver.poll_timeout(),
+            Self::Messages(node) => {
+                [node.sender.poll_timeout(), node.receiver.poll_timeout()].into_iter().flatten().min()
+            }
+        }
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Nanos) {
+        match self {
+            Self::Registry(receiver) => receiver.handle_timeout(now),
+            Self::Messages(node) => {
+                node.sender.handle_timeout(now);
+                node.receiver.handle_timeout(now);
+            }
+        }
+    }
+}
+
+fn live(receiver: &messages::Receiver) -> u32 {
+    u32::try_from(receiver.live()).unwrap_or(u32::MAX)
+}
+
+/// What a node has to say next.
+pub(super) enum Word {
+    Send(Header),
+    Event(Event),
+}
+
+impl Node {
+    /// Takes a transfer over from the host. What cannot be made ends at once.
+    pub(super) fn command(
+        &mut self,
+        now: Nanos,
+        header: &WindowHeader,
+        space: &CardSpace,
+    ) -> Result<(), Event> {
+        let command = Command {
+            source: header.base,
+            node: header.destination,
+            destination: header.transfer_base,
+            length: header.transfer_length,
+            key: header.key,
+            notify: Notify::Receiver,
+            deadline: (header.command.patience_ns != 0)
+                .then(|| now.saturating_add(Nanos::new(header.command.patience_ns))),
+            priority: header.command.priority,
+        };
+        let number = header.command.number;
+        let inside = space.is_memory(command.source, command.length);
+        if inside && let Ok(ticket) = self.sender.submit(now, command) {
+            let slot = usize::try_from(ticket.slot()).unwrap_or(usize::MAX);
+            if let Some(place) = self.numbers.get_mut(slot) {
+                *place = Some((number, ticket));
+            }
+            return Ok(());
+        }
+        let (node, address) = (command.node, command.destination);
+        Err(end_event(number, &Completion::refused(&command, now, TransferError::NotTaken { node, address })))
+    }
+
+    /// Gives command `number` up, if it is under way.
+    pub(super) fn cancel(&mut self, now: Nanos, number: u32) {
+        let found = self.numbers.iter().flatten().find(|(given, _)| *given == number);
+        if let Some((_, ticket)) = found.copied() {
+            self.sender.cancel(now, ticket);
+        }
+    }
+
+    /// A message on its way, with its command's number.
+    pub(super) fn context(&self, slot: u32, now: Nanos) -> Option<(u32, messages::ContextView)> {
+        let inside = slot < self.sender.config().contexts;
+        let view = inside.then(|| self.sender.context(slot, now)).flatten()?;
+        Some((self.number_of(view.ticket)?, view))
+    }
+
+    fn number_of(&self, ticket: Ticket) -> Option<u32> {
+        let slot = usize::try_from(ticket.slot()).ok()?;
+        let (number, given) = self.numbers.get(slot).copied().flatten()?;
+        (given == ticket).then_some(number)
+    }
+
+    /// A packet from the network.
+    pub(super) fn receive(
+        &mut self,
+        now: Nanos,
+        message: &Message,
+        payload: &[u8],
+        memory: &mut super::ReceivePort<'_>,
+    ) {
+        let header = Header::Message(*message);
+        match message {
+            Message::Answer(_) => self.sender.handle_packet(now, &header),
+            _ => self.receiver.handle_packet(now, &header, payload, memory),
+        }
+        self.high_water = self.high_water.max(live(&self.receiver));
+    }
+
+    /// The next thing to send or to report, packets of messages excepted.
+    pub(super) fn poll(&mut self) -> Option<Word> {
+        if let Some(said) = self.receiver.poll_said() {
+            return Some(match said {
+                Said::Event(event) => Word::Event(event),
+                Said::Send(header) => {
+                    let refused = matches!(
+                        &header,
+                        Header::Message(Message::Answer(MessageAnswer { body: AnswerBody::Refused(_), .. }))
+                    );
+                    let count = if refused { &mut self.negative } else { &mut self.positive };
+                    *count = count.wrapping_add(1);
+                    Word::Send(header)
+                }
+            });
+        }
+        while let Some(progress) = self.sender.poll_progress() {
+            if let Some(number) = self.number_of(progress.ticket) {
+                return Some(Word::Event(progress_event(number, &progress)));
+            }
+        }
+        while let Some(done) = self.sender.poll_completion() {
+            if let Some(number) = self.number_of(done.ticket) {
+                let slot = usize::try_from(done.ticket.slot()).unwrap_or(usize::MAX);
+                if let Some(place) = self.numbers.get_mut(slot) {
+                    *place = None;
+                }
+                return Some(Word::Event(end_event(number, &done)));
+            }
+        }
+        None
+    }
+
+    /// Sends the next packet of a message. `None` if there is none to send now; else what went wrong.
+    pub(super) fn transmit(
+        &mut self,
+        now: Nanos,
+        space: &CardSpace,
+        frames: &mut Frames,
+    ) -> Option<Option<Fault>> {
+        let departure = self.sender.poll_departure(now)?;
+        let Header::Message(message) = departure.header else { return Some(None) };
+        let length = usize::try_from(departure.payload).unwrap_or(usize::MAX);
+        let payload = self.payload.get_mut(..length)?;
+        if let Err((_, address)) = space.read(departure.source, payload) {
+            // As if the network had lost it: the transfer will be given up.
+            let node = message.common().destination.get();
+            let fault = Fault::new(FaultReason::MemoryFault);
+            return Some(Some(Fault {
+                node,
+                address: address.get(),
+                length: departure.payload.into(),
+                ..fault
+            }));
+        }
+        // What the sender makes can be encoded; what could not be is as good as lost.
+        let _ = frames.send(|buffer| message.encode(payload, buffer));
+        Some(None)
+    }
+}
+
+/// The answer of a registry's interface to a message scheme's packet; `None` where nobody waits for one.
+pub(super) fn refuse_message(message: &Message, settings: &Settings) -> Option<Message> {
+    let (number, body) = match message {
+        Message::Request(request) => (request.message, AnswerBody::Refused(NackReason::Scheme)),
+        Message::Data(header) => (header.message, AnswerBody::Refused(NackReason::Scheme)),
+        Message::Read(request) => (request.read, AnswerBody::ReadRefused(NackReason::Scheme)),
+        Message::Answer(_) => return None,
+    };
+    let Common { source, incarnation, .. } = message.common();
+    Some(Message::Answer(MessageAnswer {
+        common: answering(source, settings),
+        message: number,
+        peer_incarnation: incarnation,
+        context: None,
+        body,
+    }))
+}
+
+/// The answer of a message scheme's interface to a packet of the registry's.
+pub(super) fn refuse_segment(data: &Data<'_>, settings: &Settings) -> Control {
+    let header = data.header();
+    Control::Nack(Nack {
+        common: answering(header.common.source, settings),
+        op: header.op,
+        transfer: header.transfer,
+        segment: header.segment,
+        peer_incarnation: header.common.incarnation,
+        tries: header.tries,
+        reason: NackReason::Scheme,
+    })
+}
+
+fn answering(to: NodeId, settings: &Settings) -> Common {
+    Common {
+        source: NodeId::new(settings.node_id),
+        destination: to,
+        incarnation: Incarnation::new(settings.incarnation),
+        flags: Flags::NONE,
+    }
+}

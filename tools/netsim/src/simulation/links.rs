@@ -1,0 +1,121 @@
+//! Link feedback: the network's ports as hops, and the controller at one of its hosts.
+//!
+//! A port's words leave at its own switch and travel as any packet does: they take time, wait in queues and may be dropped.
+
+use fpga_core::feedback::controller::{self, Controller, StaticRouting};
+use fpga_core::feedback::hop::{self, Hop};
+use fpga_core::feedback::{Limits, LinkPacket, LinkState, WHOLE, Word};
+use fpga_core::scheme::side::Header;
+use fpga_firmware::NodeId;
+use fpga_firmware::wire::{Common, Flags};
+
+use super::{Packet, RateChange, Simulation};
+use crate::event_queue::{Event, What};
+use crate::host::AnySender;
+use crate::scenario::{Scenario, life_of, node_of};
+
+/// Hops and controller.
+#[derive(Debug)]
+pub(super) struct Feedback {
+    hops: Vec<Hop>,
+    config: hop::Config,
+    controller: Controller,
+    at: u32,
+}
+
+impl Feedback {
+    /// `None` if the scenario has no controller.
+    pub(super) fn new(scenario: &Scenario, ports: usize) -> Option<Self> {
+        let at = scenario.controller?;
+        let round_trip = scenario.timers_for();
+        // Some sixteen words in a round trip and port: less than a hundredth of what the link carries meanwhile.
+        let gap = fpga_core::Nanos::new(round_trip.get() / 16 + 1);
+        let controller = controller::Config { links: 2, memory: round_trip.saturating_mul(4) };
+        Some(Self {
+            hops: vec![Hop::default(); ports],
+            config: hop::Config { limits: Limits::default(), gap },
+            controller: Controller::new(controller),
+            at,
+        })
+    }
+}
+
+impl Simulation {
+    /// A packet has come to `vertex` and leaves by `port`: what the port says of its link.
+    pub(super) fn at_hop(&mut self, vertex: u32, port: u32, packet: u32) {
+        let now = self.nanos();
+        let Some(feedback) = &mut self.feedback else { return };
+        let Some(header) = self.packets.get(packet as usize).map(|packet| packet.header) else { return };
+        let Some(hop) = feedback.hops.get_mut(port as usize) else { return };
+        let queue = self.network.filled(port, self.now).min(WHOLE);
+        // A simulated link never slows down: its queue tells all.
+        let state = LinkState { link: port, rate: WHOLE, queue };
+        let Common { source, destination, .. } = header.common();
+        let word = match header {
+            Header::Link(LinkPacket { word: Word::Inquiry { number }, .. }) => {
+                let word = hop.inquiry(now, &feedback.config, state, number, destination);
+                word.map(|word| (source, word))
+            }
+            _ if header.is_data() => {
+                let word = hop.packet(now, &feedback.config, state, (source, destination));
+                word.map(|word| (node_of(feedback.at), word))
+            }
+            _ => None,
+        };
+        if let Some((to, word)) = word {
+            self.say_at(vertex, destination, to, word);
+        }
+    }
+
+    /// Sends a hop's word on its way from `vertex`.
+    fn say_at(&mut self, vertex: u32, of: NodeId, to: NodeId, word: Word) {
+        let common = Common {
+            source: of,
+            destination: to,
+            incarnation: life_of(of.get().wrapping_sub(1)),
+            flags: Flags::NONE,
+        };
+        let header = Header::Link(LinkPacket { common, word });
+        let length = u32::try_from(LinkPacket::LENGTH).unwrap_or(0);
+        let packet = self.keep(Packet { header, payload: 0, length, damaged: false });
+        self.push(
+            Event::new(self.now, What::Arrive, vertex).of(packet).bound(to.get().wrapping_sub(1), length),
+        );
+    }
+
+    /// A packet about links has come to a host: whether it was the controller's.
+    pub(super) fn at_controller(&mut self, host: u32, packet: &LinkPacket) -> bool {
+        let now = self.nanos();
+        let Some(feedback) = self.feedback.as_mut().filter(|feedback| feedback.at == host) else {
+            return false;
+        };
+        if !matches!(packet.word, Word::Active { .. }) {
+            return false;
+        }
+        // Ways are chosen packet by packet already, so there is never another one to be found.
+        if let Some((to, word)) = feedback.controller.report(now, &packet.word, &mut StaticRouting) {
+            let common = Common {
+                source: node_of(host),
+                destination: to,
+                incarnation: life_of(host),
+                flags: Flags::NONE,
+            };
+            self.inject(host, Header::Link(LinkPacket { common, word }), 0);
+        }
+        true
+    }
+
+    /// Notes how a host's rates have changed.
+    pub(super) fn note_rates(&mut self, host: u32) {
+        let at = self.nanos();
+        let Some(AnySender::Messages(sender)) =
+            self.hosts.get_mut(host as usize).map(|node| &mut node.sender)
+        else {
+            return;
+        };
+        while let Some((node, rate)) = sender.flow_mut().and_then(|flow| flow.poll_change()) {
+            let to = node.get().wrapping_sub(1);
+            self.report.rates.push(RateChange { at, from: host, to, rate });
+        }
+    }
+}
