@@ -268,7 +268,7 @@ impl EventQueue {
             word * 64 + here.trailing_zeros() as usize
         } else {
             // The words behind, then those in front, and last the lower bits of this one.
-            let behind = self.words & u64::MAX.checked_shl(word as u32 + 1).unwrap_or(0);
+            let behind = self.words & ((u64::MAX << word) << 1);
             let next = if behind == 0 { self.words } else { behind }.trailing_zeros() as usize;
             next * 64 + self.occupied.get(next)?.trailing_zeros() as usize
         };
