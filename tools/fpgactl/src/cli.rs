@@ -11,6 +11,10 @@ use fpga_driver::pci::vfio::{VfToken, VfioInterface};
 use fpga_driver::registers::xdma::MAX_CHANNELS;
 use fpga_driver::{BarOffset, CardAddr, ChannelName, Direction};
 
+mod sim;
+
+pub use sim::{FigureName, SimCommand, SimFigureArgs, SimRunArgs};
+
 use crate::bars::BarChoice;
 use crate::impair::ImpairArgs;
 use crate::target::Target;
@@ -121,6 +125,12 @@ pub enum Command {
         /// What.
         #[command(subcommand)]
         command: CardCommand,
+    },
+    /// Simulate the schemes on whole networks, without cards
+    Sim {
+        /// What.
+        #[command(subcommand)]
+        command: SimCommand,
     },
     /// Print a completion script for a shell
     Completions {

@@ -361,6 +361,28 @@ pub enum CliError {
     /// Recovery was not begun.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
+    /// A scenario file.
+    #[error(transparent)]
+    Scenario(#[from] fpga_netsim::file::FileError),
+    /// A scenario did not run to its end.
+    #[error("{}: {source}", scenario.display())]
+    Simulation {
+        /// Its file.
+        scenario: PathBuf,
+        /// Which run, and why.
+        source: fpga_netsim::sweep::SweepError,
+    },
+    /// A figure was not made.
+    #[error("figure {name}: {source}")]
+    Figure {
+        /// Which.
+        name: &'static str,
+        /// Why.
+        source: fpga_netsim::figures::FigureError,
+    },
+    /// A picture was not drawn.
+    #[error(transparent)]
+    Picture(#[from] fpga_netsim::figures::picture::PictureError),
     /// Standard output.
     #[error("standard output: {0}")]
     Output(io::Error),

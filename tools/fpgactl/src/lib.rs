@@ -39,8 +39,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-use cli::{Cli, Command};
-use commands::{card, cdma, dma, events, info, raw, recover, regs, shell, transfer, transport, validate};
+use cli::{Cli, Command, SimCommand};
+use commands::{
+    card, cdma, dma, events, info, raw, recover, regs, shell, sim, transfer, transport, validate,
+};
 use error::CliError;
 use settings::Settings;
 
@@ -92,6 +94,12 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Stats(args) => output::print(&transport::stats(settings, args)?, json, out),
         Command::Events(args) => events::run(settings, args, out),
         Command::Card { command } => card::run(settings, command, out),
+        Command::Sim { command: SimCommand::Run(args) } => {
+            output::print(&sim::run(settings, args)?, json, out)
+        }
+        Command::Sim { command: SimCommand::Figure(args) } => {
+            output::print(&sim::figure(settings, args)?, json, out)
+        }
         Command::Completions { shell: which } => output::write_all(&shell::completions(*which), out),
         Command::Man { out: dir } => output::print(&shell::man(dir)?, json, out),
     }

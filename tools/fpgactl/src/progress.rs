@@ -22,17 +22,12 @@ impl Progress {
     /// A bar over `total` bytes; `wanted`: if standard error is a terminal.
     #[must_use]
     pub fn new(total: u64, wanted: bool) -> Self {
-        let target = if wanted && std::io::stderr().is_terminal() {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        };
-        let bar = ProgressBar::with_draw_target(Some(total), target);
+        let progress = Self::bare(total, wanted);
         // The template is a constant: where it were wrong, the bar keeps its default style.
         if let Ok(style) =
             ProgressStyle::with_template("{msg:32} [{bar:30}] {binary_bytes}/{binary_total_bytes} {extra}")
         {
-            bar.set_style(style.progress_chars("=> ").with_key(
+            progress.bar.set_style(style.progress_chars("=> ").with_key(
                 "extra",
                 |state: &indicatif::ProgressState, out: &mut dyn std::fmt::Write| {
                     // Bytes per second are printed as everywhere else: in GB/s.
@@ -40,6 +35,27 @@ impl Progress {
                 },
             ));
         }
+        progress
+    }
+
+    /// A bar over `total` of something that is counted.
+    #[must_use]
+    pub fn counting(total: u64, what: &str, wanted: bool) -> Self {
+        let progress = Self::bare(total, wanted);
+        let template = format!("{{msg:16}} [{{bar:40}}] {{human_pos}}/{{human_len}} {what}, {{eta}} left");
+        if let Ok(style) = ProgressStyle::with_template(&template) {
+            progress.bar.set_style(style.progress_chars("=> "));
+        }
+        progress
+    }
+
+    fn bare(total: u64, wanted: bool) -> Self {
+        let target = if wanted && std::io::stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        let bar = ProgressBar::with_draw_target(Some(total), target);
         Self { bar, shown: Cell::new(u64::MAX) }
     }
 

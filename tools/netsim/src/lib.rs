@@ -26,6 +26,10 @@
 //! | [`mod@file`] | the same as YAML |
 //! | [`topology`] | point to point, torus, tree of switches; the ways through them |
 //! | [`simulation`] | the event loop and its report |
+//! | [`figures`] | the figures of the published schemes |
+//! | [`tuner`] | the size of a transfer's segments, found by trying |
+//! | [`sweep`] | a scenario over many seeds |
+//! | [`parallel`], [`statistics`] | many runs at a time, and what they say together |
 //! | [`notice`] | what the receiver's own completion saves, by hops |
 //! | [`soak`] | random transfers under random trouble, each of them checked |
 //!
@@ -40,18 +44,22 @@
 //! * Payload bytes are not carried, only counted; that they arrive where they belong is what the tests of the state machines
 //!   and of the whole stack show.
 //! * Packets are charged their own length. Preamble, framing and gaps of the link below are not modelled.
-//! * No command line for single runs, no plots; the programs `soak` and `notice` each do one thing.
 #![forbid(unsafe_code)]
 
 mod event_queue;
+pub mod figures;
 pub mod file;
 mod frame;
 mod host;
 pub mod notice;
+pub mod parallel;
 pub mod scenario;
 pub mod simulation;
 pub mod soak;
+pub mod statistics;
+pub mod sweep;
 pub mod topology;
+pub mod tuner;
 
 pub use fpga_core::impair::BitRate;
 pub use fpga_firmware::generated::Scheme;

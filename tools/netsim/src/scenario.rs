@@ -28,6 +28,19 @@ pub(crate) const fn life_of(host: u32) -> Incarnation {
     Incarnation::new(host + 1)
 }
 
+/// A scheme's name in scenario files, on the command line and in results.
+#[must_use]
+pub const fn scheme_name(scheme: Scheme) -> &'static str {
+    match scheme {
+        Scheme::ReceiverWindow => "receiver-window",
+        Scheme::SenderWindow => "sender-window",
+        Scheme::ReceiverCounter => "receiver-counter",
+        Scheme::AdaptiveWindow => "adaptive-window",
+        Scheme::Selective => "selective",
+        _ => "registry",
+    }
+}
+
 /// Most bytes of a flow.
 pub const LONGEST_FLOW: u64 = 1 << 30;
 

@@ -28,6 +28,17 @@ pub enum Topology {
     },
 }
 
+/// Without commas, so that it can be a field of a CSV file.
+impl core::fmt::Display for Topology {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match *self {
+            Self::PointToPoint => f.write_str("point-to-point"),
+            Self::Torus { side } => write!(f, "torus {side}x{side}x{side}"),
+            Self::Tree { arity, levels, up } => write!(f, "tree {arity}^{levels} up {up}"),
+        }
+    }
+}
+
 /// A topology that cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

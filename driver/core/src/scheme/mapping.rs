@@ -207,6 +207,12 @@ impl Flight {
         self.packets.get(place(self.base + ahead, self.packets.len())).copied().unwrap_or((NONE, 0))
     }
 
+    /// Whether a sending is a packet's last one, and not its first.
+    pub(super) fn is_repeat(&self, sending: Sending) -> bool {
+        let packet = self.packets.get(place(sending.index, self.packets.len()));
+        packet.is_some_and(|(last, tries)| *last == sending && *tries > 0)
+    }
+
     /// Has packet `base + ahead` sent again.
     pub(super) const fn repeat(&mut self, ahead: u32) {
         self.again |= bit(ahead) & self.waiting();

@@ -20,7 +20,8 @@ pub struct Config {
     pub patience: u8,
     /// The receiver tells the sender how far it may send, and asks for nothing that it had no room for.
     pub credit: bool,
-    /// A packet beyond the window is not asked for again within this time (a round trip).
+    /// A packet beyond the window is not asked for again within this time. Shorter than any round trip (three quarters of one): the
+    /// answer to a request that finds no room either has to be asked for again, or nobody does until it is the lowest hole.
     pub ask_again: Nanos,
     /// Packets that the receiver remembers having asked for, at most (256).
     pub remembered: u32,
@@ -37,7 +38,7 @@ impl Config {
             hole_timeout: round_trip.saturating_mul(2),
             patience: 3,
             credit: false,
-            ask_again: round_trip,
+            ask_again: Nanos::new(round_trip.get() / 4 * 3),
             remembered: 256,
             probe: round_trip.saturating_mul(4),
         }

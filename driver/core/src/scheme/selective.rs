@@ -43,6 +43,11 @@ struct Spread {
     samples: u32,
     /// Eighths by which the window is wider than what was seen.
     margin: u32,
+    /// Sum of the delays of the first epoch.
+    sum: u64,
+    /// Packets sent again that were missed, and that were not; old ones count less.
+    useful: u32,
+    wasted: u32,
 }
 
 impl Spread {
@@ -51,16 +56,45 @@ impl Spread {
         let [now, before] = &mut self.longest;
         *now = (*now).max(span);
         self.samples += 1;
+        self.sum = self.sum.saturating_add(span.get());
         if self.samples == EPOCH {
             (*before, *now) = (*now, Nanos::ZERO);
             self.samples = 0;
             self.margin = self.margin.saturating_sub(1);
+            (self.useful, self.wasted) = (self.useful / 2, self.wasted / 2);
         }
+    }
+
+    /// Whether more of what was sent again was lost than late: then waiting costs more than it saves.
+    const fn is_lossy(&self) -> bool {
+        self.useful > self.wasted
     }
 
     /// A packet was sent again for nothing.
     fn widen(&mut self) {
-        self.margin = (self.margin + 4).min(32);
+        self.wasted = self.wasted.saturating_add(1);
+        if !self.is_lossy() {
+            self.margin = (self.margin + 4).min(32);
+        }
+    }
+
+    /// Whether this is the first epoch.
+    const fn is_new(&self) -> bool {
+        let [_, before] = self.longest;
+        before.get() == 0
+    }
+
+    /// How much longer than the shortest delay a packet may take while few answers are here, and packets in flight are late by `late`
+    /// nanoseconds together. The first answers are those of the packets that were fast: what is still missing says as much. Late
+    /// and answered packets together over the answered ones are the mean of an exponential delay (the estimate of greatest
+    /// likelihood of censored samples), and seven means are passed by one packet in a thousand.
+    fn early_window(&self, late: u64) -> Nanos {
+        let (samples, least) = (u64::from(self.samples), self.least.unwrap_or(Nanos::ZERO).get());
+        if !self.is_new() || samples == 0 {
+            return Nanos::ZERO;
+        }
+        let answered = self.sum.saturating_sub(samples.saturating_mul(least));
+        Nanos::new(answered.saturating_add(late).saturating_mul(7) / samples)
     }
 
     /// How much longer than the shortest delay a packet may take.
@@ -72,7 +106,8 @@ impl Spread {
         let floor = Nanos::new(round_trip.get() / 8).max(Nanos::new(1));
         // The longest of some hundred samples is passed by one in some hundred; half as much again by few.
         let seen = now.max(before).saturating_sub(least).max(floor);
-        let wide = seen.saturating_mul(u64::from(12 + self.margin)).get() / 8;
+        let share = if self.is_lossy() { 7 } else { 12 };
+        let wide = seen.saturating_mul(u64::from(share + self.margin)).get() / 8;
         Nanos::new(wide).max(Nanos::new(least.get() / 4))
     }
 }
@@ -155,7 +190,13 @@ impl Sender {
         self.due = Nanos::MAX;
         let Some(latest) = self.latest else { return };
         let least = self.spread.least.unwrap_or(self.config.round_trip);
-        let wait = least.saturating_add(self.spread.window(self.config.round_trip));
+        let mut late = 0_u64;
+        for ahead in ones(if self.spread.is_new() { self.flight.out() } else { 0 }) {
+            let (last, _) = self.flight.last(ahead);
+            late = late.saturating_add(now.saturating_sub(last.at).saturating_sub(least).get());
+        }
+        let window = self.spread.window(self.config.round_trip).max(self.spread.early_window(late));
+        let wait = least.saturating_add(window);
         for ahead in ones(self.flight.out()) {
             let (last, _) = self.flight.last(ahead);
             if last.sequence >= latest.sequence {
@@ -203,6 +244,8 @@ impl Outgoing for Sender {
             if map.again {
                 self.needless += 1;
                 self.spread.widen();
+            } else if self.flight.is_repeat(sending) {
+                self.spread.useful = self.spread.useful.saturating_add(1);
             }
         }
         if learnt.new > 0 {

@@ -13,6 +13,7 @@ pub mod recover;
 pub mod regs;
 pub mod serve;
 pub mod shell;
+pub mod sim;
 pub mod transfer;
 pub mod transport;
 pub mod validate;

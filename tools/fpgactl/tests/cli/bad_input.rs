@@ -57,6 +57,9 @@ fn wrong_usage_has_status_2() {
         (&["dma", "write", "/etc/hostname", "--addr", "0x"], &["hexadecimal", "0x1000"]),
         (&["dma", "read", "--addr", "0", "--len", "1.5MiB", "--out", "x"], &["fractions"]),
         (&["events"], &["mock has no events"]),
+        (&["sim", "figure", "nine"], &["nine", "loss-free", "state-bits"]),
+        (&["sim", "figure", "reorder", "--quick", "--runs", "5"], &["cannot be used with"]),
+        (&["sim", "run", "x.yaml", "--runs", "0"], &["1..=1000000"]),
         (&["events", "--count", "0"], &["count"]),
         (&["validate", "--scratch-size", "1MiB"], &["--scratch"]),
         (&["validate", "--scratch", "x"], &["x"]),
@@ -241,4 +244,29 @@ fn a_channel_that_the_card_does_not_have_is_wrong_usage() {
         file(dir.path(), "small.yaml", "schema_version: 1\nxdma: {h2c_channels: 2, c2h_channels: 1}\n");
     let card = format!("mock:{}", card.display());
     refused(&["abort", "--channel", "c2h1", "--card", &card], 2, &["no channel c2h1", "1 in this direction"]);
+}
+
+#[test]
+fn scenarios_that_cannot_be_are_named_by_file_line_and_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let right = "schema_version: 1\ntopology: {torus: {side: 3}}\ntraffic:\n  flows:\n    - {from: 0, to: 5, bytes: 9}\n";
+    for (part, wrong, named) in [
+        ("side: 3", "sides: 3", &["line 2", "sides", "side"][..]),
+        ("side: 3", "side: 1", &["line 2", "topology", "2 to 32"]),
+        ("to: 5", "to: 27", &["flows[0] at line 5", "0 to 26"]),
+        ("bytes: 9", "bytes: -1", &["line 5", "bytes", "1 to 1073741824"]),
+        ("traffic:", "trafic:", &["line 3", "trafic", "traffic"]),
+    ] {
+        let path = file(dir.path(), "wrong.yaml", right.replace(part, wrong));
+        let mut parts = vec!["wrong.yaml"];
+        parts.extend(named);
+        refused(&["sim", "run", path.to_str().unwrap()], 1, &parts);
+    }
+    refused(&["sim", "run", "/nowhere/x.yaml"], 1, &["/nowhere/x.yaml"]);
+    let path = file(dir.path(), "right.yaml", right);
+    refused(
+        &["sim", "run", path.to_str().unwrap(), "--out", "/proc/nowhere"],
+        1,
+        &["/proc/nowhere", "write results"],
+    );
 }

@@ -8,6 +8,7 @@ mod memory;
 mod packets;
 mod raw;
 mod serve;
+mod sim;
 mod support;
 mod transfer;
 mod transport;

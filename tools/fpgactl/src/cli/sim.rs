@@ -1,0 +1,139 @@
+//! `sim` as `clap` sees it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use fpga_netsim::figures::Figure;
+
+/// What `sim` does.
+#[derive(Debug, Subcommand)]
+pub enum SimCommand {
+    /// Run a scenario and write what became of every flow
+    Run(SimRunArgs),
+    /// Make figures of the schemes: CSV and SVG
+    Figure(SimFigureArgs),
+}
+
+/// Options of `sim run`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Writes DIR/SCENARIO.csv, a line for each flow of each run, and DIR/SCENARIO.svg, the distribution of the flows' times. \
+                  A flow that a scheme gives up is a failure: it is counted, and is no failure of this command.\n\n\
+                  A scenario:\n  \
+                  schema_version: 1\n  \
+                  scheme: selective            # registry, receiver-window, sender-window, receiver-counter, adaptive-window\n  \
+                  topology: {torus: {side: 5}} # point-to-point, {tree: {arity: N, levels: N, up: N}}\n  \
+                  traffic: {permutation: {bytes: 1048576}} # {incast: {senders: N, bytes: N}}, {flows: [{from: N, to: N, bytes: N, at_ns: N}]}\n  \
+                  data: {loss: 0.001, duplicate: 0, corrupt: 0, jitter_ns: 300}\n  \
+                  control: {loss: 0.001}\n  \
+                  rate_gbps: 80, delay_ns: 800, queue_bytes, packet_bytes, window, credit, disorder: {degree: N, patience_ns: N},\n  \
+                  contexts, round_trip_ns, limit_ns, seed\n\n\
+                  Examples:\n  \
+                  fpgactl sim run torus.yaml\n  \
+                  fpgactl sim run torus.yaml --runs 1000 --seed 7 --out results --json"
+)]
+pub struct SimRunArgs {
+    /// The scenario
+    #[arg(value_name = "SCENARIO.yaml")]
+    pub scenario: PathBuf,
+    /// Runs, each with a seed of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub runs: u32,
+    /// Seed of the first run, from which all others follow [default: the scenario's, or 0]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Threads [default: one per processor]; the result is the same for any number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Directory to write to, made if it is not there
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub out: PathBuf,
+}
+
+/// Options of `sim figure`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Writes DIR/NAME.csv and DIR/NAME.svg. The same seed gives the same bytes, for any number of threads. What each figure \
+                  claims, and where it differs from the documents, is in docs/figures.md.\n\n\
+                  Examples:\n  \
+                  fpgactl sim figure reorder --out figures\n  \
+                  fpgactl sim figure all --quick --out figures"
+)]
+pub struct SimFigureArgs {
+    /// Which one
+    #[arg(value_enum, value_name = "NAME")]
+    pub name: FigureName,
+    /// Directory to write to, made if it is not there
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub out: PathBuf,
+    /// 100 runs of each point: for a look, not for publication
+    #[arg(long, conflicts_with = "runs")]
+    pub quick: bool,
+    /// Runs of each point [default: 1000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub runs: Option<u32>,
+    /// Seed of all runs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Threads [default: one per processor]; the result is the same for any number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+}
+
+/// Which figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FigureName {
+    /// Every one of them
+    All,
+    /// Time by size, nothing lost (document 004, figure 4)
+    LossFree,
+    /// Time by size at 5 ‰ of loss (004, figure 5)
+    Lossy,
+    /// Time and packets by loss (004, figure 6)
+    LossSweep,
+    /// Speed by disorder and window (004, figure 7)
+    Reorder,
+    /// Bits of state per context (004, table 5)
+    StateBits,
+    /// Time by segment size, with the closed form and the tuner (001, figure 5)
+    Segmentation,
+    /// What the receiver's own completion saves (001)
+    ReceiveNotify,
+    /// Needless resends and incast (002)
+    Adaptive,
+    /// Every scheme over loss and disorder
+    Selective,
+}
+
+impl FigureName {
+    /// The figures meant.
+    #[must_use]
+    pub fn figures(self) -> Vec<Figure> {
+        let one = match self {
+            Self::All => return Figure::ALL.to_vec(),
+            Self::LossFree => Figure::LossFree,
+            Self::Lossy => Figure::Lossy,
+            Self::LossSweep => Figure::LossSweep,
+            Self::Reorder => Figure::Reorder,
+            Self::StateBits => Figure::StateBits,
+            Self::Segmentation => Figure::Segmentation,
+            Self::ReceiveNotify => Figure::ReceiveNotify,
+            Self::Adaptive => Figure::Adaptive,
+            Self::Selective => Figure::Selective,
+        };
+        vec![one]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_has_its_own_name() {
+        for figure in Figure::ALL {
+            let name = FigureName::from_str(figure.name(), false);
+            assert_eq!(name.map(FigureName::figures), Ok(vec![figure]));
+        }
+    }
+}

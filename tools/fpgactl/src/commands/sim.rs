@@ -1,0 +1,207 @@
+//! `sim run` and `sim figure`: the simulator.
+
+use std::path::Path;
+
+use fpga_netsim::figures::picture::Picture;
+use fpga_netsim::figures::{Figure, Made, Options};
+use fpga_netsim::sweep::{self, Sweep};
+use fpga_netsim::{file, parallel};
+use serde::Serialize;
+
+use crate::cli::{SimFigureArgs, SimRunArgs};
+use crate::error::CliError;
+use crate::output::Report;
+use crate::progress::Progress;
+use crate::settings::Settings;
+
+/// What became of a scenario.
+#[derive(Debug, Serialize)]
+pub struct RunReport {
+    scenario: String,
+    scheme: &'static str,
+    topology: String,
+    runs: u64,
+    seed: u64,
+    flows: u64,
+    failures: u64,
+    first_error: Option<String>,
+    mean_us: Option<f64>,
+    ci95_us: Option<f64>,
+    p99_us: Option<f64>,
+    p99_low_us: Option<f64>,
+    p99_high_us: Option<f64>,
+    goodput_gb_per_s: f64,
+    fairness: f64,
+    packets_ratio: f64,
+    dropped: u64,
+    packet_events: u64,
+    simulated_s: f64,
+    csv: String,
+    svg: String,
+}
+
+impl Report for RunReport {
+    fn text(&self) -> String {
+        let times = match (self.mean_us, self.ci95_us, self.p99_us) {
+            (Some(mean), Some(half), Some(p99)) => format!("mean {mean:.2} ± {half:.2} µs, p99 {p99:.2} µs"),
+            _ => "no flow has arrived".to_owned(),
+        };
+        let error =
+            self.first_error.as_ref().map(|error| format!("first failure: {error}\n")).unwrap_or_default();
+        format!(
+            "{} on {}: {} flows in {} runs, {} failures; {times}; {:.3} GB/s a run, fairness {:.3}, {:.4} packets sent per packet needed, \
+             {} dropped, {} packet events\n{error}{}\n{}\n",
+            self.scheme,
+            self.topology,
+            self.flows,
+            self.runs,
+            self.failures,
+            self.goodput_gb_per_s,
+            self.fairness,
+            self.packets_ratio,
+            self.dropped,
+            self.packet_events,
+            self.csv,
+            self.svg
+        )
+    }
+}
+
+fn threads(wanted: Option<u16>) -> usize {
+    wanted.map_or_else(parallel::processors, usize::from)
+}
+
+/// Makes the directory for results.
+fn directory(out: &Path) -> Result<(), CliError> {
+    std::fs::create_dir_all(out).map_err(|source| CliError::file(out, "write results there", source))
+}
+
+/// Writes data and picture of `name` to `out`, and says where.
+fn write(out: &Path, name: &str, csv: &str, picture: &Picture) -> Result<(String, String), CliError> {
+    let write = |ending: &str, text: &str| {
+        let path = out.join(format!("{name}.{ending}"));
+        match std::fs::write(&path, text) {
+            Ok(()) => Ok(path.display().to_string()),
+            Err(source) => Err(CliError::file(&path, "write it", source)),
+        }
+    };
+    Ok((write("csv", csv)?, write("svg", &picture.svg()?)?))
+}
+
+/// `sim run`.
+///
+/// # Errors
+/// [`CliError::Scenario`], [`CliError::Simulation`], [`CliError::File`], [`CliError::Picture`].
+pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError> {
+    let mut scenario = file::read(&args.scenario)?;
+    scenario.seed = args.seed.unwrap_or(scenario.seed);
+    directory(&args.out)?;
+    let progress = Progress::counting(args.runs.into(), "runs", settings.progress);
+    let mut runs = 0;
+    let count = usize::try_from(args.runs).unwrap_or(usize::MAX);
+    let sweep = sweep::run(&scenario, count, threads(args.threads), || {
+        runs += 1;
+        progress.at(runs);
+    });
+    drop(progress);
+    let sweep = sweep.map_err(|source| CliError::Simulation { scenario: args.scenario.clone(), source })?;
+    let name = args.scenario.file_stem().unwrap_or_default().to_string_lossy();
+    let (csv, svg) = write(&args.out, &name, &sweep.csv, &sweep.picture)?;
+    Ok(report(args, scenario.seed, sweep, csv, svg))
+}
+
+fn report(args: &SimRunArgs, seed: u64, sweep: Sweep, csv: String, svg: String) -> RunReport {
+    let latency = sweep.latency_us;
+    RunReport {
+        scenario: args.scenario.display().to_string(),
+        scheme: sweep.scheme,
+        topology: sweep.topology,
+        runs: sweep.runs,
+        seed,
+        flows: sweep.flows,
+        failures: sweep.failures,
+        first_error: sweep.first_error,
+        mean_us: latency.map(|latency| latency.mean),
+        ci95_us: latency.map(|latency| latency.half_width),
+        p99_us: latency.map(|latency| latency.p99.value),
+        p99_low_us: latency.map(|latency| latency.p99.low),
+        p99_high_us: latency.map(|latency| latency.p99.high),
+        goodput_gb_per_s: sweep.goodput_gb_per_s,
+        fairness: sweep.fairness,
+        packets_ratio: sweep.packets_ratio,
+        dropped: sweep.dropped,
+        packet_events: sweep.packet_events,
+        simulated_s: std::time::Duration::from_nanos(sweep.simulated.get()).as_secs_f64(),
+        csv,
+        svg,
+    }
+}
+
+/// Figures that were made.
+#[derive(Debug, Serialize)]
+pub struct FiguresReport {
+    figures: Vec<FigureReport>,
+    runs: u32,
+    seed: u64,
+    failures: u64,
+}
+
+/// One of them.
+#[derive(Debug, Serialize)]
+struct FigureReport {
+    name: &'static str,
+    csv: String,
+    svg: String,
+    points: u64,
+    failures: u64,
+    findings: Vec<String>,
+}
+
+impl Report for FiguresReport {
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for figure in &self.figures {
+            text += &format!("{}: {}, {}\n", figure.name, figure.csv, figure.svg);
+            for finding in &figure.findings {
+                text += &format!("  {finding}\n");
+            }
+            if figure.failures > 0 {
+                text += &format!("  {} failures\n", figure.failures);
+            }
+        }
+        text
+    }
+}
+
+/// `sim figure`.
+///
+/// # Errors
+/// [`CliError::Figure`], [`CliError::File`], [`CliError::Picture`], [`CliError::TimedOut`] between two figures.
+pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport, CliError> {
+    let usual = if args.quick { Options::QUICK } else { Options::PUBLISHED };
+    let mut options = Options::new(args.runs.unwrap_or(usual), args.seed);
+    options.threads = threads(args.threads);
+    directory(&args.out)?;
+    let wanted = args.name.figures();
+    let total = wanted.iter().map(|figure| figure.runs(&options)).sum();
+    let progress = Progress::counting(total, "runs", settings.progress);
+    let (mut runs, mut figures) = (0, Vec::new());
+    for figure in wanted {
+        settings.deadline.check(|| format!("sim figure {}", figure.name()))?;
+        progress.phase(figure.name());
+        let made = figure.make(&options, &mut |more| {
+            runs += more;
+            progress.at(runs);
+        });
+        let made = made.map_err(|source| CliError::Figure { name: figure.name(), source })?;
+        figures.push(written(args, figure, made)?);
+    }
+    let failures = figures.iter().map(|figure| figure.failures).sum();
+    Ok(FiguresReport { figures, runs: options.runs, seed: options.seed, failures })
+}
+
+fn written(args: &SimFigureArgs, figure: Figure, made: Made) -> Result<FigureReport, CliError> {
+    let (csv, svg) = write(&args.out, figure.name(), &made.csv, &made.picture)?;
+    let Made { points, failures, findings, .. } = made;
+    Ok(FigureReport { name: figure.name(), csv, svg, points, failures, findings })
+}

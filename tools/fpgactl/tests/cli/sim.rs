@@ -1,0 +1,76 @@
+//! `sim`: scenarios and figures.
+#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+
+use std::fs;
+
+use crate::support::{file, fpgactl};
+
+const SCENARIO: &str = "\
+schema_version: 1
+scheme: selective
+topology: {torus: {side: 2}}
+seed: 5
+traffic: {permutation: {bytes: 20000}}
+data: {loss: 0.01, jitter_ns: 200}
+";
+
+#[test]
+fn a_scenario_is_run_with_the_same_result_for_any_number_of_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path(), "torus.yaml", SCENARIO);
+    let run = |threads: &str, seed: &str| {
+        let out = dir.path().join(format!("{threads}-{seed}"));
+        let arguments =
+            ["sim", "run", path.to_str().unwrap(), "--runs", "6", "--threads", threads, "--seed", seed];
+        let ran = fpgactl(&[&arguments[..], &["--out", out.to_str().unwrap(), "--json"]].concat()).ok();
+        let read = |ending: &str| fs::read_to_string(out.join(format!("torus.{ending}"))).unwrap();
+        (ran.json(), read("csv"), read("svg"))
+    };
+    let (json, csv, svg) = run("1", "5");
+    assert_eq!(
+        (json["runs"].as_u64(), json["flows"].as_u64(), json["failures"].as_u64()),
+        (Some(6), Some(48), Some(0))
+    );
+    assert!(json["mean_us"].as_f64().unwrap() > 0.0 && json["packets_ratio"].as_f64().unwrap() > 1.0);
+    assert_eq!(csv.lines().count(), 49);
+    assert!(csv.starts_with("seed,flow,from,to,size_bytes,") && csv.contains("\n5,0,0,4,20000,"), "{csv}");
+    assert!(svg.starts_with("<svg") && svg.contains("selective on torus 2x2x2"));
+    let (_, again, picture) = run("3", "5");
+    assert_eq!((&csv, &svg), (&again, &picture));
+    assert_ne!(csv, run("2", "6").1);
+}
+
+#[test]
+fn what_cannot_finish_is_reported_and_is_no_failure_of_the_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = SCENARIO.replace("loss: 0.01", "loss: 1");
+    let path = file(dir.path(), "lost.yaml", text);
+    let ran = fpgactl(&["sim", "run", path.to_str().unwrap(), "--out", dir.path().to_str().unwrap()]).ok();
+    assert!(ran.stdout.contains("8 flows in 1 runs, 8 failures; no flow has arrived"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("first failure: seed 5, flow 0: "), "{}", ran.stdout);
+}
+
+#[test]
+fn a_figure_is_two_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("made/here");
+    let arguments = [
+        "sim",
+        "figure",
+        "loss-free",
+        "--runs",
+        "2",
+        "--seed",
+        "3",
+        "--out",
+        out.to_str().unwrap(),
+        "--json",
+    ];
+    let json = fpgactl(&arguments).ok().json();
+    assert_eq!(json["figures"][0]["name"], "loss-free");
+    assert_eq!(json["failures"], 0);
+    let csv = fs::read_to_string(out.join("loss-free.csv")).unwrap();
+    assert!(csv.starts_with("figure,scheme,topology,size_bytes,packet_bytes,loss,disorder,window,hops,segment_bytes,mean_us,ci95_us,p99_us,packets_ratio,speed_ratio,failures,runs,seed\n"));
+    assert!(csv.contains("\nloss-free,registry,point-to-point,32768,512,0,32,"), "{csv}");
+    assert!(fs::read_to_string(out.join("loss-free.svg")).unwrap().contains("</svg>"));
+}

@@ -1,0 +1,153 @@
+//! From a degree of disorder to a law of delay.
+//!
+//! Document 004 says how far packets come out of order, not how long they travel. Its degree made exact: the largest
+//! |k' - k| - 1 over all packets k, k' that arrive one after the other, averaged over runs of 512 packets that leave as fast as
+//! the link takes them. The delay's mean is found by bisection, with the same random numbers for each mean.
+
+use fpga_core::Nanos;
+use fpga_core::impair::{Class, Conditions, Delay, Frame, Impairments, Link, OrderError};
+
+use crate::statistics::seed_of;
+
+/// How long packets travel beyond the distance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Law {
+    Exponential,
+    Uniform,
+    LogNormal,
+}
+
+impl Law {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Exponential => "exponential",
+            Self::Uniform => "uniform",
+            Self::LogNormal => "log-normal",
+        }
+    }
+
+    /// With a mean of so many nanoseconds.
+    pub(super) fn of_mean(self, mean: u64) -> Delay {
+        let least = Nanos::ZERO;
+        match self {
+            Self::Exponential => Delay::Exponential { least, mean: Nanos::new(mean) },
+            Self::Uniform => Delay::Uniform { least, most: Nanos::new(2 * mean) },
+            // The mean of a log-normal variable is its median times exp(sigma^2 / 2): exp(1/2) = 1.6487.
+            Self::LogNormal => {
+                Delay::LogNormal { least, median: Nanos::new(mean * 10_000 / 16_487), sigma: 1.0 }
+            }
+        }
+    }
+}
+
+/// Packets of a run.
+const PACKETS: u32 = 512;
+const RUNS: u64 = 100;
+/// Packets leave so far apart: 512 bytes and a header of 40 at 10 GB/s, in picoseconds.
+const APART: u64 = 55_200;
+/// No longer mean is looked for, in nanoseconds.
+const LONGEST: u64 = 1 << 14;
+
+#[derive(Clone, Copy, Debug)]
+struct Number(u32);
+
+impl Frame for Number {
+    fn class(&self) -> Class {
+        Class::Data
+    }
+
+    fn length(&self) -> u64 {
+        552
+    }
+
+    fn flip(&mut self, _bit: u64) {}
+}
+
+/// The degree that a law brings about.
+pub(super) fn degree(delay: Delay, seed: u64) -> Result<f64, OrderError> {
+    let mut sum = 0;
+    for run in 0..RUNS {
+        let mut impairments = Impairments::default();
+        impairments.data = Conditions::default().delay(delay);
+        let mut link = Link::new(impairments, PACKETS as usize, seed_of(seed, run))?;
+        for number in 0..PACKETS {
+            // The link has room for all of them.
+            let _ = link.offer(Nanos::new(u64::from(number) * APART / 1000), Number(number));
+        }
+        let (mut last, mut most) = (None, 0);
+        while let Some(Number(number)) = link.poll(Nanos::MAX) {
+            let jump = last.map_or(1, |last: u32| last.abs_diff(number));
+            most = most.max(jump.saturating_sub(1));
+            last = Some(number);
+        }
+        sum += u64::from(most);
+    }
+    Ok(super::measure::float(sum) / super::measure::float(RUNS))
+}
+
+/// Delays by law and degree, each found once.
+#[derive(Debug)]
+pub(super) struct Delays {
+    seed: u64,
+    known: Vec<(Law, u32, Delay)>,
+}
+
+impl Delays {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self { seed, known: Vec::new() }
+    }
+
+    /// The law's delay whose degree is `wanted`; none for 0.
+    pub(super) fn of(&mut self, law: Law, wanted: u32) -> Result<Delay, OrderError> {
+        let known = self.known.iter().find(|(of, degree, _)| (*of, *degree) == (law, wanted));
+        if let Some((.., delay)) = known {
+            return Ok(*delay);
+        }
+        let delay = match wanted {
+            0 => Delay::Constant(Nanos::ZERO),
+            _ => law.of_mean(mean_of(law, wanted, self.seed)?),
+        };
+        self.known.push((law, wanted, delay));
+        Ok(delay)
+    }
+}
+
+/// The mean whose degree is within a quarter of a packet of `wanted`, or as close as whole nanoseconds come.
+fn mean_of(law: Law, wanted: u32, seed: u64) -> Result<u64, OrderError> {
+    let (mut low, mut high) = (0, LONGEST);
+    while low + 1 < high {
+        let middle = low.midpoint(high);
+        let off = degree(law.of_mean(middle), seed)? - f64::from(wanted);
+        if off.abs() <= 0.25 {
+            return Ok(middle);
+        }
+        if off < 0.0 {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_delay_found_has_the_degree_wanted() {
+        let mut delays = Delays::new(1);
+        for law in [Law::Exponential, Law::Uniform, Law::LogNormal] {
+            for wanted in [8, 64] {
+                let delay = delays.of(law, wanted).unwrap();
+                let found = degree(delay, 1).unwrap();
+                assert!((found - f64::from(wanted)).abs() < 0.5, "{law:?}: {found}, not {wanted}");
+                // And with other random numbers nearly so: a mean of a hundred runs.
+                let found = degree(delay, 2).unwrap();
+                assert!((found - f64::from(wanted)).abs() < f64::from(wanted) * 0.2, "{law:?}: {found}");
+                assert_eq!(delays.of(law, wanted).unwrap(), delay);
+            }
+        }
+        assert_eq!(degree(delays.of(Law::Uniform, 0).unwrap(), 1).unwrap(), 0.0);
+    }
+}

@@ -1,0 +1,182 @@
+//! Points of a figure: a scenario, run once per seed.
+
+use fpga_core::Nanos;
+use fpga_core::impair::{Delay, Loss, Order};
+
+use super::{FigureError, Options, Row};
+use crate::statistics::{self, Summary, seed_of};
+use crate::{Report, Scenario, Simulation, parallel};
+
+/// Runs of one job: enough that handing jobs out costs nothing.
+const BLOCK: usize = 20;
+
+/// A point of a figure before it is run.
+#[derive(Clone, Debug)]
+pub(super) struct Point {
+    /// What the CSV says of it, as far as it is known before.
+    pub(super) row: Row,
+    pub(super) scenario: Scenario,
+    /// Whether chance plays no part: one run says everything.
+    pub(super) certain: bool,
+}
+
+impl Point {
+    /// Names the scenario's own numbers.
+    pub(super) fn new(scenario: Scenario) -> Self {
+        let row = Row {
+            scheme: crate::scenario::scheme_name(scenario.scheme).to_owned(),
+            topology: scenario.topology.to_string(),
+            size_bytes: scenario.flows.first().map(|flow| flow.length),
+            packet_bytes: Some(scenario.sender.packet_size().into()),
+            ..Row::default()
+        };
+        let quiet = |delay: Delay| matches!(delay, Delay::Constant(_));
+        let certain = scenario.impairments().is_none()
+            || scenario.data.loss == Loss::default()
+                && scenario.control.loss == Loss::default()
+                && quiet(scenario.data.delay)
+                && quiet(scenario.control.delay)
+                && scenario.order == Order::InOrder;
+        Self { row, scenario, certain }
+    }
+
+    pub(super) fn with(mut self, change: impl FnOnce(&mut Row)) -> Self {
+        change(&mut self.row);
+        self
+    }
+}
+
+/// What one run says.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Outcome {
+    /// From the first submission until the last receiving application was told; `None` if that did not happen.
+    whole: Option<Nanos>,
+    needed: u64,
+    sent: u64,
+    failures: u64,
+    jain: f64,
+}
+
+/// A point with what its runs have said.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Measured {
+    pub(super) row: Row,
+    pub(super) summary: Option<Summary>,
+    /// Mean of Jain's index over the flows' rates.
+    pub(super) jain: f64,
+    /// Packets sent again over packets needed.
+    pub(super) again: f64,
+    /// Half the width of its 95 % interval.
+    pub(super) again_half_width: f64,
+}
+
+impl Measured {
+    /// The mean, in microseconds; not a number where every run failed.
+    pub(super) fn mean(&self) -> f64 {
+        self.summary.map_or(f64::NAN, |summary| summary.mean)
+    }
+
+    /// Sets the speed against `ideal`, which took so many microseconds.
+    pub(super) fn against(&mut self, ideal: f64) {
+        self.row.speed_ratio = self.summary.map(|summary| ideal / summary.mean);
+    }
+
+    /// The speed ratio's confidence interval, half its width.
+    pub(super) fn speed_half_width(&self) -> f64 {
+        let share = self.summary.map_or(0.0, |summary| summary.half_width / summary.mean);
+        self.row.speed_ratio.unwrap_or(0.0) * share
+    }
+}
+
+fn outcome(report: &Report) -> Outcome {
+    let received = report.flows.iter().filter_map(|flow| flow.received).max();
+    let begun = report.flows.iter().map(|flow| flow.begun).min().unwrap_or(Nanos::ZERO);
+    let failures = report.failures() as u64;
+    let needed = report.flows.iter().map(|flow| flow.packets).sum::<u64>();
+    let rates: Vec<f64> = report
+        .flows
+        .iter()
+        .map(|flow| flow.latency().map_or(0.0, |span| 1.0 / float(span.get().max(1))))
+        .collect();
+    Outcome {
+        whole: received.filter(|_| failures == 0).map(|at| at.saturating_sub(begun)),
+        needed,
+        sent: needed + report.flows.iter().map(|flow| flow.retransmits).sum::<u64>(),
+        failures,
+        jain: statistics::jain(&rates),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds far below 2^53")]
+pub(crate) const fn float(number: u64) -> f64 {
+    number as f64
+}
+
+/// Runs every point as often as the options say.
+///
+/// # Errors
+/// The first run that fails, in the order of points and seeds.
+pub(super) fn measure(
+    points: Vec<Point>,
+    options: &Options,
+    done: &mut dyn FnMut(u64),
+) -> Result<Vec<Measured>, FigureError> {
+    let runs = |point: &Point| if point.certain { 1 } else { options.runs as usize };
+    // Blocks of runs: which point, and its first run.
+    let jobs: Vec<(usize, usize)> = points
+        .iter()
+        .enumerate()
+        .flat_map(|(number, point)| (0..runs(point)).step_by(BLOCK).map(move |first| (number, first)))
+        .collect();
+    let job = |number: usize| {
+        let Some(&(number, first)) = jobs.get(number) else { return Ok(Vec::new()) };
+        let Some(point) = points.get(number) else { return Ok(Vec::new()) };
+        (first..runs(point).min(first + BLOCK))
+            .map(|run| {
+                let seed = seed_of(options.seed, run as u64);
+                let run = Simulation::new(&point.scenario.clone().seed(seed)).and_then(Simulation::run);
+                run.map(|report| outcome(&report)).map_err(|source| FigureError::Run {
+                    point: format!("{} {}", point.row.figure, point.row.scheme),
+                    seed,
+                    source,
+                })
+            })
+            .collect::<Result<Vec<_>, _>>()
+    };
+    let told = |result: &Result<Vec<Outcome>, FigureError>| {
+        done(result.as_ref().map_or(0, |runs| runs.len() as u64))
+    };
+    let results = parallel::map(jobs.len(), options.threads, job, told);
+    let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new(); points.len()];
+    for (result, (number, _)) in results.into_iter().zip(&jobs) {
+        if let Some(place) = outcomes.get_mut(*number) {
+            place.extend(result?);
+        }
+    }
+    Ok(points
+        .into_iter()
+        .zip(outcomes)
+        .map(|(point, runs)| measured(point.row, &runs, options.seed))
+        .collect())
+}
+
+fn measured(mut row: Row, runs: &[Outcome], seed: u64) -> Measured {
+    let samples: Vec<f64> =
+        runs.iter().filter_map(|run| run.whole).map(|span| float(span.get()) / 1000.0).collect();
+    let summary = statistics::summarise(&samples, seed);
+    let again: Vec<f64> = runs
+        .iter()
+        .filter(|run| run.needed > 0)
+        .map(|run| float(run.sent - run.needed) / float(run.needed))
+        .collect();
+    let repeated = statistics::summarise(&again, seed).unwrap_or_default();
+    row.mean_us = summary.map(|summary| summary.mean);
+    row.ci95_us = summary.map(|summary| summary.half_width);
+    row.p99_us = summary.map(|summary| summary.p99.value);
+    row.packets_ratio = Some(1.0 + repeated.mean);
+    row.failures = Some(runs.iter().map(|run| run.failures).sum());
+    row.runs = Some(runs.len() as u64);
+    row.seed = Some(seed);
+    let jain = runs.iter().map(|run| run.jain).sum::<f64>() / statistics::count(runs.len().max(1));
+    Measured { row, summary, jain, again: repeated.mean, again_half_width: repeated.half_width }
+}

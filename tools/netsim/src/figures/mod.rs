@@ -1,0 +1,291 @@
+//! The figures of the published schemes, from this project's own implementation of them.
+//!
+//! | Figure | Shows | Module |
+//! |---|---|---|
+//! | `loss-free`, `lossy`, `loss-sweep` | time of a transfer by size, and by loss (document 004, figures 4 to 6) | `schemes` |
+//! | `reorder` | speed by disorder and window (004, figure 7), with a band over what 004 leaves open | `reorder` |
+//! | `selective` | every scheme over loss and disorder | `schemes` |
+//! | `state-bits` | bits of state per context (004, table 5) | `state_bits` |
+//! | `segmentation` | time by segment size, with the closed form and the tuner (001, figure 5) | `segmentation` |
+//! | `receive-notify` | what the receiver's own completion saves (001) | `notify` |
+//! | `adaptive` | needless resends, and many senders to one receiver (002) | `adaptive` |
+//!
+//! Nothing is fitted to the documents but what they give themselves: the degree of disorder, from which the mean of the delay
+//! follows. docs/figures.md says what came out, and where it differs. The same options give the same bytes, for any number of threads.
+
+use std::fmt::Write as _;
+
+use fpga_core::Nanos;
+use fpga_core::impair::{BitRate, Conditions, Delay, Loss, OrderError, Probability};
+
+use crate::notice::NoticeError;
+use crate::{Scenario, SimulationError, parallel};
+
+mod adaptive;
+mod disorder;
+mod measure;
+mod notify;
+pub mod picture;
+mod reorder;
+mod schemes;
+mod segmentation;
+mod state_bits;
+
+pub(crate) use measure::float;
+use picture::Picture;
+
+/// Which figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the module's table says it")]
+pub enum Figure {
+    LossFree,
+    Lossy,
+    LossSweep,
+    Reorder,
+    StateBits,
+    Segmentation,
+    ReceiveNotify,
+    Selective,
+    Adaptive,
+}
+
+impl Figure {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::LossFree,
+        Self::Lossy,
+        Self::LossSweep,
+        Self::Reorder,
+        Self::StateBits,
+        Self::Segmentation,
+        Self::ReceiveNotify,
+        Self::Selective,
+        Self::Adaptive,
+    ];
+
+    /// Its name on the command line and of its files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LossFree => "loss-free",
+            Self::Lossy => "lossy",
+            Self::LossSweep => "loss-sweep",
+            Self::Reorder => "reorder",
+            Self::StateBits => "state-bits",
+            Self::Segmentation => "segmentation",
+            Self::ReceiveNotify => "receive-notify",
+            Self::Selective => "selective",
+            Self::Adaptive => "adaptive",
+        }
+    }
+
+    /// Makes it. `done` is told of runs as they end; [`Self::runs`] says how many there will be, roughly.
+    ///
+    /// # Errors
+    /// The first run that fails.
+    pub fn make(self, options: &Options, done: &mut dyn FnMut(u64)) -> Result<Made, FigureError> {
+        match self {
+            Self::LossFree => schemes::by_size(self, options, 0.0, done),
+            Self::Lossy => schemes::by_size(self, options, 0.005, done),
+            Self::LossSweep => schemes::by_loss(self, options, done),
+            Self::Reorder => reorder::make(self, options, done),
+            Self::StateBits => Ok(state_bits::make(self)),
+            Self::Segmentation => Ok(segmentation::make(self)),
+            Self::ReceiveNotify => notify::make(self),
+            Self::Selective => schemes::by_loss_and_disorder(self, options, done),
+            Self::Adaptive => adaptive::make(self, options, done),
+        }
+    }
+
+    /// Simulated runs of it, for a progress bar.
+    #[must_use]
+    pub const fn runs(self, options: &Options) -> u64 {
+        let points = match self {
+            Self::LossFree | Self::Lossy => 28,
+            Self::LossSweep => 42,
+            Self::Reorder => 112,
+            Self::StateBits | Self::Segmentation | Self::ReceiveNotify => 0,
+            Self::Selective => 80,
+            Self::Adaptive => 26,
+        };
+        points * options.runs as u64
+    }
+}
+
+/// How a figure is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Runs of each point where chance plays a part.
+    pub runs: u32,
+    /// Seed of all runs: run n has the same random numbers at every point of every figure.
+    pub seed: u64,
+    /// Threads; the result does not depend on it.
+    pub threads: usize,
+}
+
+impl Options {
+    /// Runs of a figure that is published.
+    pub const PUBLISHED: u32 = 1000;
+    /// Runs of one that is looked at.
+    pub const QUICK: u32 = 100;
+
+    /// With as many threads as there are processors.
+    #[must_use]
+    pub fn new(runs: u32, seed: u64) -> Self {
+        Self { runs, seed, threads: parallel::processors() }
+    }
+}
+
+/// A figure: data, picture, and what it says in words.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Made {
+    /// Which.
+    pub figure: Figure,
+    /// The data, with a header line.
+    pub csv: String,
+    /// The drawing.
+    pub picture: Picture,
+    /// What came out, one sentence each.
+    pub findings: Vec<String>,
+    /// Points of it.
+    pub points: u64,
+    /// Transfers that did not end well, in all runs.
+    pub failures: u64,
+}
+
+/// A line of the CSV file; what does not apply stays empty.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Row {
+    figure: &'static str,
+    scheme: String,
+    topology: String,
+    size_bytes: Option<u64>,
+    packet_bytes: Option<u64>,
+    loss: Option<f64>,
+    disorder: Option<u32>,
+    window: Option<u32>,
+    hops: Option<u64>,
+    segment_bytes: Option<u64>,
+    mean_us: Option<f64>,
+    ci95_us: Option<f64>,
+    p99_us: Option<f64>,
+    packets_ratio: Option<f64>,
+    speed_ratio: Option<f64>,
+    failures: Option<u64>,
+    runs: Option<u64>,
+    seed: Option<u64>,
+}
+
+/// The CSV header of every figure but `state-bits`.
+pub const HEADER: &str = "figure,scheme,topology,size_bytes,packet_bytes,loss,disorder,window,hops,segment_bytes,mean_us,ci95_us,p99_us,packets_ratio,speed_ratio,failures,runs,seed";
+
+impl Row {
+    fn write(&self, out: &mut String) {
+        fn whole(value: Option<impl ToString>) -> String {
+            value.map(|value| value.to_string()).unwrap_or_default()
+        }
+        let real = |value: Option<f64>, digits: usize| {
+            value
+                .filter(|value| value.is_finite())
+                .map(|value| format!("{value:.digits$}"))
+                .unwrap_or_default()
+        };
+        let fields = [
+            self.figure.to_owned(),
+            self.scheme.clone(),
+            self.topology.clone(),
+            whole(self.size_bytes),
+            whole(self.packet_bytes),
+            whole(self.loss),
+            whole(self.disorder),
+            whole(self.window),
+            whole(self.hops),
+            whole(self.segment_bytes),
+            real(self.mean_us, 4),
+            real(self.ci95_us, 4),
+            real(self.p99_us, 4),
+            real(self.packets_ratio, 5),
+            real(self.speed_ratio, 5),
+            whole(self.failures),
+            whole(self.runs),
+            whole(self.seed),
+        ];
+        // No field has a comma or a quote.
+        out.push_str(&fields.join(","));
+        out.push('\n');
+    }
+}
+
+/// Puts a figure together.
+fn made<'a>(
+    figure: Figure,
+    rows: impl IntoIterator<Item = &'a Row>,
+    picture: Picture,
+    findings: Vec<String>,
+) -> Made {
+    let mut csv = format!("{HEADER}\n");
+    let (mut points, mut failures) = (0, 0);
+    for row in rows {
+        row.write(&mut csv);
+        points += 1;
+        failures += row.failures.unwrap_or(0);
+    }
+    Made { figure, csv, picture, findings, points, failures }
+}
+
+/// A figure could not be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FigureError {
+    /// A run failed.
+    #[error("{point}, seed {seed}: {source}")]
+    Run {
+        /// Figure and scheme.
+        point: String,
+        /// The run's seed.
+        seed: u64,
+        /// Why.
+        source: SimulationError,
+    },
+    /// See [`NoticeError`].
+    #[error(transparent)]
+    Notice(#[from] NoticeError),
+    /// See [`OrderError`].
+    #[error(transparent)]
+    Order(#[from] OrderError),
+}
+
+/// The set of parameters that documents 000 and 004 leave open, as it is frozen here: 10 GB/s, 800 ns one way, packets of 512 bytes,
+/// timeouts of two round trips, a sender's window of 32. One transfer of `length` bytes.
+fn frozen(length: u64) -> Scenario {
+    let mut scenario = Scenario::new(length).rate(BitRate::from_gbps(80)).delay(Nanos::new(800));
+    scenario.contexts = 1;
+    scenario
+}
+
+/// What happens to data packets, and to nothing else, as in document 004.
+fn network(loss: f64, delay: Delay) -> Conditions {
+    // The figures' own losses are all between 0 and 1.
+    let loss = Probability::new(loss).unwrap_or_default();
+    Conditions::default().loss(Loss::Independent(loss)).delay(delay)
+}
+
+/// Parameters that every figure of the frozen set has.
+fn caption(options: &Options, more: &str) -> Vec<String> {
+    let mut first =
+        String::from("Two hosts, 10 GB/s, 800 ns one way, packets of 512 bytes and their real headers");
+    let _ = write!(first, "; {more}");
+    vec![
+        first,
+        format!(
+            "{} runs a point, seed {}; bands: 95 % confidence of the mean; time: submission to the receiver's notice",
+            options.runs, options.seed
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! Speed by disorder and window (document 004, figure 7), with a band over what the document leaves open.
+
+use fpga_core::Nanos;
+use fpga_core::scheme::ends::Rules;
+use fpga_core::scheme::receiver_window;
+use fpga_firmware::generated::Scheme;
+
+use super::disorder::{Delays, Law};
+use super::measure::{Measured, Point, measure};
+use super::picture::{Curve, Mark, Panel, Picture, Style};
+use super::{Figure, FigureError, Made, Options, caption, frozen, made, network};
+
+const SIZE: u64 = 256 << 10;
+const DEGREES: [u32; 10] = [0, 8, 16, 32, 48, 64, 80, 96, 112, 128];
+const WINDOWS: [(u32, usize); 3] = [(32, 1), (64, 0), (128, 2)];
+/// Where the band is measured, after the speed without disorder.
+const BAND: [u32; 5] = [0, 32, 64, 96, 128];
+/// One way, in nanoseconds: round trips of 20, 31 and 38 packets.
+const DISTANCES: [u64; 3] = [500, 800, 1000];
+/// What the documents have as measured: degree, window, speed.
+const PAPER: [(u32, u32, f64); 2] = [(64, 32, 0.70), (64, 64, 0.95)];
+
+fn point(
+    figure: Figure,
+    window: u32,
+    degree: u32,
+    distance: u64,
+    law: Law,
+    delays: &mut Delays,
+) -> Result<Point, FigureError> {
+    let scenario = frozen(SIZE).delay(Nanos::new(distance)).data(network(0.0, delays.of(law, degree)?));
+    // Asked for once per packet and round trip: without the packets' own time, as no answer comes sooner.
+    let ask_again = Nanos::new(2 * distance);
+    let config =
+        receiver_window::Config { window, ask_again, ..receiver_window::Config::new(scenario.timers_for()) };
+    let central = distance == 800 && law == Law::Exponential;
+    Ok(Point::new(scenario.rules(Rules::ReceiverWindow(config))).with(|row| {
+        row.figure = figure.name();
+        (row.window, row.disorder, row.loss) = (Some(window), Some(degree), Some(0.0));
+        if !central {
+            row.topology = format!("{} {distance} ns {}", row.topology, law.name());
+        }
+    }))
+}
+
+pub(super) fn make(
+    figure: Figure,
+    options: &Options,
+    done: &mut dyn FnMut(u64),
+) -> Result<Made, FigureError> {
+    let (mut delays, mut points) = (Delays::new(options.seed), Vec::new());
+    for (window, _) in WINDOWS {
+        for degree in DEGREES {
+            points.push(point(figure, window, degree, 800, Law::Exponential, &mut delays)?);
+        }
+    }
+    for degree in DEGREES {
+        let delay = delays.of(Law::Exponential, degree)?;
+        let scenario = frozen(SIZE).data(network(0.0, delay)).scheme(Scheme::Selective);
+        points.push(Point::new(scenario).with(|row| {
+            row.figure = figure.name();
+            (row.window, row.disorder, row.loss) = (Some(128), Some(degree), Some(0.0));
+        }));
+    }
+    let curves = points.len() / DEGREES.len();
+    // The band: every law at every distance, for the windows of the paper's points.
+    let laws = [Law::Exponential, Law::Uniform, Law::LogNormal];
+    let mut others = Vec::new();
+    for (window, _) in WINDOWS.into_iter().take(2) {
+        for (distance, law) in DISTANCES.into_iter().flat_map(|distance| laws.map(|law| (distance, law))) {
+            if (distance, law) == (800, Law::Exponential) {
+                continue;
+            }
+            others.push((window, distance, law));
+            for degree in BAND {
+                points.push(point(figure, window, degree, distance, law, &mut delays)?);
+            }
+        }
+    }
+    let mut measured = measure(points, options, done)?;
+    let (main, band) = measured.split_at_mut(curves * DEGREES.len());
+    for curve in main.chunks_mut(DEGREES.len()).chain(band.chunks_mut(BAND.len())) {
+        let ideal = curve.first().map_or(f64::NAN, Measured::mean);
+        curve.iter_mut().for_each(|point| point.against(ideal));
+    }
+    let mut panel = Panel {
+        x_label: "disorder (packets)".to_owned(),
+        y_label: "speed / speed in order".to_owned(),
+        y_range: Some((0.0, 1.05)),
+        ..Panel::default()
+    };
+    let mut findings = Vec::new();
+    for ((window, colour), curve) in WINDOWS.into_iter().zip(main.chunks(DEGREES.len())).take(2) {
+        panel.curves.push(spread(window, colour, curve, &others, band));
+    }
+    let names = WINDOWS.iter().map(|(window, colour)| (format!("receiver-window, W = {window}"), *colour));
+    let names = names.chain([("selective, W = 128".to_owned(), 3)]);
+    for ((name, colour), curve) in names.zip(main.chunks(DEGREES.len())) {
+        let points = curve.iter().map(|point| {
+            let x = f64::from(point.row.disorder.unwrap_or(0));
+            (x, point.row.speed_ratio.unwrap_or(f64::NAN), point.speed_half_width())
+        });
+        panel.curves.push(Curve::new(name, colour).points(points));
+    }
+    for (degree, window, speed) in PAPER {
+        panel.marks.push(Mark::new(f64::from(degree), speed, format!("004: W = {window}, {speed}")));
+        let here = |point: &&Measured| (point.row.window, point.row.disorder) == (Some(window), Some(degree));
+        let Some(found) = main.iter().find(here) else { continue };
+        let all = band.iter().filter(here).chain([found]).filter_map(|point| point.row.speed_ratio);
+        let (low, high) =
+            all.fold((f64::INFINITY, 0.0_f64), |(low, high), speed| (low.min(speed), high.max(speed)));
+        let exponential = |point: &&Measured| here(point) && point.row.topology.ends_with("exponential");
+        let same_law =
+            band.iter().filter(exponential).chain([found]).filter_map(|point| point.row.speed_ratio);
+        let (least, most) =
+            same_law.fold((f64::INFINITY, 0.0_f64), |(low, high), speed| (low.min(speed), high.max(speed)));
+        findings.push(format!(
+            "window {window}, disorder {degree}: {:.3} ± {:.3} of the speed in order, {:.2}x packets; document 004 has {speed}; \
+             {least:.2} to {most:.2} over round trips of 20 to 38 packets, {low:.2} to {high:.2} over these and laws of delay",
+            found.row.speed_ratio.unwrap_or(f64::NAN),
+            found.speed_half_width(),
+            found.row.packets_ratio.unwrap_or(0.0),
+        ));
+    }
+    let needless =
+        main.iter().filter(|point| point.row.window == Some(128) && point.row.scheme == "selective");
+    for point in needless.filter(|point| matches!(point.row.disorder, Some(64 | 128))) {
+        findings.push(format!(
+            "selective, disorder {}: {:.3} ± {:.3}, {:.4} % ± {:.4} % of packets sent again for nothing",
+            point.row.disorder.unwrap_or(0),
+            point.row.speed_ratio.unwrap_or(f64::NAN),
+            point.speed_half_width(),
+            point.again * 100.0,
+            point.again_half_width * 100.0
+        ));
+    }
+    let picture = Picture {
+        title: "256 KiB without loss: speed by disorder".to_owned(),
+        caption: caption(
+            options,
+            "no loss, exponential delay; wide bands: 500 to 1000 ns one way, exponential, uniform and log-normal delay",
+        ),
+        columns: 1,
+        panels: vec![panel],
+    };
+    Ok(made(figure, measured.iter().map(|point| &point.row), picture, findings))
+}
+
+/// The band of a window: between the lowest and the highest speed of all distances and laws.
+fn spread(
+    window: u32,
+    colour: usize,
+    own: &[Measured],
+    others: &[(u32, u64, Law)],
+    band: &[Measured],
+) -> Curve {
+    let mut curve =
+        Curve::new(format!("W = {window}: other round trips and laws"), colour).style(Style::Band);
+    for (place, degree) in BAND.into_iter().enumerate() {
+        let main = own.iter().filter(|point| point.row.disorder == Some(degree));
+        let rest = others.iter().zip(band.chunks(BAND.len())).filter(|((of, ..), _)| *of == window);
+        let rest = rest.filter_map(|(_, points)| points.get(place));
+        let speeds = main.chain(rest).filter_map(|point| point.row.speed_ratio);
+        let (low, high) =
+            speeds.fold((f64::INFINITY, 0.0_f64), |(low, high), speed| (low.min(speed), high.max(speed)));
+        curve.points.push([f64::from(degree), low, low, high]);
+    }
+    curve
+}

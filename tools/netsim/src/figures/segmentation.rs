@@ -1,0 +1,81 @@
+//! Time of a transfer by the size of its segments (document 001, figure 5), with the closed form and the tuner.
+
+use super::float;
+use super::picture::{Curve, Mark, Panel, Picture, Scale, Style};
+use super::{Figure, Made, Row, made};
+use crate::tuner::{Pipeline, tune};
+
+const SIZES: [u64; 6] = [16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
+
+pub(super) fn make(figure: Figure) -> Made {
+    let pipeline = Pipeline::USUAL;
+    let row = |scheme: &str, total: u64, segment: u64, time: f64, runs: u64| Row {
+        figure: figure.name(),
+        scheme: scheme.to_owned(),
+        topology: "three stages".to_owned(),
+        size_bytes: Some(total),
+        packet_bytes: Some(pipeline.packet),
+        segment_bytes: Some(segment),
+        mean_us: Some(time),
+        ci95_us: Some(0.0),
+        speed_ratio: Some(pipeline.run(total, total) / time),
+        failures: Some(0),
+        runs: Some(runs),
+        ..Row::default()
+    };
+    let (mut rows, mut panels, mut findings) = (Vec::new(), Vec::new(), Vec::new());
+    for total in SIZES {
+        let segments: Vec<u64> = (9..=24).map(|log2| 1 << log2).filter(|segment| *segment <= total).collect();
+        let best = pipeline.best(total);
+        let (tuned, tried) = tune(total, pipeline.packet, |segment| pipeline.run(total, segment));
+        let curve = |name: &str, colour, time: &dyn Fn(u64) -> f64| {
+            let points = segments.iter().map(|segment| (float(*segment), time(*segment), 0.0));
+            Curve::new(name, colour).points(points)
+        };
+        let form = |segment| pipeline.closed_form(total, segment);
+        let run = |segment| pipeline.run(total, segment);
+        for segment in &segments {
+            rows.push(row("registry", total, *segment, run(*segment), 1));
+            rows.push(row("closed-form", total, *segment, form(*segment), 0));
+        }
+        rows.push(row("closed-form best", total, best, form(best), 0));
+        rows.push(row("registry tuned", total, tuned, run(tuned), tried.into()));
+        let share = Pipeline { header: 0, ..pipeline }.run(total, tuned) / form(best);
+        findings.push(format!(
+            "{} KiB: whole {:.1} µs, best {:.1} µs with {best} bytes; tuner {tuned} bytes after {tried} tries: {:.1} µs, without headers {share:.3} of the \
+             closed form's best; {:.1}x faster than whole, and 512 bytes {:.1}x slower than the best",
+            total >> 10,
+            run(total),
+            form(best),
+            run(tuned),
+            run(total) / run(tuned),
+            run(512) / run(tuned),
+        ));
+        panels.push(Panel {
+            title: format!("{} KiB", total >> 10),
+            x_label: "segment".to_owned(),
+            y_label: "time (µs)".to_owned(),
+            x_scale: Scale::Bytes,
+            y_scale: Scale::Decades,
+            curves: vec![
+                curve("closed form T = k(o + n/B) + 2n/B", 7, &form).style(Style::Thin),
+                curve("segment by segment, with headers", 0, &run),
+            ],
+            marks: vec![
+                Mark::new(float(tuned), run(tuned), "tuner"),
+                Mark::new(float(total), run(total), "whole"),
+            ],
+            ..Panel::default()
+        });
+    }
+    let picture = Picture {
+        title: "Time of a transfer by segment size".to_owned(),
+        caption: vec![
+            "Three stages that pass whole segments on (read, wire, write), 10 GB/s each, 0.5 µs a command at the first".to_owned(),
+            "packets of 512 bytes with 60 bytes of header on the wire; no chance: one run says everything".to_owned(),
+        ],
+        columns: 3,
+        panels,
+    };
+    made(figure, &rows, picture, findings)
+}

@@ -1,0 +1,309 @@
+//! Bits of state per context of every scheme (document 004, table 5), as a bitstream would pack the fields that the state machines
+//! have: indices as wide as their ranges, times in ticks of 32 bits, one bit per packet of a bitmap.
+//!
+//! Who a context belongs to (node, life, context, message number, address, key, length) is the same for all schemes but the
+//! registry's and not listed: document 004 compares what the schemes add. The registry's tables are counted from their types.
+
+use std::fmt::Write as _;
+
+use fpga_core::Nanos;
+use fpga_core::receiver::{Receiver, ReceiverConfig};
+use fpga_core::scheme::{MOST_PACKETS, adaptive_window, mapping, receiver_window, selective, sender_window};
+use fpga_core::sender::{Sender, SenderConfig};
+use fpga_firmware::Incarnation;
+
+use super::float;
+use super::picture::{Curve, Panel, Picture, Scale, Style};
+use super::{Figure, Made};
+use crate::scenario::RECEIVER;
+
+/// Header of its CSV.
+const HEADER: &str = "scheme,side,field,bits,per";
+/// An index of a packet, or a count of packets: 0 to 4096 [E0-11].
+const INDEX: u32 = MOST_PACKETS.ilog2() + 1;
+const TIME: u32 = 32;
+const SEQUENCE: u32 = 32;
+const WIDTH: u32 = mapping::WIDTH;
+/// Sendings that a sender with bitmaps remembers for each packet in flight.
+const SENDINGS: u32 = 4;
+
+struct Field {
+    scheme: &'static str,
+    side: &'static str,
+    field: &'static str,
+    bits: u32,
+    per: &'static str,
+}
+
+const SCHEMES: &[&str] = &[
+    "receiver-window",
+    "receiver-window credit",
+    "sender-window",
+    "receiver-counter",
+    "adaptive-window",
+    "selective",
+];
+
+/// The same as a picture has room for.
+const SHORT: &[&str] =
+    &["receiver-window", "with credit", "sender-window", "receiver-counter", "adaptive-window", "selective"];
+
+fn fields() -> Vec<Field> {
+    let trip = Nanos::from_micros(2);
+    let window = receiver_window::Config::new(trip);
+    let sending = sender_window::Config::new(trip);
+    let adaptive = adaptive_window::Config::new(trip);
+    let selective = selective::Config::new(trip);
+    let mut all = Vec::new();
+    let mut add = |scheme, side, fields: &[(&'static str, u32)]| {
+        all.extend(fields.iter().map(|(field, bits)| Field {
+            scheme,
+            side,
+            field,
+            bits: *bits,
+            per: "context",
+        }));
+    };
+    for (scheme, credit) in [("receiver-window", false), ("receiver-window credit", true)] {
+        let mut sender = vec![
+            ("count", INDEX),
+            ("next", INDEX),
+            ("asked", MOST_PACKETS),
+            ("active", TIME),
+            ("probing", 1),
+            ("done", 1),
+        ];
+        if credit {
+            sender.push(("limit", INDEX));
+        }
+        add(scheme, "sender", &sender);
+        let strikes = u32::from(window.patience).ilog2() + 1;
+        add(
+            scheme,
+            "receiver",
+            &[
+                ("base", INDEX),
+                ("here", window.window),
+                ("count", INDEX),
+                ("tail seen", 1),
+                ("deadline", TIME),
+                ("strikes", strikes),
+            ],
+        );
+        if !credit {
+            // What keeps a packet beyond the window from being asked for at each copy: the price of coalescing.
+            add(scheme, "receiver", &[("asked beyond the window", window.remembered * (INDEX + TIME))]);
+        }
+    }
+    add(
+        "sender-window",
+        "sender",
+        &[
+            ("count", INDEX),
+            ("base", INDEX),
+            ("next", INDEX),
+            ("acknowledged", sending.window),
+            ("again", sending.window),
+            ("deadline", TIME),
+            ("silent", 5),
+        ],
+    );
+    add("sender-window", "receiver", &[("here", MOST_PACKETS), ("count", INDEX), ("tail seen", 1)]);
+    add(
+        "receiver-counter",
+        "sender",
+        &[("count", INDEX), ("next", INDEX), ("round", 8), ("deadline", TIME), ("done", 1)],
+    );
+    add(
+        "receiver-counter",
+        "receiver",
+        &[
+            ("count", INDEX),
+            ("round", 8),
+            ("received", INDEX),
+            ("deadline", TIME),
+            ("complete", 1),
+            ("here (what tells copies from packets)", MOST_PACKETS),
+        ],
+    );
+    let flight = |window: u32| {
+        [
+            ("count", INDEX),
+            ("base", INDEX),
+            ("next", INDEX),
+            ("here", window),
+            ("again", window),
+            ("sequence", SEQUENCE),
+            ("packets in flight", window * (SEQUENCE + INDEX + TIME + 8)),
+            ("sendings", window * SENDINGS * (SEQUENCE + INDEX + TIME)),
+        ]
+    };
+    add("adaptive-window", "sender", &flight(adaptive.window));
+    add(
+        "adaptive-window",
+        "sender",
+        &[
+            ("delay samples", adaptive.samples * TIME),
+            ("their sum", TIME + adaptive.samples.ilog2()),
+            ("their squares", 2 * TIME + adaptive.samples.ilog2()),
+            ("mean and deviation", 2 * TIME),
+            ("walk", TIME),
+            ("inquire", 1),
+        ],
+    );
+    add("selective", "sender", &flight(selective.window));
+    add(
+        "selective",
+        "sender",
+        &[
+            ("mean and deviation", 2 * TIME),
+            ("shortest and longest delays", 3 * TIME + 8 + 6),
+            ("latest", SEQUENCE + INDEX + TIME),
+            ("due", TIME),
+            ("probe", TIME),
+            ("silent", 5),
+        ],
+    );
+    let map = [("base", INDEX), ("here", WIDTH), ("count", INDEX), ("tail seen", 1)];
+    add("adaptive-window", "receiver", &map);
+    add("adaptive-window", "receiver", &[("highest seen now and before", 3 * INDEX), ("mark", TIME)]);
+    add("selective", "receiver", &map);
+    all.extend(registry());
+    all
+}
+
+/// The registry's tables, as large as their types.
+fn registry() -> Vec<Field> {
+    let per = |table: &str| match table {
+        "op table" => "packet in flight",
+        "segments" => "segment under way",
+        "transfers" | "queues" => "transfer",
+        "destinations" | "senders" => "node",
+        "registry" => "operation in progress",
+        "escape channel" => "early packet",
+        "tombstones" => "run of completed transfers",
+        _ => "window",
+    };
+    let field = |side, name, bits: u64| Field {
+        scheme: "registry",
+        side,
+        field: name,
+        bits: u32::try_from(bits).unwrap_or(u32::MAX),
+        per: per(name),
+    };
+    let life = Incarnation::new(1);
+    let mut fields = Vec::new();
+    if let Ok(sender) = Sender::new(SenderConfig::default(), life) {
+        fields.extend(sender.state().map(|table| field("sender", table.name, table.bits())));
+    }
+    if let Ok(receiver) = Receiver::new(ReceiverConfig::new(RECEIVER, life)) {
+        fields.extend(receiver.state().map(|table| field("receiver", table.name, table.bits())));
+    }
+    fields
+}
+
+pub(super) fn make(figure: Figure) -> Made {
+    let fields = fields();
+    let mut csv = format!("{HEADER}\n");
+    for Field { scheme, side, field, bits, per } in &fields {
+        // Nothing has a comma or a quote.
+        let _ = writeln!(csv, "{scheme},{side},{field},{bits},{per}");
+    }
+    let sum = |scheme: &str, side: &str| -> u32 {
+        fields
+            .iter()
+            .filter(|field| (field.scheme, field.side) == (scheme, side))
+            .map(|field| field.bits)
+            .sum()
+    };
+    let curve = |side: &'static str, colour, apart: f64| {
+        let points = (0_u32..)
+            .zip(SCHEMES)
+            .map(|(at, scheme)| (f64::from(at) + apart, float(sum(scheme, side).into()), 0.0));
+        Curve::new(side, colour).style(Style::Dots).points(points)
+    };
+    let findings = SCHEMES
+        .iter()
+        .map(|scheme| {
+            let (sender, receiver) = (sum(scheme, "sender"), sum(scheme, "receiver"));
+            format!("{scheme}: {sender} bits at the sender, {receiver} at the receiver, per context")
+        })
+        .collect();
+    let picture = Picture {
+        title: "Bits of state per context".to_owned(),
+        caption: vec![
+            "Fields of the state machines, packed: indices of 13 bits, times of 32; messages of up to 4096 packets, windows of 128 (sender window: 32)".to_owned(),
+            "the identity of a context, which all of them need, is not counted; the registry keeps packets and operations instead: see the CSV".to_owned(),
+        ],
+        columns: 1,
+        panels: vec![Panel {
+            x_label: "scheme".to_owned(),
+            y_label: "bits".to_owned(),
+            x_scale: Scale::Names(SHORT),
+            y_scale: Scale::Decades,
+            curves: vec![curve("sender", 0, -0.08), curve("receiver", 1, 0.08)],
+            ..Panel::default()
+        }],
+    };
+    Made { figure, csv, picture, findings, points: fields.len() as u64, failures: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpga_core::scheme::receiver_counter;
+
+    /// A packed field is no wider than the memory that the type takes: what is listed is what is there.
+    #[test]
+    fn no_side_is_wider_than_its_type() {
+        let fields = fields();
+        let sum = |scheme: &str, side: &str| -> usize {
+            let own = fields.iter().filter(|field| (field.scheme, field.side) == (scheme, side));
+            own.map(|field| field.bits as usize).sum()
+        };
+        // What an end keeps on the heap beside itself, in bits: sets, tables, samples.
+        let set = MOST_PACKETS as usize;
+        let flight = (WIDTH * (16 + 16 + 4 * 16) * 8) as usize;
+        let cases = [
+            ("receiver-window", "sender", size_of::<receiver_window::Sender>() * 8 + set),
+            ("receiver-window credit", "receiver", size_of::<receiver_window::Receiver>() * 8),
+            ("receiver-window", "receiver", size_of::<receiver_window::Receiver>() * 8 + 256 * 128),
+            ("sender-window", "sender", size_of::<sender_window::Sender>() * 8),
+            ("sender-window", "receiver", size_of::<sender_window::Receiver>() * 8 + set),
+            ("receiver-counter", "sender", size_of::<receiver_counter::Sender>() * 8),
+            ("receiver-counter", "receiver", size_of::<receiver_counter::Receiver>() * 8 + set),
+            ("adaptive-window", "sender", size_of::<adaptive_window::Sender>() * 8 + flight + 64 * 64),
+            ("adaptive-window", "receiver", size_of::<mapping::Receiver>() * 8),
+            ("selective", "sender", size_of::<selective::Sender>() * 8 + flight),
+            ("selective", "receiver", size_of::<mapping::Receiver>() * 8),
+        ];
+        for (scheme, side, most) in cases {
+            let bits = sum(scheme, side);
+            assert!(bits > 0 && bits <= most, "{scheme}, {side}: {bits} bits in {most}");
+        }
+    }
+
+    #[test]
+    fn the_csv_has_the_fields_that_scripts_read() {
+        let made = make(Figure::StateBits);
+        let mut lines = made.csv.lines();
+        assert_eq!(lines.next(), Some(HEADER));
+        for line in lines {
+            let (rest, _per) = line.rsplit_once(',').unwrap();
+            let (_, bits) = rest.rsplit_once(',').unwrap();
+            assert!(bits.parse::<u32>().is_ok_and(|bits| bits > 0), "{line}");
+        }
+        for scheme in [
+            "registry",
+            "receiver-window",
+            "sender-window",
+            "receiver-counter",
+            "adaptive-window",
+            "selective",
+        ] {
+            for side in ["sender", "receiver"] {
+                assert!(made.csv.contains(&format!("\n{scheme},{side},")), "{scheme}, {side}");
+            }
+        }
+    }
+}

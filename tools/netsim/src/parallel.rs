@@ -1,0 +1,62 @@
+//! Jobs on several threads, with the same result for any number of them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+/// Results of the jobs 0 to `count` - 1, in that order. `done` is told of each that has ended, in any order, on the caller's thread.
+pub fn map<R: Send>(
+    count: usize,
+    threads: usize,
+    job: impl Fn(usize) -> R + Sync,
+    mut done: impl FnMut(&R),
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let (give, take) = mpsc::channel();
+    let mut results: Vec<Option<R>> = Vec::new();
+    results.resize_with(count, || None);
+    thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, count.max(1)) {
+            let give = give.clone();
+            let (next, job) = (&next, &job);
+            scope.spawn(move || {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count || give.send((number, job(number))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(give);
+        for (number, result) in take {
+            done(&result);
+            if let Some(place) = results.get_mut(number) {
+                *place = Some(result);
+            }
+        }
+    });
+    // Every number below the count was taken by some thread, and a thread that panics ends the scope with its panic.
+    results.into_iter().flatten().collect()
+}
+
+/// As many threads as the machine has processors for this process.
+#[must_use]
+pub fn processors() -> usize {
+    thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn results_are_in_order_for_any_number_of_threads() {
+        for threads in [0, 1, 2, 7, 100] {
+            for count in [0, 1, 50] {
+                let mut told = 0;
+                let found = super::map(count, threads, |number| number * number, |_| told += 1);
+                assert_eq!(found, (0..count).map(|number| number * number).collect::<Vec<_>>());
+                assert_eq!(told, count);
+            }
+        }
+    }
+}

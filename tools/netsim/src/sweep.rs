@@ -1,0 +1,195 @@
+//! A scenario over many seeds: what became of every flow of every run, as data, as a picture, and in a line.
+
+use std::fmt::Write as _;
+
+use fpga_core::Nanos;
+
+use crate::figures::picture::{Curve, Panel, Picture, Style};
+use crate::scenario::scheme_name;
+use crate::statistics::{self, Summary, count, seed_of};
+use crate::{FlowReport, Report, Scenario, Simulation, SimulationError, parallel};
+
+/// Header of a sweep's CSV.
+pub const HEADER: &str =
+    "seed,flow,from,to,size_bytes,begun_us,received_us,completed_us,packets,retransmits,error";
+
+/// What all runs say together.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Sweep {
+    /// The scheme's name.
+    pub scheme: &'static str,
+    /// The topology's name.
+    pub topology: String,
+    /// Runs.
+    pub runs: u64,
+    /// Flows of all of them.
+    pub flows: u64,
+    /// Flows that did not end well at both ends.
+    pub failures: u64,
+    /// Microseconds from a flow's submission until its receiver was told; `None` if none was.
+    pub latency_us: Option<Summary>,
+    /// Payload of a run over the time from its first submission to its last notice, GB/s, mean of all runs without a failure.
+    pub goodput_gb_per_s: f64,
+    /// Jain's index of the flows' rates, mean of all runs.
+    pub fairness: f64,
+    /// Data packets sent over those needed.
+    pub packets_ratio: f64,
+    /// Packets that a switch had no room for.
+    pub dropped: u64,
+    /// Packets at switches and hosts, one for each packet and hop.
+    pub packet_events: u64,
+    /// Simulated time of all runs.
+    pub simulated: Nanos,
+    /// The first error of a flow, in words.
+    pub first_error: Option<String>,
+    /// A line for each flow of each run, with a header.
+    pub csv: String,
+    /// The distribution of the flows' times.
+    pub picture: Picture,
+}
+
+/// A run failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("seed {seed}: {source}")]
+pub struct SweepError {
+    /// The run's seed.
+    pub seed: u64,
+    /// Why.
+    pub source: SimulationError,
+}
+
+/// The seed of run `number`: the scenario's own for the first.
+#[must_use]
+pub const fn seed_of_run(scenario: &Scenario, number: u64) -> u64 {
+    if number == 0 { scenario.seed } else { seed_of(scenario.seed, number) }
+}
+
+/// Runs a scenario with its own seed and with others made of it, on so many threads. `done` is told of each run.
+///
+/// # Errors
+/// The first run that fails, by number.
+pub fn run(
+    scenario: &Scenario,
+    runs: usize,
+    threads: usize,
+    mut done: impl FnMut(),
+) -> Result<Sweep, SweepError> {
+    let job = |number: usize| {
+        let seed = seed_of_run(scenario, number as u64);
+        let report = Simulation::new(&scenario.clone().seed(seed)).and_then(Simulation::run);
+        report.map_err(|source| SweepError { seed, source })
+    };
+    let reports = parallel::map(runs, threads, job, |_| done());
+    let reports = reports.into_iter().collect::<Result<Vec<_>, _>>()?;
+    Ok(summarise(scenario, &reports))
+}
+
+fn micros(span: Nanos) -> f64 {
+    crate::figures::float(span.get()) / 1000.0
+}
+
+fn line(csv: &mut String, scenario: &Scenario, seed: u64, number: usize, report: &FlowReport) {
+    let Some(flow) = scenario.flows.get(number) else { return };
+    let time = |at: Option<Nanos>| at.map(|at| format!("{:.3}", micros(at))).unwrap_or_default();
+    // An error's words may have commas and quotes.
+    let error = report.error.map(|error| format!("\"{}\"", error.to_string().replace('"', "\"\"")));
+    let _ = writeln!(
+        csv,
+        "{seed},{number},{},{},{},{:.3},{},{},{},{},{}",
+        flow.from,
+        flow.to,
+        flow.length,
+        micros(report.begun),
+        time(report.received),
+        time(report.completed),
+        report.packets,
+        report.retransmits,
+        error.unwrap_or_default()
+    );
+}
+
+fn summarise(scenario: &Scenario, reports: &[Report]) -> Sweep {
+    let mut sweep = Sweep {
+        scheme: scheme_name(scenario.scheme),
+        topology: scenario.topology.to_string(),
+        runs: reports.len() as u64,
+        csv: format!("{HEADER}\n"),
+        ..Sweep::default()
+    };
+    let (mut samples, mut rates, mut fair) = (Vec::new(), Vec::new(), 0.0);
+    let (mut needed, mut again) = (0_u64, 0_u64);
+    for (number, report) in (0..).zip(reports) {
+        let seed = seed_of_run(scenario, number);
+        for (flow, of) in report.flows.iter().enumerate() {
+            line(&mut sweep.csv, scenario, seed, flow, of);
+            (needed, again) = (needed + of.packets, again + of.retransmits);
+            if let Some(error) = of.error
+                && sweep.first_error.is_none()
+            {
+                sweep.first_error = Some(format!("seed {seed}, flow {flow}: {error}"));
+            }
+        }
+        sweep.flows += report.flows.len() as u64;
+        sweep.failures += report.failures() as u64;
+        samples.extend(report.flows.iter().filter_map(FlowReport::latency).map(micros));
+        let shares = report.flows.iter().zip(&scenario.flows);
+        let shares: Vec<f64> =
+            shares.map(|(of, flow)| crate::figures::float(of.goodput(flow.length).get())).collect();
+        fair += statistics::jain(&shares);
+        let begun = report.flows.iter().map(|flow| flow.begun).min().unwrap_or(Nanos::ZERO);
+        let last = report.flows.iter().filter_map(|flow| flow.received).max();
+        if let Some(last) = last.filter(|_| report.failures() == 0) {
+            let bytes: u64 = scenario.flows.iter().map(|flow| flow.length).sum();
+            // Bytes per nanosecond are GB/s.
+            rates.push(
+                crate::figures::float(bytes) / crate::figures::float(last.saturating_sub(begun).get().max(1)),
+            );
+        }
+        sweep.dropped += report.dropped;
+        sweep.packet_events += report.packet_events;
+        sweep.simulated = sweep.simulated.saturating_add(report.ended);
+    }
+    sweep.latency_us = statistics::summarise(&samples, scenario.seed);
+    sweep.goodput_gb_per_s = rates.iter().sum::<f64>() / count(rates.len().max(1));
+    sweep.fairness = fair / count(reports.len().max(1));
+    sweep.packets_ratio = crate::figures::float(needed + again) / crate::figures::float(needed.max(1));
+    sweep.picture = distribution(scenario, &sweep, samples);
+    sweep
+}
+
+/// Share of flows over the time in which their receivers were told.
+fn distribution(scenario: &Scenario, sweep: &Sweep, mut samples: Vec<f64>) -> Picture {
+    samples.sort_unstable_by(f64::total_cmp);
+    let all = count(usize::try_from(sweep.flows).unwrap_or(usize::MAX).max(1));
+    // A thousand steps look as smooth as a million.
+    let step = samples.len().div_ceil(1000).max(1);
+    let last = samples.len().saturating_sub(1);
+    let kept = samples.iter().enumerate().filter(|(place, _)| place % step == 0 || *place == last);
+    let points = kept.map(|(place, sample)| (*sample, count(place + 1) / all * 100.0, 0.0));
+    let curve = Curve::new(sweep.scheme, 0).style(Style::Thin).points(points);
+    Picture {
+        title: format!("{} on {}", sweep.scheme, sweep.topology),
+        caption: vec![
+            format!(
+                "{} flows in {} runs, {} failures, seed {}; {} Gbit/s, {} one way per link, packets of {} bytes",
+                sweep.flows,
+                sweep.runs,
+                sweep.failures,
+                scenario.seed,
+                scenario.rate.get() / 1_000_000_000,
+                scenario.delay,
+                scenario.sender.packet_size()
+            ),
+            "time: submission of a flow to its receiver's notice".to_owned(),
+        ],
+        columns: 1,
+        panels: vec![Panel {
+            x_label: "time (µs)".to_owned(),
+            y_label: "flows that have arrived (%)".to_owned(),
+            y_range: Some((0.0, 102.0)),
+            curves: vec![curve],
+            ..Panel::default()
+        }],
+    }
+}
