@@ -352,7 +352,7 @@ fn packets_of_messages_allocate_nothing() {
             options
         });
         let region = net.region(1, TARGET, 4 << 20).remote;
-        let mut round = |net: &mut Net| {
+        let round = |net: &mut Net| {
             net.send(0, SOURCE, &region, 0, 4 << 20);
             net.settle();
             assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()));

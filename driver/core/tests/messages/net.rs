@@ -105,6 +105,7 @@ where
             Header::Data(header) => header.encode(payload, &mut buffer),
             Header::Control(control) => control.encode(&mut buffer),
             Header::Message(message) => message.encode(payload, &mut buffer),
+            Header::Link(packet) => unreachable!("nobody asks these links: {packet:?}"),
         }
         .unwrap();
         assert_eq!(length, departure.header.length() + payload.len());

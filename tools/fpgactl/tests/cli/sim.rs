@@ -1,5 +1,4 @@
 //! `sim`: scenarios and figures.
-#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use std::fs;
 

@@ -188,7 +188,7 @@ impl Scale {
         if span < 2.0 {
             6
         } else {
-            (2..20).find(|count| f64::from(*count) > span + 1.0).map_or(10, |count| count as usize)
+            (2..20_u8).find(|count| f64::from(*count) > span + 1.0).map_or(10, usize::from)
         }
     }
 }

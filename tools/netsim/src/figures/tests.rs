@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well stop")]
-
 use super::*;
 
 fn make(figure: Figure, runs: u32, seed: u64, threads: usize) -> Made {
