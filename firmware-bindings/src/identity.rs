@@ -27,7 +27,8 @@ pub const HEAD_WORDS: usize = at::BLOCK_TABLE as usize / 4;
 /// 32-bit words of one entry of the block table.
 pub const ENTRY_WORDS: usize = block_entry::LAYOUT_SIZE / 4;
 
-/// Blocks without which the NI cannot work. The fault log is optional (capability FAULT_LOG).
+/// Blocks without which the NI cannot work. The fault log and the sending block are optional (capabilities
+/// FAULT_LOG and COMMANDS).
 pub const REQUIRED: [BlockType; 7] = [
     BlockType::Identity,
     BlockType::Cdma,
@@ -374,8 +375,10 @@ impl Identity {
                 return Err(IdentityError::Duplicate { block_type });
             }
         }
-        let fault_log = self.capabilities.contains(Capabilities::FAULT_LOG).then_some(BlockType::FaultLog);
-        for block_type in REQUIRED.into_iter().chain(fault_log) {
+        let of = |capability, block_type| self.capabilities.contains(capability).then_some(block_type);
+        let fault_log = of(Capabilities::FAULT_LOG, BlockType::FaultLog);
+        let sending = of(Capabilities::COMMANDS, BlockType::Sending);
+        for block_type in REQUIRED.into_iter().chain(fault_log).chain(sending) {
             self.block(block_type)?;
         }
         Ok(())

@@ -122,8 +122,8 @@ fn window_rules() {
         WindowError::Geometry(GeometryError::PacketSize { log2: 5 })
     ));
     let mut bytes = golden_window();
-    bytes[69] = 2;
-    assert_eq!(WindowHeader::decode(&bytes), Err(WindowError::Kind { found: 2 }));
+    bytes[69] = 3;
+    assert_eq!(WindowHeader::decode(&bytes), Err(WindowError::Kind { found: 3 }));
     bytes[69] = 0;
     for place in 73..128 {
         bytes[place] = 1;
@@ -262,7 +262,7 @@ fn events_that_are_none() {
             let mut bytes = golden_event();
             (bytes[0], bytes[1]) = (kind, reason);
             let legal = match kind {
-                2 => (1..=5).contains(&reason),
+                2 => (1..=6).contains(&reason),
                 10 => (1..=9).contains(&reason),
                 1..=12 => reason == 0,
                 _ => false,

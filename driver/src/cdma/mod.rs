@@ -89,10 +89,18 @@ impl Cdma {
     /// # Errors
     /// [`CdmaError::Stuck`] if the reset does not end.
     pub fn reset(&self) -> Result<(), CdmaError> {
+        self.reset_within(REST_LIMIT_NS)
+    }
+
+    /// As [`reset`](Self::reset), before the engine is given up: one that was given its time once is not waited for again, as
+    /// whoever closes the card wants to get on.
+    fn last_reset(&self) -> Result<(), CdmaError> {
+        self.reset_within(if self.stuck.load(Ordering::Relaxed) { 0 } else { REST_LIMIT_NS })
+    }
+
+    fn reset_within(&self, limit: u64) -> Result<(), CdmaError> {
         let error = |source| self.mmio(source);
         CdmaBlock::CR.write(&self.registers, BASE, Cdmacr::new().with_reset(true)).map_err(error)?;
-        // An engine that was given its time once is not waited for again: whoever closes the card wants to get on.
-        let limit = if self.stuck.load(Ordering::Relaxed) { 0 } else { REST_LIMIT_NS };
         let ended = self.within(limit, "a reset", || {
             let control = CdmaBlock::CR.read(&self.registers, BASE).map_err(error)?;
             if control.into_bits() == u32::MAX {
@@ -374,7 +382,7 @@ impl Drop for Cdma {
     fn drop(&mut self) {
         let idle = self.status().map(|status| status.idle() && !status.has_error());
         if !matches!(idle, Ok(true)) {
-            let _ = self.reset();
+            let _ = self.last_reset();
         }
         self.card.give_back_cdma();
     }

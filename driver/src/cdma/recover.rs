@@ -99,7 +99,7 @@ impl<T> CdmaRing<T> {
     #[must_use]
     pub fn close(mut self) -> (Cdma, DescriptorPath, Vec<CdmaCompletion<T>>) {
         let _ = self.abort();
-        let _ = self.cdma.reset();
+        let _ = self.cdma.last_reset();
         let Self { cdma, path, finished, line, .. } = self;
         drop(line);
         (cdma, path.close(), finished.into())

@@ -145,10 +145,7 @@ fn nodes_of_different_schemes_say_so() {
     assert!(net.run(|net| net.nodes.iter().all(|node| !node.completions.is_empty())));
     for node in &net.nodes {
         let result = node.completions[0].result;
-        assert!(
-            matches!(result, Err(TransferError::Refused { reason: NackReason::BadPacket, .. })),
-            "{result:?}"
-        );
+        assert!(matches!(result, Err(TransferError::Scheme { .. })), "{result:?}");
     }
 }
 

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 
 /// Data packets wait while more frames than this have not been taken: back-pressure of the network port.
 const WAITING: usize = 256;
-/// Buffers kept for reuse.
-const SPARE: usize = 1024;
+/// Buffers kept for reuse: a scheme without a window has as many packets on their way as the network takes, and those come back
+/// together.
+const SPARE: usize = 8192;
 
 /// The outgoing queue and the spare buffers.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ impl Frames {
     /// Frames of packets with at most `packet_size` payload bytes.
     pub(super) fn new(packet_size: usize) -> Self {
         let largest = (START_HEADER_LENGTH + packet_size + CRC_LENGTH).max(MAX_CONTROL_LENGTH);
-        Self { queue: VecDeque::with_capacity(WAITING), spare: Vec::with_capacity(SPARE), largest, sent: 0 }
+        Self { queue: VecDeque::with_capacity(WAITING), spare: Vec::new(), largest, sent: 0 }
     }
 
     pub(super) fn clear(&mut self) {

@@ -156,7 +156,7 @@ fn the_identity_block_is_accepted() {
     let mut bench = Bench::new();
     let words: Vec<u32> = (0..256).map(|index| bench.read(USER, 4 * index)).collect();
     let identity: Identity = check(&words, 0x1_0000).unwrap();
-    assert_eq!(identity.blocks().len(), 8);
+    assert_eq!(identity.blocks().len(), 9);
     let mut description = small();
     description.ni.checksum_override = Some(1);
     let mut bench = Bench::with(description);

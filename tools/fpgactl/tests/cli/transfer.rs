@@ -75,7 +75,8 @@ fn every_scheme_carries_files_over_a_bad_network() {
         assert_eq!(report["scheme"], scheme);
         assert_eq!(report["bytes"], 300_001);
         assert!(report["retransmits"].as_u64().unwrap() > 0, "{report}");
-        assert!(report["registrations"].as_u64().unwrap() >= 39, "{report}");
+        // Two chunks of 100 KiB are 13 segments each, the rest is 12.
+        assert!(report["registrations"].as_u64().unwrap() >= 38, "{report}");
         assert!(fs::read(&output).unwrap() == content, "{scheme}: arrived changed");
     }
     let ran = fpgactl(&["transfer", "--size", "1KiB", "--scheme", "selective", "--notify", "sender"]);
