@@ -10,7 +10,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::ping::{PingError, one_way_ns, pin};
 use super::statistics::median;
@@ -20,7 +20,7 @@ const PASSES: u32 = 160;
 /// Bursts; the median counts.
 const BURSTS: usize = 60;
 /// One look at the two CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Cores {
     /// Nanoseconds that a cache line takes from one to the other.
     pub(crate) one_way_ns: f64,

@@ -4,9 +4,10 @@
 //! doubles almost when somebody else works on the other hardware thread of its core; what somebody else's work costs is nothing
 //! that either program could answer for. Runs with a stranger there before or after are left out, on both sides alike.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::cores::Cores;
+use super::log::{Log, Program};
 use super::programs::{Amount, Ours, Peer};
 use super::record::Record;
 use super::statistics::{Limits, Regime};
@@ -22,14 +23,14 @@ const PATIENCE: usize = 12;
 const STRANGER: f64 = 1.1;
 
 /// One run of one program.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Run {
     pub(super) looks: [Cores; 2],
     pub(super) ns_per_op: f64,
 }
 
 /// All runs of a cell.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Cost {
     pub(super) cell: Cell,
     pub(super) ours: Vec<Run>,
@@ -75,10 +76,11 @@ pub(super) fn costs(
     ours: &Ours,
     peer: Option<&Peer>,
     mut quickest_ns: f64,
+    log: &mut Log,
 ) -> Result<Vec<Cost>, BenchError> {
     let small = cells.iter().filter(|cell| cell.size <= LARGEST);
-    let mut all: Vec<Cost> =
-        small.map(|cell| Cost { cell: *cell, ours: Vec::new(), peer: Vec::new() }).collect();
+    let mut all: Vec<Cost> = small.map(|cell| log.cost(cell)).collect();
+    quickest_ns = quickest_ns.min(quickest(all.iter().flat_map(Cost::looks)));
     for round in 1..=wanted * PATIENCE {
         let seen = quickest_ns;
         let is_open = |cost: &Cost| !cost.is_done(wanted, &setting.limits, seen, peer.is_some());
@@ -91,11 +93,11 @@ pub(super) fn costs(
             let before = Cores::look(setting.cpus)?;
             let record = ours.run(setting, &cost.cell, &AMOUNT)?;
             let between = Cores::look(setting.cpus)?;
-            cost.ours.extend(run([before, between], &record));
+            cost.ours.extend(log.run(cost.cell, Program::Ours, run([before, between], &record))?);
             if let Some(peer) = peer {
                 let record = peer.run(setting, &cost.cell, &AMOUNT)?;
                 let after = Cores::look(setting.cpus)?;
-                cost.peer.extend(run([between, after], &record));
+                cost.peer.extend(log.run(cost.cell, Program::Peer, run([between, after], &record))?);
             }
             quickest_ns = quickest_ns.min(quickest(cost.looks()));
         }

@@ -7,6 +7,7 @@
 
 mod cores;
 mod cost;
+mod log;
 mod machine;
 mod micro;
 mod ping;
@@ -16,14 +17,14 @@ mod report;
 mod statistics;
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use cores::Cores;
+use log::Log;
 use programs::{Amount, Ours, Peer};
 use record::Record;
 use report::Report;
@@ -76,6 +77,10 @@ pub(crate) struct Options {
     /// Leave out the pairs
     #[arg(long)]
     no_pairs: bool,
+    /// Go on with the runs of the last time, which has to have been with the same programs and options: for a machine on which few
+    /// pairs agree
+    #[arg(long)]
+    resume: bool,
     /// Write BENCHMARKS.md
     #[arg(long)]
     write: bool,
@@ -92,6 +97,8 @@ pub(crate) enum BenchError {
     Micro(#[from] micro::MicroError),
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Log(#[from] log::LogError),
 }
 
 /// Bytes of an operation.
@@ -127,7 +134,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 /// Which way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Direction {
     H2c,
@@ -144,7 +151,7 @@ impl Direction {
 }
 
 /// How the ring is kept running.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Ring {
     /// A circular ring, fed with credits
@@ -163,7 +170,7 @@ impl Ring {
 }
 
 /// What is measured together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Cell {
     ring: Ring,
     size: u64,
@@ -193,7 +200,7 @@ impl Setting {
 }
 
 /// One run of each program, and what the CPUs were like before, between and after.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Pair {
     looks: Vec<Cores>,
     ours: Record,
@@ -268,10 +275,12 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), BenchError> {
     let (mut measured, mut cost) = (Vec::new(), Vec::new());
     if !options.no_pairs {
         let ours = Ours::build(root)?;
-        measured = pairs(&setting, options, &ours, peer.as_ref(), &scratch.join("pairs.jsonl"))?;
+        let programs = [Some(ours.program()), peer.as_ref().map(Peer::program)];
+        let mut log = Log::open(&scratch, &setting, programs, options.resume)?;
+        measured = pairs(&setting, options, &ours, peer.as_ref(), &mut log)?;
         let looks = measured.iter().flat_map(|measured| &measured.pairs).flat_map(|pair| &pair.looks);
         let (cells, wanted) = (cells(options), usize::from(options.pairs));
-        cost = cost::costs(&setting, &cells, wanted, &ours, peer.as_ref(), cost::quickest(looks))?;
+        cost = cost::costs(&setting, &cells, wanted, &ours, peer.as_ref(), cost::quickest(looks), &mut log)?;
     }
     let before = Cores::look(cpus)?;
     let micro = if options.no_micro { Vec::new() } else { micro::run(root, &scratch)? };
@@ -293,13 +302,10 @@ fn pairs(
     options: &Options,
     ours: &Ours,
     peer: Option<&Peer>,
-    log: &Path,
+    log: &mut Log,
 ) -> Result<Vec<Measured>, BenchError> {
-    let file_error = |source| BenchError::File { path: log.to_owned(), source };
-    std::fs::create_dir_all(log.parent().unwrap_or(log)).map_err(file_error)?;
-    let mut file = std::fs::File::create(log).map_err(file_error)?;
     let mut all: Vec<Measured> =
-        cells(options).into_iter().map(|cell| Measured { cell, pairs: Vec::new() }).collect();
+        cells(options).into_iter().map(|cell| Measured { cell, pairs: log.pairs(&cell) }).collect();
     let wanted = usize::from(options.pairs);
     for round in 1..=wanted * PATIENCE {
         let open = all.iter().filter(|measured| !measured.is_done(wanted, setting)).count();
@@ -309,9 +315,8 @@ fn pairs(
         eprintln!("round {round}: {open} of {} combinations need more pairs", all.len());
         for measured in all.iter_mut().filter(|measured| !measured.is_done(wanted, setting)) {
             let pair = one_pair(setting, &measured.cell, ours, peer)?;
-            let line = serde_json::json!({"cell": measured.cell, "pair": pair});
-            writeln!(file, "{line}").map_err(file_error)?;
             eprintln!("  {}", report::progress(&measured.cell, &pair, setting));
+            log.pair(measured.cell, &pair)?;
             measured.pairs.push(pair);
         }
     }
@@ -358,6 +363,7 @@ fn command(options: &Options) -> String {
     flag(options.peer, "peer");
     flag(options.no_pairs, "no-pairs");
     flag(options.no_micro, "no-micro");
+    flag(options.resume, "resume");
     flag(options.write, "write");
     let sizes: Vec<String> = options.sizes.iter().map(|size| size.0.to_string()).collect();
     let directions: Vec<&str> = options.direction.iter().map(|direction| direction.name()).collect();

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 const SCHEMA_VERSION: u32 = 1;
 
 /// One run.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) ops_per_s: f64,
     /// CPU time of all threads over wall time in the throughput run; 2 where nobody else took a CPU.
@@ -16,7 +16,7 @@ pub(crate) struct Record {
 }
 
 /// Of one operation at a time, in nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Latency {
     pub(crate) p50_ns: f64,
     pub(crate) p99_ns: f64,

@@ -1,0 +1,180 @@
+//! What was measured, kept line by line, so that a later call can go on with it.
+//!
+//! The first line says what was measured with what; a log of other programs or options is not gone on with.
+
+use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::cost::{Cost, Run};
+use super::{Cell, Pair, Setting};
+
+const FILE: &str = "runs.jsonl";
+
+/// Why the log cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LogError {
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("{}: line {line} is no run: {source}; start anew without --resume", path.display())]
+    Line { path: PathBuf, line: usize, source: serde_json::Error },
+    #[error(
+        "{} is of other programs or options ({found}; now {wanted}): start anew without --resume",
+        path.display()
+    )]
+    Other { path: PathBuf, found: String, wanted: String },
+}
+
+/// Whose run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Program {
+    Ours,
+    Peer,
+}
+
+/// A line after the first.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Pair { cell: Cell, pair: Pair },
+    Cost { cell: Cell, program: Program, run: Run },
+}
+
+/// The log.
+#[derive(Debug)]
+pub(super) struct Log {
+    path: PathBuf,
+    file: File,
+    /// What was in it.
+    before: Vec<Line>,
+}
+
+impl Log {
+    /// Begins a log in `folder`, or goes on with the one that is there.
+    pub(super) fn open(
+        folder: &Path,
+        setting: &Setting,
+        programs: [Option<&Path>; 2],
+        resume: bool,
+    ) -> Result<Self, LogError> {
+        let path = folder.join(FILE);
+        let error = |source| LogError::File { path: path.clone(), source };
+        let mut of = String::new();
+        for program in programs.into_iter().flatten() {
+            let mut hasher = DefaultHasher::new();
+            fs::read(program).map_err(error)?.hash(&mut hasher);
+            of += &format!("{:016x} ", hasher.finish());
+        }
+        let Setting { cpus: [host, card], depth, seconds, .. } = setting;
+        let wanted = format!("{of}cpus {host},{card} depth {depth} seconds {seconds:?}");
+        let mut before = Vec::new();
+        if resume && path.exists() {
+            let text = fs::read_to_string(&path).map_err(error)?;
+            let (found, lines) = text.split_once('\n').unwrap_or((&text, ""));
+            if found != wanted {
+                let found = found.chars().take(200).collect();
+                return Err(LogError::Other { path, found, wanted });
+            }
+            for (at, line) in lines.lines().enumerate() {
+                let run = serde_json::from_str(line);
+                before.push(run.map_err(|source| LogError::Line {
+                    path: path.clone(),
+                    line: at + 2,
+                    source,
+                })?);
+            }
+        } else {
+            fs::create_dir_all(folder).map_err(error)?;
+            fs::write(&path, wanted + "\n").map_err(error)?;
+        }
+        let file = OpenOptions::new().append(true).open(&path).map_err(error)?;
+        Ok(Self { path, file, before })
+    }
+
+    /// The pairs of a cell that were in the log.
+    pub(super) fn pairs(&self, wanted: &Cell) -> Vec<Pair> {
+        let pair = |line: &Line| match line {
+            Line::Pair { cell, pair } if cell == wanted => Some(pair.clone()),
+            _ => None,
+        };
+        self.before.iter().filter_map(pair).collect()
+    }
+
+    /// The runs of a cell whose cost was in the log.
+    pub(super) fn cost(&self, wanted: &Cell) -> Cost {
+        let of = |whose| {
+            let run = move |line: &Line| match line {
+                Line::Cost { cell, program, run } if cell == wanted && *program == whose => Some(*run),
+                _ => None,
+            };
+            self.before.iter().filter_map(run).collect()
+        };
+        Cost { cell: *wanted, ours: of(Program::Ours), peer: of(Program::Peer) }
+    }
+
+    pub(super) fn pair(&mut self, cell: Cell, pair: &Pair) -> Result<(), LogError> {
+        self.write(&Line::Pair { cell, pair: pair.clone() })
+    }
+
+    /// Keeps a run, and gives it back.
+    pub(super) fn run(
+        &mut self,
+        cell: Cell,
+        program: Program,
+        run: Option<Run>,
+    ) -> Result<Option<Run>, LogError> {
+        if let Some(run) = run {
+            self.write(&Line::Cost { cell, program, run })?;
+        }
+        Ok(run)
+    }
+
+    fn write(&mut self, line: &Line) -> Result<(), LogError> {
+        let text = serde_json::to_string(line).map_err(std::io::Error::other);
+        let written = text.and_then(|text| writeln!(self.file, "{text}"));
+        written.map_err(|source| LogError::File { path: self.path.clone(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cores::Cores;
+    use super::super::record::Record;
+    use super::super::statistics::Limits;
+    use super::super::{Direction, Ring};
+    use super::*;
+
+    const LOOK: Cores = Cores { one_way_ns: 40.0, host_ns: 9.0, card_ns: 9.0, beside_ns: 9.5 };
+
+    #[test]
+    fn a_log_is_gone_on_with_if_it_is_of_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("program");
+        fs::write(&program, "one").unwrap();
+        let limits = Limits { near_ns: 34.0, far_ns: 90.0 };
+        let setting = Setting { cpus: [0, 1], depth: 256, seconds: None, limits };
+        let open = |resume| Log::open(dir.path(), &setting, [Some(program.as_path()), None], resume);
+        let cell = Cell { ring: Ring::Credit, size: 64, direction: Direction::H2c };
+        let other = Cell { size: 512, ..cell };
+        let ours = Record { ops_per_s: 5e7, busy_cpus: 2.0, latency: None, cpu_ns_per_op: None };
+        let pair = Pair { looks: vec![LOOK; 2], ours, peer: Some(ours) };
+        let run = Run { looks: [LOOK; 2], ns_per_op: 12.25 };
+        let mut log = open(true).unwrap();
+        log.pair(cell, &pair).unwrap();
+        assert_eq!(log.run(cell, Program::Peer, Some(run)).unwrap(), Some(run));
+        assert_eq!(log.run(other, Program::Ours, None).unwrap(), None);
+        let mut log = open(true).unwrap();
+        assert_eq!((log.pairs(&cell), log.pairs(&other)), (vec![pair], Vec::new()));
+        assert_eq!(log.cost(&cell), Cost { cell, ours: Vec::new(), peer: vec![run] });
+        writeln!(log.file, "nonsense").unwrap();
+        assert!(open(true).unwrap_err().to_string().contains("line 4"));
+        fs::write(&program, "two").unwrap();
+        assert!(matches!(open(true), Err(LogError::Other { .. })));
+        assert_eq!(open(false).unwrap().pairs(&cell), Vec::new());
+        assert_eq!(open(true).unwrap().pairs(&cell), Vec::new());
+    }
+}
