@@ -1,12 +1,12 @@
 //! The sending side: transfers in, packets out, answers in, completions out.
 
+mod endings;
+mod views;
+
 use alloc::boxed::Box;
 
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId, TransferId};
-use fpga_firmware::wire::{
-    Announcement, AnswerBody, Common, Flags, Message, MessageAnswer, MessageHeader, MessageRequest,
-    NackReason,
-};
+use fpga_firmware::wire::{Announcement, AnswerBody, Common, Flags, Message, MessageHeader, MessageRequest};
 use fpga_registers::CardAddr;
 
 use super::config::{MessageConfigError, SenderConfig};
@@ -22,6 +22,7 @@ use crate::sender::{Command, Completion, SubmitError, Ticket, TransferError};
 use crate::state::Table;
 use crate::time::Nanos;
 use crate::timers::Timers;
+pub use views::{ContextView, Progress, SenderCounters};
 
 /// Parts of a context's numbers whose use is timed.
 const PARTS: usize = 8;
@@ -62,80 +63,6 @@ struct Context {
     /// Requests, or beginnings, in a row.
     tries: u8,
     end: SendingEnd,
-}
-
-/// Running counts of a sending side.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SenderCounters {
-    /// Packets sent for the first time.
-    pub packets: u64,
-    /// Packets sent again.
-    pub retransmits: u64,
-    /// Requests for a context, repeated ones included.
-    pub requests: u64,
-    /// Answers "busy".
-    pub busy: u64,
-    /// Answers to no message that is under way.
-    pub stale: u64,
-    /// Messages that ended well.
-    pub messages: u64,
-    /// Transfers that ended well, and others.
-    pub completed: u64,
-    /// Transfers that failed.
-    pub failed: u64,
-}
-
-/// A message on its way, for a display.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ContextView {
-    /// The receiver was asked for a context and has not answered.
-    pub asking: bool,
-    /// The receiver had no room.
-    pub held: bool,
-    /// The receiver.
-    pub node: NodeId,
-    /// The message.
-    pub message: MessageId,
-    /// The receiver's context, if it is known.
-    pub theirs: Option<u32>,
-    /// The transfer that it belongs to, as `submit` named it.
-    pub ticket: Ticket,
-    /// What was announced of it.
-    pub announcement: Announcement,
-    /// Its packets.
-    pub packets: u32,
-    /// The first that was never sent.
-    pub fresh: u32,
-    /// The first that is not known to have arrived; 0 where the scheme does not tell.
-    pub base: u32,
-    /// Packets sent, repeated ones included.
-    pub sent: u64,
-    /// Requests, or beginnings, in a row.
-    pub tries: u8,
-    /// Time since the receiver was last heard.
-    pub age: Nanos,
-}
-
-/// How far a transfer is of which one more message is complete, and others are not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Progress {
-    /// The transfer, as `submit` named it.
-    pub ticket: Ticket,
-    /// As the wire names it.
-    pub transfer: TransferId,
-    /// The receiver.
-    pub node: NodeId,
-    /// Messages that are complete.
-    pub messages: u32,
-    /// Packets of these.
-    pub acknowledged: u64,
-    /// Packets sent for the first time.
-    pub packets: u64,
-    /// Packets sent again.
-    pub retransmits: u64,
 }
 
 /// The sending side of one node; see [the module](super).
@@ -581,168 +508,6 @@ impl Sender {
             }
             _ => None,
         }
-    }
-
-    fn answer(&mut self, now: Nanos, answer: &MessageAnswer) {
-        let slot = u32::from(answer.message.context());
-        let known = self.contexts.get(index(slot)).is_some_and(|context| {
-            context.stage != Stage::Idle
-                && context.number == answer.message.number()
-                && context.node == answer.common.source
-                && answer.peer_incarnation == self.incarnation
-                && answer.common.destination == self.config.node
-        });
-        if !known {
-            self.counters.stale += 1;
-            return;
-        }
-        let transfer = self.contexts[index(slot)].transfer;
-        let life = answer.common.incarnation;
-        if *self.transfers.get_mut(transfer).life.get_or_insert(life) != life {
-            // What another life was sent is gone, whatever it has acknowledged.
-            let error = self.refused(slot, NackReason::Unknown);
-            self.fail(now, transfer, error);
-            return;
-        }
-        let context = &mut self.contexts[index(slot)];
-        context.heard = now;
-        match answer.body {
-            AnswerBody::Accepted => {
-                context.theirs = answer.context;
-                if context.stage != Stage::Sending {
-                    context.stage = Stage::Sending;
-                    context.end.begin(now, context.count, false);
-                }
-            }
-            AnswerBody::Refused(NackReason::Busy | NackReason::EscapeFull) => {
-                self.counters.busy += 1;
-                // Some packet may have been taken since: then there is a context.
-                if context.theirs.is_none() && !matches!(context.stage, Stage::Held(_)) {
-                    context.tries = context.tries.saturating_add(1);
-                    let wait = self.config.ask.saturating_mul(1 << context.tries.min(DOUBLINGS));
-                    context.stage = Stage::Held(now.saturating_add(wait));
-                }
-            }
-            AnswerBody::Refused(reason) => {
-                let error = self.refused(slot, reason);
-                self.fail(now, transfer, error);
-                return;
-            }
-            AnswerBody::Done => {
-                self.message_done(now, slot);
-                return;
-            }
-            _ => {
-                if context.theirs.is_none() {
-                    context.theirs = answer.context;
-                }
-                if let (Stage::Held(_), false) = (context.stage, self.config.rules.asks_first()) {
-                    // It was taken after all.
-                    context.stage = Stage::Sending;
-                }
-                if let (Stage::Sending, Some(said)) = (context.stage, super::from_wire(&answer.body)) {
-                    context.end.handle_answer(now, &said);
-                    if let (Some(delay), Some(flow)) = (context.end.take_delay(), &mut self.flow) {
-                        flow.sample(now, context.node, delay);
-                    }
-                    if context.end.is_done() {
-                        self.message_done(now, slot);
-                        return;
-                    }
-                }
-            }
-        }
-        self.touch(slot);
-    }
-
-    fn refused(&self, slot: u32, reason: NackReason) -> TransferError {
-        let context = &self.contexts[index(slot)];
-        let (node, address) = (context.node, context.announcement.base);
-        let acknowledged = self.transfers.get(context.transfer).acknowledged;
-        let tries = context.tries.max(1);
-        match reason {
-            NackReason::Unknown => TransferError::Forgotten { node, address, acknowledged, tries },
-            NackReason::Scheme => TransferError::Scheme { node, address },
-            reason => TransferError::Refused { node, address, acknowledged, tries, reason },
-        }
-    }
-
-    /// Makes a context free for the next message.
-    fn release(&mut self, now: Nanos, slot: u32) {
-        let part = self.part(self.contexts[index(slot)].number);
-        let context = &mut self.contexts[index(slot)];
-        context.stage = Stage::Idle;
-        context.left[part] = now.max(Nanos::new(1));
-        self.timers.stop(slot);
-        for set in [&mut self.ready, &mut self.low, &mut self.paced] {
-            set.remove(slot);
-        }
-        self.idle.push_back(&mut self.links, slot);
-        self.blocked = false;
-    }
-
-    fn message_done(&mut self, now: Nanos, slot: u32) {
-        self.counters.messages += 1;
-        let Context { transfer, count, .. } = self.contexts[index(slot)];
-        self.release(now, slot);
-        let record = self.transfers.get_mut(transfer);
-        record.done += 1;
-        record.acknowledged += u64::from(count);
-        if record.done == record.messages {
-            self.timers.stop(self.config.contexts + transfer);
-            self.transfers.finish(now, transfer, Ok(()));
-            self.counters.completed += 1;
-        } else {
-            self.news.insert(transfer);
-        }
-    }
-
-    fn fail(&mut self, now: Nanos, transfer: u32, error: TransferError) {
-        for slot in 0..self.config.contexts {
-            let context = &self.contexts[index(slot)];
-            if context.stage != Stage::Idle && context.transfer == transfer {
-                self.release(now, slot);
-            }
-        }
-        self.timers.stop(self.config.contexts + transfer);
-        self.transfers.finish(now, transfer, Err(error));
-        self.counters.failed += 1;
-    }
-
-    fn context_timeout(&mut self, now: Nanos, slot: u32) {
-        let context = &mut self.contexts[index(slot)];
-        if context.heard.saturating_add(self.config.give_up) <= now {
-            let (node, address, transfer) = (context.node, context.announcement.base, context.transfer);
-            let tries = context.tries.max(u8::from(context.sent > 0));
-            let acknowledged = self.transfers.get(transfer).acknowledged;
-            self.fail(now, transfer, TransferError::Unanswered { node, address, acknowledged, tries });
-            return;
-        }
-        match context.stage {
-            Stage::Asked(at) if at <= now => context.stage = Stage::Ask,
-            Stage::Held(at) if at <= now => {
-                context.stage = if self.config.rules.asks_first() { Stage::Ask } else { Stage::Sending };
-                context.end.begin(now, context.count, false);
-            }
-            Stage::Sending => {
-                context.end.handle_timeout(now);
-                if context.end.take_inquiry()
-                    && let Some(flow) = &mut self.flow
-                {
-                    flow.inquire(now, context.node);
-                }
-            }
-            _ => {}
-        }
-        self.touch(slot);
-    }
-
-    fn deadline(&mut self, now: Nanos, slot: u32) {
-        let transfer = self.transfers.get(slot);
-        let Command { node, destination: address, .. } = transfer.command;
-        let tries = u8::from(transfer.packets > 0);
-        let error = TransferError::Deadline { node, address, acknowledged: transfer.acknowledged, tries };
-        self.fail(now, slot, error);
     }
 }
 
