@@ -264,6 +264,7 @@ fn events_that_are_none() {
             let legal = match kind {
                 2 => (1..=6).contains(&reason),
                 10 => (1..=9).contains(&reason),
+                13 => (1..=8).contains(&reason),
                 1..=12 => reason == 0,
                 _ => false,
             };
