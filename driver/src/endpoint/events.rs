@@ -5,6 +5,7 @@
 
 use fpga_firmware::event::{self, Event};
 use fpga_firmware::generated::{EVENT_RING_ENTRIES_MAX, ni as at};
+use fpga_firmware::{Incarnation, NodeId, TransferId};
 use fpga_pci::{DmaArea, DmaBuffer, QuarantineReason, barrier};
 use fpga_registers::CardAddr;
 
@@ -21,6 +22,37 @@ const FETCH_ENTRIES: u32 = 32;
 const CARD_RING_OFFSET: u64 = 16 << 10;
 /// The sequence number's place in an entry: its last word, so that it lands last.
 const SEQUENCE_AT: usize = event::SIZE - 4;
+
+/// A whole transfer has arrived in this card's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Notification {
+    /// Who sent it.
+    pub node: NodeId,
+    /// The sender's life.
+    pub incarnation: Incarnation,
+    /// The sender's number of it.
+    pub transfer: TransferId,
+    /// Where it is.
+    pub address: CardAddr,
+    /// Bytes.
+    pub length: u64,
+    /// Card time at which it was complete, in nanoseconds.
+    pub time: u64,
+}
+
+impl From<&Event> for Notification {
+    /// What a notice says.
+    fn from(event: &Event) -> Self {
+        Self {
+            node: event.node,
+            incarnation: event.incarnation,
+            transfer: event.transfer,
+            address: event.address,
+            length: event.length,
+            time: event.time,
+        }
+    }
+}
 
 /// The host's side of the event ring.
 #[derive(Debug)]

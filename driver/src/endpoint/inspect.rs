@@ -1,8 +1,9 @@
-//! What the card's own windows show of the receiving side: for diagnosis, by register reads.
+//! For diagnosis: an endpoint's counts, and what the card's own windows show of the receiving side, by register reads.
 
 use fpga_core::Nanos;
 use fpga_core::mirror::{Difference, EscapedPacket};
 use fpga_core::receiver::EntryView;
+use fpga_core::sender::SenderCounters;
 use fpga_firmware::generated::{Scheme, counters, escape, ni, registry, sending};
 use fpga_firmware::{Incarnation, MessageId, NodeId, OpNumber, TransferId};
 use fpga_pci::{Bar, MmioError};
@@ -11,6 +12,28 @@ use fpga_registers::{BarOffset, CardAddr};
 use super::{Endpoint, EndpointError};
 use crate::card::Card;
 use crate::ni::{Block, NiInfo};
+
+/// Counts of an endpoint.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EndpointCounters {
+    /// The sender's.
+    pub sender: SenderCounters,
+    /// Events taken.
+    pub events: u64,
+    /// Notifications.
+    pub notifications: u64,
+    /// Transmit windows filled.
+    pub windows: u64,
+    /// How often the copy engine ran past the end of its chain, which costs a reset and nothing else.
+    pub chain_overruns: u64,
+    /// Faults that the NI reported.
+    pub faults: u64,
+    /// Reads of other nodes that were answered.
+    pub reads_served: u64,
+    /// Reads of other nodes that were refused, or whose answer did not arrive.
+    pub reads_refused: u64,
+}
 
 /// One occupied slot of the escape channel: a packet that came before its segment's first one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

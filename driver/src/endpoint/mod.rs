@@ -16,6 +16,7 @@ mod events;
 mod handle;
 mod inspect;
 mod options;
+mod random;
 mod read;
 mod region;
 mod sending;
@@ -29,14 +30,12 @@ use std::time::Duration;
 use fpga_core::Nanos;
 use fpga_core::mirror::{Mirror, MirrorError};
 use fpga_core::scheme::commands::{Commands, Withdrawal};
-use fpga_core::sender::{Command, Sender, SenderCounters, TransferView};
+use fpga_core::sender::{Command, Sender, TransferView};
 use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::{Scheme, ni as at};
-use fpga_firmware::{Incarnation, NodeId, TransferId};
+use fpga_firmware::{Incarnation, NodeId};
 use fpga_pci::{DmaBuffer, MmioError, QuarantineReason};
 use fpga_registers::CardAddr;
-use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::card::Card;
 use crate::channel::{ChannelOptions, WaitOptions};
@@ -47,16 +46,18 @@ use crate::range::CardRange;
 use crate::shared::Shared;
 
 pub use error::{EndpointError, SchemeList, SendError};
+pub use events::Notification;
 pub use fpga_core::sender::{
     Completion as SendCompletion, Notify as SendNotify, Ticket as SendTicket, Timeout as SendTimeout,
 };
 pub use handle::{PendingRead, PendingSend, SharedEndpoint};
-pub use inspect::{EscapeSlot, ReceiveCounters, ReceiveTables, SendingContext};
+pub use inspect::{EndpointCounters, EscapeSlot, ReceiveCounters, ReceiveTables, SendingContext};
 pub use options::{EndpointOptions, SendOptions};
 pub use read::{ReadCompletion, ReadError, ReadFailure, ReadTicket, ReadableHandle, RemoteReadable};
 pub use region::{RegionHandle, RemoteRegion};
 
 use events::EventRing;
+use random::random;
 use read::Reads;
 use sending::Sending;
 use transmit::TransmitPath;
@@ -67,45 +68,6 @@ pub const RESERVED_CARD_BYTES: u64 = 64 << 10;
 
 /// Shortest time that a registry entry waits for its sender: other nodes may be more patient than this one.
 const REGISTRY_TIMEOUT_MIN_US: u32 = 2_000_000;
-
-/// A whole transfer has arrived in this card's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Notification {
-    /// Who sent it.
-    pub node: NodeId,
-    /// The sender's life.
-    pub incarnation: Incarnation,
-    /// The sender's number of it.
-    pub transfer: TransferId,
-    /// Where it is.
-    pub address: CardAddr,
-    /// Bytes.
-    pub length: u64,
-    /// Card time at which it was complete, in nanoseconds.
-    pub time: u64,
-}
-
-/// Counts of an endpoint.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EndpointCounters {
-    /// The sender's.
-    pub sender: SenderCounters,
-    /// Events taken.
-    pub events: u64,
-    /// Notifications.
-    pub notifications: u64,
-    /// Transmit windows filled.
-    pub windows: u64,
-    /// How often the copy engine ran past the end of its chain, which costs a reset and nothing else.
-    pub chain_overruns: u64,
-    /// Faults that the NI reported.
-    pub faults: u64,
-    /// Reads of other nodes that were answered.
-    pub reads_served: u64,
-    /// Reads of other nodes that were refused, or whose answer did not arrive.
-    pub reads_refused: u64,
-}
 
 /// One card's end of the network. One per card.
 ///
@@ -449,14 +411,7 @@ impl Endpoint {
             match event.kind {
                 EventKind::WindowFree => self.transmit.window_free(event.index, now)?,
                 EventKind::Notice => {
-                    let notification = Notification {
-                        node: event.node,
-                        incarnation: event.incarnation,
-                        transfer: event.transfer,
-                        address: event.address,
-                        length: event.length,
-                        time: event.time,
-                    };
+                    let notification = Notification::from(&event);
                     if !self.take_arrival(now, &notification)? {
                         self.counters.notifications += 1;
                         self.notifications.push_back(notification);
@@ -630,47 +585,5 @@ impl Drop for Endpoint {
             Ok(_) | Err(_) => Some(QuarantineReason::IdleNotConfirmed),
         };
         self.events.close(pushing);
-    }
-}
-
-/// A random number of the system's, or an error: a machine that has just started may have none for a long time, and asking without
-/// this flag would wait for it without end (getrandom(2)).
-fn random(card: &CardName) -> Result<u64, EndpointError> {
-    random_by(card, |bytes| getrandom(bytes, GetRandomFlags::NONBLOCK))
-}
-
-fn random_by(
-    card: &CardName,
-    fill: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>,
-) -> Result<u64, EndpointError> {
-    let mut bytes = [0; 8];
-    match fill(&mut bytes) {
-        // Up to 256 bytes come whole (getrandom(2)).
-        Ok(8) => Ok(u64::from_ne_bytes(bytes)),
-        Ok(_) | Err(Errno::AGAIN) => Err(EndpointError::NoRandomness { card: card.clone() }),
-        Err(errno) => Err(EndpointError::Random { card: card.clone(), reason: errno.to_string() }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_system_without_randomness_is_not_waited_for() {
-        let card = CardName::from("card 0");
-        assert_ne!(random(&card), random(&card), "this one has some");
-        assert_eq!(
-            random_by(&card, |_| Err(Errno::AGAIN)),
-            Err(EndpointError::NoRandomness { card: card.clone() })
-        );
-        assert_eq!(random_by(&card, |_| Ok(3)), Err(EndpointError::NoRandomness { card: card.clone() }));
-        let refused = random_by(&card, |_| Err(Errno::NOSYS));
-        assert!(matches!(refused, Err(EndpointError::Random { .. })), "{refused:?}");
-        let filled = random_by(&card, |bytes| {
-            bytes.fill(0x5A);
-            Ok(bytes.len())
-        });
-        assert_eq!(filled, Ok(0x5A5A_5A5A_5A5A_5A5A));
     }
 }

@@ -12,6 +12,16 @@ pub const fn low(count: u32) -> u128 {
     }
 }
 
+/// A window that a word of bits has room for: at least one packet.
+#[must_use]
+pub const fn width(window: u32) -> u32 {
+    match window {
+        0 => 1,
+        1..=128 => window,
+        _ => 128,
+    }
+}
+
 /// `bits` moved down by `count`, which may be all of them.
 #[must_use]
 pub const fn down(bits: u128, count: u32) -> u128 {

@@ -88,12 +88,6 @@ impl Incoming for Receiver {
         Fate::Write
     }
 
-    fn handle_timeout(&mut self, _now: Nanos) {}
-
-    fn poll_timeout(&self) -> Option<Nanos> {
-        None
-    }
-
     fn poll_answer(&mut self) -> Option<Answer> {
         self.answers.take()
     }

@@ -130,11 +130,15 @@ pub trait Incoming {
     /// A packet has come.
     fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Fate;
 
-    /// Time has passed: to be called once [`Self::poll_timeout`]'s is reached.
-    fn handle_timeout(&mut self, now: Nanos);
+    /// Time has passed: to be called once [`Self::poll_timeout`]'s is reached. Nothing happens at an end without timers.
+    fn handle_timeout(&mut self, now: Nanos) {
+        let _ = now;
+    }
 
     /// When [`Self::handle_timeout`] wants to be called; `None` if only a packet can change anything.
-    fn poll_timeout(&self) -> Option<Nanos>;
+    fn poll_timeout(&self) -> Option<Nanos> {
+        None
+    }
 
     /// The next thing to say.
     fn poll_answer(&mut self) -> Option<Answer>;

@@ -4,7 +4,7 @@
 //! nothing: payload goes where its number says. The sender remembers nothing but where it is: it sends everything once, and
 //! whatever it is asked for again.
 
-use super::bits::{Set, bit, down};
+use super::bits::{Set, bit, down, width};
 use super::{Answer, Answers, Fate, Incoming, Outgoing, Packet};
 use crate::time::Nanos;
 use alloc::boxed::Box;
@@ -43,14 +43,6 @@ impl Config {
             probe: round_trip.saturating_mul(4),
         }
     }
-
-    const fn width(&self) -> u32 {
-        match self.window {
-            0 => 1,
-            1..=128 => self.window,
-            _ => 128,
-        }
-    }
 }
 
 /// The sending end.
@@ -75,7 +67,7 @@ impl Sender {
     /// For a message of `count` packets, begun at `now`. One of none is done.
     #[must_use]
     pub fn new(config: Config, count: u32, now: Nanos) -> Self {
-        let limit = if config.credit { config.width() } else { u32::MAX };
+        let limit = if config.credit { width(config.window) } else { u32::MAX };
         Self {
             count,
             next: 0,
@@ -93,7 +85,7 @@ impl Sender {
         self.count = count;
         self.next = 0;
         self.asked.clear();
-        self.limit = if self.config.credit { self.config.width() } else { u32::MAX };
+        self.limit = if self.config.credit { width(self.config.window) } else { u32::MAX };
         self.active = now;
         self.probing = false;
         self.done = count == 0;
@@ -111,7 +103,7 @@ impl Outgoing for Sender {
         if let Answer::Resend { first, .. } = *answer
             && self.config.credit
         {
-            self.limit = self.limit.max(first.saturating_add(self.config.width()));
+            self.limit = self.limit.max(first.saturating_add(width(self.config.window)));
         }
         match *answer {
             Answer::Done => self.done = true,
@@ -247,10 +239,10 @@ impl Incoming for Receiver {
             return Fate::Duplicate;
         }
         let ahead = index - self.base;
-        if ahead >= self.config.width() {
+        if ahead >= width(self.config.window) {
             if self.config.credit {
                 // The sender knows how far it may go, or the word of it got lost.
-                self.answers.say(Answer::Limit(self.base + self.config.width()));
+                self.answers.say(Answer::Limit(self.base + width(self.config.window)));
             } else {
                 self.ask(now, index);
             }
@@ -274,7 +266,7 @@ impl Incoming for Receiver {
                 self.answers = Answers::NONE;
                 self.answers.say(Answer::Done);
             } else if self.config.credit {
-                self.answers.say(Answer::Limit(self.base + self.config.width()));
+                self.answers.say(Answer::Limit(self.base + width(self.config.window)));
             }
         }
         Fate::Write

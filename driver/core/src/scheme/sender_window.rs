@@ -4,7 +4,7 @@
 //! payload directly and knows packets that it has by a bit each. A timer runs for the oldest packet, and when it fires,
 //! everything that is not acknowledged is sent again.
 
-use super::bits::{Set, bit, down, low};
+use super::bits::{Set, bit, down, low, width};
 use super::{Answer, Answers, Fate, Incoming, Outgoing, Packet};
 use crate::time::Nanos;
 
@@ -24,14 +24,6 @@ impl Config {
     #[must_use]
     pub const fn new(round_trip: Nanos) -> Self {
         Self { window: 32, timeout: round_trip.saturating_mul(2), longest: round_trip.saturating_mul(64) }
-    }
-
-    const fn width(&self) -> u32 {
-        match self.window {
-            0 => 1,
-            1..=128 => self.window,
-            _ => 128,
-        }
     }
 }
 
@@ -117,7 +109,7 @@ impl Outgoing for Sender {
             let ahead = self.again.trailing_zeros();
             self.again &= self.again - 1;
             self.base + ahead
-        } else if self.next < self.count && self.next - self.base < self.config.width() {
+        } else if self.next < self.count && self.next - self.base < width(self.config.window) {
             self.next += 1;
             self.next - 1
         } else {
@@ -175,12 +167,6 @@ impl Incoming for Receiver {
         }
         self.answers.say(Answer::Received { index });
         if new { Fate::Write } else { Fate::Duplicate }
-    }
-
-    fn handle_timeout(&mut self, _now: Nanos) {}
-
-    fn poll_timeout(&self) -> Option<Nanos> {
-        None
     }
 
     fn poll_answer(&mut self) -> Option<Answer> {

@@ -1,5 +1,7 @@
 //! The receiving side: packets in, memory writes, answers and events out.
 
+mod views;
+
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
@@ -15,13 +17,14 @@ use super::config::{MessageConfigError, ReceiverConfig};
 use super::peers::{Fortune, Key, Peer, Peers};
 use crate::cast::index;
 use crate::free::FreeSlots;
-use crate::receiver::{AccessTable, EntryView, ReceiveMemory};
+use crate::receiver::{AccessTable, ReceiveMemory};
 use crate::scheme::ends::ReceivingEnd;
 use crate::scheme::side::{Header, ReceivingSide, Said};
 use crate::scheme::{Fate, Incoming, Packet};
 use crate::state::Table;
 use crate::time::Nanos;
 use crate::timers::Timers;
+pub use views::ReceiverCounters;
 
 #[derive(Clone, Debug)]
 struct Context {
@@ -34,38 +37,6 @@ struct Context {
     /// The memory window that allowed the last packet.
     window: u16,
     end: ReceivingEnd,
-}
-
-/// Running counts of a receiving side.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ReceiverCounters {
-    /// Packets taken, requests included.
-    pub packets: u64,
-    /// Packets written.
-    pub written: u64,
-    /// Packets that were here already.
-    pub duplicates: u64,
-    /// Packets that a window had no room for, or of a round that was given up.
-    pub dropped: u64,
-    /// Packets of messages that have ended, by their number or context.
-    pub zombies: u64,
-    /// Packets that contradict their message, or are for another node or scheme.
-    pub bad_packets: u64,
-    /// Packets that no memory window allows, or that memory refused.
-    pub violations: u64,
-    /// Messages that got no context.
-    pub busy: u64,
-    /// Messages begun.
-    pub begun: u64,
-    /// Messages complete.
-    pub complete: u64,
-    /// Messages whose sender went on to another one, or fell silent.
-    pub abandoned: u64,
-    /// Transfers complete.
-    pub notices: u64,
-    /// Packets lost because what had been said before was not fetched.
-    pub unpolled: u64,
 }
 
 /// The receiving side of one node; see [the module](super).
@@ -159,36 +130,6 @@ impl Receiver {
             Table::new("contexts", self.config.contexts.into(), size_of::<Context>()),
             Table::new("senders' contexts", self.config.peers.into(), size_of::<Option<Peer>>()),
         ]
-    }
-
-    /// What context `slot` holds, as a register window shows it; `None` beyond the last.
-    #[must_use]
-    pub fn entry(&self, slot: u16, now: Nanos) -> Option<EntryView> {
-        let context = self.contexts.get(usize::from(slot))?;
-        let vacant = EntryView::vacant(context.generation);
-        let Some(Peer { key, message, heard, .. }) = context.peer.and_then(|at| self.peers.get(at)).copied()
-        else {
-            return Some(vacant);
-        };
-        let Announcement { transfer, base, length, transfer_length, left, .. } = context.announcement;
-        let (first, mask) = context.end.shown(context.count);
-        Some(EntryView {
-            valid: true,
-            source: key.node,
-            incarnation: key.incarnation,
-            transfer,
-            segment: message.get(),
-            segment_count: left.saturating_add(1),
-            base,
-            length,
-            expected: u16::try_from(context.count).unwrap_or(u16::MAX),
-            notify: true,
-            transfer_length,
-            first,
-            mask,
-            age: now.saturating_sub(heard),
-            ..vacant
-        })
     }
 
     /// Who this node is from now on, and in which life: before anything is received, or once that may be forgotten.

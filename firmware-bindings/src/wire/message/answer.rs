@@ -1,0 +1,156 @@
+//! What a receiver says of a message: MESSAGE_ANSWER, and MESSAGE_MAP, which is one with bits.
+
+use super::super::{Common, EncodeError, NackReason, PacketKind, WireError, exact};
+use super::{NO_CONTEXT, context, write};
+use crate::bytes::{Image, u8_at, u16_at, u32_at, u64_at};
+use crate::generated::AnswerKind;
+use crate::generated::layout::{message_answer as answer_at, message_map as map_at};
+use crate::ids::{Incarnation, MessageId};
+
+/// What a receiver says of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the fields are named in AnswerKind")]
+pub enum AnswerBody {
+    /// See [`AnswerKind::Accepted`].
+    Accepted,
+    /// See [`AnswerKind::Refused`].
+    Refused(NackReason),
+    /// See [`AnswerKind::Done`].
+    Done,
+    /// See [`AnswerKind::Resend`].
+    Resend { first: u32, last: u32 },
+    /// See [`AnswerKind::Limit`].
+    Limit(u32),
+    /// See [`AnswerKind::Received`].
+    Received(u32),
+    /// See [`AnswerKind::Short`].
+    Short { round: u8 },
+    /// See [`AnswerKind::Map`]; bit `i` of the pair is in word `i / 64`.
+    Map { base: u32, echo: u32, again: bool, here: [u64; 2], wanted: [u64; 2] },
+    /// See [`AnswerKind::ReadAccepted`].
+    ReadAccepted,
+    /// See [`AnswerKind::ReadRefused`].
+    ReadRefused(NackReason),
+}
+
+/// MESSAGE_ANSWER or MESSAGE_MAP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MessageAnswer {
+    /// From the receiver of the data.
+    pub common: Common,
+    /// The message, or the read.
+    pub message: MessageId,
+    /// Incarnation that its packets carried.
+    pub peer_incarnation: Incarnation,
+    /// The receiver's context, if it has one.
+    pub context: Option<u32>,
+    /// What it says.
+    pub body: AnswerBody,
+}
+
+impl MessageAnswer {
+    /// MESSAGE_ANSWER or MESSAGE_MAP.
+    #[must_use]
+    pub const fn kind(&self) -> PacketKind {
+        match self.body {
+            AnswerBody::Map { .. } => PacketKind::MessageMap,
+            _ => PacketKind::MessageAnswer,
+        }
+    }
+
+    /// ANSWER, FIRST, LAST and REASON.
+    const fn fields(&self) -> (AnswerKind, u32, u32, u8) {
+        match self.body {
+            AnswerBody::Accepted => (AnswerKind::Accepted, 0, 0, 0),
+            AnswerBody::Refused(reason) => (AnswerKind::Refused, 0, 0, reason.value()),
+            AnswerBody::Done => (AnswerKind::Done, 0, 0, 0),
+            AnswerBody::Resend { first, last } => (AnswerKind::Resend, first, last, 0),
+            AnswerBody::Limit(first) => (AnswerKind::Limit, first, 0, 0),
+            AnswerBody::Received(index) => (AnswerKind::Received, index, 0, 0),
+            AnswerBody::Short { round } => (AnswerKind::Short, round as u32, 0, 0),
+            AnswerBody::Map { base, echo, again, .. } => (AnswerKind::Map, base, echo, again as u8),
+            AnswerBody::ReadAccepted => (AnswerKind::ReadAccepted, 0, 0, 0),
+            AnswerBody::ReadRefused(reason) => (AnswerKind::ReadRefused, 0, 0, reason.value()),
+        }
+    }
+
+    pub(super) fn read(kind: PacketKind, body: &[u8]) -> Result<Self, WireError> {
+        let map: Option<&[u8; map_at::LAYOUT_SIZE]> = match kind {
+            PacketKind::MessageMap => Some(exact(kind, body)?),
+            _ => None,
+        };
+        let head: &[u8; answer_at::LAYOUT_SIZE] = match map.and_then(|map| map.first_chunk()) {
+            Some(head) => head,
+            None => exact(kind, body)?,
+        };
+        if u16_at::<{ answer_at::RESERVED }, _>(head) != 0 {
+            return Err(WireError::Reserved { kind });
+        }
+        let found = u8_at::<{ answer_at::ANSWER }, _>(head);
+        let wrong = WireError::Answer { kind, found };
+        let answer = AnswerKind::try_from(found).map_err(|_| wrong)?;
+        let first = u32_at::<{ answer_at::FIRST }, _>(head);
+        let last = u32_at::<{ answer_at::LAST }, _>(head);
+        let reason = u8_at::<{ answer_at::REASON }, _>(head);
+        let refused = || NackReason::try_from(reason).map_err(|_| WireError::Reason { kind, found: reason });
+        let body = match (answer, map) {
+            (AnswerKind::Map, Some(map)) => AnswerBody::Map {
+                base: first,
+                echo: last,
+                again: reason == 1,
+                here: [u64_at::<{ map_at::HERE_LOW }, _>(map), u64_at::<{ map_at::HERE_HIGH }, _>(map)],
+                wanted: [u64_at::<{ map_at::WANTED_LOW }, _>(map), u64_at::<{ map_at::WANTED_HIGH }, _>(map)],
+            },
+            (AnswerKind::Map, None) | (_, Some(_)) => return Err(wrong),
+            (AnswerKind::Accepted, None) => AnswerBody::Accepted,
+            (AnswerKind::Refused, None) => AnswerBody::Refused(refused()?),
+            (AnswerKind::Done, None) => AnswerBody::Done,
+            (AnswerKind::Resend, None) => AnswerBody::Resend { first, last },
+            (AnswerKind::Limit, None) => AnswerBody::Limit(first),
+            (AnswerKind::Received, None) => AnswerBody::Received(first),
+            (AnswerKind::Short, None) => AnswerBody::Short { round: u8::try_from(first).map_err(|_| wrong)? },
+            (AnswerKind::ReadAccepted, None) => AnswerBody::ReadAccepted,
+            (AnswerKind::ReadRefused, None) => AnswerBody::ReadRefused(refused()?),
+        };
+        let answer = Self {
+            common: Common::read(head),
+            message: MessageId::new(u32_at::<{ answer_at::MESSAGE }, _>(head)),
+            peer_incarnation: Incarnation::new(u32_at::<{ answer_at::PEER_INCARNATION }, _>(head)),
+            context: context(u32_at::<{ answer_at::CONTEXT }, _>(head)),
+            body,
+        };
+        // What a kind of answer does not use is 0.
+        let (_, expected_first, expected_last, expected_reason) = answer.fields();
+        if (expected_first, expected_last, expected_reason) != (first, last, reason) {
+            return Err(WireError::Reserved { kind });
+        }
+        Ok(answer)
+    }
+
+    fn put<const LENGTH: usize>(&self, image: &mut Image<LENGTH>) {
+        let (answer, first, last, reason) = self.fields();
+        image.put::<{ answer_at::MESSAGE }, _>(self.message.get());
+        image.put::<{ answer_at::PEER_INCARNATION }, _>(self.peer_incarnation.get());
+        image.put::<{ answer_at::CONTEXT }, _>(self.context.unwrap_or(NO_CONTEXT));
+        image.put::<{ answer_at::FIRST }, _>(first);
+        image.put::<{ answer_at::LAST }, _>(last);
+        image.put::<{ answer_at::ANSWER }, _>(answer.value());
+        image.put::<{ answer_at::REASON }, _>(reason);
+    }
+
+    pub(super) fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        if let AnswerBody::Map { here, wanted, .. } = self.body {
+            let mut image = Image::<{ map_at::LAYOUT_SIZE }>::new();
+            self.put(&mut image);
+            image.put::<{ map_at::HERE_LOW }, _>(here[0]);
+            image.put::<{ map_at::HERE_HIGH }, _>(here[1]);
+            image.put::<{ map_at::WANTED_LOW }, _>(wanted[0]);
+            image.put::<{ map_at::WANTED_HIGH }, _>(wanted[1]);
+            write(&self.common, self.kind(), image, buffer)
+        } else {
+            let mut image = Image::<{ answer_at::LAYOUT_SIZE }>::new();
+            self.put(&mut image);
+            write(&self.common, self.kind(), image, buffer)
+        }
+    }
+}
