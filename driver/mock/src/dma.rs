@@ -111,6 +111,20 @@ impl Recent {
         std::mem::swap(&mut self.last, &mut self.before);
     }
 
+    /// The window that holds all of `part`, if either does; it is the last one from now on. Before the data of a lone descriptor
+    /// the descriptor was read, so the window of the data is the one before.
+    fn holding(&mut self, part: &DmaPart) -> Option<&Window> {
+        let holds =
+            |window: &Option<Window>| window.as_ref().is_some_and(|window| window.stretch(part).is_some());
+        if !holds(&self.last) {
+            if !holds(&self.before) {
+                return None;
+            }
+            self.swap();
+        }
+        self.last.as_ref()
+    }
+
     fn note(&mut self, window: Window) {
         self.before = self.last.replace(window);
     }
@@ -442,7 +456,7 @@ impl DmaSpace for DmaMap {
             self.into_card.note(parts.iter().map(|part| (base.wrapping_add(part.offset), part.length)));
         let mut done = 0;
         while let Some(part) = parts.get(done) {
-            if streams && let Some(window) = &self.reads.last {
+            if streams && let Some(window) = self.reads.holding(part) {
                 let near = parts.get(done..).unwrap_or_default();
                 let count = gather(memory, near.iter().map_while(|part| window.stretch(part)));
                 if count > 0 {
@@ -462,7 +476,7 @@ impl DmaSpace for DmaMap {
         let streams = self.into_host.note(parts.iter().map(|part| (address(part), part.length)));
         let mut done = 0;
         while let Some(part) = parts.get(done) {
-            if streams && let Some(window) = &self.writes.last {
+            if streams && let Some(window) = self.writes.holding(part) {
                 let near = parts.get(done..).unwrap_or_default();
                 let count = scatter(memory, near.iter().map_while(|part| window.stretch(part)));
                 if count > 0 {
