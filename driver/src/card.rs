@@ -46,7 +46,8 @@ impl Card {
     }
 
     /// Opens a card: finds its BARs, confirms that it is an XDMA, finds its channels, stops what an earlier owner left
-    /// running, checks its identity where it has one, and gives it the right to do DMA.
+    /// running, checks its identity where it has one, and gives it the right to do DMA. With
+    /// [`OpenOptions::observe`](crate::OpenOptions::observe) it looks and changes nothing.
     ///
     /// # Errors
     /// See [`OpenError`]. Nothing is left enabled then.
@@ -67,9 +68,11 @@ impl Card {
             return Err(OpenError::Gone { card: name });
         }
         let info = began?;
-        transport.set_bus_master(true).map_err(|source| OpenError::Config { card: name, source })?;
+        if !options.observe {
+            transport.set_bus_master(true).map_err(|source| OpenError::Config { card: name, source })?;
+        }
         let pool = DmaPool::new(Arc::clone(&transport), options.memory);
-        Ok(Self { shared: Shared::new(transport, info, pool, dma_bar, user_bar) })
+        Ok(Self { shared: Shared::new(transport, info, pool, dma_bar, user_bar, options.observe) })
     }
 
     /// Finds out what the card is, and puts to rest what an earlier owner left running.
@@ -83,6 +86,10 @@ impl Card {
         user_bar: Option<&Bar>,
     ) -> Result<CardInfo, OpenError> {
         let xdma = XdmaInfo::read(dma_bar).map_err(|source| mmio(&name, source))?;
+        if options.observe {
+            let (identity, ni) = network_interface(&name, options, ids.subsystem, &roles, user_bar)?;
+            return Ok(CardInfo { name, ids, roles, xdma, identity, ni });
+        }
         for channel in xdma.channels() {
             quiesce(dma_bar, transport, &name, channel)?;
         }
@@ -260,8 +267,9 @@ impl Card {
     /// never. It is one register for all channels.
     ///
     /// # Errors
-    /// [`ResourceError::NotStream`], [`ResourceError::Mmio`]. An exponent above 31 is taken as 31.
+    /// [`ResourceError::NotStream`], [`ResourceError::Observed`], [`ResourceError::Mmio`]. An exponent above 31 is taken as 31.
     pub fn set_write_flush_timeout(&self, exponent: u8) -> Result<(), ResourceError> {
+        self.shared.check_owned()?;
         if !self.shared.info.xdma.stream {
             return Err(ResourceError::NotStream { card: self.shared.name.clone() });
         }
@@ -352,6 +360,7 @@ impl Card {
     /// # Errors
     /// [`ResourceError::Interrupt`] if there are no vectors at all, or the system refuses: wait by polling then.
     pub fn enable_interrupts(&self) -> Result<InterruptVectors, ResourceError> {
+        self.shared.check_owned()?;
         let card = || self.shared.name.clone();
         let failed = |source| ResourceError::Interrupt { card: card(), source };
         let xdma = &self.shared.info.xdma;

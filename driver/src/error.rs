@@ -24,7 +24,7 @@ pub enum OpenError {
     },
     /// Nothing answers.
     #[error(
-        "{card}: every register reads as all ones: the card is gone, its link is down or memory decoding is off; check the slot and the power, rescan the bus, then open it again"
+        "{card}: every register reads as all ones: the card is gone, its link is down or memory decoding is off; check the slot and the power, try `fpgactl reset --level bus`, rescan the bus, then open it again"
     )]
     Gone {
         /// Which card.
@@ -126,9 +126,17 @@ pub enum OpenError {
         /// What failed.
         source: MmioError,
     },
+    /// Some reads are answered with all ones.
+    #[error(
+        "{card}: some register reads return all ones and some do not: XDMA cores of Vivado 2018 do that at every second read in some designs; rebuild the bitstream with 2019.1 or newer. If it did not do so before, its link is failing"
+    )]
+    UnsteadyReads {
+        /// Which card.
+        card: String,
+    },
     /// A channel was still busy from before and did not stop.
     #[error(
-        "{card}: {channel} was running and did not become idle within {waited_ms} ms; reset the card, then open it again"
+        "{card}: {channel} was running and did not become idle within {waited_ms} ms; reset the card (`fpgactl reset --level bus`), then open it again"
     )]
     NotIdle {
         /// Which card.
@@ -162,6 +170,14 @@ pub enum ResourceError {
         /// What.
         what: String,
     },
+    /// The card was opened for a look.
+    #[error(
+        "{card}: the card was opened to be looked at (OpenOptions::observe): nothing of it can be taken or set up; open it without"
+    )]
+    Observed {
+        /// Which card.
+        card: CardName,
+    },
     /// The card has none, or it was not looked for.
     #[error("{card}: {what} is not there: {reason}")]
     Absent {
@@ -173,7 +189,9 @@ pub enum ResourceError {
         reason: &'static str,
     },
     /// The engine still runs for an owner that could not stop it.
-    #[error("{card}: {channel} is still busy with what an earlier owner could not stop; reset the card")]
+    #[error(
+        "{card}: {channel} is still busy with what an earlier owner could not stop; reset the card (`fpgactl reset --level bus`)"
+    )]
     Busy {
         /// Which card.
         card: CardName,
@@ -407,6 +425,16 @@ impl SubmitError {
     }
 }
 
+/// Microseconds as people say them.
+pub(crate) fn waited(us: u64) -> String {
+    let span = core::time::Duration::from_micros(us);
+    match us {
+        0..10_000 => format!("{us} µs"),
+        10_000..10_000_000 => format!("{} ms", span.as_millis()),
+        _ => format!("{} s", span.as_secs()),
+    }
+}
+
 /// A channel as a whole cannot go on, or a wait ended without its transfer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -425,7 +453,7 @@ pub enum ChannelError {
     },
     /// The engine does not become idle. What was posted is quarantined.
     #[error(
-        "{card} {channel}: the engine did not become idle within {waited_ms} ms (status {status}); {quarantined} buffers that it may still reach are kept out of use: reset the card"
+        "{card} {channel}: the engine did not become idle within {waited_ms} ms (status {status}); {quarantined} buffers that it may still reach are kept out of use: reset the card (`fpgactl reset --level bus`)"
     )]
     Wedged {
         /// Which card.
@@ -441,7 +469,8 @@ pub enum ChannelError {
     },
     /// The wait's deadline has passed. The transfer goes on: wait again, or abort.
     #[error(
-        "{card} {channel}: not complete after {waited_us} µs (status {status}, {completed} of {posted} descriptors of the run done); wait longer, or abort the channel"
+        "{card} {channel}: not complete after {} (status {status}, {completed} of {posted} descriptors of the run done); wait longer, or abort the channel",
+        waited(*waited_us)
     )]
     TimedOut {
         /// Which card.

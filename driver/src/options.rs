@@ -26,6 +26,8 @@ pub struct OpenOptions {
     pub network_interface: NetworkInterface,
     /// Where DMA memory comes from.
     pub memory: DmaPoolOptions,
+    /// Look only.
+    pub observe: bool,
 }
 
 impl OpenOptions {
@@ -40,6 +42,16 @@ impl OpenOptions {
     #[must_use]
     pub const fn network_interface(mut self, choice: NetworkInterface) -> Self {
         self.network_interface = choice;
+        self
+    }
+
+    /// Opens the card as it is: nothing of it is stopped or set, it is not given the right to do DMA, and closing leaves it alone.
+    /// Its registers can be accessed; its channels, CDMA engine, interrupts and endpoint cannot be taken
+    /// ([`ResourceError::Observed`](crate::ResourceError)). For a look at a card that does not do what it should: it opens where an engine
+    /// hangs, and what the engine hangs in is still there to be seen.
+    #[must_use]
+    pub const fn observe(mut self, only: bool) -> Self {
+        self.observe = only;
         self
     }
 

@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     taken: AtomicU32,
     /// The write flush timeout was on at some time: C2H stream descriptors may be closed early.
     pub(crate) flush: AtomicBool,
+    /// Opened for a look: nothing of it is ours to take, stop or set.
+    observed: bool,
     pub(crate) transport: Arc<dyn Transport>,
 }
 
@@ -73,6 +75,7 @@ impl Shared {
         pool: DmaPool,
         dma_bar: Bar,
         user_bar: Option<Bar>,
+        observed: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
             name: info.name.as_str().into(),
@@ -85,6 +88,7 @@ impl Shared {
             vectors: AtomicU32::new(0),
             taken: AtomicU32::new(0),
             flush: AtomicBool::new(false),
+            observed,
             transport,
         })
     }
@@ -128,7 +132,13 @@ impl Shared {
         Ok(())
     }
 
+    /// An error if the card was opened for a look.
+    pub(crate) fn check_owned(&self) -> Result<(), ResourceError> {
+        if self.observed { Err(ResourceError::Observed { card: self.name.clone() }) } else { Ok(()) }
+    }
+
     fn take(&self, bit: u32, what: impl FnOnce() -> String) -> Result<(), ResourceError> {
+        self.check_owned()?;
         if self.taken.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
             return Ok(());
         }
@@ -164,6 +174,9 @@ impl Shared {
 impl Drop for Shared {
     /// Stop, confirm idle, take the right to do DMA away, and only then let the pool unmap memory.
     fn drop(&mut self) {
+        if self.observed {
+            return;
+        }
         for name in self.channels() {
             if let Err(error) = quiesce(&self.dma_bar, &*self.transport, &self.name, name) {
                 tracing::warn!(card = %self.name, %error, "closing the card");

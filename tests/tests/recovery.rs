@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use fpga_card::{AccessLog, AccessTarget, CardDescription};
 use fpga_driver::mock::{CardFailure, World};
-use fpga_driver::pci::ResetLevel;
+use fpga_driver::pci::{ResetLevel, config};
 use fpga_driver::recovery::{self, Rung, RungFailure, RungOutcome, RungReport};
 use fpga_driver::registers::cdma::CdmaBlock;
+use fpga_driver::registers::pci::header;
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
 use fpga_driver::{
     BarOffset, Card, CardAddr, ChannelName, ChannelOptions, Direction, Endpoint, FaultCause, OpenError,
-    OpenOptions, RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport, RunMode, Transport,
-    WaitOptions,
+    OpenOptions, RecoveryError, RecoveryLevel, RecoveryOptions, RecoveryReport, ResourceError, RunMode,
+    Transport, WaitOptions,
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{DMA_BAR, described, hurried_world, open, peek, register, with_channels, world};
@@ -107,6 +108,33 @@ fn what_a_killed_owner_left_running_is_stopped_and_told() {
     }
     let again = unopened(&world, RecoveryOptions::default()).unwrap();
     assert_eq!(active(&again), [""; 0]);
+}
+
+#[test]
+fn a_look_changes_nothing_and_takes_nothing() {
+    let world = world(CardDescription::default());
+    killed_in_a_run(&world, ChannelOptions::default());
+    let base = channel_base(Direction::C2h, 1);
+    let control = || register(&world, 0, DMA_BAR, ChannelBlock::CONTROL.address(base));
+    let before = control();
+    assert_ne!(before & 1, 0, "it runs");
+    let command = || config::read_u16(&*world.transport(0), header::COMMAND).unwrap();
+    world.transport(0).set_bus_master(false).unwrap();
+    let commanded = command();
+    let card = Card::open_with(world.transport(0), OpenOptions::default().observe(true)).unwrap();
+    assert_eq!(card.info().xdma.c2h_channels, 4);
+    assert!(ChannelBlock::STATUS.read(card.dma_bar(), base).unwrap().busy());
+    let observed = |error: Option<ResourceError>| {
+        assert!(matches!(error, Some(ResourceError::Observed { .. })), "{error:?}")
+    };
+    observed(card.h2c(0).err());
+    observed(card.c2h(1).err());
+    observed(card.cdma().err());
+    observed(card.enable_interrupts().err());
+    drop(card);
+    assert_eq!((control(), command()), (before, commanded));
+    // Who is to own it opens it as ever.
+    assert_works(&world, &open(&world));
 }
 
 #[test]

@@ -398,14 +398,24 @@ impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
     }
 }
 
+/// Why a device may not have a reset, and what does the same.
+const fn what_is_left(level: crate::ResetLevel) -> &'static str {
+    match level {
+        crate::ResetLevel::Function => {
+            "public XDMA cards report none (FLReset-, NoSoftRst+): a hot reset of the slot or a power cycle is left"
+        }
+        crate::ResetLevel::Hot => {
+            "it takes a port of its own above the device, and a way to it: a function reset, where there is one, or a power cycle is left"
+        }
+    }
+}
+
 /// A reset did not happen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResetError {
     /// The device (or this backend) has no reset of that level.
-    #[error(
-        "the device offers no {level} reset here; public XDMA cards report none (FLReset-, NoSoftRst+): a hot reset of the slot or a power cycle is left"
-    )]
+    #[error("the device offers no {level} reset here; {}", what_is_left(*level))]
     Unsupported {
         /// The level asked for.
         level: crate::ResetLevel,

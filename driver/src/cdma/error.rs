@@ -247,7 +247,8 @@ pub enum CdmaRingError {
     },
     /// The wait's deadline has passed. The copy goes on: wait again, or abort.
     #[error(
-        "{card} CDMA ring: not complete after {waited_us} µs (status {status}, {outstanding} descriptors outstanding); wait longer, or abort"
+        "{card} CDMA ring: not complete after {} (status {status}, {outstanding} descriptors outstanding); wait longer, or abort",
+        crate::error::waited(*waited_us)
     )]
     TimedOut {
         /// Which card.

@@ -656,12 +656,32 @@ pub struct ValidateArgs {
                         not given the right to do DMA. An engine that does not stop needs `fpgactl reset`.\n\n\
                         Examples:\n  \
                         fpgactl abort --card 0000:65:00.0\n  \
+                        fpgactl abort --card 0000:65:00.0 --channel 0\n  \
                         fpgactl abort --card 0000:65:00.0 --channel c2h1"
 )]
 pub struct AbortArgs {
-    /// Only this channel, for example h2c0 or c2h1 [default: all, the copy engine and the network interface]
-    #[arg(long, value_name = "NAME", value_parser = channel_name)]
-    pub channel: Option<ChannelName>,
+    /// Only this channel, for example h2c0 or c2h1; a number is that of both directions [default: all, the copy engine and the
+    /// network interface]
+    #[arg(long, value_name = "N|NAME", value_parser = channel_choice)]
+    pub channel: Option<ChannelChoice>,
+}
+
+/// Channels as they are named on a command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChannelChoice {
+    /// One of them.
+    One(ChannelName),
+    /// Those of a number, in either direction.
+    Both(u8),
+}
+
+fn channel_choice(text: &str) -> Result<ChannelChoice, String> {
+    match text.parse::<u8>() {
+        Ok(number) if number < MAX_CHANNELS && text.len() == 1 => Ok(ChannelChoice::Both(number)),
+        _ => channel_name(text)
+            .map(ChannelChoice::One)
+            .map_err(|error| format!("{error}, or 0 to 3 for both directions")),
+    }
 }
 
 /// How far `reset` goes.
@@ -680,7 +700,7 @@ pub enum ResetLevel {
 #[command(
     after_help = "The rungs are climbed from the mildest on, and the report says what each one found and did. The reset of \
                         --level is done even if the card is well before it. Exit status 1 if the card is not well at the end, or \
-                        if the hot reset was asked for and not done.\n\n\
+                        if a reset was asked for and the card was not reset.\n\n\
                         Examples:\n  \
                         fpgactl reset --card 0000:65:00.0\n  \
                         fpgactl reset --card 0000:65:00.0 --level bus --json"
@@ -743,9 +763,8 @@ pub(crate) fn operation_size(text: &str) -> Result<u64, String> {
 /// A span of time as a plain number of seconds, or with a unit.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let span = match text.parse::<f64>() {
-        Ok(seconds) => {
-            Duration::try_from_secs_f64(seconds).map_err(|error| format!("\"{text}\": {error}"))?
-        }
+        // What no span can be is zero here, and refused as that.
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).unwrap_or_default(),
         Err(_) => units::duration(text).map_err(|error| error.to_string())?,
     };
     if span.is_zero() || span > Duration::from_secs(3600) {
@@ -806,6 +825,16 @@ mod tests {
         assert_eq!(channel_name("c2h3").map(|name| name.to_string()), Ok("c2h3".to_owned()));
         for text in ["", "0", "h2c", "h2c4", "c2h+1", "h2c01", "H2C0", "h2c0 "] {
             assert!(channel_name(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn channels_by_number_or_name() {
+        assert_eq!(channel_choice("3"), Ok(ChannelChoice::Both(3)));
+        let c2h1 = ChannelName { direction: Direction::C2h, number: 1 };
+        assert_eq!(channel_choice("c2h1"), Ok(ChannelChoice::One(c2h1)));
+        for text in ["", "4", "+1", "01", "h2c4"] {
+            assert!(channel_choice(text).is_err(), "{text}");
         }
     }
 

@@ -105,6 +105,9 @@ pub fn effects(all: &[Register], stretch: Stretch) -> Vec<&'static str> {
 }
 
 fn effect(register: &Register) -> &'static str {
+    if !register.access.is_writable() {
+        return "this register is read-only: the write changes nothing";
+    }
     let own = register.name.rsplit('.').next().unwrap_or_default();
     match register.block() {
         Some(Block::Channel(..)) if own.starts_with("control") => "this starts or stops the channel's engine",
@@ -131,6 +134,7 @@ fn effect(register: &Register) -> &'static str {
         Some(Block::MsixVector(_) | Block::MsixPending) => "the system programs these",
         Some(Block::Cdma(_)) => "this steers the copy engine",
         Some(_) => "this is a setting of the DMA core",
+        None if register.name.starts_with("identity") => "this says what the design is",
         None => "this steers the network interface",
     }
 }

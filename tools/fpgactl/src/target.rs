@@ -209,6 +209,16 @@ pub fn open(target: &Target) -> Result<Opened, CliError> {
     Ok(Opened { card, transport, simulated: target.is_simulated(), served: target.is_served() })
 }
 
+/// Opens one card to look at it: nothing of it is stopped or set, so that it opens where an engine hangs.
+///
+/// # Errors
+/// As [`open`].
+pub fn observe(target: &Target) -> Result<Opened, CliError> {
+    let transport = reach(target)?;
+    let card = Card::open_with(Arc::clone(&transport), OpenOptions::default().observe(true))?;
+    Ok(Opened { card, transport, simulated: target.is_simulated(), served: target.is_served() })
+}
+
 /// Reaches one card without touching it: for cards that cannot be opened.
 ///
 /// # Errors

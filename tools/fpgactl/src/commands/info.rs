@@ -102,7 +102,7 @@ struct Ni {
 /// # Errors
 /// Those of opening the card.
 pub fn run(settings: &Settings) -> Result<InfoReport, CliError> {
-    Ok(report(&target::open(&settings.card)?))
+    Ok(report(&target::observe(&settings.card)?))
 }
 
 fn report(opened: &Opened) -> InfoReport {

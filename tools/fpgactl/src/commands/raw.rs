@@ -87,7 +87,7 @@ impl Report for PokeReport {
 /// # Errors
 /// See [`CliError`]; nothing was read if the stretch does not lie in the BAR.
 pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError> {
-    let opened = target::open(&settings.card)?;
+    let opened = target::observe(&settings.card)?;
     let card = opened.card.name().to_owned();
     let found = bars::open(&opened, args.bar)?;
     let all = registers::of(&opened);
@@ -117,7 +117,7 @@ pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError
 /// # Errors
 /// See [`CliError`]; nothing was written then.
 pub fn poke(settings: &Settings, args: &PokeArgs) -> Result<PokeReport, CliError> {
-    let opened = target::open(&settings.card)?;
+    let opened = target::observe(&settings.card)?;
     let card = opened.card.name().to_owned();
     let found = bars::open(&opened, args.bar)?;
     let all = registers::of(&opened);

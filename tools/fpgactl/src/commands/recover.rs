@@ -5,11 +5,12 @@
 
 use std::io::Write;
 
-use fpga_driver::recovery::{self, RungOutcome, RungReport};
-use fpga_driver::{OpenOptions, RecoveryLevel, RecoveryOptions, RecoveryReport};
+use fpga_driver::recovery::{self, RecoveryError, RungOutcome, RungReport};
+use fpga_driver::registers::xdma::Direction;
+use fpga_driver::{ChannelName, OpenOptions, RecoveryLevel, RecoveryOptions, RecoveryReport};
 use serde::Serialize;
 
-use crate::cli::{AbortArgs, ResetArgs, ResetLevel};
+use crate::cli::{AbortArgs, ChannelChoice, ResetArgs, ResetLevel};
 use crate::error::CliError;
 use crate::output::{self, Report};
 use crate::settings::Settings;
@@ -47,12 +48,17 @@ impl Rung {
     }
 }
 
+/// The scope of a report on all of a card.
+const WHOLE: &str = "card";
+
 /// What was stopped and reset.
 #[derive(Debug, Serialize)]
 pub struct LadderReport {
     command: &'static str,
     card: String,
-    /// Whether the card answers and nothing of it is busy.
+    /// What was looked at: `card`, or the channels, one after the other.
+    scope: String,
+    /// Whether the card answers and nothing of what was looked at is busy.
     well: bool,
     /// Whether it was reset.
     was_reset: bool,
@@ -60,10 +66,11 @@ pub struct LadderReport {
 }
 
 impl LadderReport {
-    fn new(command: &'static str, report: &RecoveryReport) -> Self {
+    fn new(command: &'static str, scope: String, report: &RecoveryReport) -> Self {
         Self {
             command,
             card: report.card.clone(),
+            scope,
             well: report.well,
             was_reset: report.reopen,
             rungs: report.rungs.iter().map(Rung::new).collect(),
@@ -77,10 +84,11 @@ impl Report for LadderReport {
         for rung in &self.rungs {
             table.add_row([&rung.name, &rung.found, rung.outcome, &rung.message]);
         }
-        let end = match (self.well, self.was_reset) {
-            (true, true) => "the card was reset and answers; open it again",
-            (true, false) => "the card answers and is idle",
-            (false, _) => "the card is not well",
+        let end = match (self.well, self.was_reset, self.scope.as_str()) {
+            (true, true, _) => "the card was reset and answers; open it again",
+            (true, false, WHOLE) => "the card answers and is idle",
+            (true, false, channels) => &format!("{channels}: idle; nothing else of the card was looked at"),
+            (false, ..) => "the card is not well",
         };
         output::render(&table) + &format!("\n{}: {end}\n", self.card)
     }
@@ -95,15 +103,48 @@ fn climb(settings: &Settings, options: RecoveryOptions) -> Result<RecoveryReport
     Ok(recovery::recover(&transport, &OpenOptions::default(), &options)?)
 }
 
+/// Stops the channels of this number, as far as the card has them.
+fn both(settings: &Settings, number: u8) -> Result<(String, RecoveryReport), CliError> {
+    let mut scope = Vec::new();
+    let mut whole: Option<RecoveryReport> = None;
+    let mut missing = None;
+    for direction in [Direction::H2c, Direction::C2h] {
+        let channel = ChannelName { direction, number };
+        match climb(settings, RecoveryOptions::default().channel(channel)) {
+            Err(error @ CliError::Recovery(RecoveryError::NoSuchChannel { .. })) => missing = Some(error),
+            Err(error) => return Err(error),
+            Ok(report) => {
+                scope.push(channel.to_string());
+                match &mut whole {
+                    None => whole = Some(report),
+                    Some(whole) => {
+                        whole.rungs.extend(report.rungs);
+                        whole.well &= report.well;
+                        whole.reopen |= report.reopen;
+                    }
+                }
+            }
+        }
+    }
+    match (whole, missing) {
+        (Some(report), _) => Ok((scope.join(", "), report)),
+        (None, Some(error)) => Err(error),
+        (None, None) => Err(CliError::Usage("a card has no channels".to_owned())),
+    }
+}
+
 /// Runs `abort` and prints its report.
 ///
 /// # Errors
 /// See [`CliError`]; [`CliError::NotRecovered`] after the report.
 pub fn abort(settings: &Settings, args: &AbortArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let mut options = RecoveryOptions::default();
-    options.channel = args.channel;
-    let report = climb(settings, options)?;
-    output::print(&LadderReport::new("abort", &report), settings.json, out)?;
+    let whole = RecoveryOptions::default();
+    let (scope, report) = match args.channel {
+        None => (WHOLE.to_owned(), climb(settings, whole)?),
+        Some(ChannelChoice::One(channel)) => (channel.to_string(), climb(settings, whole.channel(channel))?),
+        Some(ChannelChoice::Both(number)) => both(settings, number)?,
+    };
+    output::print(&LadderReport::new("abort", scope, &report), settings.json, out)?;
     if report.well {
         return Ok(());
     }
@@ -122,8 +163,10 @@ pub fn reset(settings: &Settings, args: &ResetArgs, out: &mut dyn Write) -> Resu
         ResetLevel::Bus => RecoveryLevel::Bus,
     };
     let report = climb(settings, RecoveryOptions::default().at_least(level))?;
-    output::print(&LadderReport::new("reset", &report), settings.json, out)?;
+    output::print(&LadderReport::new("reset", WHOLE.to_owned(), &report), settings.json, out)?;
     let what = match (report.well, level, report.outcome(level)) {
+        // Of the two resets the milder one was possible, and did it.
+        (true, RecoveryLevel::Bus, Some(RungOutcome::Unsupported { .. })) if report.reopen => return Ok(()),
         // What was asked for was not done, however well the card is.
         (_, RecoveryLevel::Function, Some(RungOutcome::Unsupported { .. })) => {
             "it was not reset: there is no function-level reset; `fpgactl reset --level bus` resets the bus instead"

@@ -2,8 +2,8 @@
 
 use std::io::{IsTerminal, Write};
 
-use fpga_driver::CardRange;
 use fpga_driver::validate::{self, Report as Outcome, SCRATCH_BYTES, Status, TestResult, ValidateOptions};
+use fpga_driver::{CardRange, OpenError};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
@@ -54,6 +54,26 @@ pub struct ValidateReport {
 }
 
 impl ValidateReport {
+    /// Of a card that cannot be opened, so that nothing else could be tested.
+    fn not_opened(card: String, error: &OpenError) -> Self {
+        let message = format!("{error}; nothing else could be tested");
+        let test = Test { name: "card.open".to_owned(), status: Status::Fail.word(), message, card_us: 0.0 };
+        Self {
+            command: "validate",
+            card,
+            passed: 0,
+            warned: 0,
+            failed: 1,
+            skipped: 0,
+            scratch: None,
+            credit_ring_works: false,
+            hybrid_waits_work: false,
+            long_blocks_work: false,
+            writeback_needs_enable: None,
+            tests: vec![test],
+        }
+    }
+
     fn new(outcome: &Outcome) -> Self {
         let test = |test: &TestResult| Test {
             name: test.name.clone(),
@@ -124,7 +144,16 @@ pub fn run(settings: &Settings, args: &ValidateArgs, out: &mut dyn Write) -> Res
     if let Some(limit) = settings.deadline.limit() {
         options = options.timeout(limit);
     }
-    let opened = target::open(&settings.card)?;
+    let opened = match target::open(&settings.card) {
+        Ok(opened) => opened,
+        // There is a card, and what is wrong with it is what was asked for.
+        Err(CliError::Open(error)) => {
+            let card = settings.card.to_string();
+            output::print(&ValidateReport::not_opened(card.clone(), &error), settings.json, out)?;
+            return Err(CliError::TestsFailed { card, failed: 1, tests: 1 });
+        }
+        Err(error) => return Err(error),
+    };
     let bar = progress(settings.progress);
     let outcome = validate::run(&opened.card, options, &mut |test| {
         bar.inc(1);

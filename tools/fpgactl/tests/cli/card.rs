@@ -60,6 +60,20 @@ fn built_in_boards_go_by_their_names() {
     }
 }
 
+/// A core that answers every second read cannot be driven; it is not gone either.
+#[test]
+fn the_quirky_card_is_told_from_one_that_is_gone() {
+    for command in ["info", "abort"] {
+        let ran = fpgactl(&[command, "--card", "mock:quirky"]);
+        assert_eq!(ran.status, 1);
+        assert!(ran.stderr.contains("every second read") && !ran.stderr.contains("gone"), "{}", ran.stderr);
+    }
+    let ran = fpgactl(&["validate", "--card", "mock:quirky", "--json"]);
+    let report = ran.json();
+    assert_eq!((ran.status, &report["failed"], &report["passed"]), (1, &1.into(), &0.into()));
+    assert_eq!(report["tests"][0]["name"], "card.open");
+}
+
 #[test]
 fn registers_are_listed() {
     let report = fpgactl(&["regs", "list", "--json"]).ok().json();

@@ -80,7 +80,10 @@ fn abort_says_what_each_channel_was_doing() {
     assert!(rungs.iter().all(|rung| rung["outcome"] == "not-needed" && rung["level"] == "channel"));
     assert_eq!((&rungs[5]["name"], &rungs[5]["found"]), (&"c2h1".into(), &"idle".into()));
     let text = fpgactl(&["abort", "--channel", "c2h1"]).ok().stdout;
-    assert!(text.contains("c2h1") && !text.contains("h2c0") && text.contains("is idle"), "{text}");
+    assert!(text.contains("c2h1: idle; nothing else") && !text.contains("h2c0"), "{text}");
+    let report = fpgactl(&["abort", "--channel", "1", "--json"]).ok().json();
+    assert_eq!(report["scope"], "h2c1, c2h1");
+    assert_eq!(report["rungs"].as_array().map(Vec::len), Some(2));
 }
 
 #[test]

@@ -202,6 +202,43 @@ fn a_served_card_is_pulled_out_put_back_and_made_to_fail() {
     assert!(said.contains("no control socket") && said.contains("--control"), "{said}");
 }
 
+/// What one does at two in the morning: look without changing anything, find what hangs, get the card back.
+#[test]
+fn a_card_whose_engine_hangs_is_looked_at_and_got_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, control) = (folder.path().join("card"), folder.path().join("control"));
+    let (path, control) = (socket.to_str().unwrap(), control.to_str().unwrap());
+    let server = Server::start(&["--socket", path, "--control", control], &format!("ready {path}\n"));
+    let card = format!("vfio-user:{path}");
+    let on = |words: &[&str]| fpgactl(&[&["--card", &card, "--timeout", "20ms"], words].concat());
+    let plan = file(folder.path(), "plan.yaml", "list:\n  - {fault: stall, channel: h2c0}\n");
+    fpgactl(&["card", "control", control, "faults", plan.to_str().unwrap()]).ok();
+    let data = file(folder.path(), "data", "sixteen bytes ..");
+    let ran = on(&["dma", "write", data.to_str().unwrap(), "--addr", "0"]);
+    assert!(ran.status == 1 && ran.stderr.contains("h2c0") && ran.stderr.contains("busy"), "{}", ran.stderr);
+    // The engine still hangs after each look.
+    for _ in 0..2 {
+        assert!(on(&["peek", "dma", "0x40"]).ok().stdout.contains("0x00000001"));
+        assert_eq!(on(&["regs", "read", "h2c0.status", "--json"]).ok().json()["value"], 1);
+        on(&["regs", "dump"]).ok();
+        assert!(on(&["info"]).ok().stdout.contains("0x10ee"));
+    }
+    let said = on(&["poke", "dma", "4", "0"]).stderr;
+    assert!(said.contains("h2c0 is running") && said.contains("--force"), "{said}");
+    let ran = on(&["validate", "--json"]);
+    let test = &ran.json()["tests"][0];
+    assert_eq!((ran.status, &test["name"], &test["status"]), (1, &"card.open".into(), &"fail".into()));
+    assert!(test["message"].as_str().unwrap().contains("fpgactl reset --level bus"), "{test}");
+    // Another channel is well, and nothing is said of the one that hangs.
+    let said = on(&["abort", "--channel", "c2h1"]).ok().stdout;
+    assert!(said.contains("c2h1: idle; nothing else"), "{said}");
+    assert_eq!(on(&["abort", "--channel", "0"]).status, 1);
+    let report = on(&["reset", "--level", "bus", "--json"]).ok().json();
+    assert_eq!((&report["well"], &report["was_reset"]), (&true.into(), &true.into()));
+    use_it(&socket);
+    assert_eq!(server.end(Signal::TERM), Some(0));
+}
+
 /// A card has one user at a time: the next one hears whose card it is and what to do, and gets it when it is free.
 #[test]
 fn a_card_in_use_is_no_mystery() {

@@ -285,8 +285,17 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), BenchError> {
     let before = Cores::look(cpus)?;
     let micro = if options.no_micro { Vec::new() } else { micro::run(root, &scratch)? };
     let micro_regime = Regime::of(&[before, Cores::look(cpus)?], &limits);
-    let report =
-        Report { command: command(options), machine, versions, setting, measured, cost, micro, micro_regime };
+    let report = Report {
+        command: command(options),
+        machine,
+        versions,
+        setting,
+        wanted: usize::from(options.pairs),
+        measured,
+        cost,
+        micro,
+        micro_regime,
+    };
     let text = report.text();
     print!("{text}");
     if options.write {

@@ -18,6 +18,8 @@ pub(super) struct Report {
     pub(super) machine: Facts,
     pub(super) versions: Facts,
     pub(super) setting: Setting,
+    /// Pairs that a median should be of.
+    pub(super) wanted: usize,
     pub(super) measured: Vec<Measured>,
     pub(super) cost: Vec<Cost>,
     pub(super) micro: Vec<Benchmark>,
@@ -25,19 +27,17 @@ pub(super) struct Report {
     pub(super) micro_regime: Option<Regime>,
 }
 
-/// The ratio to the peer that the credit ring is to reach at least, by size.
+/// The ratio to the peer that is to be reached at least, by size.
 const FLOORS: [(u64, f64); 5] = [(64, 2.5), (512, 2.0), (4096, 1.15), (65536, 1.05), (1 << 20, 1.05)];
 
 fn floor(cell: &Cell) -> Option<f64> {
-    // Runs that end in a stop are what other drivers do; they have no floor of their own.
-    let floor = FLOORS.iter().find(|(size, _)| *size == cell.size).map(|(_, floor)| *floor);
-    floor.filter(|_| cell.ring == Ring::Credit)
+    FLOORS.iter().find(|(size, _)| *size == cell.size).map(|(_, floor)| *floor)
 }
 
-/// What submitting and reaping the shortest operation may cost on a credit ring, in nanoseconds.
+/// What submitting and reaping the shortest operation may cost, in nanoseconds.
 const fn cost_limit(cell: &Cell, regime: Regime) -> Option<f64> {
     match regime {
-        _ if cell.size > 64 || matches!(cell.ring, Ring::Stop) => None,
+        _ if cell.size > 64 => None,
         Regime::Near => Some(15.0),
         Regime::Far => Some(30.0),
         Regime::OneCore => None,
@@ -133,10 +133,12 @@ impl Report {
             counts as *far* if all three latencies reach {} ns one way, as *near* if all reach {} ns only, and as *one core* if none does:\n\
             a virtual machine's CPUs are two hardware threads of one core then. Else what they are to each other changed meanwhile and the\n\
             pair is discarded as torn. It is discarded as disturbed if either program got less than {BUSY_CPUS} of the two CPUs' time while it\n\
-            ran. A ratio is that of one pair. Figures are medians, with the least and the most in brackets. Floors are for cores of their own.\n\n",
+            ran. A ratio is that of one pair. Figures are medians, with the least and the most in brackets. Floors are for cores of their own;\n\
+            *too few*: a median of fewer than {} pairs.\n\n",
             PEER_FLAGS.join(" "),
             self.setting.limits.far_ns,
             self.setting.limits.near_ns,
+            self.wanted,
         )
     }
 
@@ -190,7 +192,10 @@ impl Report {
                 or_dash(ratio, 1.0, 2),
                 floor.map_or_else(dash, |floor| format!("{floor:.2}")),
                 match (ratio, floor) {
-                    (Some(ratio), Some(floor)) => met(ratio.median >= floor).to_owned(),
+                    (Some(ratio), Some(floor)) => {
+                        let few = if pairs.len() < self.wanted { ", too few" } else { "" };
+                        met(ratio.median >= floor).to_owned() + few
+                    }
                     _ => dash(),
                 },
                 pairs.len().to_string(),
@@ -228,7 +233,16 @@ impl Report {
                 continue;
             }
             let peer: Vec<&Record> = peers(&pairs).collect();
+            let median = |part: fn(&Latency) -> f64, records: &[&Record]| {
+                Some(
+                    Spread::of(records.iter().filter_map(|record| record.latency.as_ref().map(part)))?.median,
+                )
+            };
+            let below =
+                |part| Some(median(part, &ours)? < median(part, &peer)?).filter(|_| measured.cell.size == 64);
             let mut row = head(&measured.cell, regime);
+            let below = Option::zip(below(|l| l.p50_ns), below(|l| l.p99_ns));
+            let below = below.map_or_else(dash, |(p50, p99)| met(p50 && p99).to_owned());
             for records in [&ours, &peer] {
                 row.extend([
                     of(|l| l.p50_ns, records),
@@ -236,17 +250,19 @@ impl Report {
                     of(|l| l.p999_ns, records),
                 ]);
             }
+            row.push(below);
             rows.push(row);
         }
         if rows.is_empty() {
             return String::new();
         }
-        let header =
-            ["size", "way", "ring", "regime", "ours p50", "p99", "p99.9", "peer p50", "p99", "p99.9"];
+        let header = [
+            "size", "way", "ring", "regime", "ours p50", "p99", "p99.9", "peer p50", "p99", "p99.9", "below",
+        ];
         format!(
             "## Latency of one operation at a time, ns\n\n\
             From before its submission to after the look that found it done, 100 000 in a row; one reading of the clock is in each, on both\n\
-            sides alike.\n\n{}\n",
+            sides alike. *Below*: whether p50 and p99 of 64 B are below the peer's, as they are to be.\n\n{}\n",
             table(&header, 4, &rows)
         )
     }

@@ -25,6 +25,7 @@ use crate::cli::{BenchArgs, BenchDirection, BenchMode, BenchRing};
 use crate::error::CliError;
 use crate::settings::Settings;
 use crate::target::{self, Opened};
+use crate::units::binary_size;
 
 use lane::{Lane, WorkingSet};
 use measure::{Lanes, Load, clock_cost};
@@ -57,7 +58,8 @@ pub fn run(settings: &Settings, args: &BenchArgs) -> Result<BenchReport, CliErro
     for size in &args.sizes {
         if *size > u64::from(MAX_DESCRIPTOR_LENGTH) {
             return Err(CliError::Usage(format!(
-                "--sizes: {size} bytes are more than one descriptor moves, which is {MAX_DESCRIPTOR_LENGTH}; give smaller ones"
+                "--sizes: {size} bytes are more than one descriptor moves, which is {} ({MAX_DESCRIPTOR_LENGTH} bytes); give smaller ones",
+                binary_size(u64::from(MAX_DESCRIPTOR_LENGTH))
             )));
         }
     }

@@ -185,7 +185,11 @@ impl Report for BenchReport {
                 "load",
                 format!(
                     "{} in flight, {} per round, {} channel(s) per direction, {} ring",
-                    first.depth, first.batch, first.channels, first.ring
+                    first.depth,
+                    // No more than there is room for.
+                    first.batch.min(first.depth),
+                    first.channels,
+                    first.ring
                 ),
             ));
         }

@@ -191,7 +191,7 @@ fn fields_table(fields: &[registers::FieldValue]) -> String {
 /// # Errors
 /// See [`CliError`].
 pub fn run(settings: &Settings, command: &RegsCommand) -> Result<RegsReport, CliError> {
-    let opened = target::open(&settings.card)?;
+    let opened = target::observe(&settings.card)?;
     let card = opened.card.name().to_owned();
     let all = registers::of(&opened);
     match command {
