@@ -9,8 +9,9 @@
 use std::error::Error;
 use std::time::Duration;
 
+use fpga_driver::core::impair::Order;
 use fpga_driver::endpoint::SendOptions;
-use fpga_driver::mock::{DeliveryOrder, World};
+use fpga_driver::mock::World;
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint};
 
 const LENGTH: usize = 300_000;
@@ -18,8 +19,7 @@ const SOURCE: CardAddr = CardAddr::new(0x10_0000);
 const TARGET: CardAddr = CardAddr::new(0x2000_0000);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let order = DeliveryOrder::Random { seed: 1, depth: 32 };
-    let world = World::builder().cards(2).order(order).build()?;
+    let world = World::builder().cards(2).impairments(Order::random(32)).seed(1).build()?;
     let card_a = Card::open(world.transport(0))?;
     let card_b = Card::open(world.transport(1))?;
     let mut a = Endpoint::open(&card_a)?;

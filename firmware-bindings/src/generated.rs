@@ -13,7 +13,7 @@ pub const CONTRACT_MINOR: u16 = 0;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
 pub const CONTRACT_VERSION: u32 = 0x0001_0000;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0x95e4_f9ed;
+pub const CONTRACT_CHECKSUM: u32 = 0x34dc_2000;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Most entries that the block table can hold: the table ends with the identity block's 1 KiB.
@@ -488,6 +488,8 @@ pub enum EventKind {
     EscapeReleased = 12,
     /// How far a transfer is that the NI was told to make (WindowKind Command), or how it has ended: reason (Outcome), op = number of the command, node, transfer, segment = messages that are complete, count = packets sent again, generation = packets sent, length = packets of complete messages, address = where it failed, tries, index = NackReason of Refused.
     Sent = 13,
+    /// A node says what it can do (HELLO_REPLY): node, generation = its incarnation, op = newest wire version, tries = packet size as a power of two, index = mask bits, count = Capabilities, segment = its schemes, bit n for Scheme n.
+    Hello = 14,
 }
 
 impl EventKind {
@@ -506,6 +508,7 @@ impl EventKind {
         Self::Escaped,
         Self::EscapeReleased,
         Self::Sent,
+        Self::Hello,
     ];
 
     /// Every value with its name.
@@ -523,6 +526,7 @@ impl EventKind {
         ValueName { value: 11, name: "Escaped" },
         ValueName { value: 12, name: "EscapeReleased" },
         ValueName { value: 13, name: "Sent" },
+        ValueName { value: 14, name: "Hello" },
     ];
 
     /// The number that stands for the value.
@@ -548,6 +552,7 @@ impl EventKind {
             Self::Escaped => "Escaped",
             Self::EscapeReleased => "EscapeReleased",
             Self::Sent => "Sent",
+            Self::Hello => "Hello",
         }
     }
 }
@@ -571,6 +576,7 @@ impl TryFrom<u8> for EventKind {
             11 => Ok(Self::Escaped),
             12 => Ok(Self::EscapeReleased),
             13 => Ok(Self::Sent),
+            14 => Ok(Self::Hello),
             _ => Err(UnknownValue { of: "EventKind", value: value.into() }),
         }
     }
@@ -1353,6 +1359,8 @@ pub mod ni {
     pub const SENDING_CONTEXTS: u32 = 0x00a4;
     /// Number of a command to be given up. Its end is reported either way; a number that is not under way is ignored. (write only)
     pub const COMMAND_CANCEL: u32 = 0x00a8;
+    /// Node to be asked what it can do: the NI sends it a HELLO, and its answer is a Hello event. Nothing tells if either is lost. Refused while CONTROL.ENABLE is 0, and for NODE_ANY. (write only)
+    pub const HELLO: u32 = 0x00ac;
 }
 
 /// Block `counters`. Running counts since reset; each wraps at 2^32. Reading clears nothing.
@@ -2757,6 +2765,15 @@ pub static BLOCKS: &[BlockInfo] = &[
                 reset: None,
                 values: &[],
                 doc: "Number of a command to be given up. Its end is reported either way; a number that is not under way is ignored.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "hello",
+                offset: 0x00ac,
+                access: AccessKind::WriteOnly,
+                reset: None,
+                values: &[],
+                doc: "Node to be asked what it can do: the NI sends it a HELLO, and its answer is a Hello event. Nothing tells if either is lost. Refused while CONTROL.ENABLE is 0, and for NODE_ANY.",
                 fields: &[],
             },
         ],

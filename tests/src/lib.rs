@@ -12,8 +12,9 @@ pub mod tampered;
 
 use std::time::Duration;
 
+use fpga_driver::core::impair::Order;
 use fpga_driver::endpoint::{EndpointOptions, Notification, RemoteRegion, SendCompletion, SendOptions};
-use fpga_driver::mock::{DeliveryOrder, World};
+use fpga_driver::mock::{World, WorldBuilder};
 use fpga_driver::{C2hChannel, Card, CardAddr, CardRange, Endpoint, H2cChannel, NodeId};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
@@ -26,6 +27,35 @@ pub const SOURCE: CardAddr = CardAddr::new(0x10_0000);
 
 /// Where a pair's receiver gets it.
 pub const TARGET: CardAddr = CardAddr::new(0x2000_0000);
+
+/// In which order a network delivers that does nothing else.
+#[derive(Clone, Debug)]
+pub enum DeliveryOrder {
+    /// As packets were sent.
+    InOrder,
+    /// At random among `depth` that are on their way, decided by `seed`.
+    Random {
+        /// The same one gives the same order.
+        seed: u64,
+        /// Packets that are shuffled with each other.
+        depth: usize,
+    },
+    /// A permutation, applied block by block.
+    Script(Vec<usize>),
+}
+
+impl DeliveryOrder {
+    /// A world without cards whose network delivers so.
+    #[must_use]
+    pub fn world(self) -> WorldBuilder {
+        let (order, seed) = match self {
+            Self::InOrder => (Order::InOrder, 0),
+            Self::Random { seed, depth } => (Order::random(depth), seed),
+            Self::Script(script) => (Order::Script(script), 0),
+        };
+        World::builder().impairments(order).seed(seed)
+    }
+}
 
 /// Host A, card A, network, card B, host B.
 #[derive(Debug)]
@@ -60,7 +90,7 @@ impl Pair {
     /// The same, with endpoint options.
     #[must_use]
     pub fn with(order: DeliveryOrder, options: impl Fn(EndpointOptions) -> EndpointOptions) -> Self {
-        let world = World::builder().cards(2).order(order).build().expect("two built-in cards");
+        let world = order.world().cards(2).build().expect("two built-in cards");
         let open = |index| Card::open(world.transport(index)).expect("a built-in card opens");
         let (card_a, card_b) = (open(0), open(1));
         let endpoint = |card: &Card, incarnation| {

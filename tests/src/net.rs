@@ -10,10 +10,10 @@ use fpga_driver::endpoint::{
     EndpointError, EndpointOptions, Notification, RegionHandle, RemoteRegion, SendCompletion, SendOptions,
     SendTicket,
 };
-use fpga_driver::mock::{DeliveryOrder, World, WorldBuilder};
+use fpga_driver::mock::{World, WorldBuilder};
 use fpga_driver::{Card, CardAddr, CardRange, Endpoint, NodeId};
 
-use crate::cards;
+use crate::{DeliveryOrder, cards};
 
 /// Endpoints, numbered from 0.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Net {
         order: DeliveryOrder,
         change: impl Fn(EndpointOptions) -> EndpointOptions,
     ) -> Self {
-        Self::joined(count, description, World::builder().order(order), change)
+        Self::joined(count, description, order.world(), change)
     }
 
     /// `count` built-in cards, and a network that does this to their packets.
@@ -72,7 +72,7 @@ impl Net {
         seed: u64,
         change: impl Fn(EndpointOptions) -> EndpointOptions,
     ) -> Self {
-        let world = World::builder().impairments(impairments, seed);
+        let world = World::builder().impairments(impairments).seed(seed);
         Self::joined(count, &CardDescription::default(), world, change)
     }
 

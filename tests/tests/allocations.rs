@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 
 use fpga_driver::endpoint::{RemoteRegion, SendOptions};
 use fpga_driver::firmware::generated::Scheme;
-use fpga_driver::mock::{DeliveryOrder, World};
+use fpga_driver::mock::World;
 use fpga_driver::{
     AttachedMemory, C2hChannel, C2hStreamOptions, Card, CardAddr, CdmaRingOptions, ChannelOptions,
     Completion, DescriptorPath, DmaBuffer, H2cChannel, PacketPart, Piece, RunMode, WaitMode, WaitOptions,
@@ -18,7 +18,7 @@ use fpga_pci::testing::CountingAllocator;
 use fpga_tests::cards::{described, open, with_channels, world};
 use fpga_tests::net::Net;
 use fpga_tests::rig::{Rig, WAYS};
-use fpga_tests::{SOURCE, TARGET};
+use fpga_tests::{DeliveryOrder, SOURCE, TARGET};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 

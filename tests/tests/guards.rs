@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use fpga_driver::core::Nanos;
 use fpga_driver::endpoint::{EndpointError, SendOptions};
-use fpga_driver::mock::{CardFailure, DeliveryOrder, World};
+use fpga_driver::mock::{CardFailure, World};
 use fpga_driver::registers::xdma::{CONFIG_BASE, ConfigBlock};
 use fpga_driver::{
     BarOffset, Card, CardAddr, CdmaError, ChannelError, ChannelOptions, NodeId, SubmitError, TransferError,
     bulk,
 };
 use fpga_tests::net::{self, Net};
-use fpga_tests::{Pair, SOURCE, bytes, cards};
+use fpga_tests::{DeliveryOrder, Pair, SOURCE, bytes, cards};
 
 #[test]
 fn a_buffer_of_another_card_is_refused_and_comes_back() {

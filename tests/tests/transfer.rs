@@ -3,8 +3,7 @@
 
 use std::ops::Range;
 
-use fpga_driver::mock::DeliveryOrder;
-use fpga_tests::{Pair, SOURCE, TARGET, bytes};
+use fpga_tests::{DeliveryOrder, Pair, SOURCE, TARGET, bytes};
 
 fn carry(pair: &mut Pair, data: &[u8]) {
     let length = data.len();

@@ -1,10 +1,10 @@
-//! How much state the tables of sender and receiver hold, per entry, counted from the types that are used.
+//! How much state the tables of sender, receiver and mirror hold, per entry, counted from the types that are used.
 //!
 //! | side | table | one entry per | bytes | bits |
 //! |---|---|---|---|---|
-//! | sender | op table | packet in flight | 61 | 488 |
+//! | sender | op table | packet in flight, its timer (24 bytes, 192 bits) included | 61 | 488 |
 //! | sender | segments | segment under way | 66 | 528 |
-//! | sender | transfers | transfer queued or under way | 272 | 2176 |
+//! | sender | transfers | transfer queued or under way, its timer included | 272 | 2176 |
 //! | sender | queues | the same: its place in the regular queue or the big-transfer queue | 8 | 64 |
 //! | sender | destinations | node that is sent to, with the heads of its queues | 120 | 960 |
 //! | receiver | registry | operation in progress; 32 bytes more where masks are wider than 64 bits | 82 | 656 |
@@ -13,6 +13,9 @@
 //! | receiver | senders | sending node | 48 | 384 |
 //! | receiver | tombstones | run of completed transfers of a sending node, and one to spare | 8 | 64 |
 //! | receiver | memory windows | window | 40 | 320 |
+//! | receiver | answers and events | answer to send or event to tell; four for each operation, transfer and escape slot, twice | 64 | 512 |
+//! | mirror | mirror of the registry | registry entry of the card | 104 | 832 |
+//! | mirror | mirror of the escape channel | escape slot of the card | 48 | 384 |
 //!
 //! What waits in the big-transfer queue is not copied: the transfer's own record, at the head, is moved in place (spec 2.1.2).
 //!

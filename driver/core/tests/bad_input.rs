@@ -10,8 +10,10 @@
 //! | whose segment reaches beyond the window | dropped | "violation" | violation |
 //!
 //! Each is told to the host as a fault, except those that are not for this node. Frames with a wrong version, a wrong length or a
-//! wrong checksum do not come so far: `fpga_firmware::wire` refuses them. A transfer of no bytes sends nothing; one to the own
-//! node must not overlap its source, because a resend reads it again (`SendError::Overlap` of the driver).
+//! wrong checksum do not come so far: `fpga_firmware::wire` refuses them, and the card counts them as malformed or damaged (its
+//! tests of the network show that). A transfer of no bytes sends nothing; one to the own node must not overlap its source, because a
+//! resend reads it again (`SendError::Overlap` of the driver); these, and what a host may ask of an endpoint that no card could do,
+//! are in the whole-stack tests of endpoints.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on may as well stop the test")]
 
 mod common;
@@ -21,8 +23,8 @@ use fpga_core::Nanos;
 use fpga_core::receiver::MemoryWindow;
 use fpga_firmware::event::{EventKind, NackReason};
 use fpga_firmware::generated::Permissions;
-use fpga_firmware::ids::{Incarnation, NodeId};
-use fpga_firmware::wire::{DataHeader, Packet, StartFields, WireError, finish};
+use fpga_firmware::ids::{Incarnation, NodeId, TransferId};
+use fpga_firmware::wire::{Arrived, Common, DataHeader, Flags, Packet, StartFields, WireError, finish};
 use fpga_registers::CardAddr;
 
 type Change = fn(&mut DataHeader, &mut Vec<u8>);
@@ -99,7 +101,17 @@ fn contradictions_are_refused() {
 
 #[test]
 fn what_no_window_allows_is_refused() {
-    let cases: [(&str, Change); 5] = [
+    let cases: [(&str, Change); 8] = [
+        // Not the first packet of its segment: it would have to wait for that one, and is not even kept.
+        ("early, from an unknown node", |header, _| {
+            (header.start, header.common.source) = (None, NodeId::new(77));
+        }),
+        ("early, behind the window", |header, _| {
+            (header.start, header.address) = (None, CardAddr::new(0x11_0000 - 63));
+        }),
+        ("early, round the end of the address space", |header, _| {
+            (header.start, header.address) = (None, CardAddr::new(u64::MAX - 62));
+        }),
         ("unknown node", |header, _| header.common.source = NodeId::new(77)),
         ("this node itself, which was not let in", |header, _| header.common.source = RECEIVER),
         ("another key", |header, _| header.key = !KEY),
@@ -140,6 +152,38 @@ fn closed_and_read_only_windows_take_neither_starts_nor_early_packets() {
     for index in 0..3 {
         assert_eq!(acks(&rig.send(&shape, index)).len(), 1);
     }
+    assert_eq!(rig.receiver.counters().notices, 1);
+}
+
+/// A sender's word that everything has arrived, about what never came, by whom nobody knows, or for another node.
+#[test]
+fn notices_of_what_never_came_change_nothing() {
+    let mut rig = Rig::new(config());
+    let common = Shape::single(0, 2).packet(0).0.common;
+    let arrived = |common, transfer| Arrived {
+        common,
+        transfer: TransferId::new(transfer),
+        address: CardAddr::new(BASE),
+        length: 81,
+        key: KEY,
+    };
+    rig.send(&Shape::single(0, 2), 0);
+    let strangers = [
+        Common { flags: Flags::NONE, ..common },
+        Common { source: NodeId::new(77), flags: Flags::NONE, ..common },
+        Common { incarnation: Incarnation::new(77), flags: Flags::NONE, ..common },
+        Common { destination: NodeId::new(77), flags: Flags::NONE, ..common },
+    ];
+    for common in strangers {
+        for transfer in [0, 1, u32::MAX] {
+            rig.receiver.handle_arrived(rig.now, &arrived(common, transfer));
+            assert!(rig.drain().is_empty(), "{common:?}");
+        }
+    }
+    let counters = rig.receiver.counters();
+    assert_eq!((counters.duplicates, counters.bad_packets, counters.notices), (9, 3, 0));
+    assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (1, 1));
+    assert_eq!(acks(&rig.send(&Shape::single(0, 2), 1)).len(), 1, "what is under way goes on");
     assert_eq!(rig.receiver.counters().notices, 1);
 }
 

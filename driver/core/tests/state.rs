@@ -1,8 +1,10 @@
 //! The numbers on the page of `fpga_core::state`, typed a second time.
 #![cfg(target_pointer_width = "64")]
 
+use fpga_core::mirror::Mirror;
 use fpga_core::receiver::{Receiver, ReceiverConfig};
 use fpga_core::sender::{Sender, SenderConfig};
+use fpga_core::timers::Timers;
 use fpga_firmware::ids::{Incarnation, NodeId};
 
 #[test]
@@ -26,9 +28,15 @@ fn state_per_entry_is_what_the_page_says() {
         ("senders", 64, 48),
         ("tombstones", 64 * 129, 8),
         ("memory windows", 64, 40),
+        ("answers and events", 2 * (4 * (64 + 128 + 64) + 8), 64),
     ];
     assert_eq!(found, expected);
-    let bits: Vec<_> = sender.state().iter().chain(&receiver.state()).map(|table| table.bits()).collect();
-    assert_eq!(bits, [488, 528, 2176, 64, 960, 656, 960 + 8 * 512, 640, 384, 64, 320]);
+    let mirror = Mirror::new(64, 32);
+    let found = mirror.state().map(|table| (table.name, table.entries, table.bytes));
+    assert_eq!(found, [("mirror of the registry", 64, 104), ("mirror of the escape channel", 32, 48)]);
+    assert_eq!(Timers::BYTES_PER_TIMER, 24, "part of an op table's entry, and of a transfer's");
+    let all = [&sender.state()[..], &receiver.state(), &mirror.state()].concat();
+    let bits: Vec<_> = all.iter().map(|table| table.bits()).collect();
+    assert_eq!(bits, [488, 528, 2176, 64, 960, 656, 960 + 8 * 512, 640, 384, 64, 320, 512, 832, 384]);
     assert_eq!(receiver.state()[5].total(), 64 * 40);
 }

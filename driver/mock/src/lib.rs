@@ -1,10 +1,11 @@
 //! The in-process backend: simulated cards behind [`fpga_pci::Transport`], and a network between them.
 //!
 //! ```
-//! use fpga_mock::{DeliveryOrder, World};
+//! use fpga_core::impair::Order;
+//! use fpga_mock::World;
 //! use fpga_pci::Transport;
 //!
-//! let world = World::builder().cards(2).order(DeliveryOrder::Random { seed: 7, depth: 4 }).build()?;
+//! let world = World::builder().cards(2).impairments(Order::random(4)).seed(7).build()?;
 //! let card = world.transport(0);
 //! let dma = card.open_bar(1).expect("the built-in card has its DMA BAR there");
 //! assert_eq!(dma.read32(fpga_registers::BarOffset::new(0x3000)).expect("in range") >> 16, 0x1FC3);
@@ -34,7 +35,6 @@ mod world;
 pub use dma::{ClientMapError, ClientMemory, DmaMap, FileError, RefusedAccesses, RemoteMemory};
 pub use fpga_card::fault_plan::FaultsDescription;
 pub use fpga_card::{CardDescription, DescriptionError, FaultPlan};
-pub use network::DeliveryOrder;
 pub use state::CardFailure;
 pub use threaded::ThreadOptions;
 pub use transport::MockTransport;

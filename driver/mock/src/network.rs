@@ -1,42 +1,11 @@
 //! The network between the cards, with everything that may happen to frames.
 
 use fpga_card::Card;
-use fpga_core::impair::{Impairments, Link, LinkCounters, Order, OrderError};
+use fpga_core::impair::{Impairments, Link, LinkCounters, OrderError};
 use fpga_core::time::Nanos;
 
 /// Frames on the wire at once; beyond that cards are held back.
 const CAPACITY: usize = 4096;
-/// How long a frame waits for others to be shuffled with.
-const PATIENCE: Nanos = Nanos::from_micros(20);
-
-/// In which order frames are delivered.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DeliveryOrder {
-    /// As they were sent.
-    InOrder,
-    /// At random among the frames on the wire, once there are `depth` of them or nothing else is left to do.
-    Random {
-        /// Seed: the same one gives the same order.
-        seed: u64,
-        /// Frames that are shuffled with each other, 1 to 4096.
-        depth: usize,
-    },
-    /// A permutation, applied block by block: of the next n frames the one at position `script[0]` first, and so on.
-    Script(Vec<usize>),
-}
-
-impl DeliveryOrder {
-    /// The same as a model, and its seed.
-    pub(crate) fn model(self) -> (Impairments, u64) {
-        let (order, seed) = match self {
-            Self::InOrder => (Order::InOrder, 0),
-            Self::Random { seed, depth } => (Order::Random { depth, patience: PATIENCE }, seed),
-            Self::Script(script) => (Order::Script(script), 0),
-        };
-        (Impairments::default().order(order), seed)
-    }
-}
 
 /// A frame and the card whose buffer it is.
 pub(crate) type Sent = (usize, Vec<u8>);

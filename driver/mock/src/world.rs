@@ -2,7 +2,7 @@
 
 use crate::dma::RefusedAccesses;
 use crate::link::{LinkCounters, LinkEvents, UdpLink, WRAPPER_LENGTH};
-use crate::network::{DeliveryOrder, Network};
+use crate::network::Network;
 use crate::state::{CardFailure, Slot, State};
 use crate::threaded::{Pass, Shared, ThreadOptions, Threaded, Worker};
 use crate::transport::MockTransport;
@@ -127,18 +127,18 @@ impl WorldBuilder {
         self
     }
 
-    /// In which order the network delivers. What [`impairments`](Self::impairments) said is forgotten.
+    /// Everything that the network does to frames; an [`Order`](impair::Order) of delivery alone will do. Nothing by default: all
+    /// arrive, as they were sent.
     #[must_use]
-    pub fn order(mut self, order: DeliveryOrder) -> Self {
-        (self.impairments, self.seed) = order.model();
+    pub fn impairments(mut self, impairments: impl Into<Impairments>) -> Self {
+        self.impairments = impairments.into();
         self
     }
 
-    /// Everything that the network does to frames, decided by `seed`: the same one gives the same run. What
-    /// [`order`](Self::order) said is forgotten.
+    /// What decides where the network is left to chance: the same seed gives the same run. Default 0.
     #[must_use]
-    pub fn impairments(mut self, impairments: Impairments, seed: u64) -> Self {
-        (self.impairments, self.seed) = (impairments, seed);
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
         self
     }
 

@@ -3,11 +3,12 @@
 #![expect(clippy::expect_used, reason = "a test's preparation either works or is the failure")]
 
 use fpga_card::{AccessLog, CardDescription};
+use fpga_core::impair::Order;
 use fpga_firmware::event::{Event, EventKind};
 use fpga_firmware::generated::{Flags, memory, ni};
 use fpga_firmware::ids::{NodeId, OpNumber, TransferId};
 use fpga_firmware::window::{WindowHeader, WindowKind};
-use fpga_mock::{DeliveryOrder, MockTransport, ThreadOptions, World, WorldBuilder};
+use fpga_mock::{MockTransport, ThreadOptions, World, WorldBuilder};
 use fpga_pci::{Bar, DmaAccess, HugePages, SharedMemory, Transport};
 use fpga_registers::{BarOffset, CardAddr, Iova};
 use proptest::prelude::*;
@@ -104,12 +105,12 @@ fn data(length: u32) -> Vec<u8> {
     (0..length).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-fn two_cards(order: DeliveryOrder) -> WorldBuilder {
-    World::builder().card(card(1)).card(card(2)).order(order)
+fn two_cards(order: Order, seed: u64) -> WorldBuilder {
+    World::builder().card(card(1)).card(card(2)).impairments(order).seed(seed)
 }
 
-fn transfer(order: DeliveryOrder, data: &[u8]) {
-    transfer_in(&two_cards(order).build().expect("two cards"), data);
+fn transfer(order: Order, seed: u64, data: &[u8]) {
+    transfer_in(&two_cards(order, seed).build().expect("two cards"), data);
 }
 
 fn transfer_in(world: &World, data: &[u8]) {
@@ -178,7 +179,7 @@ fn transfer_in(world: &World, data: &[u8]) {
 fn in_order() {
     let data: Vec<u8> =
         (0..200_001_u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    transfer(DeliveryOrder::InOrder, &data);
+    transfer(Order::InOrder, 0, &data);
 }
 
 proptest! {
@@ -186,13 +187,13 @@ proptest! {
 
     #[test]
     fn in_any_order(seed: u64, depth in 1_usize..60, length in 4_u32..60_000) {
-        transfer(DeliveryOrder::Random { seed, depth }, &data(length));
+        transfer(Order::random(depth), seed, &data(length));
     }
 }
 
 /// Everything that software did to the cards, when (in the cards' time) and with which value, and what came of it.
 fn trace(seed: u64) -> (Vec<String>, String) {
-    let world = two_cards(DeliveryOrder::Random { seed, depth: 16 }).build().expect("two cards");
+    let world = two_cards(Order::random(16), seed).build().expect("two cards");
     for number in 0..2 {
         world.with_card(number, |card| card.set_access_log(AccessLog::bounded(1 << 20)));
     }
@@ -219,15 +220,11 @@ fn runs_are_repeatable() {
 
 #[test]
 fn cards_that_work_by_themselves() {
-    let orders = [
-        DeliveryOrder::InOrder,
-        DeliveryOrder::Random { seed: 1, depth: 40 },
-        DeliveryOrder::Script(vec![3, 1, 0, 2]),
-    ];
+    let orders = [Order::InOrder, Order::random(40), Order::Script(vec![3, 1, 0, 2])];
     for order in orders {
         for spin in [Duration::ZERO, Duration::from_micros(50)] {
             let options = ThreadOptions::default().spin(spin);
-            let world = two_cards(order.clone()).threaded(options).build().expect("two cards");
+            let world = two_cards(order.clone(), 1).threaded(options).build().expect("two cards");
             transfer_in(&world, &data(200_001));
         }
     }
@@ -242,8 +239,8 @@ fn cards_with_large_registries() {
         card
     };
     let world = World::builder().card(large(1)).card(large(2));
-    let order = DeliveryOrder::Random { seed: 1, depth: 40 };
-    let world = world.order(order).threaded(ThreadOptions::default()).build().expect("two cards");
+    let world = world.impairments(Order::random(40)).seed(1);
+    let world = world.threaded(ThreadOptions::default()).build().expect("two cards");
     assert_eq!(world.with_card(1, |card| card.expects_frames()), Some(true));
     transfer_in(&world, &data(200_001));
 }

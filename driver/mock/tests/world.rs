@@ -3,8 +3,9 @@
 #![expect(clippy::expect_used, reason = "a test's preparation either works or is the failure")]
 
 use fpga_card::{CardDescription, CardError};
+use fpga_core::impair::Order;
 use fpga_core::time::Nanos;
-use fpga_mock::{BuildError, CardFailure, DeliveryOrder, World};
+use fpga_mock::{BuildError, CardFailure, World};
 use fpga_pci::{
     Bar, BarError, BarKind, DmaAccess, DmaMapError, HugePages, InterruptError, MmioError, ResetError,
     ResetLevel, SharedMemory, Transport,
@@ -178,8 +179,8 @@ fn a_world_is_described_consistently() {
     wrong.xdma.h2c_channels = 9;
     let error = World::builder().card(wrong).build().unwrap_err();
     assert!(matches!(error, BuildError::Card { card: 0, problem: CardError::Description(_) }), "{error}");
-    let order = DeliveryOrder::Random { seed: 1, depth: 0 };
-    assert!(matches!(World::builder().cards(1).order(order).build(), Err(BuildError::Network(_))));
+    let order = Order::random(0);
+    assert!(matches!(World::builder().cards(1).impairments(order).build(), Err(BuildError::Network(_))));
 }
 
 #[test]

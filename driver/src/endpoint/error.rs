@@ -11,6 +11,7 @@ use fpga_pci::{MemoryError, MmioError};
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::Cdmasr;
 
+use super::peers::Mismatch;
 use crate::cdma::CdmaError;
 use crate::error::{ChannelError, ResourceError, SubmitError, TransferError, TransferFailed};
 use crate::fault::ChannelFault;
@@ -194,6 +195,18 @@ pub enum EndpointError {
         /// How long was waited.
         waited: Duration,
     },
+    /// A node was asked what it can do, and has not answered.
+    #[error(
+        "{card}: node {node} has not said within {waited:?} what it can do; look whether its endpoint is open, whether packets get through, and whether it speaks this wire version"
+    )]
+    NoPeer {
+        /// Which card.
+        card: CardName,
+        /// The node.
+        node: NodeId,
+        /// How long was waited.
+        waited: Duration,
+    },
     /// The system has gathered no randomness yet.
     #[error(
         "{card}: the system has no random numbers yet, as may be shortly after it has started; wait until it has (`head -c1 /dev/random` returns then), give the machine a source of randomness, or state an incarnation (EndpointOptions) that no earlier life of this node had"
@@ -311,6 +324,16 @@ pub enum SendError {
         destination: CardAddr,
         /// Bytes.
         length: u64,
+    },
+    /// The node has said that it cannot take it.
+    #[error("{card}: node {node} {mismatch}, or ask it again if it was restarted (Endpoint::meet)")]
+    Peer {
+        /// Which card.
+        card: CardName,
+        /// The receiving node.
+        node: NodeId,
+        /// What does not fit.
+        mismatch: Mismatch,
     },
     /// The sender does not take it.
     #[error("{card}: {source}")]

@@ -13,7 +13,7 @@ use fpga_pci::{DmaBuffer, Transport};
 use fpga_registers::CardAddr;
 
 use super::{
-    Endpoint, EndpointCounters, EndpointError, Notification, ReadCompletion, ReadError, ReadTicket,
+    Endpoint, EndpointCounters, EndpointError, Notification, Peer, ReadCompletion, ReadError, ReadTicket,
     ReadableHandle, RegionHandle, RemoteReadable, RemoteRegion, SendCompletion, SendError, SendOptions,
     SendTicket,
 };
@@ -197,6 +197,30 @@ impl SharedEndpoint {
         inner.reads.insert(ticket, None);
         drop(inner);
         Ok(PendingRead { endpoint: self.clone(), ticket })
+    }
+
+    /// As [`Endpoint::greet`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn greet(&self, node: NodeId, patience: Duration) -> Result<(), EndpointError> {
+        self.lock().endpoint.greet(node, patience)
+    }
+
+    /// As [`Endpoint::peer`].
+    #[must_use]
+    pub fn peer(&self, node: NodeId) -> Option<Peer> {
+        self.lock().endpoint.peer(node)
+    }
+
+    /// As [`Endpoint::meet`]; others use the endpoint meanwhile.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn meet(&self, node: NodeId, timeout: Duration) -> Result<Peer, EndpointError> {
+        self.greet(node, timeout)?;
+        let late = || EndpointError::NoPeer { card: self.name(), node, waited: timeout };
+        self.wait_for(timeout, late, |inner| inner.endpoint.peer(node))
     }
 
     /// Drives the endpoint once; returns how much there was to do.

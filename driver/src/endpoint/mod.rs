@@ -16,6 +16,7 @@ mod events;
 mod handle;
 mod inspect;
 mod options;
+mod peers;
 mod random;
 mod read;
 mod region;
@@ -53,10 +54,12 @@ pub use fpga_core::sender::{
 pub use handle::{PendingRead, PendingSend, SharedEndpoint};
 pub use inspect::{EndpointCounters, EscapeSlot, ReceiveCounters, ReceiveTables, SendingContext};
 pub use options::{EndpointOptions, SendOptions};
+pub use peers::{Mismatch, Peer};
 pub use read::{ReadCompletion, ReadError, ReadFailure, ReadTicket, ReadableHandle, RemoteReadable};
 pub use region::{RegionHandle, RemoteRegion};
 
 use events::EventRing;
+use peers::Peers;
 use random::random;
 use read::Reads;
 use sending::Sending;
@@ -89,6 +92,7 @@ pub struct Endpoint {
     /// The keys of open regions, by memory window.
     regions: Vec<Option<u64>>,
     reads: Reads,
+    peers: Peers,
     read_channel: Option<u8>,
     /// What the addresses of sources have to be multiples of.
     source_alignment: u32,
@@ -213,6 +217,7 @@ impl Endpoint {
             mirror_faults: VecDeque::new(),
             regions: vec![None; info.memory_windows.min(region::MAX_WINDOWS) as usize],
             reads: Reads::default(),
+            peers: Peers::default(),
             read_channel: options.read_channel,
             source_alignment: options.source_alignment.unwrap_or(1),
             tables: ReceiveTables::of(card)?,
@@ -326,6 +331,7 @@ impl Endpoint {
         if target.node == self.info.node && CardRange::new(source, length).overlaps(reaches) {
             return Err(SendError::Overlap { card: card(), source_start: source, destination, length });
         }
+        self.check_peer(target.node, length)?;
         let now = self.now();
         let deadline = options
             .deadline
@@ -389,9 +395,11 @@ impl Endpoint {
         let mut work = self.take_events(now)?;
         // After the events: an answer that is already here is no time-out, however long nobody polled.
         self.sender.handle_timeout(now);
+        self.ask_again(now)?;
         work += self.pump_reads(now)?;
         work += self.transmit.pump(now, &mut self.sender)?;
         while let Some(completion) = self.sender.poll_completion() {
+            self.peers.doubt(&completion);
             if !self.take_internal(now, &completion)? {
                 self.completions.push_back(completion);
             }
@@ -410,6 +418,7 @@ impl Endpoint {
             }
             match event.kind {
                 EventKind::WindowFree => self.transmit.window_free(event.index, now)?,
+                EventKind::Hello => self.peers.answer(&event),
                 EventKind::Notice => {
                     let notification = Notification::from(&event);
                     if !self.take_arrival(now, &notification)? {

@@ -8,6 +8,7 @@ mod chain;
 mod endings;
 mod lossy;
 mod nodes;
+mod peers;
 mod reads;
 mod realignment;
 mod regions;
@@ -29,11 +30,11 @@ use fpga_driver::endpoint::{
 };
 use fpga_driver::firmware::event::NackReason;
 use fpga_driver::firmware::generated::{Scheme, ni};
-use fpga_driver::mock::{CardFailure, DeliveryOrder};
+use fpga_driver::mock::CardFailure;
 use fpga_driver::{BarOffset, Card, CardAddr, CardRange, Endpoint, NodeId, ResourceError};
-use fpga_tests::bytes;
 use fpga_tests::cards::{assert_closed, described, seeded};
 use fpga_tests::net::{Net, options};
+use fpga_tests::{DeliveryOrder, bytes};
 use proptest::prelude::*;
 
 const SOURCE: CardAddr = CardAddr::new(0x10_0000);

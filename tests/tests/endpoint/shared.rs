@@ -49,7 +49,7 @@ fn many_threads_on_each_of_three_nodes() {
     const THREADS: usize = 3;
     const TRANSFERS: usize = 12;
     let order = DeliveryOrder::Random { seed: 4, depth: 16 };
-    let world = World::builder().cards(NODES as u32).order(order).threaded(ThreadOptions::default());
+    let world = order.world().cards(NODES as u32).threaded(ThreadOptions::default());
     let world = world.build().unwrap();
     let ends = endpoints(&world, NODES);
     is_shared(&ends[0]);
@@ -123,7 +123,7 @@ fn many_threads_on_each_of_three_nodes() {
 
 #[test]
 fn tasks_on_one_thread() {
-    let world = World::builder().cards(2).order(random(2)).build().unwrap();
+    let world = random(2).world().cards(2).build().unwrap();
     let ends = endpoints(&world, 2);
     let region = ends[1].open_region(ends[0].node(), CardRange::new(TARGET, 1 << 20)).unwrap().remote;
     poke(&world, 0, SOURCE, &bytes(1, 1 << 20));
@@ -174,7 +174,7 @@ fn a_completion_without_sharing() {
 
 #[test]
 fn handles_that_are_dropped_and_transfers_that_are_withdrawn() {
-    let world = World::builder().cards(2).order(random(1)).build().unwrap();
+    let world = random(1).world().cards(2).build().unwrap();
     let ends = endpoints(&world, 2);
     let region = ends[1].open_region(NodeId::ANY, CardRange::new(TARGET, 4 << 20)).unwrap().remote;
     poke(&world, 0, SOURCE, &bytes(1, 4 << 20));

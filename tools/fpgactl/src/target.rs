@@ -327,7 +327,7 @@ fn simulated_pair(
         second.ni.packet_size = packet;
     }
     let world = World::builder().card(first).card(second);
-    let world = world.impairments(network.impairments, network.seed).build()?;
+    let world = world.impairments(network.impairments).seed(network.seed).build()?;
     Ok((Opened::simulated(world.transport(0))?, Opened::simulated(world.transport(1))?))
 }
 

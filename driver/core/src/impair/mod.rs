@@ -215,6 +215,13 @@ impl Impairments {
     }
 }
 
+/// An order of delivery, and nothing else.
+impl From<Order> for Impairments {
+    fn from(order: Order) -> Self {
+        Self::default().order(order)
+    }
+}
+
 /// What became of the frames of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

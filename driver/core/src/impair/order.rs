@@ -37,6 +37,14 @@ pub enum Order {
     Script(Vec<usize>),
 }
 
+impl Order {
+    /// [`Order::Random`], where a frame waits for company for at most 20 us.
+    #[must_use]
+    pub const fn random(depth: usize) -> Self {
+        Self::Random { depth, patience: Nanos::from_micros(20) }
+    }
+}
+
 /// An order that cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -57,6 +57,13 @@ impl EscapeMirror {
         Self { slots: alloc::vec![None; usize::from(slots)].into_boxed_slice(), occupancy: 0 }
     }
 
+    /// Bytes of state of one slot.
+    pub(super) const BYTES: usize = size_of::<Option<EscapedPacket>>();
+
+    pub(super) fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
     pub(super) const fn occupancy(&self) -> u16 {
         self.occupancy
     }

@@ -187,6 +187,17 @@ impl Mirror {
         }
     }
 
+    /// Its tables, and how much state an entry of each holds.
+    #[must_use]
+    pub fn state(&self) -> [crate::state::Table; 2] {
+        let escape = (self.escape.capacity(), EscapeMirror::BYTES);
+        [
+            ("mirror of the registry", (self.places.len(), size_of::<Place>())),
+            ("mirror of the escape channel", escape),
+        ]
+        .map(|(name, (entries, bytes))| crate::state::Table::new(name, entries as u64, bytes))
+    }
+
     /// Whether the NI reports every packet, so that masks can be compared too. Holds for operations registered
     /// from now on.
     pub fn track_masks(&mut self, on: bool) {

@@ -95,7 +95,7 @@ impl Receiver {
 
     /// Its tables, and how much state an entry of each holds.
     #[must_use]
-    pub fn state(&self) -> [Table; 6] {
+    pub fn state(&self) -> [Table; 7] {
         let config = &self.config;
         let (transfer, source, tombstone) = Peers::BYTES;
         let payload = crate::cast::index(config.packet_size());
@@ -107,6 +107,7 @@ impl Receiver {
             Table::new("senders", config.sources.into(), source),
             Table::new("tombstones", tombstones, tombstone),
             Table::new("memory windows", config.windows.into(), AccessTable::BYTES),
+            Table::new("answers and events", 2 * self.burst as u64, size_of::<Output>()),
         ]
     }
 

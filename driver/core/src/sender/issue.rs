@@ -192,17 +192,30 @@ impl Sender {
 
     /// Whether a packet that a busy receiver refuses is to give its op number back: it is all that a regular command has sent,
     /// there is no other number, and a transfer that has begun has none. Or another one gave its number back and this one has
-    /// been refused for long: each has its turn.
+    /// been refused for long: each has its turn. So does the first packet of a big transfer's segment, for a regular command that
+    /// gave its number back: a copy of that one's packet may have been registered since, and then it is what the receiver's entry waits
+    /// for.
     pub(super) fn must_yield(&mut self, now: Nanos, op: &Op) -> bool {
         let record = self.segments.get(op.segment);
-        let Transfer { class, destination, .. } = self.transfers[index(record.transfer)];
-        if op.packet != 0 || record.issued != 1 || class == Class::Big {
+        let Transfer { class, destination, partial, .. } = self.transfers[index(record.transfer)];
+        if op.packet != 0 || record.issued != 1 {
             return false;
         }
         let full = self.destinations.get(destination).in_flight >= self.config.destination_share();
         let none = self.ops.available(now) == 0;
         if !full && !none {
             return false;
+        }
+        if class == Class::Big {
+            // Its segment goes back as the half-issued one, of which there is one at a time.
+            let fits = partial.is_none_or(|partial| partial == op.segment);
+            let waits = |record: &Segment| {
+                let other = &self.transfers[index(record.transfer)];
+                record.issued == 0
+                    && other.class == Class::Regular
+                    && (none || other.destination == destination)
+            };
+            return op.busy >= TURN && fits && self.segments.find(waits).is_some();
         }
         let Pool { expected, begun, .. } = self.pool(now);
         let here =
@@ -211,21 +224,22 @@ impl Sender {
         none && (expected || begun) || full && here || turn
     }
 
-    /// Takes the first packet of a regular command back into its queue. It leaves later, under another op number; what the
-    /// receiver answers to this one is stale.
+    /// Takes the first packet of a segment back into its queue. It leaves later, under another op number; what the receiver answers
+    /// to this one is stale.
     ///
     /// Not so with others: the receiver may keep those aside, and acknowledges them only when the first one has come, which may be
     /// long after their op numbers have rested. Nor in silence: the receiver may have registered the operation. A copy of the
     /// refused packet that wanders may register it yet: the entry then waits, as for any slow sender, until the packet has its
-    /// turn again, and is released by the registry's timeout or a newer oldest transfer if the command is withdrawn meanwhile.
+    /// turn again, which it gets because every refused first packet gives way after [`TURN`] refusals; if the command ends meanwhile,
+    /// the entry is released by the registry's timeout or a newer oldest transfer.
     #[cold]
     pub(super) fn withdraw(&mut self, now: Nanos, op: &Op) {
         self.ops.acknowledge(now, op.number);
         let record = self.segments.get_mut(op.segment);
         let slot = record.transfer;
         (record.issued, record.start) = (0, Start::default());
-        self.conceded = true;
         let transfer = &mut self.transfers[index(slot)];
+        self.conceded = transfer.class == Class::Regular;
         transfer.packets -= 1;
         transfer.retransmits += 1;
         self.counters.packets -= 1;
@@ -233,13 +247,22 @@ impl Sender {
         self.counters.yielded += 1;
         let record = self.destinations.get_mut(transfer.destination);
         record.in_flight -= 1;
-        if transfer.partial.replace(op.segment).is_none() {
-            transfer.big_issues_at_arrival = self.big_issues;
-            let transfers = &self.transfers;
-            record.regular.insert_sorted(&mut self.queue_links, slot, |other| {
-                transfers[index(other)].state == TransferState::Queued
-            });
+        if transfer.partial.replace(op.segment).is_some() {
+            return;
         }
+        let queue = match transfer.class {
+            Class::Regular => {
+                transfer.big_issues_at_arrival = self.big_issues;
+                &mut record.regular
+            }
+            Class::Big if transfer.remaining == 0 => &mut record.big,
+            // Still there.
+            Class::Big => return,
+        };
+        let transfers = &self.transfers;
+        queue.insert_sorted(&mut self.queue_links, slot, |other| {
+            transfers[index(other)].state == TransferState::Queued
+        });
     }
 
     /// The waiting regular command of the highest priority, and among those the one that arrived first, of those whose

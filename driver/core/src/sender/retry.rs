@@ -73,7 +73,8 @@ impl RetryPolicy {
     }
 
     /// How long an answer is waited for after `silent` silent tries in a row.
-    pub(super) fn wait(&self, trip: &RoundTrip, silent: u8) -> Nanos {
+    #[must_use]
+    pub fn wait(&self, trip: &RoundTrip, silent: u8) -> Nanos {
         let wait = match self.timeout {
             Timeout::Fixed { timeout, .. } => timeout,
             Timeout::Adaptive { initial, least, most } => {

@@ -26,7 +26,7 @@ use fpga_core::time::Nanos;
 use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::{Capabilities, Scheme, ni};
 use fpga_firmware::identity;
-use fpga_firmware::ids::{Incarnation, NodeId};
+use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::wire::{Common, Control, Flags, Hello, Packet, SegmentName, WIRE_VERSION};
 use fpga_registers::CardAddr;
 use frames::Frames;
@@ -506,26 +506,52 @@ impl Ni {
                 ..Event::new(EventKind::SegmentDone)
             },
             Control::Hello(_) => {
-                let reply = Control::HelloReply(Hello {
-                    common: Common {
-                        source: NodeId::new(self.settings.node_id),
-                        destination: from,
-                        incarnation: Incarnation::new(self.settings.incarnation),
-                        flags: Flags::NONE,
-                    },
-                    packet_size_log2: self.build.packet_size_log2,
-                    wire_version: WIRE_VERSION,
-                    mask_bits: self.build.mask_bits,
-                    capabilities: self.build.capabilities,
-                    schemes: self.build.schemes(),
-                });
+                let reply = Control::HelloReply(self.hello(from));
                 return u64::from(self.frames.send_control(&reply).is_ok());
             }
-            // No event of the contract tells a host about a hello's reply; ARRIVED is the receiver's.
-            Control::HelloReply(_) | Control::Arrived(_) => return 0,
+            Control::HelloReply(hello) => Event {
+                node: from,
+                generation: life.get(),
+                op: OpNumber::new(hello.wire_version.into()),
+                tries: hello.packet_size_log2,
+                index: hello.mask_bits,
+                count: hello.capabilities.bits(),
+                segment: hello.schemes,
+                ..Event::new(EventKind::Hello)
+            },
+            // The receiver's.
+            Control::Arrived(_) => return 0,
         };
         self.events.post(self.now, event);
         0
+    }
+
+    /// What this node can do, for node `to`.
+    fn hello(&self, to: NodeId) -> Hello {
+        Hello {
+            common: Common {
+                source: NodeId::new(self.settings.node_id),
+                destination: to,
+                incarnation: Incarnation::new(self.settings.incarnation),
+                flags: Flags::NONE,
+            },
+            packet_size_log2: self.build.packet_size_log2,
+            wire_version: WIRE_VERSION,
+            mask_bits: self.build.mask_bits,
+            capabilities: self.build.capabilities,
+            schemes: self.build.schemes(),
+        }
+    }
+
+    /// Asks a node what it can do; `false` if that cannot be asked now. A port that is not emptied loses the question, as the
+    /// network may.
+    fn ask(&mut self, node: u32) -> bool {
+        let node = NodeId::new(node);
+        if node == NodeId::ANY || !self.enabled() {
+            return false;
+        }
+        let hello = Control::Hello(self.hello(node));
+        !self.frames.has_room() || self.frames.send_control(&hello).is_ok()
     }
 }
 

@@ -131,7 +131,7 @@ impl Ni {
             ni::SCHEME => settings.scheme,
             ni::COMMAND_ENTRIES => build.commands.into(),
             ni::SENDING_CONTEXTS if build.commands > 0 => build.sending_contexts.into(),
-            ni::SENDING_CONTEXTS | ni::COMMAND_CANCEL => 0,
+            ni::SENDING_CONTEXTS | ni::COMMAND_CANCEL | ni::HELLO => 0,
             ni::GIVE_UP_US => settings.give_up_us,
             ni::ROUND_TRIP_NS => settings.round_trip_ns,
             ni::MESSAGE_PACKETS => settings.message_packets,
@@ -222,6 +222,7 @@ impl Ni {
                 }
                 return true;
             }
+            ni::HELLO => return self.ask(value),
             _ => return self.events.write(register, value),
         }
         self.apply_settings();

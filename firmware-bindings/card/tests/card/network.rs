@@ -8,7 +8,7 @@ use fpga_firmware::generated::{
 use fpga_firmware::identity::{Identity, IdentityError, check};
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_firmware::window::{WindowHeader, WindowKind};
-use fpga_firmware::wire::{Common, Control, Hello, Packet};
+use fpga_firmware::wire::{Common, Control, DataHeader, Hello, Packet};
 use fpga_registers::CardAddr;
 
 const NI: u64 = ni::BLOCK_OFFSET as u64;
@@ -383,6 +383,69 @@ fn notices_of_arrival_and_hellos() {
     let reply = b.card.take_frame().expect("a reply");
     let Ok(Packet::Control(Control::HelloReply(reply))) = Packet::parse(&reply) else { panic!("no reply") };
     assert_eq!((reply.mask_bits, reply.common.destination.get(), reply.common.source.get()), (32, 1, 2));
+}
+
+#[test]
+fn a_host_asks_a_node_what_it_can_do() {
+    let mut description = small();
+    (description.ni.node_id, description.ni.mask_bits, description.ni.commands) = (2, 7, 0);
+    let (mut a, mut b) = (node(1), prepare(Bench::with(description)));
+    a.ni_write(ni::HELLO, 2);
+    exchange(&mut a, &mut b, |_| 0);
+    let [hello] = a.events().try_into().expect("one event");
+    assert_eq!((hello.kind, hello.node, hello.generation), (EventKind::Hello, NodeId::new(2), 0x100));
+    assert_eq!((hello.op.get(), hello.tries, hello.index), (1, 9, 7));
+    assert_eq!((hello.segment, hello.count), (1, b.read(USER, 0x10)));
+    assert!(b.events().is_empty(), "a question is answered without its host");
+    assert_eq!(a.ni_read(ni::HELLO), 0);
+    // Nobody there, and nobody to ask.
+    a.ni_write(ni::HELLO, 77);
+    exchange(&mut a, &mut b, |_| 0);
+    assert!(a.events().is_empty());
+    a.ni_write(ni::HELLO, u32::MAX);
+    a.ni_write(ni::CONTROL, ni::control::EVENT_ENABLE);
+    a.ni_write(ni::HELLO, 2);
+    a.run();
+    assert!(a.card.take_frame().is_none());
+    let reasons: Vec<_> = a.events().iter().map(Event::fault_reason).collect();
+    assert_eq!(reasons, [Some(FaultReason::BadSetting); 2]);
+}
+
+/// Frames that are whole and wrong: counted as such, and answered only where the sender can do something with it.
+#[test]
+fn what_no_node_sends_is_counted_and_dropped() {
+    let (mut a, mut b) = (node(1), node(2));
+    open(&mut b);
+    fill(&mut a, 0, &header(1, 2, 100), &[1; 100], 1);
+    a.run();
+    let good = a.card.take_frame().expect("a packet");
+    let Ok(Packet::Data(data)) = Packet::parse(&good) else { panic!("a packet") };
+    let mut other = good.clone();
+    DataHeader { packet_size_log2: 10, ..data.header() }.encode(&[1; 100], &mut other).unwrap();
+    let changed = |at: usize, bytes: &[u8]| {
+        let mut frame = good.clone();
+        frame[at..at + bytes.len()].copy_from_slice(bytes);
+        fpga_firmware::wire::finish(&mut frame, good.len() - 4).unwrap();
+        frame
+    };
+    let cases = [
+        ("another wire version", changed(0, &[2]), false),
+        ("no kind", changed(1, &[0xEE]), false),
+        ("no flag", changed(2, &[0x80]), false),
+        ("from every node", changed(4, &[0xFF; 4]), false),
+        ("for another node", changed(8, &[3]), false),
+        ("another packet size", other, true),
+    ];
+    for (n, (name, frame, answered)) in (1..).zip(cases) {
+        b.card.receive_frame(Nanos::new(b.now), &frame);
+        b.run();
+        assert_eq!(b.counter(counters::BAD_PACKET), n, "{name}");
+        assert_eq!(b.card.take_frame().is_some(), answered, "{name}");
+    }
+    assert_eq!((b.counter(counters::BAD_CRC), b.counter(counters::REGISTRATIONS)), (0, 0));
+    assert!(b.memory(TARGET, 200).iter().all(|byte| *byte == 0), "nothing is written");
+    b.card.receive_frame(Nanos::new(b.now), &good);
+    assert_eq!(b.counter(counters::REGISTRATIONS), 1, "the good one is taken all the same");
 }
 
 #[test]

@@ -110,7 +110,8 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     };
     let name = description.name.clone();
     description.ni.node_id = args.node.unwrap_or(description.ni.node_id);
-    let world = World::builder().card(description).impairments(args.impair.model(args.reorder)?, args.seed);
+    let impairments = args.impair.model(args.reorder)?;
+    let world = World::builder().card(description).impairments(impairments).seed(args.seed);
     let world = match args.link.split_first() {
         Some((&local, peers)) => {
             let options = UdpLinkOptions::new(local).mtu(args.link_mtu.into());

@@ -182,6 +182,7 @@ fn registry() -> Vec<Field> {
         "registry" => "operation in progress",
         "escape channel" => "early packet",
         "tombstones" => "run of completed transfers",
+        "answers and events" => "answer or event",
         _ => "window",
     };
     let field = |side, name, bits: u64| Field {

@@ -179,7 +179,7 @@ impl Report for RegistryReport {
         }
         let messages = self.scheme != "registry";
         let part = if messages { "message" } else { "segment" };
-        let head = ["entry", "from", "transfer", part, "base", "bytes", "packets", "age", "word 0", "mask"];
+        let head = ["entry", "from", "transfer", part, "base", "bytes", "packets", "heard", "word 0", "mask"];
         let mut rows = table(&head, &[0, 1, 2, 3, 5, 6, 7]);
         for entry in &self.entries {
             // Sixty-four to a line: the widest mask takes four.
@@ -201,7 +201,7 @@ impl Report for RegistryReport {
                 entry.base.clone(),
                 entry.length.to_string(),
                 format!("{}/{}", entry.received, entry.expected),
-                span_text(entry.age_us),
+                format!("{} ago", span_text(entry.age_us)),
                 entry.mask.first().cloned().unwrap_or_default(),
                 drawn.join("\n"),
             ]);

@@ -102,6 +102,19 @@ struct OpRow {
     deadline_us: Option<f64>,
 }
 
+/// Microseconds until a deadline; negative once it has passed.
+fn left(at: Nanos, now: Nanos) -> f64 {
+    in_micros(at.saturating_sub(now)) - in_micros(now.saturating_sub(at))
+}
+
+fn left_text(left: Option<f64>) -> String {
+    match left {
+        Some(left) if left < 0.0 => "overdue".to_owned(),
+        Some(left) => format!("in {}", span_text(left)),
+        None => "-".to_owned(),
+    }
+}
+
 const fn state_name(state: OpState) -> &'static str {
     match state {
         OpState::Free => "free",
@@ -147,14 +160,30 @@ impl OpsReport {
                 silent: packet.silent,
                 busy: packet.busy,
                 age_us: in_micros(now.saturating_sub(packet.sent)),
-                deadline_us: packet
-                    .deadline
-                    .map(|at| in_micros(at.saturating_sub(now)) - in_micros(now.saturating_sub(at))),
+                deadline_us: packet.deadline.map(|at| left(at, now)),
             })
             .collect();
         let capacity = Some(sender.config().op_entries);
         Ok(Self { card, node, moment, capacity, in_use: ops.len(), ops, scheme, messages: Vec::new() })
     }
+}
+
+/// What the rows of an op table come to: how many stand where, and who has waited longest.
+fn summary(ops: &[OpRow]) -> String {
+    let count = |state| ops.iter().filter(|op| op.state == state_name(state)).count();
+    let mut text = format!(
+        "{} in flight, {} waiting for a receiver that was busy, {} due for a transmit window",
+        count(OpState::InFlight),
+        count(OpState::Waiting),
+        count(OpState::Due)
+    );
+    let worst = |left: &&OpRow, right: &&OpRow| {
+        left.tries.cmp(&right.tries).then(left.age_us.total_cmp(&right.age_us))
+    };
+    if let Some(op) = ops.iter().max_by(worst).filter(|op| op.tries > 1) {
+        text += &format!("; most tries: {} ({} to node {})", op.tries, op.op, op.node);
+    }
+    text + "\n"
 }
 
 fn message_table(messages: &[MessageRow]) -> String {
@@ -207,11 +236,12 @@ impl Report for OpsReport {
         if self.ops.is_empty() {
             return text;
         }
+        text += &summary(&self.ops);
         let head = [
-            "op", "state", "node", "transfer", "segment", "packet", "address", "bytes", "tries", "busy",
-            "age", "deadline",
+            "op", "state", "node", "transfer", "segment", "packet", "address", "bytes", "tries", "silent",
+            "busy", "sent", "again",
         ];
-        let mut rows = table(&head, &[2, 3, 4, 5, 7, 8, 9, 10, 11]);
+        let mut rows = table(&head, &[2, 3, 4, 5, 7, 8, 9, 10, 11, 12]);
         for op in &self.ops {
             rows.add_row([
                 op.op.clone(),
@@ -223,13 +253,10 @@ impl Report for OpsReport {
                 op.address.clone(),
                 op.length.to_string(),
                 op.tries.to_string(),
+                op.silent.to_string(),
                 op.busy.to_string(),
-                span_text(op.age_us),
-                match op.deadline_us {
-                    Some(left) if left < 0.0 => "overdue".to_owned(),
-                    Some(left) => format!("in {}", span_text(left)),
-                    None => "-".to_owned(),
-                },
+                format!("{} ago", span_text(op.age_us)),
+                left_text(op.deadline_us),
             ]);
         }
         text + &render(&rows)
@@ -262,6 +289,10 @@ struct DestinationRow {
     big_head_remaining: u64,
     /// Its last news was a time-out: it gets no new packets.
     suspect: bool,
+    /// Smoothed mean of its round trips; `null` before the first.
+    round_trip_us: Option<f64>,
+    /// How long an answer is waited for before a packet is sent again for the first time.
+    timeout_us: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -281,7 +312,7 @@ struct TransferRow {
     packets_sent: u64,
     retransmits: u64,
     age_us: f64,
-    /// `null`: it has none of its own.
+    /// Until it is given up whatever the progress; negative: overdue; `null`: it has no deadline of its own.
     deadline_us: Option<f64>,
 }
 
@@ -305,8 +336,8 @@ impl QueuesReport {
         };
         let sender = load.sending.endpoint().sender();
         let now = load.now;
-        let destinations =
-            sender.into_iter().flat_map(|sender| sender.queues()).map(|queue| DestinationRow {
+        let destinations = sender.into_iter().flat_map(|sender| {
+            sender.queues().map(|queue| DestinationRow {
                 node: queue.node.get(),
                 regular: queue.regular,
                 big: queue.big,
@@ -314,7 +345,10 @@ impl QueuesReport {
                 packets_in_flight: queue.in_flight,
                 big_head_remaining: queue.big_head_remaining,
                 suspect: queue.suspect,
-            });
+                round_trip_us: (queue.round_trip.samples > 0).then(|| in_micros(queue.round_trip.mean)),
+                timeout_us: in_micros(sender.config().retry.wait(&queue.round_trip, 0)),
+            })
+        });
         let transfers = load.sending.endpoint().transfers();
         let transfers = transfers.iter().map(|transfer| TransferRow {
             slot: transfer.ticket.slot(),
@@ -335,7 +369,7 @@ impl QueuesReport {
             packets_sent: transfer.packets,
             retransmits: transfer.retransmits,
             age_us: in_micros(now.saturating_sub(transfer.started)),
-            deadline_us: transfer.deadline.map(|at| in_micros(at.saturating_sub(now))),
+            deadline_us: transfer.deadline.map(|at| left(at, now)),
         });
         Self {
             card: load.sending.name(),
@@ -370,8 +404,18 @@ impl Report for QueuesReport {
         };
         text += &format!("{}\n", Moment::text(self.moment.as_ref()));
         if !self.destinations.is_empty() {
-            let head = ["to node", "regular", "big", "under way", "in flight", "left at head", "suspect"];
-            let mut rows = table(&head, &[0, 1, 2, 3, 4, 5]);
+            let head = [
+                "to node",
+                "regular",
+                "big",
+                "under way",
+                "in flight",
+                "left at head",
+                "round trip",
+                "time-out",
+                "last news",
+            ];
+            let mut rows = table(&head, &[0, 1, 2, 3, 4, 5, 6, 7]);
             for row in &self.destinations {
                 rows.add_row([
                     row.node.to_string(),
@@ -380,7 +424,14 @@ impl Report for QueuesReport {
                     row.under_way.to_string(),
                     format!("{} packets", row.packets_in_flight),
                     binary_size(row.big_head_remaining),
-                    if row.suspect { "yes" } else { "no" }.to_owned(),
+                    row.round_trip_us.map_or_else(|| "-".to_owned(), span_text),
+                    span_text(row.timeout_us),
+                    match (row.suspect, row.round_trip_us) {
+                        (true, _) => "time-out",
+                        (false, Some(_)) => "answer",
+                        (false, None) => "-",
+                    }
+                    .to_owned(),
                 ]);
             }
             text += &render(&rows);
@@ -406,7 +457,7 @@ impl Report for QueuesReport {
                     row.packets_sent.to_string(),
                     row.retransmits.to_string(),
                     span_text(row.age_us),
-                    row.deadline_us.map_or_else(|| "-".to_owned(), |left| format!("in {}", span_text(left))),
+                    left_text(row.deadline_us),
                 ]);
             }
             text += &render(&rows);

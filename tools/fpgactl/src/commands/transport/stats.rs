@@ -61,6 +61,8 @@ struct Driver {
     yielded: u64,
     refusals: u64,
     timeouts: u64,
+    /// Time-outs of packets that wait for their segment's first one, which alone was sent again.
+    deferred: u64,
     segments: u64,
     completed: u64,
     failed: u64,
@@ -68,6 +70,10 @@ struct Driver {
     notifications: u64,
     windows: u64,
     faults: u64,
+    /// How often the copy engine ran past the end of its chain and was reset.
+    chain_overruns: u64,
+    reads_served: u64,
+    reads_refused: u64,
 }
 
 impl Interface {
@@ -163,6 +169,7 @@ impl Driver {
             yielded: sender.yielded,
             refusals: sender.refused,
             timeouts: sender.timeouts,
+            deferred: sender.deferred,
             segments: sender.segments,
             completed: sender.completed,
             failed: sender.failed,
@@ -170,10 +177,13 @@ impl Driver {
             notifications: counters.notifications,
             windows: counters.windows,
             faults: counters.faults,
+            chain_overruns: counters.chain_overruns,
+            reads_served: counters.reads_served,
+            reads_refused: counters.reads_refused,
         }
     }
 
-    fn rows(&self) -> [(&'static str, String); 5] {
+    fn rows(&self) -> [(&'static str, String); 6] {
         [
             (
                 "driver: packets",
@@ -185,18 +195,34 @@ impl Driver {
             (
                 "driver: answers",
                 format!(
-                    "{} busy ({} yielded), {} refusals, {} stale, {} time-outs",
-                    self.busy_answers, self.yielded, self.refusals, self.stale_answers, self.timeouts
+                    "{} busy ({} yielded), {} refusals, {} stale",
+                    self.busy_answers, self.yielded, self.refusals, self.stale_answers
+                ),
+            ),
+            (
+                "driver: time-outs",
+                format!(
+                    "{} unanswered, {} of packets whose segment's first one has to come first",
+                    self.timeouts, self.deferred
                 ),
             ),
             (
                 "driver: transfers",
                 format!("{} complete, {} failed, {} segments", self.completed, self.failed, self.segments),
             ),
-            ("driver: arrivals", self.notifications.to_string()),
+            (
+                "driver: arrivals",
+                format!(
+                    "{}; {} reads served, {} refused",
+                    self.notifications, self.reads_served, self.reads_refused
+                ),
+            ),
             (
                 "driver: events",
-                format!("{} taken, {} faults; {} windows filled", self.events, self.faults, self.windows),
+                format!(
+                    "{} taken, {} faults; {} windows filled, {} overruns of the copy engine",
+                    self.events, self.faults, self.windows, self.chain_overruns
+                ),
             ),
         ]
     }

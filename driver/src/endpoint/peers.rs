@@ -1,0 +1,243 @@
+//! What other nodes can do: asked by small packets (HELLO, spec section 1), remembered until something says that it has changed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fpga_core::Nanos;
+use fpga_core::segment::packet_count;
+use fpga_core::sender::TransferError;
+use fpga_firmware::event::Event;
+use fpga_firmware::generated::{Capabilities, Scheme, ni as at};
+use fpga_firmware::{Incarnation, NodeId};
+
+use super::sending::Sending;
+use super::{Endpoint, EndpointError, SchemeList, SendCompletion, SendError};
+
+/// How soon a question without an answer is asked again; doubled each time.
+const AGAIN: Nanos = Nanos::from_millis(1);
+/// At the longest.
+const AGAIN_MOST: Nanos = Nanos::from_millis(100);
+
+/// What a node can do, as it has said itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Peer {
+    /// The node.
+    pub node: NodeId,
+    /// Its life when it said so: another one may have another build.
+    pub incarnation: Incarnation,
+    /// Newest wire version that it speaks.
+    pub wire_version: u8,
+    /// Payload bytes of a full packet, as a power of two.
+    pub packet_size_log2: u8,
+    /// Most packets of a segment that it can receive.
+    pub mask_bits: u16,
+    /// What its card can do.
+    pub capabilities: Capabilities,
+    /// Schemes that it can be opened with.
+    pub schemes: SchemeList,
+}
+
+impl Peer {
+    /// What an answer says; `None` if it says what no node can be.
+    fn of(event: &Event) -> Option<Self> {
+        let fits = (6..=12).contains(&event.tries) && (1..=256).contains(&event.index);
+        fits.then_some(Self {
+            node: event.node,
+            incarnation: Incarnation::new(event.generation),
+            wire_version: u8::try_from(event.op.get()).ok()?,
+            packet_size_log2: event.tries,
+            mask_bits: event.index,
+            capabilities: Capabilities::from_bits(event.count),
+            schemes: SchemeList(event.segment),
+        })
+    }
+}
+
+/// Why a transfer to a node cannot go well, as far as the node has said what it can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Mismatch {
+    /// Packets of another size.
+    #[error(
+        "takes packets of {theirs} bytes, and this card makes them of {ours}: load builds with the same packet size"
+    )]
+    PacketSize {
+        /// Bytes of a full packet here.
+        ours: u32,
+        /// And there.
+        theirs: u32,
+    },
+    /// A segment of more packets than its mask has bits.
+    #[error(
+        "takes segments of at most {theirs} packets, and this transfer has one of {ours}: open this endpoint with shorter segments (EndpointOptions::segment_size)"
+    )]
+    Segment {
+        /// Packets of the transfer's longest segment.
+        ours: u32,
+        /// Bits of its mask.
+        theirs: u16,
+    },
+    /// It does not know the scheme of this endpoint.
+    #[error("does not know the scheme {ours}, but {theirs}: open this endpoint with one of these")]
+    Scheme {
+        /// The scheme of this endpoint.
+        ours: Scheme,
+        /// Those that it knows.
+        theirs: SchemeList,
+    },
+}
+
+/// A node that was asked.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    /// The answer, if there is one.
+    peer: Option<Peer>,
+    /// When to ask again, and how long to wait then; [`Nanos::MAX`] if not.
+    again: Nanos,
+    wait: Nanos,
+    /// When to stop asking.
+    until: Nanos,
+}
+
+/// The nodes that were asked. Answers of others are not kept: who sends them decides nothing here.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    asked: BTreeMap<NodeId, Asked>,
+    /// Nobody has to be asked again before this; it may be early.
+    next: Option<Nanos>,
+}
+
+impl Peers {
+    pub(super) fn answer(&mut self, event: &Event) {
+        if let (Some(peer), Some(asked)) = (Peer::of(event), self.asked.get_mut(&event.node)) {
+            (asked.peer, asked.again) = (Some(peer), Nanos::MAX);
+        }
+    }
+
+    /// How a transfer has failed may say that a node is not what it was.
+    pub(super) fn doubt(&mut self, done: &SendCompletion) {
+        let changed = matches!(
+            done.result,
+            Err(TransferError::Refused { .. }
+                | TransferError::Forgotten { .. }
+                | TransferError::Scheme { .. }
+                | TransferError::Unanswered { .. })
+        );
+        if changed {
+            self.asked.remove(&done.node);
+        }
+    }
+}
+
+impl Endpoint {
+    /// Asks `node` what it can do, and, by [`poll`](Self::poll), again until it answers or has been silent for `patience`: either
+    /// packet may be lost. [`peer`](Self::peer) has the answer then; what an earlier one said is forgotten.
+    ///
+    /// # Errors
+    /// [`EndpointError::Option`] for [`NodeId::ANY`], [`EndpointError::Mmio`].
+    pub fn greet(&mut self, node: NodeId, patience: Duration) -> Result<(), EndpointError> {
+        if node == NodeId::ANY {
+            return Err(EndpointError::Option {
+                card: self.card.shared.name.clone(),
+                what: "the node to be asked",
+                found: node.get().into(),
+                expected: "one node's id; this one stands for all",
+            });
+        }
+        let now = self.now();
+        let until = now.saturating_add(Nanos::new(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX)));
+        let again = now.saturating_add(AGAIN);
+        self.send_hello(node)?;
+        self.peers.asked.insert(node, Asked { peer: None, again, wait: AGAIN, until });
+        self.peers.next = Some(self.peers.next.map_or(again, |next| next.min(again)));
+        Ok(())
+    }
+
+    fn send_hello(&self, node: NodeId) -> Result<(), EndpointError> {
+        self.ni
+            .write(at::HELLO, node.get())
+            .map_err(|source| EndpointError::Mmio { card: self.card.shared.name.clone(), source })
+    }
+
+    /// What `node` has said that it can do; `None` if it was not asked, has not answered, or a transfer to it has failed since in
+    /// a way that a node which was restarted makes them fail.
+    #[must_use]
+    pub fn peer(&self, node: NodeId) -> Option<Peer> {
+        self.peers.asked.get(&node)?.peer
+    }
+
+    /// Asks `node` what it can do and waits for the answer. From then on transfers that it could not take are refused before
+    /// anything is sent ([`SendError::Peer`](super::SendError::Peer)).
+    ///
+    /// # Errors
+    /// [`EndpointError::NoPeer`] after `timeout`; otherwise as [`greet`](Self::greet) and [`poll`](Self::poll).
+    pub fn meet(&mut self, node: NodeId, timeout: Duration) -> Result<Peer, EndpointError> {
+        let limit =
+            self.now().saturating_add(Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)));
+        self.greet(node, timeout)?;
+        loop {
+            let work = self.poll()?;
+            if let Some(peer) = self.peer(node) {
+                return Ok(peer);
+            }
+            if self.now() >= limit {
+                return Err(EndpointError::NoPeer {
+                    card: self.card.shared.name.clone(),
+                    node,
+                    waited: timeout,
+                });
+            }
+            if work == 0 {
+                self.relax();
+            }
+        }
+    }
+
+    /// Asks those again who have not answered.
+    pub(super) fn ask_again(&mut self, now: Nanos) -> Result<(), EndpointError> {
+        if self.peers.next.is_none_or(|next| next > now) {
+            return Ok(());
+        }
+        let mut due = Vec::new();
+        let mut next = None;
+        for (node, asked) in &mut self.peers.asked {
+            if asked.again <= now {
+                due.push(*node);
+                asked.wait = asked.wait.saturating_mul(2).min(AGAIN_MOST);
+                let again = now.saturating_add(asked.wait);
+                asked.again = if again < asked.until { again } else { Nanos::MAX };
+            }
+            if asked.again != Nanos::MAX {
+                next = Some(next.map_or(asked.again, |next: Nanos| next.min(asked.again)));
+            }
+        }
+        self.peers.next = next;
+        due.into_iter().try_for_each(|node| self.send_hello(node))
+    }
+
+    /// Refuses a transfer of `length` bytes that `node` has said it cannot take.
+    pub(super) fn check_peer(&self, node: NodeId, length: u64) -> Result<(), SendError> {
+        let card = || self.card.shared.name.clone();
+        self.mismatch(node, length)
+            .map_or(Ok(()), |mismatch| Err(SendError::Peer { card: card(), node, mismatch }))
+    }
+
+    fn mismatch(&self, node: NodeId, length: u64) -> Option<Mismatch> {
+        let peer = self.peer(node)?;
+        if peer.schemes.0.checked_shr(self.scheme.value()).unwrap_or(0) & 1 == 0 {
+            return Some(Mismatch::Scheme { ours: self.scheme, theirs: peer.schemes });
+        }
+        let (ours, theirs) = (self.info.packet_size_log2, peer.packet_size_log2);
+        if ours != theirs {
+            let bytes = |log2: u8| 1_u32.checked_shl(log2.into()).unwrap_or(0);
+            return Some(Mismatch::PacketSize { ours: bytes(ours), theirs: bytes(theirs) });
+        }
+        // Messages know no mask.
+        let Sending::Host(sender) = &self.sender else { return None };
+        let longest = u32::try_from(length).unwrap_or(u32::MAX).min(sender.config().segment_size);
+        let packets = packet_count(longest, ours);
+        (packets > peer.mask_bits.into())
+            .then_some(Mismatch::Segment { ours: packets, theirs: peer.mask_bits })
+    }
+}

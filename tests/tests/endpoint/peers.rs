@@ -1,0 +1,199 @@
+//! What nodes say that they can do.
+
+use fpga_driver::core::impair::{Conditions, Impairments, Loss, Probability};
+use fpga_driver::endpoint::{Mismatch, SharedEndpoint};
+use fpga_driver::firmware::Incarnation;
+use fpga_driver::firmware::generated::{Capabilities, Flags};
+use fpga_driver::firmware::wire::{Common, Control, Hello};
+use fpga_driver::mock::World;
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Two cards of different builds and their endpoints.
+fn different(first: &str, second: &str) -> (World, [Endpoint; 2]) {
+    let (first, mut second) = (described(first), described(second));
+    second.ni.node_id = 2;
+    let world = World::builder().card(first).card(second).build().unwrap();
+    let open = |number: u32| {
+        let card = Card::open(world.transport(number as usize)).unwrap();
+        Endpoint::open_with(&card, &options(0xA + number)).unwrap()
+    };
+    let ends = [open(0), open(1)];
+    (world, ends)
+}
+
+fn mismatch(from: &mut Endpoint, to: &RemoteRegion, length: u64) -> Mismatch {
+    match from.send(SOURCE, to, 0, length, SendOptions::default()) {
+        Err(SendError::Peer { node, mismatch, .. }) if node == to.node => mismatch,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_node_says_what_it_can_do() {
+    let (_world, [mut a, b]) =
+        different("ni: { mask_bits: 32 }", "ni: { mask_bits: 7, packet_size: 1024, commands: 0 }");
+    assert_eq!(a.peer(b.node()), None, "it was not asked");
+    let peer = a.meet(b.node(), PATIENCE).unwrap();
+    assert_eq!((peer.node, peer.incarnation, peer.wire_version), (b.node(), b.incarnation(), 1));
+    assert_eq!((peer.packet_size_log2, peer.mask_bits, peer.schemes.0), (10, 7, 1));
+    assert!(peer.capabilities.contains(Capabilities::EVENT_PUSH));
+    assert_eq!(a.peer(b.node()), Some(peer));
+    // A node may ask itself, and asking is no transfer.
+    assert_eq!(a.meet(a.node(), PATIENCE).unwrap().mask_bits, 32);
+    assert!(a.is_idle());
+}
+
+/// What a node could only refuse is refused before anything is sent, and what it can take is sent.
+#[test]
+fn transfers_that_a_node_cannot_take_are_not_sent() {
+    let (world, [mut a, mut b]) = different("ni: { mask_bits: 32 }", "ni: { mask_bits: 7 }");
+    let region = b.open_region(NodeId::ANY, CardRange::new(TARGET, 1 << 20)).unwrap().remote;
+    a.meet(b.node(), PATIENCE).unwrap();
+    for length in [7 * 512 + 1, 8 * 512, 1 << 20] {
+        let found = mismatch(&mut a, &region, length);
+        assert!(matches!(found, Mismatch::Segment { ours: 8 | 32, theirs: 7 }), "{found}");
+    }
+    for length in [0, 1, 7 * 512] {
+        let ticket = a.send(SOURCE, &region, 0, length, SendOptions::default()).unwrap();
+        assert_eq!(a.wait(ticket, PATIENCE).unwrap().result, Ok(()), "{length} bytes");
+    }
+    assert_eq!(b.tables().counters().unwrap().bad_packet, 0);
+    drop((a, b, world));
+
+    let (_world, [mut a, mut b]) = different("ni: { packet_size: 512 }", "ni: { packet_size: 1024 }");
+    let region = b.open_region(NodeId::ANY, CardRange::new(TARGET, 1000)).unwrap().remote;
+    a.meet(b.node(), PATIENCE).unwrap();
+    let found = mismatch(&mut a, &region, 1000);
+    assert_eq!(found, Mismatch::PacketSize { ours: 512, theirs: 1024 });
+    assert!(found.to_string().contains("same packet size"), "{found}");
+    // Who has not asked learns it by the refusal.
+    a.peer(b.node()).unwrap();
+    let region = a.open_region(NodeId::ANY, CardRange::new(TARGET, 1000)).unwrap().remote;
+    let ticket = b.send(SOURCE, &region, 0, 1000, SendOptions::default()).unwrap();
+    let refused = b.wait(ticket, PATIENCE).unwrap().result;
+    assert!(matches!(refused, Err(TransferError::Refused { reason: NackReason::BadPacket, .. })));
+}
+
+#[test]
+fn a_scheme_that_a_node_does_not_know() {
+    let mut second = described("ni: { commands: 0 }");
+    second.ni.node_id = 2;
+    let world = World::builder().card(CardDescription::default()).card(second).build().unwrap();
+    let mut by = options(1);
+    by.scheme = Scheme::Selective;
+    let mut a = Endpoint::open_with(&Card::open(world.transport(0)).unwrap(), &by).unwrap();
+    let mut b = Endpoint::open_with(&Card::open(world.transport(1)).unwrap(), &options(2)).unwrap();
+    let region = b.open_region(NodeId::ANY, CardRange::new(TARGET, 1000)).unwrap().remote;
+    a.meet(b.node(), PATIENCE).unwrap();
+    let found = mismatch(&mut a, &region, 10);
+    assert!(matches!(found, Mismatch::Scheme { ours: Scheme::Selective, .. }), "{found}");
+}
+
+/// Questions and answers are lost like anything else, and asked again.
+#[test]
+fn a_lost_question_is_asked_again() {
+    let lossy = Conditions::default().loss(Loss::Independent(Probability::new(0.3).unwrap()));
+    for seed in 0..8 {
+        let mut net = Net::impaired(3, Impairments::both(lossy), seed, |options| options);
+        for other in [1, 2] {
+            let (node, life) = (net.end(other).node(), net.end(other).incarnation());
+            assert_eq!(net.end(0).meet(node, PATIENCE).unwrap().incarnation, life, "seed {seed}");
+        }
+        net.assert_clean();
+    }
+}
+
+#[test]
+fn a_node_that_is_not_there_does_not_answer() {
+    let mut net = Net::new(DeliveryOrder::InOrder);
+    let began = net.world.now();
+    let error = net.end(0).meet(NodeId::new(77), Duration::from_millis(20)).unwrap_err();
+    assert!(matches!(error, EndpointError::NoPeer { .. }), "{error}");
+    assert!(net.world.now().saturating_sub(began) >= Nanos::from_millis(20));
+    // Asked some times, and then no more.
+    let asked = net.world.undeliverable();
+    assert!((3..10).contains(&asked), "{asked}");
+    net.world.advance(Nanos::from_secs(1));
+    net.settle();
+    assert_eq!((net.world.undeliverable(), net.end(0).peer(NodeId::new(77))), (asked, None));
+    let error = net.end(0).meet(NodeId::ANY, PATIENCE).unwrap_err();
+    assert!(matches!(error, EndpointError::Option { .. }), "{error}");
+    // Its interface is there, its endpoint is not open.
+    let node = net.end(1).node();
+    net.ends[1] = None;
+    net.end(0).meet(node, Duration::from_millis(5)).unwrap_err();
+}
+
+/// A node that was restarted is another one: what its former life had said is forgotten with the first transfer that fails for it.
+#[test]
+fn a_restarted_node_is_asked_anew() {
+    let mut net = Net::new(DeliveryOrder::InOrder);
+    let region = net.region(1, TARGET, 1000);
+    let node = net.end(1).node();
+    let before = net.end(0).meet(node, PATIENCE).unwrap();
+    net.carry(SOURCE, &region.remote, 0, &bytes(1, 1000));
+    let card = net.end(1).card().clone();
+    net.ends[1] = None;
+    net.ends[1] = Some(Endpoint::open_with(&card, &options(0xC)).unwrap());
+    assert_eq!(net.end(0).peer(node), Some(before), "nothing has told");
+    net.send(0, SOURCE, &region.remote, 0, 1000);
+    net.settle();
+    assert!(net.completions[0].pop_front().unwrap().result.is_err(), "its region is gone");
+    assert_eq!(net.end(0).peer(node), None);
+    assert_eq!(net.end(0).meet(node, PATIENCE).unwrap().incarnation, Incarnation::new(0xC));
+    // What the caller ends says nothing about the node.
+    let again = net.region(1, TARGET, 1000);
+    let ticket = net.send(0, SOURCE, &again.remote, 0, 1000);
+    assert!(net.end(0).cancel(ticket));
+    net.settle();
+    assert!(net.end(0).peer(node).is_some());
+}
+
+/// Answers to nobody's question, and answers that no node gives.
+#[test]
+fn unasked_answers_are_not_kept() {
+    let mut net = Net::new(DeliveryOrder::InOrder);
+    let (own, node) = (net.end(0).node(), net.end(1).node());
+    let answer = |net: &mut Net, from: NodeId, mask_bits| {
+        let common =
+            Common { source: from, destination: own, incarnation: Incarnation::new(9), flags: Flags::NONE };
+        let hello = Hello {
+            common,
+            packet_size_log2: 9,
+            wire_version: 1,
+            mask_bits,
+            capabilities: Capabilities::NONE,
+            schemes: 1,
+        };
+        let mut frame = [0; 64];
+        let length = Control::HelloReply(hello).encode(&mut frame).unwrap();
+        let now = net.world.now();
+        net.world.with_card(0, |card| card.receive_frame(now, &frame[..length]));
+        net.settle();
+    };
+    answer(&mut net, NodeId::new(50), 32);
+    answer(&mut net, node, 32);
+    assert_eq!((net.end(0).peer(NodeId::new(50)), net.end(0).peer(node)), (None, None));
+    // Of one that was asked, the latest counts.
+    net.end(0).meet(node, PATIENCE).unwrap();
+    answer(&mut net, node, 5);
+    assert_eq!(net.end(0).peer(node).unwrap().mask_bits, 5);
+    assert_eq!(net.end(0).counters().faults, 0);
+}
+
+#[test]
+fn threads_and_tasks_ask_too() {
+    let world = World::builder().cards(2).build().unwrap();
+    let open = |number: u32| -> SharedEndpoint {
+        let card = Card::open(world.transport(number as usize)).unwrap();
+        Endpoint::open_with(&card, &options(1 + number)).unwrap().into()
+    };
+    let (a, b) = (open(0), open(1));
+    let peer = a.meet(b.node(), PATIENCE).unwrap();
+    assert_eq!((peer.node, a.peer(b.node())), (b.node(), Some(peer)));
+    let error = a.meet(NodeId::new(77), Duration::from_millis(2)).unwrap_err();
+    assert!(matches!(error, EndpointError::NoPeer { .. }), "{error}");
+}
