@@ -39,6 +39,7 @@ fn report() -> Report {
             seconds: None,
             limits: Limits { near_ns: 34.0, far_ns: 90.0 },
         },
+        wanted: 3,
         measured: vec![
             Measured {
                 cell: cell(Ring::Credit),
@@ -89,17 +90,17 @@ fn figures_are_medians_per_regime_and_torn_pairs_are_only_counted() {
     );
     has(
         &text,
-        "| 64 B | h2c | far | 10.000 (10.000-10.000) | 5.000 (5.000-5.000) | 0.64 | 2.00 (2.00-2.00) | 2.50 | **no** | 1 | 1 |",
+        "| 64 B | h2c | far | 10.000 (10.000-10.000) | 5.000 (5.000-5.000) | 0.64 | 2.00 (2.00-2.00) | 2.50 | **no**, too few | 1 | 1 |",
     );
     has(&text, "4 pairs near, 1 far, 0 on one core; discarded: 1 torn, 0 disturbed.");
     assert!(!text.contains("9000.000"), "{text}");
 }
 
 #[test]
-fn the_default_ring_has_no_floor() {
+fn both_rings_have_the_same_floor() {
     has(
         &report().text(),
-        "| 64 B | h2c | near | 60.000 (60.000-60.000) | 30.000 (30.000-30.000) | 3.84 | 2.00 (2.00-2.00) | - | - | 1 | 0 |",
+        "| 64 B | h2c | near | 60.000 (60.000-60.000) | 30.000 (30.000-30.000) | 3.84 | 2.00 (2.00-2.00) | 2.50 | **no**, too few | 1 | 0 |",
     );
 }
 
@@ -108,7 +109,7 @@ fn latency_and_cpu_stand_beside_the_peers() {
     let text = report().text();
     has(
         &text,
-        "| 64 B | h2c | stop | near | 110 (110-110) | 220 (220-220) | 990 (990-990) | 240 (240-240) | 480 (480-480) | 2160 (2160-2160) |",
+        "| 64 B | h2c | stop | near | 110 (110-110) | 220 (220-220) | 990 (990-990) | 240 (240-240) | 480 (480-480) | 2160 (2160-2160) | yes |",
     );
     has(
         &text,
