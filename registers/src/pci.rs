@@ -105,6 +105,41 @@ pub fn is_known_xdma(id: DeviceId) -> bool {
     XDMA_DEVICES.contains(&id)
 }
 
+/// What a default id of a Xilinx design stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DefaultDesign {
+    /// Family of the FPGA.
+    pub family: &'static str,
+    /// Generation of PCI Express.
+    pub generation: u8,
+    /// Lanes.
+    pub lanes: u8,
+}
+
+/// What the digits of `id` stand for, where it follows the pattern of [`XDMA_DEVICES`]: family, 0, generation, lanes (F for 16).
+///
+/// Read off the vendor's list; no document states the pattern, and a designer may keep an id and change the design.
+#[must_use]
+pub const fn default_design(id: DeviceId) -> Option<DefaultDesign> {
+    if id.vendor != VENDOR_XILINX || id.device >> 8 & 0xF != 0 {
+        return None;
+    }
+    let family = match id.device >> 12 {
+        7 => "7 series",
+        8 => "UltraScale",
+        9 => "UltraScale+",
+        _ => return None,
+    };
+    let (generation, lanes) = match (id.device >> 4 & 0xF, id.device & 0xF) {
+        (generation @ 1..=4, lanes @ (1 | 2 | 4 | 8)) => (generation, lanes),
+        (generation @ 1..=4, 0xF) => (generation, 16),
+        _ => return None,
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "four bits each, and 16")]
+    let design = DefaultDesign { family, generation: generation as u8, lanes: lanes as u8 };
+    Some(design)
+}
+
 /// Size of conventional configuration space in bytes.
 pub const CONFIG_SIZE: u16 = 0x100;
 /// Size of PCI Express configuration space in bytes.

@@ -5,6 +5,7 @@
 
 use core::fmt;
 
+use fpga_host::OtherFunction;
 use fpga_registers::{BarOffset, Iova};
 
 use crate::vfio_user::PeerError;
@@ -357,33 +358,6 @@ pub enum InterruptError {
         /// What the process said, or did not say.
         source: PeerError,
     },
-}
-
-/// A function that a hot reset would reset too, and that is not this process's to reset.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct OtherFunction {
-    /// Which.
-    pub address: crate::PciAddress,
-    /// The driver it is bound to, if any.
-    pub driver: Option<String>,
-}
-
-impl OtherFunction {
-    /// A function bound to `driver`.
-    #[must_use]
-    pub const fn new(address: crate::PciAddress, driver: Option<String>) -> Self {
-        Self { address, driver }
-    }
-}
-
-impl fmt::Display for OtherFunction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.driver {
-            Some(driver) => write!(f, "{} ({driver})", self.address),
-            None => write!(f, "{} (no driver)", self.address),
-        }
-    }
 }
 
 /// A list of things, for a message.

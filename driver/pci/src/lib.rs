@@ -40,7 +40,6 @@
     reason = "the fence: raw mappings, device memory and ioctls are wrapped here and nowhere else"
 )]
 
-pub mod address;
 pub mod barrier;
 pub mod config;
 pub mod dma;
@@ -56,16 +55,17 @@ pub mod transport;
 pub mod vfio;
 pub mod vfio_user;
 
-pub use address::{ParsePciAddressError, PciAddress};
 pub use dma::{
     DmaArea, DmaBuffer, DmaPool, DmaPoolOptions, DmaPoolStats, DmaRun, MapRefused, QuarantineReason,
     QuarantineRecord,
 };
 pub use error::{
     BarError, ConfigError, DmaAllocError, DmaMapError, InterruptError, IovaError, MemoryError, MmioError,
-    OsError, OtherFunction, ResetError,
+    OsError, ResetError,
 };
 pub use events::{DeviceEvent, DeviceEvents};
+/// What the kernel shows of functions before any is opened.
+pub use fpga_host::{self as host, OtherFunction, ParsePciAddressError, PciAddress};
 pub use interrupt::{Interrupt, InterruptTrigger};
 pub use iova::IovaAllocator;
 pub use memory::{HugePages, SharedMemory, SharedSlice};

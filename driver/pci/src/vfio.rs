@@ -73,7 +73,7 @@ use kernel::{Kernel, System};
 use open::Opened;
 pub use options::{
     BarAccess, INTERFACE_VARIABLE, ParseVfioOptionError, VF_TOKEN_VARIABLE, VfToken, VfioInterface,
-    VfioOptions, VfioRoots,
+    VfioOptions,
 };
 use reset::Group;
 use sys::Calls;

@@ -2,7 +2,7 @@
 
 use fpga_registers::pci::{
     self, DEFAULT_DEVICE, DeviceId, VENDOR_AMAZON, VENDOR_XILINX, XDMA_DEVICES, bar, capability, command,
-    express, header, is_known_xdma, msix, power, status,
+    default_design, express, header, is_known_xdma, msix, power, status,
 };
 
 /// Put together from the digits of the ids in `xdma_mod.c` of the vendor's driver (2025.2). The ids of its test
@@ -37,6 +37,26 @@ fn device_ids_are_those_of_the_vendors_driver() {
     assert!(is_known_xdma(DEFAULT_DEVICE));
     assert!(!is_known_xdma(DeviceId { vendor: 0x8086, device: 0x903F }));
     assert_eq!((VENDOR_XILINX, VENDOR_AMAZON, DEFAULT_DEVICE.device), (0x10EE, 0x1D0F, 0x903F));
+}
+
+/// The pattern is the one that the list above was put together by; ids without it stand for nothing.
+#[test]
+fn default_ids_tell_family_generation_and_lanes() {
+    let design = |device| {
+        let design = default_design(DeviceId { vendor: VENDOR_XILINX, device })?;
+        Some((design.family, design.generation, design.lanes))
+    };
+    assert_eq!(design(0x903F), Some(("UltraScale+", 3, 16)));
+    assert_eq!(design(0x9048), Some(("UltraScale+", 4, 8)));
+    assert_eq!(design(0x8011), Some(("UltraScale", 1, 1)));
+    assert_eq!(design(0x7024), Some(("7 series", 2, 4)));
+    for device in [0x6828, 0x903E, 0x9138, 0x9050, 0x9003, 0x9030, 0xA038, 0x0000, 0xFFFF] {
+        assert_eq!(design(device), None, "{device:#x}");
+    }
+    assert_eq!(default_design(DeviceId { vendor: VENDOR_AMAZON, device: 0x903F }), None);
+    for id in XDMA_DEVICES.iter().filter(|id| id.vendor == VENDOR_XILINX && id.device >> 12 >= 7) {
+        assert!(default_design(*id).is_some(), "{id:?}");
+    }
 }
 
 /// As restated by Linux `include/uapi/linux/pci_regs.h`, whose names are given.

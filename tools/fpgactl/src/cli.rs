@@ -11,8 +11,10 @@ use fpga_driver::pci::vfio::{VfToken, VfioInterface};
 use fpga_driver::registers::xdma::MAX_CHANNELS;
 use fpga_driver::{BarOffset, CardAddr, ChannelName, Direction};
 
+mod host;
 mod sim;
 
+pub use host::{BindArgs, DoctorArgs, HostArgs, ListArgs, ReleaseArgs};
 pub use sim::{FigureName, SimCommand, SimFigureArgs, SimRunArgs};
 
 use crate::bars::BarChoice;
@@ -90,6 +92,14 @@ pub enum Command {
         #[command(subcommand)]
         command: CdmaCommand,
     },
+    /// List the cards of this machine, with drivers, IOMMU groups and links, and the simulated ones
+    List(ListArgs),
+    /// Check whether this machine is ready for cards, and say what to do
+    Doctor(DoctorArgs),
+    /// Give a card to vfio-pci, so that programs can use it
+    Bind(BindArgs),
+    /// Give a card back to the driver that it had
+    Release(ReleaseArgs),
     /// Show what the card is: BARs, DMA engine, identity block, network interface
     Info,
     /// Show registers by name, with their fields

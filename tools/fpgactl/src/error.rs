@@ -15,6 +15,9 @@ use fpga_driver::{
     CardAddr, CdmaError, Direction, OpenError, RecoveryError, ResourceError, StreamError, TransferError,
 };
 
+use fpga_host::HostError;
+use fpga_host::bind::BindError;
+
 use crate::config::ConfigError;
 use crate::units::binary_size;
 
@@ -305,6 +308,20 @@ pub enum CliError {
     /// VFIO.
     #[error(transparent)]
     Vfio(#[from] VfioOpenError),
+    /// The machine could not be examined.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// A card was not bound or released.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// Checks of the machine failed; the report says which.
+    #[error("{failed} of {checks} checks failed; the report says what to do about each")]
+    NotReady {
+        /// How many failed.
+        failed: usize,
+        /// How many there are.
+        checks: usize,
+    },
     /// A card that another process serves.
     #[error(transparent)]
     VfioUser(#[from] VfioUserOpenError),
@@ -397,7 +414,7 @@ impl CliError {
     /// Whether the report that says so is on standard output already.
     #[must_use]
     pub const fn is_reported(&self) -> bool {
-        matches!(self, Self::TestsFailed { .. } | Self::NotRecovered { .. })
+        matches!(self, Self::TestsFailed { .. } | Self::NotRecovered { .. } | Self::NotReady { .. })
     }
 
     /// The exit status: 2 where the command line itself is wrong, else 1.
@@ -405,6 +422,7 @@ impl CliError {
     pub const fn exit_status(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::NotAFile { .. } | Self::Recovery(RecoveryError::NoSuchChannel { .. }) => 2,
+            Self::Host(error) if error.is_usage() => 2,
             // Sizes that contradict each other or the card, all from options of the command line.
             Self::Endpoint(EndpointError::Config { .. } | EndpointError::Option { .. }) => 2,
             _ => 1,

@@ -41,7 +41,8 @@ use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command, SimCommand};
 use commands::{
-    card, cdma, dma, events, info, raw, recover, regs, shell, sim, transfer, transport, validate,
+    bind, card, cdma, dma, doctor, events, info, list, raw, recover, regs, shell, sim, transfer, transport,
+    validate,
 };
 use error::CliError;
 use settings::Settings;
@@ -80,6 +81,10 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Transfer(args) => output::print(&transfer::run(settings, args)?, json, out),
         Command::Dma { command } => output::print(&dma::run(settings, command)?, json, out),
         Command::Cdma { command } => output::print(&cdma::run(settings, command)?, json, out),
+        Command::List(args) => output::print(&list::run(args)?, json, out),
+        Command::Doctor(args) => doctor::run(settings, args, out),
+        Command::Bind(args) => output::print(&bind::bind(args)?, json, out),
+        Command::Release(args) => output::print(&bind::release(args)?, json, out),
         Command::Info => output::print(&info::run(settings)?, json, out),
         Command::Regs { command } => output::print(&regs::run(settings, command)?, json, out),
         Command::Peek(args) => output::print(&raw::peek(settings, args)?, json, out),

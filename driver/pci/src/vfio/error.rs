@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::path::PathBuf;
 
+use fpga_host::Holder;
+
 use super::options::ParseVfioOptionError;
 use crate::error::Listed;
 use crate::{ConfigError, OsError, OtherFunction, ParsePciAddressError, PciAddress};
@@ -31,7 +33,7 @@ pub enum VfioOpenError {
         path: PathBuf,
     },
     /// The device is not bound to vfio-pci, though it could be.
-    #[error("{address} is bound to {}, not to vfio-pci; bind it: modprobe vfio-pci, then echo vfio-pci > /sys/bus/pci/devices/{address}/driver_override, {}then echo {address} > /sys/bus/pci/drivers_probe", driver.as_deref().unwrap_or("no driver"), driver.as_deref().map_or_else(String::new, |driver| format!("then echo {address} > /sys/bus/pci/drivers/{driver}/unbind, ")))]
+    #[error("{address} is bound to {}, not to vfio-pci; bind it: fpgactl bind {address}, or by hand: modprobe vfio-pci, then echo vfio-pci > /sys/bus/pci/devices/{address}/driver_override, {}then echo {address} > /sys/bus/pci/drivers_probe", driver.as_deref().unwrap_or("no driver"), driver.as_deref().map_or_else(String::new, |driver| format!("then echo {address} > /sys/bus/pci/drivers/{driver}/unbind, ")))]
     WrongDriver {
         /// The device.
         address: PciAddress,
@@ -97,8 +99,8 @@ pub enum VfioOpenError {
         address: PciAddress,
         /// The file that could not be had.
         path: PathBuf,
-        /// Processes that have it open, as far as this user may see them: number and name.
-        holders: Vec<(u32, String)>,
+        /// Processes that have it open, as far as this user may see them.
+        holders: Vec<Holder>,
     },
     /// The IOMMU does not isolate interrupts.
     #[error(
@@ -183,16 +185,13 @@ impl core::fmt::Display for Members<'_> {
 }
 
 /// Who has a file open.
-struct Holders<'a>(&'a [(u32, String)]);
+struct Holders<'a>(&'a [Holder]);
 
 impl core::fmt::Display for Holders<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str("a process that this user may not see");
+        match self.0 {
+            [] => f.write_str("a process that this user may not see"),
+            holders => write!(f, "{}", Listed(holders)),
         }
-        for (index, (number, name)) in self.0.iter().enumerate() {
-            write!(f, "{}process {number} ({name})", if index == 0 { "" } else { ", " })?;
-        }
-        Ok(())
     }
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use fpga_host::Roots;
 use iommufd_bindings::iommufd::{iommu_ioas_iova_ranges, iommu_ioas_map};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -21,7 +22,7 @@ use vfio_ioctls::VfioError;
 
 use super::info::{long, word};
 use super::kernel::{Argument, Container, Kernel, LockedMemory, Request};
-use super::options::{VfioOptions, VfioRoots};
+use super::options::VfioOptions;
 use super::{VfioOpenError, VfioTransport};
 use crate::OsError;
 
@@ -157,8 +158,10 @@ impl Fake {
     }
 
     pub(super) fn options(&self) -> VfioOptions {
-        let path = self.directory.path();
-        VfioOptions::default().roots(VfioRoots { sysfs: path.join("sys"), dev: path.join("dev") })
+        let mut roots = Roots::under(self.directory.path());
+        // Files that this process has open are real.
+        roots.proc = PathBuf::from("/proc");
+        VfioOptions::default().roots(roots)
     }
 
     pub(super) fn open(self: &Arc<Self>, options: VfioOptions) -> Result<VfioTransport, VfioOpenError> {

@@ -37,7 +37,8 @@ pub(super) fn open(
         VfioInterface::Group => through_group(kernel, host, options, group),
         VfioInterface::Iommufd => through_own_file(kernel, host, options, group),
         VfioInterface::Auto => {
-            let modern = host.iommufd().exists() && host.own_file().is_some_and(|file| file.exists());
+            let modern =
+                host.roots.iommufd_file().exists() && host.own_file().is_some_and(|file| file.exists());
             if !modern {
                 return through_group(kernel, host, options, group);
             }
@@ -45,7 +46,7 @@ pub(super) fn open(
                 // Permissions are often given for the group's file alone, as has been usual for longer; and tokens are taken by
                 // the group interface of every kernel.
                 Err(error @ (VfioOpenError::NoPermission { .. } | VfioOpenError::VfToken { .. }))
-                    if host.group(group).exists() =>
+                    if host.roots.group_file(group).exists() =>
                 {
                     tracing::debug!(device = %host.address, %error, "trying the group interface instead");
                     through_group(kernel, host, options, group).map_err(|second| match second {
@@ -75,15 +76,15 @@ fn through_group(
     number: u32,
 ) -> Result<Opened, VfioOpenError> {
     let address = host.address;
-    let path = host.container();
+    let path = host.roots.container_file();
     needed(&path, "vfio", "load its modules: modprobe vfio-pci, and check that the IOMMU is on")?;
-    let path = host.group(number);
+    let path = host.roots.group_file(number);
     needed(
         &path,
         "vfio group file for this device",
         "the kernel makes it when the device is bound to vfio-pci: is /dev a devtmpfs, or has a container its own /dev? A kernel without VFIO_GROUP wants the iommufd interface",
     )?;
-    let group = open_file(kernel, address, &path)?;
+    let group = open_file(kernel, host, &path)?;
     let calls = Calls::new(kernel, group.as_fd());
     let viable = calls.group_is_viable().map_err(|source| VfioOpenError::Query {
         address,
@@ -97,7 +98,7 @@ fn through_group(
     let container = kernel.container().map_err(|error| container_error(host, error))?;
     calls.set_container(container.file()).map_err(|source| match errno(source) {
         // In another container already: of another process, since nobody else in this one has the group.
-        Errno::BUSY | Errno::INVAL => busy(address, &path),
+        Errno::BUSY | Errno::INVAL => busy(host, &path),
         _ => step(address, "putting the group into a container", source),
     })?;
     Calls::new(kernel, container.file()).set_iommu().map_err(|source| match errno(source) {
@@ -108,7 +109,7 @@ fn through_group(
         Errno::ACCESS => VfioOpenError::VfToken { address, given: options.vf_token.is_some(), source },
         // What vfio-pci says of a token for a function that has nothing to do with virtual functions.
         Errno::INVAL if options.vf_token.is_some() => VfioOpenError::VfToken { address, given: true, source },
-        Errno::BUSY => busy(address, &path),
+        Errno::BUSY => busy(host, &path),
         _ => step(address, "opening the device in its group", source),
     })?;
     let space = AddressSpace::Container(container);
@@ -126,14 +127,14 @@ fn through_own_file(
     let Some(path) = host.own_file() else {
         return Err(VfioOpenError::NoVfio {
             interface: "device file of its own for this device",
-            path: host.iommufd().with_file_name("vfio").join("devices"),
+            path: host.roots.iommufd_file().with_file_name("vfio").join("devices"),
             advice: "its kernel is older than 6.6 or built without VFIO_DEVICE_CDEV, as those of Debian are: use the group interface",
         });
     };
-    let iommufd = host.iommufd();
+    let iommufd = host.roots.iommufd_file();
     needed(&iommufd, "iommufd", "load its module: modprobe iommufd, or use the group interface")?;
-    let space = open_file(kernel, address, &iommufd)?;
-    let device = open_file(kernel, address, &path)?;
+    let space = open_file(kernel, host, &iommufd)?;
+    let device = open_file(kernel, host, &path)?;
     let calls = Calls::new(kernel, device.as_fd());
     calls.bind(space.as_fd(), options.vf_token).map_err(|source| match errno(source) {
         Errno::ACCESS => VfioOpenError::VfToken { address, given: options.vf_token.is_some(), source },
@@ -143,7 +144,7 @@ fn through_own_file(
         Errno::BUSY | Errno::INVAL => {
             let others = host.in_the_way(group);
             if others.is_empty() {
-                busy(address, &path)
+                busy(host, &path)
             } else {
                 VfioOpenError::GroupNotViable { address, group, others }
             }
@@ -161,9 +162,10 @@ fn through_own_file(
     Ok(Opened { device, interface: VfioInterface::Iommufd, group: None, space })
 }
 
-fn open_file(kernel: &dyn Kernel, address: PciAddress, path: &Path) -> Result<OwnedFd, VfioOpenError> {
+fn open_file(kernel: &dyn Kernel, host: &Host<'_>, path: &Path) -> Result<OwnedFd, VfioOpenError> {
+    let address = host.address;
     kernel.open(path).map_err(|source| match errno(source) {
-        Errno::BUSY => busy(address, path),
+        Errno::BUSY => busy(host, path),
         Errno::ACCESS | Errno::PERM => VfioOpenError::NoPermission { path: path.to_owned(), source },
         Errno::MFILE => step(address, "opening its files (raise the limit on open files: ulimit -n)", source),
         _ => step(address, "opening its files", source),
@@ -176,7 +178,9 @@ fn container_error(host: &Host<'_>, error: VfioError) -> VfioOpenError {
         VfioError::OpenContainer(error) => {
             let source = OsError::from(error);
             match errno(source) {
-                Errno::ACCESS | Errno::PERM => VfioOpenError::NoPermission { path: host.container(), source },
+                Errno::ACCESS | Errno::PERM => {
+                    VfioOpenError::NoPermission { path: host.roots.container_file(), source }
+                }
                 _ => step(address, "opening a container", source),
             }
         }
@@ -189,8 +193,8 @@ fn container_error(host: &Host<'_>, error: VfioError) -> VfioOpenError {
     }
 }
 
-fn busy(address: PciAddress, path: &Path) -> VfioOpenError {
-    VfioOpenError::Busy { address, path: path.to_owned(), holders: Host::holders(path) }
+fn busy(host: &Host<'_>, path: &Path) -> VfioOpenError {
+    VfioOpenError::Busy { address: host.address, path: path.to_owned(), holders: host.roots.holders(path) }
 }
 
 fn step(address: PciAddress, step: &'static str, source: OsError) -> VfioOpenError {

@@ -2,7 +2,8 @@
 
 use core::fmt;
 use core::str::FromStr;
-use std::path::PathBuf;
+
+use fpga_host::Roots;
 
 /// Environment variable that [`VfioOptions::from_environment`] reads the interface from: `auto`, `group` or `iommufd`.
 pub const INTERFACE_VARIABLE: &str = "FPGA_VFIO";
@@ -142,21 +143,6 @@ pub enum ParseVfioOptionError {
     },
 }
 
-/// Where sysfs and the device files are. Tests give directories of their own.
-#[derive(Debug, Clone)]
-pub struct VfioRoots {
-    /// Root of sysfs. Default `/sys`.
-    pub sysfs: PathBuf,
-    /// Root of the device files. Default `/dev`.
-    pub dev: PathBuf,
-}
-
-impl Default for VfioRoots {
-    fn default() -> Self {
-        Self { sysfs: PathBuf::from("/sys"), dev: PathBuf::from("/dev") }
-    }
-}
-
 /// How to open a device.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
@@ -168,7 +154,7 @@ pub struct VfioOptions {
     /// How BARs are accessed.
     pub bar_access: BarAccess,
     /// Where to look.
-    pub roots: VfioRoots,
+    pub roots: Roots,
 }
 
 impl VfioOptions {
@@ -222,7 +208,7 @@ impl VfioOptions {
 
     /// Where sysfs and the device files are.
     #[must_use]
-    pub fn roots(mut self, roots: VfioRoots) -> Self {
+    pub fn roots(mut self, roots: Roots) -> Self {
         self.roots = roots;
         self
     }

@@ -1,12 +1,15 @@
 //! The commands, one module each.
 
 pub mod bench;
+pub mod bind;
 pub mod card;
 pub mod cdma;
 pub mod control;
 pub mod dma;
+pub mod doctor;
 pub mod events;
 pub mod info;
+pub mod list;
 mod packets;
 pub mod raw;
 pub mod recover;

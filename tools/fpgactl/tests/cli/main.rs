@@ -4,6 +4,7 @@ mod bad_input;
 mod bench;
 mod card;
 mod health;
+mod host;
 mod memory;
 mod packets;
 mod raw;

@@ -1,0 +1,136 @@
+//! From whatever driver a function has to the one that it is to have.
+
+use core::fmt;
+use std::io;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::error::Failure;
+use super::kernel::Kernel;
+use crate::roots::attribute;
+use crate::{HostError, PciAddress, Roots};
+
+/// How often a step that came too late is taken again: with the pauses between them, about a second.
+pub(super) const TURNS: u32 = 20;
+
+/// Which driver a function is to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// This one.
+    Driver(String),
+    /// Any that wants it but the one that is named; none, if none does.
+    Whichever {
+        /// The driver to be left.
+        leaving: Option<String>,
+    },
+    /// None.
+    Nothing,
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Driver(name) => f.write_str(name),
+            Self::Whichever { .. } => f.write_str("whichever driver wants it"),
+            Self::Nothing => f.write_str("no driver"),
+        }
+    }
+}
+
+/// How a write ended.
+enum Written {
+    Done,
+    /// What was to be changed has changed in the meantime: look again.
+    TooLate(io::Error),
+}
+
+/// Brings the function to `goal`, with `only` as its `driver_override`; gives the driver that it has then.
+///
+/// Each turn looks at what is the case and does what is next. Two looks agree at the end: the driver is the right one, and
+/// `driver_override` still says what it should.
+pub(super) fn settle(
+    roots: &Roots,
+    kernel: &dyn Kernel,
+    address: PciAddress,
+    only: Option<&str>,
+    goal: &Goal,
+) -> Result<Option<String>, Failure> {
+    let name = address.to_string();
+    let directory = roots.function(address);
+    let only_file = directory.join("driver_override");
+    let mut last = None;
+    // Once asked, a kernel whose drivers do not want the function is not asked again.
+    let mut asked = false;
+    for turn in 0..TURNS {
+        if !directory.exists() {
+            return Err(Failure::Gone);
+        }
+        let now = attribute(&only_file)?.filter(|text| !text.is_empty() && text != "(null)");
+        if now.as_deref() != only {
+            // An empty line takes the restriction away.
+            let text = only.unwrap_or_default();
+            if let Written::TooLate(error) = write(kernel, &only_file, &format!("{text}\n"))? {
+                last = Some(error);
+                kernel.pause(turn);
+                continue;
+            }
+        }
+        let driver = roots.driver_of(address)?;
+        let (path, is_question) = match (&driver, goal) {
+            (Some(driver), Goal::Driver(wanted)) if driver == wanted => return Ok(Some(driver.clone())),
+            (None, Goal::Nothing) => return Ok(None),
+            (Some(_), Goal::Whichever { leaving }) if driver != *leaving => return Ok(driver),
+            (None, Goal::Whichever { .. }) if asked => return Ok(None),
+            (Some(other), _) => (roots.pci_driver(other).join("unbind"), false),
+            (None, Goal::Driver(wanted)) => {
+                let directory = roots.pci_driver(wanted);
+                if !directory.exists() {
+                    return Err(Failure::NotLoaded { driver: wanted.clone() });
+                }
+                (directory.join("bind"), false)
+            }
+            (None, Goal::Whichever { .. }) => (roots.sysfs.join("bus/pci/drivers_probe"), true),
+        };
+        let written = write(kernel, &path, &name)?;
+        asked |= is_question && matches!(written, Written::Done);
+        if let Written::TooLate(error) = written {
+            last = Some(error);
+            kernel.pause(turn);
+        }
+    }
+    let driver = roots.driver_of(address)?;
+    Err(Failure::Unsettled { driver, last: last.map(|error| error.to_string()) })
+}
+
+/// Writes, and tells errors that come of somebody else's having been faster from those that stay.
+fn write(kernel: &dyn Kernel, path: &Path, text: &str) -> Result<Written, Failure> {
+    let Err(error) = kernel.write(path, text) else { return Ok(Written::Done) };
+    let late = [
+        // The function has no or another driver by now, or the driver does not match it (any more).
+        Errno::NODEV,
+        // The file is gone with the driver, or with the function.
+        Errno::NOENT,
+        // Somebody else has bound it first.
+        Errno::BUSY,
+        // The probe was deferred.
+        Errno::AGAIN,
+        Errno::INTR,
+    ];
+    if late.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
+        return Ok(Written::TooLate(error));
+    }
+    let path = path.to_owned();
+    Err(match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            Failure::NotPermitted { path, source: error }
+        }
+        _ => Failure::Refused { path, source: error },
+    })
+}
+
+impl From<HostError> for Failure {
+    fn from(error: HostError) -> Self {
+        Self::Host(Box::new(error))
+    }
+}

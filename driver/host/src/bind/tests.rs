@@ -1,0 +1,290 @@
+//! Binding and releasing against a kernel that is late, refuses, or has other users.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::fake::{Event, FakeKernel, Other};
+use super::*;
+use crate::testing::{Function, Tree, machine};
+
+const CARD: &str = "0000:65:00.0";
+
+/// A machine on which everything is as it should be, its card with `driver`.
+fn tree(root: &Path, driver: Option<&str>) -> Tree {
+    let tree = Tree::new(root).unwrap();
+    for name in ["vfio-pci", "xdma", "other"] {
+        tree.driver(name).unwrap();
+    }
+    tree.function(&Function { driver, ..Function::card() }).unwrap();
+    tree
+}
+
+fn card(tree: &Tree) -> PciFunction {
+    PciFunction::read(&tree.roots(), CARD.parse().unwrap()).unwrap()
+}
+
+fn record(tree: &Tree) -> Option<Record> {
+    let records = Records::lock(&tree.roots()).unwrap();
+    records.read(CARD.parse().unwrap()).unwrap()
+}
+
+#[test]
+fn there_and_back() {
+    for driver in [Some("xdma"), None] {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = tree(dir.path(), driver);
+        let kernel = FakeKernel::new(&tree, CARD);
+        let bound = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap();
+        assert_eq!(
+            (bound.driver.as_str(), bound.previous.as_deref(), bound.already),
+            ("vfio-pci", driver, false)
+        );
+        assert_eq!(
+            (bound.group, bound.others.len(), bound.files),
+            (14, 0, vec![tree.roots().group_file(14)])
+        );
+        assert_eq!(
+            (kernel.driver().as_deref(), kernel.only().as_deref()),
+            (Some("vfio-pci"), Some("vfio-pci"))
+        );
+        // Again: nothing to do, and the first driver is still the one that is remembered.
+        let again = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap();
+        assert!(again.already);
+        assert_eq!(record(&tree).unwrap().driver.as_deref(), driver);
+
+        let released = release_with(&tree.roots(), &kernel, &card(&tree)).unwrap();
+        assert_eq!((released.driver.as_deref(), released.previous.as_deref()), (driver, Some("vfio-pci")));
+        assert!(released.remembered);
+        assert_eq!((kernel.driver().as_deref(), kernel.only()), (driver, None));
+        assert_eq!((record(&tree), kernel.pauses()), (None, 0), "nothing was in the way: nobody waits");
+        let error = release_with(&tree.roots(), &kernel, &card(&tree)).unwrap_err();
+        assert!(matches!(error, BindError::NotBound { .. }), "{error}");
+    }
+}
+
+#[test]
+fn what_was_bound_by_hand_goes_to_whichever_driver_wants_it() {
+    for (wanting, expected) in [(&["xdma"][..], Some("xdma")), (&[][..], None)] {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = tree(dir.path(), Some("vfio-pci"));
+        tree.file(&format!("sys/bus/pci/devices/{CARD}/driver_override"), "vfio-pci\n").unwrap();
+        let kernel = FakeKernel::new(&tree, CARD).wanting(wanting);
+        let released = release_with(&tree.roots(), &kernel, &card(&tree)).unwrap();
+        assert_eq!((released.driver.as_deref(), released.remembered), (expected, false));
+        assert_eq!(kernel.only(), None);
+    }
+}
+
+#[test]
+fn a_probe_that_fails_gives_the_old_driver_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = tree(dir.path(), Some("xdma"));
+    let kernel = FakeKernel::new(&tree, CARD).failing("vfio-pci", Errno::INVAL);
+    let error = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("vfio-pci/bind was refused") && text.contains("it is with xdma, as before"),
+        "{text}"
+    );
+    assert_eq!((kernel.driver().as_deref(), kernel.only(), record(&tree)), (Some("xdma"), None, None));
+}
+
+#[test]
+fn a_deferred_probe_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = tree(dir.path(), Some("xdma"));
+    let kernel =
+        (2..6).fold(FakeKernel::new(&tree, CARD), |kernel, at| kernel.at(at, Event::Fails(Errno::AGAIN)));
+    bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap();
+    assert_eq!((kernel.pauses(), kernel.driver().as_deref()), (4, Some("vfio-pci")));
+}
+
+#[test]
+fn a_driver_that_was_unloaded_meanwhile_leaves_the_card_where_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = tree(dir.path(), Some("xdma"));
+    let kernel = FakeKernel::new(&tree, CARD);
+    bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap();
+    tree.remove("sys/bus/pci/drivers/xdma").unwrap();
+    let error = release_with(&tree.roots(), &kernel, &card(&tree)).unwrap_err().to_string();
+    assert!(error.contains("modprobe xdma") && error.contains("it is with vfio-pci, as before"), "{error}");
+    assert_eq!(kernel.driver().as_deref(), Some("vfio-pci"));
+    // Once it is there again, release knows what to do.
+    tree.driver("xdma").unwrap();
+    release_with(&tree.roots(), &kernel, &card(&tree)).unwrap();
+    assert_eq!(kernel.driver().as_deref(), Some("xdma"));
+}
+
+#[test]
+fn who_died_half_way_is_understood() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = tree(dir.path(), None);
+    let old = Record { driver: Some("xdma".to_owned()), driver_override: None };
+    let address = CARD.parse().unwrap();
+    Records::lock(&tree.roots()).unwrap().write(address, &old).unwrap();
+    tree.file(&format!("sys/bus/pci/devices/{CARD}/driver_override"), "vfio-pci\n").unwrap();
+    let kernel = FakeKernel::new(&tree, CARD);
+    // Either way the driver from before the accident is the one that counts.
+    bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap();
+    assert_eq!(record(&tree), Some(old));
+    release_with(&tree.roots(), &kernel, &card(&tree)).unwrap();
+    assert_eq!((kernel.driver().as_deref(), record(&tree)), (Some("xdma"), None));
+}
+
+/// Everything that can happen once, at every write of binding and of releasing: whatever it is, a card that had a driver has one
+/// afterwards, an Ok is true, and an error that says "as before" is.
+#[test]
+fn nothing_that_happens_once_leaves_a_card_without_a_driver() {
+    let errnos = [
+        Errno::NODEV,
+        Errno::NOENT,
+        Errno::BUSY,
+        Errno::AGAIN,
+        Errno::INTR,
+        Errno::INVAL,
+        Errno::IO,
+        Errno::PERM,
+        Errno::ACCESS,
+        Errno::NOMEM,
+    ];
+    let others = [
+        Other::Binds("xdma"),
+        Other::Binds("vfio-pci"),
+        Other::Unbinds,
+        Other::Overrides("other"),
+        Other::Overrides("xdma"),
+        Other::Removes,
+        Other::Unloads("xdma"),
+        Other::Unloads("vfio-pci"),
+    ];
+    let events = errnos.map(Event::Fails).into_iter();
+    let events = events.chain(others.map(Event::Before)).chain(others.map(Event::After));
+    let mut seen = (0, 0);
+    for event in events {
+        for releasing in [false, true] {
+            for at in 0.. {
+                let dir = tempfile::tempdir().unwrap();
+                let tree = tree(dir.path(), Some("xdma"));
+                if releasing {
+                    bind_with(&tree.roots(), &FakeKernel::new(&tree, CARD), &card(&tree), false).unwrap();
+                }
+                let what = format!("{event:?} at {at}, releasing: {releasing}");
+                let kernel = FakeKernel::new(&tree, CARD).at(at, event);
+                let (result, goal) = if releasing {
+                    (
+                        release_with(&tree.roots(), &kernel, &card(&tree)).map(|released| released.driver),
+                        "xdma",
+                    )
+                } else {
+                    (
+                        bind_with(&tree.roots(), &kernel, &card(&tree), false)
+                            .map(|bound| Some(bound.driver)),
+                        "vfio-pci",
+                    )
+                };
+                if kernel.writes() <= at {
+                    // So many writes there are: nothing has happened.
+                    break;
+                }
+                let removed = matches!(event, Event::Before(Other::Removes) | Event::After(Other::Removes));
+                match result {
+                    Ok(driver) => {
+                        seen.0 += 1;
+                        // Who acts after the last write acts after us.
+                        let after_us = matches!(event, Event::After(_)) && kernel.writes() == at + 1;
+                        if !after_us && !removed {
+                            assert_eq!(kernel.driver().as_deref(), Some(goal), "{what}");
+                        }
+                        assert_eq!(driver.as_deref(), Some(goal), "{what}");
+                    }
+                    Err(BindError::Failed { failure, outcome, .. }) => {
+                        seen.1 += 1;
+                        match outcome {
+                            Outcome::Restored { driver } => assert_eq!(driver, kernel.driver(), "{what}"),
+                            Outcome::Gone => assert!(removed, "{what}: {failure}"),
+                            Outcome::Stranded { .. } => {
+                                let unloaded = matches!(
+                                    event,
+                                    Event::Before(Other::Unloads(_)) | Event::After(Other::Unloads(_))
+                                );
+                                assert!(unloaded, "{what}: {failure}");
+                                continue;
+                            }
+                        }
+                        assert!(removed || kernel.driver().is_some(), "{what}: {failure}");
+                    }
+                    Err(error) => panic!("{what}: {error}"),
+                }
+            }
+        }
+    }
+    assert!(seen.0 > 60 && seen.1 > 20, "{seen:?}");
+}
+
+#[test]
+fn somebody_who_never_stops_ends_in_an_error_that_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = tree(dir.path(), Some("xdma"));
+    // Whenever the card is free, somebody says that it is another driver's, and binds it.
+    let kernel = (0..200).fold(FakeKernel::new(&tree, CARD), |kernel, at| {
+        kernel.at(at, Event::After(Other::Overrides("xdma"))).at(at, Event::After(Other::Binds("xdma")))
+    });
+    let error = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err().to_string();
+    assert!(error.contains("after many tries") && error.contains("something else binds"), "{error}");
+    assert_eq!(kernel.driver().as_deref(), Some("xdma"));
+}
+
+#[test]
+fn what_must_not_be_bound_is_refused_before_anything_is_changed() {
+    let refuse = |tree: &Tree, address: &str, force: bool| {
+        let kernel = FakeKernel::new(tree, CARD);
+        let function = PciFunction::read(&tree.roots(), address.parse().unwrap()).unwrap();
+        let error = bind_with(&tree.roots(), &kernel, &function, force).unwrap_err();
+        assert_eq!(kernel.writes(), 0, "{error}");
+        error.to_string()
+    };
+    for (name, address, force, part) in [
+        ("iommu-off", CARD, false, "the IOMMU is off"),
+        ("virtual-machine", CARD, false, "`fpgactl doctor`"),
+        ("no-module", CARD, false, "modprobe vfio-pci"),
+        ("no-iommu-mode", CARD, false, "no-IOMMU mode"),
+        ("vendor-driver", "0000:64:00.0", true, "is a bridge"),
+        (
+            "vendor-driver",
+            "0000:00:1f.2",
+            false,
+            "a mass storage controller with ids 8086:a182 and driver ahci",
+        ),
+        ("virtual-function", CARD, false, "has 1 virtual functions"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let text = refuse(&machine(name, dir.path()).unwrap(), address, force);
+        assert!(text.contains(part), "{name}: {text}");
+    }
+    // Groups there are, but not for this card.
+    let dir = tempfile::tempdir().unwrap();
+    let tree = tree(dir.path(), None);
+    tree.remove(&format!("sys/bus/pci/devices/{CARD}/iommu_group")).unwrap();
+    let text = refuse(&tree, CARD, false);
+    assert!(text.contains("does not cover it"), "{text}");
+}
+
+#[test]
+fn a_card_in_use_is_not_released() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = machine("in-use", dir.path()).unwrap();
+    let kernel = FakeKernel::new(&tree, CARD);
+    let text = release_with(&tree.roots(), &kernel, &card(&tree)).unwrap_err().to_string();
+    assert!(text.contains("4711 (my-program)") && kernel.writes() == 0, "{text}");
+}
+
+#[test]
+fn without_a_place_for_the_record_nothing_is_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = tree(dir.path(), Some("xdma"));
+    tree.file("run/fpga", "a file where a directory should be").unwrap();
+    let kernel = FakeKernel::new(&tree, CARD);
+    let text = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err().to_string();
+    assert!(text.contains("run/fpga") && kernel.writes() == 0, "{text}");
+}

@@ -1,0 +1,118 @@
+//! What this process may do: lock memory, open files.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{Access as Mode, access};
+
+use crate::roots::{attribute, garbled};
+use crate::{HostError, Roots};
+
+/// Bit of the capability that overrides file permissions (`linux/capability.h`).
+const DAC_OVERRIDE: u32 = 1;
+/// Bit of the capability that overrides the limit of locked memory.
+const IPC_LOCK: u32 = 14;
+
+/// What this process may do, as procfs tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Caller {
+    /// User id by which files are opened.
+    pub user: u32,
+    /// Group ids by which files are opened.
+    pub groups: Vec<u32>,
+    /// Effective capabilities, one bit each.
+    pub capabilities: u64,
+    /// Bytes that may be locked; `None`: no limit.
+    pub locked_memory: Option<u64>,
+    live: bool,
+}
+
+/// Whether a file may be read and written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It may.
+    Granted,
+    /// It may not.
+    Denied {
+        /// Whose file it is.
+        owner: u32,
+        /// Its group.
+        group: u32,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// There is no such file.
+    Missing,
+}
+
+impl Caller {
+    /// This process, as `proc/self` tells it.
+    ///
+    /// # Errors
+    /// [`HostError::Unreadable`], [`HostError::Garbled`].
+    pub fn read(roots: &Roots) -> Result<Self, HostError> {
+        let path = roots.proc.join("self/status");
+        let status = attribute(&path)?.unwrap_or_default();
+        let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let numbers = |name: &str| -> Vec<u32> {
+            let words = line(name).unwrap_or_default().split_ascii_whitespace();
+            words.filter_map(|word| word.parse().ok()).collect()
+        };
+        let wrong = |what| garbled(&path, status.lines().next().unwrap_or_default(), what);
+        // Real, effective, saved, and the one that counts for files.
+        let user = *numbers("Uid:").get(3).ok_or_else(|| wrong("status of a process"))?;
+        let own = *numbers("Gid:").get(3).ok_or_else(|| wrong("status of a process"))?;
+        let mut groups = numbers("Groups:");
+        groups.push(own);
+        let capabilities = line("CapEff:").and_then(|text| u64::from_str_radix(text, 16).ok());
+        let capabilities = capabilities.ok_or_else(|| wrong("status of a process"))?;
+
+        let path = roots.proc.join("self/limits");
+        let limits = attribute(&path)?.unwrap_or_default();
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
+        let soft = line.and_then(|line| line.split_ascii_whitespace().next());
+        let locked_memory = match soft {
+            Some("unlimited") => None,
+            Some(number) => Some(number.parse().map_err(|_| garbled(&path, number, "limit"))?),
+            None => return Err(garbled(&path, limits.lines().next().unwrap_or_default(), "list of limits")),
+        };
+        Ok(Self { user, groups, capabilities, locked_memory, live: roots.is_live() })
+    }
+
+    /// Whether locked memory is not counted for it.
+    #[must_use]
+    pub const fn locks_without_limit(&self) -> bool {
+        self.has(IPC_LOCK) || self.locked_memory.is_none()
+    }
+
+    /// Whether it may bind drivers: the files are root's.
+    #[must_use]
+    pub const fn may_bind(&self) -> bool {
+        self.user == 0 || self.has(DAC_OVERRIDE)
+    }
+
+    /// Whether it may read and write `path`.
+    #[must_use]
+    pub fn access(&self, path: &Path) -> Access {
+        let Ok(file) = std::fs::metadata(path) else { return Access::Missing };
+        let (owner, group, mode) = (file.uid(), file.gid(), file.mode() & 0o777);
+        let granted = if self.live {
+            // The system knows access lists, too, which udev sets for whoever sits at the machine.
+            access(path, Mode::READ_OK | Mode::WRITE_OK).is_ok()
+        } else {
+            let bits = match () {
+                () if self.has(DAC_OVERRIDE) => 0o6,
+                () if self.user == owner => mode >> 6,
+                () if self.groups.contains(&group) => mode >> 3,
+                () => mode,
+            };
+            bits & 0o6 == 0o6
+        };
+        if granted { Access::Granted } else { Access::Denied { owner, group, mode } }
+    }
+
+    const fn has(&self, capability: u32) -> bool {
+        self.capabilities >> capability & 1 == 1
+    }
+}

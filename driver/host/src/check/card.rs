@@ -1,0 +1,196 @@
+//! One function: driver, group, files, link, reset.
+
+use super::Status::{Fail, Pass, Skip, Warn};
+use super::{Check, Machine};
+use crate::bind;
+use crate::group::{VFIO_PCI, listed};
+use crate::{Access, HostError, IommuGroup, Link, LinkState, PciFunction};
+
+pub(super) fn examine(machine: &Machine<'_>, function: &PciFunction) -> Result<Vec<Check>, HostError> {
+    let group = match function.group {
+        Some(number) => Some(IommuGroup::read(machine.roots, number)?),
+        None => None,
+    };
+    let bound = bind::is_user_driver(machine.roots, function.address, function.driver.as_deref());
+    let mut checks =
+        vec![answers(function), driver(machine, function, bound), viable(machine, function, group.as_ref())];
+    let usable = group.as_ref().is_some_and(|group| bound && !group.unprotected);
+    checks.extend(files(machine, function, usable));
+    checks.push(link(function));
+    checks.push(reset(function));
+    checks.extend(token(machine, function)?);
+    if !function.remarks.is_empty() {
+        checks.push(Check::new("sysfs", Warn, function.remarks.join("; ")));
+    }
+    Ok(checks)
+}
+
+fn answers(function: &PciFunction) -> Check {
+    if !function.is_silent {
+        return Check::new("present", Pass, format!("{} answers", function.kind()));
+    }
+    let directory = format!("/sys/bus/pci/devices/{}", function.address);
+    Check::new("present", Fail, "its configuration space reads as all ones: the card has lost power, was configured anew, or its link is down")
+        .fix(format!("echo 1 > {directory}/remove; echo 1 > /sys/bus/pci/rescan; if it does not come back, restart the machine without cutting the card's power"))
+}
+
+fn driver(machine: &Machine<'_>, function: &PciFunction, bound: bool) -> Check {
+    let address = function.address;
+    match &function.driver {
+        Some(driver) if bound => Check::new("driver", Pass, format!("bound to {driver}")),
+        _ if !machine.has_iommu => {
+            Check::new("driver", Skip, format!("{VFIO_PCI} takes nothing while the IOMMU is off"))
+        }
+        Some(driver) => Check::new("driver", Fail, format!("bound to {driver}, a driver of the kernel"))
+            .fix(format!("fpgactl bind {address} (and later: fpgactl release {address})")),
+        None => {
+            let why = match &function.driver_override {
+                Some(name) if name != VFIO_PCI => {
+                    format!("no driver has it, and only {name} may (driver_override)")
+                }
+                _ => "no driver has it".to_owned(),
+            };
+            Check::new("driver", Fail, why).fix(format!("fpgactl bind {address}"))
+        }
+    }
+}
+
+fn viable(machine: &Machine<'_>, function: &PciFunction, group: Option<&IommuGroup>) -> Check {
+    let Some(group) = group else {
+        return if machine.has_iommu {
+            Check::new("group", Fail, "the IOMMU does not cover it: it has no group, others have")
+                .fix("put it into another slot, or look at the firmware's settings for its root port")
+        } else {
+            Check::new("group", Skip, "there are no groups while the IOMMU is off")
+        };
+    };
+    let number = group.number;
+    if group.unprotected {
+        return Check::new(
+            "group",
+            Fail,
+            format!("group {number} has no IOMMU behind it (no-IOMMU mode): the card could reach all memory"),
+        )
+        .fix("switch the IOMMU on, and no-IOMMU mode off: see the checks of the machine");
+    }
+    let in_the_way: Vec<_> = group.others(function.address).filter(|other| other.is_in_the_way()).collect();
+    if !in_the_way.is_empty() {
+        let fix = format!(
+            "{}; or a slot with a group of its own (one below another root port), or a kernel port with access control (ACS)",
+            listed(in_the_way.iter().map(|other| format!("fpgactl bind {}", other.address)))
+        );
+        return Check::new(
+            "group",
+            Fail,
+            format!("group {number} cannot be used: {} in it are the kernel's", listed(in_the_way)),
+        )
+        .fix(fix);
+    }
+    let others: Vec<_> = group.others(function.address).collect();
+    let with = if others.is_empty() { "alone".to_owned() } else { format!("with {}", listed(others)) };
+    Check::new("group", Pass, format!("group {number}, {with}"))
+}
+
+/// May this process open it, and does somebody else have it?
+fn files(machine: &Machine<'_>, function: &PciFunction, usable: bool) -> Vec<Check> {
+    let Some(group) = function.group.filter(|_| usable) else {
+        let why = "its files are there once it is bound, with an IOMMU behind it";
+        return vec![Check::new("permission", Skip, why), Check::new("in-use", Skip, why)];
+    };
+    let roots = machine.roots;
+    let by_group = vec![roots.container_file(), roots.group_file(group)];
+    let by_file = roots.function_file(function.address).map(|file| vec![roots.iommufd_file(), file]);
+    let ways: Vec<_> = std::iter::once(by_group).chain(by_file).collect();
+    let mut denied = Vec::new();
+    let mut granted = Vec::new();
+    for way in &ways {
+        let judged: Vec<_> = way.iter().map(|file| (file, machine.caller.access(file))).collect();
+        if judged.iter().all(|(_, access)| *access == Access::Granted) {
+            granted.extend(way.last());
+        }
+        denied.extend(judged.into_iter().filter(|(_, access)| *access != Access::Granted));
+    }
+    let permission = if granted.is_empty() {
+        let reasons = denied.iter().map(|(file, access)| match access {
+            Access::Denied { owner, group, mode } => {
+                format!("{} is user {owner}'s and group {group}'s, mode {mode:04o}", file.display())
+            }
+            _ => format!("{} does not exist", file.display()),
+        });
+        Check::new("permission", Fail, format!("user {} may not open it: {}", machine.caller.user, listed(reasons)))
+            .fix("a udev rule such as SUBSYSTEM==\"vfio\", GROUP=\"fpga\", MODE=\"0660\", and membership in that group; or run as root")
+    } else {
+        Check::new(
+            "permission",
+            Pass,
+            format!("{} may be opened", listed(granted.iter().map(|file| file.display()))),
+        )
+    };
+    let mut holders: Vec<_> =
+        ways.iter().filter_map(|way| way.last()).flat_map(|file| roots.holders(file)).collect();
+    holders.sort_unstable();
+    holders.dedup();
+    let in_use = if holders.is_empty() {
+        Check::new("in-use", Pass, "no process that this user can see has it open")
+    } else {
+        Check::new("in-use", Warn, format!("opened by {}", listed(&holders)))
+            .fix("a card has one user at a time: end that program first")
+    };
+    vec![permission, in_use]
+}
+
+fn link(function: &PciFunction) -> Check {
+    let Some(link @ LinkState { current, maximum, port }) = function.link else {
+        return Check::new("link", Skip, "it has no link of its own");
+    };
+    let rate = current.gigabytes_per_second();
+    let rate = rate.map_or_else(String::new, |rate| format!(", at most {rate:.1} GB/s each way"));
+    let possible = link.possible();
+    if current.is_below(possible) {
+        return Check::new("link", Warn, format!("runs as {current}{rate}, and could as {possible}"))
+            .fix("seat the card anew and look at riser, cable and slot; a link that trained before the card was configured trains again after a restart, or when its root port is told to (setpci -s PORT CAP_EXP+10.w=20:20)");
+    }
+    match port {
+        Some((port, limit)) if possible.is_below(maximum) => Check::new(
+            "link",
+            Warn,
+            format!("runs as {current}{rate}: the card can do {maximum}, the port {port} above it {limit}"),
+        )
+        .fix("put it into a slot with as many lanes and as fast ones, if the machine has one"),
+        _ if current == Link::default() => {
+            Check::new("link", Skip, "the kernel does not know how its link runs")
+        }
+        _ => Check::new("link", Pass, format!("runs as {current}{rate}, which is all it can")),
+    }
+}
+
+fn reset(function: &PciFunction) -> Check {
+    match function.reset_methods.as_deref() {
+        Some([]) | None => Check::new("reset", Warn, "the kernel has no way to reset it: what a program leaves behind, the next one finds")
+            .fix("none is needed for use; after a fault `fpgactl reset` stops the engines by their registers, and a restart does the rest"),
+        Some(methods) => Check::new("reset", Pass, format!("the kernel can reset it: {}", listed(methods))),
+    }
+}
+
+/// A virtual function whose physical one is used through VFIO needs the token that was set there.
+fn token(machine: &Machine<'_>, function: &PciFunction) -> Result<Option<Check>, HostError> {
+    let Some(physical) = function.physical_function else { return Ok(None) };
+    let driver = machine.roots.driver_of(physical)?;
+    Ok(Some(if driver.as_deref() == Some(VFIO_PCI) {
+        Check::new(
+            "vf-token",
+            Warn,
+            format!(
+                "a virtual function of {physical}, which is bound to {VFIO_PCI} too: both need the same token"
+            ),
+        )
+        .fix("give both programs the same UUID: --vf-token or FPGA_VF_TOKEN")
+    } else {
+        let driver = driver.as_deref().unwrap_or("no driver");
+        Check::new(
+            "vf-token",
+            Pass,
+            format!("a virtual function of {physical} ({driver}): no token is needed"),
+        )
+    }))
+}

@@ -1,0 +1,82 @@
+//! Why the machine could not be examined.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::{ParsePciAddressError, PciAddress};
+
+/// Something of the machine could not be read or is not there.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// There is no sysfs where it should be.
+    #[error("there is no sysfs at {}; mount it (mount -t sysfs sysfs /sys), or name another root", path.display())]
+    NoSysfs {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// A file or directory is there and cannot be read.
+    #[error("{} cannot be read: {source}; {}", path.display(), advice(source))]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file holds something else than the kernel writes there.
+    #[error("{} holds {text:?}, which is no {what}: this is not what the kernel writes there", path.display())]
+    Garbled {
+        /// Which.
+        path: PathBuf,
+        /// Its content, shortened.
+        text: String,
+        /// What it should be.
+        what: &'static str,
+    },
+    /// The address is none, or a part of one.
+    #[error("{source}{}", suggestion(hint))]
+    BadAddress {
+        /// What is wrong with it.
+        source: ParsePciAddressError,
+        /// Functions that may have been meant.
+        hint: Vec<String>,
+    },
+    /// Nothing is at the address.
+    #[error("there is no PCI function {address}{}", suggestion(hint))]
+    NoSuchFunction {
+        /// The address asked for.
+        address: PciAddress,
+        /// Functions that may have been meant.
+        hint: Vec<String>,
+    },
+}
+
+impl HostError {
+    /// Whether the user's words are at fault, not the machine.
+    #[must_use]
+    pub const fn is_usage(&self) -> bool {
+        matches!(self, Self::BadAddress { .. })
+    }
+}
+
+fn suggestion(hint: &[String]) -> String {
+    match hint {
+        [] => {
+            "; `fpgactl list --all` lists what there is, echo 1 > /sys/bus/pci/rescan looks again".to_owned()
+        }
+        [one] => format!("; did you mean {one}?"),
+        several => format!("; did you mean one of {}?", several.join(", ")),
+    }
+}
+
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "this user may not read it: ask as root, or, in a container, give it the host's /sys"
+        }
+        io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
+            "this is no sysfs of a Linux kernel: check the root"
+        }
+        _ => "check that /sys, /proc and /dev are those of the running kernel",
+    }
+}

@@ -1,0 +1,120 @@
+//! IOMMU groups: functions that the IOMMU cannot tell from each other, so that only all of them can be given away.
+
+use core::fmt;
+
+use crate::roots::{attribute, names};
+use crate::{HostError, PciAddress, Roots};
+
+/// The driver that gives functions to user space.
+pub const VFIO_PCI: &str = "vfio-pci";
+/// Drivers of the kernel that leave a group usable: they do no DMA for the kernel (`driver_managed_dma` in their
+/// `struct pci_driver`).
+const HARMLESS: [&str; 3] = [VFIO_PCI, "pci-stub", "pcieport"];
+/// What the kernel calls the groups that it makes for functions without an IOMMU (`vfio_noiommu_group_alloc` in
+/// `drivers/vfio/group.c`); their files are named `noiommu-N`.
+const UNPROTECTED: &str = "vfio-noiommu";
+
+/// Another function, and who has it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct OtherFunction {
+    /// Which.
+    pub address: PciAddress,
+    /// The driver it is bound to, if any.
+    pub driver: Option<String>,
+}
+
+impl OtherFunction {
+    /// A function bound to `driver`.
+    #[must_use]
+    pub const fn new(address: PciAddress, driver: Option<String>) -> Self {
+        Self { address, driver }
+    }
+
+    /// Whether its driver keeps the others of its group from being used.
+    #[must_use]
+    pub fn is_in_the_way(&self) -> bool {
+        self.driver.as_deref().is_some_and(|driver| !HARMLESS.contains(&driver))
+    }
+}
+
+impl fmt::Display for OtherFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.driver {
+            Some(driver) => write!(f, "{} ({driver})", self.address),
+            None => write!(f, "{} (no driver)", self.address),
+        }
+    }
+}
+
+/// An IOMMU group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IommuGroup {
+    /// Its number.
+    pub number: u32,
+    /// What the kernel does with addresses while a driver of its own has the group: `DMA`, `DMA-FQ`, `identity`.
+    pub domain: Option<String>,
+    /// Whether there is no IOMMU behind it at all (VFIO's no-IOMMU mode).
+    pub unprotected: bool,
+    /// Its functions, in the order of their addresses.
+    pub members: Vec<OtherFunction>,
+}
+
+impl IommuGroup {
+    /// The group of this number.
+    ///
+    /// # Errors
+    /// [`HostError::Unreadable`].
+    pub fn read(roots: &Roots, number: u32) -> Result<Self, HostError> {
+        let directory = roots.groups().join(number.to_string());
+        let name = attribute(&directory.join("name"))?;
+        let mut members = Vec::new();
+        for name in names(&directory.join("devices"))?.unwrap_or_default() {
+            // Devices of other buses may be members; they are none of PCI's.
+            if let Ok(address) = name.parse::<PciAddress>() {
+                members.push(OtherFunction { address, driver: roots.driver_of(address)? });
+            }
+        }
+        members.sort_unstable_by_key(|member| member.address);
+        Ok(Self {
+            number,
+            domain: attribute(&directory.join("type"))?,
+            unprotected: name.as_deref() == Some(UNPROTECTED),
+            members,
+        })
+    }
+
+    /// Numbers of the groups that an IOMMU stands behind, in ascending order.
+    ///
+    /// # Errors
+    /// [`HostError::Unreadable`].
+    pub fn numbers(roots: &Roots) -> Result<Vec<u32>, HostError> {
+        let mut numbers = Vec::new();
+        for name in names(&roots.groups())?.unwrap_or_default() {
+            let Ok(number) = name.parse() else { continue };
+            let title = attribute(&roots.groups().join(&name).join("name"))?;
+            if title.as_deref() != Some(UNPROTECTED) {
+                numbers.push(number);
+            }
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Its functions but `address`.
+    pub fn others(&self, address: PciAddress) -> impl Iterator<Item = &OtherFunction> {
+        self.members.iter().filter(move |member| member.address != address)
+    }
+
+    /// Members whose drivers make the group unusable.
+    #[must_use]
+    pub fn in_the_way(&self) -> Vec<OtherFunction> {
+        self.members.iter().filter(|member| member.is_in_the_way()).cloned().collect()
+    }
+}
+
+/// A list of things, for a message.
+pub(crate) fn listed(items: impl IntoIterator<Item = impl ToString>) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}

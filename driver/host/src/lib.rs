@@ -1,0 +1,41 @@
+//! What the kernel shows of PCI functions before any of them is opened: sysfs, procfs and the names in `/dev`.
+//!
+//! | Module | What |
+//! |---|---|
+//! | [`address`] | [`PciAddress`], and what was meant by a wrong one |
+//! | [`function`] | [`PciFunction`]: ids, driver, group, node; [`functions`] lists them |
+//! | [`link`] | [`Link`]: speed and width, what limits them |
+//! | [`group`] | [`IommuGroup`]: who shares it, and whether it can be used |
+//! | [`caller`] | [`Caller`]: what this process may lock and open |
+//! | [`check`] | [`examine`]: whether the machine is ready, check by check |
+//! | [`bind`] | [`bind()`](bind::bind) and [`release`](bind::release): to vfio-pci and back to the driver that had it |
+//! | `testing` | trees of machines, for tests (feature `testing`) |
+//!
+//! Nothing here opens a device. Everything is found below [`Roots`], so that a recorded tree of another machine is examined
+//! as this one is. Files are believed to hold text, and nothing else: what cannot be read or understood is an error or a
+//! remark that names the file.
+//!
+//! Sources: the kernel's `Documentation/ABI/testing/sysfs-bus-pci`, `sysfs-kernel-iommu_groups`, `Documentation/driver-api/vfio.rst`,
+//! and `drivers/base/bus.c` for what `bind`, `unbind` and `drivers_probe` answer.
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod bind;
+pub mod caller;
+pub mod check;
+pub mod error;
+pub mod function;
+pub mod group;
+pub mod link;
+mod roots;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use address::{ParsePciAddressError, PciAddress};
+pub use caller::{Access, Caller};
+pub use check::{Check, Status, examine};
+pub use error::HostError;
+pub use function::{Listing, PciFunction, functions};
+pub use group::{IommuGroup, OtherFunction};
+pub use link::{Link, LinkSpeed, LinkState};
+pub use roots::{Holder, Roots};

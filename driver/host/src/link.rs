@@ -1,0 +1,202 @@
+//! Speed and width of a PCI Express link.
+
+use core::fmt;
+use std::path::Path;
+
+use crate::roots::{attribute, garbled};
+use crate::{HostError, PciAddress};
+
+/// Transfers per second of one lane, in tenths of GT/s: 25, 50, 80, 160, 320, 640.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkSpeed(u32);
+
+/// Speed and width, as far as they are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Link {
+    /// Speed of a lane.
+    pub speed: Option<LinkSpeed>,
+    /// Lanes.
+    pub width: Option<u8>,
+}
+
+/// A function's link: how it runs, and how it could.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct LinkState {
+    /// How it runs.
+    pub current: Link,
+    /// What the function can do.
+    pub maximum: Link,
+    /// The port above it, and what that can do.
+    pub port: Option<(PciAddress, Link)>,
+}
+
+impl LinkSpeed {
+    /// GT/s of a lane.
+    #[must_use]
+    pub fn gigatransfers(self) -> f64 {
+        f64::from(self.0) / 10.0
+    }
+
+    /// As the kernel writes it: `8.0 GT/s PCIe`, before 5.7 `8 GT/s`. `Some(None)`: the kernel does not know.
+    fn parse(text: &str) -> Option<Option<Self>> {
+        if text.starts_with("Unknown") {
+            return Some(None);
+        }
+        let mut words = text.split_ascii_whitespace();
+        let (number, unit) = (words.next()?, words.next()?);
+        let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
+        let (whole, tenth): (u32, u32) = (whole.parse().ok()?, tenth.parse().ok()?);
+        (unit == "GT/s" && tenth < 10 && (1..=1000).contains(&whole))
+            .then_some(Some(Self(whole * 10 + tenth)))
+    }
+
+    /// Share of the bits on the wire that is data: 8b/10b below 8 GT/s, 128b/130b from there on. (64 GT/s has another code and
+    /// loses about as little.)
+    fn efficiency(self) -> f64 {
+        if self.0 < 80 { 0.8 } else { 128.0 / 130.0 }
+    }
+}
+
+impl fmt::Display for LinkSpeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{} GT/s", self.0 / 10, self.0 % 10)
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.speed, self.width) {
+            (Some(speed), Some(width)) => write!(f, "x{width} {speed}"),
+            (None, Some(width)) => write!(f, "x{width}"),
+            (Some(speed), None) => write!(f, "{speed}"),
+            (None, None) => f.write_str("unknown"),
+        }
+    }
+}
+
+impl Link {
+    /// A link of this speed (in tenths of GT/s) and width.
+    #[must_use]
+    pub const fn new(speed: Option<LinkSpeed>, width: Option<u8>) -> Self {
+        Self { speed, width }
+    }
+
+    /// Bytes per second in one direction before packet headers, in GB/s (10^9).
+    #[must_use]
+    pub fn gigabytes_per_second(self) -> Option<f64> {
+        let (speed, width) = (self.speed?, self.width?);
+        Some(speed.gigatransfers() * speed.efficiency() * f64::from(width) / 8.0)
+    }
+
+    /// What two ends can agree on. What is not known limits nothing.
+    #[must_use]
+    pub fn least(self, other: Self) -> Self {
+        Self { speed: least(self.speed, other.speed), width: least(self.width, other.width) }
+    }
+
+    /// Whether it is slower or narrower than `other`, as far as both are known.
+    #[must_use]
+    pub fn is_below(self, other: Self) -> bool {
+        matches!((self.speed, other.speed), (Some(a), Some(b)) if a < b)
+            || matches!((self.width, other.width), (Some(a), Some(b)) if a < b)
+    }
+
+    fn read(directory: &Path, which: &str) -> Result<Option<Self>, HostError> {
+        let path = directory.join(format!("{which}_link_speed"));
+        let Some(text) = attribute(&path)? else { return Ok(None) };
+        let speed = LinkSpeed::parse(&text).ok_or_else(|| garbled(&path, &text, "speed of a link"))?;
+        let path = directory.join(format!("{which}_link_width"));
+        let text = attribute(&path)?.unwrap_or_default();
+        let lanes: u8 = match text.as_str() {
+            "" => 0,
+            text => text.parse().map_err(|_| garbled(&path, text, "width of a link"))?,
+        };
+        // 0: no link (a function of the root complex, a virtual function); 255: the kernel does not know.
+        let width = (1..=32).contains(&lanes).then_some(lanes);
+        Ok(Some(Self { speed, width }))
+    }
+}
+
+fn least<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+impl LinkState {
+    /// The link of the function whose directory this is; `None` for one without PCI Express or without a link.
+    pub(crate) fn read(directory: &Path) -> Result<Option<Self>, HostError> {
+        let (Some(current), Some(maximum)) =
+            (Link::read(directory, "current")?, Link::read(directory, "max")?)
+        else {
+            return Ok(None);
+        };
+        if current == Link::default() && maximum == Link::default() {
+            return Ok(None);
+        }
+        // The directory is a link into the tree of buses, where a function is below its port.
+        let above = std::fs::canonicalize(directory).ok();
+        let above = above.as_deref().and_then(Path::parent);
+        let address = above.and_then(Path::file_name).and_then(|name| name.to_str()?.parse().ok());
+        let port = match (address, above) {
+            (Some(address), Some(above)) => Link::read(above, "max")?.map(|link| (address, link)),
+            _ => None,
+        };
+        Ok(Some(Self { current, maximum, port }))
+    }
+
+    /// What function and port can do together.
+    #[must_use]
+    pub fn possible(&self) -> Link {
+        self.port.map_or(self.maximum, |(_, port)| self.maximum.least(port))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(speed: u32, width: u8) -> Link {
+        Link::new(Some(LinkSpeed(speed)), Some(width))
+    }
+
+    #[test]
+    fn speeds_are_read_as_every_kernel_writes_them() {
+        for (text, tenths) in [
+            ("2.5 GT/s PCIe", Some(25)),
+            ("5.0 GT/s PCIe", Some(50)),
+            ("8 GT/s", Some(80)),
+            ("64.0 GT/s PCIe", Some(640)),
+            ("Unknown", None),
+            ("Unknown speed", None),
+        ] {
+            assert_eq!(LinkSpeed::parse(text), Some(tenths.map(LinkSpeed)), "{text}");
+        }
+        for text in ["", "8", "8 GB/s", "8.0.0 GT/s", "-8 GT/s", "8.25 GT/s", "99999999999 GT/s", "GT/s 8"] {
+            assert_eq!(LinkSpeed::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_those_of_the_specification() {
+        // PCI Express Base Specification 5.0, 1.2: 250 MB/s per lane at 2.5 GT/s, 985 at 8, 3938 at 32.
+        for (link, expected) in [(link(25, 1), 0.25), (link(80, 16), 15.754), (link(320, 4), 15.754)] {
+            let rate = link.gigabytes_per_second().unwrap();
+            assert!((rate - expected).abs() < 0.001, "{link}: {rate}");
+        }
+        assert_eq!(Link::default().gigabytes_per_second(), None);
+    }
+
+    #[test]
+    fn either_number_alone_makes_a_link_worse() {
+        assert!(link(80, 8).is_below(link(80, 16)) && link(50, 16).is_below(link(80, 16)));
+        assert!(!link(80, 16).is_below(link(80, 16)) && !link(160, 16).is_below(link(80, 16)));
+        assert!(!Link::default().is_below(link(80, 16)) && !link(25, 1).is_below(Link::default()));
+        assert_eq!(link(80, 16).least(link(160, 8)), link(80, 8));
+        assert_eq!(link(80, 16).least(Link::default()), link(80, 16));
+        assert_eq!(link(80, 16).to_string(), "x16 8.0 GT/s");
+    }
+}

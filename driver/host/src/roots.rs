@@ -1,0 +1,212 @@
+//! Where the kernel's trees are, and the ways to read them.
+
+use core::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::{HostError, PciAddress};
+
+/// Most bytes that are read of a file. An attribute of sysfs has a page at most; `/proc/cpuinfo` says what is asked of it in its
+/// first lines.
+const MOST: u64 = 64 << 10;
+
+/// Where the kernel's trees are. Tests give directories of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Roots {
+    /// Root of sysfs. Default `/sys`.
+    pub sysfs: PathBuf,
+    /// Root of the device files. Default `/dev`.
+    pub dev: PathBuf,
+    /// Root of procfs. Default `/proc`.
+    pub proc: PathBuf,
+    /// Where kernel modules are, by release. Default `/lib/modules`.
+    pub modules: PathBuf,
+    /// Where it is remembered which driver a function had. Default `/run/fpga`: it is gone after a restart, as bindings are.
+    pub state: PathBuf,
+}
+
+impl Default for Roots {
+    fn default() -> Self {
+        Self::under(Path::new("/"))
+    }
+}
+
+/// A process that has a file open.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct Holder {
+    /// Its number.
+    pub process: u32,
+    /// Its name; empty if this user may not see it.
+    pub name: String,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.process == std::process::id() {
+            true => write!(f, "process {} (this program)", self.process),
+            false => write!(f, "process {} ({})", self.process, self.name),
+        }
+    }
+}
+
+impl Roots {
+    /// All trees below one directory, each where it is below `/`.
+    #[must_use]
+    pub fn under(root: &Path) -> Self {
+        Self {
+            sysfs: root.join("sys"),
+            dev: root.join("dev"),
+            proc: root.join("proc"),
+            modules: root.join("lib/modules"),
+            state: root.join("run/fpga"),
+        }
+    }
+
+    /// Whether these are the running kernel's own trees.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// A function's directory.
+    #[must_use]
+    pub fn function(&self, address: PciAddress) -> PathBuf {
+        self.sysfs.join("bus/pci/devices").join(address.to_string())
+    }
+
+    /// A PCI driver's directory.
+    #[must_use]
+    pub fn pci_driver(&self, name: &str) -> PathBuf {
+        self.sysfs.join("bus/pci/drivers").join(name)
+    }
+
+    /// Where the kernel shows the IOMMU groups, by number.
+    #[must_use]
+    pub fn groups(&self) -> PathBuf {
+        self.sysfs.join("kernel/iommu_groups")
+    }
+
+    /// The file of VFIO's container, which is there once the module is loaded.
+    #[must_use]
+    pub fn container_file(&self) -> PathBuf {
+        self.dev.join("vfio/vfio")
+    }
+
+    /// A group's file.
+    #[must_use]
+    pub fn group_file(&self, group: u32) -> PathBuf {
+        self.dev.join("vfio").join(group.to_string())
+    }
+
+    /// The file of iommufd.
+    #[must_use]
+    pub fn iommufd_file(&self) -> PathBuf {
+        self.dev.join("iommu")
+    }
+
+    /// A function's own file, by the directory that the kernel makes for it in sysfs (6.6 and later).
+    #[must_use]
+    pub fn function_file(&self, address: PciAddress) -> Option<PathBuf> {
+        let entries = std::fs::read_dir(self.function(address).join("vfio-dev")).ok()?;
+        let name = entries.flatten().next()?.file_name();
+        Some(self.dev.join("vfio/devices").join(name))
+    }
+
+    /// The driver that a function is bound to.
+    ///
+    /// # Errors
+    /// [`HostError::Unreadable`].
+    pub fn driver_of(&self, address: PciAddress) -> Result<Option<String>, HostError> {
+        link_name(&self.function(address).join("driver"))
+    }
+
+    /// The IOMMU group that a function is in.
+    ///
+    /// # Errors
+    /// [`HostError::Unreadable`].
+    pub fn group_of(&self, address: PciAddress) -> Result<Option<u32>, HostError> {
+        let name = link_name(&self.function(address).join("iommu_group"))?;
+        Ok(name.and_then(|name| name.parse().ok()))
+    }
+
+    /// Processes that have `path` open, this one among them, as far as this user may see.
+    #[must_use]
+    pub fn holders(&self, path: &Path) -> Vec<Holder> {
+        let processes = std::fs::read_dir(&self.proc).into_iter().flatten().flatten();
+        let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let of = |number: u32| self.proc.join(number.to_string());
+        let holds = |number: &u32| {
+            let files = std::fs::read_dir(of(*number).join("fd")).into_iter().flatten().flatten();
+            files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|target| target == path)
+        };
+        let name = |process: u32| {
+            let name = attribute(&of(process).join("comm")).ok().flatten().unwrap_or_default();
+            Holder { process, name }
+        };
+        let mut holders: Vec<Holder> = numbers.filter(holds).map(name).collect();
+        holders.sort_unstable();
+        holders
+    }
+}
+
+/// The text of a file without the space around it; `None` if there is no such file.
+pub(crate) fn attribute(path: &Path) -> Result<Option<String>, HostError> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MOST).read_to_end(&mut bytes));
+    match read {
+        Ok(_) => Ok(Some(String::from_utf8_lossy(&bytes).trim().to_owned())),
+        Err(source) if is_absent(&source) => Ok(None),
+        Err(source) => Err(HostError::Unreadable { path: path.to_owned(), source }),
+    }
+}
+
+/// The number in a file, decimal or hexadecimal with 0x; `None` if there is no such file.
+pub(crate) fn number(path: &Path) -> Result<Option<u64>, HostError> {
+    let Some(text) = attribute(path)? else { return Ok(None) };
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map(Some).map_err(|_| garbled(path, &text, "number"))
+}
+
+/// The last part of what a symbolic link points to; `None` if there is no such link.
+pub(crate) fn link_name(link: &Path) -> Result<Option<String>, HostError> {
+    match std::fs::read_link(link) {
+        Ok(target) => Ok(target.file_name().map(|name| name.to_string_lossy().into_owned())),
+        Err(source) if is_absent(&source) || source.kind() == io::ErrorKind::InvalidInput => Ok(None),
+        Err(source) => Err(HostError::Unreadable { path: link.to_owned(), source }),
+    }
+}
+
+/// Names in a directory; `None` if there is no such directory.
+pub(crate) fn names(path: &Path) -> Result<Option<Vec<String>>, HostError> {
+    let fail = |source| HostError::Unreadable { path: path.to_owned(), source };
+    let entries = match std::fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(source) if is_absent(&source) => return Ok(None),
+        Err(source) => return Err(fail(source)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        // Names of the kernel's are ASCII: another one is nothing that is looked for.
+        if let Ok(name) = entry.map_err(fail)?.file_name().into_string() {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    Ok(Some(names))
+}
+
+pub(crate) fn garbled(path: &Path, text: &str, what: &'static str) -> HostError {
+    HostError::Garbled { path: path.to_owned(), text: text.chars().take(40).collect(), what }
+}
+
+/// A function that is taken away while its attributes are read answers ENODEV.
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
+}

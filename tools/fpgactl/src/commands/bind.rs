@@ -1,0 +1,110 @@
+//! `bind` and `release`: a card to vfio-pci and back.
+
+use fpga_host::bind::{Bound, Released, bind as give, release as take_back};
+use fpga_host::function::find;
+use serde::Serialize;
+
+use crate::cli::{BindArgs, ReleaseArgs};
+use crate::error::CliError;
+use crate::output::Report;
+
+/// A function that was bound.
+#[derive(Debug, Serialize)]
+pub struct BindReport {
+    command: &'static str,
+    card: String,
+    driver: String,
+    /// The driver that it had.
+    previous: Option<String>,
+    /// Whether it was bound before.
+    already: bool,
+    iommu_group: u32,
+    /// The group's other functions: address and driver.
+    others: Vec<String>,
+    /// Those of them whose drivers keep the group from being used.
+    in_the_way: Vec<String>,
+    /// Files by which the card is opened.
+    files: Vec<String>,
+}
+
+/// A function that was released.
+#[derive(Debug, Serialize)]
+pub struct ReleaseReport {
+    command: &'static str,
+    card: String,
+    driver: Option<String>,
+    /// The driver that it had.
+    previous: Option<String>,
+    /// Whether it was known which driver it should have.
+    remembered: bool,
+}
+
+/// Runs `bind`.
+///
+/// # Errors
+/// [`CliError::Host`], [`CliError::Bind`].
+pub fn bind(args: &BindArgs) -> Result<BindReport, CliError> {
+    let roots = args.host.roots();
+    let Bound { address, driver, previous, already, group, others, files, .. } =
+        give(&roots, &find(&roots, &args.address)?, args.force)?;
+    Ok(BindReport {
+        command: "bind",
+        card: address.to_string(),
+        driver,
+        previous,
+        already,
+        iommu_group: group,
+        in_the_way: others.iter().filter(|other| other.is_in_the_way()).map(ToString::to_string).collect(),
+        others: others.iter().map(ToString::to_string).collect(),
+        files: files.iter().map(|file| file.display().to_string()).collect(),
+    })
+}
+
+/// Runs `release`.
+///
+/// # Errors
+/// [`CliError::Host`], [`CliError::Bind`].
+pub fn release(args: &ReleaseArgs) -> Result<ReleaseReport, CliError> {
+    let roots = args.host.roots();
+    let Released { address, driver, previous, remembered, .. } =
+        take_back(&roots, &find(&roots, &args.address)?)?;
+    Ok(ReleaseReport { command: "release", card: address.to_string(), driver, previous, remembered })
+}
+
+impl Report for BindReport {
+    fn text(&self) -> String {
+        let Self { card, driver, iommu_group, .. } = self;
+        let mut text = match (self.already, &self.previous) {
+            (true, _) => format!("{card} is with {driver} already\n"),
+            (false, None) => format!("{card} is with {driver}; it had no driver before\n"),
+            (false, Some(previous)) => {
+                format!("{card} is with {driver}; `fpgactl release {card}` gives it back to {previous}\n")
+            }
+        };
+        text += &match self.others.as_slice() {
+            [] => format!("group {iommu_group}: alone\n"),
+            others => format!("group {iommu_group}: with {}\n", others.join(", ")),
+        };
+        if !self.in_the_way.is_empty() {
+            let others = self.in_the_way.join(", ");
+            text +=
+                &format!("note: the group cannot be used while the kernel uses {others}: bind these too\n");
+        }
+        text += &match self.files.as_slice() {
+            [] => "note: its file in /dev/vfio is not there yet; see whether udev runs\n".to_owned(),
+            files => format!("opened by {}\n", files.join(" or ")),
+        };
+        text
+    }
+}
+
+impl Report for ReleaseReport {
+    fn text(&self) -> String {
+        let Self { card, .. } = self;
+        let source = if self.remembered { "as before it was bound" } else { "as the kernel chose" };
+        match &self.driver {
+            Some(driver) => format!("{card} is with {driver}, {source}\n"),
+            None => format!("{card} has no driver, {source}\n"),
+        }
+    }
+}
