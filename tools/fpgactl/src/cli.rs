@@ -12,8 +12,10 @@ use fpga_driver::registers::xdma::MAX_CHANNELS;
 use fpga_driver::{BarOffset, CardAddr, ChannelName, Direction};
 
 mod sim;
+mod stream;
 
 pub use sim::{FigureName, SimCommand, SimFigureArgs, SimRunArgs};
+pub use stream::{PublishArgs, StreamCommand, StreamLinkArgs, SubscribeArgs};
 
 use crate::bars::BarChoice;
 use crate::impair::ImpairArgs;
@@ -125,6 +127,12 @@ pub enum Command {
         /// What.
         #[command(subcommand)]
         command: CardCommand,
+    },
+    /// Frame streams: one publisher, many subscribers, in real time
+    Stream {
+        /// Which side.
+        #[command(subcommand)]
+        command: StreamCommand,
     },
     /// Simulate the schemes on whole networks, without cards
     Sim {

@@ -41,7 +41,7 @@ use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command, SimCommand};
 use commands::{
-    card, cdma, dma, events, info, raw, recover, regs, shell, sim, transfer, transport, validate,
+    card, cdma, dma, events, frames, info, raw, recover, regs, shell, sim, transfer, transport, validate,
 };
 use error::CliError;
 use settings::Settings;
@@ -94,6 +94,7 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Stats(args) => output::print(&transport::stats(settings, args)?, json, out),
         Command::Events(args) => events::run(settings, args, out),
         Command::Card { command } => card::run(settings, command, out),
+        Command::Stream { command } => frames::run(settings, command, out),
         Command::Sim { command: SimCommand::Run(args) } => {
             output::print(&sim::run(settings, args)?, json, out)
         }

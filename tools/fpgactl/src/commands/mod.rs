@@ -6,6 +6,7 @@ pub mod cdma;
 pub mod control;
 pub mod dma;
 pub mod events;
+pub mod frames;
 pub mod info;
 mod packets;
 pub mod raw;
