@@ -24,11 +24,39 @@ pub(crate) struct Seen {
     pub(crate) gaps: Vec<(u64, u64)>,
     pub(crate) faults: Vec<String>,
     pub(crate) ended: Option<u64>,
+    /// The same as counts, which is all there is where frames are not kept.
+    pub(crate) first: u64,
+    pub(crate) count: u64,
+    pub(crate) missed_frames: u64,
+    pub(crate) last: Option<u64>,
 }
 
 impl Seen {
     pub(crate) fn missed(&self) -> u64 {
-        self.gaps.iter().map(|(_, missed)| missed).sum()
+        self.missed_frames
+    }
+
+    /// Takes an event; a frame has to be whole.
+    pub(crate) fn take(&mut self, event: Event, keep: bool) {
+        match event {
+            Event::Frame(frame) => {
+                check(&frame);
+                let number = frame.sequence().get();
+                (self.count, self.last) = (self.count + 1, Some(number));
+                if keep {
+                    self.frames.push(number);
+                }
+            }
+            Event::Gap { missed, first } => {
+                self.missed_frames += missed;
+                if keep {
+                    self.gaps.push((first.get(), missed));
+                }
+            }
+            Event::Fault(error) => self.faults.push(error.to_string()),
+            Event::Ended { next } => self.ended = Some(next.get()),
+            other => panic!("{other:?}"),
+        }
     }
 }
 
@@ -39,6 +67,8 @@ pub(crate) struct Rig {
     pub(crate) address: std::net::SocketAddr,
     pub(crate) subscribers: Vec<Option<Subscriber>>,
     pub(crate) seen: Vec<Seen>,
+    /// Whether numbers are kept one by one.
+    pub(crate) keep: bool,
     /// Who does not look.
     pub(crate) stalled: Vec<bool>,
     pub(crate) random: Pcg64,
@@ -78,6 +108,7 @@ impl Rig {
             address,
             subscribers: Vec::new(),
             seen: vec![Seen::default(); subscribers],
+            keep: true,
             stalled: vec![false; subscribers],
             random: Pcg64::new(7, 11),
             lives: 1,
@@ -137,18 +168,9 @@ impl Rig {
         let Some(subscriber) = &mut self.subscribers[number] else { return };
         let seen = &mut self.seen[number];
         while let Some(event) = subscriber.poll().unwrap() {
-            match event {
-                Event::Frame(frame) => {
-                    check(&frame);
-                    seen.frames.push(frame.sequence().get());
-                }
-                Event::Gap { missed, first } => seen.gaps.push((first.get(), missed)),
-                Event::Fault(error) => seen.faults.push(error.to_string()),
-                Event::Ended { next } => {
-                    seen.ended = Some(next.get());
-                    break;
-                }
-                other => panic!("{other:?}"),
+            seen.take(event, self.keep);
+            if seen.ended.is_some() {
+                break;
             }
         }
     }
