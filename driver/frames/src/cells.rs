@@ -7,7 +7,7 @@
 //!            32 value bytes u32  36 room for the value u32  40 time u64   48 zeros                       60 CRC
 //! status      0 magic "FRM1"  4 version u16  6 kind u16   8 stream u64  16 next sequence u64  24 settled u32  28 sent u32
 //!            32 ended u32  36 zeros                                                                      60 CRC
-//! credit      0 magic "FRM1"  4 version u16  6 kind u16   8 stream u64  16 consumed u32  20 leaving u32
+//! credit      0 magic "FRM1"  4 version u16  6 kind u16   8 key u64     16 consumed u32  20 leaving u32
 //!            24 zeros                                                                                    60 CRC
 //! ```
 //!
@@ -262,8 +262,8 @@ impl Status {
 /// How far a subscriber is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credit {
-    /// The stream.
-    pub stream: u64,
+    /// The key of the window that it is written into: another subscriber's, or the same node's in an earlier life, has another.
+    pub key: u64,
     /// Everything before this position was given back.
     pub consumed: u32,
     /// It wants nothing more.
@@ -276,7 +276,7 @@ impl Credit {
     /// The block.
     #[must_use]
     pub fn encode(&self) -> [u8; BLOCK] {
-        seal(Self::KIND, self.stream, |out| {
+        seal(Self::KIND, self.key, |out| {
             out.u32(self.consumed).u32(self.leaving.into());
         })
     }
@@ -285,10 +285,10 @@ impl Credit {
     ///
     /// # Errors
     /// [`BlockError`].
-    pub fn decode(bytes: &[u8], stream: u64) -> Result<Self, BlockError> {
-        let mut reader = open(bytes, Self::KIND, stream)?;
+    pub fn decode(bytes: &[u8], key: u64) -> Result<Self, BlockError> {
+        let mut reader = open(bytes, Self::KIND, key)?;
         let mut number = || reader.u32().ok_or(BlockError::Lengths);
-        Ok(Self { stream, consumed: number()?, leaving: number()? != 0 })
+        Ok(Self { key, consumed: number()?, leaving: number()? != 0 })
     }
 }
 
@@ -317,7 +317,7 @@ mod tests {
             prop_assert_eq!(FrameHeader::decode(&frame, stream), Err(BlockError::Lengths));
             let status = Status { stream, next: Sequence::new(number), settled: a, sent: b, ended: flag };
             prop_assert_eq!(Status::decode(&status.encode(), stream), Ok(status));
-            let credit = Credit { stream, consumed: a, leaving: flag };
+            let credit = Credit { key: stream, consumed: a, leaving: flag };
             prop_assert_eq!(Credit::decode(&credit.encode(), stream), Ok(credit));
             // One is not taken for the other, nor for another stream's.
             let kind = Credit::decode(&status.encode(), stream);
@@ -331,7 +331,7 @@ mod tests {
         /// Every change of any bit is noticed: the CRC covers all of it.
         #[test]
         fn a_damaged_block_is_refused(consumed: u32, bit in 0..BLOCK * 8) {
-            let mut bytes = Credit { stream: 1, consumed, leaving: false }.encode();
+            let mut bytes = Credit { key: 1, consumed, leaving: false }.encode();
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(Credit::decode(&bytes, 1).is_err());
         }

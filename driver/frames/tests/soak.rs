@@ -9,7 +9,7 @@
 mod rig;
 
 use fpga_driver::mock::World;
-use fpga_frames::{Sequence, SubscriberError, SubscriberOptions};
+use fpga_frames::{DropReason, PublisherEvent, Sequence, SubscriberError, SubscriberOptions};
 use rand_core::Rng;
 use rig::{Rig, Seen, lossy, options};
 
@@ -63,6 +63,12 @@ fn life(number: u64, frames: u64, totals: &mut Totals) {
             _ => {}
         }
         let _ = rig.publish();
+        while let Some(event) = rig.publisher.next_event() {
+            if let PublisherEvent::Gone { id, reason, statistics, .. } = event {
+                let at = rig.publisher.next_sequence();
+                assert_eq!(reason, DropReason::Replaced, "life {number}, frame {at}: {id}, {statistics:?}");
+            }
+        }
         for _ in 0..rig.random.next_u32() % 24 {
             rig.turn();
         }

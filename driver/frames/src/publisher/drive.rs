@@ -357,7 +357,7 @@ impl Publisher {
                 continue;
             }
             let block = buffer.as_slice().get(index * BLOCK..).unwrap_or_default();
-            let reason = match Credit::decode(block, self.stream) {
+            let reason = match Credit::decode(block, member.window.remote.key) {
                 Ok(credit) => {
                     member.unreadable = 0;
                     match member.credits.consume(credit.consumed) {
@@ -365,6 +365,11 @@ impl Publisher {
                         Ok(_) => None,
                         Err(impossible) => Some(DropReason::Credit(impossible)),
                     }
+                }
+                // The last word of whoever had this place before, of the same node.
+                Err(BlockError::Stream { .. }) => {
+                    self.statistics.internal.strays += 1;
+                    None
                 }
                 Err(BlockError::Crc { .. }) if member.unreadable < FETCHES => {
                     member.unreadable += 1;

@@ -62,7 +62,7 @@ impl Subscriber {
         let Carrier::Idle(mut buffer) = core::mem::replace(&mut self.carrier, Carrier::Busy(None)) else {
             return Ok(());
         };
-        let credit = Credit { stream: self.shape.stream, consumed, leaving: self.leaving };
+        let credit = Credit { key: self.credit.key, consumed, leaving: self.leaving };
         buffer.as_mut_slice().copy_from_slice(&credit.encode());
         let to = self.shape.layout.address(self.shape.layout.block_offset(1));
         match self.h2c.submit(buffer, to) {

@@ -222,7 +222,7 @@ fn a_subscriber_without_memory_for_the_frames_is_told_so() {
 /// A node that joins by the book and then writes what it likes.
 #[test]
 fn impossible_credits_put_a_subscriber_out_and_nobody_else() {
-    let credit = |stream, consumed| Credit { stream, consumed, leaving: false }.encode().to_vec();
+    let credit = |key, consumed| Credit { key, consumed, leaving: false }.encode().to_vec();
     let mut damaged = credit(0, 0);
     damaged[20] ^= 1;
     for (lie, expected) in [(None, "positions"), (Some(damaged), "cannot be read")] {
@@ -241,14 +241,14 @@ fn impossible_credits_put_a_subscriber_out_and_nobody_else() {
         let window = Window { address: window.address.get(), length: window.length, key: window.key };
         bytes.extend(Message::Join(Join { window, slots: 8 }).encode());
         let heard = say(&mut rig, &bytes);
-        let [Message::Offer(offer), Message::Accepted(accepted)] = &heard[..] else { panic!("{heard:?}") };
+        let [Message::Offer(_), Message::Accepted(accepted)] = &heard[..] else { panic!("{heard:?}") };
         let cell = fpga_driver::endpoint::RemoteRegion {
             node: rig.publisher.node(),
             address: CardAddr::new(accepted.credit.address),
             length: accepted.credit.length,
             key: accepted.credit.key,
         };
-        let lie = lie.unwrap_or_else(|| credit(offer.stream, 1_000));
+        let lie = lie.unwrap_or_else(|| credit(accepted.credit.key, 1_000));
         let source = CardAddr::new(0x20_0000);
         end.write(card.buffer_from(&lie).unwrap(), source).unwrap();
         end.send(source, &cell, 0, 64, SendOptions::default()).unwrap();
