@@ -374,7 +374,9 @@ impl Endpoint {
         }
     }
 
-    fn now(&self) -> Nanos {
+    /// The clock by which completions tell when they began and ended.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
         Nanos::new(self.card.shared.transport.now())
     }
 

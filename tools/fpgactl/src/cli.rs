@@ -13,9 +13,11 @@ use fpga_driver::{BarOffset, CardAddr, ChannelName, Direction};
 
 mod host;
 mod sim;
+mod stream;
 
 pub use host::{BindArgs, DoctorArgs, HostArgs, ListArgs, ReleaseArgs};
 pub use sim::{FigureName, SimCommand, SimFigureArgs, SimRunArgs};
+pub use stream::{PublishArgs, StreamCommand, StreamLinkArgs, SubscribeArgs};
 
 use crate::bars::BarChoice;
 use crate::impair::ImpairArgs;
@@ -135,6 +137,12 @@ pub enum Command {
         /// What.
         #[command(subcommand)]
         command: CardCommand,
+    },
+    /// Frame streams: one publisher, many subscribers, in real time
+    Stream {
+        /// Which side.
+        #[command(subcommand)]
+        command: StreamCommand,
     },
     /// Simulate the schemes on whole networks, without cards
     Sim {

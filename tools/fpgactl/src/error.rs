@@ -400,6 +400,34 @@ pub enum CliError {
     /// A picture was not drawn.
     #[error(transparent)]
     Picture(#[from] fpga_netsim::figures::picture::PictureError),
+    /// Publishing frames.
+    #[error(transparent)]
+    Publisher(#[from] fpga_frames::PublisherError),
+    /// No frame to be filled.
+    #[error(transparent)]
+    TakeFrame(#[from] fpga_frames::TakeError),
+    /// A frame was not published.
+    #[error(transparent)]
+    Publish(#[from] fpga_frames::PublishError),
+    /// More than a frame holds.
+    #[error(transparent)]
+    Frame(fpga_frames::TooLong),
+    /// Becoming a subscriber.
+    #[error(transparent)]
+    Join(#[from] fpga_frames::JoinError),
+    /// Reading frames.
+    #[error(transparent)]
+    Subscriber(#[from] fpga_frames::SubscriberError),
+    /// Frames that are not what their checksums say.
+    #[error(
+        "{damaged} of {frames} frames are not what their checksums say; the report is on standard output"
+    )]
+    DamagedFrames {
+        /// How many.
+        damaged: u64,
+        /// Of how many.
+        frames: u64,
+    },
     /// Standard output.
     #[error("standard output: {0}")]
     Output(io::Error),
@@ -414,7 +442,13 @@ impl CliError {
     /// Whether the report that says so is on standard output already.
     #[must_use]
     pub const fn is_reported(&self) -> bool {
-        matches!(self, Self::TestsFailed { .. } | Self::NotRecovered { .. } | Self::NotReady { .. })
+        matches!(
+            self,
+            Self::TestsFailed { .. }
+                | Self::NotRecovered { .. }
+                | Self::NotReady { .. }
+                | Self::DamagedFrames { .. }
+        )
     }
 
     /// The exit status: 2 where the command line itself is wrong, else 1.
@@ -425,6 +459,9 @@ impl CliError {
             Self::Host(error) if error.is_usage() => 2,
             // Sizes that contradict each other or the card, all from options of the command line.
             Self::Endpoint(EndpointError::Config { .. } | EndpointError::Option { .. }) => 2,
+            Self::Publisher(
+                fpga_frames::PublisherError::Geometry { .. } | fpga_frames::PublisherError::Option { .. },
+            ) => 2,
             _ => 1,
         }
     }

@@ -41,8 +41,8 @@ use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command, SimCommand};
 use commands::{
-    bind, card, cdma, dma, doctor, events, info, list, raw, recover, regs, shell, sim, transfer, transport,
-    validate,
+    bind, card, cdma, dma, doctor, events, frames, info, list, raw, recover, regs, shell, sim, transfer,
+    transport, validate,
 };
 use error::CliError;
 use settings::Settings;
@@ -99,6 +99,7 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Stats(args) => output::print(&transport::stats(settings, args)?, json, out),
         Command::Events(args) => events::run(settings, args, out),
         Command::Card { command } => card::run(settings, command, out),
+        Command::Stream { command } => frames::run(settings, command, out),
         Command::Sim { command: SimCommand::Run(args) } => {
             output::print(&sim::run(settings, args)?, json, out)
         }

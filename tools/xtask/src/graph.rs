@@ -31,11 +31,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-pci", &["fpga-host"]),
     ("fpga-mock", &["fpga-card", "fpga-pci"]),
     ("fpga-driver", &["fpga-core", "fpga-pci", "fpga-mock"]),
+    ("fpga-frames", &["fpga-driver"]),
     ("fpga-netsim", &["fpga-core"]),
-    ("fpgactl", &["fpga-driver", "fpga-netsim"]),
+    ("fpgactl", &["fpga-driver", "fpga-frames", "fpga-netsim"]),
     ("xtask", &[]),
-    ("fpga-tests", &["fpga-driver", "fpgactl", "fpga-netsim"]),
-    ("fpga-examples", &["fpga-driver"]),
+    ("fpga-tests", &["fpga-driver", "fpga-frames", "fpgactl", "fpga-netsim"]),
+    ("fpga-examples", &["fpga-driver", "fpga-frames"]),
 ];
 
 /// Why there is no picture, or why it is wrong.

@@ -42,6 +42,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Frame streams over a bad network, subscribers and publishers that come, go and die; every frame checked.
+    Streams {
+        /// Frames to publish
+        #[arg(long, default_value_t = 10_000_000)]
+        frames: u64,
+    },
     /// Run everything that must stay true: .ci/run.
     Ci,
 }
@@ -65,6 +71,8 @@ enum TaskError {
     Start { path: PathBuf, source: std::io::Error },
     #[error(".ci/run: {0}; it names the steps that failed above")]
     Ci(std::process::ExitStatus),
+    #[error("streams: {0}; what it found is named above")]
+    Streams(std::process::ExitStatus),
     #[error("soak: {0}; what it found is named above, with what replays it")]
     Soak(std::process::ExitStatus),
 }
@@ -106,6 +114,18 @@ fn soak(root: &Path, arguments: &[String]) -> Result<(), TaskError> {
     if status.success() { Ok(()) } else { Err(TaskError::Soak(status)) }
 }
 
+/// A test that is given more frames than usual.
+fn streams(root: &Path, frames: u64) -> Result<(), TaskError> {
+    let path = PathBuf::from(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let status = std::process::Command::new(&path)
+        .args(["test", "--quiet", "--package", "fpga-frames", "--test", "soak", "--", "--nocapture"])
+        .env("FPGA_FRAMES", frames.to_string())
+        .current_dir(root)
+        .status()
+        .map_err(|source| TaskError::Start { path, source })?;
+    if status.success() { Ok(()) } else { Err(TaskError::Streams(status)) }
+}
+
 fn run(command: &Command) -> Result<(), TaskError> {
     let root = workspace_root();
     match command {
@@ -116,6 +136,7 @@ fn run(command: &Command) -> Result<(), TaskError> {
         Command::VmTest(options) => vm::run(&root, options)?,
         Command::Netns(options) => netns::run(&root, options)?,
         Command::Soak { arguments } => soak(&root, arguments)?,
+        Command::Streams { frames } => streams(&root, *frames)?,
         Command::Ci => ci(&root)?,
     }
     Ok(())

@@ -8,6 +8,7 @@ pub mod control;
 pub mod dma;
 pub mod doctor;
 pub mod events;
+pub mod frames;
 pub mod info;
 pub mod list;
 mod packets;

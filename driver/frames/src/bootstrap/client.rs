@@ -1,0 +1,133 @@
+//! The subscriber's side.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::wire::{Accepted, Hello, Join, Message, MessageError, Offer, Refusal};
+use super::{Line, LineError};
+
+/// Why nobody was joined.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BootstrapError {
+    /// Nobody there.
+    #[error("{address}: {source}; is a publisher listening there?")]
+    Connect {
+        /// Where.
+        address: SocketAddr,
+        /// What failed.
+        source: io::Error,
+    },
+    /// The connection broke.
+    #[error("{address}: {source}; the publisher may have ended: try again")]
+    Broken {
+        /// With whom.
+        address: SocketAddr,
+        /// What failed.
+        source: io::Error,
+    },
+    /// The publisher closed the connection without a word.
+    #[error(
+        "{address} closed the connection without an answer; it is no publisher, or has too many callers: try again"
+    )]
+    Closed {
+        /// Who.
+        address: SocketAddr,
+    },
+    /// The answer was no message.
+    #[error("{address}: {source}")]
+    Message {
+        /// Whose.
+        address: SocketAddr,
+        /// What is wrong with it.
+        source: MessageError,
+    },
+    /// The publisher said no.
+    #[error("{address} refuses: {}", refusal.text)]
+    Refused {
+        /// Who.
+        address: SocketAddr,
+        /// Its reason.
+        refusal: Refusal,
+    },
+    /// An answer to something else.
+    #[error("{address} answered something that was not asked for; it is no publisher")]
+    Unexpected {
+        /// Who.
+        address: SocketAddr,
+    },
+    /// No answer in time.
+    #[error("{address} did not answer within {patience:?}; it may be busy, or be no publisher")]
+    TimedOut {
+        /// Who.
+        address: SocketAddr,
+        /// How long was waited.
+        patience: Duration,
+    },
+}
+
+/// A conversation with a publisher.
+#[derive(Debug)]
+pub(crate) struct Conversation {
+    line: Line,
+    address: SocketAddr,
+    until: Instant,
+    patience: Duration,
+}
+
+/// What the publisher has said.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Nothing,
+    Offer(Offer),
+    Accepted(Accepted),
+}
+
+impl Conversation {
+    /// Connects, which may wait, and says hello.
+    pub(crate) fn begin(
+        address: SocketAddr,
+        hello: Hello,
+        patience: Duration,
+        now: Instant,
+    ) -> Result<Self, BootstrapError> {
+        let connect = |source| BootstrapError::Connect { address, source };
+        let socket = TcpStream::connect_timeout(&address, patience.max(Duration::from_millis(1)));
+        let mut line = Line::new(socket.map_err(connect)?).map_err(connect)?;
+        line.say(&Message::Hello(hello));
+        Ok(Self { line, address, until: now + patience, patience })
+    }
+
+    pub(crate) fn join(&mut self, join: Join) {
+        self.line.say(&Message::Join(join));
+    }
+
+    fn ended(&self, error: LineError) -> BootstrapError {
+        let address = self.address;
+        match error {
+            LineError::Io(source) => BootstrapError::Broken { address, source },
+            LineError::Message(source) => BootstrapError::Message { address, source },
+            LineError::Closed => BootstrapError::Closed { address },
+        }
+    }
+
+    pub(crate) fn poll(&mut self, now: Instant) -> Result<Step, BootstrapError> {
+        let flushed = self.line.flush();
+        // What was said before the connection broke is heard first: a refusal says more than a broken pipe.
+        match self.line.hear().map_err(|error| self.ended(error))? {
+            Some(Message::Offer(offer)) => return Ok(Step::Offer(offer)),
+            Some(Message::Accepted(accepted)) => return Ok(Step::Accepted(accepted)),
+            Some(Message::Refused(refusal)) => {
+                return Err(BootstrapError::Refused { address: self.address, refusal });
+            }
+            Some(_) => return Err(BootstrapError::Unexpected { address: self.address }),
+            None => {}
+        }
+        flushed.map_err(|error| self.ended(error))?;
+        if now >= self.until {
+            return Err(BootstrapError::TimedOut { address: self.address, patience: self.patience });
+        }
+        Ok(Step::Nothing)
+    }
+}

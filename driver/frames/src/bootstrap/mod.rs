@@ -1,0 +1,95 @@
+//! How a subscriber finds its publisher: a short conversation over TCP, which is closed before the first frame.
+//!
+//! ```text
+//! subscriber                                       publisher
+//!    | ---- hello: node, incarnation ------------->  |
+//!    | <--- offer: stream, sizes of frames --------  |
+//!    |      opens a memory window of that shape      |
+//!    | ---- join: window, key, slots ------------->  |  opens a memory window for the credit
+//!    | <--- accepted: window, key, next numbers ---  |
+//!    x                                               x
+//! ```
+//!
+//! Keys protect against accidents and against strangers that cannot listen; they are sent in the clear, here and in packets.
+
+mod client;
+mod listener;
+pub mod wire;
+
+use std::io;
+use std::net::TcpStream;
+
+pub use client::BootstrapError;
+pub(crate) use client::{Conversation, Step};
+pub(crate) use listener::{Admission, Listener};
+
+use wire::{Inbox, MAX_MESSAGE, Message, MessageError};
+
+/// A connection that is never waited for.
+#[derive(Debug)]
+struct Line {
+    socket: TcpStream,
+    inbox: Inbox,
+    outbox: Vec<u8>,
+}
+
+/// What ended a connection.
+#[derive(Debug)]
+enum LineError {
+    Io(io::Error),
+    Message(MessageError),
+    /// The other side has closed it.
+    Closed,
+}
+
+impl Line {
+    fn new(socket: TcpStream) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        // Four short messages, each waited for.
+        socket.set_nodelay(true)?;
+        Ok(Self { socket, inbox: Inbox::default(), outbox: Vec::new() })
+    }
+
+    fn say(&mut self, message: &Message) {
+        self.outbox.extend(message.encode());
+    }
+
+    /// Writes what there is to be written, as far as the socket takes it. Returns whether nothing is left.
+    fn flush(&mut self) -> Result<bool, LineError> {
+        while !self.outbox.is_empty() {
+            match io::Write::write(&mut self.socket, &self.outbox) {
+                Ok(0) => return Err(LineError::Closed),
+                Ok(count) => drop(self.outbox.drain(..count)),
+                Err(error) => return would_block(error).map(|()| false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// The next message, if all of it has come.
+    fn hear(&mut self) -> Result<Option<Message>, LineError> {
+        let mut bytes = [0; MAX_MESSAGE];
+        loop {
+            let wanted = self.inbox.wanted().clamp(1, MAX_MESSAGE);
+            let room = bytes.get_mut(..wanted).unwrap_or_default();
+            match io::Read::read(&mut self.socket, room) {
+                Ok(0) => return Err(LineError::Closed),
+                Ok(count) => {
+                    let taken = self.inbox.take(bytes.get(..count).unwrap_or_default());
+                    match taken.map_err(LineError::Message)? {
+                        None => {}
+                        some => return Ok(some),
+                    }
+                }
+                Err(error) => return would_block(error).map(|()| None),
+            }
+        }
+    }
+}
+
+fn would_block(error: io::Error) -> Result<(), LineError> {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(()),
+        _ => Err(LineError::Io(error)),
+    }
+}

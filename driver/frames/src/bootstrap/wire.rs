@@ -1,0 +1,460 @@
+//! The messages of the bootstrap.
+//!
+//! ```text
+//! every one:  0 magic "FPGAFRMS"  8 version u16  10 kind u16  12 bytes of the body u32  16 body   CRC-32C of all before u32
+//! 1 hello     node u32, incarnation u32
+//! 2 offer     stream u64, node u32, room for the value u32, room for data u64, slots of the publisher u32, heartbeat u32 (ms)
+//! 3 join      address u64, bytes u64, key u64, slots u32
+//! 4 accepted  next sequence u64, next position u32, address u64, bytes u64, key u64
+//! 5 refused   reason u16, bytes of text u16, text (UTF-8)
+//! ```
+//!
+//! The first 16 bytes stay as they are in every version, and so does the fifth message: so that versions can tell each other apart.
+
+use fpga_driver::firmware::crc::crc32c;
+
+use crate::cells::{Reader, VERSION, Writer};
+
+/// Bytes before a body.
+pub const HEAD: usize = 16;
+/// Bytes of the longest body.
+pub const MAX_BODY: usize = 512;
+/// Bytes of the longest message.
+pub const MAX_MESSAGE: usize = HEAD + MAX_BODY + 4;
+/// Bytes of the longest reason.
+const MAX_TEXT: usize = MAX_BODY - 4;
+
+const MAGIC: [u8; 8] = *b"FPGAFRMS";
+
+/// Bytes that are no message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// Something else altogether.
+    #[error("it begins with {found:02x?}: the other side does not speak of frame streams")]
+    Magic {
+        /// The first bytes.
+        found: [u8; 8],
+    },
+    /// Another version.
+    #[error("it is of version {found}, and {VERSION} is spoken here: use the same version on both sides")]
+    Version {
+        /// Which.
+        found: u16,
+    },
+    /// Longer than any message.
+    #[error("its body has {found} bytes, and the longest has {MAX_BODY}")]
+    TooLong {
+        /// How many.
+        found: u32,
+    },
+    /// Damaged.
+    #[error("its CRC-32C is {found:#010x} instead of {computed:#010x}")]
+    Crc {
+        /// What it says.
+        found: u32,
+        /// What its bytes give.
+        computed: u32,
+    },
+    /// Unknown.
+    #[error("it is of kind {found}, which is not known")]
+    Kind {
+        /// Which.
+        found: u16,
+    },
+    /// The body is not what the kind has.
+    #[error("a message of kind {kind} with a body of {found} bytes that does not hold what it should")]
+    Body {
+        /// Its kind.
+        kind: u16,
+        /// Bytes.
+        found: usize,
+    },
+}
+
+/// Why a publisher does not take a subscriber.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It speaks another version.
+    Version,
+    /// What was said makes no sense.
+    Garbage,
+    /// Its slots are not what the frames need.
+    Geometry,
+    /// There are as many subscribers as there can be.
+    Full,
+    /// The stream is at its end.
+    Closing,
+    /// Something at the publisher failed.
+    Failed,
+    /// A reason of a later version.
+    Other(u16),
+}
+
+impl Reason {
+    const fn number(self) -> u16 {
+        match self {
+            Self::Version => 1,
+            Self::Garbage => 2,
+            Self::Geometry => 3,
+            Self::Full => 4,
+            Self::Closing => 5,
+            Self::Failed => 6,
+            Self::Other(number) => number,
+        }
+    }
+
+    const fn of(number: u16) -> Self {
+        match number {
+            1 => Self::Version,
+            2 => Self::Garbage,
+            3 => Self::Geometry,
+            4 => Self::Full,
+            5 => Self::Closing,
+            6 => Self::Failed,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// The subscriber's first word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Its node.
+    pub node: u32,
+    /// Its endpoint's life.
+    pub incarnation: u32,
+}
+
+/// What the publisher has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Random number of this stream: of the publisher's life.
+    pub stream: u64,
+    /// The publisher's node.
+    pub node: u32,
+    /// Bytes of a value at most.
+    pub value_room: u32,
+    /// Bytes of data at most.
+    pub data_room: u64,
+    /// Slots of the publisher's own pool.
+    pub slots: u32,
+    /// How often the publisher is heard of at least, in milliseconds.
+    pub heartbeat_ms: u32,
+}
+
+/// A piece of card memory that the other side may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// First byte.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+    /// What packets have to carry.
+    pub key: u64,
+}
+
+/// Where the subscriber wants its frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Join {
+    /// Slots, one behind the other, and a block of 64 bytes behind them for the publisher's status.
+    pub window: Window,
+    /// How many slots.
+    pub slots: u32,
+}
+
+/// The subscriber is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The first frame that it may get.
+    pub sequence: u64,
+    /// The position at which that will be.
+    pub position: u32,
+    /// Where its credit goes.
+    pub credit: Window,
+}
+
+/// The subscriber is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why, for programs.
+    pub reason: Reason,
+    /// Why, for people.
+    pub text: String,
+}
+
+/// Any message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Subscriber to publisher.
+    Hello(Hello),
+    /// Publisher to subscriber.
+    Offer(Offer),
+    /// Subscriber to publisher.
+    Join(Join),
+    /// Publisher to subscriber: the last message.
+    Accepted(Accepted),
+    /// Publisher to subscriber: the last message.
+    Refused(Refusal),
+}
+
+impl Writer<'_> {
+    fn window(&mut self, window: &Window) -> &mut Self {
+        self.u64(window.address).u64(window.length).u64(window.key)
+    }
+}
+
+impl Reader<'_> {
+    fn window(&mut self) -> Option<Window> {
+        Some(Window { address: self.u64()?, length: self.u64()?, key: self.u64()? })
+    }
+}
+
+impl Message {
+    const fn kind(&self) -> u16 {
+        match self {
+            Self::Hello(_) => 1,
+            Self::Offer(_) => 2,
+            Self::Join(_) => 3,
+            Self::Accepted(_) => 4,
+            Self::Refused(_) => 5,
+        }
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = [0; MAX_BODY];
+        let mut out = Writer(&mut body);
+        match self {
+            Self::Hello(it) => {
+                out.u32(it.node).u32(it.incarnation);
+            }
+            Self::Offer(it) => {
+                out.u64(it.stream).u32(it.node).u32(it.value_room).u64(it.data_room);
+                out.u32(it.slots).u32(it.heartbeat_ms);
+            }
+            Self::Join(it) => {
+                out.window(&it.window).u32(it.slots);
+            }
+            Self::Accepted(it) => {
+                out.u64(it.sequence).u32(it.position).window(&it.credit);
+            }
+            Self::Refused(it) => {
+                let mut end = it.text.len().min(MAX_TEXT);
+                while !it.text.is_char_boundary(end) {
+                    end -= 1;
+                }
+                let text = it.text.get(..end).unwrap_or_default();
+                // At most 508.
+                let length = u16::try_from(text.len()).unwrap_or(0);
+                out.u16(it.reason.number()).u16(length);
+                for byte in text.bytes() {
+                    out.put([byte]);
+                }
+            }
+        }
+        let length = MAX_BODY - out.0.len();
+        let mut bytes = Vec::with_capacity(HEAD + length + 4);
+        bytes.extend(MAGIC);
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend(self.kind().to_le_bytes());
+        bytes.extend(u32::try_from(length).unwrap_or(0).to_le_bytes());
+        bytes.extend(body.iter().take(length));
+        let crc = crc32c(&bytes);
+        bytes.extend(crc.to_le_bytes());
+        bytes
+    }
+
+    fn body(kind: u16, body: &[u8]) -> Result<Self, MessageError> {
+        let mut reader = Reader(body);
+        let message = match kind {
+            1 => Self::hello(&mut reader),
+            2 => Self::offer(&mut reader),
+            3 => Self::join(&mut reader),
+            4 => Self::accepted(&mut reader),
+            5 => Self::refused(&mut reader),
+            found => return Err(MessageError::Kind { found }),
+        };
+        // Nothing behind what belongs there.
+        message.filter(|_| reader.0.is_empty()).ok_or(MessageError::Body { kind, found: body.len() })
+    }
+
+    fn hello(reader: &mut Reader<'_>) -> Option<Self> {
+        Some(Self::Hello(Hello { node: reader.u32()?, incarnation: reader.u32()? }))
+    }
+
+    fn offer(reader: &mut Reader<'_>) -> Option<Self> {
+        Some(Self::Offer(Offer {
+            stream: reader.u64()?,
+            node: reader.u32()?,
+            value_room: reader.u32()?,
+            data_room: reader.u64()?,
+            slots: reader.u32()?,
+            heartbeat_ms: reader.u32()?,
+        }))
+    }
+
+    fn join(reader: &mut Reader<'_>) -> Option<Self> {
+        Some(Self::Join(Join { window: reader.window()?, slots: reader.u32()? }))
+    }
+
+    fn accepted(reader: &mut Reader<'_>) -> Option<Self> {
+        Some(Self::Accepted(Accepted {
+            sequence: reader.u64()?,
+            position: reader.u32()?,
+            credit: reader.window()?,
+        }))
+    }
+
+    fn refused(reader: &mut Reader<'_>) -> Option<Self> {
+        let reason = Reason::of(reader.u16()?);
+        let length = usize::from(reader.u16()?);
+        let (text, rest) = reader.0.split_at_checked(length)?;
+        reader.0 = rest;
+        Some(Self::Refused(Refusal { reason, text: core::str::from_utf8(text).ok()?.to_owned() }))
+    }
+}
+
+/// Puts bytes together until they are a message. Holds no more than the longest one.
+#[derive(Clone, Debug, Default)]
+pub struct Inbox {
+    bytes: Vec<u8>,
+}
+
+impl Inbox {
+    /// How many bytes it wants before the next message can be complete: nothing behind it is taken.
+    #[must_use]
+    pub fn wanted(&self) -> usize {
+        let whole = match self.body_length() {
+            Some(length) => HEAD + length.min(MAX_BODY) + 4,
+            None => HEAD,
+        };
+        whole.saturating_sub(self.bytes.len())
+    }
+
+    fn body_length(&self) -> Option<usize> {
+        let length = self.bytes.get(12..HEAD)?.first_chunk::<4>()?;
+        usize::try_from(u32::from_le_bytes(*length)).ok()
+    }
+
+    /// Takes bytes that have come; a message once it is complete.
+    ///
+    /// # Errors
+    /// [`MessageError`]: what comes behind it has no beginning, so the connection is of no more use.
+    pub fn take(&mut self, bytes: &[u8]) -> Result<Option<Message>, MessageError> {
+        self.bytes.extend(bytes.iter().take(MAX_MESSAGE - self.bytes.len().min(MAX_MESSAGE)));
+        // What is wrong is said as soon as it can be: who sends garbage need not send a whole message of it.
+        if let Some(found) = self.bytes.first_chunk::<8>().filter(|found| **found != MAGIC) {
+            return Err(MessageError::Magic { found: *found });
+        }
+        let Some(head) = self.bytes.first_chunk::<HEAD>() else { return Ok(None) };
+        let mut reader = Reader(head.get(8..).unwrap_or_default());
+        let (Some(version), Some(kind), Some(length)) = (reader.u16(), reader.u16(), reader.u32()) else {
+            return Ok(None);
+        };
+        // A refusal is understood in any version.
+        if version != VERSION && kind != 5 {
+            return Err(MessageError::Version { found: version });
+        }
+        let body = usize::try_from(length).ok().filter(|length| *length <= MAX_BODY);
+        let body = body.ok_or(MessageError::TooLong { found: length })?;
+        let Some(whole) = self.bytes.get(..HEAD + body + 4) else { return Ok(None) };
+        let Some((covered, crc)) = whole.split_last_chunk::<4>() else { return Ok(None) };
+        let (found, computed) = (u32::from_le_bytes(*crc), crc32c(covered));
+        if found != computed {
+            return Err(MessageError::Crc { found, computed });
+        }
+        let message = Message::body(kind, covered.get(HEAD..).unwrap_or_default())?;
+        self.bytes.drain(..HEAD + body + 4);
+        Ok(Some(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn window() -> impl Strategy<Value = Window> {
+        any::<(u64, u64, u64)>().prop_map(|(address, length, key)| Window { address, length, key })
+    }
+
+    fn message() -> impl Strategy<Value = Message> {
+        prop_oneof![
+            any::<(u32, u32)>().prop_map(|(node, incarnation)| Message::Hello(Hello { node, incarnation })),
+            any::<(u64, u32, u32, u64, u32, u32)>().prop_map(
+                |(stream, node, value_room, data_room, slots, heartbeat_ms)| {
+                    Message::Offer(Offer { stream, node, value_room, data_room, slots, heartbeat_ms })
+                }
+            ),
+            (window(), any::<u32>()).prop_map(|(window, slots)| Message::Join(Join { window, slots })),
+            (any::<u64>(), any::<u32>(), window()).prop_map(|(sequence, position, credit)| {
+                Message::Accepted(Accepted { sequence, position, credit })
+            }),
+            (0..9_u16, "\\PC{0,40}").prop_map(|(reason, text)| {
+                Message::Refused(Refusal { reason: Reason::of(reason), text })
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn messages_come_out_as_they_went_in_however_they_are_cut(
+            messages in proptest::collection::vec(message(), 1..4), cut in 1..40_usize,
+        ) {
+            let bytes: Vec<u8> = messages.iter().flat_map(Message::encode).collect();
+            let mut inbox = Inbox::default();
+            let mut found = Vec::new();
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let (piece, after) = rest.split_at(cut.min(inbox.wanted()).min(rest.len()));
+                rest = after;
+                found.extend(inbox.take(piece).unwrap());
+            }
+            prop_assert_eq!(found, messages);
+        }
+
+        #[test]
+        fn damage_is_noticed(message in message(), bit: proptest::sample::Index, value in 0..8_u32) {
+            let mut bytes = message.encode();
+            let at = bit.index(bytes.len());
+            bytes[at] ^= 1 << value;
+            let taken = Inbox::default().take(&bytes);
+            // A length that grew waits for more, until the connection's time is over.
+            prop_assert!(taken.is_err() || taken == Ok(None));
+        }
+
+        #[test]
+        fn garbage_is_refused_and_held_in_bounds(bytes in proptest::collection::vec(any::<u8>(), 8..2000)) {
+            let mut inbox = Inbox::default();
+            prop_assert!(inbox.take(&bytes).is_err());
+            prop_assert!(inbox.bytes.len() <= MAX_MESSAGE);
+        }
+    }
+
+    #[test]
+    fn versions_tell_each_other_apart() {
+        let other = |message: &Message| {
+            let mut bytes = message.encode();
+            bytes[8] = 9;
+            let end = bytes.len() - 4;
+            let crc = crc32c(&bytes[..end]);
+            bytes[end..].copy_from_slice(&crc.to_le_bytes());
+            bytes
+        };
+        let hello = Message::Hello(Hello { node: 1, incarnation: 2 });
+        assert_eq!(Inbox::default().take(&other(&hello)), Err(MessageError::Version { found: 9 }));
+        let refused = Message::Refused(Refusal { reason: Reason::Version, text: "no".to_owned() });
+        assert_eq!(Inbox::default().take(&other(&refused)), Ok(Some(refused)));
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        let text = "ä".repeat(400);
+        let bytes = Message::Refused(Refusal { reason: Reason::Full, text }).encode();
+        let Ok(Some(Message::Refused(refusal))) = Inbox::default().take(&bytes) else { panic!("{bytes:?}") };
+        assert_eq!(refusal.text, "ä".repeat(MAX_TEXT / 2));
+    }
+}

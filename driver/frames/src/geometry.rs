@@ -1,0 +1,232 @@
+//! How large frames are, and where they lie in card memory.
+
+use fpga_driver::{CardAddr, CardRange};
+
+use crate::cells::BLOCK_BYTES;
+
+/// Frames begin at multiples of this: what the widest copy engine without realignment needs (PG034).
+const ALIGNMENT: u64 = 64;
+
+/// Sizes that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GeometryError {
+    /// Frames without data.
+    #[error("frames of 0 bytes of data: say how many bytes a frame has at most")]
+    NoData,
+    /// No slots.
+    #[error(
+        "no slots: a stream needs one at least, and one more for every frame that is filled while others are on their way"
+    )]
+    NoSlots,
+    /// A subscriber's slots are counted modulo 2^32.
+    #[error("{slots} slots: a subscriber has a power of two of them, up to {}", crate::credits::MAX_SLOTS)]
+    Slots {
+        /// How many were asked for.
+        slots: u32,
+    },
+    /// More than there is memory.
+    #[error(
+        "{slots} slots of {slot} bytes each ({data} bytes of data) are more than the {memory} bytes of card memory that can be used; use fewer slots or smaller frames"
+    )]
+    Memory {
+        /// How many.
+        slots: u32,
+        /// Bytes of one.
+        slot: u64,
+        /// Bytes of data in one.
+        data: u64,
+        /// Bytes that there are.
+        memory: u64,
+    },
+    /// No number of slots would do.
+    #[error("frames of {data} bytes of data and {value} bytes of value are longer than addresses reach")]
+    Endless {
+        /// Bytes of data.
+        data: u64,
+        /// Bytes of the value.
+        value: u32,
+    },
+}
+
+/// What a frame holds at most: the same for all frames of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Geometry {
+    value_room: u32,
+    data_room: u64,
+    stride: u64,
+}
+
+impl Geometry {
+    /// Frames of up to `data_room` bytes of data, with a value of up to `value_room` bytes in front.
+    ///
+    /// # Errors
+    /// [`GeometryError::NoData`], [`GeometryError::Endless`].
+    pub fn new(value_room: u32, data_room: u64) -> Result<Self, GeometryError> {
+        if data_room == 0 {
+            return Err(GeometryError::NoData);
+        }
+        let whole = data_room.checked_add(BLOCK_BYTES + u64::from(value_room));
+        let stride = whole.and_then(|whole| whole.checked_next_multiple_of(ALIGNMENT));
+        // Host memory holds a frame as a whole.
+        let stride = stride.filter(|stride| isize::try_from(*stride).is_ok());
+        let stride = stride.ok_or(GeometryError::Endless { data: data_room, value: value_room })?;
+        Ok(Self { value_room, data_room, stride })
+    }
+
+    /// Bytes of a value at most.
+    #[must_use]
+    pub const fn value_room(&self) -> u32 {
+        self.value_room
+    }
+
+    /// Bytes of data at most.
+    #[must_use]
+    pub const fn data_room(&self) -> u64 {
+        self.data_room
+    }
+
+    /// Bytes from one slot to the next, head and value included.
+    #[must_use]
+    pub const fn stride(&self) -> u64 {
+        self.stride
+    }
+
+    /// Bytes of a whole frame with this much data.
+    #[must_use]
+    pub const fn frame_length(&self, data: u64) -> u64 {
+        // No more than the stride, which was checked.
+        self.data_offset().saturating_add(data)
+    }
+
+    /// Bytes before the data.
+    #[must_use]
+    pub const fn data_offset(&self) -> u64 {
+        BLOCK_BYTES + self.value_room as u64
+    }
+
+    /// `slots` slots at the start of `memory`, and `blocks` blocks of 64 bytes behind them.
+    ///
+    /// # Errors
+    /// [`GeometryError::NoSlots`], [`GeometryError::Memory`].
+    pub fn lay_out(&self, slots: u32, blocks: u32, memory: CardRange) -> Result<Layout, GeometryError> {
+        if slots == 0 {
+            return Err(GeometryError::NoSlots);
+        }
+        let lost = memory.start.get().wrapping_neg() % ALIGNMENT;
+        let frames = self.stride.checked_mul(slots.into());
+        let whole = frames.and_then(|bytes| bytes.checked_add(u64::from(blocks) * BLOCK_BYTES));
+        let fits = whole.filter(|whole| whole.checked_add(lost).is_some_and(|end| end <= memory.length));
+        let (Some(frames), Some(length), Some(start)) = (frames, fits, memory.start.checked_add(lost)) else {
+            let (slot, data) = (self.stride, self.data_room);
+            return Err(GeometryError::Memory { slots, slot, data, memory: memory.length });
+        };
+        Ok(Layout { start, stride: self.stride, frames, length })
+    }
+}
+
+/// Slots and blocks in card memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    start: CardAddr,
+    stride: u64,
+    frames: u64,
+    length: u64,
+}
+
+impl Layout {
+    /// All of it.
+    #[must_use]
+    pub const fn range(&self) -> CardRange {
+        CardRange::new(self.start, self.length)
+    }
+
+    /// Where slot `slot` is, from the start.
+    #[must_use]
+    pub const fn slot_offset(&self, slot: u32) -> u64 {
+        // Slots were checked to fit when this was made; another number makes an address that is refused.
+        self.stride.saturating_mul(slot as u64)
+    }
+
+    /// Where block `block` is, from the start.
+    #[must_use]
+    pub const fn block_offset(&self, block: u32) -> u64 {
+        self.frames.saturating_add(BLOCK_BYTES * block as u64)
+    }
+
+    /// A card address of an offset.
+    #[must_use]
+    pub const fn address(&self, offset: u64) -> CardAddr {
+        CardAddr::new(self.start.get().saturating_add(offset))
+    }
+
+    /// The slot that begins at `address`.
+    #[must_use]
+    pub fn slot_at(&self, address: CardAddr) -> Option<u32> {
+        let offset = address.get().checked_sub(self.start.get()).filter(|offset| *offset < self.frames)?;
+        if offset % self.stride != 0 {
+            return None;
+        }
+        u32::try_from(offset / self.stride).ok()
+    }
+
+    /// The block that begins at `address`.
+    #[must_use]
+    pub fn block_at(&self, address: CardAddr) -> Option<u32> {
+        let offset = address.get().checked_sub(self.start.get())?.checked_sub(self.frames)?;
+        if offset % BLOCK_BYTES != 0 || offset >= self.length - self.frames {
+            return None;
+        }
+        u32::try_from(offset / BLOCK_BYTES).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sizes_that_cannot_be_are_refused() {
+        assert_eq!(Geometry::new(0, 0), Err(GeometryError::NoData));
+        for data in [u64::MAX, u64::MAX - 200, i64::MAX as u64] {
+            assert!(matches!(Geometry::new(64, data), Err(GeometryError::Endless { .. })), "{data}");
+        }
+        let geometry = Geometry::new(8, 100).unwrap();
+        assert_eq!((geometry.stride(), geometry.frame_length(3)), (192, 75));
+        let memory = CardRange::new(CardAddr::new(0), 1000);
+        assert_eq!(geometry.lay_out(0, 1, memory), Err(GeometryError::NoSlots));
+        assert!(geometry.lay_out(4, 1, memory).is_ok());
+        assert!(matches!(geometry.lay_out(5, 1, memory), Err(GeometryError::Memory { memory: 1000, .. })));
+        assert!(matches!(geometry.lay_out(u32::MAX, 1, memory), Err(GeometryError::Memory { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn places_lie_inside_and_apart(
+            start in 0..1_000_u64, value in 0..200_u32, data in 1..5_000_u64, slots in 1..20_u32, blocks in 0..9_u32,
+        ) {
+            let memory = CardRange::new(CardAddr::new(start), 1 << 20);
+            let geometry = Geometry::new(value, data).unwrap();
+            let layout = geometry.lay_out(slots, blocks, memory).unwrap();
+            let mut ranges = Vec::new();
+            for slot in 0..slots {
+                let at = layout.address(layout.slot_offset(slot));
+                prop_assert_eq!((layout.slot_at(at), layout.block_at(at)), (Some(slot), None));
+                prop_assert_eq!(at.get() % ALIGNMENT, 0);
+                ranges.push(CardRange::new(at, geometry.frame_length(data)));
+            }
+            for block in 0..blocks {
+                let at = layout.address(layout.block_offset(block));
+                prop_assert_eq!((layout.slot_at(at), layout.block_at(at)), (None, Some(block)));
+                ranges.push(CardRange::new(at, BLOCK_BYTES));
+            }
+            for (number, range) in ranges.iter().enumerate() {
+                prop_assert!(memory.contains(range.start, range.length));
+                prop_assert!(layout.range().contains(range.start, range.length));
+                prop_assert!(ranges[number + 1..].iter().all(|other| !range.overlaps(*other)));
+            }
+            prop_assert_eq!(layout.block_at(layout.address(layout.block_offset(blocks))), None);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Which slots of a frame pool are free: the part of each slot that its user does not see.
+
+use crate::sequence::Sequence;
+
+/// What is kept of a slot, apart from its bytes: the *private page* of the protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Private {
+    /// One for the user, or for the frame's way to the card, and one for every transfer that reads it (E3-1).
+    references: u32,
+    /// The frame that the slot holds, or held last.
+    sequence: Sequence,
+}
+
+/// A slot was given back more often than it was held, or does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("slot {slot} is not held by anybody")]
+pub struct NotHeld {
+    /// The slot.
+    pub slot: usize,
+}
+
+/// The slots of a pool by their reference counts. A slot whose count is zero may be taken; nothing else makes it free.
+///
+/// Owned by one thread: who drops a frame on another one sends its memory home first, and the count falls when it gets there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SlotPool {
+    slots: Box<[Private]>,
+    /// Where the search for a free one begins: after the one taken last, which is likely to be in use the longest.
+    next: usize,
+    free: usize,
+}
+
+impl SlotPool {
+    /// `count` free slots.
+    #[must_use]
+    pub fn new(count: usize) -> Self {
+        Self { slots: vec![Private::default(); count].into(), next: 0, free: count }
+    }
+
+    /// How many are free.
+    #[must_use]
+    pub const fn free(&self) -> usize {
+        self.free
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there are none at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Takes a free slot: its count goes from 0 to 1.
+    #[must_use]
+    pub fn take(&mut self) -> Option<usize> {
+        if self.free == 0 {
+            return None;
+        }
+        let (before, after) = self.slots.split_at(self.next.min(self.slots.len()));
+        let is_free = |slot: &Private| slot.references == 0;
+        let found = after.iter().position(is_free).map(|at| at + before.len());
+        let slot = found.or_else(|| before.iter().position(is_free))?;
+        self.slots.get_mut(slot)?.references = 1;
+        self.next = slot + 1;
+        self.free -= 1;
+        Some(slot)
+    }
+
+    /// One more reads a slot that is held.
+    ///
+    /// # Errors
+    /// [`NotHeld`].
+    pub fn hold(&mut self, slot: usize) -> Result<(), NotHeld> {
+        let place = self.slots.get_mut(slot).filter(|place| place.references > 0).ok_or(NotHeld { slot })?;
+        place.references = place.references.saturating_add(1);
+        Ok(())
+    }
+
+    /// One reads it no more. Returns whether the slot is free now.
+    ///
+    /// # Errors
+    /// [`NotHeld`].
+    pub fn release(&mut self, slot: usize) -> Result<bool, NotHeld> {
+        let place = self.slots.get_mut(slot).filter(|place| place.references > 0).ok_or(NotHeld { slot })?;
+        place.references -= 1;
+        let free = place.references == 0;
+        self.free += usize::from(free);
+        Ok(free)
+    }
+
+    /// Which frame a slot holds from now on.
+    pub fn set_sequence(&mut self, slot: usize, sequence: Sequence) {
+        if let Some(place) = self.slots.get_mut(slot) {
+            place.sequence = sequence;
+        }
+    }
+
+    /// How many hold a slot.
+    #[must_use]
+    pub fn references(&self, slot: usize) -> u32 {
+        self.slots.get(slot).map_or(0, |place| place.references)
+    }
+
+    /// The frame that a slot holds, or held last.
+    #[must_use]
+    pub fn sequence(&self, slot: usize) -> Sequence {
+        self.slots.get(slot).map_or_else(Sequence::default, |place| place.sequence)
+    }
+}

@@ -1,0 +1,137 @@
+//! Who becomes a subscriber.
+
+use std::time::Instant;
+
+use fpga_driver::endpoint::RemoteRegion;
+use fpga_driver::{CardAddr, CardRange, NodeId};
+
+use super::member::Member;
+use super::{Carrier, DropReason, Publisher, PublisherEvent, SubscriberId, SubscriberStatistics};
+use crate::bootstrap::Admission;
+use crate::bootstrap::wire::{Accepted, Hello, Join, Offer, Reason, Refusal, Window};
+use crate::cells::{BLOCK, BLOCK_BYTES};
+use crate::credits::Credits;
+
+fn refuse<T>(reason: Reason, text: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal { reason, text: text.into() })
+}
+
+impl Publisher {
+    /// Goes on with those who want to be subscribers.
+    pub(super) fn meet(&mut self) -> usize {
+        let Some(mut listener) = self.listener.take() else { return 0 };
+        let mut work = listener.poll(Instant::now(), self);
+        while let Some(rejected) = listener.next_rejected() {
+            work += 1;
+            self.event(PublisherEvent::Rejected { peer: rejected.peer, why: rejected.why });
+        }
+        self.listener = Some(listener);
+        work
+    }
+
+    pub(super) fn living(&self) -> usize {
+        self.members.iter().flatten().filter(|member| member.gone.is_none()).count()
+    }
+
+    fn check(&self, hello: &Hello) -> Result<NodeId, Refusal> {
+        if self.closing {
+            return refuse(Reason::Closing, "the stream is at its end");
+        }
+        let node = NodeId::new(hello.node);
+        if node == NodeId::ANY || node == self.endpoint.node() {
+            return refuse(
+                Reason::Garbage,
+                format!("node {node} cannot be a subscriber: it is this publisher's own, or none"),
+            );
+        }
+        let again = self.members.iter().flatten().any(|member| member.gone.is_none() && member.node == node);
+        let most = usize::try_from(self.options.subscribers).unwrap_or(usize::MAX);
+        if self.living() >= most && !again {
+            return refuse(Reason::Full, format!("there are {most} subscribers, and there can be no more"));
+        }
+        Ok(node)
+    }
+}
+
+impl Admission for Publisher {
+    fn offer(&mut self, hello: &Hello) -> Result<Offer, Refusal> {
+        self.check(hello)?;
+        Ok(Offer {
+            stream: self.stream,
+            node: self.endpoint.node().get(),
+            value_room: self.geometry.value_room(),
+            data_room: self.geometry.data_room(),
+            slots: self.options.slots,
+            heartbeat_ms: u32::try_from(self.options.heartbeat.as_millis()).unwrap_or(u32::MAX).max(1),
+        })
+    }
+
+    fn admit(&mut self, hello: &Hello, join: &Join) -> Result<Accepted, Refusal> {
+        let node = self.check(hello)?;
+        let first = self.options.first_position;
+        let Some(credits) = Credits::new(join.slots, first) else {
+            let text = format!("{} slots: a power of two of them is needed, up to 4096", join.slots);
+            return refuse(Reason::Geometry, text);
+        };
+        let stride = self.geometry.stride();
+        let needed = stride.checked_mul(join.slots.into()).and_then(|all| all.checked_add(BLOCK_BYTES));
+        let Window { address, length, key } = join.window;
+        if needed.is_none_or(|needed| length < needed) || address.checked_add(length).is_none() {
+            let text = format!(
+                "{length} bytes at {address:#x} are not enough for {} slots of {stride} bytes and one of {BLOCK_BYTES} behind them",
+                join.slots
+            );
+            return refuse(Reason::Geometry, text);
+        }
+        // Whoever was this node before is not any more: a node has one endpoint.
+        let before =
+            self.members.iter().flatten().find(|member| member.node == node && member.gone.is_none());
+        if let Some(id) = before.map(|member| member.id)
+            && let Err(error) = self.drop_member(id.index.into(), DropReason::Replaced)
+        {
+            return refuse(Reason::Failed, error.to_string());
+        }
+        let place = self.members.iter().position(Option::is_none);
+        let Some((place, index)) = place.and_then(|place| Some((place, u8::try_from(place).ok()?))) else {
+            return refuse(Reason::Full, "those who have left have not all ended: try again in a second");
+        };
+        let block = u32::try_from(self.members.len() + place).unwrap_or(u32::MAX);
+        let cell = CardRange::new(self.layout.address(self.layout.block_offset(block)), BLOCK_BYTES);
+        let carrier = match self.card.buffer(BLOCK) {
+            Ok(buffer) => Carrier::Idle(buffer),
+            Err(error) => return refuse(Reason::Failed, error.to_string()),
+        };
+        let window = match self.endpoint.open_region(node, cell) {
+            Ok(window) => window,
+            Err(error) => return refuse(Reason::Failed, error.to_string()),
+        };
+        let credit = Window { address: cell.start.get(), length: cell.length, key: window.remote.key };
+        let id = SubscriberId { index, number: self.members_made };
+        self.members_made += 1;
+        let now = self.now();
+        let member = Member {
+            id,
+            node,
+            slots: join.slots,
+            region: RemoteRegion { node, address: CardAddr::new(address), length, key },
+            credits,
+            window,
+            carrier,
+            credit_news: false,
+            credit_fetched: false,
+            unreadable: 0,
+            failures: 0,
+            told: now,
+            told_settled: first,
+            end_begun: false,
+            told_end: false,
+            gone: None,
+            statistics: SubscriberStatistics::default(),
+        };
+        if let Some(free) = self.members.get_mut(place) {
+            *free = Some(member);
+        }
+        self.event(PublisherEvent::Joined { id, node, first: self.next });
+        Ok(Accepted { sequence: self.next.get(), position: first, credit })
+    }
+}

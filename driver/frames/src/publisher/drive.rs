@@ -1,0 +1,395 @@
+//! What moves frames on: channel, transfers, credits.
+
+use fpga_driver::core::Nanos;
+use fpga_driver::core::sender::{SubmitError as Busy, TransferError};
+use fpga_driver::endpoint::{SendCompletion, SendError, SendOptions, SendTicket};
+use fpga_driver::{Completion, SubmitError};
+
+use super::frame::Memory;
+use super::{Carrier, DropReason, Publisher, PublisherEvent, Purpose, Queued, Ready, SubscriberSet, Upload};
+use crate::cells::{BLOCK, BLOCK_BYTES, BlockError, Credit};
+use crate::error::PublisherError;
+
+/// A credit that cannot be read is fetched again so often: it may have been caught half written.
+const FETCHES: u32 = 4;
+
+/// Whether this is back-pressure, and the same transfer will be taken later.
+pub(super) const fn is_busy(error: &SendError) -> bool {
+    matches!(error, SendError::Sender { source: Busy::Full { .. } | Busy::Destinations { .. }, .. })
+}
+
+impl Publisher {
+    /// Moves frames on, takes up credits, lets subscribers in. Returns how much there was to do. Never waits.
+    ///
+    /// # Errors
+    /// See [`PublisherError`]: the publisher cannot go on.
+    pub fn poll(&mut self) -> Result<usize, PublisherError> {
+        self.bring_home();
+        let mut work = self.endpoint.poll()?;
+        let now = self.now();
+        work += self.take_completions()?;
+        work += self.take_notices();
+        work += self.take_uploads()?;
+        work += self.take_credits()?;
+        work += self.empty_queue()?;
+        work += self.start_transfers(now)?;
+        work += self.tell(now)?;
+        // What was queued in the rings just now starts.
+        self.h2c.poll()?;
+        self.fetch_credits()?;
+        work += self.meet();
+        Ok(work)
+    }
+
+    /// Hands a frame to the channel. Refused, it is given up for all of its subscribers.
+    pub(super) fn upload(&mut self, queued: Queued) -> Result<(), SubmitError> {
+        let Queued { memory, length, targets } = queued;
+        let Memory::Slot(slot, mut buffer) = memory else {
+            // Only what is in a slot comes here.
+            debug_assert!(false, "a frame without a slot");
+            self.put_away(memory);
+            return Ok(());
+        };
+        // A frame is no longer than its slot.
+        let cut = buffer.set_len(usize::try_from(length).unwrap_or(usize::MAX));
+        debug_assert!(cut.is_ok());
+        let slot_number = u32::try_from(slot).unwrap_or(u32::MAX);
+        let to = self.layout.address(self.layout.slot_offset(slot_number));
+        match self.h2c.submit(buffer, to) {
+            Ok(_) => {
+                self.uploads.push_back(Upload::Frame { slot, length, targets });
+                Ok(())
+            }
+            Err(refused) => {
+                self.put_away(Memory::Slot(slot, refused.buffer));
+                self.give_up(targets);
+                Err(refused.error)
+            }
+        }
+    }
+
+    /// A frame that was promised to these will not come.
+    fn give_up(&mut self, targets: SubscriberSet) {
+        self.statistics.internal.lost_uploads += 1;
+        let mut rest = targets;
+        while let Some(index) = rest.first() {
+            rest.remove(index);
+            self.void(index);
+        }
+    }
+
+    /// One frame that was promised to a member will not come.
+    fn void(&mut self, index: usize) {
+        let Some(Some(member)) = self.members.get_mut(index) else { return };
+        if let Some(place) = member.credits.due() {
+            member.credits.start();
+            member.credits.end(place.position, false);
+            member.statistics.failed += 1;
+            self.statistics.failed += 1;
+        }
+    }
+
+    /// Frames that waited for others, or for a slot.
+    fn empty_queue(&mut self) -> Result<usize, PublisherError> {
+        let mut count = 0;
+        while let Some(front) = self.queue.front() {
+            let slot = match front.memory {
+                Memory::Slot(..) => None,
+                Memory::Heap(_) => match self.take_slot() {
+                    None if self.trade() => None,
+                    None => break,
+                    some => some,
+                },
+            };
+            let Some(mut queued) = self.queue.pop_front() else { break };
+            if let Some((slot, mut buffer)) = slot {
+                let length = usize::try_from(queued.length).unwrap_or(usize::MAX);
+                let cut = buffer.set_len(length);
+                debug_assert!(cut.is_ok());
+                if let Some(bytes) = queued.memory.bytes().get(..length) {
+                    buffer.as_mut_slice().copy_from_slice(bytes);
+                }
+                let used = core::mem::replace(&mut queued.memory, Memory::Slot(slot, buffer));
+                self.put_away(used);
+            }
+            self.upload(queued)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Gives the first frame, which is in ordinary memory, the slot of one that waits behind it: otherwise each would wait for the other.
+    fn trade(&mut self) -> bool {
+        let Some(at) = self.queue.iter().position(|queued| matches!(queued.memory, Memory::Slot(..))) else {
+            return false;
+        };
+        let Some(mut other) = self.queue.remove(at) else { return false };
+        if let Some(first) = self.queue.front_mut() {
+            // Both are as long as a slot, until they are on their way.
+            for (mine, theirs) in first.memory.bytes_mut().iter_mut().zip(other.memory.bytes_mut()) {
+                core::mem::swap(mine, theirs);
+            }
+            core::mem::swap(&mut first.memory, &mut other.memory);
+        }
+        self.queue.insert(at, other);
+        true
+    }
+
+    fn take_uploads(&mut self) -> Result<usize, PublisherError> {
+        self.h2c.poll()?;
+        let mut count = 0;
+        while let Some(done) = self.h2c.next_completion() {
+            count += 1;
+            match self.uploads.pop_front() {
+                Some(Upload::Frame { slot, length, targets }) => self.uploaded(done, slot, length, targets),
+                Some(Upload::Status { member, ended }) => self.send_status(done, member, ended)?,
+                None => debug_assert!(false, "an upload that nobody has started"),
+            }
+        }
+        Ok(count)
+    }
+
+    fn uploaded(&mut self, done: Completion, slot: usize, length: u64, targets: SubscriberSet) {
+        match (self.memory.get_mut(slot), done.buffer) {
+            (Some(place), Some(buffer)) => *place = Some(buffer),
+            // The card may still read it: the slot is never used again, its count stays.
+            _ => {
+                self.statistics.internal.lost_slots += 1;
+                self.give_up(targets);
+                return;
+            }
+        }
+        if let Err(fault) = done.outcome {
+            tracing::warn!(card = %self.name, %fault, "a frame did not get into the card");
+            self.give_up(targets);
+            self.release(slot);
+        } else {
+            self.ready.push_back(Ready { slot, length, targets });
+        }
+    }
+
+    /// One transfer for every subscriber of every frame that is in the card.
+    fn start_transfers(&mut self, now: Nanos) -> Result<usize, PublisherError> {
+        let mut count = 0;
+        while let Some(Ready { slot, length, mut targets }) = self.ready.pop_front() {
+            while let Some(index) = targets.first() {
+                if !self.start_transfer(now, slot, length, index)? {
+                    self.statistics.internal.postponed += 1;
+                    self.ready.push_front(Ready { slot, length, targets });
+                    return Ok(count);
+                }
+                targets.remove(index);
+                count += 1;
+            }
+            // The transfers hold it now.
+            self.release(slot);
+        }
+        Ok(count)
+    }
+
+    /// False: later.
+    fn start_transfer(
+        &mut self,
+        now: Nanos,
+        slot: usize,
+        length: u64,
+        index: usize,
+    ) -> Result<bool, PublisherError> {
+        let Some(Some(member)) = self.members.get_mut(index) else { return Ok(true) };
+        let Some(place) = member.credits.due() else { return Ok(true) };
+        if member.gone.is_some() {
+            self.void(index);
+            return Ok(true);
+        }
+        let from = self.layout.address(self.layout.slot_offset(u32::try_from(slot).unwrap_or(u32::MAX)));
+        let offset = self.geometry.stride().saturating_mul(place.slot.into());
+        match self.endpoint.send(from, &member.region, offset, length, self.options.send) {
+            Ok(ticket) => {
+                member.credits.start();
+                member.told = now;
+                let held = self.pool.hold(slot);
+                debug_assert!(held.is_ok());
+                self.note(ticket, Purpose::Frame { slot, member: index, position: place.position });
+            }
+            Err(error) if is_busy(&error) => return Ok(false),
+            Err(error) => {
+                self.void(index);
+                self.drop_member(index, DropReason::Refused(error))?;
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn note(&mut self, ticket: SendTicket, purpose: Purpose) {
+        let slot = usize::try_from(ticket.slot()).unwrap_or(usize::MAX);
+        if slot >= self.transfers.len() {
+            self.transfers.resize(slot + 1, None);
+        }
+        if let Some(place) = self.transfers.get_mut(slot) {
+            *place = Some((ticket, purpose));
+        }
+    }
+
+    fn take_completions(&mut self) -> Result<usize, PublisherError> {
+        let mut count = 0;
+        while let Some(done) = self.endpoint.next_completion() {
+            count += 1;
+            let slot = usize::try_from(done.ticket.slot()).unwrap_or(usize::MAX);
+            let place = self.transfers.get_mut(slot);
+            let Some((_, purpose)) =
+                place.and_then(|place| place.take_if(|(ticket, _)| *ticket == done.ticket))
+            else {
+                continue;
+            };
+            self.ended(purpose, &done)?;
+        }
+        Ok(count)
+    }
+
+    fn ended(&mut self, purpose: Purpose, done: &SendCompletion) -> Result<(), PublisherError> {
+        let (Purpose::Frame { member: index, .. } | Purpose::Status { member: index, .. }) = purpose;
+        if let Purpose::Frame { slot, .. } = purpose {
+            self.release(slot);
+        }
+        let arrived = done.result.is_ok();
+        let Some(Some(member)) = self.members.get_mut(index) else { return Ok(()) };
+        match purpose {
+            Purpose::Frame { position, .. } => {
+                member.credits.end(position, arrived);
+                let (arrived, failed) = (u64::from(arrived), u64::from(!arrived));
+                member.statistics.arrived += arrived;
+                member.statistics.failed += failed;
+                self.statistics.arrived += arrived;
+                self.statistics.failed += failed;
+            }
+            Purpose::Status { ended, .. } => {
+                if let Carrier::Busy(buffer) = &mut member.carrier
+                    && let Some(buffer) = buffer.take()
+                {
+                    member.carrier = Carrier::Idle(buffer);
+                }
+                member.told_end |= ended && arrived;
+                self.statistics.internal.resent += u64::from(!arrived);
+            }
+        }
+        match done.result {
+            Ok(()) => member.failures = 0,
+            Err(last) => {
+                member.failures += 1;
+                // A node that was reset, or has closed its window, will not come back.
+                let final_word = matches!(last, TransferError::Refused { .. } | TransferError::Scheme { .. });
+                let failures = member.failures;
+                if final_word || failures >= self.options.failures {
+                    self.drop_member(index, DropReason::Unreachable { failures, last })?;
+                }
+            }
+        }
+        self.bury(index);
+        Ok(())
+    }
+
+    /// A subscriber is one no more. What is on its way to it ends by itself.
+    pub(super) fn drop_member(&mut self, index: usize, reason: DropReason) -> Result<(), PublisherError> {
+        let Some(Some(member)) = self.members.get_mut(index) else { return Ok(()) };
+        if member.gone.is_some() {
+            return Ok(());
+        }
+        member.gone = Some(reason.clone());
+        let (id, node, statistics) = (member.id, member.node, member.statistics);
+        let closed = self.endpoint.close_region(&member.window);
+        self.event(PublisherEvent::Gone { id, node, reason, statistics });
+        self.bury(index);
+        Ok(closed?)
+    }
+
+    /// Gives a place away once nothing refers to it.
+    pub(super) fn bury(&mut self, index: usize) {
+        if let Some(place) = self.members.get_mut(index)
+            && place.as_ref().is_some_and(super::member::Member::is_over)
+        {
+            *place = None;
+        }
+    }
+
+    fn take_notices(&mut self) -> usize {
+        let mut count = 0;
+        while let Some(notice) = self.endpoint.next_notification() {
+            count += 1;
+            let block = self.layout.block_at(notice.address).and_then(|block| usize::try_from(block).ok());
+            let index = block.and_then(|block| block.checked_sub(self.members.len()));
+            let member = index.and_then(|index| self.members.get_mut(index)).and_then(Option::as_mut);
+            match member.filter(|member| member.node == notice.node && notice.length == BLOCK_BYTES) {
+                Some(member) => {
+                    member.credit_news = true;
+                    self.credits_wanted = true;
+                }
+                None => self.statistics.internal.strays += 1,
+            }
+        }
+        count
+    }
+
+    /// Fetches all credits at once, if any has changed: they lie side by side.
+    fn fetch_credits(&mut self) -> Result<(), PublisherError> {
+        if self.credits_wanted
+            && let Some(buffer) = self.credits.take()
+        {
+            self.credits_wanted = false;
+            for member in self.members.iter_mut().flatten() {
+                member.credit_fetched = core::mem::take(&mut member.credit_news);
+            }
+            let first = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+            let from = self.layout.address(self.layout.block_offset(first));
+            self.c2h.submit(buffer, from).map_err(|refused| refused.error)?;
+        }
+        self.c2h.poll()?;
+        Ok(())
+    }
+
+    fn take_credits(&mut self) -> Result<usize, PublisherError> {
+        self.c2h.poll()?;
+        let Some(done) = self.c2h.next_completion() else { return Ok(0) };
+        done.outcome.map_err(|fault| PublisherError::Fault(*fault))?;
+        let Some(buffer) = done.buffer else { return Ok(0) };
+        for index in 0..self.members.len() {
+            let Some(Some(member)) = self.members.get_mut(index) else { continue };
+            if !core::mem::take(&mut member.credit_fetched) {
+                continue;
+            }
+            let block = buffer.as_slice().get(index * BLOCK..).unwrap_or_default();
+            let reason = match Credit::decode(block, member.window.remote.key) {
+                Ok(credit) => {
+                    member.unreadable = 0;
+                    match member.credits.consume(credit.consumed) {
+                        Ok(_) if credit.leaving => Some(DropReason::Left),
+                        Ok(_) => None,
+                        Err(impossible) => Some(DropReason::Credit(impossible)),
+                    }
+                }
+                // The last word of whoever had this place before, of the same node.
+                Err(BlockError::Stream { .. }) => {
+                    self.statistics.internal.strays += 1;
+                    None
+                }
+                Err(BlockError::Crc { .. }) if member.unreadable < FETCHES => {
+                    member.unreadable += 1;
+                    (member.credit_news, self.credits_wanted) = (true, true);
+                    self.statistics.internal.fetched_again += 1;
+                    None
+                }
+                Err(error) => Some(DropReason::Unreadable(error)),
+            };
+            if let Some(reason) = reason {
+                self.drop_member(index, reason)?;
+            }
+            self.bury(index);
+        }
+        self.credits = Some(buffer);
+        Ok(1)
+    }
+
+    /// How the few bytes about the stream itself are sent: before frames.
+    pub(super) fn urgent(&self) -> SendOptions {
+        SendOptions::default().priority(self.options.send.priority.saturating_add(1))
+    }
+}

@@ -1,0 +1,136 @@
+//! A frame that is being filled.
+
+use std::sync::Arc;
+
+use crossbeam::queue::ArrayQueue;
+use fpga_driver::DmaBuffer;
+
+use crate::cells::BLOCK;
+
+/// Where a frame's bytes are.
+#[derive(Debug)]
+pub(super) enum Memory {
+    /// In a slot of the pool, from which the card fetches them.
+    Slot(usize, DmaBuffer),
+    /// In ordinary memory, until a slot is free.
+    Heap(Vec<u8>),
+}
+
+impl Memory {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Slot(_, buffer) => buffer.as_slice(),
+            Self::Heap(bytes) => bytes,
+        }
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Slot(_, buffer) => buffer.as_mut_slice(),
+            Self::Heap(bytes) => bytes,
+        }
+    }
+}
+
+/// Frames' way home: from whichever thread they are dropped in.
+pub(super) type Home = Arc<ArrayQueue<Memory>>;
+
+/// More bytes than there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{length} bytes of {what} do not fit in a frame of this stream, which has room for {room}; open the publisher with larger frames"
+)]
+pub struct TooLong {
+    /// Data or value.
+    pub what: &'static str,
+    /// How many there are.
+    pub length: usize,
+    /// How many there may be.
+    pub room: usize,
+}
+
+/// A frame that its user fills, and then publishes. Dropped, it goes back to the pool, from any thread; its memory holds whatever the
+/// frame before it left there.
+#[derive(Debug)]
+#[must_use = "a frame that is dropped is not published"]
+pub struct Frame {
+    /// `None` only while it is being dropped or published.
+    pub(super) memory: Option<Memory>,
+    pub(super) home: Home,
+    pub(super) value_length: usize,
+    pub(super) value_room: usize,
+    pub(super) length: usize,
+}
+
+impl Frame {
+    fn parts(&mut self) -> (&mut [u8], &mut [u8]) {
+        let bytes = self.memory.as_mut().map(Memory::bytes_mut).unwrap_or_default();
+        let (_, rest) = bytes.split_at_mut(BLOCK.min(bytes.len()));
+        rest.split_at_mut(self.value_room.min(rest.len()))
+    }
+
+    /// All the bytes that a frame's data may have; how many of them count, [`set_len`](Self::set_len) says.
+    #[must_use]
+    pub fn room(&mut self) -> &mut [u8] {
+        self.parts().1
+    }
+
+    /// The data.
+    #[must_use]
+    pub fn data(&mut self) -> &mut [u8] {
+        let length = self.length;
+        self.parts().1.get_mut(..length).unwrap_or_default()
+    }
+
+    /// Says how many bytes of data there are. As long as nothing is said, there are as many as there is room for.
+    ///
+    /// # Errors
+    /// [`TooLong`].
+    pub fn set_len(&mut self, length: usize) -> Result<(), TooLong> {
+        let room = self.parts().1.len();
+        if length > room {
+            return Err(TooLong { what: "data", length, room });
+        }
+        self.length = length;
+        Ok(())
+    }
+
+    /// Copies data into the frame: all of it is this.
+    ///
+    /// # Errors
+    /// [`TooLong`].
+    pub fn fill(&mut self, data: &[u8]) -> Result<(), TooLong> {
+        self.set_len(data.len())?;
+        self.data().copy_from_slice(data);
+        Ok(())
+    }
+
+    /// Sets the value that goes in front of the data: what the publisher makes of the data, such as a digest or a time. Without one it is
+    /// empty.
+    ///
+    /// # Errors
+    /// [`TooLong`].
+    pub fn set_value(&mut self, value: &[u8]) -> Result<(), TooLong> {
+        let (length, place) = (value.len(), self.parts().0);
+        let room = place.len();
+        let place = place.get_mut(..length).ok_or(TooLong { what: "the value", length, room })?;
+        place.copy_from_slice(value);
+        self.value_length = length;
+        Ok(())
+    }
+
+    /// Whether it is in ordinary memory, because all slots were on their way.
+    #[must_use]
+    pub const fn is_on_heap(&self) -> bool {
+        matches!(self.memory, Some(Memory::Heap(_)))
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            // There is a place for every frame that was ever taken.
+            let _ = self.home.push(memory);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A subscriber as its publisher sees it.
+
+use core::fmt;
+
+use fpga_driver::core::Nanos;
+use fpga_driver::core::sender::TransferError;
+use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SendError};
+use fpga_driver::{DmaBuffer, NodeId};
+
+use crate::cells::BlockError;
+use crate::credits::{Credits, ImpossibleCredit};
+use crate::sequence::Sequence;
+
+/// Names a subscriber at its publisher. A number is not used for another one later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SubscriberId {
+    pub(super) index: u8,
+    pub(super) number: u64,
+}
+
+impl fmt::Display for SubscriberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "subscriber {}", self.number)
+    }
+}
+
+/// Why a subscriber is one no more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DropReason {
+    /// It said so.
+    #[error("it left")]
+    Left,
+    /// The same node has joined again: it was started anew.
+    #[error("its node has joined again")]
+    Replaced,
+    /// Its transport failed too often.
+    #[error("{failures} transfers to it failed one after the other, the last one so: {last}")]
+    Unreachable {
+        /// How many.
+        failures: u32,
+        /// The last one.
+        last: TransferError,
+    },
+    /// A transfer to it was not taken.
+    #[error("a transfer to it cannot be made: {0}")]
+    Refused(SendError),
+    /// It gave back what it had not.
+    #[error("{0}")]
+    Credit(#[from] ImpossibleCredit),
+    /// What it wrote is no credit.
+    #[error("what it wrote as its credit cannot be read: {0}")]
+    Unreadable(BlockError),
+}
+
+/// A block that is written to the card, and from there to another one. It must not change on its way.
+#[derive(Debug)]
+pub(crate) enum Carrier {
+    Idle(DmaBuffer),
+    /// On its way to this card, or from this card to the other one; the buffer is the channel's, or rests.
+    Busy(Option<DmaBuffer>),
+}
+
+/// What is known of a subscriber.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) id: SubscriberId,
+    pub(super) node: NodeId,
+    pub(super) slots: u32,
+    pub(super) region: RemoteRegion,
+    pub(super) credits: Credits,
+    /// Where it writes its credit.
+    pub(super) window: RegionHandle,
+    pub(super) carrier: Carrier,
+    /// Its credit has been written since it was fetched.
+    pub(super) credit_news: bool,
+    /// It is being fetched.
+    pub(super) credit_fetched: bool,
+    /// How often what was fetched could not be read.
+    pub(super) unreadable: u32,
+    pub(super) failures: u32,
+    /// When something was last sent to it.
+    pub(super) told: Nanos,
+    /// What the last status said of transfers that have ended.
+    pub(super) told_settled: u32,
+    /// A status that says that the stream has ended is on its way, or was.
+    pub(super) end_begun: bool,
+    /// It was told that the stream has ended, and has that.
+    pub(super) told_end: bool,
+    pub(super) gone: Option<DropReason>,
+    pub(super) statistics: SubscriberStatistics,
+}
+
+impl Member {
+    /// Whether its place can be given to another one: nothing on its way refers to it.
+    pub(super) fn is_over(&self) -> bool {
+        self.gone.is_some()
+            && self.credits.is_settled()
+            && !self.credit_fetched
+            && matches!(self.carrier, Carrier::Idle(_))
+    }
+}
+
+/// Counts of one subscriber.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SubscriberStatistics {
+    /// Frames that were sent to it.
+    pub sent: u64,
+    /// Frames that have arrived there.
+    pub arrived: u64,
+    /// Frames that it had no room for.
+    pub skipped: u64,
+    /// Frames whose transfer failed.
+    pub failed: u64,
+}
+
+/// A subscriber, for listings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SubscriberView {
+    /// Which.
+    pub id: SubscriberId,
+    /// Its node.
+    pub node: NodeId,
+    /// Its slots.
+    pub slots: u32,
+    /// Those among them that frames can be sent to now.
+    pub room: u32,
+    /// Counts.
+    pub statistics: SubscriberStatistics,
+}
+
+/// Something that has happened to a publisher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PublisherEvent {
+    /// There is a new subscriber.
+    Joined {
+        /// Which.
+        id: SubscriberId,
+        /// Its node.
+        node: NodeId,
+        /// The first frame that it may get.
+        first: Sequence,
+    },
+    /// There is one less.
+    Gone {
+        /// Which.
+        id: SubscriberId,
+        /// Its node.
+        node: NodeId,
+        /// Why.
+        reason: DropReason,
+        /// What it got.
+        statistics: SubscriberStatistics,
+    },
+    /// Somebody came who could not be made a subscriber.
+    Rejected {
+        /// From where.
+        peer: std::net::SocketAddr,
+        /// Why not.
+        why: String,
+    },
+}
+
+/// Subscribers of one publisher at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SubscriberSet(pub(super) u64);
+
+impl SubscriberSet {
+    /// How many.
+    #[must_use]
+    pub const fn len(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether `id` is one of them, if it was a subscriber at that moment.
+    #[must_use]
+    pub const fn contains(self, id: SubscriberId) -> bool {
+        self.0 >> (id.index % 64) & 1 != 0
+    }
+
+    pub(super) const fn insert(&mut self, index: usize) {
+        self.0 |= 1 << (index % 64);
+    }
+
+    pub(super) const fn remove(&mut self, index: usize) {
+        self.0 &= !(1 << (index % 64));
+    }
+
+    /// The lowest place.
+    pub(super) const fn first(self) -> Option<usize> {
+        if self.0 == 0 { None } else { Some(self.0.trailing_zeros() as usize) }
+    }
+}

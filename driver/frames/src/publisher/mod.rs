@@ -1,0 +1,449 @@
+//! The side that has the frames.
+//!
+//! ```text
+//! take() -> Frame, filled by its user -> publish() -> [queue] -> H2C -> slot in card memory -> a transfer per subscriber
+//!            ^ 0 -> 1                     number, who gets it          ^ read by all of them: +1 each, -1 as each one ends
+//! ```
+//!
+//! [`Publisher::publish`] decides and touches no card: it writes the frame's head, gives it a number, promises it to every subscriber
+//! that has room, and puts it into the channel's ring. [`Publisher::poll`] does the rest, and never waits either. Who holds the publisher
+//! calls both.
+
+mod admission;
+mod closing;
+mod drive;
+mod frame;
+mod member;
+mod options;
+mod tell;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crossbeam::queue::ArrayQueue;
+use fpga_driver::core::Nanos;
+use fpga_driver::endpoint::SendTicket;
+use fpga_driver::{C2hChannel, Card, ChannelOptions, DmaBuffer, Endpoint, H2cChannel, NodeId};
+
+use crate::bootstrap::Listener;
+use crate::cells::{BLOCK, FrameHeader};
+use crate::error::{InternalErrors, PublishError, PublisherError, TakeError};
+use crate::geometry::{Geometry, GeometryError, Layout};
+use crate::pool::SlotPool;
+use crate::sequence::Sequence;
+
+pub use frame::{Frame, TooLong};
+pub(crate) use member::Carrier;
+pub use member::{
+    DropReason, PublisherEvent, SubscriberId, SubscriberSet, SubscriberStatistics, SubscriberView,
+};
+pub use options::{MAX_SUBSCRIBERS, PublisherOptions};
+
+use frame::{Home, Memory};
+use member::Member;
+
+/// Events that are kept until somebody asks for them; then the oldest are forgotten.
+const EVENTS: usize = 256;
+
+/// What became of a frame: it has its number whatever that was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// The frame's number.
+    pub sequence: Sequence,
+    /// Whom it is sent to.
+    pub sent: SubscriberSet,
+    /// Who misses it, for want of room.
+    pub skipped: SubscriberSet,
+}
+
+/// Counts of a publisher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PublisherStatistics {
+    /// Frames that got a number.
+    pub published: u64,
+    /// Frames that nobody was sent, though there were subscribers.
+    pub unsent: u64,
+    /// Frames sent, each as often as there were subscribers with room.
+    pub sent: u64,
+    /// Frames missed for want of room, as often as there were subscribers without.
+    pub skipped: u64,
+    /// Frames that have arrived.
+    pub arrived: u64,
+    /// Frames whose transfer failed.
+    pub failed: u64,
+    /// What was put right.
+    pub internal: InternalErrors,
+}
+
+/// A frame that has its number and is not in the card.
+#[derive(Debug)]
+struct Queued {
+    memory: Memory,
+    length: u64,
+    targets: SubscriberSet,
+}
+
+/// What the H2C channel carries, in the order of its ring.
+#[derive(Debug)]
+enum Upload {
+    Frame { slot: usize, length: u64, targets: SubscriberSet },
+    Status { member: usize, ended: bool },
+}
+
+/// A frame in card memory, and who is still to be sent it.
+#[derive(Debug)]
+struct Ready {
+    slot: usize,
+    length: u64,
+    targets: SubscriberSet,
+}
+
+/// What a transfer is for.
+#[derive(Debug, Clone, Copy)]
+enum Purpose {
+    Frame { slot: usize, member: usize, position: u32 },
+    Status { member: usize, ended: bool },
+}
+
+/// A publisher of frames. One per card: it owns the card's endpoint.
+///
+/// Dropped, it leaves without a word, and what it had accepted may not arrive: [`close`](Self::close) ends the stream in order.
+#[derive(Debug)]
+pub struct Publisher {
+    listener: Option<Listener>,
+    // In drop order: the engines stop before the memory goes that they read.
+    h2c: H2cChannel,
+    c2h: C2hChannel,
+    endpoint: Endpoint,
+    card: Card,
+    name: String,
+    options: PublisherOptions,
+    geometry: Geometry,
+    layout: Layout,
+    stream: u64,
+    next: Sequence,
+    pool: SlotPool,
+    /// The memory of slots that is neither with a user nor with the channel.
+    memory: Box<[Option<DmaBuffer>]>,
+    heap: Vec<Vec<u8>>,
+    /// Frames in ordinary memory that exist.
+    heap_made: u32,
+    home: Home,
+    queue: VecDeque<Queued>,
+    uploads: VecDeque<Upload>,
+    ready: VecDeque<Ready>,
+    /// By the slot of the sender's ticket.
+    transfers: Vec<Option<(SendTicket, Purpose)>>,
+    members: Box<[Option<Member>]>,
+    members_made: u64,
+    /// For the fetch of all credits; `None` while that is under way.
+    credits: Option<DmaBuffer>,
+    credits_wanted: bool,
+    events: VecDeque<PublisherEvent>,
+    statistics: PublisherStatistics,
+    closing: bool,
+}
+
+impl Publisher {
+    /// Makes a publisher of an endpoint.
+    ///
+    /// # Errors
+    /// See [`PublisherError`]; the endpoint is closed then.
+    pub fn new(endpoint: Endpoint, options: PublisherOptions) -> Result<Self, PublisherError> {
+        let card = endpoint.card().clone();
+        let name = card.name().to_owned();
+        let wrong = |source: GeometryError| PublisherError::Geometry { card: name.clone(), source };
+        let out_of_range =
+            |what, found: u64, expected| PublisherError::Option { card: name.clone(), what, found, expected };
+        if options.subscribers == 0 || options.subscribers > MAX_SUBSCRIBERS {
+            let found = options.subscribers.into();
+            return Err(out_of_range("the number of subscribers", found, "1 to 64"));
+        }
+        if options.slots > 1 << 14 {
+            return Err(out_of_range("the number of slots", options.slots.into(), "1 to 16384"));
+        }
+        let geometry = Geometry::new(options.value_room, options.data_room).map_err(wrong)?;
+        let memory = options.memory.unwrap_or_else(|| endpoint.usable_memory());
+        // One who has left has its place until everything on the way to it has ended.
+        let places = (2 * options.subscribers).min(MAX_SUBSCRIBERS);
+        let layout = geometry.lay_out(options.slots, 2 * places, memory).map_err(wrong)?;
+        let pushes = card.info().ni.as_ref().is_some_and(|ni| ni.event_push);
+        // Without pushed events the endpoint fetches them by channel 0.
+        let fetching = options.c2h.unwrap_or(if pushes { 0 } else { 1 });
+        let transfers = (options.slots + places + 1).next_power_of_two().max(256);
+        let rings = ChannelOptions::default().transfers(transfers).descriptors(4 * transfers);
+        let h2c = card.h2c_with(options.h2c, rings)?;
+        let c2h = card.c2h(fetching)?;
+        let slots = usize::try_from(options.slots).unwrap_or(usize::MAX);
+        let heap_slots = usize::try_from(options.heap_slots).unwrap_or(usize::MAX);
+        let places = usize::try_from(places).unwrap_or(usize::MAX);
+        // `Geometry` has made sure that it is a length.
+        let stride = usize::try_from(geometry.stride()).unwrap_or(usize::MAX);
+        let buffers: Result<Vec<_>, _> = (0..slots).map(|_| card.buffer(stride).map(Some)).collect();
+        let credits = card.buffer(places * BLOCK)?;
+        let stream = u64::from(endpoint.incarnation().get()) << 32 | u64::from(endpoint.node().get());
+        Ok(Self {
+            listener: None,
+            h2c,
+            c2h,
+            endpoint,
+            card,
+            geometry,
+            layout,
+            stream,
+            next: options.first_sequence,
+            pool: SlotPool::new(slots),
+            memory: buffers?.into(),
+            heap: Vec::new(),
+            heap_made: 0,
+            home: Arc::new(ArrayQueue::new(slots.saturating_add(heap_slots).max(1))),
+            queue: VecDeque::with_capacity(slots.saturating_add(heap_slots.min(1 << 10))),
+            uploads: VecDeque::with_capacity(slots + places),
+            ready: VecDeque::with_capacity(slots),
+            transfers: Vec::new(),
+            members: (0..places).map(|_| None).collect(),
+            members_made: 0,
+            credits: Some(credits),
+            credits_wanted: false,
+            events: VecDeque::with_capacity(EVENTS),
+            statistics: PublisherStatistics::default(),
+            closing: false,
+            name,
+            options,
+        })
+    }
+
+    /// Lets subscribers come to `address` from now on; port 0 for any. Where it listens is returned.
+    ///
+    /// # Errors
+    /// [`PublisherError::System`].
+    pub fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, PublisherError> {
+        let failed = |source: std::io::Error| PublisherError::System {
+            what: format!("listening on {address}"),
+            reason: source.to_string(),
+        };
+        let listener = Listener::bind(address, self.options.conversations, self.options.patience);
+        let listener = listener.map_err(failed)?;
+        let bound = listener.address().map_err(failed)?;
+        self.listener = Some(listener);
+        Ok(bound)
+    }
+
+    /// The publisher's node.
+    #[must_use]
+    pub const fn node(&self) -> NodeId {
+        self.endpoint.node()
+    }
+
+    /// The number of the next frame.
+    #[must_use]
+    pub const fn next_sequence(&self) -> Sequence {
+        self.next
+    }
+
+    /// What its frames hold.
+    #[must_use]
+    pub const fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The endpoint, for listings and counters.
+    #[must_use]
+    pub const fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Counts since it was opened.
+    #[must_use]
+    pub const fn statistics(&self) -> PublisherStatistics {
+        self.statistics
+    }
+
+    /// The oldest event that nobody has taken.
+    #[must_use]
+    pub fn next_event(&mut self) -> Option<PublisherEvent> {
+        self.events.pop_front()
+    }
+
+    /// The subscribers that there are.
+    pub fn subscribers(&self) -> impl Iterator<Item = SubscriberView> {
+        self.members.iter().flatten().filter(|member| member.gone.is_none()).map(|member| SubscriberView {
+            id: member.id,
+            node: member.node,
+            slots: member.slots,
+            room: member.credits.room(),
+            statistics: member.statistics,
+        })
+    }
+
+    /// Slots that nobody holds.
+    #[must_use]
+    pub const fn free_slots(&self) -> usize {
+        self.pool.free()
+    }
+
+    fn event(&mut self, event: PublisherEvent) {
+        if self.events.len() == EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    fn now(&self) -> Nanos {
+        self.endpoint.now()
+    }
+
+    /// To be called in a loop that polls: lets a card inside this thread take a step.
+    pub fn relax(&self) {
+        self.endpoint.relax();
+    }
+
+    /// Takes up what users have dropped.
+    fn bring_home(&mut self) {
+        while let Some(memory) = self.home.pop() {
+            self.put_away(memory);
+        }
+    }
+
+    fn put_away(&mut self, memory: Memory) {
+        match memory {
+            Memory::Slot(slot, buffer) => {
+                if let Some(place) = self.memory.get_mut(slot) {
+                    *place = Some(buffer);
+                }
+                self.release(slot);
+            }
+            Memory::Heap(bytes) => self.heap.push(bytes),
+        }
+    }
+
+    fn release(&mut self, slot: usize) {
+        // Every reference was counted by this module: one too many would be its error, and harms nobody.
+        let released = self.pool.release(slot);
+        debug_assert!(released.is_ok(), "{released:?}");
+    }
+
+    /// A free slot with its memory.
+    fn take_slot(&mut self) -> Option<(usize, DmaBuffer)> {
+        let slot = self.pool.take()?;
+        let buffer = self.memory.get_mut(slot).and_then(Option::take);
+        if buffer.is_none() {
+            // A free slot has its memory.
+            debug_assert!(false, "slot {slot} without memory");
+            self.release(slot);
+        }
+        Some((slot, buffer?))
+    }
+
+    /// A frame to be filled. Never waits: if no slot is free, it looks for transfers that have ended; then it takes ordinary memory; past
+    /// the bound of that it fails (E3-4).
+    ///
+    /// # Errors
+    /// See [`TakeError`].
+    pub fn take(&mut self) -> Result<Frame, TakeError> {
+        if self.closing {
+            return Err(TakeError::Closing);
+        }
+        self.bring_home();
+        let mut found = self.take_slot();
+        if found.is_none() {
+            self.poll()?;
+            found = self.take_slot();
+        }
+        let stride = usize::try_from(self.geometry.stride()).unwrap_or(usize::MAX);
+        let memory = match found {
+            Some((slot, mut buffer)) => {
+                // As long as it was made.
+                let whole = buffer.set_len(stride);
+                debug_assert!(whole.is_ok());
+                Memory::Slot(slot, buffer)
+            }
+            None => Memory::Heap(self.take_heap(stride)?),
+        };
+        Ok(Frame {
+            memory: Some(memory),
+            home: Arc::clone(&self.home),
+            value_length: 0,
+            value_room: usize::try_from(self.geometry.value_room()).unwrap_or(usize::MAX),
+            length: usize::try_from(self.geometry.data_room()).unwrap_or(usize::MAX),
+        })
+    }
+
+    fn take_heap(&mut self, stride: usize) -> Result<Vec<u8>, TakeError> {
+        let (slots, heap_slots) = (self.options.slots, self.options.heap_slots);
+        let bytes = match self.heap.pop() {
+            Some(bytes) => bytes,
+            None if self.heap_made < heap_slots => {
+                self.heap_made += 1;
+                vec![0; stride]
+            }
+            None => return Err(TakeError::Full { slots, heap_slots }),
+        };
+        self.statistics.internal.heap_frames += 1;
+        Ok(bytes)
+    }
+
+    /// Gives a frame its number, and promises it to every subscriber that has room. Never waits, never tries again: the data is live.
+    /// The frame leaves with the next [`poll`](Self::poll).
+    ///
+    /// # Errors
+    /// See [`PublishError`].
+    pub fn publish(&mut self, mut frame: Frame) -> Result<Published, PublishError> {
+        if self.closing {
+            return Err(PublishError::Closing);
+        }
+        if !Arc::ptr_eq(&frame.home, &self.home) {
+            return Err(PublishError::Foreign);
+        }
+        let data = frame.length as u64;
+        let value_length = u32::try_from(frame.value_length).unwrap_or(u32::MAX);
+        let mut memory = frame.memory.take().ok_or(PublishError::Foreign)?;
+        let sequence = self.next;
+        self.next = sequence.next();
+        self.statistics.published += 1;
+        let (mut sent, mut skipped) = (SubscriberSet::default(), SubscriberSet::default());
+        // One that cannot be reached holds slots until its transfers are given up: not all of them, for the others' sake.
+        let share = if self.living() > 1 { (self.options.slots / 2).max(1) } else { u32::MAX };
+        for (index, member) in self.members.iter_mut().enumerate() {
+            let Some(member) = member.as_mut().filter(|member| member.gone.is_none()) else { continue };
+            if member.credits.on_their_way() < share && member.credits.reserve() {
+                sent.insert(index);
+                member.statistics.sent += 1;
+            } else {
+                skipped.insert(index);
+                member.statistics.skipped += 1;
+            }
+        }
+        self.statistics.sent += u64::from(sent.len());
+        self.statistics.skipped += u64::from(skipped.len());
+        if sent.is_empty() {
+            self.put_away(memory);
+            if skipped.is_empty() {
+                return Ok(Published { sequence, sent, skipped });
+            }
+            self.statistics.unsent += 1;
+            return Err(PublishError::NoRoom { sequence, subscribers: skipped.len() });
+        }
+        let header = FrameHeader {
+            stream: self.stream,
+            sequence,
+            data_length: data,
+            value_length,
+            value_room: self.geometry.value_room(),
+            time: self.now().get(),
+        };
+        if let Some(head) = memory.bytes_mut().first_chunk_mut::<BLOCK>() {
+            *head = header.encode();
+        }
+        let queued = Queued { memory, length: self.geometry.frame_length(data), targets: sent };
+        if !self.queue.is_empty() || matches!(queued.memory, Memory::Heap(_)) {
+            // In order, behind those that wait for a slot.
+            self.queue.push_back(queued);
+        } else {
+            self.upload(queued).map_err(|source| PublishError::Submit { sequence, source })?;
+        }
+        Ok(Published { sequence, sent, skipped })
+    }
+}

@@ -1,0 +1,98 @@
+//! What subscribers are told besides frames: that the publisher lives, which frames will not come, and that it was the last one.
+
+use fpga_driver::Completion;
+use fpga_driver::core::Nanos;
+
+use super::{Carrier, DropReason, Publisher, Purpose, Upload};
+use crate::cells::{BLOCK_BYTES, Status};
+use crate::error::PublisherError;
+
+impl Publisher {
+    /// Starts a status for everybody who is due one.
+    pub(super) fn tell(&mut self, now: Nanos) -> Result<usize, PublisherError> {
+        let heartbeat = u64::try_from(self.options.heartbeat.as_nanos()).unwrap_or(u64::MAX);
+        let at_end = self.closing && self.is_drained();
+        let mut count = 0;
+        for (index, place) in self.members.iter_mut().enumerate() {
+            let Some(member) = place.as_mut().filter(|member| member.gone.is_none()) else { continue };
+            let Carrier::Idle(_) = member.carrier else { continue };
+            let late = now.saturating_sub(member.told).get() >= heartbeat;
+            let ended = at_end && member.credits.is_settled();
+            let due = if ended {
+                // At once, and then as often as others until it is known to be there.
+                !member.told_end && (late || !member.end_begun)
+            } else if member.credits.is_waited_for_in_vain() {
+                late || member.told_settled != member.credits.settled()
+            } else {
+                // Who has no room has enough to read, and may not look at what he is told: that must not pile up.
+                late && member.credits.room() > 0
+            };
+            if !due {
+                continue;
+            }
+            let status = Status {
+                stream: self.stream,
+                next: self.next,
+                settled: member.credits.settled(),
+                sent: member.credits.sent(),
+                ended,
+            };
+            let Carrier::Idle(mut buffer) = core::mem::replace(&mut member.carrier, Carrier::Busy(None))
+            else {
+                continue;
+            };
+            buffer.as_mut_slice().copy_from_slice(&status.encode());
+            let block = u32::try_from(index).unwrap_or(u32::MAX);
+            let to = self.layout.address(self.layout.block_offset(block));
+            match self.h2c.submit(buffer, to) {
+                Ok(_) => self.uploads.push_back(Upload::Status { member: index, ended }),
+                Err(refused) => {
+                    member.carrier = Carrier::Idle(refused.buffer);
+                    return Err(refused.error.into());
+                }
+            }
+            member.told_settled = status.settled;
+            member.told = now;
+            member.end_begun |= ended;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// A status is in the card: off to its subscriber.
+    pub(super) fn send_status(
+        &mut self,
+        done: Completion,
+        index: usize,
+        ended: bool,
+    ) -> Result<(), PublisherError> {
+        done.outcome.map_err(|fault| PublisherError::Fault(*fault))?;
+        let urgent = self.urgent();
+        let Some(Some(member)) = self.members.get_mut(index) else { return Ok(()) };
+        let Some(buffer) = done.buffer else { return Ok(()) };
+        if member.gone.is_some() {
+            member.carrier = Carrier::Idle(buffer);
+            self.bury(index);
+            return Ok(());
+        }
+        let from = self.layout.address(self.layout.block_offset(u32::try_from(index).unwrap_or(u32::MAX)));
+        let offset = self.geometry.stride().saturating_mul(member.slots.into());
+        match self.endpoint.send(from, &member.region, offset, BLOCK_BYTES, urgent) {
+            Ok(ticket) => {
+                member.carrier = Carrier::Busy(Some(buffer));
+                self.note(ticket, Purpose::Status { member: index, ended });
+            }
+            Err(error) => {
+                member.carrier = Carrier::Idle(buffer);
+                if super::drive::is_busy(&error) {
+                    // As if it had been sent long ago: it is made again at the next look.
+                    member.told = Nanos::ZERO;
+                    self.statistics.internal.postponed += 1;
+                } else {
+                    self.drop_member(index, DropReason::Refused(error))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

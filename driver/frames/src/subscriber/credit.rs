@@ -1,0 +1,131 @@
+//! What a subscriber tells its publisher: how many frames it has given back, and that it leaves.
+
+use std::time::Duration;
+
+use fpga_driver::core::sender::SubmitError as Busy;
+use fpga_driver::endpoint::{SendError, SendOptions};
+
+use super::{Subscriber, nanos};
+use crate::cells::{BLOCK_BYTES, Credit};
+use crate::error::SubscriberError;
+use crate::publisher::Carrier;
+
+impl Subscriber {
+    /// The end of the transfer that carried the credit.
+    pub(super) fn take_sent(&mut self) {
+        while let Some(done) = self.endpoint.next_completion() {
+            if self.credit_ticket != Some(done.ticket) {
+                continue;
+            }
+            self.credit_ticket = None;
+            if let Carrier::Busy(buffer) = &mut self.carrier
+                && let Some(buffer) = buffer.take()
+            {
+                self.carrier = Carrier::Idle(buffer);
+            }
+            match done.result {
+                Ok(()) => {
+                    self.credit_failures = 0;
+                    self.credit_error = None;
+                    self.left |= self.leaving_said;
+                }
+                Err(error) => {
+                    self.credit_failures += 1;
+                    self.credit_error = Some(error);
+                    self.credit_due = true;
+                    self.counts.internal.resent += 1;
+                }
+            }
+        }
+    }
+
+    /// Sends the credit, if there is news and the last one has arrived.
+    ///
+    /// A quarter of the slots is news enough while frames keep coming; all of it when they do not.
+    pub(super) fn give_credit(&mut self) -> Result<(), SubscriberError> {
+        self.send_credit()?;
+        if let (true, Some(last)) = (self.credit_failures >= self.options.failures, self.credit_error)
+            && self.ended.is_none()
+        {
+            let (node, failures) = (self.shape.publisher, self.credit_failures);
+            return Err(SubscriberError::Unreachable { node, failures, last });
+        }
+        let consumed = self.arrivals.consumed();
+        let news = consumed.wrapping_sub(self.credit_said);
+        let enough = (self.options.slots / 4).max(1);
+        let quiet = self.fetches.is_empty() && self.ready.is_empty();
+        let due =
+            self.credit_due || news >= enough || (news > 0 && quiet) || (self.leaving && !self.leaving_said);
+        if !due || !matches!(self.carrier, Carrier::Idle(_)) {
+            return Ok(());
+        }
+        let Carrier::Idle(mut buffer) = core::mem::replace(&mut self.carrier, Carrier::Busy(None)) else {
+            return Ok(());
+        };
+        let credit = Credit { key: self.credit.key, consumed, leaving: self.leaving };
+        buffer.as_mut_slice().copy_from_slice(&credit.encode());
+        let to = self.shape.layout.address(self.shape.layout.block_offset(1));
+        match self.h2c.submit(buffer, to) {
+            Ok(_) => {}
+            Err(refused) => {
+                self.carrier = Carrier::Idle(refused.buffer);
+                return Err(refused.error.into());
+            }
+        }
+        self.h2c.poll()?;
+        self.credit_said = consumed;
+        self.leaving_said = self.leaving;
+        self.credit_due = false;
+        Ok(())
+    }
+
+    /// The credit is in the card: off to the publisher.
+    fn send_credit(&mut self) -> Result<(), SubscriberError> {
+        self.h2c.poll()?;
+        let Some(done) = self.h2c.next_completion() else { return Ok(()) };
+        done.outcome.map_err(|fault| SubscriberError::Fault(*fault))?;
+        let Some(buffer) = done.buffer else { return Ok(()) };
+        let from = self.shape.layout.address(self.shape.layout.block_offset(1));
+        let urgent = SendOptions::default().priority(1);
+        match self.endpoint.send(from, &self.credit, 0, BLOCK_BYTES, urgent) {
+            Ok(ticket) => {
+                self.credit_ticket = Some(ticket);
+                self.carrier = Carrier::Busy(Some(buffer));
+                self.counts.credits += 1;
+            }
+            Err(SendError::Sender { source: Busy::Full { .. } | Busy::Destinations { .. }, .. }) => {
+                self.carrier = Carrier::Idle(buffer);
+                self.credit_due = true;
+                self.counts.internal.postponed += 1;
+            }
+            Err(error) => {
+                self.carrier = Carrier::Idle(buffer);
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves: tells the publisher, which sends nothing more, and takes the permission to write back. What was not read is dropped: read
+    /// first what is wanted.
+    ///
+    /// # Errors
+    /// [`SubscriberError::TimedOut`] if the publisher does not take it within `patience`, and others: it is left all the same.
+    pub fn leave(mut self, patience: Duration) -> Result<super::SubscriberCounts, SubscriberError> {
+        self.leaving = true;
+        let limit = self.endpoint.now().saturating_add(nanos(patience));
+        while !self.left {
+            self.drive()?;
+            self.ready.clear();
+            if self.left {
+                break;
+            }
+            if self.endpoint.now() >= limit {
+                return Err(SubscriberError::TimedOut { waited: patience });
+            }
+            self.relax();
+        }
+        self.endpoint.close_region(&self.shape.window)?;
+        Ok(self.counts)
+    }
+}

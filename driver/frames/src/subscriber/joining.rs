@@ -1,0 +1,106 @@
+//! Becoming a subscriber.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use fpga_driver::endpoint::RemoteRegion;
+use fpga_driver::{CardAddr, Endpoint, NodeId};
+
+use super::{Shape, Subscriber, SubscriberOptions};
+use crate::arrivals::Arrivals;
+use crate::bootstrap::wire::{Accepted, Hello, Join, Offer, Window};
+use crate::bootstrap::{Conversation, Step};
+use crate::cells::BLOCK_BYTES;
+use crate::error::JoinError;
+use crate::geometry::{Geometry, GeometryError};
+use crate::sequence::Sequence;
+
+/// A conversation with a publisher, which is never waited for: for programs that drive both sides.
+///
+/// Dropped, it ends; the endpoint is closed with it.
+#[derive(Debug)]
+pub struct Joining {
+    talk: Conversation,
+    options: SubscriberOptions,
+    endpoint: Option<Endpoint>,
+    shape: Option<Shape>,
+}
+
+impl Joining {
+    pub(super) fn begin(
+        endpoint: Endpoint,
+        address: SocketAddr,
+        options: SubscriberOptions,
+    ) -> Result<Self, JoinError> {
+        if !crate::credits::possible_slots(options.slots) {
+            let card = endpoint.card().name().to_owned();
+            return Err(JoinError::Geometry { card, source: GeometryError::Slots { slots: options.slots } });
+        }
+        let hello = Hello { node: endpoint.node().get(), incarnation: endpoint.incarnation().get() };
+        let talk = Conversation::begin(address, hello, options.patience, Instant::now())?;
+        Ok(Self { talk, options, endpoint: Some(endpoint), shape: None })
+    }
+
+    /// Goes on; a subscriber once the publisher has said yes. Never waits.
+    ///
+    /// # Errors
+    /// See [`JoinError`]; the endpoint is closed then.
+    pub fn poll(&mut self) -> Result<Option<Subscriber>, JoinError> {
+        match self.talk.poll(Instant::now())? {
+            Step::Nothing => {}
+            Step::Offer(offer) => self.offered(&offer)?,
+            Step::Accepted(accepted) => return self.accepted(&accepted).map(Some),
+        }
+        Ok(None)
+    }
+
+    fn offered(&mut self, offer: &Offer) -> Result<(), JoinError> {
+        let node = NodeId::new(offer.node);
+        let (Some(endpoint), None) = (&mut self.endpoint, &self.shape) else {
+            return Err(JoinError::Offer { node, what: "a second offer" });
+        };
+        if node == NodeId::ANY || node == endpoint.node() {
+            return Err(JoinError::Offer { node, what: "a node that cannot be its own" });
+        }
+        let card = endpoint.card().name().to_owned();
+        let wrong = |source| JoinError::Geometry { card: card.clone(), source };
+        let geometry = Geometry::new(offer.value_room, offer.data_room).map_err(wrong)?;
+        let memory = self.options.memory.unwrap_or_else(|| endpoint.usable_memory());
+        // Behind the slots, the publisher's status; behind that, which the publisher may not write, where the credit is sent from.
+        let layout = geometry.lay_out(self.options.slots, 2, memory).map_err(wrong)?;
+        let mut range = layout.range();
+        range.length -= BLOCK_BYTES;
+        let window = endpoint.open_region(node, range).map_err(super::SubscriberError::from)?;
+        let Window { address, length, key } =
+            Window { address: range.start.get(), length: range.length, key: window.remote.key };
+        self.talk.join(Join { window: Window { address, length, key }, slots: self.options.slots });
+        let shape = Shape {
+            stream: offer.stream,
+            publisher: node,
+            heartbeat_ms: offer.heartbeat_ms.max(1),
+            geometry,
+            layout,
+            window,
+        };
+        self.shape = Some(shape);
+        Ok(())
+    }
+
+    fn accepted(&mut self, accepted: &Accepted) -> Result<Subscriber, JoinError> {
+        let (Some(endpoint), Some(shape)) = (self.endpoint.take(), self.shape.take()) else {
+            return Err(JoinError::Offer { node: NodeId::ANY, what: "a place before an offer" });
+        };
+        let Window { address, length, key } = accepted.credit;
+        if length < BLOCK_BYTES {
+            return Err(JoinError::Offer { node: shape.publisher, what: "no room for the credit" });
+        }
+        let credit = RemoteRegion { node: shape.publisher, address: CardAddr::new(address), length, key };
+        let slots = self.options.slots;
+        let Some(arrivals) = Arrivals::new(slots, accepted.position) else {
+            let card = endpoint.card().name().to_owned();
+            return Err(JoinError::Geometry { card, source: GeometryError::Slots { slots } });
+        };
+        let start = (arrivals, Sequence::new(accepted.sequence));
+        Ok(Subscriber::new(endpoint, shape, credit, start, self.options.clone())?)
+    }
+}

@@ -1,0 +1,491 @@
+//! The side that reads frames.
+//!
+//! ```text
+//! a frame in its slot of card memory -> notice -> C2H -> host memory -> poll() -> ReceivedFrame, dropped -> slot given back
+//!                                                                                     the count of those -> the publisher's card
+//! ```
+
+mod credit;
+mod frame;
+mod joining;
+mod options;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crossbeam::queue::ArrayQueue;
+use fpga_driver::core::Nanos;
+use fpga_driver::core::sender::TransferError;
+use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SendTicket};
+use fpga_driver::{C2hChannel, ChannelOptions, Completion, DmaBuffer, Endpoint, H2cChannel, NodeId};
+
+use crate::arrivals::Arrivals;
+use crate::cells::{BLOCK, BLOCK_BYTES, BlockError, FrameHeader, Status};
+use crate::error::{InternalErrors, JoinError, RemoteError, SubscriberError};
+use crate::geometry::{Geometry, Layout};
+use crate::publisher::Carrier;
+use crate::sequence::{GapDetector, Sequence};
+
+pub use frame::ReceivedFrame;
+pub use joining::Joining;
+pub use options::SubscriberOptions;
+
+use frame::Home;
+
+/// What both sides have agreed upon.
+#[derive(Debug)]
+struct Shape {
+    stream: u64,
+    publisher: NodeId,
+    heartbeat_ms: u32,
+    geometry: Geometry,
+    layout: Layout,
+    window: RegionHandle,
+}
+
+/// What a subscriber sees, in this order.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A frame.
+    Frame(ReceivedFrame),
+    /// Frames that this subscriber does not get: it had no room, or they were lost on their way.
+    Gap {
+        /// How many.
+        missed: u64,
+        /// The first of them.
+        first: Sequence,
+    },
+    /// Something is wrong with what the publisher sends; the stream goes on.
+    Fault(RemoteError),
+    /// The publisher has ended the stream, and everything of it was read. It comes again at every further look.
+    Ended {
+        /// The number that the next frame would have had.
+        next: Sequence,
+    },
+}
+
+/// What the C2H channel fetches, in the order of its ring.
+#[derive(Debug, Clone, Copy)]
+enum Fetch {
+    Frame { position: u32, slot: u32 },
+    Status,
+}
+
+/// Counts of a subscriber.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SubscriberCounts {
+    /// Frames read.
+    pub frames: u64,
+    /// Bytes of data in them.
+    pub bytes: u64,
+    /// Gaps.
+    pub gaps: u64,
+    /// Frames missed in them.
+    pub missed: u64,
+    /// Credits sent.
+    pub credits: u64,
+    /// What was put right.
+    pub internal: InternalErrors,
+}
+
+/// A subscriber to the frames of one publisher. One per card: it owns the card's endpoint.
+///
+/// Dropped, it leaves without a word, and the publisher notices when transfers to it fail; [`leave`](Self::leave) says so.
+#[derive(Debug)]
+pub struct Subscriber {
+    // In drop order: the engines stop before the memory goes that they use.
+    h2c: H2cChannel,
+    c2h: C2hChannel,
+    endpoint: Endpoint,
+    shape: Shape,
+    options: SubscriberOptions,
+    arrivals: Arrivals,
+    gaps: GapDetector,
+    /// Host memory by slot; `None` where the channel or a reader has it.
+    buffers: Box<[Option<DmaBuffer>]>,
+    home: Home,
+    fetches: VecDeque<Fetch>,
+    /// In host memory, in order.
+    ready: VecDeque<Result<ReceivedFrame, RemoteError>>,
+    /// For the publisher's status; `None` while it is fetched.
+    status: Option<DmaBuffer>,
+    status_news: bool,
+    unreadable: u32,
+    /// The publisher's last word.
+    ended: Option<Status>,
+    carrier: Carrier,
+    /// Where the credit goes.
+    credit: RemoteRegion,
+    /// The transfer that carries it.
+    credit_ticket: Option<SendTicket>,
+    /// What it says, and what was said last.
+    credit_said: u32,
+    credit_due: bool,
+    credit_failures: u32,
+    credit_error: Option<TransferError>,
+    leaving: bool,
+    leaving_said: bool,
+    left: bool,
+    heard: Nanos,
+    counts: SubscriberCounts,
+}
+
+/// A status that cannot be read is fetched again so often: it may have been caught half written.
+const FETCHES: u32 = 4;
+
+impl Subscriber {
+    /// Becomes a subscriber of the publisher that listens at `address`, and waits until it is one.
+    ///
+    /// # Errors
+    /// See [`JoinError`]; the endpoint is closed then.
+    pub fn join(
+        endpoint: Endpoint,
+        address: SocketAddr,
+        options: SubscriberOptions,
+    ) -> Result<Self, JoinError> {
+        let mut joining = Self::begin_join(endpoint, address, options)?;
+        loop {
+            if let Some(subscriber) = joining.poll()? {
+                return Ok(subscriber);
+            }
+            // Nothing tells of the socket's news but the socket: a conversation of four messages may take this long.
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Begins to become a subscriber; what is returned goes on with it.
+    ///
+    /// # Errors
+    /// See [`JoinError`].
+    pub fn begin_join(
+        endpoint: Endpoint,
+        address: SocketAddr,
+        options: SubscriberOptions,
+    ) -> Result<Joining, JoinError> {
+        Joining::begin(endpoint, address, options)
+    }
+
+    fn new(
+        endpoint: Endpoint,
+        shape: Shape,
+        credit: RemoteRegion,
+        (arrivals, first): (Arrivals, Sequence),
+        options: SubscriberOptions,
+    ) -> Result<Self, SubscriberError> {
+        let card = endpoint.card().clone();
+        let pushes = card.info().ni.as_ref().is_some_and(|ni| ni.event_push);
+        let fetching = options.c2h.unwrap_or(if pushes { 0 } else { 1 });
+        let transfers = (options.slots + 1).next_power_of_two().max(256);
+        let rings = ChannelOptions::default().transfers(transfers).descriptors(4 * transfers);
+        let h2c = card.h2c(options.h2c)?;
+        let c2h = card.c2h_with(fetching, rings)?;
+        let stride = usize::try_from(shape.geometry.stride()).unwrap_or(usize::MAX);
+        let buffers: Result<Vec<_>, _> = (0..options.slots).map(|_| card.buffer(stride).map(Some)).collect();
+        let slots = usize::try_from(options.slots).unwrap_or(usize::MAX);
+        let (status, carrier) = (card.buffer(BLOCK)?, card.buffer(BLOCK)?);
+        let heard = endpoint.now();
+        let credit_said = arrivals.consumed();
+        Ok(Self {
+            h2c,
+            c2h,
+            arrivals,
+            gaps: GapDetector::new(first),
+            buffers: buffers?.into(),
+            home: Arc::new(ArrayQueue::new(slots.max(1))),
+            fetches: VecDeque::with_capacity(slots + 1),
+            ready: VecDeque::with_capacity(slots + 1),
+            status: Some(status),
+            status_news: false,
+            unreadable: 0,
+            ended: None,
+            carrier: Carrier::Idle(carrier),
+            credit,
+            credit_ticket: None,
+            credit_said,
+            credit_due: false,
+            credit_failures: 0,
+            credit_error: None,
+            leaving: false,
+            leaving_said: false,
+            left: false,
+            heard,
+            counts: SubscriberCounts::default(),
+            endpoint,
+            shape,
+            options,
+        })
+    }
+
+    /// The publisher's node.
+    #[must_use]
+    pub const fn publisher(&self) -> NodeId {
+        self.shape.publisher
+    }
+
+    /// What its frames hold.
+    #[must_use]
+    pub const fn geometry(&self) -> Geometry {
+        self.shape.geometry
+    }
+
+    /// The number of the frame that is due.
+    #[must_use]
+    pub const fn expected(&self) -> Sequence {
+        self.gaps.expected()
+    }
+
+    /// The endpoint, for listings and counters.
+    #[must_use]
+    pub const fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Counts since it joined.
+    #[must_use]
+    pub const fn counts(&self) -> SubscriberCounts {
+        self.counts
+    }
+
+    /// To be called in a loop that polls: lets a card inside this thread take a step.
+    pub fn relax(&self) {
+        self.endpoint.relax();
+    }
+
+    /// What there is next, if anything is. Never waits.
+    ///
+    /// # Errors
+    /// See [`SubscriberError`]. What had arrived before is handed out first.
+    pub fn poll(&mut self) -> Result<Option<Event>, SubscriberError> {
+        let driven = self.drive();
+        if let Some(event) = self.next_event() {
+            return Ok(Some(event));
+        }
+        driven?;
+        self.check_silence()?;
+        Ok(None)
+    }
+
+    /// Waits for what there is next.
+    ///
+    /// # Errors
+    /// [`SubscriberError::TimedOut`] after `timeout`; otherwise as [`poll`](Self::poll).
+    pub fn wait(&mut self, timeout: Duration) -> Result<Event, SubscriberError> {
+        let limit = self.endpoint.now().saturating_add(nanos(timeout));
+        loop {
+            if let Some(event) = self.poll()? {
+                return Ok(event);
+            }
+            if self.endpoint.now() >= limit {
+                return Err(SubscriberError::TimedOut { waited: timeout });
+            }
+            self.relax();
+        }
+    }
+
+    /// What there is next, as a future: no runtime, no thread. It asks to be polled again as long as there is nothing, because what is
+    /// waited for is in memory, and nobody signals it.
+    pub fn event(&mut self) -> impl Future<Output = Result<Event, SubscriberError>> + Send + '_ {
+        core::future::poll_fn(move |context| match self.poll() {
+            Ok(Some(event)) => Poll::Ready(Ok(event)),
+            Ok(None) => {
+                self.relax();
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(error)),
+        })
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        let until = match self.ready.front() {
+            Some(Ok(frame)) => frame.sequence(),
+            Some(Err(_)) => return self.ready.pop_front()?.err().map(Event::Fault),
+            None => {
+                let status = self.ended.filter(|status| status.sent == self.arrivals.next())?;
+                if !self.fetches.is_empty() {
+                    return None;
+                }
+                if status.next == self.gaps.expected() {
+                    return Some(Event::Ended { next: status.next });
+                }
+                status.next
+            }
+        };
+        let first = self.gaps.expected();
+        match self.gaps.until(until) {
+            Ok(0) => {}
+            Ok(missed) => {
+                self.counts.gaps += 1;
+                self.counts.missed += missed;
+                return Some(Event::Gap { missed, first });
+            }
+            Err(error) => {
+                // Of the publisher's last word, what was read counts more.
+                match self.ready.pop_front() {
+                    Some(_) => {}
+                    None => self.ended = self.ended.map(|status| Status { next: first, ..status }),
+                }
+                return Some(Event::Fault(error.into()));
+            }
+        }
+        let frame = self.ready.pop_front()?.ok()?;
+        // Just brought here.
+        let due = self.gaps.frame(frame.sequence());
+        debug_assert_eq!(due, Ok(0));
+        self.counts.frames += 1;
+        self.counts.bytes += frame.data().len() as u64;
+        Some(Event::Frame(frame))
+    }
+
+    fn check_silence(&mut self) -> Result<(), SubscriberError> {
+        if self.ended.is_some() {
+            return Ok(());
+        }
+        let limit = u64::from(self.shape.heartbeat_ms) * u64::from(self.options.missed_heartbeats.max(1));
+        let now = self.endpoint.now();
+        let silent = now.saturating_sub(self.heard);
+        // Whoever looks seldom has to find what has come meanwhile before he may complain.
+        if silent >= Nanos::from_millis(limit) {
+            // Said once per such time.
+            self.heard = now;
+            let silence = Duration::from_nanos(silent.get());
+            return Err(SubscriberError::Silent { node: self.shape.publisher, silence });
+        }
+        Ok(())
+    }
+
+    fn drive(&mut self) -> Result<(), SubscriberError> {
+        self.bring_home();
+        let polled = self.endpoint.poll();
+        self.take_notices();
+        self.take_sent();
+        polled?;
+        self.c2h.poll()?;
+        while let Some(done) = self.c2h.next_completion() {
+            match self.fetches.pop_front() {
+                Some(Fetch::Frame { position, slot }) => self.fetched(done, position, slot)?,
+                Some(Fetch::Status) => self.fetched_status(done)?,
+                None => debug_assert!(false, "a fetch that nobody has started"),
+            }
+        }
+        self.fetch()?;
+        self.c2h.poll()?;
+        self.give_credit()
+    }
+
+    fn bring_home(&mut self) {
+        while let Some((position, buffer)) = self.home.pop() {
+            self.give_back(position, buffer);
+        }
+    }
+
+    fn give_back(&mut self, position: u32, buffer: DmaBuffer) {
+        let slot = position % self.options.slots.max(1);
+        if let Some(place) = usize::try_from(slot).ok().and_then(|slot| self.buffers.get_mut(slot)) {
+            *place = Some(buffer);
+        }
+        let released = self.arrivals.release(position);
+        debug_assert!(released, "position {position} was not being read");
+    }
+
+    fn take_notices(&mut self) {
+        while let Some(notice) = self.endpoint.next_notification() {
+            let from_publisher = notice.node == self.shape.publisher;
+            let layout = &self.shape.layout;
+            match (layout.slot_at(notice.address), layout.block_at(notice.address)) {
+                (Some(slot), _) if from_publisher => {
+                    self.heard = self.endpoint.now();
+                    if let Err(error) = self.arrivals.arrived(slot, notice.length) {
+                        self.ready.push_back(Err(error.into()));
+                    }
+                }
+                (None, Some(0)) if from_publisher && notice.length == BLOCK_BYTES => {
+                    self.heard = self.endpoint.now();
+                    self.status_news = true;
+                }
+                _ => self.counts.internal.strays += 1,
+            }
+        }
+    }
+
+    /// Starts to fetch what has arrived.
+    fn fetch(&mut self) -> Result<(), SubscriberError> {
+        while let Some((place, length)) = self.arrivals.read() {
+            let slot = usize::try_from(place.slot).unwrap_or(usize::MAX);
+            let Some(mut buffer) = self.buffers.get_mut(slot).and_then(Option::take) else {
+                // Whoever has it has not given the slot back, and the publisher could not have used it.
+                debug_assert!(false, "slot {slot} without memory");
+                continue;
+            };
+            let fits = usize::try_from(length).ok().is_some_and(|length| buffer.set_len(length).is_ok());
+            if !fits {
+                self.give_back(place.position, buffer);
+                let source = BlockError::Lengths;
+                self.ready.push_back(Err(RemoteError::Frame { slot: place.slot, source }));
+                continue;
+            }
+            let from = self.shape.layout.address(self.shape.layout.slot_offset(place.slot));
+            self.c2h.submit(buffer, from).map_err(|refused| refused.error)?;
+            self.fetches.push_back(Fetch::Frame { position: place.position, slot: place.slot });
+        }
+        if self.status_news
+            && let Some(buffer) = self.status.take()
+        {
+            self.status_news = false;
+            let from = self.shape.layout.address(self.shape.layout.block_offset(0));
+            self.c2h.submit(buffer, from).map_err(|refused| refused.error)?;
+            self.fetches.push_back(Fetch::Status);
+        }
+        Ok(())
+    }
+
+    fn fetched(&mut self, done: Completion, position: u32, slot: u32) -> Result<(), SubscriberError> {
+        done.outcome.map_err(|fault| SubscriberError::Fault(*fault))?;
+        let Some(buffer) = done.buffer else { return Ok(()) };
+        match FrameHeader::decode(buffer.as_slice(), self.shape.stream) {
+            Ok(header) => {
+                let home = Arc::clone(&self.home);
+                self.ready.push_back(Ok(ReceivedFrame { buffer: Some(buffer), home, position, header }));
+            }
+            Err(source) => {
+                self.give_back(position, buffer);
+                self.ready.push_back(Err(RemoteError::Frame { slot, source }));
+            }
+        }
+        Ok(())
+    }
+
+    fn fetched_status(&mut self, done: Completion) -> Result<(), SubscriberError> {
+        done.outcome.map_err(|fault| SubscriberError::Fault(*fault))?;
+        let Some(buffer) = done.buffer else { return Ok(()) };
+        match Status::decode(buffer.as_slice(), self.shape.stream) {
+            Ok(status) => {
+                self.unreadable = 0;
+                match self.arrivals.settled(status.settled) {
+                    Ok(voided) => self.counts.internal.voided += u64::from(voided),
+                    Err(error) => self.ready.push_back(Err(error.into())),
+                }
+                if status.ended {
+                    self.ended = Some(status);
+                }
+            }
+            Err(BlockError::Crc { .. }) if self.unreadable < FETCHES => {
+                self.unreadable += 1;
+                self.status_news = true;
+                self.counts.internal.fetched_again += 1;
+            }
+            Err(error) => self.ready.push_back(Err(RemoteError::Status(error))),
+        }
+        self.status = Some(buffer);
+        Ok(())
+    }
+}
+
+pub(super) fn nanos(span: Duration) -> Nanos {
+    Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,124 @@
+//! Many frames over a bad network to subscribers who come, go, stall and die, from publishers who end with and without a word; every
+//! frame carries its number and a checksum, and every number is either seen or missing. `FPGA_FRAMES` says how many (20,000);
+//! `cargo xtask streams` runs ten million.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
+#![expect(clippy::panic, reason = "a panic is the failure report")]
+
+#[path = "stream/rig.rs"]
+#[expect(dead_code, reason = "what other tests use of it")]
+mod rig;
+
+use fpga_driver::mock::World;
+use fpga_frames::{DropReason, PublisherEvent, Sequence, SubscriberError, SubscriberOptions};
+use rand_core::Rng;
+use rig::{Rig, Seen, lossy, options};
+
+const SUBSCRIBERS: usize = 3;
+/// Frames of one publisher's life.
+const LIFE: u64 = 10_000;
+
+#[derive(Debug, Default)]
+struct Totals {
+    published: u64,
+    read: u64,
+    missed: u64,
+    joins: u64,
+    killed: u64,
+}
+
+/// What a subscriber has seen up to now is all that there was, or is counted as missing.
+fn settle(rig: &mut Rig, number: usize, totals: &mut Totals) {
+    let seen = std::mem::take(&mut rig.seen[number]);
+    let Some(subscriber) = &rig.subscribers[number] else { return };
+    assert_eq!(seen.first + seen.count + seen.missed_frames, subscriber.expected().get(), "{seen:?}");
+    totals.read += seen.count;
+    totals.missed += seen.missed_frames;
+}
+
+fn join(rig: &mut Rig, number: usize, totals: &mut Totals) {
+    rig.join(number, SubscriberOptions::default());
+    let first = rig.subscribers[number].as_ref().unwrap().expected().get();
+    rig.seen[number] = Seen { first, ..Seen::default() };
+    totals.joins += 1;
+}
+
+fn life(number: u64, frames: u64, totals: &mut Totals) {
+    let mut options = options();
+    options.data_room = 600;
+    options.first_sequence = Sequence::new(number << 40);
+    options.first_position = u32::MAX - 100;
+    let mut rig = Rig::on(World::builder().impairments(lossy(0.01), number), SUBSCRIBERS, options);
+    (rig.keep, rig.seen) = (false, vec![Seen { first: number << 40, ..Seen::default() }; SUBSCRIBERS]);
+    for _ in 0..frames {
+        let which = usize::try_from(rig.random.next_u32()).unwrap() % SUBSCRIBERS;
+        match rig.random.next_u32() % 2_000 {
+            // Dead without a word, and there again.
+            0 => {
+                settle(&mut rig, which, totals);
+                rig.subscribers[which] = None;
+                totals.killed += 1;
+                join(&mut rig, which, totals);
+            }
+            1..4 => rig.stalled[which] ^= true,
+            _ => {}
+        }
+        let _ = rig.publish();
+        while let Some(event) = rig.publisher.next_event() {
+            if let PublisherEvent::Gone { id, reason, statistics, .. } = event {
+                let at = rig.publisher.next_sequence();
+                assert_eq!(reason, DropReason::Replaced, "life {number}, frame {at}: {id}, {statistics:?}");
+            }
+        }
+        for _ in 0..rig.random.next_u32() % 24 {
+            rig.turn();
+        }
+    }
+    totals.published += frames;
+    if number.is_multiple_of(2) {
+        rig.close();
+        rig.assert_no_faults();
+        for which in 0..SUBSCRIBERS {
+            settle(&mut rig, which, totals);
+        }
+    } else {
+        // The publisher dies in the middle; what has arrived is read, and then it is missed.
+        rig.assert_no_faults();
+        drop(rig.publisher);
+        let mut rest: Vec<_> =
+            rig.subscribers.into_iter().zip(rig.seen).filter_map(|(it, seen)| Some((it?, seen))).collect();
+        totals.killed += 1;
+        for (subscriber, seen) in &mut rest {
+            let error = loop {
+                match subscriber.poll() {
+                    Ok(Some(event)) => seen.take(event, false),
+                    Ok(None) => subscriber.relax(),
+                    Err(error) => break error,
+                }
+            };
+            assert!(
+                matches!(error, SubscriberError::Silent { .. } | SubscriberError::Unreachable { .. }),
+                "{error}"
+            );
+            assert!(seen.faults.is_empty(), "{:?}", seen.faults);
+            assert_eq!(seen.first + seen.count + seen.missed_frames, subscriber.expected().get(), "{seen:?}");
+            totals.read += seen.count;
+            totals.missed += seen.missed_frames;
+        }
+    }
+}
+
+#[test]
+fn every_number_is_seen_or_missing() {
+    let wanted = std::env::var("FPGA_FRAMES").ok().map_or(20_000, |text| text.parse().unwrap());
+    let mut totals = Totals::default();
+    let mut number = 0;
+    while totals.published < wanted {
+        life(number, LIFE.min(wanted - totals.published), &mut totals);
+        number += 1;
+        if number.is_multiple_of(20) || totals.published >= wanted {
+            println!("{totals:?}, 0 torn or mixed");
+        }
+    }
+    assert!(totals.read > totals.published, "{totals:?}");
+    assert!(totals.missed > 0 && totals.joins > 0 && totals.killed > 0, "{totals:?}");
+}

@@ -1,0 +1,270 @@
+//! Whoever comes to the port, and whatever is written into the windows: refused or put out of the stream, with a reason, and nobody else
+//! notices.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use fpga_driver::endpoint::{EndpointOptions, SendOptions};
+use fpga_driver::mock::World;
+use fpga_driver::{Card, CardAddr, CardRange, Endpoint, NodeId};
+use fpga_frames::bootstrap::wire::{Hello, Inbox, Join, Message, Reason, Refusal, Window};
+use fpga_frames::cells::Credit;
+use fpga_frames::{
+    BootstrapError, DropReason, GeometryError, JoinError, Publisher, PublisherError, PublisherEvent,
+    PublisherOptions, Sequence, SubscriberOptions,
+};
+
+use crate::rig::{Rig, assert_whole, endpoint, options};
+
+/// Says `bytes` to the publisher; what it answers until it closes the connection.
+fn say(rig: &mut Rig, bytes: &[u8]) -> Vec<Message> {
+    let mut socket = TcpStream::connect(rig.address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    socket.write_all(bytes).unwrap();
+    let (mut inbox, mut heard) = (Inbox::default(), Vec::new());
+    let mut buffer = [0; 64];
+    let limit = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < limit {
+        rig.publisher.poll().unwrap();
+        let wanted = inbox.wanted().clamp(1, buffer.len());
+        match socket.read(&mut buffer[..wanted]) {
+            Ok(0) => return heard,
+            Ok(count) => heard.extend(inbox.take(&buffer[..count]).unwrap()),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return heard,
+            Err(_) => {}
+        }
+    }
+    panic!("the publisher keeps the connection; it has said {heard:?}");
+}
+
+fn refusal(heard: &[Message]) -> &Refusal {
+    let [.., Message::Refused(refusal)] = heard else { panic!("{heard:?}") };
+    refusal
+}
+
+fn rejected(rig: &mut Rig) -> Vec<String> {
+    let why = |event| match event {
+        PublisherEvent::Rejected { why, .. } => Some(why),
+        _ => None,
+    };
+    std::iter::from_fn(|| rig.publisher.next_event()).filter_map(why).collect()
+}
+
+/// The subscribers that there were have every frame.
+fn assert_unaffected(rig: &mut Rig) {
+    let first = rig.publisher.next_sequence().get();
+    for _ in 0..4 {
+        rig.publish().unwrap();
+    }
+    let next = rig.publisher.next_sequence();
+    rig.until("others get their frames", |rig| {
+        rig.seen.iter().all(|seen| seen.frames.last() == Some(&(next.get() - 1)))
+    });
+    rig.until("and give them back", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+    rig.assert_no_faults();
+    for seen in &rig.seen {
+        assert_whole(seen, Sequence::new(0), next);
+        assert!(seen.frames.contains(&first), "{seen:?}");
+        assert_eq!(seen.missed(), 0);
+    }
+}
+
+#[test]
+fn garbage_other_versions_and_the_wrong_order() {
+    let mut rig = Rig::new(1, options());
+    let hello = Message::Hello(Hello { node: 77, incarnation: 1 }).encode();
+    let mut version = hello.clone();
+    version[8] = 2;
+    let mut long = hello.clone();
+    long[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
+    let mut broken = hello.clone();
+    *broken.last_mut().unwrap() ^= 1;
+    let window = Window { address: 0, length: 1 << 20, key: 1 };
+    let join = Message::Join(Join { window, slots: 8 }).encode();
+    for (bytes, reason, text) in [
+        (
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
+            Reason::Garbage,
+            "does not speak of frame streams",
+        ),
+        (version, Reason::Version, "version 2"),
+        (long, Reason::Garbage, "4294967295 bytes"),
+        (broken, Reason::Garbage, "CRC"),
+        (join, Reason::Garbage, "hello first"),
+        (Message::Hello(Hello { node: 1, incarnation: 1 }).encode(), Reason::Garbage, "own"),
+        (Message::Hello(Hello { node: NodeId::ANY.get(), incarnation: 1 }).encode(), Reason::Garbage, "none"),
+    ] {
+        let heard = say(&mut rig, &bytes);
+        // A connection that is closed with bytes unread may lose the last word; the publisher has it in any case.
+        if !heard.is_empty() {
+            let refusal = refusal(&heard);
+            assert_eq!(refusal.reason, reason, "{refusal:?}");
+            assert!(refusal.text.contains(text), "{text}: {refusal:?}");
+        }
+    }
+    assert!(rejected(&mut rig).iter().any(|why| why.contains("version 2")));
+    assert_unaffected(&mut rig);
+}
+
+#[test]
+fn windows_that_are_no_slots() {
+    let mut rig = Rig::new(1, options());
+    let hello = Message::Hello(Hello { node: 77, incarnation: 1 }).encode();
+    let stride = rig.publisher.geometry().stride();
+    for (slots, length, address) in [
+        (0, 1 << 20, 0),
+        (3, 1 << 20, 0),
+        (8192, u64::MAX, 0),
+        (8, stride * 8 + 63, 0),
+        (8, stride * 8 + 64, u64::MAX - 100),
+        (u32::MAX, u64::MAX, 0),
+    ] {
+        let mut bytes = hello.clone();
+        bytes.extend(Message::Join(Join { window: Window { address, length, key: 0 }, slots }).encode());
+        let heard = say(&mut rig, &bytes);
+        assert!(matches!(heard[0], Message::Offer(_)));
+        assert_eq!(refusal(&heard).reason, Reason::Geometry, "{slots} slots");
+    }
+    assert_unaffected(&mut rig);
+}
+
+/// A thousand connections that say nothing, and one that does.
+#[test]
+fn a_thousand_connections() {
+    let mut rig = Rig::new(1, options());
+    let address = rig.address;
+    // They come from elsewhere: who waits for a connection cannot let it in.
+    let flood = std::thread::spawn(move || {
+        (0..1_000).map(|_| TcpStream::connect(address).unwrap()).collect::<Vec<_>>()
+    });
+    // The one with something to say. Its node is on another network: the conversation is what counts here.
+    let world = World::builder().cards(4).build().unwrap();
+    let mut patient = SubscriberOptions::default();
+    patient.patience = Duration::from_secs(60);
+    let end = endpoint(&world, 3, 9);
+    let joining = std::thread::spawn(move || fpga_frames::Subscriber::join(end, address, patient));
+    while !joining.is_finished() {
+        rig.publisher.poll().unwrap();
+    }
+    // One that is turned away for having said nothing yet comes again.
+    match joining.join().unwrap() {
+        Ok(_) | Err(JoinError::Bootstrap(BootstrapError::Closed { .. } | BootstrapError::Broken { .. })) => {}
+        Err(error) => panic!("{error}"),
+    }
+    while !flood.is_finished() {
+        rig.publisher.poll().unwrap();
+    }
+    assert_eq!(flood.join().unwrap().len(), 1_000);
+    assert!(rejected(&mut rig).len() > 32);
+}
+
+#[test]
+fn sizes_that_cannot_be_are_refused_when_the_publisher_is_opened() {
+    let world = World::builder().cards(2).build().unwrap();
+    let refused = |change: &dyn Fn(&mut PublisherOptions)| {
+        let mut options = options();
+        change(&mut options);
+        let endpoint = Endpoint::open(&Card::open(world.transport(0)).unwrap()).unwrap();
+        Publisher::new(endpoint, options).unwrap_err()
+    };
+    let geometry = |change: &dyn Fn(&mut PublisherOptions)| match refused(change) {
+        PublisherError::Geometry { source, .. } => source,
+        other => panic!("{other}"),
+    };
+    assert_eq!(geometry(&|options| options.data_room = 0), GeometryError::NoData);
+    assert_eq!(geometry(&|options| options.slots = 0), GeometryError::NoSlots);
+    assert!(matches!(geometry(&|options| options.data_room = u64::MAX), GeometryError::Endless { .. }));
+    assert!(matches!(geometry(&|options| options.data_room = 1 << 40), GeometryError::Memory { .. }));
+    let memory = CardRange::new(CardAddr::new(0), 30_000);
+    let small = geometry(&|options| options.memory = Some(memory));
+    assert!(matches!(small, GeometryError::Memory { slots: 16, memory: 30_000, .. }), "{small}");
+    for (what, change) in [
+        ("subscribers", &(|options: &mut PublisherOptions| options.subscribers = 0) as &dyn Fn(&mut _)),
+        ("subscribers", &|options: &mut PublisherOptions| options.subscribers = 65),
+        ("slots", &|options: &mut PublisherOptions| options.slots = 1 << 20),
+    ] {
+        let error = refused(change).to_string();
+        assert!(error.contains(what), "{error}");
+    }
+}
+
+#[test]
+fn a_subscriber_without_memory_for_the_frames_is_told_so() {
+    let mut rig = Rig::new(1, options());
+    let world = rig.world.clone();
+    drop(rig.subscribers.remove(0));
+    let mut join = |change: &dyn Fn(&mut SubscriberOptions)| {
+        let mut options = SubscriberOptions::default();
+        change(&mut options);
+        let mut joining = fpga_frames::Subscriber::begin_join(endpoint(&world, 1, 9), rig.address, options)?;
+        loop {
+            rig.publisher.poll().unwrap();
+            if let Some(it) = joining.poll()? {
+                return Ok::<_, JoinError>(it);
+            }
+        }
+    };
+    let error = join(&|options| options.memory = Some(CardRange::new(CardAddr::new(0), 5_000))).unwrap_err();
+    assert!(matches!(error, JoinError::Geometry { source: GeometryError::Memory { .. }, .. }), "{error}");
+    assert!(error.to_string().contains("fewer slots"), "{error}");
+    for slots in [0, 3, 1 << 20] {
+        let error = join(&|options| options.slots = slots).unwrap_err();
+        assert!(matches!(error, JoinError::Geometry { source: GeometryError::Slots { .. }, .. }), "{error}");
+    }
+    assert!(join(&|options| options.slots = 2).is_ok());
+    drop(rig.publisher);
+    let nobody =
+        fpga_frames::Subscriber::join(endpoint(&world, 1, 9), rig.address, SubscriberOptions::default());
+    assert!(matches!(nobody, Err(JoinError::Bootstrap(BootstrapError::Connect { .. }))), "{nobody:?}");
+}
+
+/// A node that joins by the book and then writes what it likes.
+#[test]
+fn impossible_credits_put_a_subscriber_out_and_nobody_else() {
+    let credit = |key, consumed| Credit { key, consumed, leaving: false }.encode().to_vec();
+    let mut damaged = credit(0, 0);
+    damaged[20] ^= 1;
+    for (lie, expected) in [(None, "positions"), (Some(damaged), "cannot be read")] {
+        let mut rig = Rig::new(2, options());
+        rig.stalled[1] = true;
+        rig.publish().unwrap();
+        // The second one's endpoint, in other hands.
+        rig.subscribers[1] = None;
+        let mut options = EndpointOptions::default();
+        options.incarnation = Some(99);
+        let card = Card::open(rig.world.transport(2)).unwrap();
+        let mut end = Endpoint::open_with(&card, &options).unwrap();
+        let window =
+            end.open_region(rig.publisher.node(), CardRange::new(CardAddr::new(0), 1 << 20)).unwrap().remote;
+        let mut bytes = Message::Hello(Hello { node: end.node().get(), incarnation: 99 }).encode();
+        let window = Window { address: window.address.get(), length: window.length, key: window.key };
+        bytes.extend(Message::Join(Join { window, slots: 8 }).encode());
+        let heard = say(&mut rig, &bytes);
+        let [Message::Offer(_), Message::Accepted(accepted)] = &heard[..] else { panic!("{heard:?}") };
+        let cell = fpga_driver::endpoint::RemoteRegion {
+            node: rig.publisher.node(),
+            address: CardAddr::new(accepted.credit.address),
+            length: accepted.credit.length,
+            key: accepted.credit.key,
+        };
+        let lie = lie.unwrap_or_else(|| credit(accepted.credit.key, 1_000));
+        let source = CardAddr::new(0x20_0000);
+        end.write(card.buffer_from(&lie).unwrap(), source).unwrap();
+        end.send(source, &cell, 0, 64, SendOptions::default()).unwrap();
+        let reason = loop {
+            end.poll().unwrap();
+            rig.turn();
+            match rig.publisher.next_event() {
+                Some(PublisherEvent::Gone { reason: DropReason::Replaced, .. }) => {}
+                Some(PublisherEvent::Gone { reason, .. }) => break reason,
+                _ => {}
+            }
+        };
+        let text = reason.to_string();
+        assert!(matches!(reason, DropReason::Credit(_) | DropReason::Unreadable(_)), "{text}");
+        assert!(text.contains(expected) || text.contains("position"), "{text}");
+        rig.seen.truncate(1);
+        assert_unaffected(&mut rig);
+    }
+}

@@ -1,0 +1,238 @@
+//! A publisher and subscribers on one simulated network, in this thread, and frames that say of themselves whether they are whole.
+
+use std::time::Duration;
+
+use fpga_driver::core::impair::{Conditions, Impairments, Loss, Probability};
+use fpga_driver::endpoint::EndpointOptions;
+use fpga_driver::firmware::crc::crc32c;
+use fpga_driver::mock::World;
+use fpga_driver::{Card, Endpoint};
+use fpga_frames::{
+    Event, JoinError, Published, Publisher, PublisherOptions, ReceivedFrame, Sequence, Subscriber,
+    SubscriberOptions,
+};
+use rand_core::Rng;
+use rand_pcg::Pcg64;
+
+/// Looks at most until something happens.
+const LOOKS: u32 = 2_000_000;
+
+/// What a subscriber has seen.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) frames: Vec<u64>,
+    pub(crate) gaps: Vec<(u64, u64)>,
+    pub(crate) faults: Vec<String>,
+    pub(crate) ended: Option<u64>,
+    /// The same as counts, which is all there is where frames are not kept.
+    pub(crate) first: u64,
+    pub(crate) count: u64,
+    pub(crate) missed_frames: u64,
+    pub(crate) last: Option<u64>,
+}
+
+impl Seen {
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed_frames
+    }
+
+    /// Takes an event; a frame has to be whole.
+    pub(crate) fn take(&mut self, event: Event, keep: bool) {
+        match event {
+            Event::Frame(frame) => {
+                check(&frame);
+                let number = frame.sequence().get();
+                (self.count, self.last) = (self.count + 1, Some(number));
+                if keep {
+                    self.frames.push(number);
+                }
+            }
+            Event::Gap { missed, first } => {
+                self.missed_frames += missed;
+                if keep {
+                    self.gaps.push((first.get(), missed));
+                }
+            }
+            Event::Fault(error) => self.faults.push(error.to_string()),
+            Event::Ended { next } => self.ended = Some(next.get()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// One world, its publisher, and subscribers by node.
+pub(crate) struct Rig {
+    pub(crate) world: World,
+    pub(crate) publisher: Publisher,
+    pub(crate) address: std::net::SocketAddr,
+    pub(crate) subscribers: Vec<Option<Subscriber>>,
+    pub(crate) seen: Vec<Seen>,
+    /// Whether numbers are kept one by one.
+    pub(crate) keep: bool,
+    /// Who does not look.
+    pub(crate) stalled: Vec<bool>,
+    pub(crate) random: Pcg64,
+    lives: u32,
+}
+
+pub(crate) fn options() -> PublisherOptions {
+    let mut options = PublisherOptions::default();
+    options.data_room = 4000;
+    options.value_room = 12;
+    options
+}
+
+pub(crate) fn lossy(share: f64) -> Impairments {
+    let share = Probability::new(share).unwrap();
+    Impairments::both(Conditions::default().loss(Loss::Independent(share)))
+}
+
+impl Rig {
+    pub(crate) fn new(subscribers: usize, options: PublisherOptions) -> Self {
+        Self::on(World::builder(), subscribers, options)
+    }
+
+    pub(crate) fn on(
+        world: fpga_driver::mock::WorldBuilder,
+        subscribers: usize,
+        options: PublisherOptions,
+    ) -> Self {
+        let cards = u32::try_from(subscribers + 1).unwrap();
+        let world = world.cards(cards).build().unwrap();
+        let endpoint = endpoint(&world, 0, 1);
+        let mut publisher = Publisher::new(endpoint, options).unwrap();
+        let address = publisher.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut rig = Self {
+            world,
+            publisher,
+            address,
+            subscribers: Vec::new(),
+            seen: vec![Seen::default(); subscribers],
+            keep: true,
+            stalled: vec![false; subscribers],
+            random: Pcg64::new(7, 11),
+            lives: 1,
+        };
+        rig.subscribers.resize_with(subscribers, || None);
+        for number in 0..subscribers {
+            rig.join(number, SubscriberOptions::default());
+        }
+        rig
+    }
+
+    pub(crate) fn join(&mut self, number: usize, options: SubscriberOptions) {
+        self.try_join(number, options).unwrap();
+    }
+
+    pub(crate) fn try_join(&mut self, number: usize, options: SubscriberOptions) -> Result<(), JoinError> {
+        self.lives += 1;
+        self.subscribers[number] = None;
+        let endpoint = endpoint(&self.world, number + 1, self.lives);
+        let mut joining = Subscriber::begin_join(endpoint, self.address, options)?;
+        loop {
+            self.publisher.poll().unwrap();
+            if let Some(subscriber) = joining.poll()? {
+                self.subscribers[number] = Some(subscriber);
+                return Ok(());
+            }
+            // Sockets have no virtual time.
+            std::thread::yield_now();
+        }
+    }
+
+    /// A frame that can be checked, published.
+    pub(crate) fn publish(&mut self) -> Result<Published, fpga_frames::PublishError> {
+        let mut frame = self.publisher.take().unwrap();
+        let room = frame.room().len();
+        let length = usize::try_from(self.random.next_u64()).unwrap() % (room + 1);
+        frame.set_len(length).unwrap();
+        self.random.fill_bytes(frame.data());
+        let number = self.publisher.next_sequence().get();
+        let value = checksum(number, frame.data());
+        frame.set_value(&value).unwrap();
+        self.publisher.publish(frame)
+    }
+
+    /// One look of everybody.
+    pub(crate) fn turn(&mut self) {
+        self.publisher.poll().unwrap();
+        for number in 0..self.subscribers.len() {
+            if !self.stalled[number] {
+                self.look(number);
+            }
+        }
+        self.publisher.relax();
+    }
+
+    pub(crate) fn look(&mut self, number: usize) {
+        let Some(subscriber) = &mut self.subscribers[number] else { return };
+        let seen = &mut self.seen[number];
+        while let Some(event) = subscriber.poll().unwrap() {
+            seen.take(event, self.keep);
+            if seen.ended.is_some() {
+                break;
+            }
+        }
+    }
+
+    /// Turns until `done`.
+    pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        for _ in 0..LOOKS {
+            if done(self) {
+                return;
+            }
+            self.turn();
+        }
+        panic!("{what} does not happen; {:?}; {:?}", self.publisher.statistics(), self.seen);
+    }
+
+    /// Ends the stream; everybody hears of it.
+    pub(crate) fn close(&mut self) {
+        self.publisher.begin_close();
+        self.until("the end", |rig| rig.publisher.is_closed());
+        self.stalled.fill(false);
+        let ended = |rig: &mut Self| {
+            rig.subscribers.iter().zip(&rig.seen).all(|(it, seen)| it.is_none() || seen.ended.is_some())
+        };
+        self.until("the last word", ended);
+    }
+
+    pub(crate) fn assert_no_faults(&self) {
+        for seen in &self.seen {
+            assert!(seen.faults.is_empty(), "{:?}", seen.faults);
+        }
+    }
+}
+
+pub(crate) fn endpoint(world: &World, card: usize, life: u32) -> Endpoint {
+    let mut options = EndpointOptions::default();
+    options.incarnation = Some(life);
+    options.give_up = Duration::from_millis(50);
+    Endpoint::open_with(&Card::open(world.transport(card)).unwrap(), &options).unwrap()
+}
+
+/// Number and CRC: a frame that is put together from two, or is an old one under a new number, does not have it.
+pub(crate) fn checksum(number: u64, data: &[u8]) -> [u8; 12] {
+    let mut value = [0; 12];
+    value[..8].copy_from_slice(&number.to_le_bytes());
+    value[8..].copy_from_slice(&crc32c(data).to_le_bytes());
+    value
+}
+
+pub(crate) fn check(frame: &ReceivedFrame) {
+    let expected = checksum(frame.sequence().get(), frame.data());
+    assert_eq!(frame.value(), expected, "frame {} is torn or mixed", frame.sequence());
+}
+
+/// Every number from `first` on, in the frames or in the gaps, in order.
+pub(crate) fn assert_whole(seen: &Seen, first: Sequence, next: Sequence) {
+    let mut expected = first.get();
+    let mut gaps = seen.gaps.iter().peekable();
+    for frame in seen.frames.iter().copied().chain([next.get()]) {
+        while let Some((_, missed)) = gaps.next_if(|(at, _)| *at == expected) {
+            expected = expected.wrapping_add(*missed);
+        }
+        assert_eq!(frame, expected, "{seen:?}");
+        expected = expected.wrapping_add(1);
+    }
+}

@@ -1,0 +1,106 @@
+//! One publisher, three subscribers, one of them slow: it misses frames, and knows which; the others miss none.
+//!
+//! All four run in this thread, each with a simulated card, on one network. In life they are programs on machines of their own; how they
+//! find each other, by a TCP port, is the same.
+//!
+//!     cargo run -p fpga-examples --example frame_stream
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+
+use fpga_driver::mock::World;
+use fpga_driver::{Card, Endpoint};
+use fpga_frames::{Event, Publisher, PublisherOptions, Subscriber, SubscriberOptions};
+
+const FRAMES: u64 = 200;
+const SIZE: u64 = 16_000;
+/// The slow one looks so seldom, in rounds of this program.
+const SLOW: u64 = 4_000;
+
+#[derive(Default)]
+struct Seen {
+    frames: u64,
+    missed: u64,
+    ended: bool,
+}
+
+fn look(subscriber: &mut Subscriber, seen: &mut Seen) -> Result<bool, Box<dyn Error>> {
+    let Some(event) = subscriber.poll()? else { return Ok(false) };
+    match event {
+        Event::Frame(frame) => {
+            // The value in front of the data is what the publisher made of it: here, the sum.
+            let sum = frame.data().iter().map(|byte| u64::from(*byte)).sum::<u64>();
+            if frame.value() != sum.to_le_bytes() {
+                return Err(format!("frame {} is damaged", frame.sequence()).into());
+            }
+            seen.frames += 1;
+            // Dropped here, the frame gives its slot back.
+        }
+        Event::Gap { missed, .. } => seen.missed += missed,
+        Event::Ended { .. } => seen.ended = true,
+        other => println!("{other:?}"),
+    }
+    Ok(!seen.ended)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let world = World::builder().cards(4).build()?;
+    let endpoint = |card| -> Result<Endpoint, Box<dyn Error>> {
+        Ok(Endpoint::open(&Card::open(world.transport(card))?)?)
+    };
+
+    let mut options = PublisherOptions::default();
+    (options.data_room, options.value_room) = (SIZE, 8);
+    let mut publisher = Publisher::new(endpoint(0)?, options)?;
+    let address = publisher.listen("127.0.0.1:0".parse()?)?;
+
+    let mut subscribers = Vec::new();
+    for card in 1..=3 {
+        // A program of its own would call `Subscriber::join`, which waits.
+        let mut joining = Subscriber::begin_join(endpoint(card)?, address, SubscriberOptions::default())?;
+        let subscriber = loop {
+            publisher.poll()?;
+            if let Some(subscriber) = joining.poll()? {
+                break subscriber;
+            }
+        };
+        subscribers.push((subscriber, Seen::default()));
+    }
+
+    let (mut published, mut round) = (0, 0_u64);
+    while !subscribers.iter().all(|(_, seen)| seen.ended) {
+        round += 1;
+        if published < FRAMES && round.is_multiple_of(100) {
+            let mut frame = publisher.take()?;
+            let value = u8::try_from(published % 251)?;
+            frame.data().fill(value);
+            let sum = frame.data().len() as u64 * u64::from(value);
+            frame.set_value(&sum.to_le_bytes())?;
+            // Says who gets it and who misses it; never waits for anybody.
+            let _ = publisher.publish(frame)?;
+            published += 1;
+        } else if published == FRAMES {
+            publisher.begin_close();
+        }
+        publisher.poll()?;
+        publisher.relax();
+        for (number, (subscriber, seen)) in subscribers.iter_mut().enumerate() {
+            if number != 2 || round.is_multiple_of(SLOW) {
+                while look(subscriber, seen)? {}
+            }
+        }
+    }
+
+    println!("{published} frames of {SIZE} bytes");
+    for (subscriber, seen) in &subscribers {
+        let node = subscriber.endpoint().node();
+        println!("node {node}: {} frames, {} missed", seen.frames, seen.missed);
+        if seen.frames + seen.missed != FRAMES {
+            return Err("a frame is neither here nor missing".into());
+        }
+    }
+    if subscribers.iter().take(2).any(|(_, seen)| seen.missed != 0) {
+        return Err("one that is not slow has missed frames".into());
+    }
+    Ok(())
+}

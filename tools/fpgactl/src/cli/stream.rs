@@ -1,0 +1,117 @@
+//! `stream` as `clap` sees it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::udp_address;
+use crate::units;
+
+/// What `stream` does.
+#[derive(Debug, Clone, Subcommand)]
+pub enum StreamCommand {
+    /// Publish frames: of a file, of standard input, or of a test pattern
+    Publish(Box<PublishArgs>),
+    /// Subscribe to a publisher's frames: write them to files or to standard output, or check them
+    Subscribe(Box<SubscribeArgs>),
+}
+
+/// How a card of this process reaches others.
+#[derive(Debug, Clone, Args)]
+pub struct StreamLinkArgs {
+    /// Join a simulated card of this process to those of others by UDP: where it receives, then where others do. Without further
+    /// addresses whoever sends first is answered
+    #[arg(long, value_name = "udp:ADDR", value_parser = udp_address)]
+    pub link: Vec<SocketAddr>,
+    /// Node id of that card [default: what the description says]
+    #[arg(long, value_name = "NODE", requires = "link", value_parser = clap::value_parser!(u32).range(..i64::from(u32::MAX)))]
+    pub node: Option<u32>,
+}
+
+/// Options of `stream publish`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Prints one line, `ready ADDRESS`, on standard error when subscribers can come. Without --rate a frame is published when \
+                  every subscriber has room for it, so that none is missed; with it, frames are published at that rate, and who has no \
+                  room misses them. Each frame carries its number and a CRC-32C of its data, which `stream subscribe` checks. Ends at \
+                  the end of what is to be published, after --count frames, or with SIGINT or SIGTERM: then what was accepted arrives \
+                  first, and subscribers are told.\n\n\
+                  Examples:\n  \
+                  fpgactl stream publish --card vfio-user:/tmp/a --listen 10.0.0.1:7400 --rate 1000 --frame 64KiB\n  \
+                  fpgactl stream publish FILE --frame 1MiB --subscribers 2 --link udp:127.0.0.1:7001 --link udp:127.0.0.1:7002"
+)]
+pub struct PublishArgs {
+    /// What to publish; `-`: standard input [default: a test pattern, without end]
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Where subscribers come to
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:7400")]
+    pub listen: SocketAddr,
+    /// Bytes of a frame; the last one of a file may be shorter
+    #[arg(long, value_name = "N", value_parser = units::bytes, default_value = "64KiB")]
+    pub frame: u64,
+    /// Frames a second [default: as subscribers have room]
+    #[arg(long, value_name = "N", value_parser = frames_per_second)]
+    pub rate: Option<f64>,
+    /// Frames at most [default: until the end]
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// Begin when there are so many subscribers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub subscribers: u32,
+    /// Subscribers at most
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub max_subscribers: u32,
+    /// Slots of the pool: frames on their way at once
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub slots: u32,
+    /// Seed of the test pattern
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How a simulated card reaches others.
+    #[command(flatten)]
+    pub link: StreamLinkArgs,
+}
+
+/// Options of `stream subscribe`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Frames that carry a checksum, as those of `stream publish` do, are checked; a frame that is not what its checksum says \
+                  ends the command with status 1. Missed frames are counted, and are no failure. Ends with the stream, after --count \
+                  frames, or with SIGINT or SIGTERM.\n\n\
+                  Examples:\n  \
+                  fpgactl stream subscribe 10.0.0.1:7400 --card vfio-user:/tmp/b --json\n  \
+                  fpgactl stream subscribe 127.0.0.1:7400 --out frames --link udp:127.0.0.1:7002 --link udp:127.0.0.1:7001 --node 2"
+)]
+pub struct SubscribeArgs {
+    /// Where the publisher listens
+    #[arg(value_name = "ADDR:PORT")]
+    pub publisher: SocketAddr,
+    /// A folder for a file of each frame; `-`: all of them to standard output, one after the other [default: they are checked alone]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Frames at most [default: until the end]
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// Frames that may wait to be read, a power of two
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub slots: u32,
+    /// Take so long for each frame, as a slow program would
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub delay: Option<Duration>,
+    /// Try so long to find the publisher
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "0s")]
+    pub retry: Duration,
+    /// How a simulated card reaches others.
+    #[command(flatten)]
+    pub link: StreamLinkArgs,
+}
+
+fn frames_per_second(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && (1e-3..=1e7).contains(&rate) => Ok(rate),
+        _ => Err(format!("\"{text}\" is no number of frames a second from 0.001 to 10000000")),
+    }
+}

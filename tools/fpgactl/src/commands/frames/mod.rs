@@ -1,0 +1,166 @@
+//! `stream`: frame streams between cards.
+
+mod publish;
+mod subscribe;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fpga_driver::endpoint::EndpointOptions;
+use fpga_driver::firmware::crc::crc32c;
+use fpga_driver::mock::World;
+use fpga_driver::mock::link::{UdpLink, UdpLinkOptions};
+use fpga_driver::{Card, Endpoint, Transport};
+use fpga_frames::InternalErrors;
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::cli::{StreamCommand, StreamLinkArgs};
+use crate::error::CliError;
+use crate::output;
+use crate::settings::Settings;
+use crate::target;
+
+/// Cards of several processes share processors: a packet may be behind another one by some time slices.
+const ESCAPE_TIMEOUT: Duration = Duration::from_millis(50);
+/// Bytes of the value that frames carry: their number, and a CRC-32C of the data.
+const CHECKSUM: usize = 12;
+/// How often the live statistics change.
+const LIVE: Duration = Duration::from_millis(200);
+
+/// Runs the command.
+///
+/// # Errors
+/// See [`CliError`].
+pub fn run(
+    settings: &Settings,
+    command: &StreamCommand,
+    out: &mut dyn std::io::Write,
+) -> Result<(), CliError> {
+    match command {
+        StreamCommand::Publish(args) => output::print(&publish::run(settings, args)?, settings.json, out),
+        StreamCommand::Subscribe(args) => subscribe::run(settings, args, out),
+    }
+}
+
+/// What was put right on either side.
+#[derive(Debug, Serialize)]
+struct Repaired {
+    heap_frames: u64,
+    postponed: u64,
+    fetched_again: u64,
+    strays: u64,
+    lost_uploads: u64,
+    lost_slots: u64,
+    resent: u64,
+    voided: u64,
+}
+
+impl From<InternalErrors> for Repaired {
+    fn from(errors: InternalErrors) -> Self {
+        Self {
+            heap_frames: errors.heap_frames,
+            postponed: errors.postponed,
+            fetched_again: errors.fetched_again,
+            strays: errors.strays,
+            lost_uploads: errors.lost_uploads,
+            lost_slots: errors.lost_slots,
+            resent: errors.resent,
+            voided: errors.voided,
+        }
+    }
+}
+
+/// Number and CRC-32C of a frame.
+fn checksum(number: u64, data: &[u8]) -> [u8; CHECKSUM] {
+    let mut value = [0; CHECKSUM];
+    if let Some((head, tail)) = value.split_first_chunk_mut::<8>() {
+        *head = number.to_le_bytes();
+        tail.copy_from_slice(&crc32c(data).to_le_bytes());
+    }
+    value
+}
+
+/// Set by SIGINT and SIGTERM.
+fn interruption() -> Result<Arc<AtomicBool>, CliError> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(CliError::Signals)?;
+    }
+    Ok(flag)
+}
+
+fn is_set(flag: &AtomicBool) -> bool {
+    flag.load(Ordering::Relaxed)
+}
+
+/// A card that frames can reach others from.
+struct Station {
+    transport: Arc<dyn Transport>,
+}
+
+impl Station {
+    fn reach(settings: &Settings, link: &StreamLinkArgs) -> Result<Self, CliError> {
+        let described = settings.card.description()?;
+        let transport = match (described, link.link.split_first()) {
+            (Some(mut description), Some((&local, peers))) => {
+                description.ni.node_id = link.node.unwrap_or(description.ni.node_id);
+                let options = UdpLinkOptions::new(local);
+                let udp = UdpLink::bind(peers.iter().copied().fold(options, UdpLinkOptions::peer))?;
+                let transport: Arc<dyn Transport> =
+                    World::builder().card(description).link(udp).build()?.transport(0);
+                transport
+            }
+            (Some(_), None) => {
+                return Err(CliError::Usage(
+                    "a simulated card of this process is alone on its network: give it one with --link, or name a card elsewhere with --card (`fpgactl card serve --link` serves one)".to_owned(),
+                ));
+            }
+            (None, Some(_)) => {
+                let card = &settings.card;
+                return Err(CliError::Usage(format!(
+                    "--link is about simulated cards of this process, and {card} is none; leave it out"
+                )));
+            }
+            (None, None) => target::reach(&settings.card)?,
+        };
+        Ok(Self { transport })
+    }
+
+    fn endpoint(&self) -> Result<Endpoint, CliError> {
+        let card = Card::open(Arc::clone(&self.transport))?;
+        let mut options = EndpointOptions::default();
+        options.escape_timeout = ESCAPE_TIMEOUT;
+        Ok(Endpoint::open_with(&card, &options)?)
+    }
+}
+
+/// One line that changes, on a terminal.
+struct Live {
+    bar: ProgressBar,
+    shown: std::time::Instant,
+}
+
+impl Live {
+    fn new(settings: &Settings) -> Self {
+        let seen = settings.progress && std::io::IsTerminal::is_terminal(&std::io::stderr());
+        let target = if seen { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        Self { bar: ProgressBar::with_draw_target(None, target), shown: std::time::Instant::now() }
+    }
+
+    fn show(&mut self, text: impl FnOnce() -> String) {
+        if !self.bar.is_hidden() && self.shown.elapsed() >= LIVE {
+            self.shown = std::time::Instant::now();
+            self.bar.set_message(text());
+            self.bar.tick();
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
