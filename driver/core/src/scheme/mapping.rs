@@ -252,7 +252,7 @@ impl Flight {
         let firsts = || (self.base..self.next).step_by(index(WIDTH)).map(|first| (first, self.out(first)));
         let mut some = firsts().filter(|(_, out)| *out != 0);
         let (first, out) = some.next()?;
-        let (last, others) = some.last().unwrap_or((first, out));
+        let (last, others) = some.next_back().unwrap_or((first, out));
         Some((first + out.trailing_zeros(), last + others.ilog2()))
     }
 
