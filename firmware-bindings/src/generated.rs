@@ -13,7 +13,7 @@ pub const CONTRACT_MINOR: u16 = 0;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
 pub const CONTRACT_VERSION: u32 = 0x0001_0000;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0x34dc_2000;
+pub const CONTRACT_CHECKSUM: u32 = 0xe17c_72f6;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Most entries that the block table can hold: the table ends with the identity block's 1 KiB.
@@ -30,6 +30,8 @@ pub const PACKET_SIZE_LOG2_MAX: u8 = 12;
 pub const SEGMENT_PACKETS_MAX: u16 = 256;
 /// 32-bit words of the widest reception mask.
 pub const MASK_WORDS: u32 = 8;
+/// A whole, of which packets about links give parts.
+pub const LINK_WHOLE: u16 = 1000;
 /// Most transmit windows: one bit each in WINDOW_FREE.
 pub const WINDOWS_MAX: u32 = 32;
 /// Node id that no node may have. In a memory window it means: every node.
@@ -175,6 +177,14 @@ pub enum PacketKind {
     MessageMap = 13,
     /// Asks a node to write a part of its memory into the asking node's.
     ReadRequest = 14,
+    /// Asks every hop on the way to a receiver how its link does.
+    LinkInquiry = 15,
+    /// A hop's answer to LinkInquiry.
+    LinkPassive = 16,
+    /// Tells the controller of a congested link.
+    LinkActive = 17,
+    /// The controller asks a sender to send less to a receiver.
+    LinkSlow = 18,
 }
 
 impl PacketKind {
@@ -194,6 +204,10 @@ impl PacketKind {
         Self::MessageAnswer,
         Self::MessageMap,
         Self::ReadRequest,
+        Self::LinkInquiry,
+        Self::LinkPassive,
+        Self::LinkActive,
+        Self::LinkSlow,
     ];
 
     /// Every value with its name.
@@ -212,6 +226,10 @@ impl PacketKind {
         ValueName { value: 12, name: "MessageAnswer" },
         ValueName { value: 13, name: "MessageMap" },
         ValueName { value: 14, name: "ReadRequest" },
+        ValueName { value: 15, name: "LinkInquiry" },
+        ValueName { value: 16, name: "LinkPassive" },
+        ValueName { value: 17, name: "LinkActive" },
+        ValueName { value: 18, name: "LinkSlow" },
     ];
 
     /// The number that stands for the value.
@@ -238,6 +256,10 @@ impl PacketKind {
             Self::MessageAnswer => "MessageAnswer",
             Self::MessageMap => "MessageMap",
             Self::ReadRequest => "ReadRequest",
+            Self::LinkInquiry => "LinkInquiry",
+            Self::LinkPassive => "LinkPassive",
+            Self::LinkActive => "LinkActive",
+            Self::LinkSlow => "LinkSlow",
         }
     }
 }
@@ -262,6 +284,10 @@ impl TryFrom<u8> for PacketKind {
             12 => Ok(Self::MessageAnswer),
             13 => Ok(Self::MessageMap),
             14 => Ok(Self::ReadRequest),
+            15 => Ok(Self::LinkInquiry),
+            16 => Ok(Self::LinkPassive),
+            17 => Ok(Self::LinkActive),
+            18 => Ok(Self::LinkSlow),
             _ => Err(UnknownValue { of: "PacketKind", value: value.into() }),
         }
     }
@@ -2138,8 +2164,8 @@ pub mod layout {
         pub const ANSWER: usize = 36;
         /// Refused, ReadRefused: a NackReason. Map: 1 if the packet had been here before. Else 0. (`u8`)
         pub const REASON: usize = 37;
-        /// 0. (`u16`)
-        pub const RESERVED: usize = 38;
+        /// Map: HERE begins with packet FIRST + AHEAD. Else 0. (`u16`)
+        pub const AHEAD: usize = 38;
     }
     /// MESSAGE_MAP: the fields of MESSAGE_ANSWER with ANSWER = Map, then these.
     pub mod message_map {
@@ -2171,11 +2197,11 @@ pub mod layout {
         pub const ANSWER: usize = 36;
         /// Refused, ReadRefused: a NackReason. Map: 1 if the packet had been here before. Else 0. (`u8`)
         pub const REASON: usize = 37;
-        /// 0. (`u16`)
-        pub const RESERVED: usize = 38;
-        /// Bit i: packet FIRST + i is in memory. (`u64`)
+        /// Map: HERE begins with packet FIRST + AHEAD. Else 0. (`u16`)
+        pub const AHEAD: usize = 38;
+        /// Bit i: packet FIRST + AHEAD + i is in memory. (`u64`)
         pub const HERE_LOW: usize = 40;
-        /// Bit i: packet FIRST + 64 + i is in memory. (`u64`)
+        /// Bit i: packet FIRST + AHEAD + 64 + i is in memory. (`u64`)
         pub const HERE_HIGH: usize = 48;
         /// Bit i: packet FIRST + i is wanted at once. (`u64`)
         pub const WANTED_LOW: usize = 56;
@@ -2212,6 +2238,98 @@ pub mod layout {
         pub const KEY: usize = 48;
         /// Bytes, not 0. (`u64`)
         pub const LENGTH: usize = 56;
+    }
+    /// LINK_INQUIRY: from a sender to a receiver. Every hop that understands it answers with LINK_PASSIVE and passes it on. Nothing about links is acknowledged or repeated: any of these packets may be lost.
+    pub mod link_inquiry {
+        /// Size in bytes.
+        pub const LAYOUT_SIZE: usize = 20;
+        /// WIRE_VERSION. (`u8`)
+        pub const VERSION: usize = 0;
+        /// A PacketKind. (`u8`)
+        pub const KIND: usize = 1;
+        /// Bit set Flags. (`u16`)
+        pub const FLAGS: usize = 2;
+        /// Node that made the packet. (`u32`)
+        pub const SOURCE: usize = 4;
+        /// Node that the packet is for. (`u32`)
+        pub const DESTINATION: usize = 8;
+        /// Incarnation of the node that made the packet. (`u32`)
+        pub const INCARNATION: usize = 12;
+        /// Comes back in the answers. (`u32`)
+        pub const NUMBER: usize = 16;
+    }
+    /// LINK_PASSIVE: from a hop to the sender that has asked. A hop is no node: SOURCE is the receiver's.
+    pub mod link_passive {
+        /// Size in bytes.
+        pub const LAYOUT_SIZE: usize = 32;
+        /// WIRE_VERSION. (`u8`)
+        pub const VERSION: usize = 0;
+        /// A PacketKind. (`u8`)
+        pub const KIND: usize = 1;
+        /// Bit set Flags. (`u16`)
+        pub const FLAGS: usize = 2;
+        /// Node that made the packet. (`u32`)
+        pub const SOURCE: usize = 4;
+        /// Node that the packet is for. (`u32`)
+        pub const DESTINATION: usize = 8;
+        /// Incarnation of the node that made the packet. (`u32`)
+        pub const INCARNATION: usize = 12;
+        /// Of the inquiry that is answered. (`u32`)
+        pub const NUMBER: usize = 16;
+        /// Node that the inquiry was for. (`u32`)
+        pub const RECEIVER: usize = 20;
+        /// The link: a number that is its alone in its network. (`u32`)
+        pub const LINK: usize = 24;
+        /// Rate at which the link takes packets away, in parts of its own: 0 to LINK_WHOLE. (`u16`)
+        pub const RATE: usize = 28;
+        /// How full its queue is: 0 to LINK_WHOLE. (`u16`)
+        pub const QUEUE: usize = 30;
+    }
+    /// LINK_ACTIVE: to the controller, from a hop by itself (SOURCE is the receiver's) or from a sender that has heard of a congested link.
+    pub mod link_active {
+        /// Size in bytes.
+        pub const LAYOUT_SIZE: usize = 32;
+        /// WIRE_VERSION. (`u8`)
+        pub const VERSION: usize = 0;
+        /// A PacketKind. (`u8`)
+        pub const KIND: usize = 1;
+        /// Bit set Flags. (`u16`)
+        pub const FLAGS: usize = 2;
+        /// Node that made the packet. (`u32`)
+        pub const SOURCE: usize = 4;
+        /// Node that the packet is for. (`u32`)
+        pub const DESTINATION: usize = 8;
+        /// Incarnation of the node that made the packet. (`u32`)
+        pub const INCARNATION: usize = 12;
+        /// Node that sends over the link. (`u32`)
+        pub const SENDER: usize = 16;
+        /// Node that it sends to. (`u32`)
+        pub const RECEIVER: usize = 20;
+        /// The link, as in LINK_PASSIVE. (`u32`)
+        pub const LINK: usize = 24;
+        /// As in LINK_PASSIVE. (`u16`)
+        pub const RATE: usize = 28;
+        /// As in LINK_PASSIVE. (`u16`)
+        pub const QUEUE: usize = 30;
+    }
+    /// LINK_SLOW: from the controller to a sender, where there is no way round the link.
+    pub mod link_slow {
+        /// Size in bytes.
+        pub const LAYOUT_SIZE: usize = 20;
+        /// WIRE_VERSION. (`u8`)
+        pub const VERSION: usize = 0;
+        /// A PacketKind. (`u8`)
+        pub const KIND: usize = 1;
+        /// Bit set Flags. (`u16`)
+        pub const FLAGS: usize = 2;
+        /// Node that made the packet. (`u32`)
+        pub const SOURCE: usize = 4;
+        /// Node that the packet is for. (`u32`)
+        pub const DESTINATION: usize = 8;
+        /// Incarnation of the node that made the packet. (`u32`)
+        pub const INCARNATION: usize = 12;
+        /// Node to which less is to be sent. (`u32`)
+        pub const RECEIVER: usize = 16;
     }
 }
 

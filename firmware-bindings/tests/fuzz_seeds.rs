@@ -55,7 +55,10 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
     let mut seeds = Vec::new();
     for (kind, body) in GOLDEN {
         // The value and the bytes agree: that is another test's business, but a seed has to be right.
-        assert!(matches!(sample(kind), Sample::Data(..) | Sample::Control(_) | Sample::Message(..)));
+        assert!(matches!(
+            sample(kind),
+            Sample::Data(..) | Sample::Control(_) | Sample::Message(..) | Sample::Link(_)
+        ));
         assert_ne!(bitwise_crc(body), 0);
         seeds.push((format!("wire_packet/{}", kind.name()), with_crc(body)));
     }

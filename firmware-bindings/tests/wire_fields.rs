@@ -5,9 +5,9 @@
 use fpga_firmware::generated::{Capabilities, layout};
 use fpga_firmware::geometry::GeometryError;
 use fpga_firmware::wire::{
-    Ack, Arrived, Common, Control, DATA_HEADER_LENGTH, DataHeader, EncodeError, Flags, Hello,
-    MAX_PACKET_LENGTH, Nack, NackReason, Packet, PacketKind, SegmentDone, SegmentName, StartFields,
-    WireError,
+    Ack, Arrived, Common, Control, DATA_HEADER_LENGTH, DataHeader, EncodeError, Flags, Hello, LinkPacket,
+    LinkState, LinkWord, MAX_PACKET_LENGTH, Nack, NackReason, Packet, PacketKind, SegmentDone, SegmentName,
+    StartFields, WireError,
 };
 use fpga_firmware::{Incarnation, NodeId, OpNumber, TransferId};
 use fpga_registers::CardAddr;
@@ -346,6 +346,29 @@ proptest! {
         prop_assert_eq!(data.header(), header);
         prop_assert_eq!(data.payload(), &payload[..]);
         prop_assert_eq!(data.kind(), header.kind());
+    }
+
+    #[test]
+    fn words_about_links_come_back(
+        word in 0..4_u8,
+        numbers in any::<[u32; 5]>(),
+        (rate, queue) in (0..=1000_u16, 0..=1000_u16),
+        life: u32,
+    ) {
+        let [source, destination, sender, receiver] = [0, 1, 2, 3].map(|at| NodeId::new(numbers[at] % 9));
+        let (number, state) = (numbers[4], LinkState { link: numbers[4], rate, queue });
+        let word = match word {
+            0 => LinkWord::Inquiry { number },
+            1 => LinkWord::Passive { number, receiver, state },
+            2 => LinkWord::Active { sender, receiver, state },
+            _ => LinkWord::Slow { receiver },
+        };
+        let common = Common { source, destination, incarnation: Incarnation::new(life), flags: Flags::NONE };
+        let packet = LinkPacket { common, word };
+        let mut buffer = [0xa5; 64];
+        let length = packet.encode(&mut buffer).unwrap();
+        prop_assert_eq!(length, packet.length());
+        prop_assert_eq!(Packet::parse(&buffer[..length]), Ok(Packet::Link(packet)));
     }
 
     #[test]

@@ -10,8 +10,8 @@ mod samples;
 use fpga_firmware::NodeId;
 use fpga_firmware::generated::{AnswerKind, Scheme};
 use fpga_firmware::wire::{
-    Announcement, Control, EncodeError, MESSAGE_PACKETS_MAX, Message, MessageAnswer, MessageHeader,
-    MessageRequest, Packet, PacketKind, ReadRequest, WireError,
+    Announcement, Control, EncodeError, LinkPacket, MESSAGE_PACKETS_MAX, Message, MessageAnswer,
+    MessageHeader, MessageRequest, Packet, PacketKind, ReadRequest, WireError,
 };
 use samples::{GOLDEN, Sample, bitwise_crc, sample, with_crc};
 
@@ -25,6 +25,7 @@ fn emitted(sample: &Sample, buffer: &mut [u8]) -> Result<usize, EncodeError> {
         Sample::Data(header, payload) => header.encode(payload, buffer),
         Sample::Control(control) => control.encode(buffer),
         Sample::Message(message, payload) => message.encode(payload, buffer),
+        Sample::Link(packet) => packet.encode(buffer),
     }
 }
 
@@ -67,6 +68,7 @@ fn parse() {
                 assert_eq!((message.kind(), message.common()), (bytes.kind(), bytes.common()));
                 Sample::Message(message, payload.to_vec())
             }
+            Packet::Link(packet) => Sample::Link(packet),
         };
         assert_eq!(found, sample(kind));
     }
@@ -82,6 +84,9 @@ fn emit() {
         assert_eq!(&buffer[length..], [0xa5; 8], "{kind} wrote beyond its end");
         if let Sample::Control(control) = sample(kind) {
             assert_eq!(control.length(), length);
+        }
+        if let Sample::Link(packet) = sample(kind) {
+            assert_eq!(packet.length(), length);
         }
         if let Sample::Message(message, payload) = sample(kind) {
             assert_eq!(message.length() + payload.len(), length);
@@ -201,7 +206,7 @@ fn every_version_kind_and_flag_but_the_known_ones_is_refused() {
             assert_eq!(refusal(&changed), WireError::Version { found: version, supported: 1 });
         }
         changed[0] = 1;
-        for found in (0..=u8::MAX).filter(|found| !(1..=14).contains(found)) {
+        for found in (0..=u8::MAX).filter(|found| !(1..=18).contains(found)) {
             changed[1] = found;
             assert_eq!(refusal(&changed), WireError::Kind { found });
         }
@@ -240,7 +245,6 @@ fn reserved_fields_are_zero() {
         (PacketKind::Arrived, 20..24),
         (PacketKind::MessageRequest, 70..72),
         (PacketKind::MessageAnswer, 38..40),
-        (PacketKind::MessageMap, 38..40),
         (PacketKind::ReadRequest, 20..24),
     ] {
         let (_, body) = GOLDEN.into_iter().find(|(other, _)| *other == kind).unwrap();
@@ -278,6 +282,33 @@ fn golden(kind: PacketKind) -> Vec<u8> {
         .find(|(other, _)| *other == kind)
         .map(|(_, body)| body.to_vec())
         .expect("every kind has one")
+}
+
+/// A link's rate and queue are parts of a whole, and whoever is named is a node.
+#[test]
+fn words_about_links_are_possible() {
+    for kind in [PacketKind::LinkPassive, PacketKind::LinkActive] {
+        for place in [28, 30] {
+            let mut body = golden(kind);
+            for (value, good) in [(0_u16, true), (1000, true), (1001, false), (u16::MAX, false)] {
+                body[place..place + 2].copy_from_slice(&value.to_le_bytes());
+                let bytes = with_crc(&body);
+                let found = Packet::parse(&bytes);
+                assert_eq!(found.is_ok(), good, "{kind}, byte {place}: {value}");
+                assert!(good || matches!(found, Err(WireError::LinkState { link: 0x8182_8384, .. })));
+            }
+        }
+    }
+    for (kind, place) in [
+        (PacketKind::LinkPassive, 20),
+        (PacketKind::LinkActive, 16),
+        (PacketKind::LinkActive, 20),
+        (PacketKind::LinkSlow, 16),
+    ] {
+        let mut body = golden(kind);
+        body[place..place + 4].fill(0xff);
+        assert!(matches!(refusal(&body), WireError::ReservedNode { .. }), "{kind}");
+    }
 }
 
 /// What an answer does not use is 0, and a map comes in the one kind of packet that has room for it.
@@ -364,7 +395,8 @@ fn what_parsing_refuses_encoding_refuses() {
                 | Message::Answer(MessageAnswer { common, .. })
                 | Message::Read(ReadRequest { common, .. }),
                 _,
-            ) => common.source = NodeId::ANY,
+            )
+            | Sample::Link(LinkPacket { common, .. }) => common.source = NodeId::ANY,
         }
         let refused = emitted(&wrong, &mut [0; 200]);
         assert!(matches!(refused, Err(EncodeError::Invalid(WireError::ReservedNode { .. }))), "{refused:?}");

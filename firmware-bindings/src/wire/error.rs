@@ -160,6 +160,16 @@ pub enum WireError {
     /// A READ_REQUEST about no bytes, or without a number.
     #[error("READ_REQUEST packet of no bytes or with number 0: those send no packets")]
     EmptyRead,
+    /// A link that does more than it can.
+    #[error("link {link} with rate {rate} and queue {queue} of 1000: the hop breaks the format")]
+    LinkState {
+        /// The link.
+        link: u32,
+        /// Rate found.
+        rate: u16,
+        /// Queue found.
+        queue: u16,
+    },
     /// An ARRIVED packet about no bytes.
     #[error("ARRIVED packet of an empty transfer: those send no packets")]
     EmptyTransfer,

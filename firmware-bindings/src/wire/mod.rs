@@ -15,8 +15,11 @@
 //! | MESSAGE_DATA, MESSAGE_START | a packet of a message; with all that begins it | 40, 88 |
 //! | MESSAGE_ANSWER, MESSAGE_MAP | what a message's receiver says; with all that it has | 44, 76 |
 //! | READ_REQUEST | asks a node to write a part of its memory here | 68 |
+//! | LINK_INQUIRY, LINK_SLOW | asks hops about their links; asks a sender to send less | 24 |
+//! | LINK_PASSIVE, LINK_ACTIVE | a hop's answer; a congested link | 36 |
 //!
-//! The last four rows are the other schemes' ([`Message`]); they only go to a node whose HELLO names the scheme.
+//! The rows from MESSAGE_REQUEST on are the other schemes' ([`Message`]); they only go to a node whose HELLO names the scheme. The last two
+//! are about links ([`LinkPacket`]).
 //!
 //! # Two levels
 //!
@@ -46,17 +49,19 @@
 mod control;
 mod data;
 mod error;
+mod link;
 mod message;
 
 pub use control::{Ack, Arrived, Control, Hello, Nack, SegmentDone};
 pub use data::{Data, DataHeader, SegmentName, StartFields};
 pub use error::{EncodeError, WireError};
+pub use link::{LinkPacket, LinkState, LinkWord};
 pub use message::{
     Announcement, AnswerBody, MESSAGE_PACKETS_MAX, Message, MessageAnswer, MessageBytes, MessageHeader,
     MessageRequest, ReadRequest,
 };
 
-pub use crate::generated::{Flags, NackReason, PacketKind, WIRE_VERSION};
+pub use crate::generated::{Flags, LINK_WHOLE, NackReason, PacketKind, WIRE_VERSION};
 
 use crate::bytes::{Image, u8_at, u16_at, u32_at};
 use crate::crc::{crc32c, crc32c_after};
@@ -142,6 +147,8 @@ pub enum Packet<'a> {
     /// A packet of another scheme. A view, and looked at again when it is read: as a value, its longest kind would make every
     /// packet of the registry scheme move more bytes.
     Message(MessageBytes<'a>),
+    /// A packet about links: a value.
+    Link(LinkPacket),
 }
 
 /// Bytes before payload and checksum.
@@ -159,6 +166,10 @@ const fn header_length(kind: PacketKind) -> usize {
         PacketKind::MessageAnswer => layout::message_answer::LAYOUT_SIZE,
         PacketKind::MessageMap => layout::message_map::LAYOUT_SIZE,
         PacketKind::ReadRequest => layout::read_request::LAYOUT_SIZE,
+        PacketKind::LinkInquiry => layout::link_inquiry::LAYOUT_SIZE,
+        PacketKind::LinkPassive => layout::link_passive::LAYOUT_SIZE,
+        PacketKind::LinkActive => layout::link_active::LAYOUT_SIZE,
+        PacketKind::LinkSlow => layout::link_slow::LAYOUT_SIZE,
     }
 }
 
@@ -196,6 +207,10 @@ impl<'a> Packet<'a> {
             | PacketKind::MessageAnswer
             | PacketKind::MessageMap
             | PacketKind::ReadRequest => MessageBytes::parse(kind, body).map(Self::Message),
+            PacketKind::LinkInquiry
+            | PacketKind::LinkPassive
+            | PacketKind::LinkActive
+            | PacketKind::LinkSlow => LinkPacket::parse(kind, body).map(Self::Link),
             _ => Control::parse(kind, body).map(Self::Control),
         }
     }
@@ -207,6 +222,7 @@ impl<'a> Packet<'a> {
             Self::Data(data) => data.kind(),
             Self::Control(control) => control.kind(),
             Self::Message(message) => message.kind(),
+            Self::Link(packet) => packet.kind(),
         }
     }
 
@@ -217,6 +233,7 @@ impl<'a> Packet<'a> {
             Self::Data(data) => data.common(),
             Self::Control(control) => control.common(),
             Self::Message(message) => message.common(),
+            Self::Link(packet) => packet.common,
         }
     }
 }

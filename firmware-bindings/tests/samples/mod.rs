@@ -2,9 +2,9 @@
 
 use fpga_firmware::generated::{Capabilities, Scheme};
 use fpga_firmware::wire::{
-    Ack, Announcement, AnswerBody, Arrived, Common, Control, DataHeader, Flags, Hello, Message,
-    MessageAnswer, MessageHeader, MessageRequest, Nack, NackReason, PacketKind, ReadRequest, SegmentDone,
-    StartFields,
+    Ack, Announcement, AnswerBody, Arrived, Common, Control, DataHeader, Flags, Hello, LinkPacket, LinkState,
+    LinkWord, Message, MessageAnswer, MessageHeader, MessageRequest, Nack, NackReason, PacketKind,
+    ReadRequest, SegmentDone, StartFields,
 };
 use fpga_firmware::{Incarnation, MessageId, NodeId, OpNumber, TransferId};
 use fpga_registers::CardAddr;
@@ -15,10 +15,11 @@ pub(crate) enum Sample {
     Data(DataHeader, Vec<u8>),
     Control(Control),
     Message(Message, Vec<u8>),
+    Link(LinkPacket),
 }
 
 /// Bytes without checksum.
-pub(crate) const GOLDEN: [(PacketKind, &[u8]); 14] = [
+pub(crate) const GOLDEN: [(PacketKind, &[u8]); 18] = [
     (PacketKind::Data, &DATA),
     (PacketKind::Start, &START),
     (PacketKind::Ack, &ACK),
@@ -33,6 +34,54 @@ pub(crate) const GOLDEN: [(PacketKind, &[u8]); 14] = [
     (PacketKind::MessageAnswer, &MESSAGE_ANSWER),
     (PacketKind::MessageMap, &MESSAGE_MAP),
     (PacketKind::ReadRequest, &READ_REQUEST),
+    (PacketKind::LinkInquiry, &LINK_INQUIRY),
+    (PacketKind::LinkPassive, &LINK_PASSIVE),
+    (PacketKind::LinkActive, &LINK_ACTIVE),
+    (PacketKind::LinkSlow, &LINK_SLOW),
+];
+
+#[rustfmt::skip]
+const LINK_INQUIRY: [u8; 20] = [
+    1, 15, 0x00, 0x00, // version, kind, flags
+    0x04, 0x03, 0x02, 0x01, // source
+    0x08, 0x07, 0x06, 0x05, // destination
+    0x0c, 0x0b, 0x0a, 0x09, // incarnation
+    0x64, 0x63, 0x62, 0x61, // number
+];
+
+#[rustfmt::skip]
+const LINK_PASSIVE: [u8; 32] = [
+    1, 16, 0x00, 0x00, // version, kind, flags
+    0x04, 0x03, 0x02, 0x01, // source
+    0x08, 0x07, 0x06, 0x05, // destination
+    0x0c, 0x0b, 0x0a, 0x09, // incarnation
+    0x64, 0x63, 0x62, 0x61, // number
+    0x74, 0x73, 0x72, 0x71, // receiver
+    0x84, 0x83, 0x82, 0x81, // link
+    0xe8, 0x03, // rate: 1000
+    0xef, 0x02, // queue: 751
+];
+
+#[rustfmt::skip]
+const LINK_ACTIVE: [u8; 32] = [
+    1, 17, 0x00, 0x00, // version, kind, flags
+    0x04, 0x03, 0x02, 0x01, // source
+    0x08, 0x07, 0x06, 0x05, // destination
+    0x0c, 0x0b, 0x0a, 0x09, // incarnation
+    0x94, 0x93, 0x92, 0x91, // sender
+    0x74, 0x73, 0x72, 0x71, // receiver
+    0x84, 0x83, 0x82, 0x81, // link
+    0xe8, 0x03, // rate: 1000
+    0xef, 0x02, // queue: 751
+];
+
+#[rustfmt::skip]
+const LINK_SLOW: [u8; 20] = [
+    1, 18, 0x00, 0x00, // version, kind, flags
+    0x04, 0x03, 0x02, 0x01, // source
+    0x08, 0x07, 0x06, 0x05, // destination
+    0x0c, 0x0b, 0x0a, 0x09, // incarnation
+    0x74, 0x73, 0x72, 0x71, // receiver
 ];
 
 #[rustfmt::skip]
@@ -231,9 +280,10 @@ const MESSAGE_MAP: [u8; 72] = [
     0x07, 0x00, 0x00, 0x00, // the receiver's context
     0x05, 0x00, 0x00, 0x00, // base
     0x64, 0x63, 0x62, 0x61, // sequence that is answered
-    8, 1, 0, 0, // map, had been here, reserved
-    0x06, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // here: base + 1 and 2,
-    0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // and base + 64
+    8, 1, // map, had been here
+    0x03, 0x02, // ahead
+    0x06, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // here: base + ahead + 1 and 2,
+    0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // and base + ahead + 64
     0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // wanted: base
     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x80, // and base + 127
 ];
@@ -350,8 +400,24 @@ pub(crate) fn sample(kind: PacketKind) -> Sample {
         context: Some(7),
         body: AnswerBody::Resend { first: 5, last: 9 },
     };
-    let map = AnswerBody::Map { base: 5, echo: 0x6162_6364, again: true, here: [6, 1], wanted: [1, 1 << 63] };
+    let map = AnswerBody::Map {
+        base: 5,
+        ahead: 0x0203,
+        echo: 0x6162_6364,
+        again: true,
+        here: [6, 1],
+        wanted: [1, 1 << 63],
+    };
+    let receiver = NodeId::new(0x7172_7374);
+    let state = LinkState { link: 0x8182_8384, rate: 1000, queue: 751 };
+    let link = |word| Sample::Link(LinkPacket { common, word });
     match kind {
+        PacketKind::LinkInquiry => link(LinkWord::Inquiry { number: 0x6162_6364 }),
+        PacketKind::LinkPassive => link(LinkWord::Passive { number: 0x6162_6364, receiver, state }),
+        PacketKind::LinkActive => {
+            link(LinkWord::Active { sender: NodeId::new(0x9192_9394), receiver, state })
+        }
+        PacketKind::LinkSlow => link(LinkWord::Slow { receiver }),
         PacketKind::MessageRequest => {
             let scheme = Scheme::ReceiverWindow;
             let request = MessageRequest { common, message, scheme, packet_size_log2: 6, announcement };

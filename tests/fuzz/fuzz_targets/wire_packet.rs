@@ -20,6 +20,7 @@ fn check(bytes: &[u8]) {
             let (message, payload) = bytes.read().expect("what parses can be read");
             message.encode(payload, &mut again)
         }
+        Ok(Packet::Link(packet)) => packet.encode(&mut again),
     };
     let length = length.expect("what parses can be encoded");
     assert_eq!(&again[..length], bytes);

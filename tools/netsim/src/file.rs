@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use fpga_core::Nanos;
 use fpga_core::impair::{BitRate, Conditions, Delay, Loss, Order, Probability};
 use fpga_core::scheme::ends::Rules;
+use fpga_core::scheme::mapping::WIDTH;
 use fpga_firmware::generated::Scheme;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, de};
@@ -126,7 +127,7 @@ struct File {
     #[serde(default)]
     control: ConditionsEntry,
     disorder: Option<Disorder>,
-    window: Option<Within<1, 128>>,
+    window: Option<Within<1, 512>>,
     credit: Option<bool>,
 }
 
@@ -434,6 +435,9 @@ fn tune(
         }
     }
     if let Some(window) = window {
+        if window > WIDTH && scenario.scheme != Scheme::Selective {
+            return Err(("window", "this scheme's is 1 to 128: give less, or change scheme"));
+        }
         match &mut rules {
             Some(Rules::ReceiverWindow(config)) => config.window = window,
             Some(Rules::SenderWindow(config)) => config.window = window,

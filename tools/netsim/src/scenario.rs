@@ -3,8 +3,8 @@
 use fpga_core::Nanos;
 use fpga_core::impair::{BitRate, Conditions, Impairments, Order, OrderError};
 use fpga_core::receiver::{ReceiverConfig, ReceiverConfigError};
+use fpga_core::scheme::bits::Window;
 use fpga_core::scheme::ends::Rules;
-use fpga_core::scheme::mapping::WIDTH;
 use fpga_core::scheme::messages::{self, MessageConfigError};
 use fpga_core::sender::{ConfigError, Notify, SenderConfig};
 use fpga_firmware::generated::Scheme;
@@ -290,7 +290,7 @@ impl Scenario {
         const MOST: u64 = 1 << 14;
         let live = match self.rules_in_use() {
             None => u64::from(self.sender.op_entries),
-            Some(_) => u64::from(self.contexts) * u64::from(WIDTH),
+            Some(_) => u64::from(self.contexts) * u64::from(Window::WIDTH),
         };
         let packets = |flow: &Flow| flow.length.div_ceil(self.sender.packet_size().into()).min(live);
         let sum = self.flows.iter().map(packets).fold(0, u64::saturating_add);

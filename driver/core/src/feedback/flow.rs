@@ -229,7 +229,7 @@ impl FlowControl {
     fn passive(&mut self, now: Nanos, number: u32, node: NodeId, state: LinkState) {
         let Config { limits, links, controller, .. } = self.config;
         let Some(receiver) = self.of(node).filter(|receiver| receiver.inquiry == number) else { return };
-        if !state.is_congested(&limits) {
+        if !limits.are_broken_by(&state) {
             return;
         }
         if !receiver.found.contains(&Some(state.link))

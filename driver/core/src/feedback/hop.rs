@@ -32,7 +32,7 @@ impl Hop {
         state: LinkState,
         (sender, receiver): (NodeId, NodeId),
     ) -> Option<Word> {
-        if now < self.report || !state.is_congested(&config.limits) {
+        if now < self.report || !config.limits.are_broken_by(&state) {
             return None;
         }
         self.report = now.saturating_add(config.gap);

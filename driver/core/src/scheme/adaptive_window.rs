@@ -4,7 +4,7 @@
 //! once. Over the last delays the sender keeps mean and deviation, and every so often it walks the window and sends again what
 //! has waited too long. When many wait too long at the same time it asks the links on the way what is wrong.
 
-use super::mapping::{Flight, WIDTH, ones};
+use super::mapping::{Flight, WIDTH, before, ones};
 use super::{Answer, Outgoing, Packet};
 use crate::sender::RoundTrip;
 use crate::time::Nanos;
@@ -119,7 +119,7 @@ impl Sender {
     pub fn new(config: Config, count: u32) -> Self {
         Self {
             config,
-            flight: Flight::new(count),
+            flight: Flight::new(count, config.window.min(WIDTH)),
             delays: Delays::new(config.samples),
             trip: RoundTrip::default(),
             walk: Nanos::MAX,
@@ -194,10 +194,11 @@ impl Outgoing for Sender {
         self.delay = Some(span);
         // Wanted is what was sent before the packet that this answers, and not again since.
         let wanted = super::bits::down(map.wanted, self.flight.base.saturating_sub(map.base));
-        for ahead in ones(wanted & self.flight.out()) {
-            let (last, _) = self.flight.last(ahead);
-            if last.sequence < sending.sequence {
-                self.flight.repeat(ahead);
+        let base = self.flight.base;
+        for ahead in ones(wanted & self.flight.out(base)) {
+            let (last, _) = self.flight.last(base + ahead);
+            if before(last.sequence, sending.sequence) {
+                self.flight.repeat(base + ahead);
                 self.wanted += 1;
             }
         }
@@ -209,11 +210,12 @@ impl Outgoing for Sender {
         }
         let timeout = self.timeout();
         let mut late = 0;
-        for ahead in ones(self.flight.out()) {
-            let (last, tries) = self.flight.last(ahead);
+        let base = self.flight.base;
+        for ahead in ones(self.flight.out(base)) {
+            let (last, tries) = self.flight.last(base + ahead);
             // Twice as long each time [E2-5].
             if now.saturating_sub(last.at) >= timeout.saturating_mul(1 << tries.min(10)) {
-                self.flight.repeat(ahead);
+                self.flight.repeat(base + ahead);
                 late += 1;
             }
         }
@@ -230,7 +232,7 @@ impl Outgoing for Sender {
         if self.flight.is_done() {
             return None;
         }
-        let packet = self.flight.poll(now, self.config.window.max(1))?;
+        let packet = self.flight.poll(now)?;
         if self.walk == Nanos::MAX {
             self.walk = now.saturating_add(self.config.walk);
         }

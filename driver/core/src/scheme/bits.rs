@@ -129,6 +129,122 @@ impl Set {
     }
 }
 
+/// Words of a [`Window`].
+const WORDS: usize = 8;
+
+/// A set of packets that lie less than [`Window::WIDTH`] ahead of a base that its owner keeps: one bit each, by the low bits of
+/// their numbers, so that nothing moves when the base does. Whoever moves the base takes out what it passes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Window([u64; WORDS]);
+
+impl Window {
+    /// Packets that it has room for.
+    pub const WIDTH: u32 = 512;
+    /// Nothing.
+    pub const EMPTY: Self = Self([0; WORDS]);
+
+    fn word(&self, index: u32) -> u64 {
+        self.0.get(crate::cast::index(index / 64) % WORDS).copied().unwrap_or(0)
+    }
+
+    fn word_mut(&mut self, index: u32) -> &mut u64 {
+        &mut self.0[crate::cast::index(index / 64) % WORDS]
+    }
+
+    /// Whether nothing is in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    /// Whether this one is.
+    #[must_use]
+    pub fn contains(&self, index: u32) -> bool {
+        self.word(index) >> (index % 64) & 1 != 0
+    }
+
+    /// Puts one in.
+    pub fn insert(&mut self, index: u32) {
+        *self.word_mut(index) |= 1 << (index % 64);
+    }
+
+    /// Takes one out.
+    pub fn remove(&mut self, index: u32) {
+        *self.word_mut(index) &= !(1 << (index % 64));
+    }
+
+    /// The packets from `first` on, 128 of them: bit `i` is `first + i`.
+    #[must_use]
+    pub fn bits(&self, first: u32) -> u128 {
+        let [low, high, beyond] = [0, 64, 128].map(|ahead| u128::from(self.word(first.wrapping_add(ahead))));
+        let shift = first % 64;
+        let bits = (low | high << 64) >> shift;
+        if shift == 0 { bits } else { bits | beyond << (128 - shift) }
+    }
+
+    /// Calls `change` with each word that has packets from `first` to before `end`, at most [`Self::WIDTH`] of them, and with their bits.
+    fn each_word(&mut self, first: u32, end: u32, mut change: impl FnMut(&mut u64, u64)) {
+        let mut at = first;
+        while at < end {
+            let span = (64 - at % 64).min(end - at);
+            change(self.word_mut(at), u64::MAX >> (64 - span) << (at % 64));
+            at += span;
+        }
+    }
+
+    /// Takes all out from `first` to before `end`; how many were in.
+    pub fn clear(&mut self, first: u32, end: u32) -> u32 {
+        let mut there = 0;
+        self.each_word(first, end, |word, bits| {
+            there += (*word & bits).count_ones();
+            *word &= !bits;
+        });
+        there
+    }
+
+    /// Puts those of 128 packets from `first` on in whose bits are set; how many were not in.
+    pub fn insert_bits(&mut self, first: u32, bits: u128) -> u32 {
+        let new = bits & !self.bits(first);
+        let mut left = bits;
+        let mut at = first;
+        while left != 0 {
+            let span = 64 - at % 64;
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "the low half; the rest comes with the next word"
+            )]
+            let low = left as u64;
+            *self.word_mut(at) |= low << (at % 64);
+            left >>= span;
+            at = at.wrapping_add(span);
+        }
+        new.count_ones()
+    }
+
+    /// Takes out what is in another set.
+    pub fn take_out(&mut self, other: &Self) {
+        for (word, out) in self.0.iter_mut().zip(&other.0) {
+            *word &= !out;
+        }
+    }
+
+    /// How many are in from `first` on without a gap.
+    #[must_use]
+    pub fn run(&self, first: u32) -> u32 {
+        let mut run = 0;
+        while run < Self::WIDTH {
+            let at = first.wrapping_add(run);
+            let span = 64 - at % 64;
+            let ones = (self.word(at) >> (at % 64)).trailing_ones();
+            run += ones;
+            if ones < span {
+                break;
+            }
+        }
+        run.min(Self::WIDTH)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,6 +258,50 @@ mod tests {
         );
         assert_eq!((down(u128::MAX, 127), down(u128::MAX, 128), down(6, 1)), (1, 0, 3));
         assert_eq!((bit(0), bit(127), bit(128)), (1, 1 << 127, 0));
+    }
+
+    /// Against a set of numbers, while the base goes round the words several times.
+    #[test]
+    fn a_window_does_what_a_set_does() {
+        let mut state = 7_u64;
+        let mut random = |below: u32| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            u32::try_from((state >> 33) % u64::from(below)).unwrap()
+        };
+        let (mut window, mut model, mut base) = (Window::EMPTY, BTreeSet::new(), 0_u32);
+        for _ in 0..20_000 {
+            let index = base + random(Window::WIDTH);
+            match random(8) {
+                0 => {
+                    window.remove(index);
+                    model.remove(&index);
+                }
+                1 => {
+                    let bits = u128::from(random(u32::MAX)) << random(96) & low(base + Window::WIDTH - index);
+                    let all = (0..128).filter(|at| bits >> at & 1 != 0);
+                    let new = all.filter(|at| model.insert(index + at)).count();
+                    assert_eq!(window.insert_bits(index, bits), u32::try_from(new).unwrap());
+                }
+                2 => {
+                    let end = base + random(90);
+                    let there = model.range(base..end).count();
+                    assert_eq!(window.clear(base, end), u32::try_from(there).unwrap());
+                    model = model.split_off(&end);
+                    base = end;
+                }
+                _ => {
+                    window.insert(index);
+                    model.insert(index);
+                }
+            }
+            let from = base + random(Window::WIDTH - 128);
+            let expected =
+                (0..128).filter(|at| model.contains(&(from + at))).fold(0, |all, at| all | bit(at));
+            assert_eq!(window.bits(from), expected);
+            let run = (base..base + Window::WIDTH).take_while(|index| model.contains(index)).count();
+            assert_eq!(window.run(base), u32::try_from(run).unwrap());
+            assert_eq!((window.contains(from), window.is_empty()), (model.contains(&from), model.is_empty()));
+        }
     }
 
     #[test]

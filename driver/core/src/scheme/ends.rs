@@ -96,8 +96,10 @@ impl Rules {
             Self::ReceiverCounter(config) => {
                 ReceivingEnd::ReceiverCounter(receiver_counter::Receiver::new(config, MOST_PACKETS))
             }
-            Self::AdaptiveWindow { wanted, .. } => ReceivingEnd::Mapping(mapping::Receiver::new(wanted)),
-            Self::Selective(_) => ReceivingEnd::Mapping(mapping::Receiver::new(None)),
+            Self::AdaptiveWindow { wanted, .. } => {
+                ReceivingEnd::Mapping(mapping::Receiver::new(mapping::WIDTH, wanted))
+            }
+            Self::Selective(config) => ReceivingEnd::Mapping(mapping::Receiver::new(config.window, None)),
         }
     }
 }

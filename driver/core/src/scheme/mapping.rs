@@ -1,13 +1,16 @@
-//! What the schemes with bitmaps share: a receiving end that says all it has in every acknowledgement, and the sending end's memory
+//! What the schemes with bitmaps share: a receiving end that says what it has in every acknowledgement, and the sending end's memory
 //! of what it has sent when.
+//!
+//! A map has [`WIDTH`] bits, and a window may be wider: then the map speaks of the packets up to the one that it answers, so that each
+//! packet is spoken of again in the answers to the 127 behind it.
 
-use super::bits::{bit, down, low};
+use super::bits::{Window, down, low};
 use super::{Answer, Answers, Fate, Incoming, Map, Packet};
 use crate::cast::index;
 use crate::time::Nanos;
 use alloc::boxed::Box;
 
-/// Packets that a map can speak of: the width of both ends' windows.
+/// Packets that a map can speak of.
 pub const WIDTH: u32 = 128;
 
 /// The receiving end of [`adaptive_window`](super::adaptive_window) and [`selective`](super::selective).
@@ -15,8 +18,10 @@ pub const WIDTH: u32 = 128;
 pub struct Receiver {
     /// The lowest missing packet.
     base: u32,
-    /// Bit `i` is packet `base + i`; bit 0 is never set between two packets.
-    here: u128,
+    /// Packets beyond it that are here.
+    here: Window,
+    /// How far beyond the base packets are taken.
+    window: u32,
     count: Option<u32>,
     /// How long a gap may stay before its packets are wanted; `None`: the sender decides alone.
     patience: Option<Nanos>,
@@ -28,13 +33,14 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// For a message of any length. With a `patience`, packets that are missing for longer than that are wanted at once [E2-4]: the
-    /// gap is seen between one and one and a half times as late.
+    /// For a message of any length, with a window of 1 to 512 packets. With a `patience`, packets that are missing for longer than that
+    /// are wanted at once [E2-4]: the gap is seen between one and one and a half times as late.
     #[must_use]
-    pub const fn new(patience: Option<Nanos>) -> Self {
+    pub const fn new(window: u32, patience: Option<Nanos>) -> Self {
         Self {
             base: 0,
-            here: 0,
+            here: Window::EMPTY,
+            window,
             count: None,
             patience,
             highest: [0; 3],
@@ -45,13 +51,13 @@ impl Receiver {
 
     /// Starts over with another message.
     pub const fn begin(&mut self) {
-        *self = Self::new(self.patience);
+        *self = Self::new(self.window, self.patience);
     }
 
-    /// Whether this packet is here, as far as the map tells.
+    /// Whether this packet is here.
     #[must_use]
-    pub const fn holds(&self, index: u32) -> bool {
-        index < self.base || self.here & bit(index - self.base) != 0
+    pub fn holds(&self, index: u32) -> bool {
+        index < self.base || index - self.base < Window::WIDTH && self.here.contains(index)
     }
 
     /// The packets from the base on that should have been here by now.
@@ -67,34 +73,38 @@ impl Receiver {
             self.mark = now;
         }
         let [.., old] = self.highest;
-        low(old.saturating_sub(self.base)) & !self.here
+        low(old.saturating_sub(self.base)) & !self.here.bits(self.base)
     }
 }
 
 impl Incoming for Receiver {
     fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Fate {
-        let fate = match packet.index.checked_sub(self.base) {
+        let index = packet.index;
+        let fate = match index.checked_sub(self.base) {
             _ if self.is_complete() => Fate::Duplicate,
             None => Fate::Duplicate,
-            Some(ahead) if ahead >= WIDTH => return Fate::Dropped,
-            Some(ahead) if self.here & bit(ahead) != 0 => Fate::Duplicate,
-            Some(ahead) => {
+            Some(ahead) if ahead >= span(self.window) => return Fate::Dropped,
+            Some(_) if self.here.contains(index) => Fate::Duplicate,
+            Some(_) => {
                 if packet.tail {
-                    self.count = Some(packet.index + 1);
+                    self.count = Some(index + 1);
                 }
-                self.here |= bit(ahead);
-                let slide = self.here.trailing_ones();
+                self.here.insert(index);
+                let slide = self.here.run(self.base);
+                self.here.clear(self.base, self.base + slide);
                 self.base += slide;
-                self.here = down(self.here, slide);
                 Fate::Write
             }
         };
         let wanted = self.wanted(now);
         let [highest, ..] = &mut self.highest;
-        *highest = (*highest).max(packet.index.saturating_add(1));
+        *highest = (*highest).max(index.saturating_add(1));
+        let ahead =
+            index.saturating_add(1).saturating_sub(WIDTH).saturating_sub(self.base).min(Window::WIDTH);
         self.answers.say(Answer::Map(Map {
             base: self.base,
-            here: self.here,
+            ahead,
+            here: self.here.bits(self.base + ahead),
             wanted,
             echo: packet.sequence,
             again: fate == Fate::Duplicate,
@@ -108,6 +118,17 @@ impl Incoming for Receiver {
 
     fn is_complete(&self) -> bool {
         self.count == Some(self.base)
+    }
+}
+
+/// A window that there is room for: at least one packet.
+const fn span(window: u32) -> u32 {
+    if window > Window::WIDTH {
+        Window::WIDTH
+    } else if window == 0 {
+        1
+    } else {
+        window
     }
 }
 
@@ -127,19 +148,28 @@ pub(super) struct Flight {
     pub(super) base: u32,
     /// The lowest that was never sent.
     pub(super) next: u32,
-    /// Bit `i` is packet `base + i`.
-    here: u128,
-    /// To be sent again.
-    again: u128,
+    /// Packets from the base on that are acknowledged.
+    here: Window,
+    /// Those to be sent again.
+    again: Window,
+    window: u32,
+    /// The last sending's number.
     sequence: u32,
+    /// No sending before this one is a packet's last one and without an answer.
+    oldest: u32,
+    /// Packets sent again.
+    repeats: u64,
     /// Each packet's last sending and how often it was sent again, by the low bits of its number.
-    packets: Box<[(Sending, u8)]>,
+    packets: Box<[(u32, u8)]>,
     /// Sendings by the low bits of their numbers: an answer echoes one, not always a packet's last.
     sendings: Box<[Sending]>,
 }
 
-/// Sendings that are remembered for each packet that can be in flight.
-const SENDINGS: u32 = 4;
+/// Sendings that are remembered, for each packet that can be in flight. An answer to one that is forgotten acknowledges as any
+/// other does; all that is lost is how long it took. So two are enough, but where windows are short there are more, for
+/// packets that wander for many round trips.
+const SENDINGS: u32 = 2;
+const SHORT_SENDINGS: u32 = 4;
 const NONE: Sending = Sending { sequence: 0, index: 0, at: Nanos::ZERO };
 
 /// What an acknowledgement taught.
@@ -156,19 +186,38 @@ fn place(number: u32, size: usize) -> usize {
     index(number) & (size - 1)
 }
 
+/// The number after this one: 0 is none.
+const fn after(sequence: u32) -> u32 {
+    match sequence.wrapping_add(1) {
+        0 => 1,
+        next => next,
+    }
+}
+
+/// Whether a number was given before another: they are never half of all numbers apart.
+pub(super) const fn before(one: u32, other: u32) -> bool {
+    one != other && other.wrapping_sub(one) < 1 << 31
+}
+
 impl Flight {
-    pub(super) fn new(count: u32) -> Self {
+    /// For a message of `count` packets, `window` of them in flight.
+    pub(super) fn new(count: u32, window: u32) -> Self {
         // Powers of two, so that numbers that turn over keep their places.
-        let width = count.clamp(1, WIDTH).next_power_of_two();
+        let window = span(window);
+        let width = count.clamp(1, window).next_power_of_two();
+        let sendings = (width * SENDINGS).max((width * SHORT_SENDINGS).min(WIDTH * SHORT_SENDINGS));
         Self {
             count,
             base: 0,
             next: 0,
-            here: 0,
-            again: 0,
+            here: Window::EMPTY,
+            again: Window::EMPTY,
+            window,
             sequence: 0,
-            packets: alloc::vec![(NONE, 0); index(width)].into_boxed_slice(),
-            sendings: alloc::vec![NONE; index(width * SENDINGS)].into_boxed_slice(),
+            oldest: 1,
+            repeats: 0,
+            packets: alloc::vec![(0, 0); index(width)].into_boxed_slice(),
+            sendings: alloc::vec![NONE; index(sendings)].into_boxed_slice(),
         }
     }
 
@@ -178,102 +227,168 @@ impl Flight {
         self.count = count;
         self.base = 0;
         self.next = 0;
-        self.here = 0;
-        self.again = 0;
+        self.here = Window::EMPTY;
+        self.again = Window::EMPTY;
+        self.oldest = after(self.sequence);
     }
 
     pub(super) const fn is_done(&self) -> bool {
         self.base == self.count
     }
 
-    /// Packets that were sent and not acknowledged.
-    pub(super) const fn waiting(&self) -> u128 {
-        low(self.next - self.base) & !self.here
+    /// Packets sent again so far.
+    pub(super) const fn repeats(&self) -> u64 {
+        self.repeats
     }
 
-    /// Those of them that are not to be sent again already.
-    pub(super) const fn out(&self) -> u128 {
-        self.waiting() & !self.again
+    /// Of the 128 packets from `first` on, which is not below the base: those that were sent, are not acknowledged, and are not to be
+    /// sent again already.
+    pub(super) fn out(&self, first: u32) -> u128 {
+        low(self.next.saturating_sub(first)) & !self.here.bits(first) & !self.again.bits(first)
     }
 
-    /// Last sending of packet `base + ahead`, and how often it was sent again.
-    pub(super) fn last(&self, ahead: u32) -> (Sending, u8) {
-        self.packets.get(place(self.base + ahead, self.packets.len())).copied().unwrap_or((NONE, 0))
+    /// The lowest and the highest packet that is out.
+    pub(super) fn ends(&self) -> Option<(u32, u32)> {
+        let firsts = || (self.base..self.next).step_by(index(WIDTH)).map(|first| (first, self.out(first)));
+        let mut some = firsts().filter(|(_, out)| *out != 0);
+        let (first, out) = some.next()?;
+        let (last, others) = some.next_back().unwrap_or((first, out));
+        Some((first + out.trailing_zeros(), last + others.ilog2()))
+    }
+
+    /// Last sending of a packet that is out, and how often it was sent again.
+    pub(super) fn last(&self, number: u32) -> (Sending, u8) {
+        let (sequence, tries) =
+            self.packets.get(place(number, self.packets.len())).copied().unwrap_or((0, 0));
+        let sending = self.sendings.get(place(sequence, self.sendings.len())).copied().unwrap_or(NONE);
+        (sending, tries)
     }
 
     /// Whether a sending is a packet's last one, and not its first.
     pub(super) fn is_repeat(&self, sending: Sending) -> bool {
         let packet = self.packets.get(place(sending.index, self.packets.len()));
-        packet.is_some_and(|(last, tries)| *last == sending && *tries > 0)
+        packet.is_some_and(|(last, tries)| *last == sending.sequence && *tries > 0)
     }
 
-    /// Has packet `base + ahead` sent again.
-    pub(super) const fn repeat(&mut self, ahead: u32) {
-        self.again |= bit(ahead) & self.waiting();
+    /// Has a packet that is out sent again.
+    pub(super) fn repeat(&mut self, number: u32) {
+        if (self.base..self.next).contains(&number) && !self.here.contains(number) {
+            self.again.insert(number);
+        }
     }
 
-    /// Takes in what is here by now. Words that older than what is known say nothing.
+    /// Whether a sending is the last one of a packet that is out.
+    fn is_out(&self, sending: &Sending) -> bool {
+        let number = sending.index;
+        let last = self.packets.get(place(number, self.packets.len()));
+        (self.base..self.next).contains(&number)
+            && !self.here.contains(number)
+            && !self.again.contains(number)
+            && last.is_some_and(|(last, _)| *last == sending.sequence)
+    }
+
+    /// The earliest sending before `latest` that may still be on its way: whose packet is out, and was not sent since. Packets leave in the
+    /// order of these numbers, so what is not late here is late nowhere behind it.
+    pub(super) fn earliest(&mut self, latest: u32) -> Option<Sending> {
+        while before(self.oldest, latest) {
+            let sending = self.sendings.get(place(self.oldest, self.sendings.len()))?;
+            if sending.sequence == self.oldest && self.is_out(sending) {
+                return Some(*sending);
+            }
+            self.oldest = after(self.oldest);
+        }
+        None
+    }
+
+    /// By how much the packets that are out were sent before `then`, all of them together.
+    pub(super) fn late(&self, then: Nanos) -> u64 {
+        let (mut sum, mut at) = (0_u64, self.oldest);
+        while !before(self.sequence, at) {
+            let Some(sending) = self.sendings.get(place(at, self.sendings.len())) else { break };
+            if sending.sequence == at && self.is_out(sending) {
+                if sending.at >= then {
+                    break;
+                }
+                sum = sum.saturating_add(then.saturating_sub(sending.at).get());
+            }
+            at = after(at);
+        }
+        sum
+    }
+
+    /// Packets below `base` are acknowledged, all of them; how many were not before.
+    fn slide(&mut self, base: u32) -> u32 {
+        let known = self.here.clear(self.base, base);
+        self.again.clear(self.base, base);
+        let new = base - self.base - known;
+        self.base = base;
+        new
+    }
+
+    /// Takes in what is here by now. Words that are older than what is known say nothing.
     pub(super) fn acknowledge(&mut self, map: &Map) -> Learnt {
-        let at = place(map.echo, self.sendings.len());
-        let remembered =
-            self.sendings.get_mut(at).filter(|sending| sending.sequence == map.echo && map.echo != 0);
-        // Once: a second answer is one to a copy that the network made, whose way says nothing of this one's.
-        let sending = remembered.map(|sending| core::mem::replace(sending, NONE));
-        let before = self.waiting().count_ones();
         // More than was sent is not here, whoever says so.
         if map.base > self.next {
             return Learnt::default();
         }
-        if map.base > self.base {
-            let slide = map.base - self.base;
-            self.base = map.base;
-            self.here = down(self.here, slide);
-            self.again = down(self.again, slide);
-        }
-        let here = down(map.here, self.base - map.base);
-        self.here |= here & low(self.next - self.base);
-        let slide = self.here.trailing_ones();
-        self.base += slide;
-        self.here = down(self.here, slide);
-        self.again = down(self.again, slide) & self.waiting();
-        Learnt { sending, new: before - self.waiting().count_ones() }
+        let mut new = if map.base > self.base { self.slide(map.base) } else { 0 };
+        let first = map.base.saturating_add(map.ahead);
+        let here = down(map.here, self.base.saturating_sub(first));
+        let first = first.max(self.base);
+        new += self.here.insert_bits(first, here & low(self.next.saturating_sub(first)));
+        self.again.take_out(&self.here);
+        let run = self.here.run(self.base);
+        self.slide(self.base + run);
+        // Once: a second answer is one to a copy that the network made, whose way says nothing of this one's. What does not say that
+        // the packet is here is no answer to it.
+        let at = place(map.echo, self.sendings.len());
+        let remembered = self.sendings.get_mut(at).filter(|sending| {
+            let known = sending.index < self.base || self.here.contains(sending.index);
+            map.echo != 0 && sending.sequence == map.echo && known
+        });
+        let sending = remembered.map(|sending| core::mem::replace(sending, NONE));
+        Learnt { sending, new }
     }
 
-    fn packet_mut(&mut self, number: u32) -> Option<&mut (Sending, u8)> {
-        let place = place(number, self.packets.len());
-        self.packets.get_mut(place)
+    /// The lowest packet that is to be sent again.
+    fn next_again(&self) -> Option<u32> {
+        if self.again.is_empty() {
+            return None;
+        }
+        let firsts = (self.base..self.next).step_by(index(WIDTH));
+        let mut some = firsts.map(|first| (first, self.again.bits(first))).filter(|(_, bits)| *bits != 0);
+        some.next().map(|(first, bits)| first + bits.trailing_zeros())
     }
 
     /// The next packet: one that is to be sent again, or the next in order.
-    pub(super) fn poll(&mut self, now: Nanos, width: u32) -> Option<Packet> {
-        let number = if self.again != 0 {
-            let ahead = self.again.trailing_zeros();
-            self.again &= self.again - 1;
-            let number = self.base + ahead;
-            if let Some((_, tries)) = self.packet_mut(number) {
-                *tries = tries.saturating_add(1);
-            }
+    pub(super) fn poll(&mut self, now: Nanos) -> Option<Packet> {
+        let again = self.next_again();
+        let number = if let Some(number) = again {
+            self.again.remove(number);
+            self.repeats += 1;
             number
-        } else if self.next < self.count && self.next - self.base < width.min(WIDTH) {
+        } else if self.next < self.count && self.next - self.base < self.window {
             self.next += 1;
-            let number = self.next - 1;
-            if let Some((_, tries)) = self.packet_mut(number) {
-                *tries = 0;
-            }
-            number
+            self.next - 1
         } else {
             return None;
         };
-        self.sequence = self.sequence.wrapping_add(1).max(1);
-        let sending = Sending { sequence: self.sequence, index: number, at: now };
-        if let Some((last, _)) = self.packet_mut(number) {
-            *last = sending;
+        self.sequence = after(self.sequence);
+        let sequence = self.sequence;
+        let size = self.packets.len();
+        if let Some((last, tries)) = self.packets.get_mut(place(number, size)) {
+            *last = sequence;
+            *tries = if again.is_some() { tries.saturating_add(1) } else { 0 };
         }
-        let place = place(sending.sequence, self.sendings.len());
-        if let Some(place) = self.sendings.get_mut(place) {
-            *place = sending;
+        let size = self.sendings.len();
+        let sending = Sending { sequence, index: number, at: now };
+        let forgotten =
+            self.sendings.get_mut(place(sequence, size)).map(|place| core::mem::replace(place, sending));
+        // One that is still out after so many others is lost, and nobody would look for it any more.
+        if let Some(old) = forgotten.filter(|old| old.sequence != 0 && self.is_out(old)) {
+            self.again.insert(old.index);
         }
-        Some(Packet { index: number, tail: number + 1 == self.count, round: 0, sequence: sending.sequence })
+        Some(Packet { index: number, tail: number + 1 == self.count, round: 0, sequence })
     }
 }
 

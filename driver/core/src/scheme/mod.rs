@@ -86,7 +86,9 @@ pub enum Answer {
 pub struct Map {
     /// All packets below are here.
     pub base: u32,
-    /// Of the packets from `base` on, those that are here: bit `i` is packet `base + i`.
+    /// How far beyond `base` the next field begins.
+    pub ahead: u32,
+    /// Of the packets from `base + ahead` on, those that are here: bit `i` is packet `base + ahead + i`.
     pub here: u128,
     /// Of the packets from `base` on, those that are wanted at once.
     pub wanted: u128,

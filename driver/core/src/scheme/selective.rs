@@ -5,7 +5,8 @@
 //! spread of the delays, and widens it when a packet turns out to have been sent again for nothing. When nothing more comes back, the
 //! last packet is sent again as a probe, and a timeout is the last resort.
 
-use super::mapping::{Flight, Sending, WIDTH, ones};
+use super::bits::Window;
+use super::mapping::{Flight, Sending, before};
 use super::{Answer, Outgoing, Packet};
 use crate::sender::RoundTrip;
 use crate::time::Nanos;
@@ -15,7 +16,7 @@ pub use super::mapping::Receiver;
 /// The sender's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// Packets in flight at most, 1 to 128 (128).
+    /// Packets in flight at most, and how far beyond its lowest hole the receiver takes packets: 1 to 512 (512).
     pub window: u32,
     /// Round trip before one was seen.
     pub round_trip: Nanos,
@@ -27,7 +28,7 @@ impl Config {
     /// The specification's values for a round trip of `round_trip`.
     #[must_use]
     pub const fn new(round_trip: Nanos) -> Self {
-        Self { window: WIDTH, round_trip, longest: round_trip.saturating_mul(64) }
+        Self { window: Window::WIDTH, round_trip, longest: round_trip.saturating_mul(64) }
     }
 }
 
@@ -129,7 +130,6 @@ pub struct Sender {
     silent: u32,
     /// How long the last answer took, until it is asked for.
     delay: Option<Nanos>,
-    repeated: u64,
     needless: u64,
 }
 
@@ -139,7 +139,7 @@ impl Sender {
     pub fn new(config: Config, count: u32) -> Self {
         Self {
             config,
-            flight: Flight::new(count),
+            flight: Flight::new(count, config.window),
             trip: RoundTrip::default(),
             spread: Spread::default(),
             latest: None,
@@ -147,7 +147,6 @@ impl Sender {
             probe: Nanos::MAX,
             silent: 0,
             delay: None,
-            repeated: 0,
             needless: 0,
         }
     }
@@ -160,7 +159,7 @@ impl Sender {
     /// Packets sent again, and those among them whose receiver had them already, as far as it said so.
     #[must_use]
     pub const fn repeated(&self) -> (u64, u64) {
-        (self.repeated, self.needless)
+        (self.flight.repeats(), self.needless)
     }
 
     /// The lowest packet that is not acknowledged.
@@ -190,25 +189,16 @@ impl Sender {
         self.due = Nanos::MAX;
         let Some(latest) = self.latest else { return };
         let least = self.spread.least.unwrap_or(self.config.round_trip);
-        let mut late = 0_u64;
-        for ahead in ones(if self.spread.is_new() { self.flight.out() } else { 0 }) {
-            let (last, _) = self.flight.last(ahead);
-            late = late.saturating_add(now.saturating_sub(last.at).saturating_sub(least).get());
-        }
+        let late = if self.spread.is_new() { self.flight.late(now.saturating_sub(least)) } else { 0 };
         let window = self.spread.window(self.config.round_trip).max(self.spread.early_window(late));
         let wait = least.saturating_add(window);
-        for ahead in ones(self.flight.out()) {
-            let (last, _) = self.flight.last(ahead);
-            if last.sequence >= latest.sequence {
-                continue;
+        while let Some(sending) = self.flight.earliest(latest.sequence) {
+            let lost = sending.at.saturating_add(wait);
+            if lost > now {
+                self.due = lost;
+                break;
             }
-            let lost = last.at.saturating_add(wait);
-            if lost <= now {
-                self.flight.repeat(ahead);
-                self.repeated += 1;
-            } else {
-                self.due = self.due.min(lost);
-            }
+            self.flight.repeat(sending.index);
         }
     }
 
@@ -238,7 +228,7 @@ impl Outgoing for Sender {
             self.trip.sample(span);
             self.spread.sample(span);
             self.delay = Some(span);
-            if self.latest.is_none_or(|latest| latest.sequence < sending.sequence) {
+            if self.latest.is_none_or(|latest| before(latest.sequence, sending.sequence)) {
                 self.latest = Some(sending);
             }
             if map.again {
@@ -261,13 +251,10 @@ impl Outgoing for Sender {
         }
         if self.probe <= now && !self.flight.is_done() {
             // First the last packet alone, whose answer tells of all the others; if not even that comes, the first as well.
-            let out = self.flight.out();
-            if out != 0 {
-                self.flight.repeat(out.ilog2());
-                self.repeated += 1;
-                if self.silent > 0 && out.count_ones() > 1 {
-                    self.flight.repeat(out.trailing_zeros());
-                    self.repeated += 1;
+            if let Some((first, last)) = self.flight.ends() {
+                self.flight.repeat(last);
+                if self.silent > 0 {
+                    self.flight.repeat(first);
                 }
             }
             self.silent += 1;
@@ -284,7 +271,7 @@ impl Outgoing for Sender {
         if self.flight.is_done() {
             return None;
         }
-        let packet = self.flight.poll(now, self.config.window.max(1))?;
+        let packet = self.flight.poll(now)?;
         self.wait(now);
         Some(packet)
     }

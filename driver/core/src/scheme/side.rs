@@ -44,7 +44,7 @@ impl Header {
             Self::Data(header) => header.length() + CRC_LENGTH,
             Self::Control(control) => control.length(),
             Self::Message(message) => message.length(),
-            Self::Link(_) => LinkPacket::LENGTH,
+            Self::Link(packet) => packet.length(),
         }
     }
 

@@ -129,7 +129,7 @@ fn delays_of_nothing_are_no_measure_of_loss() {
 fn a_timeout_that_was_handled_is_not_due_again_at_once() {
     for round_trip in [Nanos::ZERO, Nanos::new(1), ROUND_TRIP] {
         let mut sender = selective::Sender::new(selective::Config::new(round_trip), 64);
-        let mut receiver = selective::Receiver::new(None);
+        let mut receiver = selective::Receiver::new(128, None);
         let mut now = Nanos::from_micros(1);
         while let Some(packet) = sender.poll_packet(now) {
             // The last ones are lost.

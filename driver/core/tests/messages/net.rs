@@ -105,7 +105,7 @@ where
             Header::Data(header) => header.encode(payload, &mut buffer),
             Header::Control(control) => control.encode(&mut buffer),
             Header::Message(message) => message.encode(payload, &mut buffer),
-            Header::Link(packet) => unreachable!("nobody asks these links: {packet:?}"),
+            Header::Link(packet) => packet.encode(&mut buffer),
         }
         .unwrap();
         assert_eq!(length, departure.header.length() + payload.len());
@@ -123,6 +123,7 @@ where
                 let (message, payload) = bytes.read().unwrap();
                 (Header::Message(message), payload)
             }
+            Ok(Packet::Link(packet)) => (Header::Link(packet), &[][..]),
             Err(error) => {
                 assert!(error.is_damage(), "{error}");
                 self.damaged += 1;

@@ -4,7 +4,7 @@ use crate::explore::{Found, Mischief, explore};
 use fpga_core::Nanos;
 use fpga_core::scheme::receiver_counter::Counting;
 use fpga_core::scheme::{
-    Incoming, Outgoing, adaptive_window, receiver_counter, receiver_window, selective, sender_window,
+    Incoming, Outgoing, adaptive_window, mapping, receiver_counter, receiver_window, selective, sender_window,
 };
 use std::hash::Hash;
 
@@ -143,7 +143,7 @@ fn adaptive_window() {
         for count in 1..=3 {
             let config = adaptive_window::Config { window, ..adaptive_window::Config::new(ROUND_TRIP) };
             all_is_well(&format!("adaptive window {window}"), count, fewer(count), || {
-                let receiver = adaptive_window::Receiver::new(Some(ROUND_TRIP));
+                let receiver = adaptive_window::Receiver::new(mapping::WIDTH, Some(ROUND_TRIP));
                 (adaptive_window::Sender::new(config, count), receiver)
             });
         }
@@ -156,7 +156,7 @@ fn selective() {
         for count in 1..=3 {
             let config = selective::Config { window, ..selective::Config::new(ROUND_TRIP) };
             all_is_well(&format!("selective {window}"), count, fewer(count), || {
-                (selective::Sender::new(config, count), selective::Receiver::new(None))
+                (selective::Sender::new(config, count), selective::Receiver::new(config.window.max(2), None))
             });
         }
     }

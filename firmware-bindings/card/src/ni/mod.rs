@@ -450,6 +450,9 @@ impl Ni {
                 let Ok((message, payload)) = bytes.read() else { return 0 };
                 node.receive(now, &message, payload, &mut ReceivePort(space));
             }
+            (Packet::Link(packet), Exchange::Messages(node)) => node.hear(now, &packet),
+            // The registry's host slows down by itself: nothing here could.
+            (Packet::Link(_), Exchange::Registry(_)) => return 0,
             (Packet::Message(bytes), Exchange::Registry(_)) => {
                 self.bad_packet = self.bad_packet.wrapping_add(1);
                 let answer =

@@ -19,7 +19,7 @@ use fpga_firmware::generated::{Scheme, counters};
 use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_firmware::window::WindowHeader;
 use fpga_firmware::wire::{
-    AnswerBody, Common, Control, Data, Flags, Message, MessageAnswer, Nack, NackReason,
+    AnswerBody, Common, Control, Data, Flags, LinkPacket, Message, MessageAnswer, Nack, NackReason,
 };
 
 /// The rules in use, with all that belongs to them.
@@ -318,6 +318,11 @@ impl Node {
             _ => self.receiver.handle_packet(now, &header, payload, memory),
         }
         self.high_water = self.high_water.max(live(&self.receiver));
+    }
+
+    /// A packet about links.
+    pub(super) fn hear(&mut self, now: Nanos, packet: &LinkPacket) {
+        self.sender.handle_packet(now, &Header::Link(*packet));
     }
 
     /// The next thing to send or to report, packets of messages excepted.

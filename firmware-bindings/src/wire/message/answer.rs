@@ -26,7 +26,7 @@ pub enum AnswerBody {
     /// See [`AnswerKind::Short`].
     Short { round: u8 },
     /// See [`AnswerKind::Map`]; bit `i` of the pair is in word `i / 64`.
-    Map { base: u32, echo: u32, again: bool, here: [u64; 2], wanted: [u64; 2] },
+    Map { base: u32, ahead: u16, echo: u32, again: bool, here: [u64; 2], wanted: [u64; 2] },
     /// See [`AnswerKind::ReadAccepted`].
     ReadAccepted,
     /// See [`AnswerKind::ReadRefused`].
@@ -74,6 +74,13 @@ impl MessageAnswer {
         }
     }
 
+    const fn ahead(&self) -> u16 {
+        match self.body {
+            AnswerBody::Map { ahead, .. } => ahead,
+            _ => 0,
+        }
+    }
+
     pub(super) fn read(kind: PacketKind, body: &[u8]) -> Result<Self, WireError> {
         let map: Option<&[u8; map_at::LAYOUT_SIZE]> = match kind {
             PacketKind::MessageMap => Some(exact(kind, body)?),
@@ -83,20 +90,19 @@ impl MessageAnswer {
             Some(head) => head,
             None => exact(kind, body)?,
         };
-        if u16_at::<{ answer_at::RESERVED }, _>(head) != 0 {
-            return Err(WireError::Reserved { kind });
-        }
         let found = u8_at::<{ answer_at::ANSWER }, _>(head);
         let wrong = WireError::Answer { kind, found };
         let answer = AnswerKind::try_from(found).map_err(|_| wrong)?;
         let first = u32_at::<{ answer_at::FIRST }, _>(head);
         let last = u32_at::<{ answer_at::LAST }, _>(head);
         let reason = u8_at::<{ answer_at::REASON }, _>(head);
+        let ahead = u16_at::<{ answer_at::AHEAD }, _>(head);
         let refused = || NackReason::try_from(reason).map_err(|_| WireError::Reason { kind, found: reason });
         let body = match (answer, map) {
             (AnswerKind::Map, Some(map)) => AnswerBody::Map {
                 base: first,
                 echo: last,
+                ahead,
                 again: reason == 1,
                 here: [u64_at::<{ map_at::HERE_LOW }, _>(map), u64_at::<{ map_at::HERE_HIGH }, _>(map)],
                 wanted: [u64_at::<{ map_at::WANTED_LOW }, _>(map), u64_at::<{ map_at::WANTED_HIGH }, _>(map)],
@@ -121,7 +127,8 @@ impl MessageAnswer {
         };
         // What a kind of answer does not use is 0.
         let (_, expected_first, expected_last, expected_reason) = answer.fields();
-        if (expected_first, expected_last, expected_reason) != (first, last, reason) {
+        let expected = (expected_first, expected_last, expected_reason, answer.ahead());
+        if expected != (first, last, reason, ahead) {
             return Err(WireError::Reserved { kind });
         }
         Ok(answer)
@@ -136,6 +143,7 @@ impl MessageAnswer {
         image.put::<{ answer_at::LAST }, _>(last);
         image.put::<{ answer_at::ANSWER }, _>(answer.value());
         image.put::<{ answer_at::REASON }, _>(reason);
+        image.put::<{ answer_at::AHEAD }, _>(self.ahead());
     }
 
     pub(super) fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {

@@ -1,6 +1,8 @@
 //! Pictures of curves: panels with axes, bands and marked points, as SVG.
 
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -101,6 +103,10 @@ impl Curve {
         Self { name: name.into(), colour, ..Self::default() }
     }
 
+    fn rgb(&self) -> RGBColor {
+        COLOURS.get(self.colour % COLOURS.len()).copied().unwrap_or(BLACK)
+    }
+
     /// How it is drawn.
     #[must_use]
     pub fn style(mut self, style: Style) -> Self {
@@ -143,6 +149,12 @@ const PANEL: (u32, u32) = (560, 400);
 const HALF_CHARACTER: u32 = 14;
 const TITLE: u32 = 44;
 const CAPTION_LINE: u32 = 17;
+const LEGEND_LINE: u32 = 18;
+/// Left of the first name, and the width of a curve's sample with its gap.
+const LEGEND_MARGIN: u32 = 24;
+const LEGEND_KEY: u32 = 28;
+/// More labels than any axis has: which ones is decided elsewhere.
+const TICKS: usize = 64;
 const FONT: &str = "sans-serif";
 
 /// A picture that could not be drawn.
@@ -177,20 +189,48 @@ impl Scale {
         }
     }
 
-    /// Labels along an axis that shows from `low` to `high`.
-    fn ticks(self, low: f64, high: f64) -> usize {
-        let span = match self {
-            Self::Linear => return 9,
-            Self::Decades => high - low,
-            Self::Bytes => (high - low) / 2.0,
-            Self::Names(names) => return names.len() + 2,
-        };
-        if span < 2.0 {
-            6
-        } else {
-            (2..20_u8).find(|count| f64::from(*count) > span + 1.0).map_or(10, usize::from)
+    /// Places that get a label along an axis that shows from `low` to `high`.
+    fn ticks(self, low: f64, high: f64) -> Vec<f64> {
+        match self {
+            Self::Linear => round_numbers(low, high, 9.0),
+            Self::Decades => {
+                // Powers of ten, and what lies between them where there are few.
+                let steps: &[f64] = match high - low {
+                    span if span > 3.2 => &[1.0],
+                    span if span > 1.6 => &[1.0, 3.0],
+                    span if span > 0.6 => &[1.0, 2.0, 5.0],
+                    _ => &[],
+                };
+                if steps.is_empty() {
+                    let numbers = round_numbers(10_f64.powf(low), 10_f64.powf(high), 7.0);
+                    return numbers.into_iter().map(|number| self.place(number)).collect();
+                }
+                let decades = whole_numbers(low.floor(), high, 1.0);
+                let all = decades.flat_map(|decade| steps.iter().map(move |step| decade + step.log10()));
+                all.filter(|place| (low..=high).contains(place)).collect()
+            }
+            Self::Bytes => {
+                let step = ((high - low) / 8.0).ceil().max(1.0);
+                whole_numbers(low.ceil(), high, step).collect()
+            }
+            Self::Names(names) => (0..names.len()).map(crate::statistics::count).collect(),
         }
     }
+}
+
+/// From `first` to at most `last`, so far apart.
+fn whole_numbers(first: f64, last: f64, step: f64) -> impl Iterator<Item = f64> {
+    (0_u32..200).map(move |number| f64::from(number).mul_add(step, first)).take_while(move |at| *at <= last)
+}
+
+/// Numbers 1, 2 or 5 times a power of ten apart from `low` to `high`, at most about `most` of them.
+fn round_numbers(low: f64, high: f64, most: f64) -> Vec<f64> {
+    let least = ((high - low) / most).max(f64::MIN_POSITIVE);
+    let power = 10_f64.powf(least.log10().floor());
+    let step = [1.0, 2.0, 5.0].into_iter().map(|times| times * power).find(|step| *step >= least);
+    let step = step.unwrap_or(10.0 * power);
+    // By whole multiples, so that nothing adds up.
+    whole_numbers((low / step).ceil(), high / step + 1e-9, 1.0).map(|times| times * step).collect()
 }
 
 /// A number with as many digits as it takes.
@@ -224,17 +264,83 @@ impl Picture {
         let rows = self.panels.len().div_ceil(columns).max(1);
         let panel = if self.panels.len() > 1 { PANEL } else { ALONE };
         let side = |count: usize, length: u32| u32::try_from(count).unwrap_or(1).saturating_mul(length);
-        let (width, height) = (side(columns, panel.0), side(rows, panel.1));
+        let width = side(columns, panel.0);
+        let legends = Legends::of(&self.panels, panel.0, width);
+        let height = side(rows, panel.1 + legends.below_each);
         let caption: Vec<String> = self.caption.iter().flat_map(|line| wrapped(line, width)).collect();
         let lines = u32::try_from(caption.len()).unwrap_or(0);
-        let size = (width, height + TITLE + lines * CAPTION_LINE + 12);
+        let size = (width, height + TITLE + legends.below_all + lines * CAPTION_LINE + 12);
         let mut text = String::new();
         {
             let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
-            draw(self, &caption, &root, (columns, rows)).map_err(|error| PictureError(error.to_string()))?;
+            draw(self, &caption, &legends, &root, (columns, rows))
+                .map_err(|error| PictureError(error.to_string()))?;
             root.present().map_err(|error| PictureError(error.to_string()))?;
         }
         Ok(text)
+    }
+}
+
+/// Where names of curves stand: outside of the axes, so that they hide nothing.
+struct Legends {
+    /// Pixels below each panel, and below all of them together.
+    below_each: u32,
+    below_all: u32,
+}
+
+impl Legends {
+    /// Panels with the same curves share one.
+    fn of(panels: &[Panel], each: u32, all: u32) -> Self {
+        let height = |panel: &Panel, width: u32| {
+            let rows = u32::try_from(panel.legend(width).len()).unwrap_or(0);
+            rows * LEGEND_LINE + if rows > 0 { 6 } else { 0 }
+        };
+        let names = |panel: &Panel| {
+            let entries = panel.curves.iter().map(|curve| (curve.name.clone(), curve.colour, curve.style));
+            entries.collect::<Vec<_>>()
+        };
+        match panels {
+            [first, others @ ..]
+                if !others.is_empty() && others.iter().all(|other| names(other) == names(first)) =>
+            {
+                Self { below_each: 0, below_all: height(first, all) }
+            }
+            panels => {
+                let below_each = panels.iter().map(|panel| height(panel, each)).max().unwrap_or(0);
+                Self { below_each, below_all: 0 }
+            }
+        }
+    }
+}
+
+/// An axis that has its labels where they belong, not where places are round.
+struct Axis {
+    from: f64,
+    to: f64,
+    ticks: Vec<f64>,
+}
+
+impl Ranged for Axis {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        RangedCoordf64::from(self.from..self.to).map(value, limit)
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        // Lines between labels would only be in the way.
+        if hint.weight().allow_light_points() { Vec::new() } else { self.ticks.clone() }
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.from..self.to
+    }
+}
+
+impl ValueFormatter<f64> for Axis {
+    fn format(value: &f64) -> String {
+        short(*value)
     }
 }
 
@@ -260,7 +366,13 @@ fn wrapped(line: &str, width: u32) -> Vec<String> {
     lines
 }
 
-fn draw(picture: &Picture, caption: &[String], root: &Area<'_>, (columns, rows): (usize, usize)) -> Drawn {
+fn draw(
+    picture: &Picture,
+    caption: &[String],
+    legends: &Legends,
+    root: &Area<'_>,
+    (columns, rows): (usize, usize),
+) -> Drawn {
     root.fill(&WHITE)?;
     let middle = Pos::new(HPos::Center, VPos::Top);
     let (width, height) = root.dim_in_pixel();
@@ -275,10 +387,19 @@ fn draw(picture: &Picture, caption: &[String], root: &Area<'_>, (columns, rows):
     }
     let (_, rest) = root.split_vertically(TITLE);
     let (middle, _) = rest.split_vertically(below.saturating_sub(TITLE));
+    let (middle, names) = middle.split_vertically(below.saturating_sub(TITLE + legends.below_all));
     for (panel, area) in picture.panels.iter().zip(middle.split_evenly((rows, columns))) {
-        panel.draw(&area)?;
+        let (_, height) = area.dim_in_pixel();
+        let (axes, names) = area.split_vertically(height.saturating_sub(legends.below_each));
+        panel.draw(&axes)?;
+        if legends.below_each > 0 {
+            panel.draw_legend(&names)?;
+        }
     }
-    Ok(())
+    match picture.panels.first() {
+        Some(panel) if legends.below_all > 0 => panel.draw_legend(&names),
+        _ => Ok(()),
+    }
 }
 
 impl Panel {
@@ -323,11 +444,14 @@ impl Panel {
             .margin_right(18)
             .x_label_area_size(46)
             .y_label_area_size(62)
-            .build_cartesian_2d(left..right, low..high)?;
+            .build_cartesian_2d(
+                Axis { from: left, to: right, ticks: x.ticks(left, right) },
+                Axis { from: low, to: high, ticks: y.ticks(low, high) },
+            )?;
         chart
             .configure_mesh()
-            .x_labels(x.ticks(left, right))
-            .y_labels(y.ticks(low, high))
+            .x_labels(TICKS)
+            .y_labels(TICKS)
             .x_label_formatter(&|place| x.label(*place))
             .y_label_formatter(&|place| y.label(*place))
             .x_desc(&self.x_label)
@@ -338,7 +462,7 @@ impl Panel {
             .bold_line_style(RGBColor(225, 225, 225))
             .draw()?;
         for curve in &self.curves {
-            let colour = COLOURS.get(curve.colour % COLOURS.len()).copied().unwrap_or(BLACK);
+            let colour = curve.rgb();
             let at = |value_x: f64, value_y: f64| (x.place(value_x), y.place(value_y).clamp(low, high));
             let line: Vec<_> = curve.points.iter().map(|[x, y, ..]| at(*x, *y)).collect();
             let upper = curve.points.iter().map(|[x, _, _, high]| at(*x, *high));
@@ -347,20 +471,10 @@ impl Panel {
             if matches!(curve.style, Style::Line | Style::Band) {
                 let shade = if curve.style == Style::Band { 0.13 } else { 0.25 };
                 let band: Vec<_> = upper.chain(lower).collect();
-                let drawn = chart.draw_series([Polygon::new(band, colour.mix(shade).filled())])?;
-                if curve.style == Style::Band {
-                    drawn.label(curve.name.clone()).legend(move |(x, y)| {
-                        Rectangle::new([(x, y - 5), (x + 20, y + 5)], colour.mix(0.25).filled())
-                    });
-                }
+                chart.draw_series([Polygon::new(band, colour.mix(shade).filled())])?;
             }
             if matches!(curve.style, Style::Line | Style::Thin) {
-                chart
-                    .draw_series([PathElement::new(line.clone(), colour.stroke_width(thick))])?
-                    .label(curve.name.clone())
-                    .legend(move |(x, y)| {
-                        PathElement::new([(x, y), (x + 20, y)], colour.stroke_width(thick))
-                    });
+                chart.draw_series([PathElement::new(line.clone(), colour.stroke_width(thick))])?;
             }
             if curve.style == Style::Dots {
                 let bars = curve.points.iter().map(|[x, _, low, high]| {
@@ -369,11 +483,7 @@ impl Panel {
                 chart.draw_series(bars)?;
             }
             if matches!(curve.style, Style::Line | Style::Dots) {
-                let dots = chart.draw_series(line.iter().map(|at| Circle::new(*at, 3, colour.filled())))?;
-                if curve.style == Style::Dots {
-                    dots.label(curve.name.clone())
-                        .legend(move |(x, y)| Circle::new((x + 10, y), 3, colour.filled()));
-                }
+                chart.draw_series(line.iter().map(|at| Circle::new(*at, 3, colour.filled())))?;
             }
         }
         for mark in &self.marks {
@@ -388,38 +498,53 @@ impl Panel {
                 + Text::new(mark.name.clone(), (along, -9), style);
             chart.draw_series([drawn])?;
         }
-        if self.curves.iter().any(|curve| !curve.name.is_empty()) {
-            chart
-                .configure_series_labels()
-                .position(self.legend_place(low, high))
-                .background_style(WHITE.mix(0.8))
-                .border_style(RGBColor(200, 200, 200))
-                .label_font((FONT, 12))
-                .draw()?;
-        }
         Ok(())
     }
 
-    /// The corner with the fewest points.
-    fn legend_place(&self, low: f64, high: f64) -> SeriesLabelPosition {
-        let [(left, right), _] = self.ranges();
-        let corners = [
-            (SeriesLabelPosition::UpperRight, true, true),
-            (SeriesLabelPosition::UpperLeft, false, true),
-            (SeriesLabelPosition::LowerLeft, false, false),
-            (SeriesLabelPosition::LowerRight, true, false),
-        ];
-        let (x, y) = (self.x_scale, self.y_scale);
-        let taken = |to_right: bool, up: bool| {
-            let points = self.curves.iter().flat_map(|curve| &curve.points);
-            let within = points.filter(|[at_x, at_y, ..]| {
-                let across = (x.place(*at_x) - left) / (right - left);
-                let above = (y.place(*at_y) - low) / (high - low);
-                (across > 0.5) == to_right && (above > 0.5) == up
-            });
-            within.count()
-        };
-        let best = corners.into_iter().min_by_key(|(_, to_right, up)| taken(*to_right, *up));
-        best.map_or(SeriesLabelPosition::UpperRight, |(place, ..)| place)
+    /// Names of curves in rows of `width` pixels, and how far to the right each begins.
+    fn legend(&self, width: u32) -> Vec<Vec<(u32, &Curve)>> {
+        let mut rows: Vec<Vec<(u32, &Curve)>> = Vec::new();
+        let mut right = u32::MAX;
+        for curve in self.curves.iter().filter(|curve| !curve.name.is_empty()) {
+            let letters = u32::try_from(curve.name.chars().count()).unwrap_or(0);
+            let span = LEGEND_KEY + letters * HALF_CHARACTER / 2 + 12;
+            if right.saturating_add(span) > width {
+                rows.push(Vec::new());
+                right = LEGEND_MARGIN;
+            }
+            if let Some(row) = rows.last_mut() {
+                row.push((right, curve));
+            }
+            right += span;
+        }
+        rows
+    }
+
+    fn draw_legend(&self, area: &Area<'_>) -> Drawn {
+        let (width, _) = area.dim_in_pixel();
+        let place = |pixels: u32| i32::try_from(pixels).unwrap_or(0);
+        for (row, entries) in (0_u32..).zip(self.legend(width)) {
+            let y = place(row * LEGEND_LINE + LEGEND_LINE / 2);
+            for (x, curve) in entries {
+                let colour = curve.rgb();
+                let (x, end) = (place(x), place(x + LEGEND_KEY - 6));
+                match curve.style {
+                    Style::Band => {
+                        area.draw(&Rectangle::new([(x, y - 5), (end, y + 5)], colour.mix(0.25).filled()))?;
+                    }
+                    Style::Line | Style::Thin => {
+                        let thick = u32::from(curve.style == Style::Line) + 1;
+                        area.draw(&PathElement::new([(x, y), (end, y)], colour.stroke_width(thick)))?;
+                    }
+                    Style::Dots => {}
+                }
+                if matches!(curve.style, Style::Line | Style::Dots) {
+                    area.draw(&Circle::new((i32::midpoint(x, end), y), 3, colour.filled()))?;
+                }
+                let style = (FONT, 12).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center));
+                area.draw(&Text::new(curve.name.clone(), (end + 6, y), style))?;
+            }
+        }
+        Ok(())
     }
 }

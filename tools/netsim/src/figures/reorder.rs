@@ -59,7 +59,7 @@ pub(super) fn make(
         let scenario = frozen(SIZE).data(network(0.0, delay)).scheme(Scheme::Selective);
         points.push(Point::new(scenario).with(|row| {
             row.figure = figure.name();
-            (row.window, row.disorder, row.loss) = (Some(128), Some(degree), Some(0.0));
+            (row.window, row.disorder, row.loss) = (Some(512), Some(degree), Some(0.0));
         }));
     }
     let curves = points.len() / DEGREES.len();
@@ -94,7 +94,7 @@ pub(super) fn make(
         panel.curves.push(spread(window, colour, curve, &others, band));
     }
     let names = WINDOWS.iter().map(|(window, colour)| (format!("receiver-window, W = {window}"), *colour));
-    let names = names.chain([("selective, W = 128".to_owned(), 3)]);
+    let names = names.chain([("selective, W = 512".to_owned(), 3)]);
     for ((name, colour), curve) in names.zip(main.chunks(DEGREES.len())) {
         let points = curve.iter().map(|point| {
             let x = f64::from(point.row.disorder.unwrap_or(0));
@@ -123,7 +123,7 @@ pub(super) fn make(
         ));
     }
     let needless =
-        main.iter().filter(|point| point.row.window == Some(128) && point.row.scheme == "selective");
+        main.iter().filter(|point| point.row.window == Some(512) && point.row.scheme == "selective");
     for point in needless.filter(|point| matches!(point.row.disorder, Some(64 | 128))) {
         findings.push(format!(
             "selective, disorder {}: {:.3} ± {:.3}, {:.4} % ± {:.4} % of packets sent again for nothing",

@@ -35,7 +35,7 @@ pub(super) const VARIANTS: [Variant; 7] = [
     variant(Scheme::SenderWindow, Some(32), 1),
     variant(Scheme::ReceiverCounter, None, 7),
     variant(Scheme::AdaptiveWindow, Some(128), 3),
-    variant(Scheme::Selective, Some(128), 2),
+    variant(Scheme::Selective, Some(512), 2),
     variant(Scheme::Registry, None, 4),
 ];
 

@@ -24,8 +24,10 @@ const INDEX: u32 = MOST_PACKETS.ilog2() + 1;
 const TIME: u32 = 32;
 const SEQUENCE: u32 = 32;
 const WIDTH: u32 = mapping::WIDTH;
-/// Sendings that a sender with bitmaps remembers for each packet in flight.
-const SENDINGS: u32 = 4;
+/// Sendings that a sender with bitmaps remembers.
+const fn sendings(window: u32) -> u32 {
+    if window > WIDTH { 2 * window } else { 4 * window }
+}
 
 struct Field {
     scheme: &'static str,
@@ -134,8 +136,9 @@ fn fields() -> Vec<Field> {
             ("here", window),
             ("again", window),
             ("sequence", SEQUENCE),
-            ("packets in flight", window * (SEQUENCE + INDEX + TIME + 8)),
-            ("sendings", window * SENDINGS * (SEQUENCE + INDEX + TIME)),
+            ("oldest sending", SEQUENCE),
+            ("packets in flight", window * (SEQUENCE + 8)),
+            ("sendings", sendings(window) * (SEQUENCE + INDEX + TIME)),
         ]
     };
     add("adaptive-window", "sender", &flight(adaptive.window));
@@ -164,10 +167,10 @@ fn fields() -> Vec<Field> {
             ("silent", 5),
         ],
     );
-    let map = [("base", INDEX), ("here", WIDTH), ("count", INDEX), ("tail seen", 1)];
-    add("adaptive-window", "receiver", &map);
+    let map = |window| [("base", INDEX), ("here", window), ("count", INDEX), ("tail seen", 1)];
+    add("adaptive-window", "receiver", &map(WIDTH));
     add("adaptive-window", "receiver", &[("highest seen now and before", 3 * INDEX), ("mark", TIME)]);
-    add("selective", "receiver", &map);
+    add("selective", "receiver", &map(selective.window));
     all.extend(registry());
     all
 }
@@ -233,7 +236,7 @@ pub(super) fn make(figure: Figure) -> Made {
     let picture = Picture {
         title: "Bits of state per context".to_owned(),
         caption: vec![
-            "Fields of the state machines, packed: indices of 13 bits, times of 32; messages of up to 4096 packets, windows of 128 (sender window: 32)".to_owned(),
+            "Fields of the state machines, packed: indices of 13 bits, times of 32; messages of up to 4096 packets, windows of 128 (sender window: 32, selective: 512)".to_owned(),
             "the identity of a context, which all of them need, is not counted; the registry keeps packets and operations instead: see the CSV".to_owned(),
         ],
         columns: 1,
@@ -264,7 +267,7 @@ mod tests {
         };
         // What an end keeps on the heap beside itself, in bits: sets, tables, samples.
         let set = MOST_PACKETS as usize;
-        let flight = (WIDTH * (16 + 16 + 4 * 16) * 8) as usize;
+        let flight = |window: u32| ((window * 8 + sendings(window) * 16) * 8) as usize;
         let cases = [
             ("receiver-window", "sender", size_of::<receiver_window::Sender>() * 8 + set),
             ("receiver-window credit", "receiver", size_of::<receiver_window::Receiver>() * 8),
@@ -273,9 +276,9 @@ mod tests {
             ("sender-window", "receiver", size_of::<sender_window::Receiver>() * 8 + set),
             ("receiver-counter", "sender", size_of::<receiver_counter::Sender>() * 8),
             ("receiver-counter", "receiver", size_of::<receiver_counter::Receiver>() * 8 + set),
-            ("adaptive-window", "sender", size_of::<adaptive_window::Sender>() * 8 + flight + 64 * 64),
+            ("adaptive-window", "sender", size_of::<adaptive_window::Sender>() * 8 + flight(WIDTH) + 64 * 64),
             ("adaptive-window", "receiver", size_of::<mapping::Receiver>() * 8),
-            ("selective", "sender", size_of::<selective::Sender>() * 8 + flight),
+            ("selective", "sender", size_of::<selective::Sender>() * 8 + flight(512)),
             ("selective", "receiver", size_of::<mapping::Receiver>() * 8),
         ];
         for (scheme, side, most) in cases {

@@ -48,17 +48,15 @@ fn the_reorder_figure_has_the_documents_points() {
         let speed = field("receiver-window", "64", window, 14);
         assert!((speed - wanted).abs() <= 0.05, "window {window}: {speed}, not {wanted}");
     }
-    let needless = field("selective", "128", "128", 13) - 1.0;
+    let needless = field("selective", "128", "512", 13) - 1.0;
     assert!(needless < 0.001, "{needless} sent again for nothing");
 }
 
-/// 256 KiB at half a percent of loss: speed against that without loss and disorder, and packets sent over packets needed. Beyond a
-/// disorder of 16 a lost packet holds the window of 128 packets up until it is told from a late one: 0.88 and 0.76 are wanted there,
-/// and these bounds are what holds.
+/// 256 KiB at half a percent of loss: speed against that without loss and disorder, and packets sent over packets needed.
 #[test]
 fn selective_keeps_its_speed() {
     let made = make(Figure::Selective, 60, 1, 2);
-    for (degree, least) in [("0", 0.95), ("16", 0.95), ("64", 0.80), ("128", 0.58)] {
+    for (degree, least) in [("0", 0.95), ("16", 0.95), ("64", 0.88), ("128", 0.76)] {
         let line = made.csv.lines().find(|line| {
             let fields: Vec<&str> = line.split(',').collect();
             (fields[1], fields[5], fields[6]) == ("selective", "0.005", degree)

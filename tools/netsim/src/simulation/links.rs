@@ -4,10 +4,10 @@
 
 use fpga_core::feedback::controller::{self, Controller, StaticRouting};
 use fpga_core::feedback::hop::{self, Hop};
-use fpga_core::feedback::{Limits, LinkPacket, LinkState, WHOLE, Word};
+use fpga_core::feedback::{Limits, LinkPacket, LinkState, Word};
 use fpga_core::scheme::side::Header;
 use fpga_firmware::NodeId;
-use fpga_firmware::wire::{Common, Flags};
+use fpga_firmware::wire::{Common, Flags, LINK_WHOLE};
 
 use super::{Packet, RateChange, Simulation};
 use crate::event_queue::{Event, What};
@@ -47,9 +47,9 @@ impl Simulation {
         let Some(feedback) = &mut self.feedback else { return };
         let Some(header) = self.packets.get(packet as usize).map(|packet| packet.header) else { return };
         let Some(hop) = feedback.hops.get_mut(port as usize) else { return };
-        let queue = self.network.filled(port, self.now).min(WHOLE);
+        let queue = self.network.filled(port, self.now).min(LINK_WHOLE);
         // A simulated link never slows down: its queue tells all.
-        let state = LinkState { link: port, rate: WHOLE, queue };
+        let state = LinkState { link: port, rate: LINK_WHOLE, queue };
         let Common { source, destination, .. } = header.common();
         let word = match header {
             Header::Link(LinkPacket { word: Word::Inquiry { number }, .. }) => {
@@ -76,7 +76,7 @@ impl Simulation {
             flags: Flags::NONE,
         };
         let header = Header::Link(LinkPacket { common, word });
-        let length = u32::try_from(LinkPacket::LENGTH).unwrap_or(0);
+        let length = u32::try_from(header.length()).unwrap_or(0);
         let packet = self.keep(Packet { header, payload: 0, length, damaged: false });
         self.push(
             Event::new(self.now, What::Arrive, vertex).of(packet).bound(to.get().wrapping_sub(1), length),

@@ -56,8 +56,9 @@ const fn to_wire(answer: &Answer) -> AnswerBody {
         Answer::Limit(limit) => AnswerBody::Limit(limit),
         Answer::Received { index } => AnswerBody::Received(index),
         Answer::Short { round } => AnswerBody::Short { round },
-        Answer::Map(Map { base, here, wanted, echo, again }) => {
-            AnswerBody::Map { base, echo, again, here: words(here), wanted: words(wanted) }
+        Answer::Map(Map { base, ahead, here, wanted, echo, again }) => {
+            let ahead = crate::cast::low16(ahead);
+            AnswerBody::Map { base, ahead, echo, again, here: words(here), wanted: words(wanted) }
         }
     }
 }
@@ -70,9 +71,14 @@ fn from_wire(body: &AnswerBody) -> Option<Answer> {
         AnswerBody::Limit(limit) => Answer::Limit(limit),
         AnswerBody::Received(index) => Answer::Received { index },
         AnswerBody::Short { round } => Answer::Short { round },
-        AnswerBody::Map { base, echo, again, here, wanted } => {
-            Answer::Map(Map { base, here: bits(here), wanted: bits(wanted), echo, again })
-        }
+        AnswerBody::Map { base, ahead, echo, again, here, wanted } => Answer::Map(Map {
+            base,
+            ahead: ahead.into(),
+            here: bits(here),
+            wanted: bits(wanted),
+            echo,
+            again,
+        }),
         _ => return None,
     })
 }

@@ -1,0 +1,199 @@
+//! Packets about links (document 002): who asks how the links on a way do, and what is said of them.
+
+use super::{CRC_LENGTH, Common, EncodeError, PacketKind, WireError, exact, finish};
+use crate::bytes::{Image, u16_at, u32_at};
+use crate::generated::LINK_WHOLE;
+use crate::generated::layout::{
+    link_active as active_at, link_inquiry as inquiry_at, link_passive as passive_at, link_slow as slow_at,
+};
+use crate::ids::NodeId;
+
+/// How a link does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LinkState {
+    /// Which: a number that is the link's alone in its network.
+    pub link: u32,
+    /// Rate at which it takes packets away, in parts of its own: 0 to [`LINK_WHOLE`].
+    pub rate: u16,
+    /// How full its queue is: 0 to [`LINK_WHOLE`].
+    pub queue: u16,
+}
+
+/// What is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LinkWord {
+    /// From a sender towards a receiver: every hop on the way that understands it answers, and passes it on.
+    Inquiry {
+        /// Comes back in the answers.
+        number: u32,
+    },
+    /// From a hop to the sender that asked.
+    Passive {
+        /// Which inquiry it answers.
+        number: u32,
+        /// The receiver that the inquiry was for.
+        receiver: NodeId,
+        /// The link.
+        state: LinkState,
+    },
+    /// To the controller: from a hop by itself, or from a sender that has heard of a congested link.
+    Active {
+        /// Who sends over the link.
+        sender: NodeId,
+        /// To whom.
+        receiver: NodeId,
+        /// The link.
+        state: LinkState,
+    },
+    /// From the controller to a sender: there is no way round.
+    Slow {
+        /// Send less to this node.
+        receiver: NodeId,
+    },
+}
+
+/// A packet about links. No payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LinkPacket {
+    /// From whom, to whom. A hop is no node: its words carry the receiver's as their source.
+    pub common: Common,
+    /// What it says.
+    pub word: LinkWord,
+}
+
+impl LinkWord {
+    /// Nodes that it names, and the state.
+    const fn content(&self) -> ([Option<NodeId>; 2], Option<LinkState>) {
+        match *self {
+            Self::Inquiry { .. } => ([None; 2], None),
+            Self::Passive { receiver, state, .. } => ([Some(receiver), None], Some(state)),
+            Self::Active { sender, receiver, state } => ([Some(sender), Some(receiver)], Some(state)),
+            Self::Slow { receiver } => ([Some(receiver), None], None),
+        }
+    }
+
+    fn check(&self, common: &Common) -> Result<(), WireError> {
+        let (nodes, state) = self.content();
+        if nodes.contains(&Some(NodeId::ANY)) {
+            return Err(WireError::ReservedNode { from: common.source, to: NodeId::ANY });
+        }
+        match state {
+            Some(LinkState { link, rate, queue }) if rate > LINK_WHOLE || queue > LINK_WHOLE => {
+                Err(WireError::LinkState { link, rate, queue })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl LinkPacket {
+    /// Kind of the packet.
+    #[must_use]
+    pub const fn kind(&self) -> PacketKind {
+        match self.word {
+            LinkWord::Inquiry { .. } => PacketKind::LinkInquiry,
+            LinkWord::Passive { .. } => PacketKind::LinkPassive,
+            LinkWord::Active { .. } => PacketKind::LinkActive,
+            LinkWord::Slow { .. } => PacketKind::LinkSlow,
+        }
+    }
+
+    /// Bytes on the wire, checksum included.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        super::header_length(self.kind()) + CRC_LENGTH
+    }
+
+    pub(super) fn parse(kind: PacketKind, body: &[u8]) -> Result<Self, WireError> {
+        let (common, word) = match kind {
+            PacketKind::LinkInquiry => {
+                let bytes: &[u8; inquiry_at::LAYOUT_SIZE] = exact(kind, body)?;
+                let number = u32_at::<{ inquiry_at::NUMBER }, _>(bytes);
+                (Common::read(bytes), LinkWord::Inquiry { number })
+            }
+            PacketKind::LinkPassive => {
+                let bytes: &[u8; passive_at::LAYOUT_SIZE] = exact(kind, body)?;
+                let state = LinkState {
+                    link: u32_at::<{ passive_at::LINK }, _>(bytes),
+                    rate: u16_at::<{ passive_at::RATE }, _>(bytes),
+                    queue: u16_at::<{ passive_at::QUEUE }, _>(bytes),
+                };
+                let receiver = NodeId::new(u32_at::<{ passive_at::RECEIVER }, _>(bytes));
+                let number = u32_at::<{ passive_at::NUMBER }, _>(bytes);
+                (Common::read(bytes), LinkWord::Passive { number, receiver, state })
+            }
+            PacketKind::LinkActive => {
+                let bytes: &[u8; active_at::LAYOUT_SIZE] = exact(kind, body)?;
+                let state = LinkState {
+                    link: u32_at::<{ active_at::LINK }, _>(bytes),
+                    rate: u16_at::<{ active_at::RATE }, _>(bytes),
+                    queue: u16_at::<{ active_at::QUEUE }, _>(bytes),
+                };
+                let sender = NodeId::new(u32_at::<{ active_at::SENDER }, _>(bytes));
+                let receiver = NodeId::new(u32_at::<{ active_at::RECEIVER }, _>(bytes));
+                (Common::read(bytes), LinkWord::Active { sender, receiver, state })
+            }
+            PacketKind::LinkSlow => {
+                let bytes: &[u8; slow_at::LAYOUT_SIZE] = exact(kind, body)?;
+                let receiver = NodeId::new(u32_at::<{ slow_at::RECEIVER }, _>(bytes));
+                (Common::read(bytes), LinkWord::Slow { receiver })
+            }
+            other => return Err(WireError::Kind { found: other.value() }),
+        };
+        word.check(&common)?;
+        Ok(Self { common, word })
+    }
+
+    /// Writes the packet to the front of `buffer`; returns its length.
+    ///
+    /// # Errors
+    /// [`EncodeError::BufferTooSmall`], or [`EncodeError::Invalid`] for what [`super::Packet::parse`] would refuse.
+    pub fn encode(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
+        self.common.check(self.kind())?;
+        self.word.check(&self.common)?;
+        match self.word {
+            LinkWord::Inquiry { number } => {
+                let mut image = Image::<{ inquiry_at::LAYOUT_SIZE }>::new();
+                image.put::<{ inquiry_at::NUMBER }, _>(number);
+                self.write(image, buffer)
+            }
+            LinkWord::Passive { number, receiver, state } => {
+                let mut image = Image::<{ passive_at::LAYOUT_SIZE }>::new();
+                image.put::<{ passive_at::NUMBER }, _>(number);
+                image.put::<{ passive_at::RECEIVER }, _>(receiver.get());
+                image.put::<{ passive_at::LINK }, _>(state.link);
+                image.put::<{ passive_at::RATE }, _>(state.rate);
+                image.put::<{ passive_at::QUEUE }, _>(state.queue);
+                self.write(image, buffer)
+            }
+            LinkWord::Active { sender, receiver, state } => {
+                let mut image = Image::<{ active_at::LAYOUT_SIZE }>::new();
+                image.put::<{ active_at::SENDER }, _>(sender.get());
+                image.put::<{ active_at::RECEIVER }, _>(receiver.get());
+                image.put::<{ active_at::LINK }, _>(state.link);
+                image.put::<{ active_at::RATE }, _>(state.rate);
+                image.put::<{ active_at::QUEUE }, _>(state.queue);
+                self.write(image, buffer)
+            }
+            LinkWord::Slow { receiver } => {
+                let mut image = Image::<{ slow_at::LAYOUT_SIZE }>::new();
+                image.put::<{ slow_at::RECEIVER }, _>(receiver.get());
+                self.write(image, buffer)
+            }
+        }
+    }
+
+    fn write<const LENGTH: usize>(
+        &self,
+        mut image: Image<LENGTH>,
+        buffer: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        self.common.put(self.kind(), &mut image);
+        let available = buffer.len();
+        let place = buffer
+            .first_chunk_mut::<LENGTH>()
+            .ok_or(EncodeError::BufferTooSmall { needed: LENGTH + CRC_LENGTH, available })?;
+        image.store(place);
+        finish(buffer, LENGTH)
+    }
+}
