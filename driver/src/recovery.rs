@@ -73,7 +73,8 @@ impl core::fmt::Display for RecoveryLevel {
 pub struct RecoveryOptions {
     /// The last rung to try. Default: [`RecoveryLevel::Channel`].
     pub up_to: RecoveryLevel,
-    /// Do not stop below this rung, even if the card is well before. Default: [`RecoveryLevel::Channel`].
+    /// Do not stop below this rung, even if the card is well before. Default: [`RecoveryLevel::Channel`]. Where the card cannot be
+    /// reset at this level, the next one has to do it, if [`up_to`](Self::up_to) allows it.
     pub at_least: RecoveryLevel,
     /// Only this channel, and nothing else of the card. The ladder ends with the first rung then.
     pub channel: Option<ChannelName>,
@@ -104,7 +105,8 @@ impl RecoveryOptions {
         self
     }
 
-    /// Climbs to `level` in any case, and no further unless [`up_to`](Self::up_to) says so.
+    /// Climbs to `level` in any case, and no further unless [`up_to`](Self::up_to) says so: then a reset that the card does not have
+    /// is made up for by the next stronger one. [`RecoveryReport::reopen`] says whether the card was reset.
     #[must_use]
     pub fn at_least(mut self, level: RecoveryLevel) -> Self {
         self.at_least = level;

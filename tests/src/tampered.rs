@@ -119,6 +119,15 @@ fn locked<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Tampered {
+    /// Writes the cell that does not keep its value.
+    fn hold_cell(&self) {
+        if let Some((at, value)) = locked(&self.faults).stuck_cell
+            && let Some((world, number)) = &self.card
+        {
+            world.with_card(*number, |card| card.poke(at, &[value]).is_ok());
+        }
+    }
+
     /// `inner` with registers replaced.
     #[must_use]
     pub fn new(inner: Arc<MockTransport>, replaced: Vec<Replaced>) -> Arc<Self> {
@@ -463,11 +472,12 @@ impl Transport for Tampered {
 
     fn relax(&self) {
         self.inner.relax();
-        if let Some((at, value)) = locked(&self.faults).stuck_cell
-            && let Some((world, number)) = &self.card
-        {
-            world.with_card(*number, |card| card.poke(at, &[value]).is_ok());
-        }
+        self.hold_cell();
+    }
+
+    fn pause(&self, span: Duration) {
+        self.inner.pause(span);
+        self.hold_cell();
     }
 
     fn wait_interrupt(

@@ -256,6 +256,14 @@ fn a_reset_that_is_asked_for_is_done() {
     assert_eq!(active(&report), ["function unsupported"]);
     assert_works(&world, &card);
 
+    // Who allows more gets the next stronger one in its place, and hears of both.
+    let further = RecoveryOptions::default().at_least(RecoveryLevel::Function).up_to(RecoveryLevel::Bus);
+    let report = card.recover_with(&further).unwrap();
+    assert!(report.well && report.reopen);
+    assert_eq!(active(&report), ["function unsupported", "bus recovered"]);
+    drop(card);
+
+    let card = open(&world);
     let report = card.recover_with(&RecoveryOptions::default().at_least(RecoveryLevel::Bus));
     let report = report.unwrap();
     assert!(report.well && report.reopen);

@@ -23,6 +23,7 @@ use fpga_driver::{
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{assert_closed, assert_pool, described, peek, poke, with_channels};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// So long nothing takes that works.
 const LONG: Duration = Duration::from_secs(30);
@@ -214,6 +215,8 @@ fn a_card_with_a_line_and_no_messages_interrupts() {
     for seed in 0..8 {
         let data = bytes(seed, 10_000);
         let at = CardAddr::new(0x4000 * seed);
+        // Before it starts: what has ended when somebody begins to listen does not signal.
+        writer.arm().unwrap();
         let ticket = writer.submit(card.buffer_from(&data).unwrap(), at).unwrap();
         assert_eq!(writer.wait(ticket, wait).unwrap().outcome, Ok(10_000));
         let ticket = reader.submit(card.buffer(10_000).unwrap(), at).unwrap();
@@ -301,9 +304,9 @@ fn an_owner_that_takes_its_time_does_not_keep_others_awake() {
         let _ = events.take();
         let at = CardAddr::new(0x1000 * round);
         let data = bytes(round, 3000);
+        slow.arm().unwrap();
         let ticket = slow.submit(card.buffer_from(&data).unwrap(), at).unwrap();
         slow.poll().unwrap();
-        slow.arm().unwrap();
         // The other's engine waits: it may not fetch its descriptors.
         let halt = PerChannel::one(Direction::H2c, 1).into_bits();
         let (halt_on, halt_off) = (SgdmaCommonBlock::HALT_SET, SgdmaCommonBlock::HALT_CLEAR);
@@ -324,6 +327,48 @@ fn an_owner_that_takes_its_time_does_not_keep_others_awake() {
         assert!(peek(&served.world, 0, at, 3000) == data);
     }
     drop((slow, sleeper, card));
+    served.finish();
+}
+
+/// Two event loops on one line, which have nothing to do: what has ended before they listened wakes neither of them, and each transfer
+/// wakes its owner.
+#[test]
+fn who_listens_on_a_line_is_not_woken_by_what_he_has_seen() {
+    let (served, card) = with_a_line(2, 1);
+    let mut channels = [card.h2c(0).unwrap(), card.h2c(1).unwrap()];
+    let mut tickets: Vec<_> = Vec::new();
+    for round in 0..4_u64 {
+        for (at, channel) in (1_u64..).zip(&mut channels) {
+            let data = bytes(round, 3000);
+            let ticket = channel.submit(card.buffer_from(&data).unwrap(), CardAddr::new(at << 20)).unwrap();
+            let events = channel.events().unwrap();
+            // As an event loop does: take, arm, poll, and sleep until the descriptor is readable.
+            loop {
+                let _ = events.take();
+                channel.arm().unwrap();
+                channel.poll().unwrap();
+                if channel.has_ended(ticket) {
+                    break;
+                }
+                let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+                let mut asleep = [PollFd::new(&events, PollFlags::IN)];
+                assert_eq!(rustix::event::poll(&mut asleep, Some(&limit)), Ok(1), "round {round}");
+            }
+            tickets.push(ticket);
+        }
+        // Both listen, with nothing in flight. Whatever is on its way to them has come after the second look.
+        let mut woken = 0;
+        for _ in 0..10 {
+            for channel in &mut channels {
+                let events = channel.events().unwrap();
+                woken += events.take().min(1);
+                channel.arm().unwrap();
+                assert_eq!(channel.poll().unwrap(), 0);
+            }
+        }
+        assert!(woken <= 4, "round {round}: woken {woken} times by nothing");
+    }
+    drop((channels, card));
     served.finish();
 }
 

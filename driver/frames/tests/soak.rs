@@ -47,7 +47,7 @@ fn life(number: u64, frames: u64, totals: &mut Totals) {
     options.data_room = 600;
     options.first_sequence = Sequence::new(number << 40);
     options.first_position = u32::MAX - 100;
-    let mut rig = Rig::on(World::builder().impairments(lossy(0.01), number), SUBSCRIBERS, options);
+    let mut rig = Rig::on(World::builder().impairments(lossy(0.01)).seed(number), SUBSCRIBERS, options);
     (rig.keep, rig.seen) = (false, vec![Seen { first: number << 40, ..Seen::default() }; SUBSCRIBERS]);
     for _ in 0..frames {
         let which = usize::try_from(rig.random.next_u32()).unwrap() % SUBSCRIBERS;

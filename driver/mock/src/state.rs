@@ -147,6 +147,18 @@ impl State {
         }
     }
 
+    /// Relaxes until `span` has passed. A world whose time stands still has no such moment: it relaxes once.
+    pub(crate) fn rest(&mut self, span: Nanos) {
+        let limit = self.now.saturating_add(span);
+        loop {
+            let before = self.now;
+            self.relax();
+            if self.now >= limit || self.now == before {
+                return;
+            }
+        }
+    }
+
     pub(crate) fn step(&mut self) -> bool {
         if let Some(epoch) = self.epoch {
             self.now = self.now.max(since(epoch));

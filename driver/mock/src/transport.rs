@@ -185,6 +185,15 @@ impl Transport for MockTransport {
         self.world.relax();
     }
 
+    /// Lets `span` of virtual time pass, in which the world works; sleeps if the world has a thread of its own.
+    fn pause(&self, span: core::time::Duration) {
+        if self.world.is_threaded() {
+            std::thread::sleep(span);
+            return;
+        }
+        self.world.pause(Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
+    }
+
     /// Lets the world work until the interrupt has come, or `timeout` of virtual time has passed; sleeps if the world
     /// has a thread of its own.
     ///

@@ -418,6 +418,11 @@ impl World {
         }
     }
 
+    /// Works for `span` of virtual time.
+    pub(crate) fn pause(&self, span: Nanos) {
+        self.lock().rest(span);
+    }
+
     /// What a polling loop does between two looks.
     pub(crate) fn relax(&self) {
         if self.is_threaded() {

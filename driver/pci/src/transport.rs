@@ -202,6 +202,11 @@ pub trait Transport: Send + Sync {
     /// Called in every polling loop: a spin-loop hint on hardware; lets a card inside this thread take a step.
     fn relax(&self);
 
+    /// Lets `span` pass without a look at the device: this thread sleeps. A card inside this thread works meanwhile, in its own time.
+    fn pause(&self, span: core::time::Duration) {
+        std::thread::sleep(span);
+    }
+
     /// Sleeps until `interrupt`, one of those that [`enable_interrupts`](Self::enable_interrupts) gave, was signalled,
     /// or `timeout` has passed: `None`. A card inside this thread takes its steps meanwhile, in its own time.
     ///

@@ -218,9 +218,10 @@ impl Engine {
             return Err(self.no_interrupt());
         }
         // The message is sent on the edge, so the line has to fall. The start of a stop run does it by itself, and a source that
-        // is asserted while it is enabled sends one (PG195); an endless run never starts again.
-        let endless = matches!(self.options.run_mode, RunMode::CreditRing);
-        if endless {
+        // is asserted while it is enabled sends one (PG195); an endless run never starts again. A legacy line is high for as long as
+        // anything recorded asserts it: what has ended would wake its owner, and everybody else on the line, until the next start.
+        let clears = matches!(self.options.run_mode, RunMode::CreditRing) || self.on_a_line();
+        if clears {
             let events = ChannelStatus::new().with_descriptor_completed(true).with_descriptor_stopped(true);
             ChannelBlock::STATUS.write(&self.bar, self.base, events).map_err(|source| self.lost(source))?;
             self.line.low = true;
@@ -232,7 +233,7 @@ impl Engine {
             self.line.enabled = true;
             self.line.low = true;
         }
-        if endless {
+        if clears {
             // The write above is posted. What ends before it arrives sends nothing; the answer to this read comes after its
             // write-back, so that the next poll sees it.
             let status = self.status()?;

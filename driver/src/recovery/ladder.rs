@@ -140,7 +140,9 @@ impl Ladder<'_> {
             }
         }
         for (level, rung) in [(RecoveryLevel::Function, Rung::Function), (RecoveryLevel::Bus, Rung::Bus)] {
-            if level > up_to || (report.well && level > self.options.at_least) {
+            // A reset that was asked for in any case and is not to be had: a stronger one, where it is allowed, does all that it does.
+            let owed = self.options.at_least > RecoveryLevel::Channel && !report.reopen;
+            if level > up_to || (report.well && level > self.options.at_least && !owed) {
                 break;
             }
             // The stronger reset that the caller wants in any case does all that this one does.

@@ -2,7 +2,7 @@
 //! statically.
 //!
 //! One line per case on standard output, as text or (`--json`) as an object `{schema_version, door, name, status, seconds,
-//! message}` with status `pass`, `fail` or `skip`. Exit status 0: nothing failed; 1: something did; 2: the command line cannot be.
+//! message}` with status `pass`, `fail` or `skip`, and, where the case counts what transfers cost at the card's registers, `costs`. Exit status 0: nothing failed; 1: something did; 2: the command line cannot be.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use fpga_driver::Transport;
 use fpga_driver::pci::vfio::VfioInterface;
 use fpga_tests::conformance::doors::{INLINE, Present, Served, THREADED};
 use fpga_tests::conformance::outside::Outside;
-use fpga_tests::conformance::{Build, Case, Door, Outcome, cases, judge, load, page};
+use fpga_tests::conformance::{Build, Case, Cost, Door, Judged, Outcome, cases, judge, load, page};
 use fpgactl::target::{self, AccessChoice, Target};
 use serde::Serialize;
 
@@ -98,6 +98,9 @@ struct Line<'a> {
     status: &'static str,
     seconds: f64,
     message: &'a str,
+    /// What the case counted.
+    #[serde(skip_serializing_if = "<[Cost]>::is_empty")]
+    costs: &'a [Cost],
 }
 
 fn main() -> ExitCode {
@@ -162,13 +165,14 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
     for door in doors {
         for case in &cases {
             let left_out = arguments.leave_out.iter().any(|name| case.name.starts_with(name.as_str()));
-            let (outcome, took) = if left_out {
-                (Outcome::Skipped("it is left out here (--leave-out)".to_owned()), Duration::ZERO)
+            let judged = if left_out {
+                let why = "it is left out here (--leave-out)".to_owned();
+                Judged { outcome: Outcome::Skipped(why), took: Duration::ZERO, costs: Vec::new() }
             } else {
                 judge(case, door)
             };
-            passed &= !matches!(outcome, Outcome::Failed(_));
-            tell(arguments, out, door.name(), case.name, &outcome, outcome.message(), took)?;
+            passed &= !matches!(judged.outcome, Outcome::Failed(_));
+            tell(arguments, out, door.name(), case.name, &judged, judged.outcome.message())?;
         }
     }
     Ok(passed)
@@ -192,17 +196,17 @@ fn tell(
     out: &mut dyn Write,
     door: &str,
     name: &str,
-    outcome: &Outcome,
+    judged: &Judged,
     message: &str,
-    took: Duration,
 ) -> io::Result<()> {
     let line = Line {
-        schema_version: 1,
+        schema_version: 2,
         door,
         name,
-        status: outcome.word(),
-        seconds: (took.as_secs_f64() * 1e3).round() / 1e3,
+        status: judged.outcome.word(),
+        seconds: (judged.took.as_secs_f64() * 1e3).round() / 1e3,
         message,
+        costs: &judged.costs,
     };
     if arguments.json {
         serde_json::to_writer(&mut *out, &line)?;
@@ -210,6 +214,13 @@ fn tell(
     } else {
         let gap = if line.message.is_empty() { "" } else { ": " };
         writeln!(out, "{:4} {door}::{name} ({:.3} s){gap}{}", line.status, line.seconds, line.message)?;
+        for cost in line.costs {
+            let Cost { work, transfers, reads, writes, interrupts } = cost;
+            writeln!(
+                out,
+                "       {work}: {transfers} transfers, {reads} reads, {writes} writes, {interrupts} interrupts"
+            )?;
+        }
     }
     // Whoever reads along is to know how far it has come.
     out.flush()
@@ -275,6 +286,7 @@ fn one(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
         Ok((false, said)) => (Outcome::Failed(said.clone()), said),
         Err(error) => (Outcome::Failed(error.to_string()), error.to_string()),
     };
-    tell(arguments, out, &door_name(arguments), name, &outcome, &said, began.elapsed())?;
-    Ok(outcome == Outcome::Passed)
+    let judged = Judged { outcome, took: began.elapsed(), costs: Vec::new() };
+    tell(arguments, out, &door_name(arguments), name, &judged, &said)?;
+    Ok(judged.outcome == Outcome::Passed)
 }

@@ -1,6 +1,7 @@
 //! What cases share: an opened card with a seam to look at and to tamper with, and lanes, one channel with one the other way to
 //! check it by.
 
+use core::cell::RefCell;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use fpga_driver::{
     RecoveryOptions, ResourceError, RunMode, Transport, WaitOptions, recovery,
 };
 
-use super::{Ability, Build, Door, Skip, Stand, Verdict, faults};
+use super::{Ability, Build, Cost, Door, Skip, Stand, Verdict, faults};
 use crate::rig::{Channel, WAYS, Way};
 use crate::tampered::Tampered;
 use crate::{PATIENCE, bytes};
@@ -34,6 +35,7 @@ pub fn patient() -> WaitOptions {
 pub struct Bench<'a> {
     door: &'a dyn Door,
     stand: &'a dyn Stand,
+    costs: RefCell<Vec<Cost>>,
 }
 
 impl core::fmt::Debug for Bench<'_> {
@@ -57,7 +59,16 @@ pub struct Opened {
 
 impl<'a> Bench<'a> {
     pub(super) const fn new(door: &'a dyn Door, stand: &'a dyn Stand) -> Self {
-        Self { door, stand }
+        Self { door, stand, costs: RefCell::new(Vec::new()) }
+    }
+
+    /// Has what this work cost shown beside the case's outcome.
+    pub fn show(&self, cost: Cost) {
+        self.costs.borrow_mut().push(cost);
+    }
+
+    pub(super) fn take_costs(&mut self) -> Vec<Cost> {
+        core::mem::take(self.costs.get_mut())
     }
 
     /// The door.
@@ -84,7 +95,10 @@ impl<'a> Bench<'a> {
     /// The case's, or the skip where the door has no such card.
     pub fn on(&self, build: &Build, case: impl FnOnce(&Bench<'_>) -> Verdict) -> Verdict {
         let stand = self.door.stand_of(build).map_err(Skip)?;
-        case(&Bench::new(self.door, &*stand))
+        let mut bench = Bench::new(self.door, &*stand);
+        let verdict = case(&bench);
+        self.costs.borrow_mut().append(bench.costs.get_mut());
+        verdict
     }
 
     /// From now on these faults befall the card, and no others.
@@ -122,20 +136,13 @@ impl<'a> Bench<'a> {
     /// Resets the card by the ladder, by the mildest reset that the door has.
     pub fn reset(&self) {
         let transport = self.reach() as Arc<dyn Transport>;
-        let reset = |level| {
-            // The engines were given their time by whoever has found that they do not stop.
-            let options = RecoveryOptions::default()
-                .at_least(level)
-                .up_to(RecoveryLevel::Bus)
-                .limit(Duration::from_millis(50));
-            recovery::recover(&transport, &OpenOptions::default(), &options)
-                .unwrap_or_else(|error| panic!("{error}"))
-        };
-        let mut report = reset(RecoveryLevel::Function);
-        if report.well && !report.reopen {
-            // A kernel has reset the card meanwhile, and the mildest reset is not to be had.
-            report = reset(RecoveryLevel::Bus);
-        }
+        // The engines were given their time by whoever has found that they do not stop.
+        let options = RecoveryOptions::default()
+            .at_least(RecoveryLevel::Function)
+            .up_to(RecoveryLevel::Bus)
+            .limit(Duration::from_millis(50));
+        let report = recovery::recover(&transport, &OpenOptions::default(), &options)
+            .unwrap_or_else(|error| panic!("{error}"));
         assert!(report.well && report.reopen, "{report:?}");
     }
 

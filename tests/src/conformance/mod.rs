@@ -166,6 +166,21 @@ pub struct Case {
     pub run: Run,
 }
 
+/// What a piece of work cost at the card's registers.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Cost {
+    /// Which: how it was waited for, the direction, the run mode.
+    pub work: String,
+    /// How many transfers it was.
+    pub transfers: u64,
+    /// Registers that were read.
+    pub reads: u64,
+    /// Registers that were written.
+    pub writes: u64,
+    /// Interrupts that came.
+    pub interrupts: u64,
+}
+
 /// What a case does. It panics if something is not as expected.
 #[derive(Clone, Copy)]
 pub enum Run {
@@ -202,15 +217,21 @@ impl Case {
     /// # Panics
     /// If the card or the driver is not as expected.
     pub fn run(&self, door: &dyn Door) -> Verdict {
+        self.run_counted(door).map(drop)
+    }
+
+    /// Runs it, and tells what it counted.
+    fn run_counted(&self, door: &dyn Door) -> Result<Vec<Cost>, Skip> {
         if let Some(why) = self.refused_by(door) {
             return Err(Skip(why.to_owned()));
         }
         let stand = door.stand().unwrap_or_else(|why| panic!("{}: {why}", door.name()));
         let bench = &mut Bench::new(door, &*stand);
         match self.run {
-            Run::Code(run) => run(bench),
-            Run::Row(row) => cases::scene(row, bench),
+            Run::Code(run) => run(bench)?,
+            Run::Row(row) => cases::scene(row, bench)?,
         }
+        Ok(bench.take_costs())
     }
 }
 
@@ -246,11 +267,26 @@ impl Outcome {
     }
 }
 
-/// Runs one case and catches its failure: the others are still to be run. Also tells how long it took.
-pub fn judge(case: &Case, door: &dyn Door) -> (Outcome, Duration) {
+/// One case by one door.
+#[derive(Debug)]
+pub struct Judged {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// How long it took.
+    pub took: Duration,
+    /// What it counted.
+    pub costs: Vec<Cost>,
+}
+
+/// Runs one case and catches its failure: the others are still to be run.
+pub fn judge(case: &Case, door: &dyn Door) -> Judged {
     let began = std::time::Instant::now();
-    let outcome = match catch_unwind(AssertUnwindSafe(|| case.run(door))) {
-        Ok(Ok(())) => Outcome::Passed,
+    let mut costs = Vec::new();
+    let outcome = match catch_unwind(AssertUnwindSafe(|| case.run_counted(door))) {
+        Ok(Ok(counted)) => {
+            costs = counted;
+            Outcome::Passed
+        }
         Ok(Err(Skip(why))) => Outcome::Skipped(why),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -258,5 +294,5 @@ pub fn judge(case: &Case, door: &dyn Door) -> (Outcome, Duration) {
             Outcome::Failed(text.unwrap_or("a panic without a message").to_owned())
         }
     };
-    (outcome, began.elapsed())
+    Judged { outcome, took: began.elapsed(), costs }
 }

@@ -9,10 +9,13 @@
 //! Where many pages of 2 MiB are mapped, the entry of that block names a leaf (module `leaf`) in which they are: a million
 //! pages next to each other are 4 MiB of leaves, which stay in the caches.
 
+mod table;
+
 use crate::dma::leaf::{Leaf, PAGES};
 use crate::dma::{Extent, PAGE};
 use fpga_pci::DmaAccess;
 use std::hash::{BuildHasher, RandomState};
+use table::{Entry, Table};
 
 /// Address bits between one size and the next.
 const BITS: u32 = 9;
@@ -48,18 +51,11 @@ pub(crate) const ENOUGH: usize = PAGES * size_of::<u32>() / (2 * size_of::<Entry
 /// Entries at the start. A power of two, like every later number.
 const LEAST: usize = 64;
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Entry {
-    /// Number of the block among those of its size, and the size.
-    key: u64,
-    value: u64,
-}
-
-/// The table.
+/// The table. An entry's key is the number of the block among those of its size, and the size.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     /// At most half of them are in use, so that a search is short.
-    entries: Vec<Entry>,
+    entries: Table,
     used: usize,
     /// Blocks of each size: no search for what there is none of.
     levels: [usize; LEVELS],
@@ -74,7 +70,7 @@ impl Default for Blocks {
     fn default() -> Self {
         let seed = RandomState::new().hash_one(0);
         Self {
-            entries: vec![Entry::default(); LEAST],
+            entries: Table::new(LEAST),
             used: 0,
             levels: [0; LEVELS],
             leaves: Vec::new(),
@@ -169,11 +165,9 @@ impl Blocks {
     /// Puts an entry in, which is not there.
     fn add(&mut self, entry: Entry) {
         if (self.used + 1) * 2 > self.entries.len() {
-            let larger = vec![Entry::default(); self.entries.len() * 2];
-            for entry in std::mem::replace(&mut self.entries, larger) {
-                if entry.value != 0 {
-                    self.put(entry);
-                }
+            let larger = Table::new(self.entries.len() * 2);
+            for entry in std::mem::replace(&mut self.entries, larger).filled() {
+                self.put(entry);
             }
         }
         self.put(entry);
@@ -280,24 +274,22 @@ impl Blocks {
         place & (self.entries.len() - 1)
     }
 
-    const fn after(&self, at: usize) -> usize {
+    fn after(&self, at: usize) -> usize {
         (at + 1) & (self.entries.len() - 1)
     }
 
-    const fn distance(&self, from: usize, to: usize) -> usize {
+    fn distance(&self, from: usize, to: usize) -> usize {
         to.wrapping_sub(from) & (self.entries.len() - 1)
     }
 
     /// All positions are below the number of entries.
     #[inline]
     fn entry(&self, at: usize) -> Entry {
-        self.entries.get(at).copied().unwrap_or_default()
+        self.entries.get(at)
     }
 
     fn set(&mut self, at: usize, entry: Entry) {
-        if let Some(place) = self.entries.get_mut(at) {
-            *place = entry;
-        }
+        self.entries.set(at, entry);
     }
 }
 

@@ -8,7 +8,9 @@ use fpga_driver::mock::served::MessageCount;
 use fpga_driver::{Card, RunMode, Transport as _, WaitMode, WaitOptions};
 
 use super::{Bench, Case, Verdict, case};
+use crate::conformance::Cost;
 use crate::conformance::bench::{Lane, Opened, patient};
+use crate::rig::Way;
 use crate::tampered::Traffic;
 
 pub(super) const CASES: &[Case] = &[
@@ -49,6 +51,21 @@ pub(super) fn cost(opened: &Opened, work: impl FnOnce()) -> Traffic {
     cost
 }
 
+/// Shows what `transfers` of 4 KiB have cost.
+fn show(bench: &Bench<'_>, waited: &str, way: Way, transfers: usize, cost: Traffic) {
+    let ring = match way.mode {
+        RunMode::CreditRing => "credit ring",
+        _ => "stop runs",
+    };
+    bench.show(Cost {
+        work: format!("{waited}, {}, {ring}", if way.to_card() { "H2C" } else { "C2H" }),
+        transfers: transfers as u64,
+        reads: cost.reads,
+        writes: cost.writes,
+        interrupts: cost.interrupts,
+    });
+}
+
 /// `count` transfers of 4 KiB in batches that are waited for.
 fn batches(
     lane: &mut Lane,
@@ -87,6 +104,7 @@ fn poll(bench: &mut Bench<'_>) -> Verdict {
         // time a busy machine may keep the card from working, and here is no saying for how long.
         let looks = if bench.real_time() { passed.as_millis() } else { 0 };
         assert!(u128::from(cost.reads) <= 2 * looks, "{way:?}: {cost:?} in {passed:?}");
+        show(bench, "polling, 128 deep", way, BATCHES * DEPTH, cost);
     }
     opened.close();
     Ok(())
@@ -111,6 +129,7 @@ fn interrupt(bench: &mut Bench<'_>) -> Verdict {
             assert!(cost.interrupts <= most, "{way:?} {depth}: {cost:?}");
             // One more: the first wait enables the interrupt.
             assert!(cost.writes <= 6 * most + 1, "{way:?} {depth}: {cost:?}");
+            show(bench, &format!("interrupt, {depth} deep"), way, BATCHES * depth, cost);
         }
     }
     opened.close();
@@ -133,6 +152,7 @@ fn hybrid(bench: &mut Bench<'_>) -> Verdict {
         assert_eq!(cost.interrupts, 0, "{way:?}: {cost:?}");
         let most = if way.mode == RunMode::StopRuns { 5 } else { 2 };
         assert!(cost.writes <= 16 * most, "{way:?}: {cost:?}");
+        show(bench, "hybrid, 64 deep", way, 16 * 64, cost);
     }
     opened.close();
     Ok(())

@@ -15,7 +15,7 @@ use super::{Bench, Case, Verdict, case};
 use crate::conformance::bench::{Opened, patient};
 use crate::conformance::builds::{GUIDES_LOOP, LOOPS, SOURCE, SOURCE_500, SOURCE_500_SLOW};
 use crate::conformance::faults::{After, Memory, Said, row};
-use crate::conformance::{Ability, Build, Skip};
+use crate::conformance::{Ability, Build, Cost, Skip};
 use crate::{PATIENCE, bytes};
 
 pub(super) const CASES: &[Case] = &[
@@ -434,6 +434,13 @@ fn cost(bench: &mut Bench<'_>) -> Verdict {
         assert!(u128::from(cost.reads) <= 2 * looks, "{cost:?}");
         assert_eq!(cost.interrupts, 0, "{cost:?}");
         assert!(cost.writes <= COUNT / 16, "{cost:?}");
+        bench.show(Cost {
+            work: "polling, packets of a C2H stream".to_owned(),
+            transfers: COUNT,
+            reads: cost.reads,
+            writes: cost.writes,
+            interrupts: cost.interrupts,
+        });
         drop(rx);
         opened.assert_pool(0, 0);
         opened.close();

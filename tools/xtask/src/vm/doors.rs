@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-use super::report::{GuestReport, Row, Status};
+use super::report::{Cost, GuestReport, Row, Status};
 use crate::child::tail;
 
 /// A line of the program: one case by one door.
@@ -17,6 +17,8 @@ struct Line {
     seconds: f64,
     #[serde(default)]
     message: String,
+    #[serde(default)]
+    costs: Vec<Cost>,
 }
 
 /// The doors that the program `conformance` has to the simulated card inside it.
@@ -50,6 +52,7 @@ fn read(door: &str, stdout: &str, mut error: Option<String>) -> GuestReport {
                     status: line.status,
                     seconds: line.seconds,
                     message: line.message,
+                    costs: line.costs,
                 });
             }
             Ok(line) => {
@@ -73,8 +76,8 @@ mod tests {
 
     #[test]
     fn a_door_is_a_column() {
-        let lines = r#"{"schema_version":1,"door":"inline","name":"open","status":"pass","seconds":0.5,"message":""}
-{"schema_version":1,"door":"inline","name":"aer","status":"skip","seconds":0.5,"message":"no port"}"#;
+        let lines = r#"{"schema_version":2,"door":"inline","name":"open","status":"pass","seconds":0.5,"message":""}
+{"schema_version":2,"door":"inline","name":"aer","status":"skip","seconds":0.5,"message":"no port"}"#;
         let report = read("inline", lines, None);
         assert_eq!((report.name.as_str(), report.rows.len(), report.passed()), ("inline", 2, true));
         assert_eq!(report.rows[1].name, "conformance: aer");

@@ -100,7 +100,8 @@ fn bootable(kernel: Kernel, entry: &Entry) -> Result<Bootable, KernelError> {
     let (image, modules) = match kernel {
         Kernel::Stock => {
             let release = only(&entry.folder.join("usr/lib/modules"), "", "modules")?;
-            (only(&entry.folder.join("boot"), "vmlinuz-", "kernel")?, Some(release))
+            let image = only(&entry.folder.join("boot"), "vmlinuz-", "kernel")?;
+            (unpacked(&image, &entry.folder.join("vmlinux")).unwrap_or(image), Some(release))
         }
         Kernel::Built => (entry.folder.join("bzImage"), None),
     };
@@ -115,6 +116,49 @@ fn only(folder: &Path, prefix: &str, what: &'static str) -> Result<PathBuf, Kern
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(prefix))
     };
     paths.find(begins).ok_or_else(|| KernelError::Content { folder: folder.to_path_buf(), what })
+}
+
+/// The kernel inside a compressed image, in a file of its own: the emulator starts that by its PVH entry. To unpack it takes this
+/// machine's processor a moment, once, and an emulated one seconds at every boot. `None` where that cannot be done: the image starts
+/// as well.
+fn unpacked(image: &Path, kernel: &Path) -> Option<PathBuf> {
+    if !kernel.is_file() {
+        let image = fs::read(image).ok()?;
+        let (program, packed) = payload(&image)?;
+        let partial = kernel.with_extension("partial");
+        fs::write(&partial, packed).ok()?;
+        let plain = Command::new(program).arg("-dc").stdin(fs::File::open(&partial).ok()?).output().ok()?;
+        if !plain.status.success() || !plain.stdout.starts_with(b"\x7fELF") {
+            fs::remove_file(&partial).ok()?;
+            return None;
+        }
+        fs::write(&partial, plain.stdout).ok()?;
+        fs::rename(&partial, kernel).ok()?;
+    }
+    Some(kernel.to_path_buf())
+}
+
+/// What is compressed in an image, and the program that unpacks it (the kernel's Documentation/arch/x86/boot.rst, protocol 2.08).
+fn payload(image: &[u8]) -> Option<(&'static str, &[u8])> {
+    let word = |at: usize| image.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
+    let version = u16::from_le_bytes(image.get(0x206..0x208)?.try_into().ok()?);
+    if image.get(0x202..0x206)? != b"HdrS" || version < 0x208 {
+        return None;
+    }
+    let sectors = match *image.get(0x1F1)? {
+        0 => 4,
+        sectors => usize::from(sectors),
+    };
+    let start = (sectors + 1) * 512 + usize::try_from(word(0x248)?).ok()?;
+    // The length of what is in it follows it.
+    let length = usize::try_from(word(0x24C)?).ok()?.checked_sub(4)?;
+    let packed = image.get(start..start.checked_add(length)?)?;
+    let program = match packed {
+        [0x28, 0xB5, 0x2F, 0xFD, ..] => "zstd",
+        [0xFD, b'7', b'z', b'X', b'Z', ..] => "xz",
+        _ => return None,
+    };
+    Some((program, packed))
 }
 
 fn fetch(folder: &Path, packages: &mut Packages) -> Result<String, KernelError> {
@@ -198,6 +242,28 @@ mod tests {
         let fragment = "# why\nCONFIG_PCI=y\nCONFIG_GONE=y\nCONFIG_PCIEASPM=n\nCONFIG_KALLSYMS=n\n";
         let chosen = "CONFIG_PCI=y\n# CONFIG_PCIEASPM is not set\nCONFIG_KALLSYMS=y\n";
         assert_eq!(ignored(fragment, chosen), ["CONFIG_GONE=y", "CONFIG_KALLSYMS=n"]);
+    }
+
+    #[test]
+    fn a_payload_is_found_by_the_boot_header() {
+        let mut image = vec![0; 0x1000];
+        let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0x1F1, &[2]);
+        put(0x202, b"HdrS\x0f\x02");
+        put(0x248, &0x10_u32.to_le_bytes());
+        put(0x24C, &12_u32.to_le_bytes());
+        put(0x610, b"\x28\xB5\x2F\xFDdata\x04\0\0\0");
+        assert_eq!(payload(&image), Some(("zstd", &b"\x28\xB5\x2F\xFDdata"[..])));
+        image[0x610] = 0;
+        assert_eq!(payload(&image), None, "packed in another way");
+        // It says of itself what cannot be.
+        for (at, byte) in [(0x203, b'x'), (0x207, 1), (0x24B, 0xFF), (0x24F, 0xFF), (0x24C, 3)] {
+            let mut wrong = image.clone();
+            wrong[0x610] = 0x28;
+            wrong[at] = byte;
+            assert_eq!(payload(&wrong), None, "{at:#x}");
+        }
+        assert_eq!(payload(&image[..0x100]), None);
     }
 
     #[test]

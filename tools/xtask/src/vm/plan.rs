@@ -206,7 +206,7 @@ impl Plan {
         if !only.is_empty() {
             for job in &mut jobs {
                 // Without its device bound, nothing else of a guest works.
-                job.steps.retain(|step| only.contains(&step.name) || step.name == "bind");
+                job.steps.retain(|step| only.contains(&step.name) || step.name.starts_with("bind"));
             }
             jobs.retain(|job| job.steps.iter().any(|step| only.contains(&step.name)));
         }

@@ -9,7 +9,7 @@ use super::plan::{Guest, Job, Output, Step};
 use crate::child::tail;
 
 /// Version of the JSON document.
-const SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 2;
 
 /// How a case ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +32,28 @@ impl fmt::Display for Status {
     }
 }
 
+/// What a case counted at the card's registers, for so many transfers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cost {
+    pub(crate) work: String,
+    pub(crate) transfers: u64,
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) interrupts: u64,
+}
+
+impl Cost {
+    /// Reads, writes and interrupts for one transfer.
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    fn each(&self) -> String {
+        let each = |count: u64| match count as f64 / self.transfers.max(1) as f64 {
+            0.0 => "0".to_owned(),
+            each => format!("{each:.3}"),
+        };
+        format!("{} {} {}", each(self.reads), each(self.writes), each(self.interrupts))
+    }
+}
+
 /// One case in one guest.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Row {
@@ -40,6 +62,8 @@ pub(crate) struct Row {
     pub(crate) seconds: f64,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) costs: Vec<Cost>,
 }
 
 impl fmt::Display for Row {
@@ -58,6 +82,8 @@ struct Case {
     seconds: f64,
     #[serde(default)]
     message: Option<String>,
+    #[serde(default)]
+    costs: Vec<Cost>,
 }
 
 /// What a step's end means.
@@ -76,6 +102,7 @@ pub(crate) fn judge(step: &Step, status: i32, stdout: &str, stderr: &str, second
                         status: case.status,
                         seconds: case.seconds,
                         message: case.message.unwrap_or_default(),
+                        costs: case.costs,
                     }),
                     Err(error) => problems.push(format!("a line that is no case ({error}): {line}")),
                 }
@@ -111,7 +138,7 @@ pub(crate) fn judge(step: &Step, status: i32, stdout: &str, stderr: &str, second
     let status = if failed { Status::Fail } else { Status::Pass };
     // A step that is only its cases has no row of its own.
     if failed || step.output != Output::Cases {
-        rows.insert(0, Row { name: step.name.clone(), status, seconds, message });
+        rows.insert(0, Row { name: step.name.clone(), status, seconds, message, costs: Vec::new() });
     }
     rows
 }
@@ -235,6 +262,41 @@ impl Report {
         }
         names
     }
+
+    /// What one transfer costs, in every mode by every door.
+    fn costs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |guest: &GuestReport| -> Vec<Cost> {
+            guest.rows.iter().flat_map(|row| row.costs.iter().cloned()).collect()
+        };
+        let doors: Vec<(&str, Vec<Cost>)> =
+            self.guests.iter().map(|guest| (guest.name.as_str(), of(guest))).collect();
+        let doors: Vec<_> = doors.into_iter().filter(|(_, costs)| !costs.is_empty()).collect();
+        let mut works: Vec<&str> = Vec::new();
+        for cost in doors.iter().flat_map(|(_, costs)| costs) {
+            if !works.contains(&cost.work.as_str()) {
+                works.push(&cost.work);
+            }
+        }
+        if works.is_empty() {
+            return Ok(());
+        }
+        let head = "register reads, writes and interrupts per transfer";
+        let first = works.iter().map(|work| work.chars().count()).max().unwrap_or(0).max(head.len());
+        write!(f, "{head:first$}")?;
+        for (door, _) in &doors {
+            write!(f, "  {door:>17}")?;
+        }
+        writeln!(f)?;
+        for work in works {
+            write!(f, "{work:first$}")?;
+            for (_, costs) in &doors {
+                let each = costs.iter().find(|cost| cost.work == work).map_or("-".to_owned(), Cost::each);
+                write!(f, "  {each:>17}")?;
+            }
+            writeln!(f)?;
+        }
+        writeln!(f)
+    }
 }
 
 impl fmt::Display for Report {
@@ -258,6 +320,7 @@ impl fmt::Display for Report {
             writeln!(f)?;
         }
         writeln!(f)?;
+        self.costs(f)?;
         for guest in &self.guests {
             writeln!(
                 f,
@@ -366,6 +429,7 @@ mod tests {
             status: *status,
             seconds: 0.0,
             message: String::new(),
+            costs: Vec::new(),
         };
         GuestReport {
             name: name.to_owned(),
@@ -391,6 +455,27 @@ mod tests {
         let text = Report::new("11.1", vec![guest], 1.0).to_string();
         assert!(text.contains("skipped because no such card: a, b\n"), "{text}");
         assert!(!text.contains("0.0 s): no such card"), "{text}");
+    }
+
+    #[test]
+    fn costs_are_a_table_of_their_own() {
+        let cost = |work: &str, writes| Cost {
+            work: work.to_owned(),
+            transfers: 64,
+            reads: 0,
+            writes,
+            interrupts: 64,
+        };
+        let mut group = guest("group", &[("cost.poll", Status::Pass)]);
+        let mut inline = guest("inline", &[("cost.poll", Status::Pass)]);
+        group.rows[0].costs = vec![cost("polling", 4), cost("interrupt", 5)];
+        inline.rows[0].costs = vec![cost("polling", 0)];
+        let text = Report::new("11.1", vec![group, guest("kill", &[]), inline], 1.0).to_string();
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        let head = lines.iter().position(|line| line.first() == Some(&"register")).unwrap();
+        assert!(lines[head].ends_with(&["group", "inline"]), "{text}");
+        assert_eq!(lines[head + 1], ["polling", "0", "0.062", "1.000", "0", "0", "1.000"]);
+        assert_eq!(lines[head + 2], ["interrupt", "0", "0.078", "1.000", "-"]);
     }
 
     #[test]

@@ -363,6 +363,12 @@ impl Conversation<'_, '_> {
 impl Row {
     /// For a guest that ended before its steps did.
     pub(crate) fn not_run(name: &str) -> Self {
-        Self { name: name.to_owned(), status: Status::Fail, seconds: 0.0, message: "not run".to_owned() }
+        Self {
+            name: name.to_owned(),
+            status: Status::Fail,
+            seconds: 0.0,
+            message: "not run".to_owned(),
+            costs: Vec::new(),
+        }
     }
 }
