@@ -71,7 +71,7 @@ fn counters_wrap() {
         let mut options = options();
         options.first_sequence = Sequence::new(sequence);
         options.first_position = position;
-        let mut rig = Rig::on(World::builder().impairments(lossy(0.02), 5), 2, options);
+        let mut rig = Rig::on(World::builder().impairments(lossy(0.02)).seed(5), 2, options);
         for round in 0..100 {
             rig.stalled[1] = round % 40 > 10;
             let _ = rig.publish();
@@ -95,7 +95,7 @@ fn counters_wrap() {
 fn joins_and_leaves_under_loss() {
     use rand_core::Rng;
 
-    let mut rig = Rig::on(World::builder().impairments(lossy(0.01), 3), 4, options());
+    let mut rig = Rig::on(World::builder().impairments(lossy(0.01)).seed(3), 4, options());
     let mut firsts = [0_u64; 4];
     for _ in 0..3_000 {
         let next = rig.publisher.next_sequence();
