@@ -96,8 +96,8 @@ fn wrong_block_tables_are_refused() {
     assert!(
         matches!(overlap, E::Overlap { first, second } if first.type_number == 3 && second.type_number == 4)
     );
-    let short = refused_blocks(|blocks| blocks[2].size = 0xa8);
-    assert!(matches!(short, E::TooSmall { needed: 0xac, .. }), "{short}");
+    let short = refused_blocks(|blocks| blocks[2].size = 0xac);
+    assert!(matches!(short, E::TooSmall { needed: 0xb0, .. }), "{short}");
     assert!(matches!(
         refused_blocks(|blocks| blocks[2].version = 2),
         E::WrongBlockVersion { supported: 1, .. }

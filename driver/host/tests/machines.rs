@@ -1,4 +1,5 @@
 //! Every typical machine: what there is on it, and what each check says of it.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 use fpga_host::testing::{Function, MACHINES, Tree, machine};
 use fpga_host::{Check, HostError, PciAddress, PciFunction, Roots, Status, examine, functions};
