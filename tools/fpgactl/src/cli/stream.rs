@@ -101,9 +101,9 @@ pub struct SubscribeArgs {
     /// Take so long for each frame, as a slow program would
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub delay: Option<Duration>,
-    /// Try so long to find the publisher
-    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "0s")]
-    pub retry: Duration,
+    /// Try so long to find the publisher [default: once]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub retry: Option<Duration>,
     /// How a simulated card reaches others.
     #[command(flatten)]
     pub link: StreamLinkArgs,

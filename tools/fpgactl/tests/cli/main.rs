@@ -3,6 +3,7 @@
 mod bad_input;
 mod bench;
 mod card;
+mod frames;
 mod health;
 mod host;
 mod memory;

@@ -78,7 +78,7 @@ impl Sink<'_> {
 
 fn join(settings: &Settings, args: &SubscribeArgs) -> Result<Subscriber, CliError> {
     let station = Station::reach(settings, &args.link)?;
-    let until = Instant::now() + args.retry;
+    let until = Instant::now() + args.retry.unwrap_or_default();
     loop {
         let mut options = SubscriberOptions::default();
         options.slots = args.slots;
