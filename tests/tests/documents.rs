@@ -1,4 +1,4 @@
-//! `docs/complaints.md` names tests, conformance cases, commands and files: they exist.
+//! What documents name exists: files that they link to, and the tests, cases and examples of `docs/complaints.md`.
 
 use std::fs;
 use std::path::Path;
@@ -59,13 +59,46 @@ fn what_the_page_names_exists() {
 fn what_does_not_exist_is_found() {
     let cases = vec!["cost.poll".to_owned()];
     assert_eq!(missing("cost.poll", &cases), None);
-    assert_eq!(missing("tests/tests/complaints.rs::what_does_not_exist_is_found", &cases), None);
+    assert_eq!(missing("tests/tests/documents.rs::what_does_not_exist_is_found", &cases), None);
     for word in [
         "cost.pool",
-        "tests/tests/complaints.rs::no_such",
+        "tests/tests/documents.rs::no_such",
         "no/such.rs::test",
         "cargo run -p fpga-examples --example no_such",
     ] {
         assert!(missing(word, &cases).is_some(), "{word}");
     }
+}
+
+/// The targets of links to files, without the part behind `#`.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).filter_map(|(target, _)| {
+        let file = target.split('#').next().unwrap_or_default();
+        (!file.is_empty() && !file.contains("://") && !file.contains(' ')).then_some(file)
+    })
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut pages: Vec<_> =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md"]
+            .map(|page| root.join(page))
+            .into();
+    let entries = fs::read_dir(root.join("docs")).into_iter().flatten().flatten().map(|entry| entry.path());
+    pages.extend(entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    assert!(pages.len() > 10, "{pages:?}");
+    let mut broken = Vec::new();
+    for page in &pages {
+        let text = fs::read_to_string(page).unwrap_or_default();
+        assert!(!text.is_empty(), "{}", page.display());
+        let folder = page.parent().unwrap_or(&root);
+        let missing = links(&text).filter(|link| !folder.join(link).exists());
+        broken.extend(missing.map(|link| format!("{}: {link}", page.display())));
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert_eq!(
+        links("[a](b.md#c) [d](https://e) [f](#g) [h](i/j.rs)").collect::<Vec<_>>(),
+        ["b.md", "i/j.rs"]
+    );
 }
