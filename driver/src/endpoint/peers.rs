@@ -168,7 +168,7 @@ impl Endpoint {
     }
 
     /// Asks `node` what it can do and waits for the answer. From then on transfers that it could not take are refused before
-    /// anything is sent ([`SendError::Peer`](super::SendError::Peer)).
+    /// anything is sent ([`SendError::Peer`]).
     ///
     /// # Errors
     /// [`EndpointError::NoPeer`] after `timeout`; otherwise as [`greet`](Self::greet) and [`poll`](Self::poll).

@@ -3,7 +3,7 @@
 //! What happens, in this order, so that a program that dies in between leaves something that [`release`] understands:
 //!
 //! 1. everything that could be refused is refused, before anything is changed;
-//! 2. what there is is remembered ([`record`]);
+//! 2. what there is is remembered (`record`);
 //! 3. `driver_override` names the only driver that may have the function, so that nobody else's probe takes it in between;
 //! 4. the function is unbound from the driver it has, and bound to the one it is to have;
 //! 5. if that cannot be done, it gets its old driver back.
