@@ -40,6 +40,29 @@ fn abort_in_every_state() {
 }
 
 #[test]
+fn a_thread_that_panics_lets_go_of_its_ring() {
+    for way in WAYS {
+        let world = world(with_channels(1, 1));
+        let card = open(&world);
+        let mut ring: CdmaRing<u64> = ring(&card, way, options());
+        for n in 0..4 {
+            ring.copy(at(0x20_0000), at(0x40_0000), 100_000, n).unwrap();
+        }
+        ring.poll().unwrap();
+        let thread = std::thread::spawn(move || {
+            let _ring = ring;
+            // A panic without its message.
+            std::panic::resume_unwind(Box::new("the thread's own mistake"));
+        });
+        assert!(thread.join().is_err());
+        world.step_until_idle();
+        assert_pool(&card, 0, 0);
+        let mut again = card.cdma().unwrap().into_ring(path(&card, way), options()).unwrap();
+        assert_works(&world, &mut again, 1);
+    }
+}
+
+#[test]
 fn dropped_in_the_middle_it_leaves_nothing_behind() {
     for way in WAYS {
         for steps in [0, 1, 5, 10, 20, 30] {

@@ -1,8 +1,10 @@
 //! Shapes of channels: those that cannot be, and the fixed card address.
 
+use fpga_card::AccessLog;
 use fpga_driver::core::ring::{ConfigError, MAX_DESCRIPTOR_LENGTH, RefusalReason};
 use fpga_driver::{AttachedMemory, ChannelOptions, FaultCause, Piece, ResourceError};
 use fpga_tests::cards::{described, open, peek, poke, world};
+use fpga_tests::rig::Way;
 
 use super::*;
 
@@ -229,5 +231,36 @@ fn a_part_of_too_many_descriptors() {
         let full = rig.channel.submit_at(memory, 0, 1, CardAddr::ZERO).unwrap_err();
         assert!(full.is_full(), "{full}");
         rig.channel.wait_ended(ticket, WaitOptions::default()).unwrap();
+    }
+}
+
+/// What the driver does to the card, when by the card's clock, and with which value.
+fn accesses(way: Way, seed: u64) -> Vec<String> {
+    let mut rig = Rig::new(way);
+    rig.world.with_card(0, |card| card.set_access_log(AccessLog::bounded(1 << 16)));
+    let mut rng = Pcg64::new(seed.into(), 1);
+    for _ in 0..200 {
+        let length = 1 + (rng.next_u64() % 9000) as usize;
+        let buffer = rig.card.buffer(length).unwrap();
+        rig.channel.submit(buffer, CardAddr::new(rng.next_u64() % 4096)).unwrap();
+        if rng.next_u64().is_multiple_of(3) {
+            while rig.channel.in_flight() > 0 {
+                rig.channel.poll().unwrap();
+                rig.channel.relax();
+            }
+        }
+    }
+    let log = rig.world.with_card(0, |card| card.set_access_log(AccessLog::Off));
+    let Some(AccessLog::Bounded { entries, .. }) = log else { panic!("the log is there") };
+    entries.iter().map(|access| format!("{access:?}")).collect()
+}
+
+#[test]
+fn the_same_transfers_make_the_same_accesses() {
+    for way in WAYS {
+        let first = accesses(way, 3);
+        assert!(first.len() > 100, "{way:?}: {}", first.len());
+        assert!(first == accesses(way, 3), "{way:?}");
+        assert!(first != accesses(way, 4), "{way:?}");
     }
 }
