@@ -151,6 +151,9 @@ impl Card {
     /// As [`recover`](Self::recover).
     pub fn recover_with(&self, options: &RecoveryOptions) -> Result<RecoveryReport, RecoveryError> {
         let shared = &self.shared;
+        if shared.check_owned().is_err() {
+            return Err(RecoveryError::Observed { card: shared.name.to_string() });
+        }
         let claims = Claims::take(shared, options)?;
         let registers = match answers(&shared.name, &shared.dma_bar)? {
             true => Registers::Answer { dma: shared.dma_bar.clone(), user: shared.user_bar.clone() },

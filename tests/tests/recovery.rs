@@ -131,6 +131,8 @@ fn a_look_changes_nothing_and_takes_nothing() {
     observed(card.c2h(1).err());
     observed(card.cdma().err());
     observed(card.enable_interrupts().err());
+    let forced = card.recover_with(&RecoveryOptions::default().force(true));
+    assert!(matches!(forced, Err(RecoveryError::Observed { .. })), "{forced:?}");
     drop(card);
     assert_eq!((control(), command()), (before, commanded));
     // Who is to own it opens it as ever.

@@ -212,6 +212,15 @@ pub enum RecoveryError {
         /// What.
         what: String,
     },
+    /// The card was opened for a look.
+    #[error(
+        "{card}: the card was opened to be looked at (OpenOptions::observe), so nothing of it is stopped or reset; open it without, or \
+         recover it unopened (recovery::recover)"
+    )]
+    Observed {
+        /// Which card.
+        card: String,
+    },
     /// The handle is from before a reset.
     #[error("{card}: the card was reset since it was opened; drop every handle of it, then open it again")]
     Stale {
