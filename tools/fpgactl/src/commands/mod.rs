@@ -15,6 +15,7 @@ mod packets;
 pub mod raw;
 pub mod recover;
 pub mod regs;
+pub mod replay;
 pub mod serve;
 pub mod shell;
 pub mod sim;
