@@ -210,7 +210,7 @@ fn a_card_whose_engine_hangs_is_looked_at_and_got_back() {
     let (path, control) = (socket.to_str().unwrap(), control.to_str().unwrap());
     let server = Server::start(&["--socket", path, "--control", control], &format!("ready {path}\n"));
     let card = format!("vfio-user:{path}");
-    let on = |words: &[&str]| fpgactl(&[&["--card", &card, "--timeout", "20ms"], words].concat());
+    let on = |words: &[&str]| fpgactl(&[&["--card", &card, "--timeout", "500ms"], words].concat());
     let plan = file(folder.path(), "plan.yaml", "list:\n  - {fault: stall, channel: h2c0}\n");
     fpgactl(&["card", "control", control, "faults", plan.to_str().unwrap()]).ok();
     let data = file(folder.path(), "data", "sixteen bytes ..");

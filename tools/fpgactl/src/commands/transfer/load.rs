@@ -7,6 +7,7 @@ use fpga_driver::core::mirror::Difference;
 use fpga_driver::endpoint::SendTicket;
 
 use super::ends::{Receiving, Sending};
+use super::plan::Plan;
 use super::{STALL_NS, card_span, open_ends};
 use crate::cli::TransferArgs;
 use crate::error::CliError;
@@ -47,7 +48,10 @@ impl Drop for Load {
 /// # Errors
 /// See [`CliError`].
 pub fn run_to(settings: &Settings, args: &TransferArgs, part: f64) -> Result<Load, CliError> {
-    let (plan, source, mut sending, mut receiving) = open_ends(settings, args)?;
+    let mut plan = Plan::new(args, &settings.transfer)?;
+    // A listing compares every field, masks too.
+    plan.packet_events = true;
+    let (source, mut sending, mut receiving) = open_ends(settings, args, &plan)?;
     let length = plan.chunk_size(source.length(), &sending, &receiving)?;
     if length > 0 {
         receiving.open_region(length)?;
