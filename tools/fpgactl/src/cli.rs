@@ -301,6 +301,12 @@ pub struct TransferArgs {
     /// By which rules both cards go
     #[arg(long, value_enum, default_value_t = Scheme::Registry)]
     pub scheme: Scheme,
+    /// A transfer that has not ended by then ends with an error, whatever its progress [default: none]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub deadline: Option<Duration>,
+    /// Goes before transfers of the same card with a lower number, 0 to 255 [default: 0]
+    #[arg(long, value_name = "N")]
+    pub priority: Option<u8>,
     /// What else the simulated network does.
     #[command(flatten)]
     pub impair: ImpairArgs,

@@ -60,7 +60,10 @@ impl Load {
     /// # Errors
     /// See [`CliError`].
     pub fn begin(settings: &Settings, args: &TransferArgs) -> Result<Self, CliError> {
-        let (plan, source, mut sending, mut receiving) = open_ends(settings, args)?;
+        let mut plan = Plan::new(args, &settings.transfer)?;
+        // A listing compares every field, masks too.
+        plan.packet_events = true;
+        let (source, mut sending, mut receiving) = open_ends(settings, args, &plan)?;
         let length = plan.chunk_size(source.length(), &sending, &receiving)?;
         if length > 0 {
             receiving.open_region(length)?;
