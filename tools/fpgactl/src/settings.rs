@@ -6,6 +6,7 @@ use crate::cli::GlobalArgs;
 use crate::config::{Config, TransferDefaults};
 use crate::error::CliError;
 use crate::progress::Deadline;
+use crate::style::Manner;
 use crate::target::{AccessChoice, Target};
 
 /// What applies to every command.
@@ -19,6 +20,8 @@ pub struct Settings {
     pub access: AccessChoice,
     /// `--json`.
     pub json: bool,
+    /// What standard output is shown in: `--color`, NO_COLOR, the locale.
+    pub manner: Manner,
     /// Whether a progress bar is wanted.
     pub progress: bool,
     /// How many times `-v`.
@@ -50,6 +53,7 @@ impl Settings {
             peer: config.peer,
             access,
             json: args.json || config.json,
+            manner: Manner::of(args.color.or(config.color).unwrap_or_default()),
             progress: !(args.no_progress || config.no_progress),
             verbose: args.verbose.max(config.verbose),
             deadline: Deadline::after(timeout),
