@@ -574,7 +574,7 @@ pub enum CardCommand {
     },
     /// Serve a simulated card to other programs, as a vfio-user device, until SIGINT or SIGTERM
     Serve(Box<ServeArgs>),
-    /// Pull a served card out, put it back, make it fail
+    /// Pull a served card out, put it back, make it fail, raise its user interrupts
     Control(ControlArgs),
 }
 
@@ -583,7 +583,7 @@ pub enum CardCommand {
 #[command(
     after_help = "Whoever uses the card meanwhile sees what a program sees whose card fails. Programs may write to the control socket \
                         themselves: a JSON document a line, answered by one: {\"do\":\"faults\",\"faults\":{\"list\":[...]}}, \
-                        {\"do\":\"pull-out\"}, {\"do\":\"put-back\"}, {\"do\":\"state\"}.\n\n\
+                        {\"do\":\"pull-out\"}, {\"do\":\"put-back\"}, {\"do\":\"user-interrupt\",\"line\":0,\"on\":true}, {\"do\":\"state\"}.\n\n\
                         Examples:\n  \
                         fpgactl card serve --socket /tmp/card --control /tmp/control &\n  \
                         fpgactl card control /tmp/control faults faults.yaml\n  \
@@ -611,8 +611,25 @@ pub enum ControlCommand {
     PullOut,
     /// Put it back, in its power-on state
     PutBack,
+    /// Raise or lower an interrupt line of the card's user logic (usr_irq_req): a level, which stays until it is changed
+    UserInterrupt {
+        /// Which line: 0 to 15
+        #[arg(value_name = "N", value_parser = clap::value_parser!(u8).range(0..16))]
+        line: u8,
+        /// High or low
+        level: Level,
+    },
     /// Say how often each planned fault could have struck, and how often it has
     State,
+}
+
+/// The level of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Level {
+    /// High: it asks for an interrupt
+    On,
+    /// Low
+    Off,
 }
 
 /// Options of `card serve`.
