@@ -96,10 +96,10 @@ pub fn run(settings: &Settings, args: &DumpArgs) -> Result<DumpReport, CliError>
     let roots = args.host.roots();
     let mut out = OutFile::create(&args.out, None)?;
     let mut scrub = Scrub::of_this_machine(&roots);
-    if let Target::MockFile(path) | Target::VfioUser(path, _) = &settings.card {
+    if let Target::MockFile(path) | Target::VfioUser(path, _) = &*settings.card {
         scrub.add(&path.display().to_string(), "<path>");
     }
-    let address = match &settings.card {
+    let address = match &*settings.card {
         Target::Pci(address, _) => Some(*address),
         _ => None,
     };
@@ -144,7 +144,7 @@ fn versions(settings: &Settings, roots: &Roots) -> String {
         let path = roots.proc.join("sys/kernel").join(what);
         std::fs::read_to_string(path).map_or_else(|error| error.to_string(), |text| text.trim().to_owned())
     };
-    let opened = match &settings.card {
+    let opened = match &*settings.card {
         Target::Mock => "simulated, in this process".to_owned(),
         Target::MockFile(_) => "simulated, in this process, from a description".to_owned(),
         Target::Pci(address, choice) => {
@@ -201,12 +201,7 @@ fn card(settings: &Settings) -> Vec<Section> {
 }
 
 fn opened(settings: &Settings, card: Card, transport: Arc<dyn Transport>) -> Vec<Section> {
-    let opened = Opened {
-        card,
-        transport,
-        simulated: settings.card.is_simulated(),
-        served: settings.card.is_served(),
-    };
+    let opened = Opened::of(&settings.card, card, transport);
     let all = registers::of(&opened);
     let mut sections = vec![
         Section::of("card", Ok(info::report(&opened))),

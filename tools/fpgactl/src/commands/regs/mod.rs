@@ -110,7 +110,7 @@ pub enum RegsReport {
     /// `regs dump`.
     Dump(DumpReport),
     /// `regs read`.
-    Read(ReadReport),
+    Read(Box<ReadReport>),
     /// `regs write`.
     Write(Box<WriteReport>),
 }
@@ -253,7 +253,7 @@ pub fn run(settings: &Settings, command: &RegsCommand) -> Result<RegsReport, Cli
             let register = Shown::read(&opened, named.register)?;
             let field = FieldShown::new(&named, register.value);
             let doc = named.register.doc().to_owned();
-            Ok(RegsReport::Read(ReadReport { card, register, field, doc }))
+            Ok(RegsReport::Read(Box::new(ReadReport { card, register, field, doc })))
         }
         RegsCommand::Write { name, value, force } => {
             let report = write::write(&opened, &all, name, value, *force)?;
