@@ -1,4 +1,5 @@
 //! The log's text, and a card against a log.
+#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use std::sync::Mutex;
 
