@@ -8,19 +8,21 @@
 //! Most timers of a sender never run out, and most are started again soon: the next packet takes the acknowledged one's
 //! place. Therefore stopping only clears the deadline, and starting again later only writes the new one. What lies in a slot
 //! without a deadline, or with a later one, is found when the slot's time comes. This costs one look per started timer at
-//! most, and keeps both operations to one cache line: what they touch is in an array of its own, of which no element lies in two
-//! lines. What only moves touch is in another one, a third of the whole, because a slot's timers are found by following links,
-//! one after the other, and the nearer the memory that these are in, the shorter each wait. The deadlines on the way do not wait
-//! for each other.
+//! most, and keeps both operations to one cache line: of the array that they touch no element lies in two lines.
 //!
-//! State per timer: 192 bits (the place and the deadline, two links); [`Timers::BYTES_PER_TIMER`] is asserted.
+//! With a million timers that line comes from memory, and so does every one that a slot's time asks for. What is in a slot is
+//! therefore not linked from timer to timer, where each would have to arrive before the next is known, but written down in
+//! sheets of a cache line, [`SHEET`] numbers each: the timers of a sheet are asked for together, and memory answers at once.
+//!
+//! State per timer: 128 bits (the deadline, and where its number is written), and 34 2/15 bits of a sheet;
+//! [`Timers::BYTES_PER_TIMER`] is asserted.
 
 use alloc::boxed::Box;
 
 use crate::cast::{index, low32};
 use crate::time::Nanos;
 
-/// "No timer".
+/// "No timer", "no sheet".
 const NONE: u32 = u32::MAX;
 /// Bits of time that one level resolves.
 const BITS: u32 = 6;
@@ -28,36 +30,61 @@ const SLOTS: usize = 1 << BITS;
 const SLOT_MASK: u64 = (1 << BITS) - 1;
 /// Enough for 64 bits of time.
 const LEVELS: usize = 11;
-/// Not running, or not in the wheel.
+/// Not running.
 const NEVER: u64 = u64::MAX;
+/// In no slot.
+const OUTSIDE: u16 = u16::MAX;
+/// Numbers on a sheet: with the link to the next one a line of the cache.
+const SHEET: usize = 15;
 
 /// What starting and stopping touch.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
-struct Times {
-    /// The time by which it was put where it is; [`NEVER`] if it is in no slot. Never later than the deadline.
-    place: u64,
-    /// [`NEVER`] if it does not run.
+struct Timer {
+    /// [`NEVER`] if it does not run. Never earlier than the slot that it is in.
     deadline: u64,
+    /// The sheet that it is written on, and where there.
+    sheet: u32,
+    line: u16,
+    /// The slot, level by level; [`OUTSIDE`] if it is in none.
+    slot: u16,
 }
 
-/// Neighbours in the slot.
+const IDLE: Timer = Timer { deadline: NEVER, sheet: NONE, line: 0, slot: OUTSIDE };
+
+/// Timers of one slot.
 #[derive(Clone, Copy, Debug)]
-struct Neighbours {
-    previous: u32,
+#[repr(align(64))]
+struct Sheet {
+    timers: [u32; SHEET],
+    /// The slot's next sheet; of a sheet that is not in use, the next such one.
     next: u32,
 }
 
-const IDLE: Times = Times { place: NEVER, deadline: NEVER };
-const ALONE: Neighbours = Neighbours { previous: NONE, next: NONE };
+const BLANK: Sheet = Sheet { timers: [NONE; SHEET], next: NONE };
+
+/// A slot's list. All its sheets are full but the first.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// When its time comes; of no meaning while it is empty.
+    begin: u64,
+    /// The first sheet.
+    sheet: u32,
+    /// Timers on that.
+    lines: u32,
+}
+
+const EMPTY: Slot = Slot { begin: 0, sheet: NONE, lines: 0 };
 
 /// The wheel; see the module's description. Timers are named by number, from 0.
 #[derive(Clone, Debug)]
 pub struct Timers {
-    times: Box<[Times]>,
-    neighbours: Box<[Neighbours]>,
-    /// First timer of every slot, level by level.
-    slots: Box<[u32]>,
+    timers: Box<[Timer]>,
+    sheets: Box<[Sheet]>,
+    /// The first sheet that is not in use.
+    blank: u32,
+    /// Level by level.
+    slots: Box<[Slot]>,
     /// Per level, a bit for every slot that is not empty. They all lie ahead: the first is the next.
     occupied: [u64; LEVELS],
     /// All slots before this time are empty.
@@ -66,16 +93,24 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// Memory of one timer.
-    pub const BYTES_PER_TIMER: usize = size_of::<Times>() + size_of::<Neighbours>();
+    /// Memory of one timer, rounded up; the lists' beginnings are 16 bytes for each of 704 slots beside it.
+    pub const BYTES_PER_TIMER: usize = size_of::<Timer>() + size_of::<Sheet>().div_ceil(SHEET);
 
     /// `count` timers, none of them running. Everything is allocated here. The last number, `u32::MAX`, names none.
     #[must_use]
     pub fn new(count: u32) -> Self {
+        // In each slot one sheet is not full, and none is blank.
+        let count = index(count);
+        let sheets = count.min(count / SHEET + LEVELS * SLOTS);
+        let mut blank: Box<[Sheet]> = alloc::vec![BLANK; sheets].into_boxed_slice();
+        for (next, sheet) in (1..).zip(blank.iter_mut()) {
+            sheet.next = if index(next) < sheets { next } else { NONE };
+        }
         Self {
-            times: alloc::vec![IDLE; index(count)].into_boxed_slice(),
-            neighbours: alloc::vec![ALONE; index(count)].into_boxed_slice(),
-            slots: alloc::vec![NONE; LEVELS * SLOTS].into_boxed_slice(),
+            timers: alloc::vec![IDLE; count].into_boxed_slice(),
+            sheets: blank,
+            blank: if sheets == 0 { NONE } else { 0 },
+            slots: alloc::vec![EMPTY; LEVELS * SLOTS].into_boxed_slice(),
             occupied: [0; LEVELS],
             reached: 0,
             running: 0,
@@ -92,32 +127,34 @@ impl Timers {
     #[inline]
     #[must_use]
     pub fn deadline(&self, timer: u32) -> Nanos {
-        self.times.get(index(timer)).map_or(Nanos::MAX, |times| Nanos::new(times.deadline))
+        self.timers.get(index(timer)).map_or(Nanos::MAX, |timer| Nanos::new(timer.deadline))
     }
 
     /// Starts `timer`, or moves its deadline. [`Nanos::MAX`] stops it.
     #[inline]
     pub fn start(&mut self, timer: u32, deadline: Nanos) {
-        let Some(times) = self.times.get_mut(index(timer)) else { return };
+        let Some(entry) = self.timers.get_mut(index(timer)) else { return };
         let deadline = deadline.get();
-        self.running += u32::from(times.deadline == NEVER);
+        self.running += u32::from(entry.deadline == NEVER);
         self.running -= u32::from(deadline == NEVER);
-        times.deadline = deadline;
-        if times.place == NEVER {
-            self.enter(timer, deadline);
-        } else if deadline < times.place {
-            self.leave(timer);
-            self.enter(timer, deadline);
+        entry.deadline = deadline;
+        match self.slots.get(usize::from(entry.slot)) {
+            None => self.enter(timer, deadline),
+            Some(slot) if deadline < slot.begin => {
+                self.leave(timer);
+                self.enter(timer, deadline);
+            }
+            Some(_) => {}
         }
     }
 
     /// Stops `timer`, whether it runs or not.
     #[inline]
     pub fn stop(&mut self, timer: u32) {
-        if let Some(times) = self.times.get_mut(index(timer))
-            && times.deadline != NEVER
+        if let Some(entry) = self.timers.get_mut(index(timer))
+            && entry.deadline != NEVER
         {
-            times.deadline = NEVER;
+            entry.deadline = NEVER;
             self.running -= 1;
         }
     }
@@ -144,20 +181,21 @@ impl Timers {
                 return None;
             }
             self.reached = self.reached.max(time);
+            // Only a slot of level 0 can hold what has run out; one above is emptied in one go, because what is left in it
+            // would not be found where it belongs from now on.
+            if at >= SLOTS {
+                self.spread(at);
+                continue;
+            }
             while let Some(timer) = self.take(at) {
-                let times = &mut self.times[index(timer)];
-                let deadline = times.deadline;
-                if deadline == NEVER {
-                    continue;
-                }
-                // Only a slot of level 0 can hold what has run out; one above is emptied in one go, because what is left in
-                // it would not be found where it belongs from now on.
-                if deadline <= self.reached && at < SLOTS {
-                    times.deadline = NEVER;
+                let deadline = self.timers[index(timer)].deadline;
+                if deadline > self.reached {
+                    self.enter(timer, deadline);
+                } else {
+                    self.timers[index(timer)].deadline = NEVER;
                     self.running -= 1;
                     return Some(timer);
                 }
-                self.enter(timer, deadline);
             }
         }
         None
@@ -168,25 +206,19 @@ impl Timers {
     fn first(&self) -> Option<(usize, u64)> {
         // The lowest level that has any: levels lie behind each other in time.
         let level = self.occupied.iter().position(|slots| *slots != 0)?;
-        let slot = self.occupied.get(level)?.trailing_zeros();
-        let shift = u32::try_from(level).ok()? * BITS;
-        // What lies above this level's bits is common to the slot and the time reached.
-        let above = self
-            .reached
-            .checked_shr(shift + BITS)
-            .and_then(|high| high.checked_shl(shift + BITS))
-            .unwrap_or(0);
-        Some((level * SLOTS + index(slot), above | u64::from(slot) << shift))
+        let at = level * SLOTS + index(self.occupied.get(level)?.trailing_zeros());
+        Some((at, self.slots.get(at)?.begin))
     }
 
-    /// The slot of `time`, seen from the time reached.
+    /// The slot of `time`, seen from the time reached, and when it begins.
     #[inline]
-    fn slot_of(&self, time: u64) -> usize {
+    fn slot_of(&self, time: u64) -> (usize, u64) {
         let differing = time ^ self.reached;
         // Zero differs in "bit 0": level 0.
         let level = (63 - (differing | 1).leading_zeros()) / BITS;
-        let slot = low32(time >> (level * BITS) & SLOT_MASK);
-        index(level) * SLOTS + index(slot)
+        let shift = level * BITS;
+        let slot = low32(time >> shift & SLOT_MASK);
+        (index(level) * SLOTS + index(slot), time >> shift << shift)
     }
 
     #[inline]
@@ -194,55 +226,86 @@ impl Timers {
         if deadline == NEVER {
             return;
         }
-        let place = deadline.max(self.reached);
-        let at = self.slot_of(place);
-        let head = core::mem::replace(&mut self.slots[at], timer);
-        if head == NONE {
+        let (at, begin) = self.slot_of(deadline.max(self.reached));
+        let slot = &mut self.slots[at];
+        if slot.sheet == NONE || index(slot.lines) == SHEET {
+            let sheet = self.blank;
+            self.blank = core::mem::replace(&mut self.sheets[index(sheet)].next, slot.sheet);
+            *slot = Slot { begin, sheet, lines: 0 };
             self.occupied[at / SLOTS] |= 1 << (at % SLOTS);
-        } else {
-            self.neighbours[index(head)].previous = timer;
         }
-        self.neighbours[index(timer)] = Neighbours { previous: NONE, next: head };
-        self.times[index(timer)].place = place;
+        let line = slot.lines;
+        slot.lines += 1;
+        self.sheets[index(slot.sheet)].timers[index(line)] = timer;
+        #[expect(clippy::cast_possible_truncation, reason = "fifteen lines, 704 slots")]
+        let entry = Timer { deadline, sheet: slot.sheet, line: line as u16, slot: at as u16 };
+        self.timers[index(timer)] = entry;
     }
 
-    /// Takes a timer out of the slot that it is in.
+    /// Takes a timer out of the slot that it is in. The last of the first sheet takes its place: only that one is not full.
     fn leave(&mut self, timer: u32) {
-        let Neighbours { previous, next } = self.neighbours[index(timer)];
-        if previous == NONE {
-            let at = self.slot_of(self.times[index(timer)].place);
-            self.slots[at] = next;
-            if next == NONE {
-                self.occupied[at / SLOTS] &= !(1 << (at % SLOTS));
-            }
-        } else {
-            self.neighbours[index(previous)].next = next;
+        let Timer { sheet, line, slot, .. } = self.timers[index(timer)];
+        let Some(last) = self.take(usize::from(slot)) else { return };
+        if last != timer {
+            self.sheets[index(sheet)].timers[usize::from(line)] = last;
+            let entry = &mut self.timers[index(last)];
+            (entry.sheet, entry.line, entry.slot) = (sheet, line, slot);
+            self.timers[index(timer)].slot = OUTSIDE;
         }
-        if next != NONE {
-            self.neighbours[index(next)].previous = previous;
-        }
-        self.times[index(timer)].place = NEVER;
     }
 
-    /// Takes the first timer out of slot `at`.
+    /// Takes one timer out of slot `at`: the last on its first sheet.
     fn take(&mut self, at: usize) -> Option<u32> {
-        let timer = self.slots[at];
-        if timer == NONE {
+        let slot = &mut self.slots[at];
+        if slot.sheet == NONE {
             return None;
         }
-        let next = self.neighbours[index(timer)].next;
-        self.slots[at] = next;
+        slot.lines -= 1;
+        let timer = self.sheets[index(slot.sheet)].timers[index(slot.lines)];
+        if slot.lines == 0 {
+            self.turn(at);
+        }
+        self.timers[index(timer)].slot = OUTSIDE;
+        Some(timer)
+    }
+
+    /// The first sheet of slot `at` is blank again; the next, which is full, is the first.
+    fn turn(&mut self, at: usize) {
+        let slot = &mut self.slots[at];
+        let next = core::mem::replace(&mut self.sheets[index(slot.sheet)].next, self.blank);
+        self.blank = core::mem::replace(&mut slot.sheet, next);
+        #[expect(clippy::cast_possible_truncation, reason = "fifteen")]
+        let full = SHEET as u32;
+        slot.lines = full;
         if next == NONE {
             self.occupied[at / SLOTS] &= !(1 << (at % SLOTS));
-        } else {
-            self.neighbours[index(next)].previous = NONE;
         }
-        self.times[index(timer)].place = NEVER;
-        Some(timer)
+    }
+
+    /// The timers of slot `at`, whose time has come, to where they belong from now on: sheet by sheet, so that what is in memory is
+    /// asked for before the first answer is needed.
+    fn spread(&mut self, at: usize) {
+        loop {
+            let Slot { sheet, lines, .. } = self.slots[at];
+            if sheet == NONE {
+                break;
+            }
+            let Sheet { timers, .. } = self.sheets[index(sheet)];
+            self.turn(at);
+            let mut deadlines = [NEVER; SHEET];
+            for (timer, deadline) in timers.iter().zip(&mut deadlines).take(index(lines)) {
+                *deadline = self.timers[index(*timer)].deadline;
+            }
+            for (timer, deadline) in timers.iter().zip(deadlines).take(index(lines)) {
+                self.timers[index(*timer)].slot = OUTSIDE;
+                self.enter(*timer, deadline);
+            }
+        }
     }
 }
 
-const _: () = assert!(Timers::BYTES_PER_TIMER * 8 == 192, "the module's description says 192 bits");
+const _: () =
+    assert!(size_of::<Timer>() * 8 == 128 && size_of::<Sheet>() == 64, "the module's description says so");
 
 #[cfg(test)]
 mod tests {

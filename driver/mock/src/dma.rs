@@ -8,6 +8,7 @@
 mod backing;
 mod blocks;
 mod leaf;
+mod places;
 mod reuse;
 
 use backing::{Backing, Backings};

@@ -49,6 +49,16 @@ pub struct EscapeSlot {
     pub age: Nanos,
 }
 
+/// How long the receiving side waits, as its registers say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReceiveTimeouts {
+    /// A registry entry, or a context, for its sender's next packet.
+    pub registry: Nanos,
+    /// A packet in the escape channel for the first one of its segment.
+    pub escape: Nanos,
+}
+
 macro_rules! receive_counters {
     ($($(#[$doc:meta])* $field:ident = $register:ident;)*) => {
         /// The network interface's counters, since its reset; each wraps at 2^32.
@@ -235,6 +245,20 @@ impl ReceiveTables {
         }
         self.window(self.info.sending_base, |block| {
             Ok((block.read(sending::OCCUPANCY)?, block.read(sending::QUEUED)?))
+        })
+    }
+
+    /// How long the card waits before it gives up what it holds.
+    ///
+    /// # Errors
+    /// [`EndpointError::Mmio`].
+    pub fn timeouts(&self) -> Result<ReceiveTimeouts, EndpointError> {
+        self.window(self.info.ni_base, |block| {
+            let micros = |register| Ok(Nanos::from_micros(block.read(register)?.into()));
+            Ok(ReceiveTimeouts {
+                registry: micros(ni::REGISTRY_TIMEOUT_US)?,
+                escape: micros(ni::ESCAPE_TIMEOUT_US)?,
+            })
         })
     }
 

@@ -11,7 +11,7 @@
 
 mod table;
 
-use crate::dma::leaf::{Leaf, PAGES};
+use crate::dma::leaf::{Leaves, PAGES};
 use crate::dma::{Extent, PAGE};
 use fpga_pci::DmaAccess;
 use std::hash::{BuildHasher, RandomState};
@@ -59,9 +59,7 @@ pub(crate) struct Blocks {
     used: usize,
     /// Blocks of each size: no search for what there is none of.
     levels: [usize; LEVELS],
-    leaves: Vec<Leaf>,
-    /// Those of them that no entry names.
-    free: Vec<usize>,
+    leaves: Leaves,
     /// Whoever chooses the addresses must not choose the collisions too.
     seed: u64,
 }
@@ -69,14 +67,7 @@ pub(crate) struct Blocks {
 impl Default for Blocks {
     fn default() -> Self {
         let seed = RandomState::new().hash_one(0);
-        Self {
-            entries: Table::new(LEAST),
-            used: 0,
-            levels: [0; LEVELS],
-            leaves: Vec::new(),
-            free: Vec::new(),
-            seed,
-        }
+        Self { entries: Table::new(LEAST), used: 0, levels: [0; LEVELS], leaves: Leaves::default(), seed }
     }
 }
 
@@ -105,7 +96,7 @@ impl Blocks {
         };
         if level == 0
             && let Some(leaf) = self.leaf(start)
-            && self.leaves.get_mut(leaf).is_some_and(|leaf| leaf.insert(start, extent))
+            && self.leaves.insert(leaf, start, extent)
         {
             return false;
         }
@@ -122,16 +113,11 @@ impl Blocks {
         if self.leaf(at).is_some() {
             return;
         }
-        let mut leaf = Leaf::new(slot);
+        let number = self.leaves.add(slot);
         for (start, extent) in pages {
-            if leaf.insert(start, extent) && self.take(key(start, 0)).is_some() {
+            if self.leaves.insert(number, start, extent) && self.take(key(start, 0)).is_some() {
                 self.count_down(0);
             }
-        }
-        let number = self.free.pop().unwrap_or(self.leaves.len());
-        match self.leaves.get_mut(number) {
-            Some(place) => *place = leaf,
-            None => self.leaves.push(leaf),
         }
         self.add(Entry { key: key(at, LEAF_LEVEL), value: PRESENT | LEAF | (number as u64) << SLOT_SHIFT });
     }
@@ -140,12 +126,10 @@ impl Blocks {
     pub(crate) fn remove(&mut self, start: u64, length: u64) {
         let Some(level) = level_of(start, length) else { return };
         if level == 0
-            && let Some(number) = self.leaf(start)
-            && let Some(leaf) = self.leaves.get_mut(number)
-            && leaf.remove(start)
+            && let Some(leaf) = self.leaf(start)
+            && let Some(is_empty) = self.leaves.remove(leaf, start)
         {
-            if leaf.used() == 0 {
-                self.free.push(number);
+            if is_empty {
                 self.take(key(start, LEAF_LEVEL));
             }
         } else if self.take(key(start, level)).is_some() {
@@ -199,7 +183,7 @@ impl Blocks {
     /// Number of the leaf for `at`.
     #[inline]
     fn leaf(&self, at: u64) -> Option<usize> {
-        if self.leaves.len() == self.free.len() {
+        if self.leaves.len() == 0 {
             return None;
         }
         let value = self.entry(self.position(key(at, LEAF_LEVEL))?).value;
@@ -210,7 +194,7 @@ impl Blocks {
     #[inline]
     pub(crate) fn find(&self, at: u64) -> Option<(u64, Extent)> {
         if let Some(leaf) = self.leaf(at)
-            && let Some(found) = self.leaves.get(leaf).and_then(|leaf| leaf.find(at))
+            && let Some(found) = self.leaves.find(leaf, at)
         {
             return Some(found);
         }
@@ -234,9 +218,8 @@ impl Blocks {
     /// Blocks that are noted, and leaves for them.
     #[cfg(test)]
     pub(crate) fn sizes(&self) -> (usize, usize) {
-        let leaves = self.leaves.len() - self.free.len();
-        let pages: usize = self.leaves.iter().map(Leaf::used).sum();
-        (self.used - leaves + pages, leaves)
+        let leaves = self.leaves.len();
+        (self.used - leaves + self.leaves.used(), leaves)
     }
 
     fn put(&mut self, entry: Entry) {

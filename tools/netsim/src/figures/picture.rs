@@ -164,7 +164,8 @@ pub struct PictureError(String);
 
 impl Scale {
     /// Where a value is along the axis.
-    fn place(self, value: f64) -> f64 {
+    #[must_use]
+    pub fn place(self, value: f64) -> f64 {
         match self {
             Self::Linear | Self::Names(_) => value,
             Self::Decades => value.max(1e-12).log10(),
@@ -173,7 +174,8 @@ impl Scale {
     }
 
     /// What is written at a place.
-    fn label(self, place: f64) -> String {
+    #[must_use]
+    pub fn label(self, place: f64) -> String {
         match self {
             Self::Linear => short(place),
             Self::Decades => short(10_f64.powf(place)),
