@@ -379,7 +379,8 @@ pub enum ScenarioError {
     },
     /// Rates would be lowered and never rise again.
     #[error(
-        "a controller with the scheme {scheme}: its answers tell no delays; use adaptive-window or selective"
+        "a controller with the scheme {}: its answers tell no delays; use adaptive-window or selective",
+        scheme_name(*scheme)
     )]
     NoDelays {
         /// The scheme.

@@ -384,7 +384,7 @@ mod tests {
 
     /// Rates after each walk, with the delays seen last before them.
     fn walks(flow: &mut FlowControl, delays: &[Option<u64>]) -> alloc::vec::Vec<u32> {
-        let mut walk = |delay: &Option<u64>| {
+        let walk = |delay: &Option<u64>| {
             let now = flow.poll_timeout()?;
             if let Some(delay) = delay {
                 flow.sample(now, TO, Nanos::new(*delay));
@@ -392,7 +392,7 @@ mod tests {
             flow.handle_timeout(now);
             Some(flow.rate(TO))
         };
-        delays.iter().map_while(|delay| walk(delay)).collect()
+        delays.iter().map_while(walk).collect()
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Figure {
             Self::Reorder => 112,
             Self::StateBits | Self::Segmentation | Self::ReceiveNotify => 0,
             Self::Selective => 80,
-            Self::Adaptive => 26,
+            Self::Adaptive => 30,
         };
         points * options.runs as u64
     }
