@@ -100,8 +100,7 @@ impl Slot {
     /// What closing the device does: bus mastering goes first, so that afterwards nothing is left that could reach
     /// the memory.
     pub(crate) fn close(&mut self) {
-        self.card.set_command(true, false);
-        self.card.disable_msix();
+        self.card.hand_back();
         self.host.signals.clear_all();
         self.host.map.unmap_all();
     }

@@ -288,6 +288,14 @@ impl World {
         self.lock().slots.get_mut(card).map(|slot| slot.failure = failure).is_some()
     }
 
+    /// Raises or lowers line `line` of card `card`'s user interrupts, as its user logic would ([`fpga_card::Card::set_user_interrupt`]);
+    /// `false` if there is no such card, or no such line.
+    pub fn set_user_interrupt(&self, card: usize, line: u8, asserted: bool) -> bool {
+        let mut state = self.lock();
+        let Some(slot) = state.slots.get_mut(card) else { return false };
+        slot.card.set_user_interrupt(line, asserted, &mut slot.host)
+    }
+
     /// Puts card `card` into its slot again after it has left the bus ([`CardFailure::Gone`], or a planned removal): it works, in
     /// its power-on state, its memory lost. `false` if there is no such card.
     pub fn replug(&self, card: usize) -> bool {

@@ -12,11 +12,13 @@ use fpga_driver::registers::xdma::MAX_CHANNELS;
 use fpga_driver::{BarOffset, CardAddr, ChannelName, Direction};
 
 mod host;
+mod regs;
 mod sim;
 mod stream;
 mod top;
 
 pub use host::{BindArgs, DoctorArgs, DumpArgs, HostArgs, ListArgs, ReleaseArgs};
+pub use regs::{RegsCommand, ReplayArgs, WatchArgs};
 pub use sim::{FigureName, SimCommand, SimFigureArgs, SimRunArgs};
 pub use stream::{PublishArgs, StreamCommand, StreamLinkArgs, SubscribeArgs};
 pub use top::TopArgs;
@@ -63,6 +65,12 @@ pub struct GlobalArgs {
     /// How long one message to the server of a vfio-user: card may take before the server is taken for dead [default: 5s]
     #[arg(long, global = true, value_name = "DURATION", value_parser = units::duration)]
     pub message_timeout: Option<Duration>,
+    /// Names of the user BAR's registers, from a YAML file: docs/register-maps.md
+    #[arg(long, global = true, value_name = "FILE.yaml")]
+    pub map: Option<PathBuf>,
+    /// Write every register access of the command to this file, with names and times; `replay` runs it again
+    #[arg(long, global = true, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Defaults for options, from a YAML file
     #[arg(long, global = true, value_name = "FILE.yaml")]
     pub config: Option<PathBuf>,
@@ -116,6 +124,8 @@ pub enum Command {
         #[command(subcommand)]
         command: RegsCommand,
     },
+    /// Run a recorded register log against a card, and report the first difference
+    Replay(ReplayArgs),
     /// Read raw 32-bit words of a BAR
     Peek(PeekArgs),
     /// Write a raw 32-bit word of a BAR
@@ -521,34 +531,6 @@ pub enum CdmaCommand {
     },
 }
 
-/// Register listings.
-#[derive(Debug, Clone, Subcommand)]
-pub enum RegsCommand {
-    /// List the card's registers without reading them
-    List,
-    /// Read every register that can be read without a side effect
-    Dump,
-    /// Read one register
-    Read {
-        /// Its name, for example h2c0.status
-        name: String,
-        /// Read it even if that changes the card
-        #[arg(long)]
-        force: bool,
-    },
-    /// Write one register, and show it before and after
-    Write {
-        /// Its name, for example h2c0.interrupt_enable
-        name: String,
-        /// The whole 32-bit word, for example 0x1000
-        #[arg(value_parser = units::word)]
-        value: u32,
-        /// Write it even if that disturbs what is under way
-        #[arg(long)]
-        force: bool,
-    },
-}
-
 /// Options of `peek`.
 #[derive(Debug, Clone, Args)]
 pub struct PeekArgs {
@@ -592,7 +574,7 @@ pub enum CardCommand {
     },
     /// Serve a simulated card to other programs, as a vfio-user device, until SIGINT or SIGTERM
     Serve(Box<ServeArgs>),
-    /// Pull a served card out, put it back, make it fail
+    /// Pull a served card out, put it back, make it fail, raise its user interrupts
     Control(ControlArgs),
 }
 
@@ -601,7 +583,7 @@ pub enum CardCommand {
 #[command(
     after_help = "Whoever uses the card meanwhile sees what a program sees whose card fails. Programs may write to the control socket \
                         themselves: a JSON document a line, answered by one: {\"do\":\"faults\",\"faults\":{\"list\":[...]}}, \
-                        {\"do\":\"pull-out\"}, {\"do\":\"put-back\"}, {\"do\":\"state\"}.\n\n\
+                        {\"do\":\"pull-out\"}, {\"do\":\"put-back\"}, {\"do\":\"user-interrupt\",\"line\":0,\"on\":true}, {\"do\":\"state\"}.\n\n\
                         Examples:\n  \
                         fpgactl card serve --socket /tmp/card --control /tmp/control &\n  \
                         fpgactl card control /tmp/control faults faults.yaml\n  \
@@ -629,8 +611,25 @@ pub enum ControlCommand {
     PullOut,
     /// Put it back, in its power-on state
     PutBack,
+    /// Raise or lower an interrupt line of the card's user logic (usr_irq_req): a level, which stays until it is changed
+    UserInterrupt {
+        /// Which line: 0 to 15
+        #[arg(value_name = "N", value_parser = clap::value_parser!(u8).range(0..16))]
+        line: u8,
+        /// High or low
+        level: Level,
+    },
     /// Say how often each planned fault could have struck, and how often it has
     State,
+}
+
+/// The level of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Level {
+    /// High: it asks for an interrupt
+    On,
+    /// Low
+    Off,
 }
 
 /// Options of `card serve`.

@@ -230,6 +230,35 @@ pub enum CliError {
         /// Names like it.
         hint: String,
     },
+    /// A register map.
+    #[error(transparent)]
+    Map(#[from] fpga_register_map::MapError),
+    /// A register log.
+    #[error("register log {}: {source}", path.display())]
+    Log {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it, and in which line.
+        source: fpga_driver::record::log::LogError,
+    },
+    /// A register log that is about another card.
+    #[error("{card}: register log {}: {source}", path.display())]
+    Replay {
+        /// Which card.
+        card: String,
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: fpga_driver::record::replay::ReplayError,
+    },
+    /// A card did something else than the recorded one; the report says what.
+    #[error("{card}: it differs from the record in line {line}")]
+    Differs {
+        /// Which card.
+        card: String,
+        /// Line of the log.
+        line: usize,
+    },
     /// A register that has no value to read.
     #[error("{card}: {name} is write-only, a read returns nothing of use; {hint}")]
     WriteOnly {
@@ -492,6 +521,7 @@ impl CliError {
                 | Self::NotRecovered { .. }
                 | Self::NotReady { .. }
                 | Self::DamagedFrames { .. }
+                | Self::Differs { .. }
         )
     }
 

@@ -375,7 +375,7 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
     }
     scenario.round_trip = file.round_trip_ns.map(|Within(span)| Nanos::new(span));
     if let Some(contexts) = file.contexts {
-        scenario.contexts = contexts.narrow();
+        scenario.contexts = Some(contexts.narrow());
     }
     (scenario.data, scenario.control) = (file.data.conditions(), file.control.conditions());
     if let Some(Disorder { degree, patience_ns: Within(patience) }) = file.disorder {

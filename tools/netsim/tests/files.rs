@@ -32,7 +32,7 @@ fn a_file_says_everything() {
     let scenario = file::parse("whole.yaml", WHOLE).unwrap();
     assert_eq!((scenario.scheme, scenario.topology), (Scheme::ReceiverWindow, Topology::Torus { side: 3 }));
     assert_eq!((scenario.rate, scenario.delay), (BitRate::from_gbps(80), Nanos::new(800)));
-    assert_eq!((scenario.queue, scenario.seed, scenario.contexts), (65536, 7, 8));
+    assert_eq!((scenario.queue, scenario.seed, scenario.contexts), (65536, 7, Some(8)));
     assert_eq!((scenario.flows.len(), scenario.flows[0].at), (2, Nanos::new(50)));
     assert_eq!(scenario.sender.packet_size_log2, 10);
     let Some(Rules::ReceiverWindow(config)) = scenario.rules else { panic!("{:?}", scenario.rules) };

@@ -79,6 +79,14 @@ impl Spread {
         }
     }
 
+    /// Nothing has come for so long that what is missing is lost, not late: the first epoch is over, however few its samples.
+    fn settle(&mut self) {
+        let [now, before] = &mut self.longest;
+        if *before == Nanos::ZERO {
+            *before = (*now).max(Nanos::new(1));
+        }
+    }
+
     /// Whether this is the first epoch.
     const fn is_new(&self) -> bool {
         let [_, before] = self.longest;
@@ -202,10 +210,11 @@ impl Sender {
         }
     }
 
-    /// Starts to wait anew for anything.
+    /// Starts to wait anew for anything: two round trips, as RFC 8985 has it, and for what disorder explains. Not for the longest delay of a
+    /// path several times over: where a queue drops most of a window, the last packet's answer is what tells of all the others.
     fn wait(&mut self, now: Nanos) {
-        let learnt = self.trip.timeout().unwrap_or(Nanos::ZERO).max(self.round_trip().saturating_mul(2));
-        let span = learnt.saturating_add(self.spread.window(self.config.round_trip));
+        let window = self.spread.window(self.config.round_trip);
+        let span = self.round_trip().saturating_mul(2).saturating_add(window);
         self.probe = now
             .saturating_add(span.saturating_mul(1 << self.silent.min(16)).min(self.config.longest))
             .max(now.saturating_add(Nanos::new(1)));
@@ -258,6 +267,7 @@ impl Outgoing for Sender {
                 }
             }
             self.silent += 1;
+            self.spread.settle();
             self.wait(now);
         }
     }

@@ -77,7 +77,7 @@ impl Report for DoctorReport {
 /// [`CliError::Host`]; [`CliError::NotReady`] after the report.
 pub fn run(settings: &Settings, args: &DoctorArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let roots = args.host.roots();
-    let cards = match &settings.card {
+    let cards = match &*settings.card {
         Target::Pci(address, _) => vec![PciFunction::read(&roots, *address)?],
         _ => Vec::new(),
     };

@@ -16,6 +16,7 @@ mod packets;
 pub mod raw;
 pub mod recover;
 pub mod regs;
+pub mod replay;
 pub mod serve;
 pub mod shell;
 pub mod sim;

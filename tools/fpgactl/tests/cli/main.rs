@@ -6,6 +6,7 @@ mod card;
 mod frames;
 mod health;
 mod host;
+mod maps;
 mod memory;
 mod packets;
 mod raw;

@@ -165,7 +165,7 @@ fn incast(queue: u64) -> Scenario {
         .queue(queue)
         .scheme(Scheme::Selective)
         .data(Conditions::default().delay(Delay::Uniform { least, most: Nanos::new(100) }));
-    scenario.contexts = SENDERS + 1;
+    scenario.contexts = Some(SENDERS + 1);
     scenario.limit = Nanos::from_secs(1);
     scenario
 }
