@@ -297,7 +297,7 @@ fn a_signal_in_the_middle_stops_cleanly_and_says_how_far_it_was() {
     let mut rest = String::new();
     said.read_to_string(&mut rest).unwrap();
     assert!(
-        child.wait().unwrap().code() == Some(1) && rest.contains("stopped by a signal while dma bench"),
+        child.wait().unwrap().code() == Some(1) && rest.contains("fpgactl: stopped by a signal"),
         "{rest}"
     );
 }

@@ -3,6 +3,7 @@
 //! On a terminal it is a view with keys ([`view`], [`terminal`]); anywhere else, and with `--json`, one report after the other.
 //! What is looked at, and when, is the same in all of them ([`watched`]); what a look holds is in [`look`].
 
+mod keys;
 mod look;
 mod terminal;
 mod view;

@@ -1,13 +1,14 @@
 //! The terminal of `top`: keys in, looks out, and the terminal as it was at the end, whatever the end is.
 
+use core::mem::ManuallyDrop;
 use std::io;
 use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::execute;
 
+use super::keys::{Key, Keys};
 use super::look::Look;
 use super::view::{self, Chosen, Page};
 use super::watched::Watched;
@@ -27,7 +28,9 @@ struct Restored;
 
 impl Drop for Restored {
     fn drop(&mut self) {
-        ratatui::restore();
+        // Not `restore`, which reports what fails to a standard error that may be gone, too, and panics then.
+        let _ = ratatui::try_restore();
+        let _ = execute!(io::stdout(), Show);
     }
 }
 
@@ -45,7 +48,8 @@ enum Wish {
 
 /// Runs the view until a key or a signal ends it.
 pub(super) fn run(settings: &Settings, args: &TopArgs, mut watched: Watched) -> Result<(), CliError> {
-    let mut terminal = ratatui::try_init().map_err(CliError::Terminal)?;
+    // Its own drop shows the cursor, and reports what fails in the same way.
+    let mut terminal = ManuallyDrop::new(ratatui::try_init().map_err(CliError::Terminal)?);
     let restored = Restored;
     let result = live(&mut terminal, settings, args.clone(), &mut watched);
     drop(restored);
@@ -69,6 +73,7 @@ fn live(
 ) -> Result<(), CliError> {
     let mut chosen = Chosen::new(settings.manner);
     chosen.pace = pace(watched, &args);
+    let mut keys = Keys::default();
     let mut look = watched.look()?;
     let mut due = Instant::now();
     loop {
@@ -78,7 +83,7 @@ fn live(
         } else {
             due.saturating_duration_since(Instant::now()).min(PATIENCE)
         };
-        let wish = key(wait, &mut chosen)?;
+        let wish = key(wait, &mut keys, &mut chosen)?;
         if wish == Wish::Quit || stop::is_asked() {
             return Ok(());
         }
@@ -92,7 +97,8 @@ fn live(
             let mut quit = false;
             let mut stop = || {
                 // Whatever goes wrong with keys here goes wrong again above, where it is told.
-                quit = stop::is_asked() || matches!(key(Duration::ZERO, &mut chosen), Ok(Wish::Quit));
+                quit =
+                    stop::is_asked() || matches!(key(Duration::ZERO, &mut keys, &mut chosen), Ok(Wish::Quit));
                 quit
             };
             if watched.advance(settings, &args, &mut stop)? {
@@ -130,73 +136,40 @@ fn change_pace(watched: &Watched, args: &mut TopArgs, slower: bool) {
 }
 
 /// Waits for a key, and does what it says as far as that is about the view.
-fn key(wait: Duration, chosen: &mut Chosen) -> Result<Wish, CliError> {
-    // What has come already may be with crossterm, not with the terminal.
-    let mut hung_up = wait_for_input(Duration::ZERO)?;
-    if !hung_up && !event::poll(Duration::ZERO).map_err(CliError::Terminal)? {
-        hung_up = wait_for_input(wait)?;
-        if !hung_up && !event::poll(Duration::ZERO).map_err(CliError::Terminal)? {
-            return Ok(Wish::Nothing);
-        }
-    }
-    if hung_up {
-        return Ok(Wish::Quit);
-    }
-    match event::read().map_err(CliError::Terminal)? {
-        Event::Key(key) if key.kind != KeyEventKind::Release => Ok(pressed(key, chosen)),
-        Event::Resize(..) => Ok(Wish::Draw),
-        _ => Ok(Wish::Nothing),
-    }
+fn key(wait: Duration, keys: &mut Keys, chosen: &mut Chosen) -> Result<Wish, CliError> {
+    let key = keys.next(wait).map_err(CliError::Terminal)?;
+    Ok(key.map_or(Wish::Nothing, |key| pressed(key, chosen)))
 }
 
-/// Waits until there is something to read, at most so long; whether the terminal has gone away. Asking it for keys then would never
-/// return: `crossterm` reads until something comes.
-fn wait_for_input(limit: Duration) -> Result<bool, CliError> {
-    let stdin = io::stdin();
-    let mut waited = [PollFd::new(&stdin, PollFlags::IN)];
-    // Limits here are far from what a time holds.
-    let limit = Timespec::try_from(limit).unwrap_or_default();
-    match poll(&mut waited, Some(&limit)) {
-        // A signal: whoever asks looks what it was.
-        Ok(_) | Err(Errno::INTR) => {}
-        Err(error) => return Err(CliError::Terminal(error.into())),
-    }
-    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
-    Ok(waited.iter().any(|waited| waited.revents().intersects(gone)))
-}
-
-fn pressed(key: KeyEvent, chosen: &mut Chosen) -> Wish {
-    if key.modifiers.contains(KeyModifiers::CONTROL) {
-        return if key.code == KeyCode::Char('c') { Wish::Quit } else { Wish::Nothing };
-    }
+fn pressed(key: Key, chosen: &mut Chosen) -> Wish {
     let turn = |chosen: &mut Chosen, page: Page| {
         chosen.page = page;
         chosen.scrolled = 0;
     };
-    match key.code {
-        KeyCode::Char('q') => return Wish::Quit,
-        KeyCode::Esc if chosen.help => chosen.help = false,
-        KeyCode::Esc => return Wish::Quit,
-        KeyCode::Char('h' | '?') => chosen.help = !chosen.help,
-        KeyCode::Tab | KeyCode::Right => turn(chosen, chosen.page.turned(1)),
-        KeyCode::BackTab | KeyCode::Left => turn(chosen, chosen.page.turned(Page::ALL.len() - 1)),
-        KeyCode::Char(digit @ '1'..='7') => {
-            let page = digit.to_digit(10).and_then(|digit| Page::ALL.get(digit as usize - 1)).copied();
+    match key {
+        Key::Char(b'q') | Key::Interrupt | Key::Gone => return Wish::Quit,
+        Key::Escape if chosen.help => chosen.help = false,
+        Key::Escape => return Wish::Quit,
+        Key::Char(b'h' | b'?') => chosen.help = !chosen.help,
+        Key::Tab | Key::Right => turn(chosen, chosen.page.turned(1)),
+        Key::BackTab | Key::Left => turn(chosen, chosen.page.turned(Page::ALL.len() - 1)),
+        Key::Char(digit @ b'1'..=b'7') => {
+            let page = Page::ALL.get(usize::from(digit - b'1')).copied();
             turn(chosen, page.unwrap_or(chosen.page));
         }
-        KeyCode::Up | KeyCode::Char('k') => chosen.scrolled = chosen.scrolled.saturating_sub(1),
-        KeyCode::Down | KeyCode::Char('j') => chosen.scroll(1),
-        KeyCode::PageUp => chosen.scrolled = chosen.scrolled.saturating_sub(10),
-        KeyCode::PageDown => chosen.scroll(10),
-        KeyCode::Home => chosen.scrolled = 0,
-        KeyCode::Char(' ') => chosen.paused = !chosen.paused,
-        KeyCode::Char('n') => {
+        Key::Up | Key::Char(b'k') => chosen.scrolled = chosen.scrolled.saturating_sub(1),
+        Key::Down | Key::Char(b'j') => chosen.scroll(1),
+        Key::PageUp => chosen.scrolled = chosen.scrolled.saturating_sub(10),
+        Key::PageDown => chosen.scroll(10),
+        Key::Home => chosen.scrolled = 0,
+        Key::Char(b' ') => chosen.paused = !chosen.paused,
+        Key::Char(b'n') => {
             chosen.paused = true;
             return Wish::Look;
         }
-        KeyCode::Char('+') => return Wish::Slower,
-        KeyCode::Char('-') => return Wish::Faster,
-        _ => return Wish::Nothing,
+        Key::Char(b'+') => return Wish::Slower,
+        Key::Char(b'-') => return Wish::Faster,
+        Key::Char(_) | Key::Other => return Wish::Nothing,
     }
     Wish::Draw
 }

@@ -242,7 +242,7 @@ const HELP: &[&str] = &[
     "h, ?            this help",
     "",
     "# in memory, . missing; R running, W waiting,",
-    "- stopped, E error, X does not answer",
+    "S stopping, - stopped, E error, X no answer",
 ];
 
 fn help(frame: &mut Frame<'_>, body: Rect) {
