@@ -92,7 +92,12 @@ fn rates_come_back_when_the_congestion_is_over() {
     assert!(after.windows(2).all(|pair| pair[0].rate < pair[1].rate), "{after:?}");
     let trips = |change: &RateChange| (change.at.get() - over.get()).div_ceil(trip);
     for change in after.iter().take(1).chain(after.iter().find(|change| change.rate == FULL)) {
-        println!("{} round trips after the end: a rate of {}, {} before", trips(change), change.rate, before.rate);
+        println!(
+            "{} round trips after the end: a rate of {}, {} before",
+            trips(change),
+            change.rate,
+            before.rate
+        );
     }
     assert!(after.first().is_some_and(|first| first.rate > before.rate && trips(first) <= 10), "{after:?}");
     assert!(after.iter().any(|change| change.rate == FULL && trips(change) <= 40), "{after:?}");
