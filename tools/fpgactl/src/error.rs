@@ -418,6 +418,14 @@ pub enum CliError {
     /// Reading frames.
     #[error(transparent)]
     Subscriber(#[from] fpga_frames::SubscriberError),
+    /// The publisher of the frames is gone.
+    #[error("after {frames} frames: {source}")]
+    StreamLost {
+        /// How many had come.
+        frames: u64,
+        /// How it was noticed.
+        source: fpga_frames::SubscriberError,
+    },
     /// Frames that are not what their checksums say.
     #[error(
         "{damaged} of {frames} frames are not what their checksums say; the report is on standard output"
@@ -448,6 +456,7 @@ impl CliError {
                 | Self::NotRecovered { .. }
                 | Self::NotReady { .. }
                 | Self::DamagedFrames { .. }
+                | Self::StreamLost { .. }
         )
     }
 
