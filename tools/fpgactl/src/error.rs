@@ -473,6 +473,14 @@ pub enum CliError {
     /// Reading frames.
     #[error(transparent)]
     Subscriber(#[from] fpga_frames::SubscriberError),
+    /// The publisher of the frames is gone.
+    #[error("after {frames} frames: {source}")]
+    StreamLost {
+        /// How many had come.
+        frames: u64,
+        /// How it was noticed.
+        source: fpga_frames::SubscriberError,
+    },
     /// Frames that are not what their checksums say.
     #[error(
         "{damaged} of {frames} frames are not what their checksums say; the report is on standard output"
@@ -522,6 +530,7 @@ impl CliError {
                 | Self::NotReady { .. }
                 | Self::DamagedFrames { .. }
                 | Self::Differs { .. }
+                | Self::StreamLost { .. }
         )
     }
 
