@@ -34,7 +34,7 @@ mod world;
 
 pub use dma::{ClientMapError, ClientMemory, DmaMap, FileError, RefusedAccesses, RemoteMemory};
 pub use fpga_card::fault_plan::FaultsDescription;
-pub use fpga_card::{CardDescription, DescriptionError, FaultPlan};
+pub use fpga_card::{CardDescription, DescriptionError, FaultPlan, USER_INTERRUPTS};
 pub use state::CardFailure;
 pub use threaded::ThreadOptions;
 pub use transport::MockTransport;

@@ -298,6 +298,20 @@ impl Endpoint {
         &self.tables
     }
 
+    /// Bytes of a segment of this endpoint's transfers at most (of a message, where the card sends): at the receiving card each makes two
+    /// events, and a transfer one more.
+    #[must_use]
+    pub fn segment_size(&self) -> u32 {
+        self.sender.segment_size()
+    }
+
+    /// Events that the card can keep for this host: [`EndpointOptions::event_entries`](super::EndpointOptions::event_entries), or as many
+    /// as there is room for where they stay in card memory. One more, while nobody polls, ends the endpoint.
+    #[must_use]
+    pub const fn event_entries(&self) -> u32 {
+        self.events.entries()
+    }
+
     /// Compares the mirror with the card's registry and escape windows, entry by entry. Take the events first, and let nothing move
     /// meanwhile: the windows show the card as it is, the mirror as the events taken so far left it.
     ///

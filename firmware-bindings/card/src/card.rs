@@ -1,6 +1,6 @@
 //! The whole card: configuration space, BARs, engines, and the order in which they work.
 
-use crate::bars::{DwordAccess, read_dwords, write_dwords};
+use crate::bars::{DwordAccess, read_dwords, write_dwords, write_strobed};
 use crate::cdma::Cdma;
 use crate::config_space::{BarLayout, BarRole, ConfigEffect, ConfigSpace};
 use crate::counters::{Access, AccessLog, AccessTarget, CardCounters, leading_value};
@@ -9,6 +9,7 @@ use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::fault_plan::{Plan, Presence, StreamWritebackFault};
 use crate::hooks::AxiError;
 use crate::host::HostPort;
+use crate::irq::USER_INTERRUPTS;
 use crate::messages::Way;
 use crate::ni::Ni;
 use crate::space::CardSpace;
@@ -43,6 +44,8 @@ pub struct Card {
     pub(crate) turns: Turns,
     /// Quirk: the next read of the DMA BAR fails.
     read_fails: bool,
+    /// Lines of `usr_irq_req` that somebody outside holds up.
+    user_lines: u32,
     /// What is to go wrong.
     pub(crate) plan: Plan,
     pub(crate) presence: Presence,
@@ -70,6 +73,7 @@ impl Card {
             now: Nanos::ZERO,
             turns: Turns::new(),
             read_fails: false,
+            user_lines: 0,
             plan: Plan::new(&plan),
             presence: Presence::Present,
             description,
@@ -166,13 +170,17 @@ impl Card {
             BarRole::User if silent_user => true,
             BarRole::User => {
                 turns.awake |= beyond_channels;
-                write_dwords(offset, from, |at, value| match u32::try_from(at) {
+                let whole = write_dwords(offset, from, |at, value| match u32::try_from(at) {
                     Ok(at) if in_block(at, contract::cdma::BLOCK_OFFSET, contract::cdma::BLOCK_SIZE) => {
                         cdma.write(at - contract::cdma::BLOCK_OFFSET, value, faults);
                     }
                     Ok(at) => ni.write(at, value, *now, space, faults),
                     Err(_) => {}
-                })
+                });
+                whole
+                    || write_strobed(offset, from, Ni::is_plain, |at, value, strobes| {
+                        ni.write(at, ni.read(at) & !strobes | value, *now, space, faults);
+                    })
             }
             BarRole::Bypass => {
                 let at =
@@ -276,14 +284,17 @@ impl Card {
         self.cdma.reset();
         self.ni.reset(self.now);
         self.space.clear_windows();
-        self.faults.clear();
+        self.faults.note_reset();
         self.turns = Turns::new();
         self.read_fails = false;
+        // User logic's lines are as they were.
+        self.sample_interrupts();
     }
 
     /// The FPGA is loaded again while the host is running: like [`Self::reset`], and card memory is lost too. Nothing
     /// restores BAR addresses and the command register; until somebody does, the BARs read as all ones.
     pub fn reprogram(&mut self) {
+        self.user_lines = 0;
         self.reset();
         self.config.power_on();
         self.space.clear_memory();
@@ -310,11 +321,32 @@ impl Card {
         self.set_msix_masked(0, u16::MAX, true);
     }
 
+    /// What the host's kernel does with a card that a driver gives back: no DMA and no interrupts, awake, and decoding memory for the
+    /// next one, whatever the last one did in configuration space. Not counted as accesses.
+    pub fn hand_back(&mut self) {
+        self.config.hand_back();
+        self.set_msix_masked(0, u16::MAX, true);
+    }
+
     /// The legacy interrupt line as it is now: what [`crate::Interrupt::Line`] reports when it changes. Who stands
     /// between the card and a level-triggered input asks this when the input is unmasked.
     #[must_use]
     pub const fn line_asserted(&self) -> bool {
         self.xdma.messages.line_asserted(&self.config)
+    }
+
+    /// Raises or lowers line `line` of `usr_irq_req` (0 to 15), as user logic would: a level, which holds beside what the card's own
+    /// blocks have on the same line, and which user logic holds until it is served (PG195, "User Interrupts"). It outlives resets of
+    /// the card, not [`Self::reprogram`]. An interrupt that comes of it is delivered at once. `false`: there is no such line.
+    pub fn set_user_interrupt(&mut self, line: u8, asserted: bool, host: &mut dyn HostPort) -> bool {
+        if line >= USER_INTERRUPTS {
+            return false;
+        }
+        let bit = 1 << line;
+        self.user_lines = if asserted { self.user_lines | bit } else { self.user_lines & !bit };
+        self.sample_interrupts();
+        self.deliver(host);
+        true
     }
 
     /// Reads the expansion ROM: empty, so all ones, as is everything where there is none or its decoder is off.
@@ -464,7 +496,7 @@ impl Card {
     }
 
     pub(crate) fn sample_interrupts(&mut self) {
-        let mut user = self.ni.interrupt_lines();
+        let mut user = self.ni.interrupt_lines() | self.user_lines;
         if self.cdma.interrupt_line() {
             user |= 1_u32 << (self.description.interrupts.cdma_user_irq & 15);
         }

@@ -91,6 +91,12 @@ pub struct PciDescription {
     pub flr: bool,
     /// Advanced error reporting capability (since version 3).
     pub aer: bool,
+    /// Says that it can wake the system (PME#) from D0, D1, D2 and D3hot, as listings of 7-series cards have it; it never does (since
+    /// version 3).
+    pub pme: bool,
+    /// What the DMA core's register 0x3004 shows: bus 15:8, device 7:3, function 2:0. A real function learns them from the requests
+    /// that reach it, of which a served card sees nothing; so a card that is to show its place is told it (since version 3).
+    pub bus_device_function: u16,
     /// Device serial number; `null` leaves the capability out (since version 3).
     pub serial: Option<u64>,
 }
@@ -107,6 +113,8 @@ impl Default for PciDescription {
             max_payload: 512,
             flr: false,
             aer: true,
+            pme: false,
+            bus_device_function: 0,
             // What the vendor's core has where nobody chose a number.
             serial: Some(0x0000_0001_0100_0A35),
         }

@@ -98,7 +98,7 @@ impl Unit {
     }
 }
 
-/// The last [`FAULT_LOG_ENTRIES`] faults.
+/// The last [`FAULT_LOG_ENTRIES`] faults since the card was made, whatever resets there were.
 #[derive(Debug)]
 pub struct FaultLog {
     entries: VecDeque<Fault>,
@@ -191,8 +191,10 @@ impl FaultLog {
         self.entries.is_empty()
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.entries.clear();
+    /// A reset of the card: counting starts anew, and what configuration space has yet to note is lost with it. The entries stay.
+    /// They are the simulation's own notes, which no register shows, and whoever looks for what went wrong mostly looks after a
+    /// reset: vfio-pci makes one when an owner goes.
+    pub(crate) const fn note_reset(&mut self) {
         self.total = 0;
         self.completions = 0;
     }

@@ -10,7 +10,7 @@ pub trait DmaSpace {
     /// Copies host memory at `at` into `into`: a memory read request.
     ///
     /// # Errors
-    /// [`DmaFault`] at the first byte that the card may not read; `into` is then partly filled.
+    /// [`DmaFault`] at the first byte that the card may not read; the bytes before it have arrived.
     fn read(&mut self, at: Iova, into: &mut [u8]) -> Result<(), DmaFault>;
 
     /// Copies `from` into host memory at `at`: a memory write request.

@@ -9,7 +9,9 @@ use crate::fault_log::FaultLog;
 use crate::messages::Messages;
 use crate::offsets::irq as at;
 
-const USER_LINES: u32 = 16;
+/// Interrupt inputs for user logic, `usr_irq_req` (PG195: up to 16).
+pub const USER_INTERRUPTS: u8 = 16;
+const USER_LINES: u32 = USER_INTERRUPTS as u32;
 const CHANNEL_LINES: u32 = 8;
 
 /// Registers and line state.

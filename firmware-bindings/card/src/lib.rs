@@ -53,4 +53,5 @@ pub use description::{CardDescription, DescriptionError};
 pub use fault_log::{Fault, FaultKind, FaultLog, Unit};
 pub use fault_plan::{FaultPlan, InjectedFault, PlannedFault, StreamWritebackFault};
 pub use host::{DmaFault, DmaPart, DmaSpace, ErrorMessage, HostPort, Interrupt, NoHost};
+pub use irq::USER_INTERRUPTS;
 pub use validate::Problem;

@@ -30,7 +30,10 @@ pub(crate) struct Upstream<'a, H: HostPort + ?Sized + 'a> {
 
 /// A non-posted request failed: the completer answered "unsupported request".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unsupported;
+pub(crate) struct Unsupported {
+    /// Bytes that had arrived until then: a long read is several requests.
+    pub(crate) arrived: usize,
+}
 
 /// Data of at least this many bytes moves by the host's calls for parts, which may go past its caches; shorter data would not
 /// make up for what such a call costs.
@@ -47,7 +50,7 @@ impl<H: HostPort + ?Sized> Upstream<'_, H> {
     ) -> Result<(), Unsupported> {
         if !self.bus_master {
             self.faults.push(FaultKind::BusMasterOff, unit, at.get(), 0);
-            return Err(Unsupported);
+            return Err(Unsupported { arrived: 0 });
         }
         let read = if into.len() >= BULK {
             let whole = DmaPart { at, offset: 0, length: into.len() };
@@ -57,7 +60,8 @@ impl<H: HostPort + ?Sized> Upstream<'_, H> {
         };
         read.map_err(|fault| {
             self.faults.push(refused, unit, fault.at.get(), 0);
-            Unsupported
+            let arrived = usize::try_from(fault.at.get().wrapping_sub(at.get())).unwrap_or(0);
+            Unsupported { arrived }
         })
     }
 

@@ -231,6 +231,8 @@ fn newer(description: &CardDescription, found: u32) -> Result<(), Problem> {
     let prefetchable =
         |bar: &Option<BarDescription>| bar.as_ref().is_some_and(|bar| bar.prefetchable.is_some());
     let keys = [
+        ("pci.pme", pci.pme != default.pci.pme),
+        ("pci.bus_device_function", pci.bus_device_function != default.pci.bus_device_function),
         ("faults", description.faults != default.faults),
         ("stream", description.stream != default.stream),
         ("pci.max_payload", pci.max_payload != default.pci.max_payload),

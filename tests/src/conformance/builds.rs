@@ -38,7 +38,7 @@ macro_rules! build {
 
 /// Two stream loops, which an engine without data leaves when the flush timeout says so: what is dropped is given back.
 pub const LOOPS: Build = build!("loops");
-/// One loop; a descriptor without data is not closed by the flush timeout.
+/// One loop; a descriptor without data is closed neither by the flush timeout nor by clearing Run.
 pub const GUIDES_LOOP: Build = build!("loop-as-the-guide-has-it");
 /// Streams that come from a source of packets, without an end.
 pub const SOURCE: Build = build!("source");

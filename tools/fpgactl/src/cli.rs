@@ -15,14 +15,17 @@ mod host;
 mod regs;
 mod sim;
 mod stream;
+mod top;
 
-pub use host::{BindArgs, DoctorArgs, HostArgs, ListArgs, ReleaseArgs};
+pub use host::{BindArgs, DoctorArgs, DumpArgs, HostArgs, ListArgs, ReleaseArgs};
 pub use regs::{RegsCommand, ReplayArgs, WatchArgs};
 pub use sim::{FigureName, SimCommand, SimFigureArgs, SimRunArgs};
 pub use stream::{PublishArgs, StreamCommand, StreamLinkArgs, SubscribeArgs};
+pub use top::TopArgs;
 
 use crate::bars::BarChoice;
 use crate::impair::ImpairArgs;
+use crate::style::ColourChoice;
 use crate::target::Target;
 use crate::units;
 
@@ -77,6 +80,9 @@ pub struct GlobalArgs {
     /// Log more to standard error: -v what happens, -vv details
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+    /// Colour the output: auto, always or never. Auto: on a terminal, unless NO_COLOR is set [default: auto]
+    #[arg(long, global = true, value_name = "WHEN", value_enum, hide_possible_values = true)]
+    pub color: Option<ColourChoice>,
     /// Show no progress bar
     #[arg(long, global = true)]
     pub no_progress: bool,
@@ -124,6 +130,8 @@ pub enum Command {
     Peek(PeekArgs),
     /// Write a raw 32-bit word of a BAR
     Poke(PokeArgs),
+    /// Write one file for a report of a fault: registers, configuration space, counters, versions, kernel log, doctor
+    Dump(DumpArgs),
     /// Test the card: registers, every channel, interrupts, credits, copy engine, network interface
     Validate(ValidateArgs),
     /// Stop what an earlier owner left running
@@ -140,6 +148,8 @@ pub enum Command {
     Escape(ListingArgs),
     /// Show the counters of both ends
     Stats(ListingArgs),
+    /// Watch channels, queues, op table, registry, escape channel, rates and errors live
+    Top(TopArgs),
     /// Watch a card: print errors on its bus and the system's wish to have it back
     Events(EventsArgs),
     /// Work with card descriptions
@@ -171,6 +181,25 @@ pub enum Command {
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
+}
+
+impl Command {
+    /// Whether it takes long, and looks now and then whether it is to stop. Signals end the others, or are theirs to handle.
+    #[must_use]
+    pub const fn is_stoppable(&self) -> bool {
+        matches!(
+            self,
+            Self::Transfer(_)
+                | Self::Dma { .. }
+                | Self::Ops(_)
+                | Self::Queues(_)
+                | Self::Registry(_)
+                | Self::Escape(_)
+                | Self::Stats(_)
+                | Self::Top(_)
+                | Self::Validate(_)
+        )
+    }
 }
 
 /// Options of `events`.
@@ -387,6 +416,12 @@ pub struct BenchArgs {
     /// Bind the simulated card's thread and this one to CPUs
     #[arg(long, value_name = "CARD_CPU,HOST_CPU", value_parser = pin)]
     pub pin: Option<Pin>,
+    /// Write a picture of rate and latency by size to this file
+    #[arg(long, value_name = "FILE.svg")]
+    pub svg: Option<PathBuf>,
+    /// Draw charts below the report, too [default: on a terminal, where there are several sizes]
+    #[arg(long)]
+    pub chart: bool,
     /// Operations whose latency is measured; 0: none
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
     pub samples: u64,
@@ -539,7 +574,7 @@ pub enum CardCommand {
     },
     /// Serve a simulated card to other programs, as a vfio-user device, until SIGINT or SIGTERM
     Serve(Box<ServeArgs>),
-    /// Pull a served card out, put it back, make it fail
+    /// Pull a served card out, put it back, make it fail, raise its user interrupts
     Control(ControlArgs),
 }
 
@@ -548,7 +583,7 @@ pub enum CardCommand {
 #[command(
     after_help = "Whoever uses the card meanwhile sees what a program sees whose card fails. Programs may write to the control socket \
                         themselves: a JSON document a line, answered by one: {\"do\":\"faults\",\"faults\":{\"list\":[...]}}, \
-                        {\"do\":\"pull-out\"}, {\"do\":\"put-back\"}, {\"do\":\"state\"}.\n\n\
+                        {\"do\":\"pull-out\"}, {\"do\":\"put-back\"}, {\"do\":\"user-interrupt\",\"line\":0,\"on\":true}, {\"do\":\"state\"}.\n\n\
                         Examples:\n  \
                         fpgactl card serve --socket /tmp/card --control /tmp/control &\n  \
                         fpgactl card control /tmp/control faults faults.yaml\n  \
@@ -576,8 +611,25 @@ pub enum ControlCommand {
     PullOut,
     /// Put it back, in its power-on state
     PutBack,
+    /// Raise or lower an interrupt line of the card's user logic (usr_irq_req): a level, which stays until it is changed
+    UserInterrupt {
+        /// Which line: 0 to 15
+        #[arg(value_name = "N", value_parser = clap::value_parser!(u8).range(0..16))]
+        line: u8,
+        /// High or low
+        level: Level,
+    },
     /// Say how often each planned fault could have struck, and how often it has
     State,
+}
+
+/// The level of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Level {
+    /// High: it asks for an interrupt
+    On,
+    /// Low
+    Off,
 }
 
 /// Options of `card serve`.
@@ -633,9 +685,11 @@ pub struct ServeArgs {
 #[command(
     after_help = "Every test ends as pass, warn (something optional does not work; the message says which setting to keep \
                         away from), fail or skip (with the reason). Exit status 1 if a test failed. The card memory that is used is \
-                        saved before and restored after. --timeout limits each step, by default to 2 s.\n\n\
+                        saved before and restored after. --timeout limits each step, by default to 2 s. On a card that something else \
+                        uses, --plan says first what would be disturbed. Ctrl-C skips what is left; what was saved is put back.\n\n\
                         Examples:\n  \
                         fpgactl validate\n  \
+                        fpgactl validate --card 0000:65:00.0 --plan\n  \
                         fpgactl validate --card 0000:65:00.0 --json\n  \
                         fpgactl validate --card 0000:65:00.0 --scratch 0x100000 --scratch-size 1MiB"
 )]
@@ -649,6 +703,9 @@ pub struct ValidateArgs {
     /// Seed of the random bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Say what would be disturbed, and test nothing
+    #[arg(long)]
+    pub plan: bool,
     /// AXI4-Stream: send and receive packets. Where nothing arrives at a C2H channel, it stays busy until the card is reset
     #[arg(long)]
     pub streams: bool,

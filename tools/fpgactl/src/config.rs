@@ -20,6 +20,7 @@ use fpga_driver::core::impair::{BitRate, Blackout};
 
 use crate::cli::{self, Notifier};
 use crate::impair::{self, ImpairArgs, JitterLaw, ReorderLaw};
+use crate::style::ColourChoice;
 use crate::target::Target;
 use crate::units;
 
@@ -42,6 +43,9 @@ pub struct Config {
     /// `--json`.
     #[serde(default)]
     pub json: bool,
+    /// `--color`.
+    #[serde(default)]
+    pub color: Option<ColourChoice>,
     /// `--no-progress`.
     #[serde(default)]
     pub no_progress: bool,

@@ -1,4 +1,4 @@
-//! The control socket of a served card: what goes wrong with it, decided while it is served.
+//! The control socket of a served card: what goes wrong with it, and what its user logic does, decided while it is served.
 //!
 //! Whoever tests a driver against a served card makes it fail from outside: the card's bus has no register for that, because no
 //! real card has one. Requests are JSON documents, one a line; each is answered by one line, an [`Answer`]. Several may be connected.
@@ -26,6 +26,13 @@ pub enum Request {
     PullOut {},
     /// It is in its slot, in its power-on state.
     PutBack {},
+    /// The card's user logic raises (or lowers) an interrupt line, and holds it.
+    UserInterrupt {
+        /// 0 to 15.
+        line: u8,
+        /// High.
+        on: bool,
+    },
     /// Nothing: the answer says how things are.
     State {},
 }

@@ -206,6 +206,20 @@ pub enum CliError {
         /// The limit.
         limit: Duration,
     },
+    /// A signal came.
+    #[error(
+        "stopped by a signal{} while {what} was under way; engines are stopped, and nothing is left of it",
+        done.map_or_else(String::new, |done| format!(" after {done} bytes ({})", binary_size(done)))
+    )]
+    Stopped {
+        /// What was under way.
+        what: String,
+        /// Bytes that had arrived, where that is known.
+        done: Option<u64>,
+    },
+    /// The terminal.
+    #[error("the terminal: {0}; with --json or --count 1 none is needed")]
+    Terminal(io::Error),
     /// No such register.
     #[error("{card}: there is no register \"{name}\"; {hint}")]
     NoSuchRegister {
@@ -396,6 +410,18 @@ pub enum CliError {
         /// How many there are.
         tests: usize,
     },
+    /// The self-test was stopped by a signal; the report says how far it was.
+    #[error(
+        "{card}: stopped by a signal after {done} of {tests} tests; what was saved of the card is put back"
+    )]
+    TestsStopped {
+        /// Which card.
+        card: String,
+        /// How many were done.
+        done: usize,
+        /// How many there are.
+        tests: usize,
+    },
     /// The card could not be brought back; the report says what was tried.
     #[error("{card}: {what}")]
     NotRecovered {
@@ -447,6 +473,14 @@ pub enum CliError {
     /// Reading frames.
     #[error(transparent)]
     Subscriber(#[from] fpga_frames::SubscriberError),
+    /// The publisher of the frames is gone.
+    #[error("after {frames} frames: {source}")]
+    StreamLost {
+        /// How many had come.
+        frames: u64,
+        /// How it was noticed.
+        source: fpga_frames::SubscriberError,
+    },
     /// Frames that are not what their checksums say.
     #[error(
         "{damaged} of {frames} frames are not what their checksums say; the report is on standard output"
@@ -468,16 +502,35 @@ impl CliError {
         Self::File { path: path.to_owned(), action, source }
     }
 
+    /// The same, with how far it came, if it is the end that a signal asked for.
+    #[must_use]
+    pub fn after(self, bytes: u64) -> Self {
+        match self {
+            Self::Stopped { what, done } => Self::Stopped { what, done: Some(done.unwrap_or(0).max(bytes)) },
+            other => other,
+        }
+    }
+
+    /// An error of a stream of ours: what it carries, or itself with the name of its file.
+    pub fn carried(path: &Path, action: &'static str, error: io::Error) -> Self {
+        match error.downcast::<Self>() {
+            Ok(inner) => inner,
+            Err(source) => Self::file(path, action, source),
+        }
+    }
+
     /// Whether the report that says so is on standard output already.
     #[must_use]
     pub const fn is_reported(&self) -> bool {
         matches!(
             self,
             Self::TestsFailed { .. }
+                | Self::TestsStopped { .. }
                 | Self::NotRecovered { .. }
                 | Self::NotReady { .. }
                 | Self::DamagedFrames { .. }
                 | Self::Differs { .. }
+                | Self::StreamLost { .. }
         )
     }
 

@@ -13,11 +13,13 @@
 //! | [`control`] | the control socket of a served card |
 //! | [`stream`] | files and random bytes that are read twice, and the sink that compares |
 //! | [`output`], [`progress`], [`error`] | reports, the progress bar, what went wrong |
+//! | [`style`], [`chart`], [`stop`] | colours and characters, pictures as text, signals |
 //!
 //! Standard output carries the report and nothing else; logs and progress go to standard error.
 #![forbid(unsafe_code)]
 
 pub mod bars;
+pub mod chart;
 pub mod cli;
 pub mod commands;
 pub mod config;
@@ -30,7 +32,9 @@ pub mod progress;
 pub mod record;
 pub mod registers;
 pub mod settings;
+pub mod stop;
 pub mod stream;
+pub mod style;
 pub mod target;
 pub mod units;
 
@@ -43,8 +47,8 @@ use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command, RegsCommand, SimCommand};
 use commands::{
-    bind, card, cdma, dma, doctor, events, frames, info, list, raw, recover, regs, replay, shell, sim,
-    transfer, transport, validate,
+    bind, card, cdma, dma, doctor, dump, events, frames, info, list, raw, recover, regs, replay, shell, sim,
+    top, transfer, transport, validate,
 };
 use error::CliError;
 use settings::Settings;
@@ -82,6 +86,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// See [`CliError`]; nothing was written to `out` then, unless the error [is reported](CliError::is_reported).
 pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> Result<(), CliError> {
     let json = settings.json;
+    if command.is_stoppable() {
+        stop::by_signals()?;
+    }
     match command {
         Command::Transfer(args) => output::print(&transfer::run(settings, args)?, json, out),
         Command::Dma { command } => output::print(&dma::run(settings, command)?, json, out),
@@ -90,6 +97,7 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Doctor(args) => doctor::run(settings, args, out),
         Command::Bind(args) => output::print(&bind::bind(args)?, json, out),
         Command::Release(args) => output::print(&bind::release(args)?, json, out),
+        Command::Dump(args) => output::print(&dump::run(settings, args)?, json, out),
         Command::Info => output::print(&info::run(settings)?, json, out),
         Command::Regs { command: RegsCommand::Watch(args) } => regs::watch(settings, args, out),
         Command::Regs { command } => output::print(&regs::run(settings, command)?, json, out),
@@ -104,6 +112,7 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Registry(args) => output::print(&transport::registry(settings, args)?, json, out),
         Command::Escape(args) => output::print(&transport::escape(settings, args)?, json, out),
         Command::Stats(args) => output::print(&transport::stats(settings, args)?, json, out),
+        Command::Top(args) => top::run(settings, args, out),
         Command::Events(args) => events::run(settings, args, out),
         Command::Card { command } => card::run(settings, command, out),
         Command::Stream { command } => frames::run(settings, command, out),

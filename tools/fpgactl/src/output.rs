@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::error::CliError;
+use crate::settings::Settings;
 
 /// Version of the JSON documents; it rises when a key changes its meaning or goes away, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -43,6 +44,21 @@ pub fn print(report: &impl Report, json: bool, out: &mut dyn Write) -> Result<()
         return document(report, out);
     }
     write_all(report.text().as_bytes(), out)
+}
+
+/// Writes a report whose lines begin with how something ended, in the colours of that where there are colours.
+///
+/// # Errors
+/// [`CliError::Output`].
+pub fn print_statuses(
+    report: &impl Report,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
+    if settings.json {
+        return document(report, out);
+    }
+    write_all(settings.manner.paint_status(&report.text()).as_bytes(), out)
 }
 
 /// Writes one of several reports to `out`: as one line of JSON, or as text.

@@ -10,6 +10,7 @@ use crate::config::{Config, TransferDefaults};
 use crate::error::CliError;
 use crate::progress::Deadline;
 use crate::record::Recording;
+use crate::style::Manner;
 use crate::target::{AccessChoice, CardChoice, Target};
 
 /// What applies to every command.
@@ -23,6 +24,8 @@ pub struct Settings {
     pub access: AccessChoice,
     /// `--json`.
     pub json: bool,
+    /// What standard output is shown in: `--color`, NO_COLOR, the locale.
+    pub manner: Manner,
     /// Whether a progress bar is wanted.
     pub progress: bool,
     /// How many times `-v`.
@@ -57,6 +60,7 @@ impl Settings {
             peer: config.peer,
             access,
             json: args.json || config.json,
+            manner: Manner::of(args.color.or(config.color).unwrap_or_default()),
             progress: !(args.no_progress || config.no_progress),
             verbose: args.verbose.max(config.verbose),
             deadline: Deadline::after(timeout),

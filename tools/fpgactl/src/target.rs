@@ -226,6 +226,7 @@ fn outside(target: &Target) -> Result<Option<Arc<dyn Transport>>, CliError> {
         Target::VfioUser(socket, choice) => {
             let options = VfioUserOptions::default();
             let options = options.deadline(choice.message_timeout.unwrap_or(options.deadline));
+            catch();
             Some(Arc::new(VfioUserTransport::open_with(socket, options)?))
         }
         Target::Pci(address, choice) => Some(Arc::new(real(*address, *choice)?)),
@@ -233,11 +234,15 @@ fn outside(target: &Target) -> Result<Option<Arc<dyn Transport>>, CliError> {
     })
 }
 
-/// A real card. The process is this program's, so bus errors are caught: a card that is pulled out ends in a message.
-fn real(address: PciAddress, choice: AccessChoice) -> Result<VfioTransport, CliError> {
+/// The process is this program's, so bus errors are caught: BARs may be mapped, and a card that is pulled out ends in a message.
+fn catch() {
     if let Err(error) = catch_bus_errors() {
-        tracing::warn!(%error, "a card that is removed while it is used may end this program");
+        tracing::warn!(%error, "every access of a register is a system call");
     }
+}
+
+fn real(address: PciAddress, choice: AccessChoice) -> Result<VfioTransport, CliError> {
+    catch();
     let mut options = VfioOptions::from_environment().map_err(VfioOpenError::from)?;
     options.interface = choice.interface.unwrap_or(options.interface);
     options.vf_token = choice.token.or(options.vf_token);
@@ -289,11 +294,16 @@ impl Opened {
         options: OpenOptions,
     ) -> Result<Self, CliError> {
         let card = Card::open_with(Arc::clone(&transport), options)?;
+        Ok(Self::of(choice, card, transport))
+    }
+
+    /// A card that was opened behind such a transport.
+    pub(crate) fn of(choice: &impl Choice, card: Card, transport: Arc<dyn Transport>) -> Self {
         let target = choice.target();
         let (simulated, served) = (target.is_simulated(), target.is_served());
         let opened = Self { card, transport, simulated, served, map: choice.map() };
         choice.opened(&opened);
-        Ok(opened)
+        opened
     }
 
     /// The card's clock, in nanoseconds.

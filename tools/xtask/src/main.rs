@@ -8,6 +8,8 @@ mod fuzz;
 mod generate;
 mod graph;
 mod netns;
+mod package;
+mod startup;
 mod vm;
 
 use std::path::{Path, PathBuf};
@@ -42,12 +44,22 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Frame streams over a bad network, subscribers and publishers that come, go and die; every frame checked.
+    /// Frame streams between programs that are killed, over a network that loses packets; every frame checked.
     Streams {
         /// Frames to publish
         #[arg(long, default_value_t = 10_000_000)]
         frames: u64,
+        /// What happens when
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// All of it in one process and in virtual time, where a seed is a run
+        #[arg(long)]
+        in_process: bool,
     },
+    /// Build a Debian package of fpgactl, install it below a scratch root and try it; `cargo install`, too.
+    Package(package::Options),
+    /// Print what every command of fpgactl takes to start, in time and memory; fail if it is too much.
+    Startup(startup::Options),
     /// Run everything that must stay true: .ci/run.
     Ci,
 }
@@ -67,6 +79,10 @@ enum TaskError {
     Vm(#[from] vm::VmError),
     #[error(transparent)]
     Netns(#[from] netns::NetnsError),
+    #[error(transparent)]
+    Package(#[from] package::PackageError),
+    #[error(transparent)]
+    Startup(#[from] startup::StartupError),
     #[error("{}: {source}", path.display())]
     Start { path: PathBuf, source: std::io::Error },
     #[error(".ci/run: {0}; it names the steps that failed above")]
@@ -82,6 +98,7 @@ impl TaskError {
         match self {
             Self::Vm(error) => error.exit_status(),
             Self::Netns(error) => error.exit_status(),
+            Self::Package(error) => error.exit_status(),
             _ => 1,
         }
     }
@@ -115,11 +132,13 @@ fn soak(root: &Path, arguments: &[String]) -> Result<(), TaskError> {
 }
 
 /// A test that is given more frames than usual.
-fn streams(root: &Path, frames: u64) -> Result<(), TaskError> {
+fn streams(root: &Path, frames: u64, seed: u64, in_process: bool) -> Result<(), TaskError> {
+    let (package, test) = if in_process { ("fpga-frames", "soak") } else { ("fpgactl", "streams") };
     let path = PathBuf::from(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let status = std::process::Command::new(&path)
-        .args(["test", "--quiet", "--package", "fpga-frames", "--test", "soak", "--", "--nocapture"])
+        .args(["test", "--quiet", "--package", package, "--test", test, "--", "--nocapture"])
         .env("FPGA_FRAMES", frames.to_string())
+        .env("FPGA_SEED", seed.to_string())
         .current_dir(root)
         .status()
         .map_err(|source| TaskError::Start { path, source })?;
@@ -135,8 +154,10 @@ fn run(command: &Command) -> Result<(), TaskError> {
         Command::Graph(options) => graph::run(&root, options)?,
         Command::VmTest(options) => vm::run(&root, options)?,
         Command::Netns(options) => netns::run(&root, options)?,
+        Command::Package(options) => package::run(&root, options)?,
+        Command::Startup(options) => startup::run(&root, options)?,
         Command::Soak { arguments } => soak(&root, arguments)?,
-        Command::Streams { frames } => streams(&root, *frames)?,
+        Command::Streams { frames, seed, in_process } => streams(&root, *frames, *seed, *in_process)?,
         Command::Ci => ci(&root)?,
     }
     Ok(())

@@ -287,6 +287,14 @@ impl Slot {
     }
 }
 
+/// Whether a file lies in hugetlbfs, which has no `write` (the kernel's Documentation/admin-guide/mm/hugetlbpage.rst: write(2) is not supported there).
+fn is_huge(file: &OwnedFd) -> bool {
+    /// `HUGETLBFS_MAGIC` of linux/magic.h.
+    const HUGETLBFS: u64 = 0x9584_58F6;
+    rustix::fs::fstatfs(file)
+        .is_ok_and(|system| u64::try_from(system.f_type).is_ok_and(|kind| kind == HUGETLBFS))
+}
+
 /// Maps all of a file that stays as long as it is, and keeps others as they are.
 fn open(file: OwnedFd, size: u64, writable: bool) -> Result<Backing, FileError> {
     // Files without seals (EINVAL) are files that can be truncated.
@@ -295,6 +303,12 @@ fn open(file: OwnedFd, size: u64, writable: bool) -> Result<Backing, FileError> 
         && writable
         && !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE);
     if !stays {
+        if writable && is_huge(&file) {
+            tracing::warn!(
+                "a client maps a file of huge pages that is not sealed against shrinking: such files are not written by system calls, \
+                 so every write of the card into it will be refused; for QEMU use memory-backend-memfd,hugetlb=on, which seals it"
+            );
+        }
         return Ok(Backing::File(file));
     }
     let length = usize::try_from(size).map_err(|_| Errno::OVERFLOW)?;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use IrqAction::{Mask, Trigger, Unmask};
 
-fn set(
+pub(crate) fn set(
     client: &mut Client,
     index: u32,
     range: std::ops::Range<u32>,
@@ -20,7 +20,7 @@ fn set(
 }
 
 /// Vectors `0..count` of a kind, heard here.
-fn listen(client: &mut Client, index: u32, count: u32) -> Vec<Interrupt> {
+pub(crate) fn listen(client: &mut Client, index: u32, count: u32) -> Vec<Interrupt> {
     let interrupts: Vec<Interrupt> = (0..count).map(|_| Interrupt::pair().unwrap().0).collect();
     for (chunk, heard) in (0..).step_by(16).zip(interrupts.chunks(16)) {
         let fds: Vec<BorrowedFd<'_>> = heard.iter().map(AsFd::as_fd).collect();
@@ -30,7 +30,7 @@ fn listen(client: &mut Client, index: u32, count: u32) -> Vec<Interrupt> {
     interrupts
 }
 
-fn taken(interrupts: &[Interrupt]) -> Vec<u64> {
+pub(crate) fn taken(interrupts: &[Interrupt]) -> Vec<u64> {
     interrupts.iter().map(Interrupt::try_take).collect()
 }
 
@@ -268,4 +268,38 @@ fn a_card_that_was_pulled_out_reads_as_all_ones_and_is_not_reset() {
     assert_eq!(client.read(region::CONFIG, 0, 4).unwrap(), [0xFF; 4]);
     assert_eq!(client.ask(&Request::DeviceReset, &[]).unwrap_err(), 19);
     served.stop();
+}
+
+/// User logic raises a line while the client waits, by each method; the server is not asked anything for it to leave.
+#[test]
+fn a_user_interrupt_reaches_who_waits() {
+    for (index, count) in [(irq::MSIX, 32), (irq::MSI, 1), (irq::INTX, 1)] {
+        let served = Served::start();
+        let mut client = served.connect();
+        let heard = listen(&mut client, index, count);
+        client.bus_master(true);
+        // User interrupt 5 by vector 12 of MSI-X; of one message, or the line, all are the first.
+        let vector = if index == irq::MSIX { 12 } else { 0 };
+        client.write32(DMA, 0x2084, vector << 8);
+        client.write32(DMA, 0x2008, 1 << 5);
+        let raise = |on| assert!(served.world.set_user_interrupt(0, 5, on));
+        raise(true);
+        let vector = usize::try_from(vector).unwrap();
+        assert_eq!(heard[vector].wait(crate::client::LONG).unwrap(), Some(1), "{index}");
+        assert_eq!(client.read32(DMA, 0x2040), 1 << 5);
+        if index == irq::INTX {
+            set(&mut client, index, 0..1, Unmask, IrqData::None, &[]).unwrap();
+            assert_eq!(taken(&heard), [1], "a level");
+        }
+        raise(false);
+        assert_eq!(client.read32(DMA, 0x2040), 0);
+        if index == irq::INTX {
+            set(&mut client, index, 0..1, Unmask, IrqData::None, &[]).unwrap();
+        }
+        assert!(taken(&heard).iter().all(|count| *count == 0));
+        assert!(
+            !served.world.set_user_interrupt(0, 16, true) && !served.world.set_user_interrupt(1, 0, true)
+        );
+        served.stop();
+    }
 }

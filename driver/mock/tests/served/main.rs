@@ -8,3 +8,4 @@ mod memory;
 mod messages;
 mod protocol;
 mod socket;
+mod stranger;

@@ -51,6 +51,8 @@ pub(super) mod msi {
 
     pub(in crate::config_space) const CONTROL: usize = MSI + 2;
     pub(in crate::config_space) const ENABLE: u16 = 1;
+    /// Messages that are enabled, as a power of two.
+    pub(in crate::config_space) const MESSAGES: u16 = 7 << 4;
     pub(in crate::config_space) const MASK: usize = MSI + 0x10;
     pub(in crate::config_space) const PENDING: usize = MSI + 0x14;
     pub(in crate::config_space) const ADDRESS_64: u16 = 1 << 7;
@@ -123,7 +125,7 @@ impl Map {
         let zero = || Box::new([0; CONFIG_SIZE]);
         let mut map = Self { value: zero(), writable: zero(), clears: zero(), sticky: zero() };
         map.header(description, bars);
-        map.power_management();
+        map.power_management(description);
         map.msi(description);
         map.msix(description, bars);
         map.express(description);
@@ -160,11 +162,16 @@ impl Map {
         }
     }
 
-    fn power_management(&mut self) {
-        // Version 3; neither D1 nor D2, no PME; no soft reset on the way back from D3hot (public XDMA cards report
-        // NoSoftRst+).
+    fn power_management(&mut self, description: &CardDescription) {
+        // Version 3; neither D1 nor D2; no soft reset on the way back from D3hot (public XDMA cards report NoSoftRst+).
         self.set_bytes(PM, &[0x01, 0, 0x03, 0x00, 0x08, 0x00]);
         self.set_writable(POWER_STATE, &[0x03]);
+        if description.pci.pme {
+            // Listings of a 7024 and a 7021 with XDMA agree: PME from D0, D1, D2 and D3hot, and yet no D1 or D2. PME_En holds what
+            // is written and starts at 0, because D3cold is not among them (PCI power management 3.2.4); PME_Status stays 0.
+            self.set_bytes(PM + 3, &[0b0111_1000]);
+            self.set_writable(POWER_STATE + 1, &[0x01]);
+        }
     }
 
     fn msi(&mut self, description: &CardDescription) {

@@ -199,6 +199,20 @@ impl Ni {
         }
     }
 
+    /// Whether the dword at `at` of the user BAR only holds what is written, so that single bytes of it may be written.
+    pub(crate) const fn is_plain(at: u32) -> bool {
+        matches!(
+            at.wrapping_sub(ni::BLOCK_OFFSET),
+            ni::NODE_ID
+                | ni::INCARNATION
+                | ni::THRESHOLD
+                | ni::ESCAPE_TIMEOUT_US
+                | ni::REGISTRY_TIMEOUT_US
+                | ni::PACKET_LIFETIME_US
+                | ni::GIVE_UP_US
+        )
+    }
+
     /// `false` if the value cannot be used, or if nothing can be written there.
     fn write_ni(&mut self, register: u32, value: u32, space: &mut CardSpace) -> bool {
         let settings = &mut self.settings;

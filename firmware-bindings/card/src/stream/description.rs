@@ -17,6 +17,10 @@ pub struct StreamDescription {
     /// The write flush timeout closes descriptors that hold no data yet too. PG195 speaks of "the write data it already received",
     /// so the default is false: a channel that nothing ever arrives at stays busy whatever software does.
     pub flush_empty: bool,
+    /// Clearing Run ends a C2H descriptor that holds no data yet, without completing it: the channel halts (`idle_stopped`), and what
+    /// arrives later is the next run's. Otherwise the channel waits for data for that descriptor, whatever software does, and the
+    /// next packet goes where the old run wanted it.
+    pub stop_drops_empty: bool,
     /// What `logic: source` generates.
     pub source: SourceDescription,
 }
@@ -27,6 +31,7 @@ impl Default for StreamDescription {
             logic: StreamLogic::Loopback,
             fifo_bytes: 64 * 1024,
             flush_empty: false,
+            stop_drops_empty: true,
             source: SourceDescription::default(),
         }
     }

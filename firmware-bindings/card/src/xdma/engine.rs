@@ -38,6 +38,8 @@ pub(crate) struct Rules {
     pub(crate) writeback: WritebackRule,
     pub(crate) long_descriptor_quirk: bool,
     pub(crate) busy_after_error: bool,
+    /// Clearing Run drops a C2H stream descriptor without data.
+    pub(crate) stop_drops_empty: bool,
     /// Write flush timeout (PG195, 0x60 of the config block): two to this clocks; 0 is never. Software sets it.
     pub(crate) flush_timeout: u32,
 }
@@ -118,7 +120,7 @@ impl Channel {
         if !self.engine.active || self.engine.hangs {
             return false;
         }
-        if self.engine.stopping && self.engine.flight.is_none() {
+        if self.engine.stopping && (self.engine.flight.is_none() || self.drops_flight(rules)) {
             self.engine.stopping = false;
             self.halt(status::IDLE_STOPPED);
             return true;

@@ -55,6 +55,7 @@ pub(crate) struct Xdma {
     max_read: u32,
     version: u32,
     width_code: u32,
+    bus_device_function: u32,
     early_msix_writes_lost: bool,
     rules: Rules,
 }
@@ -90,11 +91,13 @@ impl Xdma {
                 256 => 2,
                 _ => 3,
             },
+            bus_device_function: description.pci.bus_device_function.into(),
             early_msix_writes_lost: description.quirks.early_msix_writes_lost,
             rules: Rules {
                 writeback: xdma.completed_writeback,
                 long_descriptor_quirk: xdma.long_descriptor_quirk,
                 busy_after_error: description.quirks.busy_after_error,
+                stop_drops_empty: description.stream.stop_drops_empty,
                 flush_timeout: 0,
             },
         }
@@ -262,7 +265,7 @@ impl Xdma {
 
     fn read_config(&self, register: u32, config: &ConfigSpace) -> u32 {
         match register {
-            // Bus, device and function are the bridge's business; the model sits at 0:0.0.
+            at::BUS_DEVICE_FUNCTION => self.bus_device_function,
             at::PCIE_MAX_PAYLOAD => config.max_payload(),
             at::PCIE_MAX_READ_REQUEST => config.max_read_request(),
             at::SYSTEM_ID => 0xFF01,

@@ -4,7 +4,7 @@ use super::channel::Channel;
 use super::engine::Rules;
 use crate::fault_log::FaultKind;
 use crate::host::HostPort;
-use crate::link::{Lanes, Upstream};
+use crate::link::{Lanes, Unsupported, Upstream};
 use fpga_registers::Iova;
 use fpga_registers::xdma::descriptor::{self, DescriptorControl};
 use std::ops::Range;
@@ -256,26 +256,20 @@ impl Channel {
             return;
         }
         let prefetch = &mut self.engine.prefetch;
-        let mut arrived = readable;
         let [head, tail] = prefetch.vacant(readable);
-        let behind = Iova::new(start.wrapping_add(head.len() as u64));
+        let in_head = head.len();
+        let behind = Iova::new(start.wrapping_add(in_head as u64));
+        let mut before = 0;
         let mut read = lanes.upstream.read(unit, FaultKind::DescriptorFetchRefused, Iova::new(start), head);
         if read.is_ok() && !tail.is_empty() {
+            before = in_head;
             read = lanes.upstream.read(unit, FaultKind::DescriptorFetchRefused, behind, tail);
         }
-        if read.is_err() {
-            // Find out how many did arrive: hardware reads them in several requests.
-            arrived = 0;
-            let slots =
-                head.chunks_exact_mut(DESCRIPTOR_BYTES).chain(tail.chunks_exact_mut(DESCRIPTOR_BYTES));
-            for slot in slots {
-                let at = start.wrapping_add((arrived * DESCRIPTOR_BYTES) as u64);
-                if !lanes.upstream.bus_master || lanes.upstream.host.read(Iova::new(at), slot).is_err() {
-                    break;
-                }
-                arrived += 1;
-            }
-        }
+        // Hardware reads a block in several requests: those before the refused one were answered.
+        let arrived = match read {
+            Ok(()) => readable,
+            Err(Unsupported { arrived }) => ((before + arrived) / DESCRIPTOR_BYTES).min(readable),
+        };
         if self.credit_mode {
             self.credits -= u32::try_from(count).unwrap_or(0).min(self.credits);
         }

@@ -2,9 +2,11 @@
 //!
 //! What the documents leave open is decided here and tested:
 //!
-//! * The first descriptor without data is in flight as soon as it was fetched. Clearing Run lets the engine finish it, so a C2H
-//!   channel that nothing arrives at stays busy until something does or the card is reset, as users of real cards report; so does
-//!   an H2C channel whose port takes nothing.
+//! * The first descriptor without data is in flight as soon as it was fetched. What becomes of it when Run is cleared is for the card
+//!   file to say (`stream.stop_drops_empty`). PG195 has the engine "complete the current descriptor", and users report channels that
+//!   stay busy because nothing arrives for it. The vendor's driver counts on the opposite: where a read ends with its packet, it
+//!   clears Run with the rest of its buffers posted, gives them back and starts a new run. So an engine that kept the old descriptor
+//!   would write the next packet into memory that is somebody else's by then. An H2C channel whose port takes nothing stays busy.
 //! * `invalid_length` (status bit 5): an H2C descriptor that does not end its packet and is not whole beats long; also one that
 //!   ends its packet and is empty, for a last beat without a valid byte (TKEEP of 0) is not allowed (PG195). The engine stops
 //!   before it, whether or not control bit 5 lets the condition be recorded. An empty descriptor that does not end a packet
@@ -53,6 +55,13 @@ impl Channel {
     /// When the clock gives a channel that waits for data something to do.
     pub(super) fn deadline(&self) -> Option<Nanos> {
         self.engine.flight.and(self.engine.open.wakes)
+    }
+
+    /// The descriptor in flight is one that a cleared Run drops: of a C2H stream, and nothing has arrived for it.
+    #[inline]
+    pub(super) fn drops_flight(&self, rules: Rules) -> bool {
+        let empty = self.engine.open.received == 0;
+        self.stream && rules.stop_drops_empty && empty && self.direction == Direction::C2h
     }
 
     fn port(&self) -> usize {
@@ -112,7 +121,7 @@ impl Channel {
         let refused = upstream.plan.watches_channels() && self.refuses(&flight, most, upstream);
         let moved = streams.bring(port, most, |into| {
             if refused {
-                return Err(Unsupported);
+                return Err(Unsupported { arrived: 0 });
             }
             upstream.read(unit, FaultKind::HostReadRefused, Iova::new(flight.source), into)
         });

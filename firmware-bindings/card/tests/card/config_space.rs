@@ -390,3 +390,14 @@ fn refused_requests_of_the_card_show_in_its_status() {
     bench.card.config_write(0x06, &0xFFFF_u16.to_le_bytes());
     assert_eq!(half(&mut bench.card, 0x06), 0x0010, "cleared by writing ones; the capability bit stays");
 }
+
+/// As listings of 7-series cards have it; nothing of it is there by default.
+#[test]
+fn a_card_says_that_it_could_wake_the_system() {
+    let mut card = with(|description| description.pci.pme = true);
+    assert_eq!(half(&mut card, 0x42), 0x7803, "from D0, D1, D2 and D3hot");
+    card.config_write(0x44, &[0xFF, 0xFF]);
+    assert_eq!(half(&mut card, 0x44), 0x010B, "asked to, in D3hot; it never did");
+    let mut card = with(|_| ());
+    assert_eq!(half(&mut card, 0x42), 0x0003);
+}

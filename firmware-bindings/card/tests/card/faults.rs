@@ -573,3 +573,44 @@ fn what_is_wrong_with_a_plan_is_located() {
     let Err(DescriptionError::Invalid { line: 2, key, .. }) = older else { panic!("{older:?}") };
     assert_eq!(key, "faults");
 }
+
+/// vfio-pci resets a card when its owner goes; what went wrong before is what somebody looks for afterwards.
+#[test]
+fn a_reset_keeps_the_log_and_counts_anew() {
+    let mut bench = Bench::new();
+    bench.start(0, 0xBAD0_0000, 0, 0x00FF_FE7F);
+    bench.run();
+    let before: Vec<_> = bench.card.faults().iter().copied().collect();
+    assert_eq!(
+        before.iter().map(|fault| fault.kind).collect::<Vec<_>>(),
+        [FaultKind::DescriptorFetchRefused]
+    );
+    bench.card.reset();
+    assert_eq!(bench.card.faults().iter().copied().collect::<Vec<_>>(), before);
+    assert_eq!((bench.card.faults().total(), bench.card.faults().ever()), (0, 1));
+}
+
+/// A block whose end is not mapped: the descriptors that arrived run, the refused read is one attempt, and nothing is read twice.
+#[test]
+fn a_refused_fetch_is_one_attempt() {
+    for mapped in [0, 1, 2, 5, 8] {
+        let mut bench = Bench::new();
+        let at = 0x80_0000;
+        bench.host.map(at, 32 * mapped);
+        for index in 0..mapped as u64 {
+            let (next, control) = (at + 32 * (index + 1), MAGIC | 0x700);
+            bench.host.descriptor(at + 32 * index, control, 64, 0x10_0000, 0x1000, next);
+        }
+        bench.host.reads.clear();
+        bench.start(0, at, 7, 0x00FF_FE7F);
+        bench.run();
+        let fetches: Vec<_> = bench.host.reads.iter().filter(|read| read.0 >= at).copied().collect();
+        // Eight of them lead to a ninth, of another block.
+        let expected = if mapped == 8 { vec![(at, 256), (at + 256, 256)] } else { vec![(at, 256)] };
+        assert_eq!(fetches, expected, "{mapped} descriptors are there");
+        assert_eq!(bench.read(DMA, 0x48), mapped as u32, "those that arrived run");
+        assert_eq!(bench.read(DMA, 0x40) & !0b110, 1 << 19, "then the fetch is reported");
+        assert_eq!(bench.card.faults().len(), 1);
+        assert_eq!(bench.card.faults().iter().next().unwrap().address, at + 32 * mapped as u64);
+    }
+}

@@ -114,6 +114,17 @@ impl Guest {
         (at != 0).then_some(at)
     }
 
+    /// The ids of its capabilities, in their order.
+    pub(crate) fn capabilities(&mut self) -> Vec<u32> {
+        let mut seen = Vec::new();
+        let mut at = self.config(0x34, 1) as u16;
+        while at != 0 {
+            seen.push(self.config(at, 1));
+            at = self.config(at + 1, 1) as u16;
+        }
+        seen
+    }
+
     /// Enables MSI-X as a kernel does: function masked, entries written, function unmasked.
     pub(crate) fn enable_msix(&mut self, vectors: u32) -> bool {
         let Some(at) = self.capability(0x11) else { return false };

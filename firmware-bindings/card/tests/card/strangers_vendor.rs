@@ -51,7 +51,13 @@ struct Driver {
 
 impl Driver {
     /// Probe; panics where the real one would give up.
-    fn load(mut guest: Guest, method: Method) -> Self {
+    fn load(guest: Guest, method: Method) -> Self {
+        Self::probe(guest, method).ok().expect("channels and sixteen vectors for the user")
+    }
+
+    /// Probe. `Err`: the kernel has not as many vectors as the driver asks for (ENOSPC), and the driver leaves.
+    #[expect(clippy::result_large_err, reason = "a test, which gets its machine back")]
+    fn probe(mut guest: Guest, method: Method) -> Result<Self, Guest> {
         guest.enable();
         if guest.config(0x06, 2) & 8 != 0 {
             guest.set_config(0x06, 2, 8);
@@ -90,14 +96,16 @@ impl Driver {
         driver.write(0x200C, !0);
         driver.requests();
         driver.find_engines();
-        driver.set_up_interrupts();
+        if !driver.set_up_interrupts() {
+            return Err(driver.guest);
+        }
         if method != Method::Poll {
             driver.write(0x2014, !0);
         }
         driver.requests();
         driver.write(0x2008, (1 << 17) - 1);
         driver.requests();
-        driver
+        Ok(driver)
     }
 
     fn read(&mut self, at: u64) -> u32 {
@@ -142,20 +150,31 @@ impl Driver {
         }
     }
 
-    fn set_up_interrupts(&mut self) {
+    /// Whether there are vectors enough. By itself, and where it polls, the driver takes MSI-X where the card has it, else MSI.
+    fn set_up_interrupts(&mut self) -> bool {
         let channels = self.engines.len() as u32;
         // The workaround for cores that forget about the line: its bit is cleared whatever the method.
         let command = self.guest.config(0x04, 2);
         self.guest.set_config(0x04, 2, command & !0x0400);
+        let messages = self.has_msix();
         match self.method {
-            Method::Msix | Method::Poll => {
-                assert!(self.guest.enable_msix(channels + 16), "channels and sixteen for the user");
+            Method::Msix | Method::Poll if messages => {
+                if !self.guest.enable_msix(channels + 16) {
+                    return false;
+                }
                 self.vectors(0x20A0, 0, channels);
                 self.vectors(0x2080, channels, channels + 16);
             }
-            Method::Msi => assert!(self.guest.enable_msi()),
-            Method::Line => assert_eq!(self.guest.config(0x3D, 1), 1, "INTA: vectors may stay 0"),
+            Method::Msi | Method::Poll => assert!(self.guest.enable_msi()),
+            Method::Msix | Method::Line => {
+                assert_eq!(self.guest.config(0x3D, 1), 1, "INTA: vectors may stay 0")
+            }
         }
+        true
+    }
+
+    fn has_msix(&mut self) -> bool {
+        self.guest.capability(0x11).is_some()
     }
 
     fn vectors(&mut self, at: u64, first: u32, end: u32) {
@@ -175,6 +194,15 @@ impl Driver {
 
     /// Builds the descriptors and starts the engine; returns where they are.
     fn begin(&mut self, engine: usize, segments: &[(u64, u32)], card: u64) -> u64 {
+        self.begin_with(engine, segments, card, 0)
+    }
+
+    /// The same where every descriptor reports its completion: reads of streams that end with their packets.
+    fn begin_each_reporting(&mut self, engine: usize, segments: &[(u64, u32)], card: u64) -> u64 {
+        self.begin_with(engine, segments, card, COMPLETED)
+    }
+
+    fn begin_with(&mut self, engine: usize, segments: &[(u64, u32)], card: u64, each: u32) -> u64 {
         let Engine { base, number, to_card, next } = self.engines[engine];
         let ring = RING + RING_SIZE * u64::from(number);
         let count = segments.len() as u64;
@@ -185,7 +213,7 @@ impl Driver {
         for (index, (at, length)) in (0..).zip(segments) {
             let place = next + index;
             let left = count - index - 1;
-            let (flags, following) = if left == 0 { (0x13, 0) } else { (0, ring + 32 * (place + 1)) };
+            let (flags, following) = if left == 0 { (0x13, 0) } else { (each, ring + 32 * (place + 1)) };
             let control = MAGIC | if left == 0 { 0 } else { adjacent(place + 1, left) << 8 } | flags;
             let (source, destination) = if to_card { (*at, at_card) } else { (at_card, *at) };
             self.guest.host.descriptor(ring + 32 * place, control, *length, source, destination, following);
@@ -255,7 +283,7 @@ impl Driver {
         self.write(0x2018, !0);
         self.write(0x200C, !0);
         self.requests();
-        if matches!(self.method, Method::Msix | Method::Poll) {
+        if matches!(self.method, Method::Msix | Method::Poll) && self.has_msix() {
             let channels = self.engines.len() as u64;
             for at in (0..channels.div_ceil(4)).map(|word| 0x20A0 + 4 * word) {
                 self.write(at, 0);

@@ -238,7 +238,7 @@ fn a_sink_that_is_not_ready_keeps_the_channel_busy() {
 
 #[test]
 fn a_channel_without_data_stays_busy() {
-    let mut bench = loopback();
+    let mut bench = described(|description| description.stream.stop_drops_empty = false);
     receive(&mut bench, 0, &[256, 256], START_INTERRUPT);
     bench.run();
     assert_eq!(bench.read(DMA, C2H0 + 0x40), 1);
@@ -263,6 +263,48 @@ fn a_channel_without_data_stays_busy() {
     bench.card.reset();
     bench.card.set_command(true, true);
     assert_eq!(bench.read(DMA, C2H0 + 0x40), 0);
+}
+
+/// A run is stopped with a descriptor open that nothing has arrived for: it is dropped, and what comes later is the next run's, whether
+/// that is started before the engine has come to rest or after.
+#[test]
+fn clearing_run_drops_a_descriptor_without_data() {
+    for at_once in [false, true] {
+        let mut bench = loopback();
+        receive(&mut bench, 0, &[256, 256, 256], START_POLL);
+        bench.card.push_stream(0, &[1; 100], true);
+        bench.run();
+        assert_eq!(bench.read(DMA, C2H0 + 0x48), 1);
+        bench.write(DMA, C2H0 + 0x08, 1 << 6);
+        bench.write(DMA, C2H0 + 0x0C, 1);
+        if !at_once {
+            bench.run();
+            assert_eq!(bench.read(DMA, C2H0 + 0x40), 1 << 6, "idle, because it was told to stop");
+            assert_eq!(bench.read(DMA, C2H0 + 0x48), 1, "what was dropped is not counted");
+        }
+        assert_eq!((metadata(&mut bench, 0), metadata(&mut bench, 1)), (ended(100), NOT_WRITTEN));
+        receive(&mut bench, 0, &[64, 64], START_POLL);
+        bench.run();
+        bench.card.push_stream(0, &[2; 100], true);
+        bench.run();
+        assert_eq!((metadata(&mut bench, 0), metadata(&mut bench, 1)), (goes_on(64), ended(36)));
+        assert_eq!(bench.read(DMA, C2H0 + 0x48), 2);
+    }
+}
+
+/// What has arrived is not dropped: the descriptor stays open for the rest.
+#[test]
+fn clearing_run_keeps_a_descriptor_with_data() {
+    let mut bench = loopback();
+    receive(&mut bench, 0, &[256, 256], START_POLL);
+    bench.card.push_stream(0, &[1; 100], false);
+    bench.run();
+    bench.write(DMA, C2H0 + 0x0C, 1);
+    bench.run();
+    assert_eq!(bench.read(DMA, C2H0 + 0x40) & 1, 1);
+    bench.card.push_stream(0, &[2; 28], true);
+    bench.run();
+    assert_eq!((metadata(&mut bench, 0), bench.read(DMA, C2H0 + 0x40) & 1), (ended(128), 0));
 }
 
 #[test]
@@ -304,7 +346,10 @@ fn the_flush_timeout_closes_what_has_data() {
     bench.run();
     assert_eq!(metadata(&mut bench, 1), ended(50));
     // A build that flushes empty descriptors as well.
-    let mut bench = described(|description| description.stream.flush_empty = true);
+    let mut bench = described(|description| {
+        description.stream.flush_empty = true;
+        description.stream.stop_drops_empty = false;
+    });
     bench.write(DMA, 0x3060, EXPONENT);
     receive(&mut bench, 0, &[256, 256], START_POLL);
     bench.run();

@@ -169,6 +169,40 @@ fn narrow_and_crooked_accesses_have_no_side_effects() {
     assert_eq!(bench.read(DMA, 0x40), 0, "the second of which clears");
 }
 
+/// `reg_rw /dev/xdma0_user A b V`: AXI4-Lite has byte strobes, and registers that only hold what is written take single bytes.
+#[test]
+fn narrow_writes_reach_plain_registers_of_the_user_bar() {
+    use fpga_firmware::generated::{cdma, ni};
+    let mut bench = Bench::new();
+    let at = u64::from(ni::BLOCK_OFFSET + ni::INCARNATION);
+    bench.write(USER, at, 0x4433_2211);
+    let mut expected = [0x11, 0x22, 0x33, 0x44];
+    for width in [1, 2, 3] {
+        for place in 0..=4 - width {
+            let new: Vec<u8> =
+                (0..width).map(|index| (0x50 + 16 * width + 4 * place + index) as u8).collect();
+            bench.card.bar_write(USER, at + place as u64, &new, &mut bench.host);
+            expected[place..place + width].copy_from_slice(&new);
+            assert_eq!(bench.read(USER, at), u32::from_le_bytes(expected), "{width} at {place}");
+        }
+    }
+    assert!(bench.card.faults().is_empty());
+    // Where a write does something, where nothing can be written, where the slave has no strobes, and across into such a dword:
+    // nothing happens, and it is noted.
+    let control = u64::from(ni::BLOCK_OFFSET + ni::CONTROL);
+    let copier = u64::from(cdma::BLOCK_OFFSET + 0x18);
+    let crooked = u64::from(ni::BLOCK_OFFSET + ni::INCARNATION) + 2;
+    assert_eq!(ni::INCARNATION + 4, ni::CONTROL, "what comes behind it has effects");
+    for (noted, (at, width)) in (1..).zip([(control, 1), (0, 2), (copier, 1), (crooked, 4)]) {
+        let dword = at & !3;
+        let before = [bench.read(USER, dword), bench.read(USER, dword + 4)];
+        bench.card.bar_write(USER, at, &[0xFF; 4][..width], &mut bench.host);
+        assert_eq!([bench.read(USER, dword), bench.read(USER, dword + 4)], before, "{at:#x}");
+        let faults = bench.card.faults();
+        assert_eq!((faults.len(), faults.iter().next_back().unwrap().kind), (noted, FaultKind::BadAccess));
+    }
+}
+
 #[test]
 fn recording_is_gated_by_control() {
     let mut bench = Bench::new();

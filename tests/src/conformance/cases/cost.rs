@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use fpga_driver::mock::served::MessageCount;
+use fpga_driver::pci::config;
 use fpga_driver::{Card, RunMode, Transport as _, WaitMode, WaitOptions};
 
 use super::{Bench, Case, Verdict, case};
@@ -110,11 +111,20 @@ fn poll(bench: &mut Bench<'_>) -> Verdict {
     Ok(())
 }
 
+/// Whether the card has neither MSI-X nor MSI (PCI Code and ID Assignment: capabilities 11h and 05h), so that interrupts come by the
+/// legacy line.
+fn has_line_only(opened: &Opened) -> bool {
+    let found = config::capabilities(&*opened.seam).expect("configuration space");
+    !found.iter().any(|capability| matches!(capability.id, 0x05 | 0x11))
+}
+
 fn interrupt(bench: &mut Bench<'_>) -> Verdict {
     const BATCHES: usize = 24;
     let opened = bench.open();
     opened.needs(64 * 4096)?;
     opened.interrupts()?;
+    // A level has to be taken back at the card before the line can be unmasked: a write more for each wake-up.
+    let more = u64::from(has_line_only(&opened));
     for way in opened.ways() {
         for depth in [1, 16, 64] {
             let mut lane = opened.lane(way)?;
@@ -128,7 +138,7 @@ fn interrupt(bench: &mut Bench<'_>) -> Verdict {
             assert!(cost.reads <= most, "{way:?} {depth}: {cost:?}");
             assert!(cost.interrupts <= most, "{way:?} {depth}: {cost:?}");
             // One more: the first wait enables the interrupt.
-            assert!(cost.writes <= 6 * most + 1, "{way:?} {depth}: {cost:?}");
+            assert!(cost.writes <= (6 + more) * most + 1 + more, "{way:?} {depth}: {cost:?}");
             show(bench, &format!("interrupt, {depth} deep"), way, BATCHES * depth, cost);
         }
     }

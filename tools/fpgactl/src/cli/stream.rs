@@ -28,6 +28,12 @@ pub struct StreamLinkArgs {
     /// Node id of that card [default: what the description says]
     #[arg(long, value_name = "NODE", requires = "link", value_parser = clap::value_parser!(u32).range(..i64::from(u32::MAX)))]
     pub node: Option<u32>,
+    /// Seed of the test pattern, and of what happens to packets
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Share of the packets of that card that are lost, for example 1% or 0.01
+    #[arg(long, value_name = "P", requires = "link", value_parser = units::probability)]
+    pub loss: Option<f64>,
 }
 
 /// Options of `stream publish`.
@@ -37,7 +43,7 @@ pub struct StreamLinkArgs {
                   every subscriber has room for it, so that none is missed; with it, frames are published at that rate, and who has no \
                   room misses them. Each frame carries its number and a CRC-32C of its data, which `stream subscribe` checks. Ends at \
                   the end of what is to be published, after --count frames, or with SIGINT or SIGTERM: then what was accepted arrives \
-                  first, and subscribers are told.\n\n\
+                  first, and subscribers are told. With --every, each report is a line with --json.\n\n\
                   Examples:\n  \
                   fpgactl stream publish --card vfio-user:/tmp/a --listen 10.0.0.1:7400 --rate 1000 --frame 64KiB\n  \
                   fpgactl stream publish FILE --frame 1MiB --subscribers 2 --link udp:127.0.0.1:7001 --link udp:127.0.0.1:7002"
@@ -67,9 +73,12 @@ pub struct PublishArgs {
     /// Slots of the pool: frames on their way at once
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub slots: u32,
-    /// Seed of the test pattern
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
+    /// Subscribers hear something at least so often; after six of these in silence they take the publisher for dead
+    #[arg(long, value_name = "DURATION", value_parser = heartbeat, default_value = "500ms")]
+    pub heartbeat: Duration,
+    /// Report so often what was published so far [default: at the end]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub every: Option<Duration>,
     /// How a simulated card reaches others.
     #[command(flatten)]
     pub link: StreamLinkArgs,
@@ -80,7 +89,7 @@ pub struct PublishArgs {
 #[command(
     after_help = "Frames that carry a checksum, as those of `stream publish` do, are checked; a frame that is not what its checksum says \
                   ends the command with status 1. Missed frames are counted, and are no failure. Ends with the stream, after --count \
-                  frames, or with SIGINT or SIGTERM.\n\n\
+                  frames, or with SIGINT or SIGTERM. With --every, each report is a line with --json.\n\n\
                   Examples:\n  \
                   fpgactl stream subscribe 10.0.0.1:7400 --card vfio-user:/tmp/b --json\n  \
                   fpgactl stream subscribe 127.0.0.1:7400 --out frames --link udp:127.0.0.1:7002 --link udp:127.0.0.1:7001 --node 2"
@@ -101,12 +110,25 @@ pub struct SubscribeArgs {
     /// Take so long for each frame, as a slow program would
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub delay: Option<Duration>,
+    /// Report so often what has come so far [default: at the end]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub every: Option<Duration>,
     /// Try so long to find the publisher [default: once]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub retry: Option<Duration>,
     /// How a simulated card reaches others.
     #[command(flatten)]
     pub link: StreamLinkArgs,
+}
+
+fn heartbeat(text: &str) -> Result<Duration, String> {
+    let span = units::duration(text).map_err(|error| error.to_string())?;
+    // What is said to subscribers: milliseconds, in 32 bits.
+    if (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span) {
+        Ok(span)
+    } else {
+        Err(format!("\"{text}\" is no heartbeat: give 1ms to 24h"))
+    }
 }
 
 fn frames_per_second(text: &str) -> Result<f64, String> {

@@ -5,7 +5,7 @@ use std::fs;
 use fpga_driver::mock::FaultsDescription;
 use serde::Serialize;
 
-use crate::cli::{ControlArgs, ControlCommand};
+use crate::cli::{ControlArgs, ControlCommand, Level};
 use crate::control::{self, Progress, Request};
 use crate::error::CliError;
 use crate::output::{self, Report};
@@ -46,6 +46,9 @@ pub fn run(args: &ControlArgs) -> Result<ControlReport, CliError> {
         }
         ControlCommand::PullOut => Request::PullOut {},
         ControlCommand::PutBack => Request::PutBack {},
+        ControlCommand::UserInterrupt { line, level } => {
+            Request::UserInterrupt { line: *line, on: *level == Level::On }
+        }
         ControlCommand::State => Request::State {},
     };
     let answer = control::ask(&args.path, &request)?;

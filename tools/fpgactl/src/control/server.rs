@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use fpga_driver::mock::served::Listener;
-use fpga_driver::mock::{CardFailure, FaultPlan, FaultsDescription, World};
+use fpga_driver::mock::{CardFailure, FaultPlan, FaultsDescription, USER_INTERRUPTS, World};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
@@ -118,6 +118,14 @@ fn fulfil(world: &World, request: &Request) -> Result<(), String> {
         Request::PutBack {} => {
             world.replug(0);
         }
+        Request::UserInterrupt { line, on } => {
+            if !world.set_user_interrupt(0, *line, *on) {
+                return Err(format!(
+                    "line: {line} is none of the card's user interrupts; there are 0 to {}",
+                    USER_INTERRUPTS - 1
+                ));
+            }
+        }
         Request::State {} => {}
     }
     Ok(())
@@ -177,6 +185,8 @@ mod tests {
             ("{}", "`do`"),
             (r#"{"do":"explode"}"#, "explode"),
             (r#"{"do":"state","more":1}"#, "more"),
+            (r#"{"do":"user-interrupt","line":16,"on":true}"#, "0 to 15"),
+            (r#"{"do":"user-interrupt","line":1}"#, "`on`"),
             (r#"{"do":"faults","faults":{"list":[{"fault":"none"}]}}"#, "none"),
             (
                 r#"{"do":"faults","faults":{"list":[{"fault":"stall"},{"fault":"stall","count":1}]}}"#,

@@ -1,7 +1,7 @@
 //! `stream publish` and `stream subscribe`: programs of their own, linked by UDP.
 #![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
 
@@ -16,9 +16,20 @@ fn addresses<const N: usize>() -> [String; N] {
 }
 
 fn start(args: &[&str]) -> Child {
+    spawn(args, Stdio::null())
+}
+
+/// Where subscribers come to, as the publisher says.
+fn ready(lines: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    line.trim().strip_prefix("ready ").unwrap().to_owned()
+}
+
+fn spawn(args: &[&str], stdin: Stdio) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
     command.args(["--json", "--timeout", "30s", "stream"]).args(args);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 /// Its one document, when it has ended.
@@ -42,11 +53,9 @@ fn a_file_goes_to_two_subscribers() {
     let publish =
         [source.to_str().unwrap(), "--frame", "16KiB", "--subscribers", "2", "--listen", "127.0.0.1:0"];
     let mut publishing = start(&[&["publish"][..], &publish, &links].concat());
-    let mut line = String::new();
     // The pipe is kept until the program has ended.
     let mut lines = BufReader::new(publishing.stderr.take().unwrap());
-    lines.read_line(&mut line).unwrap();
-    let address = line.trim().strip_prefix("ready ").unwrap().to_owned();
+    let address = ready(&mut lines);
     let folder = folder.path().join("frames");
     let subscribe = |node: &'static str, own: &str, more: &[&str]| {
         start(
@@ -71,6 +80,89 @@ fn a_file_goes_to_two_subscribers() {
     names.sort();
     let read: Vec<u8> = names.iter().flat_map(|name| std::fs::read(name).unwrap()).collect();
     assert!(read == data);
+}
+
+/// Whoever feeds the publisher takes his time: subscribers come and are told that it lives, and Ctrl-C would find it.
+#[test]
+fn standard_input_that_has_nothing_yet_keeps_nobody_waiting() {
+    let [publisher, own] = addresses();
+    let args =
+        ["publish", "-", "--frame", "1000", "--listen", "127.0.0.1:0", "--link", &publisher, "--link", &own];
+    let mut publishing = spawn(&args, Stdio::piped());
+    let mut feed = publishing.stdin.take().unwrap();
+    let mut lines = BufReader::new(publishing.stderr.take().unwrap());
+    let address = ready(&mut lines);
+    let subscribe =
+        ["subscribe", &address, "--every", "1ms", "--node", "2", "--link", &own, "--link", &publisher];
+    let mut reading = start(&subscribe);
+    let mut reports = BufReader::new(reading.stdout.take().unwrap()).lines();
+    // It is a subscriber, though nothing was published.
+    let first: Value = serde_json::from_str(&reports.next().unwrap().unwrap()).unwrap();
+    assert_eq!((&first["schema_version"], &first["frames"]), (&1.into(), &0.into()), "{first}");
+    // Half a frame, the rest of it, one and a half, in pieces.
+    for piece in [500, 500, 1_000, 300, 200] {
+        feed.write_all(&pattern(piece)).unwrap();
+    }
+    drop(feed);
+    let published = report(publishing);
+    assert_eq!((&published["published"], &published["bytes"]), (&3.into(), &2_500.into()), "{published}");
+    let last: Value = serde_json::from_str(&reports.last().unwrap().unwrap()).unwrap();
+    assert_eq!((&last["frames"], &last["bytes"]), (&3.into(), &2_500.into()), "{last}");
+    assert_eq!((&last["checked"], &last["ended"]), (&3.into(), &true.into()), "{last}");
+    assert_eq!(reading.wait().unwrap().code(), Some(0));
+}
+
+/// The publisher is killed: what had come is reported all the same, and the status says that it was not the end.
+#[test]
+fn a_lost_publisher_is_told_from_an_end() {
+    let [publisher, own] = addresses();
+    let heartbeat = ["--heartbeat", "300ms", "--count", "5"];
+    let args =
+        ["publish", "-", "--frame", "100", "--listen", "127.0.0.1:0", "--link", &publisher, "--link", &own];
+    let mut publishing = spawn(&[&args[..], &heartbeat].concat(), Stdio::piped());
+    let mut feed = publishing.stdin.take().unwrap();
+    let mut lines = BufReader::new(publishing.stderr.take().unwrap());
+    let address = ready(&mut lines);
+    let subscribe =
+        ["subscribe", &address, "--every", "1ms", "--node", "2", "--link", &own, "--link", &publisher];
+    let mut reading = start(&subscribe);
+    feed.write_all(&pattern(300)).unwrap();
+    let mut reports = BufReader::new(reading.stdout.take().unwrap()).lines();
+    let three = |line: &Value| line["frames"] == 3;
+    while !three(&serde_json::from_str(&reports.next().unwrap().unwrap()).unwrap()) {}
+    publishing.kill().unwrap();
+    publishing.wait().unwrap();
+    let last: Value = serde_json::from_str(&reports.last().unwrap().unwrap()).unwrap();
+    assert_eq!((&last["frames"], &last["ended"]), (&3.into(), &false.into()), "{last}");
+    let mut said = String::new();
+    reading.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(reading.wait().unwrap().code(), Some(1), "{said}");
+    assert!(said.contains("after 3 frames") && said.contains("join again"), "{said}");
+}
+
+#[test]
+fn options_that_cannot_be() {
+    for (args, expected) in [
+        (&["publish"][..], "--link"),
+        (&["publish", "--loss", "1%"], "--link"),
+        (&["publish", "--heartbeat", "25h"], "no heartbeat"),
+        (&["publish", "--rate", "0"], "no number of frames a second"),
+        (&["subscribe", "127.0.0.1:1", "--out", "-", "--every", "1s"], "standard output cannot have both"),
+        (&["subscribe", "nowhere"], "invalid socket address"),
+    ] {
+        let ran = fpgactl(&[&["stream"][..], args].concat());
+        assert!(ran.status == 2 && ran.stderr.contains(expected), "{args:?}: {} {}", ran.status, ran.stderr);
+    }
+    let [own, other] = addresses();
+    for (args, expected) in [
+        (&["--frame", "0"][..], "0 bytes of data"),
+        (&["--slots", "0"], "no slots"),
+        (&["--max-subscribers", "65"], "1 to 64"),
+        (&["--frame", "1TiB"], "more than the"),
+    ] {
+        let ran = fpgactl(&[&["stream", "publish", "--link", &own, "--link", &other][..], args].concat());
+        assert!(ran.status == 2 && ran.stderr.contains(expected), "{args:?}: {} {}", ran.status, ran.stderr);
+    }
 }
 
 #[test]

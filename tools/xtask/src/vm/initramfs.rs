@@ -12,10 +12,11 @@ use super::plan::Job;
 
 const INIT: &str = include_str!("../../vm/init.sh");
 /// Scripts that steps use as commands.
-const SCRIPTS: [(&str, &str); 3] = [
+const SCRIPTS: [(&str, &str); 4] = [
     ("host", include_str!("../../vm/host.sh")),
     ("bind", include_str!("../../vm/bind.sh")),
     ("kill-test", include_str!("../../vm/kill.sh")),
+    ("poll-transfers", include_str!("../../vm/poll.sh")),
 ];
 /// Modules of a kernel that has VFIO as modules.
 const MODULES: [&str; 2] = ["vfio_iommu_type1", "vfio_pci"];

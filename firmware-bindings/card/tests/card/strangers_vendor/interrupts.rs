@@ -28,6 +28,52 @@ fn user_interrupts_reach_their_vectors() {
     }
 }
 
+/// Lines that user logic holds, any of the sixteen: each reaches its vector, or the one handler, and stays until it is taken back.
+#[test]
+fn user_logic_raises_any_line() {
+    for method in [Method::Msix, Method::Msi, Method::Line] {
+        let mut driver = Driver::load(Guest::new(small()), method);
+        let first = driver.engines.len() as u16;
+        for line in 0..16_u8 {
+            let level = |driver: &mut Driver, on| {
+                let Guest { card, host, .. } = &mut driver.guest;
+                assert!(card.set_user_interrupt(line, on, host));
+            };
+            level(&mut driver, true);
+            let host = &mut driver.guest.host;
+            match method {
+                Method::Msix => {
+                    assert_eq!(std::mem::take(&mut host.interrupts), [first + u16::from(line)]);
+                }
+                Method::Msi => assert_eq!(std::mem::take(&mut host.messages), [0]),
+                _ => assert!(host.line),
+            }
+            assert_eq!(driver.requests(), (1 << line, 0));
+            // The handler masks it, an application serves it, and it is unmasked: it asks again for as long as it is held.
+            driver.write(0x200C, 1 << line);
+            assert_eq!((driver.requests(), driver.guest.host.line), ((0, 0), false));
+            assert_eq!(driver.read(0x2048), 1 << line);
+            level(&mut driver, false);
+            driver.write(0x2008, 1 << line);
+            let host = &driver.guest.host;
+            assert!(
+                host.interrupts.is_empty() && host.messages.is_empty() && !host.line,
+                "{method:?}: {line}"
+            );
+        }
+        let Guest { card, host, .. } = &mut driver.guest;
+        assert!(!card.set_user_interrupt(16, true, host), "there are sixteen");
+        // A reset of the core is none of user logic's; loading the FPGA anew is.
+        card.set_user_interrupt(5, true, host);
+        card.reset();
+        card.set_command(true, true);
+        assert_eq!(driver.read(0x2048), 1 << 5);
+        driver.guest.card.reprogram();
+        driver.guest.card.set_command(true, true);
+        assert_eq!(driver.read(0x2048), 0);
+    }
+}
+
 /// Several engines and a user interrupt at once on one line, or one message: the handler masks all that ask, and each engine is served
 /// and unmasked in its turn. As long as one of them is not, the line comes back with its mask.
 #[test]

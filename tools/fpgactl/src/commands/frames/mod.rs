@@ -5,10 +5,11 @@ mod subscribe;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fpga_driver::endpoint::EndpointOptions;
 use fpga_driver::firmware::crc::crc32c;
+use fpga_driver::firmware::generated::EVENT_RING_ENTRIES_MAX;
 use fpga_driver::mock::World;
 use fpga_driver::mock::link::{UdpLink, UdpLinkOptions};
 use fpga_driver::{Card, Endpoint, Transport};
@@ -19,7 +20,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::{StreamCommand, StreamLinkArgs};
 use crate::error::CliError;
-use crate::output;
+use crate::impair::ImpairArgs;
+use crate::output::{self, Report};
 use crate::settings::Settings;
 use crate::target::{self, Choice as _};
 
@@ -40,7 +42,7 @@ pub fn run(
     out: &mut dyn std::io::Write,
 ) -> Result<(), CliError> {
     match command {
-        StreamCommand::Publish(args) => output::print(&publish::run(settings, args)?, settings.json, out),
+        StreamCommand::Publish(args) => publish::run(settings, args, out),
         StreamCommand::Subscribe(args) => subscribe::run(settings, args, out),
     }
 }
@@ -107,9 +109,11 @@ impl Station {
         let transport = match (described, link.link.split_first()) {
             (Some(mut description), Some((&local, peers))) => {
                 description.ni.node_id = link.node.unwrap_or(description.ni.node_id);
+                let impair = ImpairArgs { loss: link.loss, ..ImpairArgs::default() };
+                let world = World::builder().impairments(impair.model(0)?).seed(link.seed);
                 let options = UdpLinkOptions::new(local);
                 let udp = UdpLink::bind(peers.iter().copied().fold(options, UdpLinkOptions::peer))?;
-                settings.card.heard(World::builder().card(description).link(udp).build()?.transport(0))
+                settings.card.heard(world.card(description).link(udp).build()?.transport(0))
             }
             (Some(_), None) => {
                 return Err(CliError::Usage(
@@ -131,26 +135,56 @@ impl Station {
         let card = Card::open(Arc::clone(&self.transport))?;
         let mut options = EndpointOptions::default();
         options.escape_timeout = ESCAPE_TIMEOUT;
+        options.event_entries = EVENT_RING_ENTRIES_MAX;
         Ok(Endpoint::open_with(&card, &options)?)
+    }
+}
+
+/// When the next report is due, where reports are asked for while the stream runs.
+struct Every {
+    span: Option<Duration>,
+    last: Instant,
+}
+
+impl Every {
+    fn new(span: Option<Duration>) -> Self {
+        Self { span, last: Instant::now() }
+    }
+
+    fn is_due(&mut self, now: Instant) -> bool {
+        let Some(span) = self.span else { return false };
+        let due = now.saturating_duration_since(self.last) >= span;
+        if due {
+            self.last = now;
+        }
+        due
+    }
+
+    /// The last report, which with others before it is a line as they are.
+    fn print(&self, report: &impl Report, json: bool, out: &mut dyn std::io::Write) -> Result<(), CliError> {
+        match self.span {
+            Some(_) => output::print_line(report, json, out),
+            None => output::print(report, json, out),
+        }
     }
 }
 
 /// One line that changes, on a terminal.
 struct Live {
     bar: ProgressBar,
-    shown: std::time::Instant,
+    shown: Instant,
 }
 
 impl Live {
     fn new(settings: &Settings) -> Self {
         let seen = settings.progress && std::io::IsTerminal::is_terminal(&std::io::stderr());
         let target = if seen { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        Self { bar: ProgressBar::with_draw_target(None, target), shown: std::time::Instant::now() }
+        Self { bar: ProgressBar::with_draw_target(None, target), shown: Instant::now() }
     }
 
     fn show(&mut self, text: impl FnOnce() -> String) {
         if !self.bar.is_hidden() && self.shown.elapsed() >= LIVE {
-            self.shown = std::time::Instant::now();
+            self.shown = Instant::now();
             self.bar.set_message(text());
             self.bar.tick();
         }

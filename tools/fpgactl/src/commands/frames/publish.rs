@@ -1,8 +1,9 @@
 //! `stream publish`.
 
 use std::fs::File;
-use std::io::{Read, Write};
-use std::path::Path;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fpga_frames::{
@@ -10,15 +11,18 @@ use fpga_frames::{
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
-use super::{CHECKSUM, Live, Repaired, Station, checksum, interruption, is_set};
+use super::{CHECKSUM, Every, Live, Repaired, Station, checksum, interruption, is_set};
 use crate::cli::PublishArgs;
 use crate::error::CliError;
 use crate::output::{self, Report};
 use crate::settings::Settings;
 use crate::units;
 
+/// Frames published between two looks at what else there is to do.
+const BURST: u32 = 32;
 /// How long the last frames may take.
 const CLOSING: Duration = Duration::from_secs(10);
 
@@ -88,45 +92,79 @@ impl Report for PublishReport {
 /// Where frames come from.
 enum Source {
     Pattern(Pcg64Mcg),
-    Stream(Box<dyn Read>, std::path::PathBuf),
+    Stream(Stream),
+}
+
+/// Bytes that come when they come: subscribers wait for them, and must not be kept waiting for everything else as well.
+struct Stream {
+    file: File,
+    path: PathBuf,
+    /// Bytes of the next frame that are there.
+    length: usize,
+}
+
+/// What there is of the next frame.
+#[derive(PartialEq, Eq)]
+enum Next {
+    Whole,
+    Part,
+    /// Nothing, and nothing more will come.
+    End,
 }
 
 impl Source {
     fn open(args: &PublishArgs) -> Result<Self, CliError> {
-        match &args.file {
-            None => Ok(Self::Pattern(Pcg64Mcg::new(u128::from(args.seed)))),
-            Some(path) if path == Path::new("-") => {
-                Ok(Self::Stream(Box::new(std::io::stdin().lock()), "standard input".into()))
-            }
-            Some(path) => {
-                let file = File::open(path).map_err(|error| CliError::file(path, "open it", error))?;
-                Ok(Self::Stream(Box::new(file), path.clone()))
-            }
-        }
+        let Some(path) = &args.file else {
+            return Ok(Self::Pattern(Pcg64Mcg::new(u128::from(args.link.seed))));
+        };
+        let (file, path) = if path == Path::new("-") {
+            // Without the buffer that the standard library puts before it: whether there is something to read is asked of the system.
+            (std::io::stdin().as_fd().try_clone_to_owned().map(File::from), Path::new("standard input"))
+        } else {
+            (File::open(path), path.as_path())
+        };
+        let file = file.map_err(|error| CliError::file(path, "open it", error))?;
+        Ok(Self::Stream(Stream { file, path: path.to_owned(), length: 0 }))
     }
 
-    /// Fills a frame; false at the end.
-    fn fill(&mut self, frame: &mut Frame) -> Result<bool, CliError> {
+    /// Fills a frame as far as that goes without waiting.
+    fn fill(&mut self, frame: &mut Frame) -> Result<Next, CliError> {
         match self {
             Self::Pattern(random) => {
                 random.fill_bytes(frame.data());
-                Ok(true)
+                Ok(Next::Whole)
             }
-            Self::Stream(stream, path) => {
-                let room = frame.room();
-                let mut length = 0;
-                while let Some(rest) = room.get_mut(length..).filter(|rest| !rest.is_empty()) {
-                    match stream.read(rest) {
-                        Ok(0) => break,
-                        Ok(count) => length += count,
-                        Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                        Err(error) => return Err(CliError::file(path, "read it", error)),
-                    }
+            Self::Stream(stream) => stream.fill(frame),
+        }
+    }
+}
+
+impl Stream {
+    fn is_readable(&self) -> bool {
+        let mut wanted = [PollFd::new(&self.file, PollFlags::IN)];
+        // The end and an error are read, too. Interrupted: at the next look.
+        poll(&mut wanted, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
+    fn fill(&mut self, frame: &mut Frame) -> Result<Next, CliError> {
+        let room = frame.room();
+        while let Some(rest) = room.get_mut(self.length..).filter(|rest| !rest.is_empty()) {
+            if !self.is_readable() {
+                return Ok(Next::Part);
+            }
+            match self.file.read(rest) {
+                Ok(0) if self.length == 0 => return Ok(Next::End),
+                Ok(0) => break,
+                Ok(count) => self.length += count,
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {
+                    return Ok(Next::Part);
                 }
-                frame.set_len(length).map_err(CliError::Frame)?;
-                Ok(length > 0)
+                Err(error) => return Err(CliError::file(&self.path, "read it", error)),
             }
         }
+        let length = core::mem::take(&mut self.length);
+        frame.set_len(length).map_err(CliError::Frame)?;
+        Ok(Next::Whole)
     }
 }
 
@@ -134,8 +172,8 @@ struct Job<'a> {
     args: &'a PublishArgs,
     publisher: Publisher,
     source: Source,
-    /// A frame that waits for its time.
-    filled: Option<Frame>,
+    /// The next frame, and whether all of it is there.
+    frame: Option<(Frame, bool)>,
     published: u64,
     bytes: u64,
     rejected: u64,
@@ -175,26 +213,30 @@ impl Job<'_> {
         }
     }
 
-    /// Publishes what is due; false at the end.
-    fn publish(&mut self) -> Result<bool, CliError> {
+    /// Publishes a frame, if there is one and it is its time. `None` at the end, else whether it was.
+    fn publish(&mut self) -> Result<Option<bool>, CliError> {
         if self.args.count.is_some_and(|count| self.published >= count) {
-            return Ok(false);
+            return Ok(None);
         }
-        if self.filled.is_none() {
-            let mut frame = match self.publisher.take() {
-                Ok(frame) => frame,
-                Err(TakeError::Full { .. }) => return Ok(true),
+        let (mut frame, mut whole) = match self.frame.take() {
+            Some(begun) => begun,
+            None => match self.publisher.take() {
+                Ok(frame) => (frame, false),
+                Err(TakeError::Full { .. }) => return Ok(Some(false)),
                 Err(error) => return Err(error.into()),
-            };
-            if !self.source.fill(&mut frame)? {
-                return Ok(false);
+            },
+        };
+        if !whole {
+            match self.source.fill(&mut frame)? {
+                Next::Whole => whole = true,
+                Next::Part => {}
+                Next::End => return Ok(None),
             }
-            self.filled = Some(frame);
         }
-        if !self.is_time(Instant::now()) {
-            return Ok(true);
+        if !whole || !self.is_time(Instant::now()) {
+            self.frame = Some((frame, whole));
+            return Ok(Some(false));
         }
-        let Some(mut frame) = self.filled.take() else { return Ok(true) };
         let value = checksum(self.publisher.next_sequence().get(), frame.data());
         let length = frame.data().len() as u64;
         frame.set_value(&value).map_err(CliError::Frame)?;
@@ -204,44 +246,110 @@ impl Job<'_> {
             Err(PublishError::NoRoom { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(true)
+        Ok(Some(true))
+    }
+
+    /// Publishes what is due, up to a burst. `None` at the end, else how many.
+    fn burst(&mut self) -> Result<Option<u32>, CliError> {
+        for count in 0..BURST {
+            match self.publish()? {
+                Some(true) => {}
+                Some(false) => return Ok(Some(count)),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(BURST))
+    }
+
+    /// What was published; of the subscribers that there are, and of those that are `gone`.
+    fn report(&self, seconds: f64, gone: Vec<Subscriber>) -> PublishReport {
+        let statistics = self.publisher.statistics();
+        let mut subscribers = gone;
+        let stayed = self.publisher.subscribers();
+        subscribers
+            .extend(stayed.map(|it| Subscriber::new(it.id.to_string(), it.node.get(), it.statistics, None)));
+        #[expect(clippy::cast_precision_loss, reason = "rates are shown with a few digits")]
+        let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        PublishReport {
+            node: self.publisher.node().get(),
+            frame_bytes: self.args.frame,
+            published: statistics.published,
+            unsent: statistics.unsent,
+            sent: statistics.sent,
+            skipped: statistics.skipped,
+            arrived: statistics.arrived,
+            failed: statistics.failed,
+            bytes: self.bytes,
+            seconds,
+            frames_per_second: per_second(statistics.published),
+            goodput_gb_per_s: per_second(self.bytes) / 1e9,
+            rejected: self.rejected,
+            subscribers,
+            internal: statistics.internal.into(),
+        }
+    }
+
+    fn seconds(&self) -> f64 {
+        self.began.map_or(0.0, |began| began.elapsed().as_secs_f64())
+    }
+
+    /// Ends the stream: what was accepted arrives first, if that does not take for ever.
+    fn close(&mut self) -> Result<(), CliError> {
+        drop(self.frame.take());
+        let closing = Instant::now();
+        self.publisher.begin_close();
+        while !self.publisher.is_closed() {
+            if self.publisher.poll()? == 0 {
+                self.publisher.rest();
+            }
+            self.take_events();
+            if closing.elapsed() > CLOSING {
+                tracing::warn!("the last frames did not arrive within {CLOSING:?}");
+                break;
+            }
+        }
+        Ok(())
     }
 }
 
-/// Runs the command.
-pub(super) fn run(settings: &Settings, args: &PublishArgs) -> Result<PublishReport, CliError> {
-    let stop = interruption()?;
+fn open<'a>(settings: &Settings, args: &'a PublishArgs) -> Result<Job<'a>, CliError> {
     let source = Source::open(args)?;
     let endpoint = Station::reach(settings, &args.link)?.endpoint()?;
     let mut options = PublisherOptions::default();
     (options.data_room, options.slots) = (args.frame, args.slots);
     options.subscribers = args.max_subscribers.max(args.subscribers);
+    options.heartbeat = args.heartbeat;
     options.value_room = u32::try_from(CHECKSUM).unwrap_or(0);
     let mut publisher = Publisher::new(endpoint, options)?;
     let address = publisher.listen(args.listen)?;
     // Nobody may be left who reads it.
     let _ = writeln!(std::io::stderr(), "ready {address}");
-    let mut job = Job {
+    Ok(Job {
         args,
         publisher,
         source,
-        filled: None,
+        frame: None,
         published: 0,
         bytes: 0,
         rejected: 0,
         gone: Vec::new(),
         began: None,
-    };
+    })
+}
+
+/// Runs the command.
+pub(super) fn run(settings: &Settings, args: &PublishArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let stop = interruption()?;
+    let mut job = open(settings, args)?;
     let mut live = Live::new(settings);
+    let mut every = Every::new(args.every);
     while !is_set(&stop) {
         let work = job.publisher.poll()?;
         job.take_events();
         if job.began.is_none() && job.publisher.subscribers().count() as u64 >= u64::from(args.subscribers) {
             job.began = Some(Instant::now());
         }
-        if !job.publish()? {
-            break;
-        }
+        let Some(count) = job.burst()? else { break };
         live.show(|| {
             let statistics = job.publisher.statistics();
             format!(
@@ -252,47 +360,16 @@ pub(super) fn run(settings: &Settings, args: &PublishArgs) -> Result<PublishRepo
                 statistics.failed
             )
         });
+        if every.is_due(Instant::now()) {
+            output::print_line(&job.report(job.seconds(), Vec::new()), settings.json, out)?;
+        }
         settings.deadline.check(|| "publishing".to_owned())?;
-        if work == 0 {
-            job.publisher.relax();
+        if work == 0 && count == 0 {
+            job.publisher.rest();
         }
     }
-    drop(job.filled.take());
-    let seconds = job.began.map_or(0.0, |began| began.elapsed().as_secs_f64());
-    let closing = Instant::now();
-    job.publisher.begin_close();
-    while !job.publisher.is_closed() {
-        if job.publisher.poll()? == 0 {
-            job.publisher.relax();
-        }
-        job.take_events();
-        if closing.elapsed() > CLOSING {
-            tracing::warn!("the last frames did not arrive within {CLOSING:?}");
-            break;
-        }
-    }
-    let statistics = job.publisher.statistics();
-    let mut subscribers = job.gone;
-    let stayed = job.publisher.subscribers();
-    subscribers
-        .extend(stayed.map(|it| Subscriber::new(it.id.to_string(), it.node.get(), it.statistics, None)));
-    #[expect(clippy::cast_precision_loss, reason = "rates are shown with a few digits")]
-    let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
-    Ok(PublishReport {
-        node: job.publisher.node().get(),
-        frame_bytes: args.frame,
-        published: statistics.published,
-        unsent: statistics.unsent,
-        sent: statistics.sent,
-        skipped: statistics.skipped,
-        arrived: statistics.arrived,
-        failed: statistics.failed,
-        bytes: job.bytes,
-        seconds,
-        frames_per_second: per_second(statistics.published),
-        goodput_gb_per_s: per_second(job.bytes) / 1e9,
-        rejected: job.rejected,
-        subscribers,
-        internal: statistics.internal.into(),
-    })
+    let seconds = job.seconds();
+    job.close()?;
+    let gone = core::mem::take(&mut job.gone);
+    every.print(&job.report(seconds, gone), settings.json, out)
 }

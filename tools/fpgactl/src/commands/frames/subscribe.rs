@@ -3,12 +3,15 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use fpga_frames::{BootstrapError, Event, JoinError, ReceivedFrame, Subscriber, SubscriberOptions};
+use fpga_frames::{
+    BootstrapError, Event, JoinError, ReceivedFrame, Subscriber, SubscriberError, SubscriberOptions,
+};
 use serde::Serialize;
 
-use super::{CHECKSUM, Live, Repaired, Station, checksum, interruption, is_set};
+use super::{CHECKSUM, Every, Live, Repaired, Station, checksum, interruption, is_set};
 use crate::cli::SubscribeArgs;
 use crate::error::CliError;
 use crate::output::{self, Report};
@@ -57,17 +60,17 @@ impl Report for SubscribeReport {
     }
 }
 
-enum Sink<'a> {
+enum Sink {
     Check,
     Folder(PathBuf),
-    Out(&'a mut dyn Write),
+    Out,
 }
 
-impl Sink<'_> {
-    fn take(&mut self, frame: &ReceivedFrame) -> Result<(), CliError> {
+impl Sink {
+    fn take(&self, frame: &ReceivedFrame, out: &mut dyn Write) -> Result<(), CliError> {
         match self {
             Self::Check => Ok(()),
-            Self::Out(out) => output::write_all(frame.data(), out),
+            Self::Out => output::write_all(frame.data(), out),
             Self::Folder(folder) => {
                 let path = folder.join(format!("frame-{:020}", frame.sequence().get()));
                 fs::write(&path, frame.data()).map_err(|error| CliError::file(&path, "write it", error))
@@ -100,107 +103,156 @@ fn join(settings: &Settings, args: &SubscribeArgs) -> Result<Subscriber, CliErro
 /// Runs the command.
 pub(super) fn run(settings: &Settings, args: &SubscribeArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let to_output = args.out.as_deref() == Some(Path::new("-"));
-    if to_output && settings.json {
+    if to_output && (settings.json || args.every.is_some()) {
         return Err(CliError::Usage(
-            "standard output cannot have both the frames (--out -) and the report (--json); write frames to a folder".to_owned(),
+            "standard output cannot have both the frames (--out -) and reports (--json, --every); write frames to a folder".to_owned(),
         ));
     }
     let stop = interruption()?;
     if let Some(folder) = args.out.as_deref().filter(|_| !to_output) {
         fs::create_dir_all(folder).map_err(|error| CliError::file(folder, "create the folder", error))?;
     }
-    let subscriber = join(settings, args)?;
-    let report = {
-        let sink = match &args.out {
-            None => Sink::Check,
-            Some(_) if to_output => Sink::Out(out),
-            Some(folder) => Sink::Folder(folder.clone()),
-        };
-        read(settings, args, subscriber, sink, &stop)?
+    let mut job = Job::new(join(settings, args)?);
+    let mut every = Every::new(args.every);
+    let sink = match &args.out {
+        None => Sink::Check,
+        Some(_) if to_output => Sink::Out,
+        Some(folder) => Sink::Folder(folder.clone()),
     };
+    let ended = job.read(settings, args, &sink, &mut every, &stop, out);
+    let report = job.report();
+    let (damaged, frames) = (report.damaged, report.frames);
+    match ended {
+        // There is nobody to say farewell to, and what had come until then is said.
+        Err(CliError::StreamLost { .. }) => {}
+        Ok(()) => job.leave(),
+        Err(_) => {
+            job.leave();
+            return ended;
+        }
+    }
     if to_output {
         // Nothing there but the frames.
         let _ = write!(std::io::stderr(), "{}", report.text());
     } else {
-        output::print(&report, settings.json, out)?;
+        every.print(&report, settings.json, out)?;
     }
-    match report.damaged {
-        0 => Ok(()),
-        damaged => Err(CliError::DamagedFrames { damaged, frames: report.frames }),
+    match damaged {
+        0 => ended,
+        damaged => Err(CliError::DamagedFrames { damaged, frames }),
     }
 }
 
-fn read(
-    settings: &Settings,
-    args: &SubscribeArgs,
-    mut subscriber: Subscriber,
-    mut sink: Sink<'_>,
-    stop: &std::sync::atomic::AtomicBool,
-) -> Result<SubscribeReport, CliError> {
-    let mut live = Live::new(settings);
-    let first = subscriber.expected().get();
-    let (mut checked, mut damaged, mut faults) = (0, 0, 0);
-    let mut began = None;
-    let mut ended = false;
-    while !is_set(stop) && args.count.is_none_or(|count| subscriber.counts().frames < count) {
-        match subscriber.poll()? {
-            Some(Event::Frame(frame)) => {
-                began.get_or_insert_with(Instant::now);
-                if frame.value().len() == CHECKSUM {
-                    if frame.value() == checksum(frame.sequence().get(), frame.data()) {
-                        checked += 1;
-                    } else {
-                        damaged += 1;
-                        tracing::error!(sequence = frame.sequence().get(), "not what its checksum says");
+struct Job {
+    subscriber: Subscriber,
+    first: u64,
+    checked: u64,
+    damaged: u64,
+    faults: u64,
+    began: Option<Instant>,
+    /// From the first frame to the last event.
+    span: Duration,
+    ended: bool,
+}
+
+impl Job {
+    fn new(subscriber: Subscriber) -> Self {
+        let first = subscriber.expected().get();
+        let (began, span) = (None, Duration::ZERO);
+        Self { subscriber, first, checked: 0, damaged: 0, faults: 0, began, span, ended: false }
+    }
+
+    fn frame(&mut self, frame: &ReceivedFrame) {
+        self.began.get_or_insert_with(Instant::now);
+        if frame.value().len() != CHECKSUM {
+            return;
+        }
+        if frame.value() == checksum(frame.sequence().get(), frame.data()) {
+            self.checked += 1;
+        } else {
+            self.damaged += 1;
+            tracing::error!(sequence = frame.sequence().get(), "not what its checksum says");
+        }
+    }
+
+    fn read(
+        &mut self,
+        settings: &Settings,
+        args: &SubscribeArgs,
+        sink: &Sink,
+        every: &mut Every,
+        stop: &AtomicBool,
+        out: &mut dyn Write,
+    ) -> Result<(), CliError> {
+        let mut live = Live::new(settings);
+        while !is_set(stop) && args.count.is_none_or(|count| self.subscriber.counts().frames < count) {
+            let event = self.subscriber.poll().map_err(|error| match error {
+                SubscriberError::Silent { .. } | SubscriberError::Unreachable { .. } => {
+                    CliError::StreamLost { source: error, frames: self.subscriber.counts().frames }
+                }
+                error => error.into(),
+            })?;
+            let now = Instant::now();
+            match event {
+                Some(Event::Frame(frame)) => {
+                    self.frame(&frame);
+                    sink.take(&frame, out)?;
+                    if let Some(delay) = args.delay {
+                        // What a slow program does meanwhile is not this one's business.
+                        std::thread::sleep(delay);
                     }
                 }
-                sink.take(&frame)?;
-                if let Some(delay) = args.delay {
-                    // What a slow program does meanwhile is not this one's business.
-                    std::thread::sleep(delay);
+                Some(Event::Gap { missed, first }) => tracing::info!(missed, first = first.get(), "gap"),
+                Some(Event::Fault(error)) => {
+                    self.faults += 1;
+                    tracing::warn!(%error, "what the publisher sends");
                 }
+                Some(Event::Ended { .. }) => {
+                    self.ended = true;
+                    break;
+                }
+                Some(event) => tracing::info!(?event),
+                None => self.subscriber.rest(),
             }
-            Some(Event::Gap { missed, first }) => tracing::info!(missed, first = first.get(), "gap"),
-            Some(Event::Fault(error)) => {
-                faults += 1;
-                tracing::warn!(%error, "what the publisher sends");
+            self.span = self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
+            live.show(|| {
+                let counts = self.subscriber.counts();
+                format!("{} frames, {} missed in {} gaps", counts.frames, counts.missed, counts.gaps)
+            });
+            if every.is_due(now) {
+                output::print_line(&self.report(), settings.json, out)?;
             }
-            Some(Event::Ended { .. }) => {
-                ended = true;
-                break;
-            }
-            Some(event) => tracing::info!(?event),
-            None => subscriber.relax(),
+            settings.deadline.check(|| "subscribing".to_owned())?;
         }
-        live.show(|| {
-            let counts = subscriber.counts();
-            format!("{} frames, {} missed in {} gaps", counts.frames, counts.missed, counts.gaps)
-        });
-        settings.deadline.check(|| "subscribing".to_owned())?;
+        Ok(())
     }
-    let span = began.map_or(Duration::ZERO, |began: Instant| began.elapsed());
-    let (node, publisher, next) =
-        (subscriber.endpoint().node().get(), subscriber.publisher().get(), subscriber.expected().get());
-    let counts = subscriber.counts();
-    if !ended && let Err(error) = subscriber.leave(LEAVING) {
-        tracing::info!(%error, "left without an answer");
+
+    fn report(&self) -> SubscribeReport {
+        let counts = self.subscriber.counts();
+        SubscribeReport {
+            node: self.subscriber.endpoint().node().get(),
+            publisher: self.subscriber.publisher().get(),
+            frames: counts.frames,
+            bytes: counts.bytes,
+            checked: self.checked,
+            damaged: self.damaged,
+            gaps: counts.gaps,
+            missed: counts.missed,
+            faults: self.faults,
+            first: self.first,
+            next: self.subscriber.expected().get(),
+            ended: self.ended,
+            seconds: self.span.as_secs_f64(),
+            goodput_gb_per_s: crate::units::gigabytes_per_second(counts.bytes, self.span),
+            credits: counts.credits,
+            internal: counts.internal.into(),
+        }
     }
-    Ok(SubscribeReport {
-        node,
-        publisher,
-        frames: counts.frames,
-        bytes: counts.bytes,
-        checked,
-        damaged,
-        gaps: counts.gaps,
-        missed: counts.missed,
-        faults,
-        first,
-        next,
-        ended,
-        seconds: span.as_secs_f64(),
-        goodput_gb_per_s: crate::units::gigabytes_per_second(counts.bytes, span),
-        credits: counts.credits,
-        internal: counts.internal.into(),
-    })
+
+    /// Says farewell, and puts the card to rest.
+    fn leave(self) {
+        if let Err(error) = self.subscriber.leave(LEAVING) {
+            tracing::info!(%error, "left without an answer");
+        }
+    }
 }

@@ -263,7 +263,7 @@ pub fn run(settings: &Settings, command: &RegsCommand) -> Result<RegsReport, Cli
     }
 }
 
-fn dump(opened: &Opened, all: &[Register]) -> Result<DumpReport, CliError> {
+pub(super) fn dump(opened: &Opened, all: &[Register]) -> Result<DumpReport, CliError> {
     let mut report = DumpReport {
         card: opened.card.name().to_owned(),
         registers: Vec::with_capacity(all.len()),

@@ -121,7 +121,9 @@ impl Job<'_> {
                 (1..).zip((0..length).step_by(usize::try_from(chunk).unwrap_or(usize::MAX)))
             {
                 let piece = Chunk { number, start, length: chunk.min(length - start) };
-                let arrival = self.chunk(piece, sending, receiving, &mut first, &mut second)?;
+                let arrival = self
+                    .chunk(piece, sending, receiving, &mut first, &mut second)
+                    .map_err(|error| error.after(start))?;
                 counters.update(receiving.endpoint())?;
                 report.add(piece.length, &arrival);
             }

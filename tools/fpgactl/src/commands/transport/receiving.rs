@@ -13,10 +13,10 @@ use crate::output::{Report, render, table};
 
 /// What the host's mirror of a table says.
 #[derive(Debug, Serialize)]
-struct MirrorRow {
-    occupancy: u16,
+pub(in crate::commands) struct MirrorRow {
+    pub(in crate::commands) occupancy: u16,
     /// Each difference in words; empty if mirror and card agree.
-    differences: Vec<String>,
+    pub(in crate::commands) differences: Vec<String>,
 }
 
 impl MirrorRow {
@@ -59,47 +59,47 @@ fn whose(scene: &Scene) -> (String, u32, ReceiveTables) {
 /// What `registry` reports.
 #[derive(Debug, Serialize)]
 pub struct RegistryReport {
-    card: String,
-    node: u32,
+    pub(in crate::commands) card: String,
+    pub(in crate::commands) node: u32,
     #[serde(flatten)]
-    moment: Option<Moment>,
+    pub(in crate::commands) moment: Option<Moment>,
     /// By whose rules: entries of a registry, or contexts of messages.
-    scheme: &'static str,
-    capacity: u16,
-    occupancy: u32,
-    high_water: u32,
+    pub(in crate::commands) scheme: &'static str,
+    pub(in crate::commands) capacity: u16,
+    pub(in crate::commands) occupancy: u32,
+    pub(in crate::commands) high_water: u32,
     /// How long an entry waits for its sender.
-    timeout_us: f64,
-    entries: Vec<EntryRow>,
-    mirror: Option<MirrorRow>,
+    pub(in crate::commands) timeout_us: f64,
+    pub(in crate::commands) entries: Vec<EntryRow>,
+    pub(in crate::commands) mirror: Option<MirrorRow>,
 }
 
 #[derive(Debug, Serialize)]
-struct EntryRow {
-    index: u16,
-    generation: u32,
-    source: u32,
-    incarnation: String,
-    transfer: u32,
-    segment: u32,
-    segment_count: u32,
-    base: String,
-    length: u32,
-    expected: u16,
+pub(in crate::commands) struct EntryRow {
+    pub(in crate::commands) index: u16,
+    pub(in crate::commands) generation: u32,
+    pub(in crate::commands) source: u32,
+    pub(in crate::commands) incarnation: String,
+    pub(in crate::commands) transfer: u32,
+    pub(in crate::commands) segment: u32,
+    pub(in crate::commands) segment_count: u32,
+    pub(in crate::commands) base: String,
+    pub(in crate::commands) length: u32,
+    pub(in crate::commands) expected: u16,
     /// The packet that the mask begins with: 0, or in schemes of messages the lowest missing one.
-    first: u32,
-    received: u32,
+    pub(in crate::commands) first: u32,
+    pub(in crate::commands) received: u32,
     /// The mask's words, as the card holds them: word 0 first, the unused bits set.
-    mask: Vec<String>,
+    pub(in crate::commands) mask: Vec<String>,
     /// One character per expected packet from `first` on, at most 256: `#` in memory, `.` missing.
-    bits: String,
-    silent: bool,
-    notify: bool,
-    transfer_length: u64,
+    pub(in crate::commands) bits: String,
+    pub(in crate::commands) silent: bool,
+    pub(in crate::commands) notify: bool,
+    pub(in crate::commands) transfer_length: u64,
     /// Since its last packet.
-    age_us: f64,
+    pub(in crate::commands) age_us: f64,
     /// Until the card gives it up, if nothing more comes.
-    expires_in_us: f64,
+    pub(in crate::commands) expires_in_us: f64,
 }
 
 impl EntryRow {
@@ -139,7 +139,7 @@ fn drawn(mask: &[u32; 8], expected: u16) -> String {
 }
 
 impl RegistryReport {
-    pub(super) fn new(scene: &Scene) -> Result<Self, CliError> {
+    pub(in crate::commands) fn new(scene: &Scene) -> Result<Self, CliError> {
         let (card, node, tables) = whose(scene);
         let (occupancy, high_water) = tables.registry_occupancy()?;
         let patience = tables.timeouts()?.registry;
@@ -223,32 +223,32 @@ impl Report for RegistryReport {
 /// What `escape` reports.
 #[derive(Debug, Serialize)]
 pub struct EscapeReport {
-    card: String,
-    node: u32,
+    pub(in crate::commands) card: String,
+    pub(in crate::commands) node: u32,
     #[serde(flatten)]
-    moment: Option<Moment>,
-    capacity: u16,
-    occupancy: u32,
-    high_water: u32,
+    pub(in crate::commands) moment: Option<Moment>,
+    pub(in crate::commands) capacity: u16,
+    pub(in crate::commands) occupancy: u32,
+    pub(in crate::commands) high_water: u32,
     /// How long a packet waits for the first one of its segment.
-    timeout_us: f64,
-    slots: Vec<SlotRow>,
-    mirror: Option<MirrorRow>,
+    pub(in crate::commands) timeout_us: f64,
+    pub(in crate::commands) slots: Vec<SlotRow>,
+    pub(in crate::commands) mirror: Option<MirrorRow>,
 }
 
 #[derive(Debug, Serialize)]
-struct SlotRow {
-    index: u16,
-    source: u32,
-    incarnation: String,
-    transfer: u32,
-    segment: u32,
-    address: String,
-    length: u64,
-    op: String,
-    age_us: f64,
+pub(in crate::commands) struct SlotRow {
+    pub(in crate::commands) index: u16,
+    pub(in crate::commands) source: u32,
+    pub(in crate::commands) incarnation: String,
+    pub(in crate::commands) transfer: u32,
+    pub(in crate::commands) segment: u32,
+    pub(in crate::commands) address: String,
+    pub(in crate::commands) length: u64,
+    pub(in crate::commands) op: String,
+    pub(in crate::commands) age_us: f64,
     /// Until the card drops it.
-    drops_in_us: f64,
+    pub(in crate::commands) drops_in_us: f64,
 }
 
 impl SlotRow {
@@ -269,7 +269,7 @@ impl SlotRow {
 }
 
 impl EscapeReport {
-    pub(super) fn new(scene: &Scene) -> Result<Self, CliError> {
+    pub(in crate::commands) fn new(scene: &Scene) -> Result<Self, CliError> {
         let (card, node, tables) = whose(scene);
         let (occupancy, high_water) = tables.escape_occupancy()?;
         let patience = tables.timeouts()?.escape;

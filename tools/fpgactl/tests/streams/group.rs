@@ -1,0 +1,227 @@
+//! A publisher, its subscribers, and what becomes of them.
+
+use std::net::{TcpListener, UdpSocket};
+use std::time::Duration;
+
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::Rng;
+use rustix::process::Signal;
+
+use crate::Happening;
+use crate::program::{Ended, Program};
+
+/// Bytes of data in a frame: with its head one packet.
+const FRAME: &str = "128";
+const SLOTS: &str = "256";
+/// Six of these in silence, and a publisher is taken for dead: longer than a machine that has much to do lets a program wait.
+const HEARTBEAT: &str = "250ms";
+
+/// What has happened so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) published: u64,
+    /// Frames whose checksum was right.
+    pub(crate) checked: u64,
+    pub(crate) missed: u64,
+    pub(crate) damaged: u64,
+    pub(crate) faults: u64,
+    pub(crate) joined: u64,
+    pub(crate) killed: u64,
+    pub(crate) left: u64,
+    pub(crate) stalled: u64,
+    pub(crate) publishers_killed: u64,
+    /// Subscribers that took a living publisher for dead: on a machine that let one of them wait too long.
+    pub(crate) lost: u64,
+}
+
+impl Totals {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.published += other.published;
+        self.checked += other.checked;
+        self.missed += other.missed;
+        self.damaged += other.damaged;
+        self.faults += other.faults;
+        self.joined += other.joined;
+        self.killed += other.killed;
+        self.left += other.left;
+        self.stalled += other.stalled;
+        self.publishers_killed += other.publishers_killed;
+        self.lost += other.lost;
+    }
+}
+
+/// One publisher and its subscribers, each at an address of its own that the next one in its place has too.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) rate: Option<&'static str>,
+    listen: String,
+    links: Vec<String>,
+    publisher: Option<Program>,
+    subscribers: Vec<Option<Program>>,
+    totals: Totals,
+}
+
+impl Group {
+    pub(crate) fn new(rate: Option<&'static str>, subscribers: usize, random: &mut Pcg64Mcg) -> Self {
+        // They were free a moment ago.
+        let sockets: Vec<_> = (0..=subscribers).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+        let links = sockets.iter().map(|socket| format!("udp:{}", socket.local_addr().unwrap())).collect();
+        let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        drop(sockets);
+        let mut group = Self {
+            rate,
+            listen,
+            links,
+            publisher: None,
+            subscribers: (0..subscribers).map(|_| None).collect(),
+            totals: Totals::default(),
+        };
+        group.tend(random);
+        group
+    }
+
+    /// What has been counted, and what the living say.
+    pub(crate) fn totals(&self) -> Totals {
+        let mut totals = self.totals;
+        totals.published += self.publisher.as_ref().map_or(0, |it| it.count("published"));
+        for subscriber in self.subscribers.iter().flatten() {
+            totals.checked += subscriber.count("checked");
+            totals.missed += subscriber.count("missed");
+            totals.damaged += subscriber.count("damaged");
+        }
+        totals
+    }
+
+    /// Whoever is missing is started anew.
+    pub(crate) fn tend(&mut self, random: &mut Pcg64Mcg) {
+        let mut network = |node: usize| {
+            let seed = random.next_u64().to_string();
+            ["--loss", "1%", "--seed", &seed, "--node", &(node + 1).to_string()].map(str::to_owned).to_vec()
+        };
+        let link = |address: &String| ["--link".to_owned(), address.clone()];
+        if self.publisher.is_none() {
+            let mut args = ["publish", "--listen", &self.listen, "--frame", FRAME, "--slots", SLOTS]
+                .map(str::to_owned)
+                .to_vec();
+            args.extend(["--heartbeat", HEARTBEAT, "--every", "20ms"].map(str::to_owned));
+            args.extend(self.rate.map(|rate| ["--rate".to_owned(), rate.to_owned()]).into_iter().flatten());
+            args.extend(network(0));
+            args.extend(self.links.iter().flat_map(link));
+            self.publisher = Some(Program::start(&args));
+        }
+        for (at, place) in self.subscribers.iter_mut().enumerate() {
+            if let Some(subscriber) = place
+                && !subscriber.is_running()
+                && let Some(subscriber) = place.take()
+            {
+                // Nobody asked it to.
+                let ended = subscriber.ended();
+                assert!(ended.said.contains("join again"), "{ended:?}");
+                settle(&mut self.totals, &ended);
+                self.totals.lost += 1;
+            }
+            if place.is_none() {
+                let mut args =
+                    ["subscribe", &self.listen, "--slots", SLOTS, "--every", "20ms", "--retry", "60s"]
+                        .map(str::to_owned)
+                        .to_vec();
+                args.extend(network(at + 1));
+                args.extend([&self.links[at + 1], &self.links[0]].into_iter().flat_map(link));
+                *place = Some(Program::start(&args));
+                self.totals.joined += 1;
+            }
+        }
+    }
+
+    pub(crate) fn happens(&mut self, happening: Happening, random: &mut Pcg64Mcg) {
+        let at = usize::try_from(random.next_u32()).unwrap() % self.subscribers.len();
+        match happening {
+            Happening::SubscriberKilled => {
+                self.end_subscriber(at, Signal::KILL);
+                self.totals.killed += 1;
+            }
+            Happening::SubscriberLeaves => {
+                self.end_subscriber(at, Signal::TERM);
+                self.totals.left += 1;
+            }
+            Happening::SubscriberStalls => {
+                let Some(subscriber) = &self.subscribers[at] else { return };
+                subscriber.signal(Signal::STOP);
+                // That is what happens here.
+                std::thread::sleep(Duration::from_millis(20 + random.next_u64() % 300));
+                subscriber.signal(Signal::CONT);
+                self.totals.stalled += 1;
+            }
+            Happening::PublisherKilled => self.kill_publisher(random),
+        }
+    }
+
+    fn end_subscriber(&mut self, at: usize, signal: Signal) {
+        let Some(subscriber) = self.subscribers[at].take() else { return };
+        subscriber.signal(signal);
+        let ended = subscriber.ended();
+        if signal == Signal::TERM {
+            // One that has not found its publisher yet has nothing to tell.
+            assert!(ended.status == Some(0) || ended.report.is_null(), "{ended:?}");
+        }
+        settle(&mut self.totals, &ended);
+    }
+
+    /// Some of its subscribers notice by themselves, others die with it.
+    fn kill_publisher(&mut self, random: &mut Pcg64Mcg) {
+        let Some(publisher) = self.publisher.take() else { return };
+        publisher.signal(Signal::KILL);
+        self.totals.published += publisher.ended().count("published");
+        self.totals.publishers_killed += 1;
+        for at in 0..self.subscribers.len() {
+            if random.next_u32().is_multiple_of(2) {
+                self.end_subscriber(at, Signal::KILL);
+                self.totals.killed += 1;
+            } else if let Some(subscriber) = self.subscribers[at].take() {
+                if subscriber.count("first") + subscriber.count("next") == 0 {
+                    // It is still looking for a publisher, and will find the next one.
+                    self.subscribers[at] = Some(subscriber);
+                    continue;
+                }
+                let ended = subscriber.ended();
+                assert!(ended.status == Some(1) && ended.said.contains("join again"), "{ended:?}");
+                settle(&mut self.totals, &ended);
+            }
+        }
+    }
+
+    /// The publisher ends in order: whoever is there hears of it, and has every number that was published, seen or missed.
+    pub(crate) fn end(&mut self) {
+        let Some(mut publisher) = self.publisher.take() else { return };
+        publisher.reported();
+        publisher.signal(Signal::TERM);
+        let ended = publisher.ended();
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        let published = ended.count("published");
+        self.totals.published += published;
+        for place in &mut self.subscribers {
+            let Some(subscriber) = place.take() else { continue };
+            if subscriber.count("next") == 0 {
+                // It came too late for this publisher.
+                subscriber.signal(Signal::KILL);
+            }
+            let ended = subscriber.ended();
+            if ended.status == Some(0) && ended.report["ended"] == true {
+                assert_eq!(ended.count("next"), published, "{ended:?}");
+            }
+            settle(&mut self.totals, &ended);
+        }
+    }
+}
+
+/// What a subscriber has seen is all that there was, or is counted as missing.
+fn settle(totals: &mut Totals, ended: &Ended) {
+    let count = |key| ended.count(key);
+    assert!(!ended.said.contains("checksum"), "{}", ended.said);
+    assert_eq!(count("checked"), count("frames"), "{ended:?}");
+    assert_eq!(count("first") + count("frames") + count("missed"), count("next"), "{ended:?}");
+    totals.checked += count("checked");
+    totals.missed += count("missed");
+    totals.damaged += count("damaged");
+    totals.faults += count("faults");
+}

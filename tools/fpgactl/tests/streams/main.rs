@@ -1,0 +1,143 @@
+//! Streams between processes that are killed: publishers and subscribers are programs of their own, on a network by UDP that loses one
+//! packet in a hundred. They are ended with SIGKILL at random moments, stopped for a while, asked to leave, and others take their places.
+//! Every frame carries its number and a CRC-32C; each subscriber says every few milliseconds what it has seen, so that nothing that one
+//! which is killed has seen goes uncounted for longer.
+//!
+//! `FPGA_FRAMES` says how many frames are checked (20,000), `FPGA_SEED` what happens when; `cargo xtask streams` runs ten million.
+#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+#![expect(clippy::panic, reason = "in a test that is the report")]
+#![expect(clippy::expect_used, reason = "in a test that is the report")]
+#![expect(clippy::print_stdout, reason = "the figures are what a long run is for")]
+
+mod group;
+mod program;
+
+use std::time::{Duration, Instant};
+
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::Rng;
+
+use group::{Group, Totals};
+
+/// Between two things that happen.
+const LEAST: u64 = 100;
+const MOST: u64 = 500;
+/// A run that comes to no end in so long has failed; the machine may have other things to do.
+const PATIENCE: Duration = Duration::from_secs(3 * 3600);
+/// How often a long run says how far it is.
+const PROGRESS: Duration = Duration::from_secs(20);
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// What happens to one group.
+#[derive(Clone, Copy, Debug)]
+enum Happening {
+    SubscriberKilled,
+    SubscriberLeaves,
+    SubscriberStalls,
+    PublisherKilled,
+}
+
+impl Happening {
+    const ALL: [Self; 4] =
+        [Self::SubscriberKilled, Self::SubscriberLeaves, Self::SubscriberStalls, Self::PublisherKilled];
+
+    /// A publisher is missed for the time of six heartbeats, in which its group stands still: so that is seldom.
+    fn at_random(random: &mut Pcg64Mcg) -> Self {
+        match random.next_u32() % 100 {
+            0..60 => Self::SubscriberKilled,
+            60..75 => Self::SubscriberLeaves,
+            75..96 => Self::SubscriberStalls,
+            _ => Self::PublisherKilled,
+        }
+    }
+}
+
+fn show(groups: &[Group], began: Instant) {
+    println!(
+        "{:>5}  {:>9}  {:>10}  {:>10}  {:>9}  {:>7}  {:>6}  {:>6}  {:>5}  {:>7}  {:>10}  {:>5}",
+        "group",
+        "rate",
+        "published",
+        "checked",
+        "missed",
+        "damaged",
+        "joined",
+        "killed",
+        "left",
+        "stalled",
+        "publishers",
+        "lost"
+    );
+    let line = |name: &str, rate: &str, it: &Totals| {
+        println!(
+            "{name:>5}  {rate:>9}  {:>10}  {:>10}  {:>9}  {:>7}  {:>6}  {:>6}  {:>5}  {:>7}  {:>10}  {:>5}",
+            it.published,
+            it.checked,
+            it.missed,
+            it.damaged,
+            it.joined,
+            it.killed,
+            it.left,
+            it.stalled,
+            it.publishers_killed,
+            it.lost
+        );
+    };
+    let mut all = Totals::default();
+    for (at, group) in groups.iter().enumerate() {
+        let totals = group.totals();
+        line(&at.to_string(), group.rate.unwrap_or("as taken"), &totals);
+        all.add(&totals);
+    }
+    line("all", "", &all);
+    println!("{:.1} s", began.elapsed().as_secs_f64());
+}
+
+#[test]
+fn no_frame_is_torn_or_mixed_whoever_is_killed() {
+    let (frames, seed) = (number("FPGA_FRAMES", 20_000), number("FPGA_SEED", 1));
+    let mut random = Pcg64Mcg::new(u128::from(seed));
+    let began = Instant::now();
+    println!("seed {seed}: {frames} frames, 1 % of packets lost");
+    // One publisher goes at the pace of its subscribers, the other one at a rate of its own.
+    let mut groups = [Group::new(None, 2, &mut random), Group::new(Some("8000"), 2, &mut random)];
+    let mut due = Happening::ALL.repeat(groups.len()).into_iter();
+    let mut shown = Instant::now();
+    loop {
+        let checked: u64 = groups.iter().map(|group| group.totals().checked).sum();
+        let next = due.next();
+        if next.is_none() && checked >= frames {
+            break;
+        }
+        let at = usize::try_from(random.next_u32()).unwrap() % groups.len();
+        // At first all of it, so that the shortest run has everything in it.
+        let (at, happening) = match next {
+            Some(happening) => (due.len() / Happening::ALL.len(), happening),
+            None => (at, Happening::at_random(&mut random)),
+        };
+        // Things happen while frames are on their way: so this waits for its moment.
+        std::thread::sleep(Duration::from_millis(LEAST + random.next_u64() % (MOST - LEAST)));
+        groups[at].happens(happening, &mut random);
+        for group in &mut groups {
+            group.tend(&mut random);
+        }
+        assert!(began.elapsed() < PATIENCE, "no end after {PATIENCE:?}");
+        if shown.elapsed() >= PROGRESS {
+            shown = Instant::now();
+            show(&groups, began);
+        }
+    }
+    for group in &mut groups {
+        group.end();
+    }
+    show(&groups, began);
+    let mut all = Totals::default();
+    for group in &groups {
+        all.add(&group.totals());
+    }
+    assert_eq!((all.damaged, all.faults), (0, 0), "torn or mixed frames");
+    assert!(all.checked > 0 && all.killed > 0 && all.publishers_killed > 0, "{all:?}");
+}
