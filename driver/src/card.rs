@@ -130,6 +130,12 @@ impl Card {
         self.shared.user_bar.as_ref()
     }
 
+    /// Lets `span` pass without a look at the card: this thread sleeps, and a card inside it works meanwhile. For loops that have polled
+    /// in vain for a while.
+    pub fn pause(&self, span: core::time::Duration) {
+        self.shared.transport.pause(span);
+    }
+
     /// What the card counted about its own use; simulated cards count, real ones do not.
     #[must_use]
     pub fn counters(&self) -> Option<AccessCounters> {

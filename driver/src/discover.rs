@@ -33,6 +33,17 @@ pub struct BarRoles {
     pub bypass: Option<BarInfo>,
 }
 
+impl BarRoles {
+    /// Which BAR of a card is which, before it is opened. `dma_bar`: the number of the DMA BAR, where the caller knows it. Reads
+    /// configuration space only.
+    ///
+    /// # Errors
+    /// [`OpenError::NoBars`], [`OpenError::BarAbsent`], [`OpenError::DmaBarUnclear`], [`OpenError::BarTooSmall`].
+    pub fn of(transport: &dyn Transport, dma_bar: Option<u8>) -> Result<Self, OpenError> {
+        roles(transport, dma_bar)
+    }
+}
+
 /// Chooses the DMA BAR and names the others by their position relative to it. Reads configuration space only.
 pub(crate) fn roles(transport: &dyn Transport, forced: Option<u8>) -> Result<BarRoles, OpenError> {
     let card = || transport.name().to_owned();

@@ -10,8 +10,9 @@ use crate::info::PciIds;
 use crate::ni::NiInfo;
 use crate::options::{NetworkInterface, OpenOptions};
 
-/// PCI subsystem ids of bitstreams that carry the identity block: only there is the user BAR read without being told to.
-const NI_SUBSYSTEM: (u16, u16) = (fpga_registers::pci::VENDOR_XILINX, 0x4E49);
+/// PCI subsystem ids (vendor, device) of bitstreams that carry the identity block: only there is the user BAR read without being told
+/// to.
+pub const NI_SUBSYSTEM: (u16, u16) = (fpga_registers::pci::VENDOR_XILINX, 0x4E49);
 
 pub(crate) fn mmio(card: &str, source: MmioError) -> OpenError {
     OpenError::Mmio { card: card.to_owned(), source }

@@ -7,6 +7,7 @@
 //! | send and receive packets, where the card's channels are AXI4-Stream | [`stream`] |
 //! | copy inside the card | [`Cdma`], [`CdmaRing`] |
 //! | move memory from card to card, over a network | [`Endpoint`] |
+//! | record what is done to registers, and do it again | [`record`] |
 //! | do all of it without a card | [`mock`] (feature `mock`, on by default) |
 //!
 //! # Whose buffer is it
@@ -37,6 +38,7 @@ mod ni;
 mod options;
 mod patience;
 mod range;
+pub mod record;
 pub mod recovery;
 
 mod setters;
@@ -68,6 +70,7 @@ pub use fpga_firmware::{self as firmware, NodeId};
 pub use fpga_mock as mock;
 pub use fpga_pci::{self as pci, DeviceEvent, DeviceEvents, DmaArea, DmaBuffer, Transport};
 pub use fpga_registers::{self as registers, BarOffset, CardAddr, Iova, xdma::Direction};
+pub use identify::NI_SUBSYSTEM;
 pub use info::{CardInfo, PciIds, XdmaInfo};
 pub use name::{CardName, ChannelName};
 pub use ni::{NiInfo, TransmitWindows};

@@ -68,8 +68,9 @@ pub struct Field {
 }
 
 impl Field {
-    /// A field of `width` bits; its position is set by [`place`].
-    pub(crate) const fn new(name: &'static str, width: u8, kind: FieldKind) -> Self {
+    /// A field of `width` bits, 1 to 32; its position is set by [`place`]. Reserved bits have a name that starts with `_`.
+    #[must_use]
+    pub const fn new(name: &'static str, width: u8, kind: FieldKind) -> Self {
         Self { name, low: 0, width, kind }
     }
 
@@ -116,8 +117,12 @@ impl Field {
     }
 }
 
-/// Gives fields, listed from the least significant bit up, their positions.
-pub(crate) const fn place<const N: usize>(mut fields: [Field; N]) -> [Field; N] {
+/// Gives fields, listed from the least significant bit up, their positions. For constants: see the panic.
+///
+/// # Panics
+/// If the fields do not cover 32 bits.
+#[must_use]
+pub const fn place<const N: usize>(mut fields: [Field; N]) -> [Field; N] {
     let mut low = 0;
     let mut index = 0;
     while index < N {

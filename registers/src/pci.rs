@@ -233,6 +233,8 @@ pub mod power {
     pub const CONTROL: u16 = 0x04;
     /// The power state field of the control register: 0 is D0, 3 is D3hot.
     pub const STATE_MASK: u16 = 0b11;
+    /// An event is reported; a written 1 clears it.
+    pub const PME_STATUS: u16 = 1 << 15;
     /// Going from D3hot to D0 does not reset the function.
     pub const NO_SOFT_RESET: u16 = 1 << 3;
 }

@@ -3,8 +3,8 @@
 //! | side | table | one entry per | bytes | bits |
 //! |---|---|---|---|---|
 //! | sender | op table | packet in flight, its timer (21 bytes, 168 bits) included | 58 | 464 |
-//! | sender | segments | segment under way | 66 | 528 |
-//! | sender | transfers | transfer queued or under way, its timer included | 269 | 2152 |
+//! | sender | segments | segment under way | 74 | 592 |
+//! | sender | transfers | transfer queued or under way, its timer included | 277 | 2216 |
 //! | sender | queues | the same: its place in the regular queue or the big-transfer queue | 8 | 64 |
 //! | sender | destinations | node that is sent to, with the heads of its queues | 120 | 960 |
 //! | receiver | registry | operation in progress; 32 bytes more where masks are wider than 64 bits | 82 | 656 |

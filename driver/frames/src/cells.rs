@@ -6,9 +6,9 @@
 //! frame       0 magic "FRM1"  4 version u16  6 kind u16   8 stream u64  16 sequence u64  24 data bytes u64
 //!            32 value bytes u32  36 room for the value u32  40 time u64   48 zeros                       60 CRC
 //! status      0 magic "FRM1"  4 version u16  6 kind u16   8 stream u64  16 next sequence u64  24 settled u32  28 sent u32
-//!            32 ended u32  36 zeros                                                                      60 CRC
+//!            32 ended u32  36 number u32  40 zeros                                                       60 CRC
 //! credit      0 magic "FRM1"  4 version u16  6 kind u16   8 key u64     16 consumed u32  20 leaving u32
-//!            24 zeros                                                                                    60 CRC
+//!            24 heard u32  28 zeros                                                                      60 CRC
 //! ```
 //!
 //! A frame's value follows its head, in room of a fixed size, and then its data: so both are written where they are, in any order.
@@ -18,7 +18,7 @@ use fpga_driver::firmware::crc::crc32c;
 use crate::sequence::Sequence;
 
 /// Version of everything that is exchanged: these blocks, and the messages of [`bootstrap`](crate::bootstrap).
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Bytes of a block.
 pub const BLOCK: usize = 64;
@@ -234,6 +234,8 @@ pub struct Status {
     pub sent: u32,
     /// No more frames will come.
     pub ended: bool,
+    /// Which status this is: they are counted modulo 2^32, each subscriber's by themselves.
+    pub number: u32,
 }
 
 impl Status {
@@ -243,7 +245,7 @@ impl Status {
     #[must_use]
     pub fn encode(&self) -> [u8; BLOCK] {
         seal(Self::KIND, self.stream, |out| {
-            out.u64(self.next.get()).u32(self.settled).u32(self.sent).u32(self.ended.into());
+            out.u64(self.next.get()).u32(self.settled).u32(self.sent).u32(self.ended.into()).u32(self.number);
         })
     }
 
@@ -255,7 +257,8 @@ impl Status {
         let mut reader = open(bytes, Self::KIND, stream)?;
         let next = Sequence::new(reader.u64().ok_or(BlockError::Lengths)?);
         let mut number = || reader.u32().ok_or(BlockError::Lengths);
-        Ok(Self { stream, next, settled: number()?, sent: number()?, ended: number()? != 0 })
+        let (settled, sent, ended) = (number()?, number()?, number()? != 0);
+        Ok(Self { stream, next, settled, sent, ended, number: number()? })
     }
 }
 
@@ -268,6 +271,8 @@ pub struct Credit {
     pub consumed: u32,
     /// It wants nothing more.
     pub leaving: bool,
+    /// The number of the last status that it has read: so its publisher knows that somebody looks, and does not pile statuses up.
+    pub heard: u32,
 }
 
 impl Credit {
@@ -277,7 +282,7 @@ impl Credit {
     #[must_use]
     pub fn encode(&self) -> [u8; BLOCK] {
         seal(Self::KIND, self.key, |out| {
-            out.u32(self.consumed).u32(self.leaving.into());
+            out.u32(self.consumed).u32(self.leaving.into()).u32(self.heard);
         })
     }
 
@@ -288,7 +293,7 @@ impl Credit {
     pub fn decode(bytes: &[u8], key: u64) -> Result<Self, BlockError> {
         let mut reader = open(bytes, Self::KIND, key)?;
         let mut number = || reader.u32().ok_or(BlockError::Lengths);
-        Ok(Self { key, consumed: number()?, leaving: number()? != 0 })
+        Ok(Self { key, consumed: number()?, leaving: number()? != 0, heard: number()? })
     }
 }
 
@@ -315,9 +320,9 @@ mod tests {
             prop_assert_eq!(FrameHeader::decode(&frame, stream), Ok(header));
             frame.push(0);
             prop_assert_eq!(FrameHeader::decode(&frame, stream), Err(BlockError::Lengths));
-            let status = Status { stream, next: Sequence::new(number), settled: a, sent: b, ended: flag };
+            let status = Status { stream, next: Sequence::new(number), settled: a, sent: b, ended: flag, number: b };
             prop_assert_eq!(Status::decode(&status.encode(), stream), Ok(status));
-            let credit = Credit { key: stream, consumed: a, leaving: flag };
+            let credit = Credit { key: stream, consumed: a, leaving: flag, heard: b };
             prop_assert_eq!(Credit::decode(&credit.encode(), stream), Ok(credit));
             // One is not taken for the other, nor for another stream's.
             let kind = Credit::decode(&status.encode(), stream);
@@ -331,7 +336,7 @@ mod tests {
         /// Every change of any bit is noticed: the CRC covers all of it.
         #[test]
         fn a_damaged_block_is_refused(consumed: u32, bit in 0..BLOCK * 8) {
-            let mut bytes = Credit { key: 1, consumed, leaving: false }.encode();
+            let mut bytes = Credit { key: 1, consumed, leaving: false, heard: 0 }.encode();
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(Credit::decode(&bytes, 1).is_err());
         }

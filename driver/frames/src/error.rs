@@ -195,6 +195,22 @@ pub enum JoinError {
         /// What is wrong.
         source: GeometryError,
     },
+    /// The card could have to tell more than its event ring holds, if nobody looked for a while.
+    #[error(
+        "{card}: {slots} slots for frames of up to {segments} segments each can make {needed} events while nobody looks, and half of an event ring of {entries} has to hold them; join with fewer slots, or open the endpoint with more event entries (up to 65536)"
+    )]
+    EventRing {
+        /// Which card.
+        card: String,
+        /// Slots of the subscriber.
+        slots: u32,
+        /// Segments of the longest frame.
+        segments: u64,
+        /// Events that all of it can make.
+        needed: u64,
+        /// Entries of the event ring.
+        entries: u32,
+    },
     /// What the publisher said cannot be.
     #[error("the publisher at node {node} says what cannot be: {what}")]
     Offer {

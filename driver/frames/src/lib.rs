@@ -26,6 +26,7 @@ pub mod cells;
 mod credits;
 pub mod error;
 mod geometry;
+mod idle;
 mod pool;
 mod publisher;
 mod sequence;

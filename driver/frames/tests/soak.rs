@@ -1,6 +1,6 @@
 //! Many frames over a bad network to subscribers who come, go, stall and die, from publishers who end with and without a word; every
-//! frame carries its number and a checksum, and every number is either seen or missing. `FPGA_FRAMES` says how many (20,000);
-//! `cargo xtask streams` runs ten million.
+//! frame carries its number and a checksum, and every number is either seen or missing. `FPGA_FRAMES` says how many (20,000), `FPGA_SEED` what happens when;
+//! `cargo xtask streams --in-process` runs ten million.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 
@@ -111,7 +111,10 @@ fn life(number: u64, frames: u64, totals: &mut Totals) {
 fn every_number_is_seen_or_missing() {
     let wanted = std::env::var("FPGA_FRAMES").ok().map_or(20_000, |text| text.parse().unwrap());
     let mut totals = Totals::default();
-    let mut number = 0;
+    // Each life has a seed of its own.
+    let seed: u64 = std::env::var("FPGA_SEED").ok().map_or(0, |text| text.parse().unwrap());
+    let first = seed << 20;
+    let mut number = first;
     while totals.published < wanted {
         life(number, LIFE.min(wanted - totals.published), &mut totals);
         number += 1;

@@ -1,5 +1,6 @@
 //! Why the machine could not be examined.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -34,20 +35,20 @@ pub enum HostError {
         what: &'static str,
     },
     /// The address is none, or a part of one.
-    #[error("{source}{}", suggestion(hint))]
+    #[error("{source}{}", hint)]
     BadAddress {
         /// What is wrong with it.
         source: ParsePciAddressError,
-        /// Functions that may have been meant.
-        hint: Vec<String>,
+        /// What may have been meant.
+        hint: Hint,
     },
     /// Nothing is at the address.
-    #[error("there is no PCI function {address}{}", suggestion(hint))]
+    #[error("there is no PCI function {address}{}", hint)]
     NoSuchFunction {
         /// The address asked for.
         address: PciAddress,
-        /// Functions that may have been meant.
-        hint: Vec<String>,
+        /// What may have been meant.
+        hint: Hint,
     },
 }
 
@@ -59,13 +60,33 @@ impl HostError {
     }
 }
 
-fn suggestion(hint: &[String]) -> String {
-    match hint {
-        [] => {
-            "; `fpgactl list --all` lists what there is, echo 1 > /sys/bus/pci/rescan looks again".to_owned()
+/// Functions to name to whoever gave a wrong address; each with its ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Hint {
+    /// They may have been meant.
+    Meant(Vec<String>),
+    /// Nothing is like the address; these are the known cards.
+    Cards(Vec<String>),
+    /// There is no known card either.
+    Nothing,
+}
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Meant(functions) => match functions.as_slice() {
+                [one] => write!(f, "; did you mean {one}?"),
+                several => write!(f, "; did you mean one of {}?", several.join(", ")),
+            },
+            Self::Cards(functions) => match functions.as_slice() {
+                [one] => write!(f, "; the card of this machine is {one}"),
+                several => write!(f, "; cards of this machine are {}", several.join(", ")),
+            },
+            Self::Nothing => f.write_str(
+                "; `fpgactl list --all` lists what there is, echo 1 > /sys/bus/pci/rescan looks again",
+            ),
         }
-        [one] => format!("; did you mean {one}?"),
-        several => format!("; did you mean one of {}?", several.join(", ")),
     }
 }
 

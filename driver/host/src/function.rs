@@ -5,7 +5,7 @@ use std::path::Path;
 use fpga_registers::pci::{DefaultDesign, DeviceId, VENDOR_NONE, default_design, header, is_known_xdma};
 
 use crate::roots::{attribute, garbled, link_name, names, number};
-use crate::{HostError, LinkState, ParsePciAddressError, PciAddress, Roots};
+use crate::{Hint, HostError, LinkState, ParsePciAddressError, PciAddress, Roots};
 
 /// Base and sub class of PCI-to-PCI bridges (PCI Code and ID Assignment Specification).
 const BRIDGE: u32 = 0x0604;
@@ -66,7 +66,7 @@ impl PciFunction {
             let hint = meant(roots, &address.to_string())?;
             return Err(HostError::NoSuchFunction { address, hint });
         }
-        let gone = || HostError::NoSuchFunction { address, hint: Vec::new() };
+        let gone = || HostError::NoSuchFunction { address, hint: Hint::Nothing };
         let id = id(&directory, "vendor", "device")?.ok_or_else(gone)?;
         let mut remarks = Vec::new();
         let remarks_of = &mut remarks;
@@ -202,37 +202,46 @@ fn bad(roots: &Roots, text: &str, source: ParsePciAddressError) -> Result<PciFun
     Err(HostError::BadAddress { source, hint: meant(roots, text)? })
 }
 
-/// Functions that a wrong address may have meant: those that it is a part of, or that differ from it in at most two characters;
-/// else the known cards. The nearest come first, cards before others, and there are at most five.
-fn meant(roots: &Roots, text: &str) -> Result<Vec<String>, HostError> {
+/// What a wrong address may have meant: functions that it is a part of, or that are written like it but for one character (two, if it is a
+/// known card; two that changed places are one). The nearest come first, cards before others, and there are at most five. If there
+/// are none, whoever typed it has something else in mind, and is told of the known cards.
+fn meant(roots: &Roots, text: &str) -> Result<Hint, HostError> {
     let text = text.trim().to_ascii_lowercase();
     let all = functions(roots)?.functions;
     let by = |function: &PciFunction| {
         let name = function.address.to_string();
         if !text.is_empty() && name.contains(&text) {
-            Some(0)
-        } else {
-            distance(&name, &text).filter(|by| *by <= 2)
+            return Some(0);
         }
+        let most = if function.is_known() { 2 } else { 1 };
+        distance(&name, &text).filter(|by| *by <= most)
     };
-    let mut found: Vec<(usize, &PciFunction)> =
+    let near: Vec<(usize, &PciFunction)> =
         all.iter().filter_map(|function| Some((by(function)?, function))).collect();
-    if found.is_empty() {
-        found = all.iter().filter(|function| function.is_known()).map(|function| (0, function)).collect();
-    }
+    let is_near = !near.is_empty();
+    let cards = || all.iter().filter(|function| function.is_known()).map(|function| (0, function)).collect();
+    let mut found = if is_near { near } else { cards() };
     found.sort_by_key(|(by, function)| (*by, !function.is_known(), function.address));
     let describe = |(_, function): &(usize, &PciFunction)| {
         let DeviceId { vendor, device } = function.id;
         format!("{} ({vendor:04x}:{device:04x})", function.address)
     };
-    Ok(found.iter().take(5).map(describe).collect())
+    let names: Vec<String> = found.iter().take(5).map(describe).collect();
+    Ok(match (is_near, names.is_empty()) {
+        (true, _) => Hint::Meant(names),
+        (false, false) => Hint::Cards(names),
+        (false, true) => Hint::Nothing,
+    })
 }
 
-/// In how many characters two texts of the same length differ. A text without a domain is compared with the end.
+/// In how many characters a text differs from an address; one without a domain is compared with the address without its.
 fn distance(name: &str, text: &str) -> Option<usize> {
-    let name = name.get(name.len().checked_sub(text.len())?..)?;
-    // The shortest form of an address has seven characters.
-    (text.len() >= 7).then(|| name.bytes().zip(text.bytes()).filter(|(a, b)| a != b).count())
+    // The shortest form of an address has seven characters, and one character may be missing or too many.
+    if !(6..=16).contains(&text.len()) {
+        return None;
+    }
+    let short = name.split_once(':').map(|(_, short)| short);
+    [Some(name), short].into_iter().flatten().map(|known| strsim::osa_distance(known, text)).min()
 }
 
 fn id(directory: &Path, vendor: &str, device: &str) -> Result<Option<DeviceId>, HostError> {

@@ -174,14 +174,18 @@ fn wrong_addresses_bring_the_ones_that_were_meant() {
     let dir = tempfile::tempdir().unwrap();
     let tree = machine("shared-group", dir.path()).unwrap();
     for (text, part, is_usage) in [
-        ("0000:56:00.0", "one of 0000:65:00.0 (10ee:903f), 0000:64:00.0 (8086:347a)?", false),
+        ("0000:56:00.0", "did you mean 0000:65:00.0 (10ee:903f)?", false),
         ("65:00.2", "one of 0000:65:00.0 (10ee:903f), 0000:65:00.1", false),
         ("65", "one of 0000:65:00.0 (10ee:903f), 0000:65:00.1 (10de:10f0)?", true),
         ("65:00", "0000:65:00.0", true),
         ("0000:65:00", "0000:65:00.0", true),
-        ("card", "did you mean 0000:65:00.0 (10ee:903f)?", true),
-        ("", "did you mean 0000:65:00.0", true),
-        ("0001:ff:1f.7", "did you mean 0000:65:00.0", false),
+        ("card", "the card of this machine is 0000:65:00.0 (10ee:903f)", true),
+        ("", "the card of this machine is 0000:65:00.0", true),
+        // Two characters of a stranger's address are too many to be a typing error, of the card's they are not.
+        ("0000:56:00.1", "did you mean one of 0000:65:00.1 (10de:10f0), 0000:65:00.0 (10ee:903f)?", false),
+        ("0000:0:00.1", "the card of this machine is 0000:65:00.0", false),
+        ("0000:ff:00.0", "did you mean 0000:65:00.0 (10ee:903f)?", false),
+        ("0001:ff:1f.7", "the card of this machine is 0000:65:00.0 (10ee:903f)", false),
     ] {
         let error = fpga_host::function::find(&tree.roots(), text).unwrap_err();
         assert!(error.to_string().contains(part) && error.is_usage() == is_usage, "{text}: {error}");

@@ -36,7 +36,13 @@ impl MockBar {
         let mut state = self.world.lock();
         let slot = self.slot(&mut state, at)?;
         match slot.failure {
-            CardFailure::None => slot.card.bar_read(self.index, at.get(), into),
+            CardFailure::None => {
+                slot.card.bar_read(self.index, at.get(), into);
+                // As a kernel's device: all ones are a value, unless nobody is there to give one.
+                if into.iter().all(|byte| *byte == 0xFF) && !slot.card.config().memory_decoding() {
+                    return Err(MmioError::Gone { at });
+                }
+            }
             CardFailure::AllOnes => into.fill(0xFF),
             CardFailure::Gone => return Err(MmioError::Gone { at }),
         }

@@ -24,12 +24,14 @@
 
 mod wrapper;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fpga_firmware::NodeId;
 use fpga_pci::OsError;
@@ -268,6 +270,15 @@ impl UdpLink {
 /// A link's socket, to be waited for.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkEvents(Arc<UdpSocket>);
+
+impl LinkEvents {
+    /// Waits until a datagram is there, or `limit` has passed.
+    pub(crate) fn wait(&self, limit: Duration) {
+        let limit = Timespec::try_from(limit).ok();
+        // Interrupted by a signal: the caller looks and waits again.
+        let _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], limit.as_ref());
+    }
+}
 
 impl AsFd for LinkEvents {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -426,9 +426,29 @@ impl World {
         }
     }
 
-    /// Works for `span` of virtual time.
+    /// Works for `span` of virtual time. With a link to other processes time is real: then this thread sleeps whenever there is nothing
+    /// to do, until a frame arrives, a timer runs out or `span` is over, and leaves the processor to those others.
     pub(crate) fn pause(&self, span: Nanos) {
-        self.lock().rest(span);
+        let mut state = self.lock();
+        let (Some(epoch), Some(events)) = (state.epoch, state.link.as_ref().map(UdpLink::events)) else {
+            state.rest(span);
+            return;
+        };
+        drop(state);
+        let now = || Nanos::new(u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let end = now().saturating_add(span);
+        loop {
+            let rest = self.drive(now());
+            let left = Duration::from_nanos(end.saturating_sub(now()).get());
+            if left.is_zero() {
+                return;
+            }
+            match rest {
+                Some(Duration::ZERO) => {}
+                Some(rest) => events.wait(rest.min(left)),
+                None => events.wait(left),
+            }
+        }
     }
 
     /// What a polling loop does between two looks.

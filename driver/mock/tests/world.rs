@@ -8,7 +8,7 @@ use fpga_core::time::Nanos;
 use fpga_mock::{BuildError, CardFailure, World};
 use fpga_pci::{
     Bar, BarError, BarKind, DmaAccess, DmaMapError, HugePages, InterruptError, MmioError, ResetError,
-    ResetLevel, SharedMemory, Transport,
+    ResetLevel, SharedMemory, Transport, config,
 };
 use fpga_registers::{BarOffset, Iova};
 use std::time::Duration;
@@ -222,4 +222,24 @@ fn interrupts_without_end_do_not_stand_time_still() {
         assert_eq!(card.wait_interrupt(&interrupts[0], Duration::ZERO).unwrap(), None);
     }
     assert!(card.now() - began >= 1000 * 1000, "nor does who only looks");
+}
+
+/// A function that sleeps answers nothing at its BARs, and can be woken; what sets an event's bit free stays as it is.
+#[test]
+fn a_sleeping_card_is_not_there_until_it_is_woken() {
+    let world = World::builder().cards(1).build().unwrap();
+    let card = world.transport(0);
+    let bar = card.open_bar(DMA).unwrap();
+    card.config_write(0x04, &[2, 0]).unwrap();
+    assert_eq!(config::answers(&*card), Ok(true));
+    card.config_write(0x44, &[3, 0]).unwrap();
+    assert_eq!(config::answers(&*card), Ok(false));
+    let at = BarOffset::new(0x2000);
+    assert_eq!(bar.read32(at), Err(MmioError::Gone { at }));
+    config::wake(&*card).unwrap();
+    assert_eq!(config::answers(&*card), Ok(true));
+    assert_eq!(read(&bar, 0x2000) >> 16, 0x1FC2);
+    config::wake(&*card).unwrap();
+    card.config_write(0x04, &[0, 0]).unwrap();
+    assert_eq!((config::answers(&*card), bar.read32(at)), (Ok(false), Err(MmioError::Gone { at })));
 }

@@ -2,7 +2,7 @@
 //!
 //! The device may be gone, broken or hostile: walks are bounded, offsets are checked, and all ones is an error.
 
-use fpga_registers::pci::{VENDOR_NONE, bar, command, header, status};
+use fpga_registers::pci::{VENDOR_NONE, bar, capability, command, header, power, status};
 
 use crate::{ConfigError, Transport};
 
@@ -89,6 +89,41 @@ pub fn identity<C: ConfigSpace + ?Sized>(space: &C) -> Result<(u16, u16), Config
 pub fn memory_enabled<C: ConfigSpace + ?Sized>(space: &C) -> Result<bool, ConfigError> {
     identity(space)?;
     Ok(read_u16(space, header::COMMAND)? & command::MEMORY_SPACE != 0)
+}
+
+/// Whether the function answers at its memory BARs: [`memory_enabled`], and it is awake (power state D0, PCI power management
+/// 3.2.4), where it has the capability that says so.
+///
+/// # Errors
+/// [`ConfigError`].
+pub fn answers<C: ConfigSpace + ?Sized>(space: &C) -> Result<bool, ConfigError> {
+    Ok(memory_enabled(space)?
+        && match power_control(space) {
+            Some(at) => read_u16(space, at)? & power::STATE_MASK == 0,
+            None => true,
+        })
+}
+
+/// Wakes the function, if it sleeps: power state D0.
+///
+/// # Errors
+/// [`ConfigError`].
+pub fn wake<T: Transport + ?Sized>(transport: &T) -> Result<(), ConfigError> {
+    if let Some(at) = power_control(transport) {
+        let before = read_u16(transport, at)?;
+        if before & power::STATE_MASK != 0 {
+            // The bit that a 1 clears is left alone.
+            let awake = before & !(power::STATE_MASK | power::PME_STATUS);
+            transport.config_write(at, &awake.to_le_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// Where the control and status register of power management is. A function whose list of capabilities cannot be read has none.
+fn power_control<C: ConfigSpace + ?Sized>(space: &C) -> Option<u16> {
+    let found = capabilities(space).ok()?.into_iter().find(|found| found.id == capability::POWER_MANAGEMENT);
+    found?.at.checked_add(power::CONTROL)
 }
 
 /// Switches bus mastering on or off and reads it back.

@@ -162,7 +162,7 @@ impl config::ConfigSpace for DeviceFile {
 impl Presence for DeviceFile {
     fn is_present(&self) -> bool {
         // Decoding off is what a reset leaves of a device whose state nobody restored.
-        config::memory_enabled(self) == Ok(true)
+        config::answers(self) == Ok(true)
     }
 
     fn generation(&self) -> u64 {
@@ -319,14 +319,16 @@ impl Transport for VfioTransport {
             let start = u64::from(msix.table_offset);
             start..start + u64::from(msix.table_length())
         });
-        let areas = match self.options.bar_access {
-            BarAccess::File => Vec::new(),
-            _ => region.mappable_areas(table, rustix::param::page_size() as u64),
+        let mapped = match self.options.bar_access {
+            BarAccess::File => false,
+            // Nothing that a device does ends a process that did not ask for that risk.
+            BarAccess::Auto => bus_errors_caught(),
+            BarAccess::Mapped => true,
         };
-        let by_file = self.options.bar_access == BarAccess::Auto && !bus_errors_caught();
+        let areas =
+            if mapped { region.mappable_areas(table, rustix::param::page_size() as u64) } else { Vec::new() };
         let presence: Arc<dyn Presence> = Arc::<DeviceFile>::clone(&self.device);
         MappedBar::map(Arc::clone(&self.device.file), region.offset, region.size, &areas, presence)
-            .map(|mapped| if by_file { mapped.read_by_file() } else { mapped })
             .map(|mapped| Bar::new(Arc::new(mapped)))
             .map_err(|(offset, source)| BarError::MapFailed { index, offset, source })
     }

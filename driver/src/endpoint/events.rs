@@ -136,6 +136,11 @@ impl EventRing {
         Ok(Self { area: Some(area), fetch, entries, expected: 1, consumed: 0, released: 0, card: name })
     }
 
+    /// How many events it holds.
+    pub(super) const fn entries(&self) -> u32 {
+        self.entries
+    }
+
     /// Fetches the next entries, where they are in card memory.
     pub(super) fn refresh(&mut self) -> Result<(), EndpointError> {
         let (Some(fetch), Some(area)) = (&mut self.fetch, &self.area) else { return Ok(()) };

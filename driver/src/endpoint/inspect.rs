@@ -49,6 +49,16 @@ pub struct EscapeSlot {
     pub age: Nanos,
 }
 
+/// How long the receiving side waits, as its registers say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReceiveTimeouts {
+    /// A registry entry, or a context, for its sender's next packet.
+    pub registry: Nanos,
+    /// A packet in the escape channel for the first one of its segment.
+    pub escape: Nanos,
+}
+
 macro_rules! receive_counters {
     ($($(#[$doc:meta])* $field:ident = $register:ident;)*) => {
         /// The network interface's counters, since its reset; each wraps at 2^32.
@@ -238,6 +248,20 @@ impl ReceiveTables {
         })
     }
 
+    /// How long the card waits before it gives up what it holds.
+    ///
+    /// # Errors
+    /// [`EndpointError::Mmio`].
+    pub fn timeouts(&self) -> Result<ReceiveTimeouts, EndpointError> {
+        self.window(self.info.ni_base, |block| {
+            let micros = |register| Ok(Nanos::from_micros(block.read(register)?.into()));
+            Ok(ReceiveTimeouts {
+                registry: micros(ni::REGISTRY_TIMEOUT_US)?,
+                escape: micros(ni::ESCAPE_TIMEOUT_US)?,
+            })
+        })
+    }
+
     /// Valid entries of the receive registry, and the most there ever were.
     ///
     /// # Errors
@@ -272,6 +296,20 @@ impl Endpoint {
     #[must_use]
     pub const fn tables(&self) -> &ReceiveTables {
         &self.tables
+    }
+
+    /// Bytes of a segment of this endpoint's transfers at most (of a message, where the card sends): at the receiving card each makes two
+    /// events, and a transfer one more.
+    #[must_use]
+    pub fn segment_size(&self) -> u32 {
+        self.sender.segment_size()
+    }
+
+    /// Events that the card can keep for this host: [`EndpointOptions::event_entries`](super::EndpointOptions::event_entries), or as many
+    /// as there is room for where they stay in card memory. One more, while nobody polls, ends the endpoint.
+    #[must_use]
+    pub const fn event_entries(&self) -> u32 {
+        self.events.entries()
     }
 
     /// Compares the mirror with the card's registry and escape windows, entry by entry. Take the events first, and let nothing move

@@ -64,6 +64,14 @@ impl Sending {
         either!(self, it => it.counters())
     }
 
+    /// Bytes of a full segment, or message.
+    pub(super) fn segment_size(&self) -> u32 {
+        match self {
+            Self::Host(sender) => sender.config().segment_size,
+            Self::Card(commands) => u32::try_from(commands.message_size()).unwrap_or(u32::MAX),
+        }
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         either!(self, it => it.is_idle())
     }

@@ -235,6 +235,8 @@ pub(super) fn list<T: core::fmt::Display>(items: &[T]) -> String {
 pub(super) struct Recorder<'a> {
     report: Report,
     sink: &'a mut dyn FnMut(&TestResult),
+    /// Asked before each test.
+    go_on: &'a dyn Fn() -> bool,
     /// Why nothing more is tried.
     ended: Option<&'static str>,
     /// Registers at least can be used.
@@ -242,14 +244,18 @@ pub(super) struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    pub(super) fn new(card: &Card, sink: &'a mut dyn FnMut(&TestResult)) -> Self {
+    pub(super) fn new(
+        card: &Card,
+        go_on: &'a dyn Fn() -> bool,
+        sink: &'a mut dyn FnMut(&TestResult),
+    ) -> Self {
         let report = Report {
             card: card.name().to_owned(),
             tests: Vec::new(),
             scratch: None,
             findings: Findings::default(),
         };
-        Self { report, sink, ended: None, answers: true }
+        Self { report, sink, go_on, ended: None, answers: true }
     }
 
     /// Runs one test, unless nothing can be tested any more.
@@ -259,7 +265,18 @@ impl<'a> Recorder<'a> {
         name: impl Into<String>,
         work: impl FnOnce(&mut Bench<'_>) -> Result<Verdict, Problem>,
     ) {
-        let name = name.into();
+        if self.ended.is_none() && !(self.go_on)() {
+            self.ended = Some("the test was stopped");
+        }
+        self.tested(bench, name.into(), work);
+    }
+
+    fn tested(
+        &mut self,
+        bench: &mut Bench<'_>,
+        name: String,
+        work: impl FnOnce(&mut Bench<'_>) -> Result<Verdict, Problem>,
+    ) {
         let began = bench.now();
         let outcome = match self.ended {
             Some(reason) => Ok(Verdict::Skip(reason.to_owned())),
@@ -287,7 +304,7 @@ impl<'a> Recorder<'a> {
         self.report.tests.push(result);
     }
 
-    /// Runs a test that puts something right again: it is tried as long as the card answers.
+    /// Runs a test that puts something right again: it is tried as long as the card answers, whoever wants an end.
     pub(super) fn test_after_all(
         &mut self,
         bench: &mut Bench<'_>,
@@ -295,7 +312,7 @@ impl<'a> Recorder<'a> {
         work: impl FnOnce(&mut Bench<'_>) -> Result<Verdict, Problem>,
     ) {
         let ended = if self.answers { self.ended.take() } else { None };
-        self.test(bench, name, work);
+        self.tested(bench, name.into(), work);
         self.ended = self.ended.or(ended);
     }
 

@@ -47,6 +47,7 @@ mod cdma;
 mod completion;
 mod credits;
 mod descriptors;
+mod disturbs;
 mod memory;
 mod network;
 mod pattern;
@@ -62,6 +63,7 @@ use core::time::Duration;
 use crate::card::Card;
 use crate::range::CardRange;
 
+pub use disturbs::disturbs;
 pub use result::{Report, Status, TestResult};
 
 use bench::{Bench, Recorder};
@@ -128,8 +130,18 @@ impl ValidateOptions {
 /// Transfers of others go on meanwhile, on channels that they hold. Once the card is gone, or an engine does not stop, what is
 /// left is skipped; memory that an engine may still reach goes into [quarantine](fpga_pci::DmaPool::quarantined).
 pub fn run(card: &Card, options: ValidateOptions, report: &mut dyn FnMut(&TestResult)) -> Report {
+    run_while(card, options, &|| true, report)
+}
+
+/// As [`run`], as long as `go_on` says so, which is asked before each test. What is left is skipped then; what was saved is put back.
+pub fn run_while(
+    card: &Card,
+    options: ValidateOptions,
+    go_on: &dyn Fn() -> bool,
+    report: &mut dyn FnMut(&TestResult),
+) -> Report {
     let mut bench = Bench::new(card, options);
-    let mut recorder = Recorder::new(card, report);
+    let mut recorder = Recorder::new(card, go_on, report);
     registers::run(&mut bench, &mut recorder);
     memory::save(&mut bench, &mut recorder);
     transfers::run(&mut bench, &mut recorder);

@@ -321,6 +321,13 @@ impl Card {
         self.set_msix_masked(0, u16::MAX, true);
     }
 
+    /// What the host's kernel does with a card that a driver gives back: no DMA and no interrupts, awake, and decoding memory for the
+    /// next one, whatever the last one did in configuration space. Not counted as accesses.
+    pub fn hand_back(&mut self) {
+        self.config.hand_back();
+        self.set_msix_masked(0, u16::MAX, true);
+    }
+
     /// The legacy interrupt line as it is now: what [`crate::Interrupt::Line`] reports when it changes. Who stands
     /// between the card and a level-triggered input asks this when the input is unmasked.
     #[must_use]

@@ -3,8 +3,8 @@
 use core::fmt;
 use core::str::FromStr;
 
-use fpga_driver::CardInfo;
 use fpga_driver::pci::{Bar, BarInfo};
+use fpga_driver::{BarRoles, CardInfo};
 
 use crate::error::CliError;
 use crate::target::Opened;
@@ -33,18 +33,24 @@ impl Role {
         }
     }
 
-    fn bar(self, info: &CardInfo) -> Option<BarInfo> {
+    fn bar(self, roles: &BarRoles) -> Option<BarInfo> {
         match self {
-            Self::Dma => Some(info.roles.dma),
-            Self::User => info.roles.user,
-            Self::Bypass => info.roles.bypass,
+            Self::Dma => Some(roles.dma),
+            Self::User => roles.user,
+            Self::Bypass => roles.bypass,
         }
     }
 
     /// The role of BAR `index`, where it has one.
     #[must_use]
     pub fn of(info: &CardInfo, index: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|role| role.bar(info).is_some_and(|bar| bar.index == index))
+        Self::among(&info.roles, index)
+    }
+
+    /// The same of a card that is not opened yet.
+    #[must_use]
+    pub fn among(roles: &BarRoles, index: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.bar(roles).is_some_and(|bar| bar.index == index))
     }
 }
 
@@ -113,7 +119,7 @@ impl Found {
 pub fn open(opened: &Opened, choice: BarChoice) -> Result<Found, CliError> {
     let info = opened.card.info();
     let index = match choice {
-        BarChoice::Role(role) => role.bar(info).map(|bar| bar.index),
+        BarChoice::Role(role) => role.bar(&info.roles).map(|bar| bar.index),
         BarChoice::Index(index) => {
             opened.transport.bars().into_iter().flatten().find(|bar| bar.index == index).map(|bar| bar.index)
         }

@@ -12,15 +12,20 @@ use fpga_driver::registers::xdma::MAX_CHANNELS;
 use fpga_driver::{BarOffset, CardAddr, ChannelName, Direction};
 
 mod host;
+mod regs;
 mod sim;
 mod stream;
+mod top;
 
-pub use host::{BindArgs, DoctorArgs, HostArgs, ListArgs, ReleaseArgs};
+pub use host::{BindArgs, DoctorArgs, DumpArgs, HostArgs, ListArgs, ReleaseArgs};
+pub use regs::{RegsCommand, ReplayArgs, WatchArgs};
 pub use sim::{FigureName, SimCommand, SimFigureArgs, SimRunArgs};
 pub use stream::{PublishArgs, StreamCommand, StreamLinkArgs, SubscribeArgs};
+pub use top::TopArgs;
 
 use crate::bars::BarChoice;
 use crate::impair::ImpairArgs;
+use crate::style::ColourChoice;
 use crate::target::Target;
 use crate::units;
 
@@ -60,6 +65,12 @@ pub struct GlobalArgs {
     /// How long one message to the server of a vfio-user: card may take before the server is taken for dead [default: 5s]
     #[arg(long, global = true, value_name = "DURATION", value_parser = units::duration)]
     pub message_timeout: Option<Duration>,
+    /// Names of the user BAR's registers, from a YAML file: docs/register-maps.md
+    #[arg(long, global = true, value_name = "FILE.yaml")]
+    pub map: Option<PathBuf>,
+    /// Write every register access of the command to this file, with names and times; `replay` runs it again
+    #[arg(long, global = true, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Defaults for options, from a YAML file
     #[arg(long, global = true, value_name = "FILE.yaml")]
     pub config: Option<PathBuf>,
@@ -69,6 +80,9 @@ pub struct GlobalArgs {
     /// Log more to standard error: -v what happens, -vv details
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+    /// Colour the output: auto, always or never. Auto: on a terminal, unless NO_COLOR is set [default: auto]
+    #[arg(long, global = true, value_name = "WHEN", value_enum, hide_possible_values = true)]
+    pub color: Option<ColourChoice>,
     /// Show no progress bar
     #[arg(long, global = true)]
     pub no_progress: bool,
@@ -110,10 +124,14 @@ pub enum Command {
         #[command(subcommand)]
         command: RegsCommand,
     },
+    /// Run a recorded register log against a card, and report the first difference
+    Replay(ReplayArgs),
     /// Read raw 32-bit words of a BAR
     Peek(PeekArgs),
     /// Write a raw 32-bit word of a BAR
     Poke(PokeArgs),
+    /// Write one file for a report of a fault: registers, configuration space, counters, versions, kernel log, doctor
+    Dump(DumpArgs),
     /// Test the card: registers, every channel, interrupts, credits, copy engine, network interface
     Validate(ValidateArgs),
     /// Stop what an earlier owner left running
@@ -130,6 +148,8 @@ pub enum Command {
     Escape(ListingArgs),
     /// Show the counters of both ends
     Stats(ListingArgs),
+    /// Watch channels, queues, op table, registry, escape channel, rates and errors live
+    Top(TopArgs),
     /// Watch a card: print errors on its bus and the system's wish to have it back
     Events(EventsArgs),
     /// Work with card descriptions
@@ -161,6 +181,25 @@ pub enum Command {
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
+}
+
+impl Command {
+    /// Whether it takes long, and looks now and then whether it is to stop. Signals end the others, or are theirs to handle.
+    #[must_use]
+    pub const fn is_stoppable(&self) -> bool {
+        matches!(
+            self,
+            Self::Transfer(_)
+                | Self::Dma { .. }
+                | Self::Ops(_)
+                | Self::Queues(_)
+                | Self::Registry(_)
+                | Self::Escape(_)
+                | Self::Stats(_)
+                | Self::Top(_)
+                | Self::Validate(_)
+        )
+    }
 }
 
 /// Options of `events`.
@@ -272,6 +311,12 @@ pub struct TransferArgs {
     /// By which rules both cards go
     #[arg(long, value_enum, default_value_t = Scheme::Registry)]
     pub scheme: Scheme,
+    /// A transfer that has not ended by then ends with an error, whatever its progress [default: none]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub deadline: Option<Duration>,
+    /// Goes before transfers of the same card with a lower number, 0 to 255 [default: 0]
+    #[arg(long, value_name = "N")]
+    pub priority: Option<u8>,
     /// What else the simulated network does.
     #[command(flatten)]
     pub impair: ImpairArgs,
@@ -371,6 +416,12 @@ pub struct BenchArgs {
     /// Bind the simulated card's thread and this one to CPUs
     #[arg(long, value_name = "CARD_CPU,HOST_CPU", value_parser = pin)]
     pub pin: Option<Pin>,
+    /// Write a picture of rate and latency by size to this file
+    #[arg(long, value_name = "FILE.svg")]
+    pub svg: Option<PathBuf>,
+    /// Draw charts below the report, too [default: on a terminal, where there are several sizes]
+    #[arg(long)]
+    pub chart: bool,
     /// Operations whose latency is measured; 0: none
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
     pub samples: u64,
@@ -477,34 +528,6 @@ pub enum CdmaCommand {
         /// Bytes to copy
         #[arg(long, value_name = "N", value_parser = units::bytes)]
         len: u64,
-    },
-}
-
-/// Register listings.
-#[derive(Debug, Clone, Subcommand)]
-pub enum RegsCommand {
-    /// List the card's registers without reading them
-    List,
-    /// Read every register that can be read without a side effect
-    Dump,
-    /// Read one register
-    Read {
-        /// Its name, for example h2c0.status
-        name: String,
-        /// Read it even if that changes the card
-        #[arg(long)]
-        force: bool,
-    },
-    /// Write one register, and show it before and after
-    Write {
-        /// Its name, for example h2c0.interrupt_enable
-        name: String,
-        /// The whole 32-bit word, for example 0x1000
-        #[arg(value_parser = units::word)]
-        value: u32,
-        /// Write it even if that disturbs what is under way
-        #[arg(long)]
-        force: bool,
     },
 }
 
@@ -662,9 +685,11 @@ pub struct ServeArgs {
 #[command(
     after_help = "Every test ends as pass, warn (something optional does not work; the message says which setting to keep \
                         away from), fail or skip (with the reason). Exit status 1 if a test failed. The card memory that is used is \
-                        saved before and restored after. --timeout limits each step, by default to 2 s.\n\n\
+                        saved before and restored after. --timeout limits each step, by default to 2 s. On a card that something else \
+                        uses, --plan says first what would be disturbed. Ctrl-C skips what is left; what was saved is put back.\n\n\
                         Examples:\n  \
                         fpgactl validate\n  \
+                        fpgactl validate --card 0000:65:00.0 --plan\n  \
                         fpgactl validate --card 0000:65:00.0 --json\n  \
                         fpgactl validate --card 0000:65:00.0 --scratch 0x100000 --scratch-size 1MiB"
 )]
@@ -678,6 +703,9 @@ pub struct ValidateArgs {
     /// Seed of the random bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Say what would be disturbed, and test nothing
+    #[arg(long)]
+    pub plan: bool,
     /// AXI4-Stream: send and receive packets. Where nothing arrives at a C2H channel, it stays busy until the card is reset
     #[arg(long)]
     pub streams: bool,

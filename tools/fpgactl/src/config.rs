@@ -19,7 +19,8 @@ use serde::de::{Deserializer, Error as _};
 use fpga_driver::core::impair::{BitRate, Blackout};
 
 use crate::cli::{self, Notifier};
-use crate::impair::{self, ImpairArgs};
+use crate::impair::{self, ImpairArgs, JitterLaw, ReorderLaw};
+use crate::style::ColourChoice;
 use crate::target::Target;
 use crate::units;
 
@@ -42,6 +43,9 @@ pub struct Config {
     /// `--json`.
     #[serde(default)]
     pub json: bool,
+    /// `--color`.
+    #[serde(default)]
+    pub color: Option<ColourChoice>,
     /// `--no-progress`.
     #[serde(default)]
     pub no_progress: bool,
@@ -79,7 +83,7 @@ pub struct TransferDefaults {
     #[serde(default, deserialize_with = "chunk")]
     pub chunk: Option<u64>,
     /// `--notify`.
-    #[serde(default, deserialize_with = "notifier")]
+    #[serde(default, deserialize_with = "choice")]
     pub notify: Option<Notifier>,
     /// `--seed`.
     #[serde(default)]
@@ -99,15 +103,33 @@ pub struct TransferDefaults {
     /// `--duplicate`.
     #[serde(default, deserialize_with = "share")]
     pub duplicate: Option<f64>,
+    /// `--control-duplicate`.
+    #[serde(default, deserialize_with = "share")]
+    pub control_duplicate: Option<f64>,
     /// `--corrupt`.
     #[serde(default, deserialize_with = "share")]
     pub corrupt: Option<f64>,
+    /// `--control-corrupt`.
+    #[serde(default, deserialize_with = "share")]
+    pub control_corrupt: Option<f64>,
     /// `--delay`.
     #[serde(default, deserialize_with = "duration")]
     pub delay: Option<Duration>,
     /// `--jitter`.
     #[serde(default, deserialize_with = "duration")]
     pub jitter: Option<Duration>,
+    /// `--jitter-law`.
+    #[serde(default, deserialize_with = "choice")]
+    pub jitter_law: Option<JitterLaw>,
+    /// `--reorder-law`.
+    #[serde(default, deserialize_with = "choice")]
+    pub reorder_law: Option<ReorderLaw>,
+    /// `--deadline`.
+    #[serde(default, deserialize_with = "duration")]
+    pub deadline: Option<Duration>,
+    /// `--priority`.
+    #[serde(default)]
+    pub priority: Option<u8>,
     /// `--blackout`, a list.
     #[serde(default, deserialize_with = "blackouts")]
     pub blackout: Vec<Blackout>,
@@ -128,9 +150,13 @@ impl TransferDefaults {
             burst: self.burst,
             control_loss: self.control_loss,
             duplicate: self.duplicate,
+            control_duplicate: self.control_duplicate,
             corrupt: self.corrupt,
+            control_corrupt: self.control_corrupt,
             delay: self.delay,
             jitter: self.jitter,
+            jitter_law: self.jitter_law,
+            reorder_law: self.reorder_law,
             blackout: self.blackout.clone(),
             rate: self.rate,
             queue: self.queue,
@@ -296,10 +322,14 @@ fn target<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Target>, 
     written(deserializer, str::parse)
 }
 
-fn notifier<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Notifier>, D::Error> {
+/// One of the words that the command line knows.
+fn choice<'de, D: Deserializer<'de>, T: ValueEnum>(deserializer: D) -> Result<Option<T>, D::Error> {
     written(deserializer, |text| {
-        Notifier::from_str(text, false)
-            .map_err(|_| format!("\"{text}\" is not known; write receiver or sender"))
+        T::from_str(text, false).map_err(|_| {
+            let known = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+            let known: Vec<_> = known.map(|value| value.get_name().to_owned()).collect();
+            format!("\"{text}\" is not known; write {}", known.join(" or "))
+        })
     })
 }
 
@@ -316,7 +346,8 @@ mod tests {
         let text = "schema_version: 1\ncard: mock\npeer: mock:b.yaml\njson: true\nno_progress: true\nverbose: 2\n\
                     timeout: 5ms\nmessage_timeout: 2s\ntransfer:\n  size: 0x1000\n  threshold: 4096\n  segment: 8KiB\n  packet: 1KiB\n  \
                     chunk: 1MiB\n  notify: sender\n  seed: 7\n  reorder: 0\n  loss: 0.5%\n  burst: 2.5\n  control_loss: 0.25\n  \
-                    duplicate: 1\n  corrupt: 0\n  delay: 5us\n  jitter: 1us\n  blackout: [\"5ms,1ms\", \"9ms,1ms\"]\n  \
+                    duplicate: 1\n  corrupt: 0\n  delay: 5us\n  jitter: 1us\n  jitter_law: log-normal\n  reorder_law: degree\n  control_duplicate: 0.5\n  \
+                    control_corrupt: 1%\n  deadline: 5s\n  priority: 3\n  blackout: [\"5ms,1ms\", \"9ms,1ms\"]\n  \
                     rate: 10Gbit\n  queue: 100us\n";
         let config = parse(text).unwrap();
         assert_eq!(config.card, Some(Target::Mock));
@@ -341,6 +372,12 @@ mod tests {
             network.delay.zip(network.jitter),
             Some((Duration::from_micros(5), Duration::from_micros(1)))
         );
+        assert_eq!(
+            (network.jitter_law, network.reorder_law),
+            (Some(JitterLaw::LogNormal), Some(ReorderLaw::Degree))
+        );
+        assert_eq!((network.control_duplicate, network.control_corrupt), (Some(0.5), Some(0.01)));
+        assert_eq!((transfer.deadline, transfer.priority), (Some(Duration::from_secs(5)), Some(3)));
         assert_eq!(network.blackout.len(), 2);
         assert_eq!(
             (network.rate, network.queue),

@@ -206,6 +206,20 @@ pub enum CliError {
         /// The limit.
         limit: Duration,
     },
+    /// A signal came.
+    #[error(
+        "stopped by a signal{} while {what} was under way; engines are stopped, and nothing is left of it",
+        done.map_or_else(String::new, |done| format!(" after {done} bytes ({})", binary_size(done)))
+    )]
+    Stopped {
+        /// What was under way.
+        what: String,
+        /// Bytes that had arrived, where that is known.
+        done: Option<u64>,
+    },
+    /// The terminal.
+    #[error("the terminal: {0}; with --json or --count 1 none is needed")]
+    Terminal(io::Error),
     /// No such register.
     #[error("{card}: there is no register \"{name}\"; {hint}")]
     NoSuchRegister {
@@ -215,6 +229,35 @@ pub enum CliError {
         name: String,
         /// Names like it.
         hint: String,
+    },
+    /// A register map.
+    #[error(transparent)]
+    Map(#[from] fpga_register_map::MapError),
+    /// A register log.
+    #[error("register log {}: {source}", path.display())]
+    Log {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it, and in which line.
+        source: fpga_driver::record::log::LogError,
+    },
+    /// A register log that is about another card.
+    #[error("{card}: register log {}: {source}", path.display())]
+    Replay {
+        /// Which card.
+        card: String,
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: fpga_driver::record::replay::ReplayError,
+    },
+    /// A card did something else than the recorded one; the report says what.
+    #[error("{card}: it differs from the record in line {line}")]
+    Differs {
+        /// Which card.
+        card: String,
+        /// Line of the log.
+        line: usize,
     },
     /// A register that has no value to read.
     #[error("{card}: {name} is write-only, a read returns nothing of use; {hint}")]
@@ -367,6 +410,18 @@ pub enum CliError {
         /// How many there are.
         tests: usize,
     },
+    /// The self-test was stopped by a signal; the report says how far it was.
+    #[error(
+        "{card}: stopped by a signal after {done} of {tests} tests; what was saved of the card is put back"
+    )]
+    TestsStopped {
+        /// Which card.
+        card: String,
+        /// How many were done.
+        done: usize,
+        /// How many there are.
+        tests: usize,
+    },
     /// The card could not be brought back; the report says what was tried.
     #[error("{card}: {what}")]
     NotRecovered {
@@ -439,15 +494,34 @@ impl CliError {
         Self::File { path: path.to_owned(), action, source }
     }
 
+    /// The same, with how far it came, if it is the end that a signal asked for.
+    #[must_use]
+    pub fn after(self, bytes: u64) -> Self {
+        match self {
+            Self::Stopped { what, done } => Self::Stopped { what, done: Some(done.unwrap_or(0).max(bytes)) },
+            other => other,
+        }
+    }
+
+    /// An error of a stream of ours: what it carries, or itself with the name of its file.
+    pub fn carried(path: &Path, action: &'static str, error: io::Error) -> Self {
+        match error.downcast::<Self>() {
+            Ok(inner) => inner,
+            Err(source) => Self::file(path, action, source),
+        }
+    }
+
     /// Whether the report that says so is on standard output already.
     #[must_use]
     pub const fn is_reported(&self) -> bool {
         matches!(
             self,
             Self::TestsFailed { .. }
+                | Self::TestsStopped { .. }
                 | Self::NotRecovered { .. }
                 | Self::NotReady { .. }
                 | Self::DamagedFrames { .. }
+                | Self::Differs { .. }
         )
     }
 

@@ -49,12 +49,12 @@ impl Stretch {
 /// What reading `stretch` may do; `None`: nothing.
 #[must_use]
 pub fn harm_of_reading(card: &Card, all: &[Register], stretch: Stretch) -> Option<String> {
-    if let Some(harm) = unknown_design(card, stretch.role) {
+    if let Some(harm) = unknown_design(card, all, stretch) {
         return Some(harm);
     }
     let clearing: Vec<&str> = stretch
         .registers(all)
-        .filter(|register| register.access.read_has_side_effect())
+        .filter(|register| register.read_has_side_effect())
         .map(|register| register.name.as_str())
         .collect();
     match clearing.as_slice() {
@@ -72,7 +72,7 @@ pub fn harm_of_reading(card: &Card, all: &[Register], stretch: Stretch) -> Optio
 /// # Errors
 /// [`CliError::Mmio`] if a channel cannot be asked whether it is running.
 pub fn harm_of_writing(card: &Card, all: &[Register], stretch: Stretch) -> Result<Option<String>, CliError> {
-    if let Some(harm) = unknown_design(card, stretch.role) {
+    if let Some(harm) = unknown_design(card, all, stretch) {
         return Ok(Some(harm));
     }
     if stretch.role != Some(Role::Dma) {
@@ -134,6 +134,7 @@ fn effect(register: &Register) -> &'static str {
         Some(Block::MsixVector(_) | Block::MsixPending) => "the system programs these",
         Some(Block::Cdma(_)) => "this steers the copy engine",
         Some(_) => "this is a setting of the DMA core",
+        None if register.is_mapped() => "what this steers is the design's own affair",
         None if register.name.starts_with("identity") => "this says what the design is",
         None => "this steers the network interface",
     }
@@ -167,14 +168,25 @@ fn is_running(card: &Card, name: ChannelName) -> Result<bool, CliError> {
 }
 
 /// Behind the user and the bypass BAR is what the design put there. A slave that does not answer holds the bus up until the
-/// completion timeout; some machines take that for a failure of their own.
-fn unknown_design(card: &Card, role: Option<Role>) -> Option<String> {
-    if role == Some(Role::Dma) || card.info().identity.is_some() {
+/// completion timeout; some machines take that for a failure of their own. `None`: it is known.
+#[must_use]
+pub fn unknown_design(card: &Card, all: &[Register], stretch: Stretch) -> Option<String> {
+    if stretch.role == Some(Role::Dma) || card.info().identity.is_some() {
+        return None;
+    }
+    // Where the user's map has registers all along, he has said that something answers.
+    let mut places: Vec<u64> = stretch
+        .registers(all)
+        .filter(|register| register.is_mapped())
+        .map(|register| register.address.get())
+        .collect();
+    places.dedup();
+    if stretch.at.is_aligned_to(WORD) && places.len() as u64 * WORD == stretch.length && stretch.length > 0 {
         return None;
     }
     let (vendor, device) = card.info().ids.subsystem;
     Some(format!(
-        "the design behind this BAR is not known (subsystem {vendor:#06x}:{device:#06x}), and an address that nothing answers at may hang the card or the machine"
+        "the design behind this BAR is not known (subsystem {vendor:#06x}:{device:#06x}), and an address that nothing answers at may hang the card or the machine; a register map (--map) says where something does"
     ))
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use fpga_driver::core::Nanos;
 use fpga_driver::core::impair::{
     BitRate, Blackout, Bursts, Conditions, Delay, Impairments, LawError, Loss, Order, Probability, Rate,
@@ -16,6 +16,46 @@ use crate::units;
 const QUEUE: Duration = Duration::from_millis(1);
 /// How long a packet that is held back waits for company.
 const PATIENCE: Nanos = Nanos::from_micros(20);
+
+/// By which law the delay varies that `--jitter` gives the mean of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JitterLaw {
+    /// Exponential: mostly short, sometimes several times the mean
+    Exponential,
+    /// Anything between none and twice the mean, equally likely
+    Uniform,
+    /// Normal around the mean, half the mean its standard deviation, never below none
+    Normal,
+    /// Log-normal (sigma 1): a long tail
+    LogNormal,
+}
+
+impl JitterLaw {
+    fn delay(self, mean: Nanos) -> Delay {
+        let least = Nanos::ZERO;
+        match self {
+            Self::Exponential => Delay::Exponential { least, mean },
+            Self::Uniform => Delay::Uniform { least, most: Nanos::new(mean.get().saturating_mul(2)) },
+            Self::Normal => Delay::Normal { mean, deviation: Nanos::new(mean.get() / 2) },
+            Self::LogNormal => {
+                // The mean of a log-normal law is its median times e^(sigma^2 / 2).
+                let median = Duration::from_nanos(mean.get()).div_f64(0.5_f64.exp());
+                Delay::LogNormal { least, median: nanos(median), sigma: 1.0 }
+            }
+        }
+    }
+}
+
+/// What `--reorder` counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReorderLaw {
+    /// Packets held back; any of them is the next
+    Shuffle,
+    /// Packets by which one can be overtaken at most: the degree of disorder
+    Degree,
+}
 
 /// Options about the simulated network. Each cause has random numbers of its own, so changing one leaves the others as they were.
 #[derive(Debug, Clone, Default, Args)]
@@ -33,15 +73,27 @@ pub struct ImpairArgs {
     /// Share of packets that arrive twice
     #[arg(long, value_name = "P", value_parser = units::probability)]
     pub duplicate: Option<f64>,
+    /// Share of control packets that arrive twice [default: --duplicate]
+    #[arg(long, value_name = "P", value_parser = units::probability)]
+    pub control_duplicate: Option<f64>,
     /// Share of packets that arrive with wrong bits
     #[arg(long, value_name = "P", value_parser = units::probability)]
     pub corrupt: Option<f64>,
+    /// Share of control packets that arrive with wrong bits [default: --corrupt]
+    #[arg(long, value_name = "P", value_parser = units::probability)]
+    pub control_corrupt: Option<f64>,
     /// How long every packet travels
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub delay: Option<Duration>,
-    /// How much longer a packet travels, on average, by chance (exponentially)
+    /// How much longer a packet travels, on average, by chance
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub jitter: Option<Duration>,
+    /// By which law that varies [default: exponential]
+    #[arg(long, value_name = "LAW", value_enum)]
+    pub jitter_law: Option<JitterLaw>,
+    /// What the number of --reorder means [default: shuffle]
+    #[arg(long, value_name = "LAW", value_enum)]
+    pub reorder_law: Option<ReorderLaw>,
     /// A time in which nothing gets through: when it begins, and how long it lasts
     #[arg(long, value_name = "FROM,LENGTH", value_parser = blackout)]
     pub blackout: Vec<Blackout>,
@@ -60,9 +112,13 @@ pub struct ImpairReport {
     burst: Option<f64>,
     control_loss: Option<f64>,
     duplicate: Option<f64>,
+    control_duplicate: Option<f64>,
     corrupt: Option<f64>,
+    control_corrupt: Option<f64>,
     delay_us: Option<f64>,
     jitter_us: Option<f64>,
+    jitter_law: Option<JitterLaw>,
+    reorder_law: Option<ReorderLaw>,
     blackouts: Vec<BlackoutReport>,
     rate_bits_per_s: Option<u64>,
     queue_us: Option<f64>,
@@ -82,11 +138,20 @@ impl ImpairArgs {
     /// Whether any of them was given.
     #[must_use]
     pub fn is_some(&self) -> bool {
-        let shares = [self.loss, self.control_loss, self.duplicate, self.corrupt];
+        let shares = [
+            self.loss,
+            self.control_loss,
+            self.duplicate,
+            self.control_duplicate,
+            self.corrupt,
+            self.control_corrupt,
+        ];
         let spans = [self.delay, self.jitter, self.queue];
         shares.iter().any(Option::is_some)
             || spans.iter().any(Option::is_some)
             || self.burst.is_some()
+            || self.jitter_law.is_some()
+            || self.reorder_law.is_some()
             || self.rate.is_some()
             || !self.blackout.is_empty()
     }
@@ -100,9 +165,13 @@ impl ImpairArgs {
             burst: self.burst.or(defaults.burst),
             control_loss: self.control_loss.or(defaults.control_loss),
             duplicate: self.duplicate.or(defaults.duplicate),
+            control_duplicate: self.control_duplicate.or(defaults.control_duplicate),
             corrupt: self.corrupt.or(defaults.corrupt),
+            control_corrupt: self.control_corrupt.or(defaults.control_corrupt),
             delay: self.delay.or(defaults.delay),
             jitter: self.jitter.or(defaults.jitter),
+            jitter_law: self.jitter_law.or(defaults.jitter_law),
+            reorder_law: self.reorder_law.or(defaults.reorder_law),
             blackout: blackouts.clone(),
             rate: self.rate.or(defaults.rate),
             queue: self.queue.or(defaults.queue),
@@ -119,9 +188,13 @@ impl ImpairArgs {
             burst: self.burst,
             control_loss: self.control_loss.or(self.loss),
             duplicate: self.duplicate,
+            control_duplicate: self.control_duplicate.or(self.duplicate),
             corrupt: self.corrupt,
+            control_corrupt: self.control_corrupt.or(self.corrupt),
             delay_us: self.delay.map(in_micros),
             jitter_us: self.jitter.map(in_micros),
+            jitter_law: self.jitter.and(self.jitter_law.or(Some(JitterLaw::Exponential))),
+            reorder_law: self.reorder_law,
             blackouts: self
                 .blackout
                 .iter()
@@ -141,6 +214,7 @@ impl ImpairArgs {
         for (option, given, other, there) in [
             ("--burst", self.burst.is_some(), "--loss", self.loss.is_some()),
             ("--queue", self.queue.is_some(), "--rate", self.rate.is_some()),
+            ("--jitter-law", self.jitter_law.is_some(), "--jitter", self.jitter.is_some()),
         ] {
             if given && !there {
                 return Err(CliError::Usage(format!("{option} means nothing without {other}; give both")));
@@ -151,25 +225,28 @@ impl ImpairArgs {
             (Some(part), Some(length)) => Bursts::of(part, length).map(Loss::Bursts).map_err(wrong),
             _ => share(part).map(Loss::Independent),
         };
-        let delay = match self.jitter {
-            Some(mean) => Delay::Exponential { least: Nanos::ZERO, mean: nanos(mean) },
-            None => Delay::default(),
+        let law = self.jitter_law.unwrap_or(JitterLaw::Exponential);
+        let delay = self.jitter.map_or_else(Delay::default, |mean| law.delay(nanos(mean)));
+        let conditions = |loss, copy, damage| -> Result<Conditions, CliError> {
+            let travel = Conditions::default().delay(delay).copies(share(copy)?, delay);
+            Ok(travel.damage(share(damage)?).loss(loss))
         };
-        let conditions = Conditions::default()
-            .delay(delay)
-            .copies(share(self.duplicate)?, delay)
-            .damage(share(self.corrupt)?);
-        let mut model = Impairments::both(conditions);
-        model.data = conditions.loss(loss(self.loss)?);
-        model.control = conditions.loss(loss(self.control_loss.or(self.loss))?);
+        let mut model = Impairments::default();
+        model.data = conditions(loss(self.loss)?, self.duplicate, self.corrupt)?;
+        model.control = conditions(
+            loss(self.control_loss.or(self.loss))?,
+            self.control_duplicate.or(self.duplicate),
+            self.control_corrupt.or(self.corrupt),
+        )?;
         model.blackouts.clone_from(&self.blackout);
         if let Some(rate) = self.rate {
             model = model.rate(Rate { rate, queue: nanos(self.queue.unwrap_or(QUEUE)) });
         }
         model.distance = self.delay.map_or(Nanos::ZERO, nanos);
-        model.order = match reorder {
-            0 => Order::InOrder,
-            depth => Order::Random { depth: depth.into(), patience: PATIENCE },
+        model.order = match (reorder, self.reorder_law.unwrap_or(ReorderLaw::Shuffle)) {
+            (0, _) => Order::InOrder,
+            (depth, ReorderLaw::Shuffle) => Order::Random { depth: depth.into(), patience: PATIENCE },
+            (degree, ReorderLaw::Degree) => Order::Degree { degree: degree.into(), patience: PATIENCE },
         };
         Ok(model)
     }
@@ -222,6 +299,50 @@ mod tests {
     }
 
     #[test]
+    fn every_law_keeps_the_mean_that_is_asked_for() {
+        use fpga_driver::core::impair::Link;
+        let mean = 10_000_u64;
+        for law in JitterLaw::value_variants() {
+            let args = ImpairArgs {
+                jitter: Some(Duration::from_nanos(mean)),
+                jitter_law: Some(*law),
+                ..ImpairArgs::default()
+            };
+            let mut link = Link::new(args.model(0).unwrap(), 1 << 16, 7).unwrap();
+            let frames = 20_000_u64;
+            for _ in 0..frames {
+                link.offer(Nanos::ZERO, vec![0_u8, 0]).unwrap();
+            }
+            let (mut sum, mut last) = (0, 0);
+            while let Some(at) = link.poll_timeout() {
+                while link.poll(at).is_some() {
+                    (sum, last) = (sum + at.get(), at.get());
+                }
+            }
+            let found = sum / frames;
+            assert!((mean * 95 / 100..mean * 105 / 100).contains(&found), "{law:?}: {found}");
+            let is_bounded = *law == JitterLaw::Uniform;
+            assert_eq!(last <= 2 * mean, is_bounded, "{law:?}: {last}");
+        }
+    }
+
+    #[test]
+    fn control_packets_can_fare_otherwise() {
+        let args = ImpairArgs {
+            duplicate: Some(0.5),
+            corrupt: Some(0.25),
+            control_duplicate: Some(0.0),
+            control_corrupt: Some(1.0),
+            reorder_law: Some(ReorderLaw::Degree),
+            ..ImpairArgs::default()
+        };
+        let model = args.model(9).unwrap();
+        assert_eq!((model.data.copy, model.control.copy), (Probability::one_in(2), Probability::NEVER));
+        assert_eq!((model.data.damage, model.control.damage), (Probability::one_in(4), Probability::ALWAYS));
+        assert!(matches!(model.order, Order::Degree { degree: 9, .. }));
+    }
+
+    #[test]
     fn a_rate_has_a_queue_and_needs_no_more() {
         let rate = Some(BitRate::from_gbps(10));
         let args = ImpairArgs { rate, ..ImpairArgs::default() };
@@ -231,6 +352,7 @@ mod tests {
         assert_eq!(args.model(0).unwrap(), plain);
         for alone in [
             ImpairArgs { queue: Some(QUEUE), ..ImpairArgs::default() },
+            ImpairArgs { jitter_law: Some(JitterLaw::Normal), ..ImpairArgs::default() },
             ImpairArgs { burst: Some(2.0), ..ImpairArgs::default() },
         ] {
             assert_eq!(alone.model(0).unwrap_err().exit_status(), 2);
@@ -244,9 +366,13 @@ mod tests {
             burst: Some(2.0),
             control_loss: Some(0.2),
             duplicate: Some(0.3),
+            control_duplicate: Some(0.35),
             corrupt: Some(0.4),
+            control_corrupt: Some(0.45),
             delay: Some(Duration::from_micros(5)),
             jitter: Some(Duration::from_micros(6)),
+            jitter_law: Some(JitterLaw::Uniform),
+            reorder_law: Some(ReorderLaw::Degree),
             blackout: vec![Blackout { from: Nanos::ZERO, length: Nanos::from_millis(1) }],
             rate: Some(BitRate::from_gbps(1)),
             queue: Some(Duration::from_millis(2)),

@@ -7,16 +7,19 @@
 //! | [`cli`], [`config`], [`settings`] | the command line, the defaults file, both together |
 //! | [`target`], [`bars`] | which card, and how it is opened; which of its BARs |
 //! | [`registers`], [`guard`] | registers by name; which accesses want `--force` |
+//! | [`record`] | the log of `--record` |
 //! | [`units`] | sizes, durations, rates |
 //! | [`commands`] | one module per command |
 //! | [`control`] | the control socket of a served card |
 //! | [`stream`] | files and random bytes that are read twice, and the sink that compares |
 //! | [`output`], [`progress`], [`error`] | reports, the progress bar, what went wrong |
+//! | [`style`], [`chart`], [`stop`] | colours and characters, pictures as text, signals |
 //!
 //! Standard output carries the report and nothing else; logs and progress go to standard error.
 #![forbid(unsafe_code)]
 
 pub mod bars;
+pub mod chart;
 pub mod cli;
 pub mod commands;
 pub mod config;
@@ -26,9 +29,12 @@ pub mod guard;
 pub mod impair;
 pub mod output;
 pub mod progress;
+pub mod record;
 pub mod registers;
 pub mod settings;
+pub mod stop;
 pub mod stream;
+pub mod style;
 pub mod target;
 pub mod units;
 
@@ -39,10 +45,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-use cli::{Cli, Command, SimCommand};
+use cli::{Cli, Command, RegsCommand, SimCommand};
 use commands::{
-    bind, card, cdma, dma, doctor, events, frames, info, list, raw, recover, regs, shell, sim, transfer,
-    transport, validate,
+    bind, card, cdma, dma, doctor, dump, events, frames, info, list, raw, recover, regs, replay, shell, sim,
+    top, transfer, transport, validate,
 };
 use error::CliError;
 use settings::Settings;
@@ -57,10 +63,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => return refused(&error, args.iter().any(|arg| arg == "--json"), out),
     };
     let mut json = cli.global.json;
-    let result = Settings::new(&cli.global).and_then(|settings| {
+    let settings = distinct(&cli).and_then(|()| Settings::new(&cli.global));
+    let result = settings.and_then(|settings| {
         json = settings.json;
         start_logging(settings.verbose);
-        execute(&settings, &cli.command, out)
+        let done = execute(&settings, &cli.command, out);
+        // The record is as good as the command: what it could not write is told where nothing else went wrong.
+        done.and(settings.card.recording().map_or(Ok(()), record::Recording::finish))
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -77,6 +86,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// See [`CliError`]; nothing was written to `out` then, unless the error [is reported](CliError::is_reported).
 pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> Result<(), CliError> {
     let json = settings.json;
+    if command.is_stoppable() {
+        stop::by_signals()?;
+    }
     match command {
         Command::Transfer(args) => output::print(&transfer::run(settings, args)?, json, out),
         Command::Dma { command } => output::print(&dma::run(settings, command)?, json, out),
@@ -85,8 +97,11 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Doctor(args) => doctor::run(settings, args, out),
         Command::Bind(args) => output::print(&bind::bind(args)?, json, out),
         Command::Release(args) => output::print(&bind::release(args)?, json, out),
+        Command::Dump(args) => output::print(&dump::run(settings, args)?, json, out),
         Command::Info => output::print(&info::run(settings)?, json, out),
+        Command::Regs { command: RegsCommand::Watch(args) } => regs::watch(settings, args, out),
         Command::Regs { command } => output::print(&regs::run(settings, command)?, json, out),
+        Command::Replay(args) => replay::run(settings, args, out),
         Command::Peek(args) => output::print(&raw::peek(settings, args)?, json, out),
         Command::Poke(args) => output::print(&raw::poke(settings, args)?, json, out),
         Command::Validate(args) => validate::run(settings, args, out),
@@ -97,6 +112,7 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Registry(args) => output::print(&transport::registry(settings, args)?, json, out),
         Command::Escape(args) => output::print(&transport::escape(settings, args)?, json, out),
         Command::Stats(args) => output::print(&transport::stats(settings, args)?, json, out),
+        Command::Top(args) => top::run(settings, args, out),
         Command::Events(args) => events::run(settings, args, out),
         Command::Card { command } => card::run(settings, command, out),
         Command::Stream { command } => frames::run(settings, command, out),
@@ -108,6 +124,18 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         }
         Command::Completions { shell: which } => output::write_all(&shell::completions(*which), out),
         Command::Man { out: dir } => output::print(&shell::man(dir)?, json, out),
+    }
+}
+
+/// A record must not take the place of the log that is being replayed.
+fn distinct(cli: &Cli) -> Result<(), CliError> {
+    let (Command::Replay(args), Some(record)) = (&cli.command, &cli.global.record) else { return Ok(()) };
+    match (args.file.canonicalize(), record.canonicalize()) {
+        (Ok(log), Ok(record)) if log == record => Err(CliError::Usage(format!(
+            "--record {} would overwrite the log that is to be replayed; name another file",
+            record.display()
+        ))),
+        _ => Ok(()),
     }
 }
 

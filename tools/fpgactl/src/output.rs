@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::error::CliError;
+use crate::settings::Settings;
 
 /// Version of the JSON documents; it rises when a key changes its meaning or goes away, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -45,6 +46,21 @@ pub fn print(report: &impl Report, json: bool, out: &mut dyn Write) -> Result<()
     write_all(report.text().as_bytes(), out)
 }
 
+/// Writes a report whose lines begin with how something ended, in the colours of that where there are colours.
+///
+/// # Errors
+/// [`CliError::Output`].
+pub fn print_statuses(
+    report: &impl Report,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
+    if settings.json {
+        return document(report, out);
+    }
+    write_all(settings.manner.paint_status(&report.text()).as_bytes(), out)
+}
+
 /// Writes one of several reports to `out`: as one line of JSON, or as text.
 ///
 /// # Errors
@@ -53,10 +69,7 @@ pub fn print_line(report: &impl Report, json: bool, out: &mut dyn Write) -> Resu
     if !json {
         return write_all(report.text().as_bytes(), out);
     }
-    let document = Document { schema_version: SCHEMA_VERSION, content: report };
-    let mut text = serde_json::to_vec(&document).map_err(|error| CliError::Output(error.into()))?;
-    text.push(b'\n');
-    write_all(&text, out)
+    line(report, out)
 }
 
 /// Writes bytes to `out`. That nobody reads any more (`| head`) is no failure.
@@ -64,9 +77,18 @@ pub fn print_line(report: &impl Report, json: bool, out: &mut dyn Write) -> Resu
 /// # Errors
 /// [`CliError::Output`].
 pub fn write_all(bytes: &[u8], out: &mut dyn Write) -> Result<(), CliError> {
+    write_while_read(bytes, out).map(drop)
+}
+
+/// Writes bytes to `out`; `false` if nobody reads them any more, so that whoever goes on writing can end.
+///
+/// # Errors
+/// [`CliError::Output`].
+pub fn write_while_read(bytes: &[u8], out: &mut dyn Write) -> Result<bool, CliError> {
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(CliError::Output(error)),
-        _ => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(CliError::Output(error)),
+        Ok(()) => Ok(true),
     }
 }
 
@@ -90,15 +112,23 @@ pub fn document(content: &impl Serialize, out: &mut dyn Write) -> Result<(), Cli
     write_all(&text, out)
 }
 
-/// A JSON document in one line.
+/// A JSON document in one line, with its line feed.
+///
+/// # Errors
+/// [`CliError::Output`].
+pub fn line_of(content: &impl Serialize) -> Result<Vec<u8>, CliError> {
+    let document = Document { schema_version: SCHEMA_VERSION, content };
+    let mut text = serde_json::to_vec(&document).map_err(|error| CliError::Output(error.into()))?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// Writes a JSON document in one line.
 ///
 /// # Errors
 /// [`CliError::Output`].
 pub fn line(content: &impl Serialize, out: &mut dyn Write) -> Result<(), CliError> {
-    let document = Document { schema_version: SCHEMA_VERSION, content };
-    let mut text = serde_json::to_vec(&document).map_err(|error| CliError::Output(error.into()))?;
-    text.push(b'\n');
-    write_all(&text, out)
+    write_all(&line_of(content)?, out)
 }
 
 /// A table without lines, so that it can be cut apart by other programs; `right` names the columns of numbers.

@@ -8,6 +8,7 @@ use fpga_driver::WaitOptions;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::error::CliError;
+use crate::stop;
 use crate::units;
 
 /// A bar on standard error, or nothing where nobody looks.
@@ -122,11 +123,14 @@ impl Deadline {
         self.end.map(|(end, _)| end.saturating_duration_since(Instant::now()))
     }
 
-    /// Fails if the time is over.
+    /// Fails if the time is over, or a signal has asked for an end.
     ///
     /// # Errors
-    /// [`CliError::TimedOut`].
+    /// [`CliError::TimedOut`], [`CliError::Stopped`].
     pub fn check(&self, what: impl FnOnce() -> String) -> Result<(), CliError> {
+        if stop::is_asked() {
+            return Err(CliError::Stopped { what: what(), done: None });
+        }
         match self.end {
             Some((end, limit)) if Instant::now() >= end => Err(CliError::TimedOut { what: what(), limit }),
             _ => Ok(()),

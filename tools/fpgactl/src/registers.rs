@@ -1,4 +1,9 @@
-//! The registers of an opened card, from both catalogues: those of the Xilinx cores and those of the network interface.
+//! The registers of an opened card, from both catalogues, those of the Xilinx cores and those of the network interface, and from the
+//! user's map.
+
+mod names;
+
+use std::sync::Arc;
 
 use fpga_driver::firmware::catalog as ni_catalog;
 use fpga_driver::firmware::generated::BlockType;
@@ -7,10 +12,14 @@ use fpga_driver::pci::{Bar, MmioError};
 use fpga_driver::registers::catalog::{self, BarRole, CardLayout};
 use fpga_driver::registers::{AccessKind, DecodedField, FieldKind};
 use fpga_driver::{BarOffset, Card};
+use fpga_register_map::RegisterMap;
+use fpga_register_map::schema::Bits;
 use serde::Serialize;
 
 use crate::error::CliError;
 use crate::target::Opened;
+
+pub use names::{FieldPart, Named, find};
 
 /// The BAR that a register is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,10 +41,12 @@ impl RegisterBar {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Origin {
     Core(catalog::RegisterInfo),
     Interface(&'static ni_catalog::RegisterInfo),
+    /// Number of a register of the map.
+    Mapped(Arc<RegisterMap>, usize),
 }
 
 /// One register of a card.
@@ -58,7 +69,7 @@ pub struct Register {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FieldValue {
     /// Name.
-    pub name: &'static str,
+    pub name: String,
     /// Highest bit.
     pub high: u8,
     /// Lowest bit.
@@ -101,7 +112,36 @@ impl Register {
     pub const fn block(&self) -> Option<catalog::Block> {
         match self.origin {
             Origin::Core(info) => Some(info.block()),
-            Origin::Interface(_) => None,
+            Origin::Interface(_) | Origin::Mapped(..) => None,
+        }
+    }
+
+    /// Whether the user's map describes it.
+    #[must_use]
+    pub const fn is_mapped(&self) -> bool {
+        matches!(self.origin, Origin::Mapped(..))
+    }
+
+    /// What it is for, where that is written down.
+    #[must_use]
+    pub fn doc(&self) -> &str {
+        match &self.origin {
+            Origin::Core(_) => "",
+            Origin::Interface(info) => info.doc,
+            Origin::Mapped(map, index) => {
+                map.registers().get(*index).map_or("", |register| map.doc_of(register))
+            }
+        }
+    }
+
+    /// Whether a read changes it.
+    #[must_use]
+    pub fn read_has_side_effect(&self) -> bool {
+        match &self.origin {
+            Origin::Mapped(map, index) => {
+                map.registers().get(*index).is_some_and(|register| map.read_has_side_effect(register))
+            }
+            _ => self.access.read_has_side_effect(),
         }
     }
 
@@ -140,12 +180,12 @@ impl Register {
     /// `raw` as fields, from the least significant bit up.
     #[must_use]
     pub fn fields(&self, raw: u32) -> Vec<FieldValue> {
-        match self.origin {
+        match &self.origin {
             Origin::Core(info) => info
                 .decode(raw)
                 .fields()
                 .map(|decoded| FieldValue {
-                    name: decoded.name(),
+                    name: decoded.name().to_owned(),
                     high: decoded.field().high(),
                     low: decoded.field().low(),
                     value: decoded.value(),
@@ -155,38 +195,87 @@ impl Register {
             Origin::Interface(info) => info
                 .decode(raw)
                 .map(|(field, value)| FieldValue {
-                    name: field.name,
+                    name: field.name.to_owned(),
                     high: field.high,
                     low: field.low,
                     value,
                     meaning: None,
                 })
                 .collect(),
+            Origin::Mapped(map, index) => {
+                let Some(register) = map.registers().get(*index) else { return Vec::new() };
+                let value_of = |field: &fpga_register_map::MapField| {
+                    let value = field.bits.extract(raw);
+                    let named = fpga_register_map::Named { register, field: Some(field) };
+                    let meaning =
+                        map.values(named).and_then(|values| values.name_of(value)).map(str::to_owned);
+                    let (high, low) = (field.bits.high(), field.bits.low());
+                    FieldValue { name: field.name.clone(), high, low, value, meaning }
+                };
+                map.fields(register).iter().map(value_of).collect()
+            }
+        }
+    }
+
+    fn access_of(&self, bits: Bits) -> AccessKind {
+        if let Origin::Mapped(map, index) = &self.origin
+            && let Some(register) = map.registers().get(*index)
+            && let Some(field) = map.fields(register).iter().find(|field| field.bits == bits)
+        {
+            return field.access;
+        }
+        self.access
+    }
+
+    /// The name of `raw` as a whole, where the register holds numbers that have names.
+    #[must_use]
+    pub fn meaning(&self, raw: u32) -> Option<String> {
+        match &self.origin {
+            Origin::Core(_) => None,
+            Origin::Interface(info) => info.value_name(raw).map(str::to_owned),
+            Origin::Mapped(map, index) => {
+                let named = fpga_register_map::Named { register: map.registers().get(*index)?, field: None };
+                map.values(named)?.name_of(raw).map(str::to_owned)
+            }
         }
     }
 
     /// `raw` in one line, without the word itself.
     #[must_use]
     pub fn decoded(&self, raw: u32) -> String {
-        match self.origin {
-            Origin::Core(info) => {
-                let text = info.decode(raw).to_string();
-                text.split_once(' ').map_or_else(String::new, |(_, fields)| fields.to_owned())
-            }
-            Origin::Interface(info) => match info.value_name(raw) {
-                Some(name) => name.to_owned(),
-                None => {
-                    let parts: Vec<String> = info
-                        .decode(raw)
-                        .filter(|(field, value)| field.high != field.low || *value != 0)
-                        .map(|(field, value)| match field.high == field.low {
-                            true => field.name.to_owned(),
-                            false => format!("{}={value}", field.name),
-                        })
-                        .collect();
-                    parts.join(" ")
-                }
-            },
+        if let Origin::Core(info) = &self.origin {
+            let text = info.decode(raw).to_string();
+            return text.split_once(' ').map_or_else(String::new, |(_, fields)| fields.to_owned());
+        }
+        if let Some(name) = self.meaning(raw) {
+            return name;
+        }
+        let fields = self.fields(raw);
+        let told = fields
+            .iter()
+            .filter(|field| field.high != field.low || field.value != 0 || field.meaning.is_some());
+        let parts: Vec<String> = told.map(FieldValue::in_words).collect();
+        parts.join(" ")
+    }
+}
+
+impl FieldValue {
+    /// Its value, with its meaning.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        match &self.meaning {
+            Some(meaning) => format!("{:#x} {meaning}", self.value),
+            None => format!("{:#x}", self.value),
+        }
+    }
+
+    /// In a list of fields: a flag by its name, a code by its meaning.
+    fn in_words(&self) -> String {
+        let Self { name, value, .. } = self;
+        match (&self.meaning, self.high == self.low) {
+            (Some(meaning), _) => format!("{name}={value}({meaning})"),
+            (None, true) => name.clone(),
+            (None, false) => format!("{name}={value}"),
         }
     }
 }
@@ -222,6 +311,10 @@ pub fn of(opened: &Opened) -> Vec<Register> {
     if let Some(identity) = &info.identity {
         registers.extend(interface(identity));
     }
+    // A map describes the user BAR; where there is none, there is nothing to be called by its names.
+    if let Some(map) = opened.map.as_ref().filter(|_| opened.card.user_bar().is_some()) {
+        registers.extend(mapped(map));
+    }
     // Stable: the DMA BAR's stay in front.
     registers.sort_by_key(|register| (register.bar == RegisterBar::User, register.address));
     registers
@@ -238,4 +331,30 @@ fn interface(identity: &Identity) -> impl Iterator<Item = Register> + '_ {
         };
         Some(Register::interface(block, base, register))
     })
+}
+
+/// The registers of a user's map.
+pub(crate) fn mapped(map: &Arc<RegisterMap>) -> impl Iterator<Item = Register> + '_ {
+    map.registers().iter().enumerate().map(|(index, register)| Register {
+        name: register.name.clone(),
+        bar: RegisterBar::User,
+        address: register.address,
+        access: register.access,
+        reset: register.reset,
+        origin: Origin::Mapped(Arc::clone(map), index),
+    })
+}
+
+/// What can be said of a card before it is opened: the registers of the DMA BAR, whichever channels it has; and where the subsystem id is
+/// ours, those of the network interface at their usual places, which its block table confirms or moves when it is opened.
+pub(crate) fn before_opening(has_interface: bool) -> Vec<Register> {
+    let mut layout = CardLayout::new(u8::MAX, u8::MAX);
+    let cdma = ni_catalog::block(BlockType::Cdma).filter(|_| has_interface);
+    if let Some(block) = cdma {
+        layout = layout.with_cdma(BarOffset::new(block.default_offset.into()));
+    }
+    let interface = ni_catalog::registers().filter(|_| has_interface).map(|(block, register)| {
+        Register::interface(block, BarOffset::new(block.default_offset.into()), register)
+    });
+    layout.registers().map(Register::core).chain(interface).collect()
 }

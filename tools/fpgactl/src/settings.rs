@@ -1,24 +1,31 @@
 //! The global options after the defaults file has been read.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use fpga_register_map::RegisterMap;
 
 use crate::cli::GlobalArgs;
 use crate::config::{Config, TransferDefaults};
 use crate::error::CliError;
 use crate::progress::Deadline;
-use crate::target::{AccessChoice, Target};
+use crate::record::Recording;
+use crate::style::Manner;
+use crate::target::{AccessChoice, CardChoice, Target};
 
 /// What applies to every command.
 #[derive(Debug)]
 pub struct Settings {
-    /// `--card`.
-    pub card: Target,
+    /// `--card`, with `--map` and `--record`.
+    pub card: CardChoice,
     /// `peer` of the defaults file.
     pub peer: Option<Target>,
     /// `--vfio`, `--vf-token` and `--message-timeout`, for a peer as for the card.
     pub access: AccessChoice,
     /// `--json`.
     pub json: bool,
+    /// What standard output is shown in: `--color`, NO_COLOR, the locale.
+    pub manner: Manner,
     /// Whether a progress bar is wanted.
     pub progress: bool,
     /// How many times `-v`.
@@ -33,7 +40,7 @@ impl Settings {
     /// Reads the defaults file, if one is named; the command line has the last word.
     ///
     /// # Errors
-    /// [`CliError::Config`].
+    /// [`CliError::Config`], [`CliError::Map`]; [`CliError::File`] if nothing can be recorded.
     pub fn new(args: &GlobalArgs) -> Result<Self, CliError> {
         let config = match &args.config {
             Some(file) => Config::load(file)?,
@@ -44,12 +51,16 @@ impl Settings {
             token: args.vf_token,
             message_timeout: args.message_timeout.or(config.message_timeout),
         };
+        let map = args.map.as_deref().map(RegisterMap::load).transpose()?.map(Arc::new);
+        let recording = args.record.as_deref().map(Recording::create).transpose()?.map(Arc::new);
+        let target = args.card.clone().or(config.card).unwrap_or_default().through(access);
         let timeout: Option<Duration> = args.timeout.or(config.timeout);
         Ok(Self {
-            card: args.card.clone().or(config.card).unwrap_or_default().through(access),
+            card: CardChoice::new(target, map, recording),
             peer: config.peer,
             access,
             json: args.json || config.json,
+            manner: Manner::of(args.color.or(config.color).unwrap_or_default()),
             progress: !(args.no_progress || config.no_progress),
             verbose: args.verbose.max(config.verbose),
             deadline: Deadline::after(timeout),

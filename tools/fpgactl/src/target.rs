@@ -15,7 +15,10 @@ use fpga_driver::pci::vfio_user::{VfioUserOptions, VfioUserTransport};
 use fpga_driver::pci::{DmaPoolOptions, ParsePciAddressError, PciAddress};
 use fpga_driver::{Card, OpenOptions, Transport};
 
+use fpga_register_map::RegisterMap;
+
 use crate::error::CliError;
+use crate::record::Recording;
 
 /// A card as it is named on the command line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -127,12 +130,103 @@ impl Target {
     }
 }
 
+/// The card of a command: which one it is, what is known of its user BAR, and whether somebody listens.
+#[derive(Debug, Clone, Default)]
+pub struct CardChoice {
+    target: Target,
+    map: Option<Arc<RegisterMap>>,
+    recording: Option<Arc<Recording>>,
+}
+
+impl CardChoice {
+    /// `target`, with the registers of `map` on its user BAR, and every access recorded.
+    #[must_use]
+    pub const fn new(
+        target: Target,
+        map: Option<Arc<RegisterMap>>,
+        recording: Option<Arc<Recording>>,
+    ) -> Self {
+        Self { target, map, recording }
+    }
+
+    /// The record of `--record`.
+    #[must_use]
+    pub fn recording(&self) -> Option<&Recording> {
+        self.recording.as_deref()
+    }
+}
+
+impl core::ops::Deref for CardChoice {
+    type Target = Target;
+
+    fn deref(&self) -> &Target {
+        &self.target
+    }
+}
+
+impl fmt::Display for CardChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.target.fmt(f)
+    }
+}
+
+/// What a card is opened by.
+pub trait Choice {
+    /// Which one.
+    fn target(&self) -> &Target;
+
+    /// What the user knows of its user BAR.
+    fn map(&self) -> Option<Arc<RegisterMap>> {
+        None
+    }
+
+    /// The card's transport, with whoever listens to it in front. Every card that a command opens passes here.
+    fn heard(&self, transport: Arc<dyn Transport>) -> Arc<dyn Transport> {
+        transport
+    }
+
+    /// The card has been opened: what its registers are called.
+    fn opened(&self, opened: &Opened) {
+        let _ = opened;
+    }
+}
+
+impl Choice for Target {
+    fn target(&self) -> &Target {
+        self
+    }
+}
+
+impl Choice for CardChoice {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn map(&self) -> Option<Arc<RegisterMap>> {
+        self.map.clone()
+    }
+
+    fn heard(&self, transport: Arc<dyn Transport>) -> Arc<dyn Transport> {
+        match &self.recording {
+            Some(recording) => Recording::of(recording, transport, self.map.as_ref()),
+            None => transport,
+        }
+    }
+
+    fn opened(&self, opened: &Opened) {
+        if let Some(recording) = &self.recording {
+            recording.knows(crate::registers::of(opened));
+        }
+    }
+}
+
 /// A card outside this process; `None` for one inside.
 fn outside(target: &Target) -> Result<Option<Arc<dyn Transport>>, CliError> {
     Ok(match target {
         Target::VfioUser(socket, choice) => {
             let options = VfioUserOptions::default();
             let options = options.deadline(choice.message_timeout.unwrap_or(options.deadline));
+            catch();
             Some(Arc::new(VfioUserTransport::open_with(socket, options)?))
         }
         Target::Pci(address, choice) => Some(Arc::new(real(*address, *choice)?)),
@@ -140,11 +234,15 @@ fn outside(target: &Target) -> Result<Option<Arc<dyn Transport>>, CliError> {
     })
 }
 
-/// A real card. The process is this program's, so bus errors are caught: a card that is pulled out ends in a message.
-fn real(address: PciAddress, choice: AccessChoice) -> Result<VfioTransport, CliError> {
+/// The process is this program's, so bus errors are caught: BARs may be mapped, and a card that is pulled out ends in a message.
+fn catch() {
     if let Err(error) = catch_bus_errors() {
-        tracing::warn!(%error, "a card that is removed while it is used may end this program");
+        tracing::warn!(%error, "every access of a register is a system call");
     }
+}
+
+fn real(address: PciAddress, choice: AccessChoice) -> Result<VfioTransport, CliError> {
+    catch();
     let mut options = VfioOptions::from_environment().map_err(VfioOpenError::from)?;
     options.interface = choice.interface.unwrap_or(options.interface);
     options.vf_token = choice.token.or(options.vf_token);
@@ -175,6 +273,8 @@ pub struct Opened {
     pub simulated: bool,
     /// Whether a process elsewhere serves it.
     pub served: bool,
+    /// What the user knows of its user BAR.
+    pub map: Option<Arc<RegisterMap>>,
 }
 
 impl fmt::Debug for Opened {
@@ -187,9 +287,23 @@ impl fmt::Debug for Opened {
 }
 
 impl Opened {
-    fn simulated(transport: Arc<dyn Transport>) -> Result<Self, CliError> {
-        let card = Card::open(Arc::clone(&transport))?;
-        Ok(Self { card, transport, simulated: true, served: false })
+    /// Opens the card behind a transport that [`Choice::heard`] gave.
+    fn new(
+        choice: &impl Choice,
+        transport: Arc<dyn Transport>,
+        options: OpenOptions,
+    ) -> Result<Self, CliError> {
+        let card = Card::open_with(Arc::clone(&transport), options)?;
+        Ok(Self::of(choice, card, transport))
+    }
+
+    /// A card that was opened behind such a transport.
+    pub(crate) fn of(choice: &impl Choice, card: Card, transport: Arc<dyn Transport>) -> Self {
+        let target = choice.target();
+        let (simulated, served) = (target.is_simulated(), target.is_served());
+        let opened = Self { card, transport, simulated, served, map: choice.map() };
+        choice.opened(&opened);
+        opened
     }
 
     /// The card's clock, in nanoseconds.
@@ -203,31 +317,29 @@ impl Opened {
 ///
 /// # Errors
 /// As [`reach`]; [`CliError::Open`].
-pub fn open(target: &Target) -> Result<Opened, CliError> {
-    let transport = reach(target)?;
-    let card = Card::open(Arc::clone(&transport))?;
-    Ok(Opened { card, transport, simulated: target.is_simulated(), served: target.is_served() })
+pub fn open(choice: &impl Choice) -> Result<Opened, CliError> {
+    Opened::new(choice, reach(choice)?, OpenOptions::default())
 }
 
 /// Opens one card to look at it: nothing of it is stopped or set, so that it opens where an engine hangs.
 ///
 /// # Errors
 /// As [`open`].
-pub fn observe(target: &Target) -> Result<Opened, CliError> {
-    let transport = reach(target)?;
-    let card = Card::open_with(Arc::clone(&transport), OpenOptions::default().observe(true))?;
-    Ok(Opened { card, transport, simulated: target.is_simulated(), served: target.is_served() })
+pub fn observe(choice: &impl Choice) -> Result<Opened, CliError> {
+    Opened::new(choice, reach(choice)?, OpenOptions::default().observe(true))
 }
 
 /// Reaches one card without touching it: for cards that cannot be opened.
 ///
 /// # Errors
 /// [`CliError::Description`], [`CliError::World`], [`CliError::Vfio`], [`CliError::VfioUser`].
-pub fn reach(target: &Target) -> Result<Arc<dyn Transport>, CliError> {
-    match outside(target)? {
-        Some(transport) => Ok(transport),
-        None => Ok(World::builder().card(target.description()?.unwrap_or_default()).build()?.transport(0)),
-    }
+pub fn reach(choice: &impl Choice) -> Result<Arc<dyn Transport>, CliError> {
+    let target = choice.target();
+    let transport = match outside(target)? {
+        Some(transport) => transport,
+        None => World::builder().card(target.description()?.unwrap_or_default()).build()?.transport(0),
+    };
+    Ok(choice.heard(transport))
 }
 
 /// How long the thread of a simulated card that is bound to a CPU looks for work before it sleeps.
@@ -238,22 +350,22 @@ const AWAKE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_working(target: &Target, cpu: Option<usize>, limit: usize) -> Result<Opened, CliError> {
+pub fn open_working(choice: &impl Choice, cpu: Option<usize>, limit: usize) -> Result<Opened, CliError> {
+    let target = choice.target();
     let mut memory = DmaPoolOptions::default();
     memory.limit = memory.limit.max(limit);
     let options = OpenOptions::default().memory(memory);
     let thread = ThreadOptions::default();
     // With a CPU of its own it need not sleep: hardware has no wake-up either.
     let thread = cpu.map_or(thread, |cpu| thread.pin(cpu).spin(AWAKE));
-    let (transport, simulated): (Arc<dyn Transport>, bool) = match outside(target)? {
-        Some(transport) => (transport, false),
+    let transport = match outside(target)? {
+        Some(transport) => transport,
         None => {
             let description = target.description()?.unwrap_or_default();
-            (World::builder().card(description).threaded(thread).build()?.transport(0), true)
+            World::builder().card(description).threaded(thread).build()?.transport(0)
         }
     };
-    let card = Card::open_with(Arc::clone(&transport), options)?;
-    Ok(Opened { card, transport, simulated, served: target.is_served() })
+    Opened::new(choice, choice.heard(transport), options)
 }
 
 /// What the simulated network and cards of [`open_pair`] are made with.
@@ -272,23 +384,24 @@ pub struct Network {
 /// # Errors
 /// As [`open`]; [`CliError::Usage`] for two cards without a common network.
 pub fn open_pair(
-    target: &Target,
+    choice: &impl Choice,
     peer: Option<&Target>,
     network: Network,
 ) -> Result<(Opened, Opened), CliError> {
+    let target = choice.target();
     match (target.description()?, peer) {
         (Some(first), None) => {
             let second = next_node(&first, first.clone());
-            simulated_pair(first, second, network)
+            simulated_pair(choice, first, second, network)
         }
         (Some(first), Some(peer)) => match peer.description()? {
             // A described peer keeps its node id: where it is the first card's too, the world says so.
             Some(second) if peer != target && matches!(peer, Target::MockFile(_)) => {
-                simulated_pair(first, second, network)
+                simulated_pair(choice, first, second, network)
             }
             Some(second) => {
                 let second = next_node(&first, second);
-                simulated_pair(first, second, network)
+                simulated_pair(choice, first, second, network)
             }
             None => Err(mixed(target, peer)),
         },
@@ -299,7 +412,7 @@ pub fn open_pair(
         (None, Some(peer)) if peer == target => {
             Err(CliError::Usage(format!("--card and --peer are both {target}; name two cards")))
         }
-        (None, Some(peer)) => Ok((open(target)?, open(peer)?)),
+        (None, Some(peer)) => Ok((open(choice)?, open(peer)?)),
     }
 }
 
@@ -318,6 +431,7 @@ fn next_node(first: &CardDescription, mut second: CardDescription) -> CardDescri
 }
 
 fn simulated_pair(
+    choice: &impl Choice,
     mut first: CardDescription,
     mut second: CardDescription,
     network: Network,
@@ -328,7 +442,8 @@ fn simulated_pair(
     }
     let world = World::builder().card(first).card(second);
     let world = world.impairments(network.impairments).seed(network.seed).build()?;
-    Ok((Opened::simulated(world.transport(0))?, Opened::simulated(world.transport(1))?))
+    let first = Opened::new(choice, choice.heard(world.transport(0)), OpenOptions::default())?;
+    Ok((first, Opened::new(&Target::Mock, world.transport(1), OpenOptions::default())?))
 }
 
 #[cfg(test)]

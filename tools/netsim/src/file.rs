@@ -18,6 +18,7 @@
 //! disorder: {degree: 64, patience_ns: 4000}
 //! window: 128
 //! credit: false
+//! # controller: 33                 # host that hears of congested links (adaptive-window, selective)
 //! ```
 //!
 //! Only `schema_version` and `traffic` have to be there. `window` is the receiver's or the sender's, by the scheme.
@@ -129,6 +130,7 @@ struct File {
     disorder: Option<Disorder>,
     window: Option<Within<1, 512>>,
     credit: Option<bool>,
+    controller: Option<Within<0, 65_535>>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -375,7 +377,7 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
     }
     scenario.round_trip = file.round_trip_ns.map(|Within(span)| Nanos::new(span));
     if let Some(contexts) = file.contexts {
-        scenario.contexts = contexts.narrow();
+        scenario.contexts = Some(contexts.narrow());
     }
     (scenario.data, scenario.control) = (file.data.conditions(), file.control.conditions());
     if let Some(Disorder { degree, patience_ns: Within(patience) }) = file.disorder {
@@ -409,7 +411,11 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
     };
     let tuned = tune(&scenario, file.window.map(Within::narrow), file.credit);
     scenario.rules = tuned.map_err(|(key, problem)| together(key, None, problem.to_owned()))?;
+    scenario.controller = file.controller.map(Within::narrow);
     scenario.validate().map_err(|error| match error {
+        ScenarioError::Controller { .. } | ScenarioError::NoDelays { .. } => {
+            together("controller", None, error.to_string())
+        }
         ScenarioError::Host { number, .. } | ScenarioError::Itself { number, .. } => {
             together("flows", Some(number), error.to_string())
         }

@@ -104,8 +104,9 @@ pub struct Scenario {
     pub round_trip: Option<Nanos>,
     /// The message schemes' parameters; `None`: the specification's for the round trip.
     pub rules: Option<Rules>,
-    /// Messages that a host may send, and may receive, at once. Default 16.
-    pub contexts: u32,
+    /// Messages that a host may send, and may receive, at once; `None`: 16 and 64, which is the specification's number. A sender's
+    /// context is large, a receiver's is not.
+    pub contexts: Option<u32>,
     /// Host with the controller of link feedback (adaptive window and selective only); `None`: links tell nothing. Default: none.
     pub controller: Option<u32>,
 }
@@ -131,7 +132,7 @@ impl Scenario {
             receiver: ReceiverConfig::new(RECEIVER, life_of(1)),
             round_trip: None,
             rules: None,
-            contexts: 16,
+            contexts: None,
             controller: None,
         }
     }
@@ -290,13 +291,18 @@ impl Scenario {
         const MOST: u64 = 1 << 14;
         let live = match self.rules_in_use() {
             None => u64::from(self.sender.op_entries),
-            Some(_) => u64::from(self.contexts) * u64::from(Window::WIDTH),
+            Some(_) => u64::from(self.sending_contexts()) * u64::from(Window::WIDTH),
         };
         let packets = |flow: &Flow| flow.length.div_ceil(self.sender.packet_size().into()).min(live);
         let sum = self.flows.iter().map(packets).fold(0, u64::saturating_add);
         let hosts = u64::from(self.topology.hosts());
         let room = sum.saturating_add(16).saturating_add(hosts).saturating_mul(4).min(MOST);
         usize::try_from(room).unwrap_or(0)
+    }
+
+    /// Messages that a host may send at once.
+    fn sending_contexts(&self) -> u32 {
+        self.contexts.unwrap_or(16)
     }
 
     /// Checks what the parts do not check themselves.
@@ -373,7 +379,8 @@ pub enum ScenarioError {
     },
     /// Rates would be lowered and never rise again.
     #[error(
-        "a controller with the scheme {scheme}: its answers tell no delays; use adaptive-window or selective"
+        "a controller with the scheme {}: its answers tell no delays; use adaptive-window or selective",
+        scheme_name(*scheme)
     )]
     NoDelays {
         /// The scheme.
@@ -417,8 +424,8 @@ pub(crate) fn message_configs(
     let mut receiver = messages::ReceiverConfig::new(node_of(host), life_of(host), rules);
     (sender.packet_size_log2, receiver.packet_size_log2) =
         (scenario.sender.packet_size_log2, scenario.sender.packet_size_log2);
-    (sender.contexts, sender.contexts_per_node) = (scenario.contexts, scenario.contexts);
-    receiver.contexts = scenario.contexts;
+    (sender.contexts, sender.contexts_per_node) = (scenario.sending_contexts(), scenario.sending_contexts());
+    receiver.contexts = scenario.contexts.unwrap_or(64);
     sender.ask = scenario.timers_for().saturating_mul(4);
     sender.transfers = 256;
     (receiver.windows, receiver.peers) = (1, 1024);

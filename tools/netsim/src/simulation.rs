@@ -244,7 +244,7 @@ impl Simulation {
                     let counters = sender.inner().counters();
                     (counters.timeouts, counters.busy)
                 }
-                AnySender::Messages(sender) => (0, sender.counters().busy),
+                AnySender::Messages(sender) => (sender.counters().timeouts, sender.counters().busy),
             };
             if let AnyReceiver::Registry(receiver) = &host.receiver {
                 let counters = receiver.counters();

@@ -35,8 +35,8 @@ fn goodput(scenario: &Scenario, report: &Report, length: u64) -> f64 {
     bits / (scenario.rate.get() as f64 * last.get() as f64 / 1e9)
 }
 
-/// Not what is wanted of it yet, 0.9 of each: by adaptive windows the goodput goes from 0.66 to 0.72 and Jain's index from 0.83 to 0.88, and
-/// the selective scheme, whose senders wait for timeouts here, from 0.16 to 0.20 and from 0.13 to 0.17.
+/// Nine tenths of the line as payload, of 0.9275 that headers leave, and as much fairness; by less than a fifth of the packets that are
+/// dropped without.
 #[test]
 fn rates_that_fall_lose_less_carry_more_and_share_better() {
     let length = 2 << 20;
@@ -44,11 +44,35 @@ fn rates_that_fall_lose_less_carry_more_and_share_better() {
         let plain = run(&incast(scheme, length));
         let scenario = incast(scheme, length).controller(CONTROLLER);
         let report = run(&scenario);
-        assert!(report.dropped * 5 < plain.dropped * 3, "{scheme}: {} of {}", report.dropped, plain.dropped);
         let goodputs = [&plain, &report].map(|report| goodput(&scenario, report, length));
         let shares = [&plain, &report].map(|report| jain(report, length));
+        println!("{scheme}: {goodputs:?}, {shares:?}, dropped {}, {}", plain.dropped, report.dropped);
+        assert!(report.dropped * 5 < plain.dropped, "{scheme}: {} of {}", report.dropped, plain.dropped);
         assert!(goodputs[0] < goodputs[1] && shares[0] < shares[1], "{scheme}: {goodputs:?}, {shares:?}");
+        assert!(goodputs[1] >= 0.9 && shares[1] >= 0.9, "{scheme}: {goodputs:?}, {shares:?}");
         assert!(!report.rates.is_empty() && plain.rates.is_empty());
+    }
+}
+
+/// The same with other queues, other numbers of senders and other lengths: rates find what there is, they are made for no one number.
+#[test]
+fn nine_tenths_of_the_line_are_used_whatever_the_queue_and_the_number_of_senders() {
+    for (senders, queue, length) in [
+        (16, 256 << 10, 2 << 20),
+        (32, 64 << 10, 2 << 20),
+        (32, 1 << 20, 2 << 20),
+        (32, 256 << 10, 512 << 10),
+    ] {
+        for scheme in [Scheme::AdaptiveWindow, Scheme::Selective] {
+            let scenario = incast(scheme, length).incast(senders, length).queue(queue).controller(CONTROLLER);
+            let report = run(&scenario);
+            let (goodput, share) = (goodput(&scenario, &report, length), jain(&report, length));
+            println!("{scheme}, {senders} senders, queue {queue}, {length} bytes: {goodput:.4}, {share:.4}");
+            assert!(
+                goodput >= 0.9 && share >= 0.9,
+                "{scheme}, {senders} senders, queue {queue}: {goodput}, {share}"
+            );
+        }
     }
 }
 
@@ -67,6 +91,14 @@ fn rates_come_back_when_the_congestion_is_over() {
     let after: Vec<_> = long.iter().filter(|change| change.at > over).collect();
     assert!(after.windows(2).all(|pair| pair[0].rate < pair[1].rate), "{after:?}");
     let trips = |change: &RateChange| (change.at.get() - over.get()).div_ceil(trip);
+    for change in after.iter().take(1).chain(after.iter().find(|change| change.rate == FULL)) {
+        println!(
+            "{} round trips after the end: a rate of {}, {} before",
+            trips(change),
+            change.rate,
+            before.rate
+        );
+    }
     assert!(after.first().is_some_and(|first| first.rate > before.rate && trips(first) <= 10), "{after:?}");
     assert!(after.iter().any(|change| change.rate == FULL && trips(change) <= 40), "{after:?}");
 }

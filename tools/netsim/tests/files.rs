@@ -32,7 +32,7 @@ fn a_file_says_everything() {
     let scenario = file::parse("whole.yaml", WHOLE).unwrap();
     assert_eq!((scenario.scheme, scenario.topology), (Scheme::ReceiverWindow, Topology::Torus { side: 3 }));
     assert_eq!((scenario.rate, scenario.delay), (BitRate::from_gbps(80), Nanos::new(800)));
-    assert_eq!((scenario.queue, scenario.seed, scenario.contexts), (65536, 7, 8));
+    assert_eq!((scenario.queue, scenario.seed, scenario.contexts), (65536, 7, Some(8)));
     assert_eq!((scenario.flows.len(), scenario.flows[0].at), (2, Nanos::new(50)));
     assert_eq!(scenario.sender.packet_size_log2, 10);
     let Some(Rules::ReceiverWindow(config)) = scenario.rules else { panic!("{:?}", scenario.rules) };
@@ -52,6 +52,35 @@ fn little_is_needed() {
     }
     let text = "schema_version: 1\ntopology: {tree: {arity: 5, levels: 1}}\ntraffic: {incast: {senders: 4, bytes: 9}}";
     assert_eq!(file::parse("incast.yaml", text).unwrap().flows.len(), 4);
+}
+
+/// Links tell of themselves as soon as somebody listens, and rates change.
+#[test]
+fn a_controller_hears_of_congested_links() {
+    let text = "schema_version: 1\nscheme: selective\ntopology: {tree: {arity: 10, levels: 1}}\n\
+                queue_bytes: 65536\ncontroller: 9\ntraffic: {incast: {senders: 8, bytes: 1000000}}\n";
+    let scenario = file::parse("controller.yaml", text).unwrap();
+    assert_eq!(scenario.controller, Some(9));
+    let report = Simulation::new(&scenario).unwrap().run().unwrap();
+    assert!(report.failures() == 0 && !report.rates.is_empty());
+    for (right, wrong, named) in [
+        (
+            "controller: 9",
+            "controller: 10",
+            "wrong.yaml: controller at line 5: controller at host 10, and the topology has hosts 0 to 9",
+        ),
+        ("controller: 9", "controller: -1", "line 5"),
+        ("controller: 9", "controller: here", "a whole number from 0 to 65535"),
+        (
+            "scheme: selective",
+            "scheme: registry",
+            "controller at line 5: a controller with the scheme registry",
+        ),
+    ] {
+        let error = file::parse("wrong.yaml", &text.replacen(right, wrong, 1)).unwrap_err();
+        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        assert!(format!("{error} {source}").contains(named), "{wrong}: {error} {source}");
+    }
 }
 
 /// Each wrong file with what its error has to name: file, line, key, and what is allowed.

@@ -4,7 +4,8 @@
 
 use fpga_core::Nanos;
 use fpga_core::impair::{Conditions, Delay, Loss, Order, Probability};
-use fpga_netsim::{Report, Scenario, Scheme, Simulation, Topology};
+use fpga_core::sender::TransferError;
+use fpga_netsim::{Report, Scenario, Scheme, Simulation, Topology, sweep};
 
 const SCHEMES: [Scheme; 6] = [
     Scheme::Registry,
@@ -98,15 +99,44 @@ fn a_run_depends_on_its_scenario_alone() {
     }
 }
 
-/// A link that loses everything: no scheme hangs, each says so.
+/// A link that loses everything, or all data, or all answers: no scheme hangs, each says so within its limits, and the sum of runs counts it.
 #[test]
 fn where_nothing_arrives_every_flow_fails_in_time() {
+    let lost = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
     for scheme in SCHEMES {
-        let lost = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
-        let report = run(&Scenario::new(100_000).scheme(scheme).data(lost).control(lost));
-        assert_eq!(report.failures(), 1, "{scheme:?}");
-        assert!(report.flows[0].error.is_some(), "{scheme:?}: {report:?}");
-        assert!(report.ended <= Nanos::from_millis(1100), "{scheme:?}: {}", report.ended);
+        for (data, control) in [(true, true), (true, false), (false, true)] {
+            let mut scenario = Scenario::new(100_000).scheme(scheme);
+            scenario.data = if data { lost } else { Conditions::default() };
+            scenario.control = if control { lost } else { Conditions::default() };
+            let name = format!("{scheme}, data lost: {data}, control lost: {control}");
+            let report = run(&scenario);
+            assert_eq!(report.failures(), 1, "{name}");
+            let error = report.flows[0].error.unwrap_or_else(|| panic!("{name}: {report:?}"));
+            assert!(matches!(error, TransferError::Unanswered { .. }), "{name}: {error}");
+            // A second of silence ends a transfer. A receiver that goes on asking is not silent: it forgets who sends nothing after three.
+            let asks = scheme == Scheme::ReceiverWindow && data && !control;
+            let most = Nanos::from_millis(if asks { 4100 } else { 1100 });
+            assert!(report.ended <= most, "{name}: {}", report.ended);
+            assert!(report.hosts[0].timeouts > 0, "{name}: {:?}", report.hosts);
+            if data && control {
+                let sweep = sweep::run(&scenario, 1, 1, || ()).unwrap();
+                assert_eq!((sweep.flows, sweep.failures), (1, 1), "{name}");
+                assert!(sweep.first_error.is_some_and(|text| text.contains("flow 0: ")), "{name}");
+            }
+        }
+    }
+}
+
+/// The longer nothing is heard, the longer a sender waits before it tries again: no scheme tries at an even pace that is faster than
+/// once in 64 round trips.
+#[test]
+fn who_hears_nothing_tries_ever_more_rarely() {
+    let lost = Conditions::default().loss(Loss::Independent(Probability::ALWAYS));
+    for scheme in SCHEMES {
+        let scenario = Scenario::new(512).scheme(scheme).data(lost).control(lost);
+        let report = run(&scenario);
+        let waits = report.ended.get() / scenario.timers_for().saturating_mul(64).get();
+        assert!(report.hosts[0].timeouts <= waits + 16, "{scheme}: {waits}, {:?}", report.hosts[0]);
     }
 }
 

@@ -15,7 +15,7 @@ fn run(trouble: Trouble, transfers: u64, longest: u64, seed: u64) -> Tally {
 
 #[test]
 fn ten_thousand_transfers_through_every_trouble() {
-    let tally = run(Trouble::Everything, 10_000, 256 << 10, 1);
+    let tally = run(Trouble::Everything, 10_000, 1 << 20, 4);
     assert_eq!(tally.completed + tally.failed() + tally.abandoned, 10_000);
     assert!(tally.gentle > 2_000 && tally.gentle_completed * 1000 >= tally.gentle * 999, "{tally:?}");
     for (what, count) in [
@@ -26,6 +26,7 @@ fn ten_thousand_transfers_through_every_trouble() {
         ("escaped", tally.escaped),
         ("registry full", tally.registry_full),
         ("restarts", tally.restarts),
+        ("pauses", tally.pauses),
         ("deadlines", tally.deadline),
         ("refused", tally.refused),
         ("abandoned", tally.abandoned),

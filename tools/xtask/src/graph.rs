@@ -24,6 +24,7 @@ pub(crate) struct Options {
 /// in `core`, which are the specification of its network interface.
 const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-registers", &[]),
+    ("fpga-register-map", &["fpga-registers"]),
     ("fpga-firmware", &["fpga-registers"]),
     ("fpga-core", &["fpga-firmware"]),
     ("fpga-card", &["fpga-core"]),
@@ -33,10 +34,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-driver", &["fpga-core", "fpga-pci", "fpga-mock"]),
     ("fpga-frames", &["fpga-driver"]),
     ("fpga-netsim", &["fpga-core"]),
-    ("fpgactl", &["fpga-driver", "fpga-frames", "fpga-netsim"]),
-    ("xtask", &[]),
+    ("fpgactl", &["fpga-driver", "fpga-frames", "fpga-netsim", "fpga-register-map"]),
+    ("xtask", &["fpga-register-map"]),
     ("fpga-tests", &["fpga-driver", "fpga-frames", "fpgactl", "fpga-netsim"]),
-    ("fpga-examples", &["fpga-driver", "fpga-frames"]),
+    ("fpga-examples", &["fpga-driver", "fpga-frames", "fpga-register-map"]),
 ];
 
 /// Why there is no picture, or why it is wrong.

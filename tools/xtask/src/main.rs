@@ -8,6 +8,8 @@ mod fuzz;
 mod generate;
 mod graph;
 mod netns;
+mod package;
+mod startup;
 mod vm;
 
 use std::path::{Path, PathBuf};
@@ -48,6 +50,10 @@ enum Command {
         #[arg(long, default_value_t = 10_000_000)]
         frames: u64,
     },
+    /// Build a Debian package of fpgactl, install it below a scratch root and try it; `cargo install`, too.
+    Package(package::Options),
+    /// Print what every command of fpgactl takes to start, in time and memory; fail if it is too much.
+    Startup(startup::Options),
     /// Run everything that must stay true: .ci/run.
     Ci,
 }
@@ -67,6 +73,10 @@ enum TaskError {
     Vm(#[from] vm::VmError),
     #[error(transparent)]
     Netns(#[from] netns::NetnsError),
+    #[error(transparent)]
+    Package(#[from] package::PackageError),
+    #[error(transparent)]
+    Startup(#[from] startup::StartupError),
     #[error("{}: {source}", path.display())]
     Start { path: PathBuf, source: std::io::Error },
     #[error(".ci/run: {0}; it names the steps that failed above")]
@@ -82,6 +92,7 @@ impl TaskError {
         match self {
             Self::Vm(error) => error.exit_status(),
             Self::Netns(error) => error.exit_status(),
+            Self::Package(error) => error.exit_status(),
             _ => 1,
         }
     }
@@ -135,6 +146,8 @@ fn run(command: &Command) -> Result<(), TaskError> {
         Command::Graph(options) => graph::run(&root, options)?,
         Command::VmTest(options) => vm::run(&root, options)?,
         Command::Netns(options) => netns::run(&root, options)?,
+        Command::Package(options) => package::run(&root, options)?,
+        Command::Startup(options) => startup::run(&root, options)?,
         Command::Soak { arguments } => soak(&root, arguments)?,
         Command::Streams { frames } => streams(&root, *frames)?,
         Command::Ci => ci(&root)?,

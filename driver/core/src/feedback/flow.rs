@@ -1,4 +1,16 @@
 //! A sender's rate and priority towards each receiver: lowered when links are congested, given back when delays are short again.
+//!
+//! # How a rate comes back
+//!
+//! Document 002 walks the controlled list every so often, compares the wait with a quarter more than the mean of the last delays, and
+//! gives an eighth of the line back. Where 32 send to one, three things of that keep the link from being used:
+//!
+//! * An eighth of the line is four times what each of them can have. So a rate is at most doubled at a time.
+//! * The mean follows the congestion: by it, rates rise in the middle of one. A quarter above the *shortest* delay, on the other hand, is
+//!   a queue that is all but empty: the link stands still before anybody gets his rate back. So there are two steps: a great one where
+//!   the way is free, and a small one, the same for all, while the delay is in the lower half of those seen of late. The small one being
+//!   the same for all, and halving not, is what makes rates alike.
+//! * A walk every four round trips is a queue's time to run empty. It takes one round trip here, with steps as much smaller.
 
 use super::{Limits, LinkPacket, LinkState, Word};
 use crate::time::Nanos;
@@ -8,6 +20,9 @@ use fpga_firmware::wire::{Common, Flags};
 
 /// The full rate; others are parts of it.
 pub const FULL: u32 = 1024;
+/// Walks after which a receiver that was sent nothing and has answered nothing gets all of its rate back: what was told of it is old, and its
+/// place is another's.
+const IDLE: u64 = 1024;
 /// Links of one inquiry that are told apart.
 const LINKS: usize = 8;
 
@@ -21,8 +36,12 @@ pub struct Config {
     pub round_trip: Nanos,
     /// The lowest rate, of [`FULL`]: not 0, so that delays can be seen to fall (4) [E2-7].
     pub floor: u32,
-    /// What a rate rises by when it is given back, of [`FULL`] (an eighth).
+    /// What a rate rises by at most where the way is free, of [`FULL`] (an eighth); it is no more than doubled.
     pub step: u32,
+    /// What it rises by where packets wait, but less than half as long as they did of late, of [`FULL`] (1/256).
+    pub small_step: u32,
+    /// Time between two walks of the controlled list (a round trip).
+    pub walk: Nanos,
     /// With so many congested links on a way the sender slows down by itself; with fewer it asks the controller (2).
     pub links: u32,
     /// When a link is congested.
@@ -42,16 +61,13 @@ impl Config {
             round_trip,
             floor: 4,
             step: FULL / 8,
+            small_step: FULL / 256,
+            walk: round_trip,
             links: 2,
             limits: Limits { queue: 750, rate: 500 },
             receivers: 64,
             controller: None,
         }
-    }
-
-    /// Time between two walks of the controlled list.
-    const fn walk(&self) -> Nanos {
-        self.round_trip.saturating_mul(4)
     }
 }
 
@@ -64,16 +80,51 @@ struct Receiver {
     told: u32,
     /// When the next packet may leave.
     next: Nanos,
-    /// The shortest delay of the last packets' answers since the list was last walked; `None`: none came.
+    /// The last packet's delay that was seen since the list was last walked; `None`: none was.
     wait: Option<Nanos>,
-    /// The shortest delay ever seen: the way without queues.
+    /// The shortest delay ever seen: the way without queues. [`Nanos::MAX`] before there was any.
     least: Nanos,
-    /// When the rate was last lowered.
+    /// The longest of late; it fades by 1/512 with each sample.
+    longest: Nanos,
+    /// When the rate was last lowered, and when anything happened last.
     lowered: Nanos,
+    active: Nanos,
     /// Running number of the last inquiry, when it was made, and the congested links that it has found.
     inquiry: u32,
     asked: Nanos,
     found: [Option<u32>; LINKS],
+}
+
+impl Receiver {
+    const fn new(node: NodeId, now: Nanos) -> Self {
+        Self {
+            node,
+            rate: FULL,
+            told: FULL,
+            next: now,
+            wait: None,
+            least: Nanos::MAX,
+            longest: Nanos::ZERO,
+            lowered: Nanos::ZERO,
+            active: now,
+            inquiry: 0,
+            asked: Nanos::ZERO,
+            found: [None; LINKS],
+        }
+    }
+
+    /// By how much its rate rises after the delay seen last, which counts once.
+    fn rise(&mut self, config: &Config) -> u32 {
+        let Some(wait) = self.wait.take() else { return 0 };
+        let free = self.least.saturating_add(Nanos::new(self.least.get() / 4));
+        if wait <= free {
+            config.step.min(self.rate)
+        } else if wait.get() <= self.least.get().midpoint(self.longest.get()) {
+            config.small_step
+        } else {
+            0
+        }
+    }
 }
 
 /// See [the module](self).
@@ -145,32 +196,28 @@ impl FlowControl {
             / (u128::from(line) * u128::from(receiver.rate.max(1)));
         let span = Nanos::new(u64::try_from(nanos).unwrap_or(u64::MAX));
         receiver.next = receiver.next.max(now).saturating_add(span);
+        receiver.active = now;
+    }
+
+    /// The same, with a place for one that is not known yet, if there is room: somebody of whom nothing has ever come back is the first
+    /// who has to send less.
+    fn meet(&mut self, now: Nanos, node: NodeId) -> Option<&mut Receiver> {
+        if self.of(node).is_none() {
+            // A receiver at the full rate is only a memory of its delays.
+            let place = self.receivers.iter_mut().find(|place| place.is_none_or(|other| other.rate >= FULL));
+            *place? = Some(Receiver::new(node, now));
+        }
+        self.of(node)
     }
 
     /// An answer of `node` took so long.
     pub fn sample(&mut self, now: Nanos, node: NodeId, delay: Nanos) {
-        let fresh = Receiver {
-            node,
-            rate: FULL,
-            told: FULL,
-            next: now,
-            wait: None,
-            least: delay,
-            lowered: Nanos::ZERO,
-            inquiry: 0,
-            asked: Nanos::ZERO,
-            found: [None; LINKS],
-        };
-        if self.of(node).is_none() {
-            // A receiver at the full rate is only a memory of its shortest delay.
-            let place = self.receivers.iter_mut().find(|place| place.is_none_or(|other| other.rate >= FULL));
-            if let Some(place) = place {
-                *place = Some(fresh);
-            }
-        }
-        if let Some(receiver) = self.of(node) {
+        if let Some(receiver) = self.meet(now, node) {
             receiver.least = receiver.least.min(delay);
-            receiver.wait = Some(receiver.wait.map_or(delay, |wait| wait.min(delay)));
+            let faded = receiver.longest.get() - receiver.longest.get() / 512;
+            receiver.longest = Nanos::new(faded.max(delay.get()));
+            receiver.wait = Some(delay);
+            receiver.active = now;
         }
     }
 
@@ -186,7 +233,7 @@ impl FlowControl {
     /// Many packets to `node` are late: asks the links on the way, once in a round trip.
     pub fn inquire(&mut self, now: Nanos, node: NodeId) {
         let span = self.config.round_trip;
-        let Some(receiver) = self.of(node) else { return };
+        let Some(receiver) = self.meet(now, node) else { return };
         if receiver.inquiry != 0 && receiver.asked.saturating_add(span) > now {
             return;
         }
@@ -200,14 +247,14 @@ impl FlowControl {
 
     /// Halves the rate towards `node`, once in a round trip, and puts it on the controlled list.
     fn lower(&mut self, now: Nanos, node: NodeId) {
-        let Config { floor, round_trip, .. } = self.config;
-        let walk = self.config.walk();
-        let Some(receiver) = self.of(node) else { return };
+        let Config { floor, round_trip, walk, .. } = self.config;
+        let Some(receiver) = self.meet(now, node) else { return };
         let first = receiver.lowered == Nanos::ZERO;
         if !first && receiver.lowered.saturating_add(round_trip) > now {
             return;
         }
         receiver.lowered = now.max(Nanos::new(1));
+        receiver.active = now;
         receiver.rate = (receiver.rate / 2).max(floor.max(1));
         // What waited longer than this was sent at the old rate.
         receiver.wait = None;
@@ -247,24 +294,23 @@ impl FlowControl {
         }
     }
 
-    /// Time has passed: walks the controlled list. Receivers whose delays are short again get a part of their rate back.
+    /// Time has passed: walks the controlled list. Receivers whose delays are short again get a part of their rate back, by what [the
+    /// module](self) says of it.
     pub fn handle_timeout(&mut self, now: Nanos) {
         if self.walk > now {
             return;
         }
-        let Config { step, .. } = self.config;
+        // Never twice within the same nanosecond, whatever the configuration says.
+        let walk = self.config.walk.max(Nanos::new(1));
         let mut controlled = false;
         for receiver in self.receivers.iter_mut().flatten().filter(|receiver| receiver.rate < FULL) {
-            // A quarter longer than without queues: the mean of the last delays, as the document has it, would follow the
-            // congestion, and rates would rise in the middle of it.
-            let short = receiver.least.saturating_add(Nanos::new(receiver.least.get() / 4));
-            if receiver.wait.take().is_some_and(|wait| wait <= short) {
-                receiver.rate = (receiver.rate + step).min(FULL);
-                self.raised += 1;
-            }
+            let idle = receiver.active.saturating_add(walk.saturating_mul(IDLE)) <= now;
+            let rise = if idle { FULL } else { receiver.rise(&self.config) };
+            receiver.rate = receiver.rate.saturating_add(rise).min(FULL);
+            self.raised += u64::from(rise > 0);
             controlled |= receiver.rate < FULL;
         }
-        self.walk = if controlled { now.saturating_add(self.config.walk()) } else { Nanos::MAX };
+        self.walk = if controlled { now.saturating_add(walk) } else { Nanos::MAX };
     }
 
     /// When [`Self::handle_timeout`] wants to be called.
@@ -336,30 +382,54 @@ mod tests {
         assert_eq!(flow.held(Nanos::new(210), TO), None);
     }
 
+    /// Rates after each walk, with the delays seen last before them.
+    fn walks(flow: &mut FlowControl, delays: &[Option<u64>]) -> alloc::vec::Vec<u32> {
+        let walk = |delay: &Option<u64>| {
+            let now = flow.poll_timeout()?;
+            if let Some(delay) = delay {
+                flow.sample(now, TO, Nanos::new(*delay));
+            }
+            flow.handle_timeout(now);
+            Some(flow.rate(TO))
+        };
+        delays.iter().map_while(walk).collect()
+    }
+
     #[test]
-    fn what_waits_short_again_gets_its_rate_back_step_by_step() {
+    fn where_the_way_is_free_a_rate_doubles_and_then_rises_by_eighths() {
         let mut flow = flow(None);
         for at in 0..8 {
             told(&mut flow, Nanos::new(1 + at * 1000), Word::Slow { receiver: TO });
         }
         assert_eq!(flow.rate(TO), 4);
-        let mut rates = alloc::vec::Vec::new();
-        for round in 0..20 {
-            let now = flow.poll_timeout().unwrap_or(Nanos::MAX);
-            if now == Nanos::MAX {
-                break;
-            }
-            // Too long, none, just short enough, and so on.
-            match round {
-                0 => flow.sample(now, TO, Nanos::new(1251)),
-                1 => {}
-                _ => flow.sample(now, TO, Nanos::new(1250)),
-            }
-            flow.handle_timeout(now);
-            rates.push(flow.rate(TO));
-        }
-        assert_eq!(rates, [4, 4, 132, 260, 388, 516, 644, 772, 900, 1024]);
+        // None was seen, then a quarter above the shortest, again and again.
+        let mut delays = alloc::vec![None];
+        delays.extend([Some(1250); 14]);
+        let rates = walks(&mut flow, &delays);
+        assert_eq!(rates, [4, 8, 16, 32, 64, 128, 256, 384, 512, 640, 768, 896, 1024]);
         assert_eq!(flow.poll_timeout(), None);
+    }
+
+    #[test]
+    fn in_the_lower_half_of_the_delays_a_rate_rises_a_little_and_above_not_at_all() {
+        let mut flow = flow(None);
+        told(&mut flow, Nanos::new(1), Word::Slow { receiver: TO });
+        flow.sample(Nanos::new(2), TO, Nanos::new(9000));
+        // A delay counts once, and the longest fades: by 9000 / 512 with each of them, so that the middle moves down from 4992 to 4974.
+        let rates = walks(&mut flow, &[Some(9000), None, Some(4991), Some(4991), Some(1251), Some(1250)]);
+        assert_eq!(rates, [512, 512, 516, 516, 520, 648]);
+    }
+
+    /// Its packets were all lost: no delay of it is known, and it sends at the full rate.
+    #[test]
+    fn whoever_has_never_been_answered_can_be_slowed_down_and_asks() {
+        let mut flow =
+            FlowControl::new(Config::new(8_000_000_000, TRIP), NodeId::new(1), Incarnation::new(5));
+        told(&mut flow, Nanos::new(1), Word::Slow { receiver: TO });
+        assert_eq!(flow.rate(TO), FULL / 2);
+        assert_eq!(walks(&mut flow, &[None, None]), [512, 512]);
+        flow.inquire(Nanos::new(5000), NodeId::new(7));
+        assert_eq!(flow.poll_word().map(|packet| packet.common.destination), Some(NodeId::new(7)));
     }
 
     #[test]
@@ -404,7 +474,17 @@ mod tests {
         assert_eq!(flow.rate(TO), FULL / 2);
         let words = core::iter::from_fn(|| flow.poll_word()).count();
         assert!(words <= 128, "{words}");
-        told(&mut flow, Nanos::new(1), Word::Slow { receiver: NodeId::new(5000) });
-        assert_eq!(flow.rate(NodeId::new(5000)), FULL);
+        for node in 5000..5100 {
+            told(&mut flow, Nanos::new(1), Word::Slow { receiver: NodeId::new(node) });
+        }
+        let lowered = (5000..5100).filter(|node| flow.rate(NodeId::new(*node)) < FULL).count();
+        assert_eq!((lowered, flow.rate(TO)), (63, FULL / 2), "64 places");
+        // Nobody sends to any of them: so their places are not taken for ever.
+        while let Some(at) = flow.poll_timeout() {
+            assert!(at <= Nanos::new(1100 * TRIP.get()), "{at}");
+            flow.handle_timeout(at);
+        }
+        told(&mut flow, Nanos::new(2_000_000), Word::Slow { receiver: NodeId::new(9000) });
+        assert_eq!((flow.rate(NodeId::new(9000)), flow.rate(TO)), (FULL / 2, FULL));
     }
 }

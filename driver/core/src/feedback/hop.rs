@@ -11,6 +11,9 @@ pub struct Config {
     pub limits: Limits,
     /// At most one word of each kind in this time: feedback must not add to what it tells of [E2-8].
     pub gap: Nanos,
+    /// A queue that is shorter than when it was last reported is not reported again within this time: senders are slowing down, and
+    /// halving the rates of others too would let it run empty. Document 002 reports a queue that rises above its threshold.
+    pub patience: Nanos,
 }
 
 /// One port's state: what it said when.
@@ -19,6 +22,9 @@ pub struct Hop {
     /// When the next report to the controller may be made, and the next answer.
     report: Nanos,
     answer: Nanos,
+    /// How full the queue was at the last report, and until when a shorter one is not reported.
+    level: u16,
+    quiet: Nanos,
 }
 
 impl Hop {
@@ -32,10 +38,15 @@ impl Hop {
         state: LinkState,
         (sender, receiver): (NodeId, NodeId),
     ) -> Option<Word> {
-        if now < self.report || !config.limits.are_broken_by(&state) {
+        if !config.limits.are_broken_by(&state) {
+            self.level = 0;
+            return None;
+        }
+        if now < self.report || state.queue < self.level && now < self.quiet {
             return None;
         }
         self.report = now.saturating_add(config.gap);
+        (self.level, self.quiet) = (state.queue, now.saturating_add(config.patience));
         Some(Word::Active { sender, receiver, state })
     }
 
@@ -60,7 +71,8 @@ impl Hop {
 mod tests {
     use super::*;
 
-    const CONFIG: Config = Config { limits: Limits { queue: 750, rate: 500 }, gap: Nanos::new(100) };
+    const CONFIG: Config =
+        Config { limits: Limits { queue: 750, rate: 500 }, gap: Nanos::new(100), patience: Nanos::new(1000) };
     const WHO: (NodeId, NodeId) = (NodeId::new(1), NodeId::new(2));
 
     #[test]
@@ -73,6 +85,19 @@ mod tests {
         let mut hop = Hop::default();
         let times = (0..1000).filter(|at| hop.packet(Nanos::new(*at), &CONFIG, state(0, 0), WHO).is_some());
         assert_eq!(times.count(), 10);
+    }
+
+    #[test]
+    fn a_queue_that_gets_shorter_is_left_alone_for_a_while() {
+        let mut hop = Hop::default();
+        let mut tell = |at, queue| {
+            let state = LinkState { link: 3, rate: 1000, queue };
+            hop.packet(Nanos::new(at), &CONFIG, state, WHO).is_some()
+        };
+        assert_eq!([tell(0, 900), tell(100, 899), tell(200, 900), tell(300, 901)], [true, false, true, true]);
+        // Until it stays so for too long; and one that was short in between is a new one.
+        assert_eq!([tell(1299, 800), tell(1300, 800), tell(1400, 799)], [false, true, false]);
+        assert_eq!([tell(1500, 100), tell(1501, 760)], [false, true]);
     }
 
     #[test]

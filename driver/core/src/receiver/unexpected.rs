@@ -46,12 +46,12 @@ impl Receiver {
             }
             if let Some(at) = self.peers.find_transfer(source, header.transfer) {
                 let transfer = self.peers.transfer_mut(at);
+                // Late, refused or not: its sender is at it, so what is complete of it must not be forgotten.
+                transfer.touched = now;
                 if transfer.done.contains(header.segment) {
                     self.late(header);
                     return;
                 }
-                // Refused or not: its sender is at it, so what is complete of it must not be forgotten.
-                transfer.touched = now;
             }
         }
         match header.start {

@@ -5,7 +5,7 @@
 //! has waited too long. When many wait too long at the same time it asks the links on the way what is wrong.
 
 use super::mapping::{Flight, WIDTH, before, ones};
-use super::{Answer, Outgoing, Packet};
+use super::{Answer, Outgoing, Packet, Tally};
 use crate::sender::RoundTrip;
 use crate::time::Nanos;
 use alloc::boxed::Box;
@@ -36,6 +36,8 @@ pub struct Config {
     pub late: u32,
     /// The timeout before anything is known.
     pub initial: Nanos,
+    /// The longest timeout of a packet that was sent again: it doubles each time (64 round trips).
+    pub longest: Nanos,
     /// When a packet is late.
     pub patience: Patience,
 }
@@ -50,6 +52,7 @@ impl Config {
             walk: Nanos::new(round_trip.get() / 4 + 1),
             late: 3,
             initial: round_trip.saturating_mul(4),
+            longest: round_trip.saturating_mul(64),
             patience: Patience::Safe,
         }
     }
@@ -109,8 +112,8 @@ pub struct Sender {
     /// How long the last answer took, until it is asked for.
     delay: Option<Nanos>,
     /// Packets sent again because they were late, and because they were wanted.
-    late: u64,
-    wanted: u64,
+    late: Tally,
+    wanted: Tally,
 }
 
 impl Sender {
@@ -125,8 +128,8 @@ impl Sender {
             walk: Nanos::MAX,
             inquire: false,
             delay: None,
-            late: 0,
-            wanted: 0,
+            late: Tally(0),
+            wanted: Tally(0),
         }
     }
 
@@ -172,7 +175,7 @@ impl Sender {
     /// Packets sent again because they were late, and because the receiver wanted them.
     #[must_use]
     pub const fn repeated(&self) -> (u64, u64) {
-        (self.late, self.wanted)
+        (self.late.0, self.wanted.0)
     }
 }
 
@@ -199,29 +202,31 @@ impl Outgoing for Sender {
             let (last, _) = self.flight.last(base + ahead);
             if before(last.sequence, sending.sequence) {
                 self.flight.repeat(base + ahead);
-                self.wanted += 1;
+                self.wanted.add(1);
             }
         }
     }
 
-    fn handle_timeout(&mut self, now: Nanos) {
+    fn handle_timeout(&mut self, now: Nanos) -> u32 {
         if self.poll_timeout().is_none_or(|due| due > now) {
-            return;
+            return 0;
         }
         let timeout = self.timeout();
+        let longest = self.config.longest.max(timeout);
         let mut late = 0;
         let base = self.flight.base;
         for ahead in ones(self.flight.out(base)) {
             let (last, tries) = self.flight.last(base + ahead);
             // Twice as long each time [E2-5].
-            if now.saturating_sub(last.at) >= timeout.saturating_mul(1 << tries.min(10)) {
+            if now.saturating_sub(last.at) >= timeout.saturating_mul(1 << tries.min(10)).min(longest) {
                 self.flight.repeat(base + ahead);
                 late += 1;
             }
         }
-        self.late += u64::from(late);
+        self.late.add(late);
         self.inquire |= late > self.config.late;
         self.walk = now.saturating_add(self.config.walk);
+        late
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {

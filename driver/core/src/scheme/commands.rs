@@ -207,6 +207,12 @@ impl Commands {
         &self.counters
     }
 
+    /// Bytes of a full message.
+    #[must_use]
+    pub const fn message_size(&self) -> u64 {
+        self.span
+    }
+
     /// Transfers that there is room for.
     #[must_use]
     pub const fn capacity(&self) -> u32 {

@@ -218,8 +218,8 @@ impl Outgoing for SendingEnd {
         sending!(self, end => end.handle_answer(now, answer));
     }
 
-    fn handle_timeout(&mut self, now: Nanos) {
-        sending!(self, end => end.handle_timeout(now));
+    fn handle_timeout(&mut self, now: Nanos) -> u32 {
+        sending!(self, end => end.handle_timeout(now))
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {

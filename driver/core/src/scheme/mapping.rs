@@ -5,7 +5,7 @@
 //! packet is spoken of again in the answers to the 127 behind it.
 
 use super::bits::{Window, down, low};
-use super::{Answer, Answers, Fate, Incoming, Map, Packet};
+use super::{Answer, Answers, Fate, Incoming, Map, Packet, Tally};
 use crate::cast::index;
 use crate::time::Nanos;
 use alloc::boxed::Box;
@@ -158,7 +158,7 @@ pub(super) struct Flight {
     /// No sending before this one is a packet's last one and without an answer.
     oldest: u32,
     /// Packets sent again.
-    repeats: u64,
+    repeats: Tally,
     /// Each packet's last sending and how often it was sent again, by the low bits of its number.
     packets: Box<[(u32, u8)]>,
     /// Sendings by the low bits of their numbers: an answer echoes one, not always a packet's last.
@@ -215,7 +215,7 @@ impl Flight {
             window,
             sequence: 0,
             oldest: 1,
-            repeats: 0,
+            repeats: Tally(0),
             packets: alloc::vec![(0, 0); index(width)].into_boxed_slice(),
             sendings: alloc::vec![NONE; index(sendings)].into_boxed_slice(),
         }
@@ -238,7 +238,7 @@ impl Flight {
 
     /// Packets sent again so far.
     pub(super) const fn repeats(&self) -> u64 {
-        self.repeats
+        self.repeats.0
     }
 
     /// Of the 128 packets from `first` on, which is not below the base: those that were sent, are not acknowledged, and are not to be
@@ -365,7 +365,7 @@ impl Flight {
         let again = self.next_again();
         let number = if let Some(number) = again {
             self.again.remove(number);
-            self.repeats += 1;
+            self.repeats.add(1);
             number
         } else if self.next < self.count && self.next - self.base < self.window {
             self.next += 1;

@@ -114,8 +114,8 @@ pub trait Outgoing {
     /// The receiving end says something.
     fn handle_answer(&mut self, now: Nanos, answer: &Answer);
 
-    /// Time has passed: to be called once [`Self::poll_timeout`]'s is reached.
-    fn handle_timeout(&mut self, now: Nanos);
+    /// Time has passed: to be called once [`Self::poll_timeout`]'s is reached. Returns how many waits for an answer have been in vain.
+    fn handle_timeout(&mut self, now: Nanos) -> u32;
 
     /// When [`Self::handle_timeout`] wants to be called; `None` if only an answer can change anything.
     fn poll_timeout(&self) -> Option<Nanos>;
@@ -147,6 +147,30 @@ pub trait Incoming {
 
     /// Everything is here. From then on, whoever holds this end answers each of its packets with [`Answer::Done`] [E0-15].
     fn is_complete(&self) -> bool;
+}
+
+/// A wait that was in vain `times` times in a row: twice as long each time [E2-5], and no longer than sixteen times as long. What is sent
+/// into a full queue at an even pace keeps it full.
+const fn backed_off(span: Nanos, times: u8) -> Nanos {
+    span.saturating_mul(1 << if times < DOUBLINGS { times } else { DOUBLINGS })
+}
+
+/// So that waits of four round trips grow to 64, as those of the other schemes do.
+const DOUBLINGS: u8 = 4;
+
+/// A count that nothing depends on: where states are told apart by their hashes, two that differ in it alone are the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally(u64);
+
+impl Tally {
+    const fn add(&mut self, count: u32) {
+        // Lossless; `From` is no constant function.
+        self.0 = self.0.saturating_add(count as u64);
+    }
+}
+
+impl core::hash::Hash for Tally {
+    fn hash<H: core::hash::Hasher>(&self, _state: &mut H) {}
 }
 
 /// What an end says after one input: never more than fits.

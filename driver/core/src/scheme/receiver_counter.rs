@@ -8,7 +8,7 @@
 //! in the literature; [`Counting::Distinct`], the default, keeps a bit per packet.
 
 use super::bits::Set;
-use super::{Answer, Answers, Fate, Incoming, Outgoing, Packet};
+use super::{Answer, Answers, DOUBLINGS, Fate, Incoming, Outgoing, Packet, backed_off};
 use crate::time::Nanos;
 
 /// What the receiver counts.
@@ -26,7 +26,8 @@ pub enum Counting {
 pub struct Config {
     /// The receiver waits so long for the next packet of a round (2 round trips).
     pub timeout: Nanos,
-    /// The sender waits so long after a round's last packet, in case the receiver's word got lost (4 round trips).
+    /// The sender waits so long after a round's last packet, in case the receiver's word got lost (4 round trips); twice as long, up to
+    /// sixteen times, after each round of which nothing was heard.
     pub backstop: Nanos,
     /// What is counted.
     pub counting: Counting,
@@ -58,6 +59,8 @@ pub struct Sender {
     next: u32,
     round: u8,
     deadline: Nanos,
+    /// Rounds in a row of which nothing was heard.
+    silent: u8,
     done: bool,
 }
 
@@ -65,7 +68,7 @@ impl Sender {
     /// For a message of `count` packets. One of none is done.
     #[must_use]
     pub const fn new(config: Config, count: u32) -> Self {
-        Self { config, count, next: 0, round: 0, deadline: Nanos::MAX, done: count == 0 }
+        Self { config, count, next: 0, round: 0, deadline: Nanos::MAX, silent: 0, done: count == 0 }
     }
 
     /// Starts over with another message.
@@ -82,6 +85,7 @@ impl Sender {
 
 impl Outgoing for Sender {
     fn handle_answer(&mut self, _now: Nanos, answer: &Answer) {
+        self.silent = 0;
         match *answer {
             Answer::Done => self.done = true,
             // Only once all of it was sent: what is short of a round that goes on may be still to come.
@@ -90,10 +94,13 @@ impl Outgoing for Sender {
         }
     }
 
-    fn handle_timeout(&mut self, now: Nanos) {
-        if self.poll_timeout().is_some_and(|due| due <= now) {
-            self.again();
+    fn handle_timeout(&mut self, now: Nanos) -> u32 {
+        if self.poll_timeout().is_none_or(|due| due > now) {
+            return 0;
         }
+        self.silent = self.silent.saturating_add(1).min(DOUBLINGS);
+        self.again();
+        1
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
@@ -108,7 +115,7 @@ impl Outgoing for Sender {
         self.next += 1;
         let tail = self.next == self.count;
         if tail {
-            self.deadline = now.saturating_add(self.config.backstop);
+            self.deadline = now.saturating_add(backed_off(self.config.backstop, self.silent));
         }
         Some(Packet { index, tail, round: self.round, sequence: 0 })
     }

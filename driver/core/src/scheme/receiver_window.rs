@@ -5,7 +5,7 @@
 //! whatever it is asked for again.
 
 use super::bits::{Set, bit, down, width};
-use super::{Answer, Answers, Fate, Incoming, Outgoing, Packet};
+use super::{Answer, Answers, DOUBLINGS, Fate, Incoming, Outgoing, Packet, backed_off};
 use crate::time::Nanos;
 use alloc::boxed::Box;
 
@@ -14,7 +14,8 @@ use alloc::boxed::Box;
 pub struct Config {
     /// Packets that the receiver can take from the lowest missing one on, 1 to 128 (128).
     pub window: u32,
-    /// The receiver waits so long for the lowest missing packet (2 round trips).
+    /// The receiver waits so long for the lowest missing packet (2 round trips); twice as long, up to sixteen times, after each time that it
+    /// has asked for everything from there on.
     pub hole_timeout: Nanos,
     /// Requests for one hole before all from there on are asked for (3).
     pub patience: u8,
@@ -25,7 +26,8 @@ pub struct Config {
     pub ask_again: Nanos,
     /// Packets that the receiver remembers having asked for, at most (256).
     pub remembered: u32,
-    /// The sender sends the last packet again if it has heard nothing for so long (4 round trips).
+    /// The sender sends the last packet again if it has heard nothing for so long (4 round trips); twice as long each time, up to sixteen
+    /// times.
     pub probe: Nanos,
 }
 
@@ -60,6 +62,8 @@ pub struct Sender {
     active: Nanos,
     /// The tail is to be sent to see whether anybody listens.
     probing: bool,
+    /// How often it was since anything was heard.
+    silent: u8,
     done: bool,
 }
 
@@ -75,6 +79,7 @@ impl Sender {
             limit,
             active: now,
             probing: false,
+            silent: 0,
             done: count == 0,
             config,
         }
@@ -88,6 +93,7 @@ impl Sender {
         self.limit = if self.config.credit { width(self.config.window) } else { u32::MAX };
         self.active = now;
         self.probing = false;
+        self.silent = 0;
         self.done = count == 0;
     }
 
@@ -99,6 +105,7 @@ impl Sender {
 impl Outgoing for Sender {
     fn handle_answer(&mut self, now: Nanos, answer: &Answer) {
         self.active = self.active.max(now);
+        self.silent = 0;
         // Who wants a packet has room for it and for a window from there on: this word of it may be the first that arrives.
         if let Answer::Resend { first, .. } = *answer
             && self.config.credit
@@ -123,16 +130,19 @@ impl Outgoing for Sender {
         }
     }
 
-    fn handle_timeout(&mut self, now: Nanos) {
-        if self.poll_timeout().is_some_and(|due| due <= now) {
-            self.probing = true;
-            self.active = now;
+    fn handle_timeout(&mut self, now: Nanos) -> u32 {
+        if self.poll_timeout().is_none_or(|due| due > now) {
+            return 0;
         }
+        self.probing = true;
+        self.silent = self.silent.saturating_add(1).min(DOUBLINGS);
+        self.active = now;
+        1
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
         let waits = !self.done && !self.probing;
-        waits.then(|| self.active.saturating_add(self.config.probe))
+        waits.then(|| self.active.saturating_add(backed_off(self.config.probe, self.silent)))
     }
 
     fn poll_packet(&mut self, now: Nanos) -> Option<Packet> {
@@ -172,8 +182,10 @@ pub struct Receiver {
     count: Option<u32>,
     /// When the hole at `base` is asked for.
     deadline: Nanos,
-    /// Requests for that hole so far.
+    /// Requests for that hole alone so far, since the last one for everything from there on.
     strikes: u8,
+    /// And those for everything.
+    ranges: u8,
     /// Packets beyond the window and when they were asked for, by the low bits of their numbers.
     asked: Box<[(u32, Nanos)]>,
     answers: Answers,
@@ -190,6 +202,7 @@ impl Receiver {
             count: None,
             deadline: now.saturating_add(config.hole_timeout),
             strikes: 0,
+            ranges: 0,
             asked: alloc::vec![(u32::MAX, Nanos::ZERO); asked].into_boxed_slice(),
             answers: Answers::NONE,
             config,
@@ -202,7 +215,7 @@ impl Receiver {
         self.here = 0;
         self.count = None;
         self.deadline = now.saturating_add(self.config.hole_timeout);
-        self.strikes = 0;
+        (self.strikes, self.ranges) = (0, 0);
         self.asked.fill((u32::MAX, Nanos::ZERO));
         self.answers = Answers::NONE;
     }
@@ -260,7 +273,8 @@ impl Incoming for Receiver {
         if slide > 0 {
             self.base += slide;
             self.here = down(self.here, slide);
-            (self.deadline, self.strikes) = (now.saturating_add(self.config.hole_timeout), 0);
+            self.deadline = now.saturating_add(self.config.hole_timeout);
+            (self.strikes, self.ranges) = (0, 0);
             // After every slide, whatever packet it was [E0-4, E0-5].
             if self.is_complete() {
                 self.answers = Answers::NONE;
@@ -276,7 +290,6 @@ impl Incoming for Receiver {
         if self.poll_timeout().is_none_or(|due| due > now) {
             return;
         }
-        self.deadline = now.saturating_add(self.config.hole_timeout);
         let first = self.base;
         if self.strikes < self.config.patience {
             self.strikes += 1;
@@ -284,9 +297,12 @@ impl Incoming for Receiver {
         } else {
             // Counted anew after a request for all, too [E0-18].
             self.strikes = 0;
+            self.ranges = self.ranges.saturating_add(1).min(DOUBLINGS);
             let last = self.count.map_or(u32::MAX, |count| count - 1);
             self.answers.say(Answer::Resend { first, last });
         }
+        // Requests for one packet keep their pace. What sends everything again does not.
+        self.deadline = now.saturating_add(backed_off(self.config.hole_timeout, self.ranges));
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {

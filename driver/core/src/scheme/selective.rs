@@ -7,7 +7,7 @@
 
 use super::bits::Window;
 use super::mapping::{Flight, Sending, before};
-use super::{Answer, Outgoing, Packet};
+use super::{Answer, Outgoing, Packet, Tally};
 use crate::sender::RoundTrip;
 use crate::time::Nanos;
 
@@ -79,6 +79,14 @@ impl Spread {
         }
     }
 
+    /// Nothing has come for so long that what is missing is lost, not late: the first epoch is over, however few its samples.
+    fn settle(&mut self) {
+        let [now, before] = &mut self.longest;
+        if *before == Nanos::ZERO {
+            *before = (*now).max(Nanos::new(1));
+        }
+    }
+
     /// Whether this is the first epoch.
     const fn is_new(&self) -> bool {
         let [_, before] = self.longest;
@@ -130,7 +138,7 @@ pub struct Sender {
     silent: u32,
     /// How long the last answer took, until it is asked for.
     delay: Option<Nanos>,
-    needless: u64,
+    needless: Tally,
 }
 
 impl Sender {
@@ -147,7 +155,7 @@ impl Sender {
             probe: Nanos::MAX,
             silent: 0,
             delay: None,
-            needless: 0,
+            needless: Tally(0),
         }
     }
 
@@ -159,7 +167,7 @@ impl Sender {
     /// Packets sent again, and those among them whose receiver had them already, as far as it said so.
     #[must_use]
     pub const fn repeated(&self) -> (u64, u64) {
-        (self.flight.repeats(), self.needless)
+        (self.flight.repeats(), self.needless.0)
     }
 
     /// The lowest packet that is not acknowledged.
@@ -202,10 +210,11 @@ impl Sender {
         }
     }
 
-    /// Starts to wait anew for anything.
+    /// Starts to wait anew for anything: two round trips, as RFC 8985 has it, and for what disorder explains. Not for the longest delay of a
+    /// path several times over: where a queue drops most of a window, the last packet's answer is what tells of all the others.
     fn wait(&mut self, now: Nanos) {
-        let learnt = self.trip.timeout().unwrap_or(Nanos::ZERO).max(self.round_trip().saturating_mul(2));
-        let span = learnt.saturating_add(self.spread.window(self.config.round_trip));
+        let window = self.spread.window(self.config.round_trip);
+        let span = self.round_trip().saturating_mul(2).saturating_add(window);
         self.probe = now
             .saturating_add(span.saturating_mul(1 << self.silent.min(16)).min(self.config.longest))
             .max(now.saturating_add(Nanos::new(1)));
@@ -232,7 +241,7 @@ impl Outgoing for Sender {
                 self.latest = Some(sending);
             }
             if map.again {
-                self.needless += 1;
+                self.needless.add(1);
                 self.spread.widen();
             } else if self.flight.is_repeat(sending) {
                 self.spread.useful = self.spread.useful.saturating_add(1);
@@ -245,21 +254,24 @@ impl Outgoing for Sender {
         self.look(now);
     }
 
-    fn handle_timeout(&mut self, now: Nanos) {
+    fn handle_timeout(&mut self, now: Nanos) -> u32 {
         if self.due <= now {
             self.look(now);
         }
-        if self.probe <= now && !self.flight.is_done() {
-            // First the last packet alone, whose answer tells of all the others; if not even that comes, the first as well.
-            if let Some((first, last)) = self.flight.ends() {
-                self.flight.repeat(last);
-                if self.silent > 0 {
-                    self.flight.repeat(first);
-                }
-            }
-            self.silent += 1;
-            self.wait(now);
+        if self.probe > now || self.flight.is_done() {
+            return 0;
         }
+        // First the last packet alone, whose answer tells of all the others; if not even that comes, the first as well.
+        if let Some((first, last)) = self.flight.ends() {
+            self.flight.repeat(last);
+            if self.silent > 0 {
+                self.flight.repeat(first);
+            }
+        }
+        self.silent += 1;
+        self.spread.settle();
+        self.wait(now);
+        1
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {

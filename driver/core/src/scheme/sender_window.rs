@@ -92,12 +92,14 @@ impl Outgoing for Sender {
         }
     }
 
-    fn handle_timeout(&mut self, now: Nanos) {
-        if self.poll_timeout().is_some_and(|due| due <= now) {
-            self.silent += 1;
-            self.again = low(self.next - self.base) & !self.acknowledged;
-            self.deadline = now.saturating_add(self.wait());
+    fn handle_timeout(&mut self, now: Nanos) -> u32 {
+        if self.poll_timeout().is_none_or(|due| due > now) {
+            return 0;
         }
+        self.silent += 1;
+        self.again = low(self.next - self.base) & !self.acknowledged;
+        self.deadline = now.saturating_add(self.wait());
+        1
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {

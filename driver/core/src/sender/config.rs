@@ -12,6 +12,10 @@ use crate::time::Nanos;
 /// first incomplete one; a sender that stays within it never has a segment refused for that reason.
 pub const SEGMENT_SPAN: u32 = 256;
 
+/// Packet lifetimes by which a receiver's registry timeout has to be longer than the time to give up of every sender that it hears
+/// of: one each for a packet, its answer, and a packet that is sent because of it.
+pub const MARGIN: u64 = 3;
+
 /// Geometry, sizes and timers of a [`Sender`](super::Sender).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -80,6 +84,12 @@ impl SenderConfig {
             self.ops_per_destination
         };
         if share > self.op_entries { self.op_entries } else { share }
+    }
+
+    /// The shortest registry timeout of a receiver that this sender can send to (spec 2.2.7).
+    #[must_use]
+    pub const fn least_registry_timeout(&self) -> Nanos {
+        self.retry.give_up.saturating_add(self.packet_lifetime.saturating_mul(MARGIN))
     }
 
     /// Checks every rule above and `threshold <= segment <= mask_bits x packet_size` (spec 2.1.1).

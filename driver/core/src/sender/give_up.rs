@@ -183,6 +183,39 @@ impl Sender {
         op.packet != 0 && op.tries != u8::MAX && op.sent > start.known
     }
 
+    /// Whether a segment's first packet, which is to be sent again, could begin anew what its receiver has forgotten. It may have
+    /// been registered when it first left, and an entry without news for the registry timeout, which is longer than the time to
+    /// give up (spec 2.2.7), is gone: with it what else was acknowledged, or that all was complete. This only happens to a
+    /// host that stood still, for otherwise the packet would have been sent again or given up before.
+    ///
+    /// An answer may be to an earlier try than the latest, by which its time is told: but whatever came before that one left was
+    /// looked at before, so the answered packet and its answer have wandered for a lifetime each at most, and this one wanders for
+    /// another. A receiver has to be patient for so much longer ([`MARGIN`](super::MARGIN)).
+    pub(super) fn is_overdue(&self, now: Nanos, op: &Op) -> bool {
+        op.packet == 0 && now.saturating_sub(self.segments.get(op.segment).start.first) >= self.retry.give_up
+    }
+
+    /// The same of a segment that is to begin: the receiver may have forgotten those before it.
+    pub(super) fn is_stale(&self, now: Nanos, slot: u32) -> bool {
+        let transfer = &self.transfers[index(slot)];
+        transfer.state == TransferState::UnderWay
+            && transfer.partial.is_none_or(|partial| self.segments.get(partial).issued == 0)
+            && now.saturating_sub(transfer.remembered) >= self.retry.give_up
+    }
+
+    /// The error of such a transfer.
+    #[cold]
+    pub(super) fn overslept(&self, slot: u32) -> TransferError {
+        let transfer = &self.transfers[index(slot)];
+        let next = transfer.partial.map(|partial| self.segments.get(partial).base);
+        TransferError::Forgotten {
+            node: transfer.command.node,
+            address: next.unwrap_or(transfer.next_base),
+            acknowledged: transfer.acknowledged,
+            tries: self.entries_of(slot).map(|op| op.tries).max().unwrap_or(0),
+        }
+    }
+
     pub(super) fn forgotten(&self, op: &Op) -> TransferError {
         let Packet { node, address, acknowledged, tries } = self.packet(op);
         TransferError::Forgotten { node, address, acknowledged, tries }

@@ -49,17 +49,32 @@ impl Sender {
         if let Some(slot) = self.announcing.pop_front(&mut self.queue_links) {
             return Some(self.announce(now, slot));
         }
-        if self.ops.has_due() {
+        while self.ops.has_due() {
             let Self { ops, retry, segments, transfers, destinations, .. } = self;
             let due = ops.take_due(now, |op| {
                 let transfer = &transfers[index(segments.get(op.segment).transfer)];
                 let trip = &destinations.get(transfer.destination).trip;
                 retry.deadline(now, trip, op.silent, transfer.progress)
             });
-            if let Some(op) = due {
+            let Some(op) = due else { break };
+            if !self.is_overdue(now, &op) {
                 return Some(self.retransmit(now, &op));
             }
+            let error = self.forgotten(&Op { tries: op.tries.saturating_sub(1), ..op });
+            self.give_up(now, self.segments.get(op.segment).transfer, error);
         }
+        while let Some((pool, chosen)) = self.choose(now) {
+            if !self.is_stale(now, chosen.slot) {
+                return self.issue(now, &pool, chosen);
+            }
+            let error = self.overslept(chosen.slot);
+            self.give_up(now, chosen.slot, error);
+        }
+        None
+    }
+
+    /// Whose new packets go next, and how many op numbers there are for them.
+    fn choose(&mut self, now: Nanos) -> Option<(Pool, Candidate)> {
         let pool = self.pool(now);
         if pool.available == 0 {
             return None;
@@ -72,8 +87,7 @@ impl Sender {
         let owes = self.owes();
         let big_may_go = regular.is_none() || (self.last_was_regular && !owes);
         let big = if big_may_go { self.big_candidate(&pool, owes) } else { None };
-        let chosen = big.or(regular)?;
-        self.issue(now, &pool, chosen)
+        big.or(regular).map(|chosen| (pool, chosen))
     }
 
     /// What op numbers there are, and who must get one.
@@ -324,6 +338,7 @@ impl Sender {
         let issued = self.segments.get_mut(record_slot);
         if let (0, Some(first)) = (issued.issued, ops.as_slice().first()) {
             issued.start.op = *first;
+            issued.start.first = now;
         }
         issued.issued += sent;
         self.destinations.get_mut(destination).in_flight += u32::from(sent);
@@ -375,6 +390,7 @@ impl Sender {
         }
         transfer.state = TransferState::UnderWay;
         transfer.progress = now;
+        transfer.remembered = now;
         let record = self.destinations.get_mut(destination);
         transfer.id = record.next_id;
         record.next_id = record.next_id.next();

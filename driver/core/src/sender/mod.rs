@@ -19,7 +19,7 @@ mod table;
 mod types;
 mod views;
 
-pub use config::{ConfigError, SEGMENT_SPAN, SenderConfig};
+pub use config::{ConfigError, MARGIN, SEGMENT_SPAN, SenderConfig};
 pub use retry::{RetryPolicy, RoundTrip, Timeout};
 pub use types::{
     Answer, Command, Completion, Notify, Ops, SenderCounters, SubmitError, Ticket, TransferError, Transmit,
@@ -226,7 +226,7 @@ impl Sender {
             record.start.known = now;
         }
         let trip = (certain && !held_up).then(|| now.saturating_sub(op.sent));
-        self.acknowledged(now, op.segment, 1, trip);
+        self.acknowledged(now, op.segment, 1, op.sent, trip);
     }
 
     /// One packet was refused: busy waits and tries again, anything else ends the transfer.
@@ -238,6 +238,11 @@ impl Sender {
                 // An answer to an earlier try says nothing about the try that is under way.
                 if answer.tries == op.tries {
                     self.counters.busy += 1;
+                    if op.packet == 0 {
+                        self.segments.get_mut(op.segment).start.first = op.sent;
+                        let transfer = &mut self.transfers[index(transfer)];
+                        transfer.remembered = transfer.remembered.max(op.sent);
+                    }
                     if self.is_forgotten(&op) {
                         let error = self.forgotten(&op);
                         self.give_up(now, transfer, error);
@@ -298,7 +303,7 @@ impl Sender {
                 released += 1;
             }
         }
-        self.acknowledged(now, slot, released, None);
+        self.acknowledged(now, slot, released, record.start.first, None);
     }
 
     /// The oldest transfer that has ended.
@@ -384,8 +389,9 @@ impl Sender {
         op
     }
 
-    /// `count` packets of a segment left the op table because the receiver has them; `trip`: how long the answer took.
-    fn acknowledged(&mut self, now: Nanos, slot: u16, count: u16, trip: Option<Nanos>) {
+    /// `count` packets of a segment left the op table because the receiver has them; `left`: when what it answers was sent, as far
+    /// as is known ([`Sender::is_overdue`]); `trip`: how long the answer took.
+    fn acknowledged(&mut self, now: Nanos, slot: u16, count: u16, left: Nanos, trip: Option<Nanos>) {
         let record = self.segments.get_mut(slot);
         record.acknowledged += count;
         let complete = record.acknowledged == record.packets;
@@ -393,6 +399,7 @@ impl Sender {
         let transfer = &mut self.transfers[index(owner)];
         transfer.acknowledged += u64::from(count);
         transfer.progress = now;
+        transfer.remembered = transfer.remembered.max(left);
         let destination = self.destinations.get_mut(transfer.destination);
         destination.in_flight -= u32::from(count);
         destination.suspect = false;

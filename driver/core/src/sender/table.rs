@@ -58,6 +58,9 @@ pub(super) struct Transfer {
     pub(super) finished: Nanos,
     /// When something came back, or the first packet left.
     pub(super) progress: Nanos,
+    /// When the latest packet left that was answered, or the first one: the receiver remembered the transfer then. Earlier than
+    /// `progress`, and much so where answers have waited for a host that stood still.
+    pub(super) remembered: Nanos,
     pub(super) result: Result<(), TransferError>,
 }
 
@@ -94,6 +97,7 @@ impl Transfer {
         started: Nanos::ZERO,
         finished: Nanos::ZERO,
         progress: Nanos::ZERO,
+        remembered: Nanos::ZERO,
         result: Ok(()),
     };
 }
@@ -126,6 +130,8 @@ impl Segment {
 pub(super) struct Start {
     /// Its op number.
     pub(super) op: OpNumber,
+    /// When it was first sent, or when the latest try of it was sent that was refused: the receiver had no entry before.
+    pub(super) first: Nanos,
     /// When it was last sent again; zero if never.
     pub(super) again: Nanos,
     /// When it was acknowledged: whatever is sent from then on, the receiver expects. [`Nanos::MAX`] if it was not.
@@ -134,7 +140,7 @@ pub(super) struct Start {
 
 impl Default for Start {
     fn default() -> Self {
-        Self { op: OpNumber::new(0), again: Nanos::ZERO, known: Nanos::MAX }
+        Self { op: OpNumber::new(0), first: Nanos::ZERO, again: Nanos::ZERO, known: Nanos::MAX }
     }
 }
 

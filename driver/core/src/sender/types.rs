@@ -327,10 +327,12 @@ pub enum TransferError {
         /// The receiver's reason.
         reason: NackReason,
     },
-    /// The receiver knew the transfer once and does not any more.
+    /// The receiver knew the transfer once and does not any more, or may not: this host did not look at answers for longer than the
+    /// time to give up, and the segment's first packet, or the next segment, could have begun anew what was complete.
     #[error(
-        "node {node} has forgotten the transfer to {address}: it was reset, or heard nothing for its registry timeout; \
-         {acknowledged} packets were acknowledged, the last one sent {tries} times; submit the transfer again"
+        "node {node} has forgotten the transfer to {address}, or may have: it was reset, or heard nothing for its registry \
+         timeout, for instance because this host stood still; {acknowledged} packets were acknowledged, the last one sent \
+         {tries} times; submit the transfer again"
     )]
     Forgotten {
         /// The receiving node.
@@ -339,7 +341,7 @@ pub enum TransferError {
         address: CardAddr,
         /// Packets of the transfer that were acknowledged.
         acknowledged: u64,
-        /// Tries of the packet that was refused.
+        /// Tries of the packet that was refused, or that was not sent again; 0 if none was in flight.
         tries: u8,
     },
     /// The receiver goes by another scheme.

@@ -5,12 +5,13 @@
 //!
 //! A hang is looked for where nothing is in flight: from each such state, a network that does nothing wrong any more has to
 //! bring both ends to their end. Where time stands still, states do not differ by it: timers of no length may fire at any
-//! time, which is more than any timer does.
+//! time, which is more than any timer does. Where it passes, states that differ in nothing but the time of day are the same:
+//! points of time are told apart by how far from now they are.
 
 use fpga_core::Nanos;
 use fpga_core::scheme::{Answer, Fate, Incoming, Outgoing, Packet};
 use std::collections::HashSet;
-use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// What the network and the clock may do on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,40 +46,53 @@ pub(crate) struct Found {
     pub(crate) bad_writes: usize,
 }
 
+/// When the clock begins: so late that no span of time is as long as half of it, and a number says which of both it is.
+const EPOCH: Nanos = Nanos::new(1 << 40);
+
 /// Sixty-four bits of a state: products of 128 bits, folded.
 #[derive(Clone, Copy, Default)]
-struct Folded(u64);
+struct Folded {
+    hash: u64,
+    now: u64,
+}
+
+impl Folded {
+    fn fold(&mut self, word: u64) {
+        let product = u128::from(self.hash ^ word ^ 0x9E37_79B9_7F4A_7C15) * 0xA076_1D64_78BD_642F_u128;
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+        let folded = product as u64 ^ (product >> 64) as u64;
+        self.hash = folded.rotate_left(23).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    }
+}
 
 impl Hasher for Folded {
     fn finish(&self) -> u64 {
-        self.0
+        self.hash
     }
 
     fn write(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word) ^ (chunk.len() as u64) << 56);
+            self.fold(u64::from_le_bytes(word) ^ (chunk.len() as u64) << 56);
         }
     }
 
     fn write_u32(&mut self, word: u32) {
-        self.write_u64(word.into());
+        self.fold(word.into());
     }
 
     fn write_u8(&mut self, word: u8) {
-        self.write_u64(word.into());
+        self.fold(word.into());
     }
 
     fn write_usize(&mut self, word: usize) {
-        self.write_u64(word as u64);
+        self.fold(word as u64);
     }
 
     fn write_u64(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word ^ 0x9E37_79B9_7F4A_7C15) * 0xA076_1D64_78BD_642F_u128;
-        #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
-        let folded = product as u64 ^ (product >> 64) as u64;
-        self.0 = folded.rotate_left(23).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let is_time = word >= EPOCH.get() / 2 && word != u64::MAX;
+        self.fold(if is_time { word.wrapping_sub(self.now) ^ 1 << 62 } else { word });
     }
 }
 
@@ -87,6 +101,13 @@ where
     S: Outgoing + Clone + Eq + Hash,
     R: Incoming + Clone + Eq + Hash,
 {
+    /// Hashes of 64 bits instead of states: among millions, a collision hides a state once in a million runs.
+    fn hashed(&self) -> u64 {
+        let mut hasher = Folded { hash: 0, now: self.now.get() };
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// Sends what can be sent.
     fn settle(&mut self) {
         while let Some(packet) = self.sender.poll_packet(self.now) {
@@ -123,7 +144,7 @@ where
     fn fire_sender(&mut self) -> bool {
         let due = self.sender.poll_timeout();
         self.now = due.map_or(self.now, |due| self.now.max(due));
-        self.sender.handle_timeout(self.now);
+        let _ = self.sender.handle_timeout(self.now);
         due.is_some()
     }
 
@@ -229,8 +250,6 @@ where
 {
     let all = u32::MAX.checked_shr(32 - count).unwrap_or(0);
     let mut found = Found::default();
-    // Hashes of 64 bits instead of states: among millions, a collision hides a state once in a million runs.
-    let hasher = BuildHasherDefault::<Folded>::default();
     let mut seen: HashSet<u64, BuildHasherDefault<Folded>> = HashSet::default();
     let mut first = State {
         sender,
@@ -239,7 +258,7 @@ where
         answers: Vec::new(),
         written: 0,
         left: mischief,
-        now: Nanos::ZERO,
+        now: EPOCH,
     };
     first.settle();
     let mut open = vec![first];
@@ -253,7 +272,7 @@ where
         }
         found.hangs += usize::from(state.is_quiet() && !state.ends_well(count));
         state.next(count, &mut found, &mut |state| {
-            if seen.insert(hasher.hash_one(&state)) {
+            if seen.insert(state.hashed()) {
                 open.push(state);
             }
         });

@@ -3,7 +3,8 @@
 //! ```text
 //! every one:  0 magic "FPGAFRMS"  8 version u16  10 kind u16  12 bytes of the body u32  16 body   CRC-32C of all before u32
 //! 1 hello     node u32, incarnation u32
-//! 2 offer     stream u64, node u32, room for the value u32, room for data u64, slots of the publisher u32, heartbeat u32 (ms)
+//! 2 offer     stream u64, node u32, room for the value u32, room for data u64, slots of the publisher u32, heartbeat u32 (ms),
+//!             bytes of a segment u32
 //! 3 join      address u64, bytes u64, key u64, slots u32
 //! 4 accepted  next sequence u64, next position u32, address u64, bytes u64, key u64
 //! 5 refused   reason u16, bytes of text u16, text (UTF-8)
@@ -142,6 +143,8 @@ pub struct Offer {
     pub slots: u32,
     /// How often the publisher is heard of at least, in milliseconds.
     pub heartbeat_ms: u32,
+    /// Bytes of a segment of its transfers at most: how many events a frame makes at the subscriber's card follows from that.
+    pub segment: u32,
 }
 
 /// A piece of card memory that the other side may write.
@@ -233,7 +236,7 @@ impl Message {
             }
             Self::Offer(it) => {
                 out.u64(it.stream).u32(it.node).u32(it.value_room).u64(it.data_room);
-                out.u32(it.slots).u32(it.heartbeat_ms);
+                out.u32(it.slots).u32(it.heartbeat_ms).u32(it.segment);
             }
             Self::Join(it) => {
                 out.window(&it.window).u32(it.slots);
@@ -293,6 +296,7 @@ impl Message {
             data_room: reader.u64()?,
             slots: reader.u32()?,
             heartbeat_ms: reader.u32()?,
+            segment: reader.u32()?,
         }))
     }
 
@@ -384,9 +388,17 @@ mod tests {
     fn message() -> impl Strategy<Value = Message> {
         prop_oneof![
             any::<(u32, u32)>().prop_map(|(node, incarnation)| Message::Hello(Hello { node, incarnation })),
-            any::<(u64, u32, u32, u64, u32, u32)>().prop_map(
-                |(stream, node, value_room, data_room, slots, heartbeat_ms)| {
-                    Message::Offer(Offer { stream, node, value_room, data_room, slots, heartbeat_ms })
+            any::<(u64, u32, u32, u64, u32, u32, u32)>().prop_map(
+                |(stream, node, value_room, data_room, slots, heartbeat_ms, segment)| {
+                    Message::Offer(Offer {
+                        stream,
+                        node,
+                        value_room,
+                        data_room,
+                        slots,
+                        heartbeat_ms,
+                        segment,
+                    })
                 }
             ),
             (window(), any::<u32>()).prop_map(|(window, slots)| Message::Join(Join { window, slots })),

@@ -62,6 +62,7 @@ impl Admission for Publisher {
             value_room: self.geometry.value_room(),
             data_room: self.geometry.data_room(),
             slots: self.options.slots,
+            segment: self.endpoint.segment_size(),
             heartbeat_ms: u32::try_from(self.options.heartbeat.as_millis()).unwrap_or(u32::MAX).max(1),
         })
     }
@@ -123,6 +124,9 @@ impl Admission for Publisher {
             failures: 0,
             told: now,
             told_settled: first,
+            status: 0,
+            status_there: 0,
+            unheard: 0,
             end_begun: false,
             told_end: false,
             gone: None,

@@ -22,7 +22,7 @@ impl Publisher {
             && !self.uploads.iter().any(|upload| matches!(upload, super::Upload::Frame { .. }))
     }
 
-    /// Whether everything that was accepted has ended, and everybody knows that it has.
+    /// Whether everything that was accepted has ended, everybody knows that it has, and the card is at rest.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         let told = |member: &super::Member| member.gone.is_some() || member.told_end;
@@ -30,6 +30,9 @@ impl Publisher {
             && self.is_drained()
             && self.members.iter().flatten().all(told)
             && self.endpoint.is_idle()
+            // Neither a status on its way into the card nor credits on their way out of it.
+            && self.uploads.is_empty()
+            && self.credits.is_some()
     }
 
     /// Ends the stream, and waits until everything that was published has arrived, or failed, and every subscriber knows that it was
@@ -52,7 +55,7 @@ impl Publisher {
                 return Err(PublisherError::TimedOut { card: self.name, waited: patience, frames });
             }
             if work == 0 {
-                self.relax();
+                self.rest();
             }
         }
     }

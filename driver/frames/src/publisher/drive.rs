@@ -38,6 +38,7 @@ impl Publisher {
         self.h2c.poll()?;
         self.fetch_credits()?;
         work += self.meet();
+        self.idle.saw(work);
         Ok(work)
     }
 
@@ -269,6 +270,11 @@ impl Publisher {
                     member.carrier = Carrier::Idle(buffer);
                 }
                 member.told_end |= ended && arrived;
+                if arrived {
+                    // There is one at a time.
+                    member.status_there = member.status;
+                    member.unheard = member.unheard.saturating_add(1);
+                }
                 self.statistics.internal.resent += u64::from(!arrived);
             }
         }
@@ -360,6 +366,7 @@ impl Publisher {
             let reason = match Credit::decode(block, member.window.remote.key) {
                 Ok(credit) => {
                     member.unreadable = 0;
+                    member.heard(credit.heard);
                     match member.credits.consume(credit.consumed) {
                         Ok(_) if credit.leaving => Some(DropReason::Left),
                         Ok(_) => None,

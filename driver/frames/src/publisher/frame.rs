@@ -59,6 +59,8 @@ pub struct Frame {
     pub(super) home: Home,
     pub(super) value_length: usize,
     pub(super) value_room: usize,
+    /// What the stream's frames may have: slots are rounded up, and may be longer.
+    pub(super) data_room: usize,
     pub(super) length: usize,
 }
 
@@ -66,7 +68,9 @@ impl Frame {
     fn parts(&mut self) -> (&mut [u8], &mut [u8]) {
         let bytes = self.memory.as_mut().map(Memory::bytes_mut).unwrap_or_default();
         let (_, rest) = bytes.split_at_mut(BLOCK.min(bytes.len()));
-        rest.split_at_mut(self.value_room.min(rest.len()))
+        let (value, data) = rest.split_at_mut(self.value_room.min(rest.len()));
+        let room = self.data_room.min(data.len());
+        (value, data.get_mut(..room).unwrap_or_default())
     }
 
     /// All the bytes that a frame's data may have; how many of them count, [`set_len`](Self::set_len) says.

@@ -83,6 +83,11 @@ pub(super) struct Member {
     pub(super) told: Nanos,
     /// What the last status said of transfers that have ended.
     pub(super) told_settled: u32,
+    /// The number of the last status, and of the last one that is known to be there.
+    pub(super) status: u32,
+    pub(super) status_there: u32,
+    /// Statuses that are there, and that it has not read as far as is known.
+    pub(super) unheard: u32,
     /// A status that says that the stream has ended is on its way, or was.
     pub(super) end_begun: bool,
     /// It was told that the stream has ended, and has that.
@@ -92,6 +97,17 @@ pub(super) struct Member {
 }
 
 impl Member {
+    /// Frames that can be sent to it now, where those on their way to it may hold `share` slots of the pool.
+    pub(super) fn room(&self, share: u32) -> u32 {
+        self.credits.room().min(share.saturating_sub(self.credits.on_their_way()))
+    }
+
+    /// It says that it has read status `number`.
+    pub(super) fn heard(&mut self, number: u32) {
+        // One that was never sent is no less than what is unheard, and changes nothing.
+        self.unheard = self.unheard.min(self.status_there.wrapping_sub(number));
+    }
+
     /// Whether its place can be given to another one: nothing on its way refers to it.
     pub(super) fn is_over(&self) -> bool {
         self.gone.is_some()

@@ -30,6 +30,7 @@ use crate::bootstrap::Listener;
 use crate::cells::{BLOCK, FrameHeader};
 use crate::error::{InternalErrors, PublishError, PublisherError, TakeError};
 use crate::geometry::{Geometry, GeometryError, Layout};
+use crate::idle::Idle;
 use crate::pool::SlotPool;
 use crate::sequence::Sequence;
 
@@ -39,6 +40,7 @@ pub use member::{
     DropReason, PublisherEvent, SubscriberId, SubscriberSet, SubscriberStatistics, SubscriberView,
 };
 pub use options::{MAX_SUBSCRIBERS, PublisherOptions};
+pub(crate) use tell::UNHEARD;
 
 use frame::{Home, Memory};
 use member::Member;
@@ -144,6 +146,7 @@ pub struct Publisher {
     events: VecDeque<PublisherEvent>,
     statistics: PublisherStatistics,
     closing: bool,
+    idle: Idle,
 }
 
 impl Publisher {
@@ -210,6 +213,7 @@ impl Publisher {
             events: VecDeque::with_capacity(EVENTS),
             statistics: PublisherStatistics::default(),
             closing: false,
+            idle: Idle::default(),
             name,
             options,
         })
@@ -269,12 +273,15 @@ impl Publisher {
 
     /// The subscribers that there are.
     pub fn subscribers(&self) -> impl Iterator<Item = SubscriberView> {
-        self.members.iter().flatten().filter(|member| member.gone.is_none()).map(|member| SubscriberView {
-            id: member.id,
-            node: member.node,
-            slots: member.slots,
-            room: member.credits.room(),
-            statistics: member.statistics,
+        let share = self.share();
+        self.members.iter().flatten().filter(|member| member.gone.is_none()).map(move |member| {
+            SubscriberView {
+                id: member.id,
+                node: member.node,
+                slots: member.slots,
+                room: member.room(share),
+                statistics: member.statistics,
+            }
         })
     }
 
@@ -282,6 +289,12 @@ impl Publisher {
     #[must_use]
     pub const fn free_slots(&self) -> usize {
         self.pool.free()
+    }
+
+    /// Slots of the pool that frames for one subscriber may hold. One that cannot be reached holds them until its transfers are given up:
+    /// not all of them, for the others' sake.
+    fn share(&self) -> u32 {
+        if self.living() > 1 { (self.options.slots / 2).max(1) } else { u32::MAX }
     }
 
     fn event(&mut self, event: PublisherEvent) {
@@ -298,6 +311,12 @@ impl Publisher {
     /// To be called in a loop that polls: lets a card inside this thread take a step.
     pub fn relax(&self) {
         self.endpoint.relax();
+    }
+
+    /// For whoever has nothing to do but to poll: as [`relax`](Self::relax) at first, and after some looks in vain this thread sleeps for
+    /// a twentieth of a millisecond.
+    pub fn rest(&mut self) {
+        self.idle.rest(&self.endpoint);
     }
 
     /// Takes up what users have dropped.
@@ -362,12 +381,14 @@ impl Publisher {
             }
             None => Memory::Heap(self.take_heap(stride)?),
         };
+        let data_room = usize::try_from(self.geometry.data_room()).unwrap_or(usize::MAX);
         Ok(Frame {
             memory: Some(memory),
             home: Arc::clone(&self.home),
             value_length: 0,
             value_room: usize::try_from(self.geometry.value_room()).unwrap_or(usize::MAX),
-            length: usize::try_from(self.geometry.data_room()).unwrap_or(usize::MAX),
+            data_room,
+            length: data_room,
         })
     }
 
@@ -404,11 +425,10 @@ impl Publisher {
         self.next = sequence.next();
         self.statistics.published += 1;
         let (mut sent, mut skipped) = (SubscriberSet::default(), SubscriberSet::default());
-        // One that cannot be reached holds slots until its transfers are given up: not all of them, for the others' sake.
-        let share = if self.living() > 1 { (self.options.slots / 2).max(1) } else { u32::MAX };
+        let share = self.share();
         for (index, member) in self.members.iter_mut().enumerate() {
             let Some(member) = member.as_mut().filter(|member| member.gone.is_none()) else { continue };
-            if member.credits.on_their_way() < share && member.credits.reserve() {
+            if member.room(share) > 0 && member.credits.reserve() {
                 sent.insert(index);
                 member.statistics.sent += 1;
             } else {

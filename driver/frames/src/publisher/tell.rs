@@ -7,6 +7,11 @@ use super::{Carrier, DropReason, Publisher, Purpose, Upload};
 use crate::cells::{BLOCK_BYTES, Status};
 use crate::error::PublisherError;
 
+/// Statuses that may be there without having been read. Each makes events at the subscriber's card, and whoever does not look (a program
+/// that takes its time with a frame, or that waits for something else) takes none of them out of its event ring: two in a second
+/// would fill it within the hour. One that looks reads all of them at once.
+pub(crate) const UNHEARD: u32 = 4;
+
 impl Publisher {
     /// Starts a status for everybody who is due one.
     pub(super) fn tell(&mut self, now: Nanos) -> Result<usize, PublisherError> {
@@ -21,16 +26,17 @@ impl Publisher {
             let due = if ended {
                 // At once, and then as often as others until it is known to be there.
                 !member.told_end && (late || !member.end_begun)
-            } else if member.credits.is_waited_for_in_vain() {
-                late || member.told_settled != member.credits.settled()
             } else {
-                // Who has no room has enough to read, and may not look at what he is told: that must not pile up.
-                late && member.credits.room() > 0
+                let is_news =
+                    member.credits.is_waited_for_in_vain() && member.told_settled != member.credits.settled();
+                is_news || (late && member.unheard < UNHEARD)
             };
             if !due {
                 continue;
             }
+            member.status = member.status.wrapping_add(1);
             let status = Status {
+                number: member.status,
                 stream: self.stream,
                 next: self.next,
                 settled: member.credits.settled(),

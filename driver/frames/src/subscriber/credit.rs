@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fpga_driver::core::sender::SubmitError as Busy;
+use fpga_driver::core::sender::{SubmitError as Busy, TransferError};
 use fpga_driver::endpoint::{SendError, SendOptions};
 
 use super::{Subscriber, nanos};
@@ -29,6 +29,8 @@ impl Subscriber {
                     self.credit_error = None;
                     self.left |= self.leaving_said;
                 }
+                // The window is closed: the farewell was heard, and the answer to it lost.
+                Err(TransferError::Refused { .. }) if self.leaving_said => self.left = true,
                 Err(error) => {
                     self.credit_failures += 1;
                     self.credit_error = Some(error);
@@ -54,15 +56,20 @@ impl Subscriber {
         let news = consumed.wrapping_sub(self.credit_said);
         let enough = (self.options.slots / 4).max(1);
         let quiet = self.fetches.is_empty() && self.ready.is_empty();
-        let due =
-            self.credit_due || news >= enough || (news > 0 && quiet) || (self.leaving && !self.leaving_said);
-        if !due || !matches!(self.carrier, Carrier::Idle(_)) {
+        let due = self.credit_due
+            || news >= enough
+            || (news > 0 && quiet)
+            || self.heard_status != self.heard_said
+            || (self.leaving && !self.leaving_said);
+        // At the end nobody wants it, and nobody may be there.
+        if !due || self.ended.is_some() || !matches!(self.carrier, Carrier::Idle(_)) {
             return Ok(());
         }
         let Carrier::Idle(mut buffer) = core::mem::replace(&mut self.carrier, Carrier::Busy(None)) else {
             return Ok(());
         };
-        let credit = Credit { key: self.credit.key, consumed, leaving: self.leaving };
+        let heard = self.heard_status;
+        let credit = Credit { key: self.credit.key, consumed, leaving: self.leaving, heard };
         buffer.as_mut_slice().copy_from_slice(&credit.encode());
         let to = self.shape.layout.address(self.shape.layout.block_offset(1));
         match self.h2c.submit(buffer, to) {
@@ -74,6 +81,7 @@ impl Subscriber {
         }
         self.h2c.poll()?;
         self.credit_said = consumed;
+        self.heard_said = heard;
         self.leaving_said = self.leaving;
         self.credit_due = false;
         Ok(())
@@ -106,24 +114,33 @@ impl Subscriber {
         Ok(())
     }
 
+    /// Whether nothing of it is on its way through the card.
+    fn is_at_rest(&self) -> bool {
+        self.fetches.is_empty() && matches!(self.carrier, Carrier::Idle(_)) && self.endpoint.is_idle()
+    }
+
     /// Leaves: tells the publisher, which sends nothing more, and takes the permission to write back. What was not read is dropped: read
-    /// first what is wanted.
+    /// first what is wanted. A publisher that has ended the stream needs no word; then this lets the card come to rest, and no more.
     ///
     /// # Errors
     /// [`SubscriberError::TimedOut`] if the publisher does not take it within `patience`, and others: it is left all the same.
     pub fn leave(mut self, patience: Duration) -> Result<super::SubscriberCounts, SubscriberError> {
-        self.leaving = true;
+        self.leaving = self.ended.is_none();
+        if let (false, Some(ticket)) = (self.leaving, self.credit_ticket) {
+            // Nobody may be there any more who would answer.
+            self.endpoint.cancel(ticket);
+        }
         let limit = self.endpoint.now().saturating_add(nanos(patience));
-        while !self.left {
+        loop {
             self.drive()?;
             self.ready.clear();
-            if self.left {
+            if self.left == self.leaving && self.is_at_rest() {
                 break;
             }
             if self.endpoint.now() >= limit {
                 return Err(SubscriberError::TimedOut { waited: patience });
             }
-            self.relax();
+            self.rest();
         }
         self.endpoint.close_region(&self.shape.window)?;
         Ok(self.counts)

@@ -13,7 +13,11 @@ use crate::bootstrap::{Conversation, Step};
 use crate::cells::BLOCK_BYTES;
 use crate::error::JoinError;
 use crate::geometry::{Geometry, GeometryError};
+use crate::publisher::UNHEARD;
 use crate::sequence::Sequence;
+
+/// Events that a status makes: it is a transfer of one segment.
+const STATUS_EVENTS: u64 = 3;
 
 /// A conversation with a publisher, which is never waited for: for programs that drive both sides.
 ///
@@ -24,6 +28,23 @@ pub struct Joining {
     options: SubscriberOptions,
     endpoint: Option<Endpoint>,
     shape: Option<Shape>,
+}
+
+/// Whoever does not look for a while still has every event afterwards: the ring holds those of all slots, and of what comes besides.
+fn check_events(endpoint: &Endpoint, geometry: &Geometry, slots: u32, segment: u32) -> Result<(), JoinError> {
+    let entries = endpoint.event_entries();
+    let segments = geometry.stride().div_ceil(segment.max(1).into());
+    // Registered and complete for each segment, and the notice; a frame that does not come is followed by a status.
+    let frame = segments.saturating_mul(2).saturating_add(1 + STATUS_EVENTS);
+    let statuses = u64::from(UNHEARD + 2) * STATUS_EVENTS;
+    let needed = frame.saturating_mul(slots.into()).saturating_add(statuses);
+    // A quarter of the ring may have been read without the card knowing; the other one is for packets that overtake the first ones of
+    // their segments, which are counted as they come and go.
+    if needed > u64::from(entries / 2) {
+        let card = endpoint.card().name().to_owned();
+        return Err(JoinError::EventRing { card, slots, segments, needed, entries });
+    }
+    Ok(())
 }
 
 impl Joining {
@@ -62,12 +83,16 @@ impl Joining {
         if node == NodeId::ANY || node == endpoint.node() {
             return Err(JoinError::Offer { node, what: "a node that cannot be its own" });
         }
+        if offer.segment == 0 {
+            return Err(JoinError::Offer { node, what: "segments of no bytes" });
+        }
         let card = endpoint.card().name().to_owned();
         let wrong = |source| JoinError::Geometry { card: card.clone(), source };
         let geometry = Geometry::new(offer.value_room, offer.data_room).map_err(wrong)?;
         let memory = self.options.memory.unwrap_or_else(|| endpoint.usable_memory());
         // Behind the slots, the publisher's status; behind that, which the publisher may not write, where the credit is sent from.
         let layout = geometry.lay_out(self.options.slots, 2, memory).map_err(wrong)?;
+        check_events(endpoint, &geometry, self.options.slots, offer.segment)?;
         let mut range = layout.range();
         range.length -= BLOCK_BYTES;
         let window = endpoint.open_region(node, range).map_err(super::SubscriberError::from)?;

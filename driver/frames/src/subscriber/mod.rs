@@ -26,6 +26,7 @@ use crate::arrivals::Arrivals;
 use crate::cells::{BLOCK, BLOCK_BYTES, BlockError, FrameHeader, Status};
 use crate::error::{InternalErrors, JoinError, RemoteError, SubscriberError};
 use crate::geometry::{Geometry, Layout};
+use crate::idle::Idle;
 use crate::publisher::Carrier;
 use crate::sequence::{GapDetector, Sequence};
 
@@ -125,6 +126,9 @@ pub struct Subscriber {
     credit_ticket: Option<SendTicket>,
     /// What it says, and what was said last.
     credit_said: u32,
+    /// The number of the last status that was read, and the one that the publisher was told.
+    heard_status: u32,
+    heard_said: u32,
     credit_due: bool,
     credit_failures: u32,
     credit_error: Option<TransferError>,
@@ -133,6 +137,7 @@ pub struct Subscriber {
     left: bool,
     heard: Nanos,
     counts: SubscriberCounts,
+    idle: Idle,
 }
 
 /// A status that cannot be read is fetched again so often: it may have been caught half written.
@@ -207,6 +212,8 @@ impl Subscriber {
             credit,
             credit_ticket: None,
             credit_said,
+            heard_status: 0,
+            heard_said: 0,
             credit_due: false,
             credit_failures: 0,
             credit_error: None,
@@ -215,6 +222,7 @@ impl Subscriber {
             left: false,
             heard,
             counts: SubscriberCounts::default(),
+            idle: Idle::default(),
             endpoint,
             shape,
             options,
@@ -256,6 +264,12 @@ impl Subscriber {
         self.endpoint.relax();
     }
 
+    /// For whoever has nothing to do but to poll: as [`relax`](Self::relax) at first, and after some looks in vain this thread sleeps for
+    /// a twentieth of a millisecond.
+    pub fn rest(&mut self) {
+        self.idle.rest(&self.endpoint);
+    }
+
     /// What there is next, if anything is. Never waits.
     ///
     /// # Errors
@@ -283,7 +297,7 @@ impl Subscriber {
             if self.endpoint.now() >= limit {
                 return Err(SubscriberError::TimedOut { waited: timeout });
             }
-            self.relax();
+            self.rest();
         }
     }
 
@@ -362,11 +376,13 @@ impl Subscriber {
     fn drive(&mut self) -> Result<(), SubscriberError> {
         self.bring_home();
         let polled = self.endpoint.poll();
+        self.idle.saw(polled.as_ref().map_or(0, |work| *work));
         self.take_notices();
         self.take_sent();
         polled?;
         self.c2h.poll()?;
         while let Some(done) = self.c2h.next_completion() {
+            self.idle.saw(1);
             match self.fetches.pop_front() {
                 Some(Fetch::Frame { position, slot }) => self.fetched(done, position, slot)?,
                 Some(Fetch::Status) => self.fetched_status(done)?,
@@ -466,6 +482,7 @@ impl Subscriber {
         match Status::decode(buffer.as_slice(), self.shape.stream) {
             Ok(status) => {
                 self.unreadable = 0;
+                self.heard_status = status.number;
                 match self.arrivals.settled(status.settled) {
                     Ok(voided) => self.counts.internal.voided += u64::from(voided),
                     Err(error) => self.ready.push_back(Err(error.into())),

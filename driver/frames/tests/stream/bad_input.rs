@@ -75,7 +75,7 @@ fn garbage_other_versions_and_the_wrong_order() {
     let mut rig = Rig::new(1, options());
     let hello = Message::Hello(Hello { node: 77, incarnation: 1 }).encode();
     let mut version = hello.clone();
-    version[8] = 2;
+    version[8] = 9;
     let mut long = hello.clone();
     long[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
     let mut broken = hello.clone();
@@ -88,7 +88,7 @@ fn garbage_other_versions_and_the_wrong_order() {
             Reason::Garbage,
             "does not speak of frame streams",
         ),
-        (version, Reason::Version, "version 2"),
+        (version, Reason::Version, "version 9"),
         (long, Reason::Garbage, "4294967295 bytes"),
         (broken, Reason::Garbage, "CRC"),
         (join, Reason::Garbage, "hello first"),
@@ -103,7 +103,7 @@ fn garbage_other_versions_and_the_wrong_order() {
             assert!(refusal.text.contains(text), "{text}: {refusal:?}");
         }
     }
-    assert!(rejected(&mut rig).iter().any(|why| why.contains("version 2")));
+    assert!(rejected(&mut rig).iter().any(|why| why.contains("version 9")));
     assert_unaffected(&mut rig);
 }
 
@@ -222,7 +222,7 @@ fn a_subscriber_without_memory_for_the_frames_is_told_so() {
 /// A node that joins by the book and then writes what it likes.
 #[test]
 fn impossible_credits_put_a_subscriber_out_and_nobody_else() {
-    let credit = |key, consumed| Credit { key, consumed, leaving: false }.encode().to_vec();
+    let credit = |key, consumed| Credit { key, consumed, leaving: false, heard: 0 }.encode().to_vec();
     let mut damaged = credit(0, 0);
     damaged[20] ^= 1;
     for (lie, expected) in [(None, "positions"), (Some(damaged), "cannot be read")] {

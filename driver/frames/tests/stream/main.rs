@@ -5,5 +5,8 @@
 
 mod bad_input;
 mod endings;
+mod idle;
+mod lies;
 mod rig;
+mod threads;
 mod whole;

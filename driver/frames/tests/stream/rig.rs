@@ -125,9 +125,19 @@ impl Rig {
     }
 
     pub(crate) fn try_join(&mut self, number: usize, options: SubscriberOptions) -> Result<(), JoinError> {
+        self.try_join_with(number, options, &|_| ())
+    }
+
+    /// With an endpoint that is opened in another way.
+    pub(crate) fn try_join_with(
+        &mut self,
+        number: usize,
+        options: SubscriberOptions,
+        change: &dyn Fn(&mut EndpointOptions),
+    ) -> Result<(), JoinError> {
         self.lives += 1;
         self.subscribers[number] = None;
-        let endpoint = endpoint(&self.world, number + 1, self.lives);
+        let endpoint = endpoint_with(&self.world, number + 1, self.lives, change);
         let mut joining = Subscriber::begin_join(endpoint, self.address, options)?;
         loop {
             self.publisher.poll().unwrap();
@@ -205,9 +215,19 @@ impl Rig {
 }
 
 pub(crate) fn endpoint(world: &World, card: usize, life: u32) -> Endpoint {
+    endpoint_with(world, card, life, &|_| ())
+}
+
+pub(crate) fn endpoint_with(
+    world: &World,
+    card: usize,
+    life: u32,
+    change: &dyn Fn(&mut EndpointOptions),
+) -> Endpoint {
     let mut options = EndpointOptions::default();
     options.incarnation = Some(life);
     options.give_up = Duration::from_millis(50);
+    change(&mut options);
     Endpoint::open_with(&Card::open(world.transport(card)).unwrap(), &options).unwrap()
 }
 

@@ -131,6 +131,20 @@ fn joins_and_leaves_under_loss() {
     assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
 }
 
+/// As many bytes as were agreed upon, though slots are rounded up to whole lines.
+#[test]
+fn a_frame_holds_what_was_agreed_upon() {
+    let mut options = options();
+    (options.data_room, options.value_room) = (100, 12);
+    let mut rig = Rig::new(1, options);
+    let mut frame = rig.publisher.take().unwrap();
+    assert_eq!((frame.room().len(), frame.data().len()), (100, 100));
+    let refused = frame.fill(&[0; 101]).unwrap_err().to_string();
+    assert!(refused.contains("101 bytes of data") && refused.contains("room for 100"), "{refused}");
+    let refused = frame.set_value(&[0; 13]).unwrap_err().to_string();
+    assert!(refused.contains("13 bytes of the value"), "{refused}");
+}
+
 /// Frames that nobody takes are filled in ordinary memory, up to a bound; in order, and given back.
 #[test]
 fn ordinary_memory_when_all_slots_are_on_their_way() {

@@ -179,3 +179,24 @@ fn a_world_with_a_thread_is_served_too() {
     until(|| served.world.with_card(0, |card| card.counters().h2c_bytes).unwrap() > 1 << 20);
     served.stop();
 }
+
+/// What vfio-pci does to a function that is bound and not open: it sleeps. And what a program leaves that ends without a word.
+#[test]
+fn a_client_that_leaves_the_card_asleep_leaves_a_card_for_the_next_one() {
+    let served = Served::start();
+    let mut first = served.connect();
+    // Power state D3hot, MSI enabled for eight messages, the line disabled.
+    first.write(region::CONFIG, 0x44, &[3, 0]).unwrap();
+    let control = u16::from_le_bytes(first.read(region::CONFIG, 0x4A, 2).unwrap().try_into().unwrap());
+    first.write(region::CONFIG, 0x4A, &(control | 0x31).to_le_bytes()).unwrap();
+    first.write(region::CONFIG, 0x04, &[6, 4]).unwrap();
+    assert_eq!(first.read32(DMA, 0x2000), u32::MAX, "asleep");
+    drop(first);
+    let mut second = served.connect();
+    assert_eq!(second.read(region::CONFIG, 0x44, 1).unwrap()[0] & 3, 0);
+    assert_eq!(second.read(region::CONFIG, 0x4A, 1).unwrap()[0] & 0x71, 0);
+    assert_eq!(second.read(region::CONFIG, 0x04, 2).unwrap(), [2, 0]);
+    assert_eq!(second.read32(DMA, 0x2000) >> 16, 0x1FC2);
+    drop(second);
+    served.stop();
+}

@@ -162,8 +162,8 @@ impl Watch {
 /// was there before gets every SIGBUS that is not about a mapped BAR. Whoever installs a handler afterwards takes the
 /// signal away, unless that handler passes on what it does not know.
 ///
-/// Without it, BARs are read by system calls, which fail cleanly, and written through the mapping
-/// ([`BarAccess`](crate::vfio::BarAccess)): a doorbell in the very moment of a removal then ends the process.
+/// Without it, BARs are read and written by system calls, which fail cleanly and take about a microsecond each, unless a program
+/// insists on the mapping ([`BarAccess`](crate::vfio::BarAccess)). Call it before cards are opened.
 ///
 /// # Errors
 /// The system's reason for giving no memory file, or for refusing the handler.

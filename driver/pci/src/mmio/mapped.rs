@@ -28,8 +28,7 @@ pub trait Presence: Send + Sync {
 /// table, which the kernel keeps for itself) is reached through the file descriptor.
 ///
 /// While memory decoding is off (during a reset, after removal) touching a mapped BAR raises SIGBUS. The generation check
-/// makes that a small window; [`catch_bus_errors`](super::catch_bus_errors) closes it, and so does reading by system calls
-/// ([`read_by_file`](Self::read_by_file)) as far as reads go.
+/// makes that a small window; [`catch_bus_errors`](super::catch_bus_errors) closes it, and so does mapping no area at all.
 pub struct MappedBar {
     file: Arc<OwnedFd>,
     /// Where the BAR starts in the file.
@@ -39,7 +38,6 @@ pub struct MappedBar {
     presence: Arc<dyn Presence>,
     /// The generation this handle belongs to.
     generation: u64,
-    read_by_file: bool,
 }
 
 /// One mapped part of a BAR.
@@ -102,15 +100,7 @@ impl MappedBar {
             let watched = Watched::new(mapping.as_mut_ptr().addr(), whole, generation);
             mapped.push(Area { start: area.start, end: area.end, skip, watched, mapping });
         }
-        Ok(Self { file, file_offset, size, areas: mapped, presence, generation, read_by_file: false })
-    }
-
-    /// Reads by system calls even where the BAR is mapped: slower by a system call, but without SIGBUS. Both reach the device in
-    /// the order of the program: the read pushes posted writes ahead of it.
-    #[must_use]
-    pub fn read_by_file(mut self) -> Self {
-        self.read_by_file = true;
-        self
+        Ok(Self { file, file_offset, size, areas: mapped, presence, generation })
     }
 
     fn begin(&self, at: BarOffset, width: u64) -> Result<Option<&Area>, MmioError> {
@@ -121,11 +111,6 @@ impl MappedBar {
             return Err(Self::not_usable(at, generation));
         }
         Ok(area)
-    }
-
-    /// As [`begin`](Self::begin), for a read.
-    fn begin_read(&self, at: BarOffset, width: u64) -> Result<Option<&Area>, MmioError> {
-        Ok(self.begin(at, width)?.filter(|_| !self.read_by_file))
     }
 
     #[cold]
@@ -204,7 +189,7 @@ impl Mmio for MappedBar {
     }
 
     fn read32(&self, at: BarOffset) -> Result<u32, MmioError> {
-        let value = match self.begin_read(at, 4)? {
+        let value = match self.begin(at, 4)? {
             Some(area) => u32::from_le(area.read::<u32>(at)?),
             None => u32::from_le_bytes(self.read_file(at)?),
         };
@@ -223,7 +208,7 @@ impl Mmio for MappedBar {
     }
 
     fn read64(&self, at: BarOffset) -> Result<u64, MmioError> {
-        let value = match self.begin_read(at, 8)? {
+        let value = match self.begin(at, 8)? {
             Some(area) => u64::from_le(area.read::<u64>(at)?),
             None => u64::from_le_bytes(self.read_file(at)?),
         };

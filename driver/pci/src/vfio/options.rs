@@ -51,11 +51,12 @@ impl FromStr for VfioInterface {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BarAccess {
-    /// Everything through the mapping if [`catch_bus_errors`](crate::catch_bus_errors) is on when the BAR is opened; else
-    /// writes through the mapping and reads by system calls, which fail where a mapping would raise SIGBUS.
+    /// As [`Mapped`](Self::Mapped) if [`catch_bus_errors`](crate::catch_bus_errors) is on when the BAR is opened, which makes an
+    /// error of a SIGBUS; else as [`File`](Self::File). So a program that wants its doorbells fast calls that first, and one that
+    /// knows nothing of it is slower and safe.
     #[default]
     Auto,
-    /// Everything through the mapping: the least time for a read, and SIGBUS from a device that is gone.
+    /// Everything through the mapping, handler or not: without it, SIGBUS from a device that is gone ends the process.
     Mapped,
     /// Everything by system calls: never SIGBUS, but about a microsecond for every doorbell.
     File,

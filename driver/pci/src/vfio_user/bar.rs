@@ -93,7 +93,7 @@ impl config::ConfigSpace for ConfigRegion {
 /// For mapped parts: whether the device still answers, and whether it was reset.
 impl Presence for ConfigRegion {
     fn is_present(&self) -> bool {
-        config::identity(self).is_ok()
+        config::answers(self) == Ok(true)
     }
 
     fn generation(&self) -> u64 {

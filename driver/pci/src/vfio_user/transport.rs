@@ -18,7 +18,7 @@ use super::link::{self, Link};
 use super::open::{SharedRegion, VfioUserOptions, describe};
 use super::socket::Connection;
 use super::wire::{DmaMap, DmaUnmap, MAX_DATA, Reply, Request, device_flags, dma_map_flags};
-use crate::mmio::{MappedBar, Presence};
+use crate::mmio::{MappedBar, Presence, bus_errors_caught};
 use crate::{
     Bar, BarError, BarInfo, BarKind, ConfigError, DeviceEvents, DmaAccess, DmaMapError, HugePages, Interrupt,
     InterruptError, MemoryError, OsError, ResetError, ResetLevel, SharedMemory, Transport, config,
@@ -123,9 +123,11 @@ impl VfioUserTransport {
         Ok(transport)
     }
 
-    /// What a kernel does to a function before it hands it to a driver: decode memory, and no DMA until it is wanted.
+    /// What a kernel does to a function before it hands it to a driver: awake, decoding memory, and no DMA until it is wanted.
     fn take_over(&self) -> Result<(), ConfigError> {
         config::identity(self)?;
+        // Whoever had it before may have put it to sleep, as the kernel's driver does with a function that nobody has open.
+        config::wake(self)?;
         let before = config::read_u16(self, header::COMMAND)?;
         let wanted = (before | command::MEMORY_SPACE) & !command::BUS_MASTER;
         if wanted != before {
@@ -173,14 +175,15 @@ impl Transport for VfioUserTransport {
             return Err(BarError::Unsupported { index });
         }
         let mapped = match self.shared.get(usize::from(index)).and_then(Option::as_ref) {
-            Some(shared) => {
+            // A server that takes its memory back raises SIGBUS as a device does that is removed.
+            Some(shared) if bus_errors_caught() => {
                 let presence: Arc<dyn Presence> = Arc::<ConfigRegion>::clone(&self.config);
                 let file = Arc::clone(&shared.file);
                 let mapped = MappedBar::map(file, shared.offset, bar.size, &shared.areas, presence)
                     .map_err(|(offset, source)| BarError::MapFailed { index, offset, source })?;
                 Some((mapped, shared.areas.clone()))
             }
-            None => None,
+            _ => None,
         };
         Ok(Bar::new(Arc::new(ServedBar {
             region: self.region(index, bar.size),

@@ -51,6 +51,8 @@ pub(super) mod msi {
 
     pub(in crate::config_space) const CONTROL: usize = MSI + 2;
     pub(in crate::config_space) const ENABLE: u16 = 1;
+    /// Messages that are enabled, as a power of two.
+    pub(in crate::config_space) const MESSAGES: u16 = 7 << 4;
     pub(in crate::config_space) const MASK: usize = MSI + 0x10;
     pub(in crate::config_space) const PENDING: usize = MSI + 0x14;
     pub(in crate::config_space) const ADDRESS_64: u16 = 1 << 7;

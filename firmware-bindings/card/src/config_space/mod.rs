@@ -315,6 +315,21 @@ impl ConfigSpace {
         self.read_switches();
     }
 
+    /// What a kernel leaves of a function that nobody has open any more, as far as it matters to the next one: awake, decoding memory,
+    /// no DMA, and no way for interrupts but the line, which is not disabled (`vfio_pci_core_disable` and `_enable`).
+    pub(crate) fn hand_back(&mut self) {
+        let awake = self.map.word(POWER_STATE) & !3;
+        self.map.set_word(POWER_STATE, awake);
+        if self.has_msi {
+            let control = self.map.word(msi::CONTROL) & !(msi::ENABLE | msi::MESSAGES);
+            self.map.set_word(msi::CONTROL, control);
+        }
+        let command = self.map.word(COMMAND) & !command::INTX_DISABLE;
+        self.map.set_word(COMMAND, command);
+        self.set_msix(false);
+        self.set_command(true, false);
+    }
+
     /// Max payload size code in force (0 = 128 B): the smaller of what is set and what the function can do.
     #[must_use]
     pub fn max_payload(&self) -> u32 {

@@ -1,7 +1,8 @@
 //! Registers: identifiers, aliases of masks, and accesses that cannot be.
 
 use fpga_driver::BarOffset;
-use fpga_driver::pci::MmioError;
+use fpga_driver::pci::{MmioError, Transport, config};
+use fpga_driver::registers::pci::{command, header};
 use fpga_driver::registers::xdma::{
     CONFIG_BASE, ChannelBlock, ConfigBlock, IRQ_BASE, IrqBlock, Target, UserMask, channel_base,
 };
@@ -12,6 +13,7 @@ pub(super) const CASES: &[Case] = &[
     case("registers.identifiers", &[], identifiers),
     case("registers.aliases", &[], aliases),
     case("registers.what_cannot_be", &[], what_cannot_be),
+    case("registers.decoding_off", &[], decoding_off),
 ];
 
 fn identifiers(bench: &mut Bench<'_>) -> Verdict {
@@ -76,6 +78,27 @@ fn what_cannot_be(bench: &mut Bench<'_>) -> Verdict {
     // Whoever refuses them, no failed access may count as one that was made and changed something.
     assert!(opened.seam.traffic().writes - before.writes <= 4);
     assert!(IrqBlock::IDENTIFIER.read(bar, IRQ_BASE).expect("the card is well").is(Target::Irq));
+    opened.close();
+    Ok(())
+}
+
+/// A function whose memory decoding is off is not there: no register has a value, and nobody dies of asking.
+fn decoding_off(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let bar = opened.card.dma_bar().clone();
+    let before = config::read_u16(&*opened.seam, header::COMMAND).expect("read");
+    let off = before & !command::MEMORY_SPACE;
+    opened.seam.config_write(header::COMMAND, &off.to_le_bytes()).expect("write");
+    let at = IrqBlock::IDENTIFIER.address(IRQ_BASE);
+    assert!(matches!(bar.read32(at), Err(MmioError::Gone { .. })), "{:?}", bar.read32(at));
+    // Posted: whoever notices says so, and nobody has to.
+    let written = bar.write32(at, 0);
+    assert!(matches!(written, Ok(()) | Err(MmioError::Gone { .. })), "{written:?}");
+    opened.seam.config_write(header::COMMAND, &before.to_le_bytes()).expect("write");
+    drop(bar);
+    opened.close();
+    let opened = bench.open();
+    assert!(IrqBlock::IDENTIFIER.read(opened.card.dma_bar(), IRQ_BASE).expect("read").is(Target::Irq));
     opened.close();
     Ok(())
 }

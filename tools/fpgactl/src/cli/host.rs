@@ -1,4 +1,4 @@
-//! `list`, `doctor`, `bind`, `release`: the machine around the cards.
+//! `list`, `doctor`, `bind`, `release`, `dump`: the machine around the cards.
 
 use std::path::PathBuf;
 
@@ -91,6 +91,25 @@ pub struct ReleaseArgs {
     /// Address of the function, as `fpgactl list` prints it
     #[arg(value_name = "BDF")]
     pub address: String,
+    /// The machine.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// Options of `dump`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "The file is text, for people. The card is looked at as it is: nothing of it is stopped, set or cleared, so this works \
+                        where an engine hangs, and what cannot be told of a card says why. Left out of every part are the host's and \
+                        users' names, paths, serial numbers, MAC and IP addresses and UUIDs.\n\n\
+                        Examples:\n  \
+                        fpgactl dump --card 0000:65:00.0 --out report.txt\n  \
+                        sudo fpgactl dump --card 0000:65:00.0 --out report.txt   # with the kernel's log"
+)]
+pub struct DumpArgs {
+    /// The file to write
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
     /// The machine.
     #[command(flatten)]
     pub host: HostArgs,

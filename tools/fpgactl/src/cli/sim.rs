@@ -48,6 +48,9 @@ pub struct SimRunArgs {
     /// Directory to write to, made if it is not there
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
+    /// Draw a chart below the report, too [default: on a terminal]
+    #[arg(long)]
+    pub chart: bool,
 }
 
 /// Options of `sim figure`.
@@ -56,6 +59,7 @@ pub struct SimRunArgs {
     after_help = "Writes DIR/NAME.csv and DIR/NAME.svg. The same seed gives the same bytes, for any number of threads. What each figure \
                   claims, and where it differs from the documents, is in docs/figures.md.\n\n\
                   Examples:\n  \
+                  fpgactl sim figure loss-sweep --quick --chart --out figures\n  \
                   fpgactl sim figure reorder --out figures\n  \
                   fpgactl sim figure all --quick --out figures"
 )]
@@ -66,6 +70,9 @@ pub struct SimFigureArgs {
     /// Directory to write to, made if it is not there
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
+    /// Draw charts below the report, too [default: on a terminal]
+    #[arg(long)]
+    pub chart: bool,
     /// 100 runs of each point: for a look, not for publication
     #[arg(long, conflicts_with = "runs")]
     pub quick: bool,

@@ -34,7 +34,7 @@ pub struct DoctorReport {
 }
 
 impl DoctorReport {
-    fn new(checks: Vec<Check>) -> Self {
+    pub(super) fn new(checks: Vec<Check>) -> Self {
         let count = |status| checks.iter().filter(|check| check.status == status).count();
         Self {
             command: "doctor",
@@ -77,12 +77,12 @@ impl Report for DoctorReport {
 /// [`CliError::Host`]; [`CliError::NotReady`] after the report.
 pub fn run(settings: &Settings, args: &DoctorArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let roots = args.host.roots();
-    let cards = match &settings.card {
+    let cards = match &*settings.card {
         Target::Pci(address, _) => vec![PciFunction::read(&roots, *address)?],
         _ => Vec::new(),
     };
     let report = DoctorReport::new(examine(&roots, &cards)?);
-    output::print(&report, settings.json, out)?;
+    output::print_statuses(&report, settings, out)?;
     match report.failed {
         0 => Ok(()),
         failed => Err(CliError::NotReady { failed, checks: report.checks.len() }),

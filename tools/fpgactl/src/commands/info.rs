@@ -105,7 +105,7 @@ pub fn run(settings: &Settings) -> Result<InfoReport, CliError> {
     Ok(report(&target::observe(&settings.card)?))
 }
 
-fn report(opened: &Opened) -> InfoReport {
+pub(super) fn report(opened: &Opened) -> InfoReport {
     let info = opened.card.info();
     InfoReport {
         card: info.name.to_string(),

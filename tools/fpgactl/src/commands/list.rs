@@ -99,6 +99,20 @@ pub fn run(args: &ListArgs) -> Result<ListReport, CliError> {
     })
 }
 
+/// One function in words, with its group and its link.
+///
+/// # Errors
+/// [`CliError::Host`].
+pub(super) fn described(roots: &Roots, function: PciFunction) -> Result<String, CliError> {
+    let report = ListReport {
+        functions: vec![describe(roots, function)?],
+        unreadable: Vec::new(),
+        hidden: 0,
+        simulated: Vec::new(),
+    };
+    Ok(report.functions_text())
+}
+
 fn describe(roots: &Roots, function: PciFunction) -> Result<Function, CliError> {
     let group = function.group.map(|number| IommuGroup::read(roots, number)).transpose()?;
     let others = group.iter().flat_map(|group| group.others(function.address));
@@ -152,8 +166,9 @@ fn link(function: &PciFunction) -> Option<LinkReport> {
     })
 }
 
-impl Report for ListReport {
-    fn text(&self) -> String {
+impl ListReport {
+    /// What there is to say of functions, their groups and what is odd about them.
+    fn functions_text(&self) -> String {
         let mut text = String::new();
         if self.functions.is_empty() {
             text += "no PCI function has ids that XDMA designs are known by\n";
@@ -187,6 +202,13 @@ impl Report for ListReport {
                 text += &format!("{}: {remark}\n", function.address);
             }
         }
+        text
+    }
+}
+
+impl Report for ListReport {
+    fn text(&self) -> String {
+        let mut text = self.functions_text();
         for error in &self.unreadable {
             text += &format!("not listed: {error}\n");
         }

@@ -10,6 +10,7 @@ use super::dma::{Moved, Place};
 use crate::error::CliError;
 use crate::progress::Progress;
 use crate::settings::Settings;
+use crate::stop;
 use crate::stream::{Limited, OutFile, Source};
 use crate::target::{self, Opened};
 
@@ -60,7 +61,9 @@ pub(super) fn write(
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(size);
         // Not more than it was made with.
         let _ = buffer.set_len(count);
-        reader.read_exact(buffer.as_mut_slice()).map_err(|error| CliError::file(file, "read it", error))?;
+        reader
+            .read_exact(buffer.as_mut_slice())
+            .map_err(|error| CliError::carried(file, "read it", error).after(done))?;
         tx.submit(buffer).map_err(|refused| TransferError::from(refused.error))?;
         tx.poll().map_err(TransferError::from)?;
         left -= count as u64;
@@ -90,6 +93,9 @@ fn oldest(
         }
         tx.poll().map_err(TransferError::from)?;
         tx.relax();
+        if stop::is_asked() {
+            return Err(CliError::Stopped { what: format!("sending by {}", tx.name()), done: None });
+        }
         if began.elapsed() >= limit {
             let what = format!(
                 "{}: the card takes no more packets; is there somebody who receives them?",
@@ -121,8 +127,10 @@ pub(super) fn read(
     let mut buffer = opened.card.buffer(longest.unwrap_or(LONGEST) as usize)?;
     let mut bytes = 0;
     for received in 1..=count {
+        settings.deadline.check(|| format!("receiving by {name}")).map_err(|error| error.after(bytes))?;
         buffer = rx.receive_with(buffer, settings.deadline.wait()).map_err(|failed| failed.error)?;
-        sink.write_all(buffer.as_slice()).map_err(|error| CliError::file(out, "write it", error))?;
+        sink.write_all(buffer.as_slice())
+            .map_err(|error| CliError::carried(out, "write it", error).after(bytes))?;
         bytes += buffer.len() as u64;
         progress.at(received);
     }

@@ -8,6 +8,7 @@ use fpga_netsim::sweep::{self, Sweep};
 use fpga_netsim::{file, parallel};
 use serde::Serialize;
 
+use crate::chart;
 use crate::cli::{SimFigureArgs, SimRunArgs};
 use crate::error::CliError;
 use crate::output::Report;
@@ -38,6 +39,9 @@ pub struct RunReport {
     simulated_s: f64,
     csv: String,
     svg: String,
+    /// For people, where they can see it.
+    #[serde(skip)]
+    chart: String,
 }
 
 impl Report for RunReport {
@@ -50,7 +54,7 @@ impl Report for RunReport {
             self.first_error.as_ref().map(|error| format!("first failure: {error}\n")).unwrap_or_default();
         format!(
             "{} on {}: {} flows in {} runs, {} failures; {times}; {:.3} GB/s a run, fairness {:.3}, {:.4} packets sent per packet needed, \
-             {} dropped, {} packet events\n{error}{}\n{}\n",
+             {} dropped, {} packet events\n{error}{}\n{}\n{}",
             self.scheme,
             self.topology,
             self.flows,
@@ -62,7 +66,8 @@ impl Report for RunReport {
             self.dropped,
             self.packet_events,
             self.csv,
-            self.svg
+            self.svg,
+            self.chart
         )
     }
 }
@@ -107,7 +112,8 @@ pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError
     let sweep = sweep.map_err(|source| CliError::Simulation { scenario: args.scenario.clone(), source })?;
     let name = args.scenario.file_stem().unwrap_or_default().to_string_lossy();
     let (csv, svg) = write(&args.out, &name, &sweep.csv, &sweep.picture)?;
-    Ok(report(args, scenario.seed, sweep, csv, svg))
+    let chart = chart::beside_report(&sweep.picture, args.chart, settings);
+    Ok(RunReport { chart, ..report(args, scenario.seed, sweep, csv, svg) })
 }
 
 fn report(args: &SimRunArgs, seed: u64, sweep: Sweep, csv: String, svg: String) -> RunReport {
@@ -134,6 +140,7 @@ fn report(args: &SimRunArgs, seed: u64, sweep: Sweep, csv: String, svg: String) 
         simulated_s: std::time::Duration::from_nanos(sweep.simulated.get()).as_secs_f64(),
         csv,
         svg,
+        chart: String::new(),
     }
 }
 
@@ -155,6 +162,8 @@ struct FigureReport {
     points: u64,
     failures: u64,
     findings: Vec<String>,
+    #[serde(skip)]
+    chart: String,
 }
 
 impl Report for FiguresReport {
@@ -168,6 +177,7 @@ impl Report for FiguresReport {
             if figure.failures > 0 {
                 text += &format!("  {} failures\n", figure.failures);
             }
+            text += &figure.chart;
         }
         text
     }
@@ -194,14 +204,20 @@ pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport
             progress.at(runs);
         });
         let made = made.map_err(|source| CliError::Figure { name: figure.name(), source })?;
-        figures.push(written(args, figure, made)?);
+        figures.push(written(settings, args, figure, made)?);
     }
     let failures = figures.iter().map(|figure| figure.failures).sum();
     Ok(FiguresReport { figures, runs: options.runs, seed: options.seed, failures })
 }
 
-fn written(args: &SimFigureArgs, figure: Figure, made: Made) -> Result<FigureReport, CliError> {
+fn written(
+    settings: &Settings,
+    args: &SimFigureArgs,
+    figure: Figure,
+    made: Made,
+) -> Result<FigureReport, CliError> {
     let (csv, svg) = write(&args.out, figure.name(), &made.csv, &made.picture)?;
+    let chart = chart::beside_report(&made.picture, args.chart, settings);
     let Made { points, failures, findings, .. } = made;
-    Ok(FigureReport { name: figure.name(), csv, svg, points, failures, findings })
+    Ok(FigureReport { name: figure.name(), csv, svg, points, failures, findings, chart })
 }

@@ -11,6 +11,7 @@ use crate::cli::ValidateArgs;
 use crate::error::CliError;
 use crate::output::{self, Report};
 use crate::settings::Settings;
+use crate::stop;
 use crate::target;
 use crate::units::{binary_size, micros};
 
@@ -102,9 +103,10 @@ impl ValidateReport {
 
 impl Report for ValidateReport {
     fn text(&self) -> String {
-        let mut table = output::table(&["STATUS", "TEST", "FOUND"], &[]);
+        let mut table = output::table(&["STATUS", "TEST", "TIME", "FOUND"], &[2]);
         for test in &self.tests {
-            table.add_row([test.status, &test.name, &test.message]);
+            let time = if test.status == "skip" { "-".to_owned() } else { format!("{:.1} us", test.card_us) };
+            table.add_row([test.status, &test.name, &time, &test.message]);
         }
         let memory = match &self.scratch {
             Some(range) => {
@@ -117,6 +119,21 @@ impl Report for ValidateReport {
                 "\n{}: {} passed, {} warned, {} failed, {} skipped{memory}\n",
                 self.card, self.passed, self.warned, self.failed, self.skipped
             )
+    }
+}
+
+/// What a self-test would disturb.
+#[derive(Debug, Serialize)]
+struct PlanReport {
+    command: &'static str,
+    card: String,
+    disturbs: Vec<String>,
+}
+
+impl Report for PlanReport {
+    fn text(&self) -> String {
+        let lines: String = self.disturbs.iter().map(|line| format!("  {line}\n")).collect();
+        format!("{}: nothing was tested; a test would disturb:\n{lines}", self.card)
     }
 }
 
@@ -144,6 +161,12 @@ pub fn run(settings: &Settings, args: &ValidateArgs, out: &mut dyn Write) -> Res
     if let Some(limit) = settings.deadline.limit() {
         options = options.timeout(limit);
     }
+    if args.plan {
+        let opened = target::observe(&settings.card)?;
+        let disturbs = validate::disturbs(&opened.card, options);
+        let report = PlanReport { command: "validate", card: opened.card.name().to_owned(), disturbs };
+        return output::print(&report, settings.json, out);
+    }
     let opened = match target::open(&settings.card) {
         Ok(opened) => opened,
         // There is a card, and what is wrong with it is what was asked for.
@@ -155,12 +178,20 @@ pub fn run(settings: &Settings, args: &ValidateArgs, out: &mut dyn Write) -> Res
         Err(error) => return Err(error),
     };
     let bar = progress(settings.progress);
-    let outcome = validate::run(&opened.card, options, &mut |test| {
+    let outcome = validate::run_while(&opened.card, options, &|| !stop::is_asked(), &mut |test| {
+        tracing::info!(test = %test.name, status = %test.status, "tested");
         bar.inc(1);
         bar.set_message(format!("last: {} {}", test.name, test.status));
     });
     bar.finish_and_clear();
-    output::print(&ValidateReport::new(&outcome), settings.json, out)?;
+    output::print_statuses(&ValidateReport::new(&outcome), settings, out)?;
+    if stop::is_asked() {
+        return Err(CliError::TestsStopped {
+            card: outcome.card.clone(),
+            done: outcome.tests.len() - outcome.count(Status::Skip),
+            tests: outcome.tests.len(),
+        });
+    }
     if outcome.has_failed() {
         let failed = outcome.count(Status::Fail);
         return Err(CliError::TestsFailed { card: outcome.card, failed, tests: outcome.tests.len() });

@@ -26,7 +26,7 @@ impl From<BulkError> for CliError {
     fn from(error: BulkError) -> Self {
         match error {
             BulkError::Stream { done, source } => match source.downcast::<Self>() {
-                Ok(inner) => inner,
+                Ok(inner) => inner.after(done),
                 Err(source) => Self::Bulk(BulkError::Stream { done, source }),
             },
             other => Self::Bulk(other),

@@ -55,3 +55,36 @@ pub(crate) fn file(dir: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     (0..length as u64).map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[2]).collect()
 }
+
+/// A simulated card that another process serves, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Served {
+    child: std::process::Child,
+    folder: tempfile::TempDir,
+}
+
+impl Served {
+    pub(crate) fn start() -> Self {
+        use std::io::BufRead as _;
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+        command.args(["card", "serve", "--socket"]).arg(folder.path().join("card"));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("ready "), "{line}");
+        Self { child, folder }
+    }
+
+    /// As it is named on a command line.
+    pub(crate) fn card(&self) -> String {
+        format!("vfio-user:{}", self.folder.path().join("card").display())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -8,7 +8,8 @@ use std::time::Instant;
 use clap::Parser;
 use fpga_netsim::soak::{Soak, Tally, Trouble};
 
-/// Transfers between two nodes over links that lose, reorder, double and damage packets; every byte is checked.
+/// Transfers between two nodes over links that lose, reorder, double and damage packets; every byte is checked. Exit status 1: a
+/// promise was broken, or too few transfers ended well.
 #[derive(Debug, Parser)]
 struct Options {
     /// What is drawn at random.
@@ -61,12 +62,34 @@ fn main() -> ExitCode {
         Ok(tally) => {
             print(&tally);
             println!("took                {:.1?}", began.elapsed());
-            ExitCode::SUCCESS
+            match shortfall(trouble, &tally) {
+                None => ExitCode::SUCCESS,
+                Some(what) => {
+                    eprintln!("error: {what}");
+                    ExitCode::FAILURE
+                }
+            }
         }
         Err(broken) => {
             eprintln!("error: {broken}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// What is to be reached beside the promises of each transfer, and was not.
+fn shortfall(trouble: Trouble, tally: &Tally) -> Option<String> {
+    let Tally { gentle, gentle_completed, completed, transfers, .. } = *tally;
+    match trouble {
+        Trouble::Zombies if completed < transfers => Some(format!(
+            "{} of {transfers} transfers did not end well: all of them must",
+            transfers - completed
+        )),
+        // 99.9 %.
+        _ if gentle_completed * 1000 < gentle * 999 => Some(format!(
+            "of {gentle} transfers with a loss of at most 5 %, {gentle_completed} ended well: 999 of 1000 must"
+        )),
+        _ => None,
     }
 }
 
@@ -91,6 +114,7 @@ fn print(tally: &Tally) {
         ("escaped", tally.escaped),
         ("registry full", tally.registry_full),
         ("restarts", tally.restarts),
+        ("pauses", tally.pauses),
     ] {
         println!("{name:20}{count}");
     }

@@ -1,6 +1,7 @@
-//! Document 002: what its timeout resends for nothing, and many senders to one receiver.
+//! Document 002: what its timeout resends for nothing, and many senders to one receiver, without and with flow control.
 
 use fpga_core::Nanos;
+use fpga_core::feedback::flow;
 use fpga_core::impair::{Conditions, Delay};
 use fpga_core::scheme::adaptive_window::{self, Patience};
 use fpga_core::scheme::ends::Rules;
@@ -11,8 +12,8 @@ use super::float;
 use super::measure::{Measured, Point, measure};
 use super::picture::{Curve, Mark, Panel, Picture, Scale, Style};
 use super::schemes::VARIANTS;
-use super::{Figure, FigureError, Made, Options, frozen, made, network};
-use crate::{Flow, Scenario, Topology};
+use super::{Figure, FigureError, Made, Options, Row, frozen, made, network};
+use crate::{Flow, RateChange, Scenario, Simulation, Topology};
 
 const SIZE: u64 = 1 << 20;
 const DISORDER: u32 = 64;
@@ -25,6 +26,11 @@ const BEYOND: [f64; 3] = [13.53, 21.13, 9.05];
 const SENDERS: u32 = 32;
 const EACH: u64 = 128 << 10;
 const QUEUES: [u64; 2] = [64 << 10, 256 << 10];
+/// Bytes of each where flow control is looked at: it takes some hundred round trips to find a rate.
+const LENGTHS: [u64; 2] = [128 << 10, 512 << 10];
+/// Without and with, and their colours.
+const CONTROLLED: [(Scheme, bool, usize); 3] =
+    [(Scheme::AdaptiveWindow, false, 3), (Scheme::AdaptiveWindow, true, 1), (Scheme::Selective, true, 2)];
 
 /// The ways to be patient: name, rules, colour.
 fn timeouts(trip: Nanos) -> [(&'static str, Rules, usize); 4] {
@@ -80,10 +86,25 @@ pub(super) fn make(
             }));
         }
     }
+    let second = points.len();
+    for (scheme, control, _) in CONTROLLED {
+        for length in LENGTHS {
+            let scenario = longer(length, control).scheme(scheme);
+            points.push(Point::new(scenario).with(|row| {
+                row.figure = figure.name();
+                row.scheme = controlled_name(scheme, control);
+                row.loss = Some(0.0);
+            }));
+        }
+    }
     let mut measured = measure(points, options, done)?;
-    let (needless, many) = measured.split_at_mut(first);
-    let ideal = float(u64::from(SENDERS) * EACH) / 1e4;
-    many.iter_mut().for_each(|point| point.against(ideal));
+    let (needless, rest) = measured.split_at_mut(first);
+    let (many, controlled) = rest.split_at_mut(second - first);
+    many.iter_mut().for_each(|point| point.against(ideal(EACH)));
+    for point in controlled.iter_mut() {
+        let length = point.row.size_bytes.unwrap_or(0);
+        point.against(ideal(length));
+    }
     let mut findings = Vec::new();
     let mut resent = Panel {
         title: "sent again for nothing, disorder 64, no loss".to_owned(),
@@ -143,16 +164,147 @@ pub(super) fn make(
         let list = points.iter().map(one).collect::<Vec<_>>().join("; ");
         findings.push(format!("incast, {}, queues of 64 and 256 KiB: {list}", variant.name()));
     }
+    let by_length =
+        |title: &str, y_label: &str| Panel { x_label: "bytes of each".to_owned(), ..panel(title, y_label) };
+    let mut carried = by_length("flow control, queue 256 KiB: goodput", "goodput / rate of the link");
+    let mut shared = by_length("flow control, queue 256 KiB: fairness", "Jain's index");
+    for ((scheme, control, colour), points) in CONTROLLED.into_iter().zip(controlled.chunks(LENGTHS.len())) {
+        let name = controlled_name(scheme, control);
+        let along = || LENGTHS.iter().map(|length| float(*length)).zip(points);
+        let speeds = along()
+            .map(|(x, point)| (x, point.row.speed_ratio.unwrap_or(f64::NAN), point.speed_half_width()));
+        carried.curves.push(Curve::new(name.as_str(), colour).points(speeds));
+        let shares = along().map(|(x, point)| (x, point.jain, 0.0));
+        shared.curves.push(Curve::new(name.as_str(), colour).points(shares));
+        let one = |point: &Measured| {
+            format!(
+                "goodput {:.3} ± {:.3}, Jain {:.3}, {:.2}x packets",
+                point.row.speed_ratio.unwrap_or(f64::NAN),
+                point.speed_half_width(),
+                point.jain,
+                point.row.packets_ratio.unwrap_or(0.0)
+            )
+        };
+        let list = points.iter().map(one).collect::<Vec<_>>().join("; ");
+        findings.push(format!("incast, {name}, 128 and 512 KiB of each: {list}"));
+    }
+    let Recovery { panel: rates, rows, finding } = recovery(figure, options)?;
+    findings.push(finding);
     let picture = Picture {
-        title: "Adaptive window: needless resends, and incast".to_owned(),
+        title: "Adaptive window: needless resends, incast, and flow control".to_owned(),
         caption: vec![
-            "Left: 1 MiB, two hosts, 10 GB/s, 800 ns one way, no loss; right: 128 KiB from each of 32 hosts to one through a switch".to_owned(),
-            format!("packets of 512 bytes; {} runs a point, seed {}; bands: 95 % confidence of the mean", options.runs, options.seed),
+            "First panel: 1 MiB, two hosts, no loss; the others: 32 hosts to one through a switch, 128 KiB of each where nothing else is said; 10 GB/s, 800 ns along each link".to_owned(),
+            format!("packets of 512 bytes, of which headers leave 0.9275 of the rate as goodput; {} runs a point, seed {}; bands: 95 % confidence of the mean", options.runs, options.seed),
+            "flow control: reports at 3/4 of a queue, rates halved; walks once in a round trip, rates doubled (by 1/8 of the line at most) where the way is free, + 1/256 below half of the delays seen".to_owned(),
         ],
         columns: 3,
-        panels: vec![resent, goodput, fairness],
+        panels: vec![resent, goodput, fairness, carried, shared, rates],
     };
-    Ok(made(figure, measured.iter().map(|point| &point.row), picture, findings))
+    Ok(made(figure, measured.iter().map(|point| &point.row).chain(&rows), picture, findings))
+}
+
+/// Microseconds that a link takes for so much from each sender, without any headers.
+fn ideal(each: u64) -> f64 {
+    float(u64::from(SENDERS) * each) / 1e4
+}
+
+fn controlled_name(scheme: Scheme, control: bool) -> String {
+    let name = crate::scenario::scheme_name(scheme);
+    if control { format!("{name} with flow control") } else { name.to_owned() }
+}
+
+/// How rates fall and come back: one run.
+struct Recovery {
+    panel: Panel,
+    rows: Vec<Row>,
+    finding: String,
+}
+
+/// 31 senders end after a MiB; what becomes of the rate of the one that goes on.
+fn recovery(figure: Figure, options: &Options) -> Result<Recovery, FigureError> {
+    const SHORT: u64 = 1 << 20;
+    let mut flows: Vec<_> = (1..SENDERS).map(|host| Flow::new(host, 0, SHORT)).collect();
+    flows.push(Flow::new(SENDERS, 0, 24 * SHORT));
+    let scenario = longer(SHORT, true).flows(flows).scheme(Scheme::AdaptiveWindow).seed(options.seed);
+    let trip = float(scenario.timers_for().get());
+    let run = Simulation::new(&scenario).and_then(Simulation::run);
+    let report = run.map_err(|source| FigureError::Run {
+        point: format!("{} recovery", figure.name()),
+        seed: options.seed,
+        source,
+    })?;
+    let others = report.flows.iter().take(SENDERS as usize - 1).filter_map(|flow| flow.received).max();
+    let over = others.unwrap_or(Nanos::ZERO);
+    // A grid of five microseconds: a picture of some hundred points, as many lines of data.
+    let grid = Nanos::from_micros(5);
+    let end = over.saturating_add(Nanos::new(scenario.timers_for().get().saturating_mul(40)));
+    let mut rates = vec![flow::FULL; SENDERS as usize + 1];
+    let mut changes = report.rates.iter().peekable();
+    let (mut own, mut sum, mut at) = (Vec::new(), Vec::new(), Nanos::ZERO);
+    while at <= end {
+        while let Some(change) = changes.next_if(|change| change.at <= at) {
+            if let Some(rate) = rates.get_mut(change.from as usize) {
+                *rate = change.rate;
+            }
+        }
+        let share = |rate: u32| f64::from(rate) / f64::from(flow::FULL);
+        let micros = float(at.get()) / 1000.0;
+        own.push((micros, rates.last().map_or(0.0, |rate| share(*rate)), 0.0));
+        // Those that still send.
+        let others = report.flows.iter().zip(rates.iter().skip(1)).take(SENDERS as usize - 1);
+        let sending = others.filter(|(flow, _)| flow.received.is_none_or(|received| received > at));
+        sum.push((micros, sending.map(|(_, rate)| share(*rate)).sum::<f64>(), 0.0));
+        at = at.saturating_add(grid);
+    }
+    let row = |name: &str, &(micros, rate, _): &(f64, f64, f64)| Row {
+        figure: figure.name(),
+        scheme: format!("adaptive-window with flow control: {name}"),
+        topology: scenario.topology.to_string(),
+        mean_us: Some(micros),
+        speed_ratio: Some(rate),
+        runs: Some(1),
+        seed: Some(options.seed),
+        ..Row::default()
+    };
+    let rows = own.iter().map(|point| row("rate of the one that goes on", point));
+    let rows = rows.chain(sum.iter().map(|point| row("rates of the others together", point))).collect();
+    let mine = || report.rates.iter().filter(|change| change.from == SENDERS);
+    let before = mine().rfind(|change| change.at <= over).map_or(flow::FULL, |change| change.rate);
+    let trips = |change: &RateChange| float(change.at.saturating_sub(over).get()) / trip;
+    let first = mine().find(|change| change.at > over).map(trips);
+    let full = mine().find(|change| change.at > over && change.rate == flow::FULL).map(trips);
+    let finding = format!(
+        "31 of 32 senders end at {:.0} µs: the last one's rate, {:.3} of the line by then, rises after {:.1} round trips and is all of it after {:.1}",
+        float(over.get()) / 1000.0,
+        f64::from(before) / f64::from(flow::FULL),
+        first.unwrap_or(f64::NAN),
+        full.unwrap_or(f64::NAN)
+    );
+    let panel = Panel {
+        title: "31 of 32 senders end: rates".to_owned(),
+        x_label: "time (µs)".to_owned(),
+        y_label: "rate allowed / rate of the link".to_owned(),
+        y_scale: Scale::Decades,
+        curves: vec![
+            Curve::new("the others, together", 7)
+                .style(Style::Thin)
+                .points(sum.into_iter().filter(|(_, rate, _)| *rate > 0.0)),
+            Curve::new("the one that goes on", 1).style(Style::Thin).points(own),
+        ],
+        // Above all curves: at the start all of them send at the full rate.
+        marks: vec![Mark::new(float(over.get()) / 1000.0, f64::from(SENDERS), "the others have ended")],
+        ..Panel::default()
+    };
+    Ok(Recovery { panel, rows, finding })
+}
+
+/// As [`incast`], with so much from each, and with a controller if rates are to be controlled.
+fn longer(each: u64, control: bool) -> Scenario {
+    let flows = (1..=SENDERS).map(|host| Flow::new(host, 0, each)).collect();
+    let mut scenario =
+        incast(256 << 10).topology(Topology::Tree { arity: SENDERS + 2, levels: 1, up: 1 }).flows(flows);
+    scenario.controller = control.then_some(SENDERS + 1);
+    scenario
 }
 
 /// 32 hosts to one through a switch; up to 100 ns of chance, so that runs differ.
@@ -165,7 +317,7 @@ fn incast(queue: u64) -> Scenario {
         .queue(queue)
         .scheme(Scheme::Selective)
         .data(Conditions::default().delay(Delay::Uniform { least, most: Nanos::new(100) }));
-    scenario.contexts = SENDERS + 1;
+    scenario.contexts = Some(SENDERS + 1);
     scenario.limit = Nanos::from_secs(1);
     scenario
 }

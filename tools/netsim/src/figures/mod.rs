@@ -107,7 +107,7 @@ impl Figure {
             Self::Reorder => 112,
             Self::StateBits | Self::Segmentation | Self::ReceiveNotify => 0,
             Self::Selective => 80,
-            Self::Adaptive => 26,
+            Self::Adaptive => 30,
         };
         points * options.runs as u64
     }
@@ -262,7 +262,7 @@ pub enum FigureError {
 /// timeouts of two round trips, a sender's window of 32. One transfer of `length` bytes.
 fn frozen(length: u64) -> Scenario {
     let mut scenario = Scenario::new(length).rate(BitRate::from_gbps(80)).delay(Nanos::new(800));
-    scenario.contexts = 1;
+    scenario.contexts = Some(1);
     scenario
 }
 

@@ -164,7 +164,8 @@ pub struct PictureError(String);
 
 impl Scale {
     /// Where a value is along the axis.
-    fn place(self, value: f64) -> f64 {
+    #[must_use]
+    pub fn place(self, value: f64) -> f64 {
         match self {
             Self::Linear | Self::Names(_) => value,
             Self::Decades => value.max(1e-12).log10(),
@@ -173,7 +174,8 @@ impl Scale {
     }
 
     /// What is written at a place.
-    fn label(self, place: f64) -> String {
+    #[must_use]
+    pub fn label(self, place: f64) -> String {
         match self {
             Self::Linear => short(place),
             Self::Decades => short(10_f64.powf(place)),
@@ -490,10 +492,15 @@ impl Panel {
             let at = (x.place(mark.x), y.place(mark.y));
             let red = RGBColor(200, 0, 0);
             // Written towards the middle of the panel.
-            let (along, side) =
+            let (along, side): (i32, _) =
                 if at.0 > f64::midpoint(left, right) { (-9, HPos::Right) } else { (9, HPos::Left) };
             let style = (FONT, 12).into_font().color(&red).pos(Pos::new(side, VPos::Center));
+            // On paper of its own, so that it can be read where a curve passes.
+            let letters = i32::try_from(mark.name.chars().count()).unwrap_or(0);
+            let end = along + along.signum() * letters * i32::try_from(HALF_CHARACTER / 2).unwrap_or(0);
+            let paper = Rectangle::new([(along, -17), (end, -2)], WHITE.mix(0.75).filled());
             let drawn = EmptyElement::at(at)
+                + paper
                 + Cross::new((0, 0), 5, red.stroke_width(2))
                 + Text::new(mark.name.clone(), (along, -9), style);
             chart.draw_series([drawn])?;

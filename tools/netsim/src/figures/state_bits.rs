@@ -23,6 +23,8 @@ const HEADER: &str = "scheme,side,field,bits,per";
 const INDEX: u32 = MOST_PACKETS.ilog2() + 1;
 const TIME: u32 = 32;
 const SEQUENCE: u32 = 32;
+/// Doublings of a wait: 0 to 4.
+const BACK_OFF: u32 = 3;
 const WIDTH: u32 = mapping::WIDTH;
 /// Sendings that a sender with bitmaps remembers.
 const fn sendings(window: u32) -> u32 {
@@ -73,6 +75,7 @@ fn fields() -> Vec<Field> {
             ("asked", MOST_PACKETS),
             ("active", TIME),
             ("probing", 1),
+            ("silent", BACK_OFF),
             ("done", 1),
         ];
         if credit {
@@ -90,6 +93,7 @@ fn fields() -> Vec<Field> {
                 ("tail seen", 1),
                 ("deadline", TIME),
                 ("strikes", strikes),
+                ("ranges", BACK_OFF),
             ],
         );
         if !credit {
@@ -114,7 +118,14 @@ fn fields() -> Vec<Field> {
     add(
         "receiver-counter",
         "sender",
-        &[("count", INDEX), ("next", INDEX), ("round", 8), ("deadline", TIME), ("done", 1)],
+        &[
+            ("count", INDEX),
+            ("next", INDEX),
+            ("round", 8),
+            ("deadline", TIME),
+            ("silent", BACK_OFF),
+            ("done", 1),
+        ],
     );
     add(
         "receiver-counter",

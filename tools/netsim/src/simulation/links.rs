@@ -33,7 +33,7 @@ impl Feedback {
         let controller = controller::Config { links: 2, memory: round_trip.saturating_mul(4) };
         Some(Self {
             hops: vec![Hop::default(); ports],
-            config: hop::Config { limits: Limits::default(), gap },
+            config: hop::Config { limits: Limits::default(), gap, patience: round_trip },
             controller: Controller::new(controller),
             at,
         })

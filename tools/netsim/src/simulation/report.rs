@@ -50,7 +50,7 @@ pub struct HostReport {
     pub bytes: u64,
     /// Bytes written to its memory.
     pub written: u64,
-    /// Packets of its own whose deadline passed without an answer (registry only).
+    /// Waits for an answer that were in vain: for a packet's, by the registry, or as another scheme has its timers.
     pub timeouts: u64,
     /// Answers to it that a receiver had no room: in its registry, its escape channel or its contexts.
     pub refusals: u64,

@@ -51,6 +51,8 @@ struct Slot {
     length: u64,
     /// The application was told: nothing may change any more.
     arrived: bool,
+    /// Where a transfer went whose sender is gone: packets of it may still be on their way. First byte and length.
+    left: Option<(u64, u64)>,
 }
 
 /// The memory.
@@ -65,7 +67,7 @@ pub(super) struct Arena {
 impl Arena {
     /// `slots` of `slot_size` bytes, a multiple of 8.
     pub(super) fn new(slots: u16, slot_size: u64) -> Self {
-        let empty = Slot { transfer: u64::MAX, start: 0, length: 0, arrived: false };
+        let empty = Slot { transfer: u64::MAX, start: 0, length: 0, arrived: false, left: None };
         let bytes = usize::try_from(slot_size * u64::from(slots)).unwrap_or(0);
         Self { bytes: vec![0; bytes], slots: vec![empty; slots.into()], slot_size, stray: None }
     }
@@ -84,9 +86,17 @@ impl Arena {
     /// Gives slot `at` to a transfer; returns where its first byte goes.
     pub(super) fn give(&mut self, at: u16, transfer: u64, start: u64, length: u64) -> CardAddr {
         if let Some(slot) = self.slots.get_mut(usize::from(at)) {
-            *slot = Slot { transfer, start, length, arrived: false };
+            *slot = Slot { transfer, start, length, arrived: false, left: slot.left.take() };
         }
         CardAddr::new(BASE + u64::from(at) * self.slot_size + start)
+    }
+
+    /// The sender of the transfer in slot `at` is gone, and the slot goes to another one at once.
+    pub(super) fn leave(&mut self, at: u16) {
+        if let Some(slot) = self.slots.get_mut(usize::from(at)) {
+            slot.left = Some((slot.start, slot.length));
+            slot.arrived = false;
+        }
     }
 
     /// The slot that holds `address`.
@@ -132,8 +142,11 @@ impl ReceiveMemory for Arena {
         let length = bytes.len() as u64;
         let inside = self.slot_at(at.get()).and_then(|index| {
             let slot = self.slots.get(usize::from(index))?;
-            let offset = at.get().checked_sub(BASE + u64::from(index) * self.slot_size + slot.start)?;
-            (offset + length <= slot.length).then_some(())
+            let offset = at.get().checked_sub(BASE + u64::from(index) * self.slot_size)?;
+            let holds = |(start, size): (u64, u64)| {
+                offset.checked_sub(start).is_some_and(|offset| offset + length <= size)
+            };
+            (holds((slot.start, slot.length)) || slot.left.is_some_and(holds)).then_some(())
         });
         let start = usize::try_from(at.get().wrapping_sub(BASE)).unwrap_or(usize::MAX);
         let place = start.checked_add(bytes.len()).and_then(|end| self.bytes.get_mut(start..end));

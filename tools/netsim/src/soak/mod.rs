@@ -24,7 +24,8 @@ mod round;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trouble {
-    /// Everything: loss up to 10 %, bursts, disorder up to degree 256, copies, damage, lost answers, blackouts, restarts.
+    /// Everything: loss up to 10 %, bursts, disorder up to degree 256, copies, damage, lost answers, blackouts, restarts, and
+    /// hosts that stand still for longer than their receivers remember.
     Everything,
     /// Copies that are held back for nearly a packet lifetime, while op numbers of few bits come round many times, and
     /// transfer ids wrap.
@@ -76,13 +77,13 @@ pub struct Tally {
     pub deadline: u64,
     /// Given up in silence.
     pub unanswered: u64,
-    /// Forgotten by a receiver that was restarted.
+    /// Forgotten by a receiver that was restarted, or that heard nothing while the sender's host stood still.
     pub forgotten: u64,
     /// Refused: a receiver that was restarted can tell a late packet from a new one no better than this.
     pub refused: u64,
     /// Gone with a sender that was restarted.
     pub abandoned: u64,
-    /// Transfers in rounds with a loss of at most 5 % and no restart.
+    /// Transfers in rounds with a loss of at most 5 %, no restart and no pause.
     pub gentle: u64,
     /// Of these, ended well.
     pub gentle_completed: u64,
@@ -104,6 +105,8 @@ pub struct Tally {
     pub registry_full: u64,
     /// Restarts of one side.
     pub restarts: u64,
+    /// Times that the sender's host stood still for seconds.
+    pub pauses: u64,
     /// Simulated time of all rounds together.
     pub simulated: Nanos,
 }
@@ -131,6 +134,7 @@ impl Tally {
             escaped,
             registry_full,
             restarts,
+            pauses,
             simulated,
         } = other;
         for (sum, part) in [
@@ -154,6 +158,7 @@ impl Tally {
             (&mut self.escaped, escaped),
             (&mut self.registry_full, registry_full),
             (&mut self.restarts, restarts),
+            (&mut self.pauses, pauses),
         ] {
             *sum += part;
         }

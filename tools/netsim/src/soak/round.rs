@@ -2,7 +2,7 @@
 //! others to be understood.
 #![expect(clippy::cast_possible_truncation, reason = "random numbers below small bounds")]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use fpga_core::Nanos;
 use fpga_core::impair::{
@@ -80,6 +80,8 @@ struct World {
     deadline: Nanos,
     /// When one side starts anew, and which.
     restarts: Vec<(Nanos, Side)>,
+    /// When the sender's host stands still, and for how long: its card goes on.
+    pauses: Vec<(Nanos, Nanos)>,
     gentle: bool,
 }
 
@@ -161,10 +163,13 @@ fn everything(soak: &Soak, dice: &mut Dice) -> World {
             (dice.micros(30_000), side)
         })
         .collect::<Vec<_>>();
+    let pauses = (0..u64::from(dice.one_in(6)) * dice.between(1, 3))
+        .map(|_| (dice.micros(30_000), Nanos::from_millis(dice.between(1_000, 5_000))))
+        .collect::<Vec<_>>();
     let hurried = dice.one_in(10);
     let deadline = if hurried { Nanos::from_micros(dice.between(100, 30_000)) } else { Nanos::from_secs(60) };
-    let gentle = gentle_loss && restarts.is_empty() && !hurried;
-    World { there, back, sender, receiver, longest, deadline, restarts, gentle }
+    let gentle = gentle_loss && restarts.is_empty() && pauses.is_empty() && !hurried;
+    World { there, back, sender, receiver, longest, deadline, restarts, pauses, gentle }
 }
 
 fn conditions(dice: &mut Dice, most_loss: f64) -> Conditions {
@@ -222,6 +227,7 @@ fn zombies(soak: &Soak, dice: &mut Dice) -> World {
         longest: soak.longest.min(2048),
         deadline,
         restarts: Vec::new(),
+        pauses: Vec::new(),
         gentle: true,
     }
 }
@@ -259,6 +265,12 @@ struct Round<'a> {
     sender_life: u32,
     receiver_life: u32,
     deaf_until: Nanos,
+    /// Until then the sender's host stands still.
+    asleep_until: Nanos,
+    /// Until then a sender that was started anew sends nothing: its former life's packets may still be on their way.
+    quiet_until: Nanos,
+    /// Answers that its card has taken meanwhile.
+    unseen: VecDeque<Vec<u8>>,
     stories: Vec<Story>,
     /// By ticket slot: generation and transfer.
     tickets: Vec<(u32, usize)>,
@@ -307,6 +319,9 @@ impl<'a> Round<'a> {
             sender_life,
             receiver_life,
             deaf_until: Nanos::ZERO,
+            asleep_until: Nanos::ZERO,
+            quiet_until: Nanos::ZERO,
+            unseen: VecDeque::new(),
             stories: Vec::new(),
             tickets: vec![(u32::MAX, 0); slot_index(world.sender.transfers)],
             on_wire: HashMap::new(),
@@ -323,29 +338,40 @@ impl<'a> Round<'a> {
     fn go(&mut self, transfers: u64) -> Result<(), Promise> {
         let mut restarts = self.world.restarts.clone();
         restarts.sort_unstable_by_key(|(at, _)| core::cmp::Reverse(*at));
+        let mut pauses = self.world.pauses.clone();
+        pauses.sort_unstable_by_key(|(at, _)| core::cmp::Reverse(*at));
         loop {
             while let Some((_, side)) = restarts.pop_if(|(at, _)| *at <= self.now) {
                 self.restart(side)?;
+            }
+            while let Some((at, span)) = pauses.pop_if(|(at, _)| *at <= self.now) {
+                self.asleep_until = self.asleep_until.max(at.saturating_add(span));
+                self.tally.pauses += 1;
             }
             self.arrivals()?;
             if self.receiver.poll_timeout().is_some_and(|at| at <= self.now) {
                 self.receiver.handle_timeout(self.now);
                 self.outputs()?;
             }
-            if self.sender.poll_timeout().is_some_and(|at| at <= self.now) {
-                self.sender.handle_timeout(self.now);
-            }
             self.rest();
-            while (self.stories.len() as u64) < transfers && self.submit()? {}
-            self.transmit();
-            while let Some(completion) = self.sender.poll_completion() {
-                self.ended(&completion)?;
+            if !self.is_asleep() {
+                self.answers();
+                if self.sender.poll_timeout().is_some_and(|at| at <= self.now) {
+                    self.sender.handle_timeout(self.now);
+                }
+                while (self.stories.len() as u64) < transfers && self.submit()? {}
+                self.transmit();
+                while let Some(completion) = self.sender.poll_completion() {
+                    self.ended(&completion)?;
+                }
             }
             let all = self.stories.len() as u64 == transfers && self.live == 0;
-            if all && self.there.is_empty() && self.back.is_empty() && self.sender.is_idle() {
+            let empty = self.there.is_empty() && self.back.is_empty() && self.unseen.is_empty();
+            if all && empty && self.sender.is_idle() {
                 break;
             }
-            let next = self.next(restarts.last().map(|(at, _)| *at));
+            let event = [restarts.last().map(|(at, _)| *at), pauses.last().map(|(at, _)| *at)];
+            let next = self.next(event.into_iter().flatten().min());
             match next {
                 Some(next) if next < PATIENCE => self.now = next.max(self.now.saturating_add(Nanos::new(1))),
                 _ => return Err(Promise::Hung { left: self.live + transfers - self.stories.len() as u64 }),
@@ -355,14 +381,23 @@ impl<'a> Round<'a> {
         self.finish()
     }
 
-    fn next(&self, restart: Option<Nanos>) -> Option<Nanos> {
-        let link = Some(self.there.free_at()).filter(|at| *at > self.now);
+    const fn is_asleep(&self) -> bool {
+        self.now.get() < self.asleep_until.get()
+    }
+
+    fn next(&self, event: Option<Nanos>) -> Option<Nanos> {
+        let link = Some(self.there.free_at().max(self.quiet_until)).filter(|at| *at > self.now);
+        let host = if self.is_asleep() {
+            [Some(self.asleep_until), None]
+        } else {
+            [link, self.sender.poll_timeout()]
+        };
         [
-            link,
-            restart,
+            host[0],
+            host[1],
+            event,
             self.there.poll_timeout(),
             self.back.poll_timeout(),
-            self.sender.poll_timeout(),
             self.receiver.poll_timeout(),
             self.resting.iter().map(|(at, _)| *at).min(),
         ]
@@ -411,6 +446,9 @@ impl<'a> Round<'a> {
     }
 
     fn transmit(&mut self) {
+        if self.now < self.quiet_until {
+            return;
+        }
         while self.there.free_at() <= self.now && self.there.len() < LINK_CAPACITY / 2 {
             let Some(transmit) = self.sender.poll_transmit(self.now) else { return };
             let number = (transmit.source.get() >> 24) - 1;
@@ -453,6 +491,14 @@ impl<'a> Round<'a> {
             self.buffers.push(bytes);
         }
         while let Some(bytes) = self.back.poll(self.now) {
+            self.unseen.push_back(bytes);
+        }
+        Ok(())
+    }
+
+    /// The sender's host looks at what its card has taken.
+    fn answers(&mut self) {
+        while let Some(bytes) = self.unseen.pop_front() {
             if let Ok(Packet::Control(control)) = Packet::parse(&bytes)
                 && let Some((answer, told)) = frame::answer(&control)
             {
@@ -466,7 +512,6 @@ impl<'a> Round<'a> {
             }
             self.buffers.push(bytes);
         }
-        Ok(())
     }
 
     fn outputs(&mut self) -> Result<(), Promise> {
@@ -529,7 +574,8 @@ impl<'a> Round<'a> {
         if story.ended.is_some() {
             return Err(Promise::Doubled { transfer });
         }
-        let late = completion.finished.saturating_sub(story.deadline);
+        // Nobody could have ended it while the host stood still.
+        let late = completion.finished.saturating_sub(story.deadline.max(self.asleep_until));
         if late > Nanos::ZERO {
             return Err(Promise::Late { transfer, late });
         }
@@ -582,9 +628,14 @@ impl<'a> Round<'a> {
                 self.sender_life += 1;
                 let life = Incarnation::new(self.sender_life);
                 self.sender = Sender::new(self.world.sender, life).map_err(Promise::Sender)?;
+                self.asleep_until = Nanos::ZERO;
+                self.quiet_until = self.now.saturating_add(LIFETIME);
+                self.unseen.clear();
                 for story in self.stories.iter_mut().filter(|story| story.ended.is_none()) {
                     story.ended = Some(Ending::Failed);
-                    self.resting.push((self.now.saturating_add(LIFETIME), story.slot));
+                    // Used again at once: to keep old packets away from new data is the sender's task.
+                    self.arena.leave(story.slot);
+                    self.free.push(story.slot);
                     self.tally.abandoned += 1;
                     self.live -= 1;
                 }

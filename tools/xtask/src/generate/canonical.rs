@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use super::contract::{Block, Contract, Layout};
+use super::contract::{Block, Contract, Layout, words};
 
 /// The canonical text of `contract`.
 pub(super) fn text(contract: &Contract) -> String {
@@ -45,13 +45,13 @@ fn write_block(out: &mut String, block: &Block) {
     );
     for register in &block.registers {
         let values = register.values.as_deref().unwrap_or("-");
-        for (name, offset, reset) in register.words() {
+        for (name, offset, reset) in words(register) {
             let reset = reset.map_or_else(|| "-".into(), |value| format!("{value:#x}"));
             let access = register.access.name();
             line(out, &format!("register {}.{name} {offset:#x} {access} {reset} {values}", block.name));
         }
         for field in &register.fields {
-            let (high, low) = field.bits().unwrap_or_default();
+            let (high, low) = (field.bits.high(), field.bits.low());
             line(out, &format!("field {}.{}.{} {high}:{low}", block.name, register.name, field.name));
         }
     }

@@ -1,7 +1,10 @@
-//! The map as data, and the rules that it must keep.
+//! The map as data, and the rules that it must keep. What a user's register map says too, its registers and the values of its enums, is
+//! read and checked by the same code (`fpga_register_map::schema`); the contract allows less of it.
 
 use std::collections::BTreeSet;
 
+use fpga_register_map::RegisterFault;
+use fpga_register_map::schema::{Access, Field, Register, Variant};
 use serde::Deserialize;
 
 /// The whole of `map/ni.yaml`.
@@ -75,14 +78,6 @@ pub(super) struct Enumeration {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Variant {
-    pub(super) name: String,
-    pub(super) value: u64,
-    pub(super) doc: String,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Bitset {
     pub(super) name: String,
     pub(super) repr: Integer,
@@ -111,88 +106,18 @@ pub(super) struct Block {
     pub(super) registers: Vec<Register>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Access {
-    Ro,
-    Rw,
-    Wo,
-}
-
-impl Access {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Ro => "ro",
-            Self::Rw => "rw",
-            Self::Wo => "wo",
-        }
+/// The 32-bit words of a register: name, offset, reset value.
+pub(super) fn words(register: &Register) -> Vec<(String, u32, Option<u64>)> {
+    let Register { name, offset, reset, .. } = register;
+    if register.width == 64 {
+        return vec![
+            (format!("{name}_LOW"), *offset, reset.map(|v| v & 0xffff_ffff)),
+            (format!("{name}_HIGH"), offset + 4, reset.map(|v| v >> 32)),
+        ];
     }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Register {
-    pub(super) name: String,
-    pub(super) offset: u32,
-    pub(super) access: Access,
-    #[serde(default = "one_word")]
-    pub(super) width: u32,
-    #[serde(default = "one")]
-    pub(super) count: u32,
-    #[serde(default)]
-    pub(super) reset: Option<u64>,
-    #[serde(default, rename = "enum")]
-    pub(super) values: Option<String>,
-    #[serde(default)]
-    pub(super) fields: Vec<Field>,
-    pub(super) doc: String,
-}
-
-fn one_word() -> u32 {
-    32
-}
-
-fn one() -> u32 {
-    1
-}
-
-impl Register {
-    /// The 32-bit words of the register: name, offset, reset value.
-    pub(super) fn words(&self) -> Vec<(String, u32, Option<u64>)> {
-        if self.width == 64 {
-            return vec![
-                (format!("{}_LOW", self.name), self.offset, self.reset.map(|v| v & 0xffff_ffff)),
-                (format!("{}_HIGH", self.name), self.offset + 4, self.reset.map(|v| v >> 32)),
-            ];
-        }
-        if self.count > 1 {
-            return (0..self.count)
-                .map(|n| (format!("{}_{n}", self.name), self.offset + 4 * n, self.reset))
-                .collect();
-        }
-        vec![(self.name.clone(), self.offset, self.reset)]
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Field {
-    pub(super) name: String,
-    bits: String,
-    pub(super) doc: String,
-}
-
-impl Field {
-    /// Highest and lowest bit.
-    pub(super) fn bits(&self) -> Option<(u32, u32)> {
-        let (high, low) = self.bits.split_once(':').unwrap_or((&self.bits, &self.bits));
-        let (high, low) = (high.parse().ok()?, low.parse().ok()?);
-        (low <= high && high < 32).then_some((high, low))
-    }
-
-    /// The field's bits in place.
-    pub(super) fn mask(&self) -> u32 {
-        self.bits().map_or(0, |(high, low)| (u32::MAX >> (31 - (high - low))) << low)
+    match register.elements() {
+        0 | 1 => vec![(name.clone(), *offset, *reset)],
+        count => (0..count).map(|n| (format!("{name}_{n}"), offset + 4 * n, *reset)).collect(),
     }
 }
 
@@ -269,12 +194,16 @@ pub(crate) enum ContractError {
     Outside { what: String, end: u64, limit: u64 },
     #[error("{what} names {name}, which the map does not define")]
     Unknown { what: String, name: String },
-    #[error("{what}: bits must be \"n\" or \"high:low\" within 31:0, without overlap")]
-    Bits { what: String },
+    #[error("{what}: {source}")]
+    Register { what: String, source: RegisterFault },
+    #[error(
+        "{what}: the contract knows ro, rw and wo, arrays without gaps, and fields that are like their register: keep it simple for the hardware"
+    )]
+    Beyond { what: String },
+    #[error("{what} or one of its fields has no doc: say what it is for, the manual is made of it")]
+    Undocumented { what: String },
     #[error("{what} leaves a gap before byte {at}: describe every byte")]
     Gap { what: String, at: usize },
-    #[error("{what} must have either width 32, width 64 or a count, not a mixture")]
-    Shape { what: String },
 }
 
 impl Contract {
@@ -356,37 +285,30 @@ impl Contract {
     fn validate_registers(&self, block: &Block) -> Result<(), ContractError> {
         let mut names = BTreeSet::new();
         let mut end = 0;
+        let variants = |name: &str| {
+            self.enumeration(name).map(|enumeration| enumeration.variants.as_slice()).ok_or(None)
+        };
         for register in &block.registers {
             let what = format!("register {}.{}", block.name, register.name);
             once(&mut names, what.clone())?;
-            if !matches!((register.width, register.count), (32, 1..) | (64, 1)) {
-                return Err(ContractError::Shape { what });
-            }
-            if register.offset % 4 != 0 {
-                return Err(ContractError::Unaligned { what, to: 4 });
-            }
+            let broken = |source| ContractError::Register { what: what.clone(), source };
+            register.check(variants).map_err(broken)?;
             if u64::from(register.offset) < end {
                 return Err(ContractError::Overlap { what });
             }
-            let words = if register.width == 64 { 2 } else { u64::from(register.count) };
-            end = u64::from(register.offset) + 4 * words;
+            end = register.end();
             if end > u64::from(block.size) {
                 return Err(ContractError::Outside { what, end, limit: block.size.into() });
             }
-            if register.width == 32 && register.reset.is_some_and(|value| value >> 32 != 0) {
-                return Err(ContractError::TooBig { what: format!("reset value of {what}") });
+            if register.doc.is_empty() || register.fields.iter().any(|field| field.doc.is_empty()) {
+                return Err(ContractError::Undocumented { what });
             }
-            if let Some(name) = &register.values
-                && self.enumeration(name).is_none()
+            let plain = |field: &Field| field.access.is_none() && field.values.is_none();
+            if !matches!(register.access, Access::Ro | Access::Rw | Access::Wo)
+                || register.stride.is_some()
+                || !register.fields.iter().all(plain)
             {
-                return Err(ContractError::Unknown { what, name: name.clone() });
-            }
-            let mut used = 0;
-            for field in &register.fields {
-                if field.bits().is_none() || used & field.mask() != 0 {
-                    return Err(ContractError::Bits { what: format!("{what}, field {}", field.name) });
-                }
-                used |= field.mask();
+                return Err(ContractError::Beyond { what });
             }
         }
         Ok(())
@@ -428,7 +350,7 @@ fn validate_enum(enumeration: &Enumeration) -> Result<(), ContractError> {
         let what = format!("value {}.{}", enumeration.name, variant.name);
         once(&mut names, what.clone())?;
         once(&mut values, variant.value).map_err(|_| ContractError::Twice { what: what.clone() })?;
-        if !enumeration.repr.holds(variant.value) {
+        if !enumeration.repr.holds(variant.value.into()) {
             return Err(ContractError::TooBig { what });
         }
     }

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::contract::{Block, Contract, Layout, Register};
+use fpga_register_map::schema::Register;
+
+use super::contract::{Block, Contract, Layout, words};
 
 macro_rules! out {
     ($text:expr, $($arguments:tt)*) => {{
@@ -69,7 +71,7 @@ pub(super) fn text(contract: &Contract, checksum: u32) -> String {
     s
 }
 
-fn value_of(contract: &Contract, enumeration: &str, variant: &str) -> u64 {
+fn value_of(contract: &Contract, enumeration: &str, variant: &str) -> u32 {
     let found = contract.enums.iter().find(|e| e.name == enumeration);
     found.and_then(|e| e.variants.iter().find(|v| v.name == variant)).map_or(0, |v| v.value)
 }
@@ -86,20 +88,15 @@ fn write_block(s: &mut String, block: &Block) {
     for register in block.registers.iter().filter(|register| !register.fields.is_empty()) {
         out!(s, "\nFields of {}:\n\n| Bits | Field | Meaning |\n|---|---|---|", register.name);
         for field in &register.fields {
-            let bits = match field.bits() {
-                Some((high, low)) if high == low => low.to_string(),
-                Some((high, low)) => format!("{high}:{low}"),
-                None => String::new(),
-            };
-            out!(s, "| {bits} | {} | {} |", field.name, field.doc);
+            out!(s, "| {} | {} | {} |", field.bits, field.name, field.doc);
         }
     }
 }
 
 fn write_register(s: &mut String, register: &Register) {
-    let words = register.words();
-    let last = register.count.saturating_sub(1);
-    let name = match (register.width, register.count) {
+    let words = words(register);
+    let last = register.elements().saturating_sub(1);
+    let name = match (register.width, register.elements()) {
         (64, _) => format!("{0}_LOW, {0}_HIGH", register.name),
         (_, 1) => register.name.clone(),
         _ => format!("{0}_0 .. {0}_{last}", register.name),

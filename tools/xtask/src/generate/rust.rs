@@ -5,8 +5,10 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use fpga_register_map::schema::{Access, Register};
+
 use super::GenerateError;
-use super::contract::{Access, Bitset, Block, Contract, Enumeration, Register};
+use super::contract::{Bitset, Block, Contract, Enumeration, words};
 
 macro_rules! out {
     ($text:expr, $($arguments:tt)*) => {{
@@ -191,21 +193,22 @@ fn write_block(s: &mut String, block: &Block) {
 fn write_register(s: &mut String, register: &Register) {
     let access = match register.access {
         Access::Ro => "read only",
-        Access::Rw => "read and write",
         Access::Wo => "write only",
+        // The contract has no others.
+        _ => "read and write",
     };
     let name = &register.name;
-    if register.count > 1 {
+    if register.elements() > 1 {
         out!(
             s,
             "/// {} First of {} words ({access}).\npub const {name}: u32 = {};",
             register.doc,
-            register.count,
+            register.elements(),
             hex(register.offset.into())
         );
-        out!(s, "/// Number of `{name}` words.\npub const {name}_COUNT: u32 = {};", register.count);
+        out!(s, "/// Number of `{name}` words.\npub const {name}_COUNT: u32 = {};", register.elements());
     } else {
-        for (word, offset, _) in register.words() {
+        for (word, offset, _) in words(register) {
             let half = match word.strip_prefix(name.as_str()) {
                 Some("_LOW") => " Bits 31:0.",
                 Some("_HIGH") => " Bits 63:32.",
@@ -219,9 +222,9 @@ fn write_register(s: &mut String, register: &Register) {
     }
     out!(s, "\n/// Fields of [`{name}`].\npub mod {} {{", name.to_lowercase());
     for field in &register.fields {
-        let (_, low) = field.bits().unwrap_or_default();
-        out!(s, "/// {}\npub const {}: u32 = {};", field.doc, field.name, hex(field.mask().into()));
-        if field.mask().count_ones() > 1 {
+        let (mask, low) = (field.bits.mask(), field.bits.low());
+        out!(s, "/// {}\npub const {}: u32 = {};", field.doc, field.name, hex(mask.into()));
+        if mask.count_ones() > 1 {
             out!(s, "/// Lowest bit of [`{}`].\npub const {}_SHIFT: u32 = {low};", field.name, field.name);
         }
     }
@@ -266,24 +269,20 @@ fn write_catalog(s: &mut String, contract: &Contract) {
             block.doc
         );
         for register in &block.registers {
-            let access = match register.access {
-                Access::Ro => "ReadOnly",
-                Access::Rw => "ReadWrite",
-                Access::Wo => "WriteOnly",
-            };
-            for (name, offset, reset) in register.words() {
+            let access = register.access.kind();
+            for (name, offset, reset) in words(register) {
                 let reset = reset.map_or_else(|| "None".into(), |v| format!("Some({})", number(v)));
                 let values =
                     register.values.as_ref().map_or_else(|| "&[]".into(), |v| format!("{v}::VALUES"));
                 out!(
                     s,
-                    "RegisterInfo {{ name: \"{}\", offset: {}, access: AccessKind::{access}, reset: {reset}, values: {values}, doc: {:?}, fields: &[",
+                    "RegisterInfo {{ name: \"{}\", offset: {}, access: AccessKind::{access:?}, reset: {reset}, values: {values}, doc: {:?}, fields: &[",
                     name.to_lowercase(),
                     hex(offset.into()),
                     register.doc
                 );
                 for field in &register.fields {
-                    let (high, low) = field.bits().unwrap_or_default();
+                    let (high, low) = (field.bits.high(), field.bits.low());
                     out!(
                         s,
                         "FieldInfo {{ name: \"{}\", high: {high}, low: {low}, doc: {:?} }},",

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
+use std::path::Path;
 
 use fpga_driver::pci::DmaArea;
 use fpga_driver::{
@@ -226,7 +227,9 @@ impl<C: Channel> Lane<C> {
             let mut chunk = vec![0; CHUNK];
             for offset in (0..view.len()).step_by(CHUNK) {
                 let part = chunk.get_mut(..CHUNK.min(view.len() - offset)).unwrap_or_default();
-                reader.read_exact(part).map_err(CliError::Output)?;
+                reader
+                    .read_exact(part)
+                    .map_err(|error| CliError::carried(Path::new("random bytes"), "make them", error))?;
                 view.write(offset, part).map_err(|source| memory_error(card, source))?;
             }
         }

@@ -118,7 +118,7 @@ impl Lanes {
     /// `total` operations per channel; returns how long they took.
     fn throughput(&mut self, load: &Load, total: u64) -> Result<Duration, CliError> {
         self.restart();
-        let (mut fruitless, mut news) = (0_u32, None);
+        let (mut fruitless, mut rounds, mut news) = (0_u32, 0_u32, None);
         let began = Instant::now();
         loop {
             let (mut moved, mut open) = (false, false);
@@ -132,6 +132,10 @@ impl Lanes {
             }
             if !open {
                 break;
+            }
+            rounds = rounds.wrapping_add(1);
+            if rounds.is_multiple_of(LOOK_EVERY) {
+                load.deadline.check(|| "dma bench".to_owned())?;
             }
             if moved {
                 (fruitless, news) = (0, None);

@@ -13,6 +13,7 @@
 
 mod lane;
 mod measure;
+mod picture;
 mod report;
 
 use core::time::Duration;
@@ -21,6 +22,7 @@ use fpga_driver::core::ring::MAX_DESCRIPTOR_LENGTH;
 use fpga_driver::pci::AccessCounters;
 use fpga_driver::{CardAddr, ChannelOptions, Direction, RunMode, WaitMode, WaitOptions};
 
+use crate::chart;
 use crate::cli::{BenchArgs, BenchDirection, BenchMode, BenchRing};
 use crate::error::CliError;
 use crate::settings::Settings;
@@ -84,7 +86,15 @@ pub fn run(settings: &Settings, args: &BenchArgs) -> Result<BenchReport, CliErro
         tracing::info!(?case, "measuring");
         lines.push(one(settings, &opened, args, case)?);
     }
-    Ok(BenchReport::new(&opened, args, clock_cost(), lines))
+    let mut report = BenchReport::new(&opened, args, clock_cost(), lines);
+    let picture = picture::of(&report);
+    if let Some(path) = &args.svg {
+        std::fs::write(path, picture.svg()?).map_err(|source| CliError::file(path, "write it", source))?;
+    }
+    if args.chart || args.sizes.len() > 1 {
+        report.chart = chart::beside_report(&picture, args.chart, settings);
+    }
+    Ok(report)
 }
 
 fn cases(args: &BenchArgs) -> impl Iterator<Item = Case> {

@@ -16,13 +16,16 @@ use crate::units::{binary_size, gigabytes_per_second, micros};
 /// What was measured.
 #[derive(Debug, Serialize)]
 pub struct BenchReport {
-    card: String,
-    simulated: bool,
+    pub(super) card: String,
+    pub(super) simulated: bool,
     /// CPUs of the simulated card's thread and of this one, where they were bound.
     pinned: Option<Pinned>,
     /// What two readings of the clock in a row differ by; it is in every latency.
     clock_ns: u64,
-    results: Vec<Line>,
+    pub(super) results: Vec<Line>,
+    /// For people, where they can see it.
+    #[serde(skip)]
+    pub(super) chart: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -34,23 +37,23 @@ struct Pinned {
 /// One size, direction and way of waiting.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
-    size: u64,
+    pub(super) size: u64,
     depth: u32,
     batch: u32,
-    direction: &'static str,
-    mode: &'static str,
-    ring: &'static str,
+    pub(super) direction: &'static str,
+    pub(super) mode: &'static str,
+    pub(super) ring: &'static str,
     /// Per direction.
     channels: u8,
     operations: u64,
     seconds: f64,
     ops_per_s: f64,
-    gb_per_s: f64,
+    pub(super) gb_per_s: f64,
     /// `None`: the card has no channel in the other direction to compare with.
     verified: Option<bool>,
     samples: u64,
-    p50_us: Option<f64>,
-    p99_us: Option<f64>,
+    pub(super) p50_us: Option<f64>,
+    pub(super) p99_us: Option<f64>,
     p999_us: Option<f64>,
     /// Submitting and reaping in closed batches.
     cpu_ns_per_op: Option<f64>,
@@ -164,6 +167,20 @@ impl Line {
     }
 }
 
+impl Line {
+    /// How the card was loaded, in words.
+    pub(super) fn load(&self) -> String {
+        format!(
+            "{} in flight, {} per round, {} channel(s) per direction, {} ring",
+            self.depth,
+            // No more than there is room for.
+            self.batch.min(self.depth),
+            self.channels,
+            self.ring
+        )
+    }
+}
+
 impl BenchReport {
     pub(super) fn new(opened: &Opened, args: &BenchArgs, clock: Duration, results: Vec<Line>) -> Self {
         Self {
@@ -172,6 +189,7 @@ impl BenchReport {
             pinned: args.pin.map(|pin| Pinned { card: pin.card, host: pin.host }),
             clock_ns: u64::try_from(clock.as_nanos()).unwrap_or(u64::MAX),
             results,
+            chart: String::new(),
         }
     }
 }
@@ -181,17 +199,7 @@ impl Report for BenchReport {
         let mut about =
             vec![("card", format!("{}{}", self.card, if self.simulated { " (simulated)" } else { "" }))];
         if let Some(first) = self.results.first() {
-            about.push((
-                "load",
-                format!(
-                    "{} in flight, {} per round, {} channel(s) per direction, {} ring",
-                    first.depth,
-                    // No more than there is room for.
-                    first.batch.min(first.depth),
-                    first.channels,
-                    first.ring
-                ),
-            ));
+            about.push(("load", first.load()));
         }
         if let Some(pinned) = &self.pinned {
             about.push(("CPUs", format!("card {}, host {}", pinned.card, pinned.host)));
@@ -239,7 +247,7 @@ impl Report for BenchReport {
         text += &render(&table);
         text += "\nCPU: submitting and reaping an operation, without waiting. THREAD: this thread's CPU time, with waiting.\n\
                  READS, WRITES (of registers), IRQS: per operation, where the card counts them.\n";
-        text
+        text + &self.chart
     }
 }
 

@@ -21,7 +21,7 @@ use crate::cli::{StreamCommand, StreamLinkArgs};
 use crate::error::CliError;
 use crate::output;
 use crate::settings::Settings;
-use crate::target;
+use crate::target::{self, Choice as _};
 
 /// Cards of several processes share processors: a packet may be behind another one by some time slices.
 const ESCAPE_TIMEOUT: Duration = Duration::from_millis(50);
@@ -84,7 +84,7 @@ fn checksum(number: u64, data: &[u8]) -> [u8; CHECKSUM] {
 }
 
 /// Set by SIGINT and SIGTERM.
-fn interruption() -> Result<Arc<AtomicBool>, CliError> {
+pub(super) fn interruption() -> Result<Arc<AtomicBool>, CliError> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(CliError::Signals)?;
@@ -109,9 +109,7 @@ impl Station {
                 description.ni.node_id = link.node.unwrap_or(description.ni.node_id);
                 let options = UdpLinkOptions::new(local);
                 let udp = UdpLink::bind(peers.iter().copied().fold(options, UdpLinkOptions::peer))?;
-                let transport: Arc<dyn Transport> =
-                    World::builder().card(description).link(udp).build()?.transport(0);
-                transport
+                settings.card.heard(World::builder().card(description).link(udp).build()?.transport(0))
             }
             (Some(_), None) => {
                 return Err(CliError::Usage(

@@ -1,5 +1,6 @@
-//! `regs list`, `regs dump`, `regs read`, `regs write`: registers by name.
+//! `regs list`, `regs dump`, `regs read`, `regs write`, `regs watch`: registers by name.
 
+mod watch;
 mod write;
 
 use serde::Serialize;
@@ -7,10 +8,11 @@ use serde::Serialize;
 use crate::cli::RegsCommand;
 use crate::error::CliError;
 use crate::output::{Report, render, table};
-use crate::registers::{self, Register};
+use crate::registers::{self, Named, Register};
 use crate::settings::Settings;
 use crate::target::{self, Opened};
 
+pub use watch::watch;
 pub use write::WriteReport;
 
 /// A register without its value.
@@ -22,6 +24,7 @@ struct Listed {
     access: &'static str,
     read_has_side_effect: bool,
     reset: Option<String>,
+    doc: String,
 }
 
 impl Listed {
@@ -31,8 +34,9 @@ impl Listed {
             bar: register.bar.name(),
             address: format!("{:#06x}", register.address.get()),
             access: register.access.abbreviation(),
-            read_has_side_effect: register.access.read_has_side_effect(),
+            read_has_side_effect: register.read_has_side_effect(),
             reset: register.reset.map(|value| format!("{value:#010x}")),
+            doc: register.doc().to_owned(),
         }
     }
 }
@@ -46,9 +50,38 @@ struct Shown {
     access: &'static str,
     value: u32,
     hex: String,
+    /// The name of the value, where the register's values have names.
+    meaning: Option<String>,
     fields: Vec<registers::FieldValue>,
     #[serde(skip)]
     decoded: String,
+}
+
+/// The field that was asked for.
+#[derive(Debug, Serialize)]
+struct FieldShown {
+    name: String,
+    bits: String,
+    access: &'static str,
+    value: u32,
+    hex: String,
+    meaning: Option<String>,
+}
+
+impl FieldShown {
+    /// `None` if a whole register was named.
+    fn new(named: &Named<'_>, word: u32) -> Option<Self> {
+        let part = named.field.as_ref()?;
+        let (value, meaning) = named.value(word);
+        Some(Self {
+            name: named.name(),
+            bits: part.bits.to_string(),
+            access: part.access.abbreviation(),
+            value,
+            hex: format!("{value:#x}"),
+            meaning,
+        })
+    }
 }
 
 impl Shown {
@@ -61,6 +94,7 @@ impl Shown {
             access: register.access.abbreviation(),
             value,
             hex: format!("{value:#010x}"),
+            meaning: register.meaning(value),
             fields: register.fields(value),
             decoded: register.decoded(value),
         })
@@ -76,7 +110,7 @@ pub enum RegsReport {
     /// `regs dump`.
     Dump(DumpReport),
     /// `regs read`.
-    Read(ReadReport),
+    Read(Box<ReadReport>),
     /// `regs write`.
     Write(Box<WriteReport>),
 }
@@ -105,6 +139,9 @@ pub struct ReadReport {
     card: String,
     #[serde(flatten)]
     register: Shown,
+    /// The field, if one was asked for.
+    field: Option<FieldShown>,
+    doc: String,
 }
 
 impl Report for RegsReport {
@@ -157,8 +194,20 @@ impl DumpReport {
 
 impl ReadReport {
     fn text(&self) -> String {
-        let Shown { name, bar, address, access, hex, fields, .. } = &self.register;
-        let mut text = format!("{name} = {hex}  ({bar} BAR {address}, {access})\n");
+        let Shown { name, bar, address, access, hex, fields, meaning, .. } = &self.register;
+        let in_words = |meaning: &Option<String>| {
+            meaning.as_ref().map_or_else(String::new, |meaning| format!(" {meaning}"))
+        };
+        if let Some(FieldShown { name, bits, access, hex, meaning, .. }) = &self.field {
+            let meaning = in_words(meaning);
+            let plural = if bits.contains(':') { "s" } else { "" };
+            return format!("{name} = {hex}{meaning}  ({bar} BAR {address}, bit{plural} {bits}, {access})\n");
+        }
+        let meaning = in_words(meaning);
+        let mut text = format!("{name} = {hex}{meaning}  ({bar} BAR {address}, {access})\n");
+        if !self.doc.is_empty() {
+            text += &format!("{}\n", self.doc.trim_end());
+        }
         text += &fields_table(fields);
         text
     }
@@ -178,7 +227,7 @@ fn fields_table(fields: &[registers::FieldValue]) -> String {
         };
         table.add_row([
             bits,
-            field.name.to_owned(),
+            field.name.clone(),
             format!("{:#x}", field.value),
             field.meaning.clone().unwrap_or_default(),
         ]);
@@ -200,17 +249,21 @@ pub fn run(settings: &Settings, command: &RegsCommand) -> Result<RegsReport, Cli
         }
         RegsCommand::Dump => dump(&opened, &all).map(RegsReport::Dump),
         RegsCommand::Read { name, force } => {
-            let register = find(&card, &all, name, *force)?;
-            Ok(RegsReport::Read(ReadReport { card, register: Shown::read(&opened, register)? }))
+            let named = readable(&opened, &all, name, *force)?;
+            let register = Shown::read(&opened, named.register)?;
+            let field = FieldShown::new(&named, register.value);
+            let doc = named.register.doc().to_owned();
+            Ok(RegsReport::Read(Box::new(ReadReport { card, register, field, doc })))
         }
         RegsCommand::Write { name, value, force } => {
-            let report = write::write(&opened, &all, name, *value, *force)?;
+            let report = write::write(&opened, &all, name, value, *force)?;
             Ok(RegsReport::Write(Box::new(report)))
         }
+        RegsCommand::Watch(_) => Err(CliError::Usage("regs watch reports line by line".to_owned())),
     }
 }
 
-fn dump(opened: &Opened, all: &[Register]) -> Result<DumpReport, CliError> {
+pub(super) fn dump(opened: &Opened, all: &[Register]) -> Result<DumpReport, CliError> {
     let mut report = DumpReport {
         card: opened.card.name().to_owned(),
         registers: Vec::with_capacity(all.len()),
@@ -218,7 +271,7 @@ fn dump(opened: &Opened, all: &[Register]) -> Result<DumpReport, CliError> {
         skipped_write_only: Vec::new(),
     };
     for register in all {
-        if register.access.read_has_side_effect() {
+        if register.read_has_side_effect() {
             report.skipped_side_effect.push(register.name.clone());
         } else if !register.access.is_readable() {
             report.skipped_write_only.push(register.name.clone());
@@ -229,58 +282,28 @@ fn dump(opened: &Opened, all: &[Register]) -> Result<DumpReport, CliError> {
     Ok(report)
 }
 
-/// The register of this name, if it may be read.
-fn find<'a>(card: &str, all: &'a [Register], name: &str, force: bool) -> Result<&'a Register, CliError> {
-    let Some(register) = all.iter().find(|register| register.name.eq_ignore_ascii_case(name)) else {
-        return Err(no_such_register(card, all, name));
-    };
-    let (card, name) = (card.to_owned(), register.name.clone());
-    if !register.access.is_readable() {
+/// The register or field of this name, if it may be read.
+fn readable<'a>(
+    opened: &Opened,
+    all: &'a [Register],
+    name: &str,
+    force: bool,
+) -> Result<Named<'a>, CliError> {
+    let card = opened.card.name().to_owned();
+    let named = registers::find(&card, all, name)?;
+    let (register, name) = (named.register, named.name());
+    let access = named.field.as_ref().map_or(register.access, |field| field.access);
+    if !access.is_readable() {
         // Set and clear aliases are named after what they are aliases of.
-        let plain = name.rsplit_once('_').map(|(plain, _)| plain.to_owned());
+        let plain = register.name.rsplit_once('_').map(|(plain, _)| plain.to_owned());
         let hint = match plain.filter(|plain| all.iter().any(|other| other.name == *plain)) {
             Some(plain) => format!("read {plain} instead"),
             None => "`fpgactl regs list` shows which registers can be read".to_owned(),
         };
         return Err(CliError::WriteOnly { card, name, hint });
     }
-    if register.access.read_has_side_effect() && !force {
+    if register.read_has_side_effect() && !force {
         return Err(CliError::SideEffect { card, name });
     }
-    Ok(register)
-}
-
-fn no_such_register(card: &str, all: &[Register], name: &str) -> CliError {
-    CliError::NoSuchRegister { card: card.to_owned(), name: name.to_owned(), hint: hint(all, name) }
-}
-
-/// The registers of the block that was meant, or the blocks.
-fn hint(all: &[Register], name: &str) -> String {
-    let block = name.split_once('.').map_or(name, |(block, _)| block);
-    let of_block: Vec<&str> = all
-        .iter()
-        .filter_map(|register| register.name.split_once('.'))
-        .filter(|(known, _)| known.eq_ignore_ascii_case(block))
-        .map(|(_, register)| register)
-        .collect();
-    if !of_block.is_empty() {
-        return format!("{block} has {}", of_block.join(", "));
-    }
-    let mut blocks: Vec<&str> =
-        all.iter().filter_map(|register| Some(register.name.split_once('.')?.0)).collect();
-    blocks.dedup();
-    format!("the card's blocks are {}; `fpgactl regs list` lists all registers", ranges(&blocks).join(", "))
-}
-
-/// Names that differ in a number only, as one: `msix0 to msix31`.
-fn ranges(names: &[&str]) -> Vec<String> {
-    let pattern = |name: &str| name.replace(|c: char| c.is_ascii_digit(), "");
-    names
-        .chunk_by(|a, b| pattern(a) == pattern(b))
-        .filter_map(|group| match group {
-            [first, .., last] => Some(format!("{first} to {last}")),
-            [only] => Some((*only).to_owned()),
-            [] => None,
-        })
-        .collect()
+    Ok(named)
 }

@@ -3,10 +3,10 @@
 use fpga_driver::registers::AccessKind;
 use serde::Serialize;
 
-use super::{Shown, fields_table, no_such_register};
+use super::{FieldShown, Shown, fields_table};
 use crate::error::CliError;
 use crate::guard::{self, Stretch};
-use crate::registers::Register;
+use crate::registers::{self, Register};
 use crate::target::Opened;
 
 /// A register that was written.
@@ -19,6 +19,8 @@ pub struct WriteReport {
     access: &'static str,
     value: u32,
     hex: String,
+    /// The field, if one was named.
+    field: Option<FieldShown>,
     /// What the register steers.
     effect: Option<&'static str>,
     /// The register before; the one that it is an alias of, where it is one; `None` if there is nothing to read.
@@ -30,7 +32,13 @@ pub struct WriteReport {
 impl WriteReport {
     pub(super) fn text(&self) -> String {
         let Self { name, hex, bar, address, access, .. } = self;
-        let mut text = format!("{name} <- {hex}  ({bar} BAR {address}, {access})\n");
+        let mut text = String::new();
+        if let Some(FieldShown { name, hex, bits, meaning, .. }) = &self.field {
+            let meaning = meaning.as_ref().map_or_else(String::new, |meaning| format!(" {meaning}"));
+            let plural = if bits.contains(':') { "s" } else { "" };
+            text += &format!("{name} <- {hex}{meaning}  (bit{plural} {bits})\n");
+        }
+        text += &format!("{name} <- {hex}  ({bar} BAR {address}, {access})\n");
         if let Some(effect) = self.effect {
             text += &format!("note: {effect}\n");
         }
@@ -49,22 +57,35 @@ impl WriteReport {
     }
 }
 
-/// Writes `value` to the register `name`.
+/// Writes the number that `text` stands for to the register or field `name`.
 pub(super) fn write(
     opened: &Opened,
     all: &[Register],
     name: &str,
-    value: u32,
+    text: &str,
     force: bool,
 ) -> Result<WriteReport, CliError> {
     let card = opened.card.name().to_owned();
-    let Some(register) = all.iter().find(|register| register.name.eq_ignore_ascii_case(name)) else {
-        return Err(no_such_register(&card, all, name));
+    let named = registers::find(&card, all, name)?;
+    let (register, name) = (named.register, named.name());
+    let access = named.field.as_ref().map_or(register.access, |field| field.access);
+    let refused = |reason: String| {
+        let access = access.abbreviation();
+        Err(CliError::NotWritable { card: card.clone(), name: name.clone(), access, reason })
     };
-    let name = register.name.clone();
-    if !register.access.is_writable() {
-        let access = register.access.abbreviation();
-        return Err(CliError::NotWritable { reason: why_not(register, all), card, name, access });
+    if !access.is_writable() {
+        return refused(why_not(register, all));
+    }
+    let value = named.parse(text)?;
+    let kept = match named.rest() {
+        Ok(kept) => kept,
+        Err(why) => return refused(why.to_owned()),
+    };
+    if kept != 0 && register.read_has_side_effect() && !force {
+        return refused(format!(
+            "the rest of its register has to be read first, which changes {}: write the whole register, or add --force if that is meant",
+            register.name
+        ));
     }
     let stretch = Stretch::of(register);
     if !force && let Some(harm) = guard::harm_of_writing(&opened.card, all, stretch)? {
@@ -73,17 +94,24 @@ pub(super) fn write(
     let mirror = mirror(register, all);
     let look = || mirror.map(|mirror| Shown::read(opened, mirror)).transpose();
     let before = look()?;
-    register.write(&opened.card, value)?;
+    let rest = match &before {
+        _ if kept == 0 => 0,
+        Some(before) if before.name == register.name => before.value,
+        _ => register.read(&opened.card)?,
+    };
+    let word = named.bits().insert(rest & kept, value);
+    register.write(&opened.card, word)?;
     // The read behind the write pushes it to the card.
     let after = look()?;
     Ok(WriteReport {
+        field: FieldShown::new(&named, word),
         card,
-        name,
+        name: register.name.clone(),
         bar: register.bar.name(),
         address: format!("{:#06x}", register.address.get()),
         access: register.access.abbreviation(),
-        value,
-        hex: format!("{value:#010x}"),
+        value: word,
+        hex: format!("{word:#010x}"),
         effect: guard::effects(all, stretch).first().copied(),
         before,
         after,
@@ -100,7 +128,7 @@ fn mirror<'a>(register: &'a Register, all: &'a [Register]) -> Option<&'a Registe
         }
         _ => register,
     };
-    (shown.access.is_readable() && !shown.access.read_has_side_effect()).then_some(shown)
+    (shown.access.is_readable() && !shown.read_has_side_effect()).then_some(shown)
 }
 
 fn why_not(register: &Register, all: &[Register]) -> String {

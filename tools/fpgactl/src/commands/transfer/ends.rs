@@ -122,6 +122,11 @@ impl Sending {
         self.endpoint.sender().map_or_else(transfers, |sender| sender.ops().count()) as u64
     }
 
+    /// The card and the endpoint on it.
+    pub(in crate::commands) const fn both(&self) -> (&Opened, &Endpoint) {
+        (&self.opened, &self.endpoint)
+    }
+
     /// Bytes acknowledged since the endpoint was opened, as if every packet were full: for the progress bar.
     pub(super) fn acknowledged_bytes(&self) -> u64 {
         let log2 = self.opened.card.info().ni.as_ref().map_or(0, |ni| ni.packet_size_log2);
@@ -210,6 +215,16 @@ impl Receiving {
 
     pub(super) fn poll(&mut self) -> Result<usize, CliError> {
         Ok(self.endpoint.poll()?)
+    }
+
+    /// The card and the endpoint on it.
+    pub(in crate::commands) const fn both(&self) -> (&Opened, &Endpoint) {
+        (&self.opened, &self.endpoint)
+    }
+
+    /// Forgets what has arrived: nobody waits for it.
+    pub(super) fn drop_notifications(&mut self) {
+        while self.endpoint.next_notification().is_some() {}
     }
 
     /// Where every chunk arrives in card B's memory.

@@ -1,16 +1,20 @@
-//! A transfer up to some point, for listings of what is under way then.
+//! A transfer up to some point, or one after the other, for listings of what is under way then.
 
 use std::time::Duration;
 
+use fpga_driver::Endpoint;
 use fpga_driver::core::Nanos;
 use fpga_driver::core::mirror::Difference;
 use fpga_driver::endpoint::SendTicket;
 
 use super::ends::{Receiving, Sending};
+use super::plan::Plan;
 use super::{STALL_NS, card_span, open_ends};
 use crate::cli::TransferArgs;
 use crate::error::CliError;
+use crate::progress::Deadline;
 use crate::settings::Settings;
+use crate::target::Opened;
 
 /// Looks for a moment in which no event is under way; after so many the mirror is compared as it is.
 const LOOKS: u32 = 256;
@@ -30,7 +34,15 @@ pub struct Load {
     pub(in crate::commands) now: Nanos,
     /// Where the receiver's mirror differs from its card.
     pub(in crate::commands) differences: Vec<Difference>,
+    /// Transfers that have ended.
+    pub(in crate::commands) ended: u64,
     under_way: Option<SendTicket>,
+    plan: Plan,
+    /// When the transfer was submitted, and when something last happened.
+    began: u64,
+    last_work: u64,
+    /// Bytes acknowledged of the transfers before.
+    before: u64,
 }
 
 impl Drop for Load {
@@ -42,69 +54,148 @@ impl Drop for Load {
     }
 }
 
+impl Load {
+    /// Opens both ends, puts the data into the sending card's memory and submits the transfer that `args` describe.
+    ///
+    /// # Errors
+    /// See [`CliError`].
+    pub fn begin(settings: &Settings, args: &TransferArgs) -> Result<Self, CliError> {
+        let mut plan = Plan::new(args, &settings.transfer)?;
+        // A listing compares every field, masks too.
+        plan.packet_events = true;
+        let (source, mut sending, mut receiving) = open_ends(settings, args, &plan)?;
+        let length = plan.chunk_size(source.length(), &sending, &receiving)?;
+        if length > 0 {
+            receiving.open_region(length)?;
+            let mut reader = source.open(settings.deadline)?;
+            sending.load(&mut reader, length, settings.deadline, &mut |_| ())?;
+        }
+        let mut load = Self {
+            length,
+            acknowledged: 0,
+            elapsed: Duration::ZERO,
+            now: Nanos::new(sending.opened().now()),
+            differences: Vec::new(),
+            ended: 0,
+            under_way: None,
+            plan,
+            began: 0,
+            last_work: 0,
+            before: 0,
+            sending,
+            receiving,
+        };
+        load.submit()?;
+        Ok(load)
+    }
+
+    /// Submits the transfer, the first time or again.
+    fn submit(&mut self) -> Result<(), CliError> {
+        self.began = self.sending.opened().now();
+        self.last_work = self.began;
+        self.before = self.sending.acknowledged_bytes();
+        self.acknowledged = 0;
+        self.under_way = self.sending.send(&self.receiving, self.length, &self.plan)?;
+        Ok(())
+    }
+
+    /// Polls both ends until `enough` is so, or the transfer has ended. Looks at least once.
+    fn poll_until(&mut self, deadline: Deadline, enough: impl Fn(&Self) -> bool) -> Result<(), CliError> {
+        while let Some(ticket) = self.under_way {
+            let work = self.sending.poll()? + self.receiving.poll()?;
+            self.receiving.drop_notifications();
+            self.look_at_clock();
+            self.acknowledged = self.sending.acknowledged_bytes().saturating_sub(self.before);
+            if let Some(done) = self.sending.take_completion(ticket) {
+                self.under_way = None;
+                self.ended += 1;
+                let (card, transfer) = (self.sending.name(), self.ended);
+                done.result.map_err(|source| CliError::Network { card, transfer, source })?;
+                break;
+            }
+            if enough(self) {
+                break;
+            }
+            deadline.check(|| "the transfer to look at".to_owned())?;
+            let now = self.now.get();
+            if work > 0 {
+                self.last_work = now;
+            } else if now.saturating_sub(self.last_work) > STALL_NS {
+                let (transfer, waited) = (self.ended + 1, card_span(self.last_work, now));
+                return Err(CliError::Stalled { transfer, waited, missing: "nothing more is acknowledged" });
+            } else {
+                self.sending.relax();
+            }
+        }
+        Ok(())
+    }
+
+    /// Both ends, the sender first.
+    pub(in crate::commands) const fn ends(&self) -> [(&Opened, &Endpoint); 2] {
+        [self.sending.both(), self.receiving.both()]
+    }
+
+    /// Bytes acknowledged of all transfers together.
+    pub(in crate::commands) const fn acknowledged_in_all(&self) -> u64 {
+        self.before.saturating_add(self.acknowledged)
+    }
+
+    fn look_at_clock(&mut self) {
+        let now = self.sending.opened().now();
+        self.now = Nanos::new(now);
+        self.elapsed = card_span(self.began, now);
+    }
+
+    /// Goes on until the card's clock stands at `until`, with the same transfer again each time that it has ended.
+    ///
+    /// # Errors
+    /// See [`CliError`].
+    pub fn go_on(&mut self, until: Nanos, deadline: Deadline) -> Result<(), CliError> {
+        while self.now < until {
+            if self.under_way.is_none() {
+                self.submit()?;
+            }
+            // There is nothing to send: time alone goes on.
+            if self.under_way.is_none() {
+                deadline.check(|| "the transfer to look at".to_owned())?;
+                self.sending.relax();
+                self.look_at_clock();
+            }
+            self.poll_until(deadline, |load| load.now >= until)?;
+        }
+        Ok(())
+    }
+
+    /// Compares the receiver's mirror with its card, in a moment in which no event is under way.
+    ///
+    /// # Errors
+    /// See [`CliError`].
+    pub fn compare_mirror(&mut self) -> Result<(), CliError> {
+        self.differences = self.receiving.endpoint().check_mirror()?;
+        for _ in 0..LOOKS {
+            if self.differences.is_empty() {
+                break;
+            }
+            // The sender rests meanwhile: what is under way arrives, and then no event is.
+            self.sending.relax();
+            self.receiving.poll()?;
+            self.differences = self.receiving.endpoint().check_mirror()?;
+        }
+        self.look_at_clock();
+        Ok(())
+    }
+}
+
 /// Makes the transfer that `args` describe until `part` of it (0 to 1) is acknowledged, or until it has ended.
 ///
 /// # Errors
 /// See [`CliError`].
 pub fn run_to(settings: &Settings, args: &TransferArgs, part: f64) -> Result<Load, CliError> {
-    let (plan, source, mut sending, mut receiving) = open_ends(settings, args)?;
-    let length = plan.chunk_size(source.length(), &sending, &receiving)?;
-    if length > 0 {
-        receiving.open_region(length)?;
-        let mut reader = source.open(settings.deadline)?;
-        sending.load(&mut reader, length, settings.deadline, &mut |_| ())?;
-    }
-    let began = sending.opened().now();
-    let enough = wanted(length, part);
-    let mut acknowledged = 0;
-    let mut under_way = None;
-    if let Some(ticket) = sending.send(&receiving, length, &plan)? {
-        let mut last_work = began;
-        loop {
-            let work = sending.poll()? + receiving.poll()?;
-            let now = sending.opened().now();
-            acknowledged = sending.acknowledged_bytes();
-            if let Some(done) = sending.take_completion(ticket) {
-                let card = sending.name();
-                done.result.map_err(|source| CliError::Network { card, transfer: 1, source })?;
-                break;
-            }
-            if acknowledged >= enough {
-                under_way = Some(ticket);
-                break;
-            }
-            settings.deadline.check(|| "the transfer to look at".to_owned())?;
-            if work > 0 {
-                last_work = now;
-            } else if now.saturating_sub(last_work) > STALL_NS {
-                let missing = "nothing more is acknowledged";
-                return Err(CliError::Stalled { transfer: 1, waited: card_span(last_work, now), missing });
-            } else {
-                sending.relax();
-            }
-        }
-    }
-    let mut differences = receiving.endpoint().check_mirror()?;
-    for _ in 0..LOOKS {
-        if differences.is_empty() {
-            break;
-        }
-        // The sender rests meanwhile: what is under way arrives, and then no event is.
-        sending.relax();
-        receiving.poll()?;
-        differences = receiving.endpoint().check_mirror()?;
-    }
-    let now = sending.opened().now();
-    Ok(Load {
-        length,
-        acknowledged,
-        elapsed: card_span(began, now),
-        now: Nanos::new(now),
-        differences,
-        under_way,
-        sending,
-        receiving,
-    })
+    let mut load = Load::begin(settings, args)?;
+    let enough = wanted(load.length, part);
+    load.poll_until(settings.deadline, |load| load.acknowledged >= enough)?;
+    load.compare_mirror()?;
+    Ok(load)
 }
 
 /// Bytes that `part` of `length` are.

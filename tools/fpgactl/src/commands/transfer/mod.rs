@@ -37,7 +37,8 @@ const STALL_NS: u64 = 2_000_000_000;
 /// # Errors
 /// See [`CliError`].
 pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, CliError> {
-    let (plan, source, mut sending, mut receiving) = open_ends(settings, args)?;
+    let plan = Plan::new(args, &settings.transfer)?;
+    let (source, mut sending, mut receiving) = open_ends(settings, args, &plan)?;
     let out = args.out.as_deref().map(|path| OutFile::create(path, Some(&source))).transpose()?;
     let mut job = Job {
         settings,
@@ -57,8 +58,8 @@ pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, C
 fn open_ends(
     settings: &Settings,
     args: &TransferArgs,
-) -> Result<(Plan, Source, Sending, Receiving), CliError> {
-    let plan = Plan::new(args, &settings.transfer)?;
+    plan: &Plan,
+) -> Result<(Source, Sending, Receiving), CliError> {
     let source = match &args.file {
         Some(file) => Source::file(file)?,
         None => Source::Random { seed: plan.seed, length: plan.size },
@@ -74,8 +75,8 @@ fn open_ends(
     let (a, b) = target::open_pair(&settings.card, peer.as_ref(), network)?;
     plan.check_packet(&a)?;
     plan.check_packet(&b)?;
-    let receiving = Receiving::open(b, &plan)?;
-    let sending = Sending::open(a, &plan)?;
+    let receiving = Receiving::open(b, plan)?;
+    let sending = Sending::open(a, plan)?;
     if sending.node() == receiving.node() {
         return Err(CliError::SameNode {
             first: sending.name(),
@@ -83,7 +84,7 @@ fn open_ends(
             node: sending.node().get(),
         });
     }
-    Ok((plan, source, sending, receiving))
+    Ok((source, sending, receiving))
 }
 
 /// What stays the same from chunk to chunk.
@@ -120,7 +121,9 @@ impl Job<'_> {
                 (1..).zip((0..length).step_by(usize::try_from(chunk).unwrap_or(usize::MAX)))
             {
                 let piece = Chunk { number, start, length: chunk.min(length - start) };
-                let arrival = self.chunk(piece, sending, receiving, &mut first, &mut second)?;
+                let arrival = self
+                    .chunk(piece, sending, receiving, &mut first, &mut second)
+                    .map_err(|error| error.after(start))?;
                 counters.update(receiving.endpoint())?;
                 report.add(piece.length, &arrival);
             }

@@ -38,6 +38,10 @@ pub(super) struct Plan {
     pub(super) impair: ImpairArgs,
     pub(super) scheme: Scheme,
     pub(super) notify: Notifier,
+    deadline: Option<Duration>,
+    priority: u8,
+    /// The card tells of every packet, so that the mirror has masks.
+    pub(super) packet_events: bool,
     threshold: Option<u32>,
     segment: Option<u32>,
     /// `None`: the default, or what card memory holds if that is less.
@@ -54,6 +58,9 @@ impl Plan {
             impair: args.impair.or(&defaults.impair()),
             scheme: args.scheme,
             notify: args.notify.or(defaults.notify).unwrap_or(Notifier::Receiver),
+            deadline: args.deadline.or(defaults.deadline),
+            priority: args.priority.or(defaults.priority).unwrap_or(0),
+            packet_events: false,
             threshold: narrow("--threshold", args.threshold.or(defaults.threshold))?,
             segment: narrow("--segment", args.segment.or(defaults.segment))?,
             chunk: args.chunk.or(defaults.chunk),
@@ -80,6 +87,7 @@ impl Plan {
             options.escape_timeout = SERVED_ESCAPE_TIMEOUT;
         }
         options.scheme = self.scheme.rules();
+        options.packet_events = self.packet_events;
         options.big_threshold = self.threshold;
         // A threshold alone makes segments long enough for it; the driver says so if the card's mask is too short.
         let registry = self.scheme == Scheme::Registry;
@@ -98,10 +106,12 @@ impl Plan {
     }
 
     pub(super) fn send_options(&self) -> SendOptions {
-        SendOptions::default().notify(match self.notify {
+        let notify = match self.notify {
             Notifier::Receiver => SendNotify::Receiver,
             Notifier::Sender => SendNotify::Sender,
-        })
+        };
+        let options = SendOptions::default().notify(notify).priority(self.priority);
+        self.deadline.map_or(options, |deadline| options.deadline(deadline))
     }
 
     /// Bytes of a chunk of a stream of `length` bytes: what was asked for, if it fits into both cards' memory.

@@ -25,7 +25,7 @@ pub use sending::{OpsReport, QueuesReport};
 pub use stats::StatsReport;
 
 /// Where the listing is taken.
-enum Scene {
+pub(in crate::commands) enum Scene {
     /// In the middle of a transfer.
     Load(Box<Load>),
     /// Of a card as it is.
@@ -41,7 +41,7 @@ fn scene(settings: &Settings, args: &ListingArgs) -> Result<Scene, CliError> {
     if wanted {
         return Ok(Scene::Load(Box::new(load::run_to(settings, &args.load, args.at)?)));
     }
-    let opened = target::open(&settings.card)?;
+    let opened = target::observe(&settings.card)?;
     let tables = ReceiveTables::of(&opened.card)?;
     let node = opened.card.info().ni.as_ref().map_or(0, |ni| ni.node.get());
     Ok(Scene::Card { name: opened.card.name().to_owned(), node, tables })

@@ -1,5 +1,6 @@
 //! `registry` and `escape`: what the receiving card keeps, and whether its host's mirror agrees.
 
+use fpga_driver::core::Nanos;
 use fpga_driver::core::mirror::Table;
 use fpga_driver::core::receiver::EntryView;
 use fpga_driver::endpoint::{EscapeSlot, ReceiveTables};
@@ -12,10 +13,10 @@ use crate::output::{Report, render, table};
 
 /// What the host's mirror of a table says.
 #[derive(Debug, Serialize)]
-struct MirrorRow {
-    occupancy: u16,
+pub(in crate::commands) struct MirrorRow {
+    pub(in crate::commands) occupancy: u16,
     /// Each difference in words; empty if mirror and card agree.
-    differences: Vec<String>,
+    pub(in crate::commands) differences: Vec<String>,
 }
 
 impl MirrorRow {
@@ -58,47 +59,51 @@ fn whose(scene: &Scene) -> (String, u32, ReceiveTables) {
 /// What `registry` reports.
 #[derive(Debug, Serialize)]
 pub struct RegistryReport {
-    card: String,
-    node: u32,
+    pub(in crate::commands) card: String,
+    pub(in crate::commands) node: u32,
     #[serde(flatten)]
-    moment: Option<Moment>,
+    pub(in crate::commands) moment: Option<Moment>,
     /// By whose rules: entries of a registry, or contexts of messages.
-    scheme: &'static str,
-    capacity: u16,
-    occupancy: u32,
-    high_water: u32,
-    entries: Vec<EntryRow>,
-    mirror: Option<MirrorRow>,
+    pub(in crate::commands) scheme: &'static str,
+    pub(in crate::commands) capacity: u16,
+    pub(in crate::commands) occupancy: u32,
+    pub(in crate::commands) high_water: u32,
+    /// How long an entry waits for its sender.
+    pub(in crate::commands) timeout_us: f64,
+    pub(in crate::commands) entries: Vec<EntryRow>,
+    pub(in crate::commands) mirror: Option<MirrorRow>,
 }
 
 #[derive(Debug, Serialize)]
-struct EntryRow {
-    index: u16,
-    generation: u32,
-    source: u32,
-    incarnation: String,
-    transfer: u32,
-    segment: u32,
-    segment_count: u32,
-    base: String,
-    length: u32,
-    expected: u16,
+pub(in crate::commands) struct EntryRow {
+    pub(in crate::commands) index: u16,
+    pub(in crate::commands) generation: u32,
+    pub(in crate::commands) source: u32,
+    pub(in crate::commands) incarnation: String,
+    pub(in crate::commands) transfer: u32,
+    pub(in crate::commands) segment: u32,
+    pub(in crate::commands) segment_count: u32,
+    pub(in crate::commands) base: String,
+    pub(in crate::commands) length: u32,
+    pub(in crate::commands) expected: u16,
     /// The packet that the mask begins with: 0, or in schemes of messages the lowest missing one.
-    first: u32,
-    received: u32,
+    pub(in crate::commands) first: u32,
+    pub(in crate::commands) received: u32,
     /// The mask's words, as the card holds them: word 0 first, the unused bits set.
-    mask: Vec<String>,
+    pub(in crate::commands) mask: Vec<String>,
     /// One character per expected packet from `first` on, at most 256: `#` in memory, `.` missing.
-    bits: String,
-    silent: bool,
-    notify: bool,
-    transfer_length: u64,
+    pub(in crate::commands) bits: String,
+    pub(in crate::commands) silent: bool,
+    pub(in crate::commands) notify: bool,
+    pub(in crate::commands) transfer_length: u64,
     /// Since its last packet.
-    age_us: f64,
+    pub(in crate::commands) age_us: f64,
+    /// Until the card gives it up, if nothing more comes.
+    pub(in crate::commands) expires_in_us: f64,
 }
 
 impl EntryRow {
-    fn new(index: u16, entry: &EntryView) -> Self {
+    fn new(index: u16, entry: &EntryView, patience: Nanos) -> Self {
         // A mask shows no more than 256 packets from the first missing one on.
         let shown = u32::from(entry.expected).saturating_sub(entry.first).min(256);
         let bits = drawn(&entry.mask, u16::try_from(shown).unwrap_or(u16::MAX));
@@ -122,6 +127,7 @@ impl EntryRow {
             notify: entry.notify,
             transfer_length: entry.transfer_length,
             age_us: in_micros(entry.age),
+            expires_in_us: in_micros(patience.saturating_sub(entry.age)),
         }
     }
 }
@@ -133,14 +139,15 @@ fn drawn(mask: &[u32; 8], expected: u16) -> String {
 }
 
 impl RegistryReport {
-    pub(super) fn new(scene: &Scene) -> Result<Self, CliError> {
+    pub(in crate::commands) fn new(scene: &Scene) -> Result<Self, CliError> {
         let (card, node, tables) = whose(scene);
         let (occupancy, high_water) = tables.registry_occupancy()?;
+        let patience = tables.timeouts()?.registry;
         let mut entries = Vec::new();
         for index in 0..tables.registry_entries() {
             let entry = tables.entry(index)?;
             if entry.valid {
-                entries.push(EntryRow::new(index, &entry));
+                entries.push(EntryRow::new(index, &entry, patience));
             }
         }
         Ok(Self {
@@ -151,6 +158,7 @@ impl RegistryReport {
             capacity: tables.registry_entries(),
             occupancy,
             high_water,
+            timeout_us: in_micros(patience),
             entries,
             mirror: MirrorRow::of(scene, Table::Registry),
         })
@@ -179,8 +187,9 @@ impl Report for RegistryReport {
         }
         let messages = self.scheme != "registry";
         let part = if messages { "message" } else { "segment" };
-        let head = ["entry", "from", "transfer", part, "base", "bytes", "packets", "heard", "word 0", "mask"];
-        let mut rows = table(&head, &[0, 1, 2, 3, 5, 6, 7]);
+        let head =
+            ["entry", "from", "transfer", part, "base", "bytes", "packets", "heard", "given up", "mask"];
+        let mut rows = table(&head, &[0, 1, 2, 3, 5, 6, 7, 8]);
         for entry in &self.entries {
             // Sixty-four to a line: the widest mask takes four.
             let drawn: Vec<_> = entry
@@ -202,7 +211,7 @@ impl Report for RegistryReport {
                 entry.length.to_string(),
                 format!("{}/{}", entry.received, entry.expected),
                 format!("{} ago", span_text(entry.age_us)),
-                entry.mask.first().cloned().unwrap_or_default(),
+                format!("in {}", span_text(entry.expires_in_us)),
                 drawn.join("\n"),
             ]);
         }
@@ -214,32 +223,36 @@ impl Report for RegistryReport {
 /// What `escape` reports.
 #[derive(Debug, Serialize)]
 pub struct EscapeReport {
-    card: String,
-    node: u32,
+    pub(in crate::commands) card: String,
+    pub(in crate::commands) node: u32,
     #[serde(flatten)]
-    moment: Option<Moment>,
-    capacity: u16,
-    occupancy: u32,
-    high_water: u32,
-    slots: Vec<SlotRow>,
-    mirror: Option<MirrorRow>,
+    pub(in crate::commands) moment: Option<Moment>,
+    pub(in crate::commands) capacity: u16,
+    pub(in crate::commands) occupancy: u32,
+    pub(in crate::commands) high_water: u32,
+    /// How long a packet waits for the first one of its segment.
+    pub(in crate::commands) timeout_us: f64,
+    pub(in crate::commands) slots: Vec<SlotRow>,
+    pub(in crate::commands) mirror: Option<MirrorRow>,
 }
 
 #[derive(Debug, Serialize)]
-struct SlotRow {
-    index: u16,
-    source: u32,
-    incarnation: String,
-    transfer: u32,
-    segment: u32,
-    address: String,
-    length: u64,
-    op: String,
-    age_us: f64,
+pub(in crate::commands) struct SlotRow {
+    pub(in crate::commands) index: u16,
+    pub(in crate::commands) source: u32,
+    pub(in crate::commands) incarnation: String,
+    pub(in crate::commands) transfer: u32,
+    pub(in crate::commands) segment: u32,
+    pub(in crate::commands) address: String,
+    pub(in crate::commands) length: u64,
+    pub(in crate::commands) op: String,
+    pub(in crate::commands) age_us: f64,
+    /// Until the card drops it.
+    pub(in crate::commands) drops_in_us: f64,
 }
 
 impl SlotRow {
-    fn new(slot: &EscapeSlot) -> Self {
+    fn new(slot: &EscapeSlot, patience: Nanos) -> Self {
         Self {
             index: slot.index,
             source: slot.packet.node.get(),
@@ -250,17 +263,19 @@ impl SlotRow {
             length: slot.packet.length,
             op: slot.op.to_string(),
             age_us: in_micros(slot.age),
+            drops_in_us: in_micros(patience.saturating_sub(slot.age)),
         }
     }
 }
 
 impl EscapeReport {
-    pub(super) fn new(scene: &Scene) -> Result<Self, CliError> {
+    pub(in crate::commands) fn new(scene: &Scene) -> Result<Self, CliError> {
         let (card, node, tables) = whose(scene);
         let (occupancy, high_water) = tables.escape_occupancy()?;
+        let patience = tables.timeouts()?.escape;
         let mut slots = Vec::new();
         for index in 0..tables.escape_slots() {
-            slots.extend(tables.escaped(index)?.as_ref().map(SlotRow::new));
+            slots.extend(tables.escaped(index)?.map(|slot| SlotRow::new(&slot, patience)));
         }
         Ok(Self {
             card,
@@ -269,6 +284,7 @@ impl EscapeReport {
             capacity: tables.escape_slots(),
             occupancy,
             high_water,
+            timeout_us: in_micros(patience),
             slots,
             mirror: MirrorRow::of(scene, Table::Escape),
         })
@@ -290,8 +306,8 @@ impl Report for EscapeReport {
         if self.slots.is_empty() {
             return text;
         }
-        let head = ["slot", "from", "transfer", "segment", "address", "bytes", "op", "waits for"];
-        let mut rows = table(&head, &[0, 1, 2, 3, 5, 7]);
+        let head = ["slot", "from", "transfer", "segment", "address", "bytes", "op", "waits for", "dropped"];
+        let mut rows = table(&head, &[0, 1, 2, 3, 5, 7, 8]);
         for slot in &self.slots {
             rows.add_row([
                 slot.index.to_string(),
@@ -302,6 +318,7 @@ impl Report for EscapeReport {
                 slot.length.to_string(),
                 slot.op.clone(),
                 span_text(slot.age_us),
+                format!("in {}", span_text(slot.drops_in_us)),
             ]);
         }
         text += &render(&rows);

@@ -15,39 +15,39 @@ use crate::units::binary_size;
 /// What `ops` reports.
 #[derive(Debug, Serialize)]
 pub struct OpsReport {
-    card: String,
-    node: u32,
+    pub(in crate::commands) card: String,
+    pub(in crate::commands) node: u32,
     #[serde(flatten)]
-    moment: Option<Moment>,
+    pub(in crate::commands) moment: Option<Moment>,
     /// Entries of the op table; `null` where the card is only looked at: the table is its driver's.
-    capacity: Option<u32>,
-    in_use: usize,
-    ops: Vec<OpRow>,
+    pub(in crate::commands) capacity: Option<u32>,
+    pub(in crate::commands) in_use: usize,
+    pub(in crate::commands) ops: Vec<OpRow>,
     /// By whose rules. Where that is not the registry's, the card sends, and has messages instead of an op table.
-    scheme: &'static str,
-    messages: Vec<MessageRow>,
+    pub(in crate::commands) scheme: &'static str,
+    pub(in crate::commands) messages: Vec<MessageRow>,
 }
 
 #[derive(Debug, Serialize)]
-struct MessageRow {
-    context: u32,
-    state: &'static str,
-    node: u32,
-    message: String,
+pub(in crate::commands) struct MessageRow {
+    pub(in crate::commands) context: u32,
+    pub(in crate::commands) state: &'static str,
+    pub(in crate::commands) node: u32,
+    pub(in crate::commands) message: String,
     /// The receiver's context; `null`: not known.
-    receivers_context: Option<u32>,
-    transfer: u32,
-    base: String,
-    length: u32,
-    packets: u32,
+    pub(in crate::commands) receivers_context: Option<u32>,
+    pub(in crate::commands) transfer: u32,
+    pub(in crate::commands) base: String,
+    pub(in crate::commands) length: u32,
+    pub(in crate::commands) packets: u32,
     /// All packets before this one have arrived, as far as answers tell.
-    first_open: u32,
+    pub(in crate::commands) first_open: u32,
     /// All packets before this one were sent.
-    first_unsent: u32,
-    packets_sent: u32,
-    tries: u32,
+    pub(in crate::commands) first_unsent: u32,
+    pub(in crate::commands) packets_sent: u32,
+    pub(in crate::commands) tries: u32,
     /// Since the receiver was last heard.
-    age_us: f64,
+    pub(in crate::commands) age_us: f64,
 }
 
 impl MessageRow {
@@ -82,24 +82,24 @@ impl MessageRow {
 }
 
 #[derive(Debug, Serialize)]
-struct OpRow {
-    op: String,
-    state: &'static str,
-    node: u32,
-    transfer: u32,
-    segment: u32,
-    packet: u16,
-    address: String,
-    length: u32,
-    tries: u8,
+pub(in crate::commands) struct OpRow {
+    pub(in crate::commands) op: String,
+    pub(in crate::commands) state: &'static str,
+    pub(in crate::commands) node: u32,
+    pub(in crate::commands) transfer: u32,
+    pub(in crate::commands) segment: u32,
+    pub(in crate::commands) packet: u16,
+    pub(in crate::commands) address: String,
+    pub(in crate::commands) length: u32,
+    pub(in crate::commands) tries: u8,
     /// Time-outs in a row.
-    silent: u8,
+    pub(in crate::commands) silent: u8,
     /// "Busy" answers in a row.
-    busy: u8,
+    pub(in crate::commands) busy: u8,
     /// Since it was last sent.
-    age_us: f64,
+    pub(in crate::commands) age_us: f64,
     /// Until it is sent again without an answer; negative: overdue; `null`: it waits for a transmit window.
-    deadline_us: Option<f64>,
+    pub(in crate::commands) deadline_us: Option<f64>,
 }
 
 /// Microseconds until a deadline; negative once it has passed.
@@ -126,7 +126,7 @@ const fn state_name(state: OpState) -> &'static str {
 }
 
 impl OpsReport {
-    pub(super) fn new(scene: &Scene) -> Result<Self, CliError> {
+    pub(in crate::commands) fn new(scene: &Scene) -> Result<Self, CliError> {
         let moment = Moment::of(scene);
         let (card, node, tables) = match scene {
             Scene::Load(load) => {
@@ -266,58 +266,58 @@ impl Report for OpsReport {
 /// What `queues` reports.
 #[derive(Debug, Serialize)]
 pub struct QueuesReport {
-    card: String,
-    node: u32,
+    pub(in crate::commands) card: String,
+    pub(in crate::commands) node: u32,
     #[serde(flatten)]
-    moment: Option<Moment>,
+    pub(in crate::commands) moment: Option<Moment>,
     /// Longer transfers join the big-transfer queue; `null` where the card is only looked at.
-    big_threshold: Option<u32>,
-    segment_size: Option<u32>,
+    pub(in crate::commands) big_threshold: Option<u32>,
+    pub(in crate::commands) segment_size: Option<u32>,
     /// By a scheme other than the registry's, the card cuts transfers and sends.
-    card_sends: bool,
-    destinations: Vec<DestinationRow>,
-    transfers: Vec<TransferRow>,
+    pub(in crate::commands) card_sends: bool,
+    pub(in crate::commands) destinations: Vec<DestinationRow>,
+    pub(in crate::commands) transfers: Vec<TransferRow>,
 }
 
 #[derive(Debug, Serialize)]
-struct DestinationRow {
-    node: u32,
-    regular: u32,
-    big: u32,
-    under_way: u32,
-    packets_in_flight: u32,
-    big_head_remaining: u64,
+pub(in crate::commands) struct DestinationRow {
+    pub(in crate::commands) node: u32,
+    pub(in crate::commands) regular: u32,
+    pub(in crate::commands) big: u32,
+    pub(in crate::commands) under_way: u32,
+    pub(in crate::commands) packets_in_flight: u32,
+    pub(in crate::commands) big_head_remaining: u64,
     /// Its last news was a time-out: it gets no new packets.
-    suspect: bool,
+    pub(in crate::commands) suspect: bool,
     /// Smoothed mean of its round trips; `null` before the first.
-    round_trip_us: Option<f64>,
+    pub(in crate::commands) round_trip_us: Option<f64>,
     /// How long an answer is waited for before a packet is sent again for the first time.
-    timeout_us: f64,
+    pub(in crate::commands) timeout_us: f64,
 }
 
 #[derive(Debug, Serialize)]
-struct TransferRow {
-    slot: u32,
-    queue: &'static str,
-    stage: &'static str,
+pub(in crate::commands) struct TransferRow {
+    pub(in crate::commands) slot: u32,
+    pub(in crate::commands) queue: &'static str,
+    pub(in crate::commands) stage: &'static str,
     /// `null` while nothing of it was sent.
-    transfer: Option<u32>,
-    node: u32,
-    destination: String,
-    length: u64,
-    remaining: u64,
-    segments: u32,
-    outstanding_segments: u32,
-    packets_acknowledged: u64,
-    packets_sent: u64,
-    retransmits: u64,
-    age_us: f64,
+    pub(in crate::commands) transfer: Option<u32>,
+    pub(in crate::commands) node: u32,
+    pub(in crate::commands) destination: String,
+    pub(in crate::commands) length: u64,
+    pub(in crate::commands) remaining: u64,
+    pub(in crate::commands) segments: u32,
+    pub(in crate::commands) outstanding_segments: u32,
+    pub(in crate::commands) packets_acknowledged: u64,
+    pub(in crate::commands) packets_sent: u64,
+    pub(in crate::commands) retransmits: u64,
+    pub(in crate::commands) age_us: f64,
     /// Until it is given up whatever the progress; negative: overdue; `null`: it has no deadline of its own.
-    deadline_us: Option<f64>,
+    pub(in crate::commands) deadline_us: Option<f64>,
 }
 
 impl QueuesReport {
-    pub(super) fn new(scene: &Scene) -> Self {
+    pub(in crate::commands) fn new(scene: &Scene) -> Self {
         let moment = Moment::of(scene);
         let load = match scene {
             Scene::Load(load) => load,

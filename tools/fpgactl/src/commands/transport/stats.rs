@@ -12,68 +12,68 @@ use crate::output::{Report, pairs};
 #[derive(Debug, Serialize)]
 pub struct StatsReport {
     #[serde(flatten)]
-    moment: Option<Moment>,
-    ends: Vec<End>,
+    pub(in crate::commands) moment: Option<Moment>,
+    pub(in crate::commands) ends: Vec<End>,
 }
 
 #[derive(Debug, Serialize)]
-struct End {
-    card: String,
-    node: u32,
-    interface: Interface,
+pub(in crate::commands) struct End {
+    pub(in crate::commands) card: String,
+    pub(in crate::commands) node: u32,
+    pub(in crate::commands) interface: Interface,
     /// `null` where the card is only looked at.
-    driver: Option<Driver>,
+    pub(in crate::commands) driver: Option<Driver>,
 }
 
 /// The network interface's counters, since its reset.
 #[derive(Debug, Serialize)]
-struct Interface {
-    rx_packets: u32,
-    tx_packets: u32,
-    duplicates: u32,
-    registrations: u32,
-    completions: u32,
-    escape_hits: u32,
-    escape_dropped: u32,
-    registry_full: u32,
-    bad_crc: u32,
-    bad_packet: u32,
-    violations: u32,
-    tombstone_hits: u32,
-    expired: u32,
-    nacks_sent: u32,
-    acks_sent: u32,
-    registry_in_use: u32,
-    registry_high_water: u32,
-    escape_in_use: u32,
-    escape_high_water: u32,
+pub(in crate::commands) struct Interface {
+    pub(in crate::commands) rx_packets: u32,
+    pub(in crate::commands) tx_packets: u32,
+    pub(in crate::commands) duplicates: u32,
+    pub(in crate::commands) registrations: u32,
+    pub(in crate::commands) completions: u32,
+    pub(in crate::commands) escape_hits: u32,
+    pub(in crate::commands) escape_dropped: u32,
+    pub(in crate::commands) registry_full: u32,
+    pub(in crate::commands) bad_crc: u32,
+    pub(in crate::commands) bad_packet: u32,
+    pub(in crate::commands) violations: u32,
+    pub(in crate::commands) tombstone_hits: u32,
+    pub(in crate::commands) expired: u32,
+    pub(in crate::commands) nacks_sent: u32,
+    pub(in crate::commands) acks_sent: u32,
+    pub(in crate::commands) registry_in_use: u32,
+    pub(in crate::commands) registry_high_water: u32,
+    pub(in crate::commands) escape_in_use: u32,
+    pub(in crate::commands) escape_high_water: u32,
 }
 
 /// The driver's counters, since the endpoint was opened.
 #[derive(Debug, Serialize)]
-struct Driver {
-    packets: u64,
-    retransmits: u64,
-    acknowledged: u64,
-    stale_answers: u64,
-    busy_answers: u64,
+pub(in crate::commands) struct Driver {
+    pub(in crate::commands) packets: u64,
+    pub(in crate::commands) retransmits: u64,
+    pub(in crate::commands) acknowledged: u64,
+    pub(in crate::commands) stale_answers: u64,
+    pub(in crate::commands) busy_answers: u64,
     /// First packets that a busy receiver refused and that gave their op number back to others.
-    yielded: u64,
-    refusals: u64,
-    timeouts: u64,
+    pub(in crate::commands) yielded: u64,
+    pub(in crate::commands) refusals: u64,
+    pub(in crate::commands) timeouts: u64,
     /// Time-outs of packets that wait for their segment's first one, which alone was sent again.
-    deferred: u64,
-    segments: u64,
-    completed: u64,
-    failed: u64,
-    events: u64,
-    notifications: u64,
-    windows: u64,
-    faults: u64,
+    pub(in crate::commands) deferred: u64,
+    pub(in crate::commands) segments: u64,
+    pub(in crate::commands) completed: u64,
+    pub(in crate::commands) failed: u64,
+    pub(in crate::commands) events: u64,
+    pub(in crate::commands) notifications: u64,
+    pub(in crate::commands) windows: u64,
+    pub(in crate::commands) faults: u64,
     /// How often the copy engine ran past the end of its chain and was reset.
-    chain_overruns: u64,
-    reads_served: u64,
-    reads_refused: u64,
+    pub(in crate::commands) chain_overruns: u64,
+    pub(in crate::commands) reads_served: u64,
+    pub(in crate::commands) reads_refused: u64,
 }
 
 impl Interface {
@@ -229,7 +229,7 @@ impl Driver {
 }
 
 impl StatsReport {
-    pub(super) fn new(scene: &Scene) -> Result<Self, CliError> {
+    pub(in crate::commands) fn new(scene: &Scene) -> Result<Self, CliError> {
         let ends = match scene {
             Scene::Card { name, node, tables } => {
                 vec![End {
@@ -258,6 +258,16 @@ impl StatsReport {
             }
         };
         Ok(Self { moment: Moment::of(scene), ends })
+    }
+}
+
+impl StatsReport {
+    /// Card, name and value of each counter.
+    pub(in crate::commands) fn lines(&self) -> impl Iterator<Item = (String, String, String)> + '_ {
+        self.ends.iter().flat_map(|end| {
+            let rows = end.interface.rows().into_iter().chain(end.driver.iter().flat_map(Driver::rows));
+            rows.map(|(name, value)| (end.card.clone(), name.to_owned(), value))
+        })
     }
 }
 

@@ -141,17 +141,21 @@ impl Sender {
             let (node, address, transfer) = (context.node, context.announcement.base, context.transfer);
             let tries = context.tries.max(u8::from(context.sent > 0));
             let acknowledged = self.transfers.get(transfer).acknowledged;
+            self.counters.timeouts += 1;
             self.fail(now, transfer, TransferError::Unanswered { node, address, acknowledged, tries });
             return;
         }
         match context.stage {
-            Stage::Asked(at) if at <= now => context.stage = Stage::Ask,
+            Stage::Asked(at) if at <= now => {
+                self.counters.timeouts += 1;
+                context.stage = Stage::Ask;
+            }
             Stage::Held(at) if at <= now => {
                 context.stage = if self.config.rules.asks_first() { Stage::Ask } else { Stage::Sending };
                 context.end.begin(now, context.count, false);
             }
             Stage::Sending => {
-                context.end.handle_timeout(now);
+                self.counters.timeouts += u64::from(context.end.handle_timeout(now));
                 if context.end.take_inquiry()
                     && let Some(flow) = &mut self.flow
                 {

@@ -16,6 +16,8 @@ pub struct SenderCounters {
     pub retransmits: u64,
     /// Requests for a context, repeated ones included.
     pub requests: u64,
+    /// Waits for an answer that were in vain: to a request, to a packet, or to all of a message, as the scheme has its timers.
+    pub timeouts: u64,
     /// Answers "busy".
     pub busy: u64,
     /// Answers to no message that is under way.

@@ -1,0 +1,73 @@
+//! What streams cost and what they reach, each figure beside the one that it is measured against, in one run.
+//!
+//! ```text
+//! cargo bench -p fpga-frames -- stalled            one stalled subscriber of eight: the publisher's rate with and without it
+//! cargo bench -p fpga-frames -- publish [FRAMES]   processor time of publish() and of all work per frame, at 10,000 frames a second
+//! cargo bench -p fpga-frames -- fan-out            goodput of eight subscribers against a transfer's, by size of frames
+//! ```
+//!
+//! Without a name all of them. Frames carry no checksum here: what is measured is the stream.
+#![expect(clippy::expect_used, reason = "what cannot be prepared cannot be measured")]
+#![expect(clippy::print_stdout, reason = "its purpose")]
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
+mod fan_out;
+mod publish;
+mod stalled;
+
+use fpga_driver::endpoint::EndpointOptions;
+use fpga_driver::mock::World;
+use fpga_driver::{Card, Endpoint};
+use fpga_frames::{Publisher, PublisherOptions, Subscriber, SubscriberOptions};
+use fpga_pci::testing::CountingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+fn endpoint(world: &World, card: usize) -> Endpoint {
+    let mut options = EndpointOptions::default();
+    // Frames of megabytes, and a subscriber that does not look.
+    options.event_entries = 1 << 16;
+    Endpoint::open_with(&Card::open(world.transport(card)).expect("a card"), &options).expect("an endpoint")
+}
+
+/// A publisher on card 0 of `world`, and a subscriber on each of the others.
+fn stream(world: &World, subscribers: usize, data: u64, slots: u32) -> (Publisher, Vec<Subscriber>) {
+    let mut options = PublisherOptions::default();
+    (options.data_room, options.value_room, options.slots) = (data, 0, slots);
+    let mut publisher = Publisher::new(endpoint(world, 0), options).expect("a publisher");
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let address = publisher.listen(any).expect("a port");
+    let join = |number: usize| {
+        let end = endpoint(world, number + 1);
+        let mut joining =
+            Subscriber::begin_join(end, address, SubscriberOptions::default()).expect("a publisher there");
+        loop {
+            publisher.poll().expect("a publisher that works");
+            if let Some(subscriber) = joining.poll().expect("a publisher that says yes") {
+                return subscriber;
+            }
+        }
+    };
+    let subscribers = (0..subscribers).map(join).collect();
+    (publisher, subscribers)
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let wanted = |name: &str| arguments.first().is_none_or(|word| word == name);
+    if wanted("stalled") {
+        stalled::run();
+    }
+    if wanted("publish") {
+        publish::run(arguments.get(1).map_or(100_000, |text| text.parse().expect("a number of frames")));
+    }
+    if wanted("fan-out") {
+        fan_out::run();
+    }
+}

@@ -1,0 +1,106 @@
+//! One subscriber of eight does not look at all: what that does to the publisher's rate.
+//!
+//! Three streams take turns, so that whatever the machine does happens to all of them: eight subscribers that look, eight of which one
+//! does not, and seven. The second does the work of the third; the stalled one itself is what lies between them.
+
+use std::time::Instant;
+
+use fpga_driver::mock::World;
+use fpga_frames::{Event, Publisher, Subscriber};
+
+use super::{median, stream};
+
+const DATA: u64 = 4096;
+/// Frames of one stream before it is the next one's turn.
+const BURST: u64 = 400;
+const ROUNDS: usize = 40;
+
+struct Running {
+    publisher: Publisher,
+    /// Those that look.
+    subscribers: Vec<Subscriber>,
+    /// And the one that does not.
+    _stalled: Option<Subscriber>,
+    /// Each round's frames per second.
+    rates: Vec<f64>,
+    read: u64,
+    missed: u64,
+}
+
+impl Running {
+    fn new(subscribers: usize, stalled: bool) -> Self {
+        let all = subscribers + usize::from(stalled);
+        let world = World::builder().cards(u32::try_from(all + 1).expect("few")).build().expect("a world");
+        let (publisher, mut subscribers) = stream(&world, all, DATA, 16);
+        let stalled = if stalled { subscribers.pop() } else { None };
+        Self { publisher, subscribers, _stalled: stalled, rates: Vec::new(), read: 0, missed: 0 }
+    }
+
+    /// Publishes whenever everybody who looks has room.
+    fn burst(&mut self) {
+        let began = Instant::now();
+        let nodes: Vec<_> = self.subscribers.iter().map(|it| it.endpoint().node()).collect();
+        let mut published = 0;
+        while published < BURST {
+            let mut views = self.publisher.subscribers();
+            let room = views.all(|view| view.room > 0 || !nodes.contains(&view.node));
+            drop(views);
+            if room {
+                let frame = self.publisher.take().expect("a slot: all look");
+                self.publisher.publish(frame).expect("room: it was looked for");
+                published += 1;
+            }
+            self.publisher.poll().expect("a publisher that works");
+            for subscriber in &mut self.subscribers {
+                while let Some(event) = subscriber.poll().expect("a subscriber that works") {
+                    match event {
+                        Event::Frame(_) => self.read += 1,
+                        Event::Gap { missed, .. } => self.missed += missed,
+                        other => println!("{other:?}"),
+                    }
+                }
+            }
+            self.publisher.relax();
+        }
+        self.rates.push(BURST as f64 / began.elapsed().as_secs_f64());
+    }
+}
+
+pub(super) fn run() {
+    println!(
+        "one stalled subscriber of eight: {ROUNDS} rounds of {BURST} frames of {DATA} bytes, in one thread"
+    );
+    let mut streams = [
+        ("eight that look", Running::new(8, false)),
+        ("seven, and one stalled", Running::new(7, true)),
+        ("seven", Running::new(7, false)),
+    ];
+    // Memory comes into being, and the stalled one's slots are filled.
+    for (_, stream) in &mut streams {
+        stream.burst();
+        stream.rates.clear();
+    }
+    for _ in 0..ROUNDS {
+        for (_, stream) in &mut streams {
+            stream.burst();
+        }
+    }
+    for (name, stream) in &streams {
+        let rate = median(&mut stream.rates.clone());
+        println!(
+            "{name:<24} {rate:>9.0} frames/s   {:>8} read, {} missed by those that look",
+            stream.read, stream.missed
+        );
+    }
+    let [(_, eight), (_, stalled), (_, seven)] = &streams;
+    let against = |other: &Running| {
+        // Of rounds that followed each other, so that the machine's moods cancel out.
+        let mut ratios: Vec<f64> = stalled.rates.iter().zip(&other.rates).map(|(a, b)| a / b).collect();
+        median(&mut ratios)
+    };
+    println!(
+        "rate with the stalled one / with eight that look: {:.3} (at least 0.95 is wanted)",
+        against(eight)
+    );
+    println!("rate with the stalled one / without it:           {:.3}", against(seven));
+}

@@ -1,0 +1,132 @@
+//! What `publish` asks of the system: nothing. A run under strace, whose threads are the publisher's, the subscribers' and the cards'; where
+//! there is no strace, or it may not trace, the test says so and is skipped.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
+#![expect(clippy::panic, reason = "a panic is the failure report")]
+#![expect(clippy::print_stdout, reason = "a test that is skipped says why")]
+
+#[path = "stream/rig.rs"]
+#[expect(dead_code, reason = "what other tests use of it")]
+mod rig;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fpga_driver::mock::{ThreadOptions, World};
+use fpga_frames::{PublishError, Publisher, Subscriber, SubscriberOptions};
+
+const FRAMES: usize = 1_000;
+/// The call that stands in the trace before and after each `publish`: nothing else here makes it.
+const MARK: &str = "getppid";
+
+/// What is traced. Not a test of its own.
+#[test]
+#[ignore = "run by the other one, under strace"]
+fn traced() {
+    let world = World::builder().cards(3).threaded(ThreadOptions::default()).build().unwrap();
+    let mut publisher = Publisher::new(rig::endpoint(&world, 0, 1), rig::options()).unwrap();
+    let address = publisher.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let (stop, together) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (sent, refused) = std::thread::scope(|scope| {
+        for card in [1, 2] {
+            let (world, stop, together) = (&world, &stop, &together);
+            scope.spawn(move || {
+                let end = rig::endpoint(world, card, 1);
+                let mut subscriber = Subscriber::join(end, address, SubscriberOptions::default()).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    // Now and then nobody looks, so that frames are skipped, too.
+                    if together.load(Ordering::Relaxed) || subscriber.poll().unwrap().is_none() {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        while publisher.subscribers().count() < 2 {
+            publisher.poll().unwrap();
+        }
+        let (mut sent, mut refused) = (0, 0);
+        for number in 0..FRAMES {
+            together.store(number % 100 >= 80, Ordering::Relaxed);
+            let mut frame = publisher.take().unwrap();
+            frame.data().fill(7);
+            let _ = rustix::process::getppid();
+            let published = publisher.publish(frame);
+            let _ = rustix::process::getppid();
+            match published {
+                Ok(published) => sent += published.sent.len(),
+                Err(PublishError::NoRoom { .. }) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+            for _ in 0..20 {
+                publisher.poll().unwrap();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        (sent, refused)
+    });
+    println!("{sent} sent, {refused} refused");
+    assert!(sent > 0 && refused > 0);
+}
+
+/// What each thread asked of the system between its marks, and how many marks there were.
+fn between_marks(trace: &str) -> (BTreeSet<String>, usize) {
+    let (mut open, mut found, mut marks) = (BTreeMap::new(), BTreeSet::new(), 0);
+    for line in trace.lines() {
+        let Some((thread, call)) = line.split_once(' ') else { continue };
+        let call = call.trim_start();
+        // What a call returns later is no call, and a thread's end is none either.
+        if call.starts_with("<...") || call.starts_with("+++") || call.starts_with("---") {
+            continue;
+        }
+        let name = call.split('(').next().unwrap_or_default();
+        let inside = open.entry(thread).or_insert(false);
+        if name == MARK {
+            *inside = !*inside;
+            marks += 1;
+        } else if *inside {
+            found.insert(name.to_owned());
+        }
+    }
+    (found, marks)
+}
+
+#[test]
+fn publish_makes_no_system_call() {
+    let folder = std::env::temp_dir().join(format!("fpga-frames-trace-{}", std::process::id()));
+    let works = Command::new("strace")
+        .args(["-o", "/dev/null", "true"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !works {
+        println!("skipped: strace is not installed, or may not trace (apt-get install strace)");
+        return;
+    }
+    let output = Command::new("strace")
+        .args(["-f", "-o"])
+        .arg(&folder)
+        .arg("--")
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "traced", "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
+    let trace = std::fs::read_to_string(&folder).unwrap();
+    std::fs::remove_file(&folder).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (mut found, marks) = between_marks(&trace);
+    assert_eq!(marks, 2 * FRAMES);
+    // Where the kernel offers no clock without a call, this is one; it does not block.
+    found.remove("clock_gettime");
+    assert!(found.is_empty(), "publish() calls {found:?}");
+    println!(
+        "{FRAMES} times publish(), {} system calls in the trace, none of them inside",
+        trace.lines().count()
+    );
+}
+
+#[test]
+fn calls_between_marks_are_found() {
+    let trace = "1 getppid() = 0\n2 futex(0x1) = 0\n1 write(3) = 1\n1 <... read resumed>) = 0\n1 getppid() = 0\n1 poll() = 0";
+    assert_eq!(between_marks(trace), (BTreeSet::from(["write".to_owned()]), 2));
+}

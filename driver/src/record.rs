@@ -1,0 +1,294 @@
+//! Register accesses, recorded and run again.
+//!
+//! [`Recorder`] stands in front of a card's transport and tells an [`Observer`] of every access to its BARs, whoever makes it: the driver,
+//! the self-test, a tool. Where nobody records there is no recorder, and nothing is asked. [`log`] is the text that accesses are
+//! written as and read from; [`replay`] runs them against a card and finds the first difference.
+//!
+//! ```
+//! use std::sync::{Arc, Mutex};
+//! use fpga_driver::record::{Access, Observer, Recorder, log::{Log, Entry}, replay::{Replay, replay}};
+//! use fpga_driver::{mock::World, BarOffset, Transport};
+//!
+//! #[derive(Default)]
+//! struct Lines(Mutex<String>);
+//!
+//! impl Observer for Lines {
+//!     fn accessed(&self, access: &Access) {
+//!         let mut text = self.0.lock().unwrap();
+//!         text.push_str(&format!("{}\n", Entry::of(access, 0)));
+//!     }
+//! }
+//!
+//! let world = World::builder().cards(2).build()?;
+//! let lines = Arc::new(Lines::default());
+//! let card = Recorder::new(world.transport(0), Arc::clone(&lines) as Arc<dyn Observer>);
+//! card.open_bar(1)?.read32(BarOffset::new(0x3000))?;
+//!
+//! let text = format!("{}\n{}", fpga_driver::record::log::HEAD, lines.0.lock().unwrap());
+//! let log = Log::parse(&text)?;
+//! let done = replay(&*world.transport(1), &log, &Replay::default(), &mut || true)?;
+//! assert_eq!((done.reads, done.difference), (1, None));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod log;
+pub mod replay;
+#[cfg(all(test, feature = "mock"))]
+mod tests;
+
+use core::fmt;
+use core::ops::RangeInclusive;
+use core::time::Duration;
+use std::sync::Arc;
+
+use fpga_pci::{
+    AccessCounters, Bar, BarError, BarInfo, ConfigError, DeviceEvents, DmaAccess, DmaMapError, HugePages,
+    Interrupt, InterruptError, MemoryError, Mmio, MmioError, ResetError, ResetLevel, SharedMemory, Transport,
+};
+use fpga_registers::{BarOffset, Iova};
+
+/// Whether a register was read or written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// Read.
+    Read,
+    /// Written.
+    Write,
+}
+
+/// How many bytes went at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Width {
+    /// 4 bytes: a register.
+    Word,
+    /// 8 bytes.
+    Pair,
+}
+
+impl Width {
+    /// Bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Word => 4,
+            Self::Pair => 8,
+        }
+    }
+}
+
+/// One register access. A block counts word by word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Access {
+    /// Nanoseconds of the card's clock ([`Transport::now`]), after the access.
+    pub time: u64,
+    /// Number of the BAR, 0 to 5.
+    pub bar: u8,
+    /// Bytes from the start of the BAR.
+    pub at: BarOffset,
+    /// Which way.
+    pub way: Way,
+    /// How much.
+    pub width: Width,
+    /// What was read or written; `None` if the access failed.
+    pub value: Option<u64>,
+}
+
+/// Who is told of accesses. Called by whoever makes them, on his thread, before he goes on.
+pub trait Observer: Send + Sync {
+    /// After an access, whether it went well or not.
+    fn accessed(&self, access: &Access);
+}
+
+/// A transport whose register accesses are observed. Configuration space, DMA and interrupts pass unobserved.
+pub struct Recorder {
+    inner: Arc<dyn Transport>,
+    observer: Arc<dyn Observer>,
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("name", &self.inner.name()).finish_non_exhaustive()
+    }
+}
+
+impl Recorder {
+    /// Puts `observer` in front of `inner`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Transport>, observer: Arc<dyn Observer>) -> Arc<Self> {
+        Arc::new(Self { inner, observer })
+    }
+}
+
+/// A BAR behind a [`Recorder`].
+struct RecordedBar {
+    inner: Bar,
+    /// For its clock.
+    transport: Arc<dyn Transport>,
+    observer: Arc<dyn Observer>,
+    index: u8,
+}
+
+impl RecordedBar {
+    fn tell(&self, at: BarOffset, way: Way, width: Width, value: Option<u64>) {
+        let access = Access { time: self.transport.now(), bar: self.index, at, way, width, value };
+        self.observer.accessed(&access);
+    }
+
+    fn read<T: Copy + Into<u64>>(
+        &self,
+        at: BarOffset,
+        width: Width,
+        read: impl FnOnce(&Bar) -> Result<T, MmioError>,
+    ) -> Result<T, MmioError> {
+        let result = read(&self.inner);
+        self.tell(at, Way::Read, width, result.as_ref().ok().map(|value| (*value).into()));
+        result
+    }
+
+    fn write(
+        &self,
+        at: BarOffset,
+        width: Width,
+        value: u64,
+        write: impl FnOnce(&Bar) -> Result<(), MmioError>,
+    ) -> Result<(), MmioError> {
+        let result = write(&self.inner);
+        self.tell(at, Way::Write, width, result.is_ok().then_some(value));
+        result
+    }
+
+    fn tell_block(&self, at: BarOffset, way: Way, block: &[u8], ok: bool) {
+        let (words, _) = block.as_chunks::<4>();
+        for (number, word) in (0_u64..).zip(words) {
+            let at = BarOffset::new(at.get().saturating_add(4 * number));
+            self.tell(at, way, Width::Word, ok.then(|| u32::from_le_bytes(*word).into()));
+        }
+    }
+}
+
+impl Mmio for RecordedBar {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn read32(&self, at: BarOffset) -> Result<u32, MmioError> {
+        self.read(at, Width::Word, |bar| bar.read32(at))
+    }
+
+    fn write32(&self, at: BarOffset, value: u32) -> Result<(), MmioError> {
+        self.write(at, Width::Word, value.into(), |bar| bar.write32(at, value))
+    }
+
+    fn read64(&self, at: BarOffset) -> Result<u64, MmioError> {
+        self.read(at, Width::Pair, |bar| bar.read64(at))
+    }
+
+    fn write64(&self, at: BarOffset, value: u64) -> Result<(), MmioError> {
+        self.write(at, Width::Pair, value, |bar| bar.write64(at, value))
+    }
+
+    fn read_block(&self, at: BarOffset, into: &mut [u8]) -> Result<(), MmioError> {
+        let result = self.inner.read_block(at, into);
+        self.tell_block(at, Way::Read, into, result.is_ok());
+        result
+    }
+
+    fn write_block(&self, at: BarOffset, from: &[u8]) -> Result<(), MmioError> {
+        let result = self.inner.write_block(at, from);
+        self.tell_block(at, Way::Write, from, result.is_ok());
+        result
+    }
+}
+
+impl Transport for Recorder {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+        self.inner.config_read(at, into)
+    }
+
+    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
+        self.inner.config_write(at, from)
+    }
+
+    fn bars(&self) -> [Option<BarInfo>; 6] {
+        self.inner.bars()
+    }
+
+    fn open_bar(&self, index: u8) -> Result<Bar, BarError> {
+        let inner = self.inner.open_bar(index)?;
+        let (transport, observer) = (Arc::clone(&self.inner), Arc::clone(&self.observer));
+        Ok(Bar::new(Arc::new(RecordedBar { inner, transport, observer, index })))
+    }
+
+    fn map_dma(&self, iova: Iova, memory: &SharedMemory, access: DmaAccess) -> Result<(), DmaMapError> {
+        self.inner.map_dma(iova, memory, access)
+    }
+
+    fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), DmaMapError> {
+        self.inner.unmap_dma(iova, length)
+    }
+
+    fn iova_ranges(&self) -> Vec<RangeInclusive<Iova>> {
+        self.inner.iova_ranges()
+    }
+
+    fn dma_page_size(&self) -> u64 {
+        self.inner.dma_page_size()
+    }
+
+    fn dma_memory(&self, length: usize, huge: HugePages) -> Result<SharedMemory, MemoryError> {
+        self.inner.dma_memory(length, huge)
+    }
+
+    fn interrupt_vectors(&self) -> u32 {
+        self.inner.interrupt_vectors()
+    }
+
+    fn enable_interrupts(&self, count: u32) -> Result<Vec<Interrupt>, InterruptError> {
+        self.inner.enable_interrupts(count)
+    }
+
+    fn disable_interrupts(&self) -> Result<(), InterruptError> {
+        self.inner.disable_interrupts()
+    }
+
+    fn events(&self) -> Result<DeviceEvents, InterruptError> {
+        self.inner.events()
+    }
+
+    fn reset(&self, level: ResetLevel) -> Result<(), ResetError> {
+        self.inner.reset(level)
+    }
+
+    fn now(&self) -> u64 {
+        self.inner.now()
+    }
+
+    fn relax(&self) {
+        self.inner.relax();
+    }
+
+    fn pause(&self, span: Duration) {
+        self.inner.pause(span);
+    }
+
+    fn wait_interrupt(
+        &self,
+        interrupt: &Interrupt,
+        timeout: Duration,
+    ) -> Result<Option<u64>, InterruptError> {
+        self.inner.wait_interrupt(interrupt, timeout)
+    }
+
+    fn counters(&self) -> Option<AccessCounters> {
+        self.inner.counters()
+    }
+
+    fn set_bus_master(&self, on: bool) -> Result<(), ConfigError> {
+        self.inner.set_bus_master(on)
+    }
+}

@@ -1,0 +1,311 @@
+//! The text that register accesses are written as: one a line, for people and for `replay`.
+//!
+//! ```text
+//! register-log 1
+//! # seconds   access  BAR  offset  value
+//!    0.000001500 read    bar1 0x0040 0x00000006  # h2c0.status = ...
+//!    0.000003000 write   bar1 0x0004 0x00000001
+//! ```
+//!
+//! The first line that is not empty and no comment is [`HEAD`]. Then each line is one access: seconds since the first one (of the card's
+//! clock), `read` or `write` (`read64` and `write64` of 8 bytes at once), the BAR, the offset in it, and the value. What stands behind
+//! `#` is a comment. A value can be `failed`, if the access was refused or nobody answered, and of a read `any`, written by whoever
+//! knows that it is different every time.
+
+use core::fmt;
+use core::time::Duration;
+use std::io::{self, BufRead, Read};
+
+use fpga_registers::BarOffset;
+
+use super::{Access, Way, Width};
+
+/// The first line: what the text is, and the version of its format.
+pub const HEAD: &str = "register-log 1";
+
+/// Longest line that is read, in bytes.
+const LONGEST: usize = 64 * 1024;
+/// Most accesses of a log.
+const MOST: usize = 1 << 24;
+
+/// What was read or written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value {
+    /// This number.
+    Number(u64),
+    /// Whatever it is: of a read, that is not compared.
+    Any,
+    /// The access failed.
+    Failed,
+}
+
+/// One line of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry {
+    /// Line of the text, from 1; 0 for one that is in no text yet.
+    pub line: usize,
+    /// Since the first access.
+    pub time: Duration,
+    /// Which way.
+    pub way: Way,
+    /// How much.
+    pub width: Width,
+    /// Number of the BAR, 0 to 5.
+    pub bar: u8,
+    /// Bytes from the start of the BAR, a multiple of the width.
+    pub at: BarOffset,
+    /// What was read or written.
+    pub value: Value,
+}
+
+impl Entry {
+    /// The line of an access; `start`: the time of the first one, in nanoseconds of the same clock.
+    #[must_use]
+    pub fn of(access: &Access, start: u64) -> Self {
+        Self {
+            line: 0,
+            time: Duration::from_nanos(access.time.saturating_sub(start)),
+            way: access.way,
+            width: access.width,
+            bar: access.bar,
+            at: access.at,
+            value: access.value.map_or(Value::Failed, Value::Number),
+        }
+    }
+
+    const fn word(&self) -> &'static str {
+        match (self.way, self.width) {
+            (Way::Read, Width::Word) => "read",
+            (Way::Read, Width::Pair) => "read64",
+            (Way::Write, Width::Word) => "write",
+            (Way::Write, Width::Pair) => "write64",
+        }
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { time, bar, at, width, .. } = self;
+        let (seconds, nanos) = (time.as_secs(), time.subsec_nanos());
+        write!(f, "{seconds:>6}.{nanos:09} {:<7} bar{bar} {:#06x} ", self.word(), at.get())?;
+        match (self.value, width) {
+            (Value::Number(value), Width::Word) => write!(f, "{value:#010x}"),
+            (Value::Number(value), Width::Pair) => write!(f, "{value:#018x}"),
+            (Value::Any, _) => f.write_str("any"),
+            (Value::Failed, _) => f.write_str("failed"),
+        }
+    }
+}
+
+/// Accesses in the order in which they were made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Log {
+    entries: Vec<Entry>,
+}
+
+/// A text is no log.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// It could not be read.
+    #[error("{0}")]
+    Unreadable(#[from] io::Error),
+    /// A line is none of a log's.
+    #[error("line {line}: {problem}")]
+    Line {
+        /// Which, from 1.
+        line: usize,
+        /// What is wrong with it.
+        problem: LineProblem,
+    },
+}
+
+/// What is wrong with a line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LineProblem {
+    /// The text is something else.
+    #[error("this is no register log: its first line is \"{HEAD}\", as `--record FILE` writes it")]
+    Head,
+    /// A format that is not known.
+    #[error("version {0} of the format is not known, this program reads version 1")]
+    Version(String),
+    /// It is none at all.
+    #[error("the text is empty; `--record FILE` writes a log")]
+    Empty,
+    /// Words are missing or too many.
+    #[error(
+        "\"{0}\" is no access: write seconds, read or write, BAR, offset and value, such as 0.000001500 read bar1 0x0040 0x00000006"
+    )]
+    Columns(String),
+    /// No time.
+    #[error("\"{0}\" is no time: write seconds, with nine digits behind the point at most")]
+    Time(String),
+    /// No access.
+    #[error("\"{0}\" is no access: write read, write, read64 or write64")]
+    Way(String),
+    /// No BAR.
+    #[error("\"{0}\" is no BAR: write bar0 to bar5")]
+    Bar(String),
+    /// No offset.
+    #[error(
+        "\"{text}\" is no offset: write bytes from the start of the BAR, a multiple of {width}, such as 0x40"
+    )]
+    Offset {
+        /// What is there.
+        text: String,
+        /// Bytes of the access.
+        width: u64,
+    },
+    /// No value.
+    #[error("\"{text}\" is no value: write a number of {width} bytes, such as 0x1, or failed{}", if *read { ", or any" } else { "" })]
+    Value {
+        /// What is there.
+        text: String,
+        /// Bytes of the access.
+        width: u64,
+        /// Whether it is read.
+        read: bool,
+    },
+    /// Longer than any that is written.
+    #[error("it has more than {LONGEST} bytes")]
+    TooLong,
+    /// More accesses than can be kept.
+    #[error("the log has more than {MOST} accesses; replay a part of it")]
+    TooMany,
+    /// Bytes that are no text.
+    #[error("it is no text in UTF-8")]
+    NoText,
+}
+
+impl Log {
+    /// The accesses.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Reads a log's text.
+    ///
+    /// # Errors
+    /// [`LogError::Line`].
+    pub fn parse(text: &str) -> Result<Self, LogError> {
+        Self::read(text.as_bytes())
+    }
+
+    /// Reads a log.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub fn read(mut reader: impl BufRead) -> Result<Self, LogError> {
+        let mut log = Self::default();
+        let mut seen_head = false;
+        let mut bytes = Vec::new();
+        let mut number = 0;
+        loop {
+            bytes.clear();
+            // One more than the longest: the line feed.
+            let read = reader.by_ref().take(LONGEST as u64 + 1).read_until(b'\n', &mut bytes)?;
+            if read == 0 {
+                break;
+            }
+            number += 1;
+            let fail = |problem| LogError::Line { line: number, problem };
+            if read > LONGEST {
+                return Err(fail(LineProblem::TooLong));
+            }
+            let line = str::from_utf8(&bytes).map_err(|_| fail(LineProblem::NoText))?;
+            let content = line.split('#').next().unwrap_or_default().trim();
+            if content.is_empty() {
+                continue;
+            }
+            if !seen_head {
+                head(content).map_err(fail)?;
+                seen_head = true;
+                continue;
+            }
+            if log.entries.len() >= MOST {
+                return Err(fail(LineProblem::TooMany));
+            }
+            let entry = entry(content).map_err(fail)?;
+            log.entries.push(Entry { line: number, ..entry });
+        }
+        if seen_head {
+            Ok(log)
+        } else {
+            Err(LogError::Line { line: number.max(1), problem: LineProblem::Empty })
+        }
+    }
+}
+
+fn head(content: &str) -> Result<(), LineProblem> {
+    let (name, version) = content.split_once(char::is_whitespace).unwrap_or((content, ""));
+    match (HEAD.split_once(' '), version.trim()) {
+        (Some((known, _)), _) if name != known => Err(LineProblem::Head),
+        (Some((_, known)), version) if version == known => Ok(()),
+        (_, version) => Err(LineProblem::Version(shown(version))),
+    }
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+fn entry(content: &str) -> Result<Entry, LineProblem> {
+    let mut words = content.split_whitespace();
+    let columns = [(); 5].map(|()| words.next());
+    let ([Some(seconds), Some(access), Some(bar), Some(offset), Some(text)], None) = (columns, words.next())
+    else {
+        return Err(LineProblem::Columns(shown(content)));
+    };
+    let time = time(seconds).ok_or_else(|| LineProblem::Time(shown(seconds)))?;
+    let (way, width) = match access {
+        "read" => (Way::Read, Width::Word),
+        "read64" => (Way::Read, Width::Pair),
+        "write" => (Way::Write, Width::Word),
+        "write64" => (Way::Write, Width::Pair),
+        _ => return Err(LineProblem::Way(shown(access))),
+    };
+    let number = match bar.strip_prefix("bar").map(str::as_bytes) {
+        Some([digit @ b'0'..=b'5']) => digit - b'0',
+        _ => return Err(LineProblem::Bar(shown(bar))),
+    };
+    let at = number_of(offset).filter(|at| at.is_multiple_of(width.bytes()));
+    let at = at.ok_or_else(|| LineProblem::Offset { text: shown(offset), width: width.bytes() })?;
+    let fits = |value: &u64| width == Width::Pair || *value >> 32 == 0;
+    let value = match text {
+        "failed" => Some(Value::Failed),
+        "any" if way == Way::Read => Some(Value::Any),
+        _ => number_of(text).filter(fits).map(Value::Number),
+    };
+    let value = value.ok_or_else(|| LineProblem::Value {
+        text: shown(text),
+        width: width.bytes(),
+        read: way == Way::Read,
+    })?;
+    Ok(Entry { line: 0, time, way, width, bar: number, at: BarOffset::new(at), value })
+}
+
+/// Seconds with at most nine digits behind the point, exactly.
+fn time(text: &str) -> Option<Duration> {
+    let (seconds, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(seconds) || !digits(fraction) || fraction.len() > 9 {
+        return None;
+    }
+    let nanos: u32 = format!("{fraction:0<9}").parse().ok()?;
+    // More than a few thousand years would overflow what clocks are made of.
+    let seconds = seconds.parse::<u64>().ok().filter(|seconds| *seconds < 1 << 40)?;
+    Some(Duration::new(seconds, nanos))
+}
+
+/// Decimal, or hexadecimal behind 0x.
+fn number_of(text: &str) -> Option<u64> {
+    let (digits, radix) = match text.strip_prefix("0x") {
+        Some(digits) => (digits, 16),
+        None => (text, 10),
+    };
+    // The standard parser would also take a sign.
+    digits.starts_with(|c: char| c.is_ascii_hexdigit()).then(|| u64::from_str_radix(digits, radix).ok())?
+}

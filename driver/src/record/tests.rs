@@ -1,0 +1,216 @@
+//! The log's text, and a card against a log.
+#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+
+use std::sync::Mutex;
+
+use fpga_mock::World;
+use proptest::prelude::*;
+
+use super::log::{Entry, HEAD, LineProblem, Log, LogError, Value};
+use super::replay::{Replay, ReplayError, replay};
+use super::*;
+
+#[derive(Default)]
+struct Seen(Mutex<Vec<Access>>);
+
+impl Observer for Seen {
+    fn accessed(&self, access: &Access) {
+        self.0.lock().unwrap().push(access.clone());
+    }
+}
+
+fn text(seen: &Seen) -> String {
+    let seen = seen.0.lock().unwrap();
+    let start = seen.first().map_or(0, |access| access.time);
+    let lines: Vec<String> =
+        seen.iter().map(|access| format!("{}  # a note\n", Entry::of(access, start))).collect();
+    format!("# a comment\n\n{HEAD}\n{}", lines.concat())
+}
+
+fn log(lines: &str) -> Log {
+    Log::parse(&format!("{HEAD}\n{lines}")).unwrap()
+}
+
+#[test]
+fn every_access_is_seen_and_written_as_it_is_read() {
+    let world = World::builder().cards(1).build().unwrap();
+    let seen = Arc::new(Seen::default());
+    let card = Recorder::new(world.transport(0), Arc::clone(&seen) as Arc<dyn Observer>);
+    let (dma, bypass) = (card.open_bar(1).unwrap(), card.open_bar(2).unwrap());
+    let at = BarOffset::new;
+    assert_eq!(dma.read32(at(0x3000)).unwrap(), 0x1FC3_0006);
+    dma.write32(at(0x88), 0x1234_0000).unwrap();
+    bypass.write64(at(0x100), 0x1122_3344_5566_7788).unwrap();
+    assert_eq!(bypass.read64(at(0x100)).unwrap(), 0x1122_3344_5566_7788);
+    let mut block = [0; 8];
+    bypass.read_block(at(0x100), &mut block).unwrap();
+    bypass.write_block(at(0x200), &block).unwrap();
+    card.pause(Duration::from_micros(5));
+    // A part of a BAR has offsets of its own; the log has the BAR's.
+    dma.slice(at(0x3000), 16).unwrap().read32(at(0)).unwrap();
+    dma.read32(at(0x1_0000)).unwrap_err();
+    world.fail(0, fpga_mock::CardFailure::Gone);
+    dma.read32(at(0)).unwrap_err();
+    let text = text(&seen);
+    let lines: Vec<String> = text
+        .lines()
+        .skip(3)
+        .map(|line| line.split("  #").next().unwrap().get(17..).unwrap().to_owned())
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "read    bar1 0x3000 0x1fc30006",
+            "write   bar1 0x0088 0x12340000",
+            "write64 bar2 0x0100 0x1122334455667788",
+            "read64  bar2 0x0100 0x1122334455667788",
+            "read    bar2 0x0100 0x55667788",
+            "read    bar2 0x0104 0x11223344",
+            "write   bar2 0x0200 0x55667788",
+            "write   bar2 0x0204 0x11223344",
+            "read    bar1 0x3000 0x1fc30006",
+            "read    bar1 0x0000 failed",
+        ],
+        "{text}"
+    );
+    let log = Log::parse(&text).unwrap();
+    let times: Vec<Duration> = log.entries().iter().map(|entry| entry.time).collect();
+    assert!(times.is_sorted() && times[8] - times[7] >= Duration::from_micros(5), "{times:?}");
+    assert_eq!((log.entries()[0].line, log.entries()[9].line), (4, 13));
+}
+
+#[test]
+fn a_log_is_run_up_to_the_first_difference() {
+    let world = World::builder().cards(1).build().unwrap();
+    let card = world.transport(0);
+    let lines = "\
+        0.0 write bar1 0x88 0x1000\n\
+        0.1 read bar1 0x88 0x1000 # as written\n\
+        0.2 read bar1 0x8c any\n\
+        0.2 write bar1 0x88 failed\n\
+        0.3 read bar1 0x88 0x2000\n\
+        0.4 write bar1 0x88 0x3000\n";
+    let log = log(lines);
+    let mut options = Replay::default();
+    let done = replay(&*card, &log, &options, &mut || true).unwrap();
+    assert_eq!((done.reads, done.writes, done.not_compared, done.stopped), (3, 1, 2, false));
+    let difference = done.difference.unwrap();
+    assert_eq!((difference.entry.line, difference.found), (6, Ok(0x1000)));
+    // Ignored: on to the end, which is written.
+    options.ignored = vec![(1, BarOffset::new(0x88))];
+    let done = replay(&*card, &log, &options, &mut || true).unwrap();
+    assert_eq!((done.reads, done.writes, done.not_compared, done.difference), (3, 2, 3, None));
+    assert_eq!(card.open_bar(1).unwrap().read32(BarOffset::new(0x88)).unwrap(), 0x3000);
+    // At the recorded pace, which is the card's time; without, none passes.
+    let before = card.now();
+    replay(&*card, &log, &options, &mut || true).unwrap();
+    let between = card.now();
+    options.paced = true;
+    replay(&*card, &log, &options, &mut || true).unwrap();
+    assert!(card.now() - between >= 400_000_000 && between - before < 1_000_000);
+    // Whoever asks for an end gets it.
+    let mut left = 3;
+    let mut go_on = || {
+        left -= 1;
+        left > 0
+    };
+    let done = replay(&*card, &log, &Replay::default(), &mut go_on).unwrap();
+    assert!(done.stopped && done.reads + done.writes == 2, "{done:?}");
+    // A failure that was none, and the other way round.
+    let failed = super::log::Log::parse(&format!("{HEAD}\n0 read bar1 0x88 failed")).unwrap();
+    let done = replay(&*card, &failed, &Replay::default(), &mut || true).unwrap();
+    assert!(matches!(done.difference, Some(found) if found.found == Ok(0x1000)));
+    world.fail(0, fpga_mock::CardFailure::Gone);
+    let done = replay(&*card, &failed, &Replay::default(), &mut || true).unwrap();
+    assert_eq!(done.difference, None);
+    let done = replay(&*card, &log, &options, &mut || true).unwrap();
+    assert!(done.difference.unwrap().found.unwrap_err().contains("gone"));
+}
+
+#[test]
+fn a_log_of_another_card_is_refused_before_anything_is_done() {
+    let world = World::builder().cards(1).build().unwrap();
+    let card = world.transport(0);
+    let write = "0 write bar1 0x88 0x7777\n";
+    let run = |line: &str| {
+        replay(&*card, &log(&format!("{write}{line}")), &Replay::default(), &mut || true).unwrap_err()
+    };
+    let error = run("0 read bar1 0x10000 0");
+    assert!(matches!(error, ReplayError::Outside { line: 3, bar: 1, size: 0x1_0000, .. }), "{error}");
+    let error = run("0 read bar5 0 0");
+    assert!(matches!(error, ReplayError::Bar { line: 3, .. }), "{error}");
+    let error = run("0 read64 bar1 0xfffffffffffffff8 0");
+    assert!(error.to_string().contains("line 3"), "{error}");
+    assert_eq!(card.open_bar(1).unwrap().read32(BarOffset::new(0x88)).unwrap(), 0);
+}
+
+#[test]
+fn what_is_no_log_is_refused_with_the_line() {
+    for (text, line, part) in [
+        ("", 1, "the text is empty"),
+        ("# nothing\n\n", 2, "the text is empty"),
+        ("{\"json\": 1}\n", 1, "this is no register log"),
+        ("\nregister-log 2\n", 2, "version 2"),
+        ("register-log\n", 1, "version  of"),
+        ("register-log 1\n0 read bar1 0x40\n", 2, "is no access: write seconds"),
+        ("register-log 1\n0 read bar1 0x40 1 2\n", 2, "is no access: write seconds"),
+        ("register-log 1\n\n# x\n-1 read bar1 0x40 1\n", 4, "\"-1\" is no time"),
+        ("register-log 1\n1.0000000001 read bar1 0x40 1\n", 2, "is no time"),
+        ("register-log 1\n1.+2 read bar1 0x40 1\n", 2, "is no time"),
+        ("register-log 1\n99999999999999999999 read bar1 0x40 1\n", 2, "is no time"),
+        ("register-log 1\n0 peek bar1 0x40 1\n", 2, "\"peek\" is no access"),
+        ("register-log 1\n0 read bar6 0x40 1\n", 2, "bar0 to bar5"),
+        ("register-log 1\n0 read dma 0x40 1\n", 2, "bar0 to bar5"),
+        ("register-log 1\n0 read bar1 0x41 1\n", 2, "a multiple of 4"),
+        ("register-log 1\n0 read64 bar1 0x44 1\n", 2, "a multiple of 8"),
+        ("register-log 1\n0 read bar1 +64 1\n", 2, "is no offset"),
+        (
+            "register-log 1\n0 read bar1 0x40 0x100000000\n",
+            2,
+            "a number of 4 bytes, such as 0x1, or failed, or any",
+        ),
+        ("register-log 1\n0 write bar1 0x40 any\n", 2, "or failed"),
+        ("register-log 1\n0 write bar1 0x40 0x\n", 2, "is no value"),
+    ] {
+        let error = Log::parse(text).unwrap_err();
+        assert!(matches!(error, LogError::Line { line: found, .. } if found == line), "{text:?}: {error}");
+        assert!(error.to_string().contains(part), "{text:?}: {error}");
+    }
+    let long = format!("{HEAD}\n# {}\n", "x".repeat(70_000));
+    assert!(matches!(Log::parse(&long), Err(LogError::Line { line: 2, problem: LineProblem::TooLong })));
+    let bytes: &[u8] = b"register-log 1\n\xFF\n";
+    let error = Log::read(bytes).unwrap_err();
+    assert!(matches!(error, LogError::Line { line: 2, problem: LineProblem::NoText }), "{error}");
+}
+
+fn any_entry() -> impl Strategy<Value = Entry> {
+    let value = prop_oneof![any::<u64>().prop_map(Value::Number), Just(Value::Any), Just(Value::Failed)];
+    let parts =
+        (0_u64..1 << 40, 0_u32..1_000_000_000, any::<bool>(), any::<bool>(), 0_u8..6, any::<u64>(), value);
+    parts.prop_map(|(seconds, nanos, read, word, bar, at, value)| {
+        let width = if word { Width::Word } else { Width::Pair };
+        let way = if read { Way::Read } else { Way::Write };
+        let value = match value {
+            Value::Number(value) if word => Value::Number(value & u64::from(u32::MAX)),
+            Value::Any if !read => Value::Failed,
+            other => other,
+        };
+        let at = BarOffset::new(at & !(width.bytes() - 1));
+        Entry { line: 2, time: Duration::new(seconds, nanos), way, width, bar, at, value }
+    })
+}
+
+proptest! {
+    #[test]
+    fn lines_round_trip(entry in any_entry()) {
+        let log = Log::parse(&format!("{HEAD}\n{entry}")).unwrap();
+        prop_assert_eq!(log.entries(), &[entry]);
+    }
+
+    #[test]
+    fn no_text_panics(text in ".*", entry in any_entry(), cut in any::<prop::sample::Index>()) {
+        let _ = Log::parse(&text);
+        let line = entry.to_string();
+        let _ = Log::parse(&format!("{HEAD}\n{}{text}", &line[..cut.index(line.len())]));
+    }
+}

@@ -1,0 +1,414 @@
+//! From the file to the map: blocks that are like others filled in, arrays laid out, everything checked.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use fpga_registers::BarOffset;
+
+use crate::check::{WORD, key};
+use crate::error::{MapError, Problem};
+use crate::locate::{Step, dotted, locate};
+use crate::map::{MapField, MapRegister, RegisterMap, Shape, Values};
+use crate::name::{is_name, nearest};
+use crate::schema::{Block, Enumeration, File, Register, SCHEMA_VERSION, Variant};
+
+/// Most registers of a map: a mebibyte of them.
+const MOST: usize = 1 << 18;
+/// No BAR is larger than this.
+const FARTHEST: u64 = 1 << 40;
+
+/// What is wrong, with what, and where in the file.
+struct Wrong {
+    way: Vec<Step>,
+    what: String,
+    problem: Problem,
+}
+
+fn wrong(way: &[Step], at: &str, what: impl Into<String>, problem: Problem) -> Wrong {
+    let mut way = way.to_vec();
+    way.push(key(at));
+    Wrong { way, what: what.into(), problem }
+}
+
+/// The file and the map that it makes.
+pub(crate) fn parse(path: &Path, text: &str) -> Result<(File, RegisterMap), MapError> {
+    let file: File =
+        serde_path_to_error::deserialize(serde_yaml::Deserializer::from_str(text)).map_err(|error| {
+            let way: Vec<Step> = error.path().iter().filter_map(step).collect();
+            let source = error.into_inner();
+            let (mut line, mut column) = source.location().map_or((1, 1), |at| (at.line(), at.column()));
+            let message = bare(&source.to_string(), line, column);
+            let key = dotted(&way);
+            // For a value that is refused the parser knows where its mapping starts.
+            if !message.starts_with("unknown field") && source.location().is_some() && !way.is_empty() {
+                (line, column) = locate(text, &way).max((line, column));
+            }
+            MapError::Syntax { file: path.to_owned(), line, column, key, message }
+        })?;
+    let map = assemble(&file).map_err(|Wrong { way, what, problem }| {
+        let (line, column) = locate(text, &way);
+        MapError::Invalid { file: path.to_owned(), line, column, key: dotted(&way), what, problem }
+    })?;
+    Ok((file, map))
+}
+
+fn step(segment: &serde_path_to_error::Segment) -> Option<Step> {
+    use serde_path_to_error::Segment;
+    match segment {
+        Segment::Seq { index } => Some(Step::Item(*index)),
+        Segment::Map { key } => Some(Step::Key(key.clone())),
+        Segment::Enum { .. } | Segment::Unknown => None,
+    }
+}
+
+/// The parser's message without the place and the key, which are given anyway.
+fn bare(message: &str, line: usize, column: usize) -> String {
+    let message = message.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(message);
+    // "blocks[0].offset: invalid type"
+    match message.split_once(": ") {
+        Some((way, rest)) if !way.contains(' ') => rest.to_owned(),
+        _ => message.to_owned(),
+    }
+}
+
+/// Names of enums, lower case, and where they are.
+type EnumIndex<'a> = HashMap<String, (usize, &'a Enumeration)>;
+
+/// A register as the file has it: numbers of its block and of itself there.
+type Source = (usize, usize);
+
+fn assemble(file: &File) -> Result<RegisterMap, Wrong> {
+    if file.schema_version != SCHEMA_VERSION {
+        return Err(wrong(&[], "schema_version", "the file", Problem::Version(file.schema_version)));
+    }
+    let mut map = RegisterMap {
+        name: file.name.clone(),
+        doc: file.doc.clone(),
+        values: Vec::new(),
+        shapes: Vec::new(),
+        registers: Vec::new(),
+        by_name: HashMap::new(),
+    };
+    let enums = enumerations(file, &mut map)?;
+    let shapes = shapes(file, &enums, &mut map)?;
+    let mut layout = Layout { file, shapes: &shapes, placed: Vec::new(), spans: Vec::new() };
+    for (number, sources) in inherited(file)?.iter().enumerate() {
+        if let Some(block) = file.blocks.get(number) {
+            layout.block(number, block, sources)?;
+        }
+    }
+    layout.finish(&mut map)?;
+    Ok(map)
+}
+
+fn enumerations<'a>(file: &'a File, map: &mut RegisterMap) -> Result<EnumIndex<'a>, Wrong> {
+    let mut index = EnumIndex::new();
+    for (number, enumeration) in file.enums.iter().enumerate() {
+        let way = [key("enums"), Step::Item(number)];
+        let what = format!("enum {}", enumeration.name);
+        if !is_name(&enumeration.name) {
+            return Err(wrong(&way, "name", what, Problem::Name(enumeration.name.clone())));
+        }
+        if enumeration.variants.is_empty() {
+            return Err(wrong(&way, "variants", what, Problem::Empty));
+        }
+        let (mut names, mut numbers) = (HashSet::new(), HashMap::new());
+        for (at, variant) in enumeration.variants.iter().enumerate() {
+            let way = [&way[..], &[key("variants"), Step::Item(at)]].concat();
+            let what = || format!("{what}, {}", variant.name);
+            if !is_name(&variant.name) {
+                return Err(wrong(&way, "name", what(), Problem::Name(variant.name.clone())));
+            }
+            if !names.insert(variant.name.to_ascii_lowercase()) {
+                return Err(wrong(&way, "name", what(), Problem::Twice));
+            }
+            if let Some(other) = numbers.insert(variant.value, &variant.name) {
+                return Err(wrong(&way, "value", what(), Problem::TwoNames(other.clone())));
+            }
+        }
+        let mut names: Vec<(String, u32)> =
+            enumeration.variants.iter().map(|Variant { name, value, .. }| (name.clone(), *value)).collect();
+        names.sort_by_key(|(_, value)| *value);
+        let place = (map.values.len(), enumeration);
+        if index.insert(enumeration.name.to_ascii_lowercase(), place).is_some() {
+            return Err(wrong(&way, "name", what, Problem::Twice));
+        }
+        map.values.push(Values { name: enumeration.name.clone(), names });
+    }
+    Ok(index)
+}
+
+/// Checks every register by itself; the shape of each.
+fn shapes(
+    file: &File,
+    enums: &EnumIndex<'_>,
+    map: &mut RegisterMap,
+) -> Result<HashMap<Source, usize>, Wrong> {
+    let variants = |name: &str| match enums.get(&name.to_ascii_lowercase()) {
+        Some((_, found)) => Ok(found.variants.as_slice()),
+        None => {
+            let known = file.enums.iter().map(|known| known.name.as_str());
+            Err(nearest(name, known).first().map(|name| (*name).to_owned()))
+        }
+    };
+    let number = |name: &Option<String>| {
+        name.as_ref().and_then(|name| enums.get(&name.to_ascii_lowercase())).map(|(number, _)| *number)
+    };
+    let mut shapes = HashMap::new();
+    for (block_number, block) in file.blocks.iter().enumerate() {
+        for (at, register) in block.registers.iter().enumerate() {
+            register.check(variants).map_err(|fault| {
+                let mut way = register_way((block_number, at));
+                way.extend(fault.way);
+                let field = fault.field.map_or_else(String::new, |field| format!(".{field}"));
+                Wrong {
+                    way,
+                    what: format!("{}.{}{field}", block.name, register.name),
+                    problem: fault.problem,
+                }
+            })?;
+            let mut fields: Vec<MapField> = register
+                .fields
+                .iter()
+                .map(|field| MapField {
+                    name: field.name.clone(),
+                    bits: field.bits,
+                    access: field.access.unwrap_or(register.access).kind(),
+                    doc: field.doc.clone(),
+                    values: number(&field.values),
+                })
+                .collect();
+            fields.sort_by_key(|field| field.bits.low());
+            shapes.insert((block_number, at), map.shapes.len());
+            let values = number(&register.values);
+            map.shapes.push(Shape { fields, values, doc: register.doc.clone() });
+        }
+    }
+    Ok(shapes)
+}
+
+fn register_way((block, register): Source) -> Vec<Step> {
+    vec![key("blocks"), Step::Item(block), key("registers"), Step::Item(register)]
+}
+
+/// What registers each block has: those of the block that it is like, and its own.
+pub(crate) fn effective(file: &File) -> Option<Vec<Vec<Source>>> {
+    inherited(file).ok()
+}
+
+fn inherited(file: &File) -> Result<Vec<Vec<Source>>, Wrong> {
+    let mut numbers: HashMap<String, usize> = HashMap::new();
+    for (number, block) in file.blocks.iter().enumerate() {
+        let way = [key("blocks"), Step::Item(number)];
+        let what = format!("block {}", block.name);
+        if !is_name(&block.name) {
+            return Err(wrong(&way, "name", what, Problem::Name(block.name.clone())));
+        }
+        if numbers.insert(block.name.to_ascii_lowercase(), number).is_some() {
+            return Err(wrong(&way, "name", what, Problem::Twice));
+        }
+    }
+    let mut all: Vec<Option<Vec<Source>>> = vec![None; file.blocks.len()];
+    let mut total = 0;
+    for first in 0..file.blocks.len() {
+        // Up to a block that is like no other or is done already, and down again.
+        let mut chain: Vec<usize> = Vec::new();
+        let mut at = Some(first);
+        while let Some(number) = at.filter(|number| all.get(*number).is_some_and(Option::is_none)) {
+            let Some(block) = file.blocks.get(number) else { break };
+            let fail = |problem| {
+                wrong(&[key("blocks"), Step::Item(number)], "like", format!("block {}", block.name), problem)
+            };
+            chain.push(number);
+            let Some(like) = &block.like else { break };
+            let Some(next) = numbers.get(&like.to_ascii_lowercase()).copied() else {
+                let near = nearest(like, file.blocks.iter().map(|block| block.name.as_str()));
+                let hint = near.first().map(|name| (*name).to_owned());
+                return Err(fail(Problem::Unknown { kind: "block", name: like.clone(), hint }));
+            };
+            if let Some(begin) = chain.iter().position(|seen| *seen == next) {
+                let circle = chain.iter().skip(begin).chain([&next]);
+                let names =
+                    circle.filter_map(|number| file.blocks.get(*number)).map(|block| block.name.as_str());
+                return Err(fail(Problem::Cycle(names.collect::<Vec<_>>().join(" is like "))));
+            }
+            at = Some(next);
+        }
+        for number in chain.into_iter().rev() {
+            let Some(block) = file.blocks.get(number) else { continue };
+            let base = block.like.as_ref().and_then(|like| numbers.get(&like.to_ascii_lowercase()));
+            let mut sources = base.and_then(|base| all.get(*base)).cloned().flatten().unwrap_or_default();
+            sources.extend((0..block.registers.len()).map(|register| (number, register)));
+            total += sources.len();
+            if total > MOST {
+                let way = [key("blocks"), Step::Item(number)];
+                return Err(wrong(
+                    &way,
+                    "registers",
+                    format!("block {}", block.name),
+                    Problem::TooMany(MOST),
+                ));
+            }
+            if let Some(place) = all.get_mut(number) {
+                *place = Some(sources);
+            }
+        }
+    }
+    Ok(all.into_iter().map(Option::unwrap_or_default).collect())
+}
+
+/// A register that has its place.
+struct Placed {
+    register: MapRegister,
+    source: Source,
+}
+
+/// A block's place: first byte, first byte after it, number of the block.
+type Span = (u64, u64, usize);
+
+struct Layout<'a> {
+    file: &'a File,
+    shapes: &'a HashMap<Source, usize>,
+    placed: Vec<Placed>,
+    /// Of blocks that say how large they are.
+    spans: Vec<Span>,
+}
+
+impl Layout<'_> {
+    fn block(&mut self, number: usize, block: &Block, sources: &[Source]) -> Result<(), Wrong> {
+        let way = [key("blocks"), Step::Item(number)];
+        let what = format!("block {}", block.name);
+        let fail = |at: &str, problem| Err(wrong(&way, at, what.clone(), problem));
+        for (at, value) in [("offset", Some(block.offset)), ("size", block.size)] {
+            if let Some(value) = value.filter(|value| !value.is_multiple_of(WORD)) {
+                return fail(at, Problem::Unaligned(value));
+            }
+        }
+        let file = self.file;
+        let registers: Vec<(Source, &Register)> = sources
+            .iter()
+            .filter_map(|source| {
+                let register = file.blocks.get(source.0)?.registers.get(source.1)?;
+                Some((*source, register))
+            })
+            .collect();
+        let mut names = HashSet::new();
+        for (source, register) in &registers {
+            let what = format!("{}.{}", block.name, register.name);
+            if !names.insert(register.name.to_ascii_lowercase()) {
+                return Err(wrong(&register_way(*source), "name", what, Problem::Twice));
+            }
+            if let Some(limit) = block.size.filter(|size| register.end() > *size) {
+                let problem = Problem::Outside { end: register.end(), limit, of: "the size of its block" };
+                return Err(wrong(&register_way(*source), "offset", what, problem));
+            }
+        }
+        let used = registers.iter().map(|(_, register)| register.end()).max().unwrap_or(0);
+        let (count, least) = (block.count.unwrap_or(1), block.size.unwrap_or(used));
+        let stride = block.stride.unwrap_or(least);
+        if block.stride.is_some() && block.count.is_none() {
+            return fail("stride", Problem::Stride);
+        }
+        if count == 0 || stride < least || !stride.is_multiple_of(WORD) {
+            return fail(
+                if count == 0 { "count" } else { "stride" },
+                Problem::Array { count, stride, least },
+            );
+        }
+        let end = u64::from(count - 1)
+            .checked_mul(stride)
+            .and_then(|before| before.checked_add(least))
+            .and_then(|length| length.checked_add(block.offset))
+            .unwrap_or(u64::MAX);
+        if end > FARTHEST {
+            let at = if block.count.is_some() { "count" } else { "offset" };
+            return fail(at, Problem::Outside { end, limit: FARTHEST, of: "farther than any BAR goes" });
+        }
+        if least > 0 && block.size.is_some() {
+            self.spans.push((block.offset, end, number));
+        }
+        let words = registers
+            .iter()
+            .map(|(_, register)| u64::from(register.elements()) * (register.element_size() / WORD));
+        let words = words.sum::<u64>().saturating_mul(count.into());
+        if words > (MOST - self.placed.len().min(MOST)) as u64 {
+            return fail(if block.count.is_some() { "count" } else { "registers" }, Problem::TooMany(MOST));
+        }
+        for element in 0..count {
+            let prefix =
+                if block.count.is_some() { format!("{}[{element}]", block.name) } else { block.name.clone() };
+            let base = block.offset + u64::from(element) * stride;
+            for (source, register) in &registers {
+                self.register(&prefix, base, *source, register);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every word of a register; `base` is the block's place.
+    fn register(&mut self, prefix: &str, base: u64, source: Source, register: &Register) {
+        let shape = self.shapes.get(&source).copied().unwrap_or_default();
+        let mut place = |name: String, address: u64, reset: Option<u64>| {
+            let reset = reset.and_then(|value| u32::try_from(value & u64::from(u32::MAX)).ok());
+            let access = register.access.kind();
+            let register = MapRegister { name, address: BarOffset::new(address), access, reset, shape };
+            self.placed.push(Placed { register, source });
+        };
+        for element in 0..register.elements() {
+            let at = base + u64::from(register.offset) + u64::from(element) * register.element_stride();
+            let name = match register.count {
+                Some(_) => format!("{prefix}.{}[{element}]", register.name),
+                None => format!("{prefix}.{}", register.name),
+            };
+            if register.width == 64 {
+                place(format!("{name}_low"), at, register.reset);
+                place(format!("{name}_high"), at + WORD, register.reset.map(|value| value >> 32));
+            } else {
+                place(name, at, register.reset);
+            }
+        }
+    }
+
+    fn finish(mut self, map: &mut RegisterMap) -> Result<(), Wrong> {
+        self.spans.sort_unstable();
+        for pair in self.spans.windows(2) {
+            let [first, second] = pair else { continue };
+            if second.0 < first.1 {
+                let name =
+                    |number: usize| self.file.blocks.get(number).map_or("", |block| block.name.as_str());
+                let problem = Problem::BlockOverlap { other: name(first.2).to_owned(), at: second.0 };
+                let way = [key("blocks"), Step::Item(second.2)];
+                return Err(wrong(&way, "offset", format!("block {}", name(second.2)), problem));
+            }
+        }
+        // Stable: what shares a place is reported in the order of the file.
+        self.placed.sort_by_key(|placed| placed.register.address);
+        for group in self.placed.chunk_by(|a, b| a.register.address == b.register.address) {
+            for (number, second) in group.iter().enumerate().skip(1) {
+                let (_, own) = (second.source, second.register.access);
+                let shares = |other: &&Placed| {
+                    let other = other.register.access;
+                    own.is_readable() && other.is_readable() || own.is_writable() && other.is_writable()
+                };
+                if let Some(other) = group.get(..number).unwrap_or_default().iter().find(shares) {
+                    let problem = Problem::Overlap {
+                        other: other.register.name.clone(),
+                        at: second.register.address.get(),
+                    };
+                    let way = register_way(second.source);
+                    return Err(wrong(&way, "offset", second.register.name.clone(), problem));
+                }
+            }
+        }
+        map.by_name.reserve(self.placed.len());
+        for (index, placed) in self.placed.iter().enumerate() {
+            if map.by_name.insert(placed.register.name.to_ascii_lowercase(), index).is_some() {
+                // A pair of words beside a register that is called like one of them.
+                let what = placed.register.name.clone();
+                return Err(wrong(&register_way(placed.source), "name", what, Problem::Twice));
+            }
+        }
+        map.registers = self.placed.into_iter().map(|placed| placed.register).collect();
+        Ok(())
+    }
+}

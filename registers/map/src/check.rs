@@ -1,0 +1,153 @@
+//! The rules of one register, which maps of users and the map of this project's network interface share.
+
+use std::collections::HashSet;
+
+use crate::error::Problem;
+use crate::locate::{Step, dotted};
+use crate::name::is_name;
+use crate::schema::{Access, Bits, Register, Variant};
+
+/// Bytes of a register.
+pub(crate) const WORD: u64 = 4;
+
+/// A register that breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{problem}", field.as_deref().map_or_else(String::new, |field| format!("field {field}: ")))]
+pub struct RegisterFault {
+    /// The field that it is about, if it is about one.
+    pub field: Option<String>,
+    /// What is wrong, and what is allowed.
+    pub problem: Problem,
+    /// From the register to the key.
+    pub(crate) way: Vec<Step>,
+}
+
+impl RegisterFault {
+    /// The way to the key from the register, such as `fields[1].bits`.
+    #[must_use]
+    pub fn key(&self) -> String {
+        dotted(&self.way)
+    }
+}
+
+pub(crate) fn key(name: &str) -> Step {
+    Step::Key(name.to_owned())
+}
+
+impl Register {
+    /// How many elements it has: 1 where it is no array.
+    #[must_use]
+    pub fn elements(&self) -> u32 {
+        self.count.unwrap_or(1)
+    }
+
+    /// Bytes of one element.
+    #[must_use]
+    pub fn element_size(&self) -> u64 {
+        u64::from(self.width / 8)
+    }
+
+    /// Bytes from one element to the next.
+    #[must_use]
+    pub fn element_stride(&self) -> u64 {
+        self.stride.map_or_else(|| self.element_size(), u64::from)
+    }
+
+    /// Bytes from the start of the block to the end of its last element.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        // All of them have 32 bits: this does not wrap.
+        let before = u64::from(self.elements().saturating_sub(1)) * self.element_stride();
+        u64::from(self.offset) + before + self.element_size()
+    }
+
+    /// Checks whatever can be said of the register alone. `variants`: the values of an enum; an error holds the nearest name.
+    ///
+    /// # Errors
+    /// The first rule that it breaks.
+    pub fn check<'e>(
+        &self,
+        variants: impl Fn(&str) -> Result<&'e [Variant], Option<String>>,
+    ) -> Result<(), RegisterFault> {
+        let fault = |at: &str, problem| Err(RegisterFault { field: None, problem, way: vec![key(at)] });
+        if !is_name(&self.name) {
+            return fault("name", Problem::Name(self.name.clone()));
+        }
+        if !u64::from(self.offset).is_multiple_of(WORD) {
+            return fault("offset", Problem::Unaligned(self.offset.into()));
+        }
+        let single = self.fields.is_empty() && self.values.is_none() && self.count.is_none();
+        match self.width {
+            32 => {}
+            64 if single => {}
+            width => return fault("width", Problem::Width(width)),
+        }
+        let (count, stride, least) = (self.elements(), self.element_stride(), self.element_size());
+        if self.stride.is_some() && self.count.is_none() {
+            return fault("stride", Problem::Stride);
+        }
+        if count == 0 || stride < least || !stride.is_multiple_of(WORD) {
+            let at = if count == 0 { "count" } else { "stride" };
+            return fault(at, Problem::Array { count, stride, least });
+        }
+        if let Some(value) = self.reset
+            && self.width == 32
+            && value >> 32 != 0
+        {
+            return fault("reset", Problem::TooLarge { value, bits: 32 });
+        }
+        let enumerated = |name: &Option<String>, bits: Bits| -> Result<(), Problem> {
+            let Some(name) = name else { return Ok(()) };
+            let values =
+                variants(name).map_err(|hint| Problem::Unknown { kind: "enum", name: name.clone(), hint })?;
+            match values.iter().find(|variant| variant.value > bits.most()) {
+                None => Ok(()),
+                Some(Variant { name: variant, value, .. }) => Err(Problem::Variant {
+                    name: name.clone(),
+                    variant: variant.clone(),
+                    value: *value,
+                    bits: bits.width(),
+                }),
+            }
+        };
+        if let Err(problem) = enumerated(&self.values, Bits::ALL) {
+            return fault("enum", problem);
+        }
+        let mut names = HashSet::new();
+        for (number, field) in self.fields.iter().enumerate() {
+            let fault = |at: &str, problem| {
+                let way = vec![key("fields"), Step::Item(number), key(at)];
+                Err(RegisterFault { field: Some(field.name.clone()), problem, way })
+            };
+            if !is_name(&field.name) {
+                return fault("name", Problem::Name(field.name.clone()));
+            }
+            if !names.insert(field.name.to_ascii_lowercase()) {
+                return fault("name", Problem::Twice);
+            }
+            let before = self.fields.get(..number).unwrap_or_default();
+            if let Some(other) = before.iter().find(|other| other.bits.mask() & field.bits.mask() != 0) {
+                return fault("bits", Problem::SharedBits(other.name.clone()));
+            }
+            if let Err(problem) = enumerated(&field.values, field.bits) {
+                return fault("enum", problem);
+            }
+            if let Some(rule) = field.access.and_then(|own| forbidden(own, self.access)) {
+                let field = field.access.unwrap_or_default().name();
+                return fault("access", Problem::FieldAccess { field, register: self.access.name(), rule });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a field of access kind `field` cannot be in such a register.
+fn forbidden(field: Access, register: Access) -> Option<&'static str> {
+    if field.kind().is_readable() && !register.kind().is_readable() {
+        return Some("what cannot be read as a whole has no part that can");
+    }
+    if field.kind().is_writable() && !register.kind().is_writable() {
+        return Some("what cannot be written as a whole has no part that can");
+    }
+    None
+}

@@ -1,0 +1,201 @@
+//! Where in a YAML text something stands that is wrong although it can be read.
+//!
+//! The parser gives errors a place, and to them alone. So the way to the place is walked once more, in the parser's own terms, and ends
+//! in an error: that knows flow and block style, quotes and anchors as the parser does.
+
+use core::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// One step of the way from the top of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The value of this key.
+    Key(String),
+    /// The item of this number.
+    Item(usize),
+}
+
+/// The way as people read it: `blocks[0].registers[3].offset`.
+pub(crate) fn dotted(way: &[Step]) -> String {
+    let mut text = String::new();
+    for step in way {
+        match step {
+            Step::Key(key) if text.is_empty() => text.push_str(key),
+            Step::Key(key) => {
+                text.push('.');
+                text.push_str(key);
+            }
+            Step::Item(number) => text.push_str(&format!("[{number}]")),
+        }
+    }
+    if text.is_empty() { ".".to_owned() } else { text }
+}
+
+/// Line and column, both from 1, of what `way` leads to, or of as much of it as there is.
+pub(crate) fn locate(text: &str, way: &[Step]) -> (usize, usize) {
+    for length in (0..=way.len()).rev() {
+        let seed = Walk(way.get(..length).unwrap_or_default());
+        if let Err(error) = seed.deserialize(serde_yaml::Deserializer::from_str(text))
+            && let Some(at) = error.location()
+        {
+            return (at.line(), at.column());
+        }
+    }
+    (1, 1)
+}
+
+/// The rest of a way.
+struct Walk<'a>(&'a [Step]);
+
+impl<'de> DeserializeSeed<'de> for Walk<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        match self.0.split_first() {
+            None => deserializer.deserialize_any(Arrived),
+            Some((Step::Key(key), rest)) => deserializer.deserialize_map(Keys { key, rest }),
+            Some((Step::Item(number), rest)) => deserializer.deserialize_seq(Items { number: *number, rest }),
+        }
+    }
+}
+
+struct Keys<'a> {
+    key: &'a str,
+    rest: &'a [Step],
+}
+
+impl<'de> Visitor<'de> for Keys<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a mapping")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            if key == self.key {
+                map.next_value_seed(Walk(self.rest))?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Items<'a> {
+    number: usize,
+    rest: &'a [Step],
+}
+
+impl<'de> Visitor<'de> for Items<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        for _ in 0..self.number {
+            if items.next_element::<IgnoredAny>()?.is_none() {
+                return Ok(());
+            }
+        }
+        if items.next_element_seed(Walk(self.rest))?.is_some() {
+            while items.next_element::<IgnoredAny>()?.is_some() {}
+        }
+        Ok(())
+    }
+}
+
+/// Whatever stands at the end of the way is an error.
+struct Arrived;
+
+macro_rules! arrived {
+    ($($visit:ident: $value:ty),*) => {
+        $(fn $visit<E: Error>(self, _: $value) -> Result<(), E> {
+            Err(E::custom("here"))
+        })*
+    };
+}
+
+impl<'de> Visitor<'de> for Arrived {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("anything")
+    }
+
+    arrived! {
+        visit_bool: bool, visit_i64: i64, visit_i128: i128, visit_u64: u64, visit_u128: u128, visit_f64: f64, visit_str: &str
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Err(E::custom("here"))
+    }
+
+    fn visit_none<E: Error>(self) -> Result<(), E> {
+        Err(E::custom("here"))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<(), A::Error> {
+        Err(A::Error::custom("here"))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<(), A::Error> {
+        Err(A::Error::custom("here"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+# a comment
+name: x
+'blocks':
+- {name: a, list: [1, 22,
+    333]}
+-
+  name: \"b\"
+  deep:
+    er: null
+";
+
+    fn way(steps: &[&str]) -> Vec<Step> {
+        steps
+            .iter()
+            .map(|step| step.parse().map_or_else(|_| Step::Key((*step).to_owned()), Step::Item))
+            .collect()
+    }
+
+    #[test]
+    fn every_style_is_walked() {
+        for (steps, place) in [
+            (&["name"][..], (2, 7)),
+            (&["blocks", "0", "name"], (4, 10)),
+            (&["blocks", "0", "list", "1"], (4, 23)),
+            (&["blocks", "0", "list", "2"], (5, 5)),
+            (&["blocks", "1", "name"], (7, 9)),
+            (&["blocks", "1", "deep", "er"], (9, 9)),
+            // What is not there is where it would be.
+            (&["blocks", "0", "missing"], (4, 3)),
+            (&["blocks", "7"], (4, 1)),
+            (&["nothing"], (2, 1)),
+        ] {
+            assert_eq!(locate(TEXT, &way(steps)), place, "{steps:?}");
+        }
+        assert_eq!(dotted(&way(&["blocks", "1", "deep", "er"])), "blocks[1].deep.er");
+        assert_eq!(dotted(&[]), ".");
+    }
+
+    #[test]
+    fn text_that_cannot_be_read_has_a_place_all_the_same() {
+        for text in ["", "a: [", "\t", "a: b: c"] {
+            let (line, column) = locate(text, &way(&["a", "0"]));
+            assert!(line >= 1 && column >= 1, "{text:?}");
+        }
+    }
+}

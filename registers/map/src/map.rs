@@ -1,0 +1,273 @@
+//! The map as it is used: every register by name, with its fields.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use fpga_registers::{AccessKind, BarOffset};
+
+use crate::error::{MapError, NameError};
+use crate::name::{hint, nearest};
+use crate::schema::Bits;
+
+/// Bytes of the longest file that is read: some hundred thousand registers.
+const LONGEST: u64 = 64 << 20;
+
+/// Names of values, from an enum of the map.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Values {
+    /// The enum.
+    pub name: String,
+    /// Name and number, by number.
+    pub names: Vec<(String, u32)>,
+}
+
+/// A field of a register.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MapField {
+    /// Name, as written.
+    pub name: String,
+    /// Where it lies.
+    pub bits: Bits,
+    /// What reading and writing does: its own access kind, or its register's.
+    pub access: AccessKind,
+    /// What it is for.
+    pub doc: String,
+    /// Which of the map's enums names its values.
+    pub(crate) values: Option<usize>,
+}
+
+/// One 32-bit register.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MapRegister {
+    /// Full name, as written: `block.register`, `block[1].register[2]`.
+    pub name: String,
+    /// Bytes from the start of the BAR.
+    pub address: BarOffset,
+    /// What reading and writing does.
+    pub access: AccessKind,
+    /// Value after reset, where it is known.
+    pub reset: Option<u32>,
+    /// Which of the map's shapes: what elements of an array share.
+    pub(crate) shape: usize,
+}
+
+/// What registers of the same description share.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Shape {
+    /// From the least significant bit up.
+    pub(crate) fields: Vec<MapField>,
+    pub(crate) values: Option<usize>,
+    pub(crate) doc: String,
+}
+
+/// A checked register map.
+#[derive(Debug, Clone)]
+pub struct RegisterMap {
+    pub(crate) name: String,
+    pub(crate) doc: String,
+    pub(crate) values: Vec<Values>,
+    pub(crate) shapes: Vec<Shape>,
+    /// In ascending order of address.
+    pub(crate) registers: Vec<MapRegister>,
+    /// Lower case.
+    pub(crate) by_name: HashMap<String, usize>,
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Named<'a> {
+    /// The register.
+    pub register: &'a MapRegister,
+    /// Its field, if the name is one's.
+    pub field: Option<&'a MapField>,
+}
+
+impl Named<'_> {
+    /// The bits that it names: a field's, or all.
+    #[must_use]
+    pub fn bits(&self) -> Bits {
+        self.field.map_or(Bits::ALL, |field| field.bits)
+    }
+
+    /// What reading and writing does to them.
+    #[must_use]
+    pub fn access(&self) -> AccessKind {
+        self.field.map_or(self.register.access, |field| field.access)
+    }
+}
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.register.name)?;
+        self.field.map_or(Ok(()), |field| write!(f, ".{}", field.name))
+    }
+}
+
+impl Values {
+    /// The name of a number.
+    #[must_use]
+    pub fn name_of(&self, value: u32) -> Option<&str> {
+        let index = self.names.binary_search_by_key(&value, |(_, number)| *number).ok()?;
+        self.names.get(index).map(|(name, _)| name.as_str())
+    }
+
+    /// The number of a name, in any case.
+    #[must_use]
+    pub fn number_of(&self, text: &str) -> Option<u32> {
+        self.names.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, number)| *number)
+    }
+}
+
+impl RegisterMap {
+    /// Reads a map from a file.
+    ///
+    /// # Errors
+    /// See [`MapError`].
+    pub fn load(file: &Path) -> Result<Self, MapError> {
+        crate::assemble::parse(file, &read(file)?).map(|(_, map)| map)
+    }
+
+    /// Reads a map's `text`; `file` is only named in errors.
+    ///
+    /// # Errors
+    /// See [`MapError`].
+    pub fn parse(file: &Path, text: &str) -> Result<Self, MapError> {
+        crate::assemble::parse(file, text).map(|(_, map)| map)
+    }
+
+    /// What the map describes.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// More about it.
+    #[must_use]
+    pub fn doc(&self) -> &str {
+        &self.doc
+    }
+
+    /// All registers, in ascending order of address.
+    #[must_use]
+    pub fn registers(&self) -> &[MapRegister] {
+        &self.registers
+    }
+
+    /// Fields of a register of this map, from the least significant bit up.
+    #[must_use]
+    pub fn fields(&self, register: &MapRegister) -> &[MapField] {
+        self.shapes.get(register.shape).map_or(&[], |shape| &shape.fields)
+    }
+
+    /// What a register of this map is for.
+    #[must_use]
+    pub fn doc_of(&self, register: &MapRegister) -> &str {
+        self.shapes.get(register.shape).map_or("", |shape| &shape.doc)
+    }
+
+    /// Names of the values of a register of this map, or of one of its fields.
+    #[must_use]
+    pub fn values(&self, named: Named<'_>) -> Option<&Values> {
+        let of_register = || self.shapes.get(named.register.shape)?.values;
+        let index = named.field.map_or_else(of_register, |field| field.values)?;
+        self.values.get(index)
+    }
+
+    /// Whether reading the register changes it, because it is clear-on-read or one of its fields is.
+    #[must_use]
+    pub fn read_has_side_effect(&self, register: &MapRegister) -> bool {
+        register.access.read_has_side_effect()
+            || self.fields(register).iter().any(|field| field.access.read_has_side_effect())
+    }
+
+    /// The register or field of this name: `block.register` or `block.register.field`, in any case; elements of arrays have their
+    /// number in brackets.
+    ///
+    /// # Errors
+    /// [`NameError::Unknown`], with the nearest names there are.
+    pub fn find(&self, name: &str) -> Result<Named<'_>, NameError> {
+        let key = name.to_ascii_lowercase();
+        let register = |key: &str| self.by_name.get(key).and_then(|index| self.registers.get(*index));
+        if let Some(register) = register(&key) {
+            return Ok(Named { register, field: None });
+        }
+        let unknown = |hint| Err(NameError::Unknown { map: self.name.clone(), name: name.to_owned(), hint });
+        if let Some((before, field)) = key.rsplit_once('.')
+            && let Some(register) = register(before)
+        {
+            let fields = self.fields(register);
+            if let Some(field) = fields.iter().find(|known| known.name.eq_ignore_ascii_case(field)) {
+                return Ok(Named { register, field: Some(field) });
+            }
+            let near = nearest(field, fields.iter().map(|field| field.name.as_str()));
+            return unknown(near.first().map(|field| format!("did you mean {}.{field}?", register.name)));
+        }
+        let names = self.registers.iter().map(|register| register.name.as_str());
+        // block.register.field: the mistake may be in the first two.
+        let of_field = || key.rsplit_once('.').and_then(|(before, _)| hint(before, names.clone()));
+        unknown(hint(&key, names.clone()).or_else(of_field))
+    }
+
+    /// The number that `text` stands for: a name of a value, or a number, decimal or hexadecimal. It fits.
+    ///
+    /// # Errors
+    /// [`NameError::Value`], [`NameError::OutOfRange`].
+    pub fn number(&self, named: Named<'_>, text: &str) -> Result<u32, NameError> {
+        let values = self.values(named);
+        if let Some(number) = values.and_then(|values| values.number_of(text)) {
+            return Ok(number);
+        }
+        let Some(value) = parse_number(text) else {
+            let known =
+                values.map(|values| values.names.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>());
+            let known = known.unwrap_or_default().join(", ");
+            let text = text.chars().take(40).collect();
+            return Err(NameError::Value { name: named.to_string(), text, known });
+        };
+        fit(named, value)
+    }
+}
+
+/// A number of the bits that `named` has.
+///
+/// # Errors
+/// [`NameError::OutOfRange`].
+pub(crate) fn fit(named: Named<'_>, value: u64) -> Result<u32, NameError> {
+    let (bits, most) = (named.bits().width(), named.bits().most());
+    match u32::try_from(value) {
+        Ok(value) if value <= most => Ok(value),
+        _ => Err(NameError::OutOfRange { name: named.to_string(), value, bits, most }),
+    }
+}
+
+/// A number as people write them: decimal, or hexadecimal or binary behind 0x or 0b, with underscores where they please.
+#[must_use]
+pub fn parse_number(text: &str) -> Option<u64> {
+    let digits = text.replace('_', "");
+    let (digits, radix) = match digits.split_at_checked(2) {
+        Some(("0x" | "0X", rest)) => (rest, 16),
+        Some(("0b" | "0B", rest)) => (rest, 2),
+        _ => (digits.as_str(), 10),
+    };
+    // The standard parser would also take a sign.
+    if digits.starts_with('+') { None } else { u64::from_str_radix(digits, radix).ok() }
+}
+
+/// A map's text.
+pub(crate) fn read(file: &Path) -> Result<String, MapError> {
+    let unreadable = |source| MapError::Unreadable { file: file.to_owned(), source };
+    let mut text = String::new();
+    // Some files have no end.
+    let mut reader = File::open(file).map_err(unreadable)?.take(LONGEST + 1);
+    reader.read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > LONGEST {
+        return Err(MapError::TooLong { file: file.to_owned(), most: LONGEST });
+    }
+    Ok(text)
+}

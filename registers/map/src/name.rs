@@ -1,0 +1,156 @@
+//! Names: what is one, and what was meant by one that is not there.
+
+/// Longest name of one thing.
+const LONGEST: usize = 64;
+/// So many names are suggested at most.
+const SUGGESTED: usize = 3;
+
+/// Whether it can be a name: letters, digits and underscores of ASCII, a letter first.
+pub(crate) fn is_name(text: &str) -> bool {
+    text.len() <= LONGEST
+        && text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// A full name without the numbers of elements: `dma[1].gain[3]` is `dma.gain`.
+fn without_numbers(name: &str) -> String {
+    let mut inside = false;
+    let mut keep = |c: char| {
+        inside = c == '[' || inside && c != ']';
+        !inside && c != ']'
+    };
+    name.chars().filter(|c| keep(*c)).collect()
+}
+
+/// The names that may have been meant by `wrong`, which is none of them, the likeliest first and three at most. Of elements of an array
+/// the first one stands for all.
+///
+/// A name may have been meant if `wrong` is its last part or parts, or if few letters of it are wrong: up to a third of them; letters
+/// that changed places count once. The case of letters does not matter.
+///
+/// ```
+/// let names = ["scaler.control", "scaler.gain[0]", "scaler.gain[1]", "ni.node_id"];
+/// let meant = |wrong| fpga_register_map::nearest(wrong, names);
+/// assert_eq!(meant("scaler.cnotrol"), ["scaler.control"]);
+/// assert_eq!(meant("NODE_ID"), ["ni.node_id"]);
+/// assert_eq!(meant("scaler.gian"), ["scaler.gain[0]"]);
+/// assert!(meant("temperature").is_empty());
+/// ```
+pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let wrong = without_numbers(&wrong.trim().to_ascii_lowercase());
+    if wrong.is_empty() {
+        return Vec::new();
+    }
+    // What a user types has some dozens of letters; the distance takes time by their square.
+    if wrong.len() > 4 * LONGEST {
+        return Vec::new();
+    }
+    let parts = wrong.matches('.').count() + 1;
+    let limit = (wrong.len() / 3).max(1);
+    let mut found: Vec<(usize, String, &str)> = Vec::new();
+    for name in names {
+        let plain = without_numbers(&name.to_ascii_lowercase());
+        // As many of the last parts as there are in the wrong name, and the whole.
+        let tail = match plain.rmatch_indices('.').nth(parts - 1) {
+            Some((dot, _)) => plain.get(dot + 1..).unwrap_or_default(),
+            None => plain.as_str(),
+        };
+        let by = [tail, plain.as_str()]
+            .into_iter()
+            .filter(|known| known.len().abs_diff(wrong.len()) <= limit)
+            .map(|known| strsim::osa_distance(&wrong, known))
+            .filter(|by| *by <= limit && *by < wrong.len())
+            .min();
+        let Some(by) = by else { continue };
+        if found.iter().any(|(_, known, _)| *known == plain) {
+            continue;
+        }
+        if found.len() < SUGGESTED {
+            found.push((by, plain, name));
+        } else if let Some(farthest) = found.iter_mut().max_by_key(|(by, _, _)| *by)
+            && by < farthest.0
+        {
+            *farthest = (by, plain, name);
+        }
+    }
+    found.sort_by_key(|(by, _, _)| *by);
+    // What is exactly the end of a name needs no guesses beside it.
+    let least = found.first().map_or(0, |(by, _, _)| *by);
+    found.into_iter().filter(|(by, _, _)| least > 0 || *by == 0).map(|(_, _, name)| name).collect()
+}
+
+/// The same in words, of a name that is not there; `None` if nothing like it is.
+///
+/// ```
+/// let names = ["scaler.control", "scaler.gain[0]", "scaler.gain[1]"];
+/// let hint = |wrong| fpga_register_map::hint(wrong, names);
+/// assert_eq!(hint("scaler.gain").as_deref(), Some("there are scaler.gain[0] to scaler.gain[1]"));
+/// assert_eq!(hint("control").as_deref(), Some("did you mean scaler.control?"));
+/// ```
+pub fn hint<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str> + Clone) -> Option<String> {
+    let plain = without_numbers(&wrong.trim().to_ascii_lowercase());
+    let mut elements = names
+        .clone()
+        .into_iter()
+        .filter(|name| name.contains('[') && without_numbers(&name.to_ascii_lowercase()) == plain);
+    if let Some(first) = elements.next() {
+        return Some(match elements.last() {
+            Some(last) => format!("there are {first} to {last}"),
+            None => format!("there is {first}"),
+        });
+    }
+    match nearest(wrong, names).as_slice() {
+        [] => None,
+        [one] => Some(format!("did you mean {one}?")),
+        [others @ .., last] => Some(format!("did you mean {} or {last}?", others.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_a_name() {
+        for name in ["a", "Node_ID2", &"x".repeat(64)] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in ["", "2a", "_a", "a b", "a.b", "a[0]", "\u{e9}", "a-b", &"x".repeat(65)] {
+            assert!(!is_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_come_first() {
+        let names = ["h2c0.status", "h2c1.status", "h2c0.status_rc", "irq.user_enable", "ni.status"];
+        assert_eq!(nearest("h2c0.statsu", names), ["h2c0.status", "h2c1.status"]);
+        assert_eq!(nearest("status", names), ["h2c0.status", "h2c1.status", "ni.status"]);
+        assert_eq!(nearest("irq.usr_enable", names), ["irq.user_enable"]);
+        assert_eq!(nearest("usr_enable", names), ["irq.user_enable"]);
+        for nothing in ["", ".", "zzzzzzzz", &"status".repeat(1000)] {
+            assert!(nearest(nothing, names).is_empty(), "{nothing}");
+        }
+    }
+
+    proptest! {
+        /// A name with one letter wrong is found, whatever else there is.
+        #[test]
+        fn one_wrong_letter_is_forgiven(names in prop::collection::btree_set("[a-m]{3,8}\\.[a-m]{3,8}", 1..8), pick in any::<prop::sample::Index>(), at in any::<prop::sample::Index>()) {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let right = *pick.get(&names);
+            let mut wrong = right.to_owned();
+            let at = at.index(right.len());
+            wrong.replace_range(at..=at, "z");
+            let found = nearest(&wrong, names.iter().copied());
+            let by = |name: &str| strsim::osa_distance(&wrong, name);
+            // Either the right one, or others that are as near.
+            prop_assert!(found.contains(&right) || found.iter().all(|name| by(name) <= by(right) || right.ends_with(*name)) && !found.is_empty(), "{wrong}: {found:?}");
+        }
+
+        #[test]
+        fn no_text_panics(wrong in ".*", names in prop::collection::vec(".*", 0..4)) {
+            let _ = (nearest(&wrong, names.iter().map(String::as_str)), hint(&wrong, names.iter().map(String::as_str)));
+        }
+    }
+}

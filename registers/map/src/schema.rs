@@ -1,0 +1,380 @@
+//! The file as it is written. `register-map.schema.json`, for editors, is made of these types, and a test holds it to them.
+//!
+//! The map of this project's own network interface (`firmware-bindings/map/ni.yaml`) says more than a user's map, and is read by
+//! these types where it says the same: [`Register`], [`Field`], [`Access`], [`Variant`].
+
+use core::fmt;
+
+use fpga_registers::AccessKind;
+use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize, Serialize};
+
+/// Version of the file's schema.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// A register map of a user BAR.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(title = "Register map"))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct File {
+    /// Version of this format: 1.
+    #[cfg_attr(test, schemars(range(min = 1, max = 1)))]
+    pub schema_version: u32,
+    /// What the map describes, in a word or two.
+    pub name: String,
+    /// More about it.
+    #[serde(default)]
+    pub doc: String,
+    /// Names of values, for registers and fields to refer to.
+    #[serde(default)]
+    pub enums: Vec<Enumeration>,
+    /// Registers that lie together.
+    pub blocks: Vec<Block>,
+}
+
+/// Names of values.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Enumeration {
+    /// Letters, digits and underscores.
+    pub name: String,
+    /// What the values are.
+    #[serde(default)]
+    pub doc: String,
+    /// The values that have names.
+    pub variants: Vec<Variant>,
+}
+
+/// A value with a name.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Variant {
+    /// Letters, digits and underscores.
+    pub name: String,
+    /// The number; it has to fit where the enum is used.
+    pub value: u32,
+    /// What it means.
+    #[serde(default)]
+    pub doc: String,
+}
+
+/// Registers that lie together: a kernel, an engine.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Block {
+    /// Letters, digits and underscores.
+    pub name: String,
+    /// Bytes from the start of the user BAR, a multiple of 4.
+    pub offset: u64,
+    /// Bytes that it takes up; nothing of it may lie beyond, and no other block within. Where it is left out: up to its last register.
+    pub size: Option<u64>,
+    /// How many there are of it, one after the other: NAME[0], NAME[1] and so on.
+    #[cfg_attr(test, schemars(range(min = 1)))]
+    pub count: Option<u32>,
+    /// Bytes from one to the next; where it is left out: its size.
+    pub stride: Option<u64>,
+    /// It has the registers of the block of this name, and those listed here.
+    pub like: Option<String>,
+    /// What it is for.
+    #[serde(default)]
+    pub doc: String,
+    /// Its registers.
+    #[serde(default)]
+    pub registers: Vec<Register>,
+}
+
+/// A register: a little-endian word of 32 bits.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Register {
+    /// Letters, digits and underscores.
+    pub name: String,
+    /// Bytes from the start of the block, a multiple of 4.
+    pub offset: u32,
+    /// What reading and writing does.
+    #[serde(default)]
+    pub access: Access,
+    /// Bits: 32, or 64 for a pair of words, NAME_low and NAME_high, the low one first.
+    #[serde(default = "word")]
+    #[cfg_attr(test, schemars(extend("enum" = [32, 64])))]
+    pub width: u32,
+    /// Value after reset, where it is known.
+    pub reset: Option<u64>,
+    /// How many there are, one after the other: NAME[0], NAME[1] and so on.
+    #[cfg_attr(test, schemars(range(min = 1)))]
+    pub count: Option<u32>,
+    /// Bytes from one to the next, a multiple of 4; where it is left out: 4.
+    pub stride: Option<u32>,
+    /// The enum that names its values.
+    #[serde(rename = "enum")]
+    pub values: Option<String>,
+    /// What it is for.
+    #[serde(default)]
+    pub doc: String,
+    /// Its fields.
+    #[serde(default)]
+    pub fields: Vec<Field>,
+}
+
+const fn word() -> u32 {
+    32
+}
+
+/// Some bits of a register.
+#[derive(Debug, Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Field {
+    /// Letters, digits and underscores.
+    pub name: String,
+    /// One bit, as a number, or "high:low", the highest and the lowest one.
+    #[cfg_attr(test, schemars(with = "tests::BitsText"))]
+    pub bits: Bits,
+    /// What reading and writing does, where that is not what it does to the rest of the register.
+    pub access: Option<Access>,
+    /// The enum that names its values.
+    #[serde(rename = "enum")]
+    pub values: Option<String>,
+    /// What it is for.
+    #[serde(default)]
+    pub doc: String,
+}
+
+/// Where a field lies: bits `high` to `low` of 31 to 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Bits {
+    high: u8,
+    low: u8,
+}
+
+impl Bits {
+    /// The whole register.
+    pub const ALL: Self = Self { high: 31, low: 0 };
+
+    /// `None` unless 31 >= `high` >= `low`.
+    #[must_use]
+    pub const fn new(high: u8, low: u8) -> Option<Self> {
+        if high > 31 || low > high { None } else { Some(Self { high, low }) }
+    }
+
+    /// The highest bit, 0 to 31.
+    #[must_use]
+    pub const fn high(self) -> u8 {
+        self.high
+    }
+
+    /// The lowest bit, 0 to `high`.
+    #[must_use]
+    pub const fn low(self) -> u8 {
+        self.low
+    }
+
+    /// How many they are, 1 to 32.
+    #[must_use]
+    pub const fn width(self) -> u8 {
+        self.high - self.low + 1
+    }
+
+    /// The largest number that fits.
+    #[must_use]
+    pub const fn most(self) -> u32 {
+        u32::MAX >> (31 - (self.high - self.low))
+    }
+
+    /// They, in place.
+    #[must_use]
+    pub const fn mask(self) -> u32 {
+        self.most() << self.low
+    }
+
+    /// They alone of `word`, moved down to bit 0.
+    #[must_use]
+    pub const fn extract(self, word: u32) -> u32 {
+        (word & self.mask()) >> self.low
+    }
+
+    /// `word` with the low bits of `value` in their place.
+    #[must_use]
+    pub const fn insert(self, word: u32, value: u32) -> u32 {
+        word & !self.mask() | (value << self.low) & self.mask()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (high, low) = text.split_once(':').unwrap_or((text, text));
+        // The standard parser would also take a sign.
+        let number = |text: &str| {
+            let text = text.trim();
+            text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+        };
+        Self::new(number(high)?, number(low)?)
+    }
+}
+
+impl fmt::Display for Bits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { high, low } if high == low => write!(f, "{low}"),
+            Self { high, low } => write!(f, "{high}:{low}"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Bits {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+
+        impl Visitor<'_> for Reader {
+            type Value = Bits;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("one bit, such as 5, or \"high:low\", such as \"7:4\", with 31 as the highest")
+            }
+
+            fn visit_u64<E: Error>(self, bit: u64) -> Result<Bits, E> {
+                let bits = u8::try_from(bit).ok().and_then(|bit| Bits::new(bit, bit));
+                bits.ok_or_else(|| E::invalid_value(serde::de::Unexpected::Unsigned(bit), &self))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Bits, E> {
+                Bits::parse(text).ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
+            }
+        }
+
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// What reading and writing does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Access {
+    /// Read only.
+    Ro,
+    /// Read and write.
+    #[default]
+    Rw,
+    /// Write only: nothing to read.
+    Wo,
+    /// Reads; ones written clear bits, zeroes do nothing.
+    Rw1c,
+    /// Ones written set bits or start something, zeroes do nothing; nothing to read.
+    W1s,
+    /// Ones written clear bits of another register, zeroes do nothing; nothing to read.
+    W1c,
+    /// Read only, and a read changes it: clears its bits, takes a word out of a queue.
+    Rc,
+}
+
+impl Access {
+    /// As the file writes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ro => "ro",
+            Self::Rw => "rw",
+            Self::Wo => "wo",
+            Self::Rw1c => "rw1c",
+            Self::W1s => "w1s",
+            Self::W1c => "w1c",
+            Self::Rc => "rc",
+        }
+    }
+
+    /// The same, as the registers of the cores have it.
+    #[must_use]
+    pub const fn kind(self) -> AccessKind {
+        match self {
+            Self::Ro => AccessKind::ReadOnly,
+            Self::Rw => AccessKind::ReadWrite,
+            Self::Wo => AccessKind::WriteOnly,
+            Self::Rw1c => AccessKind::ReadWrite1Clear,
+            Self::W1s => AccessKind::Write1Set,
+            Self::W1c => AccessKind::Write1Clear,
+            Self::Rc => AccessKind::ReadClears,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What [`Bits`] is read from, for the schema.
+    #[derive(schemars::JsonSchema)]
+    #[serde(untagged)]
+    #[expect(dead_code, reason = "made for its shape")]
+    pub(super) enum BitsText {
+        /// One bit.
+        One(#[schemars(range(max = 31))] u8),
+        /// "high:low", or one bit.
+        Text(#[schemars(regex(pattern = r"^[0-9]+(:[0-9]+)?$"))] String),
+    }
+
+    /// Run with FPGA_WRITE_SCHEMA=1 after a change of the types.
+    #[test]
+    fn the_schema_for_editors_is_that_of_the_types() {
+        let schema = schemars::schema_for!(File);
+        let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("register-map.schema.json");
+        if std::env::var_os("FPGA_WRITE_SCHEMA").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        assert_eq!(text, crate::JSON_SCHEMA, "set FPGA_WRITE_SCHEMA=1 and run this test again");
+    }
+
+    #[test]
+    fn bits_as_they_are_written() {
+        for (text, high, low) in
+            [("5", 5, 5), ("\"5\"", 5, 5), ("7:4", 7, 4), ("'31:0'", 31, 0), ("\" 7 : 4 \"", 7, 4)]
+        {
+            let bits: Bits = serde_yaml::from_str(text).unwrap();
+            assert_eq!((bits.high(), bits.low()), (high, low), "{text}");
+        }
+        for text in [
+            "32",
+            "-1",
+            "4:7",
+            "\"32:0\"",
+            "a",
+            "\"1:2:3\"",
+            "\"\"",
+            "\":\"",
+            "\"+3:1\"",
+            "[1, 2]",
+            "1.5",
+            "300",
+        ] {
+            let error = serde_yaml::from_str::<Bits>(text).unwrap_err().to_string();
+            assert!(error.contains("\"high:low\""), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn bits_are_taken_out_and_put_in() {
+        for high in 0..32_u8 {
+            for low in 0..=high {
+                let bits = Bits::new(high, low).unwrap();
+                // The slow way: bit by bit.
+                let mask = (low..=high).fold(0_u32, |mask, bit| mask | 1 << bit);
+                assert_eq!((bits.mask(), bits.width(), bits.most()), (mask, high - low + 1, mask >> low));
+                for word in [0, u32::MAX, 0xA5A5_5A5A] {
+                    assert_eq!(bits.extract(word), (word & mask) >> low);
+                    assert_eq!(bits.insert(word, bits.extract(!word)), word ^ mask);
+                }
+            }
+        }
+        assert_eq!((Bits::new(32, 0), Bits::new(3, 4)), (None, None));
+    }
+}

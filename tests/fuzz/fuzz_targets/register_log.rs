@@ -1,0 +1,31 @@
+//! Any text is answered: by accesses that are written as they were read, or by an error that names a line of it.
+#![no_main]
+
+use fpga_driver::record::log::{HEAD, Log, LogError};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    // As it is, and as what follows the first line: the fuzzer need not find that.
+    for with_head in [false, true] {
+        let text = if with_head { [HEAD.as_bytes(), b"\n", bytes].concat() } else { bytes.to_vec() };
+        match Log::read(text.as_slice()) {
+            Ok(log) => {
+                let lines: Vec<String> = log.entries().iter().map(ToString::to_string).collect();
+                let again =
+                    Log::parse(&format!("{HEAD}\n{}\n", lines.join("\n"))).expect("what was written is read");
+                assert_eq!(again.entries().len(), log.entries().len());
+                for (one, other) in log.entries().iter().zip(again.entries()) {
+                    assert_eq!(
+                        (one.time, one.way, one.bar, one.at, one.value),
+                        (other.time, other.way, other.bar, other.at, other.value)
+                    );
+                }
+            }
+            Err(LogError::Line { line, .. }) => {
+                let lines = text.split(|byte| *byte == b'\n').count();
+                assert!(line >= 1 && line <= lines, "line {line} of {lines}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+});

@@ -1,0 +1,91 @@
+//! `regs`, `replay`: registers by name, and what was done to them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use crate::units;
+
+/// Register listings.
+#[derive(Debug, Clone, Subcommand)]
+pub enum RegsCommand {
+    /// List the card's registers without reading them
+    List,
+    /// Read every register that can be read without a side effect
+    Dump,
+    /// Read one register, or one field of it
+    Read {
+        /// Its name, for example h2c0.status, h2c0.status.busy or (of a map) filter.gain[3]
+        name: String,
+        /// Read it even if that changes the card
+        #[arg(long)]
+        force: bool,
+    },
+    /// Write one register, or one field of it, and show it before and after
+    Write {
+        /// Its name, for example h2c0.interrupt_enable or (of a map) filter.control.mode
+        name: String,
+        /// The whole 32-bit word or the field, for example 0x1000, or the name of a value
+        #[arg(allow_negative_numbers = true)]
+        value: String,
+        /// Write it even if that disturbs what is under way
+        #[arg(long)]
+        force: bool,
+    },
+    /// Read registers over and over, and show what changes
+    Watch(WatchArgs),
+}
+
+/// Options of `regs watch`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "On a terminal each register has a line that changes in place, with what has changed since the last look in bold. Elsewhere there \
+                        is a line for each register at first, and then one for every change; with --json each line is a document. Ends after \
+                        --count looks, and on Ctrl-C.\n\n\
+                        Examples:\n  \
+                        fpgactl regs watch h2c0.status h2c0.completed\n  \
+                        fpgactl regs watch ni.status.enabled --interval 100ms --count 50 --json\n  \
+                        fpgactl regs watch filter.level[0] --map filter.yaml"
+)]
+pub struct WatchArgs {
+    /// Registers or fields, for example h2c0.status or ni.control.enable
+    #[arg(required = true)]
+    pub names: Vec<String>,
+    /// From one look to the next
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "1s")]
+    pub interval: Duration,
+    /// End after so many looks [default: on Ctrl-C]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Read them even if that changes the card
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Options of `replay`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "The log is what `--record FILE` of any command wrote, or was written by hand: one access a line. Writes are made as they were, and \
+                        what is read is compared; the first difference ends the replay, with exit status 1. The value `any` of a read is not \
+                        compared. The card gets no right to do DMA. Nothing is accessed if a channel runs, or if the log writes what the system \
+                        programs (MSI-X), or touches a design that is not known, unless that is forced.\n\n\
+                        Examples:\n  \
+                        fpgactl regs write ni.threshold 0x8000 --record log\n  \
+                        fpgactl replay log --card vfio-user:/tmp/card\n  \
+                        fpgactl replay log --ignore counters.rx_packets --paced"
+)]
+pub struct ReplayArgs {
+    /// The log
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Registers whose values may differ
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub ignore: Vec<String>,
+    /// Let as much time pass between accesses as when they were recorded
+    #[arg(long)]
+    pub paced: bool,
+    /// Replay it even if that disturbs what is under way
+    #[arg(long)]
+    pub force: bool,
+}

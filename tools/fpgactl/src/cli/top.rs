@@ -1,0 +1,66 @@
+//! `top` as `clap` sees it.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::TransferArgs;
+use crate::units;
+
+/// Options of `top`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "On a terminal: q quits, h lists the keys. Anywhere else, and with --count, --once or --json, one report after the other \
+                  (with --json a document a line).\n\n\
+                  A simulated card in this process is fresh for every command, so it is given a load: the transfer that the options \
+                  describe, again and again. Its time is its own: from look to look it is --step further, so that masks can be \
+                  watched packet by packet. A card elsewhere is looked at as it is, unless --peer, --size or a file asks for a load. A \
+                  card that is looked at is not stopped and not set.\n\n\
+                  Examples:\n  \
+                  fpgactl top --loss 5% --reorder 128\n  \
+                  fpgactl top --card 0000:65:00.0 --interval 1s\n  \
+                  fpgactl top --card vfio-user:/tmp/a --peer vfio-user:/tmp/b\n  \
+                  fpgactl top --loss 1% --step 10us --count 100 --json | jq .registry.occupancy"
+)]
+pub struct TopArgs {
+    /// Time from look to look
+    #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = interval)]
+    pub interval: Duration,
+    /// Of a simulated card's own time, so much from look to look
+    #[arg(long, value_name = "DURATION", default_value = "100us", value_parser = step)]
+    pub step: Duration,
+    /// End after so many looks [default: until q, Ctrl-C or the end of the pipe]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// End after one look
+    #[arg(long, conflicts_with = "count")]
+    pub once: bool,
+    /// The load.
+    #[command(flatten)]
+    pub load: TransferArgs,
+}
+
+impl TopArgs {
+    /// How many looks; `None`: no end.
+    #[must_use]
+    pub const fn looks(&self) -> Option<u64> {
+        if self.once { Some(1) } else { self.count }
+    }
+}
+
+fn within(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+    let span = units::duration(text).map_err(|error| error.to_string())?;
+    if (least..=most).contains(&span) {
+        return Ok(span);
+    }
+    let shown = |span| humantime::format_duration(span).to_string();
+    Err(format!("\"{text}\" is no time between looks; give {} to {}", shown(least), shown(most)))
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    within(text, Duration::from_millis(1), Duration::from_secs(3600))
+}
+
+fn step(text: &str) -> Result<Duration, String> {
+    within(text, Duration::from_nanos(100), Duration::from_secs(1))
+}

@@ -1,0 +1,99 @@
+//! What the kernel has said about a function.
+//!
+//! `/dev/kmsg` gives a record for each read: `priority,sequence,microseconds,flags;text`, and lines that begin with a space, of keys
+//! and values (the kernel's `Documentation/ABI/testing/dev-kmsg`). A file of such records is read in the same way.
+
+use std::collections::VecDeque;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+
+use fpga_host::{PciAddress, Roots};
+
+/// Of many records the last ones.
+const MOST: usize = 500;
+/// Longer than any record (`CONSOLE_EXT_LOG_MAX` of the kernel is 8 KiB).
+const RECORD: usize = 16 << 10;
+
+/// The lines about `address`, oldest first.
+pub(super) fn about(roots: &Roots, address: PciAddress) -> Result<String, String> {
+    let path = roots.dev.join("kmsg");
+    let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let opened = OpenOptions::new().read(true).custom_flags(nonblocking).open(path);
+    let mut log = opened.map_err(|error| {
+        format!("/dev/kmsg: {error}; root may read it, or `dmesg | grep {address}` helps")
+    })?;
+    let name = address.to_string();
+    let mut found = VecDeque::new();
+    let mut left = String::new();
+    let mut piece = vec![0; RECORD];
+    loop {
+        let count = match log.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            // EPIPE: records were overwritten meanwhile; the next read goes on behind them.
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::BrokenPipe) => continue,
+            Err(error) => return Err(format!("/dev/kmsg: {error}")),
+        };
+        left += &String::from_utf8_lossy(piece.get(..count).unwrap_or_default());
+        // What is not whole yet waits for the next read.
+        let whole = left.rfind('\n').map_or(0, |at| at + 1);
+        for line in left.get(..whole).unwrap_or_default().lines() {
+            keep(&mut found, line, &name);
+        }
+        left.drain(..whole);
+    }
+    keep(&mut found, &left, &name);
+    if found.is_empty() {
+        return Ok(format!("nothing about {address}\n"));
+    }
+    Ok(found.into_iter().collect())
+}
+
+fn keep(found: &mut VecDeque<String>, line: &str, name: &str) {
+    if line.starts_with(' ') || !line.contains(name) {
+        return;
+    }
+    let Some((head, text)) = line.split_once(';') else { return };
+    let micros: u64 = head.split(',').nth(2).and_then(|micros| micros.parse().ok()).unwrap_or(0);
+    if found.len() == MOST {
+        found.pop_front();
+    }
+    found.push_back(format!("[{}.{:06}] {text}\n", micros / 1_000_000, micros % 1_000_000));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(log: &str) -> Result<String, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::under(dir.path());
+        std::fs::create_dir_all(&roots.dev).unwrap();
+        std::fs::write(roots.dev.join("kmsg"), log).unwrap();
+        about(&roots, PciAddress::new(0, 0x65, 0, 0).unwrap())
+    }
+
+    #[test]
+    fn only_lines_about_the_function_and_only_the_last_ones() {
+        assert_eq!(told("").unwrap(), "nothing about 0000:65:00.0\n");
+        let log = "6,1,12345678,-;vfio-pci 0000:65:00.0: enabling device\n KEY=0000:65:00.0\n6,2,3,-;other 0000:66:00.0\nno record 0000:65:00.0\n\
+                   x,y;0000:65:00.0 without a time";
+        assert_eq!(
+            told(log).unwrap(),
+            "[12.345678] vfio-pci 0000:65:00.0: enabling device\n[0.000000] 0000:65:00.0 without a time\n"
+        );
+        let many: String = (0..2000).map(|n| format!("6,{n},{n},-;0000:65:00.0 line {n}\n")).collect();
+        let told = told(&many).unwrap();
+        assert_eq!(told.lines().count(), MOST);
+        assert!(told.ends_with("line 1999\n"), "{told}");
+    }
+
+    #[test]
+    fn a_log_that_may_not_be_read_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = about(&Roots::under(dir.path()), PciAddress::new(0, 1, 0, 0).unwrap()).unwrap_err();
+        assert!(said.contains("/dev/kmsg") && said.contains("dmesg"), "{said}");
+    }
+}

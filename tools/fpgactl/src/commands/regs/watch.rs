@@ -1,0 +1,274 @@
+//! `regs watch`: registers read over and over.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::readable;
+use crate::cli::WatchArgs;
+use crate::commands::frames::interruption;
+use crate::error::CliError;
+use crate::guard::{self, Stretch};
+use crate::output;
+use crate::registers::{self, FieldValue, Named};
+use crate::settings::Settings;
+use crate::target::{self, Opened};
+
+/// Longest time without a look whether it is to end.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// What a look found, of one register or field.
+#[derive(Debug, Serialize)]
+struct Change {
+    /// Of the card's clock, since the first look.
+    seconds: f64,
+    name: String,
+    value: u32,
+    hex: String,
+    meaning: Option<String>,
+    fields: Vec<FieldValue>,
+    /// The value before; `None` at the first look.
+    previous: Option<u32>,
+    /// Fields that have changed.
+    changed: Vec<String>,
+    #[serde(skip)]
+    decoded: String,
+}
+
+impl Change {
+    fn new(named: &Named<'_>, seconds: f64, word: u32, before: Option<u32>) -> Self {
+        let (value, meaning) = named.value(word);
+        let whole = named.field.is_none();
+        let fields = if whole { named.register.fields(word) } else { Vec::new() };
+        let old = before.filter(|_| whole).map(|word| named.register.fields(word)).unwrap_or_default();
+        let is_old = |field: &&FieldValue| !old.is_empty() && !old.contains(field);
+        let changed = fields.iter().filter(is_old).map(|field| field.name.clone()).collect();
+        let decoded = if whole { named.register.decoded(word) } else { meaning.clone().unwrap_or_default() };
+        let hex = if whole { format!("{value:#010x}") } else { format!("{value:#x}") };
+        let previous = before.map(|word| named.value(word).0);
+        Self { seconds, name: named.name(), value, hex, meaning, fields, previous, changed, decoded }
+    }
+
+    fn line(&self) -> String {
+        let text = format!("{:>12.6}  {} = {}  {}", self.seconds, self.name, self.hex, self.decoded);
+        text.trim_end().to_owned() + "\n"
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// See [`CliError`].
+pub fn watch(settings: &Settings, args: &WatchArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let stop = interruption()?;
+    let opened = target::observe(&settings.card)?;
+    let all = registers::of(&opened);
+    let mut watched = Vec::new();
+    for name in &args.names {
+        let named = readable(&opened, &all, name, args.force)?;
+        if !args.force
+            && let Some(harm) = guard::harm_of_reading(&opened.card, &all, Stretch::of(named.register))
+        {
+            let card = opened.card.name().to_owned();
+            return Err(CliError::Harm { card, what: format!("reading {name}"), harm });
+        }
+        watched.push(named);
+    }
+    let screen = if settings.json { None } else { Screen::of_stdout(watched.len()) };
+    let begun = opened.now();
+    let mut words: Vec<Option<u32>> = vec![None; watched.len()];
+    let mut looks = 0;
+    loop {
+        let seconds = Duration::from_nanos(opened.now().saturating_sub(begun)).as_secs_f64();
+        let mut changes = Vec::new();
+        for (named, word) in watched.iter().zip(&mut words) {
+            let now = named.register.read(&opened.card)?;
+            let mask = named.bits().mask();
+            let is_new = word.is_none_or(|before| (before ^ now) & mask != 0);
+            changes.push((is_new, Change::new(named, seconds, now, *word)));
+            *word = Some(now);
+        }
+        looks += 1;
+        let text = match &screen {
+            Some(screen) => screen.draw(&changes, looks == 1).into_bytes(),
+            None => {
+                lines(settings.json, changes.iter().filter(|(is_new, _)| *is_new).map(|(_, change)| change))?
+            }
+        };
+        // Nobody is left to watch: an end like any other.
+        if !output::write_while_read(&text, out)? || args.count.is_some_and(|count| looks >= count) {
+            return Ok(());
+        }
+        settings.deadline.check(|| format!("watching, after {looks} looks"))?;
+        if !rest(&opened, settings, args.interval, &stop) {
+            return Ok(());
+        }
+    }
+}
+
+fn lines<'a>(json: bool, changes: impl Iterator<Item = &'a Change>) -> Result<Vec<u8>, CliError> {
+    let mut text = Vec::new();
+    for change in changes {
+        if json {
+            text.extend(output::line_of(change)?);
+        } else {
+            text.extend(change.line().into_bytes());
+        }
+    }
+    Ok(text)
+}
+
+/// Waits; `false` if it is to end.
+fn rest(opened: &Opened, settings: &Settings, span: Duration, stop: &AtomicBool) -> bool {
+    let mut left = settings.deadline.left().map_or(span, |limit| span.min(limit));
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return false;
+        }
+        if left.is_zero() {
+            return true;
+        }
+        let part = left.min(PATIENCE);
+        // A card in this process has a time of its own, which passes in no time.
+        opened.transport.pause(part);
+        if opened.simulated {
+            std::thread::sleep(part);
+        }
+        left -= part;
+    }
+}
+
+/// A terminal whose lines change in place.
+struct Screen {
+    columns: usize,
+    /// Bold is shown.
+    bold: bool,
+}
+
+impl Screen {
+    /// `None` where standard output is none, or has too few lines for so many.
+    fn of_stdout(lines: usize) -> Option<Self> {
+        let stdout = io::stdout();
+        if !stdout.is_terminal() {
+            return None;
+        }
+        let size = rustix::termios::tcgetwinsize(&stdout).ok();
+        let (columns, rows) = size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()));
+        // Terminals that do not know say zero.
+        let (columns, rows) = if columns == 0 || rows == 0 { (80, 24) } else { (columns, rows) };
+        let bold = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        (lines < rows).then_some(Self { columns, bold })
+    }
+
+    fn draw(&self, changes: &[(bool, Change)], first: bool) -> String {
+        let mut text = String::new();
+        if !first {
+            // Up to the first line.
+            let _ = write!(text, "\x1b[{}A", changes.len());
+        }
+        let width = changes.iter().map(|(_, change)| change.name.len()).max().unwrap_or(0);
+        for (is_new, change) in changes {
+            let is_new = *is_new && !first;
+            let mark = if is_new { '*' } else { ' ' };
+            // Values first: on a narrow terminal names of fields are cut off.
+            let mut line = Line { text: &mut text, left: self.columns };
+            line.push(&format!("{mark} {:width$} = ", change.name), false);
+            line.push(&change.hex, is_new && self.bold);
+            line.push("  ", false);
+            let plain = change.changed.is_empty();
+            for (number, word) in change.decoded.split(' ').enumerate() {
+                let name = word.split(['=', '(']).next().unwrap_or_default();
+                let is_changed = is_new && (plain || change.changed.iter().any(|field| field == name));
+                line.push(if number == 0 { "" } else { " " }, false);
+                line.push(word, is_changed && self.bold);
+            }
+            text.push_str("\x1b[K\n");
+        }
+        text
+    }
+}
+
+/// A line that ends where the terminal does.
+struct Line<'a> {
+    text: &'a mut String,
+    left: usize,
+}
+
+impl Line<'_> {
+    fn push(&mut self, part: &str, bold: bool) {
+        let kept: String = part.chars().take(self.left).collect();
+        self.left -= kept.chars().count();
+        if bold && !kept.is_empty() {
+            let _ = write!(self.text, "\x1b[1m{kept}\x1b[0m");
+        } else {
+            self.text.push_str(&kept);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Target;
+
+    fn changes(words: &[u32]) -> Vec<Vec<(bool, Change)>> {
+        let opened = target::observe(&Target::Mock).unwrap();
+        let all = registers::of(&opened);
+        let names = ["ni.control", "ni.control.enable", "ni.threshold"];
+        let named: Vec<_> = names.iter().map(|name| registers::find("mock", &all, name).unwrap()).collect();
+        let mut before: Option<u32> = None;
+        words
+            .iter()
+            .map(|word| {
+                let of = |named| {
+                    (before.is_none_or(|before| before != *word), Change::new(named, 0.0, *word, before))
+                };
+                let look = named.iter().map(of).collect();
+                before = Some(*word);
+                look
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_has_changed_is_marked() {
+        let looks = changes(&[0, 3, 3]);
+        let screen = Screen { columns: 80, bold: true };
+        let first = screen.draw(&looks[0], true);
+        assert!(
+            !first.contains("\x1b[1m") && !first.contains("\x1b[3A") && !first.contains('*'),
+            "{first:?}"
+        );
+        let second = screen.draw(&looks[1], false);
+        let lines: Vec<&str> = second.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines[0].starts_with("\x1b[3A* ni.control        = \x1b[1m0x00000003\x1b[0m"), "{second:?}");
+        assert!(lines[0].contains("\x1b[1menable\x1b[0m"), "{second:?}");
+        assert!(lines[1].starts_with("* ni.control.enable = \x1b[1m0x1\x1b[0m"), "{second:?}");
+        let third = screen.draw(&looks[2], false);
+        assert!(!third.contains("\x1b[1m") && !third.contains('*'), "{third:?}");
+        // Without bold the mark says it.
+        let plain = Screen { columns: 80, bold: false }.draw(&looks[1], false);
+        assert!(plain.contains('*') && !plain.contains("\x1b[1m"), "{plain:?}");
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        let looks = changes(&[0, u32::MAX]);
+        for columns in 1..90 {
+            for bold in [false, true] {
+                let text = Screen { columns, bold }.draw(&looks[1], false);
+                for line in text.lines() {
+                    let mut shown = line.to_owned();
+                    for code in ["\x1b[3A", "\x1b[K", "\x1b[1m", "\x1b[0m"] {
+                        shown = shown.replace(code, "");
+                    }
+                    assert!(shown.chars().count() <= columns, "{columns}: {shown:?}");
+                }
+            }
+        }
+    }
+}

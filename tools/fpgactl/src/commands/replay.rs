@@ -1,0 +1,241 @@
+//! `replay`: a register log against a card.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::sync::atomic::Ordering;
+
+use fpga_driver::record::log::{Entry, Log, Value};
+use fpga_driver::record::replay::{Difference, Replay, Replayed, replay};
+use fpga_driver::record::{Way, Width};
+use serde::Serialize;
+
+use crate::bars::Role;
+use crate::cli::ReplayArgs;
+use crate::commands::frames::interruption;
+use crate::error::CliError;
+use crate::guard::{self, Stretch};
+use crate::output::{self, Report, render, table};
+use crate::registers::{self, FieldValue, Register};
+use crate::settings::Settings;
+use crate::target::{self, Opened};
+
+/// The first difference.
+#[derive(Debug, Serialize)]
+struct DifferenceReport {
+    line: usize,
+    /// Of the record, since its first access.
+    seconds: f64,
+    access: &'static str,
+    bar: u8,
+    offset: String,
+    register: Option<String>,
+    /// As the log has it: a number, or `failed`.
+    recorded: String,
+    /// What came of it now: a number, or why it failed.
+    found: String,
+    /// Fields that differ.
+    fields: Vec<FieldDifference>,
+}
+
+#[derive(Debug, Serialize)]
+struct FieldDifference {
+    name: String,
+    recorded: String,
+    found: String,
+}
+
+/// What came of a log.
+#[derive(Debug, Serialize)]
+struct ReplayReport {
+    card: String,
+    log: String,
+    accesses: usize,
+    reads: u64,
+    writes: u64,
+    not_compared: u64,
+    /// A signal ended it before the log's end.
+    stopped: bool,
+    same: bool,
+    difference: Option<DifferenceReport>,
+}
+
+impl Report for ReplayReport {
+    fn text(&self) -> String {
+        let Self { card, log, accesses, reads, writes, not_compared, .. } = self;
+        let mut text = format!("{log} on {card}: {reads} reads and {writes} writes of {accesses} accesses");
+        if *not_compared > 0 {
+            text += &format!(", {not_compared} not compared");
+        }
+        let Some(difference) = &self.difference else {
+            text += if self.stopped {
+                ": stopped by a signal, no difference so far\n"
+            } else {
+                ": no difference\n"
+            };
+            return text;
+        };
+        let DifferenceReport { line, access, bar, offset, register, recorded, found, fields, .. } =
+            difference;
+        let register = register.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
+        text += &format!("\nline {line}: {access} of BAR {bar} at {offset}{register}\n");
+        text += &format!("  recorded  {recorded}\n  now       {found}\n");
+        if !fields.is_empty() {
+            let mut table = table(&["FIELD", "RECORDED", "NOW"], &[]);
+            for field in fields {
+                table.add_row([&field.name, &field.recorded, &field.found]);
+            }
+            text += &render(&table);
+        }
+        text
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// [`CliError::Differs`] if the card does something else, after the report; see [`CliError`].
+pub fn run(settings: &Settings, args: &ReplayArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let file = File::open(&args.file).map_err(|source| CliError::file(&args.file, "read it", source))?;
+    let log = Log::read(BufReader::new(file))
+        .map_err(|source| CliError::Log { path: args.file.clone(), source })?;
+    let stop = interruption()?;
+    let opened = target::observe(&settings.card)?;
+    let all = registers::of(&opened);
+    let card = opened.card.name().to_owned();
+    if !args.force {
+        check(&opened, &all, &log)?;
+    }
+    let mut options = Replay::default();
+    options.paced = args.paced;
+    for name in &args.ignore {
+        let register = registers::find(&card, &all, name)?.register;
+        options.ignored.extend(bar_of(&opened, register).map(|bar| (bar, register.address)));
+    }
+    let mut late = Ok(());
+    let mut go_on = || {
+        late = settings.deadline.check(|| format!("{card}: replaying {}", args.file.display()));
+        late.is_ok() && !stop.load(Ordering::Relaxed)
+    };
+    let done = replay(&*opened.transport, &log, &options, &mut go_on).map_err(|source| CliError::Replay {
+        card: card.clone(),
+        path: args.file.clone(),
+        source,
+    })?;
+    late?;
+    let line = done.difference.as_ref().map(|difference| difference.entry.line);
+    output::print(&report(&opened, &all, args, &log, done), settings.json, out)?;
+    line.map_or(Ok(()), |line| Err(CliError::Differs { card, line }))
+}
+
+fn report(opened: &Opened, all: &[Register], args: &ReplayArgs, log: &Log, done: Replayed) -> ReplayReport {
+    ReplayReport {
+        card: opened.card.name().to_owned(),
+        log: args.file.display().to_string(),
+        accesses: log.entries().len(),
+        reads: done.reads,
+        writes: done.writes,
+        not_compared: done.not_compared,
+        stopped: done.stopped,
+        same: done.difference.is_none(),
+        difference: done.difference.map(|difference| describe(opened, all, &difference)),
+    }
+}
+
+fn describe(opened: &Opened, all: &[Register], difference: &Difference) -> DifferenceReport {
+    let Difference { entry, found, .. } = difference;
+    let register = stretch(opened, entry).registers(all).next().filter(|_| entry.width == Width::Word);
+    let digits = if entry.width == Width::Word { 10 } else { 18 };
+    let hex = |value: u64| format!("{value:#0digits$x}");
+    let number = |value: u64| u32::try_from(value).ok();
+    let recorded = match entry.value {
+        Value::Number(value) => Some(value),
+        Value::Any | Value::Failed => None,
+    };
+    let fields = match (register, recorded.and_then(number), found.as_ref().ok().copied().and_then(number)) {
+        (Some(register), Some(recorded), Some(found)) => differing(register, recorded, found),
+        _ => Vec::new(),
+    };
+    DifferenceReport {
+        line: entry.line,
+        seconds: entry.time.as_secs_f64(),
+        access: match entry.way {
+            Way::Read => "read",
+            Way::Write => "write",
+        },
+        bar: entry.bar,
+        offset: format!("{:#06x}", entry.at.get()),
+        register: register.map(|register| register.name.clone()),
+        recorded: match entry.value {
+            Value::Number(value) => hex(value),
+            Value::Any => "any".to_owned(),
+            Value::Failed => "failed".to_owned(),
+        },
+        found: match found {
+            Ok(value) => hex(*value),
+            Err(error) => format!("failed: {error}"),
+        },
+        fields,
+    }
+}
+
+/// The fields in which two values of a register differ.
+fn differing(register: &Register, recorded: u32, found: u32) -> Vec<FieldDifference> {
+    let (recorded, found) = (register.fields(recorded), register.fields(found));
+    // Reserved bits are fields of those values alone in which they are set.
+    let fields: BTreeSet<(u8, &str)> =
+        recorded.iter().chain(&found).map(|field| (field.low, field.name.as_str())).collect();
+    let of = |fields: &[FieldValue], low| {
+        let field = fields.iter().find(|field| field.low == low);
+        field.map_or_else(|| "0x0".to_owned(), FieldValue::shown)
+    };
+    let pairs = fields.iter().map(|(low, name)| FieldDifference {
+        name: (*name).to_owned(),
+        recorded: of(&recorded, *low),
+        found: of(&found, *low),
+    });
+    pairs.filter(|pair| pair.recorded != pair.found).collect()
+}
+
+fn stretch(opened: &Opened, entry: &Entry) -> Stretch {
+    let role = Role::of(opened.card.info(), entry.bar);
+    Stretch { role, at: entry.at, length: entry.width.bytes() }
+}
+
+fn bar_of(opened: &Opened, register: &Register) -> Option<u8> {
+    let role = Stretch::of(register).role;
+    opened
+        .transport
+        .bars()
+        .into_iter()
+        .flatten()
+        .map(|bar| bar.index)
+        .find(|index| Role::of(opened.card.info(), *index) == role)
+}
+
+/// Whether an access of the log may do harm, before the first one is made. A read that clears is what the log says, and meant.
+fn check(opened: &Opened, all: &[Register], log: &Log) -> Result<(), CliError> {
+    let mut seen = BTreeSet::new();
+    for entry in log.entries() {
+        let writes = entry.way == Way::Write;
+        if !seen.insert((writes, entry.bar, entry.at.get(), entry.width.bytes())) {
+            continue;
+        }
+        let stretch = stretch(opened, entry);
+        let harm = match entry.way {
+            Way::Write => guard::harm_of_writing(&opened.card, all, stretch)?,
+            Way::Read => guard::unknown_design(&opened.card, all, stretch),
+        };
+        if let Some(harm) = harm {
+            let what = format!(
+                "line {} of the log, {} BAR {} at {:#x}",
+                entry.line,
+                if writes { "writing" } else { "reading" },
+                entry.bar,
+                entry.at.get()
+            );
+            return Err(CliError::Harm { card: opened.card.name().to_owned(), what, harm });
+        }
+    }
+    Ok(())
+}

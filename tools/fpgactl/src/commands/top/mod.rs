@@ -1,0 +1,98 @@
+//! `top`: channels, queues, op table, registry, escape channel, rates and errors of a card, look after look.
+//!
+//! On a terminal it is a view with keys ([`view`], [`terminal`]); anywhere else, and with `--json`, one report after the other.
+//! What is looked at, and when, is the same in all of them ([`watched`]); what a look holds is in [`look`].
+
+mod keys;
+mod look;
+mod terminal;
+mod view;
+mod watched;
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use crate::cli::TopArgs;
+use crate::error::CliError;
+use crate::output;
+use crate::settings::Settings;
+use crate::{stop, style};
+
+pub use look::Look;
+use watched::Watched;
+
+/// Runs the command.
+///
+/// # Errors
+/// See [`CliError`]; [`CliError::Terminal`] where the terminal does not do what it is asked for.
+pub fn run(settings: &Settings, args: &TopArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let watched = Watched::new(settings, args)?;
+    let result = shown(settings, args, watched, out);
+    match result {
+        // That is how it ends.
+        Err(CliError::Stopped { .. }) => Ok(()),
+        other => other,
+    }
+}
+
+fn shown(settings: &Settings, args: &TopArgs, watched: Watched, out: &mut dyn Write) -> Result<(), CliError> {
+    let live = !settings.json && args.looks().is_none() && std::io::stdin().is_terminal();
+    if live && std::io::stdout().is_terminal() {
+        return terminal::run(settings, args, watched);
+    }
+    lines(settings, args, watched, out)
+}
+
+/// One report after the other, until there are enough, nobody reads them any more, or a signal comes.
+fn lines(
+    settings: &Settings,
+    args: &TopArgs,
+    mut watched: Watched,
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
+    let width = style::width(80);
+    let mut number = 0;
+    while args.looks().is_none_or(|looks| number < looks) {
+        let due = Instant::now() + args.interval;
+        // The first look is at what is there at once, except where a load has yet to do something.
+        if number > 0 || watched.is_load() {
+            let stopped = watched.advance(settings, args, &mut stop::is_asked)?;
+            if stopped {
+                break;
+            }
+        }
+        let look = watched.look()?;
+        number += 1;
+        let text = if settings.json {
+            output::line_of(&look)?
+        } else {
+            view::text(&look, width, settings.manner).into_bytes()
+        };
+        if !output::write_while_read(&text, out)? {
+            break;
+        }
+        if args.looks().is_some_and(|looks| number >= looks) {
+            break;
+        }
+        if !sleep_until(due, settings)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Sleeps in pieces; `false` if the command is to stop.
+fn sleep_until(due: Instant, settings: &Settings) -> Result<bool, CliError> {
+    const PIECE: Duration = Duration::from_millis(20);
+    loop {
+        if stop::is_asked() {
+            return Ok(false);
+        }
+        settings.deadline.check(|| "top".to_owned())?;
+        let left = due.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(true);
+        }
+        std::thread::sleep(left.min(PIECE));
+    }
+}

@@ -1,0 +1,175 @@
+//! The terminal of `top`: keys in, looks out, and the terminal as it was at the end, whatever the end is.
+
+use core::mem::ManuallyDrop;
+use std::io;
+use std::time::{Duration, Instant};
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::execute;
+
+use super::keys::{Key, Keys};
+use super::look::Look;
+use super::view::{self, Chosen, Page};
+use super::watched::Watched;
+use crate::cli::TopArgs;
+use crate::error::CliError;
+use crate::settings::Settings;
+use crate::stop;
+
+/// Looks are at least and at most so far apart, and a simulated card's by its own clock.
+const INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
+const STEPS: (Duration, Duration) = (Duration::from_micros(1), Duration::from_millis(100));
+/// How long a key is waited for at a time: a signal is seen in between.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Puts the terminal back. A panic does it, too: `ratatui` hangs itself before the hook that reports it.
+struct Restored;
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        // Not `restore`, which reports what fails to a standard error that may be gone, too, and panics then.
+        let _ = ratatui::try_restore();
+        let _ = execute!(io::stdout(), Show);
+    }
+}
+
+/// What a key asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    Nothing,
+    Quit,
+    Draw,
+    /// A look now.
+    Look,
+    Slower,
+    Faster,
+}
+
+/// Runs the view until a key or a signal ends it.
+pub(super) fn run(settings: &Settings, args: &TopArgs, mut watched: Watched) -> Result<(), CliError> {
+    // Its own drop shows the cursor, and reports what fails in the same way.
+    let mut terminal = ManuallyDrop::new(ratatui::try_init().map_err(CliError::Terminal)?);
+    let restored = Restored;
+    let result = live(&mut terminal, settings, args.clone(), &mut watched);
+    drop(restored);
+    match result {
+        // The terminal has gone away: nobody is left to be told.
+        Err(CliError::Terminal(error)) if is_closed(&error) => Ok(()),
+        other => other,
+    }
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    const EIO: i32 = 5;
+    error.kind() == io::ErrorKind::BrokenPipe || error.raw_os_error() == Some(EIO)
+}
+
+fn live(
+    terminal: &mut DefaultTerminal,
+    settings: &Settings,
+    mut args: TopArgs,
+    watched: &mut Watched,
+) -> Result<(), CliError> {
+    let mut chosen = Chosen::new(settings.manner);
+    chosen.pace = pace(watched, &args);
+    let mut keys = Keys::default();
+    let mut look = watched.look()?;
+    let mut due = Instant::now();
+    loop {
+        draw(terminal, &look, &chosen)?;
+        let wait = if chosen.paused {
+            PATIENCE
+        } else {
+            due.saturating_duration_since(Instant::now()).min(PATIENCE)
+        };
+        let wish = key(wait, &mut keys, &mut chosen)?;
+        if wish == Wish::Quit || stop::is_asked() {
+            return Ok(());
+        }
+        if matches!(wish, Wish::Slower | Wish::Faster) {
+            change_pace(watched, &mut args, wish == Wish::Slower);
+            chosen.pace = pace(watched, &args);
+        }
+        let wanted = wish == Wish::Look || (!chosen.paused && Instant::now() >= due);
+        if wanted {
+            due = Instant::now() + args.interval;
+            let mut quit = false;
+            let mut stop = || {
+                // Whatever goes wrong with keys here goes wrong again above, where it is told.
+                quit =
+                    stop::is_asked() || matches!(key(Duration::ZERO, &mut keys, &mut chosen), Ok(Wish::Quit));
+                quit
+            };
+            if watched.advance(settings, &args, &mut stop)? {
+                return Ok(());
+            }
+            look = watched.look()?;
+            chosen.remember(&look);
+        }
+    }
+}
+
+fn draw(terminal: &mut DefaultTerminal, look: &Look, chosen: &Chosen) -> Result<(), CliError> {
+    terminal.draw(|frame| view::draw(frame, look, chosen)).map(drop).map_err(CliError::Terminal)
+}
+
+fn pace(watched: &Watched, args: &TopArgs) -> String {
+    if watched.is_simulated() {
+        format!("{} of its time a look", humantime::format_duration(args.step))
+    } else {
+        format!("every {}", humantime::format_duration(args.interval))
+    }
+}
+
+/// Looks twice as far apart, or half: in the cards' time where that is their own.
+fn change_pace(watched: &Watched, args: &mut TopArgs, slower: bool) {
+    let changed = |span: Duration, (least, most): (Duration, Duration)| {
+        let span = if slower { span.saturating_mul(2) } else { span / 2 };
+        span.clamp(least, most)
+    };
+    if watched.is_simulated() {
+        args.step = changed(args.step, STEPS);
+    } else {
+        args.interval = changed(args.interval, INTERVALS);
+    }
+}
+
+/// Waits for a key, and does what it says as far as that is about the view.
+fn key(wait: Duration, keys: &mut Keys, chosen: &mut Chosen) -> Result<Wish, CliError> {
+    let key = keys.next(wait).map_err(CliError::Terminal)?;
+    Ok(key.map_or(Wish::Nothing, |key| pressed(key, chosen)))
+}
+
+fn pressed(key: Key, chosen: &mut Chosen) -> Wish {
+    let turn = |chosen: &mut Chosen, page: Page| {
+        chosen.page = page;
+        chosen.scrolled = 0;
+    };
+    match key {
+        Key::Char(b'q') | Key::Interrupt | Key::Gone => return Wish::Quit,
+        Key::Escape if chosen.help => chosen.help = false,
+        Key::Escape => return Wish::Quit,
+        Key::Char(b'h' | b'?') => chosen.help = !chosen.help,
+        Key::Tab | Key::Right => turn(chosen, chosen.page.turned(1)),
+        Key::BackTab | Key::Left => turn(chosen, chosen.page.turned(Page::ALL.len() - 1)),
+        Key::Char(digit @ b'1'..=b'7') => {
+            let page = Page::ALL.get(usize::from(digit - b'1')).copied();
+            turn(chosen, page.unwrap_or(chosen.page));
+        }
+        Key::Up | Key::Char(b'k') => chosen.scrolled = chosen.scrolled.saturating_sub(1),
+        Key::Down | Key::Char(b'j') => chosen.scroll(1),
+        Key::PageUp => chosen.scrolled = chosen.scrolled.saturating_sub(10),
+        Key::PageDown => chosen.scroll(10),
+        Key::Home => chosen.scrolled = 0,
+        Key::Char(b' ') => chosen.paused = !chosen.paused,
+        Key::Char(b'n') => {
+            chosen.paused = true;
+            return Wish::Look;
+        }
+        Key::Char(b'+') => return Wish::Slower,
+        Key::Char(b'-') => return Wish::Faster,
+        Key::Char(_) | Key::Other => return Wish::Nothing,
+    }
+    Wish::Draw
+}

@@ -1,0 +1,462 @@
+//! What `top` shows of a look: pages, from a terminal of 20 columns on.
+//!
+//! Everything here is a function of a [`Look`] and of what the keys have chosen, so that a test draws into a buffer what a terminal
+//! would show. Columns of a table stand in the order of what they are worth: those that a narrow terminal has no room for are left out.
+
+mod pages;
+
+use std::collections::VecDeque;
+
+use ratatui::Frame;
+use ratatui::backend::TestBackend;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Clear, Paragraph, Sparkline};
+
+use super::look::Look;
+use crate::style::Manner;
+use pages::Table;
+
+/// The least that anything can be shown on.
+const LEAST: (u16, u16) = (20, 6);
+/// From here on the overview has two columns.
+const WIDE: (u16, u16) = (140, 30);
+/// Looks whose rates are remembered: as many as a wide terminal has columns.
+const REMEMBERED: usize = 200;
+
+/// What can be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Page {
+    Overview,
+    Channels,
+    Ops,
+    Queues,
+    Registry,
+    Escape,
+    Counters,
+}
+
+impl Page {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Overview,
+        Self::Channels,
+        Self::Ops,
+        Self::Queues,
+        Self::Registry,
+        Self::Escape,
+        Self::Counters,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Overview => "overview",
+            Self::Channels => "channels",
+            Self::Ops => "ops",
+            Self::Queues => "queues",
+            Self::Registry => "registry",
+            Self::Escape => "escape",
+            Self::Counters => "counters",
+        }
+    }
+
+    /// The one that is `steps` further, round and round.
+    pub(super) fn turned(self, steps: usize) -> Self {
+        let at = Self::ALL.iter().position(|page| *page == self).unwrap_or(0);
+        Self::ALL.get((at + steps) % Self::ALL.len()).copied().unwrap_or(self)
+    }
+}
+
+/// What the keys have chosen.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    pub(super) page: Page,
+    pub(super) paused: bool,
+    pub(super) help: bool,
+    /// Lines that are above the page.
+    pub(super) scrolled: usize,
+    pub(super) manner: Manner,
+    /// How far apart looks are, in words.
+    pub(super) pace: String,
+    /// Rates of the looks so far, the newest last.
+    history: VecDeque<u64>,
+}
+
+impl Chosen {
+    pub(super) const fn new(manner: Manner) -> Self {
+        Self {
+            page: Page::Overview,
+            paused: false,
+            help: false,
+            scrolled: 0,
+            manner,
+            pace: String::new(),
+            history: VecDeque::new(),
+        }
+    }
+
+    /// Keeps what is drawn over time.
+    pub(super) fn remember(&mut self, look: &Look) {
+        if let Some(rate) = look.headline() {
+            if self.history.len() >= REMEMBERED {
+                self.history.pop_front();
+            }
+            self.history.push_back(rate);
+        }
+    }
+
+    /// Scrolls down; how far there is to go is known when it is drawn.
+    pub(super) const fn scroll(&mut self, lines: usize) {
+        self.scrolled = self.scrolled.saturating_add(lines);
+    }
+
+    fn style(&self, colour: Color) -> Style {
+        if self.manner.colours { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    fn bold(&self) -> Style {
+        if self.manner.colours { Style::new().add_modifier(Modifier::BOLD) } else { Style::new() }
+    }
+
+    /// How a state is coloured.
+    fn state(&self, state: &str) -> Style {
+        match state {
+            "running" | "sending" | "in flight" => self.style(Color::Green),
+            "error" | "gone" => self.style(Color::Red).add_modifier(if self.manner.colours {
+                Modifier::BOLD
+            } else {
+                Modifier::empty()
+            }),
+            "notice" | "stopping" | "waiting" | "due" | "asking" | "held" => self.style(Color::Yellow),
+            _ => Style::new(),
+        }
+    }
+}
+
+/// Draws `look`.
+pub(super) fn draw(frame: &mut Frame<'_>, look: &Look, chosen: &Chosen) {
+    let area = frame.area();
+    if area.width < LEAST.0 || area.height < LEAST.1 {
+        let text = format!("top: {} x {} at least", LEAST.0, LEAST.1);
+        frame.render_widget(Paragraph::new(text).wrap(ratatui::widgets::Wrap { trim: true }), area);
+        return;
+    }
+    let [title, tabs, body, keys] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Min(1),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    let reversed =
+        if chosen.manner.colours { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
+    frame.render_widget(Paragraph::new(head(look, chosen)).style(reversed), title);
+    frame.render_widget(Paragraph::new(tab_line(chosen, tabs.width)), tabs);
+    frame.render_widget(Paragraph::new(key_line(keys.width)), keys);
+    match chosen.page {
+        Page::Overview => overview(frame, body, look, chosen),
+        page => table(frame, body, &Table::of(page, look, chosen), chosen),
+    }
+    if chosen.help {
+        help(frame, body);
+    }
+}
+
+/// A look as text: the overview without colours and keys, as high as it takes.
+pub(super) fn text(look: &Look, width: u16, manner: Manner) -> String {
+    // High enough for every channel, mask and trouble there can be; what is empty is cut off.
+    let height = 80;
+    let chosen = Chosen::new(Manner { colours: false, ..manner });
+    let backend = TestBackend::new(width.max(LEAST.0), height);
+    // Neither can fail: the backend is a buffer.
+    let Ok(mut terminal) = ratatui::Terminal::new(backend);
+    let Ok(_) = terminal.draw(|frame| {
+        let area = frame.area();
+        let [title, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas::<2>(area);
+        frame.render_widget(Paragraph::new(head(look, &chosen)), title);
+        narrow(frame, body, look, &chosen);
+    });
+    let buffer = terminal.backend().buffer();
+    let mut lines: Vec<String> = buffer
+        .content()
+        .chunks(usize::from(buffer.area.width.max(1)))
+        .map(|cells| {
+            cells.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().trim_end().to_owned()
+        })
+        .collect();
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines.push(String::new());
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+fn head<'a>(look: &Look, chosen: &Chosen) -> Line<'a> {
+    let cards: Vec<&str> = look.ends.iter().map(|end| end.card.as_str()).collect();
+    let paused = if chosen.paused { "  PAUSED" } else { "" };
+    let pace = if chosen.pace.is_empty() { String::new() } else { format!("  {}", chosen.pace) };
+    let transfers = look.transfers.map(|count| format!("  {count} transfers")).unwrap_or_default();
+    Line::from(format!(
+        "{}{paused}  look {}  {}{transfers}{pace}",
+        cards.join(" -> "),
+        look.look,
+        pages::span(look.time_us)
+    ))
+}
+
+fn tab_line<'a>(chosen: &Chosen, width: u16) -> Line<'a> {
+    let short = width < 76;
+    let spans = (1..).zip(Page::ALL).flat_map(|(number, page)| {
+        let here = page == chosen.page;
+        let text = match (here, short) {
+            (true, _) => format!("[{number} {}]", page.name()),
+            (false, true) => format!("{number}"),
+            (false, false) => format!("{number} {}", page.name()),
+        };
+        let style = if here { chosen.bold() } else { Style::new() };
+        [Span::styled(text, style), Span::raw(if short { " " } else { "  " })]
+    });
+    Line::from(spans.collect::<Vec<_>>())
+}
+
+fn key_line<'a>(width: u16) -> Line<'a> {
+    Line::from(match width {
+        ..40 => "q quit  h help",
+        40..72 => "q quit  tab page  space pause  h help",
+        _ => "q quit  tab page  up/down scroll  space pause  n next  +/- pace  h help",
+    })
+}
+
+const HELP: &[&str] = &[
+    "q, Esc, Ctrl-C  quit",
+    "Tab, right      next page",
+    "left            page before",
+    "1 to 7          that page",
+    "up, down, k, j  scroll a line",
+    "PgUp, PgDn      scroll a page",
+    "Home            to the top",
+    "space           pause, go on",
+    "n               one look, and pause",
+    "+, -            looks farther apart, closer",
+    "h, ?            this help",
+    "",
+    "# in memory, . missing; R running, W waiting,",
+    "S stopping, - stopped, E error, X no answer",
+];
+
+fn help(frame: &mut Frame<'_>, body: Rect) {
+    let width = body.width.min(48);
+    let height = body.height.min(u16::try_from(HELP.len()).unwrap_or(u16::MAX) + 2);
+    let area =
+        Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
+    let block = ratatui::widgets::Block::bordered().title("keys");
+    let lines: Vec<Line<'_>> = HELP.iter().map(|line| Line::from(*line)).collect();
+    frame.render_widget(Clear, area);
+    frame.render_widget(Paragraph::new(lines).block(block), area);
+}
+
+/// A heading, unless it is empty, with lines below it; those that do not fit are counted.
+fn section(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    chosen: &Chosen,
+    name: &str,
+    mut lines: Vec<Line<'static>>,
+) -> Rect {
+    let heading = usize::from(!name.is_empty());
+    let room = usize::from(area.height).saturating_sub(heading);
+    if lines.len() > room {
+        let hidden = lines.len() - room.saturating_sub(1);
+        lines.truncate(room.saturating_sub(1));
+        lines.push(Line::from(format!("... {hidden} more")));
+    }
+    if heading > 0 {
+        lines.insert(0, Line::styled(name.to_owned(), chosen.bold()));
+    }
+    let used = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(area.height);
+    frame.render_widget(Paragraph::new(lines), Rect { height: used, ..area });
+    Rect { y: area.y + used, height: area.height - used, ..area }
+}
+
+fn overview(frame: &mut Frame<'_>, area: Rect, look: &Look, chosen: &Chosen) {
+    if area.width < WIDE.0 || area.height < WIDE.1 {
+        return narrow(frame, area, look, chosen);
+    }
+    let [left, _, right] =
+        Layout::horizontal([Constraint::Length(76), Constraint::Length(2), Constraint::Min(60)]).areas(area);
+    let rest = section(frame, left, chosen, "rates", pages::rates(look, chosen, left.width));
+    let rest = history(frame, rest, chosen, 4);
+    let rest = section(frame, rest, chosen, "in use", pages::occupancy(look, chosen, left.width));
+    let rest = section(
+        frame,
+        rest,
+        chosen,
+        "trouble",
+        pages::trouble(look, chosen, usize::from(rest.height.min(16))),
+    );
+    titled(frame, rest, "channels", &Table::of(Page::Channels, look, chosen), chosen);
+    let third = right.height / 3;
+    let part = |number: u16, height: u16| Rect { y: right.y + third * number, height, ..right };
+    titled(frame, part(0, third), "receive registry", &Table::of(Page::Registry, look, chosen), chosen);
+    titled(frame, part(1, third), "op table", &Table::of(Page::Ops, look, chosen), chosen);
+    let last = right.height - 2 * third;
+    titled(frame, part(2, last), "queues", &Table::of(Page::Queues, look, chosen), chosen);
+}
+
+/// One column: what is most wanted first.
+fn narrow(frame: &mut Frame<'_>, area: Rect, look: &Look, chosen: &Chosen) {
+    let width = area.width;
+    // Most of it speaks for itself: a line less of heading is a line more of masks.
+    let rest = section(frame, area, chosen, "", pages::rates(look, chosen, width));
+    let rest = history(frame, rest, chosen, 1);
+    let rest = section(frame, rest, chosen, "", pages::channel_lines(look, chosen, width));
+    let rest = section(frame, rest, chosen, "", pages::occupancy(look, chosen, width));
+    // Trouble must not be pushed off the screen by masks: it takes what it needs, up to a sixth.
+    let most = usize::from((area.height / 6).max(2));
+    let rest = section(frame, rest, chosen, "trouble", pages::trouble(look, chosen, most));
+    if look.registry.is_some() && rest.height > 1 {
+        titled(frame, rest, "receive registry", &Table::of(Page::Registry, look, chosen), chosen);
+    }
+}
+
+fn titled(frame: &mut Frame<'_>, area: Rect, name: &str, page: &Table, chosen: &Chosen) {
+    let rest = section(frame, area, chosen, name, Vec::new());
+    table(frame, rest, page, chosen);
+}
+
+/// Rates over time, where there are characters for it.
+fn history(frame: &mut Frame<'_>, area: Rect, chosen: &Chosen, height: u16) -> Rect {
+    if !chosen.manner.unicode || chosen.history.is_empty() || area.height <= height {
+        return area;
+    }
+    let shown = chosen.history.iter().rev().take(area.width.into()).rev().copied().collect::<Vec<_>>();
+    let line = Sparkline::default().data(shown).style(chosen.style(Color::Green));
+    frame.render_widget(line, Rect { height, ..area });
+    Rect { y: area.y + height, height: area.height - height, ..area }
+}
+
+fn table(frame: &mut Frame<'_>, area: Rect, table: &Table, chosen: &Chosen) {
+    let mut lines = table.lines(area.width, chosen);
+    let head = if lines.is_empty() { None } else { Some(lines.remove(0)) };
+    let room = usize::from(area.height).saturating_sub(1);
+    // Never past the last line.
+    let scrolled =
+        if chosen.page == Page::Overview { 0 } else { chosen.scrolled.min(lines.len().saturating_sub(room)) };
+    let more = lines.len().saturating_sub(scrolled + room);
+    let mut shown: Vec<Line<'static>> = lines.into_iter().skip(scrolled).take(room).collect();
+    if more > 0
+        && let Some(last) = shown.last_mut()
+    {
+        *last = Line::from(format!("... {} more", more + 1));
+    }
+    shown.splice(0..0, head);
+    frame.render_widget(Paragraph::new(shown), area);
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command, TopArgs};
+    use crate::commands::top::watched::Watched;
+    use crate::settings::Settings;
+
+    /// Looks at the cards that a command line names; the last of `looks`, and what is remembered.
+    fn looked(arguments: &[&str], looks: usize) -> (Look, Chosen) {
+        let cli = Cli::try_parse_from([&["fpgactl", "top"], arguments].concat()).unwrap();
+        let settings = Settings::new(&cli.global).unwrap();
+        let Command::Top(args) = cli.command else { panic!("it is top") };
+        let mut watched = Watched::new(&settings, &args).unwrap();
+        let mut chosen = Chosen::new(Manner { colours: false, unicode: true });
+        let mut look = look(&mut watched, &settings, &args);
+        for _ in 1..looks {
+            look = self::look(&mut watched, &settings, &args);
+            chosen.remember(&look);
+        }
+        (look, chosen)
+    }
+
+    fn look(watched: &mut Watched, settings: &Settings, args: &TopArgs) -> Look {
+        assert!(!watched.advance(settings, args, &mut || false).unwrap());
+        watched.look().unwrap()
+    }
+
+    /// What a terminal of that size shows.
+    fn screen((width, height): (u16, u16), look: &Look, chosen: &Chosen) -> String {
+        let mut terminal = ratatui::Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, look, chosen)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    const LOAD: [&str; 7] =
+        ["--size=1MiB", "--loss=5%", "--reorder=128", "--seed=7", "--step", "60us", "--count=5"];
+
+    #[test]
+    fn every_page_on_every_terminal() {
+        let (look, mut chosen) = looked(&LOAD, 5);
+        for size in [(80, 24), (200, 50), (20, 10)] {
+            let mut all = String::new();
+            for page in Page::ALL {
+                chosen.page = page;
+                all += &format!("== {}\n{}", page.name(), screen(size, &look, &chosen));
+            }
+            chosen.page = Page::Overview;
+            chosen.help = true;
+            all += &format!("== help\n{}", screen(size, &look, &chosen));
+            chosen.help = false;
+            insta::assert_snapshot!(format!("{}x{}", size.0, size.1), all);
+        }
+    }
+
+    #[test]
+    fn no_size_and_no_scrolling_panics() {
+        let (look, mut chosen) = looked(&LOAD, 2);
+        for colours in [false, true] {
+            chosen.manner = Manner { colours, unicode: colours };
+            for (width, height) in
+                (1..=60).flat_map(|width| [1, 5, 6, 7, 12, 31].map(|height| (width, height)))
+            {
+                for (number, page) in Page::ALL.into_iter().enumerate() {
+                    chosen.page = page;
+                    chosen.help = number % 2 == 0;
+                    chosen.scrolled = if height > 6 { usize::MAX } else { 3 };
+                    let shown = screen((width, height), &look, &chosen);
+                    if width < LEAST.0 && width > 8 && height > 1 {
+                        assert!(shown.contains("least") || shown.contains("top:"), "{shown}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_scrolls_shows_its_last_line() {
+        let (look, mut chosen) = looked(&LOAD, 3);
+        chosen.page = Page::Ops;
+        let ops = look.ops.as_ref().unwrap().ops.len();
+        assert!(ops > 20, "{ops}");
+        chosen.scroll(1_000_000);
+        let shown = screen((80, 24), &look, &chosen);
+        assert!(shown.contains(&look.ops.as_ref().unwrap().ops.last().unwrap().op), "{shown}");
+        assert!(!shown.contains("more"), "{shown}");
+        chosen.scrolled = 0;
+        let shown = screen((80, 24), &look, &chosen);
+        assert!(shown.contains(&format!("... {} more", ops - 19)), "{shown}");
+    }
+
+    #[test]
+    fn a_card_without_an_interface_shows_its_channels() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("plain.yaml");
+        std::fs::write(&file, "schema_version: 1\npci: {subsystem_device: 7}\n").unwrap();
+        let card = crate::target::Target::MockFile(file);
+        let opened = crate::target::observe(&card).unwrap();
+        let mut watched = Watched::of(opened).unwrap();
+        let (look, chosen) = (watched.look().unwrap(), Chosen::new(Manner::default()));
+        let shown = screen((80, 24), &look, &chosen);
+        assert!(shown.contains("h2c3 -") && shown.contains("no network interface"), "{shown}");
+        assert!(text(&look, 60, Manner::default()).lines().all(|line| line.len() <= 60 && line.is_ascii()));
+    }
+}

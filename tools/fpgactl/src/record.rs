@@ -1,0 +1,177 @@
+//! `--record FILE`: every register access of a command as a line, with the register's name and what the value means.
+
+use core::fmt;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use fpga_driver::pci::config;
+use fpga_driver::record::log::{Entry, HEAD};
+use fpga_driver::record::{Access, Observer, Recorder, Way, Width};
+use fpga_driver::registers::pci::header;
+use fpga_driver::{BarRoles, NI_SUBSYSTEM, Transport};
+use fpga_register_map::RegisterMap;
+
+use crate::bars::Role;
+use crate::error::CliError;
+use crate::registers::{self, Register, RegisterBar};
+
+/// Registers by BAR number and offset; several where one is read and another is written.
+type Names = BTreeMap<(u8, u64), Vec<Register>>;
+
+struct State {
+    out: BufWriter<File>,
+    /// Time of the first access.
+    start: Option<u64>,
+    accesses: u64,
+    roles: Option<BarRoles>,
+    names: Names,
+    /// What could not be written first.
+    failed: Option<io::Error>,
+}
+
+/// A record that is being written.
+pub struct Recording {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recording").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Recording {
+    /// Makes the file, and begins it.
+    ///
+    /// # Errors
+    /// [`CliError::File`].
+    pub fn create(path: &Path) -> Result<Self, CliError> {
+        let fail = |source| CliError::file(path, "write the record", source);
+        let mut out = BufWriter::new(File::create(path).map_err(fail)?);
+        let when = humantime::format_rfc3339_seconds(SystemTime::now());
+        let text = format!(
+            "{HEAD}\n# Register accesses, recorded {when}. `fpgactl replay {}` makes them again.\n#  seconds   access  BAR  offset value\n",
+            path.display()
+        );
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(fail)?;
+        let state = State { out, start: None, accesses: 0, roles: None, names: Names::new(), failed: None };
+        Ok(Self { path: path.to_owned(), state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `transport`, every register access of which is recorded. Names that can be told without opening the card are known from the
+    /// first access on.
+    #[must_use]
+    pub fn of(
+        recording: &Arc<Self>,
+        transport: Arc<dyn Transport>,
+        map: Option<&Arc<RegisterMap>>,
+    ) -> Arc<dyn Transport> {
+        let roles = BarRoles::of(&*transport, None).ok();
+        {
+            let mut state = recording.state();
+            state.roles = roles;
+            let id = |at| config::read_u16(&*transport, at).ok();
+            let subsystem = id(header::SUBSYSTEM_VENDOR_ID).zip(id(header::SUBSYSTEM_ID));
+            let mut known = registers::before_opening(subsystem == Some(NI_SUBSYSTEM));
+            known.extend(map.into_iter().flat_map(registers::mapped));
+            state.name(known);
+            state.comment(&format!("card {}", transport.name()));
+            for bar in transport.bars().into_iter().flatten() {
+                let role =
+                    roles.as_ref().and_then(|roles| Role::among(roles, bar.index)).map_or("", Role::name);
+                state.comment(format!("bar{} {:#x} bytes {role}", bar.index, bar.size).trim_end());
+            }
+        }
+        Recorder::new(transport, Arc::clone(recording) as Arc<dyn Observer>)
+    }
+
+    /// The card was opened: these are its registers.
+    pub fn knows(&self, registers: Vec<Register>) {
+        let mut state = self.state();
+        state.names.clear();
+        state.name(registers);
+    }
+
+    /// Writes what is left of it.
+    ///
+    /// # Errors
+    /// [`CliError::File`], for whatever could not be written since the beginning.
+    pub fn finish(&self) -> Result<(), CliError> {
+        let mut state = self.state();
+        if state.accesses == 0 {
+            state.comment("this command touched no register of the card that --card names");
+            tracing::warn!(file = %self.path.display(), "nothing was recorded: no register of the card was touched");
+        }
+        let flushed = state.out.flush();
+        match state.failed.take().map_or(flushed, Err) {
+            Ok(()) => Ok(()),
+            Err(source) => Err(CliError::file(&self.path, "write the record", source)),
+        }
+    }
+}
+
+impl State {
+    fn name(&mut self, registers: Vec<Register>) {
+        let Some(roles) = self.roles else { return };
+        for register in registers {
+            let bar = match register.bar {
+                RegisterBar::Dma => Some(roles.dma),
+                RegisterBar::User => roles.user,
+            };
+            if let Some(bar) = bar {
+                self.names.entry((bar.index, register.address.get())).or_default().push(register);
+            }
+        }
+    }
+
+    fn line(&mut self, line: fmt::Arguments<'_>) {
+        if self.failed.is_none()
+            && let Err(error) = writeln!(self.out, "{line}")
+        {
+            self.failed = Some(error);
+        }
+    }
+
+    fn comment(&mut self, text: &str) {
+        self.line(format_args!("# {text}"));
+    }
+
+    /// The register that was accessed: of several at one place the map's, and one that can be.
+    fn register(&self, access: &Access) -> Option<&Register> {
+        let here = self.names.get(&(access.bar, access.at.get()))?;
+        let fits = |register: &&Register| match access.way {
+            Way::Read => register.access.is_readable(),
+            Way::Write => register.access.is_writable(),
+        };
+        let mut fitting = here.iter().filter(fits);
+        let first = fitting.next();
+        fitting.find(|register| register.is_mapped()).or(first).or_else(|| here.first())
+    }
+}
+
+impl Observer for Recording {
+    fn accessed(&self, access: &Access) {
+        let mut state = self.state();
+        let start = *state.start.get_or_insert(access.time);
+        state.accesses += 1;
+        let entry = Entry::of(access, start);
+        let text = state.register(access).map(|register| {
+            let decoded = match (access.width, access.value.map(u32::try_from)) {
+                (Width::Word, Some(Ok(value))) => register.decoded(value),
+                _ => String::new(),
+            };
+            format!("  # {} {decoded}", register.name)
+        });
+        let text = text.as_deref().unwrap_or_default().trim_end();
+        state.line(format_args!("{entry}{text}"));
+    }
+}

@@ -1,0 +1,199 @@
+//! Names on the command line: registers, their fields, names of values; and what was meant by one that is not there.
+
+use fpga_driver::registers::AccessKind;
+use fpga_register_map::schema::Bits;
+use fpga_register_map::{hint, parse_number};
+
+use super::{Origin, Register};
+use crate::error::CliError;
+
+/// Part of a register.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldPart {
+    /// Its name.
+    pub name: String,
+    /// Where it lies.
+    pub bits: Bits,
+    /// What may be done with it.
+    pub access: AccessKind,
+}
+
+/// What a name on the command line stands for.
+#[derive(Debug, Clone)]
+pub struct Named<'a> {
+    /// The register.
+    pub register: &'a Register,
+    /// Its field, if the name is one's.
+    pub field: Option<FieldPart>,
+}
+
+impl Named<'_> {
+    /// The full name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match &self.field {
+            Some(field) => format!("{}.{}", self.register.name, field.name),
+            None => self.register.name.clone(),
+        }
+    }
+
+    /// The bits that it names.
+    #[must_use]
+    pub fn bits(&self) -> Bits {
+        self.field.as_ref().map_or(Bits::ALL, |field| field.bits)
+    }
+
+    /// Its bits of a register's value, moved down to bit 0, and what they mean, where that has a name.
+    #[must_use]
+    pub fn value(&self, raw: u32) -> (u32, Option<String>) {
+        let Some(part) = &self.field else { return (raw, self.register.meaning(raw)) };
+        let value = part.bits.extract(raw);
+        let fields = self.register.fields(raw);
+        (value, fields.into_iter().find(|field| field.name == part.name).and_then(|field| field.meaning))
+    }
+
+    /// What has to be read of the register and written back where the field alone is to be written.
+    ///
+    /// # Errors
+    /// Why it cannot be written, or not alone.
+    pub fn rest(&self) -> Result<u32, &'static str> {
+        let Some(part) = &self.field else { return Ok(0) };
+        if let Origin::Mapped(map, index) = &self.register.origin
+            && let Some(register) = map.registers().get(*index)
+            && let Some(field) = map.fields(register).iter().find(|field| field.bits == part.bits)
+        {
+            return fpga_register_map::rest(register.access, map.fields(register), field);
+        }
+        match self.register.access {
+            AccessKind::ReadWrite => Ok(!part.bits.mask()),
+            // Zeroes do nothing there.
+            AccessKind::ReadWrite1Clear | AccessKind::Write1Set | AccessKind::Write1Clear => Ok(0),
+            AccessKind::WriteOnly => {
+                Err("the rest of its register cannot be read, so write the whole register")
+            }
+            _ => Err("only the card sets it"),
+        }
+    }
+
+    /// The number that `text` stands for: a number that fits, or the name of a value.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`].
+    pub fn parse(&self, text: &str) -> Result<u32, CliError> {
+        let known = self.value_names();
+        if let Some((_, value)) = known.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)) {
+            return Ok(*value);
+        }
+        let name = self.name();
+        // As sizes are written everywhere, and binary as bits are.
+        let number = parse_number(text).or_else(|| crate::units::bytes(text).ok());
+        let Some(number) = number else {
+            let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
+            let instead = match hint(text, names.iter().copied()) {
+                Some(near) => format!("{near} its values are {}", names.join(", ")),
+                None if names.is_empty() => "write for example 1, 0x1000 or 4KiB".to_owned(),
+                None => format!("its values are {}", names.join(", ")),
+            };
+            let text: String = text.chars().take(40).collect();
+            return Err(CliError::Usage(format!(
+                "{name}: \"{text}\" is no number and names no value; {instead}"
+            )));
+        };
+        let (bits, most) = (self.bits().width(), self.bits().most());
+        u32::try_from(number).ok().filter(|value| *value <= most).ok_or_else(|| {
+            CliError::Usage(format!("{name}: {number:#x} does not fit {bits} bits: {most:#x} is the most"))
+        })
+    }
+
+    /// Names of values, with their numbers.
+    fn value_names(&self) -> Vec<(String, u32)> {
+        match &self.register.origin {
+            Origin::Interface(info) if self.field.is_none() => {
+                info.values.iter().map(|known| (known.name.to_owned(), known.value)).collect()
+            }
+            Origin::Mapped(map, index) => {
+                let Some(register) = map.registers().get(*index) else { return Vec::new() };
+                let bits = self.field.as_ref().map(|field| field.bits);
+                let field = map.fields(register).iter().find(|field| Some(field.bits) == bits);
+                let values = map.values(fpga_register_map::Named { register, field });
+                values.map_or_else(Vec::new, |values| values.names.clone())
+            }
+            // Codes of the cores are few bits wide.
+            Origin::Core(_) if self.bits().width() <= 8 => (0..=self.bits().most())
+                .filter_map(|value| Some((self.value(self.bits().insert(0, value)).1?, value)))
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The register or field of this name, in any case. The map's come first: whoever gave it meant them.
+///
+/// # Errors
+/// [`CliError::NoSuchRegister`], with names that may have been meant.
+pub fn find<'a>(card: &str, all: &'a [Register], name: &str) -> Result<Named<'a>, CliError> {
+    let register = |name: &str| {
+        let mut found = all.iter().filter(|register| register.name.eq_ignore_ascii_case(name));
+        let first = found.next()?;
+        Some(if first.is_mapped() { first } else { found.find(|other| other.is_mapped()).unwrap_or(first) })
+    };
+    if let Some(register) = register(name) {
+        return Ok(Named { register, field: None });
+    }
+    let none = |hint| Err(CliError::NoSuchRegister { card: card.to_owned(), name: name.to_owned(), hint });
+    if let Some((before, own)) = name.rsplit_once('.')
+        && let Some(register) = register(before)
+    {
+        let fields = register.fields(0);
+        let Some(field) = fields.iter().find(|field| field.name.eq_ignore_ascii_case(own)) else {
+            let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+            return none(match hint(own, names.iter().copied()) {
+                Some(near) => near,
+                None if names.is_empty() => format!("{} has no fields", register.name),
+                None => format!("{} has the fields {}", register.name, names.join(", ")),
+            });
+        };
+        let bits = Bits::new(field.high, field.low).unwrap_or(Bits::ALL);
+        let access = register.access_of(bits);
+        return Ok(Named { register, field: Some(FieldPart { name: field.name.clone(), bits, access }) });
+    }
+    let names = || all.iter().map(|register| register.name.as_str());
+    // block.register.field: the mistake may be in the first two.
+    let of_field = || {
+        name.rsplit_once('.')
+            .filter(|(before, _)| before.contains('.'))
+            .and_then(|(before, _)| hint(before, names()))
+    };
+    none(hint(name, names()).or_else(of_field).unwrap_or_else(|| what_there_is(all, name)))
+}
+
+/// The registers of the block that was meant, or the blocks.
+fn what_there_is(all: &[Register], name: &str) -> String {
+    let block = name.split_once('.').map_or(name, |(block, _)| block);
+    let of_block: Vec<&str> = all
+        .iter()
+        .filter_map(|register| register.name.split_once('.'))
+        .filter(|(known, _)| known.eq_ignore_ascii_case(block))
+        .map(|(_, register)| register)
+        .collect();
+    if !of_block.is_empty() {
+        return format!("{block} has {}", of_block.join(", "));
+    }
+    let mut blocks: Vec<&str> =
+        all.iter().filter_map(|register| Some(register.name.split_once('.')?.0)).collect();
+    blocks.dedup();
+    format!("the card's blocks are {}; `fpgactl regs list` lists all registers", ranges(&blocks).join(", "))
+}
+
+/// Names that differ in a number only, as one: `msix0 to msix31`.
+fn ranges(names: &[&str]) -> Vec<String> {
+    let pattern = |name: &str| name.replace(|c: char| c.is_ascii_digit(), "");
+    names
+        .chunk_by(|a, b| pattern(a) == pattern(b))
+        .filter_map(|group| match group {
+            [first, .., last] => Some(format!("{first} to {last}")),
+            [only] => Some((*only).to_owned()),
+            [] => None,
+        })
+        .collect()
+}

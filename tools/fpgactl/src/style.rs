@@ -1,0 +1,173 @@
+//! How text is shown: with colours or without, in which characters, how wide.
+//!
+//! Colours follow `--color`; where it is left to the program, they are for terminals only, and for nobody who has set `NO_COLOR`
+//! (<https://no-color.org>) to anything but nothing, or whose terminal is `dumb`.
+
+use std::io::IsTerminal;
+
+use clap::ValueEnum;
+
+/// When output is coloured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ColourChoice {
+    /// On a terminal, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// What whoever reads standard output can be shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Manner {
+    /// Whether there are colours.
+    pub colours: bool,
+    /// Whether there are characters other than ASCII: block elements, lines, Braille.
+    pub unicode: bool,
+}
+
+/// A colour of words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colour {
+    /// Well.
+    Green,
+    /// Worth a look.
+    Yellow,
+    /// Not well.
+    Red,
+    /// Not so important.
+    Dim,
+}
+
+impl Manner {
+    /// What standard output gets, by `choice` and the environment.
+    #[must_use]
+    pub fn of(choice: ColourChoice) -> Self {
+        Self::decided(choice, std::io::stdout().is_terminal(), |name| std::env::var_os(name))
+    }
+
+    fn decided(
+        choice: ColourChoice,
+        terminal: bool,
+        variable: impl Fn(&str) -> Option<std::ffi::OsString>,
+    ) -> Self {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let dumb = set("TERM").is_some_and(|term| term == "dumb");
+        let colours = match choice {
+            ColourChoice::Always => true,
+            ColourChoice::Never => false,
+            ColourChoice::Auto => terminal && !dumb && set("NO_COLOR").is_none(),
+        };
+        // The first of them that is set says which characters there are (POSIX.1-2017, 8.2).
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+        let unicode = locale.is_some_and(|name| {
+            let name = name.to_string_lossy().to_ascii_lowercase();
+            name.contains("utf-8") || name.contains("utf8")
+        });
+        Self { colours, unicode: unicode && !dumb }
+    }
+
+    /// `text` in a colour, where there are colours.
+    #[must_use]
+    pub fn paint(self, colour: Colour, text: &str) -> String {
+        if !self.colours {
+            return text.to_owned();
+        }
+        // ECMA-48, 8.3.117: Select Graphic Rendition.
+        let code = match colour {
+            Colour::Green => 32,
+            Colour::Yellow => 33,
+            Colour::Red => 31,
+            Colour::Dim => 2,
+        };
+        format!("\u{1b}[{code}m{text}\u{1b}[0m")
+    }
+
+    /// The first word of lines that begin with how something ended, in the colour of that.
+    #[must_use]
+    pub fn paint_status(self, text: &str) -> String {
+        if !self.colours {
+            return text.to_owned();
+        }
+        let line = |line: &str| {
+            let (word, rest) = line.split_at(line.find(' ').unwrap_or(line.len()));
+            let colour = match word {
+                "pass" => Colour::Green,
+                "warn" => Colour::Yellow,
+                "fail" => Colour::Red,
+                "skip" => Colour::Dim,
+                _ => return line.to_owned(),
+            };
+            self.paint(colour, word) + rest
+        };
+        text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Columns of the terminal that standard output is, else of `COLUMNS`, else `otherwise`.
+#[must_use]
+pub fn width(otherwise: u16) -> u16 {
+    let terminal = || rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| size.ws_col);
+    let variable = || std::env::var("COLUMNS").ok()?.parse().ok();
+    terminal().filter(|columns| *columns > 0).or_else(variable).unwrap_or(otherwise).clamp(20, 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manner(choice: ColourChoice, terminal: bool, variables: &[(&str, &str)]) -> Manner {
+        Manner::decided(choice, terminal, |name| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into())
+        })
+    }
+
+    #[test]
+    fn colours_are_for_terminals_whose_owner_wants_them() {
+        use ColourChoice::{Always, Auto, Never};
+        for (choice, terminal, variables, colours) in [
+            (Auto, true, &[][..], true),
+            (Auto, false, &[], false),
+            (Auto, true, &[("NO_COLOR", "1")], false),
+            (Auto, true, &[("NO_COLOR", "")], true),
+            (Auto, true, &[("TERM", "dumb")], false),
+            (Always, false, &[("NO_COLOR", "1")], true),
+            (Never, true, &[], false),
+        ] {
+            assert_eq!(
+                manner(choice, terminal, variables).colours,
+                colours,
+                "{choice:?} {terminal} {variables:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn characters_follow_the_locale() {
+        for (variables, unicode) in [
+            (&[("LANG", "de_DE.UTF-8")][..], true),
+            (&[("LANG", "C.utf8")], true),
+            (&[("LANG", "C")], false),
+            (&[], false),
+            (&[("LANG", "de_DE.UTF-8"), ("LC_ALL", "C")], false),
+            (&[("LC_CTYPE", "C.UTF-8"), ("LANG", "C")], true),
+            (&[("LANG", "C.UTF-8"), ("TERM", "dumb")], false),
+        ] {
+            assert_eq!(manner(ColourChoice::Auto, true, variables).unicode, unicode, "{variables:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_status_is_coloured() {
+        let text = "pass  a\nfailing is no status\nfail  b pass\n";
+        assert_eq!(Manner::default().paint_status(text), text);
+        let coloured = Manner { colours: true, unicode: false }.paint_status(text);
+        assert_eq!(
+            coloured,
+            "\u{1b}[32mpass\u{1b}[0m  a\nfailing is no status\n\u{1b}[31mfail\u{1b}[0m  b pass\n"
+        );
+    }
+}

@@ -1,0 +1,344 @@
+//! `--map`: registers of a user's own design; `regs watch`; `--record` and `replay`.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::{Served, file, fpgactl};
+
+fn example() -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../examples/maps/simulated-card.yaml")
+        .display()
+        .to_string()
+}
+
+/// A command with the example's map.
+fn mapped(args: &[&str]) -> crate::support::Ran {
+    let map = example();
+    fpgactl(&[args, &["--map", &map]].concat())
+}
+
+#[test]
+fn a_maps_registers_are_listed_and_dumped() {
+    let list = mapped(&["regs", "list", "--json"]).ok().json();
+    let registers = list["registers"].as_array().unwrap();
+    let find = |name: &str| registers.iter().find(|register| register["name"] == name).unwrap();
+    assert_eq!(find("registry.mask[3]")["address"], "0x404c");
+    assert_eq!(find("copier.source_high")["reset"], "0x00000000");
+    assert_eq!(find("copier.length")["doc"], "Bytes to copy. Writing it starts the copy.");
+    // The card's own names are there still.
+    assert_eq!(find("cdma.cr")["address"], find("copier.control")["address"]);
+    let text = mapped(&["regs", "dump"]).ok().stdout;
+    let line = text.lines().find(|line| line.contains("copier.control")).unwrap();
+    assert!(line.contains("0x00010002") && line.contains("mode=0(simple) threshold=1"), "{line}");
+    let line = text.lines().find(|line| line.contains("settings.scheme")).unwrap();
+    assert!(line.ends_with("registry"), "{line}");
+}
+
+#[test]
+fn fields_are_read_and_written_by_name() {
+    insta::assert_snapshot!("a_field", mapped(&["regs", "read", "copier.control.mode"]).ok().stdout);
+    insta::assert_snapshot!("a_mapped_register", mapped(&["regs", "read", "COPIER.control"]).ok().stdout);
+    insta::assert_snapshot!(
+        "a_field_is_written",
+        mapped(&["regs", "write", "copier.control.mode", "scatter_gather"]).ok().stdout
+    );
+    let report = mapped(&["regs", "write", "copier.control.threshold", "0x20", "--json"]).ok().json();
+    // The rest of the register is as it was.
+    assert_eq!((&report["value"], &report["after"]["value"]), (&0x0020_0002.into(), &0x0020_0002.into()));
+    assert_eq!(
+        (&report["field"]["name"], &report["field"]["value"]),
+        (&"copier.control.threshold".into(), &0x20.into())
+    );
+    let report = mapped(&["regs", "write", "settings.scheme", "selective", "--json"]).ok().json();
+    assert_eq!((&report["after"]["value"], &report["after"]["meaning"]), (&5.into(), &"selective".into()));
+    let report = mapped(&["regs", "read", "registry.mask[7]", "--json"]).ok().json();
+    assert_eq!((&report["value"], &report["address"]), (&0.into(), &"0x405c".into()));
+    // Registers that the card has by itself have fields and names of values, too.
+    let report = fpgactl(&["regs", "read", "config.identifier.version", "--json"]).ok().json();
+    assert_eq!(
+        (&report["field"]["value"], &report["field"]["meaning"]),
+        (&6.into(), &"2017.1 or later".into())
+    );
+    let report = fpgactl(&["regs", "write", "ni.scheme", "selective", "--json"]).ok().json();
+    assert_eq!(report["after"]["meaning"], "Selective");
+    let report = fpgactl(&["regs", "write", "ni.control.packet_events", "1", "--json"]).ok().json();
+    assert_eq!(report["after"]["value"], 8);
+}
+
+#[test]
+fn what_a_map_does_not_allow_is_refused() {
+    for (args, status, part) in [
+        (&["regs", "read", "copier.contrl"][..], 1, "did you mean copier.control?"),
+        (&["regs", "read", "copier.control.moed"], 1, "did you mean mode?"),
+        (&["regs", "read", "registry.mask"], 1, "there are registry.mask[0] to registry.mask[7]"),
+        (&["regs", "read", "registry.mask[8]"], 1, "there are registry.mask[0] to registry.mask[7]"),
+        (&["regs", "write", "settings.scheme", "selectiv"], 2, "did you mean selective?"),
+        (&["regs", "write", "copier.control.mode", "2"], 2, "does not fit 1 bits: 0x1 is the most"),
+        (&["regs", "write", "copier.status.idle", "1"], 1, "copier.status.idle is RO"),
+        (&["regs", "write", "registry.state", "1"], 1, "registry.state is RO"),
+    ] {
+        let ran = mapped(args);
+        assert!(ran.status == status && ran.stderr.contains(part), "{args:?}: {} {}", ran.status, ran.stderr);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let wrong =
+        file(dir.path(), "wrong.yaml", "schema_version: 1\nname: x\nblocks:\n- {name: b, offset: 1}\n");
+    let ran = fpgactl(&["info", "--map", wrong.to_str().unwrap()]);
+    assert!(
+        ran.status == 1 && ran.stderr.contains("wrong.yaml:4:21") && ran.stderr.contains("multiple of 4"),
+        "{}",
+        ran.stderr
+    );
+    let ran = fpgactl(&["regs", "list", "--map", "/no/such/map.yaml"]);
+    assert!(ran.status == 1 && ran.stderr.contains("check the path"), "{}", ran.stderr);
+}
+
+/// Fields that a read changes, on a design that nobody knows but whoever wrote the map.
+#[test]
+fn a_map_says_what_answers_on_an_unknown_design() {
+    let dir = tempfile::tempdir().unwrap();
+    let card = file(dir.path(), "plain.yaml", "schema_version: 1\npci: {subsystem_device: 7}\n");
+    let card = format!("mock:{}", card.display());
+    let text = "\
+schema_version: 1
+name: kernel
+blocks:
+- name: kernel
+  offset: 0x2000
+  registers:
+  - name: control
+    offset: 8
+    fields: [{name: start, bits: 0}, {name: done, bits: 1, access: rc}, {name: again, bits: 3}]
+  - {name: size, offset: 0x60}
+  - {name: word, offset: 0x64, access: rc}
+";
+    let map = file(dir.path(), "kernel.yaml", text);
+    let on = |args: &[&str]| fpgactl(&[args, &["--card", &card, "--map", map.to_str().unwrap()]].concat());
+    assert_eq!(on(&["regs", "read", "kernel.size", "--json"]).ok().json()["value"], 0x4000);
+    assert_eq!(on(&["peek", "user", "0x2060", "--json"]).ok().json()["words"][0]["register"], "kernel.size");
+    on(&["regs", "write", "kernel.size", "16KiB"]).ok();
+    // Between the registers, it is as unknown as before.
+    for args in
+        [&["peek", "user", "0x2060", "3"][..], &["peek", "user", "0"], &["poke", "user", "0x2100", "0"]]
+    {
+        let ran = on(args);
+        assert!(
+            ran.status == 1 && ran.stderr.contains("not known") && ran.stderr.contains("--map"),
+            "{}",
+            ran.stderr
+        );
+    }
+    for args in [
+        &["regs", "read", "kernel.control"][..],
+        &["regs", "read", "kernel.control.start"],
+        &["regs", "read", "kernel.word"],
+        &["regs", "watch", "kernel.word"],
+    ] {
+        let ran = on(args);
+        assert!(ran.status == 1 && ran.stderr.contains("--force"), "{args:?}: {}", ran.stderr);
+    }
+    let ran = on(&["regs", "write", "kernel.control.start", "1"]);
+    assert!(ran.status == 1 && ran.stderr.contains("has to be read first"), "{}", ran.stderr);
+    on(&["regs", "write", "kernel.control.start", "1", "--force"]).ok();
+    on(&["regs", "write", "kernel.control", "1"]).ok();
+    let dump = on(&["regs", "dump", "--json"]).ok().json();
+    let skipped = dump["skipped_side_effect"].as_array().unwrap();
+    assert!(
+        skipped.contains(&"kernel.control".into()) && skipped.contains(&"kernel.word".into()),
+        "{skipped:?}"
+    );
+}
+
+#[test]
+fn a_card_without_a_user_bar_has_no_registers_there() {
+    let list = mapped(&["regs", "list", "--card", "mock:artix-x4"]).ok().stdout;
+    assert!(list.contains("h2c0.control") && !list.contains("copier"), "{list}");
+}
+
+#[test]
+fn what_changes_is_told_line_by_line() {
+    let served = Served::start();
+    let card = served.card();
+    let watch = [
+        "regs",
+        "watch",
+        "ni.threshold",
+        "ni.status",
+        "ni.status.enabled",
+        "--interval",
+        "1ms",
+        "--count",
+        "3",
+    ];
+    let text = fpgactl(&[&watch[..], &["--card", &card]].concat()).ok().stdout;
+    // Nothing changes: the first look alone.
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    let names: Vec<&str> = lines.iter().map(|line| line[1]).collect();
+    assert_eq!(names, ["ni.threshold", "ni.status", "ni.status.enabled"], "{text}");
+    assert_eq!(lines[0][2..], ["=", "0x00004000"], "{text}");
+    let text = fpgactl(&[&watch[..], &["--json"]].concat()).ok().stdout;
+    let first: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (&first["schema_version"], &first["name"], &first["value"]),
+        (&1.into(), &"ni.threshold".into(), &0x4000.into())
+    );
+    assert!(first["previous"].is_null(), "{first}");
+}
+
+/// A change while it is watched, seen on a pipe; a signal ends it, and so does a pipe that nobody reads.
+#[test]
+fn watching_ends_by_a_signal_or_with_its_reader() {
+    let counter = ["regs", "watch", "h2c0.control", "irq.user_enable", "--interval", "1ms"];
+    for ends_by_signal in [true, false] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+        let mut child = command.args(counter).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        assert!(line.contains("h2c0.control"), "{line}");
+        if ends_by_signal {
+            let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+            kill_process(pid, Signal::INT).unwrap();
+        } else {
+            // Nothing changes, so nothing is written, and nobody learns that nobody reads: the signal is needed all the same.
+            drop(lines);
+            let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+            kill_process(pid, Signal::TERM).unwrap();
+        }
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(0), ""));
+    }
+}
+
+fn path(dir: &Path, name: &str) -> (PathBuf, String) {
+    let path = dir.join(name);
+    let text = path.display().to_string();
+    (path, text)
+}
+
+#[test]
+fn what_was_recorded_is_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, log) = path(dir.path(), "log");
+    mapped(&["regs", "write", "settings.threshold", "0x8000", "--record", &log]).ok();
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("register-log 1\n# "), "{text}");
+    for part in [
+        "read    bar1 0x2000 0x1fc20006  # irq.identifier ",
+        "read    bar0 0x0000 0x464e4943  # identity.magic",
+        "read    bar0 0x2018 0x00000040  # ni.registry_entries",
+        "read    bar0 0x2060 0x00004000  # settings.threshold",
+        "write   bar0 0x2060 0x00008000  # settings.threshold",
+        "read    bar0 0x2060 0x00008000  # settings.threshold",
+        "# bar1 0x10000 bytes dma",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let report = fpgactl(&["replay", &log, "--json"]).ok().json();
+    assert_eq!((&report["same"], &report["difference"]), (&true.into(), &Value::Null), "{report}");
+    assert_eq!(
+        report["reads"].as_u64().unwrap() + report["writes"].as_u64().unwrap(),
+        report["accesses"].as_u64().unwrap()
+    );
+    // A served card keeps what was written: the second time it is another card.
+    let served = Served::start();
+    let card = served.card();
+    fpgactl(&["replay", &log, "--card", &card]).ok();
+    let ran = fpgactl(&["replay", &log, "--card", &card]);
+    assert_eq!(ran.status, 1);
+    for part in ["(ni.threshold)", "recorded  0x00004000", "now       0x00008000"] {
+        assert!(ran.stdout.contains(part), "{part}\n{}", ran.stdout);
+    }
+    assert!(ran.stderr.contains("differs from the record in line"), "{}", ran.stderr);
+    let ran = fpgactl(&["replay", &log, "--card", &card, "--json"]);
+    let report = ran.json();
+    assert_eq!(
+        (ran.status, &report["same"], &report["difference"]["register"]),
+        (1, &false.into(), &"ni.threshold".into())
+    );
+    let line = usize::try_from(report["difference"]["line"].as_u64().unwrap()).unwrap();
+    assert!(text.lines().nth(line - 1).unwrap().contains("0x2060 0x00004000"), "{report}");
+    let report =
+        fpgactl(&["replay", &log, "--card", &card, "--ignore", "ni.threshold", "--json"]).ok().json();
+    assert_eq!((&report["same"], &report["not_compared"]), (&true.into(), &1.into()));
+}
+
+#[test]
+fn fields_that_differ_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = file(
+        dir.path(),
+        "log",
+        "register-log 1\n0 write bar1 0x4 0x2\n0 read bar1 0x3000 0x1fc30105 # another version\n",
+    );
+    let ran = fpgactl(&["replay", log.to_str().unwrap()]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.stdout.contains("line 3: read of BAR 1 at 0x3000 (config.identifier)"), "{}", ran.stdout);
+    let version = ran.stdout.lines().find(|line| line.starts_with("version")).unwrap();
+    assert!(version.contains("0x5") && version.contains("0x6 2017.1 or later"), "{version}");
+}
+
+#[test]
+fn every_kind_of_command_can_be_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, log) = path(dir.path(), "log");
+    let count = |args: &[&str]| {
+        fpgactl(&[args, &["--record", &log]].concat()).ok();
+        std::fs::read_to_string(&file).unwrap().lines().filter(|line| !line.starts_with('#')).count() - 1
+    };
+    assert!(count(&["info"]) > 10);
+    assert!(count(&["validate"]) > 1000);
+    assert!(count(&["transfer", "--size", "4KiB"]) > 50);
+    assert!(
+        count(&["dma", "bench", "--sizes", "64", "--seconds", "0.01", "--samples", "10", "--batches", "1"])
+            > 10
+    );
+    assert!(count(&["abort"]) > 10);
+    let served = Served::start();
+    assert!(count(&["validate", "--card", &served.card()]) > 1000);
+    // Nothing to record is no failure, and said.
+    fpgactl(&["completions", "bash", "--record", &log]);
+    assert!(std::fs::read_to_string(&file).unwrap().contains("touched no register"));
+}
+
+#[test]
+fn what_cannot_be_replayed_or_recorded_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = |text: &str| file(dir.path(), "log", format!("register-log 1\n{text}")).display().to_string();
+    for (text, part) in [
+        ("0 read bar1 0x40\n", "log: line 2: \"0 read bar1 0x40\" is no access"),
+        ("0 read bar1 0x42 0\n", "line 2: \"0x42\" is no offset"),
+        ("0 read bar4 0 0\n", "line 2: "),
+        ("0 read bar1 0x10000 0\n", "line 2: BAR 1 ends at 0x10000"),
+        ("0 write bar1 0x8000 0\n", "line 2 of the log, writing BAR 1 at 0x8000: this is the MSI-X page"),
+    ] {
+        let ran = fpgactl(&["replay", &log(text)]);
+        assert!(
+            ran.status == 1 && ran.stdout.is_empty() && ran.stderr.contains(part),
+            "{text}: {}",
+            ran.stderr
+        );
+    }
+    let name = log("0 read bar1 0x2000 any\n");
+    let ran = fpgactl(&["replay", &name, "--record", &name]);
+    assert!(ran.status == 2 && ran.stderr.contains("would overwrite the log"), "{}", ran.stderr);
+    fpgactl(&["replay", &name]).ok();
+    let ran = fpgactl(&["replay", "/no/such/log"]);
+    assert!(ran.status == 1 && ran.stderr.contains("check the path"), "{}", ran.stderr);
+    let ran = fpgactl(&["replay", &log(""), "--ignore", "ni.treshold"]);
+    assert!(ran.status == 1 && ran.stderr.contains("did you mean ni.threshold?"), "{}", ran.stderr);
+    for (out, part) in [("/no/such/dir/log", "check the path"), ("/dev/full", "make room")] {
+        let ran = fpgactl(&["info", "--record", out]);
+        assert!(
+            ran.status == 1 && ran.stderr.contains("cannot write the record") && ran.stderr.contains(part),
+            "{}",
+            ran.stderr
+        );
+    }
+}

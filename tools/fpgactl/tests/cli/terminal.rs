@@ -1,0 +1,366 @@
+//! Manners: narrow terminals, pipes that close, names that are no text, colours, progress bars, signals.
+#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::fs::OFlags;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use crate::support::{file, pattern};
+
+/// Every command that ends by itself, on the simulated card, and its exit status. `@` is a file, `%` one to be written, `!` a
+/// scenario.
+pub(crate) const COMMANDS: &[(&str, i32)] = &[
+    ("--help", 0),
+    ("--version", 0),
+    ("list --root #", 0),
+    ("doctor --root #", 0),
+    ("bind 0000:65:00.0 --root #", 0),
+    ("release 0000:66:00.0 --root #", 1),
+    ("info", 0),
+    ("regs list", 0),
+    ("regs dump", 0),
+    ("regs read h2c0.status", 0),
+    ("regs write h2c0.interrupt_enable 6", 0),
+    ("peek dma 0 4", 0),
+    ("poke dma 0x90 0", 0),
+    ("dma write @ --addr 0", 0),
+    ("dma read --addr 0 --len 64 --out %", 0),
+    ("dma bench --sizes 64,4KiB --seconds 5ms --samples 20 --batches 2 --chart --svg %", 0),
+    ("cdma copy --src 0 --dst 4096 --len 64", 0),
+    ("transfer --size 64KiB", 0),
+    ("transfer @ --out %", 0),
+    ("ops --size 64KiB --loss 5%", 0),
+    ("queues --size 64KiB --loss 5%", 0),
+    ("registry --size 64KiB --loss 5%", 0),
+    ("escape --size 64KiB --loss 5%", 0),
+    ("stats --size 64KiB --loss 5%", 0),
+    ("top --size 64KiB --count 2 --interval 1ms", 0),
+    ("validate", 0),
+    ("validate --plan", 0),
+    ("validate --scratch 8GiB", 1),
+    ("abort", 0),
+    ("reset", 0),
+    ("dump --root # --out %", 0),
+    ("events", 2),
+    ("card check !card", 0),
+    ("sim run !scenario --chart --out %.d", 0),
+    ("completions zsh", 0),
+    ("man --out %.d", 0),
+];
+
+/// Files for [`COMMANDS`]; their words.
+pub(crate) struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        file(folder.path(), "data", pattern(5000));
+        file(folder.path(), "card.yaml", "schema_version: 1\n");
+        let scenario = "schema_version: 1\ntopology: {torus: {side: 3}}\ntraffic:\n  flows:\n    - {from: 0, to: 5, bytes: 90000}\n";
+        file(folder.path(), "scenario.yaml", scenario);
+        fpga_host::testing::machine("ready", &folder.path().join("machine")).unwrap();
+        Self { folder }
+    }
+
+    pub(crate) fn words(&self, text: &str) -> Vec<String> {
+        let at = |name: &str| self.folder.path().join(name).display().to_string();
+        let word = |word: &str| match word {
+            "@" => at("data"),
+            "#" => at("machine"),
+            "!card" => at("card.yaml"),
+            "!scenario" => at("scenario.yaml"),
+            other if other.starts_with('%') => other.replacen('%', &at("out"), 1),
+            other => other.to_owned(),
+        };
+        text.split(' ').map(word).collect()
+    }
+}
+
+fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+    command.env_remove("RUST_LOG").env_remove("NO_COLOR").env("TERM", "xterm").env("LANG", "C.UTF-8");
+    command.stdin(Stdio::null());
+    command
+}
+
+/// A terminal of that size that nobody is controlled by: its own end and the program's.
+pub(crate) fn terminal(columns: u16, rows: u16) -> (File, File) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let not_ours = i32::try_from(OFlags::NOCTTY.bits()).unwrap();
+    let slave =
+        File::options().read(true).write(true).custom_flags(not_ours).open(name.to_str().unwrap()).unwrap();
+    tcsetwinsize(&slave, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    (master.into(), slave)
+}
+
+/// What a program writes to a terminal, and how it ends. Standard error goes there, too.
+fn on_terminal(columns: u16, mut command: Command) -> (String, Option<i32>) {
+    let (mut master, slave) = terminal(columns, 10);
+    let mut child = command.stdout(slave.try_clone().unwrap()).stderr(slave).spawn().unwrap();
+    drop(command);
+    let mut seen = Vec::new();
+    let mut piece = [0; 4096];
+    // EIO: the last program that had the other end has closed it.
+    while let Ok(count @ 1..) = master.read(&mut piece) {
+        seen.extend_from_slice(&piece[..count]);
+    }
+    (String::from_utf8_lossy(&seen).into_owned(), child.wait().unwrap().code())
+}
+
+#[test]
+fn every_command_works_on_twenty_columns() {
+    let place = Place::new();
+    for (text, status) in COMMANDS {
+        let mut program = command();
+        program.args(place.words(text));
+        let (seen, ended) = on_terminal(20, program);
+        assert_eq!(ended, Some(*status), "{text}: {seen}");
+        assert!(!seen.contains("panicked") && !seen.is_empty(), "{text}: {seen}");
+    }
+}
+
+/// `| head`: nobody reads, and that is nobody's fault.
+#[test]
+fn every_command_ends_quietly_when_nobody_reads() {
+    let place = Place::new();
+    for (text, status) in COMMANDS {
+        for json in [&[][..], &["--json"]] {
+            if json.len() == 1 && text.starts_with("--") {
+                continue;
+            }
+            let mut program = command();
+            program.args(place.words(text)).args(json).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = program.spawn().unwrap();
+            drop(child.stdout.take());
+            let mut said = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            assert_eq!(child.wait().unwrap().code(), Some(*status), "{text}: {said}");
+            assert!(!said.contains("panicked") && !said.contains("roken pipe"), "{text}: {said}");
+        }
+    }
+}
+
+/// Standard error that nobody reads: a message that cannot be told is not told.
+#[test]
+fn a_closed_standard_error_is_no_panic() {
+    let (ours, theirs) = std::io::pipe().unwrap();
+    drop(ours);
+    let status = command().args(["regs", "read", "nothing"]).stderr(theirs).stdout(Stdio::null()).status();
+    assert_eq!(status.unwrap().code(), Some(1));
+}
+
+#[test]
+fn names_that_are_no_text_are_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = |text: &[u8]| folder.path().join(OsStr::from_bytes(text));
+    let (input, output) = (name(b"in-\xFF"), name(b"out-\xFF\xFE"));
+    fs::write(&input, pattern(5000)).unwrap();
+    let run = |words: &[&OsStr]| -> (i32, String, String) {
+        let ran = command().args(words).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        (ran.status.code().unwrap(), text(ran.stdout), text(ran.stderr))
+    };
+    let plain = |text: &'static str| OsStr::new(text);
+    let manual = name(b"man-\xFF");
+    let (status, _, said) = run(&[plain("transfer"), input.as_ref(), plain("--out"), output.as_ref()]);
+    assert_eq!(status, 0, "{said}");
+    assert_eq!(fs::read(&output).unwrap(), fs::read(&input).unwrap());
+    for words in [
+        vec![plain("dma"), plain("write"), input.as_ref(), plain("--addr"), plain("0")],
+        vec![
+            plain("dma"),
+            plain("read"),
+            plain("--addr"),
+            plain("0"),
+            plain("--len"),
+            plain("64"),
+            plain("--out"),
+            output.as_ref(),
+        ],
+        vec![plain("dump"), plain("--out"), output.as_ref()],
+        vec![plain("man"), plain("--out"), manual.as_ref()],
+    ] {
+        for json in [false, true] {
+            let mut words = words.clone();
+            words.extend(json.then_some(plain("--json")));
+            let (status, out, said) = run(&words);
+            assert_eq!(status, 0, "{words:?}: {said}");
+            // As far as it can be written down.
+            assert!(out.contains('\u{FFFD}'), "{words:?}: {out}");
+        }
+    }
+    let missing = name(b"missing-\xFF");
+    let (status, _, said) = run(&[plain("card"), plain("check"), missing.as_ref()]);
+    assert!(status == 1 && said.contains("missing-\u{FFFD}"), "{said}");
+    let card = OsStr::from_bytes(b"mock:card-\xFF.yaml");
+    let (status, _, said) = run(&[plain("info"), plain("--card"), card]);
+    assert!(status == 2 && said.contains("UTF-8"), "{said}");
+}
+
+const ESCAPE: char = '\u{1b}';
+
+#[test]
+fn colours_are_for_those_who_want_them() {
+    let words = ["validate", "--no-progress"];
+    let piped = |more: &[&str]| {
+        let ran = command().args(words).args(more).output().unwrap();
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    assert!(!piped(&[]).contains(ESCAPE) && !piped(&["--color", "never"]).contains(ESCAPE));
+    assert!(piped(&["--color", "always"]).contains("\u{1b}[32mpass\u{1b}[0m"));
+    assert!(!piped(&["--color", "always", "--json"]).contains(ESCAPE));
+    let terminal = |more: &[&str], variable: Option<(&str, &str)>| {
+        let mut program = command();
+        program.args(words).args(more).envs(variable);
+        on_terminal(100, program).0
+    };
+    assert!(terminal(&[], None).contains("\u{1b}[32mpass"));
+    for (more, variable) in
+        [(&["--color", "never"][..], None), (&[], Some(("NO_COLOR", "1"))), (&[], Some(("TERM", "dumb")))]
+    {
+        assert!(!terminal(more, variable).contains(ESCAPE), "{more:?} {variable:?}");
+    }
+    let ran = command().args(["info", "--color", "sometimes"]).output().unwrap();
+    assert!(
+        ran.status.code() == Some(2) && String::from_utf8_lossy(&ran.stderr).contains("auto, always, never")
+    );
+}
+
+#[test]
+fn progress_is_for_terminals() {
+    let words = ["transfer", "--size", "8MiB"];
+    let piped = command().args(words).output().unwrap();
+    assert_eq!((piped.status.code(), piped.stderr.as_slice()), (Some(0), &b""[..]));
+    for (more, bar) in [(&[][..], true), (&["--no-progress"], false)] {
+        let mut program = command();
+        program.args(words).args(more);
+        let (seen, status) = on_terminal(100, program);
+        assert_eq!(status, Some(0));
+        // Beginning of a bar, and what ends it: the report begins on a clean line.
+        assert_eq!(seen.contains("[=") || seen.contains("[>") || seen.contains("[ "), bar, "{seen:?}");
+    }
+}
+
+/// Starts a program whose standard error is read, and waits until that says `wanted`.
+fn started(words: &[&str], wanted: &str) -> (Child, BufReader<std::process::ChildStderr>) {
+    let mut program = command();
+    program.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = program.spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains(wanted) {
+        line.clear();
+        assert_ne!(said.read_line(&mut line).unwrap(), 0, "{wanted} was never said");
+    }
+    (child, said)
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+#[test]
+fn a_signal_in_the_middle_stops_cleanly_and_says_how_far_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    for number in [Signal::INT, Signal::TERM] {
+        // Far longer than anybody waits.
+        let out = out.to_str().unwrap();
+        let words = ["transfer", "--size", "64GiB", "--chunk", "1MiB", "-v", "--out", out];
+        let (mut child, mut said) = started(&words, "transfer=2");
+        signal(&child, number);
+        let mut rest = String::new();
+        said.read_to_string(&mut rest).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(1), "{rest}");
+        let told = rest.lines().last().unwrap();
+        assert!(told.contains("stopped by a signal after ") && told.contains("MiB)"), "{told}");
+        assert!(!told.contains("after 0 bytes"), "{told}");
+        assert!(!Path::new(out).exists(), "a part is no file");
+    }
+    let (mut child, mut said) =
+        started(&["dma", "bench", "--seconds", "3600", "--sizes", "64", "-v"], "measuring");
+    signal(&child, Signal::INT);
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert!(
+        child.wait().unwrap().code() == Some(1) && rest.contains("fpgactl: stopped by a signal"),
+        "{rest}"
+    );
+}
+
+/// What is read goes into a pipe that fills, so the signal comes in the middle.
+#[test]
+fn a_signal_stops_a_read_and_the_json_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let words = ["dma", "read", "--addr", "0", "--len", "3GiB", "--out", pipe.to_str().unwrap(), "--json"];
+    let mut child = command().args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut reader = File::open(&pipe).unwrap();
+    let mut piece = vec![0; 1 << 20];
+    reader.read_exact(&mut piece).unwrap();
+    signal(&child, Signal::INT);
+    std::io::copy(&mut reader, &mut std::io::sink()).unwrap();
+    let mut report = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut report).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let message = report["error"]["message"].as_str().unwrap();
+    assert!(message.contains("stopped by a signal after"), "{message}");
+}
+
+/// A self-test puts back what it has saved, and says which tests it left out.
+#[test]
+fn a_signal_in_a_self_test_leaves_the_memory_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("card");
+    let path = socket.to_str().unwrap();
+    let mut server = command();
+    server.args(["card", "serve", "--socket", path]).stdout(Stdio::piped());
+    let mut server = server.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let card = format!("vfio-user:{path}");
+    let data = file(folder.path(), "data", pattern(4096));
+    let run = |words: &[&str]| command().args(words).args(["--card", &card]).output().unwrap();
+    assert!(run(&["dma", "write", data.to_str().unwrap(), "--addr", "0x10000"]).status.success());
+    // The first transfer has been over this memory then.
+    let words =
+        ["validate", "--scratch", "0x10000", "--scratch-size", "64KiB", "-v", "--json", "--card", &card];
+    let (mut child, mut said) = started(&words, "transfer.h2c0");
+    signal(&child, Signal::INT);
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    let mut report = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut report).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let tests = report["tests"].as_array().unwrap();
+    let stopped = tests.iter().filter(|test| test["message"] == "the test was stopped").count();
+    assert!(child.wait().unwrap().code() == Some(1) && stopped > 5, "{stopped}: {rest}");
+    assert!(rest.contains("stopped by a signal after") && rest.contains("put back"), "{rest}");
+    let last = tests.last().unwrap();
+    assert_eq!((&last["name"], &last["status"]), (&"memory.restore".into(), &"pass".into()));
+    let out = folder.path().join("out");
+    assert!(
+        run(&["dma", "read", "--addr", "0x10000", "--len", "4096", "--out", out.to_str().unwrap()])
+            .status
+            .success()
+    );
+    assert_eq!(fs::read(&out).unwrap(), pattern(4096));
+    signal(&server, Signal::TERM);
+    assert!(server.wait().unwrap().success());
+}

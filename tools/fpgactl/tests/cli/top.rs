@@ -1,0 +1,145 @@
+//! `top`: reports for scripts, and a terminal that is left as it was.
+#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::{Child, Command, ExitStatus};
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::termios::tcgetattr;
+use serde_json::Value;
+
+use crate::support::fpgactl;
+use crate::terminal::terminal;
+
+const LOAD: [&str; 5] = ["--size=1MiB", "--loss=5%", "--reorder=64", "--seed=3", "--interval=1ms"];
+
+#[test]
+fn a_document_a_line_for_scripts() {
+    let ran = fpgactl(&[&["top", "--json", "--count", "4"], &LOAD[..]].concat()).ok();
+    let looks: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(looks.len(), 4);
+    for (number, look) in (1..).zip(&looks) {
+        assert_eq!((&look["schema_version"], &look["look"]), (&1.into(), &number.into()));
+        assert_eq!(look["ends"].as_array().map(Vec::len), Some(2));
+        assert_eq!(look["ends"][0]["channels"].as_array().map(Vec::len), Some(8));
+        assert_eq!(look["registry"]["entries"].as_array().unwrap().len(), look["registry"]["occupancy"]);
+    }
+    assert!(looks[0]["goodput_gb_per_s"].is_null() && looks[0]["ends"][0]["rates"].is_null());
+    assert!(looks[3]["goodput_gb_per_s"].as_f64().unwrap() > 0.0, "{}", looks[3]);
+    assert!(looks[3]["ends"][1]["rates"]["packets_in_per_s"].as_f64().unwrap() > 0.0);
+    // By the card's clock: 100 us and at most what one round more takes.
+    let span = looks[3]["span_us"].as_f64().unwrap();
+    assert!((100.0..200.0).contains(&span), "{span}");
+    assert!(
+        looks[3]["trouble"].as_array().unwrap().iter().any(|found| found["what"] == "packets sent again")
+    );
+    // The same seed is the same story.
+    let again = fpgactl(&[&["top", "--json", "--count", "4"], &LOAD[..]].concat()).ok();
+    let again: Value = serde_json::from_str(again.stdout.lines().last().unwrap()).unwrap();
+    for key in ["time_us", "goodput_gb_per_s", "trouble"] {
+        assert_eq!(again[key], looks[3][key], "{key}");
+    }
+}
+
+#[test]
+fn text_where_there_is_no_terminal() {
+    let text = fpgactl(&[&["top", "--once"], &LOAD[..]].concat()).ok().stdout;
+    for part in ["mock:0 -> mock:1", "op table", "receive registry", "#", "sender    h2c0"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(!text.contains('\u{1b}'), "{text}");
+    for (args, part) in [
+        (["top", "--once", "--count", "2"], "cannot be used with"),
+        (["top", "--interval", "0s", "--once"], "--interval"),
+        (["top", "--step", "2s", "--once"], "no time between looks"),
+    ] {
+        let ran = fpgactl(&args[..if args[3] == "--once" && args[1] == "--once" { 2 } else { 4 }]);
+        assert!(ran.status == 2 && ran.stderr.contains(part), "{args:?}: {}", ran.stderr);
+    }
+}
+
+/// The program on a terminal of its own.
+struct OnTerminal {
+    child: Child,
+    master: File,
+    slave: File,
+}
+
+impl OnTerminal {
+    fn start(columns: u16, rows: u16) -> Self {
+        let (master, slave) = terminal(columns, rows);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+        command
+            .args([&["top"], &LOAD[..4], &["--interval=20ms"]].concat())
+            .env("TERM", "xterm")
+            .env("LANG", "C.UTF-8");
+        command
+            .stdin(slave.try_clone().unwrap())
+            .stdout(slave.try_clone().unwrap())
+            .stderr(slave.try_clone().unwrap());
+        let child = command.spawn().unwrap();
+        Self { child, master, slave }
+    }
+
+    /// Reads until `wanted` was shown; all that was.
+    fn until(&mut self, wanted: &str) -> String {
+        let mut seen = Vec::new();
+        let mut piece = [0; 4096];
+        while !String::from_utf8_lossy(&seen).contains(wanted) {
+            let count = self.master.read(&mut piece).unwrap();
+            seen.extend_from_slice(&piece[..count]);
+        }
+        String::from_utf8_lossy(&seen).into_owned()
+    }
+
+    fn type_in(&mut self, keys: &str) {
+        self.master.write_all(keys.as_bytes()).unwrap();
+    }
+}
+
+/// Alternate screen off (xterm, private mode 1049).
+const LEFT: &str = "\u{1b}[?1049l";
+/// Cursor on (private mode 25).
+const CURSOR: &str = "\u{1b}[?25h";
+
+/// How a program that shows itself is ended.
+type End = Box<dyn Fn(&mut OnTerminal)>;
+
+#[test]
+fn the_terminal_is_left_as_it_was() {
+    let by_key = |keys: &'static str| move |on: &mut OnTerminal| on.type_in(keys);
+    let by_signal = |on: &mut OnTerminal| {
+        kill_process(Pid::from_child(&on.child), Signal::TERM).unwrap();
+    };
+    let ends: [(&str, End); 4] = [
+        ("q", Box::new(by_key("q"))),
+        ("Ctrl-C", Box::new(by_key("\u{3}"))),
+        ("help, a page, pause, and q", Box::new(by_key("hh3jj  nq"))),
+        ("SIGTERM", Box::new(by_signal)),
+    ];
+    for (how, end) in ends {
+        let mut on = OnTerminal::start(80, 24);
+        let before = tcgetattr(&on.slave).unwrap();
+        on.until("registry");
+        assert_ne!(format!("{before:?}"), format!("{:?}", tcgetattr(&on.slave).unwrap()), "raw mode");
+        end(&mut on);
+        let seen = on.until(LEFT);
+        let status: ExitStatus = on.child.wait().unwrap();
+        assert_eq!(status.code(), Some(0), "{how}");
+        // The cursor comes back before or after the screen.
+        let rest = if seen.contains(CURSOR) { seen } else { on.until(CURSOR) };
+        assert!(rest.contains(CURSOR), "{how}");
+        assert_eq!(format!("{before:?}"), format!("{:?}", tcgetattr(&on.slave).unwrap()), "{how}");
+    }
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_it() {
+    let mut on = OnTerminal::start(20, 10);
+    on.until("quit");
+    let OnTerminal { mut child, master, slave } = on;
+    drop((master, slave));
+    assert_eq!(child.wait().unwrap().code(), Some(0), "it ended by itself");
+}

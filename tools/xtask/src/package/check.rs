@@ -1,0 +1,133 @@
+//! The package is installed below a scratch directory, tried there, removed and purged.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::stage::{COMPLETIONS, CONFIGURATION};
+use super::{PackageError, at, cargo};
+use crate::child::{ToolError, on_path, output};
+
+/// Installs `package` below `root` and tries everything that is in it, as far as this machine has what it takes; what it has not, is
+/// said.
+pub(super) fn package(package: &Path, root: &Path) -> Result<(), PackageError> {
+    let database = root.join("var/lib/dpkg");
+    for directory in ["updates", "info"] {
+        fs::create_dir_all(database.join(directory)).map_err(at(&database))?;
+    }
+    fs::write(database.join("status"), "").map_err(at(&database))?;
+    // The scratch root has no C library for dpkg to find, and no shell: what is tried runs with this machine's.
+    let dpkg = |words: &[&str]| -> Result<String, ToolError> {
+        output(
+            Command::new("dpkg")
+                .arg(format!("--root={}", root.display()))
+                .args(["--force-not-root", "--force-depends", "--force-script-chrootless"])
+                .arg("--log=/dev/null")
+                .args(words),
+        )
+    };
+    dpkg(&["--install", &package.display().to_string()])?;
+    program(&root.join("usr/bin/fpgactl"))?;
+    pages(&root.join("usr/share/man/man1"))?;
+    completions(root)?;
+    unit(root)?;
+    rules(root)?;
+    dpkg(&["--remove", "fpgactl"])?;
+    if !root.join(CONFIGURATION).is_file() {
+        return Err(PackageError::Wrong(format!("{CONFIGURATION} is the administrator's, and was removed")));
+    }
+    dpkg(&["--purge", "fpgactl"])?;
+    let left = ["usr/bin/fpgactl", CONFIGURATION].iter().filter(|file| root.join(file).exists()).count();
+    if left > 0 {
+        return Err(PackageError::Wrong(format!("{left} files are left of a purged package")));
+    }
+    println!("package: installed, tried, removed and purged");
+    Ok(())
+}
+
+/// `cargo install` from the working tree.
+pub(super) fn cargo_install(root: &Path, scratch: &Path) -> Result<(), PackageError> {
+    let to = scratch.display().to_string();
+    cargo(root, &["install", "--quiet", "--locked", "--path", "tools/fpgactl", "--root", &to, "--no-track"])?;
+    program(&scratch.join("bin/fpgactl"))?;
+    println!("cargo install: installed and tried");
+    Ok(())
+}
+
+/// It runs, and does what it is for.
+fn program(program: &Path) -> Result<(), PackageError> {
+    let version = output(Command::new(program).arg("--version"))?;
+    if version.trim() != format!("fpgactl {}", env!("CARGO_PKG_VERSION")) {
+        return Err(PackageError::Wrong(format!("it says that it is {version}")));
+    }
+    let report =
+        output(Command::new(program).args(["transfer", "--size", "1MiB", "--loss", "1%", "--json"]))?;
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap_or_default();
+    if report.get("verified") != Some(&true.into()) {
+        return Err(PackageError::Wrong(format!("a transfer was not verified: {report}")));
+    }
+    Ok(())
+}
+
+/// A page for each command, and each of them can be read.
+fn pages(directory: &Path) -> Result<(), PackageError> {
+    let pages: Vec<_> =
+        fs::read_dir(directory).map_err(at(directory))?.flatten().map(|page| page.path()).collect();
+    if pages.len() < 30 || !directory.join("fpgactl-bind.1.gz").is_file() {
+        return Err(PackageError::Wrong(format!("{} manual pages are too few", pages.len())));
+    }
+    if on_path("man").is_none() {
+        println!("package: manual pages not rendered: man is not there");
+        return Ok(());
+    }
+    for page in pages {
+        let text = output(
+            Command::new("man").args(["--local-file", "--warnings=w"]).arg(&page).env("MANWIDTH", "80"),
+        )?;
+        if !text.contains("SYNOPSIS") {
+            return Err(PackageError::Wrong(format!("{}: nothing to read in it", page.display())));
+        }
+    }
+    Ok(())
+}
+
+fn completions(root: &Path) -> Result<(), PackageError> {
+    for (shell, script) in COMPLETIONS {
+        match on_path(shell) {
+            Some(shell) => drop(output(Command::new(shell).arg("-n").arg(root.join(script)))?),
+            None => println!("package: completions for {shell} not parsed: it is not there"),
+        }
+    }
+    Ok(())
+}
+
+/// The unit that binds at boot.
+fn unit(root: &Path) -> Result<(), PackageError> {
+    if on_path("systemd-analyze").is_none() {
+        println!("package: the unit is not verified: systemd-analyze is not there");
+        return Ok(());
+    }
+    // The instance of a card; its program is where the package has put it, which only below this root is so.
+    let installed = root.join("lib/systemd/system/fpgactl-bind@.service");
+    let text = fs::read_to_string(&installed).map_err(at(&installed))?;
+    let here = root.join("fpgactl-bind@0000:65:00.0.service");
+    let program = root.join("usr/bin/fpgactl").display().to_string();
+    fs::write(&here, text.replace("/usr/bin/fpgactl", &program)).map_err(at(&here))?;
+    output(Command::new("systemd-analyze").args(["verify", "--man=no", "--recursive-errors=no"]).arg(&here))?;
+    fs::remove_file(&here).map_err(at(&here))
+}
+
+/// The rule that gives cards to the group.
+fn rules(root: &Path) -> Result<(), PackageError> {
+    let rules = root.join("lib/udev/rules.d/60-fpgactl.rules");
+    // `verify` came with systemd 254.
+    let knows = on_path("udevadm").is_some()
+        && output(Command::new("udevadm").args(["verify", "--help"]))
+            .is_ok_and(|help| help.contains("verify"));
+    if !knows {
+        println!("package: udev rules not verified: this udevadm cannot (systemd 254 and later)");
+        return Ok(());
+    }
+    drop(output(Command::new("udevadm").arg("verify").arg("--resolve-names=never").arg(&rules))?);
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! The tree of files that becomes a package.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{PackageError, at};
+use crate::child::output;
+
+/// Files of `tools/fpgactl/packaging`, and where they go. `/etc` is the administrator's: files there are kept as he has changed them.
+const FILES: &[(&str, &str)] = &[
+    ("fpgactl-bind@.service", "lib/systemd/system/fpgactl-bind@.service"),
+    ("60-fpgactl.rules", "lib/udev/rules.d/60-fpgactl.rules"),
+    ("fpgactl.sysusers.conf", "usr/lib/sysusers.d/fpgactl.conf"),
+    ("fpgactl.modules-load.conf", "usr/lib/modules-load.d/fpgactl.conf"),
+    ("fpgactl.limits.conf", CONFIGURATION),
+    ("copyright", "usr/share/doc/fpgactl/copyright"),
+];
+/// The one file below `/etc`.
+pub(super) const CONFIGURATION: &str = "etc/security/limits.d/fpgactl.conf";
+/// Shells, and where each looks for completions.
+pub(super) const COMPLETIONS: &[(&str, &str)] = &[
+    ("bash", "usr/share/bash-completion/completions/fpgactl"),
+    ("zsh", "usr/share/zsh/vendor-completions/_fpgactl"),
+    ("fish", "usr/share/fish/vendor_completions.d/fpgactl.fish"),
+];
+
+/// Puts the package of `program` together in `stage`, and writes it to `out`.
+pub(super) fn build(root: &Path, program: &Path, stage: &Path, out: &Path) -> Result<PathBuf, PackageError> {
+    let installed = stage.join("usr/bin/fpgactl");
+    copy(program, &installed, 0o755)?;
+    // Lines of the source in messages of a panic do without them; the package is a tenth.
+    output(Command::new("strip").arg("--strip-debug").arg(&installed))?;
+    for (name, to) in FILES {
+        copy(&root.join("tools/fpgactl/packaging").join(name), &stage.join(to), 0o644)?;
+    }
+    let documents = stage.join("usr/share/doc/fpgactl");
+    for (name, to) in [("README.md", "README.md"), ("CHANGELOG.md", "changelog")] {
+        copy(&root.join(name), &documents.join(to), 0o644)?;
+    }
+    let chapters = root.join("docs");
+    for entry in fs::read_dir(&chapters).map_err(at(&chapters))?.flatten() {
+        if entry.path().extension().is_some_and(|extension| extension == "md") {
+            copy(&entry.path(), &documents.join("manual").join(entry.file_name()), 0o644)?;
+        }
+    }
+    for (shell, to) in COMPLETIONS {
+        let script = output(Command::new(&installed).args(["completions", shell]))?;
+        write(&stage.join(to), script)?;
+    }
+    let pages = stage.join("usr/share/man/man1");
+    output(Command::new(&installed).arg("man").arg("--out").arg(&pages))?;
+    // Debian Policy 12.1 and 12.7: compressed as well as can be, without a time.
+    let mut compress = vec![documents.join("changelog")];
+    compress.extend(fs::read_dir(&pages).map_err(at(&pages))?.flatten().map(|entry| entry.path()));
+    output(Command::new("gzip").args(["-9", "--no-name"]).args(&compress))?;
+    control(root, stage, &installed)?;
+    let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
+    let package = out.join(format!("fpgactl_{}_{}.deb", env!("CARGO_PKG_VERSION"), architecture.trim()));
+    output(Command::new("dpkg-deb").args(["--build", "--root-owner-group"]).arg(stage).arg(&package))?;
+    Ok(package)
+}
+
+/// What dpkg has to know.
+fn control(root: &Path, stage: &Path, installed: &Path) -> Result<(), PackageError> {
+    let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
+    // dpkg-shlibdeps wants a source package's directory around it.
+    let source = stage.with_file_name("source");
+    write(&source.join("debian/control"), "Source: fpgactl\n\nPackage: fpgactl\nArchitecture: any\n")?;
+    let libraries = output(
+        Command::new("dpkg-shlibdeps").args(["-O", "--warnings=0"]).arg(installed).current_dir(&source),
+    )?;
+    let libraries = libraries.trim().strip_prefix("shlibs:Depends=").unwrap_or("libc6").to_owned();
+    let fields = format!(
+        "Package: fpgactl\nVersion: {}\nArchitecture: {}\nMaintainer: the contributors <fpga-rdma@localhost>\n\
+         Depends: {libraries}\nSection: utils\nPriority: optional\n\
+         Description: command line for FPGA cards with XDMA and CDMA\n \
+         DMA, registers, self-test and reliable transfers between cards through VFIO,\n \
+         without a kernel module of the vendor's; and a simulated card.\n",
+        env!("CARGO_PKG_VERSION"),
+        architecture.trim(),
+    );
+    write(&stage.join("DEBIAN/control"), fields)?;
+    write(&stage.join("DEBIAN/conffiles"), format!("/{CONFIGURATION}\n"))?;
+    copy(&root.join("tools/fpgactl/packaging/postinst"), &stage.join("DEBIAN/postinst"), 0o755)
+}
+
+fn above(path: &Path) -> Result<(), PackageError> {
+    let Some(directory) = path.parent() else { return Ok(()) };
+    fs::create_dir_all(directory).map_err(at(directory))
+}
+
+fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), PackageError> {
+    above(path)?;
+    fs::write(path, text).map_err(at(path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).map_err(at(path))
+}
+
+fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), PackageError> {
+    above(to)?;
+    fs::copy(from, to).map_err(at(from))?;
+    fs::set_permissions(to, fs::Permissions::from_mode(mode)).map_err(at(to))
+}
