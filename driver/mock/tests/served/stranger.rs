@@ -1,6 +1,6 @@
 //! The vendor's kernel driver (XDMA driver for Linux) as messages: what a machine monitor passes on while that driver probes, moves
 //! data by MSI-X, takes an event of user logic and is removed. `fpga-card`'s tests have more of it, against the card itself.
-#![expect(clippy::cast_possible_truncation, reason = "offsets in BARs and numbers of channels are small")]
+#![expect(clippy::cast_possible_truncation, reason = "addresses and patterns of tests are small")]
 
 use crate::client::{BYPASS, Client, DMA, LONG, PAGE, Served, USER, file};
 use crate::interrupts::{listen, set, taken};

@@ -63,7 +63,7 @@ fn a_card_with_few_vectors_is_refused_by_the_driver() {
         let mut machine = Guest::new(description);
         for method in METHODS {
             machine = match (Driver::probe(machine, method), method) {
-                (Err(machine), Method::Msix | Method::Poll) => machine,
+                (Err(machine), Method::Msix | Method::Poll) => *machine,
                 (Ok(driver), Method::Msi | Method::Line) => driver.unload(),
                 (_, method) => panic!("{file} by {method:?}"),
             };
