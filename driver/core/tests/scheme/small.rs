@@ -124,7 +124,7 @@ fn sender_windows(counts: impl Iterator<Item = u32> + Clone, mischiefs: &[Mischi
 }
 
 #[test]
-#[ignore = "TODO"]
+#[ignore = "some seconds: 1,775,298 states"]
 fn sender_window_of_five_to_seven_packets() {
     sender_windows(5..=7, &ALL[..3]);
 }
@@ -160,11 +160,12 @@ fn fewer(count: u32) -> &'static [Mischief] {
     }
 }
 
-/// Windows beyond the message are as wide as it.
+/// Windows of up to 6; those beyond the message are as wide as it. Seven packets at once under two losses were not searched to the end:
+/// each window more is three times the states.
 fn adaptive_windows(counts: impl Iterator<Item = u32>, mischief: Mischief) {
     let mut sum = 0;
     for count in counts {
-        for window in 1..=count {
+        for window in 1..=count.min(6) {
             let config = adaptive_window::Config { window, ..adaptive_window::Config::new(ROUND_TRIP) };
             let states = all_is_well(&format!("adaptive window {window}"), count, &[mischief], || {
                 let receiver = adaptive_window::Receiver::new(mapping::WIDTH, Some(ROUND_TRIP));
@@ -178,21 +179,21 @@ fn adaptive_windows(counts: impl Iterator<Item = u32>, mischief: Mischief) {
 }
 
 #[test]
-#[ignore = "TODO"]
+#[ignore = "a minute: 3,099,238 states"]
 fn adaptive_window_of_four_to_seven_packets_and_two_losses() {
     adaptive_windows(4..=7, ALL[0]);
 }
 
 #[test]
-#[ignore = "TODO"]
-fn adaptive_window_of_four_to_seven_packets_and_a_loss_and_a_copy() {
-    adaptive_windows(4..=7, ALL[1]);
+#[ignore = "half a minute: 591,262 states"]
+fn adaptive_window_of_four_and_five_packets_and_a_loss_and_a_copy() {
+    adaptive_windows(4..=5, ALL[1]);
 }
 
 #[test]
-#[ignore = "TODO"]
-fn adaptive_window_of_four_to_seven_packets_and_two_copies() {
-    adaptive_windows(4..=7, ALL[2]);
+#[ignore = "some seconds"]
+fn adaptive_window_of_four_packets_and_two_copies() {
+    adaptive_windows(4..=4, ALL[2]);
 }
 
 #[test]
@@ -225,21 +226,21 @@ fn selectives(counts: impl Iterator<Item = u32>, mischief: Mischief) {
 }
 
 #[test]
-#[ignore = "TODO"]
+#[ignore = "a minute: 8,254,037 states"]
 fn selective_of_four_to_seven_packets_and_two_losses() {
     selectives(4..=7, ALL[0]);
 }
 
 #[test]
-#[ignore = "TODO"]
-fn selective_of_four_to_seven_packets_and_a_loss_and_a_copy() {
-    selectives(4..=7, ALL[1]);
+#[ignore = "half a minute: 686,387 states"]
+fn selective_of_four_and_five_packets_and_a_loss_and_a_copy() {
+    selectives(4..=5, ALL[1]);
 }
 
 #[test]
-#[ignore = "TODO"]
-fn selective_of_four_to_seven_packets_and_two_copies() {
-    selectives(4..=7, ALL[2]);
+#[ignore = "a minute: some 3 million states"]
+fn selective_of_four_and_five_packets_and_two_copies() {
+    selectives(4..=5, ALL[2]);
 }
 
 #[test]

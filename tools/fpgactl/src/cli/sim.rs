@@ -27,7 +27,7 @@ pub enum SimCommand {
                   data: {loss: 0.001, duplicate: 0, corrupt: 0, jitter_ns: 300}\n  \
                   control: {loss: 0.001}\n  \
                   rate_gbps: 80, delay_ns: 800, queue_bytes, packet_bytes, window, credit, disorder: {degree: N, patience_ns: N},\n  \
-                  contexts, round_trip_ns, limit_ns, seed\n\n\
+                  contexts, controller: HOST, round_trip_ns, limit_ns, seed\n\n\
                   Examples:\n  \
                   fpgactl sim run torus.yaml\n  \
                   fpgactl sim run torus.yaml --runs 1000 --seed 7 --out results --json"
