@@ -4,8 +4,11 @@
 //! UDP. The kernel's packet filter (nftables) drops a share of the datagrams at random, where they arrive, and counts what it
 //! saw and dropped. A third process drives both cards: it sends transfers both ways, and compares every byte. What is checked
 //! besides: that the kernel did drop packets of both ways, and that no datagram reached a card that the filter did not let through.
+//! Then frame streams go from one namespace to the other ([`streams`]).
 //!
 //! Creating namespaces takes root. Everything that was made is gone afterwards: namespaces take their interfaces and filters along.
+
+mod streams;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -19,6 +22,8 @@ use crate::child::{Guarded, ToolError, on_path, output};
 /// How long a served card may take to end after it was asked to.
 const END: Duration = Duration::from_secs(10);
 const PORT: u16 = 7000;
+/// The ports from there on whose datagrams are dropped.
+const PORTS: u16 = 10;
 /// A network for tests between machines (RFC 2544), which nobody's routes lead to.
 const NETWORK: &str = "198.18.0";
 
@@ -125,13 +130,14 @@ impl Namespace {
     fn set_up(&self, interface: &str, address: &str, drop: u32) -> Result<(), ToolError> {
         ip(&["-n", &self.0, "address", "add", &format!("{address}/24"), "dev", interface])?;
         ip(&["-n", &self.0, "link", "set", interface, "up"])?;
+        let last = PORT + PORTS - 1;
         let rules = format!(
             "table inet lossy {{\n\
              counter seen {{ }}\n\
              counter dropped {{ }}\n\
              chain arriving {{\n\
              type filter hook input priority 0;\n\
-             udp dport {PORT} counter name seen numgen random mod 1000 < {drop} counter name dropped drop\n\
+             udp dport {PORT}-{last} counter name seen numgen random mod 1000 < {drop} counter name dropped drop\n\
              }}\n\
              }}"
         );
@@ -269,6 +275,16 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), NetnsError> {
     }
     if options.drop != 0 && again == 0 {
         complaints.push("nothing was sent again".to_owned());
+    }
+    let before = [a.filtered()?, b.filtered()?];
+    complaints.extend(streams::run(&program, &ends)?);
+    for ((inside, before), node) in ends.iter().zip(before).zip(1..) {
+        let after = inside.filtered()?;
+        let (seen, dropped) = (after.seen - before.seen, after.dropped - before.dropped);
+        println!("on the way to namespace {node}: {seen} datagrams, {dropped} of them dropped by the kernel");
+        if options.drop != 0 && dropped == 0 {
+            complaints.push(format!("the kernel dropped nothing of the streams to namespace {node}"));
+        }
     }
     if complaints.is_empty() { Ok(()) } else { Err(NetnsError::Wrong(complaints.join("; "))) }
 }

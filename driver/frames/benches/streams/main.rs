@@ -24,6 +24,13 @@ use fpga_pci::testing::CountingAllocator;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
+/// Cards in this thread, which work between two looks until they have nothing to do: otherwise what is measured is how often how many
+/// programs look, and a stream has more of them than a transfer.
+fn world(cards: usize) -> World {
+    let cards = u32::try_from(cards).expect("few");
+    World::builder().cards(cards).units_per_relax(4096).build().expect("a world")
+}
+
 fn endpoint(world: &World, card: usize) -> Endpoint {
     let mut options = EndpointOptions::default();
     // Frames of megabytes, and a subscriber that does not look.

@@ -5,15 +5,14 @@
 
 use std::time::Instant;
 
-use fpga_driver::mock::World;
 use fpga_frames::{Event, Publisher, Subscriber};
 
-use super::{median, stream};
+use super::{median, stream, world};
 
 const DATA: u64 = 4096;
 /// Frames of one stream before it is the next one's turn.
-const BURST: u64 = 400;
-const ROUNDS: usize = 40;
+const BURST: u64 = 200;
+const ROUNDS: usize = 15;
 
 struct Running {
     publisher: Publisher,
@@ -30,7 +29,7 @@ struct Running {
 impl Running {
     fn new(subscribers: usize, stalled: bool) -> Self {
         let all = subscribers + usize::from(stalled);
-        let world = World::builder().cards(u32::try_from(all + 1).expect("few")).build().expect("a world");
+        let world = world(all + 1);
         let (publisher, mut subscribers) = stream(&world, all, DATA, 16);
         let stalled = if stalled { subscribers.pop() } else { None };
         Self { publisher, subscribers, _stalled: stalled, rates: Vec::new(), read: 0, missed: 0 }
