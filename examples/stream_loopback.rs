@@ -6,7 +6,7 @@
 use std::error::Error;
 
 use fpga_driver::mock::World;
-use fpga_driver::{C2hStreamOptions, Card, PacketPart, WaitOptions};
+use fpga_driver::{C2hStreamOptions, Card, PacketPart, StreamError, WaitOptions};
 
 const PACKETS: usize = 1000;
 const HEADER: usize = 64;
@@ -59,12 +59,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("{received} packets, {bytes} bytes, {:?}", rx.statistics());
 
-    // The engine of a stream cannot be stopped while it waits for data. Told to stop, it does with the next packet, which here is a
-    // last one that fits into a buffer.
+    // Told to stop, the engine gives up the buffer that it waits with, on this card at once. Others stop with the next packet only:
+    // there, send a last one that fits into a buffer.
     rx.stop()?;
-    tx.submit_at(memory, 0, 10)?;
-    tx.poll()?;
-    println!("the last one has {} bytes", rx.wait_packet(WaitOptions::default())?.len());
+    match rx.wait_packet(WaitOptions::default()) {
+        Err(stopped @ StreamError::Stopped { .. }) => println!("{stopped}"),
+        other => return Err(format!("no packet was sent: {other:?}").into()),
+    }
     drop(rx);
 
     // One packet into one buffer, for who needs no more: the engine is idle before and after.

@@ -41,6 +41,14 @@ pub enum StreamError {
         /// What is posted, or not.
         what: &'static str,
     },
+    /// The stream was [stopped](super::C2hStream::stop), everything that had arrived was taken, and nothing is posted any more.
+    #[error("{card} {channel}: the stream was stopped and has nothing more; abort() lets it start anew")]
+    Stopped {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+    },
     /// The buffer was not taken.
     #[error(transparent)]
     Submit(SubmitError),

@@ -120,10 +120,17 @@ impl C2hStream {
     /// Waits for the next packet.
     ///
     /// # Errors
-    /// As [`next_packet`](Self::next_packet). When the time is up, [`StreamError::is_timeout`]: the buffers stay posted.
+    /// As [`next_packet`](Self::next_packet). When the time is up, [`StreamError::is_timeout`]: the buffers stay posted. Of a stopped
+    /// stream that has nothing more, [`StreamError::Stopped`].
     pub fn wait_packet(&mut self, options: WaitOptions) -> Result<Packet<'_>, StreamError> {
         let Self { engine, receiver } = self;
-        let span = engine.wait_until(options, |engine| receiver.advance(engine))?;
+        let span = engine.wait_until(options, |engine| {
+            let found = receiver.advance(engine)?;
+            if found.is_none() && receiver.stopping && engine.in_flight() == 0 {
+                return Err(StreamError::Stopped { card: engine.card_name(), channel: engine.name() });
+            }
+            Ok(found)
+        })?;
         Ok(self.lend(span))
     }
 
@@ -179,7 +186,8 @@ impl C2hStream {
     }
 
     /// Starts nothing more: the channel stops when the descriptor that is open has been closed, by a packet or its part. What has
-    /// arrived until then can still be taken; nothing is [`posted`](Self::posted) any more when that is all. To end a stream in order,
+    /// arrived until then can still be taken; nothing is [`posted`](Self::posted) any more when that is all. Many cards close an open
+    /// descriptor without data at once; with others it waits for its packet. To end a stream in order on every card,
     /// call this while one more packet is to come that fits into a buffer; what does not stays in the card's stream. [`abort`](Self::abort) lets it start anew.
     ///
     /// # Errors
