@@ -12,7 +12,7 @@
 //!
 //! With a million timers that line comes from memory, and so does every one that a slot's time asks for. What is in a slot is
 //! therefore not linked from timer to timer, where each would have to arrive before the next is known, but written down in
-//! sheets of a cache line, [`SHEET`] numbers each: the timers of a sheet are asked for together, and memory answers at once.
+//! sheets of a cache line, fifteen numbers each: the timers of a sheet are asked for together, and memory answers at once.
 //!
 //! State per timer: 128 bits (the deadline, and where its number is written), and 34 2/15 bits of a sheet;
 //! [`Timers::BYTES_PER_TIMER`] is asserted.

@@ -76,7 +76,7 @@ pub struct Block {
     pub offset: u64,
     /// Bytes that it takes up; nothing of it may lie beyond, and no other block within. Where it is left out: up to its last register.
     pub size: Option<u64>,
-    /// How many there are of it, one after the other: NAME[0], NAME[1] and so on.
+    /// How many there are of it, one after the other: their names end in a number in brackets, from 0 on.
     #[cfg_attr(test, schemars(range(min = 1)))]
     pub count: Option<u32>,
     /// Bytes from one to the next; where it is left out: its size.
@@ -110,7 +110,7 @@ pub struct Register {
     pub width: u32,
     /// Value after reset, where it is known.
     pub reset: Option<u64>,
-    /// How many there are, one after the other: NAME[0], NAME[1] and so on.
+    /// How many there are, one after the other: their names end in a number in brackets, from 0 on.
     #[cfg_attr(test, schemars(range(min = 1)))]
     pub count: Option<u32>,
     /// Bytes from one to the next, a multiple of 4; where it is left out: 4.

@@ -16,7 +16,7 @@ pub enum RegsCommand {
     Dump,
     /// Read one register, or one field of it
     Read {
-        /// Its name, for example h2c0.status, h2c0.status.busy or (of a map) filter.gain[3]
+        /// Its name, for example h2c0.status, h2c0.status.busy or (of a map) filter.gain; one of an array with its number in brackets
         name: String,
         /// Read it even if that changes the card
         #[arg(long)]

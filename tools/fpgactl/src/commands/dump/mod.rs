@@ -2,7 +2,7 @@
 //!
 //! A card is looked at as it is: nothing of it is stopped or set, so an engine that hangs goes on hanging. Each part stands for
 //! itself: what cannot be told says why, and the others are there all the same. What is nobody's business is taken out of every part
-//! by [`scrub`]; the file says at its head what that is.
+//! by `scrub`; the file says at its head what that is.
 
 mod config_space;
 mod kernel_log;

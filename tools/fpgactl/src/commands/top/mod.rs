@@ -1,7 +1,7 @@
 //! `top`: channels, queues, op table, registry, escape channel, rates and errors of a card, look after look.
 //!
-//! On a terminal it is a view with keys ([`view`], [`terminal`]); anywhere else, and with `--json`, one report after the other.
-//! What is looked at, and when, is the same in all of them ([`watched`]); what a look holds is in [`look`].
+//! On a terminal it is a view with keys (`view`, `terminal`); anywhere else, and with `--json`, one report after the other.
+//! What is looked at, and when, is the same in all of them (`watched`); what a look holds is in `look`.
 
 mod keys;
 mod look;
