@@ -267,6 +267,19 @@ pub enum DmaMapError {
         /// The least limit with which this mapping would have been possible.
         needed: u64,
     },
+    /// No memory could be locked, although this process is below its limit: an iommufd counts what all of a user's programs have
+    /// mapped against that limit, and a process sees only its own.
+    #[error(
+        "{length:#x} bytes cannot be mapped at {iova}: the limit of {limit} bytes of locked memory counts what all programs of this user have mapped by iommufd, or memory is short; end other programs that use cards, or raise the limit (`ulimit -l` in KiB, \"USER - memlock ...\" in /etc/security/limits.conf, LimitMEMLOCK= in a systemd unit)"
+    )]
+    LockedMemoryOfUser {
+        /// First address.
+        iova: Iova,
+        /// Bytes that were to be mapped.
+        length: u64,
+        /// Bytes that the user's programs may lock (RLIMIT_MEMLOCK of this one).
+        limit: u64,
+    },
     /// The limit on the number of mappings.
     #[error(
         "{length:#x} bytes cannot be mapped at {iova}: {in_use} mappings exist, the kernel takes {limit}; map fewer, larger regions (huge pages, one area for many buffers), or raise dma_entry_limit of module vfio_iommu_type1"

@@ -145,6 +145,9 @@ impl AddressSpace {
                     Some(limit) if needed > limit => {
                         DmaMapError::LockedMemory { iova, length, locked, limit, needed }
                     }
+                    Some(limit) if matches!(self, Self::Iommufd { .. }) => {
+                        DmaMapError::LockedMemoryOfUser { iova, length, limit }
+                    }
                     _ => DmaMapError::LimitReached { iova, length, source },
                 }
             }

@@ -171,6 +171,19 @@ fn limits_say_what_they_are_and_what_to_do() {
     assert_eq!(fake.state().mapped.len(), 3, "a mapping that failed leaves nothing");
 }
 
+/// An iommufd counts by user: the process that is refused may hold next to nothing.
+#[test]
+fn a_limit_that_other_programs_use_up_is_named() {
+    let fake = Fake::new();
+    let transport = fake.open(fake.options().interface(VfioInterface::Iommufd)).unwrap();
+    let memory = SharedMemory::anonymous(4096, HugePages::No).unwrap();
+    fake.state().locked = LockedMemory { locked: 0, limit: Some(1 << 30) };
+    fake.fail(Call::Request(Request::IoasMap), Errno::NOMEM);
+    let error = transport.map_dma(Iova::ZERO, &memory, DmaAccess::Both).unwrap_err();
+    assert!(matches!(error, DmaMapError::LockedMemoryOfUser { limit: 0x4000_0000, .. }), "{error}");
+    assert!(error.to_string().contains("ulimit -l"), "{error}");
+}
+
 #[test]
 fn a_mapping_that_cannot_be_undone_stays_known() {
     for interface in BOTH {
