@@ -3,7 +3,8 @@
 //! An [`Endpoint`] owns what a card's network interface needs of the host: the sender (queues, segmentation, op table) where that is
 //! the host's, as in the registry scheme, or the list of transfers that the card makes by itself; one
 //! H2C channel for header blocks, the CDMA chain that fills transmit windows, the event ring, and the mirror of the receive
-//! registry. It starts no thread: whoever holds it calls [`Endpoint::poll`], which reads no register.
+//! registry. It starts no thread: whoever holds it calls [`Endpoint::poll`], which reads no register. What belongs to one part of it
+//! has a module of its own; opening, polling and what users call stand here together, because their order is what matters.
 //!
 //! ```text
 //! send() -> Sender -> Transmit -> header block, descriptors --H2C--> window, chain -> tail write -> CDMA -> commit -> packets

@@ -1,4 +1,5 @@
-//! Planned faults: each one strikes when it should, as it should, and only then.
+//! Planned faults: each one strikes when it should, as it should, and only then. In one file, because it is read beside the list of
+//! faults that a plan knows, one test after the other.
 
 use crate::support::*;
 use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, START_POLL, WRITEBACK, chain};

@@ -15,6 +15,7 @@ use crate::guard::{self, Stretch};
 use crate::output;
 use crate::registers::{self, FieldValue, Named};
 use crate::settings::Settings;
+use crate::style::Manner;
 use crate::target::{self, Opened};
 
 /// Longest time without a look whether it is to end.
@@ -77,7 +78,7 @@ pub fn watch(settings: &Settings, args: &WatchArgs, out: &mut dyn Write) -> Resu
         }
         watched.push(named);
     }
-    let screen = if settings.json { None } else { Screen::of_stdout(watched.len()) };
+    let screen = if settings.json { None } else { Screen::of_stdout(watched.len(), settings.manner) };
     let begun = opened.now();
     let mut words: Vec<Option<u32>> = vec![None; watched.len()];
     let mut looks = 0;
@@ -150,7 +151,7 @@ struct Screen {
 
 impl Screen {
     /// `None` where standard output is none, or has too few lines for so many.
-    fn of_stdout(lines: usize) -> Option<Self> {
+    fn of_stdout(lines: usize, manner: Manner) -> Option<Self> {
         let stdout = io::stdout();
         if !stdout.is_terminal() {
             return None;
@@ -159,8 +160,7 @@ impl Screen {
         let (columns, rows) = size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()));
         // Terminals that do not know say zero.
         let (columns, rows) = if columns == 0 || rows == 0 { (80, 24) } else { (columns, rows) };
-        let bold = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        (lines < rows).then_some(Self { columns, bold })
+        (lines < rows).then_some(Self { columns, bold: manner.colours })
     }
 
     fn draw(&self, changes: &[(bool, Change)], first: bool) -> String {
