@@ -103,6 +103,8 @@ pub struct Endpoint {
     source_alignment: u32,
     /// How long a node has to remember what this one has sent it.
     least_registry_timeout: Duration,
+    /// Nothing is sent before.
+    quiet_until: Option<Nanos>,
     tables: ReceiveTables,
     ni: Block,
     info: NiInfo,
@@ -135,6 +137,10 @@ impl Endpoint {
 
     /// Opens the endpoint of `card`: resets the network interface, sets up events and the CDMA chain, and enables it.
     ///
+    /// Where the card has had an endpoint since its last hardware reset, nothing is sent for a packet lifetime (10 ms) from then on:
+    /// packets of that one may wander for so long, and regions of other nodes that are still open take them. Transfers can be
+    /// started at once, and wait.
+    ///
     /// # Errors
     /// See [`EndpointError`].
     pub fn open_with(card: &Card, options: &EndpointOptions) -> Result<Self, EndpointError> {
@@ -145,7 +151,8 @@ impl Endpoint {
         let incarnation = match options.incarnation {
             Some(number) => number,
             // Any 32 of the 64 random bits will do.
-            None => CardAddr::new(random(&name)?).to_low_high().0,
+            // 0 is the interface's own after a hardware reset.
+            None => CardAddr::new(random(&name)?).to_low_high().0.max(1),
         };
         let incarnation = Incarnation::new(incarnation);
         let scheme = options.scheme;
@@ -173,6 +180,8 @@ impl Endpoint {
         mirror.track_masks(options.packet_events && scheme == Scheme::Registry);
         let ni = Block::new(bar.clone(), info.ni_base);
         let mmio = |source| EndpointError::Mmio { card: name.clone(), source };
+        // A hardware reset takes longer than any packet wanders (PCIe: 100 ms), and leaves 0 here.
+        let had_a_life = ni.read(at::INCARNATION).map_err(mmio)? != 0;
         ni.write(at::CONTROL, at::control::RESET).map_err(mmio)?;
         ni.write(at::INCARNATION, incarnation.get()).map_err(mmio)?;
         // The reset keeps memory windows: what an earlier owner of the card has opened, this one has not.
@@ -199,7 +208,10 @@ impl Endpoint {
         if ni.read(at::SCHEME).map_err(mmio)? != scheme.value() {
             return Err(unknown());
         }
+        // The read came behind the reset: what the former life had in the card is gone, and what it had sent is under way.
         let limits = options::sender_config(options, &info);
+        let quiet_until = had_a_life
+            .then(|| Nanos::new(card.shared.transport.now()).saturating_add(limits.packet_lifetime));
 
         let chain = options.chain.unwrap_or_else(|| {
             CardAddr::new(info.memory.last().get().saturating_sub(RESERVED_CARD_BYTES - 1) & !0xFFF)
@@ -232,6 +244,7 @@ impl Endpoint {
             read_channel: options.read_channel,
             source_alignment: options.source_alignment.unwrap_or(1),
             least_registry_timeout: Duration::from_nanos(limits.least_registry_timeout().get()),
+            quiet_until,
             tables: ReceiveTables::of(card)?,
             ni,
             info,
@@ -436,7 +449,10 @@ impl Endpoint {
         self.sender.handle_timeout(now);
         self.ask_again(now)?;
         work += self.pump_reads(now)?;
-        work += self.transmit.pump(now, &mut self.sender)?;
+        if self.quiet_until.is_none_or(|until| until <= now) {
+            self.quiet_until = None;
+            work += self.transmit.pump(now, &mut self.sender)?;
+        }
         while let Some(completion) = self.sender.poll_completion() {
             self.peers.doubt(&completion);
             if !self.take_internal(now, &completion)? {

@@ -1,5 +1,7 @@
 //! Rings that are too small, options that contradict each other, endpoints that end.
 
+use fpga_driver::core::impair::Impairments;
+
 use super::*;
 
 #[test]
@@ -68,6 +70,40 @@ fn who_loses_events_is_told_so() {
 }
 
 #[test]
+fn a_second_life_is_quiet_until_the_firsts_packets_are_gone() {
+    let distance = Impairments::default().distance(Nanos::from_millis(9));
+    let mut net = Net::impaired(2, distance, 1, |options| options);
+    let region = net.region(1, TARGET, 1000);
+    net.put(0, SOURCE, &bytes(1, 1000));
+    net.send(0, SOURCE, &region.remote, 0, 1000);
+    // Its packets are under way for 9 ms; the first life ends when they have left.
+    while net.world.network_counters().data.offered == 0 {
+        net.poll(0).unwrap();
+        net.world.step();
+    }
+    let left = net.world.now();
+    assert!(left < Nanos::from_millis(1), "a card without a former life waits for nothing");
+    let card = net.end(0).card().clone();
+    net.ends[0] = None;
+    net.ends[0] = Some(Endpoint::open_with(&card, &options(0xA2)).unwrap());
+    let again = bytes(2, 1000);
+    net.put(0, SOURCE, &again);
+    net.send(0, SOURCE, &region.remote, 0, 1000);
+    let (opened, before) = (net.world.now(), net.world.network_counters().data.offered);
+    while net.world.network_counters().data.offered == before {
+        net.poll(0).unwrap();
+        net.world.advance(Nanos::from_micros(10));
+    }
+    let waited = net.world.now().saturating_sub(opened);
+    assert!((Nanos::from_millis(10)..Nanos::from_millis(11)).contains(&waited), "{waited:?}");
+    net.settle();
+    assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()));
+    assert!(net.get(1, TARGET, 1000) == again);
+    let lives: Vec<_> = net.notifications[1].iter().map(|notice| notice.incarnation.get()).collect();
+    assert_eq!(lives.last(), Some(&0xA2));
+}
+
+#[test]
 fn options_that_contradict_each_other() {
     let net = Net::new(DeliveryOrder::InOrder);
     let card: Card = net.ends[0].as_ref().unwrap().card().clone();
@@ -119,10 +155,10 @@ fn a_sender_that_ends_in_the_middle_and_comes_back() {
         net.ends[0] = None;
         assert_eq!(card.memory().stats().in_use, 0);
         net.ends[0] = Some(Endpoint::open_with(&card, &options(0xA2)).unwrap());
-        // The new life's transfers are told from the old one's, which the receiver still holds; the old one's packets that are on
-        // the wire may arrive yet, so they have their own place.
-        for length in [10, 100_000, 400_000] {
-            net.carry(at(SOURCE, 0x10_0000), &region.remote, 400_000, &bytes(length as u64, length));
+        // The new life's transfers are told from the old one's, which the receiver still holds, and go to the same place: the old
+        // one's packets that are on the wire arrive before anything is sent.
+        for length in [400_000, 10, 100_000] {
+            net.carry(at(SOURCE, 0x10_0000), &region.remote, 0, &bytes(length as u64, length));
         }
         net.assert_clean();
     }
