@@ -234,6 +234,11 @@ impl EventRing {
         }
     }
 
+    /// Events taken so far, a running count: the latest one's number.
+    pub(super) const fn taken(&self) -> u32 {
+        self.consumed
+    }
+
     /// Tells the card which entries may be written again: one posted write per eighth of the ring, as the contract has it
     /// (EVENT_CONSUMED), or `now`.
     pub(super) fn release(&mut self, ni: &Block, now: bool) -> Result<(), EndpointError> {
