@@ -194,6 +194,7 @@ const IDLE: Progress = Progress {
 pub(super) struct Peers {
     sources: Box<[Source]>,
     transfers: Box<[Progress]>,
+    transfers_in_use: u16,
 }
 
 impl Peers {
@@ -214,6 +215,7 @@ impl Peers {
         Self {
             sources: alloc::vec![source; usize::from(sources)].into_boxed_slice(),
             transfers: alloc::vec![IDLE; usize::from(transfers)].into_boxed_slice(),
+            transfers_in_use: 0,
         }
     }
 
@@ -278,12 +280,14 @@ impl Peers {
     pub(super) fn open_transfer(&mut self, at: u16, transfer: Progress) {
         self.source_mut(transfer.source).transfers += 1;
         self.transfers[usize::from(at)] = Progress { in_use: true, ..transfer };
+        self.transfers_in_use += 1;
     }
 
     /// Ends a transfer's record; `complete` leaves a tombstone.
     pub(super) fn close_transfer(&mut self, at: u16, complete: bool) {
         let Progress { source, id, awaits_notice, .. } = self.transfers[usize::from(at)];
         self.transfers[usize::from(at)] = IDLE;
+        self.transfers_in_use -= 1;
         let source = self.source_mut(source);
         source.transfers -= 1;
         source.announced -= u16::from(awaits_notice);
@@ -309,8 +313,8 @@ impl Peers {
     }
 
     /// Transfers in progress.
-    pub(super) fn transfers_in_use(&self) -> usize {
-        self.transfers.iter().filter(|transfer| transfer.in_use).count()
+    pub(super) const fn transfers_in_use(&self) -> u16 {
+        self.transfers_in_use
     }
 
     /// Runs of completed transfers that are remembered, over all senders.

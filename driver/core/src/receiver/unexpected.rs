@@ -7,6 +7,7 @@ use fpga_firmware::wire::{DataHeader, Flags, StartFields};
 use super::escape::{Escaped, key_of};
 use super::mask::{Mask, SegmentWindow};
 use super::registry::{Entry, SegmentKey};
+use super::room::Arrival;
 use super::tombstone::Progress;
 use super::{ReceiveMemory, Receiver};
 use crate::time::Nanos;
@@ -68,7 +69,8 @@ impl Receiver {
             return;
         }
         let deadline = now.saturating_add(self.config.escape_timeout);
-        match self.escape.offer(now, deadline, header, payload) {
+        let has_room = self.has_event_room(Arrival::Early);
+        match self.escape.offer(now, deadline, header, payload, has_room) {
             // Not acknowledged: it is not in memory yet, and may never be [E1-6].
             Escaped::Stored(slot) => {
                 self.counters.escape_hits += 1;
@@ -133,11 +135,12 @@ impl Receiver {
             self.violation(now, header, start.base, length);
             return;
         }
-        let place = match self.place(header, &start) {
-            Err(NoPlace::Busy) => {
-                // What its sender has left behind may be all that is in the way.
+        let place = match self.vacancy(header, &start) {
+            // What its sender has left behind may be all that is in the way. Nothing else can be there: a full registry is not
+            // searched for every packet that it refuses.
+            Err(NoPlace::Busy) if self.moved_on || self.next_sweep <= now => {
                 self.sweep(now);
-                self.place(header, &start)
+                self.vacancy(header, &start)
             }
             place => place,
         };
@@ -167,6 +170,13 @@ impl Receiver {
             self.complete(now, slot);
         }
         self.release_escaped(now, &key_of(header), memory);
+    }
+
+    /// Finds the records for a start, and room for the events that come of it, without changing anything.
+    fn vacancy(&self, header: &DataHeader, start: &StartFields) -> Result<Place, NoPlace> {
+        let place = self.place(header, start)?;
+        let arrival = if place.new_transfer { Arrival::FirstStart } else { Arrival::Start };
+        if self.has_event_room(arrival) { Ok(place) } else { Err(NoPlace::Busy) }
     }
 
     /// Finds the records for a start without changing anything.
