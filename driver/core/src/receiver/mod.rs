@@ -14,6 +14,7 @@
 //! | no | complete or older than the oldest live | - | late: acknowledge, drop [E1-4] |
 //! | no | no | yes | check, write, register, acknowledge, then the escape buffer's packets of it [E1-2] |
 //! | no | no | yes, no room | refuse: busy [E1-12]; also for want of room for events (`room.rs`) |
+//! | no | no | yes, of a new life of a known node | refuse: busy, until packets of the former life have died out |
 //! | no | no | no | escape buffer, unacknowledged until written [E1-6]; full: refuse |
 //!
 //! A packet is never written outside the memory windows of its source, and never after its operation was complete. The

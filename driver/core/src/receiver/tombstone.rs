@@ -156,6 +156,8 @@ pub(super) struct Source {
     /// Those among them that wait for the sender's notice.
     pub(super) announced: u16,
     pub(super) touched: Nanos,
+    /// Before this its operations are refused: packets of the node's former life may still be on their way.
+    pub(super) admitted: Nanos,
 }
 
 /// A transfer in progress: at least one segment was registered, not all are complete.
@@ -211,6 +213,7 @@ impl Peers {
             transfers: 0,
             announced: 0,
             touched: Nanos::ZERO,
+            admitted: Nanos::ZERO,
         };
         Self {
             sources: alloc::vec![source; usize::from(sources)].into_boxed_slice(),
@@ -223,16 +226,23 @@ impl Peers {
         position(&self.sources, |s| s.in_use && s.node == node && s.incarnation == incarnation)
     }
 
+    /// Whether a node is known, by whichever life.
+    pub(super) fn knows(&self, node: NodeId) -> bool {
+        self.sources.iter().any(|source| source.in_use && source.node == node)
+    }
+
     pub(super) fn free_source(&self) -> Option<u16> {
         position(&self.sources, |source| !source.in_use)
     }
 
+    /// Opens a record for a life that was first heard of at `now`, and whose operations are registered from `admitted` on.
     pub(super) fn open_source(
         &mut self,
         at: u16,
-        node: NodeId,
-        incarnation: Incarnation,
+        (node, incarnation): (NodeId, Incarnation),
         oldest_live: TransferId,
+        now: Nanos,
+        admitted: Nanos,
     ) {
         let source = self.source_mut(at);
         source.in_use = true;
@@ -240,6 +250,8 @@ impl Peers {
         source.incarnation = incarnation;
         source.transfers = 0;
         source.announced = 0;
+        source.touched = now;
+        source.admitted = admitted;
         source.completed.reset(oldest_live);
     }
 
@@ -249,6 +261,7 @@ impl Peers {
         source.node = NodeId::ANY;
         source.incarnation = Incarnation::new(0);
         source.touched = Nanos::ZERO;
+        source.admitted = Nanos::ZERO;
         source.completed.reset(TransferId::new(0));
     }
 
