@@ -6,6 +6,9 @@ use fpga_driver::Endpoint;
 
 /// So many looks in vain come first: what is on its way through a card needs some microseconds, and whoever sleeps gets it later.
 const LOOKS: u32 = 200;
+/// From so many on, whoever waits for this processor gets it in between. It may be the very thread that is waited for: three threads on two
+/// processors that only look would each lose the processor for a time slice of some milliseconds, again and again.
+const EAGER: u32 = 16;
 /// Then this thread sleeps between two looks, so that a stream that waits costs little.
 const PAUSE: Duration = Duration::from_micros(50);
 
@@ -27,6 +30,9 @@ impl Idle {
         if self.looks < LOOKS {
             self.looks += 1;
             endpoint.relax();
+            if self.looks > EAGER {
+                std::thread::yield_now();
+            }
         } else {
             endpoint.card().pause(PAUSE);
         }

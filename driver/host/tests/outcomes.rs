@@ -20,7 +20,7 @@
 //! | `vf-token`: needed / not needed | `machines.rs` / `a_virtual_function_of_the_kernels` |
 //! | `sysfs` | `machines.rs` |
 //! | [`HostError`]: each | `machines.rs`, `a_process_that_is_not_described`, `what_a_wrong_address_may_have_meant` |
-#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is the failure report")]
 
 use fpga_host::testing::{Function, Tree, machine};
 use fpga_host::{Check, HostError, PciFunction, Status, examine, functions};

@@ -1,11 +1,18 @@
-//! Eight subscribers on the in-process network, and a transfer on the same one: both from host memory to host memory, all cards in this
+//! Eight subscribers on the in-process network, and transfers on the same one: all from host memory to host memory, all cards in this
 //! thread.
+//!
+//! Two kinds of transfers are held beside the stream. One is of all bytes at once, which `fpgactl transfer` makes: its segments are full, and
+//! it has one notice. The other ones are as long as the frames, and as many of them are on their way at once as a subscriber has slots:
+//! what a stream costs beyond those is the stream's own (credits, statuses, numbers); what they cost beyond the long one is what
+//! messages of that size cost.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use fpga_driver::endpoint::{RemoteRegion, SendOptions};
+use fpga_driver::mock::World;
 use fpga_driver::{C2hChannel, CardRange, DmaBuffer, Endpoint, H2cChannel, NodeId};
-use fpga_frames::{Event, Publisher, Subscriber};
+use fpga_frames::{Event, Publisher, Subscriber, SubscriberOptions};
 
 use super::{endpoint, median, stream, world};
 
@@ -13,8 +20,47 @@ const SUBSCRIBERS: usize = 8;
 /// Bytes that each of the two moves before it is the other one's turn; those of the stream arrive eight times.
 const BYTES: u64 = 16 << 20;
 const ROUNDS: usize = 5;
+/// Slots that a subscriber has, if nothing else is asked for.
+const SLOTS: usize = 8;
 /// What a transfer is loaded and unloaded in.
 const PIECE: usize = 1 << 20;
+
+/// What all cards of a world did: the same in every run, so that what a message costs can be told from what the machine does meanwhile.
+#[derive(Clone, Copy, Default)]
+struct Work {
+    descriptors: u64,
+    copies: u64,
+    packets: u64,
+    events: u64,
+    register_writes: u64,
+}
+
+impl Work {
+    fn of(world: &World) -> Self {
+        let mut sum = Self::default();
+        for card in 0..=SUBSCRIBERS {
+            let counters = world.with_card(card, |card| *card.counters()).expect("a card");
+            sum.descriptors += counters.descriptors;
+            sum.copies += counters.cdma_descriptors;
+            sum.packets += counters.frames_sent;
+            sum.events += counters.events;
+            sum.register_writes += counters.mmio_writes;
+        }
+        sum
+    }
+
+    fn print(self, before: Self, what: &str, bytes: u64, messages: u64) {
+        let each = |after: u64, before: u64| (after - before) as f64 / messages as f64;
+        println!(
+            "{bytes:>12}  {what:<16} {:>11.2}  {:>10.2}  {:>15.2}  {:>6.2}  {:>15.2}",
+            each(self.descriptors, before.descriptors),
+            each(self.copies, before.copies),
+            each(self.packets, before.packets),
+            each(self.events, before.events),
+            each(self.register_writes, before.register_writes)
+        );
+    }
+}
 
 /// What `fpgactl transfer` does, without making the data and comparing it.
 struct Transfer {
@@ -65,7 +111,90 @@ impl Transfer {
     }
 }
 
+/// Transfers of the frames' size, each loaded and unloaded by itself, as many on their way as a subscriber has slots.
+struct Messages {
+    world: World,
+    h2c: H2cChannel,
+    c2h: C2hChannel,
+    from: Endpoint,
+    to: Endpoint,
+    region: RemoteRegion,
+    bytes: u64,
+    /// Of each slot, its memory on either side.
+    up: Vec<Option<DmaBuffer>>,
+    down: Vec<Option<DmaBuffer>>,
+}
+
+impl Messages {
+    fn new(bytes: u64) -> Self {
+        let world = world(SUBSCRIBERS + 1);
+        let (from, mut to) = (endpoint(&world, 0), endpoint(&world, 1));
+        let range = CardRange::new(to.usable_memory().start, bytes * SLOTS as u64);
+        let region = to.open_region(NodeId::ANY, range).expect("a region").remote;
+        let length = usize::try_from(bytes).expect("a length");
+        let buffers = |end: &Endpoint| -> Vec<_> {
+            (0..SLOTS).map(|_| Some(end.card().buffer(length).expect("memory"))).collect()
+        };
+        let (up, down) = (buffers(&from), buffers(&to));
+        let (h2c, c2h) = (from.card().h2c(0).expect("a channel"), to.card().c2h(0).expect("a channel"));
+        Self { world, h2c, c2h, from, to, region, bytes, up, down }
+    }
+
+    /// Gigabytes per second.
+    fn round(&mut self) -> f64 {
+        let began = Instant::now();
+        let count = BYTES / self.bytes;
+        let source = self.from.usable_memory().start;
+        let at = |start: fpga_driver::CardAddr, slot: usize| {
+            start.checked_add(slot as u64 * self.bytes).expect("card memory")
+        };
+        let (mut begun, mut loaded, mut sent, mut read) = (0_u64, 0_u64, 0_u64, 0_u64);
+        let mut fetched = VecDeque::with_capacity(SLOTS);
+        let slot_of = |number: u64| usize::try_from(number).expect("few") % SLOTS;
+        while read < count || sent < count {
+            while begun < count && begun - read.min(sent) < SLOTS as u64 {
+                let slot = slot_of(begun);
+                let buffer = self.up[slot].take().expect("the slot is free");
+                self.h2c.submit(buffer, at(source, slot)).expect("room in the ring");
+                begun += 1;
+            }
+            self.h2c.poll().expect("a channel");
+            while let Some(done) = self.h2c.next_completion() {
+                let slot = slot_of(loaded);
+                self.up[slot] = done.buffer;
+                let offset = slot as u64 * self.bytes;
+                let options = SendOptions::default();
+                self.from
+                    .send(at(source, slot), &self.region, offset, self.bytes, options)
+                    .expect("a transfer");
+                loaded += 1;
+            }
+            self.from.poll().expect("an endpoint");
+            while let Some(done) = self.from.next_completion() {
+                done.result.expect("a transfer that arrives");
+                sent += 1;
+            }
+            self.to.poll().expect("an endpoint");
+            while let Some(notice) = self.to.next_notification() {
+                let slot = (notice.address.get() - self.region.address.get()) / self.bytes;
+                let slot = usize::try_from(slot).expect("few");
+                let buffer = self.down[slot].take().expect("the slot was read");
+                self.c2h.submit(buffer, at(self.region.address, slot)).expect("room in the ring");
+                fetched.push_back(slot);
+            }
+            self.c2h.poll().expect("a channel");
+            while let Some(done) = self.c2h.next_completion() {
+                self.down[fetched.pop_front().expect("it was begun")] = done.buffer;
+                read += 1;
+            }
+            self.from.relax();
+        }
+        BYTES as f64 / began.elapsed().as_secs_f64() / 1e9
+    }
+}
+
 struct Stream {
+    world: World,
     publisher: Publisher,
     subscribers: Vec<Subscriber>,
     data: u64,
@@ -74,8 +203,8 @@ struct Stream {
 impl Stream {
     fn new(data: u64) -> Self {
         let world = world(SUBSCRIBERS + 1);
-        let (publisher, subscribers) = stream(&world, SUBSCRIBERS, data, 16);
-        Self { publisher, subscribers, data }
+        let (publisher, subscribers) = stream(&world, SUBSCRIBERS, data, 16, SubscriberOptions::default());
+        Self { world, publisher, subscribers, data }
     }
 
     /// Gigabytes per second of the subscriber that got least.
@@ -107,27 +236,53 @@ pub(super) fn run() {
         BYTES >> 20
     );
     println!(
-        "{:>12}  {:>14}  {:>22}  {:>12}",
-        "frame, bytes", "transfer, GB/s", "each subscriber, GB/s", "share of 1/8"
+        "{:>12}  {:>14}  {:>14}  {:>22}  {:>15}  {:>15}",
+        "frame, bytes",
+        "one transfer",
+        "transfers",
+        "each subscriber, GB/s",
+        "of 1/8 of one",
+        "of 1/8 of many"
     );
     let mut transfer = Transfer::new();
     transfer.round();
     for data in [4 << 10, 64 << 10, 256 << 10, 1 << 20] {
         let mut stream = Stream::new(data);
+        let mut messages = Messages::new(data);
         stream.round();
-        let (mut alone, mut each, mut shares) = (Vec::new(), Vec::new(), Vec::new());
+        messages.round();
+        let [mut alone, mut many, mut each, mut shares, mut fair] = [(); 5].map(|()| Vec::new());
         for _ in 0..ROUNDS {
-            let (transfer, stream) = (transfer.round(), stream.round());
+            let (transfer, messages, stream) = (transfer.round(), messages.round(), stream.round());
             alone.push(transfer);
+            many.push(messages);
             each.push(stream);
             shares.push(stream / (transfer / SUBSCRIBERS as f64));
+            fair.push(stream / (messages / SUBSCRIBERS as f64));
         }
         println!(
-            "{data:>12}  {:>14.3}  {:>22.4}  {:>12.2}",
+            "{data:>12}  {:>14.3}  {:>14.3}  {:>22.4}  {:>15.2}  {:>15.2}",
             median(&mut alone),
+            median(&mut many),
             median(&mut each),
-            median(&mut shares)
+            median(&mut shares),
+            median(&mut fair)
         );
     }
     println!("(at least 0.80 is wanted)");
+    println!("what all cards do for a message, and for one subscriber's frame:");
+    println!(
+        "{:>12}  {:<16} {:>11}  {:>10}  {:>15}  {:>6}  {:>15}",
+        "bytes", "", "descriptors", "CDMA's", "packets, answers", "events", "register writes"
+    );
+    for data in [4 << 10, 64 << 10, 256 << 10, 1 << 20] {
+        let (mut messages, mut stream) = (Messages::new(data), Stream::new(data));
+        let count = BYTES / data;
+        let before = Work::of(&messages.world);
+        messages.round();
+        Work::of(&messages.world).print(before, "transfer", data, count);
+        let before = Work::of(&stream.world);
+        stream.round();
+        Work::of(&stream.world).print(before, "frame", data, count * SUBSCRIBERS as u64);
+    }
 }

@@ -38,8 +38,14 @@ fn endpoint(world: &World, card: usize) -> Endpoint {
     Endpoint::open_with(&Card::open(world.transport(card)).expect("a card"), &options).expect("an endpoint")
 }
 
-/// A publisher on card 0 of `world`, and a subscriber on each of the others.
-fn stream(world: &World, subscribers: usize, data: u64, slots: u32) -> (Publisher, Vec<Subscriber>) {
+/// A publisher with `slots` on card 0 of `world`, and a subscriber as `each` says on each of the others.
+fn stream(
+    world: &World,
+    subscribers: usize,
+    data: u64,
+    slots: u32,
+    each: SubscriberOptions,
+) -> (Publisher, Vec<Subscriber>) {
     let mut options = PublisherOptions::default();
     (options.data_room, options.value_room, options.slots) = (data, 0, slots);
     let mut publisher = Publisher::new(endpoint(world, 0), options).expect("a publisher");
@@ -47,8 +53,7 @@ fn stream(world: &World, subscribers: usize, data: u64, slots: u32) -> (Publishe
     let address = publisher.listen(any).expect("a port");
     let join = |number: usize| {
         let end = endpoint(world, number + 1);
-        let mut joining =
-            Subscriber::begin_join(end, address, SubscriberOptions::default()).expect("a publisher there");
+        let mut joining = Subscriber::begin_join(end, address, each.clone()).expect("a publisher there");
         loop {
             publisher.poll().expect("a publisher that works");
             if let Some(subscriber) = joining.poll().expect("a publisher that says yes") {

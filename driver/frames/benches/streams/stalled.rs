@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use fpga_frames::{Event, Publisher, Subscriber};
+use fpga_frames::{Event, Publisher, Subscriber, SubscriberOptions};
 
 use super::{median, stream, world};
 
@@ -30,7 +30,7 @@ impl Running {
     fn new(subscribers: usize, stalled: bool) -> Self {
         let all = subscribers + usize::from(stalled);
         let world = world(all + 1);
-        let (publisher, mut subscribers) = stream(&world, all, DATA, 16);
+        let (publisher, mut subscribers) = stream(&world, all, DATA, 16, SubscriberOptions::default());
         let stalled = if stalled { subscribers.pop() } else { None };
         Self { publisher, subscribers, _stalled: stalled, rates: Vec::new(), read: 0, missed: 0 }
     }

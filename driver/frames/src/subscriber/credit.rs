@@ -43,7 +43,8 @@ impl Subscriber {
 
     /// Sends the credit, if there is news and the last one has arrived.
     ///
-    /// A quarter of the slots is news enough while frames keep coming; all of it when they do not.
+    /// Half of the slots is news enough while frames keep coming, as a credit is a transfer of its own, which costs as much as a small
+    /// frame; the publisher has the other half meanwhile. When they do not keep coming, every frame is.
     pub(super) fn give_credit(&mut self) -> Result<(), SubscriberError> {
         self.send_credit()?;
         if let (true, Some(last)) = (self.credit_failures >= self.options.failures, self.credit_error)
@@ -54,7 +55,7 @@ impl Subscriber {
         }
         let consumed = self.arrivals.consumed();
         let news = consumed.wrapping_sub(self.credit_said);
-        let enough = (self.options.slots / 4).max(1);
+        let enough = (self.options.slots / 2).max(1);
         let quiet = self.fetches.is_empty() && self.ready.is_empty();
         let due = self.credit_due
             || news >= enough

@@ -15,6 +15,9 @@ use std::time::Duration;
 const ROUNDS_PER_LOOK: u32 = 16;
 /// The same while there is nothing to do, and a round takes nanoseconds: a doorbell is not to find the worker at the clock.
 const QUIET_ROUNDS_PER_LOOK: u32 = 64;
+/// After so long without work others who wait for this CPU get it in between: what they would do may be what is waited for here. Whoever
+/// drives a card in a loop is back long before, and does not pay for it.
+const COURTESY: Nanos = Nanos::from_micros(10);
 /// Longest sleep. Nothing rests on it: tests, which would not notice a wake-up that is lost, do without.
 const SLEEP: Duration = if cfg!(test) { Duration::MAX } else { Duration::from_millis(1) };
 
@@ -138,6 +141,14 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
             if woken {
                 worked = threaded.elapsed();
             }
+        } else if looked && state.now.saturating_sub(worked) >= COURTESY {
+            drop(state);
+            std::thread::yield_now();
+            state = lock();
+            served = gate.served();
+            // Somebody may have had the lock.
+            quiet = false;
+            until_look = 0;
         } else if spin == Nanos::ZERO {
             until_look = 0;
         }
