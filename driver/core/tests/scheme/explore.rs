@@ -312,7 +312,7 @@ fn at_least(left: Mischief) -> u32 {
     all
 }
 
-/// Tries everything with a message of `count` packets, up to `most` states. Of each kind of mischief there may be two.
+/// Tries everything with a message of `count` packets, up to `most` states. Of each kind of mischief there may be two at most.
 pub(crate) fn explore<S, R>(sender: S, receiver: R, count: u32, mischief: Mischief, most: usize) -> Found
 where
     S: Outgoing + Clone + Eq + Hash,
