@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use fpga_frames::{
@@ -11,15 +10,18 @@ use fpga_frames::{
 };
 use serde::Serialize;
 
-use super::{CHECKSUM, Every, Live, Repaired, Station, checksum, interruption, is_set};
+use super::{CHECKSUM, Every, Live, Repaired, Station, checksum};
 use crate::cli::SubscribeArgs;
 use crate::error::CliError;
 use crate::output::{self, Report};
 use crate::settings::Settings;
+use crate::stop;
 
 /// How long a farewell may take.
 const LEAVING: Duration = Duration::from_secs(2);
-/// Between two tries to find the publisher.
+/// Between two looks at a conversation of four messages.
+const LOOK: Duration = Duration::from_micros(200);
+/// Between two tries to find the publisher, and between two looks whether a signal has come.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// What has come.
@@ -86,8 +88,18 @@ fn join(settings: &Settings, args: &SubscribeArgs) -> Result<Subscriber, CliErro
         let mut options = SubscriberOptions::default();
         options.slots = args.slots;
         let endpoint = station.endpoint()?;
-        match Subscriber::join(endpoint, args.publisher, options) {
-            Ok(subscriber) => return Ok(subscriber),
+        let joined = Subscriber::begin_join(endpoint, args.publisher, options).and_then(|mut joining| {
+            loop {
+                match joining.poll()? {
+                    Some(subscriber) => return Ok(Some(subscriber)),
+                    None if stop::is_asked() => return Ok(None),
+                    None => std::thread::sleep(LOOK),
+                }
+            }
+        });
+        match joined {
+            Ok(Some(subscriber)) => return Ok(subscriber),
+            Ok(None) => {}
             Err(JoinError::Bootstrap(
                 error @ (BootstrapError::Connect { .. }
                 | BootstrapError::Closed { .. }
@@ -96,7 +108,21 @@ fn join(settings: &Settings, args: &SubscribeArgs) -> Result<Subscriber, CliErro
             )) if Instant::now() < until => tracing::debug!(%error, "again"),
             Err(error) => return Err(error.into()),
         }
-        std::thread::sleep(AGAIN);
+        // It has not become what runs until it is told to end.
+        settings.deadline.check(|| format!("looking for the publisher at {}", args.publisher))?;
+        pause(AGAIN);
+    }
+}
+
+/// Sleeps in pieces, until a signal comes.
+fn pause(span: Duration) {
+    let until = Instant::now() + span;
+    while !stop::is_asked() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        std::thread::sleep(left.min(AGAIN));
     }
 }
 
@@ -108,7 +134,6 @@ pub(super) fn run(settings: &Settings, args: &SubscribeArgs, out: &mut dyn Write
             "standard output cannot have both the frames (--out -) and reports (--json, --every); write frames to a folder".to_owned(),
         ));
     }
-    let stop = interruption()?;
     if let Some(folder) = args.out.as_deref().filter(|_| !to_output) {
         fs::create_dir_all(folder).map_err(|error| CliError::file(folder, "create the folder", error))?;
     }
@@ -119,7 +144,7 @@ pub(super) fn run(settings: &Settings, args: &SubscribeArgs, out: &mut dyn Write
         Some(_) if to_output => Sink::Out,
         Some(folder) => Sink::Folder(folder.clone()),
     };
-    let ended = job.read(settings, args, &sink, &mut every, &stop, out);
+    let ended = job.read(settings, args, &sink, &mut every, out);
     let report = job.report();
     let (damaged, frames) = (report.damaged, report.frames);
     match ended {
@@ -181,11 +206,10 @@ impl Job {
         args: &SubscribeArgs,
         sink: &Sink,
         every: &mut Every,
-        stop: &AtomicBool,
         out: &mut dyn Write,
     ) -> Result<(), CliError> {
         let mut live = Live::new(settings);
-        while !is_set(stop) && args.count.is_none_or(|count| self.subscriber.counts().frames < count) {
+        while !stop::is_asked() && args.count.is_none_or(|count| self.subscriber.counts().frames < count) {
             let event = self.subscriber.poll().map_err(|error| match error {
                 SubscriberError::Silent { .. } | SubscriberError::Unreachable { .. } => {
                     CliError::StreamLost { source: error, frames: self.subscriber.counts().frames }
@@ -199,7 +223,7 @@ impl Job {
                     sink.take(&frame, out)?;
                     if let Some(delay) = args.delay {
                         // What a slow program does meanwhile is not this one's business.
-                        std::thread::sleep(delay);
+                        pause(delay);
                     }
                 }
                 Some(Event::Gap { missed, first }) => tracing::info!(missed, first = first.get(), "gap"),
@@ -222,7 +246,7 @@ impl Job {
             if every.is_due(now) {
                 output::print_line(&self.report(), settings.json, out)?;
             }
-            settings.deadline.check(|| "subscribing".to_owned())?;
+            settings.deadline.check_time(|| "subscribing".to_owned())?;
         }
         Ok(())
     }
