@@ -24,8 +24,12 @@ pub enum SimCommand {
                   scheme: selective            # registry, receiver-window, sender-window, receiver-counter, adaptive-window\n  \
                   topology: {torus: {side: 5}} # point-to-point, {tree: {arity: N, levels: N, up: N}}\n  \
                   traffic: {permutation: {bytes: 1048576}} # {incast: {senders: N, bytes: N}}, {flows: [{from: N, to: N, bytes: N, at_ns: N}]}\n  \
-                  data: {loss: 0.001, duplicate: 0, corrupt: 0, jitter_ns: 300}\n  \
+                  data: {loss: 0.001, duplicate: 0, corrupt: 0, jitter_ns: 300} # and control; {bursts: {loss: P, length: N}},\n  \
+                  \u{20}    # {delay: {exponential: {least_ns: N, mean_ns: N}}}, or constant, uniform, normal, log-normal; copy_delay\n  \
                   control: {loss: 0.001}\n  \
+                  shuffle: {depth: N, patience_ns: N}, throttle: {rate_mbps: N, queue_ns: N}, blackouts: [{from_ns: N, length_ns: N}],\n  \
+                  routing: adaptive            # fixed: one way for each pair, which the controller can change\n  \
+                  slow_links: [{from: N, to: N, number: N, times: N}],\n  \
                   rate_gbps: 80, delay_ns: 800, queue_bytes, packet_bytes, window, credit, disorder: {degree: N, patience_ns: N},\n  \
                   contexts, controller: HOST, round_trip_ns, limit_ns, seed\n\n\
                   Examples:\n  \
@@ -56,7 +60,7 @@ pub struct SimRunArgs {
 /// Options of `sim figure`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Writes DIR/NAME.csv and DIR/NAME.svg. The same seed gives the same bytes, for any number of threads. What each figure \
+    after_help = "Writes DIR/NAME.csv and DIR/NAME.svg, and DIR/NAME-intervals.csv with the 95 % intervals of its numbers. The same seed gives the same bytes, for any number of threads. What each figure \
                   claims, and where it differs from the documents, is in docs/figures.md.\n\n\
                   Examples:\n  \
                   fpgactl sim figure loss-sweep --quick --chart --out figures\n  \
