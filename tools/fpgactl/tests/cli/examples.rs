@@ -7,6 +7,8 @@ use std::path::Path;
 use clap::{CommandFactory, Parser};
 use fpgactl::cli::Cli;
 
+use crate::support::{file, fpgactl};
+
 /// Every command that has none of its own below it, with its own help and that of the command above it.
 fn leaves(command: &clap::Command, above: &str, path: &str, found: &mut Vec<(String, String)>) {
     let own = command.get_after_help().map(ToString::to_string).unwrap_or_default();
@@ -48,6 +50,34 @@ fn every_command_has_examples_that_are_taken() {
         let shown = examples.lines().filter(|line| assert_taken(line, &name)).count();
         assert!(shown > 0, "{name}: {examples}");
     }
+}
+
+/// What the help of `sim run` shows is a scenario, and every key that it only names is one.
+#[test]
+fn the_scenario_of_the_help_runs() {
+    let command = Cli::command();
+    let sim = command.find_subcommand("sim").unwrap().find_subcommand("run").unwrap();
+    let help = sim.get_after_help().unwrap().to_string();
+    let (_, rest) = help.split_once("A scenario").unwrap();
+    let (text, _) = rest.split_once("Examples:").unwrap();
+    let lines: Vec<&str> = text.lines().skip(1).map(|line| line.strip_prefix("  ").unwrap_or(line)).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let run = |text: &str| {
+        let path = file(folder.path(), "scenario.yaml", text);
+        let out = folder.path().display().to_string();
+        fpgactl(&["sim", "run", path.to_str().unwrap(), "--out", &out])
+    };
+    let whole = lines.join("\n");
+    run(&whole).ok();
+    // The same with each line that is commented out and is a key, alone.
+    let mut tried = 0;
+    for line in lines.iter().filter_map(|line| line.strip_prefix("# ")) {
+        if line.split_once(": ").is_some_and(|(key, _)| !key.contains([' ', ','])) {
+            run(&format!("{whole}\n{line}\n")).ok();
+            tried += 1;
+        }
+    }
+    assert_eq!(tried, 7, "{whole}");
 }
 
 #[test]
