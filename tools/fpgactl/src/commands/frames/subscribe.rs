@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -79,22 +80,60 @@ impl Sink {
     }
 }
 
+/// What the publisher's name stands for now: one address at least.
+fn look_up(place: &str) -> Result<Vec<SocketAddr>, CliError> {
+    let unknown = |reason: String| CliError::UnknownPublisher { place: place.to_owned(), reason };
+    let found: Vec<_> = place.to_socket_addrs().map_err(|error| unknown(error.to_string()))?.collect();
+    if found.is_empty() { Err(unknown("it has no address".to_owned())) } else { Ok(found) }
+}
+
+/// Tries each address of the publisher once. `true`: it may come to be reached by another try.
+fn try_join(
+    station: &Station,
+    args: &SubscribeArgs,
+    addresses: &[SocketAddr],
+) -> Result<Subscriber, (bool, CliError)> {
+    let mut last = None;
+    for &address in addresses {
+        let mut options = SubscriberOptions::default();
+        options.slots = args.slots;
+        let endpoint = station.endpoint().map_err(|error| (false, error))?;
+        match Subscriber::join(endpoint, address, options) {
+            Ok(subscriber) => return Ok(subscriber),
+            // A name often has an address of each version, and a publisher listens at one of them.
+            Err(error @ JoinError::Bootstrap(BootstrapError::Connect { .. })) => {
+                last = Some((true, error.into()))
+            }
+            Err(error) => {
+                let again = matches!(
+                    error,
+                    JoinError::Bootstrap(
+                        // It may have much to do.
+                        BootstrapError::TimedOut { .. }
+                            | BootstrapError::Closed { .. }
+                            | BootstrapError::Broken { .. }
+                            | BootstrapError::Refused { .. }
+                    )
+                );
+                return Err((again, error.into()));
+            }
+        }
+    }
+    Err(last.unwrap_or_else(|| (false, CliError::Usage("the publisher has no address".to_owned()))))
+}
+
 fn join(settings: &Settings, args: &SubscribeArgs) -> Result<Subscriber, CliError> {
     let station = Station::reach(settings, &args.link)?;
     let until = Instant::now() + args.retry.unwrap_or_default();
     loop {
-        let mut options = SubscriberOptions::default();
-        options.slots = args.slots;
-        let endpoint = station.endpoint()?;
-        match Subscriber::join(endpoint, args.publisher, options) {
+        let tried = match look_up(&args.publisher) {
+            Ok(addresses) => try_join(&station, args, &addresses),
+            Err(error) => Err((true, error)),
+        };
+        match tried {
             Ok(subscriber) => return Ok(subscriber),
-            Err(JoinError::Bootstrap(
-                error @ (BootstrapError::Connect { .. }
-                | BootstrapError::Closed { .. }
-                | BootstrapError::Broken { .. }
-                | BootstrapError::Refused { .. }),
-            )) if Instant::now() < until => tracing::debug!(%error, "again"),
-            Err(error) => return Err(error.into()),
+            Err((true, error)) if Instant::now() < until => tracing::debug!(%error, "again"),
+            Err((_, error)) => return Err(error),
         }
         std::thread::sleep(AGAIN);
     }
