@@ -13,7 +13,7 @@ pub const CONTRACT_MINOR: u16 = 0;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
 pub const CONTRACT_VERSION: u32 = 0x0001_0000;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0xe17c_72f6;
+pub const CONTRACT_CHECKSUM: u32 = 0x79fe_58a7;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Most entries that the block table can hold: the table ends with the identity block's 1 KiB.
@@ -38,6 +38,8 @@ pub const WINDOWS_MAX: u32 = 32;
 pub const NODE_ANY: u32 = 0xffff_ffff;
 /// Most entries of the event ring.
 pub const EVENT_RING_ENTRIES_MAX: u32 = 0x0001_0000;
+/// Fewest entries of an event ring that others' packets do not fill (EVENT_CONSUMED). A smaller one can be set, and loses events.
+pub const EVENT_RING_ENTRIES_MIN: u32 = 64;
 /// Value for the memory block's COMMIT: install the shadow words as the entry at INDEX.
 pub const MEMORY_COMMIT_INSTALL: u32 = 1;
 /// Value for the memory block's COMMIT: remove the entry at INDEX.
@@ -304,9 +306,9 @@ impl core::fmt::Display for PacketKind {
 #[non_exhaustive]
 #[repr(u8)]
 pub enum NackReason {
-    /// The registry has no entry for this segment: back off and try again.
+    /// The registry has no entry for this segment, or the event ring no room for what would come of it: back off and try again.
     Busy = 1,
-    /// The segment is not registered and the escape buffer is full: try again.
+    /// The segment is not registered and the escape buffer, or the event ring, is full: try again.
     EscapeFull = 2,
     /// No memory window of the receiver allows this write: trying again does not help.
     Violation = 3,
@@ -506,7 +508,7 @@ pub enum EventKind {
     Expired = 8,
     /// A whole transfer is in memory: node, incarnation, transfer, address, length; count = number of the read that it answers, 0 for none.
     Notice = 9,
-    /// Something went wrong: reason (FaultReason), index = transmit window where one is concerned.
+    /// Something went wrong: reason (FaultReason), index = transmit window where one is concerned, generation = faults of the same reason since the last event of it that have none of their own. There is one event of a reason at a time: until the host has taken it (EVENT_CONSUMED), more are counted, and the last of them is told then.
     Fault = 10,
     /// A packet waits in the escape buffer: index = slot, node, incarnation, transfer, segment, address, length.
     Escaped = 11,
@@ -514,7 +516,7 @@ pub enum EventKind {
     EscapeReleased = 12,
     /// How far a transfer is that the NI was told to make (WindowKind Command), or how it has ended: reason (Outcome), op = number of the command, node, transfer, segment = messages that are complete, count = packets sent again, generation = packets sent, length = packets of complete messages, address = where it failed, tries, index = NackReason of Refused.
     Sent = 13,
-    /// A node says what it can do (HELLO_REPLY): node, generation = its incarnation, op = newest wire version, tries = packet size as a power of two, index = mask bits, count = Capabilities, segment = its schemes, bit n for Scheme n.
+    /// A node says what it can do (HELLO_REPLY): node, generation = its incarnation, op = newest wire version, tries = packet size as a power of two, index = mask bits, count = Capabilities, segment = its schemes, bit n for Scheme n, length = its REGISTRY_TIMEOUT_US. One for each HELLO that was sent, at most.
     Hello = 14,
 }
 
@@ -1361,7 +1363,7 @@ pub mod ni {
     pub const EVENT_RING_BASE_HIGH: u32 = 0x0084;
     /// Entries of the event ring: a power of two, at most EVENT_RING_ENTRIES_MAX. (read and write)
     pub const EVENT_RING_SIZE: u32 = 0x0088;
-    /// Events that the host has taken since EVENT_ENABLE: a running count that wraps at 2^32. The NI keeps at most EVENT_RING_SIZE events beyond it. (read and write)
+    /// Events that the host has taken since EVENT_ENABLE: a running count that wraps at 2^32. The NI keeps at most EVENT_RING_SIZE events beyond it. By the Registry scheme others' packets fill half of the ring at most: one of which more would come, with all that may come of those accepted before, is refused as busy. The other half is for what comes of the host's own packets. So that something is always accepted once the host has looked, it writes here at the latest when it has taken an eighth of the ring. (read and write)
     pub const EVENT_CONSUMED: u32 = 0x008c;
     /// Events written since EVENT_ENABLE; a running count that wraps at 2^32. (read only)
     pub const EVENT_PRODUCED: u32 = 0x0090;
@@ -1379,6 +1381,8 @@ pub mod ni {
         /// Lowest bit of [`LINE`].
         pub const LINE_SHIFT: u32 = 8;
     }
+    /// Events since EVENT_ENABLE, those that wait to be written among them; a running count that wraps at 2^32. What has happened before a read of it is told by events up to this count. (read only)
+    pub const EVENT_POSTED: u32 = 0x009c;
     /// Packets of a message, at most: 1 to 4096. Longer transfers become several messages. Only while CONTROL.ENABLE is 0. (read and write)
     pub const MESSAGE_PACKETS: u32 = 0x00a0;
     /// Messages that the NI can send at once: entries of the sending block. (read only)
@@ -1415,7 +1419,7 @@ pub mod counters {
     pub const ESCAPE_HITS: u32 = 0x0014;
     /// Packets that timed out in the escape buffer, or found it full. (read only)
     pub const ESCAPE_DROPPED: u32 = 0x0018;
-    /// Start packets or messages refused because no entry was free. (read only)
+    /// Start packets or messages refused because no entry was free, or no room for events. (read only)
     pub const REGISTRY_FULL: u32 = 0x001c;
     /// Packets dropped for their checksum. (read only)
     pub const BAD_CRC: u32 = 0x0020;
@@ -1983,7 +1987,7 @@ pub mod layout {
     /// HELLO and HELLO_REPLY: what the node that made the packet can do.
     pub mod hello {
         /// Size in bytes.
-        pub const LAYOUT_SIZE: usize = 28;
+        pub const LAYOUT_SIZE: usize = 32;
         /// WIRE_VERSION. (`u8`)
         pub const VERSION: usize = 0;
         /// A PacketKind. (`u8`)
@@ -2006,6 +2010,8 @@ pub mod layout {
         pub const CAPABILITIES: usize = 20;
         /// Bit n set: the node speaks Scheme n. (`u32`)
         pub const SCHEMES: usize = 24;
+        /// How long its registry waits for a silent sender, in microseconds: a more patient sender must not send to it. (`u32`)
+        pub const REGISTRY_TIMEOUT_US: usize = 28;
     }
     /// MESSAGE_REQUEST: asks for a receive context (RDMA_RQT of the receiver window). Repeated until it is answered; the same one gets the same answer.
     pub mod message_request {
@@ -2815,7 +2821,7 @@ pub static BLOCKS: &[BlockInfo] = &[
                 access: AccessKind::ReadWrite,
                 reset: Some(0),
                 values: &[],
-                doc: "Events that the host has taken since EVENT_ENABLE: a running count that wraps at 2^32. The NI keeps at most EVENT_RING_SIZE events beyond it.",
+                doc: "Events that the host has taken since EVENT_ENABLE: a running count that wraps at 2^32. The NI keeps at most EVENT_RING_SIZE events beyond it. By the Registry scheme others' packets fill half of the ring at most: one of which more would come, with all that may come of those accepted before, is refused as busy. The other half is for what comes of the host's own packets. So that something is always accepted once the host has looked, it writes here at the latest when it has taken an eighth of the ring.",
                 fields: &[],
             },
             RegisterInfo {
@@ -2857,6 +2863,15 @@ pub static BLOCKS: &[BlockInfo] = &[
                         doc: "User interrupt request line, 0 to 15.",
                     },
                 ],
+            },
+            RegisterInfo {
+                name: "event_posted",
+                offset: 0x009c,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "Events since EVENT_ENABLE, those that wait to be written among them; a running count that wraps at 2^32. What has happened before a read of it is told by events up to this count.",
+                fields: &[],
             },
             RegisterInfo {
                 name: "message_packets",
@@ -2973,7 +2988,7 @@ pub static BLOCKS: &[BlockInfo] = &[
                 access: AccessKind::ReadOnly,
                 reset: Some(0),
                 values: &[],
-                doc: "Start packets or messages refused because no entry was free.",
+                doc: "Start packets or messages refused because no entry was free, or no room for events.",
                 fields: &[],
             },
             RegisterInfo {

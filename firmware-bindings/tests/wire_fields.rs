@@ -229,6 +229,7 @@ fn limits_of_small_packets() {
             mask_bits,
             capabilities: Capabilities::NONE,
             schemes: 1,
+            registry_timeout_us: 1,
         };
         assert_eq!(outcome(Control::Hello(hello)).is_ok(), legal, "{hello:?}");
     }
@@ -319,6 +320,7 @@ fn control() -> impl Strategy<Value = Control> {
                     mask_bits,
                     capabilities: Capabilities::from_bits(segment),
                     schemes: peer,
+                    registry_timeout_us: segment ^ peer,
                 };
                 match kind {
                     0 => Control::Ack(Ack { common, op, transfer, segment, peer_incarnation, tries }),

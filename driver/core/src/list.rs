@@ -48,6 +48,11 @@ impl List {
         self.len
     }
 
+    /// The slots of this list, first to last.
+    pub(crate) fn iter(&self, links: &Links) -> impl Iterator<Item = u32> {
+        core::iter::successors(self.head(), |slot| links.next(*slot))
+    }
+
     pub(crate) fn head(&self) -> Option<u32> {
         (self.head != NONE).then_some(self.head)
     }

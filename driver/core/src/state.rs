@@ -10,7 +10,7 @@
 //! | receiver | registry | operation in progress; 32 bytes more where masks are wider than 64 bits | 82 | 656 |
 //! | receiver | escape channel | early packet | 120 and the packet | 960 and the packet |
 //! | receiver | transfers | transfer in progress | 80 | 640 |
-//! | receiver | senders | sending node | 48 | 384 |
+//! | receiver | senders | life of a sending node | 56 | 448 |
 //! | receiver | tombstones | run of completed transfers of a sending node, and one to spare | 8 | 64 |
 //! | receiver | memory windows | window | 40 | 320 |
 //! | receiver | answers and events | answer to send or event to tell; four for each operation, transfer and escape slot, twice | 64 | 512 |

@@ -139,6 +139,30 @@ fn e1_5_another_incarnation_is_another_sender() {
 }
 
 #[test]
+fn a_new_life_of_a_sender_waits_until_packets_of_the_former_one_have_died_out() {
+    let mut rig = Rig::new(config());
+    let life = |n: u32, index: u16| {
+        let mut packet = Shape::single(0, 2).packet(index);
+        packet.0.common.incarnation = Incarnation::new(n);
+        packet
+    };
+    assert_eq!(acks(&rig.deliver(&life(1, 0))).len(), 1);
+    // Both might be the newer one. The former life's packets count, as long as they come.
+    assert_eq!(nacks(&rig.deliver(&life(2, 0))), [NackReason::Busy]);
+    assert_eq!(acks(&rig.deliver(&life(1, 1))).len(), 1);
+    rig.advance(rig.receiver.config().packet_lifetime.saturating_sub(Nanos::new(1)));
+    assert_eq!(nacks(&rig.deliver(&life(2, 0))), [NackReason::Busy]);
+    assert_eq!(rig.memory.writes.len(), 2);
+    // A packet lifetime after it was first heard of, only one that is alive can be heard.
+    rig.advance(Nanos::new(1));
+    assert_eq!(acks(&rig.deliver(&life(2, 0))).len(), 1);
+    // Another node, and this one when it has been forgotten, are taken at once.
+    rig.advance(Nanos::from_secs(5));
+    assert_eq!(rig.receiver.poll_timeout(), None);
+    assert_eq!(acks(&rig.deliver(&life(3, 0))).len(), 1);
+}
+
+#[test]
 fn e1_6_an_escaped_packet_is_acknowledged_when_written_or_never() {
     let mut small = config();
     small.escape_slots = 1;

@@ -11,9 +11,9 @@ mod common;
 
 use common::{KEY, LIFE, RECEIVER, Rig, SENDER, Shape, config};
 use fpga_core::Nanos;
-use fpga_core::receiver::Output;
+use fpga_core::receiver::{MemoryWindow, Output};
 use fpga_core::sender::{Answer, Command, Completion, Notify, Sender, SenderConfig, Transmit};
-use fpga_firmware::ids::{Incarnation, OpNumber};
+use fpga_firmware::ids::{NodeId, OpNumber};
 use fpga_firmware::wire::{Common, Control, DataHeader, Flags, StartFields};
 use fpga_registers::CardAddr;
 
@@ -152,10 +152,13 @@ fn a_copy_that_is_registered_late_costs_no_transfer() {
     let second = ends.next().unwrap();
     assert_eq!((second.0.segment_count, second.0.segment), (3, 0), "the big transfer has begun");
     ends.deliver(&second);
-    // Another life of the same node takes the entry.
+    // Another node takes the entry.
+    let stranger = NodeId::new(7);
+    let window = *ends.rig.receiver.access().get(0).unwrap();
+    ends.rig.receiver.access_mut().install(1, MemoryWindow { source: stranger, ..window }).unwrap();
     let other = |index| {
         let mut packet = Shape::single(0, 2).packet(index);
-        packet.0.common.incarnation = Incarnation::new(0xBEEF);
+        packet.0.common.source = stranger;
         packet
     };
     ends.rig.deliver(&other(0));

@@ -197,7 +197,7 @@ pub enum JoinError {
     },
     /// The card could have to tell more than its event ring holds, if nobody looked for a while.
     #[error(
-        "{card}: {slots} slots for frames of up to {segments} segments each can make {needed} events while nobody looks, and half of an event ring of {entries} has to hold them; join with fewer slots, or open the endpoint with more event entries (up to 65536)"
+        "{card}: {slots} slots for frames of up to {segments} segments each can make {needed} events while nobody looks, and three eighths of an event ring of {entries} have to hold them; join with fewer slots, or open the endpoint with more event entries (up to 65536)"
     )]
     EventRing {
         /// Which card.

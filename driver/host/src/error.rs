@@ -101,3 +101,22 @@ fn advice(source: &io::Error) -> &'static str {
         _ => "check that /sys, /proc and /dev are those of the running kernel",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Root, whom tests may run as, is refused nothing.
+    #[test]
+    fn advice_follows_what_the_system_said() {
+        for (kind, part) in [
+            (io::ErrorKind::PermissionDenied, "ask as root"),
+            (io::ErrorKind::NotADirectory, "check the root"),
+            (io::ErrorKind::IsADirectory, "check the root"),
+            (io::ErrorKind::Other, "those of the running kernel"),
+        ] {
+            let error = HostError::Unreadable { path: "/sys/x".into(), source: kind.into() }.to_string();
+            assert!(error.starts_with("/sys/x cannot be read") && error.contains(part), "{error}");
+        }
+    }
+}

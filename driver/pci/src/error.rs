@@ -214,7 +214,9 @@ pub enum ConfigError {
 #[non_exhaustive]
 pub enum DmaMapError {
     /// Address or length is not a multiple of the page size.
-    #[error("DMA mapping of {length:#x} bytes at {iova} is not a multiple of the page size {page:#x}")]
+    #[error(
+        "DMA mapping of {length:#x} bytes at {iova} is not a multiple of the page size {page:#x}; round both up to it"
+    )]
     Misaligned {
         /// First address.
         iova: Iova,
@@ -234,7 +236,9 @@ pub enum DmaMapError {
         length: u64,
     },
     /// Something is mapped there already.
-    #[error("{length:#x} bytes at {iova} overlap a mapping that exists already")]
+    #[error(
+        "{length:#x} bytes at {iova} overlap a mapping that exists already; unmap that first, or take other addresses"
+    )]
     Overlap {
         /// First address.
         iova: Iova,
@@ -307,7 +311,9 @@ pub enum DmaMapError {
         source: OsError,
     },
     /// The system refused it.
-    #[error("the system refused the DMA mapping of {length:#x} bytes at {iova}: {source}")]
+    #[error(
+        "the system refused the DMA mapping of {length:#x} bytes at {iova}: {source}; the kernel's log (dmesg) says more, and `fpgactl doctor` looks at IOMMU and device"
+    )]
     Refused {
         /// First address.
         iova: Iova,
@@ -350,7 +356,9 @@ pub enum InterruptError {
         source: OsError,
     },
     /// The system refused to switch them on or off.
-    #[error("the system refused to set {count} interrupt vectors: {source}")]
+    #[error(
+        "the system refused to set {count} interrupt vectors: {source}; polling needs none, and the kernel's log (dmesg) says more"
+    )]
     Refused {
         /// Vectors that were to be set; 0 when switching off.
         count: u32,
@@ -358,7 +366,7 @@ pub enum InterruptError {
         source: OsError,
     },
     /// Waiting failed.
-    #[error("waiting for an interrupt failed: {source}")]
+    #[error("waiting for an interrupt failed: {source}; polling needs none, or open the card again")]
     WaitFailed {
         /// The system's reason.
         source: OsError,

@@ -101,20 +101,26 @@ pub enum EndpointError {
     /// The channel that carries header blocks failed.
     #[error(transparent)]
     Channel(#[from] ChannelError),
-    /// A header block's transfer failed.
-    #[error("{0}")]
+    /// The transfer of a header block, or of events that are in card memory, failed.
+    #[error(
+        "moving a packet header to the card, or events from it, failed: {0}; drop the endpoint and open it again, and if that does not help, check the card (`fpgactl validate`)"
+    )]
     Upload(ChannelFault),
     /// A header block's transfer was not taken.
     #[error(transparent)]
     Submit(#[from] SubmitError),
     /// Card memory could not be prepared.
-    #[error("preparing the event ring: {0}")]
+    #[error(
+        "preparing the endpoint's place in card memory: {0}; check it (EndpointOptions::chain), and open the endpoint again"
+    )]
     Prepare(TransferError),
     /// A request to read could not be fetched from card memory.
-    #[error("fetching a request to read: {0}")]
+    #[error("fetching a request to read from card memory: {0}; drop the endpoint and open it again")]
     Fetch(TransferError),
     /// A window header contradicts itself: an error of this package.
-    #[error("{card}: {source}")]
+    #[error(
+        "{card}: a header that this driver made contradicts itself: {source}; report it, and open the endpoint again"
+    )]
     Header {
         /// Which card.
         card: CardName,
@@ -216,7 +222,9 @@ pub enum EndpointError {
         card: CardName,
     },
     /// The system does not hand out random numbers.
-    #[error("{card}: no random number from the system: {reason}")]
+    #[error(
+        "{card}: no random number from the system: {reason}; let the program call getrandom (a sandbox may forbid it), or state an incarnation (EndpointOptions) that no earlier life of this node had"
+    )]
     Random {
         /// Which card.
         card: CardName,
@@ -224,7 +232,7 @@ pub enum EndpointError {
         reason: String,
     },
     /// Host memory could not be used.
-    #[error("{card}: {source}")]
+    #[error("{card}: host memory of the endpoint: {source}; drop the endpoint and open it again")]
     Memory {
         /// Which card.
         card: CardName,

@@ -4,7 +4,7 @@
 //! same ring lies in card memory, and small C2H transfers fetch it.
 
 use fpga_firmware::event::{self, Event};
-use fpga_firmware::generated::{EVENT_RING_ENTRIES_MAX, ni as at};
+use fpga_firmware::generated::{EVENT_RING_ENTRIES_MAX, EVENT_RING_ENTRIES_MIN, ni as at};
 use fpga_firmware::{Incarnation, NodeId, TransferId};
 use fpga_pci::{DmaArea, DmaBuffer, QuarantineReason, barrier};
 use fpga_registers::CardAddr;
@@ -95,6 +95,18 @@ pub(super) fn blank_ring(card: &Card) -> Result<DmaBuffer, EndpointError> {
 }
 
 impl EventRing {
+    /// Entries of the ring that a card gets for which `entries` are asked: one in card memory has less room.
+    pub(super) fn entries_of(info: &NiInfo, entries: u32) -> u32 {
+        let room = u32::try_from((RESERVED_CARD_BYTES - CARD_RING_OFFSET) / event::SIZE as u64).unwrap_or(0);
+        // Rounded down to a power of two.
+        if info.event_push { entries } else { entries.min(1 << room.ilog2()) }
+    }
+
+    /// Whether a ring can have so many.
+    pub(super) const fn is_size(entries: u32) -> bool {
+        entries.is_power_of_two() && entries >= EVENT_RING_ENTRIES_MIN && entries <= EVENT_RING_ENTRIES_MAX
+    }
+
     pub(super) fn new(
         card: &Card,
         info: &NiInfo,
@@ -103,17 +115,7 @@ impl EventRing {
         chain: CardAddr,
     ) -> Result<Self, EndpointError> {
         let name = card.shared.name.clone();
-        let room = u32::try_from((RESERVED_CARD_BYTES - CARD_RING_OFFSET) / event::SIZE as u64).unwrap_or(0);
-        // Rounded down to a power of two.
-        let entries = if info.event_push { entries } else { entries.min(1 << room.ilog2()) };
-        if !entries.is_power_of_two() || entries > EVENT_RING_ENTRIES_MAX {
-            return Err(EndpointError::Option {
-                card: name,
-                what: "the number of event ring entries",
-                found: entries.into(),
-                expected: "a power of two up to 65536",
-            });
-        }
+        let entries = Self::entries_of(info, entries);
         let held = if info.event_push { entries } else { FETCH_ENTRIES.min(entries) };
         let area = card
             .memory()
@@ -232,9 +234,15 @@ impl EventRing {
         }
     }
 
-    /// Tells the card which entries may be written again: one posted write per quarter of the ring.
-    pub(super) fn release(&mut self, ni: &Block) -> Result<(), EndpointError> {
-        if self.consumed.wrapping_sub(self.released) < self.entries / 4 {
+    /// Events taken so far, a running count: the latest one's number.
+    pub(super) const fn taken(&self) -> u32 {
+        self.consumed
+    }
+
+    /// Tells the card which entries may be written again: one posted write per eighth of the ring, as the contract has it
+    /// (EVENT_CONSUMED), or `now`.
+    pub(super) fn release(&mut self, ni: &Block, now: bool) -> Result<(), EndpointError> {
+        if !now && self.consumed.wrapping_sub(self.released) < self.entries / 8 {
             return Ok(());
         }
         self.released = self.consumed;

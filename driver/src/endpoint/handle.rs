@@ -8,7 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fpga_core::Nanos;
+use fpga_core::mirror::MirrorError;
 use fpga_firmware::NodeId;
+use fpga_firmware::event::Event;
 use fpga_pci::{DmaBuffer, Transport};
 use fpga_registers::CardAddr;
 
@@ -235,6 +237,18 @@ impl SharedEndpoint {
     #[must_use]
     pub fn next_notification(&self) -> Option<Notification> {
         self.lock().notifications.pop_front()
+    }
+
+    /// The oldest fault event of the interface that nobody has taken: [`Endpoint::next_fault`]. Does not drive the endpoint.
+    #[must_use]
+    pub fn next_fault(&self) -> Option<Event> {
+        self.lock().endpoint.next_fault()
+    }
+
+    /// The oldest contradiction of the mirror that nobody has taken: [`Endpoint::next_mirror_fault`]. Does not drive the endpoint.
+    #[must_use]
+    pub fn next_mirror_fault(&self) -> Option<MirrorError> {
+        self.lock().endpoint.next_mirror_fault()
     }
 
     /// Waits for an arrival. Each one is handed to one caller.

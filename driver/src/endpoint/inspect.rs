@@ -27,8 +27,10 @@ pub struct EndpointCounters {
     pub windows: u64,
     /// How often the copy engine ran past the end of its chain, which costs a reset and nothing else.
     pub chain_overruns: u64,
-    /// Faults that the NI reported.
+    /// Faults that the NI reported, also those that share an event.
     pub faults: u64,
+    /// Events about faults, and contradictions of the mirror, that were dropped because nobody took them.
+    pub faults_dropped: u64,
     /// Reads of other nodes that were answered.
     pub reads_served: u64,
     /// Reads of other nodes that were refused, or whose answer did not arrive.

@@ -72,8 +72,10 @@ use transmit::TransmitPath;
 /// ring, unless told otherwise.
 pub const RESERVED_CARD_BYTES: u64 = 64 << 10;
 
-/// Shortest time that a registry entry waits for its sender: other nodes may be more patient than this one.
-const REGISTRY_TIMEOUT_MIN_US: u32 = 2_000_000;
+/// Shortest time that a registry entry waits for its sender if nothing else is asked for: other nodes may be more patient than this one.
+const REGISTRY_TIMEOUT_MIN: Duration = Duration::from_secs(2);
+/// Faults that are kept for whoever asks for them; older ones are dropped.
+const FAULTS_KEPT: usize = 256;
 
 /// One card's end of the network. One per card.
 ///
@@ -99,6 +101,10 @@ pub struct Endpoint {
     read_channel: Option<u8>,
     /// What the addresses of sources have to be multiples of.
     source_alignment: u32,
+    /// How long a node has to remember what this one has sent it.
+    least_registry_timeout: Duration,
+    /// Nothing is sent before.
+    quiet_until: Option<Nanos>,
     tables: ReceiveTables,
     ni: Block,
     info: NiInfo,
@@ -131,6 +137,10 @@ impl Endpoint {
 
     /// Opens the endpoint of `card`: resets the network interface, sets up events and the CDMA chain, and enables it.
     ///
+    /// Where the card has had an endpoint since its last hardware reset, nothing is sent for a packet lifetime (10 ms) from then on:
+    /// packets of that one may wander for so long, and regions of other nodes that are still open take them. Transfers can be
+    /// started at once, and wait.
+    ///
     /// # Errors
     /// See [`EndpointError`].
     pub fn open_with(card: &Card, options: &EndpointOptions) -> Result<Self, EndpointError> {
@@ -141,7 +151,8 @@ impl Endpoint {
         let incarnation = match options.incarnation {
             Some(number) => number,
             // Any 32 of the 64 random bits will do.
-            None => CardAddr::new(random(&name)?).to_low_high().0,
+            // 0 is the interface's own after a hardware reset.
+            None => CardAddr::new(random(&name)?).to_low_high().0.max(1),
         };
         let incarnation = Incarnation::new(incarnation);
         let scheme = options.scheme;
@@ -150,6 +161,7 @@ impl Endpoint {
         if !info.knows(scheme) {
             return Err(unknown());
         }
+        Self::check_limits(&name, options, &info)?;
         let sender = Self::sending(&name, options, &info, incarnation)?;
         options::check_source_alignment(options, &info).map_err(|(found, expected)| {
             EndpointError::Option {
@@ -168,14 +180,18 @@ impl Endpoint {
         mirror.track_masks(options.packet_events && scheme == Scheme::Registry);
         let ni = Block::new(bar.clone(), info.ni_base);
         let mmio = |source| EndpointError::Mmio { card: name.clone(), source };
+        // A hardware reset takes longer than any packet wanders (PCIe: 100 ms), and leaves 0 here.
+        let had_a_life = ni.read(at::INCARNATION).map_err(mmio)? != 0;
         ni.write(at::CONTROL, at::control::RESET).map_err(mmio)?;
         ni.write(at::INCARNATION, incarnation.get()).map_err(mmio)?;
         // The reset keeps memory windows: what an earlier owner of the card has opened, this one has not.
         region::close_all(&Block::new(bar.clone(), info.memory_base), info.memory_windows).map_err(mmio)?;
 
         // A receiver must wait longer for a silent sender than the sender waits for it (spec 2.2.7).
-        let patience = u32::try_from(options.give_up.as_micros().saturating_mul(2)).unwrap_or(u32::MAX);
-        ni.write(at::REGISTRY_TIMEOUT_US, patience.max(REGISTRY_TIMEOUT_MIN_US)).map_err(mmio)?;
+        let usual = REGISTRY_TIMEOUT_MIN.max(options.give_up.saturating_mul(2));
+        let remembered = options.registry_timeout.unwrap_or(usual);
+        ni.write(at::REGISTRY_TIMEOUT_US, u32::try_from(remembered.as_micros()).unwrap_or(u32::MAX))
+            .map_err(mmio)?;
         // The reset keeps settings, too.
         let escape = u32::try_from(options.escape_timeout.as_micros()).unwrap_or(u32::MAX);
         ni.write(at::ESCAPE_TIMEOUT_US, escape.max(1)).map_err(mmio)?;
@@ -192,6 +208,10 @@ impl Endpoint {
         if ni.read(at::SCHEME).map_err(mmio)? != scheme.value() {
             return Err(unknown());
         }
+        // The read came behind the reset: what the former life had in the card is gone, and what it had sent is under way.
+        let limits = options::sender_config(options, &info);
+        let quiet_until = had_a_life
+            .then(|| Nanos::new(card.shared.transport.now()).saturating_add(limits.packet_lifetime));
 
         let chain = options.chain.unwrap_or_else(|| {
             CardAddr::new(info.memory.last().get().saturating_sub(RESERVED_CARD_BYTES - 1) & !0xFFF)
@@ -223,6 +243,8 @@ impl Endpoint {
             peers: Peers::default(),
             read_channel: options.read_channel,
             source_alignment: options.source_alignment.unwrap_or(1),
+            least_registry_timeout: Duration::from_nanos(limits.least_registry_timeout().get()),
+            quiet_until,
             tables: ReceiveTables::of(card)?,
             ni,
             info,
@@ -233,6 +255,31 @@ impl Endpoint {
             card: card.clone(),
             _taken: taken,
         })
+    }
+
+    /// What the event ring has room for, and how long others are remembered.
+    fn check_limits(card: &CardName, options: &EndpointOptions, info: &NiInfo) -> Result<(), EndpointError> {
+        let refuse = |what, found: u64, expected| {
+            Err(EndpointError::Option { card: card.clone(), what, found, expected })
+        };
+        let entries = EventRing::entries_of(info, options.event_entries);
+        if !EventRing::is_size(entries) {
+            let expected = "a power of two from 64 to 65536";
+            return refuse("the number of event ring entries", entries.into(), expected);
+        }
+        if let Some(ops) = options.ops.filter(|ops| *ops > options::most_ops(options, info)) {
+            let expected = "at most about a quarter of the entries of the event ring, where the answers to all of them must have room (EndpointOptions::event_entries)";
+            return refuse("the number of packets in flight", ops.into(), expected);
+        }
+        let least = options::sender_config(options, info).least_registry_timeout();
+        match options.registry_timeout {
+            Some(timeout) if timeout.as_nanos() < least.get().into() => {
+                let found = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
+                let expected = "microseconds, 30 ms more than this endpoint takes to give up";
+                refuse("the registry timeout", found, expected)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn sending(
@@ -402,7 +449,10 @@ impl Endpoint {
         self.sender.handle_timeout(now);
         self.ask_again(now)?;
         work += self.pump_reads(now)?;
-        work += self.transmit.pump(now, &mut self.sender)?;
+        if self.quiet_until.is_none_or(|until| until <= now) {
+            self.quiet_until = None;
+            work += self.transmit.pump(now, &mut self.sender)?;
+        }
         while let Some(completion) = self.sender.poll_completion() {
             self.peers.doubt(&completion);
             if !self.take_internal(now, &completion)? {
@@ -414,7 +464,7 @@ impl Endpoint {
     }
 
     fn take_events(&mut self, now: Nanos) -> Result<usize, EndpointError> {
-        let mut count = 0;
+        let (mut count, mut faults) = (0, false);
         self.events.refresh()?;
         while let Some(event) = self.events.next()? {
             count += 1;
@@ -432,25 +482,27 @@ impl Endpoint {
                     }
                 }
                 EventKind::Fault => {
-                    self.counters.faults += 1;
+                    self.counters.faults += 1 + u64::from(event.generation);
+                    faults = true;
                     if event.fault_reason() == Some(FaultReason::EventLost) {
                         // Among them may be windows given back and entries completed: credits and mirror are wrong for good.
                         return Err(self.events.overflowed(event.count));
                     }
                     tracing::warn!(card = self.card.name(), ?event, "the network interface reports a fault");
-                    self.faults.push_back(event);
+                    self.counters.faults_dropped += keep(&mut self.faults, event);
                 }
                 _ => {
                     if let Err(error) = self.mirror.handle_event(&event) {
                         tracing::warn!(card = self.card.name(), %error, "mirror of the receiving side");
-                        self.mirror_faults.push_back(error);
+                        self.counters.faults_dropped += keep(&mut self.mirror_faults, error);
                     }
                 }
             }
         }
         if count > 0 {
             self.counters.events += count as u64;
-            self.events.release(&self.ni)?;
+            // Before a fault is taken, the interface tells of no other one of its reason.
+            self.events.release(&self.ni, faults)?;
         }
         Ok(count)
     }
@@ -467,7 +519,8 @@ impl Endpoint {
         self.notifications.pop_front()
     }
 
-    /// The oldest fault event of the NI that was not handed out.
+    /// The oldest fault event of the NI that was not handed out, of the latest 256. `generation` says how many there were of its reason
+    /// before it that have no event of their own.
     #[must_use]
     pub fn next_fault(&mut self) -> Option<Event> {
         self.faults.pop_front()
@@ -573,7 +626,7 @@ impl Endpoint {
         &self.mirror
     }
 
-    /// The oldest event that contradicted those before it and was not handed out.
+    /// The oldest event that contradicted those before it and was not handed out, of the latest 256.
     #[must_use]
     pub fn next_mirror_fault(&mut self) -> Option<MirrorError> {
         self.mirror_faults.pop_front()
@@ -584,6 +637,16 @@ impl Endpoint {
     pub fn is_idle(&self) -> bool {
         self.sender.is_idle() && self.transmit.is_idle() && self.reads.is_idle()
     }
+}
+
+/// Keeps the latest. Returns how many were dropped for it.
+fn keep<T>(queue: &mut VecDeque<T>, item: T) -> u64 {
+    let full = queue.len() >= FAULTS_KEPT;
+    if full {
+        queue.pop_front();
+    }
+    queue.push_back(item);
+    full.into()
 }
 
 impl Drop for Endpoint {

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use fpga_core::Nanos;
 use fpga_core::sender::{Notify, SenderConfig, Timeout};
+use fpga_firmware::event::FaultReason;
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
 use fpga_registers::CardAddr;
 
+use super::events::EventRing;
 use crate::ni::NiInfo;
 
 /// Learnt, but never below what a host that polls now and then needs to see an answer, and a full pipe to carry it.
@@ -40,7 +42,9 @@ pub struct EndpointOptions {
     /// Round trip that the timers of schemes other than the registry's are made for: a little too long costs time where packets are
     /// lost, too short makes packets be sent twice. Default 100 us.
     pub round_trip: Duration,
-    /// Entries of the event ring, a power of two. Default 4096: an op table's worth of packets makes at most a few events each.
+    /// Entries of the event ring, a power of two from 64. Default 4096. Half of it is for what comes of packets in flight
+    /// ([`ops`](Self::ops)), half for what others send; by the registry's rules they are refused as busy, until this endpoint is polled,
+    /// before that half is full.
     pub event_entries: u32,
     /// Random number of this life of the sender; `None`: from the system. Fixed only where a run must be repeatable.
     pub incarnation: Option<u32>,
@@ -52,11 +56,16 @@ pub struct EndpointOptions {
     pub timeout: Timeout,
     /// A transfer of which nothing was acknowledged for so long, and no "busy" came, is given up. Default 1 s.
     pub give_up: Duration,
+    /// How long this card remembers what it has a part of without hearing of its sender: longer than any sender's `give_up`, by three packet
+    /// lifetimes (30 ms). `None`: 2 s, or twice this endpoint's own `give_up` if that is longer. Nodes that [ask](super::Endpoint::meet) are
+    /// refused where they are more patient; others must not be.
+    pub registry_timeout: Option<Duration>,
     /// How long this card keeps a packet whose segment's first one has not come, in whole microseconds. Default 1 ms; longer than
     /// four round trips (spec 2.2.4), so more where the network or the other side is software. What waits in vain is refused and
     /// sent again.
     pub escape_timeout: Duration,
-    /// Packets in flight: entries of the op table, 1 to 32768; `None`: 256.
+    /// Packets in flight: entries of the op table, 1 to 32768, and about a quarter of the event ring's at most; `None`: 256, or as many as the
+    /// event ring has room for.
     pub ops: Option<u32>,
     /// Transfers queued or under way, 1 to 2^20; `None`: 1024.
     pub transfers: Option<u32>,
@@ -82,6 +91,7 @@ impl Default for EndpointOptions {
             chain: None,
             timeout: TIMEOUT,
             give_up: Duration::from_secs(1),
+            registry_timeout: None,
             escape_timeout: Duration::from_millis(1),
             ops: None,
             transfers: None,
@@ -151,10 +161,17 @@ pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderC
     config.mask_bits = info.mask_bits;
     config.retry.timeout = options.timeout;
     config.retry.give_up = Nanos::new(u64::try_from(options.give_up.as_nanos()).unwrap_or(u64::MAX));
-    config.op_entries = options.ops.unwrap_or(config.op_entries);
+    config.op_entries = options.ops.unwrap_or_else(|| config.op_entries.min(most_ops(options, info)));
     config.transfers = options.transfers.unwrap_or(config.transfers);
     config.destinations = options.destinations.unwrap_or(config.destinations);
     config
+}
+
+/// Packets in flight that the event ring has room for. Half of it is for what comes of them: at worst two events each, the acknowledgement
+/// and the end of a segment of one packet; one for each window given back and each reason of faults.
+pub(super) fn most_ops(options: &EndpointOptions, info: &NiInfo) -> u32 {
+    let others = info.windows.count + FaultReason::ALL.iter().map(|_| 1).sum::<u32>();
+    (EventRing::entries_of(info, options.event_entries) / 4).saturating_sub(others.div_ceil(2)).max(1)
 }
 
 /// Everything that the chain copies besides sources has to suit an engine without realignment, too: where windows take payload and

@@ -36,6 +36,8 @@ pub struct Peer {
     pub capabilities: Capabilities,
     /// Schemes that it can be opened with.
     pub schemes: SchemeList,
+    /// How long its registry waits for a silent sender.
+    pub registry_timeout: Duration,
 }
 
 impl Peer {
@@ -50,6 +52,7 @@ impl Peer {
             mask_bits: event.index,
             capabilities: Capabilities::from_bits(event.count),
             schemes: SchemeList(event.segment),
+            registry_timeout: Duration::from_micros(event.length),
         })
     }
 }
@@ -77,6 +80,16 @@ pub enum Mismatch {
         ours: u32,
         /// Bits of its mask.
         theirs: u16,
+    },
+    /// It forgets a silent sender before this endpoint gives up: a transfer could begin anew there what it has forgotten.
+    #[error(
+        "forgets a silent sender after {theirs:?}, and this endpoint needs {ours:?}: be less patient here (EndpointOptions::give_up), or more so there (EndpointOptions::registry_timeout)"
+    )]
+    Patience {
+        /// The least that this endpoint needs.
+        ours: Duration,
+        /// How long it waits.
+        theirs: Duration,
     },
     /// It does not know the scheme of this endpoint.
     #[error("does not know the scheme {ours}, but {theirs}: open this endpoint with one of these")]
@@ -232,6 +245,10 @@ impl Endpoint {
         if ours != theirs {
             let bytes = |log2: u8| 1_u32.checked_shl(log2.into()).unwrap_or(0);
             return Some(Mismatch::PacketSize { ours: bytes(ours), theirs: bytes(theirs) });
+        }
+        let (least, patience) = (self.least_registry_timeout, peer.registry_timeout);
+        if patience < least {
+            return Some(Mismatch::Patience { ours: least, theirs: patience });
         }
         // Messages know no mask.
         let Sending::Host(sender) = &self.sender else { return None };

@@ -107,6 +107,7 @@ pub fn replay(
     for entry in log.entries() {
         let Some(bar) = bars.get(usize::from(entry.bar)).and_then(Option::as_ref) else { continue };
         let due = entry.time.saturating_sub(first);
+        let mut told = false;
         loop {
             if !go_on() {
                 done.stopped = true;
@@ -115,6 +116,9 @@ pub fn replay(
             let passed = Duration::from_nanos(transport.now().saturating_sub(start));
             if !options.paced || passed >= due {
                 break;
+            }
+            if !core::mem::replace(&mut told, true) {
+                tracing::debug!(line = entry.line, left = ?(due - passed), "waiting for the next access");
             }
             transport.pause((due - passed).min(PATIENCE));
         }

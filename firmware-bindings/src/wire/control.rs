@@ -88,6 +88,8 @@ pub struct Hello {
     pub capabilities: Capabilities,
     /// Bit n: it speaks the scheme with this number ([`Hello::speaks`]).
     pub schemes: u32,
+    /// How long its registry waits for a silent sender, in microseconds.
+    pub registry_timeout_us: u32,
 }
 
 /// Any packet without payload, as a value. Exhaustive for the same reason as [`super::Packet`].
@@ -253,6 +255,7 @@ impl Hello {
             mask_bits: u16_at::<{ hello::MASK_BITS }, _>(bytes),
             capabilities: Capabilities::from_bits(u32_at::<{ hello::CAPABILITIES }, _>(bytes)),
             schemes: u32_at::<{ hello::SCHEMES }, _>(bytes),
+            registry_timeout_us: u32_at::<{ hello::REGISTRY_TIMEOUT_US }, _>(bytes),
         };
         hello.check()?;
         Ok(hello)
@@ -266,6 +269,7 @@ impl Hello {
             image.put::<{ hello::MASK_BITS }, _>(self.mask_bits);
             image.put::<{ hello::CAPABILITIES }, _>(self.capabilities.bits());
             image.put::<{ hello::SCHEMES }, _>(self.schemes);
+            image.put::<{ hello::REGISTRY_TIMEOUT_US }, _>(self.registry_timeout_us);
         })
     }
 }

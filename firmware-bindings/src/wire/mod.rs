@@ -10,7 +10,7 @@
 //! | ACK, NACK | one packet is in memory; one packet was refused | 40 |
 //! | SEGMENT_DONE | all packets of a segment are in memory | 36 |
 //! | ARRIVED | the sender says that a transfer is complete | 52 |
-//! | HELLO, HELLO_REPLY | what a node can do | 32 |
+//! | HELLO, HELLO_REPLY | what a node can do | 36 |
 //! | MESSAGE_REQUEST | asks for a receive context for a message | 76 |
 //! | MESSAGE_DATA, MESSAGE_START | a packet of a message; with all that begins it | 40, 88 |
 //! | MESSAGE_ANSWER, MESSAGE_MAP | what a message's receiver says; with all that it has | 44, 76 |

@@ -178,7 +178,7 @@ const ARRIVED: [u8; 48] = [
 ];
 
 #[rustfmt::skip]
-const HELLO: [u8; 28] = [
+const HELLO: [u8; 32] = [
     1, 7, 0x00, 0x00,
     0x04, 0x03, 0x02, 0x01,
     0x08, 0x07, 0x06, 0x05,
@@ -187,10 +187,11 @@ const HELLO: [u8; 28] = [
     0x00, 0x01, // mask bits: 256
     0x05, 0x00, 0x00, 0x80, // capabilities: event push, packet events, one that nobody knows
     0x21, 0x00, 0x00, 0x00, // schemes 0 and 5
+    0x80, 0x84, 0x1e, 0x00, // registry timeout: 2 s
 ];
 
 #[rustfmt::skip]
-const HELLO_REPLY: [u8; 28] = [
+const HELLO_REPLY: [u8; 32] = [
     1, 8, 0x00, 0x00,
     0x04, 0x03, 0x02, 0x01,
     0x08, 0x07, 0x06, 0x05,
@@ -199,6 +200,7 @@ const HELLO_REPLY: [u8; 28] = [
     0x00, 0x01,
     0x05, 0x00, 0x00, 0x80,
     0x21, 0x00, 0x00, 0x00,
+    0x80, 0x84, 0x1e, 0x00,
 ];
 
 #[rustfmt::skip]
@@ -362,6 +364,7 @@ pub(crate) fn sample(kind: PacketKind) -> Sample {
         mask_bits: 256,
         capabilities: Capabilities::from_bits(0x8000_0005),
         schemes: 0x21,
+        registry_timeout_us: 2_000_000,
     };
     let message = MessageId::from_parts(2, 0x12345);
     let announcement = Announcement {

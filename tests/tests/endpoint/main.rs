@@ -6,6 +6,7 @@
 
 mod chain;
 mod endings;
+mod floods;
 mod lossy;
 mod nodes;
 mod peers;

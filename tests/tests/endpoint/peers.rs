@@ -167,6 +167,7 @@ fn unasked_answers_are_not_kept() {
             mask_bits,
             capabilities: Capabilities::NONE,
             schemes: 1,
+            registry_timeout_us: 2_000_000,
         };
         let mut frame = [0; 64];
         let length = Control::HelloReply(hello).encode(&mut frame).unwrap();
@@ -177,11 +178,46 @@ fn unasked_answers_are_not_kept() {
     answer(&mut net, NodeId::new(50), 32);
     answer(&mut net, node, 32);
     assert_eq!((net.end(0).peer(NodeId::new(50)), net.end(0).peer(node)), (None, None));
-    // Of one that was asked, the latest counts.
+    // One answer to each question.
     net.end(0).meet(node, PATIENCE).unwrap();
+    answer(&mut net, node, 5);
+    assert_eq!(net.end(0).peer(node).unwrap().mask_bits, 32);
+    net.end(0).greet(node, PATIENCE).unwrap();
     answer(&mut net, node, 5);
     assert_eq!(net.end(0).peer(node).unwrap().mask_bits, 5);
     assert_eq!(net.end(0).counters().faults, 0);
+}
+
+/// Who would still be waiting for answers when the other side has forgotten what it had.
+#[test]
+fn a_sender_that_is_more_patient_than_its_receiver_is_refused() {
+    let end = |net: &Net, index: usize, change: &dyn Fn(&mut EndpointOptions)| {
+        let card = Card::open(net.world.transport(index)).unwrap();
+        let mut options = options(30 + index as u32);
+        change(&mut options);
+        Endpoint::open_with(&card, &options).unwrap()
+    };
+    let patient = |options: &mut EndpointOptions| options.give_up = Duration::from_secs(5);
+    let long = |options: &mut EndpointOptions| options.registry_timeout = Some(Duration::from_millis(5_030));
+    let cases: [(&dyn Fn(&mut EndpointOptions), bool); 3] =
+        [(&|_| {}, false), (&long, true), (&patient, true)];
+    for (there, fits) in cases {
+        let mut net = Net::new(DeliveryOrder::InOrder);
+        net.ends.fill_with(|| None);
+        net.ends[0] = Some(end(&net, 0, &patient));
+        net.ends[1] = Some(end(&net, 1, there));
+        let region = net.region(1, TARGET, 100);
+        let node = net.end(1).node();
+        net.end(0).meet(node, PATIENCE).unwrap();
+        match net.end(0).send(SOURCE, &region.remote, 0, 100, SendOptions::default()) {
+            Ok(_) => assert!(fits),
+            Err(SendError::Peer { mismatch: Mismatch::Patience { ours, theirs }, .. }) => {
+                assert_eq!((ours, theirs), (Duration::from_millis(5_030), Duration::from_secs(2)));
+                assert!(!fits);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 #[test]

@@ -162,3 +162,43 @@ fn nodes_read_from_each_other_and_from_themselves() {
     }
     net.assert_clean();
 }
+
+/// The answer to a read that was given up is complete, and its notice is on its way to the host, when the read is asked for again: it is
+/// not the second one's.
+#[test]
+fn a_late_notice_ends_no_other_read_into_the_same_place() {
+    let mut swallowed = 0;
+    for steps in 0..400 {
+        let mut net = Net::new(DeliveryOrder::InOrder);
+        net.put(1, SOURCE, &bytes(1, 500));
+        let source = readable(&mut net, 1000);
+        let read = |net: &mut Net, offset| {
+            let deadline = SendOptions::default().deadline(Duration::from_millis(100));
+            net.end(0).read(&source, offset, TARGET, 500, deadline).unwrap()
+        };
+        let first = read(&mut net, 0);
+        // The request arrives and is answered; the answer is somewhere.
+        while net.end(1).counters().windows == 0 {
+            net.poll(0).unwrap();
+            net.poll(1).unwrap();
+            net.world.step();
+        }
+        for _ in 0..steps {
+            net.poll(1).unwrap();
+            net.world.step();
+        }
+        // Events are taken before reads are ended: what is told in between is seen by the next poll.
+        assert!(net.end(0).cancel_read(first).unwrap() && !net.end(0).cancel_read(first).unwrap());
+        net.put(1, SOURCE, &bytes(2, 1000));
+        let second = read(&mut net, 500);
+        net.settle();
+        let done = ended(&mut net);
+        assert_eq!(done.iter().map(|done| done.ticket).collect::<Vec<_>>(), [first, second], "{steps}");
+        assert!(matches!(done[0].result, Err(ReadFailure::Cancelled { length: 500, .. })), "{done:?}");
+        assert_eq!(done[1].result, Ok(()), "{steps}");
+        assert!(net.get(0, TARGET, 500) == bytes(2, 1000)[500..], "{steps}");
+        assert!(net.notifications[0].is_empty(), "{steps}");
+        swallowed += usize::from(net.end(1).counters().reads_served == 2);
+    }
+    assert!(swallowed > 0, "the first answer never arrived in time");
+}

@@ -156,7 +156,14 @@ fn a_count_that_cannot_be() {
             "{error}"
         );
         ends.world.with_card(0, |card| card.override_completed_count(None)).unwrap();
-        ends.assert_works(2);
+        // The count may have been seen before the packet arrived: then it has waited in the card for the engine to be started again.
+        let data = bytes(2, 3001);
+        ends.send(&data);
+        let mut packet = ends.receive();
+        if packet == [1; 100] {
+            packet = ends.receive();
+        }
+        assert!(packet == data, "{setup:?}");
     }
 }
 

@@ -25,6 +25,7 @@ pub use top::TopArgs;
 
 use crate::bars::BarChoice;
 use crate::impair::ImpairArgs;
+use crate::stop::OnSignal;
 use crate::style::ColourChoice;
 use crate::target::Target;
 use crate::units;
@@ -38,7 +39,9 @@ use crate::units;
     after_help = "CARD is `mock` (a simulated card in this process, fresh for every command), `mock:FILE.yaml` (one that you describe), \
                   `mock:NAME` (a built-in one with the shape of a real board, such as us-plus-x16; a wrong name lists them), a PCI address such as 0000:65:00.0 (through VFIO) or `vfio-user:SOCKET`.\n\
                   Sizes and addresses: 4096, 0x1000, 4KiB, 64MiB. Durations: 10us, 5ms, 2s.\n\
-                  Exit status: 0 done, 1 failed, 2 wrong usage."
+                  Exit status: 0 done, 1 failed, 2 wrong usage. Ctrl-C (SIGINT) and SIGTERM: a job stops, says how far it came, and ends with \
+                  1; what runs until it is told to end (top, events, regs watch, stream, card serve) ends in order, with 0. A second one \
+                  ends either at once, with 130 or 143."
 )]
 pub struct Cli {
     /// Options of every command.
@@ -184,21 +187,26 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether it takes long, and looks now and then whether it is to stop. Signals end the others, or are theirs to handle.
+    /// What SIGINT and SIGTERM are to it.
     #[must_use]
-    pub const fn is_stoppable(&self) -> bool {
-        matches!(
-            self,
+    pub const fn on_signal(&self) -> OnSignal {
+        match self {
             Self::Transfer(_)
-                | Self::Dma { .. }
-                | Self::Ops(_)
-                | Self::Queues(_)
-                | Self::Registry(_)
-                | Self::Escape(_)
-                | Self::Stats(_)
-                | Self::Top(_)
-                | Self::Validate(_)
-        )
+            | Self::Dma { .. }
+            | Self::Replay(_)
+            | Self::Ops(_)
+            | Self::Queues(_)
+            | Self::Registry(_)
+            | Self::Escape(_)
+            | Self::Stats(_)
+            | Self::Validate(_) => OnSignal::Stops,
+            Self::Top(_)
+            | Self::Events(_)
+            | Self::Stream { .. }
+            | Self::Regs { command: RegsCommand::Watch(_) }
+            | Self::Card { command: CardCommand::Serve(_) } => OnSignal::Ends,
+            _ => OnSignal::Dies,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```yaml
 //! schema_version: 1
 //! card: mock:cards/small.yaml
+//! map: maps/filter.yaml
 //! timeout: 5m
 //! transfer:
 //!   size: 1GiB
@@ -40,6 +41,9 @@ pub struct Config {
     /// `--peer`.
     #[serde(default, deserialize_with = "target")]
     pub peer: Option<Target>,
+    /// `--map`.
+    #[serde(default)]
+    pub map: Option<PathBuf>,
     /// `--json`.
     #[serde(default)]
     pub json: bool,
@@ -343,7 +347,7 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        let text = "schema_version: 1\ncard: mock\npeer: mock:b.yaml\njson: true\nno_progress: true\nverbose: 2\n\
+        let text = "schema_version: 1\ncard: mock\npeer: mock:b.yaml\nmap: maps/own.yaml\njson: true\nno_progress: true\nverbose: 2\n\
                     timeout: 5ms\nmessage_timeout: 2s\ntransfer:\n  size: 0x1000\n  threshold: 4096\n  segment: 8KiB\n  packet: 1KiB\n  \
                     chunk: 1MiB\n  notify: sender\n  seed: 7\n  reorder: 0\n  loss: 0.5%\n  burst: 2.5\n  control_loss: 0.25\n  \
                     duplicate: 1\n  corrupt: 0\n  delay: 5us\n  jitter: 1us\n  jitter_law: log-normal\n  reorder_law: degree\n  control_duplicate: 0.5\n  \
@@ -352,6 +356,7 @@ mod tests {
         let config = parse(text).unwrap();
         assert_eq!(config.card, Some(Target::Mock));
         assert_eq!(config.peer, Some(Target::MockFile("b.yaml".into())));
+        assert_eq!(config.map.as_deref(), Some(Path::new("maps/own.yaml")));
         assert!(config.json && config.no_progress);
         assert_eq!(config.verbose, 2);
         assert_eq!(config.timeout, Some(Duration::from_millis(5)));
@@ -399,6 +404,7 @@ mod tests {
             ("schema_version: 1\ncard: nonsense\n", ["a.yaml:2:1", "key `card`: \"nonsense\" is"]),
             ("schema_version: 1\ntransfer:\n  loss: 5\n", ["a.yaml:3:", "no probability"]),
             ("schema_version: 1\ntransfer:\n  blackout: [5ms]\n", ["a.yaml:3:", "no time without packets"]),
+            ("schema_version: 1\nmap: [a]\n", ["a.yaml:2:", "key `map`"]),
             ("schema_version: 1\nverbose: 300\n", ["a.yaml:2:", "key `verbose`"]),
             ("schema_version: 1\n  card: [\n", ["a.yaml:", "key `"]),
         ] {

@@ -280,7 +280,7 @@ pub enum CliError {
         name: String,
     },
     /// A register that cannot be written.
-    #[error("{card}: {name} is {access}, so it is not written: {reason}")]
+    #[error("{card}: {name} ({access}) is not written: {reason}")]
     NotWritable {
         /// Which card.
         card: String,
@@ -409,6 +409,16 @@ pub enum CliError {
         failed: usize,
         /// How many there are.
         tests: usize,
+    },
+    /// A replay was stopped by a signal; the report says that there was no difference so far.
+    #[error("{card}: stopped by a signal after {made} of {accesses} accesses of the log")]
+    ReplayStopped {
+        /// Which card.
+        card: String,
+        /// How many were made.
+        made: u64,
+        /// How many there are.
+        accesses: usize,
     },
     /// The self-test was stopped by a signal; the report says how far it was.
     #[error(
@@ -544,6 +554,7 @@ impl CliError {
             self,
             Self::TestsFailed { .. }
                 | Self::TestsStopped { .. }
+                | Self::ReplayStopped { .. }
                 | Self::NotRecovered { .. }
                 | Self::NotReady { .. }
                 | Self::DamagedFrames { .. }

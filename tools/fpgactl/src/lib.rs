@@ -52,6 +52,7 @@ use commands::{
 };
 use error::CliError;
 use settings::Settings;
+use stop::OnSignal;
 
 /// Runs the program with `args`, the first of which is its name.
 #[must_use]
@@ -86,7 +87,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// See [`CliError`]; nothing was written to `out` then, unless the error [is reported](CliError::is_reported).
 pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> Result<(), CliError> {
     let json = settings.json;
-    if command.is_stoppable() {
+    if command.on_signal() != OnSignal::Dies {
         stop::by_signals()?;
     }
     match command {

@@ -1,19 +1,30 @@
 //! What goes to standard output: a text report or exactly one JSON document.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
+use std::fmt::Write as _;
 
 use crate::error::CliError;
 use crate::settings::Settings;
 
 /// Version of the JSON documents; it rises when a key changes its meaning or goes away, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
+/// Bytes that are written at a time.
+const PIECE: usize = 64 << 10;
 
 /// Something that a command reports.
 pub trait Report: Serialize {
     /// The report for people, with a line feed at the end.
     fn text(&self) -> String;
+
+    /// Writes that report; long ones piece by piece, so that no more than a piece of them is in memory.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(self.text().as_bytes())
+    }
 }
 
 #[derive(Serialize)]
@@ -43,7 +54,7 @@ pub fn print(report: &impl Report, json: bool, out: &mut dyn Write) -> Result<()
     if json {
         return document(report, out);
     }
-    write_all(report.text().as_bytes(), out)
+    buffered(out, |out| report.write(out))
 }
 
 /// Writes a report whose lines begin with how something ended, in the colours of that where there are colours.
@@ -85,7 +96,23 @@ pub fn write_all(bytes: &[u8], out: &mut dyn Write) -> Result<(), CliError> {
 /// # Errors
 /// [`CliError::Output`].
 pub fn write_while_read(bytes: &[u8], out: &mut dyn Write) -> Result<bool, CliError> {
-    match out.write_all(bytes).and_then(|()| out.flush()) {
+    while_read(out.write_all(bytes).and_then(|()| out.flush()))
+}
+
+/// Writes in pieces. That nobody reads any more is no failure.
+fn buffered(
+    out: &mut dyn Write,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), CliError> {
+    let mut out = BufWriter::with_capacity(PIECE, out);
+    let written = write(&mut out).and_then(|()| out.flush());
+    // What is left after a failure is not tried again.
+    drop(out.into_parts());
+    while_read(written).map(drop)
+}
+
+fn while_read(written: io::Result<()>) -> Result<bool, CliError> {
+    match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(CliError::Output(error)),
         Ok(()) => Ok(true),
@@ -107,9 +134,10 @@ pub fn print_failure(status: u8, message: &str, out: &mut dyn Write) -> Result<(
 /// [`CliError::Output`].
 pub fn document(content: &impl Serialize, out: &mut dyn Write) -> Result<(), CliError> {
     let document = Document { schema_version: SCHEMA_VERSION, content };
-    let mut text = serde_json::to_vec_pretty(&document).map_err(|error| CliError::Output(error.into()))?;
-    text.push(b'\n');
-    write_all(&text, out)
+    buffered(out, |out| {
+        serde_json::to_writer_pretty(&mut *out, &document)?;
+        out.write_all(b"\n")
+    })
 }
 
 /// A JSON document in one line, with its line feed.
@@ -129,6 +157,49 @@ pub fn line_of(content: &impl Serialize) -> Result<Vec<u8>, CliError> {
 /// [`CliError::Output`].
 pub fn line(content: &impl Serialize, out: &mut dyn Write) -> Result<(), CliError> {
     write_all(&line_of(content)?, out)
+}
+
+/// A table as [`table`] makes it, for so many rows that they are not to be in memory: they are gone through twice, once to see how wide
+/// the columns are, and once to be written.
+#[derive(Debug)]
+pub struct LongTable<const N: usize> {
+    header: [&'static str; N],
+    widths: [usize; N],
+}
+
+impl<const N: usize> LongTable<N> {
+    /// A table with these columns.
+    #[must_use]
+    pub fn new(header: [&'static str; N]) -> Self {
+        Self { header, widths: header.map(|text| text.chars().count()) }
+    }
+
+    /// A row that will be written.
+    pub fn measure(&mut self, row: [&str; N]) {
+        for (width, text) in self.widths.iter_mut().zip(row) {
+            *width = text.chars().count().max(*width);
+        }
+    }
+
+    /// Writes the header.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn begin(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.row(self.header, out)
+    }
+
+    /// Writes a row.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn row(&self, row: [&str; N], out: &mut dyn Write) -> io::Result<()> {
+        let mut line = String::new();
+        for (width, text) in self.widths.iter().zip(row) {
+            let _ = write!(line, "{text:width$}  ");
+        }
+        writeln!(out, "{}", line.trim_end())
+    }
 }
 
 /// A table without lines, so that it can be cut apart by other programs; `right` names the columns of numbers.

@@ -1,7 +1,6 @@
 //! Progress on a terminal, and the time limit of `--timeout`.
 
 use std::cell::Cell;
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use fpga_driver::WaitOptions;
@@ -9,6 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::error::CliError;
 use crate::stop;
+use crate::style;
 use crate::units;
 
 /// A bar on standard error, or nothing where nobody looks.
@@ -20,7 +20,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar over `total` bytes; `wanted`: if standard error is a terminal.
+    /// A bar over `total` bytes; `wanted`: if standard error is a terminal that moves its cursor.
     #[must_use]
     pub fn new(total: u64, wanted: bool) -> Self {
         let progress = Self::bare(total, wanted);
@@ -51,7 +51,7 @@ impl Progress {
     }
 
     fn bare(total: u64, wanted: bool) -> Self {
-        let target = if wanted && std::io::stderr().is_terminal() {
+        let target = if wanted && style::redraws(&std::io::stderr()) {
             ProgressDrawTarget::stderr()
         } else {
             ProgressDrawTarget::hidden()
@@ -131,6 +131,14 @@ impl Deadline {
         if stop::is_asked() {
             return Err(CliError::Stopped { what: what(), done: None });
         }
+        self.check_time(what)
+    }
+
+    /// Fails if the time is over: for commands that a signal ends in order, which look for it themselves.
+    ///
+    /// # Errors
+    /// [`CliError::TimedOut`].
+    pub fn check_time(&self, what: impl FnOnce() -> String) -> Result<(), CliError> {
         match self.end {
             Some((end, limit)) if Instant::now() >= end => Err(CliError::TimedOut { what: what(), limit }),
             _ => Ok(()),

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::error::CliError;
 use crate::target::Opened;
 
-pub use names::{FieldPart, Named, find};
+pub use names::{FieldPart, Named, find, select};
 
 /// The BAR that a register is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

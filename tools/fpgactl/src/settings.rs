@@ -37,7 +37,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the defaults file, if one is named; the command line has the last word.
+    /// Reads the defaults file, if one is named; the command line has the last word. Paths in it are those of the working directory, as on
+    /// the command line.
     ///
     /// # Errors
     /// [`CliError::Config`], [`CliError::Map`]; [`CliError::File`] if nothing can be recorded.
@@ -51,7 +52,8 @@ impl Settings {
             token: args.vf_token,
             message_timeout: args.message_timeout.or(config.message_timeout),
         };
-        let map = args.map.as_deref().map(RegisterMap::load).transpose()?.map(Arc::new);
+        let map =
+            args.map.as_deref().or(config.map.as_deref()).map(RegisterMap::load).transpose()?.map(Arc::new);
         let recording = args.record.as_deref().map(Recording::create).transpose()?.map(Arc::new);
         let target = args.card.clone().or(config.card).unwrap_or_default().through(access);
         let timeout: Option<Duration> = args.timeout.or(config.timeout);

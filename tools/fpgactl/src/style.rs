@@ -107,6 +107,17 @@ impl Manner {
     }
 }
 
+/// Whether what was written to `stream` can be changed again: it is a terminal, and one that moves its cursor. Of one without a name
+/// nothing is known, and `dumb` is the name of those that do not (terminfo).
+#[must_use]
+pub fn redraws(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && moves_cursor(std::env::var_os("TERM"))
+}
+
+fn moves_cursor(term: Option<std::ffi::OsString>) -> bool {
+    term.is_some_and(|term| !term.is_empty() && term != "dumb")
+}
+
 /// Columns of the terminal that standard output is, else of `COLUMNS`, else `otherwise`.
 #[must_use]
 pub fn width(otherwise: u16) -> u16 {
@@ -142,6 +153,14 @@ mod tests {
                 colours,
                 "{choice:?} {terminal} {variables:?}"
             );
+        }
+    }
+
+    #[test]
+    fn dumb_terminals_and_unknown_ones_keep_what_was_written() {
+        for (term, moves) in [(Some("xterm"), true), (Some("dumb"), false), (Some(""), false), (None, false)]
+        {
+            assert_eq!(moves_cursor(term.map(Into::into)), moves, "{term:?}");
         }
     }
 

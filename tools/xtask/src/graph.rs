@@ -35,7 +35,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fpga-frames", &["fpga-driver"]),
     ("fpga-netsim", &["fpga-core"]),
     ("fpgactl", &["fpga-driver", "fpga-frames", "fpga-netsim", "fpga-register-map"]),
-    ("xtask", &["fpga-register-map"]),
+    ("xtask", &["fpga-host", "fpga-register-map"]),
     ("fpga-tests", &["fpga-driver", "fpga-frames", "fpgactl", "fpga-netsim"]),
     ("fpga-examples", &["fpga-driver", "fpga-frames", "fpga-register-map"]),
 ];

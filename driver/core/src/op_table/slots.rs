@@ -60,7 +60,7 @@ impl SlotFifo {
 }
 
 /// A set of slots that hands them out in turn.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct SlotSet {
     words: Box<[u64]>,
     /// Where the next search begins, so that low slots do not starve high ones.

@@ -1,10 +1,11 @@
 //! Packets whose operation is registered, and the completion of operations and transfers.
 
-use fpga_firmware::event::{Event, EventKind};
+use fpga_firmware::event::{Event, EventKind, NackReason};
 use fpga_firmware::ids::TransferId;
 use fpga_firmware::wire::DataHeader;
 
 use super::registry::Entry;
+use super::room::Arrival;
 use super::{ReceiveMemory, Receiver};
 use crate::time::Nanos;
 
@@ -27,6 +28,7 @@ impl Receiver {
         }
         let length = payload.len() as u64;
         let transfer_length = |at| self.peers.transfer(at).length;
+        let crowded = self.config.packet_events && !self.has_event_room(Arrival::Expected);
         let mut operation = self.registry.operation(slot);
         let bit = position(operation.entry, transfer_length, header, length, self.config.packet_size_log2);
         let Some(bit) = bit else {
@@ -51,6 +53,10 @@ impl Receiver {
             self.violation(now, header, header.address, length);
             return;
         };
+        if crowded {
+            self.refuse(header, NackReason::Busy);
+            return;
+        }
         // Written first: a set bit promises that the bytes are there.
         if let Err(fault) = memory.write(header.address, payload) {
             self.memory_fault(now, header, fault);
@@ -88,6 +94,7 @@ impl Receiver {
     fn catch_up(&mut self, now: Nanos, source: u16, oldest_live: TransferId) -> TransferId {
         let record = self.peers.source_mut(source);
         record.completed.advance(oldest_live);
+        self.moved_on |= record.transfers != 0;
         if record.announced != 0 {
             self.overtaken_notices(now, source);
         }

@@ -13,7 +13,8 @@
 //! | yes | no, bit clear | - | check range [E1-5] and window, **write, then** set the bit, then acknowledge |
 //! | no | complete or older than the oldest live | - | late: acknowledge, drop [E1-4] |
 //! | no | no | yes | check, write, register, acknowledge, then the escape buffer's packets of it [E1-2] |
-//! | no | no | yes, no room | refuse: busy [E1-12] |
+//! | no | no | yes, no room | refuse: busy [E1-12]; also for want of room for events (`room.rs`) |
+//! | no | no | yes, of a new life of a known node | refuse: busy, until packets of the former life have died out |
 //! | no | no | no | escape buffer, unacknowledged until written [E1-6]; full: refuse |
 //!
 //! A packet is never written outside the memory windows of its source, and never after its operation was complete. The
@@ -31,6 +32,7 @@ mod expected;
 mod mask;
 mod output;
 mod registry;
+mod room;
 mod sweep;
 mod tombstone;
 mod unexpected;
@@ -40,6 +42,7 @@ pub use config::{ReceiverConfig, ReceiverConfigError};
 pub use mask::{MAX_BITS, Mask};
 pub use output::{MemoryFault, Output, ReceiveMemory, ReceiverCounters};
 pub use registry::{EntryView, SegmentKey};
+pub use room::EventRoom;
 
 pub(crate) use mask::SegmentWindow;
 
@@ -64,6 +67,10 @@ pub struct Receiver {
     burst: usize,
     /// No entry, transfer or sender expires before this; it may be early, never late.
     next_sweep: Nanos,
+    /// A sender with something in progress has got further since the last sweep.
+    moved_on: bool,
+    /// For events, as the caller last said, less those told since.
+    room: EventRoom,
     counters: Aside<ReceiverCounters>,
 }
 
@@ -88,6 +95,8 @@ impl Receiver {
             outputs: Outputs::new(2 * burst),
             burst,
             next_sweep: Nanos::MAX,
+            moved_on: false,
+            room: EventRoom::ENDLESS,
             counters: Aside::default(),
             config,
         })
@@ -286,7 +295,7 @@ impl Receiver {
     /// Transfers of which at least one segment was registered and not all are complete.
     #[must_use]
     pub fn transfers_in_progress(&self) -> usize {
-        self.peers.transfers_in_use()
+        self.peers.transfers_in_use().into()
     }
 
     /// Ranges of completed transfers that are remembered.
@@ -296,6 +305,7 @@ impl Receiver {
     }
 
     fn event(&mut self, now: Nanos, event: Event) {
+        self.take_event_room();
         self.outputs.push(Output::Event(Event { time: now.get(), ..event }));
     }
 

@@ -142,7 +142,8 @@ pub struct ReceiverCounters {
     pub escape_hits: u64,
     /// Packets that the escape buffer had no room for, or that waited in vain.
     pub escape_dropped: u64,
-    /// Starts refused for want of a registry entry or of a record for their sender or transfer.
+    /// Starts refused for want of a registry entry or of a record for their sender or transfer, or because packets of their sender's
+    /// former life may still be on their way.
     pub registry_full: u64,
     /// Packets that contradict their segment, or are not for this node.
     pub bad_packets: u64,

@@ -44,6 +44,7 @@ impl Receiver {
     #[cold]
     pub(super) fn sweep(&mut self, now: Nanos) {
         let mut next = Nanos::MAX;
+        self.moved_on = false;
         let silence = self.config.registry_timeout;
         for slot in (0..self.registry.capacity()).map(crate::cast::low16) {
             if !self.registry.is_live(slot) {

@@ -156,6 +156,8 @@ pub(super) struct Source {
     /// Those among them that wait for the sender's notice.
     pub(super) announced: u16,
     pub(super) touched: Nanos,
+    /// Before this its operations are refused: packets of the node's former life may still be on their way.
+    pub(super) admitted: Nanos,
 }
 
 /// A transfer in progress: at least one segment was registered, not all are complete.
@@ -194,6 +196,7 @@ const IDLE: Progress = Progress {
 pub(super) struct Peers {
     sources: Box<[Source]>,
     transfers: Box<[Progress]>,
+    transfers_in_use: u16,
 }
 
 impl Peers {
@@ -210,10 +213,12 @@ impl Peers {
             transfers: 0,
             announced: 0,
             touched: Nanos::ZERO,
+            admitted: Nanos::ZERO,
         };
         Self {
             sources: alloc::vec![source; usize::from(sources)].into_boxed_slice(),
             transfers: alloc::vec![IDLE; usize::from(transfers)].into_boxed_slice(),
+            transfers_in_use: 0,
         }
     }
 
@@ -221,16 +226,23 @@ impl Peers {
         position(&self.sources, |s| s.in_use && s.node == node && s.incarnation == incarnation)
     }
 
+    /// Whether a node is known, by whichever life.
+    pub(super) fn knows(&self, node: NodeId) -> bool {
+        self.sources.iter().any(|source| source.in_use && source.node == node)
+    }
+
     pub(super) fn free_source(&self) -> Option<u16> {
         position(&self.sources, |source| !source.in_use)
     }
 
+    /// Opens a record for a life that was first heard of at `now`, and whose operations are registered from `admitted` on.
     pub(super) fn open_source(
         &mut self,
         at: u16,
-        node: NodeId,
-        incarnation: Incarnation,
+        (node, incarnation): (NodeId, Incarnation),
         oldest_live: TransferId,
+        now: Nanos,
+        admitted: Nanos,
     ) {
         let source = self.source_mut(at);
         source.in_use = true;
@@ -238,6 +250,8 @@ impl Peers {
         source.incarnation = incarnation;
         source.transfers = 0;
         source.announced = 0;
+        source.touched = now;
+        source.admitted = admitted;
         source.completed.reset(oldest_live);
     }
 
@@ -247,6 +261,7 @@ impl Peers {
         source.node = NodeId::ANY;
         source.incarnation = Incarnation::new(0);
         source.touched = Nanos::ZERO;
+        source.admitted = Nanos::ZERO;
         source.completed.reset(TransferId::new(0));
     }
 
@@ -278,12 +293,14 @@ impl Peers {
     pub(super) fn open_transfer(&mut self, at: u16, transfer: Progress) {
         self.source_mut(transfer.source).transfers += 1;
         self.transfers[usize::from(at)] = Progress { in_use: true, ..transfer };
+        self.transfers_in_use += 1;
     }
 
     /// Ends a transfer's record; `complete` leaves a tombstone.
     pub(super) fn close_transfer(&mut self, at: u16, complete: bool) {
         let Progress { source, id, awaits_notice, .. } = self.transfers[usize::from(at)];
         self.transfers[usize::from(at)] = IDLE;
+        self.transfers_in_use -= 1;
         let source = self.source_mut(source);
         source.transfers -= 1;
         source.announced -= u16::from(awaits_notice);
@@ -309,8 +326,8 @@ impl Peers {
     }
 
     /// Transfers in progress.
-    pub(super) fn transfers_in_use(&self) -> usize {
-        self.transfers.iter().filter(|transfer| transfer.in_use).count()
+    pub(super) const fn transfers_in_use(&self) -> u16 {
+        self.transfers_in_use
     }
 
     /// Runs of completed transfers that are remembered, over all senders.

@@ -7,6 +7,7 @@ use fpga_firmware::wire::{DataHeader, Flags, StartFields};
 use super::escape::{Escaped, key_of};
 use super::mask::{Mask, SegmentWindow};
 use super::registry::{Entry, SegmentKey};
+use super::room::Arrival;
 use super::tombstone::Progress;
 use super::{ReceiveMemory, Receiver};
 use crate::time::Nanos;
@@ -68,7 +69,8 @@ impl Receiver {
             return;
         }
         let deadline = now.saturating_add(self.config.escape_timeout);
-        match self.escape.offer(now, deadline, header, payload) {
+        let has_room = self.has_event_room(Arrival::Early);
+        match self.escape.offer(now, deadline, header, payload, has_room) {
             // Not acknowledged: it is not in memory yet, and may never be [E1-6].
             Escaped::Stored(slot) => {
                 self.counters.escape_hits += 1;
@@ -133,11 +135,17 @@ impl Receiver {
             self.violation(now, header, start.base, length);
             return;
         }
-        let place = match self.place(header, &start) {
-            Err(NoPlace::Busy) => {
-                // What its sender has left behind may be all that is in the way.
+        if !self.is_admitted(now, header) {
+            self.counters.registry_full += 1;
+            self.refuse(header, NackReason::Busy);
+            return;
+        }
+        let place = match self.vacancy(header, &start) {
+            // What its sender has left behind may be all that is in the way. Nothing else can be there: a full registry is not
+            // searched for every packet that it refuses.
+            Err(NoPlace::Busy) if self.moved_on || self.next_sweep <= now => {
                 self.sweep(now);
-                self.place(header, &start)
+                self.vacancy(header, &start)
             }
             place => place,
         };
@@ -167,6 +175,39 @@ impl Receiver {
             self.complete(now, slot);
         }
         self.release_escaped(now, &key_of(header), memory);
+    }
+
+    /// Finds the records for a start, and room for the events that come of it, without changing anything.
+    fn vacancy(&self, header: &DataHeader, start: &StartFields) -> Result<Place, NoPlace> {
+        let place = self.place(header, start)?;
+        let arrival = if place.new_transfer { Arrival::FirstStart } else { Arrival::Start };
+        if self.has_event_room(arrival) { Ok(place) } else { Err(NoPlace::Busy) }
+    }
+
+    /// Whether operations of this life of the sender may be registered. A node has one life at a time: while it is known by another
+    /// one, packets of that may be on their way, and would be written over what the new one sends to the same place, even after
+    /// its completion (spec 2.2.9, 1).
+    ///
+    /// Which of two lives is the newer, their numbers do not tell, and the order of their first packets does not either. But of the
+    /// older one nothing arrives when a packet lifetime has passed since the newer one was first heard of: whoever is still heard then
+    /// is alive. Until then its starts are refused, which is not silence to it.
+    fn is_admitted(&mut self, now: Nanos, header: &DataHeader) -> bool {
+        let life = (header.common.source, header.common.incarnation);
+        if let Some(at) = self.peers.find_source(life.0, life.1) {
+            return self.peers.source(at).admitted <= now;
+        }
+        if !self.peers.knows(life.0) {
+            return true;
+        }
+        if self.peers.free_source().is_none() && (self.moved_on || self.next_sweep <= now) {
+            self.sweep(now);
+        }
+        if let Some(at) = self.peers.free_source() {
+            let admitted = now.saturating_add(self.config.packet_lifetime);
+            self.peers.open_source(at, life, header.oldest_live, now, admitted);
+            self.next_sweep = self.next_sweep.min(now.saturating_add(self.config.registry_timeout));
+        }
+        false
     }
 
     /// Finds the records for a start without changing anything.
@@ -210,9 +251,8 @@ impl Receiver {
     ) -> Option<u16> {
         let Place { source, new_source, transfer, new_transfer } = place;
         if new_source {
-            let from = header.common;
-            self.peers.open_source(source, from.source, from.incarnation, header.oldest_live);
-            self.peers.source_mut(source).touched = now;
+            let life = (header.common.source, header.common.incarnation);
+            self.peers.open_source(source, life, header.oldest_live, now, now);
         }
         if new_transfer {
             self.peers.open_transfer(

@@ -13,6 +13,7 @@ use fpga_firmware::ids::{Incarnation, NodeId, SegmentIndex, TransferId};
 
 mod config;
 mod give_up;
+mod hash;
 mod issue;
 mod retry;
 mod table;

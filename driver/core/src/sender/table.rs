@@ -18,7 +18,7 @@ use crate::time::Nanos;
 ///
 /// free -> queued (submit) -> under way (first packet) -> announcing (all acknowledged, the sender notifies) ->
 /// finished (acknowledged, given up or cancelled; from any state but free) -> free (polled).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum TransferState {
     #[default]
     Free,
@@ -103,7 +103,7 @@ impl Transfer {
 }
 
 /// A segment from its cut to its last acknowledgement.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Hash)]
 pub(super) struct Segment {
     pub(super) in_use: bool,
     pub(super) transfer: u32,
@@ -126,7 +126,7 @@ impl Segment {
 }
 
 /// What is known of a segment's first packet. The others are of no use before it: the receiver keeps them aside meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Start {
     /// Its op number.
     pub(super) op: OpNumber,
@@ -193,6 +193,11 @@ impl Segments {
 
     pub(super) fn in_use(&self) -> usize {
         self.records.len() - self.free.len()
+    }
+
+    /// Those in use.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u16, &Segment)> {
+        (0..).zip(&self.records).filter(|(_, record)| record.in_use)
     }
 
     pub(super) fn find(&self, mut wanted: impl FnMut(&Segment) -> bool) -> Option<u16> {

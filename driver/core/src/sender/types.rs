@@ -87,7 +87,9 @@ pub enum SubmitError {
         node: NodeId,
     },
     /// The source or the destination ends beyond the address space.
-    #[error("{length} bytes from {start} leave the address space")]
+    #[error(
+        "{length} bytes from {start} leave the 64-bit address space: check address and length of source and destination"
+    )]
     Address {
         /// Start of the range at fault.
         start: CardAddr,
@@ -368,8 +370,8 @@ pub enum TransferError {
     },
     /// The command's own deadline passed.
     #[error(
-        "the transfer to {address} at node {node} missed its deadline, {acknowledged} packets acknowledged, one packet \
-         sent {tries} times"
+        "the transfer to {address} at node {node} missed its deadline: {acknowledged} packets were acknowledged, the one sent \
+         most often was sent {tries} times; give it more time, a higher priority or less to wait for, and submit it again"
     )]
     Deadline {
         /// The receiving node.
@@ -382,7 +384,10 @@ pub enum TransferError {
         tries: u8,
     },
     /// The caller withdrew it.
-    #[error("the transfer to {address} at node {node} was cancelled, {acknowledged} packets acknowledged")]
+    #[error(
+        "the transfer to {address} at node {node} was cancelled, {acknowledged} packets acknowledged; a part of it may be in \
+         place: submit it again to have it whole"
+    )]
     Cancelled {
         /// The receiving node.
         node: NodeId,

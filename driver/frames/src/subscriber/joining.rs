@@ -38,9 +38,8 @@ fn check_events(endpoint: &Endpoint, geometry: &Geometry, slots: u32, segment: u
     let frame = segments.saturating_mul(2).saturating_add(1 + STATUS_EVENTS);
     let statuses = u64::from(UNHEARD + 2) * STATUS_EVENTS;
     let needed = frame.saturating_mul(slots.into()).saturating_add(statuses);
-    // A quarter of the ring may have been read without the card knowing; the other one is for packets that overtake the first ones of
-    // their segments, which are counted as they come and go.
-    if needed > u64::from(entries / 2) {
+    // The card takes no more of others than half of the ring has room for, and an eighth may have been read without its knowing.
+    if needed > u64::from(entries / 8 * 3) {
         let card = endpoint.card().name().to_owned();
         return Err(JoinError::EventRing { card, slots, segments, needed, entries });
     }

@@ -288,3 +288,96 @@ fn without_a_place_for_the_record_nothing_is_changed() {
     let text = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err().to_string();
     assert!(text.contains("run/fpga") && kernel.writes() == 0, "{text}");
 }
+
+/// How each failed step and each outcome is told. Which of them happens when is what the tests above are about.
+#[test]
+fn failures_and_outcomes_say_what_is_the_case() {
+    let refused = |errno: Errno, driver: Option<&'static str>| {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = tree(dir.path(), driver);
+        let kernel = FakeKernel::new(&tree, CARD).at(0, Event::Fails(errno));
+        bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err().to_string()
+    };
+    for errno in [Errno::ACCESS, Errno::PERM, Errno::ROFS] {
+        let text = refused(errno, Some("xdma"));
+        assert!(text.contains("driver_override: ") && text.contains("binding needs root"), "{text}");
+    }
+    let text = refused(Errno::IO, None);
+    assert!(text.contains("see dmesg") && text.contains("it has no driver, as before"), "{text}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let gone = tree(dir.path(), Some("xdma"));
+    let kernel = FakeKernel::new(&gone, CARD).at(1, Event::Before(Other::Removes));
+    let text = bind_with(&gone.roots(), &kernel, &card(&gone), false).unwrap_err().to_string();
+    assert!(text.contains("gone from the bus") && text.contains("nothing can be given back"), "{text}");
+
+    // vfio-pci refuses it, and its own driver is unloaded meanwhile.
+    let dir = tempfile::tempdir().unwrap();
+    let stranded = tree(dir.path(), Some("xdma"));
+    let kernel = FakeKernel::new(&stranded, CARD).at(2, Event::Fails(Errno::INVAL));
+    let kernel = kernel.at(1, Event::After(Other::Unloads("xdma")));
+    let error = bind_with(&stranded.roots(), &kernel, &card(&stranded), false).unwrap_err();
+    let BindError::Failed { outcome: outcome @ Outcome::Stranded { .. }, .. } = &error else {
+        panic!("{error}")
+    };
+    let text = outcome.to_string();
+    for part in
+        ["back to xdma either", "modprobe xdma", "with no driver now", "`fpgactl release` tries again"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// A driver that cannot be found out in the middle of it.
+#[test]
+fn a_machine_that_becomes_unreadable_is_a_failed_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = tree(dir.path(), Some("xdma"));
+    let path = format!("sys/bus/pci/devices/{CARD}/driver_override");
+    tree.remove(&path).unwrap();
+    std::fs::create_dir(dir.path().join(&path)).unwrap();
+    let kernel = FakeKernel::new(&tree, CARD);
+    let error = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err();
+    let BindError::Failed { failure: Failure::Host(host), .. } = &error else { panic!("{error}") };
+    assert!(host.to_string().contains("driver_override cannot be read"), "{error}");
+    assert_eq!((kernel.writes(), kernel.driver().as_deref()), (0, Some("xdma")));
+}
+
+#[test]
+fn what_was_remembered_and_cannot_be_used_is_named_and_nothing_is_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = tree(dir.path(), Some("vfio-pci"));
+    let kernel = FakeKernel::new(&tree, CARD);
+    let release = || release_with(&tree.roots(), &kernel, &card(&tree)).unwrap_err();
+    let path = "run/fpga/bound/0000:65:00-0";
+    tree.file(path, "driver=../../xdma\noverride=\n").unwrap();
+    let error = release();
+    assert!(matches!(error, BindError::Record(RecordError::Damaged { .. })), "{error}");
+    assert!(error.to_string().contains("remove it, and the kernel chooses"), "{error}");
+    tree.remove(path).unwrap();
+    std::fs::create_dir(dir.path().join(path)).unwrap();
+    let error = release();
+    assert!(matches!(error, BindError::Record(RecordError::Host(_))), "{error}");
+    // Somebody else binds at the same time.
+    let records = Records::lock(&tree.roots()).unwrap();
+    let error = release();
+    assert!(matches!(error, BindError::Record(RecordError::Locked { .. })), "{error}");
+    assert!(error.to_string().contains("try again"), "{error}");
+    drop(records);
+    assert_eq!((kernel.writes(), kernel.driver().as_deref()), (0, Some("vfio-pci")));
+}
+
+#[test]
+fn a_stranger_without_a_driver_and_a_group_that_cannot_be_read_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = tree(dir.path(), None);
+    tree.file(&format!("sys/bus/pci/devices/{CARD}/device"), "0x0001\n").unwrap();
+    let kernel = FakeKernel::new(&tree, CARD);
+    let error = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err().to_string();
+    assert!(error.contains("with ids 10ee:0001, which XDMA designs") && error.contains("--force"), "{error}");
+    tree.remove("sys/kernel/iommu_groups/14/devices").unwrap();
+    tree.file("sys/kernel/iommu_groups/14/devices", "no directory").unwrap();
+    let error = bind_with(&tree.roots(), &kernel, &card(&tree), true).unwrap_err();
+    assert!(matches!(error, BindError::Host(HostError::Unreadable { .. })), "{error}");
+    assert_eq!(kernel.writes(), 0);
+}

@@ -11,7 +11,7 @@ use crate::{ConfigError, InterruptError, OsError};
 #[non_exhaustive]
 pub enum PeerError {
     /// The server refused. The connection goes on.
-    #[error("the server refused {command}: {source}")]
+    #[error("the server refused {command}: {source}; what the server logged says why")]
     Refused {
         /// What was asked for.
         command: Command,
@@ -65,7 +65,7 @@ pub enum Breakage {
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// The reply cannot be understood.
-    #[error("the server's reply is malformed: {0}")]
+    #[error("the server's reply is malformed ({0}): is it a vfio-user server, and of this program's age?")]
     Malformed(#[from] WireError),
     /// A reply to something else.
     #[error("message {got_id} ({got}) came as the reply to message {id}")]

@@ -13,6 +13,16 @@ use crate::name::CardName;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadFailure {
+    /// The caller withdrew it.
+    #[error(
+        "the read of {length} bytes from node {node} was cancelled; what is in its place may be a part of them"
+    )]
+    Cancelled {
+        /// The node that was asked.
+        node: NodeId,
+        /// Bytes asked for.
+        length: u64,
+    },
     /// The request did not arrive.
     #[error("the request to read failed: {0}")]
     Request(sender::TransferError),

@@ -18,6 +18,7 @@ use std::time::Duration;
 use fpga_core::Nanos;
 use fpga_core::sender::{self, Command, Notify};
 use fpga_firmware::NodeId;
+use fpga_firmware::generated::ni as at;
 use fpga_registers::CardAddr;
 
 use super::{
@@ -97,6 +98,23 @@ struct Pending {
     deadline: Nanos,
 }
 
+/// What a read that has failed may still be told of: its answer, if that was complete before its window was closed.
+#[derive(Debug, Clone, Copy)]
+struct Late {
+    node: NodeId,
+    to: CardAddr,
+    length: u64,
+    /// The last event that could tell of it.
+    until: u32,
+}
+
+impl Late {
+    /// Whether the event of this running number is none that could.
+    const fn is_over(&self, event: u32) -> bool {
+        self.until.wrapping_sub(event) > u32::MAX / 2
+    }
+}
+
 /// A range that another node may read.
 #[derive(Debug, Clone, Copy)]
 struct Readable {
@@ -121,6 +139,8 @@ pub(super) struct Reads {
     answers: Vec<SendTicket>,
     /// Requests whose read has ended before they did.
     ignored: Vec<SendTicket>,
+    /// Answers of reads that have failed, which may have arrived just before.
+    late: Vec<Late>,
     pub(super) served: u64,
     pub(super) refused: u64,
 }
@@ -285,6 +305,19 @@ impl Endpoint {
         self.sender.submit(now, command).map_err(|source| ReadError::Sender { card, source })
     }
 
+    /// Withdraws a read: its completion says so. Returns whether it had not ended before. What the other side has sent already may be
+    /// in card memory.
+    ///
+    /// # Errors
+    /// [`EndpointError::Mmio`].
+    pub fn cancel_read(&mut self, ticket: ReadTicket) -> Result<bool, EndpointError> {
+        let named = |pending: &Option<Pending>| pending.as_ref().is_some_and(|read| read.ticket == ticket);
+        let Some(slot) = self.reads.pending.iter().position(named) else { return Ok(false) };
+        let Some(Some(read)) = self.reads.pending.get(slot) else { return Ok(false) };
+        let failure = ReadFailure::Cancelled { node: read.node, length: read.length };
+        self.end_read(self.now(), slot, Err(failure)).map(|()| true)
+    }
+
     /// The oldest read that has ended and was not handed out.
     #[must_use]
     pub fn next_read(&mut self) -> Option<ReadCompletion> {
@@ -330,6 +363,15 @@ impl Endpoint {
             } else {
                 self.reads.refused += 1;
             }
+            return Ok(true);
+        }
+        let event = self.events.taken();
+        self.reads.late.retain(|late| !late.is_over(event));
+        let is_late =
+            |late: &Late| (late.node, late.to, late.length) == (notice.node, notice.address, notice.length);
+        // Not the answer to another read into the same place.
+        if let Some(at) = self.reads.late.iter().position(is_late) {
+            self.reads.late.swap_remove(at);
             return Ok(true);
         }
         let slot = self.reads.pending.iter().position(|pending| {
@@ -384,7 +426,8 @@ impl Endpoint {
             self.withdraw(now, request);
             self.reads.ignored.push(request);
         }
-        let Pending { ticket, node, length, started, .. } = read;
+        let Pending { ticket, node, to, length, started, .. } = read;
+        let failed = result.is_err();
         self.reads.completions.push_back(ReadCompletion {
             ticket,
             node,
@@ -393,7 +436,18 @@ impl Endpoint {
             started,
             finished: now,
         });
-        self.close_region(&read.window)
+        self.close_region(&read.window)?;
+        if failed {
+            // Read behind the window's closing: nothing of it is complete later.
+            let until = self
+                .ni
+                .read(at::EVENT_POSTED)
+                .map_err(|source| EndpointError::Mmio { card: self.card.shared.name.clone(), source })?;
+            let taken = self.events.taken();
+            self.reads.late.retain(|late| !late.is_over(taken.wrapping_add(1)));
+            self.reads.late.push(Late { node, to, length, until });
+        }
+        Ok(())
     }
 
     /// Answers requests that have arrived, and ends reads whose time is up. Returns how much was done.

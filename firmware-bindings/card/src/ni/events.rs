@@ -5,16 +5,34 @@ use crate::counters::CardCounters;
 use crate::fault_log::{FaultKind, Unit};
 use crate::host::HostPort;
 use crate::link::Lanes;
+use fpga_core::receiver::EventRoom;
 use fpga_core::time::Nanos;
 use fpga_firmware::event::{self, Event, FaultReason};
-use fpga_firmware::generated::{EVENT_RING_ENTRIES_MAX, EventKind, ni};
+use fpga_firmware::generated::{EVENT_RING_ENTRIES_MAX, EVENT_RING_ENTRIES_MIN, EventKind, ni};
 use fpga_registers::{CardAddr, Iova};
 use std::collections::VecDeque;
 
 /// Events that wait inside the NI for their turn to be written. Beyond it they count as overflows.
 const QUEUE: usize = 4096;
+/// What others' packets may take of it.
+const QUEUED: u32 = 2048;
 /// The sequence number is the event's last word and must land last.
 const BODY: usize = event::SIZE - 4;
+
+/// Reasons of faults, 0 among them.
+const REASONS: usize = 1 + FaultReason::ALL.len();
+
+/// Faults of one reason: one event at a time tells of them, so that no number of them fills the ring.
+#[derive(Clone, Copy, Debug)]
+struct Reported {
+    /// The latest event's running number.
+    event: Option<u32>,
+    /// Those since, and the last of them.
+    more: u32,
+    last: Event,
+}
+
+const UNREPORTED: Reported = Reported { event: None, more: 0, last: Event::new(EventKind::Fault) };
 
 /// Ring registers and what waits for them.
 #[derive(Debug)]
@@ -31,6 +49,7 @@ pub(super) struct EventRing {
     sequence: u32,
     interrupt: u32,
     queue: VecDeque<Event>,
+    faults: [Reported; REASONS],
     epoch: Nanos,
 }
 
@@ -48,6 +67,7 @@ impl EventRing {
             sequence: 0,
             interrupt: 0,
             queue: VecDeque::with_capacity(QUEUE),
+            faults: [UNREPORTED; REASONS],
             epoch: Nanos::ZERO,
         }
     }
@@ -62,6 +82,7 @@ impl EventRing {
     /// Forgets counts and what waits.
     pub(super) fn restart(&mut self) {
         self.queue.clear();
+        self.faults = [UNREPORTED; REASONS];
         (self.consumed, self.produced, self.overflows, self.untold, self.sequence) = (0, 0, 0, 0, 0);
     }
 
@@ -89,6 +110,7 @@ impl EventRing {
             ni::EVENT_RING_SIZE => self.size,
             ni::EVENT_CONSUMED => self.consumed,
             ni::EVENT_PRODUCED => self.produced,
+            ni::EVENT_POSTED => self.posted(),
             ni::EVENT_OVERFLOWS => self.overflows,
             ni::EVENT_INTERRUPT => self.interrupt,
             _ => 0,
@@ -114,6 +136,7 @@ impl EventRing {
                 if self.produced.wrapping_sub(value) <= self.produced.wrapping_sub(self.consumed) =>
             {
                 self.consumed = value;
+                self.report_more();
             }
             ni::EVENT_INTERRUPT => {
                 self.interrupt = value & (ni::event_interrupt::ENABLE | ni::event_interrupt::LINE);
@@ -136,6 +159,59 @@ impl EventRing {
             self.queue.clear();
         }
         true
+    }
+
+    /// Events written and waiting to be.
+    fn posted(&self) -> u32 {
+        self.produced.wrapping_add(u32::try_from(self.queue.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Room for what comes of others' packets: half of the ring, and of the queue before it. The rest is for what comes of the host's own
+    /// packets, of which it has only so many in flight. A host says what it has taken an eighth of the ring late (EVENT_CONSUMED).
+    pub(super) fn room(&self) -> EventRoom {
+        if !self.enabled || self.size < EVENT_RING_ENTRIES_MIN {
+            return EventRoom::ENDLESS;
+        }
+        let (part, late) = (self.size / 2, self.size / 8);
+        let ring = part.saturating_sub(self.posted().wrapping_sub(self.consumed));
+        let queue = QUEUED.saturating_sub(u32::try_from(self.queue.len()).unwrap_or(u32::MAX));
+        EventRoom { now: ring.min(queue), rested: (part - late).min(QUEUED) }
+    }
+
+    /// Queues a fault's event, or counts it if the host has not taken the last one of this reason yet.
+    pub(super) fn report(&mut self, now: Nanos, event: Event) {
+        if !self.enabled {
+            return;
+        }
+        let (consumed, time) = (self.consumed, self.since_reset(now));
+        let number = self.posted().wrapping_add(1);
+        let Some(reported) = self.faults.get_mut(usize::from(event.reason)) else { return };
+        if reported.event.is_some_and(|event| !is_taken(event, consumed)) {
+            reported.more = reported.more.saturating_add(1);
+            reported.last = Event { time, ..event };
+            return;
+        }
+        reported.event = Some(number);
+        self.post(now, event);
+    }
+
+    /// The host has taken events: faults that were only counted have their turn.
+    fn report_more(&mut self) {
+        for reason in 0..REASONS {
+            let (consumed, number) = (self.consumed, self.posted().wrapping_add(1));
+            let Some(reported) = self.faults.get_mut(reason) else { continue };
+            if reported.more == 0 || reported.event.is_some_and(|event| !is_taken(event, consumed)) {
+                continue;
+            }
+            let generation = std::mem::take(&mut reported.more) - 1;
+            reported.event = Some(number);
+            let event = Event { generation, ..reported.last };
+            if self.queue.len() < QUEUE {
+                self.queue.push_back(event);
+            } else {
+                self.lose();
+            }
+        }
     }
 
     /// Queues an event; without a ring it is nobody's business.
@@ -210,6 +286,11 @@ impl EventRing {
             ..Fault::new(FaultReason::EventWrite)
         })
     }
+}
+
+/// Whether the event of this running number, counted from 1, is among `consumed` taken ones.
+const fn is_taken(event: u32, consumed: u32) -> bool {
+    consumed.wrapping_sub(event) <= u32::MAX / 2
 }
 
 const fn count_event(counters: &mut CardCounters) {

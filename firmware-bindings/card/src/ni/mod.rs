@@ -3,7 +3,9 @@
 //! Decided here where the contract leaves it open: a commit while the NI is disabled is ignored and the window stays
 //! free; a refused window is reported by a fault event and then freed like a sent one; packets smaller than this
 //! build's packet size may be sent; events wait in a queue of the NI and are dropped at the moment of writing if the
-//! ring is full, without taking a sequence number, and one `EventLost` event says how many as soon as there is room.
+//! ring is full, without taking a sequence number, and one `EventLost` event says how many as soon as there is room. What others send
+//! by the registry's rules never fills it: faults of one reason share an event, packets are refused as busy in time, and answers
+//! that are not to this life's packets or questions are dropped.
 
 mod events;
 mod faults;
@@ -27,7 +29,9 @@ use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::{Capabilities, Scheme, ni};
 use fpga_firmware::identity;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
-use fpga_firmware::wire::{Common, Control, Flags, Hello, Packet, SegmentName, WIRE_VERSION};
+use fpga_firmware::wire::{
+    Ack, Common, Control, Flags, Hello, Nack, Packet, SegmentDone, SegmentName, WIRE_VERSION,
+};
 use fpga_registers::CardAddr;
 use frames::Frames;
 use scheme::{Exchange, Word, refuse_message, refuse_segment};
@@ -74,6 +78,8 @@ pub(crate) struct Ni {
     received: u32,
     bad_crc: u32,
     bad_packet: u32,
+    /// Questions what another node can do that have not been answered.
+    asked: u32,
     /// When the receiver's timers were last served.
     timers_served: Option<Nanos>,
     now: Nanos,
@@ -147,6 +153,7 @@ impl Ni {
             received: 0,
             bad_crc: 0,
             bad_packet: 0,
+            asked: 0,
             timers_served: None,
             now: Nanos::ZERO,
             build,
@@ -166,7 +173,7 @@ impl Ni {
         self.escape_shadow = EscapeShadow::default();
         self.memory_shadow = MemoryShadow::new();
         self.sending_shadow = SendingShadow::default();
-        (self.received, self.bad_crc, self.bad_packet) = (0, 0, 0);
+        (self.received, self.bad_crc, self.bad_packet, self.asked) = (0, 0, 0, 0);
         self.timers_served = None;
     }
 
@@ -184,7 +191,7 @@ impl Ni {
         self.events.restart();
         self.frames.clear();
         space.take_committed();
-        (self.received, self.bad_crc, self.bad_packet) = (0, 0, 0);
+        (self.received, self.bad_crc, self.bad_packet, self.asked) = (0, 0, 0, 0);
         self.timers_served = None;
     }
 
@@ -237,7 +244,7 @@ impl Ni {
             event.length = fault.length;
             event
         });
-        self.events.post(self.now, event);
+        self.events.report(self.now, event);
     }
 
     fn bad_setting(&mut self, register: u32) {
@@ -436,6 +443,7 @@ impl Ni {
         let for_us = packet.common().destination.get() == self.settings.node_id;
         match (packet, &mut self.exchange) {
             (Packet::Data(data), Exchange::Registry(receiver)) => {
+                receiver.set_event_room(self.events.room());
                 receiver.handle_data(now, &data, &mut ReceivePort(space));
             }
             (Packet::Control(Control::Arrived(arrived)), Exchange::Registry(receiver)) => {
@@ -478,7 +486,16 @@ impl Ni {
     /// What arrives for the sending side becomes an event; a hello is answered.
     fn answer(&mut self, control: &Control) -> u64 {
         let Common { source: from, incarnation: life, .. } = control.common();
+        let ours = Incarnation::new(self.settings.incarnation);
         let event = match control {
+            // To a packet of a former life, or to none: nobody waits for it.
+            Control::Ack(Ack { peer_incarnation, .. })
+            | Control::Nack(Nack { peer_incarnation, .. })
+            | Control::SegmentDone(SegmentDone { peer_incarnation, .. })
+                if *peer_incarnation != ours =>
+            {
+                return 0;
+            }
             Control::Ack(ack) => Event {
                 node: from,
                 incarnation: ack.peer_incarnation,
@@ -512,6 +529,8 @@ impl Ni {
                 let reply = Control::HelloReply(self.hello(from));
                 return u64::from(self.frames.send_control(&reply).is_ok());
             }
+            // Nobody has asked, or the network has doubled it.
+            Control::HelloReply(_) if self.asked == 0 => return 0,
             Control::HelloReply(hello) => Event {
                 node: from,
                 generation: life.get(),
@@ -520,11 +539,15 @@ impl Ni {
                 index: hello.mask_bits,
                 count: hello.capabilities.bits(),
                 segment: hello.schemes,
+                length: hello.registry_timeout_us.into(),
                 ..Event::new(EventKind::Hello)
             },
             // The receiver's.
             Control::Arrived(_) => return 0,
         };
+        if event.kind == EventKind::Hello {
+            self.asked -= 1;
+        }
         self.events.post(self.now, event);
         0
     }
@@ -543,6 +566,7 @@ impl Ni {
             mask_bits: self.build.mask_bits,
             capabilities: self.build.capabilities,
             schemes: self.build.schemes(),
+            registry_timeout_us: self.settings.registry_timeout_us,
         }
     }
 
@@ -554,7 +578,11 @@ impl Ni {
             return false;
         }
         let hello = Control::Hello(self.hello(node));
-        !self.frames.has_room() || self.frames.send_control(&hello).is_ok()
+        if !self.frames.has_room() {
+            return true;
+        }
+        self.asked = self.asked.saturating_add(1);
+        self.frames.send_control(&hello).is_ok()
     }
 }
 

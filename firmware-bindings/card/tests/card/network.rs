@@ -376,6 +376,7 @@ fn notices_of_arrival_and_hellos() {
         mask_bits: 32,
         capabilities: fpga_firmware::generated::Capabilities::NONE,
         schemes: 1,
+        registry_timeout_us: 2_000_000,
     });
     let mut bytes = [0; 128];
     let length = hello.encode(&mut bytes).unwrap();
@@ -407,8 +408,34 @@ fn a_host_asks_a_node_what_it_can_do() {
     a.ni_write(ni::HELLO, 2);
     a.run();
     assert!(a.card.take_frame().is_none());
-    let reasons: Vec<_> = a.events().iter().map(Event::fault_reason).collect();
-    assert_eq!(reasons, [Some(FaultReason::BadSetting); 2]);
+    // One event of a reason at a time: the second is told when the host has said that it has taken the first.
+    for _ in 0..2 {
+        let [fault] = a.events().try_into().expect("one event");
+        assert_eq!((fault.fault_reason(), fault.generation), (Some(FaultReason::BadSetting), 0));
+        a.run();
+    }
+    assert!(a.events().is_empty());
+}
+
+/// However many faults there are, each reason has one event until that is taken, and then one for all those since.
+#[test]
+fn faults_of_one_reason_share_an_event() {
+    let mut b = node(2);
+    open(&mut b);
+    let faults = |b: &mut Bench, count: u32| {
+        for _ in 0..count {
+            b.ni_write(ni::NODE_ID, u32::MAX);
+        }
+        b.run();
+        assert_eq!(b.ni_read(ni::EVENT_POSTED), b.ni_read(ni::EVENT_PRODUCED));
+        b.events().iter().map(|event| (event.fault_reason(), event.generation)).collect::<Vec<_>>()
+    };
+    let bad = Some(FaultReason::BadSetting);
+    assert_eq!(faults(&mut b, 10_000), [(bad, 0)]);
+    assert_eq!(faults(&mut b, 10_000), [(bad, 9_998)]);
+    assert_eq!(faults(&mut b, 0), [(bad, 9_999)]);
+    assert_eq!(faults(&mut b, 0), []);
+    assert_eq!(faults(&mut b, 1), [(bad, 0)]);
 }
 
 /// Frames that are whole and wrong: counted as such, and answered only where the sender can do something with it.

@@ -1,7 +1,7 @@
 //! XDMA channels, register by register, driven by hand as PG195 describes.
 use crate::support::*;
 use fpga_card::description::WritebackRule;
-use fpga_card::{FaultKind, Unit};
+use fpga_card::{CardDescription, FaultKind, Unit};
 use fpga_registers::CardAddr;
 
 pub(crate) const H2C0: u64 = 0x0000;
@@ -76,6 +76,17 @@ fn reset_values_and_plain_registers() {
     }
     bench.write(DMA, 0x4088, 0xFFFF_FFFF);
     assert_eq!(bench.read(DMA, 0x4088), 0x3F);
+}
+
+/// A card that is told its place shows it, and nothing written changes it.
+#[test]
+fn its_place_on_the_bus_is_what_the_description_says() {
+    let mut description = CardDescription::default();
+    description.pci.bus_device_function = 0x41 << 8 | 3 << 3 | 1;
+    let mut bench = Bench::with(description);
+    assert_eq!(bench.read(DMA, 0x3004), 0x4119);
+    bench.write(DMA, 0x3004, u32::MAX);
+    assert_eq!(bench.read(DMA, 0x3004), 0x4119);
 }
 
 #[test]

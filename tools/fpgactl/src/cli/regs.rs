@@ -11,9 +11,15 @@ use crate::units;
 #[derive(Debug, Clone, Subcommand)]
 pub enum RegsCommand {
     /// List the card's registers without reading them
-    List,
+    List {
+        /// Only these: blocks, for example h2c0 or (of a map) filter, or registers [default: all]
+        names: Vec<String>,
+    },
     /// Read every register that can be read without a side effect
-    Dump,
+    Dump {
+        /// Only these: blocks, for example h2c0 or (of a map) filter, or registers [default: all]
+        names: Vec<String>,
+    },
     /// Read one register, or one field of it
     Read {
         /// Its name, for example h2c0.status, h2c0.status.busy or (of a map) filter.gain; one of an array with its number in brackets
@@ -40,7 +46,7 @@ pub enum RegsCommand {
 /// Options of `regs watch`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "On a terminal each register has a line that changes in place, with what has changed since the last look in bold. Elsewhere there \
+    after_help = "On a terminal each register has a line that changes in place, with what has changed since the last look in bold. Elsewhere, and where TERM is dumb, there \
                         is a line for each register at first, and then one for every change; with --json each line is a document. Ends after \
                         --count looks, and on Ctrl-C.\n\n\
                         Examples:\n  \

@@ -4,17 +4,20 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use fpga_driver::ResourceError;
-use fpga_driver::pci::DeviceEvent;
+use fpga_driver::pci::{DeviceEvent, DeviceEvents};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::cli::EventsArgs;
 use crate::error::CliError;
 use crate::output::{self, Report};
 use crate::settings::Settings;
+use crate::stop;
 use crate::target;
 
 /// How long one wait lasts, so that the time that was given is kept.
-const WAIT: Duration = Duration::from_secs(1);
+const WAIT: Duration = Duration::from_secs(60);
 
 /// One event.
 #[derive(Debug, Serialize)]
@@ -41,8 +44,20 @@ const fn name(event: DeviceEvent) -> &'static str {
     }
 }
 
-/// Watches a card and prints each event, one JSON document a line with `--json`. Ends after as many as were asked for, and when
-/// the system wants the card back, which it has with the end of this program.
+/// Sleeps until there may be an event, a signal comes, or the time is over.
+fn sleep(events: &DeviceEvents, span: Duration) -> Result<(), CliError> {
+    let mut waits = vec![PollFd::new(events, PollFlags::IN)];
+    waits.extend(stop::signalled().map(|signalled| PollFd::from_borrowed_fd(signalled, PollFlags::IN)));
+    // Longer than the kernel can sleep is until something happens.
+    let span = Timespec::try_from(span).ok();
+    match poll(&mut waits, span.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(CliError::Signals(errno.into())),
+    }
+}
+
+/// Watches a card and prints each event, one JSON document a line with `--json`. Ends after as many as were asked for, when a signal
+/// says so, and when the system wants the card back, which it has with the end of this program.
 ///
 /// # Errors
 /// As [`target::reach`]; [`CliError::Usage`] for a card without events; [`CliError::TimedOut`].
@@ -61,9 +76,18 @@ pub fn run(settings: &Settings, args: &EventsArgs, out: &mut dyn Write) -> Resul
     eprintln!("fpgactl: watching {card}");
     let mut seen = 0;
     while seen < args.count {
-        settings.deadline.check(|| format!("{card}: {seen} of {} events", args.count))?;
-        let wait = settings.deadline.left().map_or(WAIT, |left| left.min(WAIT));
-        let Some(event) = events.wait(wait).map_err(failed)? else { continue };
+        let Some(event) = events.poll() else {
+            if stop::is_asked() {
+                break;
+            }
+            settings.deadline.check_time(|| {
+                let wanted =
+                    if args.count == u64::MAX { String::new() } else { format!(" of {}", args.count) };
+                format!("{card}: watching it, {seen}{wanted} events seen")
+            })?;
+            sleep(&events, settings.deadline.left().map_or(WAIT, |left| left.min(WAIT)))?;
+            continue;
+        };
         seen += 1;
         let seconds = began.elapsed().as_secs_f64();
         let report =

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufReader, Write};
-use std::sync::atomic::Ordering;
 
 use fpga_driver::record::log::{Entry, Log, Value};
 use fpga_driver::record::replay::{Difference, Replay, Replayed, replay};
@@ -12,12 +11,12 @@ use serde::Serialize;
 
 use crate::bars::Role;
 use crate::cli::ReplayArgs;
-use crate::commands::frames::interruption;
 use crate::error::CliError;
 use crate::guard::{self, Stretch};
 use crate::output::{self, Report, render, table};
 use crate::registers::{self, FieldValue, Register};
 use crate::settings::Settings;
+use crate::stop;
 use crate::target::{self, Opened};
 
 /// The first difference.
@@ -94,12 +93,12 @@ impl Report for ReplayReport {
 /// Runs the command.
 ///
 /// # Errors
-/// [`CliError::Differs`] if the card does something else, after the report; see [`CliError`].
+/// [`CliError::Differs`] if the card does something else, [`CliError::ReplayStopped`] if a signal came first, both after the report; see
+/// [`CliError`].
 pub fn run(settings: &Settings, args: &ReplayArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let file = File::open(&args.file).map_err(|source| CliError::file(&args.file, "read it", source))?;
     let log = Log::read(BufReader::new(file))
         .map_err(|source| CliError::Log { path: args.file.clone(), source })?;
-    let stop = interruption()?;
     let opened = target::observe(&settings.card)?;
     let all = registers::of(&opened);
     let card = opened.card.name().to_owned();
@@ -114,8 +113,8 @@ pub fn run(settings: &Settings, args: &ReplayArgs, out: &mut dyn Write) -> Resul
     }
     let mut late = Ok(());
     let mut go_on = || {
-        late = settings.deadline.check(|| format!("{card}: replaying {}", args.file.display()));
-        late.is_ok() && !stop.load(Ordering::Relaxed)
+        late = settings.deadline.check_time(|| format!("{card}: replaying {}", args.file.display()));
+        late.is_ok() && !stop::is_asked()
     };
     let done = replay(&*opened.transport, &log, &options, &mut go_on).map_err(|source| CliError::Replay {
         card: card.clone(),
@@ -124,8 +123,13 @@ pub fn run(settings: &Settings, args: &ReplayArgs, out: &mut dyn Write) -> Resul
     })?;
     late?;
     let line = done.difference.as_ref().map(|difference| difference.entry.line);
+    let (stopped, made) = (done.stopped, done.reads + done.writes);
     output::print(&report(&opened, &all, args, &log, done), settings.json, out)?;
-    line.map_or(Ok(()), |line| Err(CliError::Differs { card, line }))
+    match line {
+        Some(line) => Err(CliError::Differs { card, line }),
+        None if stopped => Err(CliError::ReplayStopped { card, made, accesses: log.entries().len() }),
+        None => Ok(()),
+    }
 }
 
 fn report(opened: &Opened, all: &[Register], args: &ReplayArgs, log: &Log, done: Replayed) -> ReplayReport {

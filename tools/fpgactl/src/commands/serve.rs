@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
@@ -11,14 +12,13 @@ use fpga_driver::mock::World;
 use fpga_driver::mock::link::{LinkCounters, UdpLink, UdpLinkOptions};
 use fpga_driver::mock::served::{CardServer, Listener, ServeCounts};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::cli::ServeArgs;
 use crate::control;
 use crate::error::CliError;
 use crate::output;
 use crate::settings::Settings;
+use crate::stop;
 use crate::target;
 
 /// The first line of output, for programs.
@@ -125,11 +125,10 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
         Some(path) => Some((path, File::create(path).map_err(|error| unwritable(path, error))?)),
         None => None,
     };
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(CliError::Signals)?;
-    let watched = signals.handle();
+    stop::by_signals()?;
     let (ended, end) = UnixStream::pair().map_err(CliError::Signals)?;
-    // The same end for both sockets.
-    let control_ended = ended.try_clone().map_err(CliError::Signals)?;
+    // The same end for both sockets, but the card's may come earlier.
+    let signalled = stop::signalled().unwrap_or(ended.as_fd());
     let server = CardServer::bind(&args.socket)?;
     let control = args.control.as_deref().map(Listener::bind).transpose()?;
     let socket = args.socket.display().to_string();
@@ -140,22 +139,15 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     }
     let began = Instant::now();
     let (served, controlled) = thread::scope(|scope| {
-        let served = scope.spawn(|| {
-            let served = server.run(&world, 0, ended);
-            // Nothing is left that a signal could be for.
-            watched.close();
-            served
-        });
-        let world = &world;
-        let controlled = control
-            .as_ref()
-            .map(|listener| scope.spawn(move || control::serve(world, listener, control_ended)));
-        let _ = signals.forever().next();
+        let (world, ended) = (&world, ended.as_fd());
+        let controlled =
+            control.as_ref().map(|listener| scope.spawn(move || control::serve(world, listener, ended)));
+        let served = server.run(world, 0, signalled);
         drop(end);
-        // A panic of one of those threads goes on here.
+        // A panic of that thread goes on here.
         let controlled = controlled
             .map_or(Ok(()), |thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        (served.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), controlled)
+        (served, controlled)
     });
     if let Some((path, file)) = &mut stats {
         let counts = *served.as_ref().unwrap_or(&ServeCounts::default());

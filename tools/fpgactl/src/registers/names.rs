@@ -197,3 +197,23 @@ fn ranges(names: &[&str]) -> Vec<String> {
         })
         .collect()
 }
+/// Those of `all` that are named, or lie in a block that is named; all of them, where no name is given.
+///
+/// # Errors
+/// As [`find`], for a name that is neither's.
+pub fn select(card: &str, mut all: Vec<Register>, names: &[String]) -> Result<Vec<Register>, CliError> {
+    let is_of = |register: &Register, name: &str| {
+        let (start, rest) = register.name.split_at_checked(name.len()).unwrap_or_default();
+        start.eq_ignore_ascii_case(name) && (rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    let mut wanted = Vec::with_capacity(names.len());
+    for name in names {
+        let is_some = !name.is_empty() && all.iter().any(|register| is_of(register, name));
+        // A field stands for its register.
+        wanted.push(if is_some { name.clone() } else { find(card, &all, name)?.register.name.clone() });
+    }
+    if !wanted.is_empty() {
+        all.retain(|register| wanted.iter().any(|name| is_of(register, name)));
+    }
+    Ok(all)
+}

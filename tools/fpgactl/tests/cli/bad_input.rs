@@ -140,7 +140,10 @@ fn operations_that_fail_have_status_1() {
         (&["dma", "bench", "--channels", "5"], &["5 channels", "4 in direction h2c", "--channels"]),
         (&["dma", "bench", "--pin", "0,100000", "--sizes", "64"], &["CPU 100000"]),
         (&["regs", "write", "h2c0.nothing", "0"], &["h2c0.nothing", "h2c0 has"]),
-        (&["regs", "write", "h2c0.completed", "0"], &["h2c0.completed is RO", "only the card", "poke"]),
+        (
+            &["regs", "write", "h2c0.completed", "0"],
+            &["h2c0.completed (RO) is not written", "only the card", "poke"],
+        ),
         (
             &["regs", "write", "H2C0.status_rc", "0"],
             &["h2c0.status_rc is RC", "a read clears it", "write h2c0.status"],

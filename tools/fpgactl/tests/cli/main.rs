@@ -3,6 +3,7 @@
 mod bad_input;
 mod bench;
 mod card;
+mod commands;
 mod frames;
 mod health;
 mod host;
@@ -12,6 +13,7 @@ mod packets;
 mod raw;
 mod schema;
 mod serve;
+mod signals;
 mod sim;
 mod support;
 mod terminal;

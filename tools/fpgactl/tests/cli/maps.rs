@@ -79,8 +79,8 @@ fn what_a_map_does_not_allow_is_refused() {
         (&["regs", "read", "registry.mask[8]"], 1, "there are registry.mask[0] to registry.mask[7]"),
         (&["regs", "write", "settings.scheme", "selectiv"], 2, "did you mean selective?"),
         (&["regs", "write", "copier.control.mode", "2"], 2, "does not fit 1 bits: 0x1 is the most"),
-        (&["regs", "write", "copier.status.idle", "1"], 1, "copier.status.idle is RO"),
-        (&["regs", "write", "registry.state", "1"], 1, "registry.state is RO"),
+        (&["regs", "write", "copier.status.idle", "1"], 1, "copier.status.idle (RO) is not written"),
+        (&["regs", "write", "registry.state", "1"], 1, "registry.state (RO) is not written"),
     ] {
         let ran = mapped(args);
         assert!(ran.status == status && ran.stderr.contains(part), "{args:?}: {} {}", ran.status, ran.stderr);
@@ -341,4 +341,41 @@ fn what_cannot_be_replayed_or_recorded_is_refused() {
             ran.stderr
         );
     }
+}
+
+#[test]
+fn a_block_of_many_can_be_looked_at_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "schema_version: 1\nname: own\nblocks:\n  - name: filter\n    offset: 0x2000\n    registers:\n      \
+                - {name: control, offset: 0}\n      - {name: gain, offset: 0x10, count: 2}\n      - {name: go, offset: 0x20, access: wo}\n";
+    let map = file(dir.path(), "map.yaml", text);
+    // A defaults file names it as well as the command line does.
+    let defaults = format!("schema_version: 1\nmap: {}\n", map.display());
+    let config = file(dir.path(), "defaults.yaml", defaults);
+    let map = ["--map", map.to_str().unwrap()];
+    let config = ["--config", config.to_str().unwrap()];
+    let listed = |named: &[&str], words: &[&str]| {
+        let report = fpgactl(&[&["regs", "list", "--json"], words, named].concat()).ok().json();
+        let registers = report["registers"].as_array().unwrap();
+        registers.iter().map(|register| register["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for named in [&map, &config] {
+        assert_eq!(
+            listed(named, &["filter"]),
+            ["filter.control", "filter.gain[0]", "filter.gain[1]", "filter.go"]
+        );
+    }
+    assert_eq!(
+        listed(&map, &["FILTER.gain", "h2c0.status.busy"]),
+        ["h2c0.status", "filter.gain[0]", "filter.gain[1]"]
+    );
+    let dump = fpgactl(&[&["regs", "dump", "filter"][..], &map].concat()).ok().stdout;
+    assert_eq!(dump.lines().count(), 7, "{dump}");
+    assert!(dump.contains("(write-only):\n  filter.go\n"), "{dump}");
+    // A part of a name is none.
+    let ran = fpgactl(&[&["regs", "dump", "filt"][..], &map].concat());
+    assert!(ran.status == 1 && ran.stderr.contains("there is no register \"filt\""), "{}", ran.stderr);
+    let other = ["--map", "/no/such/map.yaml"];
+    let ran = fpgactl(&[&["regs", "dump"][..], &config, &other].concat());
+    assert!(ran.status != 0 && ran.stderr.contains("/no/such/map.yaml"), "{}", ran.stderr);
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::terminal::{COMMANDS, Place};
+use crate::commands::{Listed, Place, commands};
 
 /// Types by path: `tests[].name`.
 type Shape = BTreeMap<String, BTreeSet<&'static str>>;
@@ -48,9 +48,9 @@ fn written(shape: &Shape) -> String {
 fn keys_and_types_of_every_document() {
     let place = Place::new();
     let mut all = String::new();
-    for (text, _) in
-        COMMANDS.iter().filter(|(text, _)| !text.starts_with("--") && !text.starts_with("completions"))
-    {
+    let documents = commands()
+        .filter(|listed| !listed.words.starts_with("--") && !listed.words.starts_with("completions"));
+    for Listed { words: text, .. } in documents {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
         let ran = command.args(place.words(text)).arg("--json").env_remove("RUST_LOG").output().unwrap();
         let mut shape = Shape::new();

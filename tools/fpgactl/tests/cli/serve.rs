@@ -407,3 +407,36 @@ fn links_that_cannot_be_are_refused() {
     assert!(message.contains("4204") && message.contains("1472") && message.contains("1500"), "{message}");
     assert!(serve(&["--link-mtu", "9000"], 2).contains("--link"), "it is about a link");
 }
+
+/// Whoever makes them: the driver, the self-test, the command itself.
+#[test]
+fn a_record_has_every_access_that_the_card_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (socket, stats, log) = (at("card"), at("stats.json"), at("log"));
+    let server = Server::start(&["--socket", &socket, "--stats", &stats], &format!("ready {socket}\n"));
+    let data = file(folder.path(), "data", crate::support::pattern(5000)).display().to_string();
+    let card = format!("vfio-user:{socket}");
+    let mut recorded = (0, 0);
+    for words in [
+        &["info"][..],
+        &["regs", "dump"],
+        &["regs", "write", "ni.threshold", "0x8000"],
+        &["peek", "dma", "0", "4"],
+        &["poke", "dma", "0x90", "0"],
+        &["dma", "write", &data, "--addr", "0"],
+        &["cdma", "copy", "--src", "0", "--dst", "0x10000", "--len", "5000"],
+        &["validate"],
+        &["abort"],
+        &["reset"],
+    ] {
+        fpgactl(&[words, &["--card", &card, "--record", &log]].concat()).ok();
+        let text = std::fs::read_to_string(&log).unwrap();
+        let count =
+            |way: &str| text.lines().filter(|line| line.split_ascii_whitespace().nth(1) == Some(way)).count();
+        recorded = (recorded.0 + count("read"), recorded.1 + count("write"));
+    }
+    assert_eq!(server.end(Signal::TERM), Some(0));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&stats).unwrap()).unwrap();
+    assert_eq!((&report["mmio_reads"], &report["mmio_writes"]), (&recorded.0.into(), &recorded.1.into()));
+}

@@ -73,7 +73,12 @@ impl Served {
         use std::io::BufRead as _;
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
-        command.args(["card", "serve", "--socket"]).arg(folder.path().join("card")).args(args);
+        command
+            .args(["card", "serve", "--socket"])
+            .arg(folder.path().join("card"))
+            .arg("--control")
+            .arg(folder.path().join("control"))
+            .args(args);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -84,6 +89,11 @@ impl Served {
     /// As it is named on a command line.
     pub(crate) fn card(&self) -> String {
         format!("vfio-user:{}", self.folder.path().join("card").display())
+    }
+
+    /// The path of its control socket.
+    pub(crate) fn control(&self) -> String {
+        self.folder.path().join("control").display().to_string()
     }
 }
 

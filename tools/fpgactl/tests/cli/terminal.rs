@@ -14,78 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
+use crate::commands::{Listed, Place, commands};
 use crate::support::{file, pattern};
-
-/// Every command that ends by itself, on the simulated card, and its exit status. `@` is a file, `%` one to be written, `!` a
-/// scenario.
-pub(crate) const COMMANDS: &[(&str, i32)] = &[
-    ("--help", 0),
-    ("--version", 0),
-    ("list --root #", 0),
-    ("doctor --root #", 0),
-    ("bind 0000:65:00.0 --root #", 0),
-    ("release 0000:66:00.0 --root #", 1),
-    ("info", 0),
-    ("regs list", 0),
-    ("regs dump", 0),
-    ("regs read h2c0.status", 0),
-    ("regs write h2c0.interrupt_enable 6", 0),
-    ("peek dma 0 4", 0),
-    ("poke dma 0x90 0", 0),
-    ("dma write @ --addr 0", 0),
-    ("dma read --addr 0 --len 64 --out %", 0),
-    ("dma bench --sizes 64,4KiB --seconds 5ms --samples 20 --batches 2 --chart --svg %", 0),
-    ("cdma copy --src 0 --dst 4096 --len 64", 0),
-    ("transfer --size 64KiB", 0),
-    ("transfer @ --out %", 0),
-    ("ops --size 64KiB --loss 5%", 0),
-    ("queues --size 64KiB --loss 5%", 0),
-    ("registry --size 64KiB --loss 5%", 0),
-    ("escape --size 64KiB --loss 5%", 0),
-    ("stats --size 64KiB --loss 5%", 0),
-    ("top --size 64KiB --count 2 --interval 1ms", 0),
-    ("validate", 0),
-    ("validate --plan", 0),
-    ("validate --scratch 8GiB", 1),
-    ("abort", 0),
-    ("reset", 0),
-    ("dump --root # --out %", 0),
-    ("events", 2),
-    ("card check !card", 0),
-    ("sim run !scenario --chart --out %.d", 0),
-    ("completions zsh", 0),
-    ("man --out %.d", 0),
-];
-
-/// Files for [`COMMANDS`]; their words.
-pub(crate) struct Place {
-    folder: tempfile::TempDir,
-}
-
-impl Place {
-    pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        file(folder.path(), "data", pattern(5000));
-        file(folder.path(), "card.yaml", "schema_version: 1\n");
-        let scenario = "schema_version: 1\ntopology: {torus: {side: 3}}\ntraffic:\n  flows:\n    - {from: 0, to: 5, bytes: 90000}\n";
-        file(folder.path(), "scenario.yaml", scenario);
-        fpga_host::testing::machine("ready", &folder.path().join("machine")).unwrap();
-        Self { folder }
-    }
-
-    pub(crate) fn words(&self, text: &str) -> Vec<String> {
-        let at = |name: &str| self.folder.path().join(name).display().to_string();
-        let word = |word: &str| match word {
-            "@" => at("data"),
-            "#" => at("machine"),
-            "!card" => at("card.yaml"),
-            "!scenario" => at("scenario.yaml"),
-            other if other.starts_with('%') => other.replacen('%', &at("out"), 1),
-            other => other.to_owned(),
-        };
-        text.split(' ').map(word).collect()
-    }
-}
 
 fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
@@ -124,11 +54,11 @@ fn on_terminal(columns: u16, mut command: Command) -> (String, Option<i32>) {
 #[test]
 fn every_command_works_on_twenty_columns() {
     let place = Place::new();
-    for (text, status) in COMMANDS {
+    for Listed { words: text, status } in commands() {
         let mut program = command();
         program.args(place.words(text));
         let (seen, ended) = on_terminal(20, program);
-        assert_eq!(ended, Some(*status), "{text}: {seen}");
+        assert_eq!(ended, Some(status), "{text}: {seen}");
         assert!(!seen.contains("panicked") && !seen.is_empty(), "{text}: {seen}");
     }
 }
@@ -137,7 +67,7 @@ fn every_command_works_on_twenty_columns() {
 #[test]
 fn every_command_ends_quietly_when_nobody_reads() {
     let place = Place::new();
-    for (text, status) in COMMANDS {
+    for Listed { words: text, status } in commands() {
         for json in [&[][..], &["--json"]] {
             if json.len() == 1 && text.starts_with("--") {
                 continue;
@@ -148,7 +78,7 @@ fn every_command_ends_quietly_when_nobody_reads() {
             drop(child.stdout.take());
             let mut said = String::new();
             child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-            assert_eq!(child.wait().unwrap().code(), Some(*status), "{text}: {said}");
+            assert_eq!(child.wait().unwrap().code(), Some(status), "{text}: {said}");
             assert!(!said.contains("panicked") && !said.contains("roken pipe"), "{text}: {said}");
         }
     }

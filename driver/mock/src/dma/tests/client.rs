@@ -82,6 +82,28 @@ fn a_file_that_is_truncated_under_us_refuses_and_does_not_grow_again() {
     assert_eq!(map.refused(), RefusedAccesses { reads: 1, writes: 2 });
 }
 
+/// hugetlbfs has no write(2), and what is not sealed is not mapped: the card reads such memory, and its writes are refused and counted.
+#[test]
+fn an_unsealed_file_of_huge_pages_can_only_be_read() {
+    const HUGE: u64 = 2 << 20;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let client = match rustix::fs::memfd_create("huge pages of a client", flags) {
+        Ok(client) => client,
+        // The kernel is one without huge pages.
+        Err(error) => return println!("skipped: no file of huge pages can be made here: {error}"),
+    };
+    rustix::fs::ftruncate(&client, HUGE).unwrap();
+    let mut map = DmaMap::default();
+    map.map_client(Iova::new(BASE), HUGE, ClientMemory::File(client, 0), DmaAccess::Both).unwrap();
+    let at = Iova::new(BASE + 64);
+    // Of a file with a hole, which needs no page of the reserve.
+    let mut bytes = [7; 64];
+    map.read(at, &mut bytes).unwrap();
+    assert_eq!(bytes, [0; 64]);
+    assert_eq!(map.write(at, &[1; 64]), Err(DmaFault { at, write: true }));
+    assert_eq!(map.refused(), RefusedAccesses { reads: 0, writes: 1 });
+}
+
 #[test]
 fn a_sealed_file_that_grows_is_mapped_again_where_it_is_needed() {
     let client = file(1, true);

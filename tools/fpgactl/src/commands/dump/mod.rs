@@ -205,7 +205,7 @@ fn opened(settings: &Settings, card: Card, transport: Arc<dyn Transport>) -> Vec
     let all = registers::of(&opened);
     let mut sections = vec![
         Section::of("card", Ok(info::report(&opened))),
-        Section::of("registers", regs::dump(&opened, &all).map(regs::RegsReport::Dump)),
+        Section::of("registers", regs::dump(&opened, all).map(regs::RegsReport::Dump)),
     ];
     if let Some(counted) = opened.card.counters() {
         let rows = [

@@ -5,7 +5,6 @@ mod publish;
 mod subscribe;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fpga_driver::endpoint::EndpointOptions;
@@ -17,13 +16,13 @@ use fpga_driver::{Card, Endpoint, Transport};
 use fpga_frames::InternalErrors;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::{StreamCommand, StreamLinkArgs};
 use crate::error::CliError;
 use crate::impair::ImpairArgs;
 use crate::output::{self, Report};
 use crate::settings::Settings;
+use crate::style;
 use crate::target::{self, Choice as _};
 
 /// Cards of several processes share processors: a packet may be behind another one by some time slices.
@@ -84,19 +83,6 @@ fn checksum(number: u64, data: &[u8]) -> [u8; CHECKSUM] {
         tail.copy_from_slice(&crc32c(data).to_le_bytes());
     }
     value
-}
-
-/// Set by SIGINT and SIGTERM.
-pub(super) fn interruption() -> Result<Arc<AtomicBool>, CliError> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(CliError::Signals)?;
-    }
-    Ok(flag)
-}
-
-fn is_set(flag: &AtomicBool) -> bool {
-    flag.load(Ordering::Relaxed)
 }
 
 /// A card that frames can reach others from.
@@ -178,7 +164,7 @@ struct Live {
 
 impl Live {
     fn new(settings: &Settings) -> Self {
-        let seen = settings.progress && std::io::IsTerminal::is_terminal(&std::io::stderr());
+        let seen = settings.progress && style::redraws(&std::io::stderr());
         let target = if seen { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         Self { bar: ProgressBar::with_draw_target(None, target), shown: Instant::now() }
     }

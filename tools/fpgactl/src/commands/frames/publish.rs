@@ -16,11 +16,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use super::pace::Pace;
-use super::{CHECKSUM, Every, Live, Repaired, Station, checksum, interruption, is_set};
+use super::{CHECKSUM, Every, Live, Repaired, Station, checksum};
 use crate::cli::PublishArgs;
 use crate::error::CliError;
 use crate::output::{self, Report};
 use crate::settings::Settings;
+use crate::stop;
 use crate::units;
 
 /// Frames published between two looks at what else there is to do.
@@ -437,11 +438,10 @@ fn open<'a>(settings: &Settings, args: &'a PublishArgs) -> Result<Job<'a>, CliEr
 
 /// Runs the command.
 pub(super) fn run(settings: &Settings, args: &PublishArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let stop = interruption()?;
     let mut job = open(settings, args)?;
     let mut live = Live::new(settings);
     let mut every = Every::new(args.every);
-    while !is_set(&stop) {
+    while !stop::is_asked() {
         let work = job.publisher.poll()?;
         job.take_events();
         if job.began.is_none() && job.publisher.subscribers().count() as u64 >= u64::from(args.subscribers) {
@@ -462,7 +462,7 @@ pub(super) fn run(settings: &Settings, args: &PublishArgs, out: &mut dyn Write) 
         if every.is_due(Instant::now()) {
             output::print_line(&job.report(job.seconds(), Vec::new()), settings.json, out)?;
         }
-        settings.deadline.check(|| "publishing".to_owned())?;
+        settings.deadline.check_time(|| "publishing".to_owned())?;
         if work == 0 && count == 0 {
             job.publisher.rest();
         }

@@ -4,7 +4,6 @@ use std::fs;
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use fpga_frames::{
@@ -12,15 +11,20 @@ use fpga_frames::{
 };
 use serde::Serialize;
 
-use super::{CHECKSUM, Every, Live, Repaired, Station, checksum, interruption, is_set};
+use super::{CHECKSUM, Every, Live, Repaired, Station, checksum};
 use crate::cli::SubscribeArgs;
 use crate::error::CliError;
 use crate::output::{self, Report};
 use crate::settings::Settings;
+use crate::stop;
 
 /// How long a farewell may take.
 const LEAVING: Duration = Duration::from_secs(2);
-/// Between two tries to find the publisher.
+/// Between two looks at a conversation of four messages.
+const LOOK: Duration = Duration::from_micros(200);
+/// How long a publisher that hangs up without a word is called again, if nothing else was asked for.
+const UNHEARD: Duration = Duration::from_secs(2);
+/// Between two tries to find the publisher, and between two looks whether a signal has come.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// What has come.
@@ -87,55 +91,95 @@ fn look_up(place: &str) -> Result<Vec<SocketAddr>, CliError> {
     if found.is_empty() { Err(unknown("it has no address".to_owned())) } else { Ok(found) }
 }
 
-/// Tries each address of the publisher once. `true`: it may come to be reached by another try.
+/// Whether another try may end otherwise.
+#[derive(Debug, Clone, Copy)]
+enum Again {
+    Never,
+    /// If that was asked for: nobody is there, or nobody who has time or room.
+    Asked,
+    /// For a moment in any case: a publisher with many callers has hung up before it heard this one.
+    Unheard,
+}
+
+/// Tries each address of the publisher once. `None`: a signal came meanwhile.
 fn try_join(
     station: &Station,
     args: &SubscribeArgs,
     addresses: &[SocketAddr],
-) -> Result<Subscriber, (bool, CliError)> {
-    let mut last = None;
+) -> Result<Option<Subscriber>, (Again, CliError)> {
+    let mut last = Ok(None);
     for &address in addresses {
         let mut options = SubscriberOptions::default();
         options.slots = args.slots;
-        let endpoint = station.endpoint().map_err(|error| (false, error))?;
-        match Subscriber::join(endpoint, address, options) {
-            Ok(subscriber) => return Ok(subscriber),
-            // A name often has an address of each version, and a publisher listens at one of them.
-            Err(error @ JoinError::Bootstrap(BootstrapError::Connect { .. })) => {
-                last = Some((true, error.into()))
+        let endpoint = station.endpoint().map_err(|error| (Again::Never, error))?;
+        let joined = Subscriber::begin_join(endpoint, address, options).and_then(|mut joining| {
+            loop {
+                match joining.poll()? {
+                    Some(subscriber) => return Ok(Some(subscriber)),
+                    None if stop::is_asked() => return Ok(None),
+                    None => std::thread::sleep(LOOK),
+                }
             }
-            Err(error) => {
-                let again = matches!(
-                    error,
-                    JoinError::Bootstrap(
-                        // It may have much to do.
-                        BootstrapError::TimedOut { .. }
-                            | BootstrapError::Closed { .. }
-                            | BootstrapError::Broken { .. }
-                            | BootstrapError::Refused { .. }
-                    )
-                );
-                return Err((again, error.into()));
+        });
+        let error = match joined {
+            Ok(joined) => return Ok(joined),
+            Err(error) => error,
+        };
+        let again = match &error {
+            JoinError::Bootstrap(BootstrapError::Closed { .. } | BootstrapError::Broken { .. }) => {
+                Again::Unheard
             }
+            JoinError::Bootstrap(
+                BootstrapError::Connect { .. }
+                | BootstrapError::TimedOut { .. }
+                | BootstrapError::Refused { .. },
+            ) => Again::Asked,
+            _ => Again::Never,
+        };
+        // A name often has an address of each version, and a publisher listens at one of them.
+        let is_elsewhere = matches!(error, JoinError::Bootstrap(BootstrapError::Connect { .. }));
+        last = Err((again, error.into()));
+        if !is_elsewhere {
+            break;
         }
     }
-    Err(last.unwrap_or_else(|| (false, CliError::Usage("the publisher has no address".to_owned()))))
+    last
 }
 
 fn join(settings: &Settings, args: &SubscribeArgs) -> Result<Subscriber, CliError> {
     let station = Station::reach(settings, &args.link)?;
-    let until = Instant::now() + args.retry.unwrap_or_default();
+    let began = Instant::now();
+    let until = began + args.retry.unwrap_or_default();
     loop {
         let tried = match look_up(&args.publisher) {
             Ok(addresses) => try_join(&station, args, &addresses),
-            Err(error) => Err((true, error)),
+            Err(error) => Err((Again::Asked, error)),
         };
+        let now = Instant::now();
         match tried {
-            Ok(subscriber) => return Ok(subscriber),
-            Err((true, error)) if Instant::now() < until => tracing::debug!(%error, "again"),
+            Ok(Some(subscriber)) => return Ok(subscriber),
+            Ok(None) => {}
+            Err((Again::Asked, error)) if now < until => tracing::debug!(%error, "again"),
+            Err((Again::Unheard, error)) if now < until.max(began + UNHEARD) => {
+                tracing::debug!(%error, "again");
+            }
             Err((_, error)) => return Err(error),
         }
-        std::thread::sleep(AGAIN);
+        // It has not become what runs until it is told to end.
+        settings.deadline.check(|| format!("looking for the publisher at {}", args.publisher))?;
+        pause(AGAIN);
+    }
+}
+
+/// Sleeps in pieces, until a signal comes.
+fn pause(span: Duration) {
+    let until = Instant::now() + span;
+    while !stop::is_asked() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        std::thread::sleep(left.min(AGAIN));
     }
 }
 
@@ -147,7 +191,6 @@ pub(super) fn run(settings: &Settings, args: &SubscribeArgs, out: &mut dyn Write
             "standard output cannot have both the frames (--out -) and reports (--json, --every); write frames to a folder".to_owned(),
         ));
     }
-    let stop = interruption()?;
     if let Some(folder) = args.out.as_deref().filter(|_| !to_output) {
         fs::create_dir_all(folder).map_err(|error| CliError::file(folder, "create the folder", error))?;
     }
@@ -158,7 +201,7 @@ pub(super) fn run(settings: &Settings, args: &SubscribeArgs, out: &mut dyn Write
         Some(_) if to_output => Sink::Out,
         Some(folder) => Sink::Folder(folder.clone()),
     };
-    let ended = job.read(settings, args, &sink, &mut every, &stop, out);
+    let ended = job.read(settings, args, &sink, &mut every, out);
     let report = job.report();
     let (damaged, frames) = (report.damaged, report.frames);
     match ended {
@@ -220,11 +263,10 @@ impl Job {
         args: &SubscribeArgs,
         sink: &Sink,
         every: &mut Every,
-        stop: &AtomicBool,
         out: &mut dyn Write,
     ) -> Result<(), CliError> {
         let mut live = Live::new(settings);
-        while !is_set(stop) && args.count.is_none_or(|count| self.subscriber.counts().frames < count) {
+        while !stop::is_asked() && args.count.is_none_or(|count| self.subscriber.counts().frames < count) {
             let event = self.subscriber.poll().map_err(|error| match error {
                 SubscriberError::Silent { .. } | SubscriberError::Unreachable { .. } => {
                     CliError::StreamLost { source: error, frames: self.subscriber.counts().frames }
@@ -238,7 +280,7 @@ impl Job {
                     sink.take(&frame, out)?;
                     if let Some(delay) = args.delay {
                         // What a slow program does meanwhile is not this one's business.
-                        std::thread::sleep(delay);
+                        pause(delay);
                     }
                 }
                 Some(Event::Gap { missed, first }) => tracing::info!(missed, first = first.get(), "gap"),
@@ -261,7 +303,7 @@ impl Job {
             if every.is_due(now) {
                 output::print_line(&self.report(), settings.json, out)?;
             }
-            settings.deadline.check(|| "subscribing".to_owned())?;
+            settings.deadline.check_time(|| "subscribing".to_owned())?;
         }
         Ok(())
     }

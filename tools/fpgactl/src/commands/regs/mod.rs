@@ -3,11 +3,13 @@
 mod watch;
 mod write;
 
-use serde::Serialize;
+use std::io::{self, Write};
+
+use serde::{Serialize, Serializer};
 
 use crate::cli::RegsCommand;
 use crate::error::CliError;
-use crate::output::{Report, render, table};
+use crate::output::{LongTable, Report, render, table};
 use crate::registers::{self, Named, Register};
 use crate::settings::Settings;
 use crate::target::{self, Opened};
@@ -84,10 +86,17 @@ impl FieldShown {
     }
 }
 
+fn listed<S: Serializer>(registers: &[Register], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(registers.iter().map(Listed::new))
+}
+
+fn shown<S: Serializer>(registers: &[(Register, u32)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(registers.iter().map(|(register, value)| Shown::new(register, *value)))
+}
+
 impl Shown {
-    fn read(opened: &Opened, register: &Register) -> Result<Self, CliError> {
-        let value = register.read(&opened.card)?;
-        Ok(Self {
+    fn new(register: &Register, value: u32) -> Self {
+        Self {
             name: register.name.clone(),
             bar: register.bar.name(),
             address: format!("{:#06x}", register.address.get()),
@@ -97,7 +106,11 @@ impl Shown {
             meaning: register.meaning(value),
             fields: register.fields(value),
             decoded: register.decoded(value),
-        })
+        }
+    }
+
+    fn read(opened: &Opened, register: &Register) -> Result<Self, CliError> {
+        Ok(Self::new(register, register.read(&opened.card)?))
     }
 }
 
@@ -115,18 +128,20 @@ pub enum RegsReport {
     Write(Box<WriteReport>),
 }
 
-/// The card's registers.
+/// The card's registers: a map may have some hundred thousand, so that each is described as it is written.
 #[derive(Debug, Serialize)]
 pub struct ListReport {
     card: String,
-    registers: Vec<Listed>,
+    #[serde(serialize_with = "listed")]
+    registers: Vec<Register>,
 }
 
 /// The card's registers with their values.
 #[derive(Debug, Serialize)]
 pub struct DumpReport {
     card: String,
-    registers: Vec<Shown>,
+    #[serde(serialize_with = "shown")]
+    registers: Vec<(Register, u32)>,
     /// Not read, because a read changes the card.
     skipped_side_effect: Vec<String>,
     /// Not read, because there is nothing to read.
@@ -147,48 +162,73 @@ pub struct ReadReport {
 impl Report for RegsReport {
     fn text(&self) -> String {
         match self {
-            Self::List(report) => report.text(),
-            Self::Dump(report) => report.text(),
+            Self::List(report) => whole(|out| report.write(out)),
+            Self::Dump(report) => whole(|out| report.write(out)),
             Self::Read(report) => report.text(),
             Self::Write(report) => report.text(),
         }
     }
+
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        match self {
+            Self::List(report) => report.write(out),
+            Self::Dump(report) => report.write(out),
+            short => out.write_all(short.text().as_bytes()),
+        }
+    }
+}
+
+/// What a long report is as one piece.
+fn whole(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
+    let mut text = Vec::new();
+    // Memory takes all that is written to it.
+    let _ = write(&mut text);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 impl ListReport {
-    fn text(&self) -> String {
-        let mut table = table(&["BAR", "ADDRESS", "ACCESS", "RESET", "NAME", ""], &[]);
-        for register in &self.registers {
-            let note = if register.read_has_side_effect { "read has side effects" } else { "" };
-            let reset = register.reset.as_deref().unwrap_or("-");
-            table.add_row([register.bar, &register.address, register.access, reset, &register.name, note]);
-        }
-        render(&table)
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut table = LongTable::new(["BAR", "ADDRESS", "ACCESS", "RESET", "NAME", ""]);
+        let each = |row: &mut dyn FnMut([&str; 6]) -> io::Result<()>| {
+            self.registers.iter().map(Listed::new).try_for_each(|register| {
+                let note = if register.read_has_side_effect { "read has side effects" } else { "" };
+                let reset = register.reset.as_deref().unwrap_or("-");
+                row([register.bar, &register.address, register.access, reset, &register.name, note])
+            })
+        };
+        each(&mut |row| {
+            table.measure(row);
+            Ok(())
+        })?;
+        table.begin(out)?;
+        each(&mut |row| table.row(row, out))
     }
 }
 
 impl DumpReport {
-    fn text(&self) -> String {
-        let mut table = table(&["BAR", "ADDRESS", "NAME", "VALUE", "FIELDS"], &[]);
-        for register in &self.registers {
-            table.add_row([
-                register.bar,
-                &register.address,
-                &register.name,
-                &register.hex,
-                &register.decoded,
-            ]);
-        }
-        let mut text = render(&table);
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut table = LongTable::new(["BAR", "ADDRESS", "NAME", "VALUE", "FIELDS"]);
+        let each = |row: &mut dyn FnMut([&str; 5]) -> io::Result<()>| {
+            self.registers.iter().try_for_each(|(register, value)| {
+                let shown = Shown::new(register, *value);
+                row([shown.bar, &shown.address, &shown.name, &shown.hex, &shown.decoded])
+            })
+        };
+        each(&mut |row| {
+            table.measure(row);
+            Ok(())
+        })?;
+        table.begin(out)?;
+        each(&mut |row| table.row(row, out))?;
         for (names, why) in [
             (&self.skipped_side_effect, "a read has side effects; `regs read NAME --force` reads one"),
             (&self.skipped_write_only, "write-only"),
         ] {
             if !names.is_empty() {
-                text += &format!("\nNot read ({why}):\n  {}\n", names.join(" "));
+                writeln!(out, "\nNot read ({why}):\n  {}", names.join(" "))?;
             }
         }
-        text
+        Ok(())
     }
 }
 
@@ -244,10 +284,13 @@ pub fn run(settings: &Settings, command: &RegsCommand) -> Result<RegsReport, Cli
     let card = opened.card.name().to_owned();
     let all = registers::of(&opened);
     match command {
-        RegsCommand::List => {
-            Ok(RegsReport::List(ListReport { card, registers: all.iter().map(Listed::new).collect() }))
+        RegsCommand::List { names } => {
+            let registers = registers::select(&card, all, names)?;
+            Ok(RegsReport::List(ListReport { card, registers }))
         }
-        RegsCommand::Dump => dump(&opened, &all).map(RegsReport::Dump),
+        RegsCommand::Dump { names } => {
+            dump(&opened, registers::select(&card, all, names)?).map(RegsReport::Dump)
+        }
         RegsCommand::Read { name, force } => {
             let named = readable(&opened, &all, name, *force)?;
             let register = Shown::read(&opened, named.register)?;
@@ -263,7 +306,7 @@ pub fn run(settings: &Settings, command: &RegsCommand) -> Result<RegsReport, Cli
     }
 }
 
-pub(super) fn dump(opened: &Opened, all: &[Register]) -> Result<DumpReport, CliError> {
+pub(super) fn dump(opened: &Opened, all: Vec<Register>) -> Result<DumpReport, CliError> {
     let mut report = DumpReport {
         card: opened.card.name().to_owned(),
         registers: Vec::with_capacity(all.len()),
@@ -272,11 +315,12 @@ pub(super) fn dump(opened: &Opened, all: &[Register]) -> Result<DumpReport, CliE
     };
     for register in all {
         if register.read_has_side_effect() {
-            report.skipped_side_effect.push(register.name.clone());
+            report.skipped_side_effect.push(register.name);
         } else if !register.access.is_readable() {
-            report.skipped_write_only.push(register.name.clone());
+            report.skipped_write_only.push(register.name);
         } else {
-            report.registers.push(Shown::read(opened, register)?);
+            let value = register.read(&opened.card)?;
+            report.registers.push((register, value));
         }
     }
     Ok(report)

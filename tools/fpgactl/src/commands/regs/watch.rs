@@ -1,21 +1,20 @@
 //! `regs watch`: registers read over and over.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{self, Write};
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::readable;
 use crate::cli::WatchArgs;
-use crate::commands::frames::interruption;
 use crate::error::CliError;
 use crate::guard::{self, Stretch};
 use crate::output;
 use crate::registers::{self, FieldValue, Named};
 use crate::settings::Settings;
-use crate::style::Manner;
+use crate::stop;
+use crate::style::{self, Manner};
 use crate::target::{self, Opened};
 
 /// Longest time without a look whether it is to end.
@@ -64,7 +63,6 @@ impl Change {
 /// # Errors
 /// See [`CliError`].
 pub fn watch(settings: &Settings, args: &WatchArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let stop = interruption()?;
     let opened = target::observe(&settings.card)?;
     let all = registers::of(&opened);
     let mut watched = Vec::new();
@@ -103,8 +101,8 @@ pub fn watch(settings: &Settings, args: &WatchArgs, out: &mut dyn Write) -> Resu
         if !output::write_while_read(&text, out)? || args.count.is_some_and(|count| looks >= count) {
             return Ok(());
         }
-        settings.deadline.check(|| format!("watching, after {looks} looks"))?;
-        if !rest(&opened, settings, args.interval, &stop) {
+        settings.deadline.check_time(|| format!("watching, after {looks} looks"))?;
+        if !rest(&opened, settings, args.interval) {
             return Ok(());
         }
     }
@@ -123,10 +121,10 @@ fn lines<'a>(json: bool, changes: impl Iterator<Item = &'a Change>) -> Result<Ve
 }
 
 /// Waits; `false` if it is to end.
-fn rest(opened: &Opened, settings: &Settings, span: Duration, stop: &AtomicBool) -> bool {
+fn rest(opened: &Opened, settings: &Settings, span: Duration) -> bool {
     let mut left = settings.deadline.left().map_or(span, |limit| span.min(limit));
     loop {
-        if stop.load(Ordering::Relaxed) {
+        if stop::is_asked() {
             return false;
         }
         if left.is_zero() {
@@ -150,10 +148,10 @@ struct Screen {
 }
 
 impl Screen {
-    /// `None` where standard output is none, or has too few lines for so many.
+    /// `None` where standard output is none whose cursor moves, or has too few lines for so many.
     fn of_stdout(lines: usize, manner: Manner) -> Option<Self> {
         let stdout = io::stdout();
-        if !stdout.is_terminal() {
+        if !style::redraws(&stdout) {
             return None;
         }
         let size = rustix::termios::tcgetwinsize(&stdout).ok();

@@ -1,6 +1,6 @@
 //! `top`: channels, queues, op table, registry, escape channel, rates and errors of a card, look after look.
 //!
-//! On a terminal it is a view with keys (`view`, `terminal`); anywhere else, and with `--json`, one report after the other.
+//! On a terminal whose cursor moves it is a view with keys (`view`, `terminal`); anywhere else, and with `--json`, one report after the other.
 //! What is looked at, and when, is the same in all of them (`watched`); what a look holds is in `look`.
 
 mod keys;
@@ -37,7 +37,7 @@ pub fn run(settings: &Settings, args: &TopArgs, out: &mut dyn Write) -> Result<(
 
 fn shown(settings: &Settings, args: &TopArgs, watched: Watched, out: &mut dyn Write) -> Result<(), CliError> {
     let live = !settings.json && args.looks().is_none() && std::io::stdin().is_terminal();
-    if live && std::io::stdout().is_terminal() {
+    if live && style::redraws(&std::io::stdout()) {
         return terminal::run(settings, args, watched);
     }
     lines(settings, args, watched, out)

@@ -1,0 +1,58 @@
+//! What a sender decides by, for whoever goes through all states that it can reach.
+
+use core::hash::{Hash, Hasher};
+
+use super::table::{Transfer, TransferState};
+use super::{Sender, Timeout};
+
+/// Senders that are built alike, were given the same commands and hash alike do the same from now on.
+///
+/// Left out are what is only counted or told, what was learnt of round trips where timeouts are fixed, and the order in which free
+/// op numbers are given out: a number that is free is a name that nobody knows, so one does as well as the other.
+impl Hash for Sender {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.incarnation.hash(state);
+        (self.big_turn, self.big_issues, self.last_was_regular, self.conceded, self.arrivals).hash(state);
+        self.ops.hash(state);
+        for (slot, transfer) in (0..).zip(&self.transfers) {
+            transfer.hash(state);
+            self.deadlines.deadline(slot).hash(state);
+        }
+        for list in [&self.announcing, &self.finished] {
+            list.iter(&self.queue_links).for_each(|slot| slot.hash(state));
+            list.len().hash(state);
+        }
+        self.segments.iter().for_each(|segment| segment.hash(state));
+        self.segments.in_use().hash(state);
+        let adaptive = matches!(self.retry.timeout, Timeout::Adaptive { .. });
+        for at in 0..self.destinations.used() {
+            let record = self.destinations.get(at);
+            for (list, links) in [
+                (&record.regular, &self.queue_links),
+                (&record.big, &self.queue_links),
+                (&record.live, &self.live_links),
+            ] {
+                list.iter(links).for_each(|slot| slot.hash(state));
+                list.len().hash(state);
+            }
+            (record.node, record.next_id, record.in_flight, record.suspect, record.owed).hash(state);
+            (record.life, record.former_life).hash(state);
+            if adaptive {
+                (record.trip, record.sampled.first, record.sampled.latest).hash(state);
+            }
+        }
+    }
+}
+
+impl Hash for Transfer {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.generation, self.state).hash(state);
+        if matches!(self.state, TransferState::Free) {
+            return;
+        }
+        (self.class, self.destination, self.id, self.remaining, self.next_segment, self.partial).hash(state);
+        (self.outstanding, self.done, self.acknowledged, self.arrival, self.big_issues_at_arrival)
+            .hash(state);
+        (self.progress, self.remembered, self.result.is_ok()).hash(state);
+    }
+}

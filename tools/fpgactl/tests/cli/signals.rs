@@ -1,0 +1,141 @@
+//! The two ends that a signal makes: a job that is interrupted has failed, what runs until it is told to end has been told. Jobs are in
+//! `terminal`, `regs watch` in `maps`, `card serve` in `serve`, `top` in `top`.
+#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::{Served, file};
+
+fn start(words: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+    command.args(words).env_remove("RUST_LOG").stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// Reads lines until one has `wanted` in it.
+fn until(lines: &mut impl BufRead, wanted: &str) -> String {
+    let mut line = String::new();
+    while !line.contains(wanted) {
+        line.clear();
+        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "{wanted} was never said");
+    }
+    line
+}
+
+fn rest(mut stream: impl Read) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn addresses<const N: usize>() -> [String; N] {
+    let sockets = [(); N].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    sockets.map(|socket| format!("udp:{}", socket.local_addr().unwrap()))
+}
+
+#[test]
+fn both_sides_of_a_stream_end_well_with_their_reports() {
+    for number in [Signal::INT, Signal::TERM] {
+        let [publisher, own] = addresses();
+        let links = ["--link", &publisher, "--link", &own];
+        let publish =
+            ["stream", "publish", "--json", "--rate", "200", "--frame", "1000", "--listen", "127.0.0.1:0"];
+        let mut publishing = start(&[&publish[..], &links].concat());
+        let mut said = BufReader::new(publishing.stderr.take().unwrap());
+        let address = until(&mut said, "ready ").trim().replace("ready ", "");
+        let links = ["--node", "2", "--link", &own, "--link", &publisher];
+        let subscribe = ["stream", "subscribe", &address, "--json", "--every", "1ms"];
+        let mut reading = start(&[&subscribe[..], &links].concat());
+        let mut reports = BufReader::new(reading.stdout.take().unwrap());
+        let is_some = |line: String| serde_json::from_str::<Value>(&line).unwrap()["frames"] != 0;
+        while !is_some(until(&mut reports, "frames")) {}
+        signal(&reading, number);
+        let last = rest(reports);
+        assert_eq!(reading.wait().unwrap().code(), Some(0), "{}", rest(reading.stderr.take().unwrap()));
+        let last: Value = serde_json::from_str(last.lines().last().unwrap()).unwrap();
+        assert!(last["frames"] != 0 && last["ended"] == false, "{last}");
+        signal(&publishing, number);
+        let report = rest(publishing.stdout.take().unwrap());
+        assert_eq!(publishing.wait().unwrap().code(), Some(0), "{}", rest(said));
+        let report: Value = serde_json::from_str(&report).unwrap();
+        assert_eq!(report["subscribers"][0]["gone"], "it left", "{report}");
+    }
+}
+
+/// It is none yet, so there is nothing that could end well.
+#[test]
+fn whoever_looks_for_a_publisher_has_not_found_it() {
+    let [own, other] = addresses();
+    let words = ["stream", "subscribe", "127.0.0.1:1", "--retry", "1h", "-vv", "--json"];
+    let mut child = start(&[&words[..], &["--link", &own, "--link", &other]].concat());
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    until(&mut said, "again");
+    signal(&child, Signal::INT);
+    let said = rest(said);
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
+    assert!(said.contains("while looking for the publisher at 127.0.0.1:1 was under way"), "{said}");
+    let report: Value = serde_json::from_str(&rest(child.stdout.take().unwrap())).unwrap();
+    assert_eq!(report["error"]["kind"], "operation");
+}
+
+#[test]
+fn watching_for_events_ends_well() {
+    let served = Served::start();
+    let mut child = start(&["events", "--card", &served.card()]);
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    until(&mut said, "watching");
+    signal(&child, Signal::INT);
+    let said = rest(said);
+    assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(0), ""));
+}
+
+/// The log waits for an hour between two accesses.
+#[test]
+fn a_replay_that_is_stopped_says_so_and_has_not_passed() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = file(
+        dir.path(),
+        "log",
+        "register-log 1\n0 read bar1 0x2000 any\n0 write bar1 0x2090 0x1\n3600 read bar1 0x2000 any\n",
+    );
+    let served = Served::start();
+    let card = served.card();
+    let mut child = start(&["replay", log.to_str().unwrap(), "--paced", "--json", "-vv", "--card", &card]);
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    until(&mut said, "waiting for the next access");
+    signal(&child, Signal::TERM);
+    let said = rest(said);
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
+    assert!(said.contains("stopped by a signal after 2 of 3 accesses of the log"), "{said}");
+    let report: Value = serde_json::from_str(&rest(child.stdout.take().unwrap())).unwrap();
+    assert_eq!((&report["stopped"], &report["same"]), (&true.into(), &true.into()), "{report}");
+}
+
+/// Whoever reads the pipe has gone away, and the command cannot get rid of what it holds.
+#[test]
+fn a_second_signal_ends_a_command_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let mut child = start(&["dma", "read", "--addr", "0", "--len", "1GiB", "--out", pipe.to_str().unwrap()]);
+    let reader = File::open(&pipe).unwrap();
+    let size = u64::try_from(rustix::pipe::fcntl_getpipe_size(&reader).unwrap()).unwrap();
+    while rustix::io::ioctl_fionread(&reader).unwrap() < size {
+        std::thread::yield_now();
+    }
+    // Two of a kind may be one to the system.
+    signal(&child, Signal::INT);
+    signal(&child, Signal::TERM);
+    let status = child.wait().unwrap().code();
+    assert!(matches!(status, Some(130 | 143)), "{status:?}");
+}
