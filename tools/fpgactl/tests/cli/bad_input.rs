@@ -134,7 +134,7 @@ fn operations_that_fail_have_status_1() {
         (&["regs", "read", "h2c0.status.nothing"], &["h2c0.status has the fields busy"]),
         (&["regs", "watch", "h2c0.staus"], &["did you mean h2c0.status"]),
         (&["regs", "watch", "h2c0.status_rc"], &["changes the card", "--force"]),
-        (&["regs", "write", "h2c0.status_rc.busy", "0"], &["h2c0.status_rc.busy is RC"]),
+        (&["regs", "write", "h2c0.status_rc.busy", "0"], &["h2c0.status_rc.busy (RC) is not written"]),
         (&["regs", "read", "h2c0.status_rc"], &["changes the card", "--force"]),
         (&["regs", "read", "h2c0.control_set", "--force"], &["write-only", "h2c0.control"]),
         (&["dma", "bench", "--channels", "5"], &["5 channels", "4 in direction h2c", "--channels"]),
