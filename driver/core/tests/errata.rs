@@ -1,4 +1,5 @@
-//! One test per erratum of the registry scheme (E1-8, E1-9 and E1-10 end to end are in `back_to_back`, E1-13 in `op_table`).
+//! One test per erratum of the registry scheme (E1-8, E1-9 and E1-10 end to end are in `back_to_back`, E1-13 in `op_table`, E2-2 in
+//! `timeouts`; the documents' own words, which fail, in `literal`).
 
 mod common;
 
@@ -196,6 +197,53 @@ fn e1_7_a_duplicate_is_acknowledged_again_with_its_own_try() {
             .iter()
             .any(|o| matches!(o, fpga_core::receiver::Output::Send(Control::Ack(a)) if a.tries == 4))
     );
+}
+
+/// Every order of `rest`, after what is in `order`.
+fn orders(rest: &[u16], order: &mut Vec<u16>, visit: &mut impl FnMut(&[u16])) {
+    if rest.is_empty() {
+        visit(order);
+    }
+    for packet in rest {
+        order.push(*packet);
+        let left: Vec<_> = rest.iter().copied().filter(|other| other != packet).collect();
+        orders(&left, order, visit);
+        order.pop();
+    }
+}
+
+#[test]
+fn e1_14_the_escape_channel_gives_no_order_and_needs_none() {
+    let shape = Shape::single(0, 5);
+    let (mut ascending, mut as_they_came) = (0, 0);
+    orders(&[1, 2, 3, 4], &mut Vec::new(), &mut |order| {
+        let mut rig = Rig::new(config());
+        // Slots 0 and 1 are another operation's, and one of them is free again when the last two packets come.
+        let other = Shape { base: BASE + 4096, transfer_base: BASE + 4096, ..Shape::single(1, 3) };
+        rig.send(&other, 1);
+        rig.send(&other, 2);
+        rig.send(&shape, order[0]);
+        rig.send(&shape, order[1]);
+        rig.send(&other, 0);
+        assert_eq!(events(&rig.drain(), EventKind::Notice).len(), 0);
+        rig.send(&shape, order[2]);
+        rig.send(&shape, order[3]);
+        rig.memory.writes.clear();
+        let outputs = rig.send(&shape, 0);
+        assert_eq!((acks(&outputs).len(), dones(&outputs)), (5, 1));
+        assert_eq!(events(&outputs, EventKind::Notice).len(), 1);
+        let written: Vec<_> = rig.memory.writes.iter().map(|(at, _)| (at - BASE) / 64).collect();
+        let came: Vec<_> = [0].iter().chain(order).map(|packet| u64::from(*packet)).collect();
+        ascending += u32::from(written.is_sorted());
+        as_they_came += u32::from(written == came);
+        // The same bytes, whatever the order.
+        rig.memory.writes.sort_unstable();
+        let all: Vec<_> = (0..5).map(|index| shape.packet(index)).collect();
+        let expected = all.iter().map(|(header, payload)| (header.address.get(), payload.clone()));
+        assert!(expected.eq(rig.memory.writes));
+    });
+    // Neither the packets' order nor that of their arrival: whichever slot comes first.
+    assert_eq!((ascending, as_they_came), (1, 0));
 }
 
 fn segment(index: u32) -> Shape {

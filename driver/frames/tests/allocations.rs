@@ -71,6 +71,40 @@ fn skipping_allocates_nothing() {
     assert_eq!(allocations, 0, "{allocations} allocations in 200 frames");
 }
 
+/// A frame in ordinary memory is queued until there is a slot, and copied.
+#[test]
+fn frames_in_ordinary_memory_allocate_nothing() {
+    let mut rig = Rig::new(2, rig::options());
+    rig.keep = false;
+    let frames = |rig: &mut Rig, count: u64| {
+        for _ in 0..count {
+            let mut held: [_; 17] = std::array::from_fn(|_| Some(rig.publisher.take().unwrap()));
+            let mut frame = held[16].take().unwrap();
+            assert!(frame.is_on_heap());
+            let number = rig.publisher.next_sequence().get();
+            frame.fill(&[7; 3_000]).unwrap();
+            frame.set_value(&rig::checksum(number, &[7; 3_000])).unwrap();
+            rig.publisher.publish(frame).unwrap();
+            // Looked for in vain, before there is one.
+            rig.turn();
+            drop(held);
+            rig.until("both have it", |rig| {
+                rig.seen.iter().all(|seen| seen.last == Some(number))
+                    && rig.publisher.subscribers().all(|view| view.room == view.slots)
+            });
+        }
+    };
+    frames(&mut rig, 300);
+    let before = rig.publisher.statistics().internal.heap_frames;
+    let mut counted = 0;
+    let allocations = undisturbed(&mut rig, |rig| {
+        frames(rig, 200);
+        counted += 200;
+    });
+    assert_eq!(allocations, 0, "{allocations} allocations in 200 frames");
+    assert_eq!(rig.publisher.statistics().internal.heap_frames, before + counted);
+}
+
 /// What the count above leaves out, and why it has to.
 #[test]
 fn a_stranger_costs_two_allocations() {

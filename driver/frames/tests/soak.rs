@@ -17,6 +17,15 @@ const SUBSCRIBERS: usize = 3;
 /// Frames of one publisher's life.
 const LIFE: u64 = 10_000;
 
+/// Bytes of the longest frame: three segments of 16 KiB.
+const LONGEST: u64 = 40 << 10;
+
+/// Most frames have one to two KiB, two or three packets; one in 32 has 20 to 40 KiB, two or three segments.
+fn length(random: &mut impl Rng) -> usize {
+    let longest: u32 = if random.next_u32().is_multiple_of(32) { 40 << 10 } else { 2 << 10 };
+    usize::try_from(longest - random.next_u32() % (longest / 2)).unwrap()
+}
+
 #[derive(Debug, Default)]
 struct Totals {
     published: u64,
@@ -44,7 +53,8 @@ fn join(rig: &mut Rig, number: usize, totals: &mut Totals) {
 
 fn life(number: u64, frames: u64, totals: &mut Totals) {
     let mut options = options();
-    options.data_room = 600;
+    // Of several packets, and some of several segments: what is of one piece cannot be torn.
+    options.data_room = LONGEST;
     options.first_sequence = Sequence::new(number << 40);
     options.first_position = u32::MAX - 100;
     let mut rig = Rig::on(World::builder().impairments(lossy(0.01)).seed(number), SUBSCRIBERS, options);
@@ -62,7 +72,8 @@ fn life(number: u64, frames: u64, totals: &mut Totals) {
             1..4 => rig.stalled[which] ^= true,
             _ => {}
         }
-        let _ = rig.publish();
+        let length = length(&mut rig.random);
+        let _ = rig.publish_of(length);
         while let Some(event) = rig.publisher.next_event() {
             if let PublisherEvent::Gone { id, reason, statistics, .. } = event {
                 let at = rig.publisher.next_sequence();

@@ -1,5 +1,6 @@
-//! What `publish` asks of the system: nothing. A run under strace, whose threads are the publisher's, the subscribers' and the cards'; where
-//! there is no strace, or it may not trace, the test says so and is skipped.
+//! What `publish` asks of the system: nothing. Shown twice: by a thread that the kernel ends at its first system call (seccomp), which every
+//! Linux kernel can do, and by a run under strace, whose threads are the publisher's, the subscribers' and the cards'; where there is no
+//! strace, or it may not trace, that one says so past the test harness, which would keep it to itself.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 #![expect(clippy::panic, reason = "a panic is the failure report")]
 #![expect(clippy::print_stdout, reason = "a test that is skipped says why")]
@@ -9,11 +10,13 @@
 mod rig;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use fpga_driver::mock::{ThreadOptions, World};
 use fpga_frames::{PublishError, Publisher, Subscriber, SubscriberOptions};
+use rustix::thread::SecureComputingMode;
 
 const FRAMES: usize = 1_000;
 /// The call that stands in the trace before and after each `publish`: nothing else here makes it.
@@ -90,6 +93,60 @@ fn between_marks(trace: &str) -> (BTreeSet<String>, usize) {
     (found, marks)
 }
 
+/// Said whatever the harness catches.
+fn skipped(test: &str, why: &str) {
+    let _ = writeln!(std::io::stderr(), "\nSKIPPED {test}: {why}");
+}
+
+/// A thread that may read, write and end, and nothing else: at any other system call the kernel ends it. Frames in slots and in ordinary
+/// memory, sent at once, queued behind others, and refused for want of room.
+#[test]
+fn publish_in_a_thread_that_may_ask_for_nothing() {
+    static THREAD: AtomicI32 = AtomicI32::new(0);
+    static SENT: AtomicU32 = AtomicU32::new(0);
+    static REFUSED: AtomicU32 = AtomicU32::new(0);
+    static DONE: AtomicBool = AtomicBool::new(false);
+    let mut rig = rig::Rig::new(2, rig::options());
+    let mut frames: Vec<_> = (0..20).map(|_| rig.publisher.take().unwrap()).collect();
+    // The last four are in ordinary memory.
+    frames.swap(4, 19);
+    assert_eq!(frames.iter().filter(|frame| frame.is_on_heap()).count(), 4);
+    assert!(frames[4].is_on_heap());
+    // Never joined: the kernel ends it, and what it holds is not given back.
+    std::thread::spawn(move || {
+        THREAD.store(rustix::thread::gettid().as_raw_pid(), Ordering::Release);
+        if let Err(error) = rustix::thread::set_secure_computing_mode(SecureComputingMode::Strict) {
+            skipped("publish_in_a_thread_that_may_ask_for_nothing", &format!("no seccomp here: {error}"));
+            DONE.store(true, Ordering::Release);
+            return;
+        }
+        for frame in frames.drain(..) {
+            match rig.publisher.publish(frame) {
+                Ok(published) => SENT.fetch_add(published.sent.len(), Ordering::Relaxed),
+                Err(_) => REFUSED.fetch_add(1, Ordering::Relaxed),
+            };
+        }
+        DONE.store(true, Ordering::Release);
+        // Ends here, or it would have to free its memory.
+        let _ = rustix::process::getppid();
+        REFUSED.store(u32::MAX, Ordering::Release);
+    });
+    // It has begun, and it is gone.
+    let is_there = |thread| std::path::Path::new(&format!("/proc/self/task/{thread}")).exists();
+    loop {
+        let thread = THREAD.load(Ordering::Acquire);
+        if thread != 0 && !is_there(thread) {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    assert!(DONE.load(Ordering::Acquire), "publish() made a system call, and the kernel ended its thread");
+    if SENT.load(Ordering::Relaxed) > 0 {
+        // Eight slots of each subscriber, and then no room.
+        assert_eq!((SENT.load(Ordering::Relaxed), REFUSED.load(Ordering::Relaxed)), (16, 12));
+    }
+}
+
 #[test]
 fn publish_makes_no_system_call() {
     let folder = std::env::temp_dir().join(format!("fpga-frames-trace-{}", std::process::id()));
@@ -100,7 +157,10 @@ fn publish_makes_no_system_call() {
         .status()
         .is_ok_and(|status| status.success());
     if !works {
-        println!("skipped: strace is not installed, or may not trace (apt-get install strace)");
+        skipped(
+            "publish_makes_no_system_call",
+            "strace is not installed, or may not trace (apt-get install strace)",
+        );
         return;
     }
     let output = Command::new("strace")

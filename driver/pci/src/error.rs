@@ -214,7 +214,9 @@ pub enum ConfigError {
 #[non_exhaustive]
 pub enum DmaMapError {
     /// Address or length is not a multiple of the page size.
-    #[error("DMA mapping of {length:#x} bytes at {iova} is not a multiple of the page size {page:#x}; round both up to it")]
+    #[error(
+        "DMA mapping of {length:#x} bytes at {iova} is not a multiple of the page size {page:#x}; round both up to it"
+    )]
     Misaligned {
         /// First address.
         iova: Iova,
@@ -234,7 +236,9 @@ pub enum DmaMapError {
         length: u64,
     },
     /// Something is mapped there already.
-    #[error("{length:#x} bytes at {iova} overlap a mapping that exists already; unmap that first, or take other addresses")]
+    #[error(
+        "{length:#x} bytes at {iova} overlap a mapping that exists already; unmap that first, or take other addresses"
+    )]
     Overlap {
         /// First address.
         iova: Iova,

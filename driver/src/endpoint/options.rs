@@ -37,7 +37,8 @@ pub struct EndpointOptions {
     /// message, rounded down to whole packets; `None`: 256 packets.
     pub segment_size: Option<u32>,
     /// Rules that the card goes by, as sender and as receiver; those of the nodes that it talks to have to be the same. Default: the
-    /// receive registry, whose sender is this host. By any other, the card makes transfers by itself.
+    /// receive registry, whose sender is this host. By any other, the card makes transfers by itself. It holds for all transfers of
+    /// the endpoint: the NI contract gives an interface one SCHEME at a time, set while it rests, and a change forgets what it has.
     pub scheme: Scheme,
     /// Round trip that the timers of schemes other than the registry's are made for: a little too long costs time where packets are
     /// lost, too short makes packets be sent twice. Default 100 us.

@@ -199,9 +199,9 @@ fn a_sender_that_is_more_patient_than_its_receiver_is_refused() {
     };
     let patient = |options: &mut EndpointOptions| options.give_up = Duration::from_secs(5);
     let long = |options: &mut EndpointOptions| options.registry_timeout = Some(Duration::from_millis(5_030));
-    let cases: [(&dyn Fn(&mut EndpointOptions), bool); 3] =
-        [(&|_| {}, false), (&long, true), (&patient, true)];
-    for (there, fits) in cases {
+    let usual = |_: &mut EndpointOptions| {};
+    let choices: [&dyn Fn(&mut EndpointOptions); 3] = [&usual, &long, &patient];
+    for (there, fits) in choices.into_iter().zip([false, true, true]) {
         let mut net = Net::new(DeliveryOrder::InOrder);
         net.ends.fill_with(|| None);
         net.ends[0] = Some(end(&net, 0, &patient));

@@ -22,7 +22,8 @@ use fpga_tests::bytes;
 use fpga_tests::cards::{self, described};
 
 /// Two loops, which an engine without data leaves when the flush timeout says so: what is dropped is given back.
-const LOOPS: &str = "xdma: { stream: true, h2c_channels: 2, c2h_channels: 2 }\nstream:\n  flush_empty: true\n";
+const LOOPS: &str =
+    "xdma: { stream: true, h2c_channels: 2, c2h_channels: 2 }\nstream:\n  flush_empty: true\n";
 /// The same with what the guide promises: an engine without data stays busy.
 const STRICT: &str =
     "xdma: { stream: true, h2c_channels: 2, c2h_channels: 2 }\nstream:\n  stop_drops_empty: false\n";

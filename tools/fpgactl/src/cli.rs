@@ -98,6 +98,11 @@ pub struct GlobalArgs {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Move a file or random bytes from host A through card A, the network and card B to host B, and verify them
+    #[command(after_help = "Examples:\n  \
+                        fpgactl transfer\n  \
+                        fpgactl transfer FILE --out COPY --loss 5% --reorder 256\n  \
+                        fpgactl transfer --size 1MiB --scheme selective --loss 1% --json\n  \
+                        fpgactl transfer --card vfio-user:/tmp/a --peer vfio-user:/tmp/b --size 16MiB")]
     Transfer(TransferArgs),
     /// Move data between host memory and card memory
     Dma {
@@ -120,6 +125,10 @@ pub enum Command {
     /// Give a card back to the driver that it had
     Release(ReleaseArgs),
     /// Show what the card is: BARs, DMA engine, identity block, network interface
+    #[command(after_help = "Examples:\n  \
+                        fpgactl info\n  \
+                        fpgactl info --card 0000:65:00.0 --json\n  \
+                        fpgactl info --card mock:us-plus-x16")]
     Info,
     /// Show registers by name, with their fields
     Regs {
@@ -174,11 +183,16 @@ pub enum Command {
         command: SimCommand,
     },
     /// Print a completion script for a shell
+    #[command(after_help = "Examples:\n  \
+                        fpgactl completions bash > /etc/bash_completion.d/fpgactl\n  \
+                        fpgactl completions zsh > ~/.zfunc/_fpgactl")]
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
     },
     /// Write the manual pages
+    #[command(after_help = "Examples:\n  \
+                        fpgactl man --out /usr/local/share/man/man1")]
     Man {
         /// Directory to write them to
         #[arg(long, value_name = "DIR")]
@@ -212,6 +226,9 @@ impl Command {
 
 /// Options of `events`.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:\n  \
+                        fpgactl events --card 0000:65:00.0\n  \
+                        fpgactl events --card 0000:65:00.0 --count 1 --timeout 60s --json")]
 pub struct EventsArgs {
     /// End after so many [default: watch until the card is wanted back]
     #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..))]
@@ -288,7 +305,7 @@ pub struct TransferArgs {
     /// The receiving card [default: a second simulated card like the first]
     #[arg(long, value_name = "CARD")]
     pub peer: Option<Target>,
-    /// Send so many random bytes [default: 64MiB]
+    /// Send so many random bytes [default: 64MiB; of one that is looked at on its way, 1MiB]
     #[arg(long, value_name = "N", value_parser = units::bytes, conflicts_with = "file")]
     pub size: Option<u64>,
     /// Transfers longer than this are cut into segments [default: 16KiB, at most a segment]
@@ -356,6 +373,10 @@ pub struct ListingArgs {
 #[derive(Debug, Clone, Subcommand)]
 pub enum DmaCommand {
     /// Write a file to card memory, or send it into a stream
+    #[command(after_help = "Examples:\n  \
+                        fpgactl dma write FILE --addr 0x1000\n  \
+                        fpgactl dma write FILE --addr 1GiB --channel 2 --card 0000:65:00.0\n  \
+                        fpgactl dma write FILE --packet 1KiB --card mock:us-plus-x8-source")]
     Write {
         /// What to write
         file: PathBuf,
@@ -370,6 +391,9 @@ pub enum DmaCommand {
         channel: u8,
     },
     /// Read card memory, or packets of a stream, to a file
+    #[command(after_help = "Examples:\n  \
+                        fpgactl dma read --addr 0x1000 --len 4KiB --out FILE\n  \
+                        fpgactl dma read --packets 20 --out FILE --card mock:us-plus-x8-source")]
     Read {
         /// Card address to read from [needed, except where the channels are AXI4-Stream]
         #[arg(long, value_name = "A", value_parser = units::address, requires = "len")]
@@ -396,6 +420,11 @@ pub enum DmaCommand {
 
 /// Options of `dma bench`.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:\n  \
+                        fpgactl dma bench\n  \
+                        fpgactl dma bench --sizes 64,4KiB --ring credit --chart\n  \
+                        fpgactl dma bench --direction both --mode poll,irq,hybrid --seconds 0.2 --svg bench.svg\n  \
+                        fpgactl dma bench --card 0000:65:00.0 --channels 4 --json")]
 pub struct BenchArgs {
     /// Bytes of an operation
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = operation_size, default_value = "64,512,4KiB,64KiB,1MiB")]
@@ -526,6 +555,8 @@ pub struct Pin {
 #[derive(Debug, Clone, Subcommand)]
 pub enum CdmaCommand {
     /// Copy card memory to card memory
+    #[command(after_help = "Examples:\n  \
+                        fpgactl cdma copy --src 0x1000 --dst 1MiB --len 4KiB")]
     Copy {
         /// Card address to copy from
         #[arg(long, value_name = "A", value_parser = units::address)]
@@ -541,6 +572,9 @@ pub enum CdmaCommand {
 
 /// Options of `peek`.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:\n  \
+                        fpgactl peek dma 0\n  \
+                        fpgactl peek user 0x100 16 --card 0000:65:00.0 --force")]
 pub struct PeekArgs {
     /// Which BAR: dma, user, bypass, or its number
     pub bar: BarChoice,
@@ -557,6 +591,9 @@ pub struct PeekArgs {
 
 /// Options of `poke`.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:\n  \
+                        fpgactl poke dma 0x90 0\n  \
+                        fpgactl poke user 0x100 0xdeadbeef --card 0000:65:00.0 --force")]
 pub struct PokeArgs {
     /// Which BAR: dma, user, bypass, or its number
     pub bar: BarChoice,
@@ -575,6 +612,8 @@ pub struct PokeArgs {
 #[derive(Debug, Clone, Subcommand)]
 pub enum CardCommand {
     /// Check a card description
+    #[command(after_help = "Examples:\n  \
+                        fpgactl card check card.yaml")]
     Check {
         /// The description
         #[arg(value_name = "FILE.yaml")]

@@ -501,6 +501,24 @@ pub enum CliError {
         /// Of how many.
         frames: u64,
     },
+    /// A publisher's name that nobody knows.
+    #[error("{place}: {reason}; check the name, or give the publisher's address")]
+    UnknownPublisher {
+        /// What was asked for.
+        place: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// Frames that were accepted, and that did not arrive before the stream ended.
+    #[error(
+        "{frames} frames that were accepted did not arrive at {subscribers} of the subscribers at the end; they were stopped, or cannot be reached: the report on standard output has each of them"
+    )]
+    Undelivered {
+        /// How many.
+        frames: u64,
+        /// To how many subscribers.
+        subscribers: usize,
+    },
     /// Standard output.
     #[error("standard output: {0}")]
     Output(io::Error),
@@ -542,6 +560,7 @@ impl CliError {
                 | Self::DamagedFrames { .. }
                 | Self::Differs { .. }
                 | Self::StreamLost { .. }
+                | Self::Undelivered { .. }
         )
     }
 
@@ -556,6 +575,11 @@ impl CliError {
             Self::Publisher(
                 fpga_frames::PublisherError::Geometry { .. } | fpga_frames::PublisherError::Option { .. },
             ) => 2,
+            // As a publisher's; whether the publisher's frames fit into this card is none of the command line.
+            Self::Join(fpga_frames::JoinError::Geometry {
+                source: fpga_frames::GeometryError::Slots { .. },
+                ..
+            }) => 2,
             _ => 1,
         }
     }

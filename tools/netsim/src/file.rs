@@ -19,22 +19,42 @@
 //! window: 128
 //! credit: false
 //! # controller: 33                 # host that hears of congested links (adaptive-window, selective)
+//! # routing: fixed                 # one way for each pair, which a controller can change; or adaptive, packet by packet
+//! # slow_links: [{from: 64, to: 80, number: 0, times: 4}]   # vertices: hosts, then switches from the lowest level up
 //! ```
 //!
 //! Only `schema_version` and `traffic` have to be there. `window` is the receiver's or the sender's, by the scheme.
+//!
+//! What befalls what hosts send is [`fpga_core::impair`]'s model, all of it:
+//!
+//! ```yaml
+//! data:                            # and control, the same keys
+//!   bursts: {loss: 0.01, length: 8}          # instead of loss: all within a burst is lost
+//!   delay: {log-normal: {least_ns: 100, median_ns: 300, sigma: 1.0}}
+//!   # delay: {constant: {ns: 100}}, {uniform: {least_ns: 0, most_ns: 500}}, {exponential: {least_ns: 0, mean_ns: 300}},
+//!   #        {normal: {mean_ns: 300, deviation_ns: 100}}; jitter_ns: N is exponential with that mean
+//!   copy_delay: {constant: {ns: 5000}}       # of doubled packets; else as delay
+//! shuffle: {depth: 32, patience_ns: 4000}    # instead of disorder: any of 32 packets next
+//! throttle: {rate_mbps: 40000, queue_ns: 50000}
+//! blackouts: [{from_ns: 100000, length_ns: 20000}]
+//! ```
+
+mod impairments;
 
 use std::path::{Path, PathBuf};
 
 use fpga_core::Nanos;
-use fpga_core::impair::{BitRate, Conditions, Delay, Loss, Order, Probability};
+use fpga_core::impair::{BitRate, Blackout, Order, Rate};
 use fpga_core::scheme::ends::Rules;
 use fpga_core::scheme::mapping::WIDTH;
 use fpga_firmware::generated::Scheme;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, de};
 
+use impairments::{BlackoutEntry, ConditionsEntry, Disorder, Shuffle, Throttle};
+
 use crate::scenario::{Flow, LONGEST_FLOW, Scenario, ScenarioError};
-use crate::topology::Topology;
+use crate::topology::{Routing, SlowLink, Topology};
 
 /// A number that is looked at where it is read, so that an error knows its place.
 struct Checked<'a, T, C: Fn(f64, u64) -> Option<T>> {
@@ -90,14 +110,25 @@ impl<const LEAST: u64, const MOST: u64> Within<LEAST, MOST> {
     }
 }
 
-/// A share of frames.
-#[derive(Clone, Copy, Debug, Default)]
-struct Chance(Probability);
+/// Yes or no.
+#[derive(Clone, Copy, Debug)]
+struct Switch(bool);
 
-impl<'de> Deserialize<'de> for Chance {
+impl<'de> Deserialize<'de> for Switch {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let check = |value, _| Probability::new(value).ok().map(Self);
-        deserializer.deserialize_any(Checked { allowed: "a probability from 0 to 1", check })
+        struct Either;
+        impl de::Visitor<'_> for Either {
+            type Value = Switch;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("true or false")
+            }
+
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Switch, E> {
+                Ok(Switch(value))
+            }
+        }
+        deserializer.deserialize_any(Either)
     }
 }
 
@@ -107,8 +138,11 @@ type Bytes = Within<1, LONGEST_FLOW>;
 type Side = Within<2, 32>;
 type Wide = Within<1, 256>;
 
+/// All but the last one, which stands for what is no such number.
+type Seed = Within<0, { u64::MAX - 1 }>;
+
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "keys and values, schema_version and traffic at least")]
 struct File {
     #[expect(dead_code, reason = "read for its range")]
     schema_version: Within<1, 1>,
@@ -118,7 +152,7 @@ struct File {
     delay_ns: Option<Span>,
     queue_bytes: Option<Within<0, { 1 << 40 }>>,
     packet_bytes: Option<PacketBytes>,
-    seed: Option<u64>,
+    seed: Option<Seed>,
     limit_ns: Option<Within<1, 1_000_000_000_000>>,
     round_trip_ns: Option<Within<1, 60_000_000_000>>,
     contexts: Option<Within<1, 4096>>,
@@ -128,9 +162,30 @@ struct File {
     #[serde(default)]
     control: ConditionsEntry,
     disorder: Option<Disorder>,
+    shuffle: Option<Shuffle>,
+    throttle: Option<Throttle>,
+    blackouts: Option<Vec<BlackoutEntry>>,
     window: Option<Within<1, 512>>,
-    credit: Option<bool>,
+    credit: Option<Switch>,
     controller: Option<Within<0, 65_535>>,
+    routing: Option<RoutingName>,
+    slow_links: Option<Vec<SlowLinkEntry>>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RoutingName {
+    Adaptive,
+    Fixed,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "{from: VERTEX, to: VERTEX, number: N, times: N}")]
+struct SlowLinkEntry {
+    from: Within<0, 1_000_000>,
+    to: Within<0, 1_000_000>,
+    number: Option<Within<0, 255>>,
+    times: Within<1, 1000>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -225,7 +280,10 @@ impl<'de> Deserialize<'de> for PacketBytes {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "one of {flows: [{from: N, to: N, bytes: N}]}, {permutation: {bytes: N}} and {incast: {senders: N, bytes: N}}"
+)]
 struct Traffic {
     flows: Option<Vec<FlowEntry>>,
     permutation: Option<Permutation>,
@@ -233,7 +291,7 @@ struct Traffic {
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "{from: HOST, to: HOST, bytes: N, at_ns: N}")]
 struct FlowEntry {
     from: Within<0, 65_535>,
     to: Within<0, 65_535>,
@@ -242,47 +300,16 @@ struct FlowEntry {
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "{bytes: N}")]
 struct Permutation {
     bytes: Bytes,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "{senders: N, bytes: N}")]
 struct Incast {
     senders: Within<1, 65_535>,
     bytes: Bytes,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct ConditionsEntry {
-    loss: Chance,
-    duplicate: Chance,
-    corrupt: Chance,
-    /// Mean of an exponential delay.
-    jitter_ns: Option<Span>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Disorder {
-    degree: Within<1, 4096>,
-    patience_ns: Span,
-}
-
-impl ConditionsEntry {
-    fn conditions(self) -> Conditions {
-        let delay = match self.jitter_ns {
-            Some(Within(mean)) => Delay::Exponential { least: Nanos::ZERO, mean: Nanos::new(mean) },
-            None => Delay::Constant(Nanos::ZERO),
-        };
-        Conditions::default()
-            .loss(Loss::Independent(self.loss.0))
-            .delay(delay)
-            .copies(self.duplicate.0, delay)
-            .damage(self.corrupt.0)
-    }
 }
 
 /// A scenario file that cannot be used: which file, which line, which key, and what is allowed.
@@ -298,12 +325,14 @@ pub enum FileError {
         source: std::io::Error,
     },
     /// No YAML, a key that is not there, or a value that it cannot have. The text names line, column and key.
-    #[error("{name}: {source}")]
+    #[error("{name}: {source}{place}")]
     Text {
         /// The file.
         name: String,
         /// Why, and where.
         source: serde_yaml::Error,
+        /// Where, if that does not say it.
+        place: String,
     },
     /// Values that are possible alone and not together.
     #[error("{name}: {key} at line {line}: {problem}")]
@@ -334,8 +363,17 @@ pub fn read(path: &Path) -> Result<Scenario, FileError> {
 /// # Errors
 /// [`FileError::Text`], [`FileError::Together`].
 pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
-    let file: File =
-        serde_yaml::from_str(text).map_err(|source| FileError::Text { name: name.to_owned(), source })?;
+    let is_said =
+        |line: &str| !matches!(line.trim(), "" | "---" | "...") && !line.trim_start().starts_with('#');
+    if !text.lines().any(is_said) {
+        let problem = "the file is empty: give schema_version and traffic".to_owned();
+        let key = "schema_version".to_owned();
+        return Err(FileError::Together { name: name.to_owned(), key, line: 1, problem });
+    }
+    let file: File = serde_yaml::from_str(text).map_err(|source| {
+        let place = place_of(text, &source);
+        FileError::Text { name: name.to_owned(), source, place }
+    })?;
     let together = |key: &str, item: Option<usize>, problem: String| {
         let line = line_of(text, key, item);
         let key = item.map_or_else(|| key.to_owned(), |item| format!("{key}[{item}]"));
@@ -371,7 +409,7 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
         scenario.sender.segment_size = scenario.sender.segment_size.min(most);
         scenario.sender.big_threshold = scenario.sender.big_threshold.min(most);
     }
-    scenario.seed = file.seed.unwrap_or(0);
+    scenario.seed = file.seed.map_or(0, |Within(seed)| seed);
     if let Some(Within(limit)) = file.limit_ns {
         scenario.limit = Nanos::new(limit);
     }
@@ -379,10 +417,43 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
     if let Some(contexts) = file.contexts {
         scenario.contexts = Some(contexts.narrow());
     }
-    (scenario.data, scenario.control) = (file.data.conditions(), file.control.conditions());
-    if let Some(Disorder { degree, patience_ns: Within(patience) }) = file.disorder {
-        scenario.order = Order::Degree { degree: degree.narrow(), patience: Nanos::new(patience) };
+    let conditions =
+        |key, entry: ConditionsEntry| entry.conditions().map_err(|problem| together(key, None, problem));
+    (scenario.data, scenario.control) =
+        (conditions("data", file.data)?, conditions("control", file.control)?);
+    match (file.disorder, file.shuffle) {
+        (Some(_), Some(_)) => {
+            let problem = "disorder and shuffle: give one of them".to_owned();
+            return Err(together("shuffle", None, problem));
+        }
+        (Some(Disorder { degree, patience_ns: Within(patience) }), None) => {
+            scenario.order = Order::Degree { degree: degree.narrow(), patience: Nanos::new(patience) };
+        }
+        (None, Some(Shuffle { depth, patience_ns: Within(patience) })) => {
+            let depth = usize::try_from(depth.0).unwrap_or(usize::MAX);
+            scenario.order = Order::Random { depth, patience: Nanos::new(patience) };
+        }
+        (None, None) => {}
     }
+    scenario.throttle = file.throttle.map(|Throttle { rate_mbps: Within(rate), queue_ns: Within(queue) }| {
+        Rate { rate: BitRate::new(rate.saturating_mul(1_000_000)), queue: Nanos::new(queue) }
+    });
+    let blackout = |entry: &BlackoutEntry| Blackout {
+        from: Nanos::new(entry.from_ns.0),
+        length: Nanos::new(entry.length_ns.0),
+    };
+    scenario.blackouts = file.blackouts.iter().flatten().map(blackout).collect();
+    scenario.routing = match file.routing {
+        Some(RoutingName::Fixed) => Routing::Fixed,
+        Some(RoutingName::Adaptive) | None => Routing::Adaptive,
+    };
+    let slow = |entry: &SlowLinkEntry| SlowLink {
+        from: entry.from.narrow(),
+        to: entry.to.narrow(),
+        number: entry.number.map(Within::narrow),
+        times: entry.times.narrow(),
+    };
+    scenario.slow = file.slow_links.iter().flatten().map(slow).collect();
     scenario = match file.traffic {
         Traffic { flows: Some(flows), permutation: None, incast: None } => {
             let flow = |entry: &FlowEntry| Flow {
@@ -409,17 +480,30 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
             return Err(together("traffic", None, problem));
         }
     };
-    let tuned = tune(&scenario, file.window.map(Within::narrow), file.credit);
+    let tuned = tune(&scenario, file.window.map(Within::narrow), file.credit.map(|Switch(credit)| credit));
     scenario.rules = tuned.map_err(|(key, problem)| together(key, None, problem.to_owned()))?;
     scenario.controller = file.controller.map(Within::narrow);
     scenario.validate().map_err(|error| match error {
         ScenarioError::Controller { .. } | ScenarioError::NoDelays { .. } => {
             together("controller", None, error.to_string())
         }
-        ScenarioError::Host { number, .. } | ScenarioError::Itself { number, .. } => {
-            together("flows", Some(number), error.to_string())
+        ScenarioError::Host { number, .. }
+        | ScenarioError::Itself { number, .. }
+        | ScenarioError::Length { number, .. } => together("flows", Some(number), error.to_string()),
+        ScenarioError::SlowLink { number, .. } => together("slow_links", Some(number), error.to_string()),
+        ScenarioError::NoRate => together("rate_gbps", None, error.to_string()),
+        ScenarioError::Topology(_) => together("topology", None, error.to_string()),
+        ScenarioError::Memory { .. } => {
+            together(if file.contexts.is_some() { "contexts" } else { "topology" }, None, error.to_string())
         }
-        other => together("traffic", None, other.to_string()),
+        ScenarioError::Order(_) => {
+            together(if file.shuffle.is_some() { "shuffle" } else { "disorder" }, None, error.to_string())
+        }
+        ScenarioError::Sender(_) | ScenarioError::Receiver(_) => {
+            together("packet_bytes", None, error.to_string())
+        }
+        ScenarioError::Messages(_) => together("contexts", None, error.to_string()),
+        ScenarioError::NoFlow | ScenarioError::Events { .. } => together("traffic", None, error.to_string()),
     })?;
     Ok(scenario)
 }
@@ -453,6 +537,24 @@ fn tune(
         }
     }
     Ok(rules)
+}
+
+/// Where a mistake is, if the parser's words do not say it: a key that is there twice at its second line, anything else where the
+/// parser was.
+fn place_of(text: &str, source: &serde_yaml::Error) -> String {
+    let message = source.to_string();
+    if message.contains(" at line ") {
+        return String::new();
+    }
+    let key = message.split('`').nth(1).filter(|_| message.contains("duplicate"));
+    let is_key = |line: &str, key: &str| {
+        let line = line.trim_start_matches([' ', '-', '{']);
+        line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':'))
+    };
+    let lines = || (1..).zip(text.lines());
+    let second = key.and_then(|key| lines().filter(|(_, line)| is_key(line, key)).nth(1));
+    let parser = source.location().map_or(1, |location| location.line().max(1));
+    format!(" at line {}", second.map_or(parser, |(line, _)| line))
 }
 
 /// The line of a key, or of an item of its list, from 1.

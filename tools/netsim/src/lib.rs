@@ -39,8 +39,8 @@
 //!
 //! * Hosts and cards take no time: no PCIe, no CDMA, no transmit windows, no event ring. A sender hands over its next
 //!   packet when its link is free. So a figure is an upper bound of what hardware can do.
-//! * Switches forward whole packets and have a queue per link. Their words about links name no other ways: routing is minimal and
-//!   adaptive packet by packet, so a controller never has one to choose.
+//! * Switches forward whole packets and have a queue per link. A controller leads pairs of hosts round links where ways are fixed
+//!   ([`Routing::Fixed`]), and only to other shortest ways; where each packet chooses for itself, there is nothing to lead.
 //! * Payload bytes are not carried, only counted; that they arrive where they belong is what the tests of the state machines
 //!   and of the whole stack show.
 //! * Packets are charged their own length. Preamble, framing and gaps of the link below are not modelled.
@@ -64,5 +64,5 @@ pub mod tuner;
 pub use fpga_core::impair::BitRate;
 pub use fpga_firmware::generated::Scheme;
 pub use scenario::{Flow, Scenario, ScenarioError};
-pub use simulation::{FlowReport, HostReport, RateChange, Report, Simulation, SimulationError};
-pub use topology::{Topology, TopologyError};
+pub use simulation::{FlowReport, HostReport, LinkWords, RateChange, Report, Simulation, SimulationError};
+pub use topology::{Routing, SlowLink, Topology, TopologyError};

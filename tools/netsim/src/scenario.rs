@@ -1,8 +1,9 @@
 //! What is simulated: hosts, what connects them, who sends what to whom, and what goes wrong on the way.
 
 use fpga_core::Nanos;
-use fpga_core::impair::{BitRate, Conditions, Impairments, Order, OrderError};
+use fpga_core::impair::{BitRate, Blackout, Conditions, Impairments, Order, OrderError, Rate};
 use fpga_core::receiver::{ReceiverConfig, ReceiverConfigError};
+use fpga_core::scheme::MOST_PACKETS;
 use fpga_core::scheme::bits::Window;
 use fpga_core::scheme::ends::Rules;
 use fpga_core::scheme::messages::{self, MessageConfigError};
@@ -10,7 +11,7 @@ use fpga_core::sender::{ConfigError, Notify, SenderConfig};
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::{Incarnation, NodeId};
 
-use crate::topology::{Topology, TopologyError};
+use crate::topology::{Network, Routing, SlowLink, Topology, TopologyError};
 
 /// The node that sends, where there are two.
 pub const SENDER: NodeId = node_of(0);
@@ -76,6 +77,10 @@ pub struct Scenario {
     pub scheme: Scheme,
     /// How hosts are connected. Default: two hosts and a cable.
     pub topology: Topology,
+    /// Which of several shortest ways packets take. Default: each packet the one that is free first.
+    pub routing: Routing,
+    /// Links that are slower than the others. Default: none.
+    pub slow: Vec<SlowLink>,
     /// Who sends what to whom.
     pub flows: Vec<Flow>,
     /// Rate of each link. Default 100 Gbit/s.
@@ -90,6 +95,10 @@ pub struct Scenario {
     pub data: Conditions,
     /// What happens to all others. Default: nothing.
     pub control: Conditions,
+    /// Rate of what each host sends, before the network, and how long packets wait for it. Default: the link's own.
+    pub throttle: Option<Rate>,
+    /// When nothing that hosts send gets through. Default: never.
+    pub blackouts: Vec<Blackout>,
     /// Seed of everything random.
     pub seed: u64,
     /// The run ends at this time at the latest. Default 100 s.
@@ -118,6 +127,8 @@ impl Scenario {
         Self {
             scheme: Scheme::Registry,
             topology: Topology::PointToPoint,
+            routing: Routing::Adaptive,
+            slow: Vec::new(),
             flows: vec![Flow::new(0, 1, length)],
             rate: BitRate::from_gbps(100),
             delay: Nanos::from_micros(1),
@@ -125,6 +136,8 @@ impl Scenario {
             order: Order::InOrder,
             data: Conditions::default(),
             control: Conditions::default(),
+            throttle: None,
+            blackouts: Vec::new(),
             seed: 0,
             limit: Nanos::from_secs(100),
             notify: Notify::Receiver,
@@ -163,6 +176,13 @@ impl Scenario {
     #[must_use]
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = topology;
+        self
+    }
+
+    /// Which of several shortest ways packets take.
+    #[must_use]
+    pub fn routing(mut self, routing: Routing) -> Self {
+        self.routing = routing;
         self
     }
 
@@ -262,6 +282,8 @@ impl Scenario {
     pub(crate) fn impairments(&self) -> Option<Impairments> {
         let mut impairments = Impairments::both(self.data).order(self.order.clone());
         impairments.control = self.control;
+        impairments.rate = self.throttle;
+        impairments.blackouts.clone_from(&self.blackouts);
         (impairments != Impairments::default()).then_some(impairments)
     }
 
@@ -305,6 +327,28 @@ impl Scenario {
         self.contexts.unwrap_or(16)
     }
 
+    /// Messages that a host may receive at once.
+    fn receiving_contexts(&self) -> u32 {
+        self.contexts.unwrap_or(64)
+    }
+
+    /// Messages that each host sends in all, and receives. A context more than these is never used: what it takes to make it, most of a short
+    /// run's time where each of many hosts sends one message, is spared without any difference.
+    pub(crate) fn messages(&self) -> Vec<(u32, u32)> {
+        let mut all = vec![(0_u32, 0_u32); usize::try_from(self.topology.hosts()).unwrap_or(0)];
+        let span = u64::from(self.sender.packet_size()) * u64::from(MOST_PACKETS);
+        for flow in &self.flows {
+            let count = u32::try_from(flow.length.div_ceil(span)).unwrap_or(u32::MAX);
+            if let Some((sent, _)) = all.get_mut(flow.from as usize) {
+                *sent = sent.saturating_add(count);
+            }
+            if let Some((_, received)) = all.get_mut(flow.to as usize) {
+                *received = received.saturating_add(count);
+            }
+        }
+        all
+    }
+
     /// Checks what the parts do not check themselves.
     ///
     /// # Errors
@@ -325,6 +369,9 @@ impl Scenario {
         if self.controller.is_some() && !matches!(self.scheme, Scheme::AdaptiveWindow | Scheme::Selective) {
             return Err(ScenarioError::NoDelays { scheme: self.scheme });
         }
+        if self.throttle.is_some_and(|rate| rate.rate.get() == 0) {
+            return Err(ScenarioError::NoRate);
+        }
         for (number, flow) in self.flows.iter().enumerate() {
             if flow.length == 0 || flow.length > LONGEST_FLOW {
                 return Err(ScenarioError::Length { number, found: flow.length });
@@ -338,9 +385,70 @@ impl Scenario {
                 return Err(ScenarioError::Itself { number, host: flow.to });
             }
         }
+        let found = self.memory();
+        if found > MOST_MEMORY {
+            let contexts = self.rules_in_use().map(|_| self.sending_contexts());
+            return Err(ScenarioError::Memory { found: found >> 20, hosts, contexts });
+        }
+        let found = self.packet_events();
+        if found > MOST_EVENTS {
+            return Err(ScenarioError::Events { found });
+        }
+        if !self.slow.is_empty() {
+            let mut network = self.network();
+            for (number, link) in self.slow.iter().enumerate() {
+                if !(1..=1000).contains(&link.times) || !network.slow_down(link) {
+                    return Err(ScenarioError::SlowLink { number, link: *link });
+                }
+            }
+        }
         Ok(())
     }
+
+    /// Ports and ways, as the scenario has them.
+    pub(crate) fn network(&self) -> Network {
+        let delay = self.delay.get().saturating_mul(1000);
+        let mut network = Network::new(self.topology, self.rate, delay, self.queue);
+        network.set_routing(self.routing);
+        network
+    }
+
+    /// Bytes that a run takes, roughly, and rather too many: hosts with their contexts. What is measured of it is in the tests.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        // What a host has whatever its contexts are, and what one of them takes.
+        let (host, sending, receiving) = match self.scheme {
+            Scheme::Registry => (u64::from(self.sender.op_entries) * 512 + (192 << 10), 0, 0),
+            Scheme::ReceiverWindow => (HOST, 2 << 10, 8 << 10),
+            Scheme::AdaptiveWindow => (HOST, 20 << 10, 2 << 10),
+            Scheme::Selective => (HOST, 40 << 10, 2 << 10),
+            _ => (HOST, 2 << 10, 2 << 10),
+        };
+        let of = |(sent, received): (u32, u32)| {
+            let contexts = u64::from(sent.min(self.sending_contexts()));
+            host + contexts * sending + u64::from(received.min(self.receiving_contexts())) * receiving
+        };
+        self.messages().into_iter().map(of).fold(0, u64::saturating_add)
+    }
+
+    /// Packets at switches and hosts, roughly, and rather too few: each packet of each flow once, and its answer, at each of its hops.
+    #[must_use]
+    pub fn packet_events(&self) -> u64 {
+        let packet = u64::from(self.sender.packet_size());
+        let of = |flow: &Flow| {
+            let hops = u64::from(self.topology.hops(flow.from, flow.to)).max(1);
+            flow.length.div_ceil(packet).saturating_mul(2 * hops)
+        };
+        self.flows.iter().map(of).fold(0, u64::saturating_add)
+    }
 }
+
+/// Bytes of a host of a message scheme without its contexts.
+const HOST: u64 = 192 << 10;
+/// Most bytes of a run's hosts: 4 GiB.
+pub const MOST_MEMORY: u64 = 4 << 30;
+/// Most packets at switches and hosts: some hours.
+pub const MOST_EVENTS: u64 = 100_000_000_000;
 
 /// A scenario that cannot be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -394,6 +502,41 @@ pub enum ScenarioError {
         /// The host.
         host: u32,
     },
+    /// More memory than is sensible.
+    #[error(
+        "about {found} MiB for {hosts} hosts{}: {} MiB are allowed, so give fewer hosts or fewer contexts",
+        contexts.map(|contexts| format!(" of {contexts} contexts")).unwrap_or_default(),
+        MOST_MEMORY >> 20
+    )]
+    Memory {
+        /// MiB that it would take.
+        found: u64,
+        /// Hosts.
+        hosts: u32,
+        /// Contexts of each, where the scheme has such.
+        contexts: Option<u32>,
+    },
+    /// More events than anybody waits for.
+    #[error(
+        "about {found} packets at switches and hosts: {MOST_EVENTS} are allowed, so give fewer flows or fewer bytes"
+    )]
+    Events {
+        /// So many, at least.
+        found: u64,
+    },
+    /// A slow link that is not there.
+    #[error(
+        "slow link {number}: {} times slower from {} to {}{}: give a link of the topology (hosts are numbered first, then switches from the \
+         lowest level up) and 1 to 1000",
+        link.times, link.from, link.to,
+        link.number.map(|number| format!(", number {number}")).unwrap_or_default()
+    )]
+    SlowLink {
+        /// Which, from 0.
+        number: usize,
+        /// The link given.
+        link: SlowLink,
+    },
     /// Nothing would ever arrive.
     #[error("a link of 0 bit/s: give at least one")]
     NoRate,
@@ -419,13 +562,16 @@ pub(crate) fn message_configs(
     scenario: &Scenario,
     rules: Rules,
     host: u32,
+    (sent, received): (u32, u32),
 ) -> (messages::SenderConfig, messages::ReceiverConfig) {
     let mut sender = messages::SenderConfig::new(node_of(host), rules);
     let mut receiver = messages::ReceiverConfig::new(node_of(host), life_of(host), rules);
     (sender.packet_size_log2, receiver.packet_size_log2) =
         (scenario.sender.packet_size_log2, scenario.sender.packet_size_log2);
-    (sender.contexts, sender.contexts_per_node) = (scenario.sending_contexts(), scenario.sending_contexts());
-    receiver.contexts = scenario.contexts.unwrap_or(64);
+    let sending = scenario.sending_contexts().min(sent.max(1));
+    (sender.contexts, sender.contexts_per_node) = (sending, sending);
+    receiver.contexts = scenario.receiving_contexts().min(received.max(1));
+    sender.message_packets = MOST_PACKETS;
     sender.ask = scenario.timers_for().saturating_mul(4);
     sender.transfers = 256;
     (receiver.windows, receiver.peers) = (1, 1024);

@@ -6,6 +6,8 @@
 mod links;
 mod report;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use fpga_core::Nanos;
 use fpga_core::feedback::flow;
 use fpga_core::impair::{self, Class, Link};
@@ -18,7 +20,7 @@ use fpga_firmware::NodeId;
 use fpga_firmware::event::{Event as NiEvent, EventKind};
 use fpga_firmware::generated::Permissions;
 use fpga_registers::CardAddr;
-pub use report::{FlowReport, HostReport, RateChange, Report};
+pub use report::{FlowReport, HostReport, LinkWords, RateChange, Report};
 
 use crate::event_queue::{Event, EventQueue, What};
 use crate::host::{Alarm, AnyReceiver, AnySender, Counting, Host};
@@ -51,6 +53,12 @@ pub enum SimulationError {
         /// Why.
         source: SubmitError,
     },
+    /// It was asked to stop.
+    #[error("stopped after {at} of simulated time")]
+    Stopped {
+        /// When, in simulated time.
+        at: Nanos,
+    },
     /// Nothing is left that could happen, and a transfer has not ended at both ends.
     #[error(
         "nothing happens any more after {at}, and flow {number} has not ended at both ends: a defect of the scheme or of the simulator"
@@ -75,6 +83,11 @@ struct Packet {
 /// Which host a packet is for.
 fn host_of(header: &Header) -> u32 {
     header.common().destination.get().wrapping_sub(1)
+}
+
+/// Which host a packet is from.
+fn source_of(header: &Header) -> u32 {
+    header.common().source.get().wrapping_sub(1)
 }
 
 impl impair::Frame for Packet {
@@ -123,8 +136,8 @@ impl Simulation {
         scenario.validate()?;
         let count = scenario.topology.hosts();
         let mut hosts = Vec::new();
-        for host in 0..count {
-            hosts.push(Self::host(scenario, host)?);
+        for (host, messages) in (0..count).zip(scenario.messages()) {
+            hosts.push(Self::host(scenario, host, messages)?);
         }
         let mut links = Vec::new();
         if let Some(impairments) = scenario.impairments() {
@@ -136,9 +149,12 @@ impl Simulation {
                 links.push(link);
             }
         }
-        let delay = scenario.delay.get().saturating_mul(PICOS);
-        let network = Network::new(scenario.topology, scenario.rate, delay, scenario.queue);
-        let feedback = Feedback::new(scenario, network.ports());
+        let mut network = scenario.network();
+        for link in &scenario.slow {
+            // Validated above: it is there.
+            let _ = network.slow_down(link);
+        }
+        let feedback = Feedback::new(scenario, network.ports())?;
         let room = scenario.room();
         let mut queue = EventQueue::new(room, network.longest_stay());
         for (number, flow) in (0..).zip(&scenario.flows) {
@@ -175,7 +191,7 @@ impl Simulation {
         })
     }
 
-    fn host(scenario: &Scenario, host: u32) -> Result<Host, ScenarioError> {
+    fn host(scenario: &Scenario, host: u32, messages: (u32, u32)) -> Result<Host, ScenarioError> {
         let (sender, mut receiver) = match scenario.rules_in_use() {
             None => {
                 let mut config = scenario.receiver;
@@ -190,7 +206,7 @@ impl Simulation {
                 )
             }
             Some(rules) => {
-                let (sender, receiver) = message_configs(scenario, rules, host);
+                let (sender, receiver) = message_configs(scenario, rules, host, messages);
                 let mut sender = messages::Sender::new(sender, life_of(host))?;
                 if let Some(controller) = scenario.controller {
                     let mut flow = flow::Config::new(scenario.rate.get(), scenario.timers_for());
@@ -217,7 +233,17 @@ impl Simulation {
     ///
     /// # Errors
     /// [`SimulationError::Submit`], [`SimulationError::Stalled`].
-    pub fn run(mut self) -> Result<Report, SimulationError> {
+    pub fn run(self) -> Result<Report, SimulationError> {
+        self.run_unless(&AtomicBool::new(false))
+    }
+
+    /// The same, until somebody sets `stop`: it is looked at every some ten thousand events.
+    ///
+    /// # Errors
+    /// [`SimulationError::Submit`], [`SimulationError::Stalled`], [`SimulationError::Stopped`].
+    pub fn run_unless(mut self, stop: &AtomicBool) -> Result<Report, SimulationError> {
+        /// Some milliseconds' worth.
+        const LOOK: u64 = 1 << 14;
         let limit = self.scenario.limit.get().saturating_mul(PICOS);
         while self.left > 0 {
             if self.on_way == 0 && self.release() {
@@ -234,9 +260,21 @@ impl Simulation {
             self.on_way -= usize::from(event.what().is_about_a_packet());
             self.now = event.at.max(self.now);
             self.report.events += 1;
+            if self.report.events.is_multiple_of(LOOK) && stop.load(Ordering::Relaxed) {
+                return Err(SimulationError::Stopped { at: self.nanos() });
+            }
             self.happen(event)?;
         }
         self.report.ended = self.nanos();
+        self.report.waited = Nanos::new(self.network.waited());
+        if let Some(feedback) = &self.feedback {
+            self.report.links = feedback.words();
+            for host in &self.hosts {
+                if let AnySender::Messages(sender) = &host.sender {
+                    self.report.links.inquiries += sender.flow().map_or(0, |flow| flow.changes().2);
+                }
+            }
+        }
         for (host, report) in self.hosts.iter().zip(&mut self.report.hosts) {
             report.written = host.memory.bytes;
             (report.timeouts, report.refusals) = match &host.sender {
@@ -481,7 +519,13 @@ impl Simulation {
         self.report.packet_events += 1;
         let Event { packet, to, length, .. } = event;
         let vertex = event.place();
-        let Some(port) = self.network.route(vertex, to) else {
+        let port = if self.network.is_fixed() {
+            let from = self.packets.get(packet as usize).map_or(0, |packet| source_of(&packet.header));
+            self.network.route_fixed(vertex, from, to)
+        } else {
+            self.network.route(vertex, to)
+        };
+        let Some(port) = port else {
             return self.take(vertex, packet);
         };
         if self.feedback.is_some() {

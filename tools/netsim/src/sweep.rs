@@ -1,6 +1,7 @@
 //! A scenario over many seeds: what became of every flow of every run, as data, as a picture, and in a line.
 
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fpga_core::Nanos;
 
@@ -65,7 +66,8 @@ pub const fn seed_of_run(scenario: &Scenario, number: u64) -> u64 {
     if number == 0 { scenario.seed } else { seed_of(scenario.seed, number) }
 }
 
-/// Runs a scenario with its own seed and with others made of it, on so many threads. `done` is told of each run.
+/// Runs a scenario with its own seed and with others made of it, on so many threads, until somebody sets `stop`. `done` is told of each
+/// run.
 ///
 /// # Errors
 /// The first run that fails, by number.
@@ -73,11 +75,18 @@ pub fn run(
     scenario: &Scenario,
     runs: usize,
     threads: usize,
+    stop: &AtomicBool,
     mut done: impl FnMut(),
 ) -> Result<Sweep, SweepError> {
     let job = |number: usize| {
         let seed = seed_of_run(scenario, number as u64);
-        let report = Simulation::new(&scenario.clone().seed(seed)).and_then(Simulation::run);
+        let run = |simulation: Simulation| {
+            if stop.load(Ordering::Relaxed) {
+                return Err(SimulationError::Stopped { at: Nanos::ZERO });
+            }
+            simulation.run_unless(stop)
+        };
+        let report = Simulation::new(&scenario.clone().seed(seed)).and_then(run);
         report.map_err(|source| SweepError { seed, source })
     };
     let reports = parallel::map(runs, threads, job, |_| done());
@@ -151,7 +160,8 @@ fn summarise(scenario: &Scenario, reports: &[Report]) -> Sweep {
         sweep.simulated = sweep.simulated.saturating_add(report.ended);
     }
     sweep.latency_us = statistics::summarise(&samples, scenario.seed);
-    sweep.goodput_gb_per_s = rates.iter().sum::<f64>() / count(rates.len().max(1));
+    // An empty sum of floats is -0.
+    sweep.goodput_gb_per_s = rates.iter().fold(0.0, |sum, rate| sum + rate) / count(rates.len().max(1));
     sweep.fairness = fair / count(reports.len().max(1));
     sweep.packets_ratio = crate::figures::float(needed + again) / crate::figures::float(needed.max(1));
     sweep.picture = distribution(scenario, &sweep, samples);

@@ -1,8 +1,9 @@
 //! Who is connected to whom, and which way a packet takes.
 //!
 //! Vertices are hosts, from 0, then switches. A port sends in one direction, one packet after the other, and may hold as
-//! many bytes as its queue has. Where several ports lead to a destination on shortest ways, the one that is free first is
-//! taken, and the first of these.
+//! many bytes as its queue has. Where several ports lead to a destination on shortest ways, [`Routing`] says which is taken.
+
+use std::collections::BTreeMap;
 
 use fpga_core::impair::BitRate;
 
@@ -26,6 +27,30 @@ pub enum Topology {
         /// Links from each switch to the one above, 1 to 256.
         up: u32,
     },
+}
+
+/// Which of several shortest ways a packet takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Routing {
+    /// At each switch the port that is free first, and the first of these: packet by packet.
+    #[default]
+    Adaptive,
+    /// One way for each pair of hosts, chosen by their numbers, until a controller leads them round a link.
+    Fixed,
+}
+
+/// A link that is slower than the others: how often the time that a packet takes elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowLink {
+    /// The vertex that sends: hosts from 0, then switches, the lowest level first.
+    pub from: u32,
+    /// The vertex that it leads to.
+    pub to: u32,
+    /// Which of several links between them, from 0; `None`: all of them.
+    pub number: Option<u32>,
+    /// Its rate is one part in so many of the others', 1 to 1000.
+    pub times: u32,
 }
 
 /// Without commas, so that it can be a field of a CSV file.
@@ -147,7 +172,12 @@ pub(crate) struct Port {
     pub(crate) free_at: u64,
     /// How long a packet travels behind it, in picoseconds.
     delay: u64,
+    /// How often the time that a packet takes on other links.
+    times: u64,
 }
+
+/// Most pairs and vertices whose way a controller has changed.
+const DETOURS: usize = 1 << 16;
 
 /// Ports and the ways through them.
 #[derive(Debug)]
@@ -162,6 +192,11 @@ pub(crate) struct Network {
     byte: u64,
     /// Longest wait for a port, in picoseconds.
     queue: u64,
+    routing: Routing,
+    /// By vertex and pair: the port that is taken instead.
+    detours: BTreeMap<(u32, u32, u32), u32>,
+    /// How long packets have waited at switches, in picoseconds, all of them together.
+    waited: u64,
 }
 
 /// Ports of a torus' vertex towards its neighbours: up and down each axis.
@@ -171,7 +206,7 @@ impl Network {
     /// `delay` and `queue` in picoseconds.
     pub(crate) fn new(topology: Topology, rate: BitRate, delay: u64, queue_bytes: u64) -> Self {
         let hosts = topology.hosts();
-        let port = |to, delay| Port { to, free_at: 0, delay };
+        let port = |to, delay| Port { to, free_at: 0, delay, times: 1 };
         let mut ports = Vec::new();
         match topology {
             Topology::PointToPoint => ports.extend([port(1, delay), port(0, delay)]),
@@ -224,9 +259,98 @@ impl Network {
             }
             _ => Vec::new(),
         };
-        let mut network = Self { topology, hosts, coordinates, ports, byte, queue: 0 };
+        let routing = Routing::default();
+        let detours = BTreeMap::new();
+        let mut network =
+            Self { topology, hosts, coordinates, ports, byte, queue: 0, routing, detours, waited: 0 };
         network.queue = network.time_of(queue_bytes);
         network
+    }
+
+    /// How ways are chosen.
+    pub(crate) const fn set_routing(&mut self, routing: Routing) {
+        self.routing = routing;
+    }
+
+    /// Slows a link down; whether there is such a link.
+    pub(crate) fn slow_down(&mut self, link: &SlowLink) -> bool {
+        let from: Vec<u32> =
+            (0..).take(self.ports.len()).filter(|port| self.owner(*port) == Some(link.from)).collect();
+        let between = from.into_iter().filter(|port| self.port(*port).is_some_and(|port| port.to == link.to));
+        let numbered: Vec<(u32, u32)> = (0..).zip(between).collect();
+        let mut any = false;
+        for (_, port) in
+            numbered.into_iter().filter(|(number, _)| link.number.is_none_or(|wanted| wanted == *number))
+        {
+            if let Some(port) = self.ports.get_mut(port as usize) {
+                port.times = link.times.max(1).into();
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// The vertex that sends through a port. A torus' host hands its packets to itself, so the port out of the network is its own.
+    fn owner(&self, port: u32) -> Option<u32> {
+        match self.topology {
+            Topology::PointToPoint => Some(port),
+            Topology::Torus { .. } if port < 2 * self.hosts => None,
+            Topology::Torus { .. } => Some((port - 2 * self.hosts) / NEIGHBOURS),
+            Topology::Tree { arity, levels, up } => {
+                if port < self.hosts {
+                    return Some(port);
+                }
+                let (mut first, mut below, mut ports, mut links) = (self.hosts, self.hosts, self.hosts, 1);
+                for level in 1..=levels {
+                    let switches = below / arity;
+                    let per_switch = arity * links + if level < levels { up } else { 0 };
+                    if port < ports + switches * per_switch {
+                        return Some(first + (port - ports) / per_switch);
+                    }
+                    ports += switches * per_switch;
+                    (first, below, links) = (first + switches, switches, up);
+                }
+                None
+            }
+        }
+    }
+
+    /// How long packets have waited at switches, in nanoseconds, all of them together.
+    pub(crate) const fn waited(&self) -> u64 {
+        self.waited / 1000
+    }
+
+    /// A port's rate, in thousandths of the others'.
+    pub(crate) fn rate(&self, port: u32) -> u16 {
+        self.port(port).map_or(1000, |port| u16::try_from(1000 / port.times.max(1)).unwrap_or(1000))
+    }
+
+    /// Leads packets from host `from` to host `to` round a port from now on, by the other shortest way that is free first; whether there is
+    /// one that is not as full.
+    pub(crate) fn avoid(&mut self, port: u32, from: u32, to: u32, now: u64) -> bool {
+        if self.routing == Routing::Adaptive || self.detours.len() >= DETOURS {
+            return false;
+        }
+        let Some(vertex) = self.owner(port) else { return false };
+        let mut best = (u64::MAX, u32::MAX);
+        let mut on_the_way = false;
+        self.each_way(vertex, to, |way| {
+            if way == port {
+                on_the_way = true;
+            } else {
+                let wait = self.free_at(way).saturating_sub(now);
+                let times = self.port(way).map_or(1, |port| port.times);
+                best = best.min((wait.saturating_mul(times), way));
+            }
+        });
+        let times = self.port(port).map_or(1, |port| port.times);
+        let here = self.free_at(port).saturating_sub(now).saturating_mul(times);
+        let slower = self.port(best.1).is_some_and(|other| other.times > times);
+        if !on_the_way || best.1 == u32::MAX || best.0 > here || slower {
+            return false;
+        }
+        self.detours.insert((vertex, from, to), best.1);
+        true
     }
 
     /// Picoseconds that so many bytes take.
@@ -269,39 +393,73 @@ impl Network {
         let port = self.ports.get_mut(port as usize)?;
         let start = port.free_at.max(now);
         // A host's own port holds what its host hands over.
-        if at >= hosts && start - now > queue {
-            return None;
+        if at >= hosts {
+            if start - now > queue {
+                return None;
+            }
+            self.waited = self.waited.saturating_add(start - now);
         }
-        port.free_at = start.saturating_add(time);
+        port.free_at = start.saturating_add(time * port.times);
         Some((port.free_at.saturating_add(port.delay), port.to))
     }
 
     /// The port that a packet takes at `vertex` on its way to the host `to`; `None`: it is there.
     #[inline]
     pub(crate) fn route(&self, vertex: u32, to: u32) -> Option<u32> {
+        let mut best = (u64::MAX, u32::MAX);
+        self.each_way(vertex, to, |port| best = best.min((self.free_at(port), port)));
+        (best.1 != u32::MAX).then_some(best.1)
+    }
+
+    /// Whether a packet's way depends on who sent it.
+    #[inline]
+    pub(crate) const fn is_fixed(&self) -> bool {
+        matches!(self.routing, Routing::Fixed)
+    }
+
+    /// The port of the pair's one way at `vertex`; `None`: it is there.
+    pub(crate) fn route_fixed(&self, vertex: u32, from: u32, to: u32) -> Option<u32> {
+        if let Some(port) = self.detours.get(&(vertex, from, to)) {
+            return Some(*port);
+        }
+        let mut ways = 0;
+        self.each_way(vertex, to, |_| ways += 1);
+        let pair = u64::from(from) << 32 | u64::from(to);
+        let chosen = crate::statistics::seed_of(pair, vertex.into()).checked_rem(ways)?;
+        let (mut at, mut found) = (0, None);
+        self.each_way(vertex, to, |port| {
+            if at == chosen {
+                found = Some(port);
+            }
+            at += 1;
+        });
+        found
+    }
+
+    /// Calls `each` with the ports of all shortest ways from `vertex` to the host `to`; with none if this is its vertex.
+    #[inline]
+    fn each_way(&self, vertex: u32, to: u32, mut each: impl FnMut(u32)) {
         match self.topology {
-            Topology::PointToPoint => None,
+            Topology::PointToPoint => {}
             Topology::Torus { side } => {
                 if vertex == to {
-                    return Some(self.hosts + to);
+                    return each(self.hosts + to);
                 }
                 let first = 2 * self.hosts + vertex * NEIGHBOURS;
-                let mut best = (u64::MAX, first);
                 let (here, there) = (self.coordinates_of(vertex), self.coordinates_of(to));
                 for ((up, from), to) in (first..).step_by(2).zip(here).zip(there) {
                     let (steps, both) = distance(side, from, to);
                     if steps > 0 {
-                        best = best.min((self.free_at(up), up));
+                        each(up);
                     }
                     if steps < 0 || both && steps > 0 {
-                        best = best.min((self.free_at(up + 1), up + 1));
+                        each(up + 1);
                     }
                 }
-                Some(best.1)
             }
             Topology::Tree { arity, levels, up } => {
                 if vertex < self.hosts {
-                    return None;
+                    return;
                 }
                 let (mut first, mut below, mut ports, mut level) = (self.hosts, self.hosts, self.hosts, 1);
                 let (mut links, mut span) = (1, arity);
@@ -318,14 +476,14 @@ impl Network {
                         } else {
                             base + arity * links..base + per_switch
                         };
-                        return candidates.min_by_key(|port| (self.free_at(*port), *port));
+                        return candidates.for_each(each);
                     }
                     ports += switches * per_switch;
                     first += switches;
                     below = switches;
                     (links, level, span) = (up, level + 1, span * arity);
                     if level > levels {
-                        return None;
+                        return;
                     }
                 }
             }
@@ -357,86 +515,4 @@ impl Network {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn network(topology: Topology) -> Network {
-        Network::new(topology, BitRate::from_gbps(100), 1000, 1 << 20)
-    }
-
-    /// Follows a packet; the links that it takes.
-    fn walk(network: &mut Network, from: u32, to: u32) -> u32 {
-        let (_, mut vertex) = network.send(from, 0, 100).unwrap();
-        let mut links = u32::from(!matches!(network.topology, Topology::Torus { .. }));
-        while let Some(port) = network.route(vertex, to) {
-            let (_, next) = network.send(port, 0, 100).unwrap();
-            vertex = next;
-            if network.leads_out(port) {
-                break;
-            }
-            links += 1;
-            assert!(links < 100, "from {from} to {to}: lost");
-        }
-        assert_eq!(vertex, to);
-        links
-    }
-
-    #[test]
-    fn every_host_is_reached_from_every_other_by_a_shortest_way() {
-        let trees = [(2, 1, 1), (3, 2, 2), (2, 4, 3), (4, 3, 1)].map(|(arity, levels, up)| Topology::Tree {
-            arity,
-            levels,
-            up,
-        });
-        let tori = [2, 3, 4, 5].map(|side| Topology::Torus { side });
-        for topology in trees.into_iter().chain(tori).chain([Topology::PointToPoint]) {
-            topology.validate().unwrap();
-            let mut network = network(topology);
-            for from in 0..topology.hosts() {
-                for to in (0..topology.hosts()).filter(|to| *to != from) {
-                    assert_eq!(
-                        walk(&mut network, from, to),
-                        topology.hops(from, to),
-                        "{topology:?}: {from} to {to}"
-                    );
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_torus_has_six_ports_per_host_and_two_of_its_own() {
-        assert_eq!(network(Topology::Torus { side: 3 }).ports(), 27 * 8);
-    }
-
-    #[test]
-    fn packets_take_turns_and_spread_over_ways_that_are_as_short() {
-        let mut network = network(Topology::Tree { arity: 2, levels: 2, up: 2 });
-        // 100 bytes at 100 Gbit/s take 8 ns.
-        assert_eq!(network.send(0, 0, 100), Some((8000 + 1000, 4)));
-        assert_eq!(network.send(0, 0, 100), Some((16000 + 1000, 4)));
-        let first = network.route(4, 3).unwrap();
-        network.send(first, 0, 100);
-        assert_ne!(network.route(4, 3), Some(first));
-    }
-
-    #[test]
-    fn a_full_queue_drops() {
-        let mut network = Network::new(Topology::Torus { side: 2 }, BitRate::from_gbps(100), 0, 250);
-        let port = network.route(0, 1).unwrap();
-        let taken = (0..10).filter(|_| network.send(port, 0, 100).is_some()).count();
-        // One that is being sent, and two that wait behind it: the next would wait for 300 bytes.
-        assert_eq!(taken, 3);
-    }
-
-    #[test]
-    fn what_cannot_be_is_refused() {
-        for (topology, message) in [
-            (Topology::Torus { side: 1 }, "side = 1: give 2 to 32"),
-            (Topology::Tree { arity: 2, levels: 9, up: 1 }, "levels = 9: give 1 to 4"),
-            (Topology::Tree { arity: 256, levels: 3, up: 1 }, "arity 256 to the power of 3 levels"),
-        ] {
-            assert!(topology.validate().unwrap_err().to_string().starts_with(message));
-        }
-    }
-}
+mod tests;

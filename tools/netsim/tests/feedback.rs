@@ -3,7 +3,8 @@
 
 use fpga_core::Nanos;
 use fpga_core::feedback::flow::FULL;
-use fpga_netsim::{Flow, RateChange, Report, Scenario, Scheme, Simulation, Topology};
+use fpga_core::impair::{Conditions, Loss, Probability};
+use fpga_netsim::{Flow, RateChange, Report, Routing, Scenario, Scheme, Simulation, SlowLink, Topology};
 
 /// 32 that send, one that receives, and one with the controller.
 const STAR: Topology = Topology::Tree { arity: 34, levels: 1, up: 1 };
@@ -100,4 +101,120 @@ fn rates_come_back_when_the_congestion_is_over() {
     }
     assert!(after.first().is_some_and(|first| first.rate > before.rate && trips(first) <= 10), "{after:?}");
     assert!(after.iter().any(|change| change.rate == FULL && trips(change) <= 40), "{after:?}");
+}
+
+/// Two leaf switches of eight hosts, eight links from each to the one above; every host of the first sends to one of the second. With one
+/// way for each pair, some links get more pairs than others.
+fn two_leaves(length: u64) -> Scenario {
+    let flows = (0..7).map(|host| Flow::new(host, host + 8, length)).collect();
+    let mut scenario = Scenario::new(1)
+        .scheme(Scheme::AdaptiveWindow)
+        .topology(Topology::Tree { arity: 8, levels: 2, up: 8 })
+        .routing(Routing::Fixed)
+        .flows(flows)
+        .queue(96 << 10);
+    scenario.limit = Nanos::from_secs(1);
+    scenario
+}
+
+fn ended(report: &Report) -> Nanos {
+    report.flows.iter().filter_map(|flow| flow.received).max().unwrap()
+}
+
+/// Pairs that share a link by their numbers, and links beside it that nobody uses: the controller leads them there, packets wait less and
+/// all is over earlier. Nobody has to slow down for that.
+#[test]
+fn a_controller_leads_round_a_congested_link() {
+    let plain = run(&two_leaves(4 << 20));
+    let report = run(&two_leaves(4 << 20).controller(7));
+    println!("{:?} {} {}; {:?} {}", report.links, report.waited, ended(&report), plain.waited, ended(&plain));
+    assert!(report.links.active > 0 && report.links.rerouted > 0, "{:?}", report.links);
+    assert!(report.waited.get() * 3 < plain.waited.get() * 2, "{} and {}", report.waited, plain.waited);
+    assert!(ended(&report).get() * 4 < ended(&plain).get() * 3, "{} and {}", ended(&report), ended(&plain));
+    assert!(report.dropped <= plain.dropped);
+    // Where every packet looks for itself, nobody has to be led.
+    let adaptive = run(&two_leaves(4 << 20).routing(Routing::Adaptive).controller(7));
+    assert_eq!(adaptive.links.rerouted, 0);
+}
+
+/// A link at a quarter of the others' rate is below the limit of one half: it says so although its queue is short, and the pairs whose way
+/// it is on leave it.
+#[test]
+fn a_slow_link_reports_its_rate_and_is_left() {
+    let two_leaves = |length| two_leaves(length).queue(256 << 10);
+    let even = ended(&run(&two_leaves(1 << 20)));
+    let mut left = 0;
+    for number in 0..8 {
+        // The first leaf is vertex 64 of a network of 64 hosts, the switch above the leaves vertex 72.
+        let slow = |mut scenario: Scenario| {
+            scenario.slow = vec![SlowLink { from: 64, to: 72, number: Some(number), times: 4 }];
+            scenario
+        };
+        let plain = run(&slow(two_leaves(1 << 20)));
+        let report = run(&slow(two_leaves(1 << 20).controller(7)));
+        println!(
+            "link {number}: {:?} {}, {} without, {even} without the slow link",
+            report.links,
+            ended(&report),
+            ended(&plain)
+        );
+        if plain.waited.get() == report.waited.get() {
+            // On nobody's way.
+            assert_eq!((report.links.active, ended(&report)), (0, ended(&plain)));
+            continue;
+        }
+        left += 1;
+        assert!(report.links.active > 0 && report.links.rerouted > 0, "{:?}", report.links);
+        assert!(ended(&report) < ended(&plain), "{} and {}", ended(&report), ended(&plain));
+    }
+    assert!(left > 0);
+}
+
+/// Packets that are late make their sender ask, and every link on the way answers.
+#[test]
+fn late_packets_make_a_sender_inquire_and_links_answer() {
+    let scenario = incast(Scheme::AdaptiveWindow, 512 << 10).queue(64 << 10).controller(CONTROLLER);
+    let report = run(&scenario);
+    println!("{:?}", report.links);
+    assert!(report.links.inquiries > 0 && report.links.passive > 0, "{:?}", report.links);
+    assert!(report.links.active > 0 && report.links.slowed > 0, "{:?}", report.links);
+    assert_eq!((report.links.lost, report.links.rerouted), (0, 0), "{:?}", report.links);
+    let quiet = run(&Scenario::new(1 << 20).scheme(Scheme::AdaptiveWindow).controller(0));
+    assert_eq!(quiet.links, Default::default(), "where nothing is late nobody asks");
+}
+
+/// Half of all words about links are lost, those of hosts and those of links: rates still fall and rise, and everything arrives.
+#[test]
+fn e2_8_words_that_are_lost_are_said_again_and_nothing_depends_on_one() {
+    for scheme in [Scheme::AdaptiveWindow, Scheme::Selective] {
+        let length = 512 << 10;
+        let half = Conditions::default().loss(Loss::Independent(Probability::one_in(2)));
+        let plain = run(&incast(scheme, length).control(half));
+        let scenario = incast(scheme, length).controller(CONTROLLER).control(half);
+        let report = run(&scenario);
+        println!("{scheme}: {:?}, dropped {} and {}", report.links, report.dropped, plain.dropped);
+        assert!(report.links.lost > 100 && !report.rates.is_empty(), "{scheme}: {:?}", report.links);
+        assert!(report.dropped < plain.dropped, "{scheme}: {} and {}", report.dropped, plain.dropped);
+    }
+    // None of them arrives: the same as no feedback at all but for what asking costs.
+    let all = Conditions::default().loss(Loss::Independent(Probability::new(0.9).unwrap()));
+    let scenario = incast(Scheme::AdaptiveWindow, 64 << 10).controller(CONTROLLER).control(all);
+    assert_eq!(run(&scenario).failures(), 0);
+}
+
+/// What a host sends to a receiver whose rate is lowered leaves after all else: its other transfer is not slower than without the
+/// first one by more than that one's share.
+#[test]
+fn who_is_slowed_down_keeps_nobody_else_waiting() {
+    let length = 1 << 20;
+    let mut flows: Vec<_> = (1..=30).map(|host| Flow::new(host, 0, length)).collect();
+    flows.push(Flow { at: Nanos::from_micros(400), ..Flow::new(1, 32, length) });
+    let scenario = incast(Scheme::AdaptiveWindow, 1).flows(flows).controller(CONTROLLER);
+    let report = run(&scenario);
+    let alone = run(&incast(Scheme::AdaptiveWindow, 1).flows(vec![Flow::new(1, 32, length)]));
+    let (other, alone) = (report.flows[30].latency().unwrap(), alone.flows[0].latency().unwrap());
+    println!("{other}, alone {alone}");
+    let rate = report.rates.iter().rfind(|change| change.from == 1 && change.at <= Nanos::from_micros(400));
+    assert!(rate.is_some_and(|change| change.to == 0 && change.rate < FULL / 4), "{rate:?}");
+    assert!(other.get() * 10 < alone.get() * 13, "{other}, alone {alone}");
 }

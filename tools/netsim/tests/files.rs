@@ -1,6 +1,7 @@
 //! Scenarios as YAML: what they may say, and what is said to those that may not.
 
 use fpga_core::Nanos;
+use fpga_core::impair::{Delay, Loss, Order};
 use fpga_core::scheme::ends::Rules;
 use fpga_netsim::{BitRate, Scheme, Simulation, Topology, file};
 
@@ -80,6 +81,151 @@ fn a_controller_hears_of_congested_links() {
         let error = file::parse("wrong.yaml", &text.replacen(right, wrong, 1)).unwrap_err();
         let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         assert!(format!("{error} {source}").contains(named), "{wrong}: {error} {source}");
+    }
+}
+
+/// The whole model of impairments, and what hosts send under it arrives all the same.
+#[test]
+fn everything_that_a_network_does_to_packets_has_its_key() {
+    let delays = [
+        ("constant: {ns: 100}", Delay::Constant(Nanos::new(100))),
+        (
+            "uniform: {least_ns: 10, most_ns: 500}",
+            Delay::Uniform { least: Nanos::new(10), most: Nanos::new(500) },
+        ),
+        (
+            "exponential: {least_ns: 5, mean_ns: 300}",
+            Delay::Exponential { least: Nanos::new(5), mean: Nanos::new(300) },
+        ),
+        (
+            "normal: {mean_ns: 300, deviation_ns: 90}",
+            Delay::Normal { mean: Nanos::new(300), deviation: Nanos::new(90) },
+        ),
+        (
+            "log-normal: {least_ns: 5, median_ns: 300, sigma: 1.5}",
+            Delay::LogNormal { least: Nanos::new(5), median: Nanos::new(300), sigma: 1.5 },
+        ),
+    ];
+    for (law, delay) in delays {
+        let text = format!(
+            "schema_version: 1\nscheme: selective\ntraffic: {{permutation: {{bytes: 300000}}}}\n\
+             data:\n  bursts: {{loss: 0.02, length: 3}}\n  delay: {{{law}}}\n  duplicate: 0.01\n  copy_delay: {{constant: {{ns: 5000}}}}\n\
+             control: {{loss: 0.01}}\nshuffle: {{depth: 8, patience_ns: 2000}}\nthrottle: {{rate_mbps: 40000, queue_ns: 90000}}\n\
+             blackouts: [{{from_ns: 9000, length_ns: 5000}}, {{from_ns: 40000, length_ns: 1}}]\n"
+        );
+        let scenario = file::parse("all.yaml", &text).unwrap();
+        assert_eq!(
+            (scenario.data.delay, scenario.data.copy_delay),
+            (delay, Delay::Constant(Nanos::from_micros(5)))
+        );
+        assert!(
+            matches!(scenario.data.loss, Loss::Bursts(bursts) if (bursts.leave.fraction() - 1.0 / 3.0).abs() < 1e-6)
+        );
+        assert_eq!(scenario.order, Order::Random { depth: 8, patience: Nanos::from_micros(2) });
+        let throttle = scenario.throttle.unwrap();
+        assert_eq!((throttle.rate, throttle.queue), (BitRate::from_gbps(40), Nanos::from_micros(90)));
+        assert_eq!(scenario.blackouts.len(), 2);
+        let report = Simulation::new(&scenario).unwrap().run().unwrap();
+        assert_eq!(report.failures(), 0, "{law}: {report:?}");
+        assert!(report.flows.iter().any(|flow| flow.retransmits > 0));
+        // 300 KB take 60 microseconds at 40 Gbit/s.
+        assert!(
+            report.flows.iter().all(|flow| flow.latency().is_some_and(|span| span > Nanos::from_micros(60)))
+        );
+    }
+}
+
+/// Numbers that are possible alone, and too large together.
+#[test]
+fn absurd_sizes_are_refused_before_anything_is_built() {
+    for (topology, more, named) in [
+        ("{torus: {side: 32}}", "contexts: 4096\n", ["contexts at line 4", "4096 MiB are allowed"]),
+        ("{tree: {arity: 256, levels: 2}}", "", ["topology at line 3", "65536 hosts"]),
+    ] {
+        let text = format!(
+            "schema_version: 1\nscheme: selective\ntopology: {topology}\n{more}traffic: {{permutation: {{bytes: 1000}}}}\n"
+        );
+        let error = file::parse("absurd.yaml", &text).unwrap_err().to_string();
+        assert!(named.iter().all(|part| error.contains(part)), "{error}");
+    }
+    let text = "schema_version: 1\nscheme: sender-window\ntopology: {torus: {side: 16}}\npacket_bytes: 64\n\
+                traffic: {permutation: {bytes: 1073741824}}\n";
+    let error = file::parse("absurd.yaml", text).unwrap_err().to_string();
+    assert!(error.contains("traffic at line 5") && error.contains("100000000000 are allowed"), "{error}");
+}
+
+/// Mistakes whose place the parser does not know, and those that every key could have.
+#[test]
+fn every_mistake_has_a_line() {
+    for (text, named) in [
+        ("", vec!["schema_version at line 1", "empty"]),
+        ("# nothing\n---\n", vec!["schema_version at line 1", "empty"]),
+        ("schema_version: 1\n", vec!["line 1", "traffic"]),
+        (
+            "schema_version: 1\nseed: 1\nseed: 2\ntraffic: {permutation: {bytes: 1}}\n",
+            vec!["line 3", "seed", "duplicate"],
+        ),
+        ("schema_version: 1\ntraffic: 5\n", vec!["line 2", "traffic", "permutation", "incast"]),
+        ("5\n", vec!["line 1", "schema_version"]),
+        (
+            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nseed: -1\n",
+            vec!["line 3", "seed", "-1", "0 to 18446744073709551614"],
+        ),
+        (
+            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ncredit: maybe\n",
+            vec!["line 3", "credit", "true or false"],
+        ),
+        ("schema_version: 1\ntraffic: {permutation: 5}\n", vec!["line 2", "{bytes: N}"]),
+        (
+            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {bursts: {loss: 0.5, length: 0}}\n",
+            vec!["line 3", "length", "1 to 1000000"],
+        ),
+        (
+            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {bursts: {loss: 1, length: 2}}\n",
+            vec!["data at line 3", "below 1"],
+        ),
+        (
+            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {loss: 0.1, bursts: {loss: 0.1, length: 2}}\n",
+            vec!["data at line 3", "one of them"],
+        ),
+        (
+            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {delay: {}}\n",
+            vec!["data at line 3", "log-normal"],
+        ),
+        (
+            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {delay: {uniform: {least_ns: 5, most_ns: 4}}}\n",
+            vec!["data at line 3", "at least least_ns"],
+        ),
+        (
+            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {delay: {log-normal: {least_ns: 5, median_ns: 4, sigma: 9}}}\n",
+            vec!["line 3", "sigma", "0 to 4"],
+        ),
+        (
+            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nshuffle: {depth: 0, patience_ns: 4}\n",
+            vec!["line 3", "depth", "1 to 4096"],
+        ),
+        (
+            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nthrottle: {rate_mbps: 0, queue_ns: 4}\n",
+            vec!["line 3", "rate_mbps", "1 to 100000000"],
+        ),
+        (
+            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nblackouts: [{from_ns: -4, length_ns: 4}]\n",
+            vec!["line 3", "from_ns", "-4"],
+        ),
+        (
+            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nrouting: magic\n",
+            vec!["line 3", "magic", "fixed"],
+        ),
+        (
+            "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nslow_links:\n  - {from: 0, to: 9, times: 2}\n",
+            vec!["slow_links[0] at line 4", "0 to 9"],
+        ),
+    ] {
+        let error = file::parse("wrong.yaml", text).unwrap_err().to_string();
+        assert!(error.starts_with("wrong.yaml: "), "{error}");
+        for part in named {
+            assert!(error.contains(part), "{text}: {part:?} is not in {error:?}");
+        }
     }
 }
 

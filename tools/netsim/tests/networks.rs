@@ -119,7 +119,8 @@ fn where_nothing_arrives_every_flow_fails_in_time() {
             assert!(report.ended <= most, "{name}: {}", report.ended);
             assert!(report.hosts[0].timeouts > 0, "{name}: {:?}", report.hosts);
             if data && control {
-                let sweep = sweep::run(&scenario, 1, 1, || ()).unwrap();
+                let sweep =
+                    sweep::run(&scenario, 1, 1, &std::sync::atomic::AtomicBool::new(false), || ()).unwrap();
                 assert_eq!((sweep.flows, sweep.failures), (1, 1), "{name}");
                 assert!(sweep.first_error.is_some_and(|text| text.contains("flow 0: ")), "{name}");
             }

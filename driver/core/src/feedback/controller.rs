@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_link_is_avoided_and_many_slow_senders_down() {
+    fn e2_9_a_single_link_is_avoided_and_many_slow_senders_down() {
         let config = Config { links: 2, memory: Nanos::new(100) };
         let mut controller = Controller::new(config);
         let slow = Some((NodeId::new(1), Word::Slow { receiver: NodeId::new(2) }));

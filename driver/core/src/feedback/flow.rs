@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_halved_once_in_a_round_trip_and_keeps_its_floor() {
+    fn e2_7_a_rate_is_halved_once_in_a_round_trip_and_keeps_its_floor() {
         let mut flow = flow(None);
         for at in [1_u64, 500, 1000] {
             told(&mut flow, Nanos::new(at), Word::Slow { receiver: TO });

@@ -76,7 +76,7 @@ mod tests {
     const WHO: (NodeId, NodeId) = (NodeId::new(1), NodeId::new(2));
 
     #[test]
-    fn only_a_bad_link_reports_and_not_too_often() {
+    fn e2_6_only_a_bad_link_reports_and_not_too_often() {
         let state = |rate, queue| LinkState { link: 3, rate, queue };
         for (rate, queue, bad) in [(1000, 750, false), (500, 0, false), (1000, 751, true), (499, 0, true)] {
             let said = Hop::default().packet(Nanos::ZERO, &CONFIG, state(rate, queue), WHO);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn every_link_answers_and_not_too_often() {
+    fn e2_8_every_link_answers_and_not_too_often() {
         let state = LinkState { link: 3, rate: 1000, queue: 0 };
         let mut hop = Hop::default();
         let mut ask = |at| hop.inquiry(Nanos::new(at), &CONFIG, state, 7, WHO.1);

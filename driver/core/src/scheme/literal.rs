@@ -5,7 +5,7 @@
 //! start. They differ in where the vector starts and in what a packet at the base does.
 
 use super::bits::{bit, down};
-use super::{Answer, Answers, Fate, Incoming, Packet};
+use super::{Answer, Answers, Fate, Incoming, Packet, receiver_window};
 use crate::time::Nanos;
 
 /// Which document is read literally.
@@ -94,5 +94,54 @@ impl Incoming for Receiver {
 
     fn is_complete(&self) -> bool {
         self.complete
+    }
+}
+
+/// The corrected receiver window with document 000's timer: it runs out when *no packet at all* has come for so long, not when the
+/// lowest missing one has not [E0-7]. And with a request for every packet beyond the window, each time [E0-8].
+///
+/// What lies beyond the window is dropped, asked for, sent again and dropped again, and as long as that goes on the timer does not run
+/// out, so nobody asks for the one packet that would end it: a storm of requests.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AnyPacketTimer {
+    window: receiver_window::Receiver,
+    span: Nanos,
+    deadline: Nanos,
+}
+
+impl AnyPacketTimer {
+    /// For a message that was announced at `now`.
+    #[must_use]
+    pub fn new(config: receiver_window::Config, now: Nanos) -> Self {
+        let span = config.hole_timeout;
+        let config = receiver_window::Config { ask_again: Nanos::ZERO, ..config };
+        let deadline = now.saturating_add(span);
+        Self { window: receiver_window::Receiver::new(config, now), span, deadline }
+    }
+}
+
+impl Incoming for AnyPacketTimer {
+    fn handle_packet(&mut self, now: Nanos, packet: &Packet) -> Fate {
+        self.deadline = now.saturating_add(self.span);
+        self.window.handle_packet(now, packet)
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        if self.deadline <= now {
+            self.deadline = now.saturating_add(self.span);
+            self.window.handle_timeout(now);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        (!self.is_complete()).then_some(self.deadline)
+    }
+
+    fn poll_answer(&mut self) -> Option<Answer> {
+        self.window.poll_answer()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.window.is_complete()
     }
 }

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod model;
+mod numbers;
 
 use common::{BASE, Rig, Shape, acks, config, events};
 use fpga_core::Nanos;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on may as well stop")]
 
 mod at_once;
+mod errata;
 mod net;
 mod reads;
 mod refusals;

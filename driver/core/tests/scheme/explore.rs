@@ -7,10 +7,21 @@
 //! bring both ends to their end. Where time stands still, states do not differ by it: timers of no length may fire at any
 //! time, which is more than any timer does. Where it passes, states that differ in nothing but the time of day are the same:
 //! points of time are told apart by how far from now they are.
+//!
+//! # What is not looked at twice, and why nothing is missed
+//!
+//! * *A loss is put off until nothing else is in flight.* A packet that will be lost and is still under way changes nothing for
+//!   anybody: arrivals do not depend on it. All that does is a timer that waits for silence, so the losses of a path can move up to
+//!   the next such timer, where what is left in the network is what was lost.
+//! * *A copy is made when its original arrives.* Until then two of a packet are no other than one.
+//! * *Who may do more has done everything that others may.* A state that was seen with at least as many losses, copies and early
+//!   timers left leads to all that it leads to with fewer. So one search with two losses and a copy is also those with one of them.
+//! * *Behind completion packets are all alike.* Each of them makes whoever holds the end say "done". That a complete end takes
+//!   none of them, its timers rest and it stays complete is asked of it, once for each state in which it becomes complete.
 
 use fpga_core::Nanos;
 use fpga_core::scheme::{Answer, Fate, Incoming, Outgoing, Packet};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// What the network and the clock may do on one path.
@@ -27,7 +38,11 @@ struct State<S, R> {
     receiver: R,
     data: Vec<Packet>,
     answers: Vec<Answer>,
+    /// What the destination's memory holds: bit `i`, if packet `i`'s payload is at its place. Where else would it be: whoever carries
+    /// packets writes by their numbers.
     written: u32,
+    /// The same of this sending of the message alone, and which one it is.
+    round: (u8, u32),
     left: Mischief,
     now: Nanos,
 }
@@ -42,8 +57,19 @@ pub(crate) struct Found {
     pub(crate) hangs: usize,
     /// Completions, on either side, while a packet was missing.
     pub(crate) false_completions: usize,
-    /// Writes after completion, of packets that do not exist, or a second time.
+    /// Writes after completion on either side, beyond the range, or of what this sending of the message has written before.
     pub(crate) bad_writes: usize,
+    /// Packets that the message does not have, that say wrongly whether they are its tail, or that leave a sender that is done.
+    pub(crate) bad_packets: usize,
+    /// Complete ends that would take a packet, or wait for something.
+    pub(crate) bad_ends: usize,
+}
+
+impl Found {
+    /// What must never be.
+    pub(crate) const fn faults(&self) -> [usize; 5] {
+        [self.hangs, self.false_completions, self.bad_writes, self.bad_packets, self.bad_ends]
+    }
 }
 
 /// When the clock begins: so late that no span of time is as long as half of it, and a number says which of both it is.
@@ -101,16 +127,27 @@ where
     S: Outgoing + Clone + Eq + Hash,
     R: Incoming + Clone + Eq + Hash,
 {
-    /// Hashes of 64 bits instead of states: among millions, a collision hides a state once in a million runs.
+    /// Hashes of 64 bits instead of states: among a hundred million, a collision hides a state in one run of four thousand. What
+    /// may still go wrong is no part of it.
     fn hashed(&self) -> u64 {
         let mut hasher = Folded { hash: 0, now: self.now.get() };
-        self.hash(&mut hasher);
+        self.sender.hash(&mut hasher);
+        (&self.answers, self.written).hash(&mut hasher);
+        if self.receiver.is_complete() {
+            self.data.len().hash(&mut hasher);
+            u64::MAX.hash(&mut hasher);
+        } else {
+            (&self.receiver, &self.data, self.round).hash(&mut hasher);
+        }
         hasher.finish()
     }
 
     /// Sends what can be sent.
-    fn settle(&mut self) {
+    fn settle(&mut self, count: u32, found: &mut Found) {
+        let was_done = self.sender.is_done();
         while let Some(packet) = self.sender.poll_packet(self.now) {
+            let exists = packet.index < count && packet.tail == (packet.index + 1 == count);
+            found.bad_packets += usize::from(was_done || !exists);
             self.data.push(packet);
         }
         self.data.sort_unstable();
@@ -122,11 +159,19 @@ where
 
     fn arrive(&mut self, packet: Packet, count: u32, found: &mut Found) {
         let complete = self.receiver.is_complete();
+        let claimed = complete || self.sender.is_done();
         match self.receiver.handle_packet(self.now, &packet) {
             Fate::Write => {
-                let bit = 1 << packet.index;
-                found.bad_writes += usize::from(complete || packet.index >= count);
+                if self.round.0 != packet.round {
+                    self.round = (packet.round, 0);
+                }
+                let bit = 1_u32.checked_shl(packet.index).unwrap_or(0);
+                found.bad_writes += usize::from(claimed || packet.index >= count || self.round.1 & bit != 0);
+                self.round.1 |= bit;
                 self.written |= bit;
+                if self.receiver.is_complete() {
+                    found.bad_ends += usize::from(!self.rests(count));
+                }
             }
             // Whoever holds a complete message says so as often as it is asked.
             Fate::Duplicate | Fate::Dropped if complete => {
@@ -135,6 +180,22 @@ where
             }
             _ => {}
         }
+    }
+
+    /// Whether a complete end takes nothing that could still come: what is in flight, and any packet sent now or again.
+    fn rests(&self, count: u32) -> bool {
+        let next = (0..count).map(|index| Packet {
+            index,
+            tail: index + 1 == count,
+            round: self.round.0.wrapping_add(1),
+            sequence: u32::MAX / 4,
+        });
+        self.receiver.poll_timeout().is_none()
+            && self.data.iter().copied().chain(next).all(|packet| {
+                let mut receiver = self.receiver.clone();
+                let fate = receiver.handle_packet(self.now, &packet);
+                fate != Fate::Write && receiver.is_complete() && receiver.poll_timeout().is_none()
+            })
     }
 
     fn is_quiet(&self) -> bool {
@@ -155,61 +216,52 @@ where
         due.is_some()
     }
 
-    /// Calls `each` with all states that can follow.
+    /// Calls `each` with all states that can follow, those in which something went wrong first.
     fn next(&self, count: u32, found: &mut Found, each: &mut impl FnMut(Self)) {
-        let mut follow = |mut state: Self| {
-            state.settle();
-            each(state);
-        };
-        for (place, packet) in self.data.iter().enumerate() {
-            if place > 0 && self.data[place - 1] == *packet {
-                continue;
-            }
-            let mut state = self.clone();
-            state.data.remove(place);
-            state.arrive(*packet, count, found);
-            follow(state);
-            if self.left.losses > 0 {
-                let mut state = self.clone();
-                state.data.remove(place);
-                state.left.losses -= 1;
-                follow(state);
-            }
-            if self.left.copies > 0 {
-                let mut state = self.clone();
-                state.data.push(*packet);
-                state.left.copies -= 1;
-                follow(state);
-            }
-        }
-        for (place, answer) in self.answers.iter().enumerate() {
-            if place > 0 && self.answers[place - 1] == *answer {
-                continue;
-            }
-            let mut state = self.clone();
-            state.answers.remove(place);
-            state.sender.handle_answer(state.now, answer);
-            follow(state);
-            if self.left.losses > 0 {
-                let mut state = self.clone();
-                state.answers.remove(place);
-                state.left.losses -= 1;
-                follow(state);
-            }
-            if self.left.copies > 0 {
-                let mut state = self.clone();
-                state.answers.push(*answer);
-                state.left.copies -= 1;
-                follow(state);
-            }
-        }
         let quiet = self.is_quiet();
         if quiet || self.left.early > 0 {
             for fire in [Self::fire_sender, Self::fire_receiver] {
                 let mut state = self.clone();
                 state.left.early -= u8::from(!quiet);
                 if fire(&mut state) {
-                    follow(state);
+                    state.settle(count, found);
+                    each(state);
+                }
+            }
+        }
+        let flying = self.data.len() + self.answers.len();
+        if !quiet && flying <= usize::from(self.left.losses) {
+            let mut state = self.clone();
+            state.data.clear();
+            state.answers.clear();
+            // As many as the list above lets pass.
+            state.left.losses -= u8::try_from(flying).unwrap_or(0);
+            each(state);
+        }
+        for copies in (0..=self.left.copies.min(1)).rev() {
+            let first = |place: usize, same: bool| place == 0 || !same;
+            for (place, packet) in self.data.iter().enumerate() {
+                if first(place, place > 0 && self.data[place - 1] == *packet) {
+                    let mut state = self.clone();
+                    if copies == 0 {
+                        state.data.remove(place);
+                    }
+                    state.left.copies -= copies;
+                    state.arrive(*packet, count, found);
+                    state.settle(count, found);
+                    each(state);
+                }
+            }
+            for (place, answer) in self.answers.iter().enumerate() {
+                if first(place, place > 0 && self.answers[place - 1] == *answer) {
+                    let mut state = self.clone();
+                    if copies == 0 {
+                        state.answers.remove(place);
+                    }
+                    state.left.copies -= copies;
+                    state.sender.handle_answer(state.now, answer);
+                    state.settle(count, found);
+                    each(state);
                 }
             }
         }
@@ -219,11 +271,11 @@ where
     fn ends_well(&self, count: u32) -> bool {
         const ROUNDS: usize = 200;
         let mut state = self.clone();
-        let mut ignored = Found::default();
+        let mut found = Found::default();
         for _ in 0..ROUNDS {
-            state.settle();
+            state.settle(count, &mut found);
             if state.sender.is_done() {
-                return true;
+                return state.receiver.is_complete() && found == Found::default();
             }
             if state.is_quiet() {
                 let (sender, receiver) = (state.fire_sender(), state.fire_receiver());
@@ -235,14 +287,32 @@ where
                 state.sender.handle_answer(state.now, &answer);
             } else {
                 let packet = state.data.remove(0);
-                state.arrive(packet, count, &mut ignored);
+                state.arrive(packet, count, &mut found);
             }
         }
         false
     }
 }
 
-/// Tries everything with a message of `count` packets, up to `most` states.
+/// Which of all budgets of up to two of each a state was seen with.
+fn place_of(left: Mischief) -> u32 {
+    u32::from(left.losses) * 9 + u32::from(left.copies) * 3 + u32::from(left.early)
+}
+
+/// All budgets that a state may have been seen with so that `left` brings nothing new.
+fn at_least(left: Mischief) -> u32 {
+    let mut all = 0;
+    for losses in left.losses..=2 {
+        for copies in left.copies..=2 {
+            for early in left.early..=2 {
+                all |= 1 << place_of(Mischief { losses, copies, early });
+            }
+        }
+    }
+    all
+}
+
+/// Tries everything with a message of `count` packets, up to `most` states. Of each kind of mischief there may be two at most.
 pub(crate) fn explore<S, R>(sender: S, receiver: R, count: u32, mischief: Mischief, most: usize) -> Found
 where
     S: Outgoing + Clone + Eq + Hash,
@@ -250,29 +320,31 @@ where
 {
     let all = u32::MAX.checked_shr(32 - count).unwrap_or(0);
     let mut found = Found::default();
-    let mut seen: HashSet<u64, BuildHasherDefault<Folded>> = HashSet::default();
+    let mut seen: HashMap<u64, u32, BuildHasherDefault<Folded>> = HashMap::default();
     let mut first = State {
         sender,
         receiver,
         data: Vec::new(),
         answers: Vec::new(),
         written: 0,
+        round: (0, 0),
         left: mischief,
         now: EPOCH,
     };
-    first.settle();
+    first.settle(count, &mut found);
     let mut open = vec![first];
     while let Some(state) = open.pop() {
-        let done = state.sender.is_done();
-        let claimed = done || state.receiver.is_complete();
-        found.false_completions += usize::from(claimed && state.written != all);
-        if done && state.data.is_empty() {
+        let (done, complete) = (state.sender.is_done(), state.receiver.is_complete());
+        found.false_completions += usize::from((done || complete) && state.written != all);
+        if done && (complete || state.data.is_empty()) {
             found.finished += 1;
             continue;
         }
         found.hangs += usize::from(state.is_quiet() && !state.ends_well(count));
         state.next(count, &mut found, &mut |state| {
-            if seen.insert(state.hashed()) {
+            let budgets = seen.entry(state.hashed()).or_default();
+            if *budgets & at_least(state.left) == 0 {
+                *budgets |= 1 << place_of(state.left);
                 open.push(state);
             }
         });

@@ -1,5 +1,9 @@
 //! The schemes as pairs of ends: everything that can happen to a few packets, and the documents' readings, which fail.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on may as well stop")]
+
+mod errata;
 mod explore;
+mod listed;
 mod literal;
 mod small;

@@ -72,6 +72,7 @@ pub enum BootstrapError {
 pub(crate) struct Conversation {
     line: Line,
     address: SocketAddr,
+    hello: Hello,
     until: Instant,
     patience: Duration,
 }
@@ -96,7 +97,14 @@ impl Conversation {
         let socket = TcpStream::connect_timeout(&address, patience.max(Duration::from_millis(1)));
         let mut line = Line::new(socket.map_err(connect)?).map_err(connect)?;
         line.say(&Message::Hello(hello));
-        Ok(Self { line, address, until: now + patience, patience })
+        // At once: a publisher with many callers turns those away that say nothing. What goes wrong shows when it is polled.
+        let _ = line.flush();
+        Ok(Self { line, address, hello, until: now + patience, patience })
+    }
+
+    /// The same conversation from its beginning.
+    pub(crate) fn again(&self, patience: Duration, now: Instant) -> Result<Self, BootstrapError> {
+        Self::begin(self.address, self.hello, patience, now)
     }
 
     pub(crate) fn join(&mut self, join: Join) {

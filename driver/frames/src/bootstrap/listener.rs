@@ -13,6 +13,12 @@ use crate::cells::VERSION;
 const AT_ONCE: usize = 8;
 /// How often is looked. A look costs system calls, and who joins has time.
 const LOOK: Duration = Duration::from_millis(1);
+/// Whoever connects has so long to say something, however many others come: on a machine that has much to do, between a connection and its
+/// first word are some milliseconds. A flood is let in that much more slowly, and waits in the system's queue.
+const GRACE: Duration = Duration::from_millis(5);
+/// Bytes of a stranger's that are read and thrown away before the connection is closed. What is left unread would make the system take back
+/// the reason on its way to him.
+const DISCARDED: usize = 4096;
 /// Rejections that are kept to be reported.
 const KEPT: usize = 64;
 
@@ -43,8 +49,11 @@ enum Stage {
 struct Connection {
     line: Line,
     peer: SocketAddr,
+    since: Instant,
     until: Instant,
     stage: Stage,
+    /// Why it will not be a subscriber; the word is on its way.
+    refused: Option<String>,
 }
 
 /// The port where subscribers come to.
@@ -110,7 +119,9 @@ impl Listener {
         for count in 0..AT_ONCE {
             if self.connections.len() >= self.most {
                 // Whoever has said nothing for the longest time makes room; who is known to speak properly does not.
-                let silent = self.connections.iter().position(|line| matches!(line.stage, Stage::Hello));
+                let silent = self.connections.iter().position(|line| {
+                    matches!(line.stage, Stage::Hello) && now.saturating_duration_since(line.since) >= GRACE
+                });
                 let Some(evicted) = silent.and_then(|at| self.connections.remove(at)) else { return count };
                 self.reject(evicted.peer, "it said nothing while others were waiting".to_owned());
             }
@@ -120,7 +131,8 @@ impl Listener {
             match Line::new(socket) {
                 Ok(line) => {
                     let until = now + self.patience;
-                    self.connections.push_back(Connection { line, peer, until, stage: Stage::Hello });
+                    let (stage, refused) = (Stage::Hello, None);
+                    self.connections.push_back(Connection { line, peer, since: now, until, stage, refused });
                 }
                 Err(error) => self.reject(peer, error.to_string()),
             }
@@ -147,6 +159,7 @@ impl Connection {
                 };
                 let text = format!("the publisher does not understand: {error}");
                 self.refuse(Refusal { reason, text });
+                self.line.discard(DISCARDED);
                 let _ = self.line.flush();
                 return Err(error.to_string());
             }
@@ -161,7 +174,8 @@ impl Connection {
             Err(_) => return Err("it closed the connection".to_owned()),
         };
         if flushed && matches!(self.stage, Stage::Last) {
-            return Ok(None);
+            self.line.discard(DISCARDED);
+            return self.refused.take().map_or(Ok(None), Err);
         }
         if now >= self.until {
             return Err("it took too long".to_owned());
@@ -170,6 +184,7 @@ impl Connection {
     }
 
     fn refuse(&mut self, refusal: Refusal) {
+        self.refused = Some(format!("it is refused: {}", refusal.text));
         self.line.say(&Message::Refused(refusal));
         self.stage = Stage::Last;
     }

@@ -66,6 +66,17 @@ impl Line {
         Ok(true)
     }
 
+    /// Throws away what has come, up to so many bytes.
+    fn discard(&mut self, most: usize) {
+        let mut bytes = [0; 256];
+        for _ in 0..most.div_ceil(bytes.len()) {
+            match io::Read::read(&mut self.socket, &mut bytes) {
+                Ok(1..) => {}
+                _ => break,
+            }
+        }
+    }
+
     /// The next message, if all of it has come.
     fn hear(&mut self) -> Result<Option<Message>, LineError> {
         let mut bytes = [0; MAX_MESSAGE];
@@ -84,6 +95,18 @@ impl Line {
                 Err(error) => return would_block(error).map(|()| None),
             }
         }
+    }
+}
+
+/// What to do where a publisher cannot listen.
+pub(crate) fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrNotAvailable => {
+            "that is no address of this machine: listen on one of its own, or on 0.0.0.0 or [::] for all of them"
+        }
+        io::ErrorKind::AddrInUse => "another program listens there: choose another port, or 0 for any",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need a permission: choose another one",
+        _ => "check the address and the machine's network",
     }
 }
 

@@ -226,7 +226,7 @@ impl Publisher {
     pub fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, PublisherError> {
         let failed = |source: std::io::Error| PublisherError::System {
             what: format!("listening on {address}"),
-            reason: source.to_string(),
+            reason: format!("{source}; {}", crate::bootstrap::advice(&source)),
         };
         let listener = Listener::bind(address, self.options.conversations, self.options.patience);
         let listener = listener.map_err(failed)?;

@@ -34,6 +34,8 @@ pub struct PublisherOptions {
     pub first_sequence: Sequence,
     /// Position of every subscriber's first frame (see [`Credits`](crate::Credits)). Default 0.
     pub first_position: u32,
+    /// Number before every subscriber's first status; numbers of statuses are counted modulo 2^32. Default 0.
+    pub first_status: u32,
     /// Card memory to use; `None`: all that the endpoint leaves.
     pub memory: Option<CardRange>,
     /// H2C channel by which frames reach the card; not the endpoint's. Default 0.
@@ -60,6 +62,7 @@ impl Default for PublisherOptions {
             failures: 4,
             first_sequence: Sequence::new(0),
             first_position: 0,
+            first_status: 0,
             memory: None,
             h2c: 0,
             c2h: None,

@@ -1,7 +1,7 @@
 //! Becoming a subscriber.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fpga_driver::endpoint::RemoteRegion;
 use fpga_driver::{CardAddr, Endpoint, NodeId};
@@ -59,6 +59,17 @@ impl Joining {
         let hello = Hello { node: endpoint.node().get(), incarnation: endpoint.incarnation().get() };
         let talk = Conversation::begin(address, hello, options.patience, Instant::now())?;
         Ok(Self { talk, options, endpoint: Some(endpoint), shape: None })
+    }
+
+    /// Whether the publisher has said nothing yet.
+    pub(super) const fn is_unanswered(&self) -> bool {
+        self.shape.is_none()
+    }
+
+    /// The same from the beginning, for whom the publisher closed the connection without a word. Connects, which may wait.
+    pub(super) fn call_again(&mut self, patience: Duration) -> Result<(), JoinError> {
+        self.talk = self.talk.again(patience, Instant::now())?;
+        Ok(())
     }
 
     /// Goes on; a subscriber once the publisher has said yes. Never waits.

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam::queue::ArrayQueue;
 use fpga_driver::core::Nanos;
@@ -23,6 +23,7 @@ use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SendTicket};
 use fpga_driver::{C2hChannel, ChannelOptions, Completion, DmaBuffer, Endpoint, H2cChannel, NodeId};
 
 use crate::arrivals::Arrivals;
+use crate::bootstrap::BootstrapError;
 use crate::cells::{BLOCK, BLOCK_BYTES, BlockError, FrameHeader, Status};
 use crate::error::{InternalErrors, JoinError, RemoteError, SubscriberError};
 use crate::geometry::{Geometry, Layout};
@@ -140,11 +141,14 @@ pub struct Subscriber {
     idle: Idle,
 }
 
+/// How long whoever was turned away waits before it calls again.
+const AGAIN: Duration = Duration::from_millis(10);
 /// A status that cannot be read is fetched again so often: it may have been caught half written.
 const FETCHES: u32 = 4;
 
 impl Subscriber {
-    /// Becomes a subscriber of the publisher that listens at `address`, and waits until it is one.
+    /// Becomes a subscriber of the publisher that listens at `address`, and waits until it is one. A publisher with too many callers turns
+    /// some of them away before they have said anything: whoever is calls again, within [`SubscriberOptions::patience`].
     ///
     /// # Errors
     /// See [`JoinError`]; the endpoint is closed then.
@@ -153,10 +157,26 @@ impl Subscriber {
         address: SocketAddr,
         options: SubscriberOptions,
     ) -> Result<Self, JoinError> {
+        let until = Instant::now() + options.patience;
         let mut joining = Self::begin_join(endpoint, address, options)?;
         loop {
-            if let Some(subscriber) = joining.poll()? {
-                return Ok(subscriber);
+            match joining.poll() {
+                Ok(Some(subscriber)) => return Ok(subscriber),
+                Ok(None) => {}
+                // Turned away with others that say nothing, before its own first word was heard.
+                Err(
+                    error @ JoinError::Bootstrap(
+                        BootstrapError::Closed { .. } | BootstrapError::Broken { .. },
+                    ),
+                ) if joining.is_unanswered() => {
+                    // Those before it are let in meanwhile; and whoever is no publisher is not called without end.
+                    std::thread::sleep(AGAIN);
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() || joining.call_again(left).is_err() {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
             }
             // Nothing tells of the socket's news but the socket: a conversation of four messages may take this long.
             std::thread::sleep(Duration::from_micros(200));
@@ -301,13 +321,31 @@ impl Subscriber {
         }
     }
 
-    /// What there is next, as a future: no runtime, no thread. It asks to be polled again as long as there is nothing, because what is
-    /// waited for is in memory, and nobody signals it.
+    /// What there is next, as a future: no runtime, no thread.
+    ///
+    /// What is waited for is in memory, and nobody signals it; so the future asks to be polled again as long as there is nothing. It rests as
+    /// [`wait`](Self::wait) does: after some looks in vain each poll takes a twentieth of a millisecond, in which this thread sleeps. An
+    /// executor's other tasks on this thread wait for so long at most. Dropped, it takes nothing.
+    ///
+    /// ```no_run
+    /// # async fn example(mut subscriber: fpga_frames::Subscriber) -> Result<(), fpga_frames::SubscriberError> {
+    /// use fpga_frames::Event;
+    ///
+    /// loop {
+    ///     match subscriber.event().await? {
+    ///         Event::Frame(frame) => println!("frame {}: {} bytes", frame.sequence(), frame.data().len()),
+    ///         Event::Gap { missed, .. } => println!("{missed} frames missed"),
+    ///         Event::Ended { .. } => return Ok(()),
+    ///         other => println!("{other:?}"),
+    ///     }
+    /// }
+    /// # }
+    /// ```
     pub fn event(&mut self) -> impl Future<Output = Result<Event, SubscriberError>> + Send + '_ {
         core::future::poll_fn(move |context| match self.poll() {
             Ok(Some(event)) => Poll::Ready(Ok(event)),
             Ok(None) => {
-                self.relax();
+                self.rest();
                 context.waker().wake_by_ref();
                 Poll::Pending
             }

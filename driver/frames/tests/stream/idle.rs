@@ -1,11 +1,15 @@
 //! Whoever does not look for a long time: what the card keeps for him meanwhile has an end, and afterwards he goes on.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use fpga_driver::core::Nanos;
 use fpga_driver::endpoint::EndpointOptions;
 use fpga_driver::mock::World;
-use fpga_frames::{JoinError, Sequence, SubscriberOptions};
+use fpga_frames::{Event, JoinError, Sequence, SubscriberOptions};
 
 use crate::rig::{Rig, assert_whole, lossy, options};
 
@@ -20,11 +24,18 @@ fn slots(slots: u32) -> SubscriberOptions {
     options
 }
 
-/// Two thousand heartbeats, which would be three events each, and a ring for 64: a quarter of an hour of them fits no ring.
+/// Two thousand heartbeats, which would be three events each, and a ring for 64: a quarter of an hour of them fits no ring. Their numbers
+/// come to the end of their range, at the one who reads them and at the one who does not.
 #[test]
 fn heartbeats_do_not_pile_up() {
+    for first_status in [0, u32::MAX - 1_000, u32::MAX - 3, u32::MAX] {
+        heartbeats_from(first_status);
+    }
+}
+
+fn heartbeats_from(first_status: u32) {
     let mut options = options();
-    options.heartbeat = Duration::from_millis(1);
+    (options.heartbeat, options.first_status) = (Duration::from_millis(1), first_status);
     let mut rig = Rig::new(2, options);
     rig.try_join_with(0, slots(1), &ring(64)).unwrap();
     rig.stalled[0] = true;
@@ -79,4 +90,48 @@ fn a_ring_that_is_just_large_enough() {
         assert_whole(seen, Sequence::new(0), Sequence::new(100));
     }
     assert_eq!((rig.seen[0].frames.len(), rig.seen[0].missed()), (4, 96));
+}
+
+/// An executor that counts how often it is asked to poll.
+#[derive(Debug, Default)]
+struct Asked(AtomicU64);
+
+impl Wake for Asked {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A future that is waited for costs no more looks than a wait: some at first, and then one in a twentieth of a millisecond.
+#[test]
+fn a_future_rests_as_a_wait_does() {
+    const SPAN: u64 = 100;
+    let mut options = options();
+    options.heartbeat = Duration::from_secs(3600);
+    let mut rig = Rig::new(1, options);
+    let mut subscriber = rig.subscribers[0].take().unwrap();
+    let asked = Arc::new(Asked::default());
+    let waker = Waker::from(Arc::clone(&asked));
+    let mut context = Context::from_waker(&waker);
+    let (began, mut polls) = (rig.world.now(), 0);
+    {
+        let mut event = pin!(subscriber.event());
+        while rig.world.now().saturating_sub(began) < Nanos::from_millis(SPAN) {
+            assert!(event.as_mut().poll(&mut context).is_pending());
+            polls += 1;
+            assert_eq!(asked.0.load(Ordering::Relaxed), polls, "or nobody would poll it again");
+        }
+    }
+    // Two hundred looks before it sleeps, which begin anew with the last news of joining.
+    assert!((SPAN * 20..=SPAN * 20 + 2 * 200).contains(&polls), "{polls} polls in {SPAN} ms");
+    // Dropped, it has taken nothing; another one gets the frame.
+    rig.publish().unwrap();
+    let mut event = pin!(subscriber.event());
+    let frame = loop {
+        rig.publisher.poll().unwrap();
+        if let Poll::Ready(event) = event.as_mut().poll(&mut context) {
+            break event.unwrap();
+        }
+    };
+    assert!(matches!(frame, Event::Frame(frame) if frame.sequence() == Sequence::new(0)));
 }

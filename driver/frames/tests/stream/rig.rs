@@ -9,7 +9,7 @@ use fpga_driver::mock::World;
 use fpga_driver::{Card, Endpoint};
 use fpga_frames::{
     Event, JoinError, Published, Publisher, PublisherOptions, ReceivedFrame, Sequence, Subscriber,
-    SubscriberOptions,
+    SubscriberOptions, TakeError,
 };
 use rand_core::Rng;
 use rand_pcg::Pcg64;
@@ -152,9 +152,21 @@ impl Rig {
 
     /// A frame that can be checked, published.
     pub(crate) fn publish(&mut self) -> Result<Published, fpga_frames::PublishError> {
-        let mut frame = self.publisher.take().unwrap();
-        let room = frame.room().len();
+        let room = usize::try_from(self.publisher.geometry().data_room()).unwrap();
         let length = usize::try_from(self.random.next_u64()).unwrap() % (room + 1);
+        self.publish_of(length)
+    }
+
+    /// A frame of so many bytes.
+    pub(crate) fn publish_of(&mut self, length: usize) -> Result<Published, fpga_frames::PublishError> {
+        let mut frame = loop {
+            match self.publisher.take() {
+                Ok(frame) => break frame,
+                // Frames are made faster than they leave.
+                Err(TakeError::Full { .. }) => self.turn(),
+                Err(error) => panic!("{error}"),
+            }
+        };
         frame.set_len(length).unwrap();
         self.random.fill_bytes(frame.data());
         let number = self.publisher.next_sequence().get();

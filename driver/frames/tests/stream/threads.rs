@@ -42,6 +42,78 @@ fn read(subscriber: &mut Subscriber, most: u64, mut frame: impl FnMut(fpga_frame
     seen
 }
 
+/// Eight threads, one of which does not read before all others have nearly everything. The publisher goes by a clock and waits for nobody; what
+/// the seven have is room for what this machine may let them wait, which the stalled one has not.
+#[test]
+fn one_stalled_subscriber_of_eight_with_threads() {
+    const STALLED: usize = 3;
+    const FRAMES: u64 = 400;
+    const ROOM: u32 = 512;
+    const SLOTS: u32 = 8;
+    const PERIOD: Duration = Duration::from_micros(500);
+    let world = World::builder().cards(9).threaded(ThreadOptions::default()).build().unwrap();
+    let mut options = options();
+    // Those on their way to one subscriber may be half of them.
+    (options.data_room, options.slots, options.heartbeat) = (600, 2 * ROOM, PATIENCE / 10);
+    let mut publisher = Publisher::new(endpoint(&world, 0, 1), options).unwrap();
+    let address = publisher.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    std::thread::scope(|scope| {
+        let (world, (go, waiting)) = (&world, mpsc::channel::<()>());
+        let mut waiting = Some(waiting);
+        let threads: Vec<_> = (0..8)
+            .map(|number| {
+                let waiting = if number == STALLED { waiting.take() } else { None };
+                scope.spawn(move || {
+                    let end = endpoint_with(world, number + 1, 1, &|options| {
+                        (options.give_up, options.event_entries) = (PATIENCE, 1 << 13);
+                    });
+                    let mut options = SubscriberOptions::default();
+                    options.patience = PATIENCE;
+                    options.slots = if waiting.is_some() { SLOTS } else { ROOM };
+                    let mut subscriber = Subscriber::join(end, address, options).unwrap();
+                    // The others see it sent; this one hears of it when nothing more is sent.
+                    waiting.map(|waiting| waiting.recv());
+                    read(&mut subscriber, u64::MAX, drop)
+                })
+            })
+            .collect();
+        let until = |publisher: &mut Publisher, done: &dyn Fn(&Publisher) -> bool| {
+            let began = Instant::now();
+            while !done(publisher) {
+                assert!(began.elapsed() < PATIENCE, "{:?}", publisher.statistics());
+                if publisher.poll().unwrap() == 0 {
+                    publisher.rest();
+                }
+            }
+        };
+        let publish = |publisher: &mut Publisher| {
+            let mut frame = publisher.take().unwrap();
+            let data = [u8::try_from(publisher.next_sequence().get() % 251).unwrap(); 600];
+            frame.fill(&data).unwrap();
+            frame.set_value(&checksum(publisher.next_sequence().get(), &data)).unwrap();
+            publisher.publish(frame).unwrap();
+        };
+        until(&mut publisher, &|publisher| publisher.subscribers().count() == 8);
+        let began = Instant::now();
+        for number in 0..u32::try_from(FRAMES).unwrap() {
+            publish(&mut publisher);
+            until(&mut publisher, &|_| began.elapsed() >= PERIOD * number);
+        }
+        go.send(()).unwrap();
+        until(&mut publisher, &|publisher| publisher.subscribers().all(|view| view.room == view.slots));
+        publish(&mut publisher);
+        let statistics = publisher.close(PATIENCE).unwrap();
+        assert_eq!((statistics.published, statistics.skipped), (FRAMES + 1, FRAMES - u64::from(SLOTS)));
+        for (number, thread) in threads.into_iter().enumerate() {
+            let seen = thread.join().unwrap();
+            assert_whole(&seen, Sequence::new(0), Sequence::new(FRAMES + 1));
+            let slots = u64::from(SLOTS);
+            let expected = if number == STALLED { vec![(slots, FRAMES - slots)] } else { Vec::new() };
+            assert_eq!(seen.gaps, expected, "subscriber {number}");
+        }
+    });
+}
+
 #[test]
 fn every_number_is_seen_or_missing_with_threads() {
     let world = World::builder()

@@ -1,7 +1,9 @@
 //! Frames arrive whole, in order, and what is missing is counted.
 
+use fpga_driver::core::Nanos;
 use fpga_driver::mock::World;
 use fpga_frames::{PublishError, Sequence, SubscriberOptions};
+use rand_core::Rng;
 
 use crate::rig::{Rig, assert_whole, lossy, options};
 
@@ -37,6 +39,56 @@ fn one_stalled_subscriber_of_eight() {
     let statistics = rig.publisher.statistics();
     assert_eq!((statistics.published, statistics.skipped), (501, 500 - unread));
     assert_eq!((statistics.arrived, statistics.failed), (statistics.sent, 0));
+    assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
+}
+
+/// The same at a rate: the publisher waits for nobody, and looks at no room. The clock is the world's, so that a busy machine misses nothing.
+#[test]
+fn one_stalled_subscriber_of_eight_at_a_rate() {
+    const FRAMES: u64 = 1_000;
+    let mut rig = Rig::new(8, options());
+    // How long one frame takes to all eight is a rate that cards and network hold with one after the other, and so with some at once.
+    let began = rig.world.now();
+    let first = 20;
+    for number in 0..first {
+        rig.publish().unwrap();
+        rig.until("everybody has it", |rig| {
+            rig.seen.iter().all(|seen| seen.frames.len() as u64 == number + 1)
+        });
+    }
+    rig.until("and says so", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+    let period = rig.world.now().saturating_sub(began).get() / first;
+    assert!(period > 0);
+    rig.stalled[3] = true;
+    let mut due = rig.world.now();
+    for _ in 0..FRAMES {
+        let published = rig.publish().unwrap();
+        assert_eq!(published.sent.len() + published.skipped.len(), 8);
+        due = due.saturating_add(Nanos::new(period));
+        while rig.world.now() < due {
+            rig.publisher.poll().unwrap();
+            for number in (0..8).filter(|it| *it != 3) {
+                // Each looks when it comes to it.
+                if rig.random.next_u32().is_multiple_of(4) {
+                    rig.look(number);
+                }
+            }
+            rig.publisher.relax();
+        }
+    }
+    let slots = u64::from(SubscriberOptions::default().slots);
+    rig.stalled[3] = false;
+    rig.until("the stalled one has read", |rig| rig.seen[3].frames.len() as u64 == first + slots);
+    rig.until("and says so", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+    rig.publish().unwrap();
+    rig.until("it goes on", |rig| rig.seen[3].frames.len() as u64 == first + slots + 1);
+    assert_eq!(rig.seen[3].gaps, [(first + slots, FRAMES - slots)], "exactly what it missed");
+    rig.close();
+    rig.assert_no_faults();
+    for (number, seen) in rig.seen.iter().enumerate() {
+        assert_whole(seen, Sequence::new(0), Sequence::new(first + FRAMES + 1));
+        assert_eq!(seen.missed(), if number == 3 { FRAMES - slots } else { 0 }, "subscriber {number}");
+    }
     assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
 }
 
@@ -93,8 +145,6 @@ fn counters_wrap() {
 /// Every number, whoever comes and goes, and whatever the network loses.
 #[test]
 fn joins_and_leaves_under_loss() {
-    use rand_core::Rng;
-
     let mut rig = Rig::on(World::builder().impairments(lossy(0.01)).seed(3), 4, options());
     let mut firsts = [0_u64; 4];
     for _ in 0..3_000 {

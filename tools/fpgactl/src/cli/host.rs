@@ -84,7 +84,7 @@ pub struct BindArgs {
 #[command(
     after_help = "A function that was not bound by `fpgactl bind` goes to whichever driver of the kernel's wants it. One that a program \
                         has open is not touched. Needs root.\n\n\
-                        Example:\n  \
+                        Examples:\n  \
                         fpgactl release 0000:65:00.0"
 )]
 pub struct ReleaseArgs {

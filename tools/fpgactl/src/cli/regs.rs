@@ -11,16 +11,27 @@ use crate::units;
 #[derive(Debug, Clone, Subcommand)]
 pub enum RegsCommand {
     /// List the card's registers without reading them
+    #[command(after_help = "Examples:\n  \
+                        fpgactl regs list\n  \
+                        fpgactl regs list filter --map filter.yaml")]
     List {
         /// Only these: blocks, for example h2c0 or (of a map) filter, or registers [default: all]
         names: Vec<String>,
     },
     /// Read every register that can be read without a side effect
+    #[command(after_help = "Examples:\n  \
+                        fpgactl regs dump\n  \
+                        fpgactl regs dump h2c0 ni --json\n  \
+                        fpgactl regs dump filter --map filter.yaml")]
     Dump {
         /// Only these: blocks, for example h2c0 or (of a map) filter, or registers [default: all]
         names: Vec<String>,
     },
     /// Read one register, or one field of it
+    #[command(after_help = "Examples:\n  \
+                        fpgactl regs read h2c0.status\n  \
+                        fpgactl regs read h2c0.status.busy\n  \
+                        fpgactl regs read filter.level[0] --map filter.yaml")]
     Read {
         /// Its name, for example h2c0.status, h2c0.status.busy or (of a map) filter.gain; one of an array with its number in brackets
         name: String,
@@ -29,6 +40,9 @@ pub enum RegsCommand {
         force: bool,
     },
     /// Write one register, or one field of it, and show it before and after
+    #[command(after_help = "Examples:\n  \
+                        fpgactl regs write h2c0.interrupt_enable 0x6\n  \
+                        fpgactl regs write filter.control.mode run --map filter.yaml")]
     Write {
         /// Its name, for example h2c0.interrupt_enable or (of a map) filter.control.mode
         name: String,

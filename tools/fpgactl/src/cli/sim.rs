@@ -19,15 +19,27 @@ pub enum SimCommand {
 #[command(
     after_help = "Writes DIR/SCENARIO.csv, a line for each flow of each run, and DIR/SCENARIO.svg, the distribution of the flows' times. \
                   A flow that a scheme gives up is a failure: it is counted, and is no failure of this command.\n\n\
-                  A scenario:\n  \
+                  A scenario (all but the first key and traffic can be left out):\n  \
                   schema_version: 1\n  \
-                  scheme: selective            # registry, receiver-window, sender-window, receiver-counter, adaptive-window\n  \
-                  topology: {torus: {side: 5}} # point-to-point, {tree: {arity: N, levels: N, up: N}}\n  \
-                  traffic: {permutation: {bytes: 1048576}} # {incast: {senders: N, bytes: N}}, {flows: [{from: N, to: N, bytes: N, at_ns: N}]}\n  \
+                  scheme: selective  # or registry, receiver-window, sender-window, receiver-counter, adaptive-window\n  \
+                  topology: {torus: {side: 3}}\n  \
+                  # or point-to-point, {tree: {arity: 8, levels: 2, up: 4}}\n  \
+                  traffic: {permutation: {bytes: 65536}}\n  \
+                  # or {incast: {senders: 32, bytes: 65536}}, {flows: [{from: 0, to: 5, bytes: 9000, at_ns: 0}]}\n  \
+                  rate_gbps: 80\n  \
+                  delay_ns: 800\n  \
                   data: {loss: 0.001, duplicate: 0, corrupt: 0, jitter_ns: 300}\n  \
+                  # or bursts: {loss: 0.01, length: 8}; delay, copy_delay: {exponential: {least_ns: 0, mean_ns: 300}},\n  \
+                  # constant, uniform, normal, log-normal\n  \
                   control: {loss: 0.001}\n  \
-                  rate_gbps: 80, delay_ns: 800, queue_bytes, packet_bytes, window, credit, disorder: {degree: N, patience_ns: N},\n  \
-                  contexts, controller: HOST, round_trip_ns, limit_ns, seed\n\n\
+                  # shuffle: {depth: 32, patience_ns: 4000}\n  \
+                  # disorder: {degree: 64, patience_ns: 4000}\n  \
+                  # throttle: {rate_mbps: 40000, queue_ns: 50000}\n  \
+                  # blackouts: [{from_ns: 100000, length_ns: 20000}]\n  \
+                  # routing: fixed\n  \
+                  # slow_links: [{from: 0, to: 1, number: 0, times: 4}]\n  \
+                  # controller: 26\n  \
+                  # queue_bytes, packet_bytes, window, credit, contexts, round_trip_ns, limit_ns, seed: numbers\n\n\
                   Examples:\n  \
                   fpgactl sim run torus.yaml\n  \
                   fpgactl sim run torus.yaml --runs 1000 --seed 7 --out results --json"
@@ -56,7 +68,7 @@ pub struct SimRunArgs {
 /// Options of `sim figure`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Writes DIR/NAME.csv and DIR/NAME.svg. The same seed gives the same bytes, for any number of threads. What each figure \
+    after_help = "Writes DIR/NAME.csv and DIR/NAME.svg, and DIR/NAME-intervals.csv with the 95 % intervals of its numbers. The same seed gives the same bytes, for any number of threads. What each figure \
                   claims, and where it differs from the documents, is in docs/figures.md.\n\n\
                   Examples:\n  \
                   fpgactl sim figure loss-sweep --quick --chart --out figures\n  \

@@ -58,6 +58,10 @@ pub struct PublishArgs {
     /// Bytes of a frame; the last one of a file may be shorter
     #[arg(long, value_name = "N", value_parser = units::bytes, default_value = "64KiB")]
     pub frame: u64,
+    /// Of the test pattern: most frames have from half of N to N bytes, and one in 32 from half of --frame to all of it [default: all
+    /// have --frame bytes]
+    #[arg(long, value_name = "N", value_parser = units::bytes, conflicts_with = "file")]
+    pub mostly: Option<u64>,
     /// Frames a second [default: as subscribers have room]
     #[arg(long, value_name = "N", value_parser = frames_per_second)]
     pub rate: Option<f64>,
@@ -95,9 +99,9 @@ pub struct PublishArgs {
                   fpgactl stream subscribe 127.0.0.1:7400 --out frames --link udp:127.0.0.1:7002 --link udp:127.0.0.1:7001 --node 2"
 )]
 pub struct SubscribeArgs {
-    /// Where the publisher listens
-    #[arg(value_name = "ADDR:PORT")]
-    pub publisher: SocketAddr,
+    /// Where the publisher listens: an address, or a name that is looked up
+    #[arg(value_name = "HOST:PORT", value_parser = host_and_port)]
+    pub publisher: String,
     /// A folder for a file of each frame; `-`: all of them to standard output, one after the other [default: they are checked alone]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -119,6 +123,19 @@ pub struct SubscribeArgs {
     /// How a simulated card reaches others.
     #[command(flatten)]
     pub link: StreamLinkArgs,
+}
+
+/// Its form alone: what a name stands for is asked when it is needed, and with `--retry` again.
+fn host_and_port(text: &str) -> Result<String, String> {
+    let parts = text.rsplit_once(':').filter(|(host, port)| {
+        // An address of version 6 has its own colons, and brackets for that.
+        !host.is_empty()
+            && port.parse::<u16>().is_ok_and(|port| port > 0)
+            && (!host.contains(':') || text.parse::<SocketAddr>().is_ok())
+    });
+    parts.map(|_| text.to_owned()).ok_or_else(|| {
+        format!("\"{text}\" is no place of a publisher; write for example 10.0.0.1:7400, camera.local:7400 or [fd00::1]:7400")
+    })
 }
 
 fn heartbeat(text: &str) -> Result<Duration, String> {

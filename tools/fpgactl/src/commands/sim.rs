@@ -1,11 +1,14 @@
 //! `sim run` and `sim figure`: the simulator.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use fpga_netsim::figures::picture::Picture;
 use fpga_netsim::figures::{Figure, Made, Options};
 use fpga_netsim::sweep::{self, Sweep};
-use fpga_netsim::{file, parallel};
+use fpga_netsim::{SimulationError, file, parallel};
 use serde::Serialize;
 
 use crate::chart;
@@ -83,20 +86,22 @@ fn directory(out: &Path) -> Result<(), CliError> {
 
 /// Writes data and picture of `name` to `out`, and says where.
 fn write(out: &Path, name: &str, csv: &str, picture: &Picture) -> Result<(String, String), CliError> {
-    let write = |ending: &str, text: &str| {
-        let path = out.join(format!("{name}.{ending}"));
-        match std::fs::write(&path, text) {
-            Ok(()) => Ok(path.display().to_string()),
-            Err(source) => Err(CliError::file(&path, "write it", source)),
-        }
-    };
-    Ok((write("csv", csv)?, write("svg", &picture.svg()?)?))
+    let csv = write_file(out, &format!("{name}.csv"), csv)?;
+    Ok((csv, write_file(out, &format!("{name}.svg"), &picture.svg()?)?))
+}
+
+fn write_file(out: &Path, name: &str, text: &str) -> Result<String, CliError> {
+    let path = out.join(name);
+    match std::fs::write(&path, text) {
+        Ok(()) => Ok(path.display().to_string()),
+        Err(source) => Err(CliError::file(&path, "write it", source)),
+    }
 }
 
 /// `sim run`.
 ///
 /// # Errors
-/// [`CliError::Scenario`], [`CliError::Simulation`], [`CliError::File`], [`CliError::Picture`].
+/// [`CliError::Scenario`], [`CliError::Simulation`], [`CliError::File`], [`CliError::Picture`], [`CliError::TimedOut`].
 pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError> {
     let mut scenario = file::read(&args.scenario)?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
@@ -104,11 +109,30 @@ pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError
     let progress = Progress::counting(args.runs.into(), "runs", settings.progress);
     let mut runs = 0;
     let count = usize::try_from(args.runs).unwrap_or(usize::MAX);
-    let sweep = sweep::run(&scenario, count, threads(args.threads), || {
-        runs += 1;
-        progress.at(runs);
+    let what = || format!("sim run {}", args.scenario.display());
+    let stop = AtomicBool::new(false);
+    let sweep = thread::scope(|scope| {
+        // A simulation reads no clock: somebody has to look at it meanwhile.
+        let watch = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                if settings.deadline.check(what).is_err() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                thread::park_timeout(Duration::from_millis(20));
+            }
+        });
+        let sweep = sweep::run(&scenario, count, threads(args.threads), &stop, || {
+            runs += 1;
+            progress.at(runs);
+        });
+        stop.store(true, Ordering::Relaxed);
+        watch.thread().unpark();
+        sweep
     });
     drop(progress);
+    if matches!(&sweep, Err(error) if matches!(error.source, SimulationError::Stopped { .. })) {
+        settings.deadline.check(what)?;
+    }
     let sweep = sweep.map_err(|source| CliError::Simulation { scenario: args.scenario.clone(), source })?;
     let name = args.scenario.file_stem().unwrap_or_default().to_string_lossy();
     let (csv, svg) = write(&args.out, &name, &sweep.csv, &sweep.picture)?;
@@ -159,6 +183,8 @@ struct FigureReport {
     name: &'static str,
     csv: String,
     svg: String,
+    /// Where its intervals are; a figure without measurements has none.
+    intervals: Option<String>,
     points: u64,
     failures: u64,
     findings: Vec<String>,
@@ -218,6 +244,12 @@ fn written(
 ) -> Result<FigureReport, CliError> {
     let (csv, svg) = write(&args.out, figure.name(), &made.csv, &made.picture)?;
     let chart = chart::beside_report(&made.picture, args.chart, settings);
-    let Made { points, failures, findings, .. } = made;
-    Ok(FigureReport { name: figure.name(), csv, svg, points, failures, findings, chart })
+    let Made { points, failures, findings, intervals, .. } = made;
+    let name = figure.name();
+    let intervals = if intervals.is_empty() {
+        None
+    } else {
+        Some(write_file(&args.out, &format!("{name}-intervals.csv"), &intervals)?)
+    };
+    Ok(FigureReport { name, csv, svg, intervals, points, failures, findings, chart })
 }

@@ -5,9 +5,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{file, fpgactl, pattern};
+use crate::support::{Served, file, fpgactl, pattern};
 
 /// Addresses that nobody has: they were free a moment ago.
 fn addresses<const N: usize>() -> [String; N] {
@@ -140,6 +141,120 @@ fn a_lost_publisher_is_told_from_an_end() {
     assert!(said.contains("after 3 frames") && said.contains("join again"), "{said}");
 }
 
+/// Cards of other processes, which is how a stream of real cards looks from here.
+#[test]
+fn between_served_cards() {
+    let [first, second] = addresses();
+    let publishing_card = Served::with(&["--node", "1", "--link", &first, "--link", &second]);
+    let subscribing_card = Served::with(&["--node", "2", "--link", &second, "--link", &first]);
+    let card = ["--card", &publishing_card.card()];
+    let args =
+        ["publish", "--listen", "127.0.0.1:0", "--frame", "40KiB", "--mostly", "2KiB", "--count", "100"];
+    let mut publishing = start(&[&args[..], &card].concat());
+    let mut lines = BufReader::new(publishing.stderr.take().unwrap());
+    let address = ready(&mut lines);
+    let reading = start(&["subscribe", &address, "--card", &subscribing_card.card()]);
+    let published = report(publishing);
+    let read = report(reading);
+    assert_eq!((&published["node"], &published["published"]), (&1.into(), &100.into()), "{published}");
+    assert_eq!((&published["undelivered"], &published["failed"]), (&0.into(), &0.into()), "{published}");
+    assert_eq!((&read["node"], &read["publisher"]), (&2.into(), &1.into()), "{read}");
+    assert_eq!((&read["frames"], &read["checked"]), (&100.into(), &100.into()), "{read}");
+    assert_eq!((&read["missed"], &read["ended"]), (&0.into(), &true.into()), "{read}");
+    assert_eq!(read["bytes"], published["bytes"], "frames of many lengths: {read}");
+    assert!(read["bytes"].as_u64() < Some(100 * 20 * 1024), "most of them short: {read}");
+}
+
+/// One of two is stopped, as by a debugger: what it was promised cannot arrive, and nobody is left in the belief that it did.
+#[test]
+fn a_stopped_subscriber_is_told_of() {
+    let [publisher, first, second] = addresses();
+    let links = ["--link", &publisher, "--link", &first, "--link", &second];
+    let args = ["publish", "-", "--frame", "100", "--subscribers", "2", "--listen", "127.0.0.1:0"];
+    let mut publishing = spawn(&[&args[..], &links].concat(), Stdio::piped());
+    let mut feed = publishing.stdin.take().unwrap();
+    let mut lines = BufReader::new(publishing.stderr.take().unwrap());
+    let address = ready(&mut lines);
+    let subscribe = |node: &'static str, own: &str| {
+        start(&["subscribe", &address, "--every", "1ms", "--node", node, "--link", own, "--link", &publisher])
+    };
+    let mut reading = subscribe("2", &first);
+    let mut stopped = subscribe("3", &second);
+    // Each is a subscriber when it reports.
+    let mut reports = BufReader::new(reading.stdout.take().unwrap()).lines();
+    let mut others = BufReader::new(stopped.stdout.take().unwrap()).lines();
+    reports.next().unwrap().unwrap();
+    others.next().unwrap().unwrap();
+    let pid = Pid::from_raw(i32::try_from(stopped.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    feed.write_all(&pattern(800)).unwrap();
+    drop(feed);
+    let (mut out, mut said) = (String::new(), String::new());
+    publishing.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    lines.read_to_string(&mut said).unwrap();
+    let status = publishing.wait().unwrap().code();
+    stopped.kill().unwrap();
+    stopped.wait().unwrap();
+    let published: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(status, Some(1), "{published} {said}");
+    assert_eq!((&published["published"], &published["undelivered"]), (&8.into(), &8.into()), "{published}");
+    assert!(said.contains("WARN") && said.contains("node 3") && said.contains("dropped"), "{said}");
+    assert!(said.contains("fpgactl: 8 frames that were accepted did not arrive at 1 of"), "{said}");
+    // The other one has it all, and was told that it was all.
+    let last: Value = serde_json::from_str(&reports.last().unwrap().unwrap()).unwrap();
+    assert_eq!((&last["frames"], &last["ended"]), (&8.into(), &true.into()), "{last}");
+    assert_eq!(reading.wait().unwrap().code(), Some(0));
+}
+
+/// A publisher that was held up makes up for a little, and says what it leaves out.
+#[test]
+fn a_rate_is_not_made_up_for_without_end() {
+    let [publisher, own] = addresses();
+    let args = ["publish", "-", "--frame", "10", "--rate", "1000", "--listen", "127.0.0.1:0"];
+    let mut publishing =
+        spawn(&[&args[..], &["--link", &publisher, "--link", &own]].concat(), Stdio::piped());
+    let mut feed = publishing.stdin.take().unwrap();
+    let mut lines = BufReader::new(publishing.stderr.take().unwrap());
+    let address = ready(&mut lines);
+    let mut reading = start(&[
+        "subscribe",
+        &address,
+        "--every",
+        "100ms",
+        "--node",
+        "2",
+        "--link",
+        &own,
+        "--link",
+        &publisher,
+    ]);
+    // Reports come every tenth of a second: after these the rate has had a time for more frames than it makes up for.
+    let mut reports = BufReader::new(reading.stdout.take().unwrap()).lines();
+    for _ in 0..5 {
+        reports.next().unwrap().unwrap();
+    }
+    feed.write_all(&pattern(10)).unwrap();
+    drop(feed);
+    let published = report(publishing);
+    assert_eq!(published["published"], 1, "{published}");
+    assert!(published["late"].as_u64() >= Some(200), "{published}");
+    assert!(reports.last().is_some());
+    assert_eq!(reading.wait().unwrap().code(), Some(0));
+}
+
+/// A name stands for addresses of both versions often, and a publisher listens at one of them.
+#[test]
+fn a_publisher_is_found_by_name() {
+    let [publisher, own] = addresses();
+    let args = ["publish", "--count", "3", "--frame", "100", "--listen", "127.0.0.1:0"];
+    let mut publishing = start(&[&args[..], &["--link", &publisher, "--link", &own]].concat());
+    let mut lines = BufReader::new(publishing.stderr.take().unwrap());
+    let address = ready(&mut lines).replace("127.0.0.1", "localhost");
+    let reading = start(&["subscribe", &address, "--node", "2", "--link", &own, "--link", &publisher]);
+    assert_eq!(report(publishing)["published"], 3);
+    assert_eq!(report(reading)["frames"], 3);
+}
+
 #[test]
 fn options_that_cannot_be() {
     for (args, expected) in [
@@ -148,7 +263,10 @@ fn options_that_cannot_be() {
         (&["publish", "--heartbeat", "25h"], "no heartbeat"),
         (&["publish", "--rate", "0"], "no number of frames a second"),
         (&["subscribe", "127.0.0.1:1", "--out", "-", "--every", "1s"], "standard output cannot have both"),
-        (&["subscribe", "nowhere"], "invalid socket address"),
+        (&["subscribe", "nowhere"], "camera.local:7400"),
+        (&["subscribe", "::1:7400"], "[fd00::1]:7400"),
+        (&["subscribe", "camera:0"], "no place of a publisher"),
+        (&["publish", "FILE", "--mostly", "1KiB"], "--mostly"),
     ] {
         let ran = fpgactl(&[&["stream"][..], args].concat());
         assert!(ran.status == 2 && ran.stderr.contains(expected), "{args:?}: {} {}", ran.status, ran.stderr);
@@ -157,11 +275,33 @@ fn options_that_cannot_be() {
     for (args, expected) in [
         (&["--frame", "0"][..], "0 bytes of data"),
         (&["--slots", "0"], "no slots"),
+        (&["--frame", "1KiB", "--mostly", "2KiB"], "--mostly 2048"),
         (&["--max-subscribers", "65"], "1 to 64"),
         (&["--frame", "1TiB"], "more than the"),
     ] {
         let ran = fpgactl(&[&["stream", "publish", "--link", &own, "--link", &other][..], args].concat());
         assert!(ran.status == 2 && ran.stderr.contains(expected), "{args:?}: {} {}", ran.status, ran.stderr);
+    }
+}
+
+/// The same kind of mistake, the same status; and each says what to do.
+#[test]
+fn places_and_slots_that_cannot_be() {
+    let [own, other] = addresses();
+    let links = ["--link", &own, "--link", &other];
+    for (args, status, expected) in [
+        (&["publish", "--listen", "8.8.8.8:7400"][..], 1, "no address of this machine"),
+        (&["subscribe", "127.0.0.1:1", "--slots", "3"], 2, "a power of two"),
+        (&["subscribe", "127.0.0.1:1", "--slots", "0"], 2, "a power of two"),
+        (&["subscribe", "no-such-host.invalid:7400"], 1, "check the name"),
+    ] {
+        let ran = fpgactl(&[&["stream"][..], args, &links].concat());
+        assert!(
+            ran.status == status && ran.stderr.contains(expected),
+            "{args:?}: {} {}",
+            ran.status,
+            ran.stderr
+        );
     }
 }
 

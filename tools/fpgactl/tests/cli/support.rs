@@ -65,6 +65,11 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// With more options of `card serve`.
+    pub(crate) fn with(args: &[&str]) -> Self {
         use std::io::BufRead as _;
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
@@ -72,7 +77,8 @@ impl Served {
             .args(["card", "serve", "--socket"])
             .arg(folder.path().join("card"))
             .arg("--control")
-            .arg(folder.path().join("control"));
+            .arg(folder.path().join("control"))
+            .args(args);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -10,11 +10,14 @@ use rustix::process::Signal;
 use crate::Happening;
 use crate::program::{Ended, Program};
 
-/// Bytes of data in a frame: with its head one packet.
-const FRAME: &str = "128";
-const SLOTS: &str = "256";
+/// Frames are of several packets, which come in any order and some of them twice: most have two or three, and one in 32 has 20 to 40 KiB, which
+/// are two or three segments. (A frame of one packet is whole or not there, so that it shows nothing.)
+const FRAME: &str = "40KiB";
+const MOSTLY: &str = "2KiB";
+const SLOTS: &str = "128";
 /// Six of these in silence, and a publisher is taken for dead: longer than a machine that has much to do lets a program wait.
 const HEARTBEAT: &str = "250ms";
+const SILENCE: Duration = Duration::from_millis(6 * 250);
 
 /// What has happened so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,6 +33,8 @@ pub(crate) struct Totals {
     pub(crate) left: u64,
     pub(crate) stalled: u64,
     pub(crate) publishers_killed: u64,
+    /// Subscribers that heard the end of their stream, and had what the publisher says that they were sent.
+    pub(crate) ended: u64,
     /// Subscribers that took a living publisher for dead: on a machine that let one of them wait too long.
     pub(crate) lost: u64,
 }
@@ -46,6 +51,7 @@ impl Totals {
         self.left += other.left;
         self.stalled += other.stalled;
         self.publishers_killed += other.publishers_killed;
+        self.ended += other.ended;
         self.lost += other.lost;
     }
 }
@@ -100,9 +106,9 @@ impl Group {
         };
         let link = |address: &String| ["--link".to_owned(), address.clone()];
         if self.publisher.is_none() {
-            let mut args = ["publish", "--listen", &self.listen, "--frame", FRAME, "--slots", SLOTS]
-                .map(str::to_owned)
-                .to_vec();
+            let mut args =
+                ["publish", "--listen", &self.listen, "--slots", SLOTS].map(str::to_owned).to_vec();
+            args.extend(["--frame", FRAME, "--mostly", MOSTLY].map(str::to_owned));
             args.extend(["--heartbeat", HEARTBEAT, "--every", "20ms"].map(str::to_owned));
             args.extend(self.rate.map(|rate| ["--rate".to_owned(), rate.to_owned()]).into_iter().flatten());
             args.extend(network(0));
@@ -110,15 +116,11 @@ impl Group {
             self.publisher = Some(Program::start(&args));
         }
         for (at, place) in self.subscribers.iter_mut().enumerate() {
-            if let Some(subscriber) = place
-                && !subscriber.is_running()
+            if place.as_mut().is_some_and(|subscriber| !subscriber.is_running())
                 && let Some(subscriber) = place.take()
             {
-                // Nobody asked it to.
-                let ended = subscriber.ended();
-                assert!(ended.said.contains("join again"), "{ended:?}");
-                settle(&mut self.totals, &ended);
-                self.totals.lost += 1;
+                let paused = self.publisher.as_ref().map_or(Duration::ZERO, |it| it.paused(2 * SILENCE));
+                lost(&mut self.totals, paused, &subscriber.ended());
             }
             if place.is_none() {
                 let mut args =
@@ -153,6 +155,7 @@ impl Group {
                 self.totals.stalled += 1;
             }
             Happening::PublisherKilled => self.kill_publisher(random),
+            Happening::PublisherEnds => self.end(),
         }
     }
 
@@ -160,9 +163,12 @@ impl Group {
         let Some(subscriber) = self.subscribers[at].take() else { return };
         subscriber.signal(signal);
         let ended = subscriber.ended();
-        if signal == Signal::TERM {
-            // One that has not found its publisher yet has nothing to tell.
-            assert!(ended.status == Some(0) || ended.report.is_null(), "{ended:?}");
+        // One that has not found its publisher yet has nothing to tell.
+        if signal == Signal::TERM && ended.status != Some(0) && !ended.report.is_null() {
+            // It took it for dead in the same moment.
+            let paused = self.publisher.as_ref().map_or(Duration::ZERO, |it| it.paused(2 * SILENCE));
+            lost(&mut self.totals, paused, &ended);
+            return;
         }
         settle(&mut self.totals, &ended);
     }
@@ -177,9 +183,10 @@ impl Group {
             if random.next_u32().is_multiple_of(2) {
                 self.end_subscriber(at, Signal::KILL);
                 self.totals.killed += 1;
-            } else if let Some(subscriber) = self.subscribers[at].take() {
+            } else if let Some(mut subscriber) = self.subscribers[at].take() {
                 if subscriber.count("first") + subscriber.count("next") == 0 {
-                    // It is still looking for a publisher, and will find the next one.
+                    // As it seems it is still looking for a publisher, and will find the next one.
+                    subscriber.is_orphan = true;
                     self.subscribers[at] = Some(subscriber);
                     continue;
                 }
@@ -190,28 +197,67 @@ impl Group {
         }
     }
 
-    /// The publisher ends in order: whoever is there hears of it, and has every number that was published, seen or missed.
+    /// The publisher ends in order: whoever is there hears of it, and has every number that was published, seen or missed, and as many of
+    /// each as the publisher says.
     pub(crate) fn end(&mut self) {
         let Some(mut publisher) = self.publisher.take() else { return };
         publisher.reported();
+        // Whoever has joined reports, and the last word finds him; who is started too late for that waits for the next publisher.
+        self.subscribers.iter_mut().flatten().for_each(Program::reported);
+        let paused = publisher.paused(2 * SILENCE);
         publisher.signal(Signal::TERM);
-        let ended = publisher.ended();
-        assert_eq!(ended.status, Some(0), "{ended:?}");
-        let published = ended.count("published");
+        let word = publisher.ended();
+        let (lost_before, undelivered) = (self.totals.lost, word.count("undelivered"));
+        assert_eq!(word.status, Some(i32::from(undelivered > 0)), "{word:?}");
+        let published = word.count("published");
         self.totals.published += published;
-        for place in &mut self.subscribers {
-            let Some(subscriber) = place.take() else { continue };
-            if subscriber.count("next") == 0 {
-                // It came too late for this publisher.
-                subscriber.signal(Signal::KILL);
-            }
+        for subscriber in self.subscribers.iter_mut().filter_map(Option::take) {
             let ended = subscriber.ended();
-            if ended.status == Some(0) && ended.report["ended"] == true {
-                assert_eq!(ended.count("next"), published, "{ended:?}");
+            if ended.status == Some(0) {
+                assert_eq!(
+                    (&ended.report["ended"], ended.count("next")),
+                    (&true.into(), published),
+                    "{ended:?}"
+                );
+                compare(&word, &ended);
+                self.totals.ended += 1;
+                settle(&mut self.totals, &ended);
+            } else {
+                lost(&mut self.totals, paused, &ended);
             }
-            settle(&mut self.totals, &ended);
         }
+        assert!(undelivered == 0 || self.totals.lost > lost_before, "everybody was there, and: {word:?}");
     }
+}
+
+/// A subscriber has ended by itself while its publisher lived, which was `paused` for so long of the last two silences.
+fn lost(totals: &mut Totals, paused: Duration, ended: &Ended) {
+    let waited = paused + ended.paused(2 * SILENCE);
+    assert!(ended.said.contains("join again"), "{ended:?}");
+    // Where both of them were there all the time, a heartbeat that does not come is an error of the stream's.
+    assert!(
+        ended.is_orphan || waited >= SILENCE / 3,
+        "silence without a reason: they paused for {waited:?}; {ended:?}"
+    );
+    settle(totals, ended);
+    totals.lost += 1;
+}
+
+/// What a subscriber that heard the end has, and what its publisher says that it was sent.
+fn compare(publisher: &Ended, subscriber: &Ended) {
+    let all = publisher.report["subscribers"].as_array().unwrap();
+    // Those before it at the same node come first.
+    let its = all.iter().rfind(|it| it["node"] == subscriber.report["node"]);
+    let its = its.unwrap_or_else(|| panic!("unknown to its publisher: {publisher:?}; {subscriber:?}"));
+    let [sent, arrived, skipped, failed] =
+        ["sent", "arrived", "skipped", "failed"].map(|key| its[key].as_u64().unwrap());
+    let [first, next, frames, missed] =
+        ["first", "next", "frames", "missed"].map(|key| subscriber.count(key));
+    assert_eq!(sent + skipped, next - first, "{its}; {subscriber:?}");
+    assert_eq!(arrived + failed, sent, "everything has ended: {its}");
+    // Of a transfer that failed all packets may have arrived, and the answer to the last one got lost.
+    assert!((arrived..=sent).contains(&frames), "{its}; {subscriber:?}");
+    assert_eq!(missed, skipped + sent - frames, "{its}; {subscriber:?}");
 }
 
 /// What a subscriber has seen is all that there was, or is counted as missing.

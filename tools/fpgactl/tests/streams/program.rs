@@ -1,6 +1,7 @@
 //! One program of the run: `fpgactl stream`, what it says, and how it ends.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -9,17 +10,49 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Whoever was asked to end has ended by then.
-const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
+/// Whoever was asked to end has ended after so many looks: a minute, in which a machine that stands still does not count.
+const PATIENCE: u32 = 12_000;
+/// Between two reports, of which one is due every 20 ms: what is shorter is no pause.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A running program; killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Program {
     child: Child,
-    /// Its last report.
+    /// Its last report, and how it came to that.
     last: Arc<Mutex<Value>>,
+    pauses: Arc<Mutex<Pauses>>,
+    /// Its publisher was killed when it seemed not to have found it yet: it goes on with the next one, or finds that it had.
+    pub(crate) is_orphan: bool,
     ears: Vec<JoinHandle<String>>,
+}
+
+/// When a program that reports every few milliseconds did not: it was stopped, or the machine had no time for it.
+#[derive(Debug)]
+struct Pauses {
+    /// The last report; the first one comes when it comes.
+    heard: Option<Instant>,
+    found: Vec<(Instant, Duration)>,
+}
+
+impl Pauses {
+    fn heard(&mut self, now: Instant) {
+        let pause = self.heard.map_or(Duration::ZERO, |heard| now.saturating_duration_since(heard));
+        if pause >= PAUSE {
+            self.found.push((now, pause));
+        }
+        self.heard = Some(now);
+    }
+
+    /// How much of the last `span` before `now`.
+    fn within(&self, now: Instant, span: Duration) -> Duration {
+        let Some(heard) = self.heard else { return span };
+        let since = now.checked_sub(span).unwrap_or(now);
+        let last = (now, now.saturating_duration_since(heard));
+        let pauses = self.found.iter().copied().chain((last.1 >= PAUSE).then_some(last));
+        pauses.map(|(end, pause)| pause.min(end.saturating_duration_since(since))).sum()
+    }
 }
 
 /// What a program has left behind.
@@ -29,6 +62,8 @@ pub(crate) struct Ended {
     pub(crate) status: Option<i32>,
     pub(crate) report: Value,
     pub(crate) said: String,
+    pub(crate) is_orphan: bool,
+    pauses: Arc<Mutex<Pauses>>,
 }
 
 impl Program {
@@ -37,14 +72,18 @@ impl Program {
         // It ends by itself should this one be killed.
         command.args(["--json", "--no-progress", "--timeout", "3h", "stream"]).args(args);
         command.env_remove("RUST_LOG");
+        // A Ctrl-C is for the test, which ends them in order.
+        command.process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let last = Arc::new(Mutex::new(Value::Null));
+        let pauses = Arc::new(Mutex::new(Pauses { heard: None, found: Vec::new() }));
         let (stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        let kept = Arc::clone(&last);
+        let (kept, heard) = (Arc::clone(&last), Arc::clone(&pauses));
         let reports = std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines() {
                 // Of one that was killed in the middle of it, the last line may be a part.
+                heard.lock().unwrap().heard(Instant::now());
                 if let Some(report) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) {
                     *kept.lock().unwrap() = report;
                 }
@@ -56,7 +95,12 @@ impl Program {
             let _ = stderr.read_to_string(&mut said);
             said
         });
-        Self { child, last, ears: vec![reports, complaints] }
+        Self { child, last, pauses, is_orphan: false, ears: vec![reports, complaints] }
+    }
+
+    /// How much of the last `span` it did not report as it should.
+    pub(crate) fn paused(&self, span: Duration) -> Duration {
+        self.pauses.lock().unwrap().within(Instant::now(), span)
     }
 
     /// A number of its last report.
@@ -66,10 +110,11 @@ impl Program {
 
     /// Waits until it has reported, which is due: before that it may not have got to where a signal finds it.
     pub(crate) fn reported(&mut self) {
-        let limit = Instant::now() + PATIENCE;
+        let mut looks = 0;
         // Lines come when they come; nobody else is waited for meanwhile.
         while self.last.lock().unwrap().is_null() && self.is_running() {
-            assert!(Instant::now() < limit, "it does not begin");
+            looks += 1;
+            assert!(looks < PATIENCE, "it does not begin");
             std::thread::sleep(LOOK);
         }
     }
@@ -86,10 +131,11 @@ impl Program {
 
     /// Waits until it has ended, which is due.
     pub(crate) fn ended(mut self) -> Ended {
-        let limit = Instant::now() + PATIENCE;
+        let mut looks = 0;
         // Nobody tells of a child's end but the system, when it is asked.
         while self.is_running() {
-            if Instant::now() >= limit {
+            looks += 1;
+            if looks >= PATIENCE {
                 let last = self.last.lock().unwrap().clone();
                 self.signal(Signal::KILL);
                 let said = self.said();
@@ -100,7 +146,7 @@ impl Program {
         let status = self.child.wait().unwrap().code();
         let said = self.said();
         let report = self.last.lock().unwrap().clone();
-        Ended { status, report, said }
+        Ended { status, report, said, is_orphan: self.is_orphan, pauses: Arc::clone(&self.pauses) }
     }
 
     fn said(&mut self) -> String {
@@ -116,6 +162,12 @@ impl Drop for Program {
 }
 
 impl Ended {
+    /// How much of the `span` before its last report it did not report as it should.
+    pub(crate) fn paused(&self, span: Duration) -> Duration {
+        let pauses = self.pauses.lock().unwrap();
+        pauses.within(pauses.heard.unwrap_or_else(Instant::now), span)
+    }
+
     pub(crate) fn count(&self, key: &str) -> u64 {
         self.report[key].as_u64().unwrap_or(0)
     }

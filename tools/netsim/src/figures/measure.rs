@@ -8,7 +8,7 @@ use crate::statistics::{self, Summary, seed_of};
 use crate::{Report, Scenario, Simulation, parallel};
 
 /// Runs of one job: enough that handing jobs out costs nothing.
-const BLOCK: usize = 20;
+pub(super) const BLOCK: usize = 20;
 
 /// A point of a figure before it is run.
 #[derive(Clone, Debug)]
@@ -62,8 +62,9 @@ struct Outcome {
 pub(super) struct Measured {
     pub(super) row: Row,
     pub(super) summary: Option<Summary>,
-    /// Mean of Jain's index over the flows' rates.
+    /// Mean of Jain's index over the flows' rates, and half the width of its 95 % interval.
     pub(super) jain: f64,
+    pub(super) jain_half_width: f64,
     /// Packets sent again over packets needed.
     pub(super) again: f64,
     /// Half the width of its 95 % interval.
@@ -76,15 +77,31 @@ impl Measured {
         self.summary.map_or(f64::NAN, |summary| summary.mean)
     }
 
-    /// Sets the speed against `ideal`, which took so many microseconds.
-    pub(super) fn against(&mut self, ideal: f64) {
+    /// Half the width of the mean's 95 % interval, over the mean.
+    fn error(&self) -> f64 {
+        self.summary.map_or(0.0, |summary| summary.half_width / summary.mean)
+    }
+
+    /// Its mean and that one's relative error, as others are set against it; without error where chance plays no part.
+    pub(super) fn ideal(&self) -> (f64, f64) {
+        (self.mean(), self.error())
+    }
+
+    /// Sets the speed against an ideal: microseconds, and their relative error. The errors of both count as if they were independent; they
+    /// come from the same random numbers, so the interval is rather too wide than too narrow.
+    pub(super) fn against(&mut self, (ideal, error): (f64, f64)) {
         self.row.speed_ratio = self.summary.map(|summary| ideal / summary.mean);
+        self.row.speed_ci95 = self.row.speed_ratio.map(|ratio| ratio * self.error().hypot(error));
+    }
+
+    /// The same for the ideal itself: its speed against its own is 1, and nothing else.
+    pub(super) fn is_ideal(&mut self) {
+        self.row.speed_ci95 = self.row.speed_ratio.map(|_| 0.0);
     }
 
     /// The speed ratio's confidence interval, half its width.
     pub(super) fn speed_half_width(&self) -> f64 {
-        let share = self.summary.map_or(0.0, |summary| summary.half_width / summary.mean);
-        self.row.speed_ratio.unwrap_or(0.0) * share
+        self.row.speed_ci95.unwrap_or(0.0)
     }
 }
 
@@ -156,11 +173,11 @@ pub(super) fn measure(
     Ok(points
         .into_iter()
         .zip(outcomes)
-        .map(|(point, runs)| measured(point.row, &runs, options.seed))
+        .map(|(point, runs)| measured(point.row, &runs, point.scenario.flows.len() > 1, options.seed))
         .collect())
 }
 
-fn measured(mut row: Row, runs: &[Outcome], seed: u64) -> Measured {
+fn measured(mut row: Row, runs: &[Outcome], several: bool, seed: u64) -> Measured {
     let samples: Vec<f64> =
         runs.iter().filter_map(|run| run.whole).map(|span| float(span.get()) / 1000.0).collect();
     let summary = statistics::summarise(&samples, seed);
@@ -173,10 +190,24 @@ fn measured(mut row: Row, runs: &[Outcome], seed: u64) -> Measured {
     row.mean_us = summary.map(|summary| summary.mean);
     row.ci95_us = summary.map(|summary| summary.half_width);
     row.p99_us = summary.map(|summary| summary.p99.value);
+    (row.p99_low_us, row.p99_high_us) =
+        (summary.map(|summary| summary.p99.low), summary.map(|summary| summary.p99.high));
     row.packets_ratio = Some(1.0 + repeated.mean);
+    row.packets_ci95 = Some(repeated.half_width);
     row.failures = Some(runs.iter().map(|run| run.failures).sum());
     row.runs = Some(runs.len() as u64);
     row.seed = Some(seed);
-    let jain = runs.iter().map(|run| run.jain).sum::<f64>() / statistics::count(runs.len().max(1));
-    Measured { row, summary, jain, again: repeated.mean, again_half_width: repeated.half_width }
+    let fair: Vec<f64> = runs.iter().map(|run| run.jain).collect();
+    let fair = statistics::summarise(&fair, seed).unwrap_or_default();
+    if several {
+        (row.jain, row.jain_ci95) = (Some(fair.mean), Some(fair.half_width));
+    }
+    Measured {
+        row,
+        summary,
+        jain: fair.mean,
+        jain_half_width: fair.half_width,
+        again: repeated.mean,
+        again_half_width: repeated.half_width,
+    }
 }

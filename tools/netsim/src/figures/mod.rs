@@ -146,6 +146,8 @@ pub struct Made {
     pub figure: Figure,
     /// The data, with a header line.
     pub csv: String,
+    /// How sure its numbers are, a line for each of the data's, with a header; empty where nothing is measured.
+    pub intervals: String,
     /// The drawing.
     pub picture: Picture,
     /// What came out, one sentence each.
@@ -177,22 +179,23 @@ struct Row {
     failures: Option<u64>,
     runs: Option<u64>,
     seed: Option<u64>,
+    p99_low_us: Option<f64>,
+    p99_high_us: Option<f64>,
+    packets_ci95: Option<f64>,
+    speed_ci95: Option<f64>,
+    jain: Option<f64>,
+    jain_ci95: Option<f64>,
 }
+
+/// The CSV header of a figure's intervals: 95 % all of them, half their width where one number is given; p99's by bootstrap. `jain` is
+/// Jain's index over the rates of a run's flows, for points of several flows.
+pub const INTERVALS_HEADER: &str = "figure,scheme,topology,size_bytes,loss,disorder,window,hops,segment_bytes,mean_us,ci95_us,p99_us,p99_low_us,p99_high_us,packets_ratio,packets_ci95,speed_ratio,speed_ci95,jain,jain_ci95,runs,seed";
 
 /// The CSV header of every figure but `state-bits`.
 pub const HEADER: &str = "figure,scheme,topology,size_bytes,packet_bytes,loss,disorder,window,hops,segment_bytes,mean_us,ci95_us,p99_us,packets_ratio,speed_ratio,failures,runs,seed";
 
 impl Row {
     fn write(&self, out: &mut String) {
-        fn whole(value: Option<impl ToString>) -> String {
-            value.map(|value| value.to_string()).unwrap_or_default()
-        }
-        let real = |value: Option<f64>, digits: usize| {
-            value
-                .filter(|value| value.is_finite())
-                .map(|value| format!("{value:.digits$}"))
-                .unwrap_or_default()
-        };
         let fields = [
             self.figure.to_owned(),
             self.scheme.clone(),
@@ -213,10 +216,50 @@ impl Row {
             whole(self.runs),
             whole(self.seed),
         ];
-        // No field has a comma or a quote.
-        out.push_str(&fields.join(","));
-        out.push('\n');
+        line(out, &fields);
     }
+
+    fn write_intervals(&self, out: &mut String) {
+        let fields = [
+            self.figure.to_owned(),
+            self.scheme.clone(),
+            self.topology.clone(),
+            whole(self.size_bytes),
+            whole(self.loss),
+            whole(self.disorder),
+            whole(self.window),
+            whole(self.hops),
+            whole(self.segment_bytes),
+            real(self.mean_us, 4),
+            real(self.ci95_us, 4),
+            real(self.p99_us, 4),
+            real(self.p99_low_us, 4),
+            real(self.p99_high_us, 4),
+            real(self.packets_ratio, 5),
+            real(self.packets_ci95, 6),
+            real(self.speed_ratio, 5),
+            real(self.speed_ci95, 6),
+            real(self.jain, 5),
+            real(self.jain_ci95, 6),
+            whole(self.runs),
+            whole(self.seed),
+        ];
+        line(out, &fields);
+    }
+}
+
+fn whole(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+fn real(value: Option<f64>, digits: usize) -> String {
+    value.filter(|value| value.is_finite()).map(|value| format!("{value:.digits$}")).unwrap_or_default()
+}
+
+/// No field has a comma or a quote.
+fn line(out: &mut String, fields: &[String]) {
+    out.push_str(&fields.join(","));
+    out.push('\n');
 }
 
 /// Puts a figure together.
@@ -226,14 +269,15 @@ fn made<'a>(
     picture: Picture,
     findings: Vec<String>,
 ) -> Made {
-    let mut csv = format!("{HEADER}\n");
+    let (mut csv, mut intervals) = (format!("{HEADER}\n"), format!("{INTERVALS_HEADER}\n"));
     let (mut points, mut failures) = (0, 0);
     for row in rows {
         row.write(&mut csv);
+        row.write_intervals(&mut intervals);
         points += 1;
         failures += row.failures.unwrap_or(0);
     }
-    Made { figure, csv, picture, findings, points, failures }
+    Made { figure, csv, intervals, picture, findings, points, failures }
 }
 
 /// A figure could not be made.

@@ -80,8 +80,9 @@ pub(super) fn make(
     let mut measured = measure(points, options, done)?;
     let (main, band) = measured.split_at_mut(curves * DEGREES.len());
     for curve in main.chunks_mut(DEGREES.len()).chain(band.chunks_mut(BAND.len())) {
-        let ideal = curve.first().map_or(f64::NAN, Measured::mean);
+        let ideal = curve.first().map_or((f64::NAN, 0.0), Measured::ideal);
         curve.iter_mut().for_each(|point| point.against(ideal));
+        curve.iter_mut().take(1).for_each(Measured::is_ideal);
     }
     let mut panel = Panel {
         x_label: "disorder (packets)".to_owned(),
@@ -138,7 +139,8 @@ pub(super) fn make(
         title: "256 KiB without loss: speed by disorder".to_owned(),
         caption: caption(
             options,
-            "no loss, exponential delay; wide bands: 500 to 1000 ns one way, exponential, uniform and log-normal delay",
+            "no loss, exponential delay; a hole is asked for after 2 RTT, all from there on after K = 3 times; what is beyond the window once per \
+             packet and round trip; wide bands: 500 to 1000 ns one way, exponential, uniform and log-normal delay",
         ),
         columns: 1,
         panels: vec![panel],

@@ -107,7 +107,7 @@ pub(super) fn by_size(
         title: format!("Time of a transfer by size, {loss_text}"),
         caption: caption(
             options,
-            &format!("{loss_text}, exponential delay of disorder {DISORDER}, timeouts 2 RTT"),
+            &format!("{loss_text}, exponential delay of disorder {DISORDER}, timeouts 2 RTT, K = 3"),
         ),
         columns: 1,
         panels: vec![panel],
@@ -167,7 +167,10 @@ pub(super) fn by_loss(
     }
     let picture = Picture {
         title: "256 KiB by loss".to_owned(),
-        caption: caption(options, &format!("exponential delay of disorder {DISORDER}, timeouts 2 RTT")),
+        caption: caption(
+            options,
+            &format!("exponential delay of disorder {DISORDER}, timeouts 2 RTT, K = 3"),
+        ),
         columns: 2,
         panels: vec![times_panel, packets],
     };
@@ -215,9 +218,12 @@ pub(super) fn by_loss_and_disorder(
         let rates = RATES.iter().filter(|loss| feasible(variant, **loss)).count();
         let (own, others) = rest.split_at_mut(rates * DISORDERS.len());
         rest = others;
-        let ideal = own.first().map_or(f64::NAN, Measured::mean);
+        let ideal = own.first().map_or((f64::NAN, 0.0), Measured::ideal);
         for ((panel, points), loss) in panels.iter_mut().zip(own.chunks_mut(DISORDERS.len())).zip(RATES) {
             points.iter_mut().for_each(|point| point.against(ideal));
+            if loss == 0.0 {
+                points.iter_mut().take(1).for_each(Measured::is_ideal);
+            }
             let curve = Curve::new(variant.name(), variant.colour);
             panel.curves.push(curve.points(points.iter().map(|point| {
                 let x = f64::from(point.row.disorder.unwrap_or(0));
@@ -241,7 +247,10 @@ pub(super) fn by_loss_and_disorder(
     }
     let picture = Picture {
         title: "256 KiB: speed over loss and disorder, every scheme".to_owned(),
-        caption: caption(options, "exponential delay"),
+        caption: caption(
+            options,
+            "exponential delay; timeouts 2 RTT, K = 3; each scheme against its own mean without loss and disorder",
+        ),
         columns: 2,
         panels,
     };

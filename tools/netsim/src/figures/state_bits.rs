@@ -260,7 +260,8 @@ pub(super) fn make(figure: Figure) -> Made {
             ..Panel::default()
         }],
     };
-    Made { figure, csv, picture, findings, points: fields.len() as u64, failures: 0 }
+    let points = fields.len() as u64;
+    Made { figure, csv, intervals: String::new(), picture, findings, points, failures: 0 }
 }
 
 #[cfg(test)]

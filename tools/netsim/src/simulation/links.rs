@@ -2,17 +2,19 @@
 //!
 //! A port's words leave at its own switch and travel as any packet does: they take time, wait in queues and may be dropped.
 
-use fpga_core::feedback::controller::{self, Controller, StaticRouting};
+use fpga_core::feedback::controller::{self, Controller, Routing};
 use fpga_core::feedback::hop::{self, Hop};
 use fpga_core::feedback::{Limits, LinkPacket, LinkState, Word};
+use fpga_core::impair::{Conditions, Impairments, Link};
 use fpga_core::scheme::side::Header;
 use fpga_firmware::NodeId;
 use fpga_firmware::wire::{Common, Flags, LINK_WHOLE};
 
-use super::{Packet, RateChange, Simulation};
+use super::{LinkWords, Packet, RateChange, Simulation};
 use crate::event_queue::{Event, What};
 use crate::host::AnySender;
-use crate::scenario::{Scenario, life_of, node_of};
+use crate::scenario::{Scenario, ScenarioError, life_of, node_of};
+use crate::topology::Network;
 
 /// Hops and controller.
 #[derive(Debug)]
@@ -21,22 +23,50 @@ pub(super) struct Feedback {
     config: hop::Config,
     controller: Controller,
     at: u32,
+    /// Loses words of links as hosts' control packets are lost.
+    loss: Link<Packet>,
+    words: LinkWords,
+}
+
+/// The simulated network as the controller's hands: it leads a pair round a link, where ways are fixed and there is another one.
+struct Ways<'a> {
+    network: &'a mut Network,
+    now: u64,
+}
+
+impl Routing for Ways<'_> {
+    fn avoid(&mut self, link: u32, sender: NodeId, receiver: NodeId) -> bool {
+        let host = |node: NodeId| node.get().wrapping_sub(1);
+        self.network.avoid(link, host(sender), host(receiver), self.now)
+    }
 }
 
 impl Feedback {
     /// `None` if the scenario has no controller.
-    pub(super) fn new(scenario: &Scenario, ports: usize) -> Option<Self> {
-        let at = scenario.controller?;
+    pub(super) fn new(scenario: &Scenario, ports: usize) -> Result<Option<Self>, ScenarioError> {
+        let Some(at) = scenario.controller else { return Ok(None) };
         let round_trip = scenario.timers_for();
         // Some sixteen words in a round trip and port: less than a hundredth of what the link carries meanwhile.
         let gap = fpga_core::Nanos::new(round_trip.get() / 16 + 1);
         let controller = controller::Config { links: 2, memory: round_trip.saturating_mul(4) };
-        Some(Self {
+        let mut impairments = Impairments::default();
+        impairments.control = Conditions::default().loss(scenario.control.loss);
+        // No host's numbers.
+        let loss = Link::new(impairments, 1, !scenario.seed)?;
+        Ok(Some(Self {
             hops: vec![Hop::default(); ports],
             config: hop::Config { limits: Limits::default(), gap, patience: round_trip },
             controller: Controller::new(controller),
             at,
-        })
+            loss,
+            words: LinkWords::default(),
+        }))
+    }
+
+    /// What was said; the senders' inquiries are theirs to count.
+    pub(super) const fn words(&self) -> LinkWords {
+        let (rerouted, slowed) = self.controller.actions();
+        LinkWords { rerouted, slowed, ..self.words }
     }
 }
 
@@ -48,8 +78,7 @@ impl Simulation {
         let Some(header) = self.packets.get(packet as usize).map(|packet| packet.header) else { return };
         let Some(hop) = feedback.hops.get_mut(port as usize) else { return };
         let queue = self.network.filled(port, self.now).min(LINK_WHOLE);
-        // A simulated link never slows down: its queue tells all.
-        let state = LinkState { link: port, rate: LINK_WHOLE, queue };
+        let state = LinkState { link: port, rate: self.network.rate(port).min(LINK_WHOLE), queue };
         let Common { source, destination, .. } = header.common();
         let word = match header {
             Header::Link(LinkPacket { word: Word::Inquiry { number }, .. }) => {
@@ -63,6 +92,12 @@ impl Simulation {
             _ => None,
         };
         if let Some((to, word)) = word {
+            let count = if matches!(word, Word::Passive { .. }) {
+                &mut feedback.words.passive
+            } else {
+                &mut feedback.words.active
+            };
+            *count += 1;
             self.say_at(vertex, destination, to, word);
         }
     }
@@ -77,7 +112,16 @@ impl Simulation {
         };
         let header = Header::Link(LinkPacket { common, word });
         let length = u32::try_from(header.length()).unwrap_or(0);
-        let packet = self.keep(Packet { header, payload: 0, length, damaged: false });
+        let packet = Packet { header, payload: 0, length, damaged: false };
+        let now = self.nanos();
+        if let Some(feedback) = &mut self.feedback {
+            let _ = feedback.loss.offer(now, packet);
+            if feedback.loss.poll(now).is_none() {
+                feedback.words.lost += 1;
+                return;
+            }
+        }
+        let packet = self.keep(packet);
         self.push(
             Event::new(self.now, What::Arrive, vertex).of(packet).bound(to.get().wrapping_sub(1), length),
         );
@@ -92,8 +136,8 @@ impl Simulation {
         if !matches!(packet.word, Word::Active { .. }) {
             return false;
         }
-        // Ways are chosen packet by packet already, so there is never another one to be found.
-        if let Some((to, word)) = feedback.controller.report(now, &packet.word, &mut StaticRouting) {
+        let mut ways = Ways { network: &mut self.network, now: self.now };
+        if let Some((to, word)) = feedback.controller.report(now, &packet.word, &mut ways) {
             let common = Common {
                 source: node_of(host),
                 destination: to,

@@ -74,6 +74,24 @@ pub struct RateChange {
     pub rate: u32,
 }
 
+/// Words about links: link feedback.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LinkWords {
+    /// Inquiries that senders made.
+    pub inquiries: u64,
+    /// Answers to them by links on the way.
+    pub passive: u64,
+    /// Reports of links to the controller, by themselves.
+    pub active: u64,
+    /// Words of links that the network lost.
+    pub lost: u64,
+    /// Ways that the controller has found round links, and words of it to senders to slow down.
+    pub rerouted: u64,
+    /// See there.
+    pub slowed: u64,
+}
+
 /// What a run has shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -84,6 +102,10 @@ pub struct Report {
     pub hosts: Vec<HostReport>,
     /// Changes of rates, in order; none without link feedback.
     pub rates: Vec<RateChange>,
+    /// Words about links; none without link feedback.
+    pub links: LinkWords,
+    /// How long packets have waited at switches, all of them together.
+    pub waited: Nanos,
     /// Events that happened.
     pub events: u64,
     /// Of these, packets that came to a host or a switch.

@@ -15,9 +15,13 @@ const PACKAGES: [&str; 6] =
 
 /// What a benchmark may cost at most, in nanoseconds per operation, near and far: the first entry whose every word is part of
 /// the benchmark's name.
-const BUDGETS: [(&str, &[&str], f64, f64); 4] = [
+const BUDGETS: [(&str, &[&str], f64, f64); 8] = [
     ("ring/", &["submit", "complete"], 15.0, 30.0),
     ("registry/", &["match", "decision", "64"], 20.0, 20.0),
+    ("registry/", &["packet", "64 operations"], 20.0, 20.0),
+    ("registry/", &["packet", "65536 operations", "random"], 60.0, 60.0),
+    ("timers/", &["stop+start of a million", "acknowledgement order"], 20.0, 20.0),
+    ("timers/", &["stop+start of a million", "random"], 100.0, 100.0),
     ("op_table/", &["take", "acknowledge"], 20.0, 20.0),
     ("wire/", &["encode", "parse", "512"], 80.0, 80.0),
 ];
@@ -206,6 +210,17 @@ mod tests {
             let found = criterion("fpga-firmware", description.as_bytes(), ESTIMATES).unwrap();
             assert_eq!(found.nanoseconds, 3840.0, "bytes are no operations");
             assert_eq!(found.budget(Regime::Near), Some(80.0));
+        }
+        for (name, budget) in [
+            ("registry/packet, 64 operations in turn, last of 64 windows", Some(20.0)),
+            ("registry/packet, 65536 operations at random", Some(60.0)),
+            ("registry/packet, in a row", None),
+            ("timers/stop+start of a million, in acknowledgement order", Some(20.0)),
+            ("timers/stop+start of a million, at random", Some(100.0)),
+        ] {
+            let description = format!(r#"{{"full_id":"{name}","throughput":null}}"#);
+            let found = criterion("fpga-core", description.as_bytes(), ESTIMATES).unwrap();
+            assert_eq!(found.budget(Regime::Near), budget, "{name}");
         }
         assert!(criterion("x", b"{}", ESTIMATES).is_err());
     }

@@ -1,5 +1,6 @@
 //! `stream`: frame streams between cards.
 
+mod pace;
 mod publish;
 mod subscribe;
 

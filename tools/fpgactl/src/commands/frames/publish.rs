@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fpga_frames::{
-    Frame, PublishError, Publisher, PublisherEvent, PublisherOptions, SubscriberStatistics, TakeError,
+    DropReason, Frame, PublishError, Publisher, PublisherEvent, PublisherOptions, SubscriberStatistics,
+    TakeError,
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
+use super::pace::Pace;
 use super::{CHECKSUM, Every, Live, Repaired, Station, checksum};
 use crate::cli::PublishArgs;
 use crate::error::CliError;
@@ -24,8 +26,12 @@ use crate::units;
 
 /// Frames published between two looks at what else there is to do.
 const BURST: u32 = 32;
+/// One in so many frames is long, where most are not (`--mostly`).
+const LONG: u32 = 32;
 /// How long the last frames may take.
 const CLOSING: Duration = Duration::from_secs(10);
+/// More than that between two looks is the machine's, which let this program wait, and is held against nobody.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// One subscriber, while it was one.
 #[derive(Debug, Serialize)]
@@ -53,6 +59,8 @@ pub(super) struct PublishReport {
     node: u32,
     frame_bytes: u64,
     published: u64,
+    /// Frames that `--rate` had a time for, and that were not there in time.
+    late: u64,
     unsent: u64,
     sent: u64,
     skipped: u64,
@@ -63,6 +71,8 @@ pub(super) struct PublishReport {
     frames_per_second: f64,
     goodput_gb_per_s: f64,
     rejected: u64,
+    /// Frames that were accepted for those who were subscribers at the end, and did not get there; 0 before the end.
+    undelivered: u64,
     subscribers: Vec<Subscriber>,
     internal: Repaired,
 }
@@ -79,6 +89,18 @@ impl Report for PublishReport {
             ("skipped", format!("{} for want of room", self.skipped)),
             ("goodput", format!("{:.3} GB/s to all subscribers together", self.goodput_gb_per_s)),
         ]);
+        if self.late > 0 {
+            text += &output::pairs(&[(
+                "late",
+                format!("{} frames of the rate were not there in time", self.late),
+            )]);
+        }
+        if self.undelivered > 0 {
+            text += &output::pairs(&[(
+                "undelivered",
+                format!("{} of those sent before the end", self.undelivered),
+            )]);
+        }
         for it in &self.subscribers {
             let gone = it.gone.as_ref().map_or(String::new(), |why| format!(" ({why})"));
             text += &format!(
@@ -92,8 +114,33 @@ impl Report for PublishReport {
 
 /// Where frames come from.
 enum Source {
-    Pattern(Pcg64Mcg),
+    Pattern(Pattern),
     Stream(Stream),
+}
+
+/// Random bytes.
+struct Pattern {
+    random: Pcg64Mcg,
+    /// What most frames have at most, where not all of them have the same length.
+    mostly: Option<u64>,
+}
+
+impl Pattern {
+    fn fill(&mut self, frame: &mut Frame) -> Result<(), CliError> {
+        let room = frame.room().len() as u64;
+        let longest = match self.mostly {
+            Some(mostly) if !self.random.next_u32().is_multiple_of(LONG) => mostly.min(room),
+            _ => room,
+        };
+        let shorter = match self.mostly {
+            Some(_) => self.random.next_u64() % (longest / 2 + 1),
+            None => 0,
+        };
+        let length = usize::try_from(longest - shorter).unwrap_or(usize::MAX);
+        frame.set_len(length).map_err(CliError::Frame)?;
+        self.random.fill_bytes(frame.data());
+        Ok(())
+    }
 }
 
 /// Bytes that come when they come: subscribers wait for them, and must not be kept waiting for everything else as well.
@@ -116,7 +163,14 @@ enum Next {
 impl Source {
     fn open(args: &PublishArgs) -> Result<Self, CliError> {
         let Some(path) = &args.file else {
-            return Ok(Self::Pattern(Pcg64Mcg::new(u128::from(args.link.seed))));
+            if let Some(mostly) = args.mostly.filter(|mostly| !(1..=args.frame).contains(mostly)) {
+                let frame = args.frame;
+                return Err(CliError::Usage(format!(
+                    "--mostly {mostly}: frames have 1 byte to the {frame} of --frame; give it a number between the two"
+                )));
+            }
+            let random = Pcg64Mcg::new(u128::from(args.link.seed));
+            return Ok(Self::Pattern(Pattern { random, mostly: args.mostly }));
         };
         let (file, path) = if path == Path::new("-") {
             // Without the buffer that the standard library puts before it: whether there is something to read is asked of the system.
@@ -131,10 +185,7 @@ impl Source {
     /// Fills a frame as far as that goes without waiting.
     fn fill(&mut self, frame: &mut Frame) -> Result<Next, CliError> {
         match self {
-            Self::Pattern(random) => {
-                random.fill_bytes(frame.data());
-                Ok(Next::Whole)
-            }
+            Self::Pattern(pattern) => pattern.fill(frame).map(|()| Next::Whole),
             Self::Stream(stream) => stream.fill(frame),
         }
     }
@@ -180,6 +231,16 @@ struct Job<'a> {
     rejected: u64,
     gone: Vec<Subscriber>,
     began: Option<Instant>,
+    /// From there on, where there is a rate.
+    pace: Option<Pace>,
+    undelivered: Undelivered,
+}
+
+/// What did not get to those who were subscribers when the end began.
+#[derive(Clone, Copy, Default)]
+struct Undelivered {
+    frames: u64,
+    subscribers: usize,
 }
 
 impl Job<'_> {
@@ -188,7 +249,16 @@ impl Job<'_> {
         while let Some(event) = self.publisher.next_event() {
             match event {
                 PublisherEvent::Gone { id, node, reason, statistics } => {
-                    tracing::info!(%id, %node, %reason, "gone");
+                    match reason {
+                        DropReason::Left | DropReason::Replaced => {
+                            tracing::info!(%id, %node, %reason, "gone")
+                        }
+                        _ => tracing::warn!(
+                            "{id} (node {node}) is dropped from the stream: {reason}; {} of {} frames sent to it have arrived, and it may join again",
+                            statistics.arrived,
+                            statistics.sent
+                        ),
+                    }
                     let reason = Some(reason.to_string());
                     self.gone.push(Subscriber::new(id.to_string(), node.get(), statistics, reason));
                 }
@@ -202,11 +272,12 @@ impl Job<'_> {
     }
 
     /// Whether the next frame may be published now.
-    fn is_time(&self, now: Instant) -> bool {
-        let Some(began) = self.began else { return false };
-        match self.args.rate {
-            #[expect(clippy::cast_precision_loss, reason = "a point in time")]
-            Some(rate) => now.saturating_duration_since(began).as_secs_f64() >= self.published as f64 / rate,
+    fn is_time(&mut self, now: Instant) -> bool {
+        if self.began.is_none() {
+            return false;
+        }
+        match &mut self.pace {
+            Some(pace) => pace.is_due(now),
             None => {
                 let mut all = self.publisher.subscribers().peekable();
                 all.peek().is_some() && all.all(|subscriber| subscriber.room > 0)
@@ -242,6 +313,9 @@ impl Job<'_> {
         let length = frame.data().len() as u64;
         frame.set_value(&value).map_err(CliError::Frame)?;
         self.published += 1;
+        if let Some(pace) = &mut self.pace {
+            pace.published();
+        }
         match self.publisher.publish(frame) {
             Ok(published) => self.bytes += length * u64::from(published.sent.len()),
             Err(PublishError::NoRoom { .. }) => {}
@@ -275,6 +349,7 @@ impl Job<'_> {
             node: self.publisher.node().get(),
             frame_bytes: self.args.frame,
             published: statistics.published,
+            late: self.pace.map_or(0, |pace| pace.late()),
             unsent: statistics.unsent,
             sent: statistics.sent,
             skipped: statistics.skipped,
@@ -285,6 +360,7 @@ impl Job<'_> {
             frames_per_second: per_second(statistics.published),
             goodput_gb_per_s: per_second(self.bytes) / 1e9,
             rejected: self.rejected,
+            undelivered: self.undelivered.frames,
             subscribers,
             internal: statistics.internal.into(),
         }
@@ -297,17 +373,37 @@ impl Job<'_> {
     /// Ends the stream: what was accepted arrives first, if that does not take for ever.
     fn close(&mut self) -> Result<(), CliError> {
         drop(self.frame.take());
-        let closing = Instant::now();
+        let (mut waited, mut looked) = (Duration::ZERO, Instant::now());
+        // Transfers that failed before are those of frames that were live then; what is accepted now is to arrive.
+        let before: Vec<_> = self.publisher.subscribers().collect();
         self.publisher.begin_close();
         while !self.publisher.is_closed() {
             if self.publisher.poll()? == 0 {
                 self.publisher.rest();
             }
             self.take_events();
-            if closing.elapsed() > CLOSING {
-                tracing::warn!("the last frames did not arrive within {CLOSING:?}");
+            let now = Instant::now();
+            waited += now.saturating_duration_since(looked).min(LOOK);
+            looked = now;
+            if waited > CLOSING {
+                tracing::warn!(
+                    "the last frames, or the word that they were the last, did not arrive within {CLOSING:?}"
+                );
                 break;
             }
+        }
+        let after: Vec<_> = self.publisher.subscribers().collect();
+        for view in before {
+            let id = view.id.to_string();
+            let stayed = after
+                .iter()
+                .find(|it| it.id == view.id)
+                .map(|it| (it.statistics.sent, it.statistics.arrived));
+            let gone = self.gone.iter().rfind(|it| it.id == id).map(|it| (it.sent, it.arrived));
+            let Some((sent, arrived)) = stayed.or(gone) else { continue };
+            let missing = sent.saturating_sub(arrived).saturating_sub(view.statistics.failed);
+            self.undelivered.frames += missing;
+            self.undelivered.subscribers += usize::from(missing > 0);
         }
         Ok(())
     }
@@ -335,6 +431,8 @@ fn open<'a>(settings: &Settings, args: &'a PublishArgs) -> Result<Job<'a>, CliEr
         rejected: 0,
         gone: Vec::new(),
         began: None,
+        pace: None,
+        undelivered: Undelivered::default(),
     })
 }
 
@@ -347,7 +445,8 @@ pub(super) fn run(settings: &Settings, args: &PublishArgs, out: &mut dyn Write) 
         let work = job.publisher.poll()?;
         job.take_events();
         if job.began.is_none() && job.publisher.subscribers().count() as u64 >= u64::from(args.subscribers) {
-            job.began = Some(Instant::now());
+            let now = Instant::now();
+            (job.began, job.pace) = (Some(now), args.rate.map(|rate| Pace::new(rate, now)));
         }
         let Some(count) = job.burst()? else { break };
         live.show(|| {
@@ -371,5 +470,9 @@ pub(super) fn run(settings: &Settings, args: &PublishArgs, out: &mut dyn Write) 
     let seconds = job.seconds();
     job.close()?;
     let gone = core::mem::take(&mut job.gone);
-    every.print(&job.report(seconds, gone), settings.json, out)
+    every.print(&job.report(seconds, gone), settings.json, out)?;
+    match job.undelivered {
+        Undelivered { frames: 0, .. } => Ok(()),
+        Undelivered { frames, subscribers } => Err(CliError::Undelivered { frames, subscribers }),
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,8 @@ use crate::stop;
 const LEAVING: Duration = Duration::from_secs(2);
 /// Between two looks at a conversation of four messages.
 const LOOK: Duration = Duration::from_micros(200);
+/// How long a publisher that hangs up without a word is called again, if nothing else was asked for.
+const UNHEARD: Duration = Duration::from_secs(2);
 /// Between two tries to find the publisher, and between two looks whether a signal has come.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -81,14 +84,35 @@ impl Sink {
     }
 }
 
-fn join(settings: &Settings, args: &SubscribeArgs) -> Result<Subscriber, CliError> {
-    let station = Station::reach(settings, &args.link)?;
-    let until = Instant::now() + args.retry.unwrap_or_default();
-    loop {
+/// What the publisher's name stands for now: one address at least.
+fn look_up(place: &str) -> Result<Vec<SocketAddr>, CliError> {
+    let unknown = |reason: String| CliError::UnknownPublisher { place: place.to_owned(), reason };
+    let found: Vec<_> = place.to_socket_addrs().map_err(|error| unknown(error.to_string()))?.collect();
+    if found.is_empty() { Err(unknown("it has no address".to_owned())) } else { Ok(found) }
+}
+
+/// Whether another try may end otherwise.
+#[derive(Debug, Clone, Copy)]
+enum Again {
+    Never,
+    /// If that was asked for: nobody is there, or nobody who has time or room.
+    Asked,
+    /// For a moment in any case: a publisher with many callers has hung up before it heard this one.
+    Unheard,
+}
+
+/// Tries each address of the publisher once. `None`: a signal came meanwhile.
+fn try_join(
+    station: &Station,
+    args: &SubscribeArgs,
+    addresses: &[SocketAddr],
+) -> Result<Option<Subscriber>, (Again, CliError)> {
+    let mut last = Ok(None);
+    for &address in addresses {
         let mut options = SubscriberOptions::default();
         options.slots = args.slots;
-        let endpoint = station.endpoint()?;
-        let joined = Subscriber::begin_join(endpoint, args.publisher, options).and_then(|mut joining| {
+        let endpoint = station.endpoint().map_err(|error| (Again::Never, error))?;
+        let joined = Subscriber::begin_join(endpoint, address, options).and_then(|mut joining| {
             loop {
                 match joining.poll()? {
                     Some(subscriber) => return Ok(Some(subscriber)),
@@ -97,16 +121,49 @@ fn join(settings: &Settings, args: &SubscribeArgs) -> Result<Subscriber, CliErro
                 }
             }
         });
-        match joined {
+        let error = match joined {
+            Ok(joined) => return Ok(joined),
+            Err(error) => error,
+        };
+        let again = match &error {
+            JoinError::Bootstrap(BootstrapError::Closed { .. } | BootstrapError::Broken { .. }) => {
+                Again::Unheard
+            }
+            JoinError::Bootstrap(
+                BootstrapError::Connect { .. }
+                | BootstrapError::TimedOut { .. }
+                | BootstrapError::Refused { .. },
+            ) => Again::Asked,
+            _ => Again::Never,
+        };
+        // A name often has an address of each version, and a publisher listens at one of them.
+        let is_elsewhere = matches!(error, JoinError::Bootstrap(BootstrapError::Connect { .. }));
+        last = Err((again, error.into()));
+        if !is_elsewhere {
+            break;
+        }
+    }
+    last
+}
+
+fn join(settings: &Settings, args: &SubscribeArgs) -> Result<Subscriber, CliError> {
+    let station = Station::reach(settings, &args.link)?;
+    let began = Instant::now();
+    let until = began + args.retry.unwrap_or_default();
+    loop {
+        let tried = match look_up(&args.publisher) {
+            Ok(addresses) => try_join(&station, args, &addresses),
+            Err(error) => Err((Again::Asked, error)),
+        };
+        let now = Instant::now();
+        match tried {
             Ok(Some(subscriber)) => return Ok(subscriber),
             Ok(None) => {}
-            Err(JoinError::Bootstrap(
-                error @ (BootstrapError::Connect { .. }
-                | BootstrapError::Closed { .. }
-                | BootstrapError::Broken { .. }
-                | BootstrapError::Refused { .. }),
-            )) if Instant::now() < until => tracing::debug!(%error, "again"),
-            Err(error) => return Err(error.into()),
+            Err((Again::Asked, error)) if now < until => tracing::debug!(%error, "again"),
+            Err((Again::Unheard, error)) if now < until.max(began + UNHEARD) => {
+                tracing::debug!(%error, "again");
+            }
+            Err((_, error)) => return Err(error),
         }
         // It has not become what runs until it is told to end.
         settings.deadline.check(|| format!("looking for the publisher at {}", args.publisher))?;

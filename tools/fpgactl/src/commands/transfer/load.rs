@@ -60,9 +60,7 @@ impl Load {
     /// # Errors
     /// See [`CliError`].
     pub fn begin(settings: &Settings, args: &TransferArgs) -> Result<Self, CliError> {
-        let mut plan = Plan::new(args, &settings.transfer)?;
-        // A listing compares every field, masks too.
-        plan.packet_events = true;
+        let plan = Plan::to_look_at(args, &settings.transfer)?;
         let (source, mut sending, mut receiving) = open_ends(settings, args, &plan)?;
         let length = plan.chunk_size(source.length(), &sending, &receiving)?;
         if length > 0 {

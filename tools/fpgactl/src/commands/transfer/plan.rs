@@ -14,6 +14,8 @@ use crate::target::Opened;
 
 /// Default of `--size`.
 const SIZE: u64 = 64 << 20;
+/// The same for transfers that are looked at on their way: enough to fill every table, and there at once.
+const LOOKED_AT: u64 = 1 << 20;
 /// Default of `--chunk`.
 const CHUNK: u64 = 256 << 20;
 /// A card that a process serves shares its processor with others, and so do the links between such cards: a packet may be
@@ -65,6 +67,12 @@ impl Plan {
             segment: narrow("--segment", args.segment.or(defaults.segment))?,
             chunk: args.chunk.or(defaults.chunk),
         })
+    }
+
+    /// Of a transfer that is made to be looked at: the card tells of every packet, since a listing compares masks too.
+    pub(super) fn to_look_at(args: &TransferArgs, defaults: &TransferDefaults) -> Result<Self, CliError> {
+        let size = args.size.or(defaults.size).unwrap_or(LOOKED_AT);
+        Ok(Self { size, packet_events: true, ..Self::new(args, defaults)? })
     }
 
     /// The size of packets is fixed when a card is built: for a real card the option only states what is expected.

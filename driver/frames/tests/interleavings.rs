@@ -1,0 +1,198 @@
+//! The publisher itself, not a model of it: everything that a user and a card can do with two slots and one frame in ordinary memory, in every
+//! order. Frames are taken, published oldest or newest first, dropped on another thread; the publisher and the others look or do not. After
+//! each order everything comes to rest, and then every slot is free, every frame has arrived whole, and every count is what it should be.
+//!
+//! A slot that is used again while a channel or a transfer reads it shows in a frame's checksum: whoever takes one writes all of it at once.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
+#![expect(clippy::panic, reason = "a panic is the failure report")]
+
+#[path = "stream/rig.rs"]
+#[expect(dead_code, reason = "what other tests use of it")]
+mod rig;
+
+use fpga_driver::mock::World;
+use fpga_frames::{Frame, PublishError, SubscriberOptions, TakeError};
+use rand_core::Rng;
+use rig::{Rig, checksum, lossy, options};
+
+const SLOTS: usize = 2;
+const HEAP_SLOTS: usize = 1;
+const SUBSCRIBERS: usize = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Take,
+    PublishOldest,
+    PublishNewest,
+    /// On another thread, from which its memory finds its way home.
+    DropOldest,
+    /// The publisher looks.
+    Poll,
+    /// Cards and network go on a little, and then the subscribers look.
+    Others,
+}
+
+impl Step {
+    const ALL: [Self; 6] =
+        [Self::Take, Self::PublishOldest, Self::PublishNewest, Self::DropOldest, Self::Poll, Self::Others];
+
+    /// Whether it would be something, with so many frames held.
+    const fn is_possible(self, held: usize) -> bool {
+        match self {
+            Self::Take => held < SLOTS + HEAP_SLOTS,
+            Self::PublishOldest | Self::DropOldest => held > 0,
+            // With one frame it is the oldest.
+            Self::PublishNewest => held > 1,
+            Self::Poll | Self::Others => true,
+        }
+    }
+
+    /// How many are held afterwards, if a frame could be taken.
+    const fn held(self, before: usize) -> usize {
+        match self {
+            Self::Take => before + 1,
+            Self::PublishOldest | Self::PublishNewest | Self::DropOldest => before - 1,
+            Self::Poll | Self::Others => before,
+        }
+    }
+}
+
+/// All orders of `length` steps, each that changes something.
+fn orders(length: usize) -> Vec<Vec<Step>> {
+    let mut all = vec![(Vec::new(), 0)];
+    for _ in 0..length {
+        let longer = |(steps, held): (Vec<Step>, usize)| {
+            Step::ALL.into_iter().filter(move |step| step.is_possible(held)).map(move |step| {
+                let mut steps = steps.clone();
+                steps.push(step);
+                (steps, step.held(held))
+            })
+        };
+        all = all.into_iter().flat_map(longer).collect();
+    }
+    all.into_iter().map(|(steps, _)| steps).collect()
+}
+
+/// What came of the frames of a run.
+#[derive(Debug, Default)]
+struct Counts {
+    orders: u64,
+    published: u64,
+    heap: u64,
+    refused: u64,
+    full: u64,
+}
+
+fn take(rig: &mut Rig, held: &mut Vec<Frame>, counts: &mut Counts) {
+    match rig.publisher.take() {
+        Ok(mut frame) => {
+            // All of it, and at once: whoever still reads what was there before reads this.
+            rig.random.fill_bytes(frame.data());
+            counts.heap += u64::from(frame.is_on_heap());
+            held.push(frame);
+        }
+        Err(TakeError::Full { .. }) => counts.full += 1,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn publish(rig: &mut Rig, mut frame: Frame, counts: &mut Counts) {
+    let value = checksum(rig.publisher.next_sequence().get(), frame.data());
+    frame.set_value(&value).unwrap();
+    counts.published += 1;
+    match rig.publisher.publish(frame) {
+        Ok(published) => assert_eq!(published.sent.len() + published.skipped.len(), 2),
+        Err(PublishError::NoRoom { .. }) => counts.refused += 1,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn run(rig: &mut Rig, steps: &[Step], counts: &mut Counts) {
+    let mut held = Vec::new();
+    for step in steps {
+        match step {
+            Step::Take => take(rig, &mut held, counts),
+            // A frame that could not be taken is missing here.
+            Step::PublishOldest if !held.is_empty() => publish(rig, held.remove(0), counts),
+            Step::PublishNewest if !held.is_empty() => publish(rig, held.pop().unwrap(), counts),
+            Step::DropOldest if !held.is_empty() => {
+                let frame = held.remove(0);
+                std::thread::scope(|scope| scope.spawn(move || drop(frame)).join().unwrap());
+            }
+            Step::Poll => {
+                rig.publisher.poll().unwrap();
+            }
+            Step::Others => {
+                for _ in 0..8 {
+                    rig.publisher.relax();
+                }
+                (0..SUBSCRIBERS).for_each(|number| rig.look(number));
+            }
+            Step::PublishOldest | Step::PublishNewest | Step::DropOldest => {}
+        }
+        let slots = held.iter().filter(|frame| !frame.is_on_heap()).count();
+        assert!(rig.publisher.free_slots() + slots <= SLOTS, "{steps:?}");
+    }
+    drop(held);
+    rig.until("rest", |rig| {
+        let statistics = rig.publisher.statistics();
+        let read: u64 = rig.seen.iter().map(|seen| seen.count).sum();
+        statistics.arrived == statistics.sent
+            && read == statistics.arrived
+            && rig.publisher.free_slots() == SLOTS
+            // Of two slots of the pool, one may be on its way to a subscriber, whatever slots that has.
+            && rig.publisher.subscribers().all(|view| view.room == 1)
+    });
+    counts.orders += 1;
+    let statistics = rig.publisher.statistics();
+    assert_eq!((statistics.failed, statistics.internal.lost_slots), (0, 0), "{steps:?}");
+    assert_eq!(statistics.published, counts.published, "{steps:?}");
+    // Nothing is leaked: as many as there were, in both kinds of memory, and no more.
+    let all: Vec<_> = (0..SLOTS + HEAP_SLOTS).map(|_| rig.publisher.take().unwrap()).collect();
+    assert_eq!(all.iter().filter(|frame| frame.is_on_heap()).count(), HEAP_SLOTS, "{steps:?}");
+    assert!(matches!(rig.publisher.take(), Err(TakeError::Full { .. })), "{steps:?}");
+}
+
+fn every_order(length: usize, loss: f64) -> Counts {
+    let mut options = options();
+    // Of two packets each.
+    (options.data_room, options.subscribers) = (1_500, 2);
+    (options.slots, options.heap_slots) = (u32::try_from(SLOTS).unwrap(), u32::try_from(HEAP_SLOTS).unwrap());
+    let mut rig = Rig::on(World::builder().impairments(lossy(loss)).seed(17), SUBSCRIBERS, options);
+    for (number, slots) in [(0, 1), (1, 2)] {
+        let mut options = SubscriberOptions::default();
+        options.slots = slots;
+        rig.join(number, options);
+    }
+    rig.keep = false;
+    let mut counts = Counts::default();
+    for steps in orders(length) {
+        run(&mut rig, &steps, &mut counts);
+    }
+    rig.close();
+    rig.assert_no_faults();
+    let next = rig.publisher.next_sequence().get();
+    for seen in &rig.seen {
+        assert_eq!((seen.count + seen.missed_frames, seen.ended), (next, Some(next)), "{seen:?}");
+    }
+    assert!(counts.published > 0 && counts.heap > 0 && counts.full > 0 && counts.refused > 0, "{counts:?}");
+    counts
+}
+
+#[test]
+fn no_slot_is_reused_while_it_is_read_in_any_order() {
+    let counts = every_order(7, 0.0);
+    assert!(counts.orders > 10_000, "{counts:?}");
+}
+
+/// With packets that are lost and sent again, so that transfers to the two end in another order than they began.
+#[test]
+fn nor_over_a_network_that_loses_packets() {
+    every_order(5, 0.1);
+}
+
+#[test]
+#[ignore = "minutes"]
+fn longer_orders() {
+    every_order(8, 0.0);
+}

@@ -1,0 +1,194 @@
+//! The model of impairments as keys of a scenario.
+
+use fpga_core::Nanos;
+use fpga_core::impair::{Bursts, Conditions, Delay, Loss, Probability};
+use serde::Deserialize;
+use serde::de::Deserializer;
+
+use super::{Checked, Span, Within};
+
+/// A share of frames.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Chance(Probability);
+
+impl<'de> Deserialize<'de> for Chance {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let check = |value, _| Probability::new(value).ok().map(Self);
+        deserializer.deserialize_any(Checked { allowed: "a probability from 0 to 1", check })
+    }
+}
+
+/// The standard deviation of a logarithm.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sigma(f64);
+
+impl<'de> Deserialize<'de> for Sigma {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let check = |value, _| (0.0..=4.0).contains(&value).then_some(Self(value));
+        deserializer.deserialize_any(Checked { allowed: "a number from 0 to 4", check })
+    }
+}
+
+/// The mean length of bursts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Length(f64);
+
+impl<'de> Deserialize<'de> for Length {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let check = |value, _| (1.0..=1e6).contains(&value).then_some(Self(value));
+        deserializer.deserialize_any(Checked { allowed: "a number from 1 to 1000000", check })
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "{depth: N, patience_ns: N}")]
+pub(super) struct Shuffle {
+    pub(super) depth: Within<1, 4096>,
+    pub(super) patience_ns: Span,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "{rate_mbps: N, queue_ns: N}")]
+pub(super) struct Throttle {
+    pub(super) rate_mbps: Within<1, 100_000_000>,
+    pub(super) queue_ns: Span,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "{from_ns: N, length_ns: N}")]
+pub(super) struct BlackoutEntry {
+    pub(super) from_ns: Span,
+    pub(super) length_ns: Span,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "any of loss or bursts, delay or jitter_ns, duplicate, copy_delay and corrupt, in braces or below"
+)]
+pub(super) struct ConditionsEntry {
+    loss: Option<Chance>,
+    bursts: Option<BurstsEntry>,
+    duplicate: Chance,
+    corrupt: Chance,
+    /// Mean of an exponential delay.
+    jitter_ns: Option<Span>,
+    delay: Option<DelayEntry>,
+    copy_delay: Option<DelayEntry>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "{loss: P, length: N}")]
+pub(super) struct BurstsEntry {
+    loss: Chance,
+    length: Length,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "{ns: N}")]
+pub(super) struct ConstantEntry {
+    ns: Span,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "{least_ns: N, most_ns: N}")]
+pub(super) struct UniformEntry {
+    least_ns: Span,
+    most_ns: Span,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "{least_ns: N, mean_ns: N}")]
+pub(super) struct ExponentialEntry {
+    least_ns: Span,
+    mean_ns: Span,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "{mean_ns: N, deviation_ns: N}")]
+pub(super) struct NormalEntry {
+    mean_ns: Span,
+    deviation_ns: Span,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "{least_ns: N, median_ns: N, sigma: N}")]
+pub(super) struct LogNormalEntry {
+    least_ns: Span,
+    median_ns: Span,
+    sigma: Sigma,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    rename_all = "kebab-case",
+    expecting = "one of {constant: ...}, {uniform: ...}, {exponential: ...}, {normal: ...} and {log-normal: ...}"
+)]
+pub(super) struct DelayEntry {
+    constant: Option<ConstantEntry>,
+    uniform: Option<UniformEntry>,
+    exponential: Option<ExponentialEntry>,
+    normal: Option<NormalEntry>,
+    log_normal: Option<LogNormalEntry>,
+}
+
+impl DelayEntry {
+    pub(super) fn law(self) -> Result<Delay, String> {
+        let at = |Within(span): Span| Nanos::new(span);
+        let laws = [
+            self.constant.map(|entry| Delay::Constant(at(entry.ns))),
+            self.uniform.map(|entry| Delay::Uniform { least: at(entry.least_ns), most: at(entry.most_ns) }),
+            self.exponential
+                .map(|entry| Delay::Exponential { least: at(entry.least_ns), mean: at(entry.mean_ns) }),
+            self.normal
+                .map(|entry| Delay::Normal { mean: at(entry.mean_ns), deviation: at(entry.deviation_ns) }),
+            self.log_normal.map(|entry| Delay::LogNormal {
+                least: at(entry.least_ns),
+                median: at(entry.median_ns),
+                sigma: entry.sigma.0,
+            }),
+        ];
+        let mut given = laws.into_iter().flatten();
+        match (given.next(), given.next()) {
+            (Some(Delay::Uniform { least, most }), None) if least > most => {
+                Err(format!("a uniform delay from {least} to {most}: give most_ns of at least least_ns"))
+            }
+            (Some(law), None) => Ok(law),
+            _ => {
+                Err("give one of constant, uniform, exponential, normal and log-normal as a delay".to_owned())
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "{degree: N, patience_ns: N}")]
+pub(super) struct Disorder {
+    pub(super) degree: Within<1, 4096>,
+    pub(super) patience_ns: Span,
+}
+
+impl ConditionsEntry {
+    pub(super) fn conditions(self) -> Result<Conditions, String> {
+        let loss = match (self.loss, self.bursts) {
+            (Some(_), Some(_)) => return Err("loss and bursts: give one of them".to_owned()),
+            (None, Some(BurstsEntry { loss, length })) => {
+                Loss::Bursts(Bursts::of(loss.0.fraction(), length.0).map_err(|error| error.to_string())?)
+            }
+            (loss, None) => Loss::Independent(loss.unwrap_or_default().0),
+        };
+        let delay = match (self.jitter_ns, self.delay) {
+            (Some(_), Some(_)) => return Err("jitter_ns and delay: give one of them".to_owned()),
+            (Some(Within(mean)), None) => Delay::Exponential { least: Nanos::ZERO, mean: Nanos::new(mean) },
+            (None, Some(entry)) => entry.law()?,
+            (None, None) => Delay::Constant(Nanos::ZERO),
+        };
+        let copies = self.copy_delay.map_or(Ok(delay), DelayEntry::law)?;
+        let conditions = Conditions::default().loss(loss).delay(delay);
+        Ok(conditions.copies(self.duplicate.0, copies).damage(self.corrupt.0))
+    }
+}
