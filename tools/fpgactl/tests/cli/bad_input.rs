@@ -146,7 +146,7 @@ fn operations_that_fail_have_status_1() {
         ),
         (
             &["regs", "write", "H2C0.status_rc", "0"],
-            &["h2c0.status_rc is RC", "a read clears it", "write h2c0.status"],
+            &["h2c0.status_rc (RC) is not written", "a read clears it", "write h2c0.status"],
         ),
         (&["regs", "write", "msix0.data", "1"], &["writing msix0.data", "MSI-X", "--force"]),
         (&["peek", "3", "0"], &["no BAR 3", "0 (user), 1 (dma), 2 (bypass)"]),
