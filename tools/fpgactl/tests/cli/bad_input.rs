@@ -134,7 +134,7 @@ fn operations_that_fail_have_status_1() {
         (&["regs", "read", "h2c0.status.nothing"], &["h2c0.status has the fields busy"]),
         (&["regs", "watch", "h2c0.staus"], &["did you mean h2c0.status"]),
         (&["regs", "watch", "h2c0.status_rc"], &["changes the card", "--force"]),
-        (&["regs", "write", "h2c0.status_rc.busy", "0"], &["h2c0.status_rc.busy is RC"]),
+        (&["regs", "write", "h2c0.status_rc.busy", "0"], &["h2c0.status_rc.busy (RC) is not written"]),
         (&["regs", "read", "h2c0.status_rc"], &["changes the card", "--force"]),
         (&["regs", "read", "h2c0.control_set", "--force"], &["write-only", "h2c0.control"]),
         (&["dma", "bench", "--channels", "5"], &["5 channels", "4 in direction h2c", "--channels"]),
@@ -146,7 +146,7 @@ fn operations_that_fail_have_status_1() {
         ),
         (
             &["regs", "write", "H2C0.status_rc", "0"],
-            &["h2c0.status_rc is RC", "a read clears it", "write h2c0.status"],
+            &["h2c0.status_rc (RC) is not written", "a read clears it", "write h2c0.status"],
         ),
         (&["regs", "write", "msix0.data", "1"], &["writing msix0.data", "MSI-X", "--force"]),
         (&["peek", "3", "0"], &["no BAR 3", "0 (user), 1 (dma), 2 (bypass)"]),
