@@ -413,7 +413,7 @@ impl Scenario {
         network
     }
 
-    /// Bytes that a run takes, roughly, and rather too many: hosts with their contexts. What is measured of it is in the tests.
+    /// Bytes that a run takes, roughly, and rather too many: hosts with their contexts. By sizes of structures, not measured.
     #[must_use]
     pub fn memory(&self) -> u64 {
         // What a host has whatever its contexts are, and what one of them takes.

@@ -1,5 +1,4 @@
 //! Every command shows how it is used, and every command line that help, README and manual show is one that the program takes.
-#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use std::fs;
 use std::path::Path;
