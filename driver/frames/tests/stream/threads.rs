@@ -65,7 +65,7 @@ fn one_stalled_subscriber_of_eight_with_threads() {
                 let waiting = if number == STALLED { waiting.take() } else { None };
                 scope.spawn(move || {
                     let end = endpoint_with(world, number + 1, 1, &|options| {
-                        (options.give_up, options.event_entries) = (PATIENCE, 1 << 13);
+                        (options.give_up, options.event_entries) = (PATIENCE, 1 << 14);
                     });
                     let mut options = SubscriberOptions::default();
                     options.patience = PATIENCE;
