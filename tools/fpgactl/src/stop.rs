@@ -4,9 +4,8 @@
 //! ([`OnSignal`]): a job that is interrupted has failed, whatever it got done; a command that runs until it is told to end has
 //! been told.
 
-use std::io;
+use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -31,7 +30,7 @@ pub enum OnSignal {
 struct Asked {
     flag: Arc<AtomicBool>,
     /// Can be read once a signal has come. Nobody reads it, so that it stays so.
-    signalled: UnixStream,
+    signalled: PipeReader,
 }
 
 /// One for the process, as signals are.
@@ -46,7 +45,8 @@ pub fn by_signals() -> Result<(), CliError> {
         return Ok(());
     }
     let asked = Arc::new(AtomicBool::new(false));
-    let (signalled, wake) = UnixStream::pair().map_err(CliError::Signals)?;
+    // Not a pair of sockets: there are kernels without any network.
+    let (signalled, wake) = io::pipe().map_err(CliError::Signals)?;
     for signal in [SIGINT, SIGTERM] {
         // In this order: the second signal finds what the first one has set. 128 and the signal is what shells show.
         let register = || -> io::Result<()> {
