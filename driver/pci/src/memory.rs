@@ -133,8 +133,9 @@ impl SharedMemory {
             match MmapOptions::new().len(length).huge(Some(bits)).map_anon() {
                 Ok(mapping) => Some((mapping, 0, length)),
                 Err(error) => {
-                    tracing::debug!(length, page = 1_u64 << bits, %error,
-                        "no such huge pages in reserve (/sys/kernel/mm/hugepages/*/nr_hugepages); normal ones are taken");
+                    let (page, folder) = (1_u64 << bits, (1_u64 << bits) >> 10);
+                    tracing::warn!(length, page, %error,
+                        "no such huge pages are left, normal ones are taken; to reserve some, write how many to /sys/kernel/mm/hugepages/hugepages-{folder}kB/nr_hugepages");
                     None
                 }
             }
