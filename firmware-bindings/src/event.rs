@@ -34,7 +34,7 @@ pub struct Event {
     pub transfer: TransferId,
     /// The segment within it.
     pub segment: SegmentIndex,
-    /// The op number of a packet.
+    /// The op number of a packet; of a registration, the segments of its transfer.
     pub op: OpNumber,
     /// A count; its meaning depends on `kind`.
     pub count: u32,
@@ -46,7 +46,7 @@ pub struct Event {
     pub length: u64,
     /// Nanoseconds since the card's reset.
     pub time: u64,
-    /// Try count that the receiver echoed.
+    /// Try count that the receiver echoed; of a registration, [`Flags`](crate::generated::Flags) of its packets.
     pub tries: u8,
     /// Running number of the event, never 0.
     pub sequence: u32,

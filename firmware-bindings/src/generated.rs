@@ -498,7 +498,7 @@ pub enum EventKind {
     SegmentDone = 3,
     /// A transmit window can be filled again: index; count = windows freed since reset.
     WindowFree = 4,
-    /// A segment entered the registry: index, generation, node, incarnation, transfer, segment, count = expected packets, address, length.
+    /// A segment entered the registry: index, generation, node, incarnation, transfer, segment, count = expected packets, address, length, op = segments of the transfer, tries = the SILENT and NOTIFY_RECEIVER bits of its packets' Flags.
     Registered = 5,
     /// A packet set a mask bit (only if CONTROL.PACKET_EVENTS): index, generation, count = bit.
     Packet = 6,

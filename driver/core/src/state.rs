@@ -14,7 +14,7 @@
 //! | receiver | tombstones | run of completed transfers of a sending node, and one to spare | 8 | 64 |
 //! | receiver | memory windows | window | 40 | 320 |
 //! | receiver | answers and events | answer to send or event to tell; four for each operation, transfer and escape slot, twice | 64 | 512 |
-//! | mirror | mirror of the registry | registry entry of the card | 104 | 832 |
+//! | mirror | mirror of the registry | registry entry of the card | 112 | 896 |
 //! | mirror | mirror of the escape channel | escape slot of the card | 48 | 384 |
 //!
 //! What waits in the big-transfer queue is not copied: the transfer's own record, at the head, is moved in place (spec 2.1.2).

@@ -315,7 +315,8 @@ impl Endpoint {
     }
 
     /// Compares the mirror with the card's registry and escape windows, entry by entry. Take the events first, and let nothing move
-    /// meanwhile: the windows show the card as it is, the mirror as the events taken so far left it.
+    /// meanwhile: the windows show the card as it is, the mirror as the events taken so far left it. What no event carries is not
+    /// compared: [`fpga_core::mirror`] says what, and why.
     ///
     /// # Errors
     /// [`EndpointError::Mmio`].

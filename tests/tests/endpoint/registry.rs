@@ -161,7 +161,12 @@ fn assert_each_lie_is_found(
     for &(register, field) in lies {
         let place = BarOffset::new(u64::from(block + register));
         bar.write32(BarOffset::new(u64::from(block + index_register)), index.into()).unwrap();
-        let value = bar.read32(place).unwrap() ^ 1;
+        let bit = match field {
+            Field::Silent => registry::flags::SILENT,
+            Field::Notify => registry::flags::NOTIFY,
+            _ => 1,
+        };
+        let value = bar.read32(place).unwrap() ^ bit;
         transport.replace(vec![Replaced { bar: number, at: place.get(), value }]);
         let found = net.end(1).check_mirror().unwrap();
         transport.replace(Vec::new());
@@ -193,6 +198,9 @@ fn every_field_of_a_registry_entry_that_diverges_is_reported() {
         (registry::BASE_HIGH, Field::Base),
         (registry::LENGTH, Field::Length),
         (registry::EXPECTED, Field::Expected),
+        (registry::SEGMENT_COUNT, Field::SegmentCount),
+        (registry::FLAGS, Field::Silent),
+        (registry::FLAGS, Field::Notify),
     ];
     lies.extend((0..8u8).map(|word| (registry::MASK + 4 * u32::from(word), Field::Mask { word })));
     let window = (registry::BLOCK_OFFSET, registry::INDEX, index);

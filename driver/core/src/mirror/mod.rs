@@ -3,15 +3,18 @@
 //! Feed it every event in order, then hold entries and slots of the card's windows against it: any field that differs is
 //! reported. A difference means a lost or reordered event, or a card that does not do what it reports.
 //!
-//! What an event does not carry is not compared: the mask is only known while the NI reports every packet
-//! ([`Mirror::track_masks`]); ages, flags, and an entry's transfer length and segment count never are; nor is the op number
-//! of an escaped packet, which a resend changes without a word.
+//! What an event does not carry is not compared, for there is nothing to hold it against. The mask is only known while the NI reports
+//! every packet ([`Mirror::track_masks`]). Never known are ages, which move by themselves; the length of an entry's transfer, for which
+//! the event of a registration has no room beside the segment's (the notice tells it in the end); the first packet that a mask stands
+//! for, which is 0 in the registry scheme and moves without an event in the others; and op number and try of an escaped packet, which a
+//! resend changes without an event, so that resends cannot fill the ring.
 
 mod escape;
 
 use alloc::boxed::Box;
 
 use fpga_firmware::event::{Event, EventKind};
+use fpga_firmware::generated::Flags;
 use fpga_firmware::ids::{Incarnation, NodeId, SegmentIndex, TransferId};
 use fpga_registers::CardAddr;
 
@@ -38,6 +41,12 @@ pub struct Operation {
     pub length: u64,
     /// Packets.
     pub expected: u32,
+    /// Segments of the transfer.
+    pub segment_count: u32,
+    /// Whether its completion posts no notice at the sender.
+    pub silent: bool,
+    /// Whether the receiver posts a notice when the whole transfer has arrived.
+    pub notify: bool,
     /// Which of them are there; `None` where the NI does not report every packet.
     pub mask: Option<Mask>,
     /// Card time of its registration.
@@ -95,6 +104,12 @@ pub enum Field {
     Length,
     /// Packets.
     Expected,
+    /// Segments of the transfer.
+    SegmentCount,
+    /// Whether the sender is told nothing of its completion.
+    Silent,
+    /// Whether the receiver tells of the transfer.
+    Notify,
     /// A word of the mask.
     Mask {
         /// Which word.
@@ -268,6 +283,7 @@ impl Mirror {
                 let before = place.operation.is_some().then_some(place.generation).flatten();
                 self.occupancy += u16::from(place.operation.is_none());
                 let expected = u16::try_from(event.count).ok().and_then(Mask::first_of);
+                let flags = Flags::from_bits(event.tries.into());
                 *place = Place {
                     generation: Some(generation),
                     operation: Some(Operation {
@@ -278,6 +294,9 @@ impl Mirror {
                         base: event.address,
                         length: event.length,
                         expected: event.count,
+                        segment_count: event.op.get(),
+                        silent: flags.contains(Flags::SILENT),
+                        notify: flags.contains(Flags::NOTIFY_RECEIVER),
                         mask: expected.filter(|_| self.masks),
                         registered: Nanos::new(event.time),
                         touched: Nanos::new(event.time),
@@ -329,6 +348,9 @@ impl Mirror {
         check(Field::Base, operation.base.get(), card.base.get());
         check(Field::Length, operation.length, card.length.into());
         check(Field::Expected, operation.expected.into(), card.expected.into());
+        check(Field::SegmentCount, operation.segment_count.into(), card.segment_count.into());
+        check(Field::Silent, operation.silent.into(), card.silent.into());
+        check(Field::Notify, operation.notify.into(), card.notify.into());
         if let Some(mask) = operation.mask {
             for (word, (mirror, card)) in (0u8..).zip(mask.words().into_iter().zip(card.mask)) {
                 check(Field::Mask { word }, mirror.into(), card.into());
@@ -342,6 +364,7 @@ impl Mirror {
 mod tests {
     use super::*;
     use alloc::vec::Vec;
+    use fpga_firmware::ids::OpNumber;
 
     fn registered() -> Event {
         Event {
@@ -351,6 +374,8 @@ mod tests {
             count: 3,
             address: CardAddr::new(0x1000),
             length: 1100,
+            op: OpNumber::new(1),
+            tries: 4,
             ..Event::new(EventKind::Registered)
         }
     }
@@ -363,6 +388,8 @@ mod tests {
             base: CardAddr::new(0x1000),
             length: 1100,
             expected: 3,
+            segment_count: 1,
+            notify: true,
             mask: Mask::first_of(3).map_or([0; 8], |mask| mask.words()),
             ..EntryView::vacant(4)
         }
@@ -408,6 +435,9 @@ mod tests {
             (Field::Base, EntryView { base: CardAddr::new(0x1001), ..on_card() }),
             (Field::Length, EntryView { length: 1101, ..on_card() }),
             (Field::Expected, EntryView { expected: 4, ..on_card() }),
+            (Field::SegmentCount, EntryView { segment_count: 2, ..on_card() }),
+            (Field::Silent, EntryView { silent: true, ..on_card() }),
+            (Field::Notify, EntryView { notify: false, ..on_card() }),
         ];
         for word in 0..8u8 {
             let mut other = on_card();

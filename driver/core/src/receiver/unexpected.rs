@@ -2,6 +2,7 @@
 
 use fpga_firmware::event::{Event, EventKind, NackReason};
 use fpga_firmware::geometry::Geometry;
+use fpga_firmware::ids::OpNumber;
 use fpga_firmware::wire::{DataHeader, Flags, StartFields};
 
 use super::escape::{Escaped, key_of};
@@ -11,6 +12,9 @@ use super::room::Arrival;
 use super::tombstone::Progress;
 use super::{ReceiveMemory, Receiver};
 use crate::time::Nanos;
+
+/// The flags of its packets that a registration's event tells.
+const TOLD: u8 = Flags::SILENT.with(Flags::NOTIFY_RECEIVER).bits().to_le_bytes()[0];
 
 /// The records that a start needs, all of them known to be available.
 #[derive(Clone, Copy)]
@@ -296,6 +300,8 @@ impl Receiver {
             count: u32::from(start.packets),
             address: start.base,
             length: u64::from(start.segment_length),
+            op: OpNumber::new(header.segment_count),
+            tries: flags.bits().to_le_bytes()[0] & TOLD,
             ..self.entry_event(EventKind::Registered, slot)
         };
         self.event(now, event);

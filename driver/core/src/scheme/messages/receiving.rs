@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use fpga_firmware::event::{Event, EventKind, FaultReason};
-use fpga_firmware::ids::{Incarnation, MessageId, NodeId};
+use fpga_firmware::ids::{Incarnation, MessageId, NodeId, OpNumber};
 use fpga_firmware::wire::{
     Announcement, AnswerBody, Common, Flags, Message, MessageAnswer, MessageHeader, MessageRequest,
     NackReason,
@@ -313,7 +313,11 @@ impl Receiver {
         else {
             return;
         };
-        let Announcement { transfer, base, length, .. } = context.announcement;
+        let Announcement { transfer, base, length, left, .. } = context.announcement;
+        let (segments, flags) = match kind {
+            EventKind::Registered => (left.saturating_add(1), Flags::NOTIFY_RECEIVER),
+            _ => (0, Flags::NONE),
+        };
         let event = Event {
             index: slot,
             generation: context.generation,
@@ -324,6 +328,8 @@ impl Receiver {
             count: context.count,
             address: base,
             length: length.into(),
+            op: OpNumber::new(segments),
+            tries: flags.bits().to_le_bytes()[0],
             ..Event::new(kind)
         };
         self.event(now, event);
