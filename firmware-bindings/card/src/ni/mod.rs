@@ -6,6 +6,9 @@
 //! ring is full, without taking a sequence number, and one `EventLost` event says how many as soon as there is room. What others send
 //! by the registry's rules never fills it: faults of one reason share an event, packets are refused as busy in time, and answers
 //! that are not to this life's packets or questions are dropped.
+//!
+//! Longer than most files: the interface's state, its step and what a write to each register begins stand together, because their order
+//! within one step is what the contract promises. Events, frames, tables, transmit windows and faults have files of their own.
 
 mod events;
 mod faults;
