@@ -21,13 +21,16 @@ fn linked(text: &str) -> Vec<(&str, &str)> {
 
 /// Whether a word of the last column has to lead to a file: everything but commands does.
 fn wants_link(word: &str) -> bool {
-    word.starts_with("cargo run -p fpga-examples") || !(word.starts_with("cargo ") || word.starts_with("fpgactl "))
+    word.starts_with("cargo run -p fpga-examples")
+        || !(word.starts_with("cargo ") || word.starts_with("fpgactl "))
 }
 
 /// What is wrong with a link: `None` if it leads to the file where `word` is.
 fn astray(word: &str, file: &str) -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let Ok(text) = fs::read_to_string(root.join(file)) else { return Some(format!("{word}: no file {file}")) };
+    let Ok(text) = fs::read_to_string(root.join(file)) else {
+        return Some(format!("{word}: no file {file}"));
+    };
     let is_there = match (word.split_once("::"), word.strip_prefix("cargo run -p fpga-examples --example ")) {
         (Some((place, _)), _) => place == file,
         (_, Some(example)) => file == format!("examples/{example}.rs"),
@@ -74,7 +77,8 @@ fn what_the_page_names_exists() {
         assert_eq!(*at, number.to_string());
         assert!(quoted(shown).next().is_some(), "row {number} shows nothing");
         let links = linked(shown);
-        let bare = quoted(shown).filter(|word| wants_link(word) && !links.iter().any(|(named, _)| named == word));
+        let bare =
+            quoted(shown).filter(|word| wants_link(word) && !links.iter().any(|(named, _)| named == word));
         wrong.extend(bare.map(|word| format!("row {number}: {word} leads nowhere")));
         let astray = links.iter().filter_map(|(word, file)| astray(word, file));
         wrong.extend(astray.map(|what| format!("row {number}: {what}")));
@@ -110,7 +114,9 @@ fn links_that_go_astray_are_found() {
     let own = "tests/tests/documents.rs";
     assert_eq!(astray(&format!("{own}::astray"), own), None);
     assert_eq!(astray("fault.row_of_a_table", own), None, "it is this \"row_of_a_table\"");
-    for (word, file) in [("a.rs::b", own), ("cost.poll", "no/such.rs"), ("no.such_case", "docs/complaints.md")] {
+    for (word, file) in
+        [("a.rs::b", own), ("cost.poll", "no/such.rs"), ("no.such_case", "docs/complaints.md")]
+    {
         assert!(astray(word, file).is_some(), "{word}");
     }
     assert!(wants_link("cost.poll") && wants_link("cargo run -p fpga-examples --example registers"));
@@ -136,7 +142,11 @@ fn anchors(text: &str) -> impl Iterator<Item = String> {
     });
     lines.map(|line| {
         let title = line.trim_start_matches('#').trim().to_lowercase();
-        title.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).map(|c| if c == ' ' { '-' } else { c }).collect()
+        title
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
+            .map(|c| if c == ' ' { '-' } else { c })
+            .collect()
     })
 }
 
@@ -188,8 +198,10 @@ fn every_page_of_the_manual_is_a_chapter() {
     pages.sort();
     for list in ["SUMMARY.md", "README.md"] {
         let text = fs::read_to_string(docs.join(list)).unwrap_or_default();
-        let mut listed: Vec<&str> =
-            links(&text).map(|(file, _)| file).filter(|file| !file.contains('/') && !file.is_empty()).collect();
+        let mut listed: Vec<&str> = links(&text)
+            .map(|(file, _)| file)
+            .filter(|file| !file.contains('/') && !file.is_empty())
+            .collect();
         // A page that lists chapters is one, and does not list itself.
         listed.extend((list == "README.md").then_some("README.md"));
         listed.sort_unstable();

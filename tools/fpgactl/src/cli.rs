@@ -75,7 +75,7 @@ pub struct GlobalArgs {
     /// Write every register access of the command to this file, with names and times; `replay` runs it again
     #[arg(long, global = true, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Defaults for options, from a YAML file
+    /// Defaults for options, from a YAML file: docs/command-line.md
     #[arg(long, global = true, value_name = "FILE.yaml")]
     pub config: Option<PathBuf>,
     /// Print one JSON document on standard output, and nothing else there
@@ -851,7 +851,10 @@ fn meant_channel(text: &str) -> Option<String> {
 /// A channel of a direction that the command says.
 fn channel_number(text: &str) -> Result<u8, String> {
     text.parse().map_err(|_| match channel_name(text) {
-        Ok(name) => format!("\"{text}\" is a channel's name, and the direction is the command's; write {}", name.number),
+        Ok(name) => format!(
+            "\"{text}\" is a channel's name, and the direction is the command's; write {}",
+            name.number
+        ),
         Err(_) => format!("\"{text}\" is no number of a channel; give 0 to {}", MAX_CHANNELS - 1),
     })
 }

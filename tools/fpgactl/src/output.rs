@@ -210,7 +210,8 @@ impl<const N: usize> LongTable<N> {
         let before: usize = self.widths.iter().take(N.saturating_sub(1)).map(|width| width + 2).sum();
         // Where the other columns alone are too wide there is nothing to be saved.
         let limit = self.limit.filter(|limit| *limit > before).unwrap_or(usize::MAX);
-        let cut = line.char_indices().nth(limit).map_or(line.as_str(), |(end, _)| line.get(..end).unwrap_or(&line));
+        let cut =
+            line.char_indices().nth(limit).map_or(line.as_str(), |(end, _)| line.get(..end).unwrap_or(&line));
         writeln!(out, "{}", cut.trim_end())
     }
 }

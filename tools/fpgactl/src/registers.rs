@@ -383,3 +383,29 @@ pub(crate) fn before_opening(has_interface: bool) -> Vec<Register> {
     });
     layout.registers().map(Register::core).chain(interface).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{self, Target};
+
+    /// Of every card that is built in: nobody has to look up in a document what a register or a bit is for.
+    #[test]
+    fn every_register_and_every_field_says_what_it_is_for() {
+        let mut count = 0;
+        for name in ["default", "us-plus-x8-stream", "artix-x1"] {
+            let opened = target::observe(&Target::MockFile(name.into())).unwrap();
+            for register in of(&opened) {
+                assert!(!register.doc().is_empty() && !register.summary().is_empty(), "{}", register.name);
+                // Bits that are reserved show where they are set.
+                for field in register.fields(u32::MAX).iter().filter(|field| field.name != "reserved") {
+                    let told = field.explained();
+                    assert!(!field.doc.is_empty() && !told.is_empty(), "{}.{}", register.name, field.name);
+                    assert!(!told.contains(['`', '\n']), "{}.{}: {told}", register.name, field.name);
+                    count += 1;
+                }
+            }
+        }
+        assert!(count > 500, "{count}");
+    }
+}

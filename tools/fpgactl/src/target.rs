@@ -285,16 +285,15 @@ fn real(address: PciAddress, choice: AccessChoice) -> Result<VfioTransport, CliE
 /// [`CliError::Description`], [`CliError::NoSuchCard`].
 pub fn load(file: &Path) -> Result<CardDescription, CliError> {
     match file.to_str() {
-        Some(name) if !name.contains(['/', '\\', '.']) && !file.exists() => {
-            CardDescription::builtin(name).map_err(|error| match error {
+        Some(name) if !name.contains(['/', '\\', '.']) && !file.exists() => CardDescription::builtin(name)
+            .map_err(|error| match error {
                 DescriptionError::UnknownName { name, known } => {
                     let hint = hint(&name, builtins()).unwrap_or_default();
                     let hint = if hint.is_empty() { hint } else { format!("{hint} ") };
                     CliError::NoSuchCard { name, hint: format!("{hint}there are {known}") }
                 }
                 other => other.into(),
-            })
-        }
+            }),
         _ => Ok(CardDescription::load(file)?),
     }
 }

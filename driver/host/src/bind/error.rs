@@ -219,7 +219,8 @@ impl fmt::Display for Outcome {
                     None => f.write_str("it has no driver, as before")?,
                 }
                 // The next binding writes another one in its place.
-                kept.as_ref().map_or(Ok(()), |error| write!(f, " (what was remembered of it is still there: {error})"))
+                kept.as_ref()
+                    .map_or(Ok(()), |error| write!(f, " (what was remembered of it is still there: {error})"))
             }
             Self::Stranded { driver, wanted, failure } => {
                 let driver = driver.as_deref().unwrap_or("no driver");

@@ -111,7 +111,8 @@ fn what_cannot_be_forgotten_is_told() {
 fn nor_does_it_hide_why_a_binding_failed() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(dir.path(), Some("xdma"));
-    let kernel = FakeKernel::new(&tree, CARD).failing("vfio-pci", Errno::INVAL).at(0, Event::After(Other::Keeps));
+    let kernel =
+        FakeKernel::new(&tree, CARD).failing("vfio-pci", Errno::INVAL).at(0, Event::After(Other::Keeps));
     let text = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err().to_string();
     for part in ["vfio-pci/bind was refused", "it is with xdma, as before", "is still there"] {
         assert!(text.contains(part), "{part}: {text}");

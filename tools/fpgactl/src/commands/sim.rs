@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use fpga_netsim::figures::picture::Picture;
 use fpga_netsim::figures::{Figure, Made, Options};
-use fpga_netsim::sweep::{self, Sweep};
 use fpga_netsim::file::FileError;
+use fpga_netsim::sweep::{self, Sweep};
 use fpga_netsim::{SimulationError, file, parallel};
 use serde::Serialize;
 

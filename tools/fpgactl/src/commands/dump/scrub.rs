@@ -20,10 +20,10 @@ pub(super) const LEFT_OUT: &[&str] = &[
 
 /// Trees of the kernel's, and of its settings.
 const PUBLIC: [&str; 8] = [
-    "/dev/",
+    "/dev",
     "/lib/modules",
-    "/proc/",
-    "/sys/",
+    "/proc",
+    "/sys",
     "/etc/modprobe.d",
     "/etc/modules-load.d",
     "/etc/security/limits.d",
@@ -189,7 +189,9 @@ fn form(word: &str) -> Option<&'static str> {
     let path = word.get(begins..)?;
     let is_path = before.is_none_or(|letter| !letter.is_alphanumeric() && letter != '.' && letter != '~');
     let named = path.len() > 2 && path.get(1..2).is_some_and(|letter| letter != "/");
-    let public = PUBLIC.iter().any(|tree| path.starts_with(tree)) && !path.contains("..");
+    let is_in =
+        |tree: &str| path.strip_prefix(tree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let public = PUBLIC.into_iter().any(is_in) && !path.contains("..");
     // Of the user's own: ~/x, ./x.
     let relative = matches!(before, Some('~' | '.'));
     ((is_path && named && !public) || relative).then_some("<path>")
@@ -217,6 +219,7 @@ mod tests {
             ("vfio-user:/run/a.sock", "<path>"),
             ("/dev/vfio/14, /sys/kernel/iommu_groups", "/dev/vfio/14, /sys/kernel/iommu_groups"),
             ("/sys/../srv/x", "<path>"),
+            ("this /dev, /devices/x, /system/y", "this /dev, <path>, <path>"),
             ("a file in /etc/sysctl.d, /etc/hosts", "a file in /etc/sysctl.d, <path>"),
             ("GB/s, ops/s, 3/256 and a / b", "GB/s, ops/s, 3/256 and a / b"),
             ("Serial Number: AB12, and more", "Serial Number: <serial number>, and more"),

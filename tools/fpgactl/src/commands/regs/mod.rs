@@ -248,7 +248,8 @@ impl ReadReport {
         if let Some(FieldShown { name, bits, access, hex, meaning, doc, .. }) = &self.field {
             let meaning = in_words(meaning);
             let plural = if bits.contains(':') { "s" } else { "" };
-            let line = format!("{name} = {hex}{meaning}  ({bar} BAR {address}, bit{plural} {bits}, {access})\n");
+            let line =
+                format!("{name} = {hex}{meaning}  ({bar} BAR {address}, bit{plural} {bits}, {access})\n");
             return if doc.is_empty() { line } else { line + doc.trim_end() + "\n" };
         }
         let meaning = in_words(meaning);
@@ -267,18 +268,19 @@ fn fields_table(fields: &[registers::FieldValue]) -> String {
         return String::new();
     }
     let mut table = table(&["BITS", "FIELD", "VALUE", "MEANING"], &[]);
+    // Where there is room for them, sentences end where the terminal does, and go on below where they began.
+    if let Some(width) =
+        style::columns().filter(|columns| *columns >= 60).and_then(|columns| u16::try_from(columns).ok())
+    {
+        table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic).set_width(width);
+    }
     for field in fields {
         let bits = if field.high == field.low {
             field.low.to_string()
         } else {
             format!("{}:{}", field.high, field.low)
         };
-        table.add_row([
-            bits,
-            field.name.clone(),
-            format!("{:#x}", field.value),
-            field.explained(),
-        ]);
+        table.add_row([bits, field.name.clone(), format!("{:#x}", field.value), field.explained()]);
     }
     render(&table)
 }
