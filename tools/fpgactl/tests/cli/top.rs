@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus};
 
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+use rustix::termios::{Winsize, tcgetattr, tcgetwinsize, tcsetwinsize};
 use serde_json::Value;
 
 use crate::support::{Served, fpgactl};
@@ -100,8 +100,9 @@ impl OnTerminal {
 
     /// Gives the window another size and back until a whole picture has `wanted` in it: otherwise only what has changed is drawn.
     fn until_whole(&mut self, wanted: &str) {
-        for turn in 0..200 {
-            let rows = 24 + turn % 2;
+        for _ in 0..200 {
+            let now = tcgetwinsize(&self.slave).unwrap();
+            let rows = if now.ws_row == 24 { 25 } else { 24 };
             tcsetwinsize(&self.slave, Winsize { ws_row: rows, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 })
                 .unwrap();
             // The last word of each page; what is blank is jumped over, so only words are whole.
