@@ -10,6 +10,8 @@ use crate::settings::Settings;
 
 /// Version of the JSON documents; it rises when a key changes its meaning or goes away, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
+/// What stands at the end of a line that was cut off.
+const MARK: &str = "..";
 /// Bytes that are written at a time.
 const PIECE: usize = 64 << 10;
 
@@ -209,10 +211,15 @@ impl<const N: usize> LongTable<N> {
         }
         let before: usize = self.widths.iter().take(N.saturating_sub(1)).map(|width| width + 2).sum();
         // Where the other columns alone are too wide there is nothing to be saved.
-        let limit = self.limit.filter(|limit| *limit > before).unwrap_or(usize::MAX);
-        let cut =
-            line.char_indices().nth(limit).map_or(line.as_str(), |(end, _)| line.get(..end).unwrap_or(&line));
-        writeln!(out, "{}", cut.trim_end())
+        let limit = self.limit.filter(|limit| *limit > before + MARK.len()).unwrap_or(usize::MAX);
+        let line = line.trim_end();
+        match line.char_indices().nth(limit) {
+            None => writeln!(out, "{line}"),
+            Some(_) => {
+                let kept: String = line.chars().take(limit - MARK.len()).collect();
+                writeln!(out, "{}{MARK}", kept.trim_end())
+            }
+        }
     }
 }
 
@@ -254,4 +261,32 @@ pub fn pairs(rows: &[(&str, String)]) -> String {
         table.add_row([*name, value.as_str()]);
     }
     render(&table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(limit: Option<usize>) -> String {
+        let rows = [["a", "what there is to say of it"], ["name", "nothing \u{e9}\u{e9}\u{e9}"]];
+        let mut table = LongTable::new(["NAME", "MEANING"]).within(limit);
+        rows.iter().for_each(|row| table.measure(*row));
+        let mut out = Vec::new();
+        table.begin(&mut out).unwrap();
+        rows.iter().for_each(|row| table.row(*row, &mut out).unwrap());
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_last_column_ends_where_the_terminal_does() {
+        let whole = "NAME  MEANING\na     what there is to say of it\nname  nothing \u{e9}\u{e9}\u{e9}\n";
+        // Without a terminal, on one that is wide enough, and on one that is too narrow for the other columns.
+        for limit in [None, Some(32), Some(200), Some(8), Some(0)] {
+            assert_eq!(lines(limit), whole, "{limit:?}");
+        }
+        assert_eq!(lines(Some(16)), "NAME  MEANING\na     what the..\nname  nothing..\n");
+        for limit in 9..40 {
+            assert!(lines(Some(limit)).lines().all(|line| line.chars().count() <= limit), "{limit}");
+        }
+    }
 }
