@@ -185,7 +185,8 @@ impl Subscriber {
         }
     }
 
-    /// Begins to become a subscriber; what is returned goes on with it.
+    /// Begins to become a subscriber; what is returned goes on with it, and never waits. This does: for the connection, no longer than
+    /// [`SubscriberOptions::patience`], of which the conversation has what is left.
     ///
     /// # Errors
     /// See [`JoinError`].

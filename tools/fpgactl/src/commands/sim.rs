@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fpga_netsim::figures::picture::Picture;
 use fpga_netsim::figures::{Figure, Made, Options};
+use fpga_netsim::file::FileError;
 use fpga_netsim::sweep::{self, Sweep};
 use fpga_netsim::{SimulationError, file, parallel};
 use serde::Serialize;
@@ -104,7 +105,10 @@ fn write_file(out: &Path, name: &str, text: &str) -> Result<String, CliError> {
 /// # Errors
 /// [`CliError::Scenario`], [`CliError::Simulation`], [`CliError::File`], [`CliError::Picture`], [`CliError::TimedOut`].
 pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError> {
-    let mut scenario = file::read(&args.scenario)?;
+    let mut scenario = file::read(&args.scenario).map_err(|error| match error {
+        FileError::Read { path, source } => CliError::file(&path, "read it", source),
+        other => other.into(),
+    })?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     directory(&args.out)?;
     let progress = Progress::counting(args.runs.into(), "runs", settings.progress);
