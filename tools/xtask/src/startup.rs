@@ -118,7 +118,9 @@ impl Place {
             "!scenario" => at("scenario.yaml"),
             "!log" => at("log"),
             "!control" => at("control"),
-            other => other.replace('%', &at("out")),
+            // Not the sign in `5%`.
+            other if other.starts_with('%') => other.replacen('%', &at("out"), 1),
+            other => other.to_owned(),
         };
         text.split(' ').map(word).collect()
     }
