@@ -14,6 +14,7 @@ use fpga_firmware::event::Event;
 use fpga_pci::{DmaBuffer, Transport};
 use fpga_registers::CardAddr;
 
+use super::rest::Idle;
 use super::{
     Endpoint, EndpointCounters, EndpointError, Notification, Peer, ReadCompletion, ReadError, ReadTicket,
     ReadableHandle, RegionHandle, RemoteReadable, RemoteRegion, SendCompletion, SendError, SendOptions,
@@ -265,16 +266,17 @@ impl SharedEndpoint {
         core::future::poll_fn(move |context| self.look(context, |inner| inner.notifications.pop_front()))
     }
 
-    /// One turn of the endpoint, and a look at what came of it.
+    /// One turn of the endpoint, and a look at what came of it; or when to look again, if there was nothing to do.
     fn turn_for<T>(
         &self,
         take: impl FnOnce(&mut Inner) -> Option<T>,
-    ) -> Result<Result<T, usize>, EndpointError> {
+    ) -> Result<Result<T, Option<Nanos>>, EndpointError> {
         let mut inner = self.lock();
         let polled = inner.turn();
         match take(&mut inner) {
             Some(found) => Ok(Ok(found)),
-            None => polled.map(Err),
+            None if polled? == 0 => Ok(Err(Some(inner.endpoint.next_look(inner.endpoint.now())))),
+            None => Ok(Err(None)),
         }
     }
 
@@ -301,17 +303,20 @@ impl SharedEndpoint {
         mut take: impl FnMut(&mut Inner) -> Option<T>,
     ) -> Result<T, EndpointError> {
         let span = Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-        let limit = Nanos::new(self.transport().now()).saturating_add(span);
+        let now = || Nanos::new(self.transport().now());
+        let mut idle = Idle::from(now());
+        let limit = now().saturating_add(span);
         loop {
             match self.turn_for(&mut take)? {
                 Ok(found) => return Ok(found),
-                Err(_) if Nanos::new(self.transport().now()) >= limit => return Err(late()),
-                Err(0) => {
-                    self.transport().relax();
+                Err(_) if now() >= limit => return Err(late()),
+                // Not by the interrupt: what another thread starts meanwhile would have to end the sleep as well.
+                Err(Some(wake)) => {
+                    idle.pause(self.transport(), wake.min(limit));
                     // A mutex may go to the same thread again and again.
                     std::thread::yield_now();
                 }
-                Err(_) => {}
+                Err(None) => idle = Idle::from(now()),
             }
         }
     }

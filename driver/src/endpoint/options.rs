@@ -47,6 +47,8 @@ pub struct EndpointOptions {
     /// ([`ops`](Self::ops)), half for what others send; by the registry's rules they are refused as busy, until this endpoint is polled,
     /// before that half is full.
     pub event_entries: u32,
+    /// User interrupt by which the card ends a wait that sleeps, 0 to 15. Default 0.
+    pub event_line: u8,
     /// Random number of this life of the sender; `None`: from the system. Fixed only where a run must be repeatable.
     pub incarnation: Option<u32>,
     /// Report every packet that reaches the registry, so that the mirror can follow the masks too.
@@ -87,6 +89,7 @@ impl Default for EndpointOptions {
             scheme: Scheme::Registry,
             round_trip: Duration::from_micros(100),
             event_entries: 4096,
+            event_line: 0,
             incarnation: None,
             packet_events: false,
             chain: None,
