@@ -44,6 +44,11 @@ impl UserLine {
         IrqBlock::USER_ENABLE_CLEAR.write(&self.card.dma_bar, IRQ_BASE, self.mask)
     }
 
+    /// What to sleep on, for whoever may not keep the line meanwhile.
+    pub(crate) fn interrupt(&self) -> Interrupt {
+        self.interrupt.clone()
+    }
+
     /// Sleeps; `None` if the time was over first.
     pub(crate) fn wait(&self, at_most: Duration) -> Result<Option<u64>, InterruptError> {
         self.card.transport.wait_interrupt(&self.interrupt, at_most)

@@ -67,6 +67,7 @@ use events::EventRing;
 use peers::Peers;
 use random::random;
 use read::Reads;
+use rest::Idle;
 use sending::Sending;
 use transmit::TransmitPath;
 
@@ -550,22 +551,35 @@ impl Endpoint {
         self.wait_until(timeout, late, |end| end.take_completion(ticket))
     }
 
+    /// Waits for the oldest arrival that was not handed out; otherwise as [`wait`](Self::wait).
+    ///
+    /// # Errors
+    /// [`EndpointError::NoArrival`] after `timeout`; otherwise the endpoint cannot go on.
+    pub fn wait_notification(&mut self, timeout: Duration) -> Result<Notification, EndpointError> {
+        let late =
+            |end: &Self| EndpointError::NoArrival { card: end.card.shared.name.clone(), waited: timeout };
+        self.wait_until(timeout, late, Self::next_notification)
+    }
+
     /// The transfer's end as a future: no runtime, no thread. Each poll drives the endpoint and lets the card work, and asks to be
-    /// polled again: what is waited for is in memory, and nobody signals it. Dropping the future leaves the transfer under way.
-    /// Several at once need a [`SharedEndpoint`].
+    /// polled again: what is waited for is in memory, and nobody signals it to a task. Where nothing has happened for a millisecond, each
+    /// poll takes a twentieth of a millisecond, in which this thread sleeps; an executor's other tasks on it wait for so long at most.
+    /// Dropping the future leaves the transfer under way. Several at once need a [`SharedEndpoint`].
     pub fn completion(
         &mut self,
         ticket: SendTicket,
     ) -> impl Future<Output = Result<SendCompletion, EndpointError>> + Send + '_ {
+        let mut idle = Idle::from(self.now());
         core::future::poll_fn(move |context| {
             let polled = self.poll();
             if let Some(done) = self.take_completion(ticket) {
                 return Poll::Ready(Ok(done));
             }
-            if let Err(error) = polled {
-                return Poll::Ready(Err(error));
+            match polled {
+                Ok(0) => idle.pause_in_task(&*self.card.shared.transport),
+                Ok(_) => idle = Idle::from(self.now()),
+                Err(error) => return Poll::Ready(Err(error)),
             }
-            self.relax();
             context.waker().wake_by_ref();
             Poll::Pending
         })

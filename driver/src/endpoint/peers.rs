@@ -119,6 +119,8 @@ pub(super) struct Peers {
     asked: BTreeMap<NodeId, Asked>,
     /// Nobody has to be asked again before this; it may be early.
     next: Option<Nanos>,
+    /// Answers so far.
+    answers: u64,
 }
 
 impl Peers {
@@ -130,7 +132,13 @@ impl Peers {
     pub(super) fn answer(&mut self, event: &Event) {
         if let (Some(peer), Some(asked)) = (Peer::of(event), self.asked.get_mut(&event.node)) {
             (asked.peer, asked.again) = (Some(peer), Nanos::MAX);
+            self.answers += 1;
         }
+    }
+
+    /// How many answers there were so far.
+    pub(super) const fn answers(&self) -> u64 {
+        self.answers
     }
 
     /// How a transfer has failed may say that a node is not what it was.
