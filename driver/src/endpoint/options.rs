@@ -68,7 +68,8 @@ pub struct EndpointOptions {
     /// sent again.
     pub escape_timeout: Duration,
     /// Packets in flight: entries of the op table, 1 to 32768, and about a quarter of the event ring's at most; `None`: 256, or as many as the
-    /// event ring has room for.
+    /// event ring has room for. Long ways take more: two and a half times a link's bandwidth-delay product where packets are lost
+    /// ([`fpga_core::sender::SenderConfig::op_entries`]).
     pub ops: Option<u32>,
     /// Transfers queued or under way, 1 to 2^20; `None`: 1024.
     pub transfers: Option<u32>,
