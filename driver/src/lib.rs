@@ -45,6 +45,7 @@ mod setters;
 mod shared;
 mod store;
 pub mod stream;
+mod user_line;
 pub mod validate;
 
 pub use card::{Card, InterruptVectors};

@@ -76,7 +76,12 @@ impl Net {
         Self::joined(count, &CardDescription::default(), world, change)
     }
 
-    fn joined(
+    /// `count` cards of one description but for the node ids, in this world.
+    ///
+    /// # Panics
+    /// If there can be no such cards.
+    #[must_use]
+    pub fn joined(
         count: u32,
         description: &CardDescription,
         mut world: WorldBuilder,

@@ -5,7 +5,7 @@
 use core::ops::RangeInclusive;
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_driver::mock::{CardFailure, MockTransport, World};
@@ -67,6 +67,8 @@ pub enum Interrupts {
     Late,
 }
 
+/// How long such a wait lasts whose time-out is not heeded. Twice: who has been stopped meanwhile has not overslept.
+const ALONE: Duration = Duration::from_secs(10);
 /// How long is waited for an interrupt that does not come.
 const LOST: Duration = Duration::from_millis(20);
 
@@ -86,6 +88,10 @@ struct Counts {
     reads: AtomicU64,
     writes: AtomicU64,
     interrupts: AtomicU64,
+    /// Waits for interrupts so far, those under way, and those that no interrupt has ended though nothing else could.
+    sleeps: AtomicU64,
+    asleep: AtomicU64,
+    overslept: AtomicU64,
 }
 
 /// A mapping for DMA that was made and not undone.
@@ -106,6 +112,7 @@ pub struct Tampered {
     counts: Arc<Counts>,
     mappings: Mutex<Vec<Mapping>>,
     waits: AtomicU64,
+    sleep_on: AtomicBool,
 }
 
 impl core::fmt::Debug for Tampered {
@@ -161,6 +168,7 @@ impl Tampered {
             counts,
             mappings: Mutex::new(Vec::new()),
             waits: AtomicU64::new(0),
+            sleep_on: AtomicBool::new(false),
         })
     }
 
@@ -172,6 +180,30 @@ impl Tampered {
             writes: self.counts.writes.load(Ordering::Relaxed),
             interrupts: self.counts.interrupts.load(Ordering::Relaxed),
         }
+    }
+
+    /// Waits for interrupts heed no time-out from now on, or heed it again: whoever would be saved by a timer
+    /// [oversleeps](Self::overslept).
+    pub fn sleep_on(&self, on: bool) {
+        self.sleep_on.store(on, Ordering::SeqCst);
+    }
+
+    /// Waits for an interrupt so far.
+    #[must_use]
+    pub fn sleeps(&self) -> u64 {
+        self.counts.sleeps.load(Ordering::SeqCst)
+    }
+
+    /// Waits for an interrupt that are under way.
+    #[must_use]
+    pub fn asleep(&self) -> u64 {
+        self.counts.asleep.load(Ordering::SeqCst)
+    }
+
+    /// Waits of those that [sleep on](Self::sleep_on) which no interrupt has ended, for a long time.
+    #[must_use]
+    pub fn overslept(&self) -> u64 {
+        self.counts.overslept.load(Ordering::SeqCst)
     }
 
     /// What the device can reach, oldest first.
@@ -497,8 +529,20 @@ impl Transport for Tampered {
             self.inner.relax();
             return Ok(None);
         }
-        let timeout = if what == Interrupts::Lost { timeout.min(LOST) } else { timeout };
-        let arrived = self.inner.wait_interrupt(interrupt, timeout)?;
+        let sleeps_on = self.sleep_on.load(Ordering::SeqCst);
+        let timeout = match what {
+            Interrupts::Lost => timeout.min(LOST),
+            _ if sleeps_on => ALONE,
+            _ => timeout,
+        };
+        self.counts.sleeps.fetch_add(1, Ordering::SeqCst);
+        self.counts.asleep.fetch_add(1, Ordering::SeqCst);
+        let mut arrived = self.inner.wait_interrupt(interrupt, timeout)?;
+        if sleeps_on && arrived.is_none() {
+            arrived = self.inner.wait_interrupt(interrupt, timeout)?;
+            self.counts.overslept.fetch_add(arrived.is_none().into(), Ordering::SeqCst);
+        }
+        self.counts.asleep.fetch_sub(1, Ordering::SeqCst);
         if what == Interrupts::Lost {
             return Ok(None);
         }

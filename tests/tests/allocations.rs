@@ -6,13 +6,15 @@
 use core::time::Duration;
 use std::io::{Read, Write};
 
+use fpga_driver::core::Nanos;
+use fpga_driver::core::impair::{Conditions, Delay, Impairments, Loss, Order, Probability};
 use fpga_driver::endpoint::{RemoteRegion, SendOptions};
 use fpga_driver::firmware::generated::Scheme;
-use fpga_driver::mock::World;
+use fpga_driver::mock::{World, WorldBuilder};
 use fpga_driver::{
-    AttachedMemory, C2hChannel, C2hStreamOptions, Card, CardAddr, CdmaRingOptions, ChannelOptions,
-    Completion, DescriptorPath, DmaBuffer, H2cChannel, PacketPart, Piece, RunMode, WaitMode, WaitOptions,
-    bulk,
+    AttachedMemory, C2hChannel, C2hStreamOptions, Card, CardAddr, CardRange, CdmaRingOptions, ChannelOptions,
+    Completion, DescriptorPath, DmaBuffer, Endpoint, H2cChannel, PacketPart, Piece, RunMode, WaitMode,
+    WaitOptions, bulk,
 };
 use fpga_pci::testing::CountingAllocator;
 use fpga_tests::cards::{described, open, with_channels, world};
@@ -304,6 +306,81 @@ fn the_network_path_allocates_nothing() {
         assert_eq!(allocations, 0, "{length} bytes, {order:?}");
         net.assert_clean();
     }
+}
+
+/// Packets and answers are lost, damaged, doubled, late and out of order, and cards that have room for little refuse many.
+fn trouble() -> WorldBuilder {
+    let chance = |fraction| Probability::new(fraction).unwrap();
+    let conditions = Conditions::default()
+        .loss(Loss::Independent(chance(0.02)))
+        .damage(chance(0.01))
+        .copies(chance(0.05), Delay::Uniform { least: Nanos::ZERO, most: Nanos::from_micros(50) });
+    let order = Order::Degree { degree: 64, patience: Nanos::from_micros(20) };
+    let impairments = Impairments::both(conditions).order(order).distance(Nanos::from_micros(1));
+    World::builder().impairments(impairments).seed(5)
+}
+
+/// Whatever becomes of packets: sent again, refused, kept aside, told twice.
+#[test]
+fn packets_in_trouble_allocate_nothing() {
+    for scheme in Scheme::ALL {
+        let card = described("ni: { registry_entries: 2, escape_slots: 4 }");
+        let mut net = Net::joined(2, &card, trouble(), |mut options| {
+            options.scheme = *scheme;
+            options.round_trip = Duration::from_micros(60);
+            options
+        });
+        let regions = [0, 1].map(|index| net.region(index, TARGET, 4 << 20).remote);
+        let round = |net: &mut Net, count: u64| {
+            for n in 0..count {
+                net.send(0, SOURCE, &regions[1], n << 18, 100_000);
+                net.send(1, SOURCE, &regions[0], n << 18, 700);
+            }
+            net.settle();
+            for end in [0, 1] {
+                assert_eq!(net.notifications[end].drain(..).count() as u64, count);
+                assert!(net.completions[end].drain(..).all(|done| done.result == Ok(())));
+            }
+        };
+        // Until more frames than ever after have been on the wire at once.
+        (0..6).for_each(|_| round(&mut net, 16));
+        let counted = |net: &mut Net| {
+            let tables = net.end(1).tables().counters().unwrap();
+            (net.world.network_counters().data, tables)
+        };
+        let before = counted(&mut net);
+        let (allocations, ()) = CountingAllocator::count(|| (0..2).for_each(|_| round(&mut net, 8)));
+        let after = counted(&mut net);
+        assert_eq!(allocations, 0, "{scheme}: {allocations} allocations");
+        assert!(after.0.lost > before.0.lost && after.0.doubled > before.0.doubled, "{:?}", after.0);
+        assert!(after.1.duplicates > before.1.duplicates, "{scheme}: {:?}", after.1);
+        if *scheme == Scheme::Registry {
+            assert!(after.1.registry_full > before.1.registry_full, "{:?}", after.1);
+            assert!(after.1.escape_dropped > before.1.escape_dropped, "{:?}", after.1);
+        }
+    }
+}
+
+/// A wait that sleeps takes no more than one that looks.
+#[test]
+fn waiting_for_the_network_allocates_nothing() {
+    let world = World::builder().cards(2).build().unwrap();
+    let ends = [0, 1].map(|number| {
+        let card = Card::open(world.transport(number)).unwrap();
+        card.enable_interrupts().unwrap();
+        Endpoint::open(&card).unwrap()
+    });
+    let [mut here, mut there] = ends;
+    let region = there.open_region(here.node(), CardRange::new(TARGET, 1 << 20)).unwrap().remote;
+    let mut round = || {
+        let ticket = here.send(SOURCE, &region, 0, 100_000, SendOptions::default()).unwrap();
+        assert_eq!(here.wait(ticket, Duration::from_secs(1)).unwrap().result, Ok(()));
+        assert_eq!(there.wait_notification(Duration::from_secs(1)).unwrap().length, 100_000);
+        assert!(there.wait_notification(Duration::from_millis(1)).is_err());
+    };
+    (0..8).for_each(|_| round());
+    let (allocations, ()) = CountingAllocator::count(|| (0..8).for_each(|_| round()));
+    assert_eq!(allocations, 0);
 }
 
 /// A file without end that is stored nowhere.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{BASE, KEY, Rig, SENDER, Shape, acks, config, dones, events, nacks};
+use common::{BASE, KEY, LIFE, Rig, SENDER, Shape, acks, config, dones, events, nacks};
 use fpga_core::Nanos;
 use fpga_core::receiver::{Mask, MemoryWindow};
 use fpga_firmware::event::{EventKind, NackReason};
@@ -161,6 +161,53 @@ fn a_new_life_of_a_sender_waits_until_packets_of_the_former_one_have_died_out() 
     rig.advance(Nanos::from_secs(5));
     assert_eq!(rig.receiver.poll_timeout(), None);
     assert_eq!(acks(&rig.deliver(&life(3, 0))).len(), 1);
+}
+
+/// The only entry is the former life's, and so is the only record of a second sender: a packet lifetime is all that the new life waits.
+#[test]
+fn a_new_life_of_a_sender_gets_what_the_former_one_has_left_behind() {
+    let mut small = config();
+    (small.registry_entries, small.transfers) = (1, 1);
+    let mut rig = Rig::new(small);
+    let life = |n: u32, index: u16| {
+        let mut packet = Shape::single(0, 2).packet(index);
+        packet.0.common.incarnation = Incarnation::new(n);
+        packet
+    };
+    assert_eq!(acks(&rig.deliver(&life(1, 0))).len(), 1);
+    for n in 2..5 {
+        assert_eq!(nacks(&rig.deliver(&life(n, 0))), [NackReason::Busy]);
+        let outputs = rig.advance(rig.receiver.config().packet_lifetime);
+        assert!(events(&outputs, EventKind::Expired).is_empty());
+        let outputs = rig.deliver(&life(n, 0));
+        let expired = events(&outputs, EventKind::Expired);
+        assert_eq!((expired.len(), expired[0].incarnation), (1, Incarnation::new(n - 1)));
+        assert_eq!(acks(&outputs).len(), 1);
+        assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (1, 1));
+    }
+    // Nothing of a life that was forgotten is taken for this one's.
+    let writes = rig.memory.writes.len();
+    assert_eq!(nacks(&rig.deliver(&life(3, 0))), [NackReason::Busy]);
+    assert!(acks(&rig.deliver(&life(3, 1))).is_empty());
+    assert_eq!(rig.memory.writes.len(), writes);
+    let outputs = rig.deliver(&life(4, 1));
+    assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (1, 1));
+}
+
+/// A transfer that only waits for its sender's word is complete, whether the sender comes to it or not.
+#[test]
+fn a_former_life_that_owes_its_word_is_noticed_all_the_same() {
+    let mut rig = Rig::new(config());
+    let mut shape = Shape::single(0, 1);
+    shape.notify = false;
+    assert!(events(&rig.send(&shape, 0), EventKind::Notice).is_empty());
+    let mut next = Shape::single(0, 1).packet(0);
+    next.0.common.incarnation = Incarnation::new(77);
+    assert_eq!(nacks(&rig.deliver(&next)), [NackReason::Busy]);
+    rig.advance(rig.receiver.config().packet_lifetime);
+    let outputs = rig.deliver(&next);
+    let lives: Vec<_> = events(&outputs, EventKind::Notice).iter().map(|event| event.incarnation).collect();
+    assert_eq!(lives, [LIFE, Incarnation::new(77)]);
 }
 
 #[test]

@@ -272,11 +272,15 @@ impl UdpLink {
 pub(crate) struct LinkEvents(Arc<UdpSocket>);
 
 impl LinkEvents {
-    /// Waits until a datagram is there, or `limit` has passed.
-    pub(crate) fn wait(&self, limit: Duration) {
+    /// Waits until a datagram is there, `beside` is readable, or `limit` has passed.
+    pub(crate) fn wait(&self, limit: Duration, beside: Option<BorrowedFd<'_>>) {
         let limit = Timespec::try_from(limit).ok();
+        let own = PollFd::new(&self.0, PollFlags::IN);
         // Interrupted by a signal: the caller looks and waits again.
-        let _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], limit.as_ref());
+        let _ = match &beside {
+            Some(beside) => poll(&mut [own, PollFd::new(beside, PollFlags::IN)], limit.as_ref()),
+            None => poll(&mut [own], limit.as_ref()),
+        };
     }
 }
 

@@ -31,13 +31,25 @@ impl Network {
 
     /// Takes what card `sender` has to send, as far as there is room.
     pub(crate) fn fill(&mut self, sender: usize, card: &mut Card, now: Nanos) {
+        // What the network copies and loses is of the sender's buffers, too: nothing is allocated for it.
+        let mut spare = None;
         while self.path.len() < CAPACITY {
-            let Some(frame) = card.take_frame() else { return };
-            if let Err((_, frame)) = self.path.offer(now, (sender, frame)) {
-                // Excluded by the check above.
-                card.recycle_frame(frame);
-                self.undeliverable += 1;
+            let Some(frame) = card.take_frame() else { break };
+            if spare.is_none() {
+                spare = Some((sender, card.spare_frame()));
             }
+            match self.path.offer_with(now, (sender, frame), &mut spare) {
+                Ok(None) => {}
+                Ok(Some((_, lost))) => card.recycle_frame(lost),
+                // Excluded by the check above.
+                Err((_, frame)) => {
+                    card.recycle_frame(frame);
+                    self.undeliverable += 1;
+                }
+            }
+        }
+        if let Some((_, frame)) = spare {
+            card.recycle_frame(frame);
         }
     }
 

@@ -12,6 +12,7 @@ use fpga_pci::{
 };
 use fpga_registers::Iova;
 use std::ops::RangeInclusive;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use fpga_card::config_space::CONFIG_SIZE;
@@ -195,7 +196,7 @@ impl Transport for MockTransport {
     }
 
     /// Lets the world work until the interrupt has come, or `timeout` of virtual time has passed; sleeps if the world
-    /// has a thread of its own.
+    /// has a thread of its own, and between frames and timers if it has a link to other processes.
     ///
     /// Every wait takes the time of one look at least, in which the world works on. Otherwise interrupts without end would
     /// stand time still, and who waits for something else would never notice that its deadline has passed.
@@ -208,6 +209,14 @@ impl Transport for MockTransport {
             return interrupt.wait(timeout);
         }
         let span = Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        if self.world.is_linked() {
+            let mut count = 0;
+            self.world.rest_linked(span, Some(interrupt.as_fd()), || {
+                count = interrupt.try_take();
+                count > 0
+            });
+            return Ok((count > 0).then_some(count));
+        }
         let limit = self.world.now().saturating_add(span);
         let there = interrupt.try_take();
         self.relax();

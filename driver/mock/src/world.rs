@@ -12,6 +12,7 @@ use fpga_core::time::Nanos;
 use fpga_firmware::wire::{CRC_LENGTH, START_HEADER_LENGTH};
 use fpga_pci::OsError;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -429,24 +430,43 @@ impl World {
     /// Works for `span` of virtual time. With a link to other processes time is real: then this thread sleeps whenever there is nothing
     /// to do, until a frame arrives, a timer runs out or `span` is over, and leaves the processor to those others.
     pub(crate) fn pause(&self, span: Nanos) {
-        let mut state = self.lock();
-        let (Some(epoch), Some(events)) = (state.epoch, state.link.as_ref().map(UdpLink::events)) else {
-            state.rest(span);
+        if !self.is_linked() {
+            self.lock().rest(span);
             return;
+        }
+        self.rest_linked(span, None, || false);
+    }
+
+    /// Whether time is real here, and other processes take part.
+    pub(crate) fn is_linked(&self) -> bool {
+        let state = self.lock();
+        state.epoch.is_some() && state.link.is_some()
+    }
+
+    /// Works in real time until `is_over`, which is so at the latest when `beside` becomes readable, or `span` is over.
+    pub(crate) fn rest_linked(
+        &self,
+        span: Nanos,
+        beside: Option<BorrowedFd<'_>>,
+        mut is_over: impl FnMut() -> bool,
+    ) {
+        let (epoch, events) = {
+            let state = self.lock();
+            let (Some(epoch), Some(link)) = (state.epoch, &state.link) else { return };
+            (epoch, link.events())
         };
-        drop(state);
         let now = || Nanos::new(u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let end = now().saturating_add(span);
         loop {
             let rest = self.drive(now());
             let left = Duration::from_nanos(end.saturating_sub(now()).get());
-            if left.is_zero() {
+            if is_over() || left.is_zero() {
                 return;
             }
             match rest {
                 Some(Duration::ZERO) => {}
-                Some(rest) => events.wait(rest.min(left)),
-                None => events.wait(left),
+                Some(rest) => events.wait(rest.min(left), beside),
+                None => events.wait(left, beside),
             }
         }
     }

@@ -158,6 +158,22 @@ impl Interrupt {
         }
     }
 
+    /// Ends a wait for this interrupt, or the next one, as if an interrupt had come: for whoever changes what another thread waits for.
+    /// Other users of a shared vector are not told.
+    pub fn wake(&self) {
+        match &self.kind {
+            // A backend's descriptors are its own and do not block, so the trigger need not look for room.
+            Kind::Message | Kind::Level(_) => {
+                InterruptTrigger { file: Arc::clone(&self.file), blocks: false }.signal();
+            }
+            Kind::Shared { members, own, .. } => {
+                if let Some(member) = members.get(*own) {
+                    member.trigger.signal();
+                }
+            }
+        }
+    }
+
     /// Waits until at least one interrupt has arrived and takes all that have; `None` after `timeout`.
     ///
     /// # Errors

@@ -10,8 +10,8 @@ use super::Cdma;
 use super::error::{CdmaError, CdmaFault, CdmaRefused, CdmaRingError, CdmaRingRefused, CdmaSubmitError};
 use super::options::{CdmaRingOptions, DescriptorPath};
 use super::path::{Arrival, Path};
-use super::wait::UserLine;
 use crate::channel::Ticket;
+use crate::user_line::UserLine;
 
 /// Looks without news before the clock is looked at.
 const CLOCK_EVERY: u32 = 16;

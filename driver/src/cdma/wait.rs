@@ -1,58 +1,15 @@
 //! Waiting for copies: by polling, by interrupt, or by one and then the other.
 
 use core::time::Duration;
-use std::sync::Arc;
 
 use fpga_core::cdma_ring::Token;
-use fpga_pci::{Interrupt, MmioError};
-use fpga_registers::xdma::{ChannelMask, IRQ_BASE, IrqBlock, UserMask};
 
 use super::error::CdmaRingError;
 use super::ring::{CdmaCompletion, CdmaRing};
 use crate::channel::{Ticket, WaitMode, WaitOptions};
-use crate::shared::Shared;
 
 /// The longest sleep: an interrupt can be lost.
 const SLEEP_LIMIT_NS: u64 = 100_000_000;
-
-/// The user interrupt that the engine is wired to. Masked unless somebody sleeps.
-#[derive(Debug)]
-pub(super) struct UserLine {
-    interrupt: Interrupt,
-    mask: UserMask,
-    armed: bool,
-    card: Arc<Shared>,
-}
-
-impl UserLine {
-    pub(super) fn take(card: &Arc<Shared>, line: u8) -> Option<Self> {
-        let interrupt = card.user_interrupt(line)?;
-        let mask = UserMask::new().with_user(1_u16.checked_shl(line.into())?);
-        Some(Self { interrupt, mask, armed: false, card: Arc::clone(card) })
-    }
-
-    /// Enabling a line that is up sends its message at once (PG195), so nothing is lost between here and the sleep.
-    fn arm(&mut self) -> Result<(), MmioError> {
-        // A message of an earlier sleep would end this one early.
-        let _ = self.interrupt.try_take();
-        IrqBlock::USER_ENABLE_SET.write(&self.card.dma_bar, IRQ_BASE, self.mask)?;
-        self.armed = true;
-        self.interrupt.rearm();
-        Ok(())
-    }
-
-    fn disarm(&mut self) -> Result<(), MmioError> {
-        self.armed = false;
-        IrqBlock::USER_ENABLE_CLEAR.write(&self.card.dma_bar, IRQ_BASE, self.mask)
-    }
-}
-
-impl Drop for UserLine {
-    /// The line may stay up for as long as the engine is not reset.
-    fn drop(&mut self) {
-        let _ = self.disarm();
-    }
-}
 
 impl<T> CdmaRing<T> {
     /// Waits until `ticket`'s copy, and so every one before it, has ended, and takes its completion.
@@ -115,23 +72,21 @@ impl<T> CdmaRing<T> {
         let Some(line) = &mut self.line else {
             return Err(CdmaRingError::NoInterrupt { card: self.cdma.name() });
         };
-        if !line.armed {
+        if !line.is_armed() {
             // The cause first, then the mask: the line has to fall for the next event to raise it. What ended before this does
             // not signal: look once more before sleeping.
             self.cdma.clear_interrupts()?;
             return line.arm().map_err(|source| self.cdma.mmio(source).into());
         }
         let limit = Duration::from_nanos(at_most.min(SLEEP_LIMIT_NS));
-        let woken = self.cdma.card.transport.wait_interrupt(&line.interrupt, limit);
+        let woken = line.wait(limit);
         self.disarm()?;
         let woken = woken.map_err(|source| CdmaRingError::Interrupt { card: self.cdma.name(), source })?;
         // Woken without news, or not woken at all: the status register shows an engine that has halted.
         if self.poll()? == 0 || woken.is_none() {
             self.look_for_errors()?;
-            if let Some(line) = self.line.as_ref().filter(|line| woken.is_some() && line.interrupt.is_level())
-            {
-                let quiet = line.card.quiet_others(&line.interrupt, ChannelMask::new(), line.mask);
-                quiet.map_err(|source| self.cdma.mmio(source))?;
+            if let Some(line) = self.line.as_ref().filter(|_| woken.is_some()) {
+                line.quiet_others().map_err(|source| self.cdma.mmio(source))?;
             }
         }
         Ok(())
@@ -139,7 +94,7 @@ impl<T> CdmaRing<T> {
 
     fn disarm(&mut self) -> Result<(), CdmaRingError> {
         match &mut self.line {
-            Some(line) if line.armed => line.disarm().map_err(|source| self.cdma.mmio(source).into()),
+            Some(line) if line.is_armed() => line.disarm().map_err(|source| self.cdma.mmio(source).into()),
             _ => Ok(()),
         }
     }

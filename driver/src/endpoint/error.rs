@@ -7,7 +7,7 @@ use fpga_firmware::NodeId;
 use fpga_firmware::event::EventError;
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::window::WindowError;
-use fpga_pci::{MemoryError, MmioError};
+use fpga_pci::{InterruptError, MemoryError, MmioError};
 use fpga_registers::CardAddr;
 use fpga_registers::cdma::Cdmasr;
 
@@ -180,6 +180,16 @@ pub enum EndpointError {
         card: CardName,
         /// How many there are.
         capacity: usize,
+    },
+    /// A sleep that an interrupt should end failed.
+    #[error(
+        "{card}: waiting for the event ring's interrupt: {source}; open the endpoint before interrupts are enabled, and it does without"
+    )]
+    Interrupt {
+        /// Which card.
+        card: CardName,
+        /// What failed.
+        source: InterruptError,
     },
     /// The wait's deadline has passed; the transfer goes on.
     #[error(

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ use fpga_core::Nanos;
 use fpga_core::mirror::MirrorError;
 use fpga_firmware::NodeId;
 use fpga_firmware::event::Event;
-use fpga_pci::{DmaBuffer, Transport};
+use fpga_pci::{DmaBuffer, Interrupt, Transport};
 use fpga_registers::CardAddr;
 
+use super::rest::{Idle, Rest};
 use super::{
     Endpoint, EndpointCounters, EndpointError, Notification, Peer, ReadCompletion, ReadError, ReadTicket,
     ReadableHandle, RegionHandle, RemoteReadable, RemoteRegion, SendCompletion, SendError, SendOptions,
@@ -29,15 +30,39 @@ use crate::range::CardRange;
 /// `Send` and `Sync`. There is no thread behind it: whoever waits for anything polls the endpoint for all, and what ends meanwhile
 /// is kept for the handle that it belongs to. A call holds the lock for one turn of the endpoint, not for as long as it waits.
 /// An [`Endpoint`] that one thread uses alone costs less: it takes no lock and allocates nothing.
+///
+/// Of threads that wait and find nothing to do, one sleeps until the card has news, as [`Endpoint::wait`] does. The others sleep until
+/// that one has something for them, or leaves: then one of them takes its place. What others start wakes it, so it looks.
 #[derive(Debug, Clone)]
 pub struct SharedEndpoint {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Shared>,
     card: Card,
 }
 
 #[derive(Debug)]
+struct Shared {
+    inner: Mutex<Inner>,
+    /// Something has ended for somebody who stands by, or nobody waits for the card any more.
+    stand_by: Condvar,
+}
+
+/// The one who sleeps until the card has news.
+#[derive(Debug)]
+struct Sleeper {
+    /// Ends its sleep; `None`: it wakes by itself after a moment.
+    interrupt: Option<Interrupt>,
+    until: Nanos,
+}
+
+/// As long as somebody stands by, somebody else sleeps until the card has news, or is on his way to do so: whoever leaves wakes one.
+#[derive(Debug)]
 struct Inner {
     endpoint: Endpoint,
+    sleeper: Option<Sleeper>,
+    /// Until when each of those who stand by waits at most.
+    limits: Vec<Nanos>,
+    /// What has ended or arrived for anybody, and was not told to those who stand by.
+    news: u64,
     /// Transfers that somebody has a handle of. `None`: under way.
     sends: HashMap<SendTicket, Option<SendCompletion>>,
     /// Reads that somebody has a handle of.
@@ -48,20 +73,40 @@ struct Inner {
 impl Inner {
     /// Drives the endpoint, and sorts what it has. What ended before the endpoint did is sorted too.
     fn turn(&mut self) -> Result<usize, EndpointError> {
+        let answers = self.endpoint.peers.answers();
         let polled = self.endpoint.poll();
+        self.news += self.endpoint.peers.answers() - answers;
         while let Some(done) = self.endpoint.next_completion() {
             // A transfer whose handle was dropped ends in silence.
             if let Some(place) = self.sends.get_mut(&done.ticket) {
                 *place = Some(done);
+                self.news += 1;
             }
         }
         while let Some(done) = self.endpoint.next_read() {
             if let Some(place) = self.reads.get_mut(&done.ticket) {
                 *place = Some(done);
+                self.news += 1;
             }
         }
+        let known = self.notifications.len();
         self.notifications.extend(std::iter::from_fn(|| self.endpoint.next_notification()));
+        self.news += (self.notifications.len() - known) as u64;
+        // Everybody is to hear that it is over.
+        self.news += u64::from(polled.is_err());
         polled
+    }
+
+    /// Something has to be done, or is there for somebody, that the card does not tell of.
+    fn wake_sleeper(&self) {
+        if let Some(interrupt) = self.sleeper.as_ref().and_then(|sleeper| sleeper.interrupt.as_ref()) {
+            interrupt.wake();
+        }
+    }
+
+    /// Until when to sleep at the latest, for those who stand by as well.
+    fn earliest(&self, limit: Nanos) -> Nanos {
+        self.limits.iter().copied().fold(limit, Nanos::min)
     }
 
     fn take_read(&mut self, ticket: ReadTicket) -> Option<ReadCompletion> {
@@ -80,16 +125,31 @@ impl Inner {
 impl From<Endpoint> for SharedEndpoint {
     fn from(endpoint: Endpoint) -> Self {
         let card = endpoint.card().clone();
-        let inner =
-            Inner { endpoint, sends: HashMap::new(), reads: HashMap::new(), notifications: VecDeque::new() };
-        Self { inner: Arc::new(Mutex::new(inner)), card }
+        let inner = Inner {
+            endpoint,
+            sleeper: None,
+            limits: Vec::new(),
+            news: 0,
+            sends: HashMap::new(),
+            reads: HashMap::new(),
+            notifications: VecDeque::new(),
+        };
+        Self { inner: Arc::new(Shared { inner: Mutex::new(inner), stand_by: Condvar::new() }), card }
     }
 }
 
 impl SharedEndpoint {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing of an endpoint is left half done by a panic of a thread that held it: its calls do not run foreign code.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets `change` give the endpoint something to do.
+    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let mut inner = self.lock();
+        let changed = change(&mut inner);
+        inner.wake_sleeper();
+        changed
     }
 
     fn transport(&self) -> &dyn Transport {
@@ -159,11 +219,12 @@ impl SharedEndpoint {
         length: u64,
         options: SendOptions,
     ) -> Result<PendingSend, SendError> {
-        let mut inner = self.lock();
-        let ticket = inner.endpoint.send(source, target, offset, length, options)?;
-        inner.sends.insert(ticket, None);
-        drop(inner);
-        Ok(PendingSend { endpoint: self.clone(), ticket })
+        let ticket = self.change(|inner| {
+            let ticket = inner.endpoint.send(source, target, offset, length, options)?;
+            inner.sends.insert(ticket, None);
+            Ok(ticket)
+        })?;
+        Ok(PendingSend { endpoint: self.clone(), ticket, idle: None })
     }
 
     /// As [`Endpoint::open_readable`].
@@ -194,11 +255,12 @@ impl SharedEndpoint {
         length: u64,
         options: SendOptions,
     ) -> Result<PendingRead, ReadError> {
-        let mut inner = self.lock();
-        let ticket = inner.endpoint.read(source, offset, to, length, options)?;
-        inner.reads.insert(ticket, None);
-        drop(inner);
-        Ok(PendingRead { endpoint: self.clone(), ticket })
+        let ticket = self.change(|inner| {
+            let ticket = inner.endpoint.read(source, offset, to, length, options)?;
+            inner.reads.insert(ticket, None);
+            Ok::<_, ReadError>(ticket)
+        })?;
+        Ok(PendingRead { endpoint: self.clone(), ticket, idle: None })
     }
 
     /// As [`Endpoint::greet`].
@@ -206,7 +268,7 @@ impl SharedEndpoint {
     /// # Errors
     /// As there.
     pub fn greet(&self, node: NodeId, patience: Duration) -> Result<(), EndpointError> {
-        self.lock().endpoint.greet(node, patience)
+        self.change(|inner| inner.endpoint.greet(node, patience))
     }
 
     /// As [`Endpoint::peer`].
@@ -230,7 +292,10 @@ impl SharedEndpoint {
     /// # Errors
     /// See [`EndpointError`]: the endpoint cannot go on. What ended before is still handed out.
     pub fn poll(&self) -> Result<usize, EndpointError> {
-        self.lock().turn()
+        let mut inner = self.lock();
+        let polled = inner.turn();
+        self.tell(&mut inner);
+        polled
     }
 
     /// The oldest arrival that nobody has taken. Does not drive the endpoint.
@@ -262,36 +327,60 @@ impl SharedEndpoint {
 
     /// The next arrival as a future; as [`PendingSend`] it asks to be polled again. Dropped, it takes nothing.
     pub fn notification(&self) -> impl Future<Output = Result<Notification, EndpointError>> + Send + '_ {
-        core::future::poll_fn(move |context| self.look(context, |inner| inner.notifications.pop_front()))
+        let mut idle = None;
+        core::future::poll_fn(move |context| {
+            self.look(&mut idle, context, |inner| inner.notifications.pop_front())
+        })
     }
 
-    /// One turn of the endpoint, and a look at what came of it.
+    /// What came of the last turn is said to those who stand by.
+    fn tell(&self, inner: &mut Inner) {
+        if std::mem::take(&mut inner.news) == 0 {
+            return;
+        }
+        if !inner.limits.is_empty() {
+            self.inner.stand_by.notify_all();
+        }
+        inner.wake_sleeper();
+    }
+
+    /// One turn of the endpoint, and a look at what came of it; or how much there was to do.
     fn turn_for<T>(
         &self,
+        inner: &mut Inner,
         take: impl FnOnce(&mut Inner) -> Option<T>,
     ) -> Result<Result<T, usize>, EndpointError> {
-        let mut inner = self.lock();
         let polled = inner.turn();
-        match take(&mut inner) {
+        let found = take(inner);
+        // What it takes itself is no news to others.
+        inner.news = inner.news.saturating_sub(found.is_some().into());
+        self.tell(inner);
+        match found {
             Some(found) => Ok(Ok(found)),
             None => polled.map(Err),
         }
     }
 
+    /// One turn of the endpoint for a task.
     fn look<T>(
         &self,
+        idle: &mut Option<Idle>,
         context: &Context<'_>,
         take: impl FnOnce(&mut Inner) -> Option<T>,
     ) -> Poll<Result<T, EndpointError>> {
-        match self.turn_for(take) {
-            Ok(Ok(found)) => Poll::Ready(Ok(found)),
-            Ok(Err(_)) => {
-                self.transport().relax();
-                context.waker().wake_by_ref();
-                Poll::Pending
-            }
-            Err(error) => Poll::Ready(Err(error)),
+        let turned = self.turn_for(&mut self.lock(), take);
+        match turned {
+            Ok(Ok(found)) => return Poll::Ready(Ok(found)),
+            Ok(Err(0)) => idle.get_or_insert_with(|| Idle::from(self.now())).pause_in_task(self.transport()),
+            Ok(Err(_)) => *idle = None,
+            Err(error) => return Poll::Ready(Err(error)),
         }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos::new(self.transport().now())
     }
 
     fn wait_for<T>(
@@ -301,19 +390,83 @@ impl SharedEndpoint {
         mut take: impl FnMut(&mut Inner) -> Option<T>,
     ) -> Result<T, EndpointError> {
         let span = Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-        let limit = Nanos::new(self.transport().now()).saturating_add(span);
-        loop {
-            match self.turn_for(&mut take)? {
-                Ok(found) => return Ok(found),
-                Err(_) if Nanos::new(self.transport().now()) >= limit => return Err(late()),
-                Err(0) => {
-                    self.transport().relax();
+        let mut idle = Idle::from(self.now());
+        let limit = self.now().saturating_add(span);
+        let mut inner = self.lock();
+        let result = loop {
+            let turned = self.turn_for(&mut inner, &mut take);
+            let now = self.now();
+            match turned {
+                Ok(Ok(found)) => break Ok(found),
+                Ok(Err(_)) if now >= limit => break Err(late()),
+                Ok(Err(0)) => match self.rest(inner, &mut idle, limit) {
+                    Ok(again) => inner = again,
+                    Err(error) => {
+                        inner = self.lock();
+                        break Err(error);
+                    }
+                },
+                Ok(Err(_)) => {
+                    idle = Idle::from(now);
                     // A mutex may go to the same thread again and again.
-                    std::thread::yield_now();
+                    drop(inner);
+                    inner = self.lock();
                 }
-                Err(_) => {}
+                Err(error) => break Err(error),
             }
+        };
+        if inner.sleeper.is_none() {
+            inner.endpoint.disarm();
+            // Somebody else has to wait for the card now.
+            self.inner.stand_by.notify_one();
         }
+        result
+    }
+
+    /// Rests, without the lock, until there may be something to do or to take.
+    fn rest<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        idle: &mut Idle,
+        limit: Nanos,
+    ) -> Result<MutexGuard<'a, Inner>, EndpointError> {
+        let now = self.now();
+        if inner.limits.iter().any(|limit| *limit <= now) {
+            // They do not look at the time.
+            self.inner.stand_by.notify_all();
+        }
+        if let Some(sleeper) = &inner.sleeper
+            && !idle.is_spinning(now)
+        {
+            if limit < sleeper.until {
+                inner.wake_sleeper();
+            }
+            inner.limits.push(limit);
+            let mut inner = self.inner.stand_by.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            if let Some(own) = inner.limits.iter().position(|other| *other == limit) {
+                inner.limits.swap_remove(own);
+            }
+            return Ok(inner);
+        }
+        let until = inner.earliest(limit);
+        let rest =
+            if inner.sleeper.is_some() { Rest::Relax } else { inner.endpoint.begin_rest(idle, until)? };
+        if rest.is_sleep() {
+            let interrupt =
+                if let Rest::Sleep(interrupt, _) = &rest { Some(interrupt.clone()) } else { None };
+            inner.sleeper = Some(Sleeper { interrupt, until });
+        }
+        drop(inner);
+        let woken = rest.take(self.transport());
+        if !rest.is_sleep() {
+            std::thread::yield_now();
+        }
+        let mut inner = self.lock();
+        if rest.is_sleep() {
+            inner.sleeper = None;
+            inner.endpoint.end_rest(idle, &rest, woken)?;
+        }
+        Ok(inner)
     }
 }
 
@@ -325,6 +478,8 @@ impl SharedEndpoint {
 pub struct PendingSend {
     endpoint: SharedEndpoint,
     ticket: SendTicket,
+    /// Of the task that polls it.
+    idle: Option<Idle>,
 }
 
 impl PendingSend {
@@ -339,7 +494,7 @@ impl PendingSend {
     /// # Errors
     /// The endpoint cannot go on, and the transfer had not ended.
     pub fn try_take(&mut self) -> Result<Option<SendCompletion>, EndpointError> {
-        Ok(self.endpoint.turn_for(|inner| inner.take_send(self.ticket))?.ok())
+        Ok(self.endpoint.turn_for(&mut self.endpoint.lock(), |inner| inner.take_send(self.ticket))?.ok())
     }
 
     /// Waits for the completion.
@@ -354,18 +509,18 @@ impl PendingSend {
 
     /// Withdraws the transfer: its completion says so. Returns whether it had not ended before.
     pub fn cancel(&self) -> bool {
-        self.endpoint.lock().endpoint.cancel(self.ticket)
+        self.endpoint.change(|inner| inner.endpoint.cancel(self.ticket))
     }
 }
 
 impl Future for PendingSend {
     type Output = Result<SendCompletion, EndpointError>;
 
-    /// Asks to be polled again whenever the transfer has not ended: what it waits for is in memory, and nobody signals it. To be
-    /// polled no more once it was ready.
+    /// Asks to be polled again whenever the transfer has not ended: what it waits for is in memory, and nobody signals it to a task. It
+    /// rests between two polls as [`Endpoint::completion`] does. To be polled no more once it was ready.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let ticket = self.ticket;
-        self.endpoint.look(context, |inner| inner.take_send(ticket))
+        let Self { endpoint, ticket, idle } = self.get_mut();
+        endpoint.look(idle, context, |inner| inner.take_send(*ticket))
     }
 }
 
@@ -381,6 +536,8 @@ impl Drop for PendingSend {
 pub struct PendingRead {
     endpoint: SharedEndpoint,
     ticket: ReadTicket,
+    /// Of the task that polls it.
+    idle: Option<Idle>,
 }
 
 impl PendingRead {
@@ -389,7 +546,7 @@ impl PendingRead {
     /// # Errors
     /// The endpoint cannot go on, and the read had not ended.
     pub fn try_take(&mut self) -> Result<Option<ReadCompletion>, EndpointError> {
-        Ok(self.endpoint.turn_for(|inner| inner.take_read(self.ticket))?.ok())
+        Ok(self.endpoint.turn_for(&mut self.endpoint.lock(), |inner| inner.take_read(self.ticket))?.ok())
     }
 
     /// Waits for the completion.
@@ -408,8 +565,8 @@ impl Future for PendingRead {
 
     /// As [`PendingSend`]'s.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let ticket = self.ticket;
-        self.endpoint.look(context, |inner| inner.take_read(ticket))
+        let Self { endpoint, ticket, idle } = self.get_mut();
+        endpoint.look(idle, context, |inner| inner.take_read(*ticket))
     }
 }
 

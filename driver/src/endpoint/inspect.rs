@@ -27,6 +27,8 @@ pub struct EndpointCounters {
     pub windows: u64,
     /// How often the copy engine ran past the end of its chain, which costs a reset and nothing else.
     pub chain_overruns: u64,
+    /// Turns: how often it was driven, by [`Endpoint::poll`](super::Endpoint::poll) or by a wait.
+    pub turns: u64,
     /// Faults that the NI reported, also those that share an event.
     pub faults: u64,
     /// Events about faults, and contradictions of the mirror, that were dropped because nobody took them.

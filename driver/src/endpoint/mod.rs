@@ -21,6 +21,7 @@ mod peers;
 mod random;
 mod read;
 mod region;
+mod rest;
 mod sending;
 mod transmit;
 
@@ -46,6 +47,7 @@ use crate::name::CardName;
 use crate::ni::{Block, NiInfo};
 use crate::range::CardRange;
 use crate::shared::Shared;
+use crate::user_line::UserLine;
 
 pub use error::{EndpointError, SchemeList, SendError};
 pub use events::Notification;
@@ -65,6 +67,7 @@ use events::EventRing;
 use peers::Peers;
 use random::random;
 use read::Reads;
+use rest::Idle;
 use sending::Sending;
 use transmit::TransmitPath;
 
@@ -86,6 +89,8 @@ const FAULTS_KEPT: usize = 256;
 /// `Send`, and used by whoever holds it; [`SharedEndpoint`] is the same for many threads and tasks.
 #[derive(Debug)]
 pub struct Endpoint {
+    /// The event ring's interrupt. Before the card, which it masks it at.
+    line: Option<UserLine>,
     sender: Sending,
     mirror: Mirror,
     transmit: TransmitPath,
@@ -224,12 +229,14 @@ impl Endpoint {
             transmit.write(events::blank_ring(card)?, events::card_ring(chain), WaitOptions::default())?;
         }
         let events = EventRing::new(card, &info, &ni, options.event_entries, chain)?;
+        let line = rest::event_line(card, &ni, options.event_line)?;
         let mut control = at::control::ENABLE | at::control::EVENT_ENABLE;
         if options.packet_events {
             control |= at::control::PACKET_EVENTS;
         }
         ni.write(at::CONTROL, control).map_err(mmio)?;
         Ok(Self {
+            line,
             sender,
             mirror,
             transmit,
@@ -439,6 +446,7 @@ impl Endpoint {
         if let Some(error) = &self.dead {
             return Err(error.clone());
         }
+        self.counters.turns += 1;
         self.step().inspect_err(|error| self.dead = Some(error.clone()))
     }
 
@@ -539,43 +547,47 @@ impl Endpoint {
         self.card.shared.transport.relax();
     }
 
-    /// Waits until the transfer has ended. Completions of other transfers stay to be taken.
+    /// Waits until the transfer has ended. Completions of other transfers stay to be taken. Where there is nothing to do for longer than
+    /// a moment, this thread sleeps: until the card's interrupt, if interrupts were enabled before the endpoint was opened
+    /// ([`Card::enable_interrupts`]); otherwise for short spans.
     ///
     /// # Errors
     /// [`EndpointError::TimedOut`] leaves the transfer under way.
     pub fn wait(&mut self, ticket: SendTicket, timeout: Duration) -> Result<SendCompletion, EndpointError> {
-        let limit =
-            self.now().saturating_add(Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)));
-        loop {
-            let work = self.poll()?;
-            if let Some(done) = self.take_completion(ticket) {
-                return Ok(done);
-            }
-            if self.now() >= limit {
-                return Err(EndpointError::TimedOut { card: self.card.shared.name.clone(), waited: timeout });
-            }
-            if work == 0 {
-                self.relax();
-            }
-        }
+        let late =
+            |end: &Self| EndpointError::TimedOut { card: end.card.shared.name.clone(), waited: timeout };
+        self.wait_until(timeout, late, |end| end.take_completion(ticket))
+    }
+
+    /// Waits for the oldest arrival that was not handed out; otherwise as [`wait`](Self::wait).
+    ///
+    /// # Errors
+    /// [`EndpointError::NoArrival`] after `timeout`; otherwise the endpoint cannot go on.
+    pub fn wait_notification(&mut self, timeout: Duration) -> Result<Notification, EndpointError> {
+        let late =
+            |end: &Self| EndpointError::NoArrival { card: end.card.shared.name.clone(), waited: timeout };
+        self.wait_until(timeout, late, Self::next_notification)
     }
 
     /// The transfer's end as a future: no runtime, no thread. Each poll drives the endpoint and lets the card work, and asks to be
-    /// polled again: what is waited for is in memory, and nobody signals it. Dropping the future leaves the transfer under way.
-    /// Several at once need a [`SharedEndpoint`].
+    /// polled again: what is waited for is in memory, and nobody signals it to a task. Where nothing has happened for a millisecond, each
+    /// poll takes a twentieth of a millisecond, in which this thread sleeps; an executor's other tasks on it wait for so long at most.
+    /// Dropping the future leaves the transfer under way. Several at once need a [`SharedEndpoint`].
     pub fn completion(
         &mut self,
         ticket: SendTicket,
     ) -> impl Future<Output = Result<SendCompletion, EndpointError>> + Send + '_ {
+        let mut idle = Idle::from(self.now());
         core::future::poll_fn(move |context| {
             let polled = self.poll();
             if let Some(done) = self.take_completion(ticket) {
                 return Poll::Ready(Ok(done));
             }
-            if let Err(error) = polled {
-                return Poll::Ready(Err(error));
+            match polled {
+                Ok(0) => idle.pause_in_task(&*self.card.shared.transport),
+                Ok(_) => idle = Idle::from(self.now()),
+                Err(error) => return Poll::Ready(Err(error)),
             }
-            self.relax();
             context.waker().wake_by_ref();
             Poll::Pending
         })

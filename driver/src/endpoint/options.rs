@@ -47,6 +47,8 @@ pub struct EndpointOptions {
     /// ([`ops`](Self::ops)), half for what others send; by the registry's rules they are refused as busy, until this endpoint is polled,
     /// before that half is full.
     pub event_entries: u32,
+    /// User interrupt by which the card ends a wait that sleeps, 0 to 15. Default 0.
+    pub event_line: u8,
     /// Random number of this life of the sender; `None`: from the system. Fixed only where a run must be repeatable.
     pub incarnation: Option<u32>,
     /// Report every packet that reaches the registry, so that the mirror can follow the masks too.
@@ -66,7 +68,8 @@ pub struct EndpointOptions {
     /// sent again.
     pub escape_timeout: Duration,
     /// Packets in flight: entries of the op table, 1 to 32768, and about a quarter of the event ring's at most; `None`: 256, or as many as the
-    /// event ring has room for.
+    /// event ring has room for. Long ways take more: two and a half times a link's bandwidth-delay product where packets are lost
+    /// ([`fpga_core::sender::SenderConfig::op_entries`]).
     pub ops: Option<u32>,
     /// Transfers queued or under way, 1 to 2^20; `None`: 1024.
     pub transfers: Option<u32>,
@@ -87,6 +90,7 @@ impl Default for EndpointOptions {
             scheme: Scheme::Registry,
             round_trip: Duration::from_micros(100),
             event_entries: 4096,
+            event_line: 0,
             incarnation: None,
             packet_events: false,
             chain: None,

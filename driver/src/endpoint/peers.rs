@@ -119,13 +119,26 @@ pub(super) struct Peers {
     asked: BTreeMap<NodeId, Asked>,
     /// Nobody has to be asked again before this; it may be early.
     next: Option<Nanos>,
+    /// Answers so far.
+    answers: u64,
 }
 
 impl Peers {
+    /// When somebody is to be asked again.
+    pub(super) const fn next(&self) -> Option<Nanos> {
+        self.next
+    }
+
     pub(super) fn answer(&mut self, event: &Event) {
         if let (Some(peer), Some(asked)) = (Peer::of(event), self.asked.get_mut(&event.node)) {
             (asked.peer, asked.again) = (Some(peer), Nanos::MAX);
+            self.answers += 1;
         }
+    }
+
+    /// How many answers there were so far.
+    pub(super) const fn answers(&self) -> u64 {
+        self.answers
     }
 
     /// How a transfer has failed may say that a node is not what it was.
@@ -186,25 +199,10 @@ impl Endpoint {
     /// # Errors
     /// [`EndpointError::NoPeer`] after `timeout`; otherwise as [`greet`](Self::greet) and [`poll`](Self::poll).
     pub fn meet(&mut self, node: NodeId, timeout: Duration) -> Result<Peer, EndpointError> {
-        let limit =
-            self.now().saturating_add(Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)));
         self.greet(node, timeout)?;
-        loop {
-            let work = self.poll()?;
-            if let Some(peer) = self.peer(node) {
-                return Ok(peer);
-            }
-            if self.now() >= limit {
-                return Err(EndpointError::NoPeer {
-                    card: self.card.shared.name.clone(),
-                    node,
-                    waited: timeout,
-                });
-            }
-            if work == 0 {
-                self.relax();
-            }
-        }
+        let late =
+            |end: &Self| EndpointError::NoPeer { card: end.card.shared.name.clone(), node, waited: timeout };
+        self.wait_until(timeout, late, |end| end.peer(node))
     }
 
     /// Asks those again who have not answered.

@@ -52,6 +52,14 @@ impl Sending {
         }
     }
 
+    /// When the next timer runs out.
+    pub(super) fn poll_timeout(&self) -> Option<Nanos> {
+        match self {
+            Self::Host(sender) => sender.poll_timeout(),
+            Self::Card(_) => None,
+        }
+    }
+
     pub(super) fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit> {
         either!(self, it => it.poll_transmit(now))
     }

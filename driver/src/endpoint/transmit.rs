@@ -30,6 +30,8 @@ const STAGING_BYTES: usize = (window::MAX_HEADER_BLOCK + SLOT_BYTES).next_multip
 const STAGED_SLOT: usize = window::MAX_HEADER_BLOCK.next_multiple_of(64);
 /// Nothing came back for this long: look at the copy engine, and again each time that this long has gone by.
 const LOOK_NS: u64 = 10_000_000;
+/// The same as a span.
+pub(super) const LOOK: Nanos = Nanos::new(LOOK_NS);
 /// A pause between two polls counts for no more than this.
 const PAUSE_NS: u64 = 200_000_000;
 
@@ -139,6 +141,11 @@ impl TransmitPath {
 
     pub(super) const fn is_idle(&self) -> bool {
         self.busy == 0
+    }
+
+    /// Whether header blocks are on their way, whose end only a look shows.
+    pub(super) fn is_uploading(&self) -> bool {
+        !self.uploads.is_empty()
     }
 
     /// Fills windows as long as there is something to send and room for it, and moves uploads on. Returns how much was done.

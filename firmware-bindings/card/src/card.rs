@@ -232,6 +232,11 @@ impl Card {
         Some(frame)
     }
 
+    /// A buffer for a copy of one of the card's frames; to be given back as those.
+    pub fn spare_frame(&mut self) -> Vec<u8> {
+        self.ni.spare_frame()
+    }
+
     /// Hands the buffer of a frame that was taken back to the card, so that sending allocates nothing.
     pub fn recycle_frame(&mut self, frame: Vec<u8>) {
         self.ni.recycle_frame(frame);

@@ -19,6 +19,7 @@ mod shapes;
 mod shared;
 mod small;
 mod transfers;
+mod waits;
 
 use std::time::Duration;
 

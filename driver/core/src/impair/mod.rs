@@ -111,6 +111,13 @@ pub trait Frame: Clone {
     fn length(&self) -> u64;
     /// Bit `bit` of it, counted from 0, arrives inverted.
     fn flip(&mut self, bit: u64);
+
+    /// A copy in the place of `spare`, a frame that nobody needs: where a clone would take memory.
+    #[must_use]
+    fn copy_into(&self, mut spare: Self) -> Self {
+        spare.clone_from(self);
+        spare
+    }
 }
 
 /// An encoded packet; anything that is no data packet counts as control.
@@ -150,6 +157,10 @@ impl<T: Copy, F: Frame> Frame for (T, F) {
 
     fn flip(&mut self, bit: u64) {
         self.1.flip(bit);
+    }
+
+    fn copy_into(&self, spare: Self) -> Self {
+        (self.0, self.1.copy_into(spare.1))
     }
 }
 
@@ -322,7 +333,15 @@ impl<F: Frame> Link<F> {
     ///
     /// # Errors
     /// The frame comes back if the link holds as many as it can: back-pressure.
-    pub fn offer(&mut self, now: Nanos, mut frame: F) -> Result<(), F> {
+    pub fn offer(&mut self, now: Nanos, frame: F) -> Result<(), F> {
+        self.offer_with(now, frame, &mut None).map(|_| ())
+    }
+
+    /// As [`offer`](Self::offer), for whoever keeps the memory of frames: a copy takes `spare`, and a frame that is lost comes back.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn offer_with(&mut self, now: Nanos, mut frame: F, spare: &mut Option<F>) -> Result<Option<F>, F> {
         if self.len() >= self.capacity {
             return Err(frame);
         }
@@ -336,22 +355,23 @@ impl<F: Frame> Link<F> {
         let fate = dice.roll(frame.length());
         if self.blackouts.iter().any(|blackout| blackout.covers(now)) {
             counters.blacked_out += 1;
-            return Ok(());
+            return Ok(Some(frame));
         }
         let Some(departure) = self.serializer.send(now, frame.length()) else {
             counters.overflowed += 1;
-            return Ok(());
+            return Ok(Some(frame));
         };
         self.counters.bytes += frame.length();
         if fate.lost {
             counters.lost += 1;
-            return Ok(());
+            return Ok(Some(frame));
         }
         let departure = departure.saturating_add(self.distance);
         if let Some(delay) = fate.copy {
             counters.doubled += 1;
             let (at, number) = (departure.saturating_add(delay), self.number + 1);
-            self.travelling.push(Travelling { at, number, frame: frame.clone() });
+            let frame = spare.take().map_or_else(|| frame.clone(), |spare| frame.copy_into(spare));
+            self.travelling.push(Travelling { at, number, frame });
         }
         if !fate.flips().is_empty() {
             counters.damaged += 1;
@@ -362,7 +382,7 @@ impl<F: Frame> Link<F> {
         let at = departure.saturating_add(fate.delay);
         self.travelling.push(Travelling { at, number: self.number, frame });
         self.number += 2;
-        Ok(())
+        Ok(None)
     }
 
     /// The next frame that is delivered by `now`. Call it until it returns `None`.

@@ -3,6 +3,7 @@
 use fpga_firmware::event::{EventKind, NackReason};
 
 use super::Receiver;
+use super::tombstone::Peers;
 use crate::time::Nanos;
 
 impl Receiver {
@@ -51,19 +52,14 @@ impl Receiver {
                 continue;
             }
             let entry = self.registry.entry(slot);
-            let (source, transfer) = (entry.source, entry.transfer);
             let deadline = entry.touched.saturating_add(silence);
-            let oldest_live = self.peers.source(source).completed.oldest_live();
+            let oldest_live = self.peers.source(entry.source).completed.oldest_live();
             let moved_on = self.registry.key(slot).transfer.is_older_than(oldest_live);
             if deadline > now && !moved_on {
                 next = next.min(deadline);
                 continue;
             }
-            let event = self.entry_event(EventKind::Expired, slot);
-            self.registry.remove(slot);
-            self.counters.expired += 1;
-            self.event(now, event);
-            self.peers.transfer_mut(transfer).registered -= 1;
+            self.expire(now, slot);
         }
         for at in 0..self.peers.transfer_count() {
             let record = *self.peers.transfer(at);
@@ -97,5 +93,47 @@ impl Receiver {
             }
         }
         self.next_sweep = next;
+    }
+
+    /// Ends an operation whose sender is gone.
+    fn expire(&mut self, now: Nanos, slot: u16) {
+        let event = self.entry_event(EventKind::Expired, slot);
+        let transfer = self.registry.entry(slot).transfer;
+        self.registry.remove(slot);
+        self.counters.expired += 1;
+        self.event(now, event);
+        self.peers.transfer_mut(transfer).registered -= 1;
+    }
+
+    /// Releases everything of the other lives of `source`'s node.
+    #[cold]
+    pub(super) fn forget_former_lives(&mut self, now: Nanos, source: u16) {
+        let node = self.peers.source(source).node;
+        let is_former = |peers: &Peers, at: u16| {
+            let other = peers.source(at);
+            at != source && other.in_use && other.node == node
+        };
+        for slot in (0..self.registry.capacity()).map(crate::cast::low16) {
+            if self.registry.is_live(slot) && is_former(&self.peers, self.registry.entry(slot).source) {
+                self.expire(now, slot);
+            }
+        }
+        for at in 0..self.peers.transfer_count() {
+            let record = *self.peers.transfer(at);
+            if !record.in_use || !is_former(&self.peers, record.source) {
+                continue;
+            }
+            if record.awaits_notice {
+                // Everything is in memory: the sender's notice is what it did not come to.
+                self.notice(now, at);
+            } else {
+                self.peers.close_transfer(at, false);
+            }
+        }
+        for at in 0..self.peers.source_count() {
+            if is_former(&self.peers, at) {
+                self.peers.close_source(at);
+            }
+        }
     }
 }

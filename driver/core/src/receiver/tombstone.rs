@@ -156,7 +156,7 @@ pub(super) struct Source {
     /// Those among them that wait for the sender's notice.
     pub(super) announced: u16,
     pub(super) touched: Nanos,
-    /// Before this its operations are refused: packets of the node's former life may still be on their way.
+    /// Before this its operations are refused: packets of the node's former life may still be on their way. Zero once that is forgotten.
     pub(super) admitted: Nanos,
 }
 

@@ -194,11 +194,20 @@ impl Receiver {
     ///
     /// Which of two lives is the newer, their numbers do not tell, and the order of their first packets does not either. But of the
     /// older one nothing arrives when a packet lifetime has passed since the newer one was first heard of: whoever is still heard then
-    /// is alive. Until then its starts are refused, which is not silence to it.
+    /// is alive. Until then its starts are refused, which is not silence to it. From then on the other is forgotten, with all that it has
+    /// left behind: nobody waits for it, and the registry may have no other room.
     fn is_admitted(&mut self, now: Nanos, header: &DataHeader) -> bool {
         let life = (header.common.source, header.common.incarnation);
         if let Some(at) = self.peers.find_source(life.0, life.1) {
-            return self.peers.source(at).admitted <= now;
+            let admitted = self.peers.source(at).admitted;
+            if admitted > now {
+                return false;
+            }
+            if admitted != Nanos::ZERO {
+                self.peers.source_mut(at).admitted = Nanos::ZERO;
+                self.forget_former_lives(now, at);
+            }
+            return true;
         }
         if !self.peers.knows(life.0) {
             return true;
@@ -256,7 +265,7 @@ impl Receiver {
         let Place { source, new_source, transfer, new_transfer } = place;
         if new_source {
             let life = (header.common.source, header.common.incarnation);
-            self.peers.open_source(source, life, header.oldest_live, now, now);
+            self.peers.open_source(source, life, header.oldest_live, now, Nanos::ZERO);
         }
         if new_transfer {
             self.peers.open_transfer(

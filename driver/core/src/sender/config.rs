@@ -28,7 +28,11 @@ pub struct SenderConfig {
     pub packet_size_log2: u8,
     /// Packets that the receiver's mask can hold, 1..=256 (default 32).
     pub mask_bits: u16,
-    /// Packets in flight (default 256). One eighth is kept for regular commands.
+    /// Packets in flight (default 256). One eighth is kept for regular commands. Where packets are lost and overtake each other, about two and a
+    /// half times a link's bandwidth-delay product: at 0.5 % of loss and a disorder of 64, 256 keep 0.96 of the goodput of the same link
+    /// without either where that is 32 packets (80 Gbit/s, 0.8 us one way), and 0.74 where it is 390 (10 us); there 1024 keep 0.86 and more
+    /// (`fpga-netsim`, `--bin goodput`). The default is no larger because each entry takes room for its answer in the host's event ring,
+    /// which has 4096 entries for a quarter as many packets.
     pub op_entries: u32,
     /// Generation bits of an op number, 1..=16 (default 16).
     pub generation_bits: u8,

@@ -4,6 +4,7 @@
 
 mod at_once;
 mod errata;
+mod lives;
 mod net;
 mod reads;
 mod refusals;

@@ -2,6 +2,22 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(30);
 
+/// Somebody else ends a wait: of a message, and of one user of a shared vector alone.
+#[test]
+fn a_wait_is_ended_by_a_word() {
+    let (interrupt, _trigger) = Interrupt::pair().unwrap();
+    interrupt.wake();
+    interrupt.wake();
+    assert_eq!(interrupt.wait(Duration::ZERO).unwrap(), Some(2));
+    assert_eq!(interrupt.try_take(), 0);
+    let (source, trigger) = Interrupt::pair().unwrap();
+    let users = source.share(2).unwrap();
+    users[1].wake();
+    assert_eq!((users[0].try_take(), users[1].try_take()), (0, 1));
+    trigger.signal();
+    assert_eq!((users[1].try_take(), users[0].try_take()), (1, 1));
+}
+
 #[test]
 fn signals_add_up_and_are_taken_once() {
     let (interrupt, trigger) = Interrupt::pair().unwrap();

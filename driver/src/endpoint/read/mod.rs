@@ -146,6 +146,16 @@ pub(super) struct Reads {
 }
 
 impl Reads {
+    /// Whether requests wait to be fetched and answered.
+    pub(super) fn has_requests(&self) -> bool {
+        !self.arrived.is_empty()
+    }
+
+    /// When the next read is given up.
+    pub(super) fn next_deadline(&self) -> Option<Nanos> {
+        self.pending.iter().flatten().map(|read| read.deadline).min()
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.pending.iter().all(Option::is_none)
             && self.arrived.is_empty()
@@ -339,19 +349,9 @@ impl Endpoint {
         ticket: ReadTicket,
         timeout: Duration,
     ) -> Result<ReadCompletion, EndpointError> {
-        let limit = self.now().saturating_add(nanos(timeout));
-        loop {
-            let work = self.poll()?;
-            if let Some(done) = self.take_read(ticket) {
-                return Ok(done);
-            }
-            if self.now() >= limit {
-                return Err(EndpointError::TimedOut { card: self.card.shared.name.clone(), waited: timeout });
-            }
-            if work == 0 {
-                self.relax();
-            }
-        }
+        let late =
+            |end: &Self| EndpointError::TimedOut { card: end.card.shared.name.clone(), waited: timeout };
+        self.wait_until(timeout, late, |end| end.take_read(ticket))
     }
 
     /// Takes an arrival that is a request, or the answer to one. Others are the application's.

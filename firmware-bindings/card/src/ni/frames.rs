@@ -40,6 +40,11 @@ impl Frames {
         self.queue.pop_front()
     }
 
+    /// A buffer for any frame.
+    pub(super) fn spare(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_else(|| Vec::with_capacity(self.largest))
+    }
+
     pub(super) fn recycle(&mut self, frame: Vec<u8>) {
         if self.spare.len() < SPARE && frame.capacity() >= self.largest {
             self.spare.push(frame);
@@ -51,7 +56,7 @@ impl Frames {
         &mut self,
         encode: impl FnOnce(&mut [u8]) -> Result<usize, EncodeError>,
     ) -> Result<(), EncodeError> {
-        let mut frame = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(self.largest));
+        let mut frame = self.spare();
         // Sets to zero only what the last use of the buffer cut off.
         frame.resize(self.largest, 0);
         match encode(&mut frame) {

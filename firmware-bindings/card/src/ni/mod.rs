@@ -222,6 +222,10 @@ impl Ni {
         self.frames.take()
     }
 
+    pub(crate) fn spare_frame(&mut self) -> Vec<u8> {
+        self.frames.spare()
+    }
+
     pub(crate) fn recycle_frame(&mut self, frame: Vec<u8>) {
         self.frames.recycle(frame);
     }

@@ -125,7 +125,7 @@ impl Exchange {
                 own.sender.set_identity(node, incarnation);
                 own.sender.set_times(micros(settings.give_up_us), tombstone.saturating_add(lifetime));
                 own.receiver.set_identity(node, incarnation);
-                own.receiver.set_timeouts(silence, tombstone);
+                own.receiver.set_timeouts(silence, tombstone, lifetime);
             }
         }
     }

@@ -3,17 +3,23 @@
 use core::time::Duration;
 use std::os::fd::AsFd;
 
-use fpga_driver::{ChannelError, RunMode, TransferError, WaitMode};
+use fpga_driver::endpoint::{EndpointError, SendOptions};
+use fpga_driver::{CardRange, ChannelError, Endpoint, OpenOptions, RunMode, TransferError, WaitMode};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{Bench, Case, Verdict, case};
 use crate::bytes;
-use crate::conformance::bench::patient;
+use crate::cards::DMA_BAR;
+use crate::conformance::Skip;
+use crate::conformance::bench::{Opened, patient};
+use crate::conformance::builds::LEGACY_LINE;
 
 pub(super) const CASES: &[Case] = &[
     case("interrupts.descriptor_is_readable", &[], readable),
     case("interrupts.must_be_enabled", &[], must_be_enabled),
     case("interrupts.modes_follow_each_other", &[], modes),
+    case("interrupts.endpoints_sleep", &[], endpoints_sleep),
+    case("interrupts.endpoints_sleep_on_a_line", &[], on_a_line),
     case("deadline.gives_the_buffer_back", &[], deadline),
     case("deadline.leaves_others_alone", &[], others),
 ];
@@ -100,6 +106,68 @@ fn modes(bench: &mut Bench<'_>) -> Verdict {
             lane.check(n as u64, 20_001, 5, patient().mode(mode));
         }
     }
+    opened.close();
+    Ok(())
+}
+
+/// Whoever waits for the network looks for a moment, and then sleeps until the card interrupts: nothing else ends its waits here.
+fn endpoints_sleep(bench: &mut Bench<'_>) -> Verdict {
+    sleeps(bench.open())
+}
+
+/// Without an MSI-X table nothing shows which BAR is the core's.
+fn on_a_line(bench: &mut Bench<'_>) -> Verdict {
+    bench.on(&LEGACY_LINE, |bench| sleeps(bench.open_with(OpenOptions::default().dma_bar(DMA_BAR))))
+}
+
+fn sleeps(opened: Opened) -> Verdict {
+    const LENGTH: usize = 300_001;
+    opened.needs(4 << 20)?;
+    opened.interrupts()?;
+    let mut end = match Endpoint::open(&opened.card) {
+        Ok(end) => end,
+        Err(error @ EndpointError::NoInterface { .. }) => return Err(Skip(error.to_string())),
+        Err(error) => panic!("{error}"),
+    };
+    let data = bytes(1, LENGTH);
+    let mut buffer = opened.card.buffer_from(&data).expect("DMA memory");
+    buffer = end.write(buffer, opened.at(0)).expect("card memory takes it");
+    let region = end.open_region(end.node(), CardRange::new(opened.at(2 << 20), 1 << 20)).expect("a region");
+    // The first one fetches events where the interface cannot push them.
+    let last = opened.card.info().xdma.c2h_channels.saturating_sub(1);
+    let Ok(mut back) = opened.card.c2h(last) else {
+        return Err(Skip("no channel to check by beside the endpoint's".to_owned()));
+    };
+    // The time after which a new life sends has to pass first: no interrupt ends that.
+    let carry = |end: &mut Endpoint| {
+        let options = SendOptions::default();
+        let ticket = end.send(opened.at(0), &region.remote, 0, LENGTH as u64, options).expect("accepted");
+        assert_eq!(end.wait(ticket, crate::PATIENCE).expect("it ends").result, Ok(()));
+        let notice = end.wait_notification(crate::PATIENCE).expect("it has arrived");
+        assert_eq!(notice.length, LENGTH as u64);
+    };
+    carry(&mut end);
+    // Nothing comes, and the time is over: one sleep, or a few where the longest one is shorter than that.
+    let (turns, sleeps, traffic) = (end.counters().turns, opened.seam.sleeps(), opened.seam.traffic());
+    let late = end.wait_notification(Duration::from_millis(150));
+    assert!(matches!(late, Err(EndpointError::NoArrival { .. })), "{late:?}");
+    let sleeps = opened.seam.sleeps() - sleeps;
+    assert!((1..=5).contains(&sleeps), "{sleeps} sleeps");
+    let looks = end.counters().turns - turns;
+    assert!(looks <= 2000, "{looks} looks at nothing");
+    let writes = opened.seam.traffic().writes - traffic.writes;
+    assert!(writes <= 4 * sleeps, "{writes} register writes for {sleeps} sleeps");
+    opened.seam.sleep_on(true);
+    for _ in 0..20 {
+        carry(&mut end);
+    }
+    opened.seam.sleep_on(false);
+    assert_eq!(opened.seam.overslept(), 0, "somebody slept though there was news");
+    buffer.as_mut_slice().fill(0);
+    buffer = back.read(buffer, opened.at(2 << 20)).expect("card memory gives it");
+    assert!(buffer.as_slice() == data, "what has arrived is not what was sent");
+    drop((buffer, back, end));
+    opened.assert_pool(0, 0);
     opened.close();
     Ok(())
 }

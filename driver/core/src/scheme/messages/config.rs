@@ -109,6 +109,8 @@ pub struct ReceiverConfig {
     /// What became of a message is remembered for so long after its last packet (default 1.1 s): longer than a sender's
     /// patience and the life of its packets together.
     pub tombstone: Nanos,
+    /// A packet wanders for so long at most (default 10 ms): a new life of a node is refused as by a busy receiver for so long.
+    pub lifetime: Nanos,
     /// Bits of the message numbers that senders use, 3..=20 (default 20).
     pub number_bits: u32,
 }
@@ -127,6 +129,7 @@ impl ReceiverConfig {
             windows: 64,
             silence: Nanos::from_secs(3),
             tombstone: Nanos::from_millis(1100),
+            lifetime: Nanos::from_millis(10),
             number_bits: 20,
         }
     }

@@ -1,5 +1,6 @@
 //! The receiving side: packets in, memory writes, answers and events out.
 
+mod lives;
 mod views;
 
 use alloc::boxed::Box;
@@ -24,6 +25,7 @@ use crate::scheme::{Fate, Incoming, Packet};
 use crate::state::Table;
 use crate::time::Nanos;
 use crate::timers::Timers;
+use lives::{Admission, Lives};
 pub use views::ReceiverCounters;
 
 #[derive(Clone, Debug)]
@@ -48,6 +50,7 @@ pub struct Receiver {
     free: FreeSlots,
     timers: Timers,
     peers: Peers,
+    lives: Lives,
     said: VecDeque<Said>,
     /// Most that one call says.
     burst: usize,
@@ -103,6 +106,7 @@ impl Receiver {
             free: FreeSlots::all(config.contexts),
             timers: Timers::new(config.contexts),
             peers: Peers::new(config.peers),
+            lives: Lives::new(config.peers),
             said: VecDeque::with_capacity(2 * burst),
             burst,
             next_sweep: Nanos::MAX,
@@ -125,10 +129,11 @@ impl Receiver {
 
     /// Its tables, and how much state an entry of each holds, without what the ends keep on the heap.
     #[must_use]
-    pub fn state(&self) -> [Table; 2] {
+    pub fn state(&self) -> [Table; 3] {
         [
             Table::new("contexts", self.config.contexts.into(), size_of::<Context>()),
             Table::new("senders' contexts", self.config.peers.into(), size_of::<Option<Peer>>()),
+            Table::new("senders", self.lives.capacity(), Lives::BYTES),
         ]
     }
 
@@ -137,9 +142,9 @@ impl Receiver {
         (self.config.node, self.config.incarnation) = (node, incarnation);
     }
 
-    /// How long a silent sender is waited for, and how long it is remembered what became of a message.
-    pub fn set_timeouts(&mut self, silence: Nanos, tombstone: Nanos) {
-        (self.config.silence, self.config.tombstone) = (silence, tombstone);
+    /// How long a silent sender is waited for, how long it is remembered what became of a message, and how long a packet wanders at most.
+    pub fn set_timeouts(&mut self, silence: Nanos, tombstone: Nanos, lifetime: Nanos) {
+        (self.config.silence, self.config.tombstone, self.config.lifetime) = (silence, tombstone, lifetime);
         if self.live() > 0 {
             // Looks at all of them, early.
             self.next_sweep = Nanos::ZERO;
@@ -270,6 +275,11 @@ impl Receiver {
             self.say(key, message, None, AnswerBody::Refused(NackReason::Violation));
             return None;
         };
+        let Some(sender) = self.sender(now, key) else {
+            self.counters.busy += 1;
+            self.say(key, message, None, AnswerBody::Refused(NackReason::Busy));
+            return None;
+        };
         let known = self.peers.find(key);
         if let Some(Fortune::Live(slot)) = known.and_then(|at| self.peers.get(at)).map(|peer| peer.fortune) {
             // Its sender has gone on to another message.
@@ -293,11 +303,33 @@ impl Receiver {
             context.end.begin(now, count);
         }
         self.peers.put(place, Peer { key: *key, message, fortune: Fortune::Live(slot), heard: now });
+        self.lives.begin(sender, now);
         self.counters.begun += 1;
         self.report(now, EventKind::Registered, slot);
         self.next_sweep = self.next_sweep.min(now.saturating_add(self.config.silence));
         self.watch(slot);
         Some(slot)
+    }
+
+    /// The place of a message's sender, if messages of this life of it may begin. What a former one had under way is given up for it.
+    fn sender(&mut self, now: Nanos, key: &Key) -> Option<usize> {
+        let lifetime = self.config.lifetime;
+        let rested = now.checked_sub(self.config.tombstone.max(lifetime)).unwrap_or(Nanos::ZERO);
+        match self.lives.admit(now, (key.node, key.incarnation), lifetime, rested) {
+            Admission::Admitted(at) => Some(at),
+            Admission::Succeeds(at) => {
+                for slot in (0..=u16::MAX).take(self.contexts.len()) {
+                    let place = self.contexts.get(usize::from(slot)).and_then(|context| context.peer);
+                    if place.and_then(|place| self.peers.get(place)).is_some_and(|peer| {
+                        peer.key.node == key.node && peer.key.incarnation != key.incarnation
+                    }) {
+                        self.abandon(now, slot);
+                    }
+                }
+                Some(at)
+            }
+            Admission::Refused => None,
+        }
     }
 
     fn watch(&mut self, slot: u16) {
@@ -343,6 +375,7 @@ impl Receiver {
         let Some(place) = context.peer.take() else { return };
         if let Some(peer) = self.peers.get_mut(place) {
             peer.fortune = fortune;
+            self.lives.end((peer.key.node, peer.key.incarnation), now);
         }
         context.announcement.read = 0;
         self.timers.stop(slot.into());

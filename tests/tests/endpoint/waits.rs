@@ -1,0 +1,212 @@
+//! Waits that sleep: how often they look, and that they miss nothing.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use fpga_driver::core::impair::Impairments;
+use fpga_driver::endpoint::SharedEndpoint;
+use fpga_driver::mock::{ThreadOptions, World};
+use fpga_driver::{OpenOptions, Transport};
+use fpga_tests::cards::poke;
+use fpga_tests::tampered::Tampered;
+
+use super::*;
+
+/// Two ends whose packets are under way for so long, with interrupts or without.
+fn far(way: Nanos, interrupts: bool) -> Net {
+    let mut net = Net::impaired(2, Impairments::default().distance(way), 1, |options| options);
+    for index in [0, 1] {
+        let card = net.end(index).card().clone();
+        net.ends[index] = None;
+        if interrupts {
+            card.enable_interrupts().unwrap();
+        }
+        net.ends[index] = Some(Endpoint::open_with(&card, &options(0x30 + index as u32)).unwrap());
+    }
+    // Quiet after the former life.
+    net.world.advance(Nanos::from_millis(20));
+    net
+}
+
+#[test]
+fn a_wait_for_what_takes_long_looks_rarely() {
+    for (interrupts, most) in [(true, 400), (false, 6000)] {
+        let mut net = far(Nanos::from_millis(9), interrupts);
+        let region = net.region(1, TARGET, 10_000);
+        net.put(0, SOURCE, &bytes(1, 10_000));
+        let (began, turns) = (net.world.now(), net.end(0).counters().turns);
+        let ticket = net.send(0, SOURCE, &region.remote, 0, 10_000);
+        let done = net.end(0).wait(ticket, Duration::from_secs(1)).unwrap();
+        assert_eq!(done.result, Ok(()));
+        let waited = net.world.now().saturating_sub(began);
+        assert!((Nanos::from_millis(18)..Nanos::from_millis(20)).contains(&waited), "{waited:?}");
+        let turns = net.end(0).counters().turns - turns;
+        assert!(turns <= most, "{turns} turns, interrupts: {interrupts}");
+        assert!(net.get(1, TARGET, 10_000) == bytes(1, 10_000));
+        net.settle();
+        net.assert_clean();
+    }
+}
+
+/// What ends between the last look and the sleep ends the sleep: at whatever moment it comes, nobody is late.
+#[test]
+fn ten_thousand_sleeps_miss_nothing() {
+    let mut net = far(Nanos::from_micros(50), true);
+    let region = net.region(1, TARGET, 100_000);
+    net.put(0, SOURCE, &bytes(2, 100_000));
+    let mut dice = 9_u64;
+    for n in 0..10_000 {
+        dice = dice.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        let length = 1 + (dice >> 33) % 2000;
+        let began = net.world.now();
+        let ticket = net.send(0, SOURCE, &region.remote, 0, length);
+        let done = net.end(0).wait(ticket, Duration::from_secs(1)).unwrap();
+        assert_eq!(done.result, Ok(()), "{n}");
+        let waited = net.world.now().saturating_sub(began);
+        assert!(waited < Nanos::from_micros(200), "{n}: {waited:?}");
+        net.poll(1).unwrap();
+        net.notifications[1].clear();
+    }
+    net.settle();
+    net.assert_clean();
+}
+
+/// A task's polls are as rare: it sleeps inside of them.
+#[test]
+fn a_task_that_waits_for_long_looks_rarely() {
+    let mut net = far(Nanos::from_millis(9), false);
+    let region = net.region(1, TARGET, 10_000);
+    let (began, turns) = (net.world.now(), net.end(0).counters().turns);
+    let ticket = net.send(0, SOURCE, &region.remote, 0, 10_000);
+    let end = net.end(0);
+    let done = {
+        let mut task = pin!(end.completion(ticket));
+        loop {
+            match task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(done) => break done.unwrap(),
+                Poll::Pending => {}
+            }
+        }
+    };
+    assert_eq!(done.result, Ok(()));
+    let waited = net.world.now().saturating_sub(began);
+    assert!((Nanos::from_millis(18)..Nanos::from_millis(20)).contains(&waited), "{waited:?}");
+    let turns = net.end(0).counters().turns - turns;
+    assert!(turns <= 6000, "{turns} turns");
+}
+
+/// Shared endpoints on cards that work by themselves, whose waits nothing but an interrupt or a word ends.
+fn alone(way: Nanos) -> (World, Vec<(SharedEndpoint, Arc<Tampered>)>) {
+    let world = World::builder().cards(2).threaded(ThreadOptions::default());
+    let world = world.impairments(Impairments::default().distance(way)).build().unwrap();
+    let end = |number: u32| {
+        let seam = Tampered::new(world.transport(number as usize), Vec::new());
+        let transport = Arc::<Tampered>::clone(&seam) as Arc<dyn Transport>;
+        let card = Card::open_with(transport, OpenOptions::default()).unwrap();
+        card.enable_interrupts().unwrap();
+        seam.sleep_on(true);
+        (Endpoint::open_with(&card, &options(0x20 + number)).unwrap().into(), seam)
+    };
+    let ends = (0..2).map(end).collect();
+    (world, ends)
+}
+
+/// Of threads that wait for anything, one sleeps for all, and the others until it has something for them: nobody is forgotten.
+#[test]
+fn ten_thousand_waits_of_several_threads_miss_nothing() {
+    const THREADS: usize = 4;
+    const EACH: usize = 2500;
+    let (world, ends) = alone(Nanos::from_micros(60));
+    let region = ends[1].0.open_region(NodeId::ANY, CardRange::new(TARGET, 1 << 20)).unwrap().remote;
+    poke(&world, 0, SOURCE, &bytes(3, 1 << 20));
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (end, region) = (&ends[0].0, &region);
+            scope.spawn(move || {
+                let mut dice = thread as u64;
+                for n in 0..EACH {
+                    dice = dice.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+                    let (place, length) = ((thread as u64) << 16, 1 + (dice >> 33) % 2000);
+                    let mut sent =
+                        end.send(at(SOURCE, place), region, place, length, SendOptions::default()).unwrap();
+                    assert_eq!(sent.wait(Duration::from_secs(600)).unwrap().result, Ok(()), "{n}");
+                }
+            });
+        }
+        for _ in 0..THREADS {
+            let end = &ends[1].0;
+            scope.spawn(move || {
+                for _ in 0..EACH {
+                    end.wait_notification(Duration::from_secs(600)).unwrap();
+                }
+            });
+        }
+    });
+    for (number, (end, seam)) in ends.iter().enumerate() {
+        assert_eq!(seam.overslept(), 0, "end {number}");
+        assert!(seam.sleeps() > 0, "end {number}");
+        assert_eq!(end.next_notification(), None, "end {number}");
+    }
+}
+
+/// One thread sleeps; what another starts, and leaves alone, wakes it: it drives the endpoint for all.
+#[test]
+fn what_others_start_is_seen_to_by_whoever_sleeps() {
+    let (world, ends) = alone(Nanos::ZERO);
+    let [(first, seam), (second, _)] = &ends[..] else { panic!("two ends") };
+    poke(&world, 0, SOURCE, &bytes(1, 100_000));
+    let region =
+        |end: &SharedEndpoint| end.open_region(NodeId::ANY, CardRange::new(TARGET, 1 << 20)).unwrap().remote;
+    let regions = [region(first), region(second)];
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| first.wait_notification(Duration::from_secs(600)).unwrap());
+        for n in 0..100 {
+            while seam.asleep() == 0 {
+                std::thread::yield_now();
+            }
+            drop(first.send(SOURCE, &regions[1], n, 1000, SendOptions::default()).unwrap());
+            assert_eq!(second.wait_notification(Duration::from_secs(600)).unwrap().address, at(TARGET, n));
+        }
+        // What it waits for itself.
+        let mut last = second.send(SOURCE, &regions[0], 0, 1000, SendOptions::default()).unwrap();
+        assert_eq!(last.wait(Duration::from_secs(600)).unwrap().result, Ok(()));
+        assert_eq!(sleeper.join().unwrap().address, TARGET);
+    });
+    assert_eq!(seam.overslept(), 0);
+}
+
+/// Waits end when they are to, though it is another thread that sleeps, and for longer.
+#[test]
+fn those_who_stand_by_are_told_the_time() {
+    let mut net = far(Nanos::from_millis(9), true);
+    let region = net.region(1, TARGET, 1000);
+    let end: SharedEndpoint = net.ends[0].take().unwrap().into();
+    let mut sent = end.send(SOURCE, &region.remote, 0, 1000, SendOptions::default()).unwrap();
+    std::thread::scope(|scope| {
+        let waits: Vec<_> = [30, 3, 700, 4, 5]
+            .map(|limit| {
+                let end = &end;
+                scope.spawn(move || end.wait_notification(Duration::from_millis(limit)).unwrap_err())
+            })
+            .into();
+        assert_eq!(sent.wait(Duration::from_secs(600)).unwrap().result, Ok(()));
+        for wait in waits {
+            let late = wait.join().unwrap();
+            assert!(matches!(late, EndpointError::NoArrival { .. }), "{late}");
+        }
+    });
+}
+
+#[test]
+fn a_wait_that_is_over_leaves_the_transfer() {
+    let mut net = far(Nanos::from_millis(9), true);
+    let region = net.region(1, TARGET, 1000);
+    let ticket = net.send(0, SOURCE, &region.remote, 0, 1000);
+    let began = net.world.now();
+    let late = net.end(0).wait(ticket, Duration::from_millis(3)).unwrap_err();
+    assert!(matches!(late, EndpointError::TimedOut { .. }), "{late}");
+    let waited = net.world.now().saturating_sub(began);
+    assert!((Nanos::from_millis(3)..Nanos::from_millis(4)).contains(&waited), "{waited:?}");
+    assert_eq!(net.end(0).wait(ticket, Duration::from_secs(1)).unwrap().result, Ok(()));
+}
