@@ -9,6 +9,7 @@ use fpga_firmware::generated::Scheme;
 use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
 use fpga_registers::CardAddr;
 
+use super::SchemeList;
 use super::events::EventRing;
 use crate::ni::NiInfo;
 
@@ -36,15 +37,18 @@ pub struct EndpointOptions {
     /// Bytes of a segment; `None`: as many as a mask holds, at most 16 KiB. By other schemes than the registry's, bytes of a
     /// message, rounded down to whole packets; `None`: 256 packets.
     pub segment_size: Option<u32>,
-    /// Rules that the card goes by, as sender and as receiver; those of the nodes that it talks to have to be the same. Default: the
-    /// receive registry, whose sender is this host. By any other, the card makes transfers by itself. It holds for all transfers of
-    /// the endpoint: the NI contract gives an interface one SCHEME at a time, set while it rests, and a change forgets what it has.
+    /// Rules that the card goes by, as sender and as receiver, of all transfers that name none; the nodes that it talks to have to go by them,
+    /// too. Default: the receive registry, whose sender is this host. By any other, the card makes transfers by itself. The interface is
+    /// told while it rests, and a change forgets what it has: so it holds as long as the endpoint is open.
     pub scheme: Scheme,
+    /// By which others transfers of the endpoint, and of others to it, may go ([`SendOptions::scheme`]); default: none. Only where the card's
+    /// interface has the capability MIXED. With the registry and others on together, each has half of the card's registry entries.
+    pub other_schemes: SchemeList,
     /// Round trip that the timers of schemes other than the registry's are made for: a little too long costs time where packets are
     /// lost, too short makes packets be sent twice. Default 100 us.
     pub round_trip: Duration,
     /// Entries of the event ring, a power of two from 64. Default 4096. Half of it is for what comes of packets in flight
-    /// ([`ops`](Self::ops)), half for what others send; by the registry's rules they are refused as busy, until this endpoint is polled,
+    /// ([`ops`](Self::ops)), half for what others send; they are refused as busy, until this endpoint is polled,
     /// before that half is full.
     pub event_entries: u32,
     /// Random number of this life of the sender; `None`: from the system. Fixed only where a run must be repeatable.
@@ -68,7 +72,8 @@ pub struct EndpointOptions {
     /// Packets in flight: entries of the op table, 1 to 32768, and about a quarter of the event ring's at most; `None`: 256, or as many as the
     /// event ring has room for.
     pub ops: Option<u32>,
-    /// Transfers queued or under way, 1 to 2^20; `None`: 1024.
+    /// Transfers queued or under way, 1 to 2^20; `None`: 1024. Of those that the card makes, never more than it has room for, and than the event
+    /// ring has room for their ends.
     pub transfers: Option<u32>,
     /// Nodes that may have transfers at once, 1 to 8192; `None`: 64.
     pub destinations: Option<u32>,
@@ -85,6 +90,7 @@ impl Default for EndpointOptions {
             big_threshold: None,
             segment_size: None,
             scheme: Scheme::Registry,
+            other_schemes: SchemeList::NONE,
             round_trip: Duration::from_micros(100),
             event_entries: 4096,
             incarnation: None,
@@ -113,11 +119,14 @@ pub struct SendOptions {
     /// Goes before transfers of a lower priority that wait; 0 is the lowest and the default. Strict: as long as higher ones wait,
     /// lower ones do too.
     pub priority: u8,
+    /// By which rules, of those that the endpoint was opened with; `None`: by its default ones ([`EndpointOptions::scheme`]). A read's request
+    /// goes by them, and so does its answer.
+    pub scheme: Option<Scheme>,
 }
 
 impl Default for SendOptions {
     fn default() -> Self {
-        Self { notify: Notify::Receiver, deadline: None, priority: 0 }
+        Self { notify: Notify::Receiver, deadline: None, priority: 0, scheme: None }
     }
 }
 
@@ -126,6 +135,13 @@ impl SendOptions {
     #[must_use]
     pub const fn priority(mut self, priority: u8) -> Self {
         self.priority = priority;
+        self
+    }
+
+    /// By which rules.
+    #[must_use]
+    pub const fn scheme(mut self, scheme: Scheme) -> Self {
+        self.scheme = Some(scheme);
         self
     }
 
@@ -142,6 +158,11 @@ impl SendOptions {
         self.deadline = Some(deadline);
         self
     }
+}
+
+/// All schemes that the endpoint goes by.
+pub(super) fn schemes(options: &EndpointOptions) -> SchemeList {
+    options.other_schemes.with(options.scheme)
 }
 
 /// Packets of a message, where the card makes them.
@@ -171,8 +192,23 @@ pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderC
 /// Packets in flight that the event ring has room for. Half of it is for what comes of them: at worst two events each, the acknowledgement
 /// and the end of a segment of one packet; one for each window given back and each reason of faults.
 pub(super) fn most_ops(options: &EndpointOptions, info: &NiInfo) -> u32 {
-    let others = info.windows.count + FaultReason::ALL.iter().map(|_| 1).sum::<u32>();
-    (EventRing::entries_of(info, options.event_entries) / 4).saturating_sub(others.div_ceil(2)).max(1)
+    let half = EventRing::entries_of(info, options.event_entries) / 2;
+    let commands = if schemes(options).has_messages() { most_commands(options, info) } else { 0 };
+    (half.saturating_sub(commands) / 2).saturating_sub(lone_events(info).div_ceil(2)).max(1)
+}
+
+/// Events of a host's own doing that come one at a time: of a window given back, of a reason of faults.
+fn lone_events(info: &NiInfo) -> u32 {
+    info.windows.count + FaultReason::ALL.iter().map(|_| 1).sum::<u32>()
+}
+
+/// Transfers that the card may have: as many as it has room for, and as the event ring has room for their ends. Where this host sends packets,
+/// too, the answers to those have at least the other half of that room.
+pub(super) fn most_commands(options: &EndpointOptions, info: &NiInfo) -> u32 {
+    let own = (EventRing::entries_of(info, options.event_entries) / 2).saturating_sub(lone_events(info));
+    let share = if schemes(options).contains(Scheme::Registry) { own / 2 } else { own };
+    let asked = options.transfers.unwrap_or(info.command_entries);
+    asked.min(info.command_entries).min(share).max(1)
 }
 
 /// Everything that the chain copies besides sources has to suit an engine without realignment, too: where windows take payload and

@@ -8,6 +8,7 @@ mod chain;
 mod endings;
 mod floods;
 mod lossy;
+mod mixed;
 mod nodes;
 mod peers;
 mod reads;

@@ -333,9 +333,9 @@ pub struct TransferArgs {
     /// How many packets the simulated network holds back and releases in random order, 0 to 4096; 0: in order [default: 64]
     #[arg(long, value_name = "N", value_parser = reorder_depth)]
     pub reorder: Option<u16>,
-    /// By which rules both cards go
-    #[arg(long, value_enum, default_value_t = Scheme::Registry)]
-    pub scheme: Scheme,
+    /// By which rules both cards go; of several, S,S,..., the transfers of a file longer than a chunk take turns
+    #[arg(long, value_name = "S", value_enum, value_delimiter = ',', default_value = "registry")]
+    pub scheme: Vec<Scheme>,
     /// A transfer that has not ended by then ends with an error, whatever its progress [default: none]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub deadline: Option<Duration>,

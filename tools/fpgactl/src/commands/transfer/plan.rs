@@ -38,7 +38,8 @@ pub(super) struct Plan {
     pub(super) reorder: Option<u16>,
     /// What else the simulated network does.
     pub(super) impair: ImpairArgs,
-    pub(super) scheme: Scheme,
+    /// The default one first; the transfers of a long file take turns.
+    pub(super) schemes: Vec<Scheme>,
     pub(super) notify: Notifier,
     deadline: Option<Duration>,
     priority: u8,
@@ -58,7 +59,7 @@ impl Plan {
             packet: args.packet.or(defaults.packet),
             reorder: args.reorder.or(defaults.reorder),
             impair: args.impair.or(&defaults.impair()),
-            scheme: args.scheme,
+            schemes: args.scheme.clone(),
             notify: args.notify.or(defaults.notify).unwrap_or(Notifier::Receiver),
             deadline: args.deadline.or(defaults.deadline),
             priority: args.priority.or(defaults.priority).unwrap_or(0),
@@ -94,11 +95,12 @@ impl Plan {
         if opened.served {
             options.escape_timeout = SERVED_ESCAPE_TIMEOUT;
         }
-        options.scheme = self.scheme.rules();
+        options.scheme = self.schemes.first().map_or(options.scheme, |scheme| scheme.rules());
+        options.other_schemes = self.schemes.iter().skip(1).map(|scheme| scheme.rules()).collect();
         options.packet_events = self.packet_events;
         options.big_threshold = self.threshold;
         // A threshold alone makes segments long enough for it; the driver says so if the card's mask is too short.
-        let registry = self.scheme == Scheme::Registry;
+        let registry = self.schemes.contains(&Scheme::Registry);
         options.segment_size = self.segment.or_else(|| {
             self.threshold
                 .filter(|_| registry)
@@ -113,12 +115,15 @@ impl Plan {
         options
     }
 
-    pub(super) fn send_options(&self) -> SendOptions {
+    /// Of transfer `number`, counted from 0.
+    pub(super) fn send_options(&self, number: u64) -> SendOptions {
         let notify = match self.notify {
             Notifier::Receiver => SendNotify::Receiver,
             Notifier::Sender => SendNotify::Sender,
         };
-        let options = SendOptions::default().notify(notify).priority(self.priority);
+        let mut options = SendOptions::default().notify(notify).priority(self.priority);
+        let turn = number.checked_rem(self.schemes.len() as u64).and_then(|turn| usize::try_from(turn).ok());
+        options.scheme = turn.and_then(|turn| self.schemes.get(turn)).map(|scheme| scheme.rules());
         self.deadline.map_or(options, |deadline| options.deadline(deadline))
     }
 
