@@ -13,7 +13,7 @@ pub const CONTRACT_MINOR: u16 = 0;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
 pub const CONTRACT_VERSION: u32 = 0x0001_0000;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0x77ce_de43;
+pub const CONTRACT_CHECKSUM: u32 = 0x4968_384c;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Most entries that the block table can hold: the table ends with the identity block's 1 KiB.
@@ -1398,6 +1398,36 @@ pub mod ni {
     pub const HELLO: u32 = 0x00ac;
     /// Bit n set: the NI goes by Scheme n, too, besides SCHEME, as receiver and as sender; 0: by SCHEME alone. Only while CONTROL.ENABLE is 0, only what SCHEMES has, and more than SCHEME only with the capability MIXED and at least 2 REGISTRY_ENTRIES. A change forgets everything but settings and memory windows, which are the same for all schemes. (read and write)
     pub const SCHEMES_ON: u32 = 0x00b0;
+    /// Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below. First of 6 words (read and write).
+    pub const SCHEME_WINDOW: u32 = 0x00c0;
+    /// Number of `SCHEME_WINDOW` words.
+    pub const SCHEME_WINDOW_COUNT: u32 = 6;
+    /// More of the scheme ReceiverWindow. (read and write)
+    pub const RECEIVER_WINDOW_OPTIONS: u32 = 0x00d8;
+
+    /// Fields of [`RECEIVER_WINDOW_OPTIONS`].
+    pub mod receiver_window_options {
+        /// The receiver tells the sender how far it may send.
+        pub const CREDIT: u32 = 0x0001;
+        /// Requests for one hole before everything from there on is asked for (K); 0: 3.
+        pub const RESEND_AFTER: u32 = 0xff00;
+        /// Lowest bit of [`RESEND_AFTER`].
+        pub const RESEND_AFTER_SHIFT: u32 = 8;
+    }
+    /// More of the scheme AdaptiveWindow. (read and write)
+    pub const ADAPTIVE_OPTIONS: u32 = 0x00dc;
+
+    /// Fields of [`ADAPTIVE_OPTIONS`].
+    pub mod adaptive_options {
+        /// Mean and one deviation as the timeout, which sends much again for nothing, in place of the safe one.
+        pub const LITERAL: u32 = 0x0001;
+        /// Delay samples that count (N), 1 to 256; 0: 64.
+        pub const SAMPLES: u32 = 0x0001_ff00;
+        /// Lowest bit of [`SAMPLES`].
+        pub const SAMPLES_SHIFT: u32 = 8;
+    }
+    /// Scheme AdaptiveWindow: time between two walks of the window (k), in nanoseconds; 0: a quarter of ROUND_TRIP_NS. (read and write)
+    pub const ADAPTIVE_WALK_NS: u32 = 0x00e0;
 }
 
 /// Block `counters`. Running counts since reset; each wraps at 2^32. Reading clears nothing.
@@ -2939,6 +2969,113 @@ pub static BLOCKS: &[BlockInfo] = &[
                 reset: Some(0),
                 values: &[],
                 doc: "Bit n set: the NI goes by Scheme n, too, besides SCHEME, as receiver and as sender; 0: by SCHEME alone. Only while CONTROL.ENABLE is 0, only what SCHEMES has, and more than SCHEME only with the capability MIXED and at least 2 REGISTRY_ENTRIES. A change forgets everything but settings and memory windows, which are the same for all schemes.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "scheme_window_0",
+                offset: 0x00c0,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "scheme_window_1",
+                offset: 0x00c4,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "scheme_window_2",
+                offset: 0x00c8,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "scheme_window_3",
+                offset: 0x00cc,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "scheme_window_4",
+                offset: 0x00d0,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "scheme_window_5",
+                offset: 0x00d4,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "receiver_window_options",
+                offset: 0x00d8,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "More of the scheme ReceiverWindow.",
+                fields: &[
+                    FieldInfo {
+                        name: "credit",
+                        high: 0,
+                        low: 0,
+                        doc: "The receiver tells the sender how far it may send.",
+                    },
+                    FieldInfo {
+                        name: "resend_after",
+                        high: 15,
+                        low: 8,
+                        doc: "Requests for one hole before everything from there on is asked for (K); 0: 3.",
+                    },
+                ],
+            },
+            RegisterInfo {
+                name: "adaptive_options",
+                offset: 0x00dc,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "More of the scheme AdaptiveWindow.",
+                fields: &[
+                    FieldInfo {
+                        name: "literal",
+                        high: 0,
+                        low: 0,
+                        doc: "Mean and one deviation as the timeout, which sends much again for nothing, in place of the safe one.",
+                    },
+                    FieldInfo {
+                        name: "samples",
+                        high: 16,
+                        low: 8,
+                        doc: "Delay samples that count (N), 1 to 256; 0: 64.",
+                    },
+                ],
+            },
+            RegisterInfo {
+                name: "adaptive_walk_ns",
+                offset: 0x00e0,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "Scheme AdaptiveWindow: time between two walks of the window (k), in nanoseconds; 0: a quarter of ROUND_TRIP_NS.",
                 fields: &[],
             },
         ],

@@ -96,8 +96,8 @@ fn wrong_block_tables_are_refused() {
     assert!(
         matches!(overlap, E::Overlap { first, second } if first.type_number == 3 && second.type_number == 4)
     );
-    let short = refused_blocks(|blocks| blocks[2].size = 0xb0);
-    assert!(matches!(short, E::TooSmall { needed: 0xb4, .. }), "{short}");
+    let short = refused_blocks(|blocks| blocks[2].size = 0xe0);
+    assert!(matches!(short, E::TooSmall { needed: 0xe4, .. }), "{short}");
     assert!(matches!(
         refused_blocks(|blocks| blocks[2].version = 2),
         E::WrongBlockVersion { supported: 1, .. }

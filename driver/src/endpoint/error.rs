@@ -62,6 +62,16 @@ pub enum EndpointError {
         /// Why not.
         reason: &'static str,
     },
+    /// A scheme cannot have the parameters that were asked for.
+    #[error(
+        "{card}: the scheme {scheme} cannot have these parameters (EndpointOptions::tuning): a window is 1 to 128 packets, of Selective 512, samples are 1 to 256, and neither the time between two walks nor the requests before all is asked for can be 0"
+    )]
+    Tuning {
+        /// Which card.
+        card: CardName,
+        /// Which scheme.
+        scheme: Scheme,
+    },
     /// An option of the event ring or of the chain cannot be.
     #[error("{card}: {what} is {found}: {expected}")]
     Option {

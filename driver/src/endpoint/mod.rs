@@ -49,6 +49,7 @@ use crate::shared::Shared;
 
 pub use error::{EndpointError, SchemeList, SendError};
 pub use events::Notification;
+pub use fpga_core::scheme::tuning::Tuning;
 pub use fpga_core::sender::{
     Completion as SendCompletion, Notify as SendNotify, Ticket as SendTicket, Timeout as SendTimeout,
 };
@@ -165,6 +166,8 @@ impl Endpoint {
         }
         let schemes = options::schemes(options);
         Self::check_schemes(&name, schemes, &info)?;
+        let parameters = options::parameters(options)
+            .map_err(|scheme| EndpointError::Tuning { card: name.clone(), scheme })?;
         Self::check_limits(&name, options, &info)?;
         let sender = Self::sending(&name, options, &info, incarnation)?;
         options::check_source_alignment(options, &info).map_err(|(found, expected)| {
@@ -206,6 +209,9 @@ impl Endpoint {
             let trip = u32::try_from(options.round_trip.as_nanos()).unwrap_or(u32::MAX).max(1);
             ni.write(at::ROUND_TRIP_NS, trip).map_err(mmio)?;
             ni.write(at::MESSAGE_PACKETS, options::message_packets(options, &info)).map_err(mmio)?;
+            for (register, value) in parameters {
+                ni.write(register, value).map_err(mmio)?;
+            }
         }
         // Whatever an earlier owner had chosen. One first: two that are not both asked for may be more than there is room for.
         if info.mixed {

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use fpga_core::Nanos;
+use fpga_core::scheme::tuning::{Tuning, most_window};
 use fpga_core::sender::{Notify, SenderConfig, Timeout};
 use fpga_firmware::event::FaultReason;
-use fpga_firmware::generated::Scheme;
+use fpga_firmware::generated::{Scheme, ni as at};
 use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
 use fpga_registers::CardAddr;
 
@@ -47,6 +48,9 @@ pub struct EndpointOptions {
     /// Round trip that the timers of schemes other than the registry's are made for: a little too long costs time where packets are
     /// lost, too short makes packets be sent twice. Default 100 us.
     pub round_trip: Duration,
+    /// Parameters of schemes other than the registry's, in place of the specification's; of the nodes that one talks to, the same. A window
+    /// that is given is that of each scheme that is on and has one.
+    pub tuning: Tuning,
     /// Entries of the event ring, a power of two from 64. Default 4096. Half of it is for what comes of packets in flight
     /// ([`ops`](Self::ops)), half for what others send; they are refused as busy, until this endpoint is polled,
     /// before that half is full.
@@ -92,6 +96,7 @@ impl Default for EndpointOptions {
             scheme: Scheme::Registry,
             other_schemes: SchemeList::NONE,
             round_trip: Duration::from_micros(100),
+            tuning: Tuning::default(),
             event_entries: 4096,
             incarnation: None,
             packet_events: false,
@@ -158,6 +163,34 @@ impl SendOptions {
         self.deadline = Some(deadline);
         self
     }
+}
+
+/// Registers for the parameters of schemes, in the order of their offsets; the first scheme that cannot have them, if there is one.
+pub(super) fn parameters(options: &EndpointOptions) -> Result<Vec<(u32, u32)>, Scheme> {
+    let tuning = &options.tuning;
+    if let Some(scheme) = schemes(options).iter().find(|scheme| !tuning.fits(*scheme)) {
+        return Err(scheme);
+    }
+    let on = |scheme| schemes(options).contains(scheme) && most_window(scheme).is_some();
+    let mut registers: Vec<_> = windows()
+        .map(|(scheme, register)| (register, tuning.window.filter(|_| on(scheme)).unwrap_or(0)))
+        .collect();
+    let flag = |set, bit| if set { bit } else { 0 };
+    let after =
+        u32::from(tuning.resend_after.unwrap_or(0)) << at::receiver_window_options::RESEND_AFTER_SHIFT;
+    let samples = u32::from(tuning.samples.unwrap_or(0)) << at::adaptive_options::SAMPLES_SHIFT;
+    let walk = tuning.walk.map_or(0, |span| u32::try_from(span.get()).unwrap_or(u32::MAX));
+    registers.extend([
+        (at::RECEIVER_WINDOW_OPTIONS, after | flag(tuning.credit, at::receiver_window_options::CREDIT)),
+        (at::ADAPTIVE_OPTIONS, samples | flag(tuning.literal, at::adaptive_options::LITERAL)),
+        (at::ADAPTIVE_WALK_NS, walk),
+    ]);
+    Ok(registers)
+}
+
+/// The register of each scheme's window.
+fn windows() -> impl Iterator<Item = (Scheme, u32)> {
+    Scheme::ALL.iter().map(|scheme| (*scheme, at::SCHEME_WINDOW + 4 * scheme.value()))
 }
 
 /// All schemes that the endpoint goes by.

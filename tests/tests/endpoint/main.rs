@@ -20,6 +20,7 @@ mod shapes;
 mod shared;
 mod small;
 mod transfers;
+mod tuning;
 
 use std::time::Duration;
 

@@ -13,6 +13,7 @@
 mod events;
 mod faults;
 mod frames;
+mod parameters;
 mod registers;
 mod scheme;
 mod tables;

@@ -1,5 +1,6 @@
 //! The NI's part of the user BAR, register by register.
 
+use super::parameters::Parameters;
 use super::scheme::on;
 use super::{Ni, high, low};
 use crate::fault_log::{FaultKind, FaultLog, Unit};
@@ -11,7 +12,7 @@ use fpga_firmware::generated::{
 use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
 
 /// What the host sets.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     pub(super) node_id: u32,
     pub(super) incarnation: u32,
@@ -25,6 +26,7 @@ pub(crate) struct Settings {
     pub(super) give_up_us: u32,
     pub(super) round_trip_ns: u32,
     pub(super) message_packets: u32,
+    pub(super) parameters: Parameters,
 }
 
 impl Settings {
@@ -43,6 +45,7 @@ impl Settings {
             give_up_us: 1_000_000,
             round_trip_ns: 100_000,
             message_packets: 256,
+            parameters: Parameters::NONE,
         }
     }
 }
@@ -138,7 +141,7 @@ impl Ni {
             ni::GIVE_UP_US => settings.give_up_us,
             ni::ROUND_TRIP_NS => settings.round_trip_ns,
             ni::MESSAGE_PACKETS => settings.message_packets,
-            _ => self.events.read(register),
+            _ => settings.parameters.read(register).unwrap_or_else(|| self.events.read(register)),
         }
     }
 
@@ -247,6 +250,7 @@ impl Ni {
                 }
                 return taken;
             }
+            _ if Parameters::has(register) => return self.choose(register, value),
             _ => return self.events.write(register, value),
         }
         self.apply_settings();
@@ -259,6 +263,7 @@ impl Ni {
         let mixed = self.build.capabilities.contains(Capabilities::MIXED);
         let alone = |others: u32, scheme: u32| others & !1_u32.checked_shl(scheme).unwrap_or(0) == 0;
         let several = value & !self.build.schemes() == 0 && (mixed || alone(value, self.settings.scheme));
+        let old = self.settings;
         let settings = &mut self.settings;
         let (place, fits) = match register {
             ni::SCHEME => {
@@ -267,25 +272,24 @@ impl Ni {
             }
             ni::SCHEMES_ON => (&mut settings.schemes_on, several),
             ni::ROUND_TRIP_NS => (&mut settings.round_trip_ns, value > 0),
-            _ => (&mut settings.message_packets, (1..=MESSAGE_PACKETS_MAX).contains(&value)),
+            ni::MESSAGE_PACKETS => {
+                (&mut settings.message_packets, (1..=MESSAGE_PACKETS_MAX).contains(&value))
+            }
+            _ => {
+                let Some(place) = settings.parameters.place(register) else { return false };
+                (place, Parameters::allows(register, value))
+            }
         };
-        if !fits || settings.control & ni::control::ENABLE != 0 {
+        if !fits || old.control & ni::control::ENABLE != 0 {
             return false;
         }
-        let old = std::mem::replace(place, value);
+        *place = value;
+        // Of the registry's rules nothing but SCHEME and SCHEMES_ON decides.
         let timed = !matches!(register, ni::SCHEME | ni::SCHEMES_ON);
-        if timed && on(settings) == 1 << Scheme::Registry.value() {
+        if timed && on(settings) == 1 << Scheme::Registry.value() || self.rebuild(true) {
             return true;
         }
-        if self.rebuild(true) {
-            return true;
-        }
-        match register {
-            ni::SCHEME => self.settings.scheme = old,
-            ni::SCHEMES_ON => self.settings.schemes_on = old,
-            ni::ROUND_TRIP_NS => self.settings.round_trip_ns = old,
-            _ => self.settings.message_packets = old,
-        }
+        self.settings = old;
         false
     }
 

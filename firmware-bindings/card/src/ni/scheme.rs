@@ -3,13 +3,14 @@
 use super::Build;
 use super::faults::Fault;
 use super::frames::Frames;
+use super::parameters::rules;
 use super::registers::Settings;
 use crate::space::CardSpace;
 use fpga_core::receiver::{
     AccessTable, EntryView, EscapedView, Receiver, ReceiverConfig, ReceiverConfigError,
 };
 use fpga_core::scheme::commands::{end_event, progress_event};
-use fpga_core::scheme::ends::{OtherRules, Rules};
+use fpga_core::scheme::ends::OtherRules;
 use fpga_core::scheme::messages;
 use fpga_core::scheme::side::{Header, ReceivingSide, Said, SendingSide};
 use fpga_core::sender::{Command, Completion, Notify, Ticket, TransferError};
@@ -103,12 +104,12 @@ impl Node {
         let mut of = Scheme::ALL
             .iter()
             .filter(|scheme| on >> scheme.value() & 1 != 0)
-            .filter_map(|scheme| Rules::new(*scheme, trip));
+            .filter_map(|scheme| rules(settings, *scheme));
         // SCHEME, unless that is the registry: then a command has to name one, and nothing depends on which is the default here.
-        let default = Scheme::try_from(settings.scheme).ok().and_then(|scheme| Rules::new(scheme, trip));
-        let rules = default.or_else(|| of.clone().next())?;
+        let default = Scheme::try_from(settings.scheme).ok().and_then(|scheme| rules(settings, scheme));
+        let first = default.or_else(|| of.clone().next())?;
         let others = of.by_ref().fold(OtherRules::NONE, OtherRules::with);
-        let mut config = messages::SenderConfig::new(node, rules);
+        let mut config = messages::SenderConfig::new(node, first);
         config.others = others;
         config.packet_size_log2 = build.packet_size_log2;
         config.message_packets = settings.message_packets;
@@ -116,7 +117,7 @@ impl Node {
         config.transfers = build.commands.into();
         config.ask = trip.saturating_mul(4);
         let sender = messages::Sender::new(config, incarnation).ok()?;
-        let mut config = messages::ReceiverConfig::new(node, incarnation, rules);
+        let mut config = messages::ReceiverConfig::new(node, incarnation, first);
         config.others = others;
         config.packet_size_log2 = build.packet_size_log2;
         config.contexts = build.registry_entries.checked_sub(first_entry)?.into();

@@ -193,3 +193,52 @@ fn what_is_not_on_is_refused() {
     exchange(&mut d, &mut c, |_| 0);
     assert_eq!(ends(&d.events()), [(Outcome::Refused, 71, NackReason::Scheme.value().into())]);
 }
+
+#[test]
+fn parameters_of_schemes_are_kept_while_the_interface_rests() {
+    let mut bench = node(1);
+    bench.ni_write(ni::CONTROL, ni::control::EVENT_ENABLE);
+    let window = |scheme: Scheme| ni::SCHEME_WINDOW + 4 * scheme.value();
+    let write = |bench: &mut Bench, register, value| {
+        let old = bench.ni_read(register);
+        bench.ni_write(register, value);
+        bench.run();
+        let refused =
+            bench.events().iter().any(|event| event.fault_reason() == Some(FaultReason::BadSetting));
+        let found = bench.ni_read(register);
+        assert_eq!(found, if refused { old } else { value }, "{register:#x}");
+        !refused
+    };
+    // The same whichever schemes are on.
+    for on in [0, ALL] {
+        bench.ni_write(ni::SCHEMES_ON, on);
+        for (scheme, most) in [
+            (Scheme::Registry, 0),
+            (Scheme::ReceiverWindow, 128),
+            (Scheme::SenderWindow, 128),
+            (Scheme::ReceiverCounter, 0),
+            (Scheme::AdaptiveWindow, 128),
+            (Scheme::Selective, 512),
+        ] {
+            for (value, fits) in [(most, true), (most + 1, false), (u32::MAX, false), (0, true)] {
+                assert_eq!(write(&mut bench, window(scheme), value), fits, "{scheme}: {value}");
+            }
+        }
+        for (register, value, fits) in [
+            (ni::RECEIVER_WINDOW_OPTIONS, 0xFF01, true),
+            (ni::RECEIVER_WINDOW_OPTIONS, 2, false),
+            (ni::RECEIVER_WINDOW_OPTIONS, 0x1_0000, false),
+            (ni::ADAPTIVE_OPTIONS, 256 << 8 | 1, true),
+            (ni::ADAPTIVE_OPTIONS, 257 << 8, false),
+            (ni::ADAPTIVE_OPTIONS, 2, false),
+            (ni::ADAPTIVE_WALK_NS, u32::MAX, true),
+        ] {
+            assert_eq!(write(&mut bench, register, value), fits, "{register:#x}: {value:#x}");
+        }
+    }
+    bench.ni_write(ni::CONTROL, ni::control::ENABLE | ni::control::EVENT_ENABLE);
+    assert!(!write(&mut bench, window(Scheme::Selective), 7));
+    // A reset of the interface keeps them, a reset of the hardware does not.
+    bench.ni_write(ni::CONTROL, ni::control::RESET);
+    assert_eq!(bench.ni_read(ni::ADAPTIVE_WALK_NS), u32::MAX);
+}

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use fpga_driver::NiInfo;
-use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions};
+use fpga_driver::core::scheme::tuning::most_window;
+use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions, Tuning};
 
 use super::ends::{Receiving, Sending};
 use crate::cli::{Notifier, Scheme, TransferArgs};
@@ -40,6 +41,8 @@ pub(super) struct Plan {
     pub(super) impair: ImpairArgs,
     /// The default one first; the transfers of a long file take turns.
     pub(super) schemes: Vec<Scheme>,
+    tuning: Tuning,
+    round_trip: Option<Duration>,
     pub(super) notify: Notifier,
     deadline: Option<Duration>,
     priority: u8,
@@ -60,6 +63,8 @@ impl Plan {
             reorder: args.reorder.or(defaults.reorder),
             impair: args.impair.or(&defaults.impair()),
             schemes: args.scheme.clone(),
+            tuning: tuning(args)?,
+            round_trip: args.round_trip,
             notify: args.notify.or(defaults.notify).unwrap_or(Notifier::Receiver),
             deadline: args.deadline.or(defaults.deadline),
             priority: args.priority.or(defaults.priority).unwrap_or(0),
@@ -97,6 +102,8 @@ impl Plan {
         }
         options.scheme = self.schemes.first().map_or(options.scheme, |scheme| scheme.rules());
         options.other_schemes = self.schemes.iter().skip(1).map(|scheme| scheme.rules()).collect();
+        options.tuning = self.tuning;
+        options.round_trip = self.round_trip.unwrap_or(options.round_trip);
         options.packet_events = self.packet_events;
         options.big_threshold = self.threshold;
         // A threshold alone makes segments long enough for it; the driver says so if the card's mask is too short.
@@ -145,6 +152,33 @@ impl Plan {
             }
         }
         Ok(chunk)
+    }
+}
+
+/// Parameters of schemes. One that none of the schemes has is a mistake.
+fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
+    let mut tuning = Tuning::default();
+    (tuning.window, tuning.credit, tuning.resend_after) = (args.window, args.credit, args.resend_after);
+    let usage = |option: &str, who: &str| {
+        Err(CliError::Usage(format!("{option}: only {who} has it; leave it out, or choose --scheme")))
+    };
+    let has_window = |scheme: &Scheme| most_window(scheme.rules()).is_some();
+    if args.window.is_some() && !args.scheme.iter().any(has_window) {
+        return usage("--window", "each of receiver-window, sender-window, adaptive-window and selective");
+    }
+    let receiver_window = args.scheme.contains(&Scheme::ReceiverWindow);
+    if args.credit && !receiver_window {
+        return usage("--credit", "receiver-window");
+    }
+    if args.resend_after.is_some() && !receiver_window {
+        return usage("--resend-after", "receiver-window");
+    }
+    match args.scheme.iter().find(|scheme| !tuning.fits(scheme.rules())) {
+        None => Ok(tuning),
+        Some(scheme) => {
+            let most = most_window(scheme.rules()).unwrap_or(0);
+            Err(CliError::Usage(format!("--window: that of {} is 1 to {most}", scheme.name())))
+        }
     }
 }
 
