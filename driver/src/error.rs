@@ -153,7 +153,7 @@ pub enum OpenError {
 #[non_exhaustive]
 pub enum ResourceError {
     /// The card has fewer channels.
-    #[error("{card}: there is no channel {channel}; the card has {available} in this direction")]
+    #[error("{card}: there is no channel {channel}; the card has {}", channel.others(*available))]
     NoSuchChannel {
         /// Which card.
         card: CardName,

@@ -17,6 +17,18 @@ pub struct ChannelName {
     pub number: u8,
 }
 
+impl ChannelName {
+    /// Which channels of its direction there are instead, in words, of so many.
+    pub(crate) fn others(self, available: u8) -> String {
+        let named = |number| Self { number, ..self };
+        match available {
+            0 => "none in this direction".to_owned(),
+            1 => format!("1 in this direction: {}", named(0)),
+            _ => format!("{available} in this direction: {} to {}", named(0), named(available - 1)),
+        }
+    }
+}
+
 impl fmt::Display for ChannelName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let direction = match self.direction {

@@ -8,7 +8,7 @@ use core::fmt;
 use crate::access::{AccessKind, Cell, block_offset};
 use crate::addr::BarOffset;
 use crate::cdma::CdmaBlock;
-use crate::decode::{Decoded, RegisterValue};
+use crate::decode::{Decoded, Doc, Field, RegisterValue};
 use crate::xdma::msix::{PendingBlock, VECTOR_COUNT, entry_base};
 use crate::xdma::{
     CONFIG_BASE, ChannelBlock, ConfigBlock, Direction, IRQ_BASE, IrqBlock, MAX_CHANNELS, MSIX_PBA_BASE,
@@ -23,12 +23,27 @@ pub struct RegisterSpec {
     access: AccessKind,
     reset: Option<u32>,
     decode: fn(u32) -> Decoded,
+    fields: &'static [Field],
+    doc: Doc,
 }
 
 impl RegisterSpec {
     /// The register that is the cell `C` at `offset` of its block.
-    pub(crate) const fn new<C: Cell>(name: &'static str, offset: usize, reset: Option<u32>) -> Self {
-        Self { name, offset: block_offset(offset), access: C::ACCESS, reset, decode: decode_as::<C::Value> }
+    pub(crate) const fn new<C: Cell>(
+        name: &'static str,
+        offset: usize,
+        reset: Option<u32>,
+        doc: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            offset: block_offset(offset),
+            access: C::ACCESS,
+            reset,
+            decode: decode_as::<C::Value>,
+            fields: C::Value::FIELDS,
+            doc: Doc::new(doc),
+        }
     }
 
     /// The register's name within its block.
@@ -53,6 +68,18 @@ impl RegisterSpec {
     #[must_use]
     pub const fn reset(&self) -> Option<u32> {
         self.reset
+    }
+
+    /// What it is for.
+    #[must_use]
+    pub const fn doc(&self) -> Doc {
+        self.doc
+    }
+
+    /// Its fields, reserved ones among them; empty for a plain number.
+    #[must_use]
+    pub const fn fields(&self) -> &'static [Field] {
+        self.fields
     }
 
     /// `raw` as fields.
@@ -217,6 +244,12 @@ impl RegisterInfo {
     #[must_use]
     pub const fn reset(&self) -> Option<u32> {
         self.spec.reset
+    }
+
+    /// What it is for.
+    #[must_use]
+    pub const fn doc(&self) -> Doc {
+        self.spec.doc
     }
 
     /// `raw` as fields, with bit names that fit the channel's direction.

@@ -58,6 +58,43 @@ pub enum FieldKind {
     },
 }
 
+/// What a register or a field is for, as its documentation says it. `Display` prints it for a terminal: without the marks of links and
+/// code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Doc(&'static str);
+
+impl Doc {
+    /// Text of a documentation comment, in Markdown.
+    #[must_use]
+    pub const fn new(text: &'static str) -> Self {
+        Self(text.trim_ascii())
+    }
+
+    /// Whether nothing is said.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for Doc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0;
+        while let Some(at) = rest.find(['`', '[', ']']) {
+            let (before, mark) = rest.split_at(at);
+            f.write_str(before)?;
+            // All three are one byte long.
+            let (mark, after) = mark.split_at(1);
+            // Behind the text of a link stands where it leads, which nobody can follow here.
+            rest = match (mark, after.split_once(')')) {
+                ("]", Some((_, behind))) if after.starts_with('(') => behind,
+                _ => after,
+            };
+        }
+        f.write_str(rest)
+    }
+}
+
 /// One field of a register value.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
@@ -65,13 +102,21 @@ pub struct Field {
     low: u8,
     width: u8,
     kind: FieldKind,
+    doc: Doc,
 }
 
 impl Field {
     /// A field of `width` bits, 1 to 32; its position is set by [`place`]. Reserved bits have a name that starts with `_`.
     #[must_use]
     pub const fn new(name: &'static str, width: u8, kind: FieldKind) -> Self {
-        Self { name, low: 0, width, kind }
+        Self { name, low: 0, width, kind, doc: Doc::new("") }
+    }
+
+    /// The same, with what it is for.
+    #[must_use]
+    pub const fn with_doc(mut self, text: &'static str) -> Self {
+        self.doc = Doc::new(text);
+        self
     }
 
     /// The name, that of the accessor of the value type.
@@ -90,6 +135,12 @@ impl Field {
     #[must_use]
     pub const fn high(&self) -> u8 {
         self.low + self.width - 1
+    }
+
+    /// What it is for; empty for reserved bits.
+    #[must_use]
+    pub const fn doc(&self) -> Doc {
+        self.doc
     }
 
     /// How the bits are to be read.

@@ -37,6 +37,6 @@ pub mod xdma;
 
 pub use access::{AccessKind, Cell, PureRead, Rc, Reg, RegisterIo, Ro, Rw, Rw1c, W1c, W1s, Wo, Writable};
 pub use addr::{BarOffset, CardAddr, Iova};
-pub use decode::{Decoded, DecodedField, Field, FieldKind, RegisterValue};
+pub use decode::{Decoded, DecodedField, Doc, Field, FieldKind, RegisterValue};
 /// The volatile cells that the block structures are made of, for the backend that maps a BAR.
 pub use volatile_register;

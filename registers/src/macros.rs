@@ -1,5 +1,6 @@
 //! The two forms that everything in this package is written in: a register value and a register block. Each is
-//! stated once; accessors, field tables, offsets, layout checks and catalogue entries follow from the statement.
+//! stated once; accessors, field tables, offsets, layout checks, catalogue entries and what listings say of each follow from the
+//! statement.
 
 /// Declares register values: fields from the least significant bit up as `width name: type`, reserved bits with a
 /// name that starts with `_`, an optional default after `=` and an optional [`FieldKind`](crate::FieldKind) after
@@ -8,19 +9,20 @@ macro_rules! register_value {
     ($(
         $(#[$doc:meta])*
         pub struct $name:ident {
-            $( $(#[$field_doc:meta])* $width:literal $field:ident : $type:ident $(= $default:tt)? $(, $kind:expr)? ; )*
+            $( $(#[doc = $field_doc:tt])* $width:literal $field:ident : $type:ident $(= $default:tt)? $(, $kind:expr)? ; )*
         }
     )*) => {$(
         $(#[$doc])*
         #[bitfield_struct::bitfield(u32)]
         #[derive(PartialEq, Eq, Hash)]
         pub struct $name {
-            $( $(#[$field_doc])* #[bits($width $(, default = $default)?)] pub $field: $type, )*
+            $( $(#[doc = $field_doc])* #[bits($width $(, default = $default)?)] pub $field: $type, )*
         }
 
         impl $crate::decode::RegisterValue for $name {
             const FIELDS: &'static [$crate::decode::Field] = &$crate::decode::place([
-                $( $crate::decode::Field::new(stringify!($field), $width, field_kind!($width $(, $kind)?)) ),*
+                $( $crate::decode::Field::new(stringify!($field), $width, field_kind!($width $(, $kind)?))
+                    .with_doc(concat!($($field_doc),*)) ),*
             ]);
 
             fn from_register(raw: u32) -> Self {
@@ -58,7 +60,7 @@ macro_rules! register_block {
         pub struct $block:ident [$size:literal] {
             $(
                 $(skip $gap:ident [$gap_words:literal];)?
-                $(#[$register_doc:meta])*
+                $(#[doc = $register_doc:tt])*
                 $offset:literal $field:ident $name:ident : $cell:ident<$value:ty> $(= $reset:literal)? ;
             )*
             $(end $tail:ident [$tail_words:literal])?
@@ -69,7 +71,7 @@ macro_rules! register_block {
         pub struct $block {
             $(
                 $($gap: [u32; $gap_words],)?
-                $(#[$register_doc])*
+                $(#[doc = $register_doc])*
                 pub $field: $crate::access::$cell<$value>,
             )*
             $($tail: [u32; $tail_words],)?
@@ -80,7 +82,7 @@ macro_rules! register_block {
             pub const SIZE: u32 = $size;
 
             $(
-                $(#[$register_doc])*
+                $(#[doc = $register_doc])*
                 pub const $name: $crate::access::Reg<$crate::access::$cell<$value>> =
                     $crate::access::Reg::field_of::<Self>(core::mem::offset_of!(Self, $field), |block| &block.$field);
             )*
@@ -91,6 +93,7 @@ macro_rules! register_block {
                     stringify!($field),
                     core::mem::offset_of!(Self, $field),
                     reset_value!($($reset)?),
+                    concat!($($register_doc),*),
                 )),*
             ];
         }

@@ -104,3 +104,33 @@ fn values_print_themselves() {
     assert_eq!(ChannelError::MagicStopped.to_string(), "a fetched descriptor lacks the magic number");
     assert_eq!(Direction::H2c.to_string(), "h2c");
 }
+
+/// What listings say of a register or a field is its documentation, as it can be read at a terminal.
+#[test]
+fn documentation_is_data() {
+    use fpga_registers::decode::Doc;
+    let card = CardLayout::new(4, 4).with_cdma(BarOffset::new(0x1000));
+    for block in card.blocks() {
+        for register in block.registers() {
+            assert!(!register.doc().is_empty(), "{block}.{}", register.name());
+            for field in register.fields().iter().filter(|field| !field.is_reserved()) {
+                let doc = field.doc().to_string();
+                assert!(
+                    !doc.is_empty() && !doc.contains(['`', '[', ']']),
+                    "{block}.{}: {doc:?}",
+                    register.name()
+                );
+            }
+        }
+    }
+    let status = card.find("h2c0.status").unwrap();
+    assert_eq!(status.doc().to_string(), "Events and errors; ones written clear bits.");
+    for (text, shown) in [
+        (" See [`errata`](crate::errata), X11. ", "See errata, X11."),
+        ("[`MAGIC`], else (or not) `it` stops", "MAGIC, else (or not) it stops"),
+        ("a ] b (c) [d](e) (f", "a  b (c) d (f"),
+        ("", ""),
+    ] {
+        assert_eq!(Doc::new(text).to_string(), shown);
+    }
+}

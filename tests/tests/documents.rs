@@ -1,4 +1,5 @@
-//! What documents name exists: files that they link to, and the tests, cases and examples of `docs/complaints.md`.
+//! What documents name exists: files and headings that they link to, the chapters of the manual, and the tests, cases and examples of
+//! `docs/complaints.md`, each of which leads to the file that it is in.
 
 use std::fs;
 use std::path::Path;
@@ -10,6 +11,36 @@ const PAGE: &str = include_str!("../../docs/complaints.md");
 /// The words in backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
+}
+
+/// The links of a row's last column: what they say, and the file that they lead to, from the root.
+fn linked(text: &str) -> Vec<(&str, &str)> {
+    let links = text.split("[`").skip(1).filter_map(|rest| rest.split_once("`](../"));
+    links.filter_map(|(word, rest)| Some((word, rest.split_once(')')?.0))).collect()
+}
+
+/// Whether a word of the last column has to lead to a file: everything but commands does.
+fn wants_link(word: &str) -> bool {
+    word.starts_with("cargo run -p fpga-examples")
+        || !(word.starts_with("cargo ") || word.starts_with("fpgactl "))
+}
+
+/// What is wrong with a link: `None` if it leads to the file where `word` is.
+fn astray(word: &str, file: &str) -> Option<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let Ok(text) = fs::read_to_string(root.join(file)) else {
+        return Some(format!("{word}: no file {file}"));
+    };
+    let is_there = match (word.split_once("::"), word.strip_prefix("cargo run -p fpga-examples --example ")) {
+        (Some((place, _)), _) => place == file,
+        (_, Some(example)) => file == format!("examples/{example}.rs"),
+        // Rows of the fault table are cases, too, whose names begin with its own.
+        _ => [Some(word), word.strip_prefix("fault.")]
+            .into_iter()
+            .flatten()
+            .any(|name| text.contains(&format!("\"{name}\""))),
+    };
+    (!is_there).then(|| format!("{word} is not in {file}"))
 }
 
 /// What does not exist, in words; `None` if it does.
@@ -45,6 +76,12 @@ fn what_the_page_names_exists() {
         };
         assert_eq!(*at, number.to_string());
         assert!(quoted(shown).next().is_some(), "row {number} shows nothing");
+        let links = linked(shown);
+        let bare =
+            quoted(shown).filter(|word| wants_link(word) && !links.iter().any(|(named, _)| named == word));
+        wrong.extend(bare.map(|word| format!("row {number}: {word} leads nowhere")));
+        let astray = links.iter().filter_map(|(word, file)| astray(word, file));
+        wrong.extend(astray.map(|what| format!("row {number}: {what}")));
         wrong.extend(
             quoted(shown)
                 .filter_map(|word| missing(word, &cases))
@@ -70,11 +107,46 @@ fn what_does_not_exist_is_found() {
     }
 }
 
-/// The targets of links to files, without the part behind `#`.
-fn links(text: &str) -> impl Iterator<Item = &str> {
+#[test]
+fn links_that_go_astray_are_found() {
+    let row = "[`cost.poll`](../a/b.rs), `fpgactl top`; [`x.rs::y`](../x.rs)";
+    assert_eq!(linked(row), [("cost.poll", "a/b.rs"), ("x.rs::y", "x.rs")]);
+    let own = "tests/tests/documents.rs";
+    assert_eq!(astray(&format!("{own}::astray"), own), None);
+    assert_eq!(astray("fault.row_of_a_table", own), None, "it is this \"row_of_a_table\"");
+    for (word, file) in
+        [("a.rs::b", own), ("cost.poll", "no/such.rs"), ("no.such_case", "docs/complaints.md")]
+    {
+        assert!(astray(word, file).is_some(), "{word}");
+    }
+    assert!(wants_link("cost.poll") && wants_link("cargo run -p fpga-examples --example registers"));
+    assert!(!wants_link("cargo xtask vm-test") && !wants_link("fpgactl top"));
+}
+
+/// The targets of links to files and headings: the file, empty for the page itself, and the heading's name.
+fn links(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).filter_map(|(target, _)| {
-        let file = target.split('#').next().unwrap_or_default();
-        (!file.is_empty() && !file.contains("://") && !file.contains(' ')).then_some(file)
+        if target.contains("://") || target.contains(' ') || target.is_empty() {
+            return None;
+        }
+        Some(target.split_once('#').map_or((target, None), |(file, heading)| (file, Some(heading))))
+    })
+}
+
+/// What a heading is called in links: lower case, without signs, with `-` for spaces.
+fn anchors(text: &str) -> impl Iterator<Item = String> {
+    let mut code = false;
+    let lines = text.lines().filter(move |line| {
+        code ^= line.starts_with("```");
+        !code && line.starts_with('#')
+    });
+    lines.map(|line| {
+        let title = line.trim_start_matches('#').trim().to_lowercase();
+        title
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
+            .map(|c| if c == ' ' { '-' } else { c })
+            .collect()
     })
 }
 
@@ -93,12 +165,49 @@ fn links_lead_somewhere() {
         let text = fs::read_to_string(page).unwrap_or_default();
         assert!(!text.is_empty(), "{}", page.display());
         let folder = page.parent().unwrap_or(&root);
-        let missing = links(&text).filter(|link| !folder.join(link).exists());
-        broken.extend(missing.map(|link| format!("{}: {link}", page.display())));
+        for (file, heading) in links(&text) {
+            let to = if file.is_empty() { page.clone() } else { folder.join(file) };
+            if !to.exists() {
+                broken.push(format!("{}: {file}", page.display()));
+            } else if let Some(heading) = heading {
+                let there = fs::read_to_string(&to).unwrap_or_default();
+                if !anchors(&there).any(|known| known == heading) {
+                    broken.push(format!("{}: {file} has no heading #{heading}", page.display()));
+                }
+            }
+        }
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
     assert_eq!(
         links("[a](b.md#c) [d](https://e) [f](#g) [h](i/j.rs)").collect::<Vec<_>>(),
-        ["b.md", "i/j.rs"]
+        [("b.md", Some("c")), ("", Some("g")), ("i/j.rs", None)]
     );
+    let page = "# The `first` card, in 10 minutes\n```sh\n# no heading\n```\n## When it hangs\n";
+    assert_eq!(anchors(page).collect::<Vec<_>>(), ["the-first-card-in-10-minutes", "when-it-hangs"]);
+}
+
+/// The list of chapters and the folder are the same: a page that is in no list is read by nobody.
+#[test]
+fn every_page_of_the_manual_is_a_chapter() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let pages = fs::read_dir(&docs).into_iter().flatten().flatten();
+    let mut pages: Vec<String> = pages
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(".md") && name != "SUMMARY.md")
+        .collect();
+    pages.sort();
+    for list in ["SUMMARY.md", "README.md"] {
+        let text = fs::read_to_string(docs.join(list)).unwrap_or_default();
+        let mut listed: Vec<&str> = links(&text)
+            .map(|(file, _)| file)
+            .filter(|file| !file.contains('/') && !file.is_empty())
+            .collect();
+        // A page that lists chapters is one, and does not list itself.
+        listed.extend((list == "README.md").then_some("README.md"));
+        listed.sort_unstable();
+        listed.dedup();
+        assert_eq!(listed, pages, "docs/{list}");
+    }
+    let summary = fs::read_to_string(docs.join("SUMMARY.md")).unwrap_or_default();
+    assert_eq!(links(&summary).count(), pages.len(), "each of them once");
 }

@@ -258,14 +258,14 @@ pub enum SubscriberError {
         /// The last one.
         last: TransferError,
     },
-    /// Nothing was heard for longer than the publisher ever is silent.
+    /// Nothing was heard for longer than the publisher ever is silent, while this side looked.
     #[error(
         "nothing was heard of the publisher at node {node} for {silence:?}: it has ended without a word, or the network has; join again"
     )]
     Silent {
         /// Its node.
         node: NodeId,
-        /// How long nothing was heard.
+        /// How long nothing was heard; of a time in which nobody looked, a heartbeat at most.
         silence: Duration,
     },
     /// A wait's time is over.

@@ -1,6 +1,7 @@
 //! The publisher itself, not a model of it: everything that a user and a card can do with two slots and one frame in ordinary memory, in every
-//! order. Frames are taken, published oldest or newest first, dropped on another thread; the publisher and the others look or do not. After
-//! each order everything comes to rest, and then every slot is free, every frame has arrived whole, and every count is what it should be.
+//! order. Frames are taken, published oldest or newest first, dropped on another thread; the publisher and the others look or do not; and, in
+//! orders of their own, the channel into the card fails. After each order everything comes to rest, and then every slot is free, every frame
+//! has arrived whole or is counted as failed, and every count is what it should be.
 //!
 //! A slot that is used again while a channel or a transfer reads it shows in a frame's checksum: whoever takes one writes all of it at once.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
@@ -10,7 +11,9 @@
 #[expect(dead_code, reason = "what other tests use of it")]
 mod rig;
 
+use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan::ChannelName};
 use fpga_driver::mock::World;
+use fpga_driver::registers::xdma::ChannelError;
 use fpga_frames::{Frame, PublishError, SubscriberOptions, TakeError};
 use rand_core::Rng;
 use rig::{Rig, checksum, lossy, options};
@@ -30,11 +33,20 @@ enum Step {
     Poll,
     /// Cards and network go on a little, and then the subscribers look.
     Others,
+    /// The next descriptor into the publisher's card fails, and with it what is behind it in its run.
+    Fail,
 }
 
 impl Step {
-    const ALL: [Self; 6] =
-        [Self::Take, Self::PublishOldest, Self::PublishNewest, Self::DropOldest, Self::Poll, Self::Others];
+    const ALL: [Self; 7] = [
+        Self::Take,
+        Self::PublishOldest,
+        Self::PublishNewest,
+        Self::DropOldest,
+        Self::Poll,
+        Self::Others,
+        Self::Fail,
+    ];
 
     /// Whether it would be something, with so many frames held.
     const fn is_possible(self, held: usize) -> bool {
@@ -43,7 +55,7 @@ impl Step {
             Self::PublishOldest | Self::DropOldest => held > 0,
             // With one frame it is the oldest.
             Self::PublishNewest => held > 1,
-            Self::Poll | Self::Others => true,
+            Self::Poll | Self::Others | Self::Fail => true,
         }
     }
 
@@ -52,13 +64,13 @@ impl Step {
         match self {
             Self::Take => before + 1,
             Self::PublishOldest | Self::PublishNewest | Self::DropOldest => before - 1,
-            Self::Poll | Self::Others => before,
+            Self::Poll | Self::Others | Self::Fail => before,
         }
     }
 }
 
-/// All orders of `length` steps, each that changes something.
-fn orders(length: usize) -> Vec<Vec<Step>> {
+/// All orders of `length` steps, each that changes something, with so many failures.
+fn orders(length: usize, failures: usize) -> Vec<Vec<Step>> {
     let mut all = vec![(Vec::new(), 0)];
     for _ in 0..length {
         let longer = |(steps, held): (Vec<Step>, usize)| {
@@ -68,9 +80,13 @@ fn orders(length: usize) -> Vec<Vec<Step>> {
                 (steps, step.held(held))
             })
         };
-        all = all.into_iter().flat_map(longer).collect();
+        all = all.into_iter().flat_map(longer).filter(|(steps, _)| failing(steps) <= failures).collect();
     }
-    all.into_iter().map(|(steps, _)| steps).collect()
+    all.into_iter().map(|(steps, _)| steps).filter(|steps| failing(steps) == failures).collect()
+}
+
+fn failing(steps: &[Step]) -> usize {
+    steps.iter().filter(|step| **step == Step::Fail).count()
 }
 
 /// What came of the frames of a run.
@@ -81,6 +97,8 @@ struct Counts {
     heap: u64,
     refused: u64,
     full: u64,
+    given_up: u64,
+    failed: u64,
 }
 
 fn take(rig: &mut Rig, held: &mut Vec<Frame>, counts: &mut Counts) {
@@ -128,6 +146,12 @@ fn run(rig: &mut Rig, steps: &[Step], counts: &mut Counts) {
                 }
                 (0..SUBSCRIBERS).for_each(|number| rig.look(number));
             }
+            Step::Fail => {
+                let channel = Some(ChannelName::H2c(0));
+                let fault = InjectedFault::StatusError { channel, error: ChannelError::CardWriteSlave };
+                let plan = FaultPlan::new(1).with(PlannedFault::new(fault));
+                rig.world.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
+            }
             Step::PublishOldest | Step::PublishNewest | Step::DropOldest => {}
         }
         let slots = held.iter().filter(|frame| !frame.is_on_heap()).count();
@@ -137,7 +161,7 @@ fn run(rig: &mut Rig, steps: &[Step], counts: &mut Counts) {
     rig.until("rest", |rig| {
         let statistics = rig.publisher.statistics();
         let read: u64 = rig.seen.iter().map(|seen| seen.count).sum();
-        statistics.arrived == statistics.sent
+        statistics.arrived + statistics.failed == statistics.sent
             && read == statistics.arrived
             && rig.publisher.free_slots() == SLOTS
             // Of two slots of the pool, one may be on its way to a subscriber, whatever slots that has.
@@ -145,15 +169,26 @@ fn run(rig: &mut Rig, steps: &[Step], counts: &mut Counts) {
     });
     counts.orders += 1;
     let statistics = rig.publisher.statistics();
-    assert_eq!((statistics.failed, statistics.internal.lost_slots), (0, 0), "{steps:?}");
+    assert_eq!(statistics.internal.lost_slots, 0, "{steps:?}");
     assert_eq!(statistics.published, counts.published, "{steps:?}");
+    // What was given up on its way into the card, and that alone, has failed: for whoever it was promised to.
+    let given_up = statistics.internal.lost_uploads
+        - std::mem::replace(&mut counts.given_up, statistics.internal.lost_uploads);
+    let failed = statistics.failed - std::mem::replace(&mut counts.failed, statistics.failed);
+    assert!(
+        failed >= given_up && failed <= given_up * SUBSCRIBERS as u64,
+        "{steps:?}: {failed} of {given_up}"
+    );
+    assert!(given_up == 0 || failing(steps) > 0, "{steps:?}");
+    // A failure that nothing has met yet is none of the next order's.
+    rig.world.with_card(0, |card| card.set_fault_plan(&FaultPlan::new(1))).unwrap();
     // Nothing is leaked: as many as there were, in both kinds of memory, and no more.
     let all: Vec<_> = (0..SLOTS + HEAP_SLOTS).map(|_| rig.publisher.take().unwrap()).collect();
     assert_eq!(all.iter().filter(|frame| frame.is_on_heap()).count(), HEAP_SLOTS, "{steps:?}");
     assert!(matches!(rig.publisher.take(), Err(TakeError::Full { .. })), "{steps:?}");
 }
 
-fn every_order(length: usize, loss: f64) -> Counts {
+fn every_order(length: usize, loss: f64, failures: usize) -> Counts {
     let mut options = options();
     // Of two packets each.
     (options.data_room, options.subscribers) = (1_500, 2);
@@ -166,7 +201,7 @@ fn every_order(length: usize, loss: f64) -> Counts {
     }
     rig.keep = false;
     let mut counts = Counts::default();
-    for steps in orders(length) {
+    for steps in orders(length, failures) {
         run(&mut rig, &steps, &mut counts);
     }
     rig.close();
@@ -175,24 +210,35 @@ fn every_order(length: usize, loss: f64) -> Counts {
     for seen in &rig.seen {
         assert_eq!((seen.count + seen.missed_frames, seen.ended), (next, Some(next)), "{seen:?}");
     }
-    assert!(counts.published > 0 && counts.heap > 0 && counts.full > 0 && counts.refused > 0, "{counts:?}");
+    assert!(counts.published > 0 && counts.heap > 0, "{counts:?}");
+    // That takes five steps that are no failures.
+    assert!(length < failures + 5 || counts.full > 0 && counts.refused > 0, "{counts:?}");
     counts
 }
 
 #[test]
 fn no_slot_is_reused_while_it_is_read_in_any_order() {
-    let counts = every_order(7, 0.0);
+    let counts = every_order(7, 0.0, 0);
     assert!(counts.orders > 10_000, "{counts:?}");
 }
 
 /// With packets that are lost and sent again, so that transfers to the two end in another order than they began.
 #[test]
 fn nor_over_a_network_that_loses_packets() {
-    every_order(5, 0.1);
+    every_order(5, 0.1, 0);
+}
+
+/// Frames that do not get into the card: their slots come back, and whoever they were promised to learns that they will not come.
+#[test]
+fn nor_where_the_way_into_the_card_fails() {
+    let counts = every_order(6, 0.0, 1);
+    assert!(counts.orders > 1_000 && counts.given_up > 100, "{counts:?}");
+    every_order(6, 0.1, 2);
 }
 
 #[test]
 #[ignore = "minutes"]
 fn longer_orders() {
-    every_order(8, 0.0);
+    every_order(8, 0.0, 0);
+    every_order(7, 0.0, 1);
 }

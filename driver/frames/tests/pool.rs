@@ -21,11 +21,14 @@ enum Holder {
 struct Model {
     pool: SlotPool,
     holders: BTreeMap<usize, BTreeSet<Holder>>,
+    /// Slots whose memory the card may reach for ever: whoever had them on their way in never lets go.
+    lost: BTreeSet<usize>,
 }
 
 impl Model {
     fn new(slots: usize) -> Self {
-        Self { pool: SlotPool::new(slots), holders: (0..slots).map(|slot| (slot, BTreeSet::new())).collect() }
+        let holders = (0..slots).map(|slot| (slot, BTreeSet::new())).collect();
+        Self { pool: SlotPool::new(slots), holders, lost: BTreeSet::new() }
     }
 
     fn take(&mut self) -> Option<usize> {
@@ -73,12 +76,21 @@ impl Model {
             let _ = model.take();
         });
         for (&slot, holders) in &self.holders {
+            let lost = self.lost.contains(&slot);
             for &holder in holders {
-                // Dropped, arrived or failed: in any order.
-                step(&|model| model.release(slot, holder));
+                // Dropped, given up, arrived or failed: in any order.
+                if !(lost && holder == Holder::User) {
+                    step(&|model| model.release(slot, holder));
+                }
+            }
+            // On its way into the card, and the engine cannot be shown to have let go of it: nothing is sent from there.
+            if *holders == BTreeSet::from([Holder::User]) && !lost {
+                step(&|model| {
+                    model.lost.insert(slot);
+                });
             }
             // Transfers begin as long as the frame's way in holds the slot.
-            if holders.contains(&Holder::User) {
+            if holders.contains(&Holder::User) && !lost {
                 for subscriber in (0..subscribers).map(Holder::Transfer).filter(|it| !holders.contains(it)) {
                     step(&|model| model.hold(slot, subscriber));
                 }
@@ -103,8 +115,8 @@ fn every_state_of_a_small_pool() {
                 open.extend(model.steps(subscribers));
             }
         }
-        // Each slot is free, or held by any set of holders; and the search may stand anywhere.
-        let sets = 1_usize << (subscribers + 1);
+        // Each slot is free, or held by any set of holders, or lost; and the search may stand anywhere.
+        let sets = (1_usize << (subscribers + 1)) + 1;
         assert!(
             seen.len() >= sets.pow(u32::try_from(slots).unwrap()),
             "{slots} slots: {} states",

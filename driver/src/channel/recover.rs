@@ -166,8 +166,10 @@ impl Engine {
             FaultCause::Aborted => FaultCause::Aborted,
             _ => FaultCause::Earlier,
         };
-        // An endless run that has nothing to do is stopped whenever its channel is put away: nothing to tell.
-        if self.ring.operations() > 0 || !matches!(first.cause, FaultCause::Aborted) {
+        // What was aborted was aborted by the program, which has it in its completions, or has put the channel away.
+        if matches!(first.cause, FaultCause::Aborted) {
+            tracing::debug!(fault = %first, "run ended");
+        } else {
             tracing::warn!(fault = %first, "run ended");
         }
         self.end_all(first, later);

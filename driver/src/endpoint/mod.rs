@@ -537,7 +537,15 @@ impl Endpoint {
                         // Among them may be windows given back and entries completed: credits and mirror are wrong for good.
                         return Err(self.events.overflowed(event.count));
                     }
-                    tracing::warn!(card = self.card.name(), ?event, "the network interface reports a fault");
+                    let reason = event.fault_reason().map_or("unknown", FaultReason::name);
+                    let (card, node) = (self.card.name(), event.node.get());
+                    let (address, length) = (event.address, event.length);
+                    if event.fault_reason() == Some(FaultReason::Violation) {
+                        // As of a peer that was let go just now, and has not heard of it.
+                        tracing::info!(card, node, %address, length, "a node tried to write where it may not, and was refused");
+                    } else {
+                        tracing::warn!(card, reason, node, %address, length, "the network interface reports a fault: look at its fault log");
+                    }
                     self.counters.faults_dropped += keep(&mut self.faults, event);
                 }
                 _ => {

@@ -228,7 +228,7 @@ pub enum RecoveryError {
         card: String,
     },
     /// The card has fewer channels.
-    #[error("{card}: there is no channel {channel}; the card has {available} in this direction")]
+    #[error("{card}: there is no channel {channel}; the card has {}", channel.others(*available))]
     NoSuchChannel {
         /// Which card.
         card: String,

@@ -35,6 +35,11 @@ pub struct CardCounters {
     pub packets_given: u64,
     /// How often the port behind an H2C stream channel held it back (TREADY low), once for each time that it stood still.
     pub stream_holds: u64,
+    /// H2C stream descriptors that ended in a partial beat in the middle of a packet (PG195, `invalid_length`): logic that counts beats
+    /// and not bytes (TKEEP) would see a hole there.
+    pub partial_beats: u64,
+    /// C2H stream descriptors that are no multiple of 64 bytes, as PG195 ("Length Granularity") wants them.
+    pub odd_stream_buffers: u64,
     /// CDMA transfers or descriptors finished.
     pub cdma_descriptors: u64,
     /// Bytes copied by CDMA.

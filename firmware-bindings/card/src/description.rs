@@ -516,7 +516,7 @@ pub enum DescriptionError {
         known: String,
     },
     /// Not YAML, an unknown key, a wrong type or a number out of its type's range.
-    #[error("card file {}:{line}:{column}: key `{key}`: {message}", file.display())]
+    #[error("card file {}:{line}:{column}: {}{message}", file.display(), if key.is_empty() { String::new() } else { format!("key `{key}`: ") })]
     Syntax {
         /// The file.
         file: PathBuf,

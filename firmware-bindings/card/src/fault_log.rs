@@ -47,6 +47,12 @@ pub enum FaultKind {
     AxiSilent = 15,
     /// A fault of the fault plan struck; the address is the number of its opportunity, detail its place in the plan.
     Injected = 16,
+    /// An H2C stream descriptor ends its packet and has no data: the last beat would have no valid byte. The engine stopped; the address
+    /// is the descriptor's source.
+    EmptyPacket = 17,
+    /// A descriptor for a fixed card address is not whole beats, in length, source or destination. The engine stopped; the address is the
+    /// card's, detail the length.
+    Misaligned = 18,
 }
 
 /// One entry.

@@ -14,7 +14,7 @@ register_block! {
         0x08 pcie_max_payload PCIE_MAX_PAYLOAD: Ro<PcieSize>;
         /// Largest read that the engine requests: the smaller of the system's setting and the build's.
         0x0C pcie_max_read_request PCIE_MAX_READ_REQUEST: Ro<PcieSize>;
-        /// A constant.
+        /// A constant, by which the block can be told from others.
         0x10 system_id SYSTEM_ID: Ro<SystemId> = 0xFF01;
         /// Which message interrupts the host has enabled.
         0x14 interrupt_mode INTERRUPT_MODE: Ro<InterruptMode>;
@@ -84,7 +84,7 @@ register_value! {
 
     /// System id (PG195 "Config Block System ID (0x10)").
     pub struct SystemId {
-        /// [`SystemId::VALUE`].
+        /// Always 0xFF01, [`SystemId::VALUE`].
         16 id: u16, FieldKind::Hex;
         16 _reserved_16: u16;
     }

@@ -221,7 +221,7 @@ register_value! {
         1 stream: bool;
         /// Which block this is: a code of [`Target`].
         4 target: u8, FieldKind::Choice(target_name);
-        /// [`Identifier::SUBSYSTEM`] where there is an XDMA block, all ones where no device answers, zero where no
+        /// 0x1FC ([`Identifier::SUBSYSTEM`]) where there is an XDMA block, all ones where no device answers, zero where no
         /// channel is built.
         12 subsystem: u16, FieldKind::Hex;
     }

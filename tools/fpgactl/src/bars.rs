@@ -5,6 +5,7 @@ use core::str::FromStr;
 
 use fpga_driver::pci::{Bar, BarInfo};
 use fpga_driver::{BarRoles, CardInfo};
+use fpga_register_map::hint;
 
 use crate::error::CliError;
 use crate::target::Opened;
@@ -65,8 +66,15 @@ pub enum BarChoice {
 
 /// Text that names no BAR.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("\"{0}\" names no BAR; write dma, user or bypass, or a number from 0 to 5")]
+#[error("\"{0}\" names no BAR; write dma, user or bypass, or a number from 0 to 5{hint}", hint = self.hint())]
 pub struct ParseBarError(String);
+
+impl ParseBarError {
+    fn hint(&self) -> String {
+        let names = Role::ALL.map(Role::name);
+        hint(&self.0, names).map_or_else(String::new, |hint| format!("; {hint}"))
+    }
+}
 
 impl FromStr for BarChoice {
     type Err = ParseBarError;

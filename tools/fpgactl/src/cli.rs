@@ -39,7 +39,8 @@ use crate::units;
     after_help = "CARD is `mock` (a simulated card in this process, fresh for every command), `mock:FILE.yaml` (one that you describe), \
                   `mock:NAME` (a built-in one with the shape of a real board, such as us-plus-x16; a wrong name lists them), a PCI address such as 0000:65:00.0 (through VFIO) or `vfio-user:SOCKET`.\n\
                   Sizes and addresses: 4096, 0x1000, 4KiB, 64MiB. Durations: 10us, 5ms, 2s.\n\
-                  Exit status: 0 done, 1 failed, 2 wrong usage. Ctrl-C (SIGINT) and SIGTERM: a job stops, says how far it came, and ends with \
+                  Exit status: 0 done; 1 failed or refused; 2 wrong usage: an option, value or name (of a register, field, channel, BAR \
+                  or built-in card) that there is not, or a number that does not fit. Ctrl-C (SIGINT) and SIGTERM: a job stops, says how far it came, and ends with \
                   1; what runs until it is told to end (top, events, regs watch, stream, card serve) ends in order, with 0. A second one \
                   ends either at once, with 130 or 143."
 )]
@@ -74,7 +75,7 @@ pub struct GlobalArgs {
     /// Write every register access of the command to this file, with names and times; `replay` runs it again
     #[arg(long, global = true, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Defaults for options, from a YAML file
+    /// Defaults for options, from a YAML file: docs/command-line.md
     #[arg(long, global = true, value_name = "FILE.yaml")]
     pub config: Option<PathBuf>,
     /// Print one JSON document on standard output, and nothing else there
@@ -400,7 +401,7 @@ pub enum DmaCommand {
         #[arg(long, value_name = "N", value_parser = stream_packet, conflicts_with = "addr")]
         packet: Option<u32>,
         /// H2C channel
-        #[arg(long, value_name = "N", default_value_t = 0)]
+        #[arg(long, value_name = "N", default_value_t = 0, value_parser = channel_number)]
         channel: u8,
     },
     /// Read card memory, or packets of a stream, to a file
@@ -424,7 +425,7 @@ pub enum DmaCommand {
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
         /// C2H channel
-        #[arg(long, value_name = "N", default_value_t = 0)]
+        #[arg(long, value_name = "N", default_value_t = 0, value_parser = channel_number)]
         channel: u8,
     },
     /// Measure operations per second, latency and CPU time (overwrites card memory)
@@ -836,7 +837,10 @@ pub struct ResetArgs {
 
 /// Direction and number of a channel, as reports print them.
 pub(crate) fn channel_name(text: &str) -> Result<ChannelName, String> {
-    let wrong = || format!("\"{text}\" is no channel; write h2c0 to h2c3 or c2h0 to c2h3");
+    let wrong = || {
+        let meant = meant_channel(text).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+        format!("\"{text}\" is no channel; write h2c0 to h2c3 or c2h0 to c2h3{meant}")
+    };
     let (direction, number) = match (text.strip_prefix("h2c"), text.strip_prefix("c2h")) {
         (Some(number), _) => (Direction::H2c, number),
         (_, Some(number)) => (Direction::C2h, number),
@@ -846,6 +850,26 @@ pub(crate) fn channel_name(text: &str) -> Result<ChannelName, String> {
         Ok(number) if number < MAX_CHANNELS && text.len() == 4 => Ok(ChannelName { direction, number }),
         _ => Err(wrong()),
     }
+}
+
+/// The channel that a text may have been meant for: its number is right, and the direction nearly so.
+fn meant_channel(text: &str) -> Option<String> {
+    let text = text.to_ascii_lowercase();
+    let direction = text.get(..text.len().checked_sub(1)?)?;
+    let number = text.bytes().last().filter(|last| (b'0'..b'0' + MAX_CHANNELS).contains(last))?;
+    let direction = fpga_register_map::nearest(direction, ["h2c", "c2h"]).first().copied()?;
+    Some(format!("{direction}{}", number - b'0'))
+}
+
+/// A channel of a direction that the command says.
+fn channel_number(text: &str) -> Result<u8, String> {
+    text.parse().map_err(|_| match channel_name(text) {
+        Ok(name) => format!(
+            "\"{text}\" is a channel's name, and the direction is the command's; write {}",
+            name.number
+        ),
+        Err(_) => format!("\"{text}\" is no number of a channel; give 0 to {}", MAX_CHANNELS - 1),
+    })
 }
 
 /// A packet size that the contract allows.
@@ -946,8 +970,14 @@ mod tests {
     fn channel_names() {
         assert_eq!(channel_name("h2c0").map(|name| name.to_string()), Ok("h2c0".to_owned()));
         assert_eq!(channel_name("c2h3").map(|name| name.to_string()), Ok("c2h3".to_owned()));
-        for text in ["", "0", "h2c", "h2c4", "c2h+1", "h2c01", "H2C0", "h2c0 "] {
+        for text in ["", "0", "h2c", "h2c4", "c2h+1", "h2c01", "H2C0", "h2c0 ", "\u{e9}0"] {
             assert!(channel_name(text).is_err(), "{text}");
+        }
+        for (text, meant) in [("H2C0", "h2c0"), ("hc21", "h2c1"), ("c2j3", "c2h3"), ("ch2", "c2h2")] {
+            assert_eq!(meant_channel(text).as_deref(), Some(meant), "{text}");
+        }
+        for text in ["", "0", "h2c4", "dma0", "\u{e9}0", "0\u{e9}"] {
+            assert_eq!(meant_channel(text), None, "{text}");
         }
     }
 

@@ -390,6 +390,29 @@ mod tests {
         );
     }
 
+    /// The example of the manual is a file that is read, and no key is missing on its page.
+    #[test]
+    fn the_manual_has_every_key() {
+        let page = include_str!("../../../docs/command-line.md");
+        let (_, example) = page.split_once("```yaml\n").unwrap();
+        let (example, _) = example.split_once("```").unwrap();
+        let config = parse(example).unwrap();
+        assert_eq!((config.verbose, config.transfer.packet), (1, Some(512)), "{example}");
+        // What is not known is answered with what is.
+        for section in ["nothing: 1", "transfer: {nothing: 1}"] {
+            let error = parse(&format!("schema_version: 1\n{section}\n")).unwrap_err().to_string();
+            let (_, keys) = error.split_once("expected one of ").unwrap();
+            let keys: Vec<&str> = keys.split('`').skip(1).step_by(2).collect();
+            assert!(keys.len() > 8, "{error}");
+            for key in keys {
+                let shown = page.contains(&format!("`{key}`"))
+                    || page.contains(&format!("{key}: "))
+                    || page.contains(&format!("{key}:  "));
+                assert!(shown, "{key}");
+            }
+        }
+    }
+
     #[test]
     fn what_is_wrong_is_named_with_its_place() {
         for (text, parts) in [

@@ -301,6 +301,14 @@ pub enum CliError {
         /// What may come of it.
         harm: String,
     },
+    /// No such built-in card.
+    #[error("no built-in card is called `{name}`; {hint}")]
+    NoSuchCard {
+        /// What was asked for.
+        name: String,
+        /// Names like it, and all there are.
+        hint: String,
+    },
     /// No such BAR.
     #[error("{card}: there is no BAR {wanted}; the card has {there}")]
     NoBar {
@@ -310,6 +318,14 @@ pub enum CliError {
         wanted: String,
         /// The BARs there are.
         there: String,
+    },
+    /// Words that the BAR does not have.
+    #[error("{card}: {source}")]
+    OutsideBar {
+        /// Which card.
+        card: String,
+        /// Where, and where the BAR ends.
+        source: MmioError,
     },
     /// A BAR that cannot be opened.
     #[error("{card}: {source}")]
@@ -564,23 +580,44 @@ impl CliError {
         )
     }
 
-    /// The exit status: 2 where the command line itself is wrong, else 1.
+    /// The exit status: 2 for wrong usage, else 1.
     #[must_use]
     pub const fn exit_status(&self) -> u8 {
+        if self.is_usage() { 2 } else { 1 }
+    }
+
+    /// Whether other words on the command line would have done, and nothing else: a name that nothing has (of a register, a field, a
+    /// channel, a BAR, a built-in card), a number or size that does not fit what it is for, options that contradict each other or the
+    /// card. `clap` refuses with the same status what it knows by itself.
+    ///
+    /// Everything else failed, or was refused, though the words were right: what lies outside of the program and is not there (files,
+    /// sockets, functions on the bus), what a file says, what wants `--force`, and what a card or a peer did not do.
+    #[must_use]
+    pub const fn is_usage(&self) -> bool {
         match self {
-            Self::Usage(_) | Self::NotAFile { .. } | Self::Recovery(RecoveryError::NoSuchChannel { .. }) => 2,
-            Self::Host(error) if error.is_usage() => 2,
+            Self::Usage(_)
+            | Self::NotAFile { .. }
+            | Self::NoSuchRegister { .. }
+            | Self::NoSuchCard { .. }
+            | Self::NoBar { .. }
+            | Self::TooManyChannels { .. }
+            | Self::ChunkTooLarge { .. }
+            | Self::WorkingSet { .. }
+            | Self::OutsideBar { .. }
+            | Self::Resource(ResourceError::NoSuchChannel { .. })
+            | Self::Recovery(RecoveryError::NoSuchChannel { .. })
             // Sizes that contradict each other or the card, all from options of the command line.
-            Self::Endpoint(EndpointError::Config { .. } | EndpointError::Option { .. }) => 2,
-            Self::Publisher(
+            | Self::Endpoint(EndpointError::Config { .. } | EndpointError::Option { .. })
+            | Self::Publisher(
                 fpga_frames::PublisherError::Geometry { .. } | fpga_frames::PublisherError::Option { .. },
-            ) => 2,
+            )
             // As a publisher's; whether the publisher's frames fit into this card is none of the command line.
-            Self::Join(fpga_frames::JoinError::Geometry {
+            | Self::Join(fpga_frames::JoinError::Geometry {
                 source: fpga_frames::GeometryError::Slots { .. },
                 ..
-            }) => 2,
-            _ => 1,
+            }) => true,
+            Self::Host(error) => error.is_usage(),
+            _ => false,
         }
     }
 }

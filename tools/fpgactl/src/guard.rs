@@ -1,4 +1,9 @@
 //! Which register accesses may do harm, so that they want `--force`, and what harm.
+//!
+//! The harm of a write to the DMA registers is done to memory that is mapped for the card. This process maps none for these commands, and
+//! whoever else has mapped some has the card: the kernel opens a group, or a function's own file, once (`EBUSY`), and the server of a
+//! vfio-user card has one client. So what is left to ask is whether an engine runs that nobody owns any more; where it does, its
+//! descriptors are still being fetched, and writes want to be meant.
 
 use fpga_driver::registers::catalog::Block;
 use fpga_driver::registers::xdma::{ChannelBlock, MSIX_TABLE_BASE, channel_base};

@@ -43,6 +43,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
+use fpga_register_map::nearest;
 use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command, RegsCommand, SimCommand};
@@ -61,7 +63,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let out = &mut io::stdout();
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(error) => return refused(&error, args.iter().any(|arg| arg == "--json"), out),
+        Err(error) => return refused(suggesting(error), args.iter().any(|arg| arg == "--json"), out),
     };
     let mut json = cli.global.json;
     let settings = distinct(&cli).and_then(|()| Settings::new(&cli.global));
@@ -140,8 +142,24 @@ fn distinct(cli: &Cli) -> Result<(), CliError> {
     }
 }
 
+/// Names the value that was meant where `clap` finds none like it: it measures otherwise than all other names are measured here.
+fn suggesting(mut error: clap::Error) -> clap::Error {
+    let (Some(ContextValue::String(wrong)), Some(ContextValue::Strings(known)), None) = (
+        error.get(ContextKind::InvalidValue),
+        error.get(ContextKind::ValidValue),
+        error.get(ContextKind::SuggestedValue),
+    ) else {
+        return error;
+    };
+    let meant = nearest(wrong, known.iter().map(String::as_str)).first().map(|meant| (*meant).to_owned());
+    if let Some(meant) = meant {
+        error.insert(ContextKind::SuggestedValue, ContextValue::String(meant));
+    }
+    error
+}
+
 /// What `clap` did not take: help and version are no failures.
-fn refused(error: &clap::Error, json: bool, out: &mut dyn Write) -> ExitCode {
+fn refused(error: clap::Error, json: bool, out: &mut dyn Write) -> ExitCode {
     if !error.use_stderr() {
         let _ = error.print();
         return ExitCode::SUCCESS;

@@ -165,13 +165,22 @@ pub fn line(content: &impl Serialize, out: &mut dyn Write) -> Result<(), CliErro
 pub struct LongTable<const N: usize> {
     header: [&'static str; N],
     widths: [usize; N],
+    /// Where lines are cut off.
+    limit: Option<usize>,
 }
 
 impl<const N: usize> LongTable<N> {
     /// A table with these columns.
     #[must_use]
     pub fn new(header: [&'static str; N]) -> Self {
-        Self { header, widths: header.map(|text| text.chars().count()) }
+        Self { header, widths: header.map(|text| text.chars().count()), limit: None }
+    }
+
+    /// The same, with its last column cut off where the terminal ends: a column that can be done without.
+    #[must_use]
+    pub const fn within(mut self, columns: Option<usize>) -> Self {
+        self.limit = columns;
+        self
     }
 
     /// A row that will be written.
@@ -198,7 +207,12 @@ impl<const N: usize> LongTable<N> {
         for (width, text) in self.widths.iter().zip(row) {
             let _ = write!(line, "{text:width$}  ");
         }
-        writeln!(out, "{}", line.trim_end())
+        let before: usize = self.widths.iter().take(N.saturating_sub(1)).map(|width| width + 2).sum();
+        // Where the other columns alone are too wide there is nothing to be saved.
+        let limit = self.limit.filter(|limit| *limit > before).unwrap_or(usize::MAX);
+        let cut =
+            line.char_indices().nth(limit).map_or(line.as_str(), |(end, _)| line.get(..end).unwrap_or(&line));
+        writeln!(out, "{}", cut.trim_end())
     }
 }
 

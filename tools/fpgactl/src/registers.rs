@@ -3,6 +3,7 @@
 
 mod names;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use fpga_driver::firmware::catalog as ni_catalog;
@@ -78,6 +79,8 @@ pub struct FieldValue {
     pub value: u32,
     /// What the value means, where it has a name.
     pub meaning: Option<String>,
+    /// What the field is for.
+    pub doc: String,
 }
 
 impl Register {
@@ -124,14 +127,23 @@ impl Register {
 
     /// What it is for, where that is written down.
     #[must_use]
-    pub fn doc(&self) -> &str {
+    pub fn doc(&self) -> Cow<'_, str> {
         match &self.origin {
-            Origin::Core(_) => "",
-            Origin::Interface(info) => info.doc,
+            Origin::Core(info) => info.doc().to_string().into(),
+            Origin::Interface(info) => info.doc.into(),
             Origin::Mapped(map, index) => {
-                map.registers().get(*index).map_or("", |register| map.doc_of(register))
+                map.registers().get(*index).map_or("", |register| map.doc_of(register)).into()
             }
         }
+    }
+
+    /// The first sentence of it, in a line: for listings.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let doc = self.doc();
+        let sentence = doc.split_once(". ").map_or(&*doc, |(first, _)| first);
+        let words: Vec<&str> = sentence.split_whitespace().collect();
+        words.join(" ").trim_end_matches('.').to_owned()
     }
 
     /// Whether a read changes it.
@@ -190,6 +202,7 @@ impl Register {
                     low: decoded.field().low(),
                     value: decoded.value(),
                     meaning: meaning(&decoded),
+                    doc: decoded.field().doc().to_string(),
                 })
                 .collect(),
             Origin::Interface(info) => info
@@ -200,6 +213,7 @@ impl Register {
                     low: field.low,
                     value,
                     meaning: None,
+                    doc: field.doc.to_owned(),
                 })
                 .collect(),
             Origin::Mapped(map, index) => {
@@ -210,7 +224,8 @@ impl Register {
                     let meaning =
                         map.values(named).and_then(|values| values.name_of(value)).map(str::to_owned);
                     let (high, low) = (field.bits.high(), field.bits.low());
-                    FieldValue { name: field.name.clone(), high, low, value, meaning }
+                    let doc = field.doc.clone();
+                    FieldValue { name: field.name.clone(), high, low, value, meaning, doc }
                 };
                 map.fields(register).iter().map(value_of).collect()
             }
@@ -266,6 +281,16 @@ impl FieldValue {
         match &self.meaning {
             Some(meaning) => format!("{:#x} {meaning}", self.value),
             None => format!("{:#x}", self.value),
+        }
+    }
+
+    /// What its value means, where that has a name, and what it is for.
+    #[must_use]
+    pub fn explained(&self) -> String {
+        match (&self.meaning, self.doc.trim_end()) {
+            (Some(meaning), "") => meaning.clone(),
+            (Some(meaning), doc) => format!("{meaning}: {doc}"),
+            (None, doc) => doc.to_owned(),
         }
     }
 
@@ -357,4 +382,30 @@ pub(crate) fn before_opening(has_interface: bool) -> Vec<Register> {
         Register::interface(block, BarOffset::new(block.default_offset.into()), register)
     });
     layout.registers().map(Register::core).chain(interface).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{self, Target};
+
+    /// Of every card that is built in: nobody has to look up in a document what a register or a bit is for.
+    #[test]
+    fn every_register_and_every_field_says_what_it_is_for() {
+        let mut count = 0;
+        for name in ["default", "us-plus-x8-stream", "artix-x1"] {
+            let opened = target::observe(&Target::MockFile(name.into())).unwrap();
+            for register in of(&opened) {
+                assert!(!register.doc().is_empty() && !register.summary().is_empty(), "{}", register.name);
+                // Bits that are reserved show where they are set.
+                for field in register.fields(u32::MAX).iter().filter(|field| field.name != "reserved") {
+                    let told = field.explained();
+                    assert!(!field.doc.is_empty() && !told.is_empty(), "{}.{}", register.name, field.name);
+                    assert!(!told.contains(['`', '\n']), "{}.{}: {told}", register.name, field.name);
+                    count += 1;
+                }
+            }
+        }
+        assert!(count > 500, "{count}");
+    }
 }

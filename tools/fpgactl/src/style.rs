@@ -107,6 +107,14 @@ impl Manner {
     }
 }
 
+/// How wide standard output is, where it is a terminal that knows.
+#[must_use]
+pub fn columns() -> Option<usize> {
+    let stdout = std::io::stdout();
+    let size = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(&stdout)).and_then(Result::ok);
+    size.map(|size| size.ws_col.into()).filter(|columns| *columns > 0)
+}
+
 /// Whether what was written to `stream` can be changed again: it is a terminal, and one that moves its cursor. Of one without a name
 /// nothing is known, and `dumb` is the name of those that do not (terminfo).
 #[must_use]

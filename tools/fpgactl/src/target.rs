@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpga_driver::core::impair::Impairments;
-use fpga_driver::mock::CardDescription;
+use fpga_driver::mock::{CardDescription, DescriptionError};
 use fpga_driver::mock::{ThreadOptions, World};
 use fpga_driver::pci::catch_bus_errors;
 use fpga_driver::pci::vfio::{VfToken, VfioInterface, VfioOpenError, VfioOptions, VfioTransport};
@@ -15,7 +15,7 @@ use fpga_driver::pci::vfio_user::{VfioUserOptions, VfioUserTransport};
 use fpga_driver::pci::{DmaPoolOptions, ParsePciAddressError, PciAddress};
 use fpga_driver::{Card, OpenOptions, Transport};
 
-use fpga_register_map::RegisterMap;
+use fpga_register_map::{RegisterMap, hint, nearest};
 
 use crate::error::CliError;
 use crate::record::Recording;
@@ -57,9 +57,36 @@ pub enum ParseTargetError {
         /// What it should follow.
         before: &'static str,
     },
-    /// No known form.
-    #[error("{0}; other forms are mock, mock:FILE.yaml and vfio-user:SOCKET")]
-    Pci(#[from] ParsePciAddressError),
+    /// No known form, and not a PCI address either.
+    #[error("{source}; other forms are mock, mock:FILE.yaml, mock:NAME and vfio-user:SOCKET{}", meant.as_deref().map_or_else(String::new, |meant| format!("; did you mean {meant}?")))]
+    Pci {
+        /// What is wrong with it as an address.
+        source: ParsePciAddressError,
+        /// What may have been meant.
+        meant: Option<String>,
+    },
+}
+
+/// Names of the built-in cards.
+fn builtins() -> impl Iterator<Item = &'static str> + Clone {
+    let names: Vec<&str> = CardDescription::builtins().map(|known| known.name).collect();
+    names.into_iter()
+}
+
+/// The card that `text`, which names none, may have been meant for.
+fn meant(text: &str) -> Option<String> {
+    let one_of = |text: &str, names: &[&'static str]| nearest(text, names.iter().copied()).first().copied();
+    if let Some((form, rest)) = text.split_once(':') {
+        return one_of(form, &["mock", "vfio-user"]).map(|form| format!("{form}:{rest}"));
+    }
+    if text.ends_with(".yaml") || text.ends_with(".yml") {
+        return Some(format!("mock:{text}"));
+    }
+    if text.contains('/') {
+        return Some(format!("vfio-user:{text}"));
+    }
+    let of_ours = || nearest(text, builtins()).first().map(|name| format!("mock:{name}"));
+    one_of(text, &["mock"]).map(str::to_owned).or_else(of_ours)
 }
 
 impl FromStr for Target {
@@ -79,7 +106,10 @@ impl FromStr for Target {
         if let Some(socket) = rest("vfio-user:", "socket")? {
             return Ok(Self::VfioUser(socket, AccessChoice::default()));
         }
-        Ok(Self::Pci(text.parse()?, AccessChoice::default()))
+        match text.parse() {
+            Ok(address) => Ok(Self::Pci(address, AccessChoice::default())),
+            Err(source) => Err(ParseTargetError::Pci { source, meant: meant(text) }),
+        }
     }
 }
 
@@ -252,12 +282,18 @@ fn real(address: PciAddress, choice: AccessChoice) -> Result<VfioTransport, CliE
 /// A file, or, where there is none, a built-in description: their names have neither folders nor an ending.
 ///
 /// # Errors
-/// [`CliError::Description`].
+/// [`CliError::Description`], [`CliError::NoSuchCard`].
 pub fn load(file: &Path) -> Result<CardDescription, CliError> {
     match file.to_str() {
-        Some(name) if !name.contains(['/', '\\', '.']) && !file.exists() => {
-            Ok(CardDescription::builtin(name)?)
-        }
+        Some(name) if !name.contains(['/', '\\', '.']) && !file.exists() => CardDescription::builtin(name)
+            .map_err(|error| match error {
+                DescriptionError::UnknownName { name, known } => {
+                    let hint = hint(&name, builtins()).unwrap_or_default();
+                    let hint = if hint.is_empty() { hint } else { format!("{hint} ") };
+                    CliError::NoSuchCard { name, hint: format!("{hint}there are {known}") }
+                }
+                other => other.into(),
+            }),
         _ => Ok(CardDescription::load(file)?),
     }
 }

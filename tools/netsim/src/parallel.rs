@@ -1,21 +1,23 @@
 //! Jobs on several threads, with the same result for any number of them.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// Results of the jobs 0 to `count` - 1, in that order. `done` is told of each that has ended, in any order, on the caller's thread.
+/// Results of the jobs 0 to `count` - 1, in that order. `done` is told of each that has ended, in any order, on the caller's thread, and
+/// may break it off: then no other job begins, and there is `None`.
 pub fn map<R: Send>(
     count: usize,
     threads: usize,
     job: impl Fn(usize) -> R + Sync,
-    mut done: impl FnMut(&R),
-) -> Vec<R> {
+    mut done: impl FnMut(&R) -> ControlFlow<()>,
+) -> Option<Vec<R>> {
     let next = AtomicUsize::new(0);
     let (give, take) = mpsc::channel();
     let mut results: Vec<Option<R>> = Vec::new();
     results.resize_with(count, || None);
-    thread::scope(|scope| {
+    let ended = thread::scope(|scope| {
         for _ in 0..threads.clamp(1, count.max(1)) {
             let give = give.clone();
             let (next, job) = (&next, &job);
@@ -30,14 +32,18 @@ pub fn map<R: Send>(
         }
         drop(give);
         for (number, result) in take {
-            done(&result);
+            if done(&result).is_break() {
+                next.store(count, Ordering::Relaxed);
+                return ControlFlow::Break(());
+            }
             if let Some(place) = results.get_mut(number) {
                 *place = Some(result);
             }
         }
+        ControlFlow::Continue(())
     });
     // Every number below the count was taken by some thread, and a thread that panics ends the scope with its panic.
-    results.into_iter().flatten().collect()
+    ended.is_continue().then(|| results.into_iter().flatten().collect())
 }
 
 /// As many threads as the machine has processors for this process.
@@ -48,15 +54,50 @@ pub fn processors() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
     #[test]
     fn results_are_in_order_for_any_number_of_threads() {
         for threads in [0, 1, 2, 7, 100] {
             for count in [0, 1, 50] {
                 let mut told = 0;
-                let found = super::map(count, threads, |number| number * number, |_| told += 1);
-                assert_eq!(found, (0..count).map(|number| number * number).collect::<Vec<_>>());
+                let found = super::map(
+                    count,
+                    threads,
+                    |number| number * number,
+                    |_| {
+                        told += 1;
+                        ControlFlow::Continue(())
+                    },
+                );
+                assert_eq!(found.unwrap(), (0..count).map(|number| number * number).collect::<Vec<_>>());
                 assert_eq!(told, count);
             }
+        }
+    }
+
+    #[test]
+    fn what_is_broken_off_begins_no_other_job() {
+        const JOBS: usize = 10_000_000;
+        for threads in [1, 3] {
+            let (begun, broken) = (AtomicUsize::new(0), AtomicBool::new(false));
+            // Jobs beyond the first few are there until it is broken off.
+            let job = |number: usize| {
+                begun.fetch_add(1, Ordering::Relaxed);
+                while number >= 8 && !broken.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+            };
+            let mut told = 0;
+            let found = super::map(JOBS, threads, job, |()| {
+                told += 1;
+                broken.store(told == 5, Ordering::Relaxed);
+                if told == 5 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            assert!(found.is_none());
+            assert_eq!(told, 5);
+            assert!(begun.into_inner() < JOBS);
         }
     }
 }

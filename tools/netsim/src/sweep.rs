@@ -1,6 +1,7 @@
 //! A scenario over many seeds: what became of every flow of every run, as data, as a picture, and in a line.
 
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fpga_core::Nanos;
@@ -70,7 +71,7 @@ pub const fn seed_of_run(scenario: &Scenario, number: u64) -> u64 {
 /// run.
 ///
 /// # Errors
-/// The first run that fails, by number.
+/// The first run that fails, by number; [`SimulationError::Stopped`].
 pub fn run(
     scenario: &Scenario,
     runs: usize,
@@ -80,16 +81,16 @@ pub fn run(
 ) -> Result<Sweep, SweepError> {
     let job = |number: usize| {
         let seed = seed_of_run(scenario, number as u64);
-        let run = |simulation: Simulation| {
-            if stop.load(Ordering::Relaxed) {
-                return Err(SimulationError::Stopped { at: Nanos::ZERO });
-            }
-            simulation.run_unless(stop)
-        };
-        let report = Simulation::new(&scenario.clone().seed(seed)).and_then(run);
+        let report = Simulation::new(&scenario.clone().seed(seed)).and_then(|run| run.run_unless(stop));
         report.map_err(|source| SweepError { seed, source })
     };
-    let reports = parallel::map(runs, threads, job, |_| done());
+    let told = |_: &Result<Report, SweepError>| {
+        done();
+        if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let Some(reports) = parallel::map(runs, threads, job, told) else {
+        return Err(SweepError { seed: scenario.seed, source: SimulationError::Stopped { at: Nanos::ZERO } });
+    };
     let reports = reports.into_iter().collect::<Result<Vec<_>, _>>()?;
     Ok(summarise(scenario, &reports))
 }

@@ -7,6 +7,7 @@ mod child;
 mod fuzz;
 mod generate;
 mod graph;
+mod manual;
 mod netns;
 mod package;
 mod startup;
@@ -60,6 +61,8 @@ enum Command {
     Package(package::Options),
     /// Print what every command of fpgactl takes to start, in time and memory; fail if it is too much.
     Startup(startup::Options),
+    /// Make a book of the manual, and follow its links (takes mdBook).
+    Manual(manual::Options),
     /// Run everything that must stay true: .ci/run.
     Ci,
 }
@@ -82,6 +85,8 @@ enum TaskError {
     #[error(transparent)]
     Package(#[from] package::PackageError),
     #[error(transparent)]
+    Manual(#[from] manual::ManualError),
+    #[error(transparent)]
     Startup(#[from] startup::StartupError),
     #[error("{}: {source}", path.display())]
     Start { path: PathBuf, source: std::io::Error },
@@ -99,6 +104,8 @@ impl TaskError {
             Self::Vm(error) => error.exit_status(),
             Self::Netns(error) => error.exit_status(),
             Self::Package(error) => error.exit_status(),
+            Self::Manual(error) => error.exit_status(),
+            Self::Startup(error) => error.exit_status(),
             _ => 1,
         }
     }
@@ -156,6 +163,7 @@ fn run(command: &Command) -> Result<(), TaskError> {
         Command::Netns(options) => netns::run(&root, options)?,
         Command::Package(options) => package::run(&root, options)?,
         Command::Startup(options) => startup::run(&root, options)?,
+        Command::Manual(options) => manual::run(&root, options)?,
         Command::Soak { arguments } => soak(&root, arguments)?,
         Command::Streams { frames, seed, in_process } => streams(&root, *frames, *seed, *in_process)?,
         Command::Ci => ci(&root)?,

@@ -2,6 +2,9 @@
 //!
 //! Commands are started as a shell starts them and timed from outside, in turn, so that a slow moment of the machine strikes all of
 //! them. Memory is what GNU time sees: the largest resident set.
+//!
+//! The limit is for the median on a machine that has nothing else to do. Where it has (`--busy`, as continuous integration says), the
+//! best run of each command is held to three times as much: that finds what has become slow, and is not disturbed by neighbours.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,6 +15,8 @@ use crate::child::{Guarded, ToolError, on_path, output};
 
 /// What a command may take, where it moves no data.
 const LIMIT: Duration = Duration::from_millis(20);
+/// How much more the best of some runs may take on a machine that has other work.
+const BUSY: u32 = 3;
 const MOST_KIB: u64 = 50 << 10;
 
 /// What the task takes.
@@ -20,6 +25,10 @@ pub(crate) struct Options {
     /// How often each command is run
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: u32,
+    /// This machine has other work: hold the best run to a generous limit, instead of the median to the usual one, and leave out what moves
+    /// data
+    #[arg(long)]
+    busy: bool,
     /// The program, instead of one that is built
     #[arg(long, value_name = "FILE")]
     fpgactl: Option<PathBuf>,
@@ -38,8 +47,15 @@ pub(crate) enum StartupError {
     #[error("temporary folder: {0}")]
     Folder(std::io::Error),
     /// Commands that take too long or too much, or end otherwise than they should.
-    #[error("more than {} ms (median) or {} MiB, or another end than the list says: {}", LIMIT.as_millis(), MOST_KIB >> 10, .0.join("; "))]
-    TooMuch(Vec<String>),
+    #[error("more than {} ms ({which}) or {} MiB, or another end than the list says: {}", limit.as_millis(), MOST_KIB >> 10, commands.join("; "))]
+    TooMuch { limit: Duration, which: &'static str, commands: Vec<String> },
+}
+
+impl StartupError {
+    pub(crate) const fn exit_status(&self) -> u8 {
+        // As of a package: neither good nor bad.
+        if matches!(self, Self::NoTime) { 3 } else { 1 }
+    }
 }
 
 /// Every command, with how it ends and whether it is held to the limits; a test of fpgactl's sees to it that none is missing.
@@ -122,7 +138,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), StartupError> {
         }
     };
     let place = Place::new(&program)?;
-    let list: Vec<Listed> = commands().collect();
+    // What works takes its time, and is held to no limit.
+    let list: Vec<Listed> = commands().filter(|listed| !(options.busy && listed.works)).collect();
     let mut spans: Vec<Vec<Duration>> = vec![Vec::new(); list.len()];
     let mut wrong = Vec::new();
     for run in 0..options.runs {
@@ -140,6 +157,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), StartupError> {
             }
         }
     }
+    let (limit, which) = if options.busy { (LIMIT * BUSY, "best run") } else { (LIMIT, "median") };
     println!("{:<40} {:>8} {:>8} {:>8} {:>8}", "command", "min ms", "median", "max", "MiB");
     for (Listed { words: text, works, .. }, mut spans) in list.iter().zip(spans) {
         spans.sort_unstable();
@@ -155,11 +173,12 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), StartupError> {
             millis(Some(&median)),
             millis(spans.last())
         );
-        if !works && (median > LIMIT || kib > MOST_KIB) {
-            wrong.push(format!("{text} ({:.1} ms, {mib:.1} MiB)", millis(Some(&median))));
+        let judged = if options.busy { spans.first().copied().unwrap_or_default() } else { median };
+        if !works && (judged > limit || kib > MOST_KIB) {
+            wrong.push(format!("{text} ({:.1} ms, {mib:.1} MiB)", millis(Some(&judged))));
         }
     }
-    if wrong.is_empty() { Ok(()) } else { Err(StartupError::TooMuch(wrong)) }
+    if wrong.is_empty() { Ok(()) } else { Err(StartupError::TooMuch { limit, which, commands: wrong }) }
 }
 
 /// The largest resident set, in KiB.

@@ -145,6 +145,8 @@ pub struct Publisher {
     credits_wanted: bool,
     events: VecDeque<PublisherEvent>,
     statistics: PublisherStatistics,
+    /// Statuses that did not get into the card, one after the other.
+    failed_statuses: u32,
     closing: bool,
     idle: Idle,
 }
@@ -212,6 +214,7 @@ impl Publisher {
             credits_wanted: false,
             events: VecDeque::with_capacity(EVENTS),
             statistics: PublisherStatistics::default(),
+            failed_statuses: 0,
             closing: false,
             idle: Idle::default(),
             name,

@@ -72,7 +72,6 @@ impl Publisher {
         index: usize,
         ended: bool,
     ) -> Result<(), PublisherError> {
-        done.outcome.map_err(|fault| PublisherError::Fault(*fault))?;
         let urgent = self.urgent();
         let Some(Some(member)) = self.members.get_mut(index) else { return Ok(()) };
         let Some(buffer) = done.buffer else { return Ok(()) };
@@ -81,6 +80,19 @@ impl Publisher {
             self.bury(index);
             return Ok(());
         }
+        if let Err(fault) = done.outcome {
+            // Behind a frame that failed, mostly, which says nothing against this one. It is made again at the next look.
+            self.failed_statuses += 1;
+            if self.failed_statuses > self.options.failures {
+                return Err(PublisherError::Fault(*fault));
+            }
+            tracing::debug!(card = %self.name, %fault, "a status did not get into the card");
+            member.carrier = Carrier::Idle(buffer);
+            member.told = Nanos::ZERO;
+            self.statistics.internal.resent += 1;
+            return Ok(());
+        }
+        self.failed_statuses = 0;
         let from = self.layout.address(self.layout.block_offset(u32::try_from(index).unwrap_or(u32::MAX)));
         let offset = self.geometry.stride().saturating_mul(member.slots.into());
         match self.endpoint.send(from, &member.region, offset, BLOCK_BYTES, urgent) {

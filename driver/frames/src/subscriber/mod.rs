@@ -137,6 +137,8 @@ pub struct Subscriber {
     leaving_said: bool,
     left: bool,
     heard: Nanos,
+    /// When it was last looked whether the publisher is silent.
+    looked: Nanos,
     counts: SubscriberCounts,
     idle: Idle,
 }
@@ -183,7 +185,8 @@ impl Subscriber {
         }
     }
 
-    /// Begins to become a subscriber; what is returned goes on with it.
+    /// Begins to become a subscriber; what is returned goes on with it, and never waits. This does: for the connection, no longer than
+    /// [`SubscriberOptions::patience`], of which the conversation has what is left.
     ///
     /// # Errors
     /// See [`JoinError`].
@@ -241,6 +244,7 @@ impl Subscriber {
             leaving_said: false,
             left: false,
             heard,
+            looked: heard,
             counts: SubscriberCounts::default(),
             idle: Idle::default(),
             endpoint,
@@ -398,8 +402,13 @@ impl Subscriber {
         if self.ended.is_some() {
             return Ok(());
         }
+        let heartbeat = Nanos::from_millis(self.shape.heartbeat_ms.into());
         let limit = u64::from(self.shape.heartbeat_ms) * u64::from(self.options.missed_heartbeats.max(1));
         let now = self.endpoint.now();
+        // Of a time in which nobody looked here, a heartbeat counts at most: a process that stood still, with its card in it or the
+        // link's socket full, has missed what was said, and cannot tell its own silence from the publisher's.
+        let away = now.saturating_sub(std::mem::replace(&mut self.looked, now));
+        self.heard = self.heard.saturating_add(away.saturating_sub(heartbeat)).min(now);
         let silent = now.saturating_sub(self.heard);
         // Whoever looks seldom has to find what has come meanwhile before he may complain.
         if silent >= Nanos::from_millis(limit) {

@@ -16,7 +16,7 @@ pub struct SubscriberOptions {
     pub h2c: u8,
     /// C2H channel by which frames leave it; `None`: the first that the endpoint does not use.
     pub c2h: Option<u8>,
-    /// How long the conversation with the publisher may take. Default 2 s.
+    /// How long becoming a subscriber may take: connecting, which is waited for, and the conversation after it, together. Default 2 s.
     pub patience: Duration,
     /// Heartbeats of the publisher that may be missing before it is taken for dead. Default 6.
     pub missed_heartbeats: u32,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fpga_driver::core::Nanos;
 use fpga_driver::mock::CardFailure;
 use fpga_frames::{
     DropReason, Event, PublishError, PublisherError, PublisherEvent, Sequence, Subscriber, SubscriberError,
@@ -109,6 +110,25 @@ fn a_silent_publisher_is_noticed() {
         "{error}: {world:?}"
     );
     assert!(error.to_string().contains("join again"), "{error}");
+}
+
+/// A process that stood still for longer than a publisher may be silent has itself missed what was said: it goes on.
+#[test]
+fn standing_still_is_not_the_publishers_silence() {
+    let mut options = options();
+    options.heartbeat = Duration::from_millis(1);
+    let mut rig = Rig::new(1, options);
+    let limit = SubscriberOptions::default().missed_heartbeats;
+    for round in 0..20_usize {
+        // Nobody does anything meanwhile, the subscriber's card neither.
+        rig.world.advance(Nanos::from_millis(2 * u64::from(limit)));
+        rig.look(0);
+        assert_eq!(rig.seen[0].faults, [""; 0], "round {round}");
+        rig.publish().unwrap();
+        rig.until("it has come", |rig| rig.seen[0].frames.len() == round + 1);
+    }
+    rig.close();
+    rig.assert_no_faults();
 }
 
 /// Closing has a limit: who does not answer cannot hold it up for ever.

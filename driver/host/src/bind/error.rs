@@ -100,6 +100,19 @@ pub enum BindError {
     /// The previous driver could not be remembered, or what was remembered cannot be read. Nothing was changed.
     #[error(transparent)]
     Record(#[from] RecordError),
+    /// The function was released; what was remembered of it could not be forgotten.
+    #[error(
+        "{address} was released, and {} has it; but what was remembered of it is still there: {source}; remove it by hand, or the next release goes by it",
+        driver.as_deref().unwrap_or("no driver")
+    )]
+    NotForgotten {
+        /// The function.
+        address: PciAddress,
+        /// Its driver now.
+        driver: Option<String>,
+        /// Why not.
+        source: RecordError,
+    },
     /// A step failed.
     #[error("{address} could not be given to {to}: {failure}; {outcome}")]
     Failed {
@@ -165,6 +178,8 @@ pub enum Outcome {
     Restored {
         /// Its driver.
         driver: Option<String>,
+        /// What was remembered of it is still there, and why.
+        kept: Option<RecordError>,
     },
     /// It has not got back what it had.
     Stranded {
@@ -185,13 +200,28 @@ impl Outcome {
     pub const fn is_restored(&self) -> bool {
         matches!(self, Self::Restored { .. })
     }
+
+    /// Where it is as it was, nothing need be remembered of it: `forget` is what becomes of that.
+    pub(super) fn and(self, forget: impl FnOnce() -> Result<(), RecordError>) -> Self {
+        match self {
+            Self::Restored { driver, .. } => Self::Restored { driver, kept: forget().err() },
+            other => other,
+        }
+    }
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Restored { driver: Some(driver) } => write!(f, "it is with {driver}, as before"),
-            Self::Restored { driver: None } => f.write_str("it has no driver, as before"),
+            Self::Restored { driver, kept } => {
+                match driver {
+                    Some(driver) => write!(f, "it is with {driver}, as before")?,
+                    None => f.write_str("it has no driver, as before")?,
+                }
+                // The next binding writes another one in its place.
+                kept.as_ref()
+                    .map_or(Ok(()), |error| write!(f, " (what was remembered of it is still there: {error})"))
+            }
             Self::Stranded { driver, wanted, failure } => {
                 let driver = driver.as_deref().unwrap_or("no driver");
                 let wanted = wanted.as_deref().unwrap_or("no driver");

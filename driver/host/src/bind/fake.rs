@@ -22,6 +22,8 @@ pub(super) enum Other {
     Removes,
     /// Unloads a driver.
     Unloads(&'static str),
+    /// Puts a folder in the place of what is remembered of the function: it cannot be removed as a file.
+    Keeps,
 }
 
 /// What happens at a write.
@@ -146,6 +148,11 @@ impl<'a> FakeKernel<'a> {
                     self.unbind();
                 }
                 let _ = self.tree.remove(&format!("sys/bus/pci/drivers/{driver}"));
+            }
+            Other::Keeps => {
+                let record = self.tree.roots().state.join("bound").join(self.address.replace('.', "-"));
+                let _ = std::fs::remove_file(&record);
+                let _ = std::fs::create_dir(&record);
             }
         }
     }

@@ -84,7 +84,7 @@ pub fn bind(roots: &Roots, function: &PciFunction, force: bool) -> Result<Bound,
 /// Gives a function back to the driver that it had before [`bind`]; where that is not known, to whichever driver of the kernel's wants it.
 ///
 /// # Errors
-/// See [`BindError`]. The function stays with vfio-pci, unless [`BindError::Failed`] says otherwise.
+/// See [`BindError`]. The function stays with vfio-pci, unless [`BindError::Failed`] or [`BindError::NotForgotten`] says otherwise.
 pub fn release(roots: &Roots, function: &PciFunction) -> Result<Released, BindError> {
     release_with(roots, &System, function)
 }
@@ -114,10 +114,7 @@ fn bind_with(
         records.write(address, &old)?;
         let goal = Goal::Driver(VFIO_PCI.to_owned());
         if let Err(failure) = settle(roots, kernel, address, Some(VFIO_PCI), &goal) {
-            let outcome = put_back(roots, kernel, address, &old, &failure);
-            if outcome.is_restored() {
-                records.remove(address)?;
-            }
+            let outcome = put_back(roots, kernel, address, &old, &failure).and(|| records.remove(address));
             return Err(BindError::Failed { address, to: VFIO_PCI.to_owned(), failure, outcome });
         }
     }
@@ -190,7 +187,9 @@ fn release_with(roots: &Roots, kernel: &dyn Kernel, function: &PciFunction) -> R
             return Err(BindError::Failed { address, to: goal.to_string(), failure, outcome });
         }
     };
-    records.remove(address)?;
+    if let Err(source) = records.remove(address) {
+        return Err(BindError::NotForgotten { address, driver, source });
+    }
     Ok(Released { address, driver, previous, remembered })
 }
 
@@ -207,7 +206,7 @@ fn put_back(
     }
     let goal = old.driver.clone().map_or(Goal::Nothing, Goal::Driver);
     match settle(roots, kernel, address, old.driver_override.as_deref(), &goal) {
-        Ok(driver) => Outcome::Restored { driver },
+        Ok(driver) => Outcome::Restored { driver, kept: None },
         Err(Failure::Gone) => Outcome::Gone,
         Err(failure) => {
             // Any driver is better than none: whichever wants it may have it.

@@ -90,6 +90,35 @@ fn a_probe_that_fails_gives_the_old_driver_back() {
     assert_eq!((kernel.driver().as_deref(), kernel.only(), record(&tree)), (Some("xdma"), None, None));
 }
 
+/// The card is where it should be, and whoever reads the error learns that, and what is left to do.
+#[test]
+fn what_cannot_be_forgotten_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = tree(dir.path(), Some("xdma"));
+    bind_with(&tree.roots(), &FakeKernel::new(&tree, CARD), &card(&tree), false).unwrap();
+    let kernel = FakeKernel::new(&tree, CARD).at(0, Event::After(Other::Keeps));
+    let error = release_with(&tree.roots(), &kernel, &card(&tree)).unwrap_err();
+    assert!(matches!(error, BindError::NotForgotten { .. }), "{error}");
+    let text = error.to_string();
+    for part in ["was released, and xdma has it", "run/fpga/bound/0000:65:00-0", "remove it by hand"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!((kernel.driver().as_deref(), kernel.only()), (Some("xdma"), None));
+}
+
+/// The failure of the step is what counts; that something is left over is said besides.
+#[test]
+fn nor_does_it_hide_why_a_binding_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = tree(dir.path(), Some("xdma"));
+    let kernel =
+        FakeKernel::new(&tree, CARD).failing("vfio-pci", Errno::INVAL).at(0, Event::After(Other::Keeps));
+    let text = bind_with(&tree.roots(), &kernel, &card(&tree), false).unwrap_err().to_string();
+    for part in ["vfio-pci/bind was refused", "it is with xdma, as before", "is still there"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
 #[test]
 fn a_deferred_probe_is_waited_for() {
     let dir = tempfile::tempdir().unwrap();
@@ -201,7 +230,7 @@ fn nothing_that_happens_once_leaves_a_card_without_a_driver() {
                     Err(BindError::Failed { failure, outcome, .. }) => {
                         seen.1 += 1;
                         match outcome {
-                            Outcome::Restored { driver } => assert_eq!(driver, kernel.driver(), "{what}"),
+                            Outcome::Restored { driver, .. } => assert_eq!(driver, kernel.driver(), "{what}"),
                             Outcome::Gone => assert!(removed, "{what}: {failure}"),
                             Outcome::Stranded { .. } => {
                                 let unloaded = matches!(

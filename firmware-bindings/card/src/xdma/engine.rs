@@ -27,6 +27,7 @@ use crate::fault_plan::{DescriptorFault, WritebackFault};
 use crate::host::HostPort;
 use crate::link::{Lanes, Upstream};
 use fpga_registers::Iova;
+use fpga_registers::xdma::Direction;
 use fpga_registers::xdma::channel::ChannelError;
 use fpga_registers::xdma::descriptor::DescriptorControl;
 
@@ -172,6 +173,11 @@ impl Channel {
         if flight.fixed
             && !(flight.source | flight.destination | u64::from(flight.remaining)).is_multiple_of(width)
         {
+            let at = match self.direction {
+                Direction::H2c => flight.destination,
+                Direction::C2h => flight.source,
+            };
+            lanes.upstream.faults.push(FaultKind::Misaligned, self.unit, at, flight.remaining);
             self.fail(status::ALIGN_MISMATCH, rules, lanes);
             return;
         }

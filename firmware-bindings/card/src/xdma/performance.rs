@@ -1,4 +1,7 @@
 //! Performance monitor of a channel (PG195, 0xC0 to 0xD0).
+//!
+//! The model's time is its host's, which knows no beats: data may move in no time at all. A channel takes a clock for each beat at least, so
+//! the cycle counter is never behind the data counter, and a rate made of both never above the data path's.
 
 use crate::offsets::channel as at;
 use fpga_core::time::Nanos;
@@ -90,7 +93,7 @@ impl Performance {
     fn cycles_at(&self, now: Nanos) -> u64 {
         let running =
             self.counting_since.map_or(0, |since| now.saturating_sub(since).get() / NANOS_PER_CYCLE);
-        self.cycles.saturating_add(running).min(LIMIT)
+        self.cycles.saturating_add(running).max(self.beats).min(LIMIT)
     }
 }
 

@@ -7,10 +7,18 @@
 //!   stay busy because nothing arrives for it. The vendor's driver counts on the opposite: where a read ends with its packet, it
 //!   clears Run with the rest of its buffers posted, gives them back and starts a new run. So an engine that kept the old descriptor
 //!   would write the next packet into memory that is somebody else's by then. An H2C channel whose port takes nothing stays busy.
-//! * `invalid_length` (status bit 5): an H2C descriptor that does not end its packet and is not whole beats long; also one that
-//!   ends its packet and is empty, for a last beat without a valid byte (TKEEP of 0) is not allowed (PG195). The engine stops
-//!   before it, whether or not control bit 5 lets the condition be recorded. An empty descriptor that does not end a packet
-//!   completes.
+//! * `invalid_length` (status bit 5): a length that is not whole beats, of an H2C descriptor that does not end its packet or of any C2H
+//!   descriptor. The engine goes on: PG195 knows no granularity of lengths here ("Length Granularity"), has an H2C descriptor end in a
+//!   beat with a partial TKEEP wherever it is in the packet ("DMA H2C Stream"), and says of control bit 5 that it lets the condition be
+//!   logged, where it says of others that they also stop the engine. The vendor's driver relies on it: it cuts a packet at the pages
+//!   of its buffer, wherever that begins. The logic behind the port packs the bytes, as a width converter does. Logic that cannot is
+//!   why this project's driver refuses such parts; [`CardCounters::partial_beats`](crate::CardCounters::partial_beats) counts them.
+//! * An H2C descriptor that ends its packet and is empty stops the engine with `invalid_length`, whether or not control bit 5 lets it be
+//!   recorded, and is noted in the fault log: a last beat without a valid byte (TKEEP of 0) is not allowed (PG195). An empty descriptor that
+//!   does not end a packet completes.
+//! * C2H descriptors "must be sized as a multiple of 64 bytes" (PG195, "Length Granularity"), but what becomes of others is not said, and
+//!   drivers post them. They are filled as they are, and counted:
+//!   [`CardCounters::odd_stream_buffers`](crate::CardCounters::odd_stream_buffers).
 //! * A C2H descriptor is closed when it is full, when the packet ends, or by the write flush timeout. A packet that ends exactly
 //!   with the descriptor is one write-back, with EOP. Its metadata is written before the descriptor counts as complete.
 //! * The write flush timeout counts from the last byte of the open descriptor. A descriptor without any byte is not closed by it,
@@ -32,6 +40,8 @@ use fpga_registers::xdma::descriptor::DescriptorControl;
 use fpga_registers::xdma::{Direction, StreamWriteback};
 
 const EOP: u32 = DescriptorControl::from_bits(0).with_eop(true).into_bits();
+/// Bytes that lengths of C2H descriptors are to be multiples of (PG195, "Length Granularity").
+const C2H_GRANULE: u32 = 64;
 /// AXI user clock of the model: 250 MHz.
 const NANOS_PER_CLOCK: u64 = 4;
 
@@ -75,12 +85,25 @@ impl Channel {
         lanes: &mut Lanes<'_, H>,
     ) {
         let flight = Flight::new(fetched, false);
-        if self.direction == Direction::H2c {
-            let whole_beats = flight.remaining.is_multiple_of(self.engine.width_bytes.max(1));
-            let ends_packet = flight.flags & EOP != 0;
-            if if ends_packet { flight.remaining == 0 } else { !whole_beats } {
+        let whole_beats = flight.remaining.is_multiple_of(self.engine.width_bytes.max(1));
+        let ends_packet = flight.flags & EOP != 0;
+        match self.direction {
+            Direction::H2c if ends_packet && flight.remaining == 0 => {
+                lanes.upstream.faults.push(FaultKind::EmptyPacket, self.unit, flight.source, 0);
                 self.fail(status::INVALID_LENGTH, rules, lanes);
                 return;
+            }
+            Direction::H2c if !ends_packet && !whole_beats => {
+                lanes.upstream.counters.partial_beats += 1;
+                self.record(status::INVALID_LENGTH);
+            }
+            Direction::H2c => {}
+            Direction::C2h => {
+                lanes.upstream.counters.odd_stream_buffers +=
+                    u64::from(!flight.remaining.is_multiple_of(C2H_GRANULE));
+                if !whole_beats {
+                    self.record(status::INVALID_LENGTH);
+                }
             }
         }
         self.engine.open = Open { since: lanes.now, ..Open::NEW };

@@ -2,6 +2,8 @@
 
 use crate::support::*;
 use crate::xdma::{C2H0, DATA, DESCRIPTORS, H2C0, START_INTERRUPT, START_POLL, WRITEBACK, chain};
+use fpga_card::FaultKind;
+use fpga_core::time::Nanos;
 
 #[test]
 fn fixed_address_mode() {
@@ -22,6 +24,8 @@ fn fixed_address_mode() {
     bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT | 1 << 25);
     bench.run();
     assert_eq!(bench.read(DMA, 0x40), 1 << 3, "lengths must be whole beats");
+    let fault = *bench.card.faults().iter().last().unwrap();
+    assert_eq!((fault.kind, fault.address, fault.detail), (FaultKind::Misaligned, 0x1000, 100));
 }
 
 #[test]
@@ -197,6 +201,19 @@ fn performance_counters() {
     assert_eq!(bench.read(DMA, 0xC4), cycles, "auto: the Stop descriptor ended the count");
     bench.write(DMA, 0xC0, 0b010);
     assert_eq!(bench.read(DMA, 0xCC), 0);
+}
+
+#[test]
+fn no_beat_takes_less_than_a_clock() {
+    // All of it in one instant of the card's clock.
+    let mut bench = Bench::new();
+    chain(&mut bench, &[4096; 16], STOP);
+    bench.write(DMA, 0xC0, 0b101);
+    bench.start(H2C0, DESCRIPTORS, 0, START_INTERRUPT);
+    bench.card.work(Nanos::new(bench.now), &mut bench.host, 1000);
+    let (cycles, beats) = (bench.read(DMA, 0xC4), bench.read(DMA, 0xCC));
+    assert_eq!(beats, 16 * 4096 / 64);
+    assert!(cycles >= beats, "{cycles} clocks for {beats} beats");
 }
 
 #[test]

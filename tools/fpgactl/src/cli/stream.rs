@@ -28,7 +28,7 @@ pub struct StreamLinkArgs {
     /// Node id of that card [default: what the description says]
     #[arg(long, value_name = "NODE", requires = "link", value_parser = clap::value_parser!(u32).range(..i64::from(u32::MAX)))]
     pub node: Option<u32>,
-    /// Seed of the test pattern, and of what happens to packets
+    /// Seed of what happens to packets, and of a publisher's test pattern
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Share of the packets of that card that are lost, for example 1% or 0.01

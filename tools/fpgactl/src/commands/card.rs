@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::path::Path;
 
-use fpga_driver::mock::CardDescription;
 use fpga_driver::mock::World;
 use serde::Serialize;
 
@@ -12,6 +11,7 @@ use crate::commands::{control, serve};
 use crate::error::CliError;
 use crate::output::{self, Report, pairs};
 use crate::settings::Settings;
+use crate::target;
 use crate::units::binary_size;
 
 /// The main facts of a description that is in order.
@@ -44,7 +44,7 @@ impl Report for CheckReport {
 /// Runs the command.
 ///
 /// # Errors
-/// [`CliError::Description`], [`CliError::World`]; those of [`serve::run`] and [`control::run`].
+/// [`CliError::Description`], [`CliError::NoSuchCard`], [`CliError::World`]; those of [`serve::run`] and [`control::run`].
 pub fn run(settings: &Settings, command: &CardCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
         CardCommand::Check { file } => output::print(&check(file)?, settings.json, out),
@@ -54,7 +54,7 @@ pub fn run(settings: &Settings, command: &CardCommand, out: &mut dyn Write) -> R
 }
 
 fn check(file: &Path) -> Result<CheckReport, CliError> {
-    let description = CardDescription::load(file)?;
+    let description = target::load(file)?;
     let report = CheckReport {
         file: file.display().to_string(),
         valid: true,

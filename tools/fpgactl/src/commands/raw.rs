@@ -94,7 +94,10 @@ pub fn peek(settings: &Settings, args: &PeekArgs) -> Result<PeekReport, CliError
     let stretch = Stretch { role: found.role, at: args.offset, length: u64::from(args.count) * 4 };
     let mmio = |source| CliError::Mmio { card: card.clone(), source };
     // Before anything is read: a part of the stretch is no use.
-    let view = found.bar.slice(args.offset, stretch.length).map_err(mmio)?;
+    let view = found
+        .bar
+        .slice(args.offset, stretch.length)
+        .map_err(|source| CliError::OutsideBar { card: card.clone(), source })?;
     if !args.force
         && let Some(harm) = guard::harm_of_reading(&opened.card, &all, stretch)
     {
@@ -123,7 +126,10 @@ pub fn poke(settings: &Settings, args: &PokeArgs) -> Result<PokeReport, CliError
     let all = registers::of(&opened);
     let stretch = Stretch { role: found.role, at: args.offset, length: 4 };
     let mmio = |source| CliError::Mmio { card: card.clone(), source };
-    let view = found.bar.slice(args.offset, stretch.length).map_err(mmio)?;
+    let view = found
+        .bar
+        .slice(args.offset, stretch.length)
+        .map_err(|source| CliError::OutsideBar { card: card.clone(), source })?;
     if !args.force
         && let Some(harm) = guard::harm_of_writing(&opened.card, &all, stretch)?
     {

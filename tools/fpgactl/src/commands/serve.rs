@@ -51,6 +51,9 @@ struct Stats {
     h2c_bytes: u64,
     c2h_bytes: u64,
     writebacks: u64,
+    /// Of stream builds: descriptors with a partial beat in the middle of a packet, and C2H buffers that are no multiple of 64 bytes.
+    partial_beats: u64,
+    odd_stream_buffers: u64,
     cdma_descriptors: u64,
     cdma_bytes: u64,
     refused_dma_reads: u64,
@@ -199,6 +202,8 @@ fn collect(world: &World, socket: String, card: String, seconds: f64, served: Se
         h2c_bytes: counters.h2c_bytes,
         c2h_bytes: counters.c2h_bytes,
         writebacks: counters.writebacks,
+        partial_beats: counters.partial_beats,
+        odd_stream_buffers: counters.odd_stream_buffers,
         cdma_descriptors: counters.cdma_descriptors,
         cdma_bytes: counters.cdma_bytes,
         refused_dma_reads: refused.reads,

@@ -1,5 +1,6 @@
 //! `sim run` and `sim figure`: the simulator.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use fpga_netsim::figures::picture::Picture;
 use fpga_netsim::figures::{Figure, Made, Options};
+use fpga_netsim::file::FileError;
 use fpga_netsim::sweep::{self, Sweep};
 use fpga_netsim::{SimulationError, file, parallel};
 use serde::Serialize;
@@ -103,7 +105,10 @@ fn write_file(out: &Path, name: &str, text: &str) -> Result<String, CliError> {
 /// # Errors
 /// [`CliError::Scenario`], [`CliError::Simulation`], [`CliError::File`], [`CliError::Picture`], [`CliError::TimedOut`].
 pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError> {
-    let mut scenario = file::read(&args.scenario)?;
+    let mut scenario = file::read(&args.scenario).map_err(|error| match error {
+        FileError::Read { path, source } => CliError::file(&path, "read it", source),
+        other => other.into(),
+    })?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     directory(&args.out)?;
     let progress = Progress::counting(args.runs.into(), "runs", settings.progress);
@@ -212,7 +217,7 @@ impl Report for FiguresReport {
 /// `sim figure`.
 ///
 /// # Errors
-/// [`CliError::Figure`], [`CliError::File`], [`CliError::Picture`], [`CliError::TimedOut`] between two figures.
+/// [`CliError::Figure`], [`CliError::File`], [`CliError::Picture`], [`CliError::TimedOut`], [`CliError::Stopped`].
 pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport, CliError> {
     let usual = if args.quick { Options::QUICK } else { Options::PUBLISHED };
     let mut options = Options::new(args.runs.unwrap_or(usual), args.seed);
@@ -223,12 +228,17 @@ pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport
     let progress = Progress::counting(total, "runs", settings.progress);
     let (mut runs, mut figures) = (0, Vec::new());
     for figure in wanted {
-        settings.deadline.check(|| format!("sim figure {}", figure.name()))?;
         progress.phase(figure.name());
+        let what = || format!("sim figure {}", figure.name());
+        settings.deadline.check(what)?;
+        let mut stopped = Ok(());
         let made = figure.make(&options, &mut |more| {
             runs += more;
             progress.at(runs);
+            stopped = settings.deadline.check(what);
+            if stopped.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
+        stopped?;
         let made = made.map_err(|source| CliError::Figure { name: figure.name(), source })?;
         figures.push(written(settings, args, figure, made)?);
     }

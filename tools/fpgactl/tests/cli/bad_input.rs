@@ -98,6 +98,34 @@ fn wrong_usage_has_status_2() {
         (&["regs", "watch"], &["NAMES"]),
         (&["regs", "watch", "ni.status", "--count", "0"], &["--count"]),
         (&["regs", "write", "h2c0.control", "4GiB"], &["32 bits"]),
+        (&["transfer", "--chunk", "16GiB", "--size", "16GiB"], &["16 GiB", "--chunk"]),
+        (
+            &["dma", "write", "/etc/hostname", "--addr", "0", "--channel", "4"],
+            &["no channel h2c4", "4 in this direction: h2c0 to h2c3"],
+        ),
+        (
+            &["dma", "read", "--addr", "0", "--len", "1", "--out", "x", "--channel", "9"],
+            &["no channel c2h9", "c2h0 to c2h3"],
+        ),
+        (
+            &["dma", "read", "--addr", "0", "--len", "1", "--out", "x", "--channel", "c2h1"],
+            &["the direction is the command's; write 1"],
+        ),
+        (&["dma", "write", "/etc/hostname", "--addr", "0", "--channel", "first"], &["give 0 to 3"]),
+        (&["regs", "read", "h2c0.nothing"], &["h2c0.nothing", "h2c0 has", "status"]),
+        (&["regs", "read", "h2c7.status"], &["did you mean h2c0.status, h2c1.status or h2c2.status?"]),
+        (&["regs", "read", "dma9.gizmo"], &["h2c0 to h2c3", "regs list"]),
+        (&["regs", "read", "node_id"], &["did you mean ni.node_id?"]),
+        (&["regs", "read", "h2c0.status.bsuy"], &["did you mean busy?"]),
+        (&["regs", "read", "h2c0.status.nothing"], &["h2c0.status has the fields busy"]),
+        (&["regs", "watch", "h2c0.staus"], &["did you mean h2c0.status"]),
+        (&["dma", "bench", "--channels", "5"], &["5 channels", "4 in direction h2c", "--channels"]),
+        (&["regs", "write", "h2c0.nothing", "0"], &["h2c0.nothing", "h2c0 has"]),
+        (&["peek", "3", "0"], &["no BAR 3", "0 (user), 1 (dma), 2 (bypass)"]),
+        (&["peek", "dma", "0xfffc", "2"], &["0xfffc", "0x10000"]),
+        (&["peek", "dma", "0xfffffffffffffffc"], &["0xfffffffffffffffc", "0x10000"]),
+        (&["poke", "dma", "0x10000", "0"], &["0x10000"]),
+        (&["info", "--card", "mock:us-plus-x61"], &["us-plus-x61", "us-plus-x16, "]),
     ] {
         refused(args, 2, parts);
     }
@@ -113,33 +141,18 @@ fn operations_that_fail_have_status_1() {
         (&["transfer", "/no/such/file"][..], &["/no/such/file", "No such file", "check the path"][..]),
         (&["transfer", input, "--out", "/no/such/dir/out"], &["/no/such/dir/out", "cannot write"]),
         (&["transfer", input, "--out", "/dev/full"], &["/dev/full", "make room"]),
-        (&["transfer", "--chunk", "16GiB", "--size", "16GiB"], &["16 GiB", "--chunk"]),
         (&["dma", "write", "/no/such/file", "--addr", "0"], &["/no/such/file"]),
         (&["dma", "write", input, "--addr", "8GiB"], &["h2c0", "0x200000000"]),
         (&["dma", "write", input, "--addr", "0xffffffffffffffff"], &["h2c0"]),
-        (
-            &["dma", "write", input, "--addr", "0", "--channel", "4"],
-            &["no channel h2c4", "4 in this direction"],
-        ),
         (&["dma", "read", "--addr", "8GiB", "--len", "1", "--out", out], &["c2h0", "0x200000000"]),
-        (&["dma", "read", "--addr", "0", "--len", "1", "--out", out, "--channel", "9"], &["no channel c2h9"]),
         (&["dma", "read", "--addr", "0", "--len", "1", "--out", "/no/such/dir/x"], &["/no/such/dir/x"]),
         (&["cdma", "copy", "--src", "8GiB", "--dst", "0", "--len", "4"], &["CDMA", "0x200000000"]),
         (&["cdma", "copy", "--src", "0", "--dst", "2", "--len", "4"], &["CDMA", "overlap"]),
-        (&["regs", "read", "h2c0.nothing"], &["h2c0.nothing", "h2c0 has", "status"]),
-        (&["regs", "read", "h2c7.status"], &["did you mean h2c0.status, h2c1.status or h2c2.status?"]),
-        (&["regs", "read", "dma9.gizmo"], &["h2c0 to h2c3", "regs list"]),
-        (&["regs", "read", "node_id"], &["did you mean ni.node_id?"]),
-        (&["regs", "read", "h2c0.status.bsuy"], &["did you mean busy?"]),
-        (&["regs", "read", "h2c0.status.nothing"], &["h2c0.status has the fields busy"]),
-        (&["regs", "watch", "h2c0.staus"], &["did you mean h2c0.status"]),
         (&["regs", "watch", "h2c0.status_rc"], &["changes the card", "--force"]),
         (&["regs", "write", "h2c0.status_rc.busy", "0"], &["h2c0.status_rc.busy (RC) is not written"]),
         (&["regs", "read", "h2c0.status_rc"], &["changes the card", "--force"]),
         (&["regs", "read", "h2c0.control_set", "--force"], &["write-only", "h2c0.control"]),
-        (&["dma", "bench", "--channels", "5"], &["5 channels", "4 in direction h2c", "--channels"]),
         (&["dma", "bench", "--pin", "0,100000", "--sizes", "64"], &["CPU 100000"]),
-        (&["regs", "write", "h2c0.nothing", "0"], &["h2c0.nothing", "h2c0 has"]),
         (
             &["regs", "write", "h2c0.completed", "0"],
             &["h2c0.completed (RO) is not written", "only the card", "poke"],
@@ -149,10 +162,6 @@ fn operations_that_fail_have_status_1() {
             &["h2c0.status_rc (RC) is not written", "a read clears it", "write h2c0.status"],
         ),
         (&["regs", "write", "msix0.data", "1"], &["writing msix0.data", "MSI-X", "--force"]),
-        (&["peek", "3", "0"], &["no BAR 3", "0 (user), 1 (dma), 2 (bypass)"]),
-        (&["peek", "dma", "0xfffc", "2"], &["0xfffc", "0x10000"]),
-        (&["peek", "dma", "0xfffffffffffffffc"], &["0xfffffffffffffffc", "0x10000"]),
-        (&["poke", "dma", "0x10000", "0"], &["0x10000"]),
         (&["peek", "dma", "0x44"], &["BAR 1 at 0x44", "h2c0.status_rc is clear-on-read", "--force"]),
         (&["peek", "1", "0", "0x1000"], &["h2c0.status_rc, h2c1.status_rc", "--force"]),
         (&["poke", "dma", "0x8000", "0"], &["MSI-X", "--force"]),
@@ -164,7 +173,6 @@ fn operations_that_fail_have_status_1() {
         (&["info", "--card", "ffff:1f:1f.7"], &["ffff:1f:1f.7"]),
         (&["info", "--card", "vfio-user:/dev/null"], &["/dev/null is not a socket", "character device"]),
         (&["info", "--card", "mock:/no/such.yaml"], &["/no/such.yaml"]),
-        (&["info", "--card", "mock:us-plus-x61"], &["us-plus-x61", "us-plus-x16, "]),
         (&["card", "check", "/no/such.yaml"], &["/no/such.yaml"]),
         (&["info", "--config", "/no/such.yaml"], &["/no/such.yaml", "--config"]),
         (&["man", "--out", "/dev/null/x"], &["/dev/null/x"]),
@@ -232,7 +240,7 @@ fn a_working_set_that_the_card_has_no_room_for_is_refused() {
     let card = file(dir.path(), "small.yaml", "schema_version: 1\nmemory: {base: 0, size: 0x1000000}\n");
     let card = format!("mock:{}", card.display());
     let args = ["dma", "bench", "--card", &card, "--sizes", "64KiB", "--direction"];
-    refused(&[&args[..], &["both"]].concat(), 1, &["32 MiB", "16 MiB", "--sizes"]);
+    refused(&[&args[..], &["both"]].concat(), 2, &["32 MiB", "16 MiB", "--sizes"]);
 }
 
 #[test]
@@ -250,7 +258,7 @@ fn an_unknown_design_is_touched_only_on_demand() {
         "schema_version: 1\nbars: {bypass: null, user: null}\npci: {subsystem_device: 7}\n",
     );
     let bars = format!("mock:{}", bars.display());
-    refused(&["peek", "bypass", "0", "--card", &bars], 1, &["no BAR bypass", "the card has 0 (dma)"]);
+    refused(&["peek", "bypass", "0", "--card", &bars], 2, &["no BAR bypass", "the card has 0 (dma)"]);
 }
 
 #[test]
@@ -260,6 +268,50 @@ fn a_channel_that_the_card_does_not_have_is_wrong_usage() {
         file(dir.path(), "small.yaml", "schema_version: 1\nxdma: {h2c_channels: 2, c2h_channels: 1}\n");
     let card = format!("mock:{}", card.display());
     refused(&["abort", "--channel", "c2h1", "--card", &card], 2, &["no channel c2h1", "1 in this direction"]);
+    let read =
+        ["dma", "read", "--addr", "0", "--len", "1", "--out", "/dev/null", "--card", &card, "--channel", "1"];
+    refused(&read, 2, &["no channel c2h1", "1 in this direction: c2h0"]);
+}
+
+/// Wherever a name can be mistyped, the one that was meant is in the answer, and the command line is what is wrong.
+#[test]
+fn what_was_meant_is_said() {
+    for (args, meant) in [
+        (&["trasnfer"][..], "'transfer'"),
+        (&["regs", "raed", "x"], "'read'"),
+        (&["info", "--crad", "mock"], "'--card'"),
+        (&["info", "--card", "mok"], "did you mean mock?"),
+        (&["info", "--card", "us-x8"], "did you mean mock:us-x8?"),
+        (&["info", "--card", "us-plus-x61"], "did you mean mock:us-plus-x16?"),
+        (&["info", "--card", "moc:us-x8"], "did you mean mock:us-x8?"),
+        (&["info", "--card", "vfiouser:/tmp/card"], "did you mean vfio-user:/tmp/card?"),
+        (&["info", "--card", "/tmp/card"], "did you mean vfio-user:/tmp/card?"),
+        (&["info", "--card", "own.yaml"], "did you mean mock:own.yaml?"),
+        (&["info", "--card", "mock:us-x9"], "did you mean us-x8?"),
+        (&["transfer", "--peer", "mokc"], "did you mean mock?"),
+        (&["card", "check", "quirkky"], "did you mean quirky?"),
+        (
+            &["card", "serve", "--socket", "/no/dir/x", "--card-file", "artix"],
+            "there are default, us-plus-x16",
+        ),
+        (&["abort", "--channel", "hc21"], "did you mean h2c1?"),
+        (&["abort", "--channel", "C2H0"], "did you mean c2h0?"),
+        (&["regs", "read", "h2c0.statsu"], "did you mean h2c0.status"),
+        (&["regs", "read", "h2c0.status.bsy"], "did you mean busy?"),
+        (&["regs", "dump", "cfonig.system_id"], "did you mean config.system_id?"),
+        (&["regs", "write", "ni.scheme", "selctive"], "did you mean Selective?"),
+        (&["regs", "watch", "ni.sttaus"], "did you mean ni.status?"),
+        (&["peek", "usr", "0"], "did you mean user?"),
+        (&["reset", "--level", "bsu"], "'bus'"),
+        (&["transfer", "--scheme", "selektive"], "'selective'"),
+        (&["transfer", "--notify", "recever"], "'receiver'"),
+        (&["sim", "figure", "reoder"], "'reorder'"),
+        (&["info", "--color", "alwyas"], "'always'"),
+        (&["dma", "bench", "--mode", "pol"], "'poll'"),
+        (&["completions", "bsh"], "'bash'"),
+    ] {
+        refused(args, 2, &[meant]);
+    }
 }
 
 #[test]
@@ -278,7 +330,7 @@ fn scenarios_that_cannot_be_are_named_by_file_line_and_key() {
         parts.extend(named);
         refused(&["sim", "run", path.to_str().unwrap()], 1, &parts);
     }
-    refused(&["sim", "run", "/nowhere/x.yaml"], 1, &["/nowhere/x.yaml"]);
+    refused(&["sim", "run", "/nowhere/x.yaml"], 1, &["/nowhere/x.yaml: cannot read it", "check the path"]);
     let path = file(dir.path(), "right.yaml", right);
     refused(
         &["sim", "run", path.to_str().unwrap(), "--out", "/proc/nowhere"],

@@ -73,10 +73,10 @@ fn fields_are_read_and_written_by_name() {
 #[test]
 fn what_a_map_does_not_allow_is_refused() {
     for (args, status, part) in [
-        (&["regs", "read", "copier.contrl"][..], 1, "did you mean copier.control?"),
-        (&["regs", "read", "copier.control.moed"], 1, "did you mean mode?"),
-        (&["regs", "read", "registry.mask"], 1, "there are registry.mask[0] to registry.mask[7]"),
-        (&["regs", "read", "registry.mask[8]"], 1, "there are registry.mask[0] to registry.mask[7]"),
+        (&["regs", "read", "copier.contrl"][..], 2, "did you mean copier.control?"),
+        (&["regs", "read", "copier.control.moed"], 2, "did you mean mode?"),
+        (&["regs", "read", "registry.mask"], 2, "there are registry.mask[0] to registry.mask[7]"),
+        (&["regs", "read", "registry.mask[8]"], 2, "there are registry.mask[0] to registry.mask[7]"),
         (&["regs", "write", "settings.scheme", "selectiv"], 2, "did you mean selective?"),
         (&["regs", "write", "copier.control.mode", "2"], 2, "does not fit 1 bits: 0x1 is the most"),
         (&["regs", "write", "copier.status.idle", "1"], 1, "copier.status.idle (RO) is not written"),
@@ -188,6 +188,50 @@ fn what_changes_is_told_line_by_line() {
         (&1.into(), &"ni.threshold".into(), &0x4000.into())
     );
     assert!(first["previous"].is_null(), "{first}");
+}
+
+/// A line of the card's user logic goes up and down while it is watched; meanwhile nobody else gets at the card.
+#[test]
+fn a_value_that_changes_is_told_when_it_does() {
+    let served = Served::start();
+    let card = served.card();
+    let control = served.control();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+    command.args([
+        "regs",
+        "watch",
+        "irq.user_pending",
+        "irq.user_pending.user",
+        "--interval",
+        "1ms",
+        "--json",
+    ]);
+    let mut child = command.args(["--card", &card]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let told = |look: &Value| (look["value"].clone(), look["previous"].clone(), look["meaning"].clone());
+    assert_eq!(told(&next()), (0.into(), Value::Null, Value::Null));
+    assert_eq!(told(&next()), (0.into(), Value::Null, Value::Null));
+    let mut before = 0;
+    for (level, value, names) in [("on", 8, Value::from("3")), ("off", 0, Value::Null)] {
+        fpgactl(&["card", "control", &control, "user-interrupt", "3", level]).ok();
+        let register = next();
+        assert_eq!(told(&register), (value.into(), before.into(), Value::Null), "{register}");
+        assert_eq!(register["changed"][0], "user", "{register}");
+        assert_eq!(told(&next()), (value.into(), before.into(), names));
+        before = value;
+    }
+    for args in [&["regs", "write", "h2c0.control", "1"][..], &["poke", "dma", "4", "1"], &["info"]] {
+        let ran = fpgactl(&[args, &["--card", &card]].concat());
+        assert!(
+            ran.status == 1 && ran.stderr.contains("is in use"),
+            "{args:?}: {} {}",
+            ran.status,
+            ran.stderr
+        );
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 /// A change while it is watched, seen on a pipe; a signal ends it, and so does a pipe that nobody reads.
@@ -332,7 +376,7 @@ fn what_cannot_be_replayed_or_recorded_is_refused() {
     let ran = fpgactl(&["replay", "/no/such/log"]);
     assert!(ran.status == 1 && ran.stderr.contains("check the path"), "{}", ran.stderr);
     let ran = fpgactl(&["replay", &log(""), "--ignore", "ni.treshold"]);
-    assert!(ran.status == 1 && ran.stderr.contains("did you mean ni.threshold?"), "{}", ran.stderr);
+    assert!(ran.status == 2 && ran.stderr.contains("did you mean ni.threshold?"), "{}", ran.stderr);
     for (out, part) in [("/no/such/dir/log", "check the path"), ("/dev/full", "make room")] {
         let ran = fpgactl(&["info", "--record", out]);
         assert!(
@@ -374,7 +418,7 @@ fn a_block_of_many_can_be_looked_at_alone() {
     assert!(dump.contains("(write-only):\n  filter.go\n"), "{dump}");
     // A part of a name is none.
     let ran = fpgactl(&[&["regs", "dump", "filt"][..], &map].concat());
-    assert!(ran.status == 1 && ran.stderr.contains("there is no register \"filt\""), "{}", ran.stderr);
+    assert!(ran.status == 2 && ran.stderr.contains("there is no register \"filt\""), "{}", ran.stderr);
     let other = ["--map", "/no/such/map.yaml"];
     let ran = fpgactl(&[&["regs", "dump"][..], &config, &other].concat());
     assert!(ran.status != 0 && ran.stderr.contains("/no/such/map.yaml"), "{}", ran.stderr);

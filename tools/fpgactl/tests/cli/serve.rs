@@ -290,7 +290,7 @@ fn what_cannot_be_served_is_refused() {
     let missing = folder.path().join("no").join("stats");
     let message = fails(&["card", "serve", "--socket", socket, "--stats", missing.to_str().unwrap()], 1);
     assert!(message.contains("cannot write it"), "{message}");
-    let message = fails(&["card", "serve", "--socket", socket, "--card-file", "no-such"], 1);
+    let message = fails(&["card", "serve", "--socket", socket, "--card-file", "no-such"], 2);
     assert!(message.contains("no built-in card"), "{message}");
     let message = fails(&["card", "serve", "--socket", socket, "--card", "0000:65:00.0"], 2);
     assert!(message.contains("no simulated card"), "{message}");

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::{Served, file};
+use crate::terminal::terminal;
 
 fn start(words: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
@@ -70,6 +71,44 @@ fn both_sides_of_a_stream_end_well_with_their_reports() {
         let report: Value = serde_json::from_str(&report).unwrap();
         assert_eq!(report["subscribers"][0]["gone"], "it left", "{report}");
     }
+}
+
+/// On a terminal one line changes while the stream runs, and is no longer than the terminal is wide.
+#[test]
+fn a_terminal_is_told_what_has_come_so_far() {
+    let [publisher, own] = addresses();
+    let publish = ["stream", "publish", "--rate", "200", "--frame", "1000", "--listen", "127.0.0.1:0"];
+    let mut publishing = start(&[&publish[..], &["--link", &publisher, "--link", &own]].concat());
+    let mut said = BufReader::new(publishing.stderr.take().unwrap());
+    let address = until(&mut said, "ready ").trim().replace("ready ", "");
+    for columns in [80, 20] {
+        let (mut master, slave) = terminal(columns, 10);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+        command.args(["stream", "subscribe", &address, "--node", "2", "--link", &own, "--link", &publisher]);
+        command.env_remove("RUST_LOG").env("TERM", "xterm").stdin(Stdio::null());
+        let mut child = command.stdout(slave.try_clone().unwrap()).stderr(slave).spawn().unwrap();
+        drop(command);
+        let wanted = if columns == 80 { " missed in " } else { " frames, " };
+        let (mut seen, mut piece) = (Vec::new(), [0; 4096]);
+        while !String::from_utf8_lossy(&seen).contains(wanted) {
+            let count = master.read(&mut piece).unwrap();
+            seen.extend_from_slice(&piece[..count]);
+        }
+        signal(&child, Signal::INT);
+        // EIO: nobody has the other end any more.
+        while let Ok(count @ 1..) = master.read(&mut piece) {
+            seen.extend_from_slice(&piece[..count]);
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        let seen = String::from_utf8_lossy(&seen).into_owned();
+        // Without the sequence that clears a line (ECMA-48, EL).
+        let shown = seen.replace("\u{1b}[2K", "");
+        let live = shown.split(['\r', '\n']).filter(|line| line.contains(" frames, "));
+        assert!(live.clone().all(|line| line.trim_end().chars().count() <= columns.into()), "{seen:?}");
+        assert!(live.count() > 0 && seen.contains("goodput"), "{seen:?}");
+    }
+    signal(&publishing, Signal::INT);
+    assert_eq!(publishing.wait().unwrap().code(), Some(0), "{}", rest(said));
 }
 
 /// It is none yet, so there is nothing that could end well.

@@ -73,3 +73,16 @@ fn a_figure_is_two_files() {
     assert!(csv.contains("\nloss-free,registry,point-to-point,32768,512,0,32,"), "{csv}");
     assert!(fs::read_to_string(out.join("loss-free.svg")).unwrap().contains("</svg>"));
 }
+
+/// More runs and points than an afternoon has time for.
+#[test]
+fn a_time_limit_ends_runs_and_figures() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path(), "torus.yaml", SCENARIO);
+    let out = dir.path().to_str().unwrap();
+    for [what, name] in [["run", path.to_str().unwrap()], ["figure", "selective"]] {
+        let ran = fpgactl(&["--timeout", "50ms", "sim", what, name, "--runs", "1000000", "--out", out]);
+        assert_eq!(ran.status, 1, "{what}: {}", ran.stderr);
+        assert!(ran.stderr.contains("not done after 50ms (--timeout)"), "{what}: {}", ran.stderr);
+    }
+}

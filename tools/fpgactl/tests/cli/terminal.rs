@@ -90,7 +90,7 @@ fn a_closed_standard_error_is_no_panic() {
     let (ours, theirs) = std::io::pipe().unwrap();
     drop(ours);
     let status = command().args(["regs", "read", "nothing"]).stderr(theirs).stdout(Stdio::null()).status();
-    assert_eq!(status.unwrap().code(), Some(1));
+    assert_eq!(status.unwrap().code(), Some(2));
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus};
 
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::termios::tcgetattr;
+use rustix::termios::{Winsize, tcgetattr, tcgetwinsize, tcsetwinsize};
 use serde_json::Value;
 
-use crate::support::fpgactl;
+use crate::support::{Served, fpgactl};
 use crate::terminal::terminal;
 
 const LOAD: [&str; 5] = ["--size=1MiB", "--loss=5%", "--reorder=64", "--seed=3", "--interval=1ms"];
@@ -69,10 +69,14 @@ struct OnTerminal {
 
 impl OnTerminal {
     fn start(columns: u16, rows: u16) -> Self {
+        Self::with(columns, rows, &LOAD[..4])
+    }
+
+    fn with(columns: u16, rows: u16, args: &[&str]) -> Self {
         let (master, slave) = terminal(columns, rows);
         let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
         command
-            .args([&["top"], &LOAD[..4], &["--interval=20ms"]].concat())
+            .args([&["top"], args, &["--interval=20ms"]].concat())
             .env("TERM", "xterm")
             .env("LANG", "C.UTF-8");
         command
@@ -92,6 +96,21 @@ impl OnTerminal {
             seen.extend_from_slice(&piece[..count]);
         }
         String::from_utf8_lossy(&seen).into_owned()
+    }
+
+    /// Gives the window another size and back until a whole picture has `wanted` in it: otherwise only what has changed is drawn.
+    fn until_whole(&mut self, wanted: &str) {
+        for _ in 0..200 {
+            let now = tcgetwinsize(&self.slave).unwrap();
+            let rows = if now.ws_row == 24 { 25 } else { 24 };
+            tcsetwinsize(&self.slave, Winsize { ws_row: rows, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 })
+                .unwrap();
+            // The last word of each page; what is blank is jumped over, so only words are whole.
+            if self.until("help").contains(wanted) {
+                return;
+            }
+        }
+        assert!(wanted.is_empty(), "{wanted} is never shown");
     }
 
     fn type_in(&mut self, keys: &str) {
@@ -133,6 +152,34 @@ fn the_terminal_is_left_as_it_was() {
         assert!(rest.contains(CURSOR), "{how}");
         assert_eq!(format!("{before:?}"), format!("{:?}", tcgetattr(&on.slave).unwrap()), "{how}");
     }
+}
+
+/// A card that another process serves, as it is: every page by its number and by the tabulator, the help, and the end.
+#[test]
+fn a_served_card_is_watched_page_by_page() {
+    let served = Served::start();
+    let card = served.card();
+    let mut on = OnTerminal::with(80, 24, &["--card", &card]);
+    on.until_whole("[1 overview]");
+    let pages = ["2 channels", "3 ops", "4 queues", "5 registry", "6 escape", "7 counters"];
+    for page in pages {
+        on.type_in(&page[..1]);
+        on.until_whole(&format!("[{page}]"));
+    }
+    // From the last one to the first, and on.
+    for page in ["1 overview", "2 channels"] {
+        on.type_in("\t");
+        on.until_whole(&format!("[{page}]"));
+    }
+    on.type_in("h");
+    on.until_whole("closer");
+    on.type_in("h");
+    on.until_whole("h2c0");
+    on.type_in("q");
+    on.until(LEFT);
+    assert_eq!(on.child.wait().unwrap().code(), Some(0));
+    // It was looked at, and is there for the next one.
+    fpgactl(&["info", "--card", &card]).ok();
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub(crate) struct Program {
 struct Pauses {
     /// The last report; the first one comes when it comes.
     heard: Option<Instant>,
+    /// When its output ended: from its last report to there it said nothing, either.
+    ended: Option<Instant>,
     found: Vec<(Instant, Duration)>,
 }
 
@@ -43,6 +45,13 @@ impl Pauses {
             self.found.push((now, pause));
         }
         self.heard = Some(now);
+    }
+
+    fn ended(&mut self, now: Instant) {
+        if self.heard.is_some() {
+            self.heard(now);
+        }
+        self.ended = Some(now);
     }
 
     /// How much of the last `span` before `now`.
@@ -77,7 +86,7 @@ impl Program {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let last = Arc::new(Mutex::new(Value::Null));
-        let pauses = Arc::new(Mutex::new(Pauses { heard: None, found: Vec::new() }));
+        let pauses = Arc::new(Mutex::new(Pauses { heard: None, ended: None, found: Vec::new() }));
         let (stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let (kept, heard) = (Arc::clone(&last), Arc::clone(&pauses));
         let reports = std::thread::spawn(move || {
@@ -88,6 +97,7 @@ impl Program {
                     *kept.lock().unwrap() = report;
                 }
             }
+            heard.lock().unwrap().ended(Instant::now());
             String::new()
         });
         let complaints = std::thread::spawn(move || {
@@ -162,10 +172,10 @@ impl Drop for Program {
 }
 
 impl Ended {
-    /// How much of the `span` before its last report it did not report as it should.
+    /// How much of the `span` before it ended it did not report as it should.
     pub(crate) fn paused(&self, span: Duration) -> Duration {
         let pauses = self.pauses.lock().unwrap();
-        pauses.within(pauses.heard.unwrap_or_else(Instant::now), span)
+        pauses.within(pauses.ended.or(pauses.heard).unwrap_or_else(Instant::now), span)
     }
 
     pub(crate) fn count(&self, key: &str) -> u64 {

@@ -12,7 +12,7 @@ use super::float;
 use super::measure::{Measured, Point, measure};
 use super::picture::{Curve, Mark, Panel, Picture, Scale, Style};
 use super::schemes::VARIANTS;
-use super::{Figure, FigureError, Made, Options, Row, frozen, made, network};
+use super::{Figure, FigureError, Made, Options, Row, Told, frozen, made, network};
 use crate::{Flow, RateChange, Scenario, Simulation, Topology};
 
 const SIZE: u64 = 1 << 20;
@@ -55,11 +55,7 @@ const SCHEME_NAMES: [&str; 4] = [
     "adaptive-window",
 ];
 
-pub(super) fn make(
-    figure: Figure,
-    options: &Options,
-    done: &mut dyn FnMut(u64),
-) -> Result<Made, FigureError> {
+pub(super) fn make(figure: Figure, options: &Options, done: &mut Told<'_>) -> Result<Made, FigureError> {
     let trip = frozen(SIZE).timers_for();
     let mut delays = Delays::new(options.seed);
     let mut points = Vec::new();
@@ -342,8 +338,11 @@ mod tests {
                 points.push(Point::new(frozen(SIZE).data(network(0.0, delay)).rules(rules)));
             }
         }
-        let found: Vec<f64> =
-            measure(points, &options, &mut |_| ()).unwrap().iter().map(|point| point.again).collect();
+        let found: Vec<f64> = measure(points, &options, &mut |_| std::ops::ControlFlow::Continue(()))
+            .unwrap()
+            .iter()
+            .map(|point| point.again)
+            .collect();
         println!("{found:?}");
         let [exponential, uniform, log_normal, safe @ ..] = &found[..] else { panic!("{found:?}") };
         assert!((0.125..0.16).contains(exponential) && (0.19..0.23).contains(uniform), "{found:?}");

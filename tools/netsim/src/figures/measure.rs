@@ -3,7 +3,7 @@
 use fpga_core::Nanos;
 use fpga_core::impair::{Delay, Loss, Order};
 
-use super::{FigureError, Options, Row};
+use super::{FigureError, Options, Row, Told};
 use crate::statistics::{self, Summary, seed_of};
 use crate::{Report, Scenario, Simulation, parallel};
 
@@ -132,11 +132,11 @@ pub(crate) const fn float(number: u64) -> f64 {
 /// Runs every point as often as the options say.
 ///
 /// # Errors
-/// The first run that fails, in the order of points and seeds.
+/// The first run that fails, in the order of points and seeds; [`FigureError::Stopped`].
 pub(super) fn measure(
     points: Vec<Point>,
     options: &Options,
-    done: &mut dyn FnMut(u64),
+    done: &mut Told<'_>,
 ) -> Result<Vec<Measured>, FigureError> {
     let runs = |point: &Point| if point.certain { 1 } else { options.runs as usize };
     // Blocks of runs: which point, and its first run.
@@ -163,7 +163,7 @@ pub(super) fn measure(
     let told = |result: &Result<Vec<Outcome>, FigureError>| {
         done(result.as_ref().map_or(0, |runs| runs.len() as u64))
     };
-    let results = parallel::map(jobs.len(), options.threads, job, told);
+    let results = parallel::map(jobs.len(), options.threads, job, told).ok_or(FigureError::Stopped)?;
     let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new(); points.len()];
     for (result, (number, _)) in results.into_iter().zip(&jobs) {
         if let Some(place) = outcomes.get_mut(*number) {

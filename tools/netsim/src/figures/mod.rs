@@ -14,6 +14,7 @@
 //! follows. docs/figures.md says what came out, and where it differs. The same options give the same bytes, for any number of threads.
 
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
 
 use fpga_core::Nanos;
 use fpga_core::impair::{BitRate, Conditions, Delay, Loss, OrderError, Probability};
@@ -50,6 +51,9 @@ pub enum Figure {
     Adaptive,
 }
 
+/// Is told of so many runs that have ended.
+pub type Told<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
+
 impl Figure {
     /// All of them.
     pub const ALL: [Self; 9] = [
@@ -80,11 +84,11 @@ impl Figure {
         }
     }
 
-    /// Makes it. `done` is told of runs as they end; [`Self::runs`] says how many there will be, roughly.
+    /// Makes it. `done` is told of runs as they end, and may break it off; [`Self::runs`] says how many there will be, roughly.
     ///
     /// # Errors
-    /// The first run that fails.
-    pub fn make(self, options: &Options, done: &mut dyn FnMut(u64)) -> Result<Made, FigureError> {
+    /// The first run that fails; [`FigureError::Stopped`].
+    pub fn make(self, options: &Options, done: &mut Told<'_>) -> Result<Made, FigureError> {
         match self {
             Self::LossFree => schemes::by_size(self, options, 0.0, done),
             Self::Lossy => schemes::by_size(self, options, 0.005, done),
@@ -284,6 +288,9 @@ fn made<'a>(
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FigureError {
+    /// It was broken off.
+    #[error("broken off")]
+    Stopped,
     /// A run failed.
     #[error("{point}, seed {seed}: {source}")]
     Run {

@@ -8,7 +8,7 @@ use fpga_firmware::generated::Scheme;
 use super::disorder::{Delays, Law};
 use super::measure::{Measured, Point, measure};
 use super::picture::{Curve, Mark, Panel, Picture, Style};
-use super::{Figure, FigureError, Made, Options, caption, frozen, made, network};
+use super::{Figure, FigureError, Made, Options, Told, caption, frozen, made, network};
 
 const SIZE: u64 = 256 << 10;
 const DEGREES: [u32; 10] = [0, 8, 16, 32, 48, 64, 80, 96, 112, 128];
@@ -43,11 +43,7 @@ fn point(
     }))
 }
 
-pub(super) fn make(
-    figure: Figure,
-    options: &Options,
-    done: &mut dyn FnMut(u64),
-) -> Result<Made, FigureError> {
+pub(super) fn make(figure: Figure, options: &Options, done: &mut Told<'_>) -> Result<Made, FigureError> {
     let (mut delays, mut points) = (Delays::new(options.seed), Vec::new());
     for (window, _) in WINDOWS {
         for degree in DEGREES {

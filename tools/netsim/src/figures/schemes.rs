@@ -8,7 +8,7 @@ use super::disorder::{Delays, Law};
 use super::float;
 use super::measure::{Measured, Point, measure};
 use super::picture::{Curve, Panel, Picture, Scale};
-use super::{Figure, FigureError, Made, Options, caption, frozen, made, network};
+use super::{Figure, FigureError, Made, Options, Told, caption, frozen, made, network};
 use crate::Scenario;
 
 const SIZES: [u64; 4] = [32 << 10, 64 << 10, 128 << 10, 256 << 10];
@@ -75,7 +75,7 @@ pub(super) fn by_size(
     figure: Figure,
     options: &Options,
     loss: f64,
-    done: &mut dyn FnMut(u64),
+    done: &mut Told<'_>,
 ) -> Result<Made, FigureError> {
     let delay = Delays::new(options.seed).of(Law::Exponential, DISORDER)?;
     let points = VARIANTS.iter().flat_map(|variant| {
@@ -125,11 +125,7 @@ fn times(points: &[Measured]) -> String {
 }
 
 /// Time of the largest transfer by loss (document 004, figure 6).
-pub(super) fn by_loss(
-    figure: Figure,
-    options: &Options,
-    done: &mut dyn FnMut(u64),
-) -> Result<Made, FigureError> {
+pub(super) fn by_loss(figure: Figure, options: &Options, done: &mut Told<'_>) -> Result<Made, FigureError> {
     let delay = Delays::new(options.seed).of(Law::Exponential, DISORDER)?;
     let points = VARIANTS.iter().flat_map(|variant| {
         LOSSES.map(|loss| {
@@ -184,7 +180,7 @@ const RATES: [f64; 4] = [0.0, 0.001, 0.005, 0.01];
 pub(super) fn by_loss_and_disorder(
     figure: Figure,
     options: &Options,
-    done: &mut dyn FnMut(u64),
+    done: &mut Told<'_>,
 ) -> Result<Made, FigureError> {
     let (mut known, mut delays) = (Delays::new(options.seed), Vec::new());
     for disorder in DISORDERS {

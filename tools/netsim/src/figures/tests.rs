@@ -2,7 +2,12 @@ use super::*;
 
 fn make(figure: Figure, runs: u32, seed: u64, threads: usize) -> Made {
     let mut done = 0;
-    let made = figure.make(&Options { runs, seed, threads }, &mut |runs| done += runs).unwrap();
+    let made = figure
+        .make(&Options { runs, seed, threads }, &mut |runs| {
+            done += runs;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
     assert_eq!(made.failures, 0, "{figure:?}: {}", made.csv);
     made
 }

@@ -1,10 +1,11 @@
 //! The package is installed below a scratch directory, tried there, removed and purged.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use super::stage::{COMPLETIONS, CONFIGURATION};
+use super::stage::{COMPLETIONS, CONFIGURATION, SCHEMA};
 use super::{PackageError, at, cargo};
 use crate::child::{ToolError, on_path, output};
 
@@ -32,16 +33,98 @@ pub(super) fn package(package: &Path, root: &Path) -> Result<(), PackageError> {
     completions(root)?;
     unit(root)?;
     rules(root)?;
+    schema(&root.join(SCHEMA.1))?;
+    scripts(&database.join("info"), root)?;
+    // What the administrator and the program have made since.
+    let enabled = root.join(ENABLED);
+    fs::create_dir_all(enabled.parent().unwrap_or(root)).map_err(at(&enabled))?;
+    symlink("/lib/systemd/system/fpgactl-bind@.service", &enabled).map_err(at(&enabled))?;
+    let others = enabled.with_file_name("other@1.service");
+    symlink("/lib/systemd/system/other@.service", &others).map_err(at(&others))?;
+    let record = root.join("run/fpga/bound/0000:65:00-0");
+    fs::create_dir_all(record.parent().unwrap_or(root)).map_err(at(&record))?;
+    fs::write(&record, "driver=xdma\noverride=\n").map_err(at(&record))?;
     dpkg(&["--remove", "fpgactl"])?;
-    if !root.join(CONFIGURATION).is_file() {
-        return Err(PackageError::Wrong(format!("{CONFIGURATION} is the administrator's, and was removed")));
+    let is_there = |path: &Path| path.symlink_metadata().is_ok();
+    for (kept, whose) in [
+        (root.join(CONFIGURATION), "the administrator's"),
+        (enabled.clone(), "what he enabled"),
+        (record.clone(), "what a card had"),
+    ] {
+        if !is_there(&kept) {
+            return Err(PackageError::Wrong(format!(
+                "{} is {whose}, and was removed without a purge",
+                kept.display()
+            )));
+        }
+    }
+    if is_there(&root.join("usr/bin/fpgactl")) || is_there(&root.join(SCHEMA.1)) {
+        return Err(PackageError::Wrong("files of a removed package are left".to_owned()));
     }
     dpkg(&["--purge", "fpgactl"])?;
-    let left = ["usr/bin/fpgactl", CONFIGURATION].iter().filter(|file| root.join(file).exists()).count();
-    if left > 0 {
-        return Err(PackageError::Wrong(format!("{left} files are left of a purged package")));
+    let all = [root.join(CONFIGURATION), enabled, root.join("run/fpga")];
+    if let Some(left) = all.iter().find(|path| is_there(path)) {
+        return Err(PackageError::Wrong(format!("{} is left of a purged package", left.display())));
+    }
+    if !is_there(&others) {
+        return Err(PackageError::Wrong("a purge took what belongs to another package".to_owned()));
     }
     println!("package: installed, tried, removed and purged");
+    Ok(())
+}
+
+/// What `systemctl enable fpgactl-bind@0000:65:00.0` makes.
+const ENABLED: &str = "etc/systemd/system/multi-user.target.wants/fpgactl-bind@0000:65:00.0.service";
+
+/// An editor can read it.
+fn schema(path: &Path) -> Result<(), PackageError> {
+    let text = fs::read_to_string(path).map_err(at(path))?;
+    let schema: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    if schema.get("title") == Some(&"Register map".into()) {
+        return Ok(());
+    }
+    Err(PackageError::Wrong(format!("{} is no schema of register maps", path.display())))
+}
+
+/// The scripts ask the system for what they should, and for nothing at the wrong time; with a stranger in the place of `systemctl`, and on a
+/// system that runs systemd.
+fn scripts(info: &Path, scratch: &Path) -> Result<(), PackageError> {
+    let tools = scratch.join("tools");
+    let run = scratch.join("running");
+    for folder in [tools.clone(), run.join("systemd/system")] {
+        fs::create_dir_all(&folder).map_err(at(&folder))?;
+    }
+    let systemctl = tools.join("systemctl");
+    fs::write(&systemctl, "#!/bin/sh\necho \"$@\"\n").map_err(at(&systemctl))?;
+    fs::set_permissions(&systemctl, fs::Permissions::from_mode(0o755)).map_err(at(&systemctl))?;
+    let path = format!("{}:/usr/bin:/bin", tools.display());
+    let asked = |script: &str, words: &[&str], to: &str| -> Result<String, PackageError> {
+        let installed = info.join(format!("fpgactl.{script}"));
+        let text = fs::read_to_string(&installed).map_err(at(&installed))?;
+        let here = scratch.join(script);
+        fs::write(&here, text.replace("/run/", &format!("{}/", run.display()))).map_err(at(&here))?;
+        let said =
+            output(Command::new("/bin/sh").arg(&here).args(words).env("PATH", &path).env("DPKG_ROOT", to))?;
+        fs::remove_file(&here).map_err(at(&here))?;
+        Ok(said)
+    };
+    let elsewhere = scratch.display().to_string();
+    for (script, words, to, expected) in [
+        ("prerm", &["remove"][..], "", "stop fpgactl-bind@*.service\n"),
+        ("prerm", &["upgrade", "9.9.9"], "", ""),
+        // Below another root nothing of this machine is meant.
+        ("prerm", &["remove"], &elsewhere, ""),
+        ("postrm", &["remove"], "", "daemon-reload\n"),
+        ("postrm", &["upgrade", "9.9.9"], "", ""),
+        ("postrm", &["remove"], &elsewhere, ""),
+    ] {
+        let said = asked(script, words, to)?;
+        if said != expected {
+            return Err(PackageError::Wrong(format!(
+                "{script} {words:?} asks the system for {said:?}, not {expected:?}"
+            )));
+        }
+    }
     Ok(())
 }
 

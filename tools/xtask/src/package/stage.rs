@@ -17,6 +17,11 @@ const FILES: &[(&str, &str)] = &[
     ("fpgactl.limits.conf", CONFIGURATION),
     ("copyright", "usr/share/doc/fpgactl/copyright"),
 ];
+/// What dpkg runs; each says when.
+const SCRIPTS: &[&str] = &["postinst", "prerm", "postrm"];
+/// The schema of register maps, for editors: where it lies, and where it goes.
+pub(super) const SCHEMA: (&str, &str) =
+    ("registers/map/register-map.schema.json", "usr/share/fpgactl/register-map.schema.json");
 /// The one file below `/etc`.
 pub(super) const CONFIGURATION: &str = "etc/security/limits.d/fpgactl.conf";
 /// Shells, and where each looks for completions.
@@ -35,6 +40,7 @@ pub(super) fn build(root: &Path, program: &Path, stage: &Path, out: &Path) -> Re
     for (name, to) in FILES {
         copy(&root.join("tools/fpgactl/packaging").join(name), &stage.join(to), 0o644)?;
     }
+    copy(&root.join(SCHEMA.0), &stage.join(SCHEMA.1), 0o644)?;
     let documents = stage.join("usr/share/doc/fpgactl");
     for (name, to) in [("README.md", "README.md"), ("CHANGELOG.md", "changelog")] {
         copy(&root.join(name), &documents.join(to), 0o644)?;
@@ -83,7 +89,9 @@ fn control(root: &Path, stage: &Path, installed: &Path) -> Result<(), PackageErr
     );
     write(&stage.join("DEBIAN/control"), fields)?;
     write(&stage.join("DEBIAN/conffiles"), format!("/{CONFIGURATION}\n"))?;
-    copy(&root.join("tools/fpgactl/packaging/postinst"), &stage.join("DEBIAN/postinst"), 0o755)
+    SCRIPTS.iter().try_for_each(|script| {
+        copy(&root.join("tools/fpgactl/packaging").join(script), &stage.join("DEBIAN").join(script), 0o755)
+    })
 }
 
 fn above(path: &Path) -> Result<(), PackageError> {

@@ -103,6 +103,7 @@ pub(crate) fn run(parts: &Parts<'_>, kernel: &Bootable, job: &Job, folder: &Path
         report.error = Some(error.to_string());
     }
     report.close(job);
+    report.compare_with_cards();
     if !report.passed() {
         let console = fs::read(files.console()).unwrap_or_default();
         report.console = tail(&String::from_utf8_lossy(&console).replace('\r', ""), SHOWN);

@@ -16,7 +16,7 @@ use crate::OsError;
 #[non_exhaustive]
 pub enum ConnectError {
     /// Nothing of that name.
-    #[error("there is no socket {}: start the server first, and check the path", .path.display())]
+    #[error("there is no socket {0}: start the server first (a simulated card: fpgactl card serve --socket {0}), and check the path", .path.display())]
     Missing {
         /// The path given.
         path: PathBuf,

@@ -2,7 +2,7 @@
 //!
 //! Words that this machine is known by are replaced wherever they stand; addresses, identifiers and paths by their form. What has the
 //! form of something private and is not is replaced, too: a version number of four parts reads as an address. Paths of the kernel's own
-//! trees stay, because checks name them.
+//! trees stay, because checks name them, and so do the folders for settings that their advice names.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -12,14 +12,23 @@ use fpga_host::Roots;
 pub(super) const LEFT_OUT: &[&str] = &[
     "host name",
     "user names",
-    "paths outside of /dev, /lib/modules, /proc and /sys",
+    "paths outside of /dev, /lib/modules, /proc, /sys and four folders of /etc that the doctor names",
     "serial numbers",
     "MAC and IP addresses",
     "UUIDs",
 ];
 
-/// Trees of the kernel's.
-const PUBLIC: [&str; 5] = ["/dev/", "/lib/modules", "/proc/", "/sys/", "/etc/modprobe.d"];
+/// Trees of the kernel's, and of its settings.
+const PUBLIC: [&str; 8] = [
+    "/dev",
+    "/lib/modules",
+    "/proc",
+    "/sys",
+    "/etc/modprobe.d",
+    "/etc/modules-load.d",
+    "/etc/security/limits.d",
+    "/etc/sysctl.d",
+];
 /// The first user id of people (Debian Policy 9.2.2).
 const FIRST_PERSON: u32 = 1000;
 /// Users of every system, whose names say nothing.
@@ -180,7 +189,9 @@ fn form(word: &str) -> Option<&'static str> {
     let path = word.get(begins..)?;
     let is_path = before.is_none_or(|letter| !letter.is_alphanumeric() && letter != '.' && letter != '~');
     let named = path.len() > 2 && path.get(1..2).is_some_and(|letter| letter != "/");
-    let public = PUBLIC.iter().any(|tree| path.starts_with(tree)) && !path.contains("..");
+    let is_in =
+        |tree: &str| path.strip_prefix(tree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let public = PUBLIC.into_iter().any(is_in) && !path.contains("..");
     // Of the user's own: ~/x, ./x.
     let relative = matches!(before, Some('~' | '.'));
     ((is_path && named && !public) || relative).then_some("<path>")
@@ -208,6 +219,8 @@ mod tests {
             ("vfio-user:/run/a.sock", "<path>"),
             ("/dev/vfio/14, /sys/kernel/iommu_groups", "/dev/vfio/14, /sys/kernel/iommu_groups"),
             ("/sys/../srv/x", "<path>"),
+            ("this /dev, /devices/x, /system/y", "this /dev, <path>, <path>"),
+            ("a file in /etc/sysctl.d, /etc/hosts", "a file in /etc/sysctl.d, <path>"),
             ("GB/s, ops/s, 3/256 and a / b", "GB/s, ops/s, 3/256 and a / b"),
             ("Serial Number: AB12, and more", "Serial Number: <serial number>, and more"),
             ("00-0a-35-ff-ff-12-34-56", "<serial number>"),

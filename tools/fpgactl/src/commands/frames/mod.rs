@@ -14,7 +14,7 @@ use fpga_driver::mock::World;
 use fpga_driver::mock::link::{UdpLink, UdpLinkOptions};
 use fpga_driver::{Card, Endpoint, Transport};
 use fpga_frames::InternalErrors;
-use indicatif::{ProgressBar, ProgressDrawTarget};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::cli::{StreamCommand, StreamLinkArgs};
@@ -166,7 +166,13 @@ impl Live {
     fn new(settings: &Settings) -> Self {
         let seen = settings.progress && style::redraws(&std::io::stderr());
         let target = if seen { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        Self { bar: ProgressBar::with_draw_target(None, target), shown: Instant::now() }
+        let bar = ProgressBar::with_draw_target(None, target);
+        // The message and nothing else, cut off where the terminal ends. A stream has no length that a bar could be part of.
+        let bar = match ProgressStyle::with_template("{wide_msg}") {
+            Ok(style) => bar.with_style(style),
+            Err(_) => bar,
+        };
+        Self { bar, shown: Instant::now() }
     }
 
     fn show(&mut self, text: impl FnOnce() -> String) {

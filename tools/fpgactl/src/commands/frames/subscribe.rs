@@ -101,16 +101,20 @@ enum Again {
     Unheard,
 }
 
-/// Tries each address of the publisher once. `None`: a signal came meanwhile.
+/// Tries each address of the publisher once; all of them together take no longer than one may ([`SubscriberOptions::patience`]): each has
+/// an equal part of what is left. `None`: a signal came meanwhile.
 fn try_join(
     station: &Station,
     args: &SubscribeArgs,
     addresses: &[SocketAddr],
 ) -> Result<Option<Subscriber>, (Again, CliError)> {
     let mut last = Ok(None);
-    for &address in addresses {
+    let until = Instant::now() + SubscriberOptions::default().patience;
+    for (address, left) in addresses.iter().copied().zip((1..=addresses.len()).rev()) {
         let mut options = SubscriberOptions::default();
         options.slots = args.slots;
+        let rest = until.saturating_duration_since(Instant::now());
+        options.patience = rest / u32::try_from(left).unwrap_or(u32::MAX);
         let endpoint = station.endpoint().map_err(|error| (Again::Never, error))?;
         let joined = Subscriber::begin_join(endpoint, address, options).and_then(|mut joining| {
             loop {

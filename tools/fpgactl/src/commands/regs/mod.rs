@@ -12,6 +12,7 @@ use crate::error::CliError;
 use crate::output::{LongTable, Report, render, table};
 use crate::registers::{self, Named, Register};
 use crate::settings::Settings;
+use crate::style;
 use crate::target::{self, Opened};
 
 pub use watch::watch;
@@ -38,7 +39,7 @@ impl Listed {
             access: register.access.abbreviation(),
             read_has_side_effect: register.read_has_side_effect(),
             reset: register.reset.map(|value| format!("{value:#010x}")),
-            doc: register.doc().to_owned(),
+            doc: register.doc().into_owned(),
         }
     }
 }
@@ -68,6 +69,7 @@ struct FieldShown {
     value: u32,
     hex: String,
     meaning: Option<String>,
+    doc: String,
 }
 
 impl FieldShown {
@@ -75,6 +77,7 @@ impl FieldShown {
     fn new(named: &Named<'_>, word: u32) -> Option<Self> {
         let part = named.field.as_ref()?;
         let (value, meaning) = named.value(word);
+        let of_register = named.register.fields(word).into_iter().find(|field| field.name == part.name);
         Some(Self {
             name: named.name(),
             bits: part.bits.to_string(),
@@ -82,6 +85,7 @@ impl FieldShown {
             value,
             hex: format!("{value:#x}"),
             meaning,
+            doc: of_register.map_or_else(String::new, |field| field.doc),
         })
     }
 }
@@ -188,12 +192,15 @@ fn whole(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
 
 impl ListReport {
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut table = LongTable::new(["BAR", "ADDRESS", "ACCESS", "RESET", "NAME", ""]);
+        let mut table =
+            LongTable::new(["BAR", "ADDRESS", "ACCESS", "RESET", "NAME", "MEANING"]).within(style::columns());
         let each = |row: &mut dyn FnMut([&str; 6]) -> io::Result<()>| {
-            self.registers.iter().map(Listed::new).try_for_each(|register| {
-                let note = if register.read_has_side_effect { "read has side effects" } else { "" };
+            self.registers.iter().try_for_each(|known| {
+                let register = Listed::new(known);
+                let note = if register.read_has_side_effect { "(read has side effects) " } else { "" };
                 let reset = register.reset.as_deref().unwrap_or("-");
-                row([register.bar, &register.address, register.access, reset, &register.name, note])
+                let meaning = format!("{note}{}", known.summary());
+                row([register.bar, &register.address, register.access, reset, &register.name, &meaning])
             })
         };
         each(&mut |row| {
@@ -238,10 +245,12 @@ impl ReadReport {
         let in_words = |meaning: &Option<String>| {
             meaning.as_ref().map_or_else(String::new, |meaning| format!(" {meaning}"))
         };
-        if let Some(FieldShown { name, bits, access, hex, meaning, .. }) = &self.field {
+        if let Some(FieldShown { name, bits, access, hex, meaning, doc, .. }) = &self.field {
             let meaning = in_words(meaning);
             let plural = if bits.contains(':') { "s" } else { "" };
-            return format!("{name} = {hex}{meaning}  ({bar} BAR {address}, bit{plural} {bits}, {access})\n");
+            let line =
+                format!("{name} = {hex}{meaning}  ({bar} BAR {address}, bit{plural} {bits}, {access})\n");
+            return if doc.is_empty() { line } else { line + doc.trim_end() + "\n" };
         }
         let meaning = in_words(meaning);
         let mut text = format!("{name} = {hex}{meaning}  ({bar} BAR {address}, {access})\n");
@@ -259,18 +268,19 @@ fn fields_table(fields: &[registers::FieldValue]) -> String {
         return String::new();
     }
     let mut table = table(&["BITS", "FIELD", "VALUE", "MEANING"], &[]);
+    // Where there is room for them, sentences end where the terminal does, and go on below where they began.
+    if let Some(width) =
+        style::columns().filter(|columns| *columns >= 60).and_then(|columns| u16::try_from(columns).ok())
+    {
+        table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic).set_width(width);
+    }
     for field in fields {
         let bits = if field.high == field.low {
             field.low.to_string()
         } else {
             format!("{}:{}", field.high, field.low)
         };
-        table.add_row([
-            bits,
-            field.name.clone(),
-            format!("{:#x}", field.value),
-            field.meaning.clone().unwrap_or_default(),
-        ]);
+        table.add_row([bits, field.name.clone(), format!("{:#x}", field.value), field.explained()]);
     }
     render(&table)
 }
@@ -295,7 +305,7 @@ pub fn run(settings: &Settings, command: &RegsCommand) -> Result<RegsReport, Cli
             let named = readable(&opened, &all, name, *force)?;
             let register = Shown::read(&opened, named.register)?;
             let field = FieldShown::new(&named, register.value);
-            let doc = named.register.doc().to_owned();
+            let doc = named.register.doc().into_owned();
             Ok(RegsReport::Read(Box::new(ReadReport { card, register, field, doc })))
         }
         RegsCommand::Write { name, value, force } => {
