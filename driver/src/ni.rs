@@ -27,6 +27,8 @@ pub struct NiInfo {
     pub memory_windows: u32,
     /// Events are pushed into host memory.
     pub event_push: bool,
+    /// It can go by several schemes at once.
+    pub mixed: bool,
     /// Schemes that can be chosen: bit n is the [`Scheme`](generated::Scheme) n.
     pub schemes: u32,
     /// Transfers that the interface can have by itself, by the schemes other than the registry's.
@@ -134,6 +136,7 @@ impl NiInfo {
                 Err(_) => 0,
             },
             event_push: identity.capabilities().contains(generated::Capabilities::EVENT_PUSH),
+            mixed: identity.capabilities().contains(generated::Capabilities::MIXED),
             memory: CardRange::new(
                 CardAddr::new(ni.read_pair(at::MEMORY_BASE_LOW)?),
                 ni.read_pair(at::MEMORY_SIZE_LOW)?,

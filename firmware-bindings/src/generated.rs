@@ -13,7 +13,7 @@ pub const CONTRACT_MINOR: u16 = 0;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
 pub const CONTRACT_VERSION: u32 = 0x0001_0000;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0x79fe_58a7;
+pub const CONTRACT_CHECKSUM: u32 = 0x4968_384c;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Most entries that the block table can hold: the table ends with the identity block's 1 KiB.
@@ -316,7 +316,7 @@ pub enum NackReason {
     BadPacket = 4,
     /// The receiver knows nothing of this message, or not any more: it was reset, or has given the message up.
     Unknown = 5,
-    /// The receiver goes by another Scheme: trying again does not help.
+    /// The receiver does not go by this Scheme: trying again does not help.
     Scheme = 6,
 }
 
@@ -635,7 +635,7 @@ pub enum Outcome {
     Deadline = 6,
     /// COMMAND_CANCEL named it.
     Cancelled = 7,
-    /// The NI cannot make it: no room, or the source is not in its memory.
+    /// The NI cannot make it: no room, it does not go by this Scheme, or the source is not in its memory.
     NotTaken = 8,
 }
 
@@ -904,7 +904,7 @@ pub enum WindowKind {
     Data = 0,
     /// One Arrived packet about the transfer; no payload, no op numbers.
     Arrival = 1,
-    /// A whole transfer, which the NI makes by itself from its memory, by the rules of SCHEME (not Registry); no payload, no op numbers. Ends in a Sent event.
+    /// A whole transfer, which the NI makes by itself from its memory, by the rules of the header's SCHEME (not Registry); no payload, no op numbers. Ends in a Sent event.
     Command = 2,
 }
 
@@ -1122,8 +1122,10 @@ impl Capabilities {
     pub const FAULT_LOG: Self = Self(1 << 3);
     /// The NI can make transfers by itself: there are other schemes than Registry.
     pub const COMMANDS: Self = Self(1 << 4);
+    /// The NI can go by several schemes at once (SCHEMES_ON).
+    pub const MIXED: Self = Self(1 << 5);
     /// Every bit that the map names.
-    pub const ALL: Self = Self(0x001f);
+    pub const ALL: Self = Self(0x003f);
     /// Every bit that the map names, with its name.
     pub const NAMES: &'static [(Self, &'static str)] = &[
         (Self::EVENT_PUSH, "EVENT_PUSH"),
@@ -1131,6 +1133,7 @@ impl Capabilities {
         (Self::PACKET_EVENTS, "PACKET_EVENTS"),
         (Self::FAULT_LOG, "FAULT_LOG"),
         (Self::COMMANDS, "COMMANDS"),
+        (Self::MIXED, "MIXED"),
     ];
 
     /// The set of these bits; bits that the map does not name are kept.
@@ -1236,6 +1239,8 @@ pub mod identity {
         pub const FAULT_LOG: u32 = 0x0008;
         /// The NI can make transfers by itself.
         pub const COMMANDS: u32 = 0x0010;
+        /// The NI can go by several schemes at once.
+        pub const MIXED: u32 = 0x0020;
     }
     /// Entries of the block table, at most IDENTITY_MAX_BLOCKS. (read only)
     pub const BLOCK_COUNT: u32 = 0x0014;
@@ -1305,7 +1310,7 @@ pub mod ni {
     pub const PACKET_SIZE_LOG2: u32 = 0x0010;
     /// Bits of a reception mask: most packets of a segment, 1 to 256. (read only)
     pub const MASK_BITS: u32 = 0x0014;
-    /// Entries of the receive registry; by the other schemes, contexts of messages that are received. (read only)
+    /// Entries of the receive registry; by the other schemes, contexts of messages that are received. Where Registry and others are on together, the lower half of the indices, rounded up, are the registry's entries, and the rest contexts, which all other schemes share. (read only)
     pub const REGISTRY_ENTRIES: u32 = 0x0018;
     /// Slots of the escape buffer, one packet each. (read only)
     pub const ESCAPE_SLOTS: u32 = 0x001c;
@@ -1349,7 +1354,7 @@ pub mod ni {
     pub const REGISTRY_TIMEOUT_US: u32 = 0x0068;
     /// Longest time that a packet may wander, in microseconds: how long a tombstone is kept. (read and write)
     pub const PACKET_LIFETIME_US: u32 = 0x006c;
-    /// The Scheme in use; only while CONTROL.ENABLE is 0. A change forgets everything but settings and memory windows. (read and write)
+    /// The Scheme in use, and the one of commands that name none; only while CONTROL.ENABLE is 0. A change forgets everything but settings and memory windows. (read and write)
     pub const SCHEME: u32 = 0x0070;
     /// Transfers that the NI can have by itself, queued or under way (WindowKind Command); 0: none, and no scheme but Registry. (read only)
     pub const COMMAND_ENTRIES: u32 = 0x0074;
@@ -1363,7 +1368,7 @@ pub mod ni {
     pub const EVENT_RING_BASE_HIGH: u32 = 0x0084;
     /// Entries of the event ring: a power of two, at most EVENT_RING_ENTRIES_MAX. (read and write)
     pub const EVENT_RING_SIZE: u32 = 0x0088;
-    /// Events that the host has taken since EVENT_ENABLE: a running count that wraps at 2^32. The NI keeps at most EVENT_RING_SIZE events beyond it. By the Registry scheme others' packets fill half of the ring at most: one of which more would come, with all that may come of those accepted before, is refused as busy. The other half is for what comes of the host's own packets. So that something is always accepted once the host has looked, it writes here at the latest when it has taken an eighth of the ring. (read and write)
+    /// Events that the host has taken since EVENT_ENABLE: a running count that wraps at 2^32. The NI keeps at most EVENT_RING_SIZE events beyond it. Others' packets fill half of the ring at most: one of which more would come, with all that may come of those accepted before, is refused as busy; where Registry and other schemes are on together, each side has half of that half for what it owes. The other half is for what comes of the host's own packets and commands; Sent events with the Outcome Progress are told only while there is room in the first half, the latest count then. So that something is always accepted once the host has looked, it writes here at the latest when it has taken an eighth of the ring. (read and write)
     pub const EVENT_CONSUMED: u32 = 0x008c;
     /// Events written since EVENT_ENABLE; a running count that wraps at 2^32. (read only)
     pub const EVENT_PRODUCED: u32 = 0x0090;
@@ -1391,6 +1396,38 @@ pub mod ni {
     pub const COMMAND_CANCEL: u32 = 0x00a8;
     /// Node to be asked what it can do: the NI sends it a HELLO, and its answer is a Hello event. Nothing tells if either is lost. Refused while CONTROL.ENABLE is 0, and for NODE_ANY. (write only)
     pub const HELLO: u32 = 0x00ac;
+    /// Bit n set: the NI goes by Scheme n, too, besides SCHEME, as receiver and as sender; 0: by SCHEME alone. Only while CONTROL.ENABLE is 0, only what SCHEMES has, and more than SCHEME only with the capability MIXED and at least 2 REGISTRY_ENTRIES. A change forgets everything but settings and memory windows, which are the same for all schemes. (read and write)
+    pub const SCHEMES_ON: u32 = 0x00b0;
+    /// Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below. First of 6 words (read and write).
+    pub const SCHEME_WINDOW: u32 = 0x00c0;
+    /// Number of `SCHEME_WINDOW` words.
+    pub const SCHEME_WINDOW_COUNT: u32 = 6;
+    /// More of the scheme ReceiverWindow. (read and write)
+    pub const RECEIVER_WINDOW_OPTIONS: u32 = 0x00d8;
+
+    /// Fields of [`RECEIVER_WINDOW_OPTIONS`].
+    pub mod receiver_window_options {
+        /// The receiver tells the sender how far it may send.
+        pub const CREDIT: u32 = 0x0001;
+        /// Requests for one hole before everything from there on is asked for (K); 0: 3.
+        pub const RESEND_AFTER: u32 = 0xff00;
+        /// Lowest bit of [`RESEND_AFTER`].
+        pub const RESEND_AFTER_SHIFT: u32 = 8;
+    }
+    /// More of the scheme AdaptiveWindow. (read and write)
+    pub const ADAPTIVE_OPTIONS: u32 = 0x00dc;
+
+    /// Fields of [`ADAPTIVE_OPTIONS`].
+    pub mod adaptive_options {
+        /// Mean and one deviation as the timeout, which sends much again for nothing, in place of the safe one.
+        pub const LITERAL: u32 = 0x0001;
+        /// Delay samples that count (N), 1 to 256; 0: 64.
+        pub const SAMPLES: u32 = 0x0001_ff00;
+        /// Lowest bit of [`SAMPLES`].
+        pub const SAMPLES_SHIFT: u32 = 8;
+    }
+    /// Scheme AdaptiveWindow: time between two walks of the window (k), in nanoseconds; 0: a quarter of ROUND_TRIP_NS. (read and write)
+    pub const ADAPTIVE_WALK_NS: u32 = 0x00e0;
 }
 
 /// Block `counters`. Running counts since reset; each wraps at 2^32. Reading clears nothing.
@@ -1437,7 +1474,7 @@ pub mod counters {
     pub const ACKS_SENT: u32 = 0x0038;
 }
 
-/// Block `registry`. The receive registry, or the receive contexts where SCHEME is not Registry: write INDEX, then read the shadow words, which stay as they are until INDEX is written again. The index is opaque: nothing follows from its value.
+/// Block `registry`. The receive registry, the receive contexts of the other schemes, or both (REGISTRY_ENTRIES says which indices are whose): write INDEX, then read the shadow words, which stay as they are until INDEX is written again. The index is opaque: nothing follows from its value.
 pub mod registry {
     use super::BlockType;
 
@@ -1464,6 +1501,10 @@ pub mod registry {
         pub const SILENT: u32 = 0x0004;
         /// The segment's packets carry the notify-receiver flag.
         pub const NOTIFY: u32 = 0x0008;
+        /// The Scheme by which it is received.
+        pub const SCHEME: u32 = 0x0700;
+        /// Lowest bit of [`SCHEME`].
+        pub const SCHEME_SHIFT: u32 = 8;
     }
     /// Counts how often the entry was used; tells two occupants apart. (read only)
     pub const GENERATION: u32 = 0x0008;
@@ -1658,6 +1699,10 @@ pub mod sending {
         pub const ASKING: u32 = 0x0002;
         /// The receiver had no room; the message begins again later.
         pub const HELD: u32 = 0x0004;
+        /// The Scheme by which it is sent.
+        pub const SCHEME: u32 = 0x0700;
+        /// Lowest bit of [`SCHEME`].
+        pub const SCHEME_SHIFT: u32 = 8;
     }
     /// Receiver. (read only)
     pub const NODE: u32 = 0x0008;
@@ -1752,8 +1797,10 @@ pub mod layout {
         pub const TRIES: usize = 72;
         /// Command: goes before waiting ones of a lower number; else 0. (`u8`)
         pub const PRIORITY: usize = 73;
-        /// 0. (`u16`)
-        pub const RESERVED: usize = 74;
+        /// Command: the Scheme by which the transfer goes, which has to be on; 0: by SCHEME. Else 0. (`u8`)
+        pub const SCHEME: usize = 74;
+        /// 0. (`u8`)
+        pub const RESERVED: usize = 75;
         /// Command: its number, which comes back in Sent events; else 0. (`u32`)
         pub const COMMAND: usize = 76;
         /// Command: nanoseconds after which it is given up whatever the progress, from when the NI takes it; 0: none, and for all other kinds. (`u64`)
@@ -2008,7 +2055,7 @@ pub mod layout {
         pub const MASK_BITS: usize = 18;
         /// Bit set Capabilities. (`u32`)
         pub const CAPABILITIES: usize = 20;
-        /// Bit n set: the node speaks Scheme n. (`u32`)
+        /// Bit n set: the node goes by Scheme n now. (`u32`)
         pub const SCHEMES: usize = 24;
         /// How long its registry waits for a silent sender, in microseconds: a more patient sender must not send to it. (`u32`)
         pub const REGISTRY_TIMEOUT_US: usize = 28;
@@ -2426,6 +2473,12 @@ pub static BLOCKS: &[BlockInfo] = &[
                         low: 4,
                         doc: "The NI can make transfers by itself.",
                     },
+                    FieldInfo {
+                        name: "mixed",
+                        high: 5,
+                        low: 5,
+                        doc: "The NI can go by several schemes at once.",
+                    },
                 ],
             },
             RegisterInfo {
@@ -2560,7 +2613,7 @@ pub static BLOCKS: &[BlockInfo] = &[
                 access: AccessKind::ReadOnly,
                 reset: None,
                 values: &[],
-                doc: "Entries of the receive registry; by the other schemes, contexts of messages that are received.",
+                doc: "Entries of the receive registry; by the other schemes, contexts of messages that are received. Where Registry and others are on together, the lower half of the indices, rounded up, are the registry's entries, and the rest contexts, which all other schemes share.",
                 fields: &[],
             },
             RegisterInfo {
@@ -2758,7 +2811,7 @@ pub static BLOCKS: &[BlockInfo] = &[
                 access: AccessKind::ReadWrite,
                 reset: Some(0),
                 values: Scheme::VALUES,
-                doc: "The Scheme in use; only while CONTROL.ENABLE is 0. A change forgets everything but settings and memory windows.",
+                doc: "The Scheme in use, and the one of commands that name none; only while CONTROL.ENABLE is 0. A change forgets everything but settings and memory windows.",
                 fields: &[],
             },
             RegisterInfo {
@@ -2821,7 +2874,7 @@ pub static BLOCKS: &[BlockInfo] = &[
                 access: AccessKind::ReadWrite,
                 reset: Some(0),
                 values: &[],
-                doc: "Events that the host has taken since EVENT_ENABLE: a running count that wraps at 2^32. The NI keeps at most EVENT_RING_SIZE events beyond it. By the Registry scheme others' packets fill half of the ring at most: one of which more would come, with all that may come of those accepted before, is refused as busy. The other half is for what comes of the host's own packets. So that something is always accepted once the host has looked, it writes here at the latest when it has taken an eighth of the ring.",
+                doc: "Events that the host has taken since EVENT_ENABLE: a running count that wraps at 2^32. The NI keeps at most EVENT_RING_SIZE events beyond it. Others' packets fill half of the ring at most: one of which more would come, with all that may come of those accepted before, is refused as busy; where Registry and other schemes are on together, each side has half of that half for what it owes. The other half is for what comes of the host's own packets and commands; Sent events with the Outcome Progress are told only while there is room in the first half, the latest count then. So that something is always accepted once the host has looked, it writes here at the latest when it has taken an eighth of the ring.",
                 fields: &[],
             },
             RegisterInfo {
@@ -2907,6 +2960,122 @@ pub static BLOCKS: &[BlockInfo] = &[
                 reset: None,
                 values: &[],
                 doc: "Node to be asked what it can do: the NI sends it a HELLO, and its answer is a Hello event. Nothing tells if either is lost. Refused while CONTROL.ENABLE is 0, and for NODE_ANY.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "schemes_on",
+                offset: 0x00b0,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "Bit n set: the NI goes by Scheme n, too, besides SCHEME, as receiver and as sender; 0: by SCHEME alone. Only while CONTROL.ENABLE is 0, only what SCHEMES has, and more than SCHEME only with the capability MIXED and at least 2 REGISTRY_ENTRIES. A change forgets everything but settings and memory windows, which are the same for all schemes.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "scheme_window_0",
+                offset: 0x00c0,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "scheme_window_1",
+                offset: 0x00c4,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "scheme_window_2",
+                offset: 0x00c8,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "scheme_window_3",
+                offset: 0x00cc,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "scheme_window_4",
+                offset: 0x00d0,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "scheme_window_5",
+                offset: 0x00d4,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "receiver_window_options",
+                offset: 0x00d8,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "More of the scheme ReceiverWindow.",
+                fields: &[
+                    FieldInfo {
+                        name: "credit",
+                        high: 0,
+                        low: 0,
+                        doc: "The receiver tells the sender how far it may send.",
+                    },
+                    FieldInfo {
+                        name: "resend_after",
+                        high: 15,
+                        low: 8,
+                        doc: "Requests for one hole before everything from there on is asked for (K); 0: 3.",
+                    },
+                ],
+            },
+            RegisterInfo {
+                name: "adaptive_options",
+                offset: 0x00dc,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "More of the scheme AdaptiveWindow.",
+                fields: &[
+                    FieldInfo {
+                        name: "literal",
+                        high: 0,
+                        low: 0,
+                        doc: "Mean and one deviation as the timeout, which sends much again for nothing, in place of the safe one.",
+                    },
+                    FieldInfo {
+                        name: "samples",
+                        high: 16,
+                        low: 8,
+                        doc: "Delay samples that count (N), 1 to 256; 0: 64.",
+                    },
+                ],
+            },
+            RegisterInfo {
+                name: "adaptive_walk_ns",
+                offset: 0x00e0,
+                access: AccessKind::ReadWrite,
+                reset: Some(0),
+                values: &[],
+                doc: "Scheme AdaptiveWindow: time between two walks of the window (k), in nanoseconds; 0: a quarter of ROUND_TRIP_NS.",
                 fields: &[],
             },
         ],
@@ -3062,7 +3231,7 @@ pub static BLOCKS: &[BlockInfo] = &[
         version: 1,
         default_offset: 0x4000,
         size: 0x1000,
-        doc: "The receive registry, or the receive contexts where SCHEME is not Registry: write INDEX, then read the shadow words, which stay as they are until INDEX is written again. The index is opaque: nothing follows from its value.",
+        doc: "The receive registry, the receive contexts of the other schemes, or both (REGISTRY_ENTRIES says which indices are whose): write INDEX, then read the shadow words, which stay as they are until INDEX is written again. The index is opaque: nothing follows from its value.",
         registers: &[
             RegisterInfo {
                 name: "index",
@@ -3099,6 +3268,12 @@ pub static BLOCKS: &[BlockInfo] = &[
                         high: 3,
                         low: 3,
                         doc: "The segment's packets carry the notify-receiver flag.",
+                    },
+                    FieldInfo {
+                        name: "scheme",
+                        high: 10,
+                        low: 8,
+                        doc: "The Scheme by which it is received.",
                     },
                 ],
             },
@@ -3751,6 +3926,7 @@ pub static BLOCKS: &[BlockInfo] = &[
                         low: 2,
                         doc: "The receiver had no room; the message begins again later.",
                     },
+                    FieldInfo { name: "scheme", high: 10, low: 8, doc: "The Scheme by which it is sent." },
                 ],
             },
             RegisterInfo {

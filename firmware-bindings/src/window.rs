@@ -14,7 +14,7 @@ use fpga_registers::CardAddr;
 use crate::bytes::{put_u8, put_u16, put_u32, put_u64, u8_at, u16_at, u32_at, u64_at};
 pub use crate::generated::WindowKind;
 use crate::generated::layout::window_header as at;
-use crate::generated::{Flags, SEGMENT_PACKETS_MAX};
+use crate::generated::{Flags, SEGMENT_PACKETS_MAX, Scheme};
 use crate::geometry::{Geometry, GeometryError, range_end};
 use crate::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
 use crate::wire::{Arrived, Common, DataHeader, StartFields};
@@ -77,11 +77,13 @@ pub struct CommandFields {
     pub priority: u8,
     /// Nanoseconds after which the transfer is given up whatever the progress; 0: none.
     pub patience_ns: u64,
+    /// By which rules it goes, never the registry's; `None`: by the interface's default.
+    pub scheme: Option<Scheme>,
 }
 
 impl CommandFields {
     /// Of a window of another kind.
-    pub const NONE: Self = Self { number: 0, priority: 0, patience_ns: 0 };
+    pub const NONE: Self = Self { number: 0, priority: 0, patience_ns: 0, scheme: None };
 }
 
 /// Why a header block cannot be sent from.
@@ -118,6 +120,14 @@ pub enum WindowError {
     /// Not a window kind.
     #[error("unknown window kind {found}: 0 is data, 1 a notice of arrival, 2 a command")]
     Kind {
+        /// Number found.
+        found: u8,
+    },
+    /// A command by a scheme of which the interface makes no transfers.
+    #[error(
+        "a command by the scheme {found}: 1 to 5 are those whose transfers the interface makes, 0 its default"
+    )]
+    Scheme {
         /// Number found.
         found: u8,
     },
@@ -196,6 +206,11 @@ impl OpNumbers<'_> {
     }
 }
 
+/// 0 is the default, which costs nothing: by the registry's rules there are no commands.
+fn scheme_byte(scheme: Option<Scheme>) -> u8 {
+    scheme.and_then(|scheme| u8::try_from(scheme.value()).ok()).unwrap_or(0)
+}
+
 /// The sequence number after `sequence`: 0 is left out.
 #[must_use]
 pub const fn next_sequence(sequence: u32) -> u32 {
@@ -240,6 +255,9 @@ impl WindowHeader {
         }
         if self.kind != WindowKind::Command && self.command != CommandFields::NONE {
             return Err(WindowError::Reserved);
+        }
+        if self.command.scheme == Some(Scheme::Registry) {
+            return Err(WindowError::Scheme { found: scheme_byte(self.command.scheme) });
         }
         if self.kind != WindowKind::Data {
             return self.check_transfer();
@@ -334,6 +352,7 @@ impl WindowHeader {
         put_u16::<{ at::SEGMENT_PACKETS }, _>(&mut bytes, self.segment_packets);
         put_u8::<{ at::TRIES }, _>(&mut bytes, self.tries);
         put_u8::<{ at::PRIORITY }, _>(&mut bytes, self.command.priority);
+        put_u8::<{ at::SCHEME }, _>(&mut bytes, scheme_byte(self.command.scheme));
         put_u32::<{ at::COMMAND }, _>(&mut bytes, self.command.number);
         put_u64::<{ at::PATIENCE }, _>(&mut bytes, self.command.patience_ns);
         bytes
@@ -354,9 +373,13 @@ impl WindowHeader {
         let found = u8_at::<{ at::KIND }, _>(head);
         let kind = WindowKind::try_from(found).map_err(|_| WindowError::Kind { found })?;
         let rest_is_zero = head.split_at(at::RESERVED2).1.iter().all(|byte| *byte == 0);
-        if u16_at::<{ at::RESERVED }, _>(head) != 0 || !rest_is_zero {
+        if u8_at::<{ at::RESERVED }, _>(head) != 0 || !rest_is_zero {
             return Err(WindowError::Reserved);
         }
+        let scheme = match u8_at::<{ at::SCHEME }, _>(head) {
+            0 => None,
+            found => Some(Scheme::try_from(u32::from(found)).map_err(|_| WindowError::Scheme { found })?),
+        };
         let header = Self {
             sequence: u32_at::<{ at::SEQUENCE }, _>(head),
             flags,
@@ -380,6 +403,7 @@ impl WindowHeader {
                 number: u32_at::<{ at::COMMAND }, _>(head),
                 priority: u8_at::<{ at::PRIORITY }, _>(head),
                 patience_ns: u64_at::<{ at::PATIENCE }, _>(head),
+                scheme,
             },
         };
         header.check()?;

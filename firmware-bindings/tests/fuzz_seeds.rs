@@ -21,7 +21,8 @@ fn corpus() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus")
 }
 
-const COMMAND: CommandFields = CommandFields { number: 4097, priority: 2, patience_ns: 5_000_000 };
+const COMMAND: CommandFields =
+    CommandFields { number: 4097, priority: 2, patience_ns: 5_000_000, scheme: None };
 
 fn window(kind: WindowKind, packet_count: u16) -> Vec<u8> {
     let header = WindowHeader {

@@ -186,14 +186,16 @@ fn window_that_tells_of_an_arrival() {
 
 #[test]
 fn window_that_commands_a_transfer() {
-    let fields = CommandFields { number: 0x4433_2211, priority: 0x55, patience_ns: 0x8877_6655_4433_2211 };
+    let scheme = Some(fpga_firmware::generated::Scheme::Selective);
+    let (number, patience_ns) = (0x4433_2211, 0x8877_6655_4433_2211);
+    let fields = CommandFields { number, priority: 0x55, patience_ns, scheme };
     let command = WindowHeader { kind: WindowKind::Command, packet_count: 0, command: fields, ..window() };
     let mut buffer = [0xa5; 128];
     assert_eq!(command.encode(&[], &mut buffer), Ok(128));
     assert_eq!(buffer[69], 2);
     assert_eq!(
         buffer[73..88],
-        [0x55, 0, 0, 0x11, 0x22, 0x33, 0x44, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]
+        [0x55, 5, 0, 0x11, 0x22, 0x33, 0x44, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]
     );
     assert_eq!(WindowHeader::decode(&buffer).unwrap().0, command);
     let refused = |command: WindowHeader| command.encode(&[], &mut [0; 128]).unwrap_err();
@@ -201,7 +203,16 @@ fn window_that_commands_a_transfer() {
     assert_eq!(refused(WindowHeader { kind: WindowKind::Arrival, ..command }), WindowError::Reserved);
     let base = CardAddr::new(u64::MAX);
     assert!(matches!(refused(WindowHeader { base, ..command }), WindowError::Geometry(_)));
-    for place in [74, 75, 88, 127] {
+    // A scheme that there is not, or by which hosts send themselves; none named is the interface's default.
+    for (value, expected) in [(6, Err(WindowError::Scheme { found: 6 })), (0, Ok(None)), (1, Ok(Some(1)))] {
+        let mut bytes = buffer;
+        bytes[74] = value;
+        let found = WindowHeader::decode(&bytes).map(|(header, _)| header.command.scheme.map(|s| s.value()));
+        assert_eq!(found, expected);
+    }
+    let own = CommandFields { scheme: Some(fpga_firmware::generated::Scheme::Registry), ..fields };
+    assert_eq!(refused(WindowHeader { command: own, ..command }), WindowError::Scheme { found: 0 });
+    for place in [75, 88, 127] {
         let mut bytes = buffer;
         bytes[place] = 1;
         assert_eq!(WindowHeader::decode(&bytes).unwrap_err(), WindowError::Reserved, "byte {place}");

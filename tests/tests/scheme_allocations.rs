@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use fpga_driver::CardAddr;
 use fpga_driver::core::Nanos;
 use fpga_driver::core::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
-use fpga_driver::core::scheme::ends::Rules;
+use fpga_driver::core::scheme::ends::{OtherRules, Rules};
 use fpga_driver::core::scheme::messages::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use fpga_driver::core::scheme::side::{Header, ReceivingSide, Said, SendingSide};
 use fpga_driver::core::sender::{Command, Notify};
@@ -30,7 +30,17 @@ impl ReceiveMemory for Nowhere {
     }
 }
 
+static SCHEMES: [Scheme; 5] = [
+    Scheme::ReceiverWindow,
+    Scheme::SenderWindow,
+    Scheme::ReceiverCounter,
+    Scheme::AdaptiveWindow,
+    Scheme::Selective,
+];
+
 struct Pair {
+    /// By which transfers go in turn.
+    schemes: &'static [Scheme],
     sender: Sender,
     receiver: Receiver,
     there: VecDeque<(Header, usize)>,
@@ -41,9 +51,12 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(rules: Rules) -> Self {
+    fn new(schemes: &'static [Scheme]) -> Self {
+        let mut all = schemes.iter().filter_map(|scheme| Rules::new(*scheme, ROUND_TRIP));
+        let rules = all.next().unwrap();
+        let others = all.fold(OtherRules::NONE, OtherRules::with);
         let mut config = ReceiverConfig::new(THERE, Incarnation::new(2), rules);
-        config.contexts = 8;
+        (config.contexts, config.others) = (8, others);
         let mut receiver = Receiver::new(config).unwrap();
         let window = MemoryWindow {
             source: HERE,
@@ -54,16 +67,16 @@ impl Pair {
         };
         receiver.access_mut().install(0, window).unwrap();
         let mut config = SenderConfig::new(HERE, rules);
-        (config.contexts, config.message_packets) = (8, 64);
+        (config.contexts, config.message_packets, config.others) = (8, 64, others);
         let sender = Sender::new(config, Incarnation::new(1)).unwrap();
         let (there, back) = (VecDeque::with_capacity(4096), VecDeque::with_capacity(4096));
-        Self { sender, receiver, there, back, now: Nanos::ZERO, sent: 0, done: 0 }
+        Self { schemes, sender, receiver, there, back, now: Nanos::ZERO, sent: 0, done: 0 }
     }
 
     /// Sends `count` transfers of 100 kB, of which one packet in `loss` is lost.
     fn run(&mut self, count: u64, loss: u64) {
         let payload = [0; 512];
-        for _ in 0..count {
+        for (_, scheme) in (0..count).zip(self.schemes.iter().cycle()) {
             let command = Command {
                 source: CardAddr::new(0),
                 node: THERE,
@@ -74,7 +87,7 @@ impl Pair {
                 deadline: None,
                 priority: 0,
             };
-            self.sender.submit(self.now, command).unwrap();
+            self.sender.submit_by(self.now, command, *scheme).unwrap();
         }
         let end = self.done + count;
         while self.done < end {
@@ -114,20 +127,15 @@ impl Pair {
 
 #[test]
 fn message_schemes_allocate_nothing() {
-    for scheme in [
-        Scheme::ReceiverWindow,
-        Scheme::SenderWindow,
-        Scheme::ReceiverCounter,
-        Scheme::AdaptiveWindow,
-        Scheme::Selective,
-    ] {
-        let mut pair = Pair::new(Rules::new(scheme, ROUND_TRIP).unwrap());
+    // Each alone, and all of them in turn.
+    for schemes in SCHEMES.chunks(1).chain([SCHEMES.as_slice()]) {
+        let mut pair = Pair::new(schemes);
         // From the first packet on: what is needed was there when the nodes were built.
         let (allocations, ()) = CountingAllocator::count(|| {
             pair.run(20, u64::MAX);
             pair.run(20, 301);
         });
-        assert!(pair.sent > 40 * 196, "{scheme}");
-        assert_eq!(allocations, 0, "{scheme}: {allocations} allocations in {} packets", pair.sent);
+        assert!(pair.sent > 40 * 196, "{schemes:?}");
+        assert_eq!(allocations, 0, "{schemes:?}: {allocations} allocations in {} packets", pair.sent);
     }
 }

@@ -50,6 +50,28 @@ pub enum EndpointError {
         /// Those that there are.
         known: SchemeList,
     },
+    /// The interface does not go by these schemes at once.
+    #[error(
+        "{card}: its network interface does not go by the schemes {schemes} at once, {reason}; open the endpoint with one of them (EndpointOptions::other_schemes), or load another build"
+    )]
+    Schemes {
+        /// Which card.
+        card: CardName,
+        /// Those asked for.
+        schemes: SchemeList,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// A scheme cannot have the parameters that were asked for.
+    #[error(
+        "{card}: the scheme {scheme} cannot have these parameters (EndpointOptions::tuning): a window is 1 to 128 packets, of Selective 512, samples are 1 to 256, and neither the time between two walks nor the requests before all is asked for can be 0"
+    )]
+    Tuning {
+        /// Which card.
+        card: CardName,
+        /// Which scheme.
+        scheme: Scheme,
+    },
     /// An option of the event ring or of the chain cannot be.
     #[error("{card}: {what} is {found}: {expected}")]
     Option {
@@ -266,15 +288,48 @@ impl From<TransferFailed> for EndpointError {
 }
 
 /// Schemes by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SchemeList(
     /// Bit n: the scheme n.
     pub u32,
 );
 
+impl SchemeList {
+    /// Of none.
+    pub const NONE: Self = Self(0);
+
+    /// This one, too.
+    #[must_use]
+    pub const fn with(self, scheme: Scheme) -> Self {
+        Self(self.0 | 1 << scheme.value())
+    }
+
+    /// Whether it is one of them.
+    #[must_use]
+    pub const fn contains(self, scheme: Scheme) -> bool {
+        self.0 >> scheme.value() & 1 != 0
+    }
+
+    /// Those of them that are known, by their numbers.
+    pub fn iter(self) -> impl Iterator<Item = Scheme> {
+        Scheme::ALL.iter().copied().filter(move |scheme| self.contains(*scheme))
+    }
+
+    /// Whether any of them is one by which the card makes transfers.
+    pub(super) const fn has_messages(self) -> bool {
+        self.0 & !Self::NONE.with(Scheme::Registry).0 != 0
+    }
+}
+
+impl FromIterator<Scheme> for SchemeList {
+    fn from_iter<I: IntoIterator<Item = Scheme>>(schemes: I) -> Self {
+        schemes.into_iter().fold(Self::NONE, Self::with)
+    }
+}
+
 impl core::fmt::Display for SchemeList {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let mut names = Scheme::ALL.iter().filter(|scheme| self.0 >> scheme.value() & 1 != 0);
+        let mut names = self.iter();
         match names.next() {
             None => f.write_str("none that is known"),
             Some(first) => {
@@ -342,6 +397,18 @@ pub enum SendError {
         destination: CardAddr,
         /// Bytes.
         length: u64,
+    },
+    /// The endpoint was not opened with this scheme.
+    #[error(
+        "{card}: a transfer by the scheme {scheme}: this endpoint goes by {on}; name one of these, or open it with that one too (EndpointOptions::other_schemes)"
+    )]
+    Scheme {
+        /// Which card.
+        card: CardName,
+        /// The scheme asked for.
+        scheme: Scheme,
+        /// Those that are on.
+        on: SchemeList,
     },
     /// The node has said that it cannot take it.
     #[error("{card}: node {node} {mismatch}, or ask it again if it was restarted (Endpoint::meet)")]

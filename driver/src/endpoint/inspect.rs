@@ -9,7 +9,7 @@ use fpga_firmware::{Incarnation, MessageId, NodeId, OpNumber, TransferId};
 use fpga_pci::{Bar, MmioError};
 use fpga_registers::{BarOffset, CardAddr};
 
-use super::{Endpoint, EndpointError};
+use super::{Endpoint, EndpointError, SchemeList};
 use crate::card::Card;
 use crate::ni::{Block, NiInfo};
 
@@ -119,6 +119,8 @@ receive_counters! {
 pub struct SendingContext {
     /// The card's context.
     pub index: u32,
+    /// By which rules it is sent; `None` if this software does not know them.
+    pub scheme: Option<Scheme>,
     /// The receiver was asked for a context and has not answered.
     pub asking: bool,
     /// The receiver had no room; the message begins again later.
@@ -215,6 +217,18 @@ impl ReceiveTables {
     /// [`EndpointError::Mmio`].
     pub fn scheme(&self) -> Result<Option<Scheme>, EndpointError> {
         self.window(self.info.ni_base, |block| Ok(Scheme::try_from(block.read(ni::SCHEME)?).ok()))
+    }
+
+    /// All rules that the interface goes by.
+    ///
+    /// # Errors
+    /// [`EndpointError::Mmio`].
+    pub fn schemes(&self) -> Result<SchemeList, EndpointError> {
+        let mixed = self.info.mixed;
+        self.window(self.info.ni_base, |block| {
+            let default = 1_u32.checked_shl(block.read(ni::SCHEME)?).unwrap_or(0);
+            Ok(SchemeList(default | if mixed { block.read(ni::SCHEMES_ON)? } else { 0 }))
+        })
     }
 
     /// Messages that the interface can send by itself at once.
@@ -363,6 +377,7 @@ fn read_context(block: &Block, index: u32) -> Result<Option<SendingContext>, Mmi
     }
     Ok(Some(SendingContext {
         index,
+        scheme: Scheme::try_from((flags & sending::flags::SCHEME) >> sending::flags::SCHEME_SHIFT).ok(),
         asking: flags & sending::flags::ASKING != 0,
         held: flags & sending::flags::HELD != 0,
         node: NodeId::new(block.read(sending::NODE)?),
@@ -388,6 +403,9 @@ fn read_entry(block: &Block, index: u16) -> Result<EntryView, MmioError> {
         return Ok(view);
     }
     view.valid = true;
+    if let Ok(scheme) = Scheme::try_from((flags & registry::flags::SCHEME) >> registry::flags::SCHEME_SHIFT) {
+        view.scheme = scheme;
+    }
     view.source = NodeId::new(block.read(registry::SOURCE_NODE)?);
     view.incarnation = Incarnation::new(block.read(registry::INCARNATION)?);
     view.transfer = TransferId::new(block.read(registry::TRANSFER)?);

@@ -51,6 +51,7 @@ use crate::user_line::UserLine;
 
 pub use error::{EndpointError, SchemeList, SendError};
 pub use events::Notification;
+pub use fpga_core::scheme::tuning::Tuning;
 pub use fpga_core::sender::{
     Completion as SendCompletion, Notify as SendNotify, Ticket as SendTicket, Timeout as SendTimeout,
 };
@@ -114,6 +115,8 @@ pub struct Endpoint {
     ni: Block,
     info: NiInfo,
     scheme: Scheme,
+    /// All that are on.
+    schemes: SchemeList,
     incarnation: Incarnation,
     counters: EndpointCounters,
     dead: Option<EndpointError>,
@@ -166,6 +169,10 @@ impl Endpoint {
         if !info.knows(scheme) {
             return Err(unknown());
         }
+        let schemes = options::schemes(options);
+        Self::check_schemes(&name, schemes, &info)?;
+        let parameters = options::parameters(options)
+            .map_err(|scheme| EndpointError::Tuning { card: name.clone(), scheme })?;
         Self::check_limits(&name, options, &info)?;
         let sender = Self::sending(&name, options, &info, incarnation)?;
         options::check_source_alignment(options, &info).map_err(|(found, expected)| {
@@ -182,7 +189,7 @@ impl Endpoint {
         let small = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
         let mut mirror = Mirror::new(small(info.registry_entries), small(info.escape_slots));
         // The masks of messages are not reported packet by packet.
-        mirror.track_masks(options.packet_events && scheme == Scheme::Registry);
+        mirror.track_masks(options.packet_events && !schemes.has_messages());
         let ni = Block::new(bar.clone(), info.ni_base);
         let mmio = |source| EndpointError::Mmio { card: name.clone(), source };
         // A hardware reset takes longer than any packet wanders (PCIe: 100 ms), and leaves 0 here.
@@ -203,15 +210,28 @@ impl Endpoint {
 
         let micros = |span: Duration| u32::try_from(span.as_micros()).unwrap_or(u32::MAX).max(1);
         ni.write(at::GIVE_UP_US, micros(options.give_up)).map_err(mmio)?;
-        if scheme != Scheme::Registry {
+        if schemes.has_messages() {
             let trip = u32::try_from(options.round_trip.as_nanos()).unwrap_or(u32::MAX).max(1);
             ni.write(at::ROUND_TRIP_NS, trip).map_err(mmio)?;
             ni.write(at::MESSAGE_PACKETS, options::message_packets(options, &info)).map_err(mmio)?;
+            for (register, value) in parameters {
+                ni.write(register, value).map_err(mmio)?;
+            }
         }
-        // Whatever an earlier owner had chosen.
+        // Whatever an earlier owner had chosen. One first: two that are not both asked for may be more than there is room for.
+        if info.mixed {
+            ni.write(at::SCHEMES_ON, 0).map_err(mmio)?;
+        }
         ni.write(at::SCHEME, scheme.value()).map_err(mmio)?;
         if ni.read(at::SCHEME).map_err(mmio)? != scheme.value() {
             return Err(unknown());
+        }
+        if options.other_schemes != SchemeList::NONE && info.mixed {
+            ni.write(at::SCHEMES_ON, options.other_schemes.0).map_err(mmio)?;
+            if ni.read(at::SCHEMES_ON).map_err(mmio)? != options.other_schemes.0 {
+                let reason = "which it has refused";
+                return Err(EndpointError::Schemes { card: name, schemes, reason });
+            }
         }
         // The read came behind the reset: what the former life had in the card is gone, and what it had sent is under way.
         let limits = options::sender_config(options, &info);
@@ -256,12 +276,37 @@ impl Endpoint {
             ni,
             info,
             scheme,
+            schemes,
             incarnation,
             counters: EndpointCounters::default(),
             dead: None,
             card: card.clone(),
             _taken: taken,
         })
+    }
+
+    /// Whether the interface goes by all of these at once.
+    fn check_schemes(card: &CardName, schemes: SchemeList, info: &NiInfo) -> Result<(), EndpointError> {
+        let refuse = |reason| Err(EndpointError::Schemes { card: card.clone(), schemes, reason });
+        if schemes.0 & !info.schemes != 0 {
+            let unknown = SchemeList(schemes.0 & !info.schemes).iter().next();
+            return match unknown {
+                Some(scheme) => {
+                    let known = SchemeList(info.schemes);
+                    Err(EndpointError::Scheme { card: card.clone(), scheme, known })
+                }
+                None => refuse("of which this software does not know all"),
+            };
+        }
+        if schemes.0.is_power_of_two() {
+            Ok(())
+        } else if !info.mixed {
+            refuse("but by one at a time")
+        } else if schemes.contains(Scheme::Registry) && info.registry_entries < 2 {
+            refuse("with one registry entry for all")
+        } else {
+            Ok(())
+        }
     }
 
     /// What the event ring has room for, and how long others are remembered.
@@ -295,11 +340,14 @@ impl Endpoint {
         info: &NiInfo,
         incarnation: Incarnation,
     ) -> Result<Sending, EndpointError> {
-        if options.scheme != Scheme::Registry {
+        let schemes = options::schemes(options);
+        let card_sends = schemes.has_messages().then(|| {
             // Never more than the card has room for: so it refuses none.
-            let capacity = options.transfers.unwrap_or(info.command_entries).min(info.command_entries);
-            let packets = options::message_packets(options, info);
-            return Ok(Sending::Card(Box::new(Commands::new(capacity, info.packet_size_log2, packets))));
+            let capacity = options::most_commands(options, info);
+            Commands::new(capacity, info.packet_size_log2, options::message_packets(options, info))
+        });
+        if !schemes.contains(Scheme::Registry) {
+            return Ok(Sending::new(None, card_sends, options.scheme));
         }
         let sender = Sender::new(options::sender_config(options, info), incarnation)
             .map_err(|source| EndpointError::Config { card: card.clone(), source })?;
@@ -313,7 +361,7 @@ impl Endpoint {
                 expected: "at most what a transmit window of the card holds (`fpgactl info` shows it)",
             });
         }
-        Ok(Sending::Host(Box::new(sender)))
+        Ok(Sending::new(Some(sender), card_sends, options.scheme))
     }
 
     /// This node's id on the network.
@@ -388,7 +436,7 @@ impl Endpoint {
         if target.node == self.info.node && CardRange::new(source, length).overlaps(reaches) {
             return Err(SendError::Overlap { card: card(), source_start: source, destination, length });
         }
-        self.check_peer(target.node, length)?;
+        self.check_peer(target.node, length, options.scheme)?;
         let now = self.now();
         let deadline = options
             .deadline
@@ -403,7 +451,8 @@ impl Endpoint {
             deadline,
             priority: options.priority,
         };
-        self.sender.submit(now, command).map_err(|source| SendError::Sender { card: card(), source })
+        let submitted = self.sender.submit(now, command, options.scheme);
+        submitted.map_err(|source| SendError::Sender { card: card(), source })
     }
 
     /// Whether the copy engine can send from there.
@@ -610,7 +659,7 @@ impl Endpoint {
     #[must_use]
     pub fn counters(&self) -> EndpointCounters {
         EndpointCounters {
-            sender: *self.sender.counters(),
+            sender: self.sender.counters(),
             windows: self.transmit.filled(),
             chain_overruns: self.transmit.overruns(),
             reads_served: self.reads.served,
@@ -619,19 +668,22 @@ impl Endpoint {
         }
     }
 
-    /// The sender, for listings of op table and queues; `None` where the card makes the packets.
+    /// The sender, for listings of op table and queues; `None` where the card makes all packets.
     #[must_use]
     pub fn sender(&self) -> Option<&Sender> {
-        match &self.sender {
-            Sending::Host(sender) => Some(sender),
-            Sending::Card(_) => None,
-        }
+        self.sender.host()
     }
 
-    /// The rules that this node goes by.
+    /// The rules of transfers that name none.
     #[must_use]
     pub const fn scheme(&self) -> Scheme {
         self.scheme
+    }
+
+    /// All rules that this node goes by.
+    #[must_use]
+    pub const fn schemes(&self) -> SchemeList {
+        self.schemes
     }
 
     /// The transfers that have not ended, as far as this host knows.

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use fpga_core::Nanos;
+use fpga_core::scheme::tuning::{Tuning, most_window};
 use fpga_core::sender::{Notify, SenderConfig, Timeout};
 use fpga_firmware::event::FaultReason;
-use fpga_firmware::generated::Scheme;
+use fpga_firmware::generated::{Scheme, ni as at};
 use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
 use fpga_registers::CardAddr;
 
+use super::SchemeList;
 use super::events::EventRing;
 use crate::ni::NiInfo;
 
@@ -36,15 +38,21 @@ pub struct EndpointOptions {
     /// Bytes of a segment; `None`: as many as a mask holds, at most 16 KiB. By other schemes than the registry's, bytes of a
     /// message, rounded down to whole packets; `None`: 256 packets.
     pub segment_size: Option<u32>,
-    /// Rules that the card goes by, as sender and as receiver; those of the nodes that it talks to have to be the same. Default: the
-    /// receive registry, whose sender is this host. By any other, the card makes transfers by itself. It holds for all transfers of
-    /// the endpoint: the NI contract gives an interface one SCHEME at a time, set while it rests, and a change forgets what it has.
+    /// Rules that the card goes by, as sender and as receiver, of all transfers that name none; the nodes that it talks to have to go by them,
+    /// too. Default: the receive registry, whose sender is this host. By any other, the card makes transfers by itself. The interface is
+    /// told while it rests, and a change forgets what it has: so it holds as long as the endpoint is open.
     pub scheme: Scheme,
+    /// By which others transfers of the endpoint, and of others to it, may go ([`SendOptions::scheme`]); default: none. Only where the card's
+    /// interface has the capability MIXED. With the registry and others on together, each has half of the card's registry entries.
+    pub other_schemes: SchemeList,
     /// Round trip that the timers of schemes other than the registry's are made for: a little too long costs time where packets are
     /// lost, too short makes packets be sent twice. Default 100 us.
     pub round_trip: Duration,
+    /// Parameters of schemes other than the registry's, in place of the specification's; of the nodes that one talks to, the same. A window
+    /// that is given is that of each scheme that is on and has one.
+    pub tuning: Tuning,
     /// Entries of the event ring, a power of two from 64. Default 4096. Half of it is for what comes of packets in flight
-    /// ([`ops`](Self::ops)), half for what others send; by the registry's rules they are refused as busy, until this endpoint is polled,
+    /// ([`ops`](Self::ops)), half for what others send; they are refused as busy, until this endpoint is polled,
     /// before that half is full.
     pub event_entries: u32,
     /// User interrupt by which the card ends a wait that sleeps, 0 to 15. Default 0.
@@ -71,7 +79,8 @@ pub struct EndpointOptions {
     /// event ring has room for. Long ways take more: two and a half times a link's bandwidth-delay product where packets are lost
     /// ([`fpga_core::sender::SenderConfig::op_entries`]).
     pub ops: Option<u32>,
-    /// Transfers queued or under way, 1 to 2^20; `None`: 1024.
+    /// Transfers queued or under way, 1 to 2^20; `None`: 1024. Of those that the card makes, never more than it has room for, and than the event
+    /// ring has room for their ends.
     pub transfers: Option<u32>,
     /// Nodes that may have transfers at once, 1 to 8192; `None`: 64.
     pub destinations: Option<u32>,
@@ -88,7 +97,9 @@ impl Default for EndpointOptions {
             big_threshold: None,
             segment_size: None,
             scheme: Scheme::Registry,
+            other_schemes: SchemeList::NONE,
             round_trip: Duration::from_micros(100),
+            tuning: Tuning::default(),
             event_entries: 4096,
             event_line: 0,
             incarnation: None,
@@ -117,11 +128,14 @@ pub struct SendOptions {
     /// Goes before transfers of a lower priority that wait; 0 is the lowest and the default. Strict: as long as higher ones wait,
     /// lower ones do too.
     pub priority: u8,
+    /// By which rules, of those that the endpoint was opened with; `None`: by its default ones ([`EndpointOptions::scheme`]). A read's request
+    /// goes by them, and so does its answer.
+    pub scheme: Option<Scheme>,
 }
 
 impl Default for SendOptions {
     fn default() -> Self {
-        Self { notify: Notify::Receiver, deadline: None, priority: 0 }
+        Self { notify: Notify::Receiver, deadline: None, priority: 0, scheme: None }
     }
 }
 
@@ -130,6 +144,13 @@ impl SendOptions {
     #[must_use]
     pub const fn priority(mut self, priority: u8) -> Self {
         self.priority = priority;
+        self
+    }
+
+    /// By which rules.
+    #[must_use]
+    pub const fn scheme(mut self, scheme: Scheme) -> Self {
+        self.scheme = Some(scheme);
         self
     }
 
@@ -146,6 +167,39 @@ impl SendOptions {
         self.deadline = Some(deadline);
         self
     }
+}
+
+/// Registers for the parameters of schemes, in the order of their offsets; the first scheme that cannot have them, if there is one.
+pub(super) fn parameters(options: &EndpointOptions) -> Result<Vec<(u32, u32)>, Scheme> {
+    let tuning = &options.tuning;
+    if let Some(scheme) = schemes(options).iter().find(|scheme| !tuning.fits(*scheme)) {
+        return Err(scheme);
+    }
+    let on = |scheme| schemes(options).contains(scheme) && most_window(scheme).is_some();
+    let mut registers: Vec<_> = windows()
+        .map(|(scheme, register)| (register, tuning.window.filter(|_| on(scheme)).unwrap_or(0)))
+        .collect();
+    let flag = |set, bit| if set { bit } else { 0 };
+    let after =
+        u32::from(tuning.resend_after.unwrap_or(0)) << at::receiver_window_options::RESEND_AFTER_SHIFT;
+    let samples = u32::from(tuning.samples.unwrap_or(0)) << at::adaptive_options::SAMPLES_SHIFT;
+    let walk = tuning.walk.map_or(0, |span| u32::try_from(span.get()).unwrap_or(u32::MAX));
+    registers.extend([
+        (at::RECEIVER_WINDOW_OPTIONS, after | flag(tuning.credit, at::receiver_window_options::CREDIT)),
+        (at::ADAPTIVE_OPTIONS, samples | flag(tuning.literal, at::adaptive_options::LITERAL)),
+        (at::ADAPTIVE_WALK_NS, walk),
+    ]);
+    Ok(registers)
+}
+
+/// The register of each scheme's window.
+fn windows() -> impl Iterator<Item = (Scheme, u32)> {
+    Scheme::ALL.iter().map(|scheme| (*scheme, at::SCHEME_WINDOW + 4 * scheme.value()))
+}
+
+/// All schemes that the endpoint goes by.
+pub(super) fn schemes(options: &EndpointOptions) -> SchemeList {
+    options.other_schemes.with(options.scheme)
 }
 
 /// Packets of a message, where the card makes them.
@@ -175,8 +229,23 @@ pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderC
 /// Packets in flight that the event ring has room for. Half of it is for what comes of them: at worst two events each, the acknowledgement
 /// and the end of a segment of one packet; one for each window given back and each reason of faults.
 pub(super) fn most_ops(options: &EndpointOptions, info: &NiInfo) -> u32 {
-    let others = info.windows.count + FaultReason::ALL.iter().map(|_| 1).sum::<u32>();
-    (EventRing::entries_of(info, options.event_entries) / 4).saturating_sub(others.div_ceil(2)).max(1)
+    let half = EventRing::entries_of(info, options.event_entries) / 2;
+    let commands = if schemes(options).has_messages() { most_commands(options, info) } else { 0 };
+    (half.saturating_sub(commands) / 2).saturating_sub(lone_events(info).div_ceil(2)).max(1)
+}
+
+/// Events of a host's own doing that come one at a time: of a window given back, of a reason of faults.
+fn lone_events(info: &NiInfo) -> u32 {
+    info.windows.count + FaultReason::ALL.iter().map(|_| 1).sum::<u32>()
+}
+
+/// Transfers that the card may have: as many as it has room for, and as the event ring has room for their ends. Where this host sends packets,
+/// too, the answers to those have at least the other half of that room.
+pub(super) fn most_commands(options: &EndpointOptions, info: &NiInfo) -> u32 {
+    let own = (EventRing::entries_of(info, options.event_entries) / 2).saturating_sub(lone_events(info));
+    let share = if schemes(options).contains(Scheme::Registry) { own / 2 } else { own };
+    let asked = options.transfers.unwrap_or(info.command_entries);
+    asked.min(info.command_entries).min(share).max(1)
 }
 
 /// Everything that the chain copies besides sources has to suit an engine without realignment, too: where windows take payload and

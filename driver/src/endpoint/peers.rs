@@ -10,7 +10,6 @@ use fpga_firmware::event::Event;
 use fpga_firmware::generated::{Capabilities, Scheme, ni as at};
 use fpga_firmware::{Incarnation, NodeId};
 
-use super::sending::Sending;
 use super::{Endpoint, EndpointError, SchemeList, SendCompletion, SendError};
 
 /// How soon a question without an answer is asked again; doubled each time.
@@ -34,7 +33,7 @@ pub struct Peer {
     pub mask_bits: u16,
     /// What its card can do.
     pub capabilities: Capabilities,
-    /// Schemes that it can be opened with.
+    /// Schemes that its endpoint goes by.
     pub schemes: SchemeList,
     /// How long its registry waits for a silent sender.
     pub registry_timeout: Duration,
@@ -91,12 +90,14 @@ pub enum Mismatch {
         /// How long it waits.
         theirs: Duration,
     },
-    /// It does not know the scheme of this endpoint.
-    #[error("does not know the scheme {ours}, but {theirs}: open this endpoint with one of these")]
+    /// It does not go by the scheme of the transfer.
+    #[error(
+        "does not go by the scheme {ours}, but by {theirs}: name one of these (SendOptions::scheme), or open both endpoints with the same (EndpointOptions)"
+    )]
     Scheme {
-        /// The scheme of this endpoint.
+        /// The scheme of the transfer.
         ours: Scheme,
-        /// Those that it knows.
+        /// Those that it goes by.
         theirs: SchemeList,
     },
 }
@@ -227,17 +228,26 @@ impl Endpoint {
         due.into_iter().try_for_each(|node| self.send_hello(node))
     }
 
-    /// Refuses a transfer of `length` bytes that `node` has said it cannot take.
-    pub(super) fn check_peer(&self, node: NodeId, length: u64) -> Result<(), SendError> {
+    /// Refuses a transfer of `length` bytes by a scheme that is not on, or that `node` has said it cannot take.
+    pub(super) fn check_peer(
+        &self,
+        node: NodeId,
+        length: u64,
+        scheme: Option<Scheme>,
+    ) -> Result<(), SendError> {
         let card = || self.card.shared.name.clone();
-        self.mismatch(node, length)
+        let scheme = scheme.unwrap_or(self.scheme);
+        if !self.schemes.contains(scheme) {
+            return Err(SendError::Scheme { card: card(), scheme, on: self.schemes });
+        }
+        self.mismatch(node, length, scheme)
             .map_or(Ok(()), |mismatch| Err(SendError::Peer { card: card(), node, mismatch }))
     }
 
-    fn mismatch(&self, node: NodeId, length: u64) -> Option<Mismatch> {
+    fn mismatch(&self, node: NodeId, length: u64, scheme: Scheme) -> Option<Mismatch> {
         let peer = self.peer(node)?;
-        if peer.schemes.0.checked_shr(self.scheme.value()).unwrap_or(0) & 1 == 0 {
-            return Some(Mismatch::Scheme { ours: self.scheme, theirs: peer.schemes });
+        if !peer.schemes.contains(scheme) {
+            return Some(Mismatch::Scheme { ours: scheme, theirs: peer.schemes });
         }
         let (ours, theirs) = (self.info.packet_size_log2, peer.packet_size_log2);
         if ours != theirs {
@@ -249,7 +259,7 @@ impl Endpoint {
             return Some(Mismatch::Patience { ours: least, theirs: patience });
         }
         // Messages know no mask.
-        let Sending::Host(sender) = &self.sender else { return None };
+        let sender = self.sender.host().filter(|_| scheme == Scheme::Registry)?;
         let longest = u32::try_from(length).unwrap_or(u32::MAX).min(sender.config().segment_size);
         let packets = packet_count(longest, ours);
         (packets > peer.mask_bits.into())

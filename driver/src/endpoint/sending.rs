@@ -1,4 +1,4 @@
-//! Who makes packets of transfers: this host, by the registry's rules, or the card's interface, by any other's.
+//! Who makes packets of transfers: this host, by the registry's rules, or the card's interface, by any other's. Both, where both are on.
 
 use fpga_core::Nanos;
 use fpga_core::scheme::commands::{Commands, Withdrawal};
@@ -6,85 +6,109 @@ use fpga_core::sender::{
     Command, Completion, Sender, SenderCounters, SubmitError, Ticket, TransferView, Transmit,
 };
 use fpga_firmware::event::Event;
+use fpga_firmware::generated::Scheme;
 
-/// A sender, or what stands for the card's.
+/// A sender, what stands for the card's, or both. Their tickets are different ones.
 #[derive(Debug)]
-pub(super) enum Sending {
-    Host(Box<Sender>),
-    Card(Box<Commands>),
-}
-
-macro_rules! either {
-    ($sending:expr, $it:ident => $body:expr) => {
-        match $sending {
-            Sending::Host($it) => $body,
-            Sending::Card($it) => $body,
-        }
-    };
+pub(super) struct Sending {
+    host: Option<Box<Sender>>,
+    card: Option<Box<Commands>>,
+    default: Scheme,
+    /// The card's has its turn: neither keeps the other waiting for windows.
+    cards_turn: bool,
 }
 
 impl Sending {
-    pub(super) fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, SubmitError> {
-        either!(self, it => it.submit(now, command))
+    pub(super) fn new(host: Option<Sender>, card: Option<Commands>, default: Scheme) -> Self {
+        Self { host: host.map(Box::new), card: card.map(Box::new), default, cards_turn: false }
     }
 
-    pub(super) fn cancel(&mut self, now: Nanos, ticket: Ticket) -> Withdrawal {
-        match self {
-            Self::Host(sender) => {
-                if sender.cancel(now, ticket) {
-                    Withdrawal::Here
-                } else {
-                    Withdrawal::Ended
-                }
-            }
-            Self::Card(commands) => commands.cancel(now, ticket),
+    /// This host's sender, if any transfer may go by it.
+    pub(super) fn host(&self) -> Option<&Sender> {
+        self.host.as_deref()
+    }
+
+    /// Queues a transfer by `scheme`, or by the endpoint's default one.
+    pub(super) fn submit(
+        &mut self,
+        now: Nanos,
+        command: Command,
+        scheme: Option<Scheme>,
+    ) -> Result<Ticket, SubmitError> {
+        let chosen = scheme.unwrap_or(self.default);
+        let not_on = SubmitError::Scheme { scheme: chosen };
+        if chosen == Scheme::Registry {
+            self.host.as_mut().ok_or(not_on)?.submit(now, command)
+        } else {
+            self.card.as_mut().ok_or(not_on)?.submit(now, command, scheme)
         }
     }
 
+    pub(super) fn cancel(&mut self, now: Nanos, ticket: Ticket) -> Withdrawal {
+        if Commands::owns(ticket) {
+            return self.card.as_mut().map_or(Withdrawal::Ended, |commands| commands.cancel(now, ticket));
+        }
+        let cancelled = self.host.as_mut().is_some_and(|sender| sender.cancel(now, ticket));
+        if cancelled { Withdrawal::Here } else { Withdrawal::Ended }
+    }
+
     pub(super) fn handle_event(&mut self, now: Nanos, event: &Event) -> bool {
-        either!(self, it => it.handle_event(now, event))
+        self.host.as_mut().is_some_and(|sender| sender.handle_event(now, event))
+            || self.card.as_mut().is_some_and(|commands| commands.handle_event(now, event))
     }
 
     /// The card's has timers of its own.
     pub(super) fn handle_timeout(&mut self, now: Nanos) {
-        if let Self::Host(sender) = self {
+        if let Some(sender) = &mut self.host {
             sender.handle_timeout(now);
         }
     }
 
-    /// When the next timer runs out.
+    /// When the next timer of this host's runs out.
     pub(super) fn poll_timeout(&self) -> Option<Nanos> {
-        match self {
-            Self::Host(sender) => sender.poll_timeout(),
-            Self::Card(_) => None,
-        }
+        self.host.as_ref()?.poll_timeout()
     }
 
     pub(super) fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit> {
-        either!(self, it => it.poll_transmit(now))
+        let Some(commands) = &mut self.card else { return self.host.as_mut()?.poll_transmit(now) };
+        let cards_turn = std::mem::replace(&mut self.cards_turn, false);
+        if cards_turn && let Some(transmit) = commands.poll_transmit(now) {
+            return Some(transmit);
+        }
+        if let Some(transmit) = self.host.as_mut().and_then(|sender| sender.poll_transmit(now)) {
+            self.cards_turn = true;
+            return Some(transmit);
+        }
+        commands.poll_transmit(now)
     }
 
     pub(super) fn poll_completion(&mut self) -> Option<Completion> {
-        either!(self, it => it.poll_completion())
+        self.host
+            .as_mut()
+            .and_then(|sender| sender.poll_completion())
+            .or_else(|| self.card.as_mut()?.poll_completion())
     }
 
-    pub(super) fn counters(&self) -> &SenderCounters {
-        either!(self, it => it.counters())
+    pub(super) fn counters(&self) -> SenderCounters {
+        let host = self.host.as_ref().map(|sender| *sender.counters()).unwrap_or_default();
+        self.card.as_ref().map_or(host, |commands| host.plus(commands.counters()))
     }
 
-    /// Bytes of a full segment, or message.
+    /// Bytes of a full segment, or message: the shorter, where there are both.
     pub(super) fn segment_size(&self) -> u32 {
-        match self {
-            Self::Host(sender) => sender.config().segment_size,
-            Self::Card(commands) => u32::try_from(commands.message_size()).unwrap_or(u32::MAX),
-        }
+        let segment = self.host.as_ref().map(|sender| sender.config().segment_size);
+        let message =
+            self.card.as_ref().map(|commands| u32::try_from(commands.message_size()).unwrap_or(u32::MAX));
+        [segment, message].into_iter().flatten().min().unwrap_or(0)
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        either!(self, it => it.is_idle())
+        self.host.as_ref().is_none_or(|sender| sender.is_idle())
+            && self.card.as_ref().is_none_or(|commands| commands.is_idle())
     }
 
     pub(super) fn transfers(&self) -> Vec<TransferView> {
-        either!(self, it => it.transfers().collect())
+        let host = self.host.iter().flat_map(|sender| sender.transfers());
+        host.chain(self.card.iter().flat_map(|commands| commands.transfers())).collect()
     }
 }

@@ -364,8 +364,8 @@ fn header(transmit: &Transmit, sequence: u32) -> WindowHeader {
     }
     let (kind, command) = match transmit.kind {
         TransmitKind::Data => (WindowKind::Data, CommandFields::NONE),
-        TransmitKind::Command { number, priority, patience } => {
-            (WindowKind::Command, CommandFields { number, priority, patience_ns: patience.get() })
+        TransmitKind::Command { number, priority, patience, scheme } => {
+            (WindowKind::Command, CommandFields { number, priority, patience_ns: patience.get(), scheme })
         }
         _ => (WindowKind::Arrival, CommandFields::NONE),
     };

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use fpga_core::Nanos;
 use fpga_core::feedback::flow;
 use fpga_core::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
-use fpga_core::scheme::ends::Rules;
+use fpga_core::scheme::ends::{OtherRules, Rules};
 use fpga_core::scheme::messages::{
     ReadConfig, Read, Reads, Receiver, ReceiverConfig, Sender, SenderConfig,
 };
@@ -64,6 +64,8 @@ struct Rig {
     /// What was sent and not delivered, the last of it.
     on_way: Vec<Departure>,
     open: BTreeSet<Ticket>,
+    /// Every scheme is on, and transfers choose.
+    mixed: bool,
 }
 
 /// Small tables, so that they are full soon and message numbers come round.
@@ -72,6 +74,11 @@ fn rig(shape: u8) -> Rig {
     let rules = Rules::new(scheme, TRIP).expect("no registry");
     let mut sending = SenderConfig::new(NODE, rules);
     let mut receiving = ReceiverConfig::new(NODE, LIFE, rules);
+    if shape & 0x10 != 0 {
+        let all = SCHEMES.iter().filter_map(|scheme| Rules::new(*scheme, TRIP));
+        sending.others = all.fold(OtherRules::NONE, OtherRules::with);
+        receiving.others = sending.others;
+    }
     (sending.packet_size_log2, receiving.packet_size_log2) = (6, 6);
     (sending.number_bits, receiving.number_bits) = (3, 3);
     (sending.message_packets, sending.transfers) = (5, 4);
@@ -101,6 +108,7 @@ fn rig(shape: u8) -> Rig {
         now: Nanos::ZERO,
         on_way: Vec::new(),
         open: BTreeSet::new(),
+        mixed: shape & 0x10 != 0,
     }
 }
 
@@ -116,7 +124,12 @@ impl Rig {
             deadline: (odd & 32 != 0).then(|| self.now.saturating_add(Nanos::from_micros(u64::from(length)))),
             priority: node >> 6,
         };
-        if let Ok(ticket) = self.sender.submit(self.now, command) {
+        let by = SCHEMES.get(usize::from(odd >> 6) + usize::from(place & 3)).filter(|_| self.mixed);
+        let submitted = match by {
+            Some(scheme) => self.sender.submit_by(self.now, command, *scheme),
+            None => self.sender.submit(self.now, command),
+        };
+        if let Ok(ticket) = submitted {
             assert!(self.open.insert(ticket), "a ticket names one transfer");
         }
     }

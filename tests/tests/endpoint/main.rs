@@ -8,6 +8,7 @@ mod chain;
 mod endings;
 mod floods;
 mod lossy;
+mod mixed;
 mod nodes;
 mod peers;
 mod reads;
@@ -19,6 +20,7 @@ mod shapes;
 mod shared;
 mod small;
 mod transfers;
+mod tuning;
 mod waits;
 
 use std::time::Duration;

@@ -334,9 +334,22 @@ pub struct TransferArgs {
     /// How many packets the simulated network holds back and releases in random order, 0 to 4096; 0: in order [default: 64]
     #[arg(long, value_name = "N", value_parser = reorder_depth)]
     pub reorder: Option<u16>,
-    /// By which rules both cards go
-    #[arg(long, value_enum, default_value_t = Scheme::Registry)]
-    pub scheme: Scheme,
+    /// By which rules both cards go; of several, S,S,..., the transfers of a file longer than a chunk take turns
+    #[arg(long, value_name = "S", value_enum, value_delimiter = ',', default_value = "registry")]
+    pub scheme: Vec<Scheme>,
+    /// Packets of the window of schemes other than registry, the receiver's or the sender's, by the scheme [default: 128, sender-window 32,
+    /// selective 512]
+    #[arg(long, value_name = "N")]
+    pub window: Option<u32>,
+    /// Scheme receiver-window: the receiver tells the sender how far it may send
+    #[arg(long)]
+    pub credit: bool,
+    /// Scheme receiver-window: ask for all that follows a hole after so many requests for it alone, 1 to 255 [default: 3]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u8).range(1..))]
+    pub resend_after: Option<u8>,
+    /// Round trip that the timers of schemes other than registry are made for [default: 100us]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub round_trip: Option<Duration>,
     /// A transfer that has not ended by then ends with an error, whatever its progress [default: none]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub deadline: Option<Duration>,

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 
+use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{Incarnation, NodeId, SegmentIndex, TransferId};
 use fpga_registers::CardAddr;
 
@@ -354,6 +355,8 @@ impl Registry {
 pub struct EntryView {
     /// Whether an operation is in progress here; everything but `generation` is 0 if not.
     pub valid: bool,
+    /// By which rules it is received: the registry's, or those of the message in a context.
+    pub scheme: Scheme,
     /// How often the entry was used.
     pub generation: u32,
     /// Sender.
@@ -392,6 +395,7 @@ impl EntryView {
     pub const fn vacant(generation: u32) -> Self {
         Self {
             valid: false,
+            scheme: Scheme::Registry,
             generation,
             source: NodeId::new(0),
             incarnation: Incarnation::new(0),
@@ -421,6 +425,7 @@ impl Registry {
         let key = entry.key;
         Some(EntryView {
             valid: true,
+            scheme: Scheme::Registry,
             generation: entry.generation,
             source: key.source,
             incarnation: key.incarnation,

@@ -73,7 +73,8 @@ impl Receiver {
     }
 
     /// Events that are sure to come, or may, of what was accepted.
-    fn owed(&self) -> u32 {
+    #[must_use]
+    pub fn owed_events(&self) -> u32 {
         let slot = 1 + u32::from(self.config.packet_events);
         let transfers = u32::from(self.peers.transfers_in_use());
         let escaped = u32::from(self.escape.occupancy()).saturating_mul(slot);
@@ -93,7 +94,7 @@ impl Receiver {
             Arrival::FirstStart => (start + 1, 0),
             Arrival::Early => (1 + 1 + told, start),
         };
-        let owed = self.owed().saturating_add(added);
+        let owed = self.owed_events().saturating_add(added);
         owed <= self.room.now && owed.saturating_add(held_back) <= self.room.rested
     }
 

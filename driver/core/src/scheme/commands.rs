@@ -7,11 +7,12 @@
 //! Order of calls: as [`crate::sender`].
 
 use fpga_firmware::event::{Event, EventKind, NackReason, Outcome};
+use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{OpNumber, TransferId};
 use fpga_registers::CardAddr;
 
 use super::messages::Progress;
-use super::messages::transfers::{Stage, Transfers, messages_of};
+use super::messages::transfers::{Stage, Transfer, Transfers, messages_of};
 use crate::cast::low32;
 use crate::segment::Class;
 use crate::sender::{
@@ -23,6 +24,8 @@ use crate::time::Nanos;
 /// Most transfers that can be told apart: 12 bits of a command's number are its slot.
 pub const MOST_COMMANDS: u32 = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 12;
+/// Slots in tickets count from here: a host that sends by itself as well has fewer transfers, so each ticket is of one of the two.
+const FIRST_SLOT: u32 = 1 << 24;
 
 /// What becomes of a transfer that is withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,22 +65,35 @@ impl Commands {
         }
     }
 
-    /// Queues a transfer.
+    /// Queues a transfer, by the rules of `scheme` or, with `None`, the interface's default. Whether the interface goes by it, the
+    /// caller knows.
     ///
     /// # Errors
     /// [`SubmitError`]; nothing has changed then.
-    pub fn submit(&mut self, now: Nanos, command: Command) -> Result<Ticket, SubmitError> {
+    pub fn submit(
+        &mut self,
+        now: Nanos,
+        command: Command,
+        scheme: Option<Scheme>,
+    ) -> Result<Ticket, SubmitError> {
         let messages = messages_of(&command, self.span)?;
         let full = SubmitError::Full { capacity: self.capacity };
-        let ticket = self.transfers.add(now, command, 0, messages).ok_or(full)?;
+        let ticket = self.transfers.add(now, command, scheme, 0, messages).ok_or(full)?;
         if messages == 0 {
             self.end(now, ticket.slot, Ok(()));
         }
-        Ok(ticket)
+        Ok(outside(ticket))
+    }
+
+    /// Whether a ticket is of an interface's transfers, not of those that a host sends by itself.
+    #[must_use]
+    pub const fn owns(ticket: Ticket) -> bool {
+        ticket.slot >= FIRST_SLOT
     }
 
     /// Gives a transfer up. Its completion says so, unless it ends well before the interface hears of it.
     pub fn cancel(&mut self, now: Nanos, ticket: Ticket) -> Withdrawal {
+        let Some(ticket) = inside(ticket) else { return Withdrawal::Ended };
         let Some(slot) = self.transfers.find(ticket) else { return Withdrawal::Ended };
         let transfer = self.transfers.get(slot);
         if transfer.stage == Stage::Begun {
@@ -154,7 +170,7 @@ impl Commands {
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit> {
         loop {
             let slot = self.transfers.first(|_| true)?;
-            let command = self.transfers.get(slot).command;
+            let Transfer { command, scheme, .. } = *self.transfers.get(slot);
             let Command { node, destination: address, priority, .. } = command;
             if command.deadline.is_some_and(|deadline| deadline <= now) {
                 let error = TransferError::Deadline { node, address, acknowledged: 0, tries: 0 };
@@ -165,8 +181,8 @@ impl Commands {
             let ticket = self.transfers.ticket(slot);
             let patience = command.deadline.map_or(Nanos::ZERO, |deadline| deadline.saturating_sub(now));
             return Some(Transmit {
-                kind: TransmitKind::Command { number: number_of(ticket), priority, patience },
-                ticket,
+                kind: TransmitKind::Command { number: number_of(ticket), priority, patience, scheme },
+                ticket: outside(ticket),
                 transfer: TransferId::new(0),
                 oldest_live: TransferId::new(0),
                 node,
@@ -192,7 +208,7 @@ impl Commands {
 
     /// The oldest transfer that has ended.
     pub fn poll_completion(&mut self) -> Option<Completion> {
-        self.transfers.poll()
+        self.transfers.poll().map(|done| Completion { ticket: outside(done.ticket), ..done })
     }
 
     /// Whether nothing is queued, under way or waiting to be polled.
@@ -225,7 +241,7 @@ impl Commands {
             let transfer = self.transfers.live(slot)?;
             let begun = transfer.stage == Stage::Begun;
             Some(TransferView {
-                ticket: self.transfers.ticket(slot),
+                ticket: outside(self.transfers.ticket(slot)),
                 transfer: (transfer.packets != 0).then_some(transfer.id),
                 node: transfer.command.node,
                 class: if transfer.messages > 1 { Class::Big } else { Class::Regular },
@@ -243,6 +259,17 @@ impl Commands {
             })
         })
     }
+}
+
+/// A ticket as the host has it.
+const fn outside(ticket: Ticket) -> Ticket {
+    Ticket { slot: ticket.slot + FIRST_SLOT, generation: ticket.generation }
+}
+
+/// A ticket as the table has it; `None` if it is of another sender.
+fn inside(ticket: Ticket) -> Option<Ticket> {
+    let slot = ticket.slot.checked_sub(FIRST_SLOT)?;
+    Some(Ticket { slot, generation: ticket.generation })
 }
 
 /// A command's number: its slot, and below how often that was used.
@@ -358,7 +385,7 @@ mod tests {
         ];
         let mut commands = Commands::new(2, 9, 4);
         for result in ends {
-            let ticket = commands.submit(Nanos::ZERO, command(5000)).unwrap();
+            let ticket = commands.submit(Nanos::ZERO, command(5000), None).unwrap();
             let number = handed_over(&mut commands);
             let told = Completion {
                 result,
@@ -386,7 +413,7 @@ mod tests {
     #[test]
     fn progress_is_counted_once() {
         let mut commands = Commands::new(1, 9, 4);
-        let ticket = commands.submit(Nanos::ZERO, command(5000)).unwrap();
+        let ticket = commands.submit(Nanos::ZERO, command(5000), None).unwrap();
         let number = handed_over(&mut commands);
         let progress = |messages, acknowledged| {
             let (packets, retransmits) = (acknowledged + 1, 1);
@@ -407,23 +434,23 @@ mod tests {
     fn what_cannot_be_is_refused_and_what_waits_can_be_withdrawn() {
         let mut commands = Commands::new(1, 9, 4);
         let away = Command { source: CardAddr::new(u64::MAX), ..command(2) };
-        assert!(matches!(commands.submit(Nanos::ZERO, away), Err(SubmitError::Address { .. })));
+        assert!(matches!(commands.submit(Nanos::ZERO, away, None), Err(SubmitError::Address { .. })));
         let told = Command { notify: Notify::Sender, ..command(2) };
-        assert_eq!(commands.submit(Nanos::ZERO, told), Err(SubmitError::Notify));
-        commands.submit(Nanos::ZERO, command(0)).unwrap();
+        assert_eq!(commands.submit(Nanos::ZERO, told, None), Err(SubmitError::Notify));
+        commands.submit(Nanos::ZERO, command(0), None).unwrap();
         assert_eq!(commands.poll_completion().unwrap().result, Ok(()));
-        let first = commands.submit(Nanos::ZERO, command(1)).unwrap();
-        assert_eq!(commands.submit(Nanos::ZERO, command(1)), Err(SubmitError::Full { capacity: 1 }));
+        let first = commands.submit(Nanos::ZERO, command(1), None).unwrap();
+        assert_eq!(commands.submit(Nanos::ZERO, command(1), None), Err(SubmitError::Full { capacity: 1 }));
         assert_eq!(commands.cancel(Nanos::ZERO, first), Withdrawal::Here);
         assert_eq!(commands.cancel(Nanos::ZERO, first), Withdrawal::Ended);
         assert!(commands.poll_completion().is_some());
         // One whose time is over before a window is free never leaves.
         let soon = Command { deadline: Some(Nanos::new(5)), ..command(1) };
-        commands.submit(Nanos::ZERO, soon).unwrap();
+        commands.submit(Nanos::ZERO, soon, None).unwrap();
         assert_eq!(commands.poll_transmit(Nanos::new(5)), None);
         let late = commands.poll_completion().unwrap().result;
         assert!(matches!(late, Err(TransferError::Deadline { .. })), "{late:?}");
-        let second = commands.submit(Nanos::ZERO, command(1)).unwrap();
+        let second = commands.submit(Nanos::ZERO, command(1), None).unwrap();
         let number = handed_over(&mut commands);
         assert_eq!(commands.cancel(Nanos::ZERO, second), Withdrawal::Interface(number));
     }

@@ -59,12 +59,6 @@ impl Rules {
         }
     }
 
-    /// Whether a sender asks for a context before it sends. In the other schemes any packet can begin its message.
-    #[must_use]
-    pub const fn asks_first(&self) -> bool {
-        matches!(self, Self::ReceiverWindow(_) | Self::ReceiverCounter(_))
-    }
-
     /// A sending end with room for the longest message.
     #[must_use]
     pub fn sending(&self) -> SendingEnd {
@@ -101,6 +95,30 @@ impl Rules {
             }
             Self::Selective(config) => ReceivingEnd::Mapping(mapping::Receiver::new(config.window, None)),
         }
+    }
+}
+
+/// Rules beside a node's default ones, at most one set of parameters for each message scheme: what else a transfer may go by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct OtherRules([Option<Rules>; 5]);
+
+impl OtherRules {
+    /// None.
+    pub const NONE: Self = Self([None; 5]);
+
+    /// These too, in place of other parameters of the same scheme.
+    #[must_use]
+    pub fn with(mut self, rules: Rules) -> Self {
+        let same = |place: &&mut Option<Rules>| place.is_none_or(|known| known.scheme() == rules.scheme());
+        if let Some(place) = self.0.iter_mut().find(same) {
+            *place = Some(rules);
+        }
+        self
+    }
+
+    /// All of them that are of another scheme than `default`.
+    pub(super) fn beside(&self, default: Scheme) -> impl Iterator<Item = Rules> + Clone + '_ {
+        self.0.iter().copied().flatten().filter(move |rules| rules.scheme() != default)
     }
 }
 
@@ -146,6 +164,24 @@ macro_rules! receiving {
 }
 
 impl SendingEnd {
+    /// Which scheme.
+    #[must_use]
+    pub const fn scheme(&self) -> Scheme {
+        match self {
+            Self::ReceiverWindow(_) => Scheme::ReceiverWindow,
+            Self::SenderWindow(_) => Scheme::SenderWindow,
+            Self::ReceiverCounter(_) => Scheme::ReceiverCounter,
+            Self::AdaptiveWindow(_) => Scheme::AdaptiveWindow,
+            Self::Selective(_) => Scheme::Selective,
+        }
+    }
+
+    /// Whether a context is asked for before anything is sent. In the other schemes any packet can begin its message.
+    #[must_use]
+    pub const fn asks_first(&self) -> bool {
+        matches!(self, Self::ReceiverWindow(_) | Self::ReceiverCounter(_))
+    }
+
     /// How long the last answer took, once; `None` where the scheme does not measure it.
     pub const fn take_delay(&mut self) -> Option<Nanos> {
         match self {

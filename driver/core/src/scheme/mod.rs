@@ -32,6 +32,7 @@ pub mod receiver_window;
 pub mod selective;
 pub mod sender_window;
 pub mod side;
+pub mod tuning;
 
 use crate::time::Nanos;
 

@@ -1,6 +1,7 @@
 //! What goes into a sender and what comes out.
 
 use fpga_firmware::event::NackReason;
+use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
 use fpga_registers::CardAddr;
 
@@ -107,6 +108,12 @@ pub enum SubmitError {
         "a notice by the sender: in this scheme the receiver tells its own application; use Notify::Receiver"
     )]
     Notify,
+    /// The transfer asks for a scheme that the sender was not made for.
+    #[error("the scheme {scheme}: this sender does not go by it; name one that it was set up with, or none")]
+    Scheme {
+        /// The scheme asked for.
+        scheme: Scheme,
+    },
     /// [`NodeId::ANY`] is no node.
     #[error("node {node} cannot be a destination: name one node")]
     Node {
@@ -181,6 +188,8 @@ pub enum TransmitKind {
         priority: u8,
         /// After this it is given up whatever the progress; 0: never.
         patience: Nanos,
+        /// By which rules; `None`: the interface's default.
+        scheme: Option<Scheme>,
     },
 }
 
@@ -396,6 +405,32 @@ pub enum TransferError {
         /// Packets of the transfer that were acknowledged.
         acknowledged: u64,
     },
+}
+
+impl SenderCounters {
+    /// The sum of what two senders have counted.
+    #[must_use]
+    pub const fn plus(&self, other: &Self) -> Self {
+        macro_rules! sum {
+            ($($field:ident),+) => {
+                Self { $($field: self.$field.wrapping_add(other.$field)),+ }
+            };
+        }
+        sum!(
+            packets,
+            retransmits,
+            acknowledged,
+            stale,
+            busy,
+            refused,
+            timeouts,
+            deferred,
+            yielded,
+            segments,
+            completed,
+            failed
+        )
+    }
 }
 
 /// Running counts of a sender.

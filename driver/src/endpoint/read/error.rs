@@ -4,7 +4,7 @@ use fpga_core::sender;
 use fpga_firmware::NodeId;
 use fpga_registers::CardAddr;
 
-use super::super::EndpointError;
+use super::super::{EndpointError, SendError};
 use super::SLOTS;
 use crate::error::TransferFailed;
 use crate::name::CardName;
@@ -78,6 +78,9 @@ pub enum ReadError {
         /// Which card.
         card: CardName,
     },
+    /// The request, or its answer, cannot go by the scheme asked for.
+    #[error("the request to read: {0}")]
+    Send(#[from] SendError),
     /// The place to read to cannot be opened, or the request cannot be put into card memory.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),

@@ -3,7 +3,8 @@
 //! A node that lets another one read keeps a *mailbox* for it: some slots of card memory that the reader may write. A read is
 //!
 //! 1. a memory window at the reader, of exactly the bytes that are to come, for that node, with a key of its own;
-//! 2. a request of 64 bytes, sent into a slot of the mailbox as any transfer is: acknowledged, sent again, delivered once;
+//! 2. a request of 64 bytes, sent into a slot of the mailbox as any transfer is: acknowledged, sent again, delivered once; it says by
+//!    which scheme it goes, and the answer comes by the same, which both nodes have;
 //! 3. at the other side, where its arrival is noticed: a look at what is asked for, and a transfer of it into the reader's window.
 //!
 //! So reads need nothing of the network interface that writes do not, and inherit its care. The window is closed when the read
@@ -18,7 +19,7 @@ use std::time::Duration;
 use fpga_core::Nanos;
 use fpga_core::sender::{self, Command, Notify};
 use fpga_firmware::NodeId;
-use fpga_firmware::generated::ni as at;
+use fpga_firmware::generated::{Scheme, ni as at};
 use fpga_registers::CardAddr;
 
 use super::{
@@ -134,7 +135,7 @@ pub(super) struct Reads {
     /// Requests that have arrived: mailbox and slot.
     arrived: VecDeque<(usize, u64)>,
     /// Answers that were due when the sender had no room.
-    unanswered: VecDeque<Command>,
+    unanswered: VecDeque<(Command, Scheme)>,
     /// Answers under way.
     answers: Vec<SendTicket>,
     /// Requests whose read has ended before they did.
@@ -260,6 +261,9 @@ impl Endpoint {
             self.reads.completions.push_back(done);
             return Ok(ticket);
         }
+        // The answer comes by the same rules, and this card has to take it.
+        self.check_peer(source.node, SLOT, options.scheme)?;
+        let scheme = options.scheme.unwrap_or(self.scheme);
         let mut others = self.reads.pending.iter().flatten();
         if others.any(|other| CardRange::new(other.to, other.length).overlaps(CardRange::new(to, length))) {
             return Err(ReadError::Overlap { card: card(), to, length });
@@ -269,7 +273,7 @@ impl Endpoint {
         };
         let from = self.reserved(REQUESTS_AT + SLOT * slot as u64);
         let window = self.open_region(source.node, CardRange::new(to, length))?;
-        let request = Request { offset, length, to, key: window.remote.key };
+        let request = Request { offset, length, to, key: window.remote.key, scheme };
         match self.ask(source, slot, from, &request, options.priority) {
             Ok(sent) => {
                 self.reads.next_ticket += 1;
@@ -312,7 +316,9 @@ impl Endpoint {
         };
         let now = self.now();
         let card = self.card.shared.name.clone();
-        self.sender.submit(now, command).map_err(|source| ReadError::Sender { card, source })
+        self.sender
+            .submit(now, command, Some(request.scheme))
+            .map_err(|source| ReadError::Sender { card, source })
     }
 
     /// Withdraws a read: its completion says so. Returns whether it had not ended before. What the other side has sent already may be
@@ -470,8 +476,8 @@ impl Endpoint {
                 None => self.reads.refused += 1,
             }
         }
-        while let Some(command) = self.reads.unanswered.front() {
-            match self.sender.submit(now, *command) {
+        while let Some((command, scheme)) = self.reads.unanswered.front() {
+            match self.sender.submit(now, *command, Some(*scheme)) {
                 Ok(ticket) => self.reads.answers.push(ticket),
                 // Back-pressure: later.
                 Err(sender::SubmitError::Full { .. } | sender::SubmitError::Destinations { .. }) => break,
@@ -484,7 +490,7 @@ impl Endpoint {
     }
 
     /// What is asked for, if it may be read.
-    fn fetch_request(&mut self, index: usize, slot: u64) -> Result<Option<Command>, EndpointError> {
+    fn fetch_request(&mut self, index: usize, slot: u64) -> Result<Option<(Command, Scheme)>, EndpointError> {
         let at = self.reserved(MAILBOXES_AT + MAILBOX * index as u64 + SLOT * slot);
         let (Some(fetch), Some(Some(readable))) =
             (&mut self.reads.fetch, self.reads.mailboxes.get(index).copied())
@@ -494,7 +500,7 @@ impl Endpoint {
         let buffer = self.card.buffer(SLOT_BYTES)?;
         let buffer = fetch.read(buffer, at).map_err(|failed| EndpointError::Fetch(failed.error))?;
         let Some(request) = Request::decode(buffer.as_slice()) else { return Ok(None) };
-        let Request { offset, length, to, key } = request;
+        let Request { offset, length, to, key, scheme } = request;
         let Readable { reader, range } = readable;
         if offset > range.length || length > range.length - offset {
             return Ok(None);
@@ -507,8 +513,11 @@ impl Endpoint {
         if reader == self.info.node && CardRange::new(source, length).overlaps(CardRange::new(to, length)) {
             return Ok(None);
         }
+        if !self.schemes.contains(scheme) {
+            return Ok(None);
+        }
         let notify = Notify::Receiver;
-        Ok(Some(Command {
+        let command = Command {
             source,
             node: reader,
             destination: to,
@@ -517,7 +526,8 @@ impl Endpoint {
             notify,
             deadline: None,
             priority: 0,
-        }))
+        };
+        Ok(Some((command, scheme)))
     }
 }
 

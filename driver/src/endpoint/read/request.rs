@@ -8,14 +8,16 @@
 //! | 16..24 | bytes |
 //! | 24..32 | card address at the reader |
 //! | 32..40 | key of the reader's window |
-//! | 40..64 | 0 |
+//! | 40..44 | scheme by which the answer is to come |
+//! | 44..64 | 0 |
 
+use fpga_firmware::generated::Scheme;
 use fpga_registers::CardAddr;
 
 /// First word of a request: the letters READ in memory order.
 const MAGIC: u32 = u32::from_le_bytes(*b"READ");
 /// Version of the format.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes of a request, and of a slot.
 pub(super) const SLOT: u64 = 64;
 /// The same as a length.
@@ -28,13 +30,16 @@ pub(super) struct Request {
     pub(super) length: u64,
     pub(super) to: CardAddr,
     pub(super) key: u64,
+    /// By which rules the request goes, and the answer comes: both nodes have it, or the request does not arrive.
+    pub(super) scheme: Scheme,
 }
 
 impl Request {
     pub(super) fn encode(&self) -> [u8; SLOT_BYTES] {
         let mut bytes = [0; SLOT_BYTES];
-        let words =
-            [u64::from(MAGIC) | u64::from(VERSION) << 32, self.offset, self.length, self.to.get(), self.key];
+        let head = u64::from(MAGIC) | u64::from(VERSION) << 32;
+        let scheme = u64::from(self.scheme.value());
+        let words = [head, self.offset, self.length, self.to.get(), self.key, scheme];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
         }
@@ -45,13 +50,14 @@ impl Request {
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; SLOT_BYTES] = bytes.try_into().ok()?;
         let (words, _) = bytes.as_chunks::<8>();
-        let [head, offset, length, to, key, rest @ ..] = words else { return None };
+        let [head, offset, length, to, key, scheme, rest @ ..] = words else { return None };
         let value = |word: &[u8; 8]| u64::from_le_bytes(*word);
         let sound = value(head) == u64::from(MAGIC) | u64::from(VERSION) << 32
             && rest.iter().all(|word| value(word) == 0)
             && value(length) != 0;
+        let scheme = u32::try_from(value(scheme)).ok().and_then(|scheme| Scheme::try_from(scheme).ok())?;
         let (to, key) = (CardAddr::new(value(to)), value(key));
-        sound.then(|| Self { offset: value(offset), length: value(length), to, key })
+        sound.then(|| Self { offset: value(offset), length: value(length), to, key, scheme })
     }
 }
 
@@ -61,12 +67,14 @@ mod tests {
 
     #[test]
     fn a_request_is_64_bytes_and_nothing_else_is_one() {
-        let request = Request { offset: 3, length: 70_000, to: CardAddr::new(0x1_0000_0001), key: 0xFEED };
+        let (to, scheme) = (CardAddr::new(0x1_0000_0001), Scheme::Selective);
+        let request = Request { offset: 3, length: 70_000, to, key: 0xFEED, scheme };
         let bytes = request.encode();
-        assert_eq!(bytes[..8], *b"READ\x01\0\0\0");
+        assert_eq!(bytes[..8], *b"READ\x02\0\0\0");
         assert_eq!((bytes[8], bytes[24], bytes[28], bytes[32]), (3, 1, 1, 0xED));
         assert_eq!(Request::decode(&bytes), Some(request));
-        for (at, value) in [(0, b'r'), (4, 2), (7, 1), (40, 1), (63, 1)] {
+        assert_eq!(bytes[40..48], [5, 0, 0, 0, 0, 0, 0, 0]);
+        for (at, value) in [(0, b'r'), (4, 1), (7, 1), (40, 6), (44, 1), (48, 1), (63, 1)] {
             let mut wrong = bytes;
             wrong[at] = value;
             assert_eq!(Request::decode(&wrong), None, "byte {at}");

@@ -178,6 +178,18 @@ impl EventRing {
         EventRoom { now: ring.min(queue), rested: (part - late).min(QUEUED) }
     }
 
+    /// The room of one of two receivers that share the ring: what the other owes is kept for it, and each has half for what it owes itself.
+    /// So neither loses an event, and neither can keep the other from going on: whatever one has accepted leaves the other as much
+    /// room as it would have with a ring of half the size.
+    pub(super) fn room_beside(&self, owed_by_other: u32) -> EventRoom {
+        match self.room() {
+            EventRoom::ENDLESS => EventRoom::ENDLESS,
+            EventRoom { now, rested } => {
+                EventRoom { now: now.saturating_sub(owed_by_other), rested: rested / 2 }
+            }
+        }
+    }
+
     /// Queues a fault's event, or counts it if the host has not taken the last one of this reason yet.
     pub(super) fn report(&mut self, now: Nanos, event: Event) {
         if !self.enabled {

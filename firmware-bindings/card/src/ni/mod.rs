@@ -4,7 +4,7 @@
 //! free; a refused window is reported by a fault event and then freed like a sent one; packets smaller than this
 //! build's packet size may be sent; events wait in a queue of the NI and are dropped at the moment of writing if the
 //! ring is full, without taking a sequence number, and one `EventLost` event says how many as soon as there is room. What others send
-//! by the registry's rules never fills it: faults of one reason share an event, packets are refused as busy in time, and answers
+//! by the rules of any scheme never fills it: faults of one reason share an event, packets are refused as busy in time, and answers
 //! that are not to this life's packets or questions are dropped.
 //!
 //! Longer than most files: the interface's state, its step and what a write to each register begins stand together, because their order
@@ -13,6 +13,7 @@
 mod events;
 mod faults;
 mod frames;
+mod parameters;
 mod registers;
 mod scheme;
 mod tables;
@@ -93,7 +94,7 @@ impl Build {
         let ni = &description.ni;
         let mut capabilities = Capabilities::PACKET_EVENTS.with(Capabilities::FAULT_LOG);
         if ni.commands > 0 {
-            capabilities = capabilities.with(Capabilities::COMMANDS);
+            capabilities = capabilities.with(Capabilities::COMMANDS).with(Capabilities::MIXED);
         }
         if ni.event_push {
             capabilities = capabilities.with(Capabilities::EVENT_PUSH);
@@ -293,26 +294,34 @@ impl Ni {
         let source = NodeId::new(self.settings.node_id);
         let incarnation = Incarnation::new(self.settings.incarnation);
         let before = self.frames.sent;
-        let commands = matches!(self.exchange, Exchange::Messages(_));
-        let sent = self.transmit.step(lanes.space, &mut self.frames, source, incarnation, commands);
-        let sent = match (sent, &mut self.exchange) {
-            (Sent::Idle, Exchange::Messages(node)) if self.frames.has_room() => {
-                match node.transmit(self.now, lanes.space, &mut self.frames) {
-                    None => Sent::Idle,
-                    Some(None) => Sent::More,
-                    Some(Some(fault)) => {
-                        self.fault(fault, None);
-                        Sent::More
-                    }
-                }
+        // Windows first, or messages if both have something and it is their turn.
+        let messages_first = match &mut self.exchange {
+            Exchange::Both(_, node) => std::mem::take(&mut node.has_turn),
+            _ => false,
+        };
+        let mut sent = Sent::Idle;
+        if messages_first {
+            sent = self.send_message(lanes.space);
+        }
+        if matches!(sent, Sent::Idle) {
+            let kinds = self.exchange.windows_may_hold();
+            sent = self.transmit.step(lanes.space, &mut self.frames, source, incarnation, kinds);
+            if let (false, Exchange::Both(_, node)) = (matches!(sent, Sent::Idle), &mut self.exchange) {
+                node.has_turn = true;
             }
-            (Sent::Command(window, header), Exchange::Messages(node)) => {
-                if let Err(refusal) = node.command(self.now, &header, lanes.space) {
+        }
+        let sent = match sent {
+            Sent::Idle if !messages_first => self.send_message(lanes.space),
+            Sent::Command(window, header) => {
+                let default = Scheme::try_from(self.settings.scheme).ok();
+                if let Some(node) = self.exchange.messages_mut()
+                    && let Err(refusal) = node.command(self.now, &header, default, lanes.space)
+                {
                     self.events.post(self.now, refusal);
                 }
                 Sent::Freed(window)
             }
-            (sent, _) => sent,
+            sent => sent,
         };
         lanes.upstream.counters.frames_sent += u64::from(self.frames.sent.wrapping_sub(before));
         match sent {
@@ -331,6 +340,21 @@ impl Ni {
             }
         }
         true
+    }
+
+    /// The next packet of a message, if there is one.
+    fn send_message(&mut self, space: &CardSpace) -> Sent {
+        let Some(node) = self.exchange.messages_mut().filter(|_| self.frames.has_room()) else {
+            return Sent::Idle;
+        };
+        match node.transmit(self.now, space, &mut self.frames) {
+            None => Sent::Idle,
+            Some(None) => Sent::More,
+            Some(Some(fault)) => {
+                self.fault(fault, None);
+                Sent::More
+            }
+        }
     }
 
     fn window_free(&mut self, window: u8) {
@@ -358,9 +382,10 @@ impl Ni {
     fn drain(&mut self) -> Drained {
         let before = self.frames.sent;
         let mut any = false;
-        while let Exchange::Messages(node) = &mut self.exchange
-            && let Some(word) = node.poll()
-        {
+        loop {
+            let (events, owed) = (&self.events, self.exchange.owed_events());
+            let Some(node) = self.exchange.messages_mut() else { break };
+            let Some(word) = node.poll(|| owed < events.room().now) else { break };
             any = true;
             match word {
                 Word::Send(Header::Message(message)) => {
@@ -370,7 +395,7 @@ impl Ni {
                 Word::Event(event) => self.report(event),
             }
         }
-        while let Exchange::Registry(receiver) = &mut self.exchange
+        while let Exchange::Registry(receiver) | Exchange::Both(receiver, _) = &mut self.exchange
             && let Some(output) = receiver.poll_output()
         {
             any = true;
@@ -406,14 +431,14 @@ impl Ni {
 
     pub(crate) fn looks_ahead(&self) -> bool {
         match &self.exchange {
-            Exchange::Registry(receiver) => receiver.looks_ahead(),
+            Exchange::Registry(receiver) | Exchange::Both(receiver, _) => receiver.looks_ahead(),
             Exchange::Messages(_) => false,
         }
     }
 
     /// A frame will come soon.
     pub(crate) fn expect(&self, frame: &[u8]) {
-        if let Exchange::Registry(receiver) = &self.exchange
+        if let Exchange::Registry(receiver) | Exchange::Both(receiver, _) = &self.exchange
             && let Some(SegmentName { source, incarnation, transfer, segment }) = SegmentName::peek(frame)
         {
             receiver.look_ahead(&SegmentKey { source, incarnation, transfer, segment });
@@ -453,19 +478,39 @@ impl Ni {
                 receiver.set_event_room(self.events.room());
                 receiver.handle_data(now, &data, &mut ReceivePort(space));
             }
-            (Packet::Control(Control::Arrived(arrived)), Exchange::Registry(receiver)) => {
+            (Packet::Data(data), Exchange::Both(receiver, node)) => {
+                receiver.set_event_room(self.events.room_beside(node.receiver.owed_events()));
+                receiver.handle_data(now, &data, &mut ReceivePort(space));
+                self.exchange.note_high_water();
+            }
+            (
+                Packet::Control(Control::Arrived(arrived)),
+                Exchange::Registry(receiver) | Exchange::Both(receiver, _),
+            ) => {
                 receiver.handle_arrived(now, &arrived);
             }
             _ if !for_us => {
                 self.bad_packet = self.bad_packet.wrapping_add(1);
                 return 0;
             }
-            (Packet::Message(bytes), Exchange::Messages(node)) => {
+            (Packet::Message(bytes), Exchange::Messages(_) | Exchange::Both(..)) => {
                 // What parses can be read.
                 let Ok((message, payload)) = bytes.read() else { return 0 };
-                node.receive(now, &message, payload, &mut ReceivePort(space));
+                self.exchange.lend_access();
+                let room = match &self.exchange {
+                    Exchange::Both(receiver, _) => self.events.room_beside(receiver.owed_events()),
+                    _ => self.events.room(),
+                };
+                if let Some(node) = self.exchange.messages_mut() {
+                    node.receiver.set_event_room(room);
+                    node.receive(now, &message, payload, &mut ReceivePort(space));
+                }
+                self.exchange.lend_access();
+                self.exchange.note_high_water();
             }
-            (Packet::Link(packet), Exchange::Messages(node)) => node.hear(now, &packet),
+            (Packet::Link(packet), Exchange::Messages(node) | Exchange::Both(_, node)) => {
+                node.hear(now, &packet);
+            }
             // The registry's host slows down by itself: nothing here could.
             (Packet::Link(_), Exchange::Registry(_)) => return 0,
             (Packet::Message(bytes), Exchange::Registry(_)) => {
@@ -572,7 +617,7 @@ impl Ni {
             wire_version: WIRE_VERSION,
             mask_bits: self.build.mask_bits,
             capabilities: self.build.capabilities,
-            schemes: self.build.schemes(),
+            schemes: scheme::on(&self.settings),
             registry_timeout_us: self.settings.registry_timeout_us,
         }
     }

@@ -1,17 +1,18 @@
 //! The NI's part of the user BAR, register by register.
 
-use super::scheme::Exchange;
+use super::parameters::Parameters;
+use super::scheme::on;
 use super::{Ni, high, low};
 use crate::fault_log::{FaultKind, FaultLog, Unit};
 use crate::space::{COMMIT_OFFSET, CardSpace, PAYLOAD_OFFSET};
 use fpga_core::time::Nanos;
 use fpga_firmware::generated::{
-    NODE_ANY, Scheme, counters, escape, fault_log, identity, memory, ni, registry, sending,
+    Capabilities, NODE_ANY, Scheme, counters, escape, fault_log, identity, memory, ni, registry, sending,
 };
 use fpga_firmware::wire::MESSAGE_PACKETS_MAX;
 
 /// What the host sets.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     pub(super) node_id: u32,
     pub(super) incarnation: u32,
@@ -21,9 +22,11 @@ pub(crate) struct Settings {
     pub(super) registry_timeout_us: u32,
     pub(super) packet_lifetime_us: u32,
     pub(super) scheme: u32,
+    pub(super) schemes_on: u32,
     pub(super) give_up_us: u32,
     pub(super) round_trip_ns: u32,
     pub(super) message_packets: u32,
+    pub(super) parameters: Parameters,
 }
 
 impl Settings {
@@ -38,9 +41,11 @@ impl Settings {
             registry_timeout_us: 2_000_000,
             packet_lifetime_us: 10_000,
             scheme: 0,
+            schemes_on: 0,
             give_up_us: 1_000_000,
             round_trip_ns: 100_000,
             message_packets: 256,
+            parameters: Parameters::NONE,
         }
     }
 }
@@ -86,9 +91,9 @@ impl Ni {
             return self.faults.read(register);
         }
         if let Some(register) = within(at, sending::BLOCK_OFFSET, sending::BLOCK_SIZE) {
-            return match (register, &self.exchange) {
-                (sending::OCCUPANCY, Exchange::Messages(node)) => node.sender.live(),
-                (sending::QUEUED, Exchange::Messages(node)) => node.sender.queued(),
+            return match (register, self.exchange.messages()) {
+                (sending::OCCUPANCY, Some(node)) => node.sender.live(),
+                (sending::QUEUED, Some(node)) => node.sender.queued(),
                 _ => self.sending_shadow.read(register),
             };
         }
@@ -129,13 +134,14 @@ impl Ni {
             ni::REGISTRY_TIMEOUT_US => settings.registry_timeout_us,
             ni::PACKET_LIFETIME_US => settings.packet_lifetime_us,
             ni::SCHEME => settings.scheme,
+            ni::SCHEMES_ON => settings.schemes_on,
             ni::COMMAND_ENTRIES => build.commands.into(),
             ni::SENDING_CONTEXTS if build.commands > 0 => build.sending_contexts.into(),
             ni::SENDING_CONTEXTS | ni::COMMAND_CANCEL | ni::HELLO => 0,
             ni::GIVE_UP_US => settings.give_up_us,
             ni::ROUND_TRIP_NS => settings.round_trip_ns,
             ni::MESSAGE_PACKETS => settings.message_packets,
-            _ => self.events.read(register),
+            _ => settings.parameters.read(register).unwrap_or_else(|| self.events.read(register)),
         }
     }
 
@@ -179,10 +185,7 @@ impl Ni {
             self.escape_shadow.latch(value, slot);
             true
         } else if at == sending::BLOCK_OFFSET + sending::INDEX {
-            let shadow = match &self.exchange {
-                Exchange::Messages(node) => node.context(value, self.now),
-                Exchange::Registry(_) => None,
-            };
+            let shadow = self.exchange.messages().and_then(|node| node.context(value, self.now));
             self.sending_shadow.latch(value, shadow);
             true
         } else if at == fault_log::BLOCK_OFFSET + fault_log::INDEX {
@@ -228,15 +231,26 @@ impl Ni {
             ni::REGISTRY_TIMEOUT_US => settings.registry_timeout_us = value,
             ni::PACKET_LIFETIME_US => settings.packet_lifetime_us = value,
             ni::GIVE_UP_US if value > 0 => settings.give_up_us = value,
-            ni::SCHEME | ni::ROUND_TRIP_NS | ni::MESSAGE_PACKETS => return self.choose(register, value),
+            ni::SCHEME | ni::SCHEMES_ON | ni::ROUND_TRIP_NS | ni::MESSAGE_PACKETS => {
+                return self.choose(register, value);
+            }
             ni::COMMAND_CANCEL => {
-                if let Exchange::Messages(node) = &mut self.exchange {
+                if let Some(node) = self.exchange.messages_mut() {
                     node.cancel(self.now, value);
                     self.drain();
                 }
                 return true;
             }
             ni::HELLO => return self.ask(value),
+            ni::EVENT_CONSUMED => {
+                let taken = self.events.write(register, value);
+                // There may be room now for what could wait.
+                if self.exchange.messages().is_some_and(|node| node.sender.has_progress()) {
+                    self.drain();
+                }
+                return taken;
+            }
+            _ if Parameters::has(register) => return self.choose(register, value),
             _ => return self.events.write(register, value),
         }
         self.apply_settings();
@@ -246,27 +260,36 @@ impl Ni {
     /// What decides by which rules the interface works, and how: only while it is at rest.
     fn choose(&mut self, register: u32, value: u32) -> bool {
         let known = value < 32 && self.build.schemes() >> value & 1 != 0;
+        let mixed = self.build.capabilities.contains(Capabilities::MIXED);
+        let alone = |others: u32, scheme: u32| others & !1_u32.checked_shl(scheme).unwrap_or(0) == 0;
+        let several = value & !self.build.schemes() == 0 && (mixed || alone(value, self.settings.scheme));
+        let old = self.settings;
         let settings = &mut self.settings;
         let (place, fits) = match register {
-            ni::SCHEME => (&mut settings.scheme, known),
+            ni::SCHEME => {
+                let fits = known && (mixed || alone(settings.schemes_on, value));
+                (&mut settings.scheme, fits)
+            }
+            ni::SCHEMES_ON => (&mut settings.schemes_on, several),
             ni::ROUND_TRIP_NS => (&mut settings.round_trip_ns, value > 0),
-            _ => (&mut settings.message_packets, (1..=MESSAGE_PACKETS_MAX).contains(&value)),
+            ni::MESSAGE_PACKETS => {
+                (&mut settings.message_packets, (1..=MESSAGE_PACKETS_MAX).contains(&value))
+            }
+            _ => {
+                let Some(place) = settings.parameters.place(register) else { return false };
+                (place, Parameters::allows(register, value))
+            }
         };
-        if !fits || settings.control & ni::control::ENABLE != 0 {
+        if !fits || old.control & ni::control::ENABLE != 0 {
             return false;
         }
-        let old = std::mem::replace(place, value);
-        if register != ni::SCHEME && settings.scheme == Scheme::Registry.value() {
+        *place = value;
+        // Of the registry's rules nothing but SCHEME and SCHEMES_ON decides.
+        let timed = !matches!(register, ni::SCHEME | ni::SCHEMES_ON);
+        if timed && on(settings) == 1 << Scheme::Registry.value() || self.rebuild(true) {
             return true;
         }
-        if self.rebuild(true) {
-            return true;
-        }
-        match register {
-            ni::SCHEME => self.settings.scheme = old,
-            ni::ROUND_TRIP_NS => self.settings.round_trip_ns = old,
-            _ => self.settings.message_packets = old,
-        }
+        self.settings = old;
         false
     }
 

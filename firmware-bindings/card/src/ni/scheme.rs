@@ -1,20 +1,21 @@
-//! By which rules the interface works: the registry's, whose sender is the host's, or a message scheme's, whole.
+//! By which rules the interface works: the registry's, whose sender is the host's, message schemes', whole, or both.
 
 use super::Build;
 use super::faults::Fault;
 use super::frames::Frames;
+use super::parameters::rules;
 use super::registers::Settings;
 use crate::space::CardSpace;
 use fpga_core::receiver::{
     AccessTable, EntryView, EscapedView, Receiver, ReceiverConfig, ReceiverConfigError,
 };
 use fpga_core::scheme::commands::{end_event, progress_event};
-use fpga_core::scheme::ends::Rules;
+use fpga_core::scheme::ends::OtherRules;
 use fpga_core::scheme::messages;
 use fpga_core::scheme::side::{Header, ReceivingSide, Said, SendingSide};
 use fpga_core::sender::{Command, Completion, Notify, Ticket, TransferError};
 use fpga_core::time::Nanos;
-use fpga_firmware::event::{Event, FaultReason};
+use fpga_firmware::event::{Event, EventKind, FaultReason};
 use fpga_firmware::generated::{Scheme, counters};
 use fpga_firmware::ids::{Incarnation, NodeId};
 use fpga_firmware::window::WindowHeader;
@@ -23,26 +24,32 @@ use fpga_firmware::wire::{
 };
 
 /// The rules in use, with all that belongs to them.
+///
+/// Where the registry and message schemes are on together, there is one of each, and two things belong to both. The *entries*: the lower
+/// half of the indices is the registry's, the rest are contexts. And the *memory windows*: there is one table. It lies at the
+/// registry's receiver, and the node has it for as long as it takes a packet ([`Exchange::lend_access`]); in a bitstream it is one
+/// memory that both read.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one per card, and the registry's packets go without one more step"
-)]
 pub(super) enum Exchange {
     Registry(Receiver),
     Messages(Box<Node>),
+    Both(Receiver, Box<Node>),
 }
 
-/// A node of a message scheme.
+/// A node of message schemes, one or several.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) sender: messages::Sender,
     pub(super) receiver: messages::Receiver,
+    /// The index of the first context as the host sees it: below are the registry's entries.
+    first_entry: u16,
+    /// Packets of messages and of transmit windows leave in turn.
+    pub(super) has_turn: bool,
     /// By the sender's slots: the host's number of the command, and the sender's name for it.
     numbers: Box<[Option<(u32, Ticket)>]>,
     /// A packet's payload on its way out.
     payload: Box<[u8]>,
-    /// Most contexts in use at once.
+    /// Most entries in use at once, those of the registry among them.
     high_water: u32,
     positive: u32,
     negative: u32,
@@ -52,52 +59,117 @@ fn micros(value: u32) -> Nanos {
     Nanos::from_micros(value.into())
 }
 
+/// Schemes that are on, as bits.
+pub(super) const fn on(settings: &Settings) -> u32 {
+    settings.schemes_on | 1 << settings.scheme
+}
+
+const REGISTRY: u32 = 1 << Scheme::Registry.value();
+
+/// Of which entries the registry has the first, by the schemes that are on.
+const fn registry_share(build: &Build, on: u32) -> u16 {
+    if on == REGISTRY {
+        build.registry_entries
+    } else if on & REGISTRY != 0 {
+        build.registry_entries.div_ceil(2)
+    } else {
+        0
+    }
+}
+
+fn registry_receiver(
+    build: &Build,
+    settings: &Settings,
+    entries: u16,
+) -> Result<Receiver, ReceiverConfigError> {
+    let node = NodeId::new(settings.node_id);
+    let mut config = ReceiverConfig::new(node, Incarnation::new(settings.incarnation));
+    config.packet_size_log2 = build.packet_size_log2;
+    config.mask_bits = build.mask_bits;
+    config.registry_entries = entries.into();
+    config.escape_slots = build.escape_slots;
+    config.windows = build.memory_windows.into();
+    config.transfers = entries.saturating_mul(2).clamp(128, 4096);
+    Receiver::new(config)
+}
+
+impl Node {
+    /// Of the message schemes among those that are on, with contexts behind the registry's entries; `None` if this build cannot have it.
+    fn new(build: &Build, settings: &Settings) -> Option<Self> {
+        let node = NodeId::new(settings.node_id);
+        let incarnation = Incarnation::new(settings.incarnation);
+        let on = on(settings);
+        let first_entry = registry_share(build, on);
+        let trip = Nanos::new(settings.round_trip_ns.into());
+        let mut of = Scheme::ALL
+            .iter()
+            .filter(|scheme| on >> scheme.value() & 1 != 0)
+            .filter_map(|scheme| rules(settings, *scheme));
+        // SCHEME, unless that is the registry: then a command has to name one, and nothing depends on which is the default here.
+        let default = Scheme::try_from(settings.scheme).ok().and_then(|scheme| rules(settings, scheme));
+        let first = default.or_else(|| of.clone().next())?;
+        let others = of.by_ref().fold(OtherRules::NONE, OtherRules::with);
+        let mut config = messages::SenderConfig::new(node, first);
+        config.others = others;
+        config.packet_size_log2 = build.packet_size_log2;
+        config.message_packets = settings.message_packets;
+        config.contexts = build.sending_contexts.into();
+        config.transfers = build.commands.into();
+        config.ask = trip.saturating_mul(4);
+        let sender = messages::Sender::new(config, incarnation).ok()?;
+        let mut config = messages::ReceiverConfig::new(node, incarnation, first);
+        config.others = others;
+        config.packet_size_log2 = build.packet_size_log2;
+        config.contexts = build.registry_entries.checked_sub(first_entry)?.into();
+        config.windows = build.memory_windows.into();
+        let receiver = messages::Receiver::new(config).ok()?;
+        Some(Self {
+            sender,
+            receiver,
+            first_entry,
+            has_turn: false,
+            numbers: vec![None; build.commands.into()].into_boxed_slice(),
+            payload: vec![0; 1 << build.packet_size_log2].into_boxed_slice(),
+            high_water: 0,
+            positive: 0,
+            negative: 0,
+        })
+    }
+
+    fn apply(&mut self, settings: &Settings) {
+        let (node, incarnation) = (NodeId::new(settings.node_id), Incarnation::new(settings.incarnation));
+        let (silence, lifetime) = (micros(settings.registry_timeout_us), micros(settings.packet_lifetime_us));
+        // What a peer remembers of this node's messages is over before their numbers come again; peers are told the same
+        // times.
+        let tombstone = silence.saturating_add(lifetime);
+        self.sender.set_identity(node, incarnation);
+        self.sender.set_times(micros(settings.give_up_us), tombstone.saturating_add(lifetime));
+        self.receiver.set_identity(node, incarnation);
+        self.receiver.set_timeouts(silence, tombstone, lifetime);
+    }
+}
+
 impl Exchange {
     /// The registry's rules.
     pub(super) fn registry(build: &Build, settings: &Settings) -> Result<Self, ReceiverConfigError> {
-        let node = NodeId::new(settings.node_id);
-        let mut config = ReceiverConfig::new(node, Incarnation::new(settings.incarnation));
-        config.packet_size_log2 = build.packet_size_log2;
-        config.mask_bits = build.mask_bits;
-        config.registry_entries = build.registry_entries.into();
-        config.escape_slots = build.escape_slots;
-        config.windows = build.memory_windows.into();
-        config.transfers = build.registry_entries.saturating_mul(2).clamp(128, 4096);
-        let mut exchange = Self::Registry(Receiver::new(config)?);
+        let mut exchange = Self::Registry(registry_receiver(build, settings, build.registry_entries)?);
         exchange.apply(settings);
         Ok(exchange)
     }
 
     /// What `settings` choose, blank but for memory windows; `None` if this build cannot have it.
     pub(super) fn new(build: &Build, settings: &Settings, access: Option<&AccessTable>) -> Option<Self> {
-        let node = NodeId::new(settings.node_id);
-        let incarnation = Incarnation::new(settings.incarnation);
-        let mut exchange = if settings.scheme == Scheme::Registry.value() {
-            Self::registry(build, settings).ok()?
+        let on = on(settings);
+        let receiver = if on & REGISTRY != 0 {
+            Some(registry_receiver(build, settings, registry_share(build, on)).ok()?)
         } else {
-            let scheme = Scheme::try_from(settings.scheme).ok()?;
-            let rules = Rules::new(scheme, Nanos::new(settings.round_trip_ns.into()))?;
-            let mut config = messages::SenderConfig::new(node, rules);
-            config.packet_size_log2 = build.packet_size_log2;
-            config.message_packets = settings.message_packets;
-            config.contexts = build.sending_contexts.into();
-            config.transfers = build.commands.into();
-            config.ask = Nanos::new(settings.round_trip_ns.into()).saturating_mul(4);
-            let sender = messages::Sender::new(config, incarnation).ok()?;
-            let mut config = messages::ReceiverConfig::new(node, incarnation, rules);
-            config.packet_size_log2 = build.packet_size_log2;
-            config.contexts = build.registry_entries.into();
-            config.windows = build.memory_windows.into();
-            let receiver = messages::Receiver::new(config).ok()?;
-            Self::Messages(Box::new(Node {
-                sender,
-                receiver,
-                numbers: vec![None; build.commands.into()].into_boxed_slice(),
-                payload: vec![0; 1 << build.packet_size_log2].into_boxed_slice(),
-                high_water: 0,
-                positive: 0,
-                negative: 0,
-            }))
+            None
+        };
+        let node = if on == REGISTRY { None } else { Some(Box::new(Node::new(build, settings)?)) };
+        let mut exchange = match (receiver, node) {
+            (Some(receiver), None) => Self::Registry(receiver),
+            (Some(receiver), Some(node)) => Self::Both(receiver, node),
+            (None, node) => Self::Messages(node?),
         };
         if let Some(access) = access {
             *exchange.access_mut() = access.clone();
@@ -108,137 +180,179 @@ impl Exchange {
 
     /// Takes over what may be set at any time.
     pub(super) fn apply(&mut self, settings: &Settings) {
-        let (node, incarnation) = (NodeId::new(settings.node_id), Incarnation::new(settings.incarnation));
-        let (silence, lifetime) = (micros(settings.registry_timeout_us), micros(settings.packet_lifetime_us));
-        match self {
-            Self::Registry(receiver) => {
-                receiver.set_identity(node, incarnation);
-                receiver.set_timeouts(micros(settings.escape_timeout_us), silence, lifetime);
-                receiver.set_packet_events(
-                    settings.control & fpga_firmware::generated::ni::control::PACKET_EVENTS != 0,
-                );
-            }
-            Self::Messages(own) => {
-                // What a peer remembers of this node's messages is over before their numbers come again; peers are told the same
-                // times.
-                let tombstone = silence.saturating_add(lifetime);
-                own.sender.set_identity(node, incarnation);
-                own.sender.set_times(micros(settings.give_up_us), tombstone.saturating_add(lifetime));
-                own.receiver.set_identity(node, incarnation);
-                own.receiver.set_timeouts(silence, tombstone, lifetime);
-            }
+        if let Self::Registry(receiver) | Self::Both(receiver, _) = self {
+            receiver.set_identity(NodeId::new(settings.node_id), Incarnation::new(settings.incarnation));
+            let silence = micros(settings.registry_timeout_us);
+            let lifetime = micros(settings.packet_lifetime_us);
+            receiver.set_timeouts(micros(settings.escape_timeout_us), silence, lifetime);
+            receiver.set_packet_events(
+                settings.control & fpga_firmware::generated::ni::control::PACKET_EVENTS != 0,
+            );
+        }
+        if let Some(node) = self.messages_mut() {
+            node.apply(settings);
         }
     }
 
-    pub(super) const fn access(&self) -> &AccessTable {
+    /// The message schemes' half, if any is on.
+    pub(super) fn messages(&self) -> Option<&Node> {
         match self {
-            Self::Registry(receiver) => receiver.access(),
+            Self::Registry(_) => None,
+            Self::Messages(node) | Self::Both(_, node) => Some(node),
+        }
+    }
+
+    /// The same, to work with.
+    pub(super) fn messages_mut(&mut self) -> Option<&mut Node> {
+        match self {
+            Self::Registry(_) => None,
+            Self::Messages(node) | Self::Both(_, node) => Some(node),
+        }
+    }
+
+    /// Whether transmit windows may hold packets of segments, and commands.
+    pub(super) const fn windows_may_hold(&self) -> (bool, bool) {
+        match self {
+            Self::Registry(_) => (true, false),
+            Self::Messages(_) => (false, true),
+            Self::Both(..) => (true, true),
+        }
+    }
+
+    pub(super) fn access(&self) -> &AccessTable {
+        match self {
+            Self::Registry(receiver) | Self::Both(receiver, _) => receiver.access(),
             Self::Messages(node) => node.receiver.access(),
         }
     }
 
     pub(super) fn access_mut(&mut self) -> &mut AccessTable {
         match self {
-            Self::Registry(receiver) => receiver.access_mut(),
+            Self::Registry(receiver) | Self::Both(receiver, _) => receiver.access_mut(),
             Self::Messages(node) => node.receiver.access_mut(),
+        }
+    }
+
+    /// Hands the table of memory windows from the registry's receiver to the node, or back: there is one. What the other has instead is
+    /// never opened.
+    pub(super) fn lend_access(&mut self) {
+        if let Self::Both(receiver, node) = self {
+            core::mem::swap(receiver.access_mut(), node.receiver.access_mut());
         }
     }
 
     /// A registry entry, or a receive context.
     pub(super) fn entry(&self, index: u16, now: Nanos) -> Option<EntryView> {
-        match self {
-            Self::Registry(receiver) => receiver.entry(index, now),
-            Self::Messages(node) => node.receiver.entry(index, now),
+        if let Self::Registry(receiver) | Self::Both(receiver, _) = self
+            && let Some(entry) = receiver.entry(index, now)
+        {
+            return Some(entry);
         }
+        let node = self.messages()?;
+        node.receiver.entry(index.checked_sub(node.first_entry)?, now)
     }
 
     /// An escape slot, of which there are none but by the registry's rules.
     pub(super) fn escaped(&self, index: u16, now: Nanos) -> Option<EscapedView> {
         match self {
-            Self::Registry(receiver) => receiver.escaped(index, now),
+            Self::Registry(receiver) | Self::Both(receiver, _) => receiver.escaped(index, now),
             Self::Messages(_) => None,
         }
     }
 
-    /// Registry entries or receive contexts in use, and the most there ever were.
-    pub(super) fn occupancy(&self) -> (u32, u32) {
+    fn in_use(&self) -> u32 {
         match self {
-            Self::Registry(receiver) => {
-                (receiver.registry_occupancy(), receiver.counters().registry_high_water)
-            }
-            Self::Messages(node) => (live(&node.receiver), node.high_water),
+            Self::Registry(receiver) => receiver.registry_occupancy(),
+            Self::Messages(node) => live(&node.receiver),
+            Self::Both(receiver, node) => receiver.registry_occupancy().saturating_add(live(&node.receiver)),
         }
+    }
+
+    /// Registry entries and receive contexts in use, and the most there ever were.
+    pub(super) fn occupancy(&self) -> (u32, u32) {
+        let most = match self {
+            Self::Registry(receiver) => receiver.counters().registry_high_water,
+            Self::Messages(node) | Self::Both(_, node) => node.high_water,
+        };
+        (self.in_use(), most)
+    }
+
+    /// Keeps the most that were in use, where a node is there to keep it.
+    pub(super) fn note_high_water(&mut self) {
+        let used = self.in_use();
+        if let Some(node) = self.messages_mut() {
+            node.high_water = node.high_water.max(used);
+        }
+    }
+
+    /// Events that nothing can hold back, of what was accepted from others.
+    pub(super) fn owed_events(&self) -> u32 {
+        let registry = match self {
+            Self::Registry(receiver) | Self::Both(receiver, _) => receiver.owed_events(),
+            Self::Messages(_) => 0,
+        };
+        registry.saturating_add(self.messages().map_or(0, |node| node.receiver.owed_events()))
     }
 
     /// The same of the escape channel.
     pub(super) fn escape_occupancy(&self) -> (u32, u32) {
         match self {
-            Self::Registry(receiver) => {
+            Self::Registry(receiver) | Self::Both(receiver, _) => {
                 (receiver.escape_occupancy().into(), receiver.counters().escape_high_water.into())
             }
             Self::Messages(_) => (0, 0),
         }
     }
 
-    /// A register of the counters block that the rules count for.
+    /// A register of the counters block that the rules count for: of all that are on together.
     pub(super) fn counter(&self, register: u32) -> u32 {
-        let count = match self {
-            Self::Registry(receiver) => {
-                let counted = receiver.counters();
-                match register {
-                    counters::DUPLICATES => counted.duplicates,
-                    counters::REGISTRATIONS => counted.registrations,
-                    counters::COMPLETIONS => counted.completions,
-                    counters::ESCAPE_HITS => counted.escape_hits,
-                    counters::ESCAPE_DROPPED => counted.escape_dropped,
-                    counters::REGISTRY_FULL => counted.registry_full,
-                    counters::BAD_PACKET => counted.bad_packets,
-                    counters::VIOLATIONS => counted.violations,
-                    counters::TOMBSTONE_HITS => counted.tombstone_hits,
-                    counters::EXPIRED => counted.expired,
-                    counters::NACKS_SENT => counted.nacks,
-                    counters::ACKS_SENT => counted.acks,
-                    _ => 0,
-                }
+        match self {
+            Self::Registry(receiver) => registry_counter(receiver, register),
+            Self::Messages(node) => node.counter(register),
+            Self::Both(receiver, node) => {
+                registry_counter(receiver, register).wrapping_add(node.counter(register))
             }
-            Self::Messages(node) => {
-                let counted = node.receiver.counters();
-                match register {
-                    counters::DUPLICATES => counted.duplicates,
-                    counters::REGISTRATIONS => counted.begun,
-                    counters::COMPLETIONS => counted.complete,
-                    counters::REGISTRY_FULL => counted.busy,
-                    counters::BAD_PACKET => counted.bad_packets,
-                    counters::VIOLATIONS => counted.violations,
-                    counters::TOMBSTONE_HITS => counted.zombies,
-                    counters::EXPIRED => counted.abandoned,
-                    counters::NACKS_SENT => node.negative.into(),
-                    counters::ACKS_SENT => node.positive.into(),
-                    _ => 0,
-                }
-            }
-        };
-        super::low(count)
+        }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Nanos> {
         match self {
             Self::Registry(receiver) => receiver.poll_timeout(),
-            Self::Messages(node) => {
-                [node.sender.poll_timeout(), node.receiver.poll_timeout()].into_iter().flatten().min()
+            Self::Messages(node) => node.poll_timeout(),
+            Self::Both(receiver, node) => {
+                [receiver.poll_timeout(), node.poll_timeout()].into_iter().flatten().min()
             }
         }
     }
 
     pub(super) fn handle_timeout(&mut self, now: Nanos) {
-        match self {
-            Self::Registry(receiver) => receiver.handle_timeout(now),
-            Self::Messages(node) => {
-                node.sender.handle_timeout(now);
-                node.receiver.handle_timeout(now);
-            }
+        if let Self::Registry(receiver) | Self::Both(receiver, _) = self {
+            receiver.handle_timeout(now);
+        }
+        if let Some(node) = self.messages_mut() {
+            node.sender.handle_timeout(now);
+            node.receiver.handle_timeout(now);
         }
     }
+}
+
+fn registry_counter(receiver: &Receiver, register: u32) -> u32 {
+    let counted = receiver.counters();
+    super::low(match register {
+        counters::DUPLICATES => counted.duplicates,
+        counters::REGISTRATIONS => counted.registrations,
+        counters::COMPLETIONS => counted.completions,
+        counters::ESCAPE_HITS => counted.escape_hits,
+        counters::ESCAPE_DROPPED => counted.escape_dropped,
+        counters::REGISTRY_FULL => counted.registry_full,
+        counters::BAD_PACKET => counted.bad_packets,
+        counters::VIOLATIONS => counted.violations,
+        counters::TOMBSTONE_HITS => counted.tombstone_hits,
+        counters::EXPIRED => counted.expired,
+        counters::NACKS_SENT => counted.nacks,
+        counters::ACKS_SENT => counted.acks,
+        _ => 0,
+    })
 }
 
 fn live(receiver: &messages::Receiver) -> u32 {
@@ -252,11 +366,33 @@ pub(super) enum Word {
 }
 
 impl Node {
+    fn counter(&self, register: u32) -> u32 {
+        let counted = self.receiver.counters();
+        super::low(match register {
+            counters::DUPLICATES => counted.duplicates,
+            counters::REGISTRATIONS => counted.begun,
+            counters::COMPLETIONS => counted.complete,
+            counters::REGISTRY_FULL => counted.busy,
+            counters::BAD_PACKET => counted.bad_packets,
+            counters::VIOLATIONS => counted.violations,
+            counters::TOMBSTONE_HITS => counted.zombies,
+            counters::EXPIRED => counted.abandoned,
+            counters::NACKS_SENT => self.negative.into(),
+            counters::ACKS_SENT => self.positive.into(),
+            _ => 0,
+        })
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        [self.sender.poll_timeout(), self.receiver.poll_timeout()].into_iter().flatten().min()
+    }
+
     /// Takes a transfer over from the host. What cannot be made ends at once.
     pub(super) fn command(
         &mut self,
         now: Nanos,
         header: &WindowHeader,
+        default: Option<Scheme>,
         space: &CardSpace,
     ) -> Result<(), Event> {
         let command = Command {
@@ -272,7 +408,12 @@ impl Node {
         };
         let number = header.command.number;
         let inside = space.is_memory(command.source, command.length);
-        if inside && let Ok(ticket) = self.sender.submit(now, command) {
+        // By the registry's rules there are no commands, so where that is the default a command has to name its own.
+        let scheme = header.command.scheme.or(default);
+        if inside
+            && let Some(scheme) = scheme
+            && let Ok(ticket) = self.sender.submit_by(now, command, scheme)
+        {
             let slot = usize::try_from(ticket.slot()).unwrap_or(usize::MAX);
             if let Some(place) = self.numbers.get_mut(slot) {
                 *place = Some((number, ticket));
@@ -317,7 +458,6 @@ impl Node {
             Message::Answer(_) => self.sender.handle_packet(now, &header),
             _ => self.receiver.handle_packet(now, &header, payload, memory),
         }
-        self.high_water = self.high_water.max(live(&self.receiver));
     }
 
     /// A packet about links.
@@ -326,10 +466,12 @@ impl Node {
     }
 
     /// The next thing to send or to report, packets of messages excepted.
-    pub(super) fn poll(&mut self) -> Option<Word> {
+    ///
+    /// How far a transfer is, is told only if there is `room` for what nobody waits for.
+    pub(super) fn poll(&mut self, room: impl FnOnce() -> bool) -> Option<Word> {
         if let Some(said) = self.receiver.poll_said() {
             return Some(match said {
-                Said::Event(event) => Word::Event(event),
+                Said::Event(event) => Word::Event(self.shifted(event)),
                 Said::Send(header) => {
                     let refused = matches!(
                         &header,
@@ -341,9 +483,11 @@ impl Node {
                 }
             });
         }
-        while let Some(progress) = self.sender.poll_progress() {
-            if let Some(number) = self.number_of(progress.ticket) {
-                return Some(Word::Event(progress_event(number, &progress)));
+        if self.sender.has_progress() && room() {
+            while let Some(progress) = self.sender.poll_progress() {
+                if let Some(number) = self.number_of(progress.ticket) {
+                    return Some(Word::Event(progress_event(number, &progress)));
+                }
             }
         }
         while let Some(done) = self.sender.poll_completion() {
@@ -356,6 +500,16 @@ impl Node {
             }
         }
         None
+    }
+
+    /// An event about a context, by the index that the host knows it by.
+    fn shifted(&self, event: Event) -> Event {
+        match event.kind {
+            EventKind::Registered | EventKind::Completed | EventKind::Expired => {
+                Event { index: event.index.saturating_add(self.first_entry), ..event }
+            }
+            _ => event,
+        }
     }
 
     /// Sends the next packet of a message. `None` if there is none to send now; else what went wrong.

@@ -41,6 +41,7 @@ impl RegistryShadow {
                     | flag(complete, registry::flags::COMPLETE)
                     | flag(entry.silent, registry::flags::SILENT)
                     | flag(entry.notify, registry::flags::NOTIFY)
+                    | entry.scheme.value() << registry::flags::SCHEME_SHIFT
             }
             registry::GENERATION => entry.generation,
             registry::SOURCE_NODE => entry.source.get(),
@@ -125,6 +126,7 @@ impl SendingShadow {
                 sending::flags::VALID
                     | flag(context.asking, sending::flags::ASKING)
                     | flag(context.held, sending::flags::HELD)
+                    | context.scheme.value() << sending::flags::SCHEME_SHIFT
             }
             sending::NODE => context.node.get(),
             sending::MESSAGE => context.message.get(),

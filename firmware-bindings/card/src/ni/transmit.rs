@@ -101,15 +101,14 @@ impl Transmit {
         self.freed = self.freed.wrapping_add(1);
     }
 
-    /// Sends one packet. Where the interface makes transfers by itself (`commands`), windows hold nothing else; elsewhere they
-    /// hold none.
+    /// Sends one packet. Windows may hold packets of `segments`, and where the interface makes transfers by itself, `commands`.
     pub(super) fn step(
         &mut self,
         space: &CardSpace,
         frames: &mut Frames,
         source: NodeId,
         incarnation: Incarnation,
-        commands: bool,
+        (segments, commands): (bool, bool),
     ) -> Sent {
         if self.busy == 0 || !frames.has_room() {
             return Sent::Idle;
@@ -117,13 +116,13 @@ impl Transmit {
         if self.active.is_none() {
             let Some(window) = self.queue.pop_front() else { return Sent::Idle };
             match self.check(window, space) {
-                Ok(header) if commands != (header.kind == WindowKind::Command) => {
-                    self.free(window);
-                    return Sent::Refused(window, bad_header(window, &header));
-                }
-                Ok(header) if commands => {
+                Ok(header) if commands && header.kind == WindowKind::Command => {
                     self.free(window);
                     return Sent::Command(window, header);
+                }
+                Ok(header) if !segments || header.kind == WindowKind::Command => {
+                    self.free(window);
+                    return Sent::Refused(window, bad_header(window, &header));
                 }
                 Ok(header) => self.active = Some(Active { window, header, next: 0 }),
                 Err(fault) => {

@@ -11,6 +11,8 @@ use fpga_firmware::window::{WindowHeader, WindowKind};
 use fpga_firmware::wire::{Common, Control, DataHeader, Hello, Packet};
 use fpga_registers::CardAddr;
 
+mod schemes;
+
 const NI: u64 = ni::BLOCK_OFFSET as u64;
 const RING: u64 = 0x18_0000;
 const KEY: u64 = 0x1234_5678_9ABC_DEF0;

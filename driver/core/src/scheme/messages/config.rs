@@ -3,7 +3,7 @@
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId};
 
 use crate::scheme::MOST_PACKETS;
-use crate::scheme::ends::Rules;
+use crate::scheme::ends::{OtherRules, Rules};
 use crate::time::Nanos;
 
 /// Geometry, sizes and timers of a [`Sender`](super::Sender).
@@ -12,8 +12,10 @@ use crate::time::Nanos;
 pub struct SenderConfig {
     /// This node.
     pub node: NodeId,
-    /// By which rules it sends. A receiver has to have the same.
+    /// By which rules it sends what does not say by which. A receiver has to have the same.
     pub rules: Rules,
+    /// By which others a transfer may ask to be sent (default: none). Each costs every context one more end.
+    pub others: OtherRules,
     /// Payload bytes of a full packet, as a power of two, 6..=12 (default 9: 512 bytes).
     pub packet_size_log2: u8,
     /// Packets of a message, 1..=4096 (default 4096): longer transfers become several messages.
@@ -42,6 +44,7 @@ impl SenderConfig {
         Self {
             node,
             rules,
+            others: OtherRules::NONE,
             packet_size_log2: 9,
             message_packets: MOST_PACKETS,
             contexts: 64,
@@ -96,6 +99,8 @@ pub struct ReceiverConfig {
     pub incarnation: Incarnation,
     /// By which rules it receives. A sender has to have the same.
     pub rules: Rules,
+    /// And by which others (default: none). Each costs every context one more end.
+    pub others: OtherRules,
     /// Payload bytes of a full packet, as a power of two, 6..=12 (default 9: 512 bytes).
     pub packet_size_log2: u8,
     /// Messages being received at once, 1..=4096 (default 64).
@@ -123,6 +128,7 @@ impl ReceiverConfig {
             node,
             incarnation,
             rules,
+            others: OtherRules::NONE,
             packet_size_log2: 9,
             contexts: 64,
             peers: 4096,

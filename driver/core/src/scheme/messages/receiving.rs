@@ -7,6 +7,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use fpga_firmware::event::{Event, EventKind, FaultReason};
+use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId, OpNumber};
 use fpga_firmware::wire::{
     Announcement, AnswerBody, Common, Flags, Message, MessageAnswer, MessageHeader, MessageRequest,
@@ -18,8 +19,8 @@ use super::config::{MessageConfigError, ReceiverConfig};
 use super::peers::{Fortune, Key, Peer, Peers};
 use crate::cast::index;
 use crate::free::FreeSlots;
-use crate::receiver::{AccessTable, ReceiveMemory};
-use crate::scheme::ends::ReceivingEnd;
+use crate::receiver::{AccessTable, EventRoom, ReceiveMemory};
+use crate::scheme::ends::{ReceivingEnd, Rules};
 use crate::scheme::side::{Header, ReceivingSide, Said};
 use crate::scheme::{Fate, Incoming, Packet};
 use crate::state::Table;
@@ -38,6 +39,15 @@ struct Context {
     count: u32,
     /// The memory window that allowed the last packet.
     window: u16,
+    /// By which rules its message comes, or its last one came.
+    scheme: Scheme,
+    end: ReceivingEnd,
+}
+
+/// A context's end by rules that its message does not go by.
+#[derive(Clone, Debug)]
+struct Spare {
+    scheme: Scheme,
     end: ReceivingEnd,
 }
 
@@ -47,11 +57,15 @@ pub struct Receiver {
     config: ReceiverConfig,
     access: AccessTable,
     contexts: Box<[Context]>,
+    /// As many of each context as there are other rules, one context's after the other's.
+    spares: Box<[Spare]>,
     free: FreeSlots,
     timers: Timers,
     peers: Peers,
     lives: Lives,
     said: VecDeque<Said>,
+    /// How many events the host can be told.
+    room: EventRoom,
     /// Most that one call says.
     burst: usize,
     /// No sender falls silent before this; it may be early, never late.
@@ -96,14 +110,19 @@ impl Receiver {
             announcement: nothing,
             count: 0,
             window: 0,
+            scheme: config.rules.scheme(),
             end: config.rules.receiving(),
         };
         // At most three answers and an event per context in one call, or all that follows from one packet.
         let burst = 4 * index(config.contexts) + 8;
+        let beside = config.others.beside(config.rules.scheme());
+        let spare = |rules: Rules| Spare { scheme: rules.scheme(), end: rules.receiving() };
         Ok(Self {
             access: AccessTable::new(config.windows),
             contexts: (0..config.contexts).map(|_| blank()).collect(),
+            spares: (0..config.contexts).flat_map(|_| beside.clone().map(spare)).collect(),
             free: FreeSlots::all(config.contexts),
+            room: EventRoom::ENDLESS,
             timers: Timers::new(config.contexts),
             peers: Peers::new(config.peers),
             lives: Lives::new(config.peers),
@@ -151,6 +170,45 @@ impl Receiver {
         }
     }
 
+    /// Says how many events can be told from now on; at first any number. To be said again before each packet. A message of which more
+    /// would come than there is room for is refused as busy, and its sender tries again.
+    #[inline]
+    pub const fn set_event_room(&mut self, room: EventRoom) {
+        self.room = room;
+    }
+
+    /// Events that nothing can hold back: of each message its end, and maybe its transfer's notice.
+    #[must_use]
+    pub fn owed_events(&self) -> u32 {
+        crate::cast::low32(self.live() as u64).saturating_mul(2)
+    }
+
+    /// Whether there is room for what comes of one more message: that it has begun, and what is owed then.
+    fn has_event_room(&self) -> bool {
+        let owed = self.owed_events().saturating_add(3);
+        owed <= self.room.now && owed <= self.room.rested
+    }
+
+    /// Whether it goes by these rules.
+    fn goes_by(&self, scheme: Scheme) -> bool {
+        let default = self.config.rules.scheme();
+        scheme == default || self.config.others.beside(default).any(|rules| rules.scheme() == scheme)
+    }
+
+    /// Has a context go by `scheme`, which is one of the node's. Ends change places: nothing is allocated.
+    fn take_end(&mut self, slot: u16, scheme: Scheme) {
+        let each = self.spares.len() / self.contexts.len().max(1);
+        let Some(context) = self.contexts.get_mut(usize::from(slot)) else { return };
+        if context.scheme == scheme {
+            return;
+        }
+        let mut own = self.spares.iter_mut().skip(usize::from(slot) * each).take(each);
+        if let Some(spare) = own.find(|spare| spare.scheme == scheme) {
+            core::mem::swap(&mut spare.end, &mut context.end);
+            core::mem::swap(&mut spare.scheme, &mut context.scheme);
+        }
+    }
+
     /// Messages being received.
     #[must_use]
     pub fn live(&self) -> usize {
@@ -193,6 +251,9 @@ impl Receiver {
     }
 
     fn event(&mut self, now: Nanos, event: Event) {
+        if self.room.now != u32::MAX {
+            self.room.now = self.room.now.saturating_sub(1);
+        }
         self.said.push_back(Said::Event(Event { time: now.get(), ..event }));
     }
 
@@ -258,7 +319,7 @@ impl Receiver {
         now: Nanos,
         key: &Key,
         message: MessageId,
-        packet_size_log2: u8,
+        (scheme, packet_size_log2): (Scheme, u8),
         announcement: &Announcement,
     ) -> Option<u16> {
         if packet_size_log2 != self.config.packet_size_log2 {
@@ -287,13 +348,15 @@ impl Receiver {
         }
         let tombstone = self.config.tombstone;
         let rested = now.checked_sub(tombstone).unwrap_or(Nanos::ZERO);
-        let place = known.or_else(|| self.peers.room(key, rested));
-        let (Some(place), Some(slot)) = (place, self.free.pop()) else {
+        let place = known.or_else(|| self.peers.room(key, rested)).filter(|_| self.has_event_room());
+        // A context is taken only where everything else is there.
+        let Some((place, slot)) = place.and_then(|place| Some((place, self.free.pop()?))) else {
             self.counters.busy += 1;
             self.say(key, message, None, AnswerBody::Refused(NackReason::Busy));
             return None;
         };
         let count = announcement.packets(packet_size_log2);
+        self.take_end(slot, scheme);
         if let Some(context) = self.contexts.get_mut(usize::from(slot)) {
             context.peer = Some(place);
             context.generation = context.generation.wrapping_add(1);
@@ -389,22 +452,40 @@ impl Receiver {
 
     fn request(&mut self, now: Nanos, request: &MessageRequest) {
         let key = key_of(&request.common, request.message);
-        if request.scheme != self.config.rules.scheme() {
+        if !self.goes_by(request.scheme) {
             self.counters.bad_packets += 1;
             self.say(&key, request.message, None, AnswerBody::Refused(NackReason::Scheme));
             return;
         }
         let slot = match self.find(&key, request.message, None) {
-            Found::Here(slot) => Some(slot),
+            Found::Here(slot) => {
+                if self.contradicts(now, &key, slot, request.scheme) {
+                    return;
+                }
+                Some(slot)
+            }
             Found::Past(fortune) => return self.past(now, &key, request.message, fortune),
             Found::Nowhere => {
-                self.admit(now, &key, request.message, request.packet_size_log2, &request.announcement)
+                let rules = (request.scheme, request.packet_size_log2);
+                self.admit(now, &key, request.message, rules, &request.announcement)
             }
         };
         if let Some(slot) = slot {
             self.heard(now, slot);
             self.say(&key, request.message, Some(slot), AnswerBody::Accepted);
         }
+    }
+
+    /// Whether a packet comes by other rules than its message, which no sender does.
+    fn contradicts(&mut self, now: Nanos, key: &Key, slot: u16, scheme: Scheme) -> bool {
+        let Some(context) = self.contexts.get(usize::from(slot)) else { return true };
+        if context.scheme == scheme {
+            return false;
+        }
+        let Announcement { base, length, .. } = context.announcement;
+        self.counters.bad_packets += 1;
+        self.fault(now, FaultReason::BadPacket, key, base, length.into());
+        true
     }
 
     fn heard(&mut self, now: Nanos, slot: u16) {
@@ -422,7 +503,7 @@ impl Receiver {
         memory: &mut (impl ReceiveMemory + ?Sized),
     ) {
         let (key, message) = (key_of(&header.common, header.message), header.message);
-        if header.scheme != self.config.rules.scheme() {
+        if !self.goes_by(header.scheme) {
             self.counters.bad_packets += 1;
             self.say(&key, message, None, AnswerBody::Refused(NackReason::Scheme));
             return;
@@ -431,7 +512,7 @@ impl Receiver {
             (Found::Here(slot), _) => Some(slot),
             (Found::Past(fortune), _) => return self.past(now, &key, message, fortune),
             (Found::Nowhere, Some(announcement)) => {
-                self.admit(now, &key, message, header.packet_size_log2, announcement)
+                self.admit(now, &key, message, (header.scheme, header.packet_size_log2), announcement)
             }
             (Found::Nowhere, None) => {
                 // A life before this one knew it, or a zombie has outlived its tombstone.
@@ -440,6 +521,9 @@ impl Receiver {
             }
         };
         let Some(slot) = slot else { return };
+        if self.contradicts(now, &key, slot, header.scheme) {
+            return;
+        }
         self.heard(now, slot);
         let Some(context) = self.contexts.get_mut(usize::from(slot)) else { return };
         let Announcement { base, length, key: window_key, .. } = context.announcement;

@@ -5,6 +5,7 @@ mod views;
 
 use alloc::boxed::Box;
 
+use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId, TransferId};
 use fpga_firmware::wire::{Announcement, AnswerBody, Common, Flags, Message, MessageHeader, MessageRequest};
 use fpga_registers::CardAddr;
@@ -16,7 +17,7 @@ use crate::feedback::flow::{Config as FlowConfig, FULL, FlowControl};
 use crate::list::{Links, List};
 use crate::scheme::Outgoing;
 use crate::scheme::bits::Set;
-use crate::scheme::ends::SendingEnd;
+use crate::scheme::ends::{Rules, SendingEnd};
 use crate::scheme::side::{Departure, Header, SendingSide};
 use crate::sender::{Command, Completion, SubmitError, Ticket, TransferError};
 use crate::state::Table;
@@ -65,6 +66,14 @@ struct Context {
     end: SendingEnd,
 }
 
+/// A context's end by rules that its message does not go by.
+#[derive(Clone, Debug)]
+struct Spare {
+    end: SendingEnd,
+    /// Whom its last message went to.
+    node: NodeId,
+}
+
 /// The sending side of one node; see [the module](super).
 #[derive(Clone, Debug)]
 pub struct Sender {
@@ -72,6 +81,8 @@ pub struct Sender {
     incarnation: Incarnation,
     transfers: Transfers,
     contexts: Box<[Context]>,
+    /// As many of each context as there are other rules, one context's after the other's.
+    spares: Box<[Spare]>,
     links: Links,
     idle: List,
     /// Contexts first, then transfers' deadlines.
@@ -131,8 +142,12 @@ impl Sender {
             tries: 0,
             end: config.rules.sending(),
         };
+        let beside = config.others.beside(config.rules.scheme());
+        let spare = |rules: Rules| Spare { end: rules.sending(), node: NodeId::ANY };
+        let spares = (0..config.contexts).flat_map(|_| beside.clone().map(spare)).collect();
         Ok(Self {
             incarnation,
+            spares,
             transfers: Transfers::new(config.transfers),
             contexts: (0..config.contexts).map(|_| blank()).collect(),
             links,
@@ -252,6 +267,7 @@ impl Sender {
     pub fn context(&self, slot: u32, now: Nanos) -> Option<ContextView> {
         let context = self.contexts.get(index(slot)).filter(|context| context.stage != Stage::Idle)?;
         Some(ContextView {
+            scheme: context.end.scheme(),
             asking: matches!(context.stage, Stage::Ask | Stage::Asked(_)),
             held: matches!(context.stage, Stage::Held(_)),
             node: context.node,
@@ -266,6 +282,12 @@ impl Sender {
             tries: context.tries,
             age: now.saturating_sub(context.heard),
         })
+    }
+
+    /// Whether [`Self::poll_progress`] may have something.
+    #[must_use]
+    pub const fn has_progress(&self) -> bool {
+        self.news.count() > 0
     }
 
     /// A transfer of which messages have become complete since this was last asked, and others are not.
@@ -305,10 +327,32 @@ impl Sender {
         command: Command,
         read: u32,
     ) -> Result<Ticket, SubmitError> {
+        self.add(now, command, None, read)
+    }
+
+    /// As [`SendingSide::submit`], by other rules than the default ones.
+    ///
+    /// # Errors
+    /// [`SubmitError`], [`SubmitError::Scheme`] among them; nothing has changed then.
+    pub fn submit_by(&mut self, now: Nanos, command: Command, scheme: Scheme) -> Result<Ticket, SubmitError> {
+        let default = self.config.rules.scheme();
+        if scheme != default && !self.config.others.beside(default).any(|rules| rules.scheme() == scheme) {
+            return Err(SubmitError::Scheme { scheme });
+        }
+        self.add(now, command, Some(scheme), 0)
+    }
+
+    fn add(
+        &mut self,
+        now: Nanos,
+        command: Command,
+        scheme: Option<Scheme>,
+        read: u32,
+    ) -> Result<Ticket, SubmitError> {
         let span = u64::from(self.config.message_packets) * u64::from(self.config.packet_size());
         let messages = messages_of(&command, span)?;
         let full = SubmitError::Full { capacity: self.config.transfers };
-        let ticket = self.transfers.add(now, command, read, messages).ok_or(full)?;
+        let ticket = self.transfers.add(now, command, scheme, read, messages).ok_or(full)?;
         if messages == 0 {
             self.transfers.finish(now, ticket.slot, Ok(()));
         } else if let Some(deadline) = command.deadline {
@@ -379,12 +423,32 @@ impl Sender {
         if left == Nanos::ZERO { Nanos::ZERO } else { left.saturating_add(self.config.rest) }
     }
 
+    /// Has a context go by `scheme`; returns whom its last message by that went to. Ends change places, so that what each has learnt
+    /// stays, and nothing is allocated.
+    fn take_end(&mut self, slot: u32, scheme: Scheme) -> NodeId {
+        let context = &self.contexts[index(slot)];
+        if context.end.scheme() == scheme {
+            return context.node;
+        }
+        let each = self.spares.len() / self.contexts.len().max(1);
+        let own = self.spares.iter_mut().skip(index(slot) * each).take(each);
+        let context = &mut self.contexts[index(slot)];
+        for spare in own {
+            if spare.end.scheme() == scheme {
+                core::mem::swap(&mut spare.end, &mut context.end);
+                core::mem::swap(&mut spare.node, &mut context.node);
+                break;
+            }
+        }
+        context.node
+    }
+
     fn begin_message(&mut self, now: Nanos, slot: u32, transfer: u32) {
         let number = self.next_number(self.contexts[index(slot)].number);
         let size = self.config.packet_size();
         let span = u64::from(self.config.message_packets) * u64::from(size);
         let record = self.transfers.get(transfer);
-        let command = record.command;
+        let (command, scheme) = (record.command, record.scheme.unwrap_or(self.config.rules.scheme()));
         let offset = u64::from(record.begun) * span;
         let length = span.min(command.length - offset);
         // Below 2^24: packets of a message times their size.
@@ -400,9 +464,9 @@ impl Sender {
             left: record.messages - record.done - 1,
         };
         self.transfers.begin_message(transfer);
-        let asks = self.config.rules.asks_first();
+        let stranger = self.take_end(slot, scheme) != command.node;
         let context = &mut self.contexts[index(slot)];
-        let stranger = context.node != command.node;
+        let asks = context.end.asks_first();
         context.stage = if asks { Stage::Ask } else { Stage::Sending };
         context.node = command.node;
         context.number = number;
@@ -451,23 +515,17 @@ impl Sender {
 
     fn packet_of(&mut self, now: Nanos, slot: u32) -> Option<Departure> {
         let common = self.common(self.contexts[index(slot)].node);
-        let SenderConfig { rules, packet_size_log2, .. } = self.config;
+        let packet_size_log2 = self.config.packet_size_log2;
         let size = self.config.packet_size();
         let context = &mut self.contexts[index(slot)];
-        let message = MessageId::from_parts(low16(slot), context.number);
+        let (message, scheme) = (MessageId::from_parts(low16(slot), context.number), context.end.scheme());
         match context.stage {
             Stage::Ask => {
                 context.tries = context.tries.saturating_add(1);
                 let wait = self.config.ask.saturating_mul(1 << (context.tries - 1).min(DOUBLINGS));
                 context.stage = Stage::Asked(now.saturating_add(wait));
                 let announcement = context.announcement;
-                let request = MessageRequest {
-                    common,
-                    message,
-                    scheme: rules.scheme(),
-                    packet_size_log2,
-                    announcement,
-                };
+                let request = MessageRequest { common, message, scheme, packet_size_log2, announcement };
                 self.counters.requests += 1;
                 let source = context.source;
                 self.watch(slot);
@@ -484,7 +542,7 @@ impl Sender {
                     index: low16(packet.index),
                     round: packet.round,
                     tail: packet.tail,
-                    scheme: rules.scheme(),
+                    scheme,
                     packet_size_log2,
                     announcement: context.theirs.is_none().then_some(context.announcement),
                 };

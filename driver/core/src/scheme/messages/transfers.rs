@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 
+use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{Incarnation, NodeId, TransferId};
 use fpga_registers::CardAddr;
 
@@ -28,6 +29,8 @@ pub(in crate::scheme) struct Transfer {
     pub(in crate::scheme) id: TransferId,
     /// The read that it answers; 0: none.
     pub(in crate::scheme) read: u32,
+    /// By which rules it goes; `None`: the sender's default.
+    pub(in crate::scheme) scheme: Option<Scheme>,
     pub(in crate::scheme) messages: u32,
     pub(in crate::scheme) begun: u32,
     pub(in crate::scheme) done: u32,
@@ -60,6 +63,7 @@ impl Transfer {
         command: NO_COMMAND,
         id: TransferId::new(0),
         read: 0,
+        scheme: None,
         messages: 0,
         begun: 0,
         done: 0,
@@ -139,6 +143,7 @@ impl Transfers {
         &mut self,
         now: Nanos,
         command: Command,
+        scheme: Option<Scheme>,
         read: u32,
         messages: u32,
     ) -> Option<Ticket> {
@@ -147,8 +152,17 @@ impl Transfers {
         self.next_id = id.next();
         let generation = self.get(slot).generation;
         let stage = Stage::Waiting;
-        self.records[index(slot)] =
-            Transfer { generation, stage, command, id, read, messages, started: now, ..Transfer::EMPTY };
+        self.records[index(slot)] = Transfer {
+            generation,
+            stage,
+            command,
+            id,
+            read,
+            scheme,
+            messages,
+            started: now,
+            ..Transfer::EMPTY
+        };
         let records = &self.records;
         self.queue.insert_sorted(&mut self.links, slot, |other| {
             let other = &records[index(other)];

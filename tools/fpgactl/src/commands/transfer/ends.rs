@@ -4,7 +4,8 @@ use std::io::Read;
 use std::time::Duration;
 
 use fpga_driver::core::sender::Completion;
-use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SendTicket};
+use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SchemeList, SendTicket};
+use fpga_driver::firmware::generated::Scheme as Rules;
 use fpga_driver::{C2hChannel, CardAddr, CardRange, Endpoint, H2cChannel, NodeId, bulk};
 
 use super::plan::Plan;
@@ -92,7 +93,13 @@ impl Sending {
         plan: &Plan,
     ) -> Result<Option<SendTicket>, CliError> {
         let Some(region) = to.region else { return Ok(None) };
-        Ok(Some(self.endpoint.send(self.address(), &region, 0, length, plan.send_options())?))
+        Ok(Some(self.endpoint.send(self.address(), &region, 0, length, plan.send_options(self.ended()))?))
+    }
+
+    /// Transfers that have ended: the number of the next one.
+    fn ended(&self) -> u64 {
+        let sender = self.endpoint.counters().sender;
+        sender.completed.saturating_add(sender.failed)
     }
 
     /// Withdraws a transfer, and waits a little until the card has what was on its way to it.
@@ -117,9 +124,11 @@ impl Sending {
     }
 
     pub(super) fn ops_in_use(&self) -> u64 {
+        let ops = self.endpoint.sender().map_or(0, |sender| sender.ops().count());
         // Where the card sends, transfers stand for the packets that only it knows.
-        let transfers = || self.endpoint.transfers().len();
-        self.endpoint.sender().map_or_else(transfers, |sender| sender.ops().count()) as u64
+        let registry_alone = self.endpoint.schemes() == SchemeList::NONE.with(Rules::Registry);
+        let transfers = if registry_alone { 0 } else { self.endpoint.transfers().len() };
+        (ops + transfers) as u64
     }
 
     /// The card and the endpoint on it.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use fpga_driver::NiInfo;
-use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions};
+use fpga_driver::core::scheme::tuning::most_window;
+use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions, Tuning};
 
 use super::ends::{Receiving, Sending};
 use crate::cli::{Notifier, Scheme, TransferArgs};
@@ -38,7 +39,10 @@ pub(super) struct Plan {
     pub(super) reorder: Option<u16>,
     /// What else the simulated network does.
     pub(super) impair: ImpairArgs,
-    pub(super) scheme: Scheme,
+    /// The default one first; the transfers of a long file take turns.
+    pub(super) schemes: Vec<Scheme>,
+    tuning: Tuning,
+    round_trip: Option<Duration>,
     pub(super) notify: Notifier,
     deadline: Option<Duration>,
     priority: u8,
@@ -58,7 +62,9 @@ impl Plan {
             packet: args.packet.or(defaults.packet),
             reorder: args.reorder.or(defaults.reorder),
             impair: args.impair.or(&defaults.impair()),
-            scheme: args.scheme,
+            schemes: args.scheme.clone(),
+            tuning: tuning(args)?,
+            round_trip: args.round_trip,
             notify: args.notify.or(defaults.notify).unwrap_or(Notifier::Receiver),
             deadline: args.deadline.or(defaults.deadline),
             priority: args.priority.or(defaults.priority).unwrap_or(0),
@@ -94,11 +100,14 @@ impl Plan {
         if opened.served {
             options.escape_timeout = SERVED_ESCAPE_TIMEOUT;
         }
-        options.scheme = self.scheme.rules();
+        options.scheme = self.schemes.first().map_or(options.scheme, |scheme| scheme.rules());
+        options.other_schemes = self.schemes.iter().skip(1).map(|scheme| scheme.rules()).collect();
+        options.tuning = self.tuning;
+        options.round_trip = self.round_trip.unwrap_or(options.round_trip);
         options.packet_events = self.packet_events;
         options.big_threshold = self.threshold;
         // A threshold alone makes segments long enough for it; the driver says so if the card's mask is too short.
-        let registry = self.scheme == Scheme::Registry;
+        let registry = self.schemes.contains(&Scheme::Registry);
         options.segment_size = self.segment.or_else(|| {
             self.threshold
                 .filter(|_| registry)
@@ -113,12 +122,15 @@ impl Plan {
         options
     }
 
-    pub(super) fn send_options(&self) -> SendOptions {
+    /// Of transfer `number`, counted from 0.
+    pub(super) fn send_options(&self, number: u64) -> SendOptions {
         let notify = match self.notify {
             Notifier::Receiver => SendNotify::Receiver,
             Notifier::Sender => SendNotify::Sender,
         };
-        let options = SendOptions::default().notify(notify).priority(self.priority);
+        let mut options = SendOptions::default().notify(notify).priority(self.priority);
+        let turn = number.checked_rem(self.schemes.len() as u64).and_then(|turn| usize::try_from(turn).ok());
+        options.scheme = turn.and_then(|turn| self.schemes.get(turn)).map(|scheme| scheme.rules());
         self.deadline.map_or(options, |deadline| options.deadline(deadline))
     }
 
@@ -140,6 +152,33 @@ impl Plan {
             }
         }
         Ok(chunk)
+    }
+}
+
+/// Parameters of schemes. One that none of the schemes has is a mistake.
+fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
+    let mut tuning = Tuning::default();
+    (tuning.window, tuning.credit, tuning.resend_after) = (args.window, args.credit, args.resend_after);
+    let usage = |option: &str, who: &str| {
+        Err(CliError::Usage(format!("{option}: only {who} has it; leave it out, or choose --scheme")))
+    };
+    let has_window = |scheme: &Scheme| most_window(scheme.rules()).is_some();
+    if args.window.is_some() && !args.scheme.iter().any(has_window) {
+        return usage("--window", "each of receiver-window, sender-window, adaptive-window and selective");
+    }
+    let receiver_window = args.scheme.contains(&Scheme::ReceiverWindow);
+    if args.credit && !receiver_window {
+        return usage("--credit", "receiver-window");
+    }
+    if args.resend_after.is_some() && !receiver_window {
+        return usage("--resend-after", "receiver-window");
+    }
+    match args.scheme.iter().find(|scheme| !tuning.fits(scheme.rules())) {
+        None => Ok(tuning),
+        Some(scheme) => {
+            let most = most_window(scheme.rules()).unwrap_or(0);
+            Err(CliError::Usage(format!("--window: that of {} is 1 to {most}", scheme.name())))
+        }
     }
 }
 

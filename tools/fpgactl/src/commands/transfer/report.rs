@@ -48,7 +48,7 @@ pub struct TransferReport {
     /// Entries of op table, registry and escape channel in use at the end.
     leftovers: u64,
     notify: &'static str,
-    scheme: &'static str,
+    scheme: String,
     seed: u64,
     /// `null` between real cards.
     reorder: Option<u16>,
@@ -135,7 +135,7 @@ impl TransferReport {
                 Notifier::Receiver => "receiver",
                 Notifier::Sender => "sender",
             },
-            scheme: plan.scheme.name(),
+            scheme: plan.schemes.iter().map(|scheme| scheme.name()).collect::<Vec<_>>().join(","),
             seed: plan.seed,
             reorder: simulated.then_some(plan.reorder.unwrap_or(REORDER)),
             impairments: simulated.then(|| plan.impair.report()),
@@ -220,7 +220,7 @@ impl Report for TransferReport {
             ),
             ("notified by", self.notify.to_owned()),
             ("leftovers", format!("{} (op table, registry, escape channel)", self.leftovers)),
-            ("scheme", self.scheme.to_owned()),
+            ("scheme", self.scheme.clone()),
             ("delivery", order),
             ("seed", self.seed.to_string()),
         ])

@@ -87,10 +87,23 @@ pub fn stats(settings: &Settings, args: &ListingArgs) -> Result<StatsReport, Cli
     StatsReport::new(&scene(settings, args)?)
 }
 
-/// The rules that a card goes by.
+/// The rules that a card goes by where a transfer names none.
 fn scheme_name(tables: &ReceiveTables) -> Result<&'static str, CliError> {
     Ok(tables.scheme()?.map_or("unknown", Scheme::name_of))
 }
+
+/// All rules that a card goes by, the default ones among them.
+fn scheme_names(tables: &ReceiveTables) -> Result<Vec<&'static str>, CliError> {
+    Ok(tables.schemes()?.iter().map(Scheme::name_of).collect())
+}
+
+/// Whether one of the schemes is one of messages.
+fn has_messages(schemes: &[&str]) -> bool {
+    schemes.iter().any(|scheme| *scheme != REGISTRY)
+}
+
+/// The registry's scheme, whose packets are of segments.
+const REGISTRY: &str = Scheme::Registry.name();
 
 /// A span in microseconds, for JSON.
 fn in_micros(span: fpga_driver::core::Nanos) -> f64 {

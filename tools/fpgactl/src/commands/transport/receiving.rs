@@ -7,7 +7,8 @@ use fpga_driver::endpoint::{EscapeSlot, ReceiveTables};
 use fpga_driver::firmware::MessageId;
 use serde::Serialize;
 
-use super::{Moment, Scene, in_micros, scheme_name, span_text};
+use super::{Moment, REGISTRY, Scene, has_messages, in_micros, scheme_name, scheme_names, span_text};
+use crate::cli::Scheme;
 use crate::error::CliError;
 use crate::output::{Report, render, table};
 
@@ -63,8 +64,10 @@ pub struct RegistryReport {
     pub(in crate::commands) node: u32,
     #[serde(flatten)]
     pub(in crate::commands) moment: Option<Moment>,
-    /// By whose rules: entries of a registry, or contexts of messages.
+    /// By whose rules where a transfer names none.
     pub(in crate::commands) scheme: &'static str,
+    /// And by whose at all: entries of a registry, contexts of messages, or some of both.
+    pub(in crate::commands) schemes: Vec<&'static str>,
     pub(in crate::commands) capacity: u16,
     pub(in crate::commands) occupancy: u32,
     pub(in crate::commands) high_water: u32,
@@ -77,6 +80,8 @@ pub struct RegistryReport {
 #[derive(Debug, Serialize)]
 pub(in crate::commands) struct EntryRow {
     pub(in crate::commands) index: u16,
+    /// By which it is received.
+    pub(in crate::commands) scheme: &'static str,
     pub(in crate::commands) generation: u32,
     pub(in crate::commands) source: u32,
     pub(in crate::commands) incarnation: String,
@@ -110,6 +115,7 @@ impl EntryRow {
         let there = u32::try_from(bits.bytes().filter(|bit| *bit == b'#').count()).unwrap_or(u32::MAX);
         Self {
             index,
+            scheme: Scheme::name_of(entry.scheme),
             generation: entry.generation,
             source: entry.source.get(),
             incarnation: entry.incarnation.to_string(),
@@ -155,6 +161,7 @@ impl RegistryReport {
             node,
             moment: Moment::of(scene),
             scheme: scheme_name(&tables)?,
+            schemes: scheme_names(&tables)?,
             capacity: tables.registry_entries(),
             occupancy,
             high_water,
@@ -173,10 +180,14 @@ impl Report for RegistryReport {
             self.node,
             self.occupancy,
             self.capacity,
-            if self.scheme == "registry" {
-                "registry entries".to_owned()
-            } else {
-                format!("contexts of {} messages", self.scheme)
+            match (self.schemes.contains(&REGISTRY), has_messages(&self.schemes)) {
+                (true, false) => "registry entries".to_owned(),
+                (true, true) => {
+                    let messages: Vec<_> =
+                        self.schemes.iter().filter(|name| **name != REGISTRY).copied().collect();
+                    format!("registry entries and contexts of {} messages", messages.join(", "))
+                }
+                (false, _) => format!("contexts of {} messages", self.schemes.join(", ")),
             },
             self.high_water,
             Moment::text(self.moment.as_ref()),
@@ -185,8 +196,11 @@ impl Report for RegistryReport {
         if self.entries.is_empty() {
             return text;
         }
-        let messages = self.scheme != "registry";
-        let part = if messages { "message" } else { "segment" };
+        let part = match (self.schemes.contains(&REGISTRY), has_messages(&self.schemes)) {
+            (true, true) => "segment or message",
+            (false, _) => "message",
+            (true, false) => "segment",
+        };
         let head =
             ["entry", "from", "transfer", part, "base", "bytes", "packets", "heard", "given up", "mask"];
         let mut rows = table(&head, &[0, 1, 2, 3, 5, 6, 7, 8]);
@@ -202,7 +216,7 @@ impl Report for RegistryReport {
                 entry.index.to_string(),
                 entry.source.to_string(),
                 entry.transfer.to_string(),
-                if messages {
+                if entry.scheme != REGISTRY {
                     MessageId::new(entry.segment).to_string()
                 } else {
                     format!("{}/{}", entry.segment, entry.segment_count)

@@ -7,7 +7,8 @@ use fpga_driver::core::sender::TransferStage;
 use fpga_driver::endpoint::{ReceiveTables, SendingContext};
 use serde::Serialize;
 
-use super::{Moment, Scene, in_micros, scheme_name, span_text};
+use super::{Moment, REGISTRY, Scene, has_messages, in_micros, scheme_name, scheme_names, span_text};
+use crate::cli::Scheme;
 use crate::error::CliError;
 use crate::output::{Report, render, table};
 use crate::units::binary_size;
@@ -23,14 +24,18 @@ pub struct OpsReport {
     pub(in crate::commands) capacity: Option<u32>,
     pub(in crate::commands) in_use: usize,
     pub(in crate::commands) ops: Vec<OpRow>,
-    /// By whose rules. Where that is not the registry's, the card sends, and has messages instead of an op table.
+    /// By whose rules where a transfer names none.
     pub(in crate::commands) scheme: &'static str,
+    /// And by whose at all. By those that are not the registry's the card sends, and has messages instead of an op table.
+    pub(in crate::commands) schemes: Vec<&'static str>,
     pub(in crate::commands) messages: Vec<MessageRow>,
 }
 
 #[derive(Debug, Serialize)]
 pub(in crate::commands) struct MessageRow {
     pub(in crate::commands) context: u32,
+    /// By which it is sent.
+    pub(in crate::commands) scheme: &'static str,
     pub(in crate::commands) state: &'static str,
     pub(in crate::commands) node: u32,
     pub(in crate::commands) message: String,
@@ -59,6 +64,7 @@ impl MessageRow {
         };
         Self {
             context: found.index,
+            scheme: found.scheme.map_or("unknown", Scheme::name_of),
             state,
             node: found.node.get(),
             message: found.message.to_string(),
@@ -134,16 +140,27 @@ impl OpsReport {
             }
             Scene::Card { name, node, tables } => (name.clone(), *node, tables),
         };
-        let scheme = scheme_name(tables)?;
+        let (scheme, schemes) = (scheme_name(tables)?, scheme_names(tables)?);
+        let messages = if has_messages(&schemes) { MessageRow::all(tables)? } else { Vec::new() };
         let (sender, now) = match scene {
             Scene::Load(load) => (load.sending.endpoint().sender(), load.now),
             Scene::Card { .. } => (None, Nanos::ZERO),
         };
         let Some(sender) = sender else {
-            let messages = if scheme == "registry" { Vec::new() } else { MessageRow::all(tables)? };
-            let capacity = (scheme != "registry").then(|| tables.sending_contexts());
+            // Of an op table that its driver keeps nothing is known, and there may be one.
+            let capacity = (!schemes.contains(&REGISTRY)).then(|| tables.sending_contexts());
             let in_use = messages.len();
-            return Ok(Self { card, node, moment, capacity, in_use, ops: Vec::new(), scheme, messages });
+            return Ok(Self {
+                card,
+                node,
+                moment,
+                capacity,
+                in_use,
+                ops: Vec::new(),
+                scheme,
+                schemes,
+                messages,
+            });
         };
         let ops: Vec<_> = sender
             .packets()
@@ -164,7 +181,7 @@ impl OpsReport {
             })
             .collect();
         let capacity = Some(sender.config().op_entries);
-        Ok(Self { card, node, moment, capacity, in_use: ops.len(), ops, scheme, messages: Vec::new() })
+        Ok(Self { card, node, moment, capacity, in_use: ops.len(), ops, scheme, schemes, messages })
     }
 }
 
@@ -188,13 +205,14 @@ fn summary(ops: &[OpRow]) -> String {
 
 fn message_table(messages: &[MessageRow]) -> String {
     let head = [
-        "context", "state", "node", "message", "theirs", "transfer", "base", "bytes", "packets", "arrived",
-        "begun", "sent", "tries", "heard",
+        "context", "scheme", "state", "node", "message", "theirs", "transfer", "base", "bytes", "packets",
+        "arrived", "begun", "sent", "tries", "heard",
     ];
-    let mut rows = table(&head, &[0, 2, 4, 5, 7, 8, 9, 10, 11, 12, 13]);
+    let mut rows = table(&head, &[0, 3, 5, 6, 8, 9, 10, 11, 12, 13, 14]);
     for row in messages {
         rows.add_row([
             row.context.to_string(),
+            row.scheme.to_owned(),
             row.state.to_owned(),
             row.node.to_string(),
             row.message.clone(),
@@ -216,9 +234,12 @@ fn message_table(messages: &[MessageRow]) -> String {
 impl Report for OpsReport {
     fn text(&self) -> String {
         let mut text = match self.capacity {
-            Some(capacity) if self.scheme != "registry" => format!(
+            Some(capacity) if !self.schemes.contains(&REGISTRY) => format!(
                 "{}, node {}: the card sends ({}), {} of {capacity} contexts in use\n",
-                self.card, self.node, self.scheme, self.in_use
+                self.card,
+                self.node,
+                self.schemes.join(", "),
+                self.in_use
             ),
             Some(capacity) => format!(
                 "{}, node {}: {} of {capacity} entries of the op table in use\n",
@@ -231,7 +252,10 @@ impl Report for OpsReport {
         };
         text += &format!("{}\n", Moment::text(self.moment.as_ref()));
         if !self.messages.is_empty() {
-            return text + &message_table(&self.messages);
+            if self.schemes.contains(&REGISTRY) {
+                text += &format!("by other schemes the card sends, {} messages now:\n", self.messages.len());
+            }
+            text += &message_table(&self.messages);
         }
         if self.ops.is_empty() {
             return text;

@@ -52,6 +52,7 @@ impl Receiver {
         let (first, mask) = context.end.shown(context.count);
         Some(EntryView {
             valid: true,
+            scheme: context.scheme,
             source: key.node,
             incarnation: key.incarnation,
             transfer,

@@ -62,7 +62,7 @@ impl Sender {
                 if context.theirs.is_none() {
                     context.theirs = answer.context;
                 }
-                if let (Stage::Held(_), false) = (context.stage, self.config.rules.asks_first()) {
+                if let (Stage::Held(_), false) = (context.stage, context.end.asks_first()) {
                     // It was taken after all.
                     context.stage = Stage::Sending;
                 }
@@ -151,7 +151,7 @@ impl Sender {
                 context.stage = Stage::Ask;
             }
             Stage::Held(at) if at <= now => {
-                context.stage = if self.config.rules.asks_first() { Stage::Ask } else { Stage::Sending };
+                context.stage = if context.end.asks_first() { Stage::Ask } else { Stage::Sending };
                 context.end.begin(now, context.count, false);
             }
             Stage::Sending => {

@@ -1,5 +1,6 @@
 //! What a sending side shows of itself.
 
+use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{MessageId, NodeId, TransferId};
 use fpga_firmware::wire::Announcement;
 
@@ -34,6 +35,8 @@ pub struct SenderCounters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ContextView {
+    /// By which rules it is sent.
+    pub scheme: Scheme,
     /// The receiver was asked for a context and has not answered.
     pub asking: bool,
     /// The receiver had no room.

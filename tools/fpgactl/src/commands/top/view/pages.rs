@@ -195,7 +195,7 @@ impl Table {
         let rows = registry.entries.iter().map(|entry| {
             let cells = vec![
                 entry.source.to_string(),
-                if registry.scheme == "registry" {
+                if entry.scheme == "registry" {
                     format!("{}/{}", entry.segment, entry.segment_count)
                 } else {
                     entry.segment.to_string()
@@ -387,7 +387,7 @@ pub(super) fn occupancy(look: &Look, chosen: &Chosen, width: u16) -> Vec<Line<'s
     if let Some(ops) = &look.ops
         && let Some(capacity) = ops.capacity
     {
-        let name = if ops.scheme == "registry" { "op table" } else { "contexts" };
+        let name = if ops.schemes.contains(&"registry") { "op table" } else { "contexts" };
         rows.push((name, ops.in_use as u64, capacity.into(), None));
     }
     if let Some(registry) = &look.registry {

@@ -1,0 +1,130 @@
+//! Parameters of a scheme that somebody chooses, in place of the specification's.
+
+use fpga_firmware::generated::Scheme;
+
+use super::adaptive_window::Patience;
+use super::bits::Window;
+use super::ends::Rules;
+use super::mapping::WIDTH;
+use crate::time::Nanos;
+
+/// What differs from the specification's values; by default nothing. A scheme that has no such parameter goes without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Tuning {
+    /// Packets of the window, the receiver's (W) or the sender's (Ws), by the scheme: 1 to [`most_window`].
+    pub window: Option<u32>,
+    /// Receiver window: the receiver tells the sender how far it may send.
+    pub credit: bool,
+    /// Receiver window: requests for one hole before everything from there on is asked for (K), not 0.
+    pub resend_after: Option<u8>,
+    /// Adaptive window: delay samples that count (N), 1 to 256.
+    pub samples: Option<u16>,
+    /// Adaptive window: time between two walks of the window (k), not 0.
+    pub walk: Option<Nanos>,
+    /// Adaptive window: the timeout as document 002 words it, which sends much again for nothing [E2-1].
+    pub literal: bool,
+}
+
+/// The largest window of a scheme, in packets; `None` where it has none.
+#[must_use]
+pub const fn most_window(scheme: Scheme) -> Option<u32> {
+    match scheme {
+        Scheme::ReceiverWindow | Scheme::SenderWindow | Scheme::AdaptiveWindow => Some(WIDTH),
+        Scheme::Selective => Some(Window::WIDTH),
+        _ => None,
+    }
+}
+
+impl Tuning {
+    /// Whether `scheme` can have these values, those that it has no use for included.
+    #[must_use]
+    pub fn fits(&self, scheme: Scheme) -> bool {
+        let within = |window| most_window(scheme).is_none_or(|most| (1..=most).contains(&window));
+        self.window.is_none_or(within)
+            && self.resend_after != Some(0)
+            && self.samples.is_none_or(|samples| (1..=256).contains(&samples))
+            && self.walk != Some(Nanos::ZERO)
+    }
+
+    /// `scheme` with these values, for a round trip of `round_trip`; `None` for the registry, and where one of them does not fit.
+    #[must_use]
+    pub fn rules(&self, scheme: Scheme, round_trip: Nanos) -> Option<Rules> {
+        let mut rules = Rules::new(scheme, round_trip).filter(|_| self.fits(scheme))?;
+        match &mut rules {
+            Rules::ReceiverWindow(config) => {
+                config.window = self.window.unwrap_or(config.window);
+                config.credit |= self.credit;
+                config.patience = self.resend_after.unwrap_or(config.patience);
+            }
+            Rules::SenderWindow(config) => config.window = self.window.unwrap_or(config.window),
+            Rules::ReceiverCounter(_) => {}
+            Rules::AdaptiveWindow { sender, .. } => {
+                sender.window = self.window.unwrap_or(sender.window);
+                sender.samples = self.samples.map_or(sender.samples, u32::from);
+                sender.walk = self.walk.unwrap_or(sender.walk);
+                if self.literal {
+                    sender.patience = Patience::Literal;
+                }
+            }
+            Rules::Selective(config) => config.window = self.window.unwrap_or(config.window),
+        }
+        Some(rules)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRIP: Nanos = Nanos::from_micros(20);
+
+    #[test]
+    fn nothing_chosen_is_the_specification() {
+        for scheme in Scheme::ALL {
+            assert_eq!(Tuning::default().rules(*scheme, TRIP), Rules::new(*scheme, TRIP));
+        }
+    }
+
+    #[test]
+    fn windows_have_the_bounds_of_their_scheme() {
+        for (scheme, most) in
+            [(Scheme::ReceiverWindow, 128), (Scheme::SenderWindow, 128), (Scheme::Selective, 512)]
+        {
+            for (window, fits) in [(0, false), (1, true), (most, true), (most + 1, false)] {
+                let tuning = Tuning { window: Some(window), ..Tuning::default() };
+                assert_eq!(tuning.rules(scheme, TRIP).is_some(), fits, "{scheme}: {window}");
+            }
+        }
+        assert_eq!(most_window(Scheme::Registry), None);
+    }
+
+    #[test]
+    fn what_is_chosen_is_what_the_scheme_has() {
+        let walk = Nanos::new(77);
+        let tuning = Tuning {
+            window: Some(9),
+            credit: true,
+            resend_after: Some(7),
+            samples: Some(11),
+            walk: Some(walk),
+            literal: true,
+        };
+        let rules = |scheme| tuning.rules(scheme, TRIP).unwrap();
+        let Rules::ReceiverWindow(config) = rules(Scheme::ReceiverWindow) else { panic!() };
+        assert_eq!((config.window, config.credit, config.patience), (9, true, 7));
+        let Rules::AdaptiveWindow { sender, .. } = rules(Scheme::AdaptiveWindow) else { panic!() };
+        assert_eq!(
+            (sender.window, sender.samples, sender.walk, sender.patience),
+            (9, 11, walk, Patience::Literal)
+        );
+        for wrong in [
+            Tuning { resend_after: Some(0), ..tuning },
+            Tuning { samples: Some(0), ..tuning },
+            Tuning { samples: Some(257), ..tuning },
+            Tuning { walk: Some(Nanos::ZERO), ..tuning },
+        ] {
+            assert_eq!(wrong.rules(Scheme::AdaptiveWindow, TRIP), None, "{wrong:?}");
+        }
+    }
+}

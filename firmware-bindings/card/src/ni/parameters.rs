@@ -1,0 +1,96 @@
+//! Parameters of schemes that the host may choose; 0 in each of their registers is what the scheme has by itself.
+
+use super::registers::Settings;
+use fpga_core::scheme::ends::Rules;
+use fpga_core::scheme::tuning::{Tuning, most_window};
+use fpga_core::time::Nanos;
+use fpga_firmware::generated::{Scheme, ni};
+
+/// Schemes, which are numbered from 0.
+const SCHEMES: usize = Scheme::ALL.len();
+
+/// The registers, as they were written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parameters {
+    windows: [u32; SCHEMES],
+    receiver_window: u32,
+    adaptive: u32,
+    walk_ns: u32,
+}
+
+/// Which scheme's window a register is.
+fn window_of(register: u32) -> Option<usize> {
+    let offset = register.checked_sub(ni::SCHEME_WINDOW)?;
+    usize::try_from(offset / 4).ok().filter(|scheme| *scheme < SCHEMES)
+}
+
+impl Parameters {
+    /// Nothing chosen.
+    pub(super) const NONE: Self = Self { windows: [0; SCHEMES], receiver_window: 0, adaptive: 0, walk_ns: 0 };
+
+    pub(super) fn has(register: u32) -> bool {
+        Self::NONE.read(register).is_some()
+    }
+
+    pub(super) fn read(&self, register: u32) -> Option<u32> {
+        Some(match register {
+            ni::RECEIVER_WINDOW_OPTIONS => self.receiver_window,
+            ni::ADAPTIVE_OPTIONS => self.adaptive,
+            ni::ADAPTIVE_WALK_NS => self.walk_ns,
+            _ => *self.windows.get(window_of(register)?)?,
+        })
+    }
+
+    pub(super) fn place(&mut self, register: u32) -> Option<&mut u32> {
+        Some(match register {
+            ni::RECEIVER_WINDOW_OPTIONS => &mut self.receiver_window,
+            ni::ADAPTIVE_OPTIONS => &mut self.adaptive,
+            ni::ADAPTIVE_WALK_NS => &mut self.walk_ns,
+            _ => self.windows.get_mut(window_of(register)?)?,
+        })
+    }
+
+    /// Whether the register takes this value, whichever schemes are on.
+    pub(super) fn allows(register: u32, value: u32) -> bool {
+        match register {
+            ni::RECEIVER_WINDOW_OPTIONS => {
+                let known = ni::receiver_window_options::CREDIT | ni::receiver_window_options::RESEND_AFTER;
+                value & !known == 0
+            }
+            ni::ADAPTIVE_OPTIONS => {
+                let known = ni::adaptive_options::LITERAL | ni::adaptive_options::SAMPLES;
+                value & !known == 0 && samples(value).is_none_or(|samples| samples <= 256)
+            }
+            ni::ADAPTIVE_WALK_NS => true,
+            _ => {
+                let scheme = window_of(register).and_then(|number| Scheme::ALL.get(number));
+                value == 0 || scheme.and_then(|scheme| most_window(*scheme)).is_some_and(|most| value <= most)
+            }
+        }
+    }
+}
+
+fn given(value: u32) -> Option<u32> {
+    (value != 0).then_some(value)
+}
+
+fn samples(options: u32) -> Option<u16> {
+    let samples = (options & ni::adaptive_options::SAMPLES) >> ni::adaptive_options::SAMPLES_SHIFT;
+    given(samples).and_then(|samples| u16::try_from(samples).ok())
+}
+
+/// A scheme with the parameters that the host has chosen; `None` for the registry.
+pub(super) fn rules(settings: &Settings, scheme: Scheme) -> Option<Rules> {
+    let Parameters { windows, receiver_window, adaptive, walk_ns } = settings.parameters;
+    let mut tuning = Tuning::default();
+    let number = usize::try_from(scheme.value()).unwrap_or(usize::MAX);
+    tuning.window = windows.get(number).copied().and_then(given);
+    tuning.credit = receiver_window & ni::receiver_window_options::CREDIT != 0;
+    let after = (receiver_window & ni::receiver_window_options::RESEND_AFTER)
+        >> ni::receiver_window_options::RESEND_AFTER_SHIFT;
+    tuning.resend_after = given(after).and_then(|after| u8::try_from(after).ok());
+    tuning.literal = adaptive & ni::adaptive_options::LITERAL != 0;
+    tuning.samples = samples(adaptive);
+    tuning.walk = given(walk_ns).map(|span| Nanos::new(span.into()));
+    tuning.rules(scheme, Nanos::new(settings.round_trip_ns.into()))
+}

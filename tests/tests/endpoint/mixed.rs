@@ -1,0 +1,336 @@
+//! Endpoints that go by several schemes at once, each transfer by its own.
+
+use fpga_driver::core::impair::{Conditions, Delay, Impairments, Loss, Order, Probability};
+use fpga_driver::endpoint::{Mismatch, ReadError, ReadFailure, SchemeList, SharedEndpoint};
+use fpga_driver::mock::ThreadOptions;
+use fpga_tests::cards::{peek, poke};
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// All there are, with the registry as the default.
+fn every(mut options: EndpointOptions) -> EndpointOptions {
+    options.other_schemes = Scheme::ALL.iter().copied().collect();
+    options.segment_size = Some(8 << 10);
+    options.round_trip = Duration::from_micros(20);
+    options
+}
+
+fn only(scheme: Scheme, others: &[Scheme]) -> impl Fn(EndpointOptions) -> EndpointOptions {
+    move |mut options| {
+        (options.scheme, options.other_schemes) = (scheme, others.iter().copied().collect());
+        options
+    }
+}
+
+/// 2 % lost, 3 % doubled, and any of sixteen next.
+fn trouble() -> Impairments {
+    let share = |part| Probability::new(part).unwrap();
+    let delay = Delay::Exponential { least: Nanos::ZERO, mean: Nanos::from_micros(2) };
+    let conditions = Conditions::default()
+        .loss(Loss::Independent(share(0.02)))
+        .delay(delay)
+        .copies(share(0.03), delay)
+        .damage(share(0.005));
+    let order = Order::Random { depth: 16, patience: Nanos::from_micros(20) };
+    Impairments::both(conditions).order(order).distance(Nanos::new(800))
+}
+
+/// Numbers that look random, the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+
+    fn scheme(&mut self) -> Scheme {
+        Scheme::ALL[self.below(Scheme::ALL.len() as u64) as usize]
+    }
+}
+
+/// A place of its own for each of a batch.
+const STRIDE: u64 = 0x1_0000;
+
+/// A thousand transfers both ways and eighty reads, each by a scheme at random, in batches.
+#[test]
+fn each_transfer_by_a_scheme_of_its_own_over_a_bad_network() {
+    const BATCH: u64 = 50;
+    let mut net = Net::impaired(2, trouble(), 11, every);
+    assert_eq!(net.end(0).schemes(), Scheme::ALL.iter().copied().collect());
+    let mut dice = Dice(5);
+    let regions = [0, 1].map(|index| net.region(index, TARGET, BATCH * STRIDE).remote);
+    let readable = at(SOURCE, 2 * BATCH * STRIDE);
+    net.put(1, readable, &bytes(77, 40_000));
+    let reader = net.end(0).node();
+    let source = net.end(1).open_readable(reader, CardRange::new(readable, 40_000)).unwrap().remote;
+    let read_to = at(TARGET, 2 * BATCH * STRIDE);
+    let mut sent = [[0_u64; 6]; 2];
+    for batch in 0..20 {
+        let mut expected = Vec::new();
+        for n in 0..BATCH {
+            let (from, scheme) = ((n % 2) as usize, dice.scheme());
+            let scale = 4 + dice.below(12);
+            let length = 1 + dice.below(1 << scale);
+            let (place, data) = (n * STRIDE, bytes(batch * BATCH + n, length as usize));
+            net.put(from, at(SOURCE, place), &data);
+            net.put(1 - from, at(TARGET, place + length), &[0xC3]);
+            let by = SendOptions::default().scheme(scheme);
+            net.send_with(from, at(SOURCE, place), &regions[1 - from], place, length, by);
+            sent[from][scheme.value() as usize] += 1;
+            expected.push((1 - from, place, data));
+        }
+        for n in 0..4 {
+            let by = SendOptions::default().scheme(dice.scheme());
+            net.end(0).read(&source, n * 10_000, at(read_to, n * 10_000), 10_000, by).unwrap();
+        }
+        net.settle();
+        for (to, place, data) in &expected {
+            assert!(
+                net.get(*to, at(TARGET, *place), data.len()) == *data,
+                "{} bytes at {place:#x}",
+                data.len()
+            );
+            assert_eq!(net.get(*to, at(TARGET, place + data.len() as u64), 1), [0xC3]);
+            let told = net.notifications[*to].iter().filter(|notice| notice.address == at(TARGET, *place));
+            assert_eq!(told.count(), 1, "told once");
+        }
+        for _ in 0..4 {
+            assert_eq!(net.end(0).next_read().unwrap().result, Ok(()));
+        }
+        assert!(net.get(0, read_to, 40_000) == bytes(77, 40_000));
+        net.put(0, read_to, &[0; 40_000]);
+        for end in 0..2 {
+            let mut tickets: Vec<_> =
+                net.completions[end].drain(..).map(|done| (done.ticket, done.result)).collect();
+            assert!(tickets.iter().all(|(_, result)| *result == Ok(())), "{tickets:?}");
+            tickets.sort_by_key(|(ticket, _)| *ticket);
+            tickets.dedup();
+            assert_eq!(tickets.len() as u64, BATCH / 2, "each completes once");
+            net.notifications[end].clear();
+        }
+    }
+    assert!(sent.iter().flatten().all(|count| *count > 40), "{sent:?}");
+    assert_eq!(net.end(1).counters().reads_served, 80);
+    net.assert_clean();
+}
+
+/// Threads that share an endpoint choose as they like.
+#[test]
+fn threads_choose_schemes() {
+    const TRANSFERS: u64 = 24;
+    let order = DeliveryOrder::Random { seed: 9, depth: 16 };
+    let world = order.world().cards(2).threaded(ThreadOptions::default()).build().unwrap();
+    let ends: Vec<SharedEndpoint> = (0..2)
+        .map(|number| {
+            let card = Card::open(world.transport(number)).unwrap();
+            Endpoint::open_with(&card, &every(options(0x30 + number as u32))).unwrap().into()
+        })
+        .collect();
+    let regions: Vec<_> = ends
+        .iter()
+        .map(|end| end.open_region(NodeId::ANY, CardRange::new(TARGET, 16 << 20)).unwrap().remote)
+        .collect();
+    let place = |thread: u64, n: u64| (thread * TRANSFERS + n) * 0x8000;
+    let data = |from: usize, thread: u64, n: u64| {
+        let seed = place(thread, n) + from as u64;
+        bytes(seed, 1 + (seed * 7919 % 0x7000) as usize)
+    };
+    for from in 0..2 {
+        for (thread, n) in (0..3).flat_map(|thread| (0..TRANSFERS).map(move |n| (thread, n))) {
+            poke(&world, from, at(SOURCE, place(thread, n)), &data(from, thread, n));
+        }
+    }
+    std::thread::scope(|scope| {
+        for (from, end) in ends.iter().enumerate() {
+            for thread in 0..3 {
+                let (end, region) = (end.clone(), &regions[1 - from]);
+                scope.spawn(move || {
+                    let mut dice = Dice(thread * 2 + from as u64);
+                    for n in 0..TRANSFERS {
+                        let (place, length) = (place(thread, n), data(from, thread, n).len() as u64);
+                        let by = SendOptions::default().scheme(dice.scheme());
+                        let mut sent = end.send(at(SOURCE, place), region, place, length, by).unwrap();
+                        let done = sent.wait(PATIENCE).unwrap();
+                        assert_eq!((done.ticket, done.result), (sent.ticket(), Ok(())));
+                    }
+                });
+            }
+        }
+    });
+    for (to, end) in ends.iter().enumerate() {
+        for (thread, n) in (0..3).flat_map(|thread| (0..TRANSFERS).map(move |n| (thread, n))) {
+            let data = data(1 - to, thread, n);
+            assert!(
+                peek(&world, to, at(TARGET, place(thread, n)), data.len()) == data,
+                "{to}: {thread}, {n}"
+            );
+        }
+        for _ in 0..3 * TRANSFERS {
+            end.wait_notification(PATIENCE).unwrap();
+        }
+        assert_eq!(end.next_notification(), None, "told once each");
+    }
+}
+
+#[test]
+fn what_is_not_on_is_refused_and_says_what_to_do() {
+    let other = only(Scheme::Registry, &[Scheme::Selective]);
+    let one = only(Scheme::Registry, &[]);
+    let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, |options| {
+        if options.incarnation == Some(0xA) { other(options) } else { one(options) }
+    });
+    let region = net.region(1, TARGET, 1 << 20).remote;
+    let by = |scheme| SendOptions::default().scheme(scheme);
+    // Not on here.
+    let error = net.end(0).send(SOURCE, &region, 0, 10, by(Scheme::SenderWindow)).unwrap_err();
+    assert!(matches!(error, SendError::Scheme { scheme: Scheme::SenderWindow, .. }), "{error}");
+    assert!(error.to_string().contains("goes by Registry, Selective;"), "{error}");
+    let reader = net.end(0).node();
+    let readable = net.end(1).open_readable(reader, CardRange::new(TARGET, 1000)).unwrap().remote;
+    let error = net.end(0).read(&readable, 0, SOURCE, 10, by(Scheme::SenderWindow)).unwrap_err();
+    assert!(matches!(error, ReadError::Send(SendError::Scheme { .. })), "{error}");
+    // Not on there: learnt by the refusal, or before it by asking.
+    net.send_with(0, SOURCE, &region, 0, 10, by(Scheme::Selective));
+    net.settle();
+    let done = net.completions[0].pop_front().unwrap();
+    assert!(matches!(done.result, Err(TransferError::Scheme { .. })), "{done:?}");
+    net.end(0).read(&readable, 0, SOURCE, 10, by(Scheme::Selective)).unwrap();
+    net.settle();
+    let read = net.end(0).next_read().unwrap();
+    assert!(matches!(read.result, Err(ReadFailure::Request(TransferError::Scheme { .. }))), "{read:?}");
+    let node = net.end(1).node();
+    let peer = net.end(0).meet(node, PATIENCE).unwrap();
+    assert_eq!(peer.schemes, SchemeList::NONE.with(Scheme::Registry));
+    let error = net.end(0).send(SOURCE, &region, 0, 10, by(Scheme::Selective)).unwrap_err();
+    assert!(
+        matches!(&error, SendError::Peer { mismatch: Mismatch::Scheme { ours: Scheme::Selective, .. }, .. }),
+        "{error}"
+    );
+    // By the card's schemes nobody but the receiver tells, whatever the default is.
+    let told = by(Scheme::Selective).notify(SendNotify::Sender);
+    let node = net.end(0).node();
+    let own = net.end(0).open_region(node, CardRange::new(at(TARGET, 0x10_0000), 1000)).unwrap().remote;
+    let error = net.end(0).send(SOURCE, &own, 0, 10, told).unwrap_err();
+    assert!(error.to_string().contains("Notify::Receiver"), "{error}");
+    // What both have works on.
+    net.carry(SOURCE, &region, 0, &bytes(1, 30_000));
+    net.assert_clean();
+}
+
+#[test]
+fn builds_that_cannot_say_so() {
+    let open = |text: &str, change: &dyn Fn(EndpointOptions) -> EndpointOptions| {
+        let world = fpga_tests::cards::world(described(text));
+        let card = Card::open(world.transport(0)).unwrap();
+        Endpoint::open_with(&card, &change(options(1))).map(drop).unwrap_err()
+    };
+    let error = open("ni: { commands: 0 }", &every);
+    assert!(matches!(error, EndpointError::Scheme { scheme: Scheme::ReceiverWindow, .. }), "{error}");
+    let error = open("ni: { registry_entries: 1 }", &every);
+    assert!(matches!(error, EndpointError::Schemes { .. }), "{error}");
+    assert!(error.to_string().contains("with one registry entry for all"), "{error}");
+    let strange = |mut options: EndpointOptions| {
+        options.other_schemes = SchemeList(1 << 9);
+        options
+    };
+    assert!(matches!(open("ni: {}", &strange), EndpointError::Schemes { .. }));
+}
+
+/// A card goes from several schemes to one and back, and a node that is started anew is found anew.
+#[test]
+fn restarts_and_changes() {
+    let mut net = Net::impaired(2, trouble(), 3, every);
+    let choices: [&dyn Fn(EndpointOptions) -> EndpointOptions; 4] = [
+        &only(Scheme::Registry, &[]),
+        &every,
+        &only(Scheme::Selective, &[]),
+        &only(Scheme::SenderWindow, &[Scheme::AdaptiveWindow, Scheme::Registry]),
+    ];
+    for (round, change) in choices.into_iter().enumerate() {
+        let region = net.region(1, TARGET, 1 << 20).remote;
+        // Under way when the other side goes.
+        for (n, scheme) in net.end(0).schemes().iter().enumerate() {
+            let by = SendOptions::default().scheme(scheme);
+            net.send_with(0, at(SOURCE, n as u64 * 50_000), &region, n as u64 * 50_000, 50_000, by);
+        }
+        for _ in 0..400 {
+            net.poll(0).unwrap();
+            net.poll(1).unwrap();
+            net.world.step();
+        }
+        let lives = (round * 2 + 100) as u32;
+        net.ends[1] = None;
+        let card = Card::open(net.world.transport(1)).unwrap();
+        net.ends[1] = Some(Endpoint::open_with(&card, &change(options(lives))).unwrap());
+        net.settle();
+        // Each has ended, one way or the other.
+        let count = net.end(0).schemes().iter().count();
+        assert_eq!(net.completions[0].drain(..).count(), count);
+        net.ends[0] = None;
+        let card = Card::open(net.world.transport(0)).unwrap();
+        net.ends[0] = Some(Endpoint::open_with(&card, &change(options(lives + 1))).unwrap());
+        net.notifications[1].clear();
+        let region = net.region(1, TARGET, 1 << 20).remote;
+        for (n, scheme) in net.end(0).schemes().iter().enumerate() {
+            let (place, data) = (n as u64 * 50_000, bytes(round as u64, 40_000));
+            net.put(0, at(SOURCE, place), &data);
+            net.send_with(
+                0,
+                at(SOURCE, place),
+                &region,
+                place,
+                40_000,
+                SendOptions::default().scheme(scheme),
+            );
+            net.settle();
+            assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()), "{scheme}");
+            assert!(net.get(1, at(TARGET, place), 40_000) == data, "{scheme}");
+        }
+        net.notifications[1].clear();
+        net.assert_clean();
+    }
+}
+
+/// Tables and rings so small that all schemes wait for each other: none for ever, and no event is lost while a host does not look.
+#[test]
+fn small_tables_and_rings_and_a_host_that_looks_late() {
+    let card = described("ni: { commands: 4, sending_contexts: 2, registry_entries: 2, escape_slots: 1 }");
+    let mut net = Net::of(&card, random(2), |options| {
+        let mut options = every(options);
+        (options.event_entries, options.segment_size) = (64, Some(2048));
+        options
+    });
+    let region = net.region(1, TARGET, 16 << 20).remote;
+    let mut dice = Dice(1);
+    let (mut places, mut handed, mut looks) = (Vec::new(), 0_u64, 0);
+    let data = bytes(4, 256 << 10);
+    net.put(0, SOURCE, &data);
+    while handed < 96 || !net.end(0).is_idle() {
+        let scheme = dice.scheme();
+        let (from, length) = (dice.below(100_000), 1 + dice.below(20_000));
+        let by = SendOptions::default().scheme(scheme);
+        if handed < 96 && net.end(0).send(at(SOURCE, from), &region, handed * 0x8000, length, by).is_ok() {
+            places.push((handed * 0x8000, from as usize, length as usize));
+            handed += 1;
+        }
+        net.poll(0).unwrap();
+        // The receiver's host looks now and then.
+        if dice.below(200) == 0 {
+            net.poll(1).unwrap();
+            looks += 1;
+        }
+        net.world.advance(Nanos::from_micros(5));
+    }
+    net.settle();
+    assert!(looks > 10, "{looks}");
+    assert_eq!(net.completions[0].len(), 96);
+    assert!(net.completions[0].iter().all(|done| done.result == Ok(())), "{:?}", net.completions[0]);
+    assert_eq!(net.notifications[1].len(), 96);
+    for (place, from, length) in places {
+        assert!(net.get(1, at(TARGET, place), length) == data[from..from + length]);
+    }
+    net.assert_clean();
+}

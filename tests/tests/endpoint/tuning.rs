@@ -1,0 +1,130 @@
+//! Parameters of schemes: each has an effect, and what cannot be is refused.
+
+use fpga_driver::core::impair::{Conditions, Delay, Impairments, Loss, Order, Probability};
+use fpga_driver::endpoint::Tuning;
+
+use super::*;
+
+const LENGTH: usize = 400_000;
+
+/// What a transfer took: nanoseconds, and packets sent again.
+fn cost(scheme: Scheme, loss: f64, change: impl Fn(&mut EndpointOptions)) -> (u64, u64) {
+    let delay = Delay::Exponential { least: Nanos::ZERO, mean: Nanos::from_micros(2) };
+    let lost = Loss::Independent(Probability::new(loss).unwrap());
+    let conditions = Conditions::default().loss(lost).delay(delay);
+    let order = Order::Random { depth: 8, patience: Nanos::from_micros(20) };
+    let network = Impairments::both(conditions).order(order).distance(Nanos::from_micros(5));
+    let mut net = Net::impaired(2, network, 7, |mut options| {
+        (options.scheme, options.round_trip) = (scheme, Duration::from_micros(20));
+        change(&mut options);
+        options
+    });
+    let region = net.region(1, TARGET, 1 << 20).remote;
+    let data = bytes(1, LENGTH);
+    net.put(0, SOURCE, &data);
+    net.send(0, SOURCE, &region, 0, LENGTH as u64);
+    net.settle();
+    let done = net.completions[0].pop_front().unwrap();
+    assert_eq!(done.result, Ok(()), "{scheme}");
+    assert!(net.get(1, TARGET, LENGTH) == data, "{scheme}");
+    net.assert_clean();
+    (done.finished.saturating_sub(done.started).get(), done.retransmits)
+}
+
+fn tuned(scheme: Scheme, loss: f64, choose: impl Fn(&mut Tuning)) -> (u64, u64) {
+    cost(scheme, loss, |options| choose(&mut options.tuning))
+}
+
+#[test]
+fn a_small_window_is_slow() {
+    for scheme in [Scheme::SenderWindow, Scheme::AdaptiveWindow, Scheme::Selective] {
+        let usual = tuned(scheme, 0.0, |_| {}).0;
+        let narrow = tuned(scheme, 0.0, |tuning| tuning.window = Some(2)).0;
+        assert!(narrow > 2 * usual, "{scheme}: {usual} and {narrow} ns");
+    }
+    // The receiver's: what is beyond it comes again.
+    let usual = tuned(Scheme::ReceiverWindow, 0.0, |_| {}).1;
+    let narrow = tuned(Scheme::ReceiverWindow, 0.0, |tuning| tuning.window = Some(4)).1;
+    assert!(narrow > usual + 50, "{usual} and {narrow} packets");
+}
+
+#[test]
+fn credit_keeps_packets_back_that_the_receiver_has_no_room_for() {
+    let narrow = |tuning: &mut Tuning| tuning.window = Some(8);
+    let without = tuned(Scheme::ReceiverWindow, 0.0, narrow).1;
+    let with = tuned(Scheme::ReceiverWindow, 0.0, |tuning| {
+        narrow(tuning);
+        tuning.credit = true;
+    });
+    assert!(with.1 * 4 < without, "{with:?} and {without} packets");
+}
+
+#[test]
+fn asking_for_everything_soon_sends_more_again() {
+    let after =
+        |requests| tuned(Scheme::ReceiverWindow, 0.05, move |tuning| tuning.resend_after = Some(requests)).1;
+    assert!(after(1) != after(200), "{} and {}", after(1), after(200));
+}
+
+#[test]
+fn the_adaptive_windows_timeout_is_made_of_what_was_chosen() {
+    let usual = tuned(Scheme::AdaptiveWindow, 0.0, |_| {});
+    let literal = tuned(Scheme::AdaptiveWindow, 0.0, |tuning| tuning.literal = true);
+    assert!(literal.1 > usual.1 + 20, "{usual:?} and {literal:?}: E2-1");
+    // By one sample there is no deviation, and everything that is later than it is sent again.
+    let one = tuned(Scheme::AdaptiveWindow, 0.0, |tuning| {
+        (tuning.literal, tuning.samples) = (true, Some(1));
+    });
+    assert!(one != literal, "{one:?}");
+    // Whoever walks once in a hundred round trips sees hardly any that are late.
+    let rare = tuned(Scheme::AdaptiveWindow, 0.0, |tuning| {
+        (tuning.literal, tuning.walk) = (true, Some(Nanos::from_millis(2)));
+    });
+    assert!(rare.1 * 2 < literal.1, "{rare:?} and {literal:?}");
+}
+
+#[test]
+fn a_long_round_trip_waits_longer() {
+    let trip = |micros| {
+        let change = move |options: &mut EndpointOptions| options.round_trip = Duration::from_micros(micros);
+        cost(Scheme::SenderWindow, 0.02, change).0
+    };
+    assert!(trip(500) > 2 * trip(20), "{} and {} ns", trip(500), trip(20));
+}
+
+#[test]
+fn what_a_scheme_cannot_have_is_refused_and_nothing_stays_behind() {
+    let world = fpga_tests::cards::world(CardDescription::default());
+    let card = Card::open(world.transport(0)).unwrap();
+    let open = |scheme, others: &[Scheme], choose: &dyn Fn(&mut Tuning)| {
+        let mut options = options(1);
+        (options.scheme, options.other_schemes) = (scheme, others.iter().copied().collect());
+        choose(&mut options.tuning);
+        Endpoint::open_with(&card, &options).map(drop)
+    };
+    let wide = |tuning: &mut Tuning| tuning.window = Some(512);
+    open(Scheme::Selective, &[], &wide).unwrap();
+    // Of several, the narrowest decides; the registry has none.
+    open(Scheme::Registry, &[Scheme::Selective], &wide).unwrap();
+    for scheme in [Scheme::ReceiverWindow, Scheme::SenderWindow, Scheme::AdaptiveWindow] {
+        let error = open(Scheme::Selective, &[scheme], &wide).unwrap_err();
+        assert!(matches!(error, EndpointError::Tuning { scheme: found, .. } if found == scheme), "{error}");
+        assert!(error.to_string().contains("1 to 128 packets"), "{error}");
+    }
+    let wrong: [&dyn Fn(&mut Tuning); 4] = [
+        &|tuning| tuning.window = Some(0),
+        &|tuning| tuning.resend_after = Some(0),
+        &|tuning| tuning.samples = Some(257),
+        &|tuning| tuning.walk = Some(Nanos::ZERO),
+    ];
+    for choose in wrong {
+        let error = open(Scheme::AdaptiveWindow, &[], choose).unwrap_err();
+        assert!(matches!(error, EndpointError::Tuning { .. }), "{error}");
+    }
+    // The next owner of the card has none of it.
+    open(Scheme::SenderWindow, &[], &|tuning| tuning.window = Some(3)).unwrap();
+    open(Scheme::SenderWindow, &[], &|_| {}).unwrap();
+    let window = fpga_driver::firmware::generated::ni::SCHEME_WINDOW + 4 * Scheme::SenderWindow.value();
+    let at = BarOffset::new((ni::BLOCK_OFFSET + window).into());
+    assert_eq!(card.user_bar().unwrap().read32(at).unwrap(), 0);
+}
