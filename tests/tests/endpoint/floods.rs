@@ -111,3 +111,58 @@ fn writes_to_a_host_that_does_not_poll_wait_until_it_does() {
         assert_works(&mut net);
     }
 }
+
+/// By the message schemes, too: a context is given only where there is room for all that is told of its message.
+#[test]
+fn messages_to_a_host_that_does_not_poll_wait_until_it_does() {
+    const COUNT: u64 = 200;
+    for scheme in Scheme::ALL.iter().filter(|scheme| **scheme != Scheme::Registry) {
+        let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, |mut options| {
+            options.scheme = *scheme;
+            options.event_entries = 64;
+            options
+        });
+        let region = net.region(1, TARGET, 1 << 20);
+        let data = bytes(4, COUNT as usize * 1000);
+        net.put(0, SOURCE, &data);
+        // The sender's host polls, the receiver's does not, for long after everything could have been there.
+        let mut sent = 0;
+        for _ in 0..2000 {
+            let options = SendOptions::default();
+            while sent < COUNT
+                && net
+                    .end(0)
+                    .send(at(SOURCE, sent * 1000), &region.remote, sent * 1000, 1000, options)
+                    .is_ok()
+            {
+                sent += 1;
+            }
+            net.poll(0).unwrap();
+            net.world.advance(Nanos::from_micros(20));
+        }
+        let arrived = net.completions[0].len();
+        assert!(arrived > 0 && arrived < 32, "{scheme}: {arrived} went through without anybody looking");
+        while sent < COUNT || !net.end(0).is_idle() {
+            let options = SendOptions::default();
+            while sent < COUNT
+                && net
+                    .end(0)
+                    .send(at(SOURCE, sent * 1000), &region.remote, sent * 1000, 1000, options)
+                    .is_ok()
+            {
+                sent += 1;
+            }
+            net.poll(0).unwrap();
+            net.poll(1).unwrap();
+            net.world.advance(Nanos::from_micros(20));
+        }
+        net.settle();
+        assert_eq!((net.completions[0].len(), net.notifications[1].len()), (COUNT as usize, COUNT as usize));
+        assert!(net.completions[0].iter().all(|done| done.result == Ok(())), "{scheme}");
+        assert!(net.get(1, TARGET, data.len()) == data, "{scheme}");
+        net.end(1).close_region(&region).unwrap();
+        net.completions[0].clear();
+        net.notifications[1].clear();
+        assert_works(&mut net);
+    }
+}
