@@ -33,7 +33,7 @@ impl Node {
         let card = world.transport(number);
         card.set_bus_master(true).expect("config space");
         let host = SharedMemory::anonymous(1 << 20, HugePages::No).expect("memory");
-        let ring = SharedMemory::anonymous(64 * 1024, HugePages::No).expect("memory");
+        let ring = SharedMemory::anonymous(64 * EVENTS as usize, HugePages::No).expect("memory");
         card.map_dma(Iova::new(DATA), &host, DmaAccess::Both).expect("free addresses");
         card.map_dma(RING, &ring, DmaAccess::WriteByDevice).expect("free addresses");
         let user = card.open_bar(0).expect("the user BAR");
@@ -44,7 +44,7 @@ impl Node {
         node.ni(ni::ESCAPE_TIMEOUT_US, 3_600_000_000);
         node.ni(ni::REGISTRY_TIMEOUT_US, 3_600_000_000);
         node.ni(ni::EVENT_RING_BASE_LOW, RING.get() as u32);
-        node.ni(ni::EVENT_RING_SIZE, 1024);
+        node.ni(ni::EVENT_RING_SIZE, EVENTS);
         node.ni(ni::CONTROL, ni::control::ENABLE | ni::control::EVENT_ENABLE);
         node
     }
@@ -69,7 +69,7 @@ impl Node {
     }
 
     fn event(&mut self) -> Option<Event> {
-        let at = 64 * (self.taken as usize % 1024);
+        let at = 64 * (self.taken as usize % EVENTS as usize);
         let mut bytes = [0; 64];
         self.ring.read(at, &mut bytes).expect("inside the ring");
         let event = Event::decode(&bytes).ok().filter(|event| event.sequence == self.taken + 1)?;
@@ -94,6 +94,10 @@ impl Node {
 }
 
 /// With room for every packet that arrives before its start: nothing here sends a refused packet again.
+/// Entries of event rings, 64 bytes each: twice what comes of all packets that wait in the escape channel once, for the receiving host does
+/// not look before the end, and a registry refuses what would fill more than half of its ring.
+const EVENTS: u32 = 4096;
+
 fn card(node: u32) -> CardDescription {
     let mut description = CardDescription::default();
     description.ni.node_id = node;
