@@ -16,12 +16,15 @@ mod regs;
 mod sim;
 mod stream;
 mod top;
+mod values;
 
 pub use host::{BindArgs, DoctorArgs, DumpArgs, HostArgs, ListArgs, ReleaseArgs};
 pub use regs::{RegsCommand, ReplayArgs, WatchArgs};
 pub use sim::{FigureName, SimCommand, SimFigureArgs, SimRunArgs};
 pub use stream::{PublishArgs, StreamCommand, StreamLinkArgs, SubscribeArgs};
 pub use top::TopArgs;
+use values::{channel_name, channel_number, operation_size, pin, seconds, stream_packet, word_count};
+pub(crate) use values::{chunk_size, packet_size, reorder_depth, udp_address};
 
 use crate::bars::BarChoice;
 use crate::impair::ImpairArgs;
@@ -835,127 +838,6 @@ pub struct ResetArgs {
     pub level: ResetLevel,
 }
 
-/// Direction and number of a channel, as reports print them.
-pub(crate) fn channel_name(text: &str) -> Result<ChannelName, String> {
-    let wrong = || {
-        let meant = meant_channel(text).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
-        format!("\"{text}\" is no channel; write h2c0 to h2c3 or c2h0 to c2h3{meant}")
-    };
-    let (direction, number) = match (text.strip_prefix("h2c"), text.strip_prefix("c2h")) {
-        (Some(number), _) => (Direction::H2c, number),
-        (_, Some(number)) => (Direction::C2h, number),
-        _ => return Err(wrong()),
-    };
-    match number.parse::<u8>() {
-        Ok(number) if number < MAX_CHANNELS && text.len() == 4 => Ok(ChannelName { direction, number }),
-        _ => Err(wrong()),
-    }
-}
-
-/// The channel that a text may have been meant for: its number is right, and the direction nearly so.
-fn meant_channel(text: &str) -> Option<String> {
-    let text = text.to_ascii_lowercase();
-    let direction = text.get(..text.len().checked_sub(1)?)?;
-    let number = text.bytes().last().filter(|last| (b'0'..b'0' + MAX_CHANNELS).contains(last))?;
-    let direction = fpga_register_map::nearest(direction, ["h2c", "c2h"]).first().copied()?;
-    Some(format!("{direction}{}", number - b'0'))
-}
-
-/// A channel of a direction that the command says.
-fn channel_number(text: &str) -> Result<u8, String> {
-    text.parse().map_err(|_| match channel_name(text) {
-        Ok(name) => format!(
-            "\"{text}\" is a channel's name, and the direction is the command's; write {}",
-            name.number
-        ),
-        Err(_) => format!("\"{text}\" is no number of a channel; give 0 to {}", MAX_CHANNELS - 1),
-    })
-}
-
-/// A packet size that the contract allows.
-pub(crate) fn packet_size(text: &str) -> Result<u32, String> {
-    let size = units::bytes(text).map_err(|error| error.to_string())?;
-    match u32::try_from(size) {
-        Ok(size) if (64..=4096).contains(&size) && size.is_power_of_two() => Ok(size),
-        _ => Err(format!("packets of {size} bytes are not possible; give a power of two from 64 to 4096")),
-    }
-}
-
-/// Bytes of a stream's packet.
-fn stream_packet(text: &str) -> Result<u32, String> {
-    const MOST: u64 = 16 << 20;
-    let bytes = units::bytes(text).map_err(|error| error.to_string())?;
-    u32::try_from(bytes)
-        .ok()
-        .filter(|bytes| (1..=MOST).contains(&u64::from(*bytes)))
-        .ok_or_else(|| format!("a packet of {bytes} bytes: give 1 to {}", units::binary_size(MOST)))
-}
-
-/// A chunk size: anything but nothing.
-pub(crate) fn chunk_size(text: &str) -> Result<u64, String> {
-    match units::bytes(text) {
-        Ok(0) => Err("a chunk of 0 bytes never gets anywhere; give at least 1".to_owned()),
-        other => other.map_err(|error| error.to_string()),
-    }
-}
-
-/// Bytes of an operation: anything but nothing.
-pub(crate) fn operation_size(text: &str) -> Result<u64, String> {
-    match units::bytes(text) {
-        Ok(0) => Err("operations of 0 bytes move nothing; give at least 1".to_owned()),
-        other => other.map_err(|error| error.to_string()),
-    }
-}
-
-/// A span of time as a plain number of seconds, or with a unit.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let span = match text.parse::<f64>() {
-        // What no span can be is zero here, and refused as that.
-        Ok(seconds) => Duration::try_from_secs_f64(seconds).unwrap_or_default(),
-        Err(_) => units::duration(text).map_err(|error| error.to_string())?,
-    };
-    if span.is_zero() || span > Duration::from_secs(3600) {
-        return Err(format!("\"{text}\" is no length of a run; give more than 0 and at most 3600 seconds"));
-    }
-    Ok(span)
-}
-
-/// Two CPUs.
-pub(crate) fn pin(text: &str) -> Result<Pin, String> {
-    let parsed = text.split_once(',').and_then(|(card, host)| {
-        Some(Pin { card: card.trim().parse().ok()?, host: host.trim().parse().ok()? })
-    });
-    parsed.ok_or_else(|| format!("\"{text}\" names no two CPUs; write for example 1,0"))
-}
-
-/// A number of words that is read one by one.
-pub(crate) fn word_count(text: &str) -> Result<u32, String> {
-    let most = 65536;
-    match units::bytes(text).ok().and_then(|count| u32::try_from(count).ok()) {
-        Some(count) if (1..=most).contains(&count) => Ok(count),
-        _ => Err(format!(
-            "\"{text}\" is no number of words from 1 to {most}; `dma read` moves more, and faster"
-        )),
-    }
-}
-
-/// An address and a port of a UDP link.
-pub(crate) fn udp_address(text: &str) -> Result<SocketAddr, String> {
-    let address = text.strip_prefix("udp:").and_then(|rest| rest.parse().ok());
-    address.ok_or_else(|| {
-        format!("\"{text}\" is no link; write for example udp:192.168.0.1:7000 or udp:[::1]:7000")
-    })
-}
-
-/// A number of packets that the simulated network can hold.
-pub(crate) fn reorder_depth(text: &str) -> Result<u16, String> {
-    let most = 4096;
-    match text.parse() {
-        Ok(depth) if depth <= most => Ok(depth),
-        _ => Err(format!("\"{text}\" is no number of packets from 0 to {most}")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -967,36 +849,12 @@ mod tests {
     }
 
     #[test]
-    fn channel_names() {
-        assert_eq!(channel_name("h2c0").map(|name| name.to_string()), Ok("h2c0".to_owned()));
-        assert_eq!(channel_name("c2h3").map(|name| name.to_string()), Ok("c2h3".to_owned()));
-        for text in ["", "0", "h2c", "h2c4", "c2h+1", "h2c01", "H2C0", "h2c0 ", "\u{e9}0"] {
-            assert!(channel_name(text).is_err(), "{text}");
-        }
-        for (text, meant) in [("H2C0", "h2c0"), ("hc21", "h2c1"), ("c2j3", "c2h3"), ("ch2", "c2h2")] {
-            assert_eq!(meant_channel(text).as_deref(), Some(meant), "{text}");
-        }
-        for text in ["", "0", "h2c4", "dma0", "\u{e9}0", "0\u{e9}"] {
-            assert_eq!(meant_channel(text), None, "{text}");
-        }
-    }
-
-    #[test]
     fn channels_by_number_or_name() {
         assert_eq!(channel_choice("3"), Ok(ChannelChoice::Both(3)));
         let c2h1 = ChannelName { direction: Direction::C2h, number: 1 };
         assert_eq!(channel_choice("c2h1"), Ok(ChannelChoice::One(c2h1)));
         for text in ["", "4", "+1", "01", "h2c4"] {
             assert!(channel_choice(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn packet_sizes() {
-        assert_eq!(packet_size("512"), Ok(512));
-        assert_eq!(packet_size("4KiB"), Ok(4096));
-        for text in ["0", "63", "100", "8KiB", "16GiB", "x"] {
-            assert!(packet_size(text).is_err(), "{text}");
         }
     }
 }

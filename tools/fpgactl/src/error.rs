@@ -1,4 +1,5 @@
-//! Why a command did not do what it was asked for: what, where, why, and what to do.
+//! Why a command did not do what it was asked for: what, where, why, and what to do. Long because every command's reasons stand here
+//! together, with their exit statuses, so that one mistake is told in one way.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,7 @@
 //! The receiving side: packets in, memory writes, answers and events out.
+//!
+//! Longer than most files: what is asked before a message is admitted, and what its packets may then do, stand in one order that the
+//! searches rely on.
 
 mod lives;
 mod views;

@@ -1,4 +1,6 @@
 //! The sending side: transfers in, packets out, answers in, completions out.
+//!
+//! Longer than most files: who sends next, and what an answer changes of that, is one state machine.
 
 mod endings;
 mod views;
