@@ -125,34 +125,31 @@ fn messages_to_a_host_that_does_not_poll_wait_until_it_does() {
         let region = net.region(1, TARGET, 1 << 20);
         let data = bytes(4, COUNT as usize * 1000);
         net.put(0, SOURCE, &data);
+        // As many as are taken, and the sender's host polls.
+        let offer = |net: &mut Net, sent: &mut u64| {
+            while *sent < COUNT {
+                let offset = *sent * 1000;
+                if net
+                    .end(0)
+                    .send(at(SOURCE, offset), &region.remote, offset, 1000, SendOptions::default())
+                    .is_err()
+                {
+                    break;
+                }
+                *sent += 1;
+            }
+            net.poll(0).unwrap();
+        };
         // The sender's host polls, the receiver's does not, for long after everything could have been there.
         let mut sent = 0;
         for _ in 0..2000 {
-            let options = SendOptions::default();
-            while sent < COUNT
-                && net
-                    .end(0)
-                    .send(at(SOURCE, sent * 1000), &region.remote, sent * 1000, 1000, options)
-                    .is_ok()
-            {
-                sent += 1;
-            }
-            net.poll(0).unwrap();
+            offer(&mut net, &mut sent);
             net.world.advance(Nanos::from_micros(20));
         }
         let arrived = net.completions[0].len();
         assert!(arrived > 0 && arrived < 32, "{scheme}: {arrived} went through without anybody looking");
         while sent < COUNT || !net.end(0).is_idle() {
-            let options = SendOptions::default();
-            while sent < COUNT
-                && net
-                    .end(0)
-                    .send(at(SOURCE, sent * 1000), &region.remote, sent * 1000, 1000, options)
-                    .is_ok()
-            {
-                sent += 1;
-            }
-            net.poll(0).unwrap();
+            offer(&mut net, &mut sent);
             net.poll(1).unwrap();
             net.world.advance(Nanos::from_micros(20));
         }
