@@ -80,7 +80,7 @@ pub enum MmioError {
     /// The device does not answer at its registers: they read as all ones while configuration space does not answer
     /// or has memory decoding off, the system refused the access, or an access raised a bus error.
     #[error(
-        "device is gone: it does not answer at {at}; it was removed, reset or powered off, its link is down, or memory decoding is off: reopen it after it is back"
+        "the card is gone: it does not answer at {at}; it was removed, reset or powered off, its link is down, or memory decoding is off: reopen it after it is back"
     )]
     Gone {
         /// The register that was accessed.
@@ -187,7 +187,9 @@ pub enum ConfigError {
         source: OsError,
     },
     /// The device does not answer: vendor id reads as all ones.
-    #[error("configuration space reads as all ones: the device was removed, powered off or its link is down")]
+    #[error(
+        "the card is gone: configuration space reads as all ones; it was removed, powered off or its link is down"
+    )]
     Gone,
     /// A capability chain that loops or leaves the header area.
     #[error(
