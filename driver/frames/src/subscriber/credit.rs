@@ -9,6 +9,7 @@ use super::{Subscriber, nanos};
 use crate::cells::{BLOCK_BYTES, Credit};
 use crate::error::SubscriberError;
 use crate::publisher::Carrier;
+use crate::retries::Moved;
 
 impl Subscriber {
     /// The end of the transfer that carried the credit.
@@ -66,6 +67,9 @@ impl Subscriber {
         if !due || self.ended.is_some() || !matches!(self.carrier, Carrier::Idle(_)) {
             return Ok(());
         }
+        if !self.credit_retries.is_due(|| self.endpoint.now()) {
+            return Ok(());
+        }
         let Carrier::Idle(mut buffer) = core::mem::replace(&mut self.carrier, Carrier::Busy(None)) else {
             return Ok(());
         };
@@ -92,8 +96,15 @@ impl Subscriber {
     fn send_credit(&mut self) -> Result<(), SubscriberError> {
         self.h2c.poll()?;
         let Some(done) = self.h2c.next_completion() else { return Ok(()) };
-        done.outcome.map_err(|fault| SubscriberError::Fault(*fault))?;
+        // Without it the channel has ended, and says so at the next look.
         let Some(buffer) = done.buffer else { return Ok(()) };
+        if let Err(fault) = done.outcome {
+            self.carrier = Carrier::Idle(buffer);
+            self.credit_due = true;
+            let failures = self.credit_retries.failed(self.endpoint.now());
+            return self.is_tried_again(Moved::Credits, failures, fault);
+        }
+        self.credit_retries.went_well();
         let from = self.shape.layout.address(self.shape.layout.block_offset(1));
         let urgent = SendOptions::default().priority(1);
         match self.endpoint.send(from, &self.credit, 0, BLOCK_BYTES, urgent) {
