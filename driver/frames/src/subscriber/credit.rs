@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fpga_driver::core::Nanos;
 use fpga_driver::core::sender::{SubmitError as Busy, TransferError};
 use fpga_driver::endpoint::{SendError, SendOptions};
 
@@ -10,6 +11,10 @@ use crate::cells::{BLOCK_BYTES, Credit};
 use crate::error::SubscriberError;
 use crate::publisher::Carrier;
 use crate::retries::Moved;
+
+/// A frame that was given back is told of so much later at the latest. A publisher of frames that come one by one, a few in a millisecond, gets
+/// one credit for several of them.
+const NEWS: Nanos = Nanos::from_micros(500);
 
 impl Subscriber {
     /// The end of the transfer that carried the credit.
@@ -44,8 +49,8 @@ impl Subscriber {
 
     /// Sends the credit, if there is news and the last one has arrived.
     ///
-    /// Half of the slots is news enough while frames keep coming, as a credit is a transfer of its own, which costs as much as a small
-    /// frame; the publisher has the other half meanwhile. When they do not keep coming, every frame is.
+    /// Half of the slots is news enough, as a credit is a transfer of its own, which costs as much as a small frame; the publisher has the
+    /// other half meanwhile. So is one that is some time old.
     pub(super) fn give_credit(&mut self) -> Result<(), SubscriberError> {
         self.send_credit()?;
         if let (true, Some(last)) = (self.credit_failures >= self.options.failures, self.credit_error)
@@ -57,10 +62,9 @@ impl Subscriber {
         let consumed = self.arrivals.consumed();
         let news = consumed.wrapping_sub(self.credit_said);
         let enough = (self.options.slots / 2).max(1);
-        let quiet = self.fetches.is_empty() && self.ready.is_empty();
         let due = self.credit_due
             || news >= enough
-            || (news > 0 && quiet)
+            || (news > 0 && self.is_old_news())
             || self.heard_status != self.heard_said
             || (self.leaving && !self.leaving_said);
         // At the end nobody wants it, and nobody may be there.
@@ -86,10 +90,18 @@ impl Subscriber {
         }
         self.h2c.poll()?;
         self.credit_said = consumed;
+        self.credit_news = None;
         self.heard_said = heard;
         self.leaving_said = self.leaving;
         self.credit_due = false;
         Ok(())
+    }
+
+    /// Whether there is something to tell for so long that it is told by itself.
+    fn is_old_news(&mut self) -> bool {
+        let now = self.endpoint.now();
+        let since = *self.credit_news.get_or_insert(now);
+        now.saturating_sub(since) >= NEWS
     }
 
     /// The credit is in the card: off to the publisher.

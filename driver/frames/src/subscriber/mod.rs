@@ -124,8 +124,9 @@ pub struct Subscriber {
     credit: RemoteRegion,
     /// The transfer that carries it.
     credit_ticket: Option<SendTicket>,
-    /// What it says, and what was said last.
+    /// What was said last, and since when there is more to say.
     credit_said: u32,
+    credit_news: Option<Nanos>,
     /// The number of the last status that was read, and the one that the publisher was told.
     heard_status: u32,
     heard_said: u32,
@@ -235,6 +236,7 @@ impl Subscriber {
             credit,
             credit_ticket: None,
             credit_said,
+            credit_news: None,
             heard_status: 0,
             heard_said: 0,
             credit_due: false,
