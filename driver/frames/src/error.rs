@@ -17,6 +17,7 @@ use crate::bootstrap::BootstrapError;
 use crate::cells::BlockError;
 use crate::geometry::GeometryError;
 use crate::publisher::TooLong;
+use crate::retries::Moved;
 use crate::sequence::{OutOfSequence, Sequence};
 
 /// What went wrong and was put right, by kind. All of them may rise in a stream that is well.
@@ -39,6 +40,8 @@ pub struct InternalErrors {
     pub resent: u64,
     /// Positions that were given back because their frame will not come.
     pub voided: u64,
+    /// Failures between host and card. What failed was moved again, but for a publisher's frames, which are live.
+    pub faults: u64,
 }
 
 /// What went wrong at the other side, or on the way: it shows at the subscriber.
@@ -100,9 +103,18 @@ pub enum PublisherError {
     /// A block was not taken by a channel.
     #[error(transparent)]
     Submit(#[from] SubmitError),
-    /// A block or a credit could not be moved between host and card.
-    #[error("{0}")]
-    Fault(ChannelFault),
+    /// What is not moved between host and card, however often it is tried.
+    #[error(
+        "{what} could not be moved between host and card {failures} times, one after the other, the last time so: {last}"
+    )]
+    Fault {
+        /// What.
+        what: Moved,
+        /// How often.
+        failures: u32,
+        /// The last time.
+        last: Box<ChannelFault>,
+    },
     /// No randomness for the stream's number, or nothing to listen on.
     #[error("{what}: {reason}")]
     System {
@@ -240,9 +252,18 @@ pub enum SubscriberError {
     /// A transfer was not taken by a channel.
     #[error(transparent)]
     Submit(#[from] SubmitError),
-    /// A frame or a block could not be moved between host and card.
-    #[error("{0}")]
-    Fault(ChannelFault),
+    /// What is not moved between host and card, however often it is tried.
+    #[error(
+        "{what} could not be moved between host and card {failures} times, one after the other, the last time so: {last}"
+    )]
+    Fault {
+        /// What.
+        what: Moved,
+        /// How often.
+        failures: u32,
+        /// The last time.
+        last: Box<ChannelFault>,
+    },
     /// The credit cannot be sent.
     #[error("the credit cannot be sent: {0}")]
     Send(#[from] SendError),

@@ -29,6 +29,7 @@ mod geometry;
 mod idle;
 mod pool;
 mod publisher;
+mod retries;
 mod sequence;
 mod subscriber;
 
@@ -44,5 +45,6 @@ pub use publisher::{
     DropReason, Frame, MAX_SUBSCRIBERS, Published, Publisher, PublisherEvent, PublisherOptions,
     PublisherStatistics, SubscriberId, SubscriberSet, SubscriberStatistics, SubscriberView, TooLong,
 };
+pub use retries::Moved;
 pub use sequence::{GapDetector, OutOfSequence, Sequence};
 pub use subscriber::{Event, Joining, ReceivedFrame, Subscriber, SubscriberCounts, SubscriberOptions};

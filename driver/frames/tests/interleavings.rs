@@ -1,6 +1,6 @@
 //! The publisher itself, not a model of it: everything that a user and a card can do with two slots and one frame in ordinary memory, in every
 //! order. Frames are taken, published oldest or newest first, dropped on another thread; the publisher and the others look or do not; and, in
-//! orders of their own, the channel into the card fails. After each order everything comes to rest, and then every slot is free, every frame
+//! orders of their own, the channel into the card fails, or the one out of it. After each order everything comes to rest, and then every slot is free, every frame
 //! has arrived whole or is counted as failed, and every count is what it should be.
 //!
 //! A slot that is used again while a channel or a transfer reads it shows in a frame's checksum: whoever takes one writes all of it at once.
@@ -35,10 +35,12 @@ enum Step {
     Others,
     /// The next descriptor into the publisher's card fails, and with it what is behind it in its run.
     Fail,
+    /// The next fetch of credits fails.
+    FailFetch,
 }
 
 impl Step {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Take,
         Self::PublishOldest,
         Self::PublishNewest,
@@ -46,6 +48,7 @@ impl Step {
         Self::Poll,
         Self::Others,
         Self::Fail,
+        Self::FailFetch,
     ];
 
     /// Whether it would be something, with so many frames held.
@@ -55,7 +58,7 @@ impl Step {
             Self::PublishOldest | Self::DropOldest => held > 0,
             // With one frame it is the oldest.
             Self::PublishNewest => held > 1,
-            Self::Poll | Self::Others | Self::Fail => true,
+            Self::Poll | Self::Others | Self::Fail | Self::FailFetch => true,
         }
     }
 
@@ -64,7 +67,7 @@ impl Step {
         match self {
             Self::Take => before + 1,
             Self::PublishOldest | Self::PublishNewest | Self::DropOldest => before - 1,
-            Self::Poll | Self::Others | Self::Fail => before,
+            Self::Poll | Self::Others | Self::Fail | Self::FailFetch => before,
         }
     }
 }
@@ -86,7 +89,7 @@ fn orders(length: usize, failures: usize) -> Vec<Vec<Step>> {
 }
 
 fn failing(steps: &[Step]) -> usize {
-    steps.iter().filter(|step| **step == Step::Fail).count()
+    steps.iter().filter(|step| matches!(step, Step::Fail | Step::FailFetch)).count()
 }
 
 /// What came of the frames of a run.
@@ -125,6 +128,12 @@ fn publish(rig: &mut Rig, mut frame: Frame, counts: &mut Counts) {
     }
 }
 
+fn fail(rig: &mut Rig, channel: ChannelName, error: ChannelError) {
+    let fault = InjectedFault::StatusError { channel: Some(channel), error };
+    let plan = FaultPlan::new(1).with(PlannedFault::new(fault));
+    rig.world.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
+}
+
 fn run(rig: &mut Rig, steps: &[Step], counts: &mut Counts) {
     let mut held = Vec::new();
     for step in steps {
@@ -146,12 +155,8 @@ fn run(rig: &mut Rig, steps: &[Step], counts: &mut Counts) {
                 }
                 (0..SUBSCRIBERS).for_each(|number| rig.look(number));
             }
-            Step::Fail => {
-                let channel = Some(ChannelName::H2c(0));
-                let fault = InjectedFault::StatusError { channel, error: ChannelError::CardWriteSlave };
-                let plan = FaultPlan::new(1).with(PlannedFault::new(fault));
-                rig.world.with_card(0, |card| card.set_fault_plan(&plan)).unwrap();
-            }
+            Step::Fail => fail(rig, ChannelName::H2c(0), ChannelError::CardWriteSlave),
+            Step::FailFetch => fail(rig, ChannelName::C2h(0), ChannelError::CardReadSlave),
             Step::PublishOldest | Step::PublishNewest | Step::DropOldest => {}
         }
         let slots = held.iter().filter(|frame| !frame.is_on_heap()).count();
@@ -228,9 +233,10 @@ fn nor_over_a_network_that_loses_packets() {
     every_order(5, 0.1, 0);
 }
 
-/// Frames that do not get into the card: their slots come back, and whoever they were promised to learns that they will not come.
+/// Frames that do not get into the card: their slots come back, and whoever they were promised to learns that they will not come. Credits that
+/// do not get out of it are fetched again.
 #[test]
-fn nor_where_the_way_into_the_card_fails() {
+fn nor_where_the_ways_into_the_card_and_out_of_it_fail() {
     let counts = every_order(6, 0.0, 1);
     assert!(counts.orders > 1_000 && counts.given_up > 100, "{counts:?}");
     every_order(6, 0.1, 2);

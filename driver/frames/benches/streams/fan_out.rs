@@ -20,8 +20,10 @@ const SUBSCRIBERS: usize = 8;
 /// Bytes that each of the two moves before it is the other one's turn; those of the stream arrive eight times.
 const BYTES: u64 = 16 << 20;
 const ROUNDS: usize = 5;
-/// Slots that a subscriber has, if nothing else is asked for.
-const SLOTS: usize = 8;
+/// Sizes of frames, and slots of a subscriber, which are transfers on their way as well. The usual 8 are little for small frames: each batch of
+/// what a program or a card does at a look is of few of them.
+const CASES: [(u64, u32); 6] =
+    [(4 << 10, 8), (4 << 10, 64), (64 << 10, 8), (64 << 10, 32), (256 << 10, 8), (1 << 20, 8)];
 /// What a transfer is loaded and unloaded in.
 const PIECE: usize = 1 << 20;
 
@@ -49,10 +51,10 @@ impl Work {
         sum
     }
 
-    fn print(self, before: Self, what: &str, bytes: u64, messages: u64) {
+    fn print(self, before: Self, what: &str, (bytes, slots): (u64, u32), messages: u64) {
         let each = |after: u64, before: u64| (after - before) as f64 / messages as f64;
         println!(
-            "{bytes:>12}  {what:<16} {:>11.2}  {:>10.2}  {:>15.2}  {:>6.2}  {:>15.2}",
+            "{bytes:>12}  {slots:>5}  {what:<16} {:>11.2}  {:>10.2}  {:>15.2}  {:>6.2}  {:>15.2}",
             each(self.descriptors, before.descriptors),
             each(self.copies, before.copies),
             each(self.packets, before.packets),
@@ -120,24 +122,26 @@ struct Messages {
     to: Endpoint,
     region: RemoteRegion,
     bytes: u64,
+    slots: usize,
     /// Of each slot, its memory on either side.
     up: Vec<Option<DmaBuffer>>,
     down: Vec<Option<DmaBuffer>>,
 }
 
 impl Messages {
-    fn new(bytes: u64) -> Self {
+    fn new(bytes: u64, slots: u32) -> Self {
+        let slots = usize::try_from(slots).expect("few");
         let world = world(SUBSCRIBERS + 1);
         let (from, mut to) = (endpoint(&world, 0), endpoint(&world, 1));
-        let range = CardRange::new(to.usable_memory().start, bytes * SLOTS as u64);
+        let range = CardRange::new(to.usable_memory().start, bytes * slots as u64);
         let region = to.open_region(NodeId::ANY, range).expect("a region").remote;
         let length = usize::try_from(bytes).expect("a length");
         let buffers = |end: &Endpoint| -> Vec<_> {
-            (0..SLOTS).map(|_| Some(end.card().buffer(length).expect("memory"))).collect()
+            (0..slots).map(|_| Some(end.card().buffer(length).expect("memory"))).collect()
         };
         let (up, down) = (buffers(&from), buffers(&to));
         let (h2c, c2h) = (from.card().h2c(0).expect("a channel"), to.card().c2h(0).expect("a channel"));
-        Self { world, h2c, c2h, from, to, region, bytes, up, down }
+        Self { world, h2c, c2h, from, to, region, bytes, slots, up, down }
     }
 
     /// Gigabytes per second.
@@ -149,10 +153,11 @@ impl Messages {
             start.checked_add(slot as u64 * self.bytes).expect("card memory")
         };
         let (mut begun, mut loaded, mut sent, mut read) = (0_u64, 0_u64, 0_u64, 0_u64);
-        let mut fetched = VecDeque::with_capacity(SLOTS);
-        let slot_of = |number: u64| usize::try_from(number).expect("few") % SLOTS;
+        let mut fetched = VecDeque::with_capacity(self.slots);
+        let slots = self.slots;
+        let slot_of = |number: u64| usize::try_from(number).expect("few") % slots;
         while read < count || sent < count {
-            while begun < count && begun - read.min(sent) < SLOTS as u64 {
+            while begun < count && begun - read.min(sent) < slots as u64 {
                 let slot = slot_of(begun);
                 let buffer = self.up[slot].take().expect("the slot is free");
                 self.h2c.submit(buffer, at(source, slot)).expect("room in the ring");
@@ -201,9 +206,11 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(data: u64) -> Self {
+    fn new(data: u64, slots: u32) -> Self {
         let world = world(SUBSCRIBERS + 1);
-        let (publisher, subscribers) = stream(&world, SUBSCRIBERS, data, 16, SubscriberOptions::default());
+        let mut each = SubscriberOptions::default();
+        each.slots = slots;
+        let (publisher, subscribers) = stream(&world, SUBSCRIBERS, data, 2 * slots, each);
         Self { world, publisher, subscribers, data }
     }
 
@@ -236,8 +243,9 @@ pub(super) fn run() {
         BYTES >> 20
     );
     println!(
-        "{:>12}  {:>14}  {:>14}  {:>22}  {:>15}  {:>15}",
+        "{:>12}  {:>5}  {:>14}  {:>14}  {:>22}  {:>15}  {:>15}",
         "frame, bytes",
+        "slots",
         "one transfer",
         "transfers",
         "each subscriber, GB/s",
@@ -246,9 +254,9 @@ pub(super) fn run() {
     );
     let mut transfer = Transfer::new();
     transfer.round();
-    for data in [4 << 10, 64 << 10, 256 << 10, 1 << 20] {
-        let mut stream = Stream::new(data);
-        let mut messages = Messages::new(data);
+    for (data, slots) in CASES {
+        let mut stream = Stream::new(data, slots);
+        let mut messages = Messages::new(data, slots);
         stream.round();
         messages.round();
         let [mut alone, mut many, mut each, mut shares, mut fair] = [(); 5].map(|()| Vec::new());
@@ -261,7 +269,7 @@ pub(super) fn run() {
             fair.push(stream / (messages / SUBSCRIBERS as f64));
         }
         println!(
-            "{data:>12}  {:>14.3}  {:>14.3}  {:>22.4}  {:>15.2}  {:>15.2}",
+            "{data:>12}  {slots:>5}  {:>14.3}  {:>14.3}  {:>22.4}  {:>15.2}  {:>15.2}",
             median(&mut alone),
             median(&mut many),
             median(&mut each),
@@ -272,17 +280,17 @@ pub(super) fn run() {
     println!("(at least 0.80 is wanted)");
     println!("what all cards do for a message, and for one subscriber's frame:");
     println!(
-        "{:>12}  {:<16} {:>11}  {:>10}  {:>15}  {:>6}  {:>15}",
-        "bytes", "", "descriptors", "CDMA's", "packets, answers", "events", "register writes"
+        "{:>12}  {:>5}  {:<16} {:>11}  {:>10}  {:>15}  {:>6}  {:>15}",
+        "bytes", "slots", "", "descriptors", "CDMA's", "packets, answers", "events", "register writes"
     );
-    for data in [4 << 10, 64 << 10, 256 << 10, 1 << 20] {
-        let (mut messages, mut stream) = (Messages::new(data), Stream::new(data));
+    for (data, slots) in CASES {
+        let (mut messages, mut stream) = (Messages::new(data, slots), Stream::new(data, slots));
         let count = BYTES / data;
         let before = Work::of(&messages.world);
         messages.round();
-        Work::of(&messages.world).print(before, "transfer", data, count);
+        Work::of(&messages.world).print(before, "transfer", (data, slots), count);
         let before = Work::of(&stream.world);
         stream.round();
-        Work::of(&stream.world).print(before, "frame", data, count * SUBSCRIBERS as u64);
+        Work::of(&stream.world).print(before, "frame", (data, slots), count * SUBSCRIBERS as u64);
     }
 }

@@ -127,6 +127,7 @@ impl Admission for Publisher {
             status: self.options.first_status,
             status_there: self.options.first_status,
             unheard: 0,
+            status_due: false,
             end_begun: false,
             told_end: false,
             gone: None,

@@ -3,12 +3,13 @@
 use fpga_driver::core::Nanos;
 use fpga_driver::core::sender::{SubmitError as Busy, TransferError};
 use fpga_driver::endpoint::{SendCompletion, SendError, SendOptions, SendTicket};
-use fpga_driver::{Completion, SubmitError};
+use fpga_driver::{ChannelFault, Completion, SubmitError};
 
 use super::frame::Memory;
 use super::{Carrier, DropReason, Publisher, PublisherEvent, Purpose, Queued, Ready, SubscriberSet, Upload};
 use crate::cells::{BLOCK, BLOCK_BYTES, BlockError, Credit};
 use crate::error::PublisherError;
+use crate::retries::{Moved, Retries};
 
 /// A credit that cannot be read is fetched again so often: it may have been caught half written.
 const FETCHES: u32 = 4;
@@ -44,7 +45,7 @@ impl Publisher {
 
     /// Hands a frame to the channel. Refused, it is given up for all of its subscribers.
     pub(super) fn upload(&mut self, queued: Queued) -> Result<(), SubmitError> {
-        let Queued { memory, length, targets } = queued;
+        let Queued { memory, sequence, length, targets } = queued;
         let Memory::Slot(slot, mut buffer) = memory else {
             // Only what is in a slot comes here.
             debug_assert!(false, "a frame without a slot");
@@ -58,6 +59,7 @@ impl Publisher {
         let to = self.layout.address(self.layout.slot_offset(slot_number));
         match self.h2c.submit(buffer, to) {
             Ok(_) => {
+                self.pool.set_sequence(slot, sequence);
                 self.uploads.push_back(Upload::Frame { slot, length, targets });
                 Ok(())
             }
@@ -161,7 +163,10 @@ impl Publisher {
             }
         }
         if let Err(fault) = done.outcome {
-            tracing::warn!(card = %self.name, %fault, "a frame did not get into the card");
+            if Retries::is_own(&fault) {
+                self.statistics.internal.faults += 1;
+                self.event(PublisherEvent::Lost { sequence: self.pool.sequence(slot), fault });
+            }
             self.give_up(targets);
             self.release(slot);
         } else {
@@ -338,6 +343,7 @@ impl Publisher {
     /// Fetches all credits at once, if any has changed: they lie side by side.
     fn fetch_credits(&mut self) -> Result<(), PublisherError> {
         if self.credits_wanted
+            && self.credit_retries.is_due(|| self.now())
             && let Some(buffer) = self.credits.take()
         {
             self.credits_wanted = false;
@@ -355,8 +361,16 @@ impl Publisher {
     fn take_credits(&mut self) -> Result<usize, PublisherError> {
         self.c2h.poll()?;
         let Some(done) = self.c2h.next_completion() else { return Ok(0) };
-        done.outcome.map_err(|fault| PublisherError::Fault(*fault))?;
+        // Without it the channel has ended, and says so at the next look.
         let Some(buffer) = done.buffer else { return Ok(0) };
+        if let Err(fault) = done.outcome {
+            self.credits = Some(buffer);
+            self.want_credits_again();
+            let failures = self.credit_retries.failed(self.now());
+            self.is_tried_again(Moved::Credits, failures, fault)?;
+            return Ok(1);
+        }
+        self.credit_retries.went_well();
         for index in 0..self.members.len() {
             let Some(Some(member)) = self.members.get_mut(index) else { continue };
             if !core::mem::take(&mut member.credit_fetched) {
@@ -393,6 +407,32 @@ impl Publisher {
         }
         self.credits = Some(buffer);
         Ok(1)
+    }
+
+    /// What was to be fetched is still where it was, or what is newer.
+    fn want_credits_again(&mut self) {
+        self.credits_wanted = true;
+        for index in 0..self.members.len() {
+            if let Some(Some(member)) = self.members.get_mut(index) {
+                member.credit_news |= core::mem::take(&mut member.credit_fetched);
+            }
+            self.bury(index);
+        }
+    }
+
+    /// Something that is tried again has failed so often, one after the other.
+    pub(super) fn is_tried_again(
+        &mut self,
+        what: Moved,
+        failures: u32,
+        fault: Box<ChannelFault>,
+    ) -> Result<(), PublisherError> {
+        self.statistics.internal.faults += 1;
+        if failures >= self.options.failures {
+            return Err(PublisherError::Fault { what, failures, last: fault });
+        }
+        self.event(PublisherEvent::Fault { what, fault });
+        Ok(())
     }
 
     /// How the few bytes about the stream itself are sent: before frames.

@@ -5,10 +5,11 @@ use core::fmt;
 use fpga_driver::core::Nanos;
 use fpga_driver::core::sender::TransferError;
 use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SendError};
-use fpga_driver::{DmaBuffer, NodeId};
+use fpga_driver::{ChannelFault, DmaBuffer, NodeId};
 
 use crate::cells::BlockError;
 use crate::credits::{Credits, ImpossibleCredit};
+use crate::retries::Moved;
 use crate::sequence::Sequence;
 
 /// Names a subscriber at its publisher. A number is not used for another one later.
@@ -88,6 +89,8 @@ pub(super) struct Member {
     pub(super) status_there: u32,
     /// Statuses that are there, and that it has not read as far as is known.
     pub(super) unheard: u32,
+    /// The last status was not sent.
+    pub(super) status_due: bool,
     /// A status that says that the stream has ended is on its way, or was.
     pub(super) end_begun: bool,
     /// It was told that the stream has ended, and has that.
@@ -177,6 +180,21 @@ pub enum PublisherEvent {
         peer: std::net::SocketAddr,
         /// Why not.
         why: String,
+    },
+    /// A frame did not get into the card, and so to none of those it was promised to. (Those behind it in the same run are counted with
+    /// it, in [`InternalErrors::lost_uploads`](crate::InternalErrors::lost_uploads), and not named.)
+    Lost {
+        /// The frame.
+        sequence: Sequence,
+        /// Why.
+        fault: Box<ChannelFault>,
+    },
+    /// Something else could not be moved between host and card; it is tried again.
+    Fault {
+        /// What.
+        what: Moved,
+        /// Why.
+        fault: Box<ChannelFault>,
     },
 }
 

@@ -32,6 +32,7 @@ use crate::error::{InternalErrors, PublishError, PublisherError, TakeError};
 use crate::geometry::{Geometry, GeometryError, Layout};
 use crate::idle::Idle;
 use crate::pool::SlotPool;
+use crate::retries::Retries;
 use crate::sequence::Sequence;
 
 pub use frame::{Frame, TooLong};
@@ -83,6 +84,7 @@ pub struct PublisherStatistics {
 #[derive(Debug)]
 struct Queued {
     memory: Memory,
+    sequence: Sequence,
     length: u64,
     targets: SubscriberSet,
 }
@@ -145,8 +147,9 @@ pub struct Publisher {
     credits_wanted: bool,
     events: VecDeque<PublisherEvent>,
     statistics: PublisherStatistics,
-    /// Statuses that did not get into the card, one after the other.
-    failed_statuses: u32,
+    /// Of statuses on their way into the card, and of credits on their way out of it.
+    status_retries: Retries,
+    credit_retries: Retries,
     closing: bool,
     idle: Idle,
 }
@@ -214,7 +217,8 @@ impl Publisher {
             credits_wanted: false,
             events: VecDeque::with_capacity(EVENTS),
             statistics: PublisherStatistics::default(),
-            failed_statuses: 0,
+            status_retries: Retries::default(),
+            credit_retries: Retries::default(),
             closing: false,
             idle: Idle::default(),
             name,
@@ -460,7 +464,7 @@ impl Publisher {
         if let Some(head) = memory.bytes_mut().first_chunk_mut::<BLOCK>() {
             *head = header.encode();
         }
-        let queued = Queued { memory, length: self.geometry.frame_length(data), targets: sent };
+        let queued = Queued { memory, sequence, length: self.geometry.frame_length(data), targets: sent };
         if !self.queue.is_empty() || matches!(queued.memory, Memory::Heap(_)) {
             // In order, behind those that wait for a slot.
             self.queue.push_back(queued);

@@ -28,7 +28,8 @@ pub struct PublisherOptions {
     pub subscribers: u32,
     /// Every subscriber hears something at least so often. Default 500 ms.
     pub heartbeat: Duration,
-    /// Transfers to a subscriber that may fail one after the other before it is dropped. Default 4.
+    /// How often one after the other: transfers to a subscriber fail, and it is dropped; credits or statuses are not moved between host and
+    /// card, and the publisher ends with [`PublisherError::Fault`](crate::PublisherError::Fault). Default 4.
     pub failures: u32,
     /// Number of the first frame. Default 0.
     pub first_sequence: Sequence,

@@ -6,6 +6,7 @@ use fpga_driver::core::Nanos;
 use super::{Carrier, DropReason, Publisher, Purpose, Upload};
 use crate::cells::{BLOCK_BYTES, Status};
 use crate::error::PublisherError;
+use crate::retries::{Moved, Retries};
 
 /// Statuses that may be there without having been read. Each makes events at the subscriber's card, and whoever does not look (a program
 /// that takes its time with a frame, or that waits for something else) takes none of them out of its event ring: two in a second
@@ -15,6 +16,9 @@ pub(crate) const UNHEARD: u32 = 4;
 impl Publisher {
     /// Starts a status for everybody who is due one.
     pub(super) fn tell(&mut self, now: Nanos) -> Result<usize, PublisherError> {
+        if !self.status_retries.is_due(|| now) {
+            return Ok(0);
+        }
         let heartbeat = u64::try_from(self.options.heartbeat.as_nanos()).unwrap_or(u64::MAX);
         let at_end = self.closing && self.is_drained();
         let mut count = 0;
@@ -31,9 +35,10 @@ impl Publisher {
                     member.credits.is_waited_for_in_vain() && member.told_settled != member.credits.settled();
                 is_news || (late && member.unheard < UNHEARD)
             };
-            if !due {
+            if !due && !member.status_due {
                 continue;
             }
+            member.status_due = false;
             member.status = member.status.wrapping_add(1);
             let status = Status {
                 number: member.status,
@@ -81,18 +86,18 @@ impl Publisher {
             return Ok(());
         }
         if let Err(fault) = done.outcome {
-            // Behind a frame that failed, mostly, which says nothing against this one. It is made again at the next look.
-            self.failed_statuses += 1;
-            if self.failed_statuses > self.options.failures {
-                return Err(PublisherError::Fault(*fault));
-            }
-            tracing::debug!(card = %self.name, %fault, "a status did not get into the card");
+            // It is made again at the next look.
             member.carrier = Carrier::Idle(buffer);
-            member.told = Nanos::ZERO;
+            member.status_due = true;
             self.statistics.internal.resent += 1;
+            // Behind a frame that failed, mostly, or another status, which says nothing against this one.
+            if Retries::is_own(&fault) {
+                let failures = self.status_retries.failed(self.endpoint.now());
+                self.is_tried_again(Moved::Status, failures, fault)?;
+            }
             return Ok(());
         }
-        self.failed_statuses = 0;
+        self.status_retries.went_well();
         let from = self.layout.address(self.layout.block_offset(u32::try_from(index).unwrap_or(u32::MAX)));
         let offset = self.geometry.stride().saturating_mul(member.slots.into());
         match self.endpoint.send(from, &member.region, offset, BLOCK_BYTES, urgent) {
@@ -103,8 +108,8 @@ impl Publisher {
             Err(error) => {
                 member.carrier = Carrier::Idle(buffer);
                 if super::drive::is_busy(&error) {
-                    // As if it had been sent long ago: it is made again at the next look.
-                    member.told = Nanos::ZERO;
+                    // It is made again at the next look.
+                    member.status_due = true;
                     self.statistics.internal.postponed += 1;
                 } else {
                     self.drop_member(index, DropReason::Refused(error))?;

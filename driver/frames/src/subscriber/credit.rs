@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fpga_driver::core::Nanos;
 use fpga_driver::core::sender::{SubmitError as Busy, TransferError};
 use fpga_driver::endpoint::{SendError, SendOptions};
 
@@ -9,6 +10,11 @@ use super::{Subscriber, nanos};
 use crate::cells::{BLOCK_BYTES, Credit};
 use crate::error::SubscriberError;
 use crate::publisher::Carrier;
+use crate::retries::Moved;
+
+/// A frame that was given back is told of so much later at the latest. A publisher of frames that come one by one, a few in a millisecond, gets
+/// one credit for several of them.
+const NEWS: Nanos = Nanos::from_micros(500);
 
 impl Subscriber {
     /// The end of the transfer that carried the credit.
@@ -43,8 +49,8 @@ impl Subscriber {
 
     /// Sends the credit, if there is news and the last one has arrived.
     ///
-    /// Half of the slots is news enough while frames keep coming, as a credit is a transfer of its own, which costs as much as a small
-    /// frame; the publisher has the other half meanwhile. When they do not keep coming, every frame is.
+    /// Half of the slots is news enough, as a credit is a transfer of its own, which costs as much as a small frame; the publisher has the
+    /// other half meanwhile. So is one that is some time old.
     pub(super) fn give_credit(&mut self) -> Result<(), SubscriberError> {
         self.send_credit()?;
         if let (true, Some(last)) = (self.credit_failures >= self.options.failures, self.credit_error)
@@ -56,14 +62,16 @@ impl Subscriber {
         let consumed = self.arrivals.consumed();
         let news = consumed.wrapping_sub(self.credit_said);
         let enough = (self.options.slots / 2).max(1);
-        let quiet = self.fetches.is_empty() && self.ready.is_empty();
         let due = self.credit_due
             || news >= enough
-            || (news > 0 && quiet)
+            || (news > 0 && self.is_old_news())
             || self.heard_status != self.heard_said
             || (self.leaving && !self.leaving_said);
         // At the end nobody wants it, and nobody may be there.
         if !due || self.ended.is_some() || !matches!(self.carrier, Carrier::Idle(_)) {
+            return Ok(());
+        }
+        if !self.credit_retries.is_due(|| self.endpoint.now()) {
             return Ok(());
         }
         let Carrier::Idle(mut buffer) = core::mem::replace(&mut self.carrier, Carrier::Busy(None)) else {
@@ -82,18 +90,33 @@ impl Subscriber {
         }
         self.h2c.poll()?;
         self.credit_said = consumed;
+        self.credit_news = None;
         self.heard_said = heard;
         self.leaving_said = self.leaving;
         self.credit_due = false;
         Ok(())
     }
 
+    /// Whether there is something to tell for so long that it is told by itself.
+    fn is_old_news(&mut self) -> bool {
+        let now = self.endpoint.now();
+        let since = *self.credit_news.get_or_insert(now);
+        now.saturating_sub(since) >= NEWS
+    }
+
     /// The credit is in the card: off to the publisher.
     fn send_credit(&mut self) -> Result<(), SubscriberError> {
         self.h2c.poll()?;
         let Some(done) = self.h2c.next_completion() else { return Ok(()) };
-        done.outcome.map_err(|fault| SubscriberError::Fault(*fault))?;
+        // Without it the channel has ended, and says so at the next look.
         let Some(buffer) = done.buffer else { return Ok(()) };
+        if let Err(fault) = done.outcome {
+            self.carrier = Carrier::Idle(buffer);
+            self.credit_due = true;
+            let failures = self.credit_retries.failed(self.endpoint.now());
+            return self.is_tried_again(Moved::Credits, failures, fault);
+        }
+        self.credit_retries.went_well();
         let from = self.shape.layout.address(self.shape.layout.block_offset(1));
         let urgent = SendOptions::default().priority(1);
         match self.endpoint.send(from, &self.credit, 0, BLOCK_BYTES, urgent) {

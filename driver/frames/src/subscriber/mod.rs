@@ -6,6 +6,7 @@
 //! ```
 
 mod credit;
+mod fetch;
 mod frame;
 mod joining;
 mod options;
@@ -20,21 +21,23 @@ use crossbeam::queue::ArrayQueue;
 use fpga_driver::core::Nanos;
 use fpga_driver::core::sender::TransferError;
 use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SendTicket};
-use fpga_driver::{C2hChannel, ChannelOptions, Completion, DmaBuffer, Endpoint, H2cChannel, NodeId};
+use fpga_driver::{C2hChannel, ChannelFault, ChannelOptions, DmaBuffer, Endpoint, H2cChannel, NodeId};
 
 use crate::arrivals::Arrivals;
 use crate::bootstrap::BootstrapError;
-use crate::cells::{BLOCK, BLOCK_BYTES, BlockError, FrameHeader, Status};
+use crate::cells::{BLOCK, BLOCK_BYTES, Status};
 use crate::error::{InternalErrors, JoinError, RemoteError, SubscriberError};
 use crate::geometry::{Geometry, Layout};
 use crate::idle::Idle;
 use crate::publisher::Carrier;
+use crate::retries::{Moved, Retries};
 use crate::sequence::{GapDetector, Sequence};
 
 pub use frame::ReceivedFrame;
 pub use joining::Joining;
 pub use options::SubscriberOptions;
 
+use fetch::Fetch;
 use frame::Home;
 
 /// What both sides have agreed upon.
@@ -68,13 +71,6 @@ pub enum Event {
         /// The number that the next frame would have had.
         next: Sequence,
     },
-}
-
-/// What the C2H channel fetches, in the order of its ring.
-#[derive(Debug, Clone, Copy)]
-enum Fetch {
-    Frame { position: u32, slot: u32 },
-    Status,
 }
 
 /// Counts of a subscriber.
@@ -111,7 +107,10 @@ pub struct Subscriber {
     /// Host memory by slot; `None` where the channel or a reader has it.
     buffers: Box<[Option<DmaBuffer>]>,
     home: Home,
-    fetches: VecDeque<Fetch>,
+    /// In the order of the channel's ring; behind those in it, with their memory, the ones that failed and are to be fetched again. (When one
+    /// fails, all behind it do.)
+    fetches: VecDeque<(Fetch, Option<DmaBuffer>)>,
+    fetch_retries: Retries,
     /// In host memory, in order.
     ready: VecDeque<Result<ReceivedFrame, RemoteError>>,
     /// For the publisher's status; `None` while it is fetched.
@@ -125,14 +124,17 @@ pub struct Subscriber {
     credit: RemoteRegion,
     /// The transfer that carries it.
     credit_ticket: Option<SendTicket>,
-    /// What it says, and what was said last.
+    /// What was said last, and since when there is more to say.
     credit_said: u32,
+    credit_news: Option<Nanos>,
     /// The number of the last status that was read, and the one that the publisher was told.
     heard_status: u32,
     heard_said: u32,
     credit_due: bool,
     credit_failures: u32,
     credit_error: Option<TransferError>,
+    /// Of the credit's way into the card.
+    credit_retries: Retries,
     leaving: bool,
     leaving_said: bool,
     left: bool,
@@ -145,8 +147,6 @@ pub struct Subscriber {
 
 /// How long whoever was turned away waits before it calls again.
 const AGAIN: Duration = Duration::from_millis(10);
-/// A status that cannot be read is fetched again so often: it may have been caught half written.
-const FETCHES: u32 = 4;
 
 impl Subscriber {
     /// Becomes a subscriber of the publisher that listens at `address`, and waits until it is one. A publisher with too many callers turns
@@ -226,6 +226,7 @@ impl Subscriber {
             buffers: buffers?.into(),
             home: Arc::new(ArrayQueue::new(slots.max(1))),
             fetches: VecDeque::with_capacity(slots + 1),
+            fetch_retries: Retries::default(),
             ready: VecDeque::with_capacity(slots + 1),
             status: Some(status),
             status_news: false,
@@ -235,11 +236,13 @@ impl Subscriber {
             credit,
             credit_ticket: None,
             credit_said,
+            credit_news: None,
             heard_status: 0,
             heard_said: 0,
             credit_due: false,
             credit_failures: 0,
             credit_error: None,
+            credit_retries: Retries::default(),
             leaving: false,
             leaving_said: false,
             left: false,
@@ -431,9 +434,8 @@ impl Subscriber {
         while let Some(done) = self.c2h.next_completion() {
             self.idle.saw(1);
             match self.fetches.pop_front() {
-                Some(Fetch::Frame { position, slot }) => self.fetched(done, position, slot)?,
-                Some(Fetch::Status) => self.fetched_status(done)?,
-                None => debug_assert!(false, "a fetch that nobody has started"),
+                Some((fetch, None)) => self.has_come(done, fetch)?,
+                _ => debug_assert!(false, "a fetch that nobody has started"),
             }
         }
         self.fetch()?;
@@ -476,76 +478,17 @@ impl Subscriber {
         }
     }
 
-    /// Starts to fetch what has arrived.
-    fn fetch(&mut self) -> Result<(), SubscriberError> {
-        while let Some((place, length)) = self.arrivals.read() {
-            let slot = usize::try_from(place.slot).unwrap_or(usize::MAX);
-            let Some(mut buffer) = self.buffers.get_mut(slot).and_then(Option::take) else {
-                // Whoever has it has not given the slot back, and the publisher could not have used it.
-                debug_assert!(false, "slot {slot} without memory");
-                continue;
-            };
-            let fits = usize::try_from(length).ok().is_some_and(|length| buffer.set_len(length).is_ok());
-            if !fits {
-                self.give_back(place.position, buffer);
-                let source = BlockError::Lengths;
-                self.ready.push_back(Err(RemoteError::Frame { slot: place.slot, source }));
-                continue;
-            }
-            let from = self.shape.layout.address(self.shape.layout.slot_offset(place.slot));
-            self.c2h.submit(buffer, from).map_err(|refused| refused.error)?;
-            self.fetches.push_back(Fetch::Frame { position: place.position, slot: place.slot });
+    /// Something that is tried again has failed so often, one after the other.
+    fn is_tried_again(
+        &mut self,
+        what: Moved,
+        failures: u32,
+        last: Box<ChannelFault>,
+    ) -> Result<(), SubscriberError> {
+        self.counts.internal.faults += 1;
+        if failures >= self.options.failures {
+            return Err(SubscriberError::Fault { what, failures, last });
         }
-        if self.status_news
-            && let Some(buffer) = self.status.take()
-        {
-            self.status_news = false;
-            let from = self.shape.layout.address(self.shape.layout.block_offset(0));
-            self.c2h.submit(buffer, from).map_err(|refused| refused.error)?;
-            self.fetches.push_back(Fetch::Status);
-        }
-        Ok(())
-    }
-
-    fn fetched(&mut self, done: Completion, position: u32, slot: u32) -> Result<(), SubscriberError> {
-        done.outcome.map_err(|fault| SubscriberError::Fault(*fault))?;
-        let Some(buffer) = done.buffer else { return Ok(()) };
-        match FrameHeader::decode(buffer.as_slice(), self.shape.stream) {
-            Ok(header) => {
-                let home = Arc::clone(&self.home);
-                self.ready.push_back(Ok(ReceivedFrame { buffer: Some(buffer), home, position, header }));
-            }
-            Err(source) => {
-                self.give_back(position, buffer);
-                self.ready.push_back(Err(RemoteError::Frame { slot, source }));
-            }
-        }
-        Ok(())
-    }
-
-    fn fetched_status(&mut self, done: Completion) -> Result<(), SubscriberError> {
-        done.outcome.map_err(|fault| SubscriberError::Fault(*fault))?;
-        let Some(buffer) = done.buffer else { return Ok(()) };
-        match Status::decode(buffer.as_slice(), self.shape.stream) {
-            Ok(status) => {
-                self.unreadable = 0;
-                self.heard_status = status.number;
-                match self.arrivals.settled(status.settled) {
-                    Ok(voided) => self.counts.internal.voided += u64::from(voided),
-                    Err(error) => self.ready.push_back(Err(error.into())),
-                }
-                if status.ended {
-                    self.ended = Some(status);
-                }
-            }
-            Err(BlockError::Crc { .. }) if self.unreadable < FETCHES => {
-                self.unreadable += 1;
-                self.status_news = true;
-                self.counts.internal.fetched_again += 1;
-            }
-            Err(error) => self.ready.push_back(Err(RemoteError::Status(error))),
-        }
-        self.status = Some(buffer);
         Ok(())
     }
 }

@@ -20,7 +20,8 @@ pub struct SubscriberOptions {
     pub patience: Duration,
     /// Heartbeats of the publisher that may be missing before it is taken for dead. Default 6.
     pub missed_heartbeats: u32,
-    /// Credits that may fail one after the other before the publisher is taken for dead. Default 4.
+    /// How often one after the other: credits fail, and the publisher is taken for dead; something is not moved between host and card, and
+    /// this side ends with [`SubscriberError::Fault`](crate::SubscriberError::Fault). Default 4.
     pub failures: u32,
 }
 

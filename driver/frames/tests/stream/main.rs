@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod endings;
+mod faults;
 mod idle;
 mod lies;
 mod rig;

@@ -224,3 +224,22 @@ fn ordinary_memory_when_all_slots_are_on_their_way() {
     rig.close();
     assert_eq!(rig.publisher.free_slots(), 2);
 }
+
+/// Frames that are read one by one: a credit for half of the slots, and half a millisecond after the last frame one for the rest.
+#[test]
+fn a_credit_tells_of_several_frames() {
+    let mut rig = Rig::new(1, options());
+    let credits = |rig: &Rig| rig.subscribers[0].as_ref().unwrap().counts().credits;
+    let before = credits(&rig);
+    for round in 0..66 {
+        assert_eq!(rig.publish().unwrap().sent.len(), 1);
+        rig.until("it is read", |rig| rig.seen[0].frames.len() == round + 1);
+    }
+    let made = credits(&rig) - before;
+    assert!((16..=20).contains(&made), "{made} credits for 66 frames in 8 slots");
+    let began = rig.world.now();
+    rig.until("all of it is told", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+    let waited = rig.world.now().saturating_sub(began);
+    assert!((Nanos::from_micros(100)..Nanos::from_millis(1)).contains(&waited), "{waited:?}");
+    rig.close();
+}

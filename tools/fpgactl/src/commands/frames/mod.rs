@@ -58,6 +58,7 @@ struct Repaired {
     lost_slots: u64,
     resent: u64,
     voided: u64,
+    faults: u64,
 }
 
 impl From<InternalErrors> for Repaired {
@@ -71,6 +72,7 @@ impl From<InternalErrors> for Repaired {
             lost_slots: errors.lost_slots,
             resent: errors.resent,
             voided: errors.voided,
+            faults: errors.faults,
         }
     }
 }

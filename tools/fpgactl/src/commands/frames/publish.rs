@@ -266,6 +266,14 @@ impl Job<'_> {
                     tracing::info!(%peer, why, "rejected");
                     self.rejected += 1;
                 }
+                PublisherEvent::Lost { sequence, fault } => {
+                    tracing::warn!("frame {sequence} did not get into the card, and so to nobody: {fault}");
+                }
+                PublisherEvent::Fault { what, fault } => {
+                    tracing::warn!(
+                        "{what} could not be moved between host and card, which is tried again: {fault}"
+                    );
+                }
                 event => tracing::info!(?event),
             }
         }

@@ -1,0 +1,136 @@
+//! What a subscriber fetches from its card: frames that have arrived, and the publisher's status.
+
+use std::sync::Arc;
+
+use fpga_driver::{CardAddr, Completion, DmaBuffer};
+
+use super::{ReceivedFrame, Subscriber};
+use crate::cells::{BlockError, FrameHeader, Status};
+use crate::error::{RemoteError, SubscriberError};
+use crate::retries::{Moved, Retries};
+
+/// A status that cannot be read is fetched again so often: it may have been caught half written.
+const FETCHES: u32 = 4;
+
+/// What the C2H channel fetches.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Fetch {
+    Frame { position: u32, slot: u32 },
+    Status,
+}
+
+impl Subscriber {
+    /// A fetch has ended. What failed is fetched again: its slot is not given back, so it lies where it was.
+    pub(super) fn has_come(&mut self, done: Completion, fetch: Fetch) -> Result<(), SubscriberError> {
+        // Without it the channel has ended, and says so at the next look.
+        let Some(buffer) = done.buffer else { return Ok(()) };
+        if let Err(fault) = done.outcome {
+            self.fetches.push_back((fetch, Some(buffer)));
+            let what = match fetch {
+                Fetch::Frame { .. } => Moved::Frames,
+                Fetch::Status => Moved::Status,
+            };
+            if !Retries::is_own(&fault) {
+                return Ok(());
+            }
+            let failures = self.fetch_retries.failed(self.endpoint.now());
+            return self.is_tried_again(what, failures, fault);
+        }
+        self.fetch_retries.went_well();
+        match fetch {
+            Fetch::Frame { position, slot } => self.fetched(buffer, position, slot),
+            Fetch::Status => self.fetched_status(buffer),
+        }
+        Ok(())
+    }
+
+    fn source(&self, fetch: Fetch) -> CardAddr {
+        let layout = &self.shape.layout;
+        layout.address(match fetch {
+            Fetch::Frame { slot, .. } => layout.slot_offset(slot),
+            Fetch::Status => layout.block_offset(0),
+        })
+    }
+
+    fn submit(&mut self, fetch: Fetch, buffer: DmaBuffer) -> Result<(), SubscriberError> {
+        self.c2h.submit(buffer, self.source(fetch)).map_err(|refused| refused.error)?;
+        Ok(())
+    }
+
+    /// Starts to fetch what has arrived, after what has to be fetched again.
+    pub(super) fn fetch(&mut self) -> Result<(), SubscriberError> {
+        if !self.fetch_retries.is_due(|| self.endpoint.now()) {
+            return Ok(());
+        }
+        for index in 0..self.fetches.len() {
+            if let Some((fetch, buffer)) = self.fetches.get_mut(index)
+                && let Some(buffer) = buffer.take()
+            {
+                let fetch = *fetch;
+                self.submit(fetch, buffer)?;
+            }
+        }
+        while let Some((place, length)) = self.arrivals.read() {
+            let slot = usize::try_from(place.slot).unwrap_or(usize::MAX);
+            let Some(mut buffer) = self.buffers.get_mut(slot).and_then(Option::take) else {
+                // Whoever has it has not given the slot back, and the publisher could not have used it.
+                debug_assert!(false, "slot {slot} without memory");
+                continue;
+            };
+            let fits = usize::try_from(length).ok().is_some_and(|length| buffer.set_len(length).is_ok());
+            if !fits {
+                self.give_back(place.position, buffer);
+                let source = BlockError::Lengths;
+                self.ready.push_back(Err(RemoteError::Frame { slot: place.slot, source }));
+                continue;
+            }
+            let fetch = Fetch::Frame { position: place.position, slot: place.slot };
+            self.submit(fetch, buffer)?;
+            self.fetches.push_back((fetch, None));
+        }
+        if self.status_news
+            && let Some(buffer) = self.status.take()
+        {
+            self.status_news = false;
+            self.submit(Fetch::Status, buffer)?;
+            self.fetches.push_back((Fetch::Status, None));
+        }
+        Ok(())
+    }
+
+    fn fetched(&mut self, buffer: DmaBuffer, position: u32, slot: u32) {
+        match FrameHeader::decode(buffer.as_slice(), self.shape.stream) {
+            Ok(header) => {
+                let home = Arc::clone(&self.home);
+                self.ready.push_back(Ok(ReceivedFrame { buffer: Some(buffer), home, position, header }));
+            }
+            Err(source) => {
+                self.give_back(position, buffer);
+                self.ready.push_back(Err(RemoteError::Frame { slot, source }));
+            }
+        }
+    }
+
+    fn fetched_status(&mut self, buffer: DmaBuffer) {
+        match Status::decode(buffer.as_slice(), self.shape.stream) {
+            Ok(status) => {
+                self.unreadable = 0;
+                self.heard_status = status.number;
+                match self.arrivals.settled(status.settled) {
+                    Ok(voided) => self.counts.internal.voided += u64::from(voided),
+                    Err(error) => self.ready.push_back(Err(error.into())),
+                }
+                if status.ended {
+                    self.ended = Some(status);
+                }
+            }
+            Err(BlockError::Crc { .. }) if self.unreadable < FETCHES => {
+                self.unreadable += 1;
+                self.status_news = true;
+                self.counts.internal.fetched_again += 1;
+            }
+            Err(error) => self.ready.push_back(Err(RemoteError::Status(error))),
+        }
+        self.status = Some(buffer);
+    }
+}

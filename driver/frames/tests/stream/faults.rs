@@ -1,0 +1,180 @@
+//! Channels between host and card that fail: once, and nothing is lost but time; for good, and whoever needs them ends with what failed.
+
+use fpga_card::{FaultPlan, InjectedFault, PlannedFault, fault_plan::ChannelName};
+use fpga_driver::core::Nanos;
+use fpga_driver::registers::xdma::ChannelError;
+use fpga_frames::{Moved, PublisherError, PublisherEvent, Sequence, SubscriberError};
+
+use crate::rig::{Rig, assert_whole, options};
+
+/// By which the publisher reads credits, and a subscriber frames and statuses.
+const OUT: (ChannelName, ChannelError) = (ChannelName::C2h(0), ChannelError::CardReadSlave);
+/// By which the publisher writes frames and statuses, and a subscriber its credit.
+const INTO: (ChannelName, ChannelError) = (ChannelName::H2c(0), ChannelError::CardWriteSlave);
+
+/// The next descriptors of a card's channel fail: so many, or all.
+fn fail(rig: &Rig, card: usize, (channel, error): (ChannelName, ChannelError), times: Option<u64>) {
+    let fault = PlannedFault::new(InjectedFault::StatusError { channel: Some(channel), error });
+    let fault = times.map_or_else(|| fault.clone().always(), |times| fault.clone().times(times));
+    rig.world.with_card(card, |card| card.set_fault_plan(&FaultPlan::new(1).with(fault))).unwrap();
+}
+
+fn events(rig: &mut Rig) -> Vec<PublisherEvent> {
+    let joined = |event: &PublisherEvent| matches!(event, PublisherEvent::Joined { .. });
+    std::iter::from_fn(|| rig.publisher.next_event()).filter(|event| !joined(event)).collect()
+}
+
+fn have_all(rig: &mut Rig, count: usize) {
+    rig.until("all have all", |rig| rig.seen.iter().all(|seen| seen.frames.len() == count));
+    rig.until("and say so", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+}
+
+fn end(mut rig: Rig, frames: u64) {
+    rig.close();
+    rig.assert_no_faults();
+    for seen in &rig.seen {
+        assert_whole(seen, Sequence::new(0), Sequence::new(frames));
+        assert_eq!(seen.missed(), 0);
+    }
+}
+
+/// As often as is not too often, and anew after each fetch that went well.
+#[test]
+fn credits_that_are_not_read_are_read_again() {
+    let mut rig = Rig::new(3, options());
+    for round in 0..3 {
+        fail(&rig, 0, OUT, Some(3));
+        for _ in 0..4 {
+            rig.publish().unwrap();
+        }
+        have_all(&mut rig, 4 * (round + 1));
+        let events = events(&mut rig);
+        assert_eq!(events.len(), 3, "{events:?}");
+        for event in events {
+            let PublisherEvent::Fault { what: Moved::Credits, fault } = event else { panic!("{event:?}") };
+            assert!(fault.to_string().contains("can be used again"), "{fault}");
+        }
+    }
+    assert_eq!(rig.publisher.statistics().internal.faults, 9);
+    end(rig, 12);
+}
+
+#[test]
+fn a_publisher_that_reads_no_credits_ends_and_says_so() {
+    let mut rig = Rig::new(2, options());
+    fail(&rig, 0, OUT, None);
+    rig.publish().unwrap();
+    let began = rig.world.now();
+    let error = loop {
+        match rig.publisher.poll() {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+        (0..2).for_each(|number| rig.look(number));
+        rig.world.advance(Nanos::from_micros(100));
+    };
+    let PublisherError::Fault { what: Moved::Credits, failures: 4, .. } = &error else { panic!("{error}") };
+    let text = error.to_string();
+    assert!(text.contains("credits could not be moved between host and card 4 times"), "{text}");
+    // It has persisted for some time: failures one right after the other say little.
+    assert!(rig.world.now().saturating_sub(began) >= Nanos::from_millis(60));
+    assert_eq!(events(&mut rig).len(), 3);
+    // What had been sent has arrived.
+    assert!(rig.seen.iter().all(|seen| seen.frames == [0]));
+}
+
+/// Eight statuses in one run, of which the first fails and takes the others with it: that is one failure, and not eight.
+#[test]
+fn one_failure_is_one_however_many_statuses_it_hits() {
+    let mut rig = Rig::new(8, options());
+    for _ in 0..4 {
+        rig.publish().unwrap();
+    }
+    have_all(&mut rig, 4);
+    fail(&rig, 0, INTO, Some(1));
+    rig.world.advance(Nanos::from_millis(600));
+    rig.until("statuses", |rig| rig.publisher.statistics().internal.faults == 1);
+    assert_eq!(rig.publisher.statistics().internal.resent, 8);
+    let events = events(&mut rig);
+    assert!(matches!(events[..], [PublisherEvent::Fault { what: Moved::Status, .. }]), "{events:?}");
+    end(rig, 4);
+}
+
+/// A frame that does not get into the card is named.
+#[test]
+fn a_lost_frame_is_named() {
+    let mut rig = Rig::new(2, options());
+    rig.publish().unwrap();
+    have_all(&mut rig, 1);
+    fail(&rig, 0, INTO, Some(1));
+    rig.publish().unwrap();
+    rig.until("it is lost", |rig| rig.publisher.statistics().internal.lost_uploads == 1);
+    let events = events(&mut rig);
+    let [PublisherEvent::Lost { sequence, .. }] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(*sequence, Sequence::new(1));
+    rig.publish().unwrap();
+    rig.close();
+    for seen in &rig.seen {
+        assert_eq!((&seen.frames[..], &seen.gaps[..]), (&[0, 2][..], &[(1, 1)][..]));
+    }
+}
+
+/// Frames that fail on their way out of a subscriber's card lie there still, and come in order.
+#[test]
+fn frames_that_are_not_read_are_read_again() {
+    let mut rig = Rig::new(2, options());
+    for round in 0..5 {
+        rig.stalled[0] = true;
+        for _ in 0..6 {
+            rig.publish().unwrap();
+        }
+        rig.until("they have arrived", |rig| rig.publisher.statistics().arrived == 12 * (round + 1));
+        // All of them in one run.
+        fail(&rig, 1, OUT, Some(3));
+        rig.stalled[0] = false;
+        have_all(&mut rig, usize::try_from(6 * (round + 1)).unwrap());
+        let counts = rig.subscribers[0].as_ref().unwrap().counts();
+        assert_eq!(counts.internal.faults, 3 * (round + 1));
+    }
+    end(rig, 30);
+}
+
+#[test]
+fn credits_that_are_not_written_are_written_again() {
+    let mut rig = Rig::new(2, options());
+    for round in 0..3 {
+        fail(&rig, 1, INTO, Some(2));
+        for _ in 0..8 {
+            rig.publish().unwrap();
+        }
+        have_all(&mut rig, 8 * (round + 1));
+    }
+    let counts = rig.subscribers[0].as_ref().unwrap().counts();
+    assert_eq!(counts.internal.faults, 6);
+    end(rig, 24);
+}
+
+#[test]
+fn a_subscriber_that_reads_or_writes_nothing_ends_and_says_so() {
+    for (channel, expected) in [(OUT, Moved::Frames), (INTO, Moved::Credits)] {
+        let mut rig = Rig::new(2, options());
+        rig.publish().unwrap();
+        have_all(&mut rig, 1);
+        let mut lame = rig.subscribers[0].take().unwrap();
+        fail(&rig, 1, channel, None);
+        rig.publish().unwrap();
+        let error = loop {
+            match lame.poll() {
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+            rig.turn();
+            rig.world.advance(Nanos::from_micros(100));
+        };
+        let SubscriberError::Fault { what, failures: 4, .. } = &error else { panic!("{error}") };
+        assert_eq!(*what, expected);
+        drop(lame);
+        // The other one has nothing to do with it.
+        rig.until("it has all", |rig| rig.seen[1].frames.len() == 2);
+    }
+}
