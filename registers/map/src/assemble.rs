@@ -11,6 +11,7 @@ use crate::locate::{Step, dotted, locate};
 use crate::map::{MapField, MapRegister, RegisterMap, Shape, Values};
 use crate::name::{is_name, nearest};
 use crate::schema::{Block, Enumeration, File, Register, SCHEMA_VERSION, Variant};
+use crate::yaml::{self, Place, Yaml};
 
 /// Most registers of a map: a mebibyte of them.
 const MOST: usize = 1 << 18;
@@ -32,24 +33,27 @@ fn wrong(way: &[Step], at: &str, what: impl Into<String>, problem: Problem) -> W
 
 /// The file and the map that it makes.
 pub(crate) fn parse(path: &Path, text: &str) -> Result<(File, RegisterMap), MapError> {
-    let file: File =
-        serde_path_to_error::deserialize(serde_yaml::Deserializer::from_str(text)).map_err(|error| {
-            let way: Vec<Step> = error.path().iter().filter_map(step).collect();
-            let source = error.into_inner();
-            let (mut line, mut column) = source.location().map_or((1, 1), |at| (at.line(), at.column()));
-            let message = bare(&source.to_string(), line, column);
-            let key = dotted(&way);
-            // For a value that is refused the parser knows where its mapping starts.
-            if !message.starts_with("unknown field") && source.location().is_some() && !way.is_empty() {
-                (line, column) = locate(text, &way).max((line, column));
-            }
-            MapError::Syntax { file: path.to_owned(), line, column, key, message }
-        })?;
+    let file = deserialize(text).map_err(|(way, error)| {
+        let Place { line, column } = error.place().unwrap_or(Place::START);
+        let (key, message) = (dotted(&way), error.to_string());
+        MapError::Syntax { file: path.to_owned(), line, column, key, message }
+    })?;
     let map = assemble(&file).map_err(|Wrong { way, what, problem }| {
-        let (line, column) = locate(text, &way);
+        let Place { line, column } = locate(text, &way);
         MapError::Invalid { file: path.to_owned(), line, column, key: dotted(&way), what, problem }
     })?;
     Ok((file, map))
+}
+
+/// What the text says; an error has the way to its key.
+fn deserialize(text: &str) -> Result<File, (Vec<Step>, yaml::Error)> {
+    let mut yaml = Yaml::new(text);
+    let file = serde_path_to_error::deserialize(&mut yaml).map_err(|error| {
+        let way = error.path().iter().filter_map(step).collect();
+        (way, error.into_inner())
+    })?;
+    yaml.finish().map_err(|error| (Vec::new(), error))?;
+    Ok(file)
 }
 
 fn step(segment: &serde_path_to_error::Segment) -> Option<Step> {
@@ -58,16 +62,6 @@ fn step(segment: &serde_path_to_error::Segment) -> Option<Step> {
         Segment::Seq { index } => Some(Step::Item(*index)),
         Segment::Map { key } => Some(Step::Key(key.clone())),
         Segment::Enum { .. } | Segment::Unknown => None,
-    }
-}
-
-/// The parser's message without the place and the key, which are given anyway.
-fn bare(message: &str, line: usize, column: usize) -> String {
-    let message = message.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(message);
-    // "blocks[0].offset: invalid type"
-    match message.split_once(": ") {
-        Some((way, rest)) if !way.contains(' ') => rest.to_owned(),
-        _ => message.to_owned(),
     }
 }
 

@@ -87,7 +87,7 @@ fn what_is_wrong_is_said_with_its_place() {
     let block = |registers: &str| blocks(&format!("- name: b\n  offset: 0\n  registers:\n{registers}"));
     for (text, place, parts) in [
         ("".to_owned(), "m.yaml:1:1", &["missing field `schema_version`"][..]),
-        ("blocks: [{".to_owned(), "m.yaml:2:1", &["did not find"]),
+        ("blocks: [{".to_owned(), "m.yaml:1:10", &["key `blocks`", "unclosed bracket"]),
         (
             "schema_version: 2\nname: x\nblocks: []".to_owned(),
             "m.yaml:1:17",
@@ -166,7 +166,7 @@ fn what_is_wrong_is_said_with_its_place() {
         (block("  - {name: r, offset: 0, stride: 4}\n"), "m.yaml:7:34", &["stride without a count"]),
         (
             block("  - {name: r, offset: 0, count: 4000000000}\n"),
-            "m.yaml:7:3",
+            "m.yaml:7:5",
             &["more than 262144 registers"],
         ),
         (
