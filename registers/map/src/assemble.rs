@@ -36,7 +36,7 @@ fn wrong(way: &[Step], at: &str, what: impl Into<String>, problem: Problem) -> W
 pub(crate) fn parse(path: &Path, text: &str) -> Result<RegisterMap, MapError> {
     let (file, mut map) = check(path, text)?;
     let registers = file.blocks.into_iter().flat_map(|block| block.registers);
-    map.docs = registers.map(|register| register.doc.into()).collect();
+    map.docs = registers.map(|register| register.doc).collect();
     Ok(map)
 }
 
@@ -189,7 +189,7 @@ fn shapes(sources: &Sources<'_>, enums: &EnumIndex<'_>, map: &mut RegisterMap) -
             Err(nearest(name, known).first().map(|name| (*name).to_owned()))
         }
     };
-    let number = |name: &Option<String>| {
+    let number = |name: &Option<Box<str>>| {
         name.as_ref().and_then(|name| enums.get(&name.to_ascii_lowercase())).map(|(number, _)| *number)
     };
     // Registers of many maps are alike, and most of large ones are.
@@ -210,10 +210,10 @@ fn shapes(sources: &Sources<'_>, enums: &EnumIndex<'_>, map: &mut RegisterMap) -
                 .fields
                 .iter()
                 .map(|field| MapField {
-                    name: field.name.clone(),
+                    name: field.name.to_string(),
                     bits: field.bits,
                     access: field.access.unwrap_or(register.access).kind(),
-                    doc: field.doc.clone(),
+                    doc: field.doc.to_string(),
                     values: number(&field.values),
                 })
                 .collect();
@@ -330,7 +330,7 @@ impl Layout<'_> {
             let what = format!("{}.{}", block.name, register.name);
             Err(wrong(&sources.way(source as usize), at, what, problem))
         };
-        let names: Vec<&str> = registers().map(|(_, register)| register.name.as_str()).collect();
+        let names: Vec<&str> = registers().map(|(_, register)| &*register.name).collect();
         if let Err(second) = in_order(&names)
             && let Some((source, register)) = registers().nth(second)
         {

@@ -369,11 +369,11 @@ impl Writer<'_> {
         }
         // A register that holds an enum is one that has a single field.
         let whole = register.values.as_ref().filter(|_| register.fields.is_empty()).map(|values| Field {
-            name: "value".to_owned(),
+            name: "value".into(),
             bits: Bits::ALL,
             access: None,
             values: Some(values.clone()),
-            doc: String::new(),
+            doc: Box::default(),
         });
         let mut fields: Vec<&Field> = register.fields.iter().chain(&whole).collect();
         fields.sort_by_key(|field| field.bits.low());

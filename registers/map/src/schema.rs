@@ -1,4 +1,5 @@
-//! The file as it is written. `register-map.schema.json`, for editors, is made of these types, and a test holds it to them.
+//! The file as it is written, in no more memory than it takes: some files have a hundred thousand registers.
+//! `register-map.schema.json`, for editors, is made of these types, and a test holds it to them.
 //!
 //! The map of this project's own network interface (`firmware-bindings/map/ni.yaml`) says more than a user's map, and is read by
 //! these types where it says the same: [`Register`], [`Field`], [`Access`], [`Variant`].
@@ -98,7 +99,7 @@ pub struct Block {
 #[non_exhaustive]
 pub struct Register {
     /// Letters, digits and underscores.
-    pub name: String,
+    pub name: Box<str>,
     /// Bytes from the start of the block, a multiple of 4.
     pub offset: u32,
     /// What reading and writing does.
@@ -117,13 +118,13 @@ pub struct Register {
     pub stride: Option<u32>,
     /// The enum that names its values.
     #[serde(rename = "enum")]
-    pub values: Option<String>,
+    pub values: Option<Box<str>>,
     /// What it is for.
     #[serde(default)]
-    pub doc: String,
+    pub doc: Box<str>,
     /// Its fields.
     #[serde(default)]
-    pub fields: Vec<Field>,
+    pub fields: Box<[Field]>,
 }
 
 const fn word() -> u32 {
@@ -137,7 +138,7 @@ const fn word() -> u32 {
 #[non_exhaustive]
 pub struct Field {
     /// Letters, digits and underscores.
-    pub name: String,
+    pub name: Box<str>,
     /// One bit, as a number, or "high:low", the highest and the lowest one.
     #[cfg_attr(test, schemars(with = "tests::BitsText"))]
     pub bits: Bits,
@@ -145,10 +146,10 @@ pub struct Field {
     pub access: Option<Access>,
     /// The enum that names its values.
     #[serde(rename = "enum")]
-    pub values: Option<String>,
+    pub values: Option<Box<str>>,
     /// What it is for.
     #[serde(default)]
-    pub doc: String,
+    pub doc: Box<str>,
 }
 
 /// Where a field lies: bits `high` to `low` of 31 to 0.

@@ -130,7 +130,7 @@ impl<'t> Yaml<'t> {
 
     /// That the text ends after what has been deserialized of it.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
-        while let Some(event) = self.parser.next() {
+        for event in self.parser.by_ref() {
             let (event, span) = event?;
             if !matches!(event, Event::DocumentEnd | Event::StreamEnd) {
                 return Err(Error::new(span.into(), "a second document begins: write one"));
@@ -328,8 +328,9 @@ fn visit_plain<'de, V: Visitor<'de>>(text: &str, visitor: V) -> Result<V::Value,
         None => {}
     }
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let is_number = !digits.starts_with(['+', '-'])
-        && !(digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit()));
+    let is_padded =
+        digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = !is_padded && !digits.starts_with(['+', '-']);
     match text.parse::<f64>() {
         Ok(number) if is_number && number.is_finite() => visitor.visit_f64(number),
         _ => visitor.visit_str(text),
