@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::udp_address;
+use super::card::udp_address;
 use crate::units;
 
 /// What `stream` does.
