@@ -199,7 +199,11 @@ fn what_is_wrong_is_said_with_its_place() {
             "m.yaml:4:63",
             &["ends at 0xc, beyond 0x8, the size of its block"],
         ),
-        (block("  - {name: r, offset: 0, enum: Mod}\n"), "m.yaml:7:32", &["there is no enum Mod"]),
+        (
+            block("  - {name: r, offset: 0, enum: Mod}\n"),
+            "m.yaml:7:32",
+            &["there is no enum Mod; list it under `enums`"],
+        ),
         (
             block("  - name: r\n    offset: 0\n    fields: [{name: f, bits: 40}]\n"),
             "m.yaml:9:30",
