@@ -278,6 +278,19 @@ fn files_that_cannot_be_read() {
     assert!(matches!(endless, MapError::TooLong { .. }), "{endless}");
 }
 
+/// What YAML has for texts that say the same twice.
+#[test]
+fn anchors_and_aliases_are_understood() {
+    let text = include_str!("../../../tests/fuzz/corpus/register_map/aliases");
+    let map = parse(text).unwrap();
+    let fields = |name: &str| map.fields(map.find(name).unwrap().register);
+    assert_eq!((fields("b.r").len(), fields("b.r")), (2, fields("b.s")));
+    assert_eq!(fields("b.t"), &fields("b.r")[1..]);
+    // Whoever repeats too much is told where it stands.
+    let said = parse(&text.replace("[*whole]", "[*whole, *whole]")).unwrap_err().to_string();
+    assert!(said.contains("b.t.mode") && said.contains("two of this name"), "{said}");
+}
+
 /// Aliases that double with every line: the parser gives up, in a moment.
 #[test]
 fn a_text_that_explodes_is_refused() {
