@@ -1,6 +1,7 @@
 //! From the file to the map: blocks that are like others filled in, arrays laid out, everything checked.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::path::Path;
 
 use fpga_registers::BarOffset;
@@ -9,8 +10,9 @@ use crate::check::{WORD, key};
 use crate::error::{MapError, Problem};
 use crate::locate::{Step, dotted, locate};
 use crate::map::{MapField, MapRegister, RegisterMap, Shape, Values};
-use crate::name::{is_name, nearest};
+use crate::name::{in_order, is_name, nearest};
 use crate::schema::{Block, Enumeration, File, Register, SCHEMA_VERSION, Variant};
+use crate::yaml::{self, Place, Yaml};
 
 /// Most registers of a map: a mebibyte of them.
 const MOST: usize = 1 << 18;
@@ -30,26 +32,37 @@ fn wrong(way: &[Step], at: &str, what: impl Into<String>, problem: Problem) -> W
     Wrong { way, what: what.into(), problem }
 }
 
-/// The file and the map that it makes.
-pub(crate) fn parse(path: &Path, text: &str) -> Result<(File, RegisterMap), MapError> {
-    let file: File =
-        serde_path_to_error::deserialize(serde_yaml::Deserializer::from_str(text)).map_err(|error| {
-            let way: Vec<Step> = error.path().iter().filter_map(step).collect();
-            let source = error.into_inner();
-            let (mut line, mut column) = source.location().map_or((1, 1), |at| (at.line(), at.column()));
-            let message = bare(&source.to_string(), line, column);
-            let key = dotted(&way);
-            // For a value that is refused the parser knows where its mapping starts.
-            if !message.starts_with("unknown field") && source.location().is_some() && !way.is_empty() {
-                (line, column) = locate(text, &way).max((line, column));
-            }
-            MapError::Syntax { file: path.to_owned(), line, column, key, message }
-        })?;
+/// The map that a text makes.
+pub(crate) fn parse(path: &Path, text: &str) -> Result<RegisterMap, MapError> {
+    let (file, mut map) = check(path, text)?;
+    let registers = file.blocks.into_iter().flat_map(|block| block.registers);
+    map.docs = registers.map(|register| register.doc).collect();
+    Ok(map)
+}
+
+/// A file that makes a map, and the map without what its registers are for, which is moved there.
+pub(crate) fn check(path: &Path, text: &str) -> Result<(File, RegisterMap), MapError> {
+    let file = deserialize(text).map_err(|(way, error)| {
+        let Place { line, column } = error.place().unwrap_or(Place::START);
+        let (key, message) = (dotted(&way), error.to_string());
+        MapError::Syntax { file: path.to_owned(), line, column, key, message }
+    })?;
     let map = assemble(&file).map_err(|Wrong { way, what, problem }| {
-        let (line, column) = locate(text, &way);
+        let Place { line, column } = locate(text, &way);
         MapError::Invalid { file: path.to_owned(), line, column, key: dotted(&way), what, problem }
     })?;
     Ok((file, map))
+}
+
+/// What the text says; an error has the way to its key.
+fn deserialize(text: &str) -> Result<File, (Vec<Step>, yaml::Error)> {
+    let mut yaml = Yaml::new(text);
+    let file = serde_path_to_error::deserialize(&mut yaml).map_err(|error| {
+        let way = error.path().iter().filter_map(step).collect();
+        (way, error.into_inner())
+    })?;
+    yaml.finish().map_err(|error| (Vec::new(), error))?;
+    Ok(file)
 }
 
 fn step(segment: &serde_path_to_error::Segment) -> Option<Step> {
@@ -61,21 +74,46 @@ fn step(segment: &serde_path_to_error::Segment) -> Option<Step> {
     }
 }
 
-/// The parser's message without the place and the key, which are given anyway.
-fn bare(message: &str, line: usize, column: usize) -> String {
-    let message = message.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(message);
-    // "blocks[0].offset: invalid type"
-    match message.split_once(": ") {
-        Some((way, rest)) if !way.contains(' ') => rest.to_owned(),
-        _ => message.to_owned(),
-    }
-}
-
 /// Names of enums, lower case, and where they are.
 type EnumIndex<'a> = HashMap<String, (usize, &'a Enumeration)>;
 
-/// A register as the file has it: numbers of its block and of itself there.
-type Source = (usize, usize);
+/// The registers of a file, in its order: as many as there are of them, so that each is known by its number.
+struct Sources<'a> {
+    file: &'a File,
+    /// Of each block the number of its first register.
+    first: Vec<usize>,
+}
+
+impl<'a> Sources<'a> {
+    fn new(file: &'a File) -> Self {
+        let lengths = file.blocks.iter().map(|block| block.registers.len());
+        let first = lengths.scan(0, |next, length| Some(std::mem::replace(next, *next + length)));
+        Self { file, first: first.collect() }
+    }
+
+    /// The numbers of a block's own.
+    fn of(&self, block: usize) -> Range<usize> {
+        let first = self.first.get(block).copied().unwrap_or_default();
+        first..first + self.file.blocks.get(block).map_or(0, |block| block.registers.len())
+    }
+
+    /// Numbers of a register's block, and of itself there.
+    fn place(&self, source: usize) -> (usize, usize) {
+        // Blocks without registers of their own begin where the next one does.
+        let block = self.first.partition_point(|first| *first <= source).saturating_sub(1);
+        (block, source - self.first.get(block).copied().unwrap_or(source))
+    }
+
+    fn get(&self, source: usize) -> Option<&'a Register> {
+        let (block, at) = self.place(source);
+        self.file.blocks.get(block)?.registers.get(at)
+    }
+
+    fn way(&self, source: usize) -> Vec<Step> {
+        let (block, at) = self.place(source);
+        vec![key("blocks"), Step::Item(block), key("registers"), Step::Item(at)]
+    }
+}
 
 fn assemble(file: &File) -> Result<RegisterMap, Wrong> {
     if file.schema_version != SCHEMA_VERSION {
@@ -85,16 +123,19 @@ fn assemble(file: &File) -> Result<RegisterMap, Wrong> {
         name: file.name.clone(),
         doc: file.doc.clone(),
         values: Vec::new(),
+        docs: Vec::new(),
         shapes: Vec::new(),
+        shape_of: Vec::new(),
         registers: Vec::new(),
-        by_name: HashMap::new(),
+        by_name: Vec::new(),
     };
     let enums = enumerations(file, &mut map)?;
-    let shapes = shapes(file, &enums, &mut map)?;
-    let mut layout = Layout { file, shapes: &shapes, placed: Vec::new(), spans: Vec::new() };
-    for (number, sources) in inherited(file)?.iter().enumerate() {
+    let sources = Sources::new(file);
+    shapes(&sources, &enums, &mut map)?;
+    let mut layout = Layout { sources: &sources, placed: Vec::new(), spans: Vec::new() };
+    for (number, own) in inherited(&sources)?.iter().enumerate() {
         if let Some(block) = file.blocks.get(number) {
-            layout.block(number, block, sources)?;
+            layout.block(number, block, own)?;
         }
     }
     layout.finish(&mut map)?;
@@ -139,11 +180,8 @@ fn enumerations<'a>(file: &'a File, map: &mut RegisterMap) -> Result<EnumIndex<'
 }
 
 /// Checks every register by itself; the shape of each.
-fn shapes(
-    file: &File,
-    enums: &EnumIndex<'_>,
-    map: &mut RegisterMap,
-) -> Result<HashMap<Source, usize>, Wrong> {
+fn shapes(sources: &Sources<'_>, enums: &EnumIndex<'_>, map: &mut RegisterMap) -> Result<(), Wrong> {
+    let file = sources.file;
     let variants = |name: &str| match enums.get(&name.to_ascii_lowercase()) {
         Some((_, found)) => Ok(found.variants.as_slice()),
         None => {
@@ -151,14 +189,15 @@ fn shapes(
             Err(nearest(name, known).first().map(|name| (*name).to_owned()))
         }
     };
-    let number = |name: &Option<String>| {
+    let number = |name: &Option<Box<str>>| {
         name.as_ref().and_then(|name| enums.get(&name.to_ascii_lowercase())).map(|(number, _)| *number)
     };
-    let mut shapes = HashMap::new();
+    // Registers of many maps are alike, and most of large ones are.
+    let mut known: HashMap<Shape, usize> = HashMap::new();
     for (block_number, block) in file.blocks.iter().enumerate() {
-        for (at, register) in block.registers.iter().enumerate() {
+        for (source, register) in sources.of(block_number).zip(&block.registers) {
             register.check(variants).map_err(|fault| {
-                let mut way = register_way((block_number, at));
+                let mut way = sources.way(source);
                 way.extend(fault.way);
                 let field = fault.field.map_or_else(String::new, |field| format!(".{field}"));
                 Wrong {
@@ -171,32 +210,39 @@ fn shapes(
                 .fields
                 .iter()
                 .map(|field| MapField {
-                    name: field.name.clone(),
+                    name: field.name.to_string(),
                     bits: field.bits,
                     access: field.access.unwrap_or(register.access).kind(),
-                    doc: field.doc.clone(),
+                    doc: field.doc.to_string(),
                     values: number(&field.values),
                 })
                 .collect();
             fields.sort_by_key(|field| field.bits.low());
-            shapes.insert((block_number, at), map.shapes.len());
-            let values = number(&register.values);
-            map.shapes.push(Shape { fields, values, doc: register.doc.clone() });
+            let next = known.len();
+            let shape = *known.entry(Shape { fields, values: number(&register.values) }).or_insert(next);
+            map.shape_of.push(narrow(shape));
         }
     }
-    Ok(shapes)
+    let mut shapes: Vec<(Shape, usize)> = known.into_iter().collect();
+    shapes.sort_unstable_by_key(|(_, number)| *number);
+    map.shapes = shapes.into_iter().map(|(shape, _)| shape).collect();
+    Ok(())
 }
 
-fn register_way((block, register): Source) -> Vec<Step> {
-    vec![key("blocks"), Step::Item(block), key("registers"), Step::Item(register)]
+/// A number of one of a file's things: its text is too short for more of them.
+fn narrow(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// What registers each block has: those of the block that it is like, and its own.
-pub(crate) fn effective(file: &File) -> Option<Vec<Vec<Source>>> {
-    inherited(file).ok()
+pub(crate) fn effective(file: &File) -> Vec<Vec<&Register>> {
+    let sources = Sources::new(file);
+    let all = inherited(&sources).unwrap_or_default();
+    all.iter().map(|own| own.iter().filter_map(|source| sources.get(*source as usize)).collect()).collect()
 }
 
-fn inherited(file: &File) -> Result<Vec<Vec<Source>>, Wrong> {
+fn inherited(sources: &Sources<'_>) -> Result<Vec<Vec<u32>>, Wrong> {
+    let file = sources.file;
     let mut numbers: HashMap<String, usize> = HashMap::new();
     for (number, block) in file.blocks.iter().enumerate() {
         let way = [key("blocks"), Step::Item(number)];
@@ -208,7 +254,7 @@ fn inherited(file: &File) -> Result<Vec<Vec<Source>>, Wrong> {
             return Err(wrong(&way, "name", what, Problem::Twice));
         }
     }
-    let mut all: Vec<Option<Vec<Source>>> = vec![None; file.blocks.len()];
+    let mut all: Vec<Option<Vec<u32>>> = vec![None; file.blocks.len()];
     let mut total = 0;
     for first in 0..file.blocks.len() {
         // Up to a block that is like no other or is done already, and down again.
@@ -237,9 +283,9 @@ fn inherited(file: &File) -> Result<Vec<Vec<Source>>, Wrong> {
         for number in chain.into_iter().rev() {
             let Some(block) = file.blocks.get(number) else { continue };
             let base = block.like.as_ref().and_then(|like| numbers.get(&like.to_ascii_lowercase()));
-            let mut sources = base.and_then(|base| all.get(*base)).cloned().flatten().unwrap_or_default();
-            sources.extend((0..block.registers.len()).map(|register| (number, register)));
-            total += sources.len();
+            let mut own = base.and_then(|base| all.get(*base)).cloned().flatten().unwrap_or_default();
+            own.extend(sources.of(number).map(narrow));
+            total += own.len();
             if total > MOST {
                 let way = [key("blocks"), Step::Item(number)];
                 return Err(wrong(
@@ -250,32 +296,26 @@ fn inherited(file: &File) -> Result<Vec<Vec<Source>>, Wrong> {
                 ));
             }
             if let Some(place) = all.get_mut(number) {
-                *place = Some(sources);
+                *place = Some(own);
             }
         }
     }
     Ok(all.into_iter().map(Option::unwrap_or_default).collect())
 }
 
-/// A register that has its place.
-struct Placed {
-    register: MapRegister,
-    source: Source,
-}
-
 /// A block's place: first byte, first byte after it, number of the block.
 type Span = (u64, u64, usize);
 
 struct Layout<'a> {
-    file: &'a File,
-    shapes: &'a HashMap<Source, usize>,
-    placed: Vec<Placed>,
+    sources: &'a Sources<'a>,
+    placed: Vec<MapRegister>,
     /// Of blocks that say how large they are.
     spans: Vec<Span>,
 }
 
 impl Layout<'_> {
-    fn block(&mut self, number: usize, block: &Block, sources: &[Source]) -> Result<(), Wrong> {
+    /// `own` are the registers that it has.
+    fn block(&mut self, number: usize, block: &Block, own: &[u32]) -> Result<(), Wrong> {
         let way = [key("blocks"), Step::Item(number)];
         let what = format!("block {}", block.name);
         let fail = |at: &str, problem| Err(wrong(&way, at, what.clone(), problem));
@@ -284,26 +324,26 @@ impl Layout<'_> {
                 return fail(at, Problem::Unaligned(value));
             }
         }
-        let file = self.file;
-        let registers: Vec<(Source, &Register)> = sources
-            .iter()
-            .filter_map(|source| {
-                let register = file.blocks.get(source.0)?.registers.get(source.1)?;
-                Some((*source, register))
-            })
-            .collect();
-        let mut names = HashSet::new();
-        for (source, register) in &registers {
+        let sources = self.sources;
+        let registers = || own.iter().filter_map(|source| Some((*source, sources.get(*source as usize)?)));
+        let wrong_register = |source: u32, register: &Register, at: &str, problem| {
             let what = format!("{}.{}", block.name, register.name);
-            if !names.insert(register.name.to_ascii_lowercase()) {
-                return Err(wrong(&register_way(*source), "name", what, Problem::Twice));
-            }
-            if let Some(limit) = block.size.filter(|size| register.end() > *size) {
-                let problem = Problem::Outside { end: register.end(), limit, of: "the size of its block" };
-                return Err(wrong(&register_way(*source), "offset", what, problem));
-            }
+            Err(wrong(&sources.way(source as usize), at, what, problem))
+        };
+        let names: Vec<&str> = registers().map(|(_, register)| &*register.name).collect();
+        if let Err(second) = in_order(&names)
+            && let Some((source, register)) = registers().nth(second)
+        {
+            return wrong_register(source, register, "name", Problem::Twice);
         }
-        let used = registers.iter().map(|(_, register)| register.end()).max().unwrap_or(0);
+        drop(names);
+        if let Some(limit) = block.size
+            && let Some((source, register)) = registers().find(|(_, register)| register.end() > limit)
+        {
+            let problem = Problem::Outside { end: register.end(), limit, of: "the size of its block" };
+            return wrong_register(source, register, "offset", problem);
+        }
+        let used = registers().map(|(_, register)| register.end()).max().unwrap_or(0);
         let (count, least) = (block.count.unwrap_or(1), block.size.unwrap_or(used));
         let stride = block.stride.unwrap_or(least);
         if block.stride.is_some() && block.count.is_none() {
@@ -327,32 +367,30 @@ impl Layout<'_> {
         if least > 0 && block.size.is_some() {
             self.spans.push((block.offset, end, number));
         }
-        let words = registers
-            .iter()
+        let words = registers()
             .map(|(_, register)| u64::from(register.elements()) * (register.element_size() / WORD));
         let words = words.sum::<u64>().saturating_mul(count.into());
         if words > (MOST - self.placed.len().min(MOST)) as u64 {
             return fail(if block.count.is_some() { "count" } else { "registers" }, Problem::TooMany(MOST));
         }
+        self.placed.reserve_exact(usize::try_from(words).unwrap_or_default());
         for element in 0..count {
             let prefix =
                 if block.count.is_some() { format!("{}[{element}]", block.name) } else { block.name.clone() };
             let base = block.offset + u64::from(element) * stride;
-            for (source, register) in &registers {
-                self.register(&prefix, base, *source, register);
+            for (source, register) in registers() {
+                self.register(&prefix, base, source, register);
             }
         }
         Ok(())
     }
 
     /// Every word of a register; `base` is the block's place.
-    fn register(&mut self, prefix: &str, base: u64, source: Source, register: &Register) {
-        let shape = self.shapes.get(&source).copied().unwrap_or_default();
+    fn register(&mut self, prefix: &str, base: u64, source: u32, register: &Register) {
         let mut place = |name: String, address: u64, reset: Option<u64>| {
             let reset = reset.and_then(|value| u32::try_from(value & u64::from(u32::MAX)).ok());
             let access = register.access.kind();
-            let register = MapRegister { name, address: BarOffset::new(address), access, reset, shape };
-            self.placed.push(Placed { register, source });
+            self.placed.push(MapRegister { name, address: BarOffset::new(address), access, reset, source });
         };
         for element in 0..register.elements() {
             let at = base + u64::from(register.offset) + u64::from(element) * register.element_stride();
@@ -374,41 +412,43 @@ impl Layout<'_> {
         for pair in self.spans.windows(2) {
             let [first, second] = pair else { continue };
             if second.0 < first.1 {
-                let name =
-                    |number: usize| self.file.blocks.get(number).map_or("", |block| block.name.as_str());
+                let name = |number: usize| {
+                    self.sources.file.blocks.get(number).map_or("", |block| block.name.as_str())
+                };
                 let problem = Problem::BlockOverlap { other: name(first.2).to_owned(), at: second.0 };
                 let way = [key("blocks"), Step::Item(second.2)];
                 return Err(wrong(&way, "offset", format!("block {}", name(second.2)), problem));
             }
         }
-        // Stable: what shares a place is reported in the order of the file.
-        self.placed.sort_by_key(|placed| placed.register.address);
-        for group in self.placed.chunk_by(|a, b| a.register.address == b.register.address) {
+        // Stable: what shares a place is reported in the order of the file. Most files are in the order of addresses.
+        if !self.placed.is_sorted_by_key(|register| register.address) {
+            self.placed.sort_by_key(|register| register.address);
+        }
+        for group in self.placed.chunk_by(|a, b| a.address == b.address) {
             for (number, second) in group.iter().enumerate().skip(1) {
-                let (_, own) = (second.source, second.register.access);
-                let shares = |other: &&Placed| {
-                    let other = other.register.access;
+                let own = second.access;
+                let shares = |other: &&MapRegister| {
+                    let other = other.access;
                     own.is_readable() && other.is_readable() || own.is_writable() && other.is_writable()
                 };
                 if let Some(other) = group.get(..number).unwrap_or_default().iter().find(shares) {
-                    let problem = Problem::Overlap {
-                        other: other.register.name.clone(),
-                        at: second.register.address.get(),
-                    };
-                    let way = register_way(second.source);
-                    return Err(wrong(&way, "offset", second.register.name.clone(), problem));
+                    let problem = Problem::Overlap { other: other.name.clone(), at: second.address.get() };
+                    let way = self.sources.way(second.source as usize);
+                    return Err(wrong(&way, "offset", second.name.clone(), problem));
                 }
             }
         }
-        map.by_name.reserve(self.placed.len());
-        for (index, placed) in self.placed.iter().enumerate() {
-            if map.by_name.insert(placed.register.name.to_ascii_lowercase(), index).is_some() {
+        let names: Vec<&str> = self.placed.iter().map(|register| register.name.as_str()).collect();
+        map.by_name = match in_order(&names) {
+            Ok(by_name) => by_name,
+            Err(second) => {
                 // A pair of words beside a register that is called like one of them.
-                let what = placed.register.name.clone();
-                return Err(wrong(&register_way(placed.source), "name", what, Problem::Twice));
+                let Some(second) = self.placed.get(second) else { return Ok(()) };
+                let way = self.sources.way(second.source as usize);
+                return Err(wrong(&way, "name", second.name.clone(), Problem::Twice));
             }
-        }
-        map.registers = self.placed.into_iter().map(|placed| placed.register).collect();
+        };
+        map.registers = self.placed;
         Ok(())
     }
 }

@@ -119,7 +119,7 @@ pub fn build(file: impl AsRef<Path>) -> ExitCode {
 /// See [`BindingsError`].
 pub fn write(file: &Path, folder: &Path, options: &Options) -> Result<PathBuf, BindingsError> {
     let stem = module(file)?;
-    let (parsed, _) = assemble::parse(file, &crate::map::read(file)?)?;
+    let (parsed, _) = assemble::check(file, &crate::map::read(file)?)?;
     let target = folder.join(format!("{stem}.rs"));
     let text = text(file, &parsed, &stem, options)?;
     fs::write(&target, text).map_err(|source| BindingsError::Write { file: target.clone(), source })?;
@@ -198,12 +198,10 @@ fn text(path: &Path, file: &File, module: &str, options: &Options) -> Result<Str
             .take(word(enumeration.name.to_upper_camel_case()), &format!("enum {}", enumeration.name))?;
         write_enum(&mut s, path, enumeration, &name)?;
     }
-    let sources = assemble::effective(file).unwrap_or_default();
-    for (block, sources) in file.blocks.iter().zip(&sources) {
+    for (block, registers) in file.blocks.iter().zip(assemble::effective(file)) {
         let name = scope.take(word(block.name.to_snake_case()), &format!("block {}", block.name))?;
-        let registers = sources.iter().filter_map(|(block, at)| file.blocks.get(*block)?.registers.get(*at));
         let mut writer = Writer { s: &mut s, path, file, root: &options.registers };
-        writer.block(block, &name, &registers.collect::<Vec<_>>())?;
+        writer.block(block, &name, &registers)?;
     }
     out!(s, "}}");
     Ok(s)
@@ -371,11 +369,11 @@ impl Writer<'_> {
         }
         // A register that holds an enum is one that has a single field.
         let whole = register.values.as_ref().filter(|_| register.fields.is_empty()).map(|values| Field {
-            name: "value".to_owned(),
+            name: "value".into(),
             bits: Bits::ALL,
             access: None,
             values: Some(values.clone()),
-            doc: String::new(),
+            doc: Box::default(),
         });
         let mut fields: Vec<&Field> = register.fields.iter().chain(&whole).collect();
         fields.sort_by_key(|field| field.bits.low());

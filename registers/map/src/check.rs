@@ -71,7 +71,7 @@ impl Register {
     ) -> Result<(), RegisterFault> {
         let fault = |at: &str, problem| Err(RegisterFault { field: None, problem, way: vec![key(at)] });
         if !is_name(&self.name) {
-            return fault("name", Problem::Name(self.name.clone()));
+            return fault("name", Problem::Name(self.name.to_string()));
         }
         if !u64::from(self.offset).is_multiple_of(WORD) {
             return fault("offset", Problem::Unaligned(self.offset.into()));
@@ -96,14 +96,17 @@ impl Register {
         {
             return fault("reset", Problem::TooLarge { value, bits: 32 });
         }
-        let enumerated = |name: &Option<String>, bits: Bits| -> Result<(), Problem> {
+        let enumerated = |name: &Option<Box<str>>, bits: Bits| -> Result<(), Problem> {
             let Some(name) = name else { return Ok(()) };
-            let values =
-                variants(name).map_err(|hint| Problem::Unknown { kind: "enum", name: name.clone(), hint })?;
+            let values = variants(name).map_err(|hint| Problem::Unknown {
+                kind: "enum",
+                name: name.to_string(),
+                hint,
+            })?;
             match values.iter().find(|variant| variant.value > bits.most()) {
                 None => Ok(()),
                 Some(Variant { name: variant, value, .. }) => Err(Problem::Variant {
-                    name: name.clone(),
+                    name: name.to_string(),
                     variant: variant.clone(),
                     value: *value,
                     bits: bits.width(),
@@ -117,17 +120,17 @@ impl Register {
         for (number, field) in self.fields.iter().enumerate() {
             let fault = |at: &str, problem| {
                 let way = vec![key("fields"), Step::Item(number), key(at)];
-                Err(RegisterFault { field: Some(field.name.clone()), problem, way })
+                Err(RegisterFault { field: Some(field.name.to_string()), problem, way })
             };
             if !is_name(&field.name) {
-                return fault("name", Problem::Name(field.name.clone()));
+                return fault("name", Problem::Name(field.name.to_string()));
             }
             if !names.insert(field.name.to_ascii_lowercase()) {
                 return fault("name", Problem::Twice);
             }
             let before = self.fields.get(..number).unwrap_or_default();
             if let Some(other) = before.iter().find(|other| other.bits.mask() & field.bits.mask() != 0) {
-                return fault("bits", Problem::SharedBits(other.name.clone()));
+                return fault("bits", Problem::SharedBits(other.name.to_string()));
             }
             if let Err(problem) = enumerated(&field.values, field.bits) {
                 return fault("enum", problem);

@@ -103,7 +103,7 @@ pub enum Problem {
         at: u64,
     },
     /// A name that is not defined.
-    #[error("there is no {kind} {name}{}", hint.as_deref().map_or_else(String::new, |hint| format!("; did you mean {hint}?")))]
+    #[error("there is no {kind} {name}; {}", hint.as_deref().map_or_else(|| format!("list it under `{kind}s`"), |hint| format!("did you mean {hint}?")))]
     Unknown {
         /// What is missing: `enum` or `block`.
         kind: &'static str,

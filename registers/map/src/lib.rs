@@ -21,6 +21,7 @@ mod locate;
 mod map;
 mod name;
 pub mod schema;
+mod yaml;
 
 pub use access::{AccessError, Registers, rest};
 pub use check::RegisterFault;

@@ -7,6 +7,8 @@ use core::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::yaml::{Place, Yaml};
+
 /// One step of the way from the top of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -32,17 +34,17 @@ pub(crate) fn dotted(way: &[Step]) -> String {
     if text.is_empty() { ".".to_owned() } else { text }
 }
 
-/// Line and column, both from 1, of what `way` leads to, or of as much of it as there is.
-pub(crate) fn locate(text: &str, way: &[Step]) -> (usize, usize) {
+/// Where that is what `way` leads to, or as much of it as there is.
+pub(crate) fn locate(text: &str, way: &[Step]) -> Place {
     for length in (0..=way.len()).rev() {
         let seed = Walk(way.get(..length).unwrap_or_default());
-        if let Err(error) = seed.deserialize(serde_yaml::Deserializer::from_str(text))
-            && let Some(at) = error.location()
+        if let Err(error) = seed.deserialize(&mut Yaml::new(text))
+            && let Some(at) = error.place()
         {
-            return (at.line(), at.column());
+            return at;
         }
     }
-    (1, 1)
+    Place::START
 }
 
 /// The rest of a way.
@@ -182,10 +184,11 @@ name: x
             (&["blocks", "1", "deep", "er"], (9, 9)),
             // What is not there is where it would be.
             (&["blocks", "0", "missing"], (4, 3)),
-            (&["blocks", "7"], (4, 1)),
+            (&["blocks", "7"], (4, 3)),
             (&["nothing"], (2, 1)),
         ] {
-            assert_eq!(locate(TEXT, &way(steps)), place, "{steps:?}");
+            let (line, column) = place;
+            assert_eq!(locate(TEXT, &way(steps)), Place { line, column }, "{steps:?}");
         }
         assert_eq!(dotted(&way(&["blocks", "1", "deep", "er"])), "blocks[1].deep.er");
         assert_eq!(dotted(&[]), ".");
@@ -194,7 +197,7 @@ name: x
     #[test]
     fn text_that_cannot_be_read_has_a_place_all_the_same() {
         for text in ["", "a: [", "\t", "a: b: c"] {
-            let (line, column) = locate(text, &way(&["a", "0"]));
+            let Place { line, column } = locate(text, &way(&["a", "0"]));
             assert!(line >= 1 && column >= 1, "{text:?}");
         }
     }

@@ -1,6 +1,5 @@
 //! The map as it is used: every register by name, with its fields.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -9,7 +8,7 @@ use std::path::Path;
 use fpga_registers::{AccessKind, BarOffset};
 
 use crate::error::{MapError, NameError};
-use crate::name::{hint, nearest};
+use crate::name::{compare, hint, nearest};
 use crate::schema::Bits;
 
 /// Bytes of the longest file that is read: some hundred thousand registers.
@@ -26,7 +25,7 @@ pub struct Values {
 }
 
 /// A field of a register.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct MapField {
     /// Name, as written.
@@ -53,17 +52,16 @@ pub struct MapRegister {
     pub access: AccessKind,
     /// Value after reset, where it is known.
     pub reset: Option<u32>,
-    /// Which of the map's shapes: what elements of an array share.
-    pub(crate) shape: usize,
+    /// Which of the file's registers it is, or is an element of.
+    pub(crate) source: u32,
 }
 
-/// What registers of the same description share.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// What registers that are alike share.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     /// From the least significant bit up.
     pub(crate) fields: Vec<MapField>,
     pub(crate) values: Option<usize>,
-    pub(crate) doc: String,
 }
 
 /// A checked register map.
@@ -73,10 +71,14 @@ pub struct RegisterMap {
     pub(crate) doc: String,
     pub(crate) values: Vec<Values>,
     pub(crate) shapes: Vec<Shape>,
+    /// Of each of the file's registers, its shape.
+    pub(crate) shape_of: Vec<u32>,
+    /// Of each of the file's registers, what it is for.
+    pub(crate) docs: Vec<Box<str>>,
     /// In ascending order of address.
     pub(crate) registers: Vec<MapRegister>,
-    /// Lower case.
-    pub(crate) by_name: HashMap<String, usize>,
+    /// Their numbers in the order of their names.
+    pub(crate) by_name: Vec<u32>,
 }
 
 /// What a name stands for.
@@ -130,7 +132,7 @@ impl RegisterMap {
     /// # Errors
     /// See [`MapError`].
     pub fn load(file: &Path) -> Result<Self, MapError> {
-        crate::assemble::parse(file, &read(file)?).map(|(_, map)| map)
+        crate::assemble::parse(file, &read(file)?)
     }
 
     /// Reads a map's `text`; `file` is only named in errors.
@@ -138,7 +140,7 @@ impl RegisterMap {
     /// # Errors
     /// See [`MapError`].
     pub fn parse(file: &Path, text: &str) -> Result<Self, MapError> {
-        crate::assemble::parse(file, text).map(|(_, map)| map)
+        crate::assemble::parse(file, text)
     }
 
     /// What the map describes.
@@ -162,19 +164,23 @@ impl RegisterMap {
     /// Fields of a register of this map, from the least significant bit up.
     #[must_use]
     pub fn fields(&self, register: &MapRegister) -> &[MapField] {
-        self.shapes.get(register.shape).map_or(&[], |shape| &shape.fields)
+        self.shape(register).map_or(&[], |shape| &shape.fields)
     }
 
     /// What a register of this map is for.
     #[must_use]
     pub fn doc_of(&self, register: &MapRegister) -> &str {
-        self.shapes.get(register.shape).map_or("", |shape| &shape.doc)
+        self.docs.get(register.source as usize).map_or("", |doc| doc)
+    }
+
+    fn shape(&self, register: &MapRegister) -> Option<&Shape> {
+        self.shapes.get(*self.shape_of.get(register.source as usize)? as usize)
     }
 
     /// Names of the values of a register of this map, or of one of its fields.
     #[must_use]
     pub fn values(&self, named: Named<'_>) -> Option<&Values> {
-        let of_register = || self.shapes.get(named.register.shape)?.values;
+        let of_register = || self.shape(named.register)?.values;
         let index = named.field.map_or_else(of_register, |field| field.values)?;
         self.values.get(index)
     }
@@ -192,13 +198,18 @@ impl RegisterMap {
     /// # Errors
     /// [`NameError::Unknown`], with the nearest names there are.
     pub fn find(&self, name: &str) -> Result<Named<'_>, NameError> {
-        let key = name.to_ascii_lowercase();
-        let register = |key: &str| self.by_name.get(key).and_then(|index| self.registers.get(*index));
-        if let Some(register) = register(&key) {
+        let register = |name: &str| {
+            let known = |number: &u32| {
+                self.registers.get(*number as usize).map_or("", |register| register.name.as_str())
+            };
+            let place = self.by_name.binary_search_by(|number| compare(known(number), name)).ok()?;
+            self.registers.get(*self.by_name.get(place)? as usize)
+        };
+        if let Some(register) = register(name) {
             return Ok(Named { register, field: None });
         }
         let unknown = |hint| Err(NameError::Unknown { map: self.name.clone(), name: name.to_owned(), hint });
-        if let Some((before, field)) = key.rsplit_once('.')
+        if let Some((before, field)) = name.rsplit_once('.')
             && let Some(register) = register(before)
         {
             let fields = self.fields(register);
@@ -210,8 +221,8 @@ impl RegisterMap {
         }
         let names = self.registers.iter().map(|register| register.name.as_str());
         // block.register.field: the mistake may be in the first two.
-        let of_field = || key.rsplit_once('.').and_then(|(before, _)| hint(before, names.clone()));
-        unknown(hint(&key, names.clone()).or_else(of_field))
+        let of_field = || name.rsplit_once('.').and_then(|(before, _)| hint(before, names.clone()));
+        unknown(hint(name, names.clone()).or_else(of_field))
     }
 
     /// The number that `text` stands for: a name of a value, or a number, decimal or hexadecimal. It fits.

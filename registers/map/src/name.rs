@@ -1,5 +1,7 @@
 //! Names: what is one, and what was meant by one that is not there.
 
+use std::cmp::Ordering;
+
 /// Longest name of one thing.
 const LONGEST: usize = 64;
 /// So many names are suggested at most.
@@ -10,6 +12,33 @@ pub(crate) fn is_name(text: &str) -> bool {
     text.len() <= LONGEST
         && text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// Names as one sees them: upper and lower case are the same.
+pub(crate) fn compare(one: &str, other: &str) -> Ordering {
+    fn letters(name: &str) -> impl Iterator<Item = u8> + '_ {
+        name.bytes().map(|letter| letter.to_ascii_lowercase())
+    }
+    letters(one).cmp(letters(other))
+}
+
+/// Numbers of `names` in the order of the alphabet.
+///
+/// # Errors
+/// The number of the first one that is there already.
+pub(crate) fn in_order(names: &[&str]) -> Result<Vec<u32>, usize> {
+    let name = |number: &u32| names.get(*number as usize).copied().unwrap_or_default();
+    // No list is that long.
+    let mut order: Vec<u32> = (0..u32::try_from(names.len()).unwrap_or(u32::MAX)).collect();
+    order.sort_by(|one, other| compare(name(one), name(other)));
+    let same = order.windows(2).filter_map(|pair| match pair {
+        [one, other] if compare(name(one), name(other)).is_eq() => Some(*other as usize),
+        _ => None,
+    });
+    match same.min() {
+        None => Ok(order),
+        Some(second) => Err(second),
+    }
 }
 
 /// A full name without the numbers of elements: `dma[1].gain[3]` is `dma.gain`.
@@ -119,6 +148,14 @@ mod tests {
         for name in ["", "2a", "_a", "a b", "a.b", "a[0]", "\u{e9}", "a-b", &"x".repeat(65)] {
             assert!(!is_name(name), "{name}");
         }
+    }
+
+    #[test]
+    fn names_in_order() {
+        assert_eq!(in_order(&["b", "A", "c.d", "C"]), Ok(vec![1, 0, 3, 2]));
+        assert_eq!(in_order(&[]), Ok(Vec::new()));
+        // The first that is there already, whichever comes first in the alphabet.
+        assert_eq!(in_order(&["x", "a", "X", "A", "a"]), Err(2));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The file as it is written. `register-map.schema.json`, for editors, is made of these types, and a test holds it to them.
+//! The file as it is written, in no more memory than it takes: some files have a hundred thousand registers.
+//! `register-map.schema.json`, for editors, is made of these types, and a test holds it to them.
 //!
 //! The map of this project's own network interface (`firmware-bindings/map/ni.yaml`) says more than a user's map, and is read by
 //! these types where it says the same: [`Register`], [`Field`], [`Access`], [`Variant`].
@@ -98,7 +99,7 @@ pub struct Block {
 #[non_exhaustive]
 pub struct Register {
     /// Letters, digits and underscores.
-    pub name: String,
+    pub name: Box<str>,
     /// Bytes from the start of the block, a multiple of 4.
     pub offset: u32,
     /// What reading and writing does.
@@ -117,13 +118,13 @@ pub struct Register {
     pub stride: Option<u32>,
     /// The enum that names its values.
     #[serde(rename = "enum")]
-    pub values: Option<String>,
+    pub values: Option<Box<str>>,
     /// What it is for.
     #[serde(default)]
-    pub doc: String,
+    pub doc: Box<str>,
     /// Its fields.
     #[serde(default)]
-    pub fields: Vec<Field>,
+    pub fields: Box<[Field]>,
 }
 
 const fn word() -> u32 {
@@ -137,7 +138,7 @@ const fn word() -> u32 {
 #[non_exhaustive]
 pub struct Field {
     /// Letters, digits and underscores.
-    pub name: String,
+    pub name: Box<str>,
     /// One bit, as a number, or "high:low", the highest and the lowest one.
     #[cfg_attr(test, schemars(with = "tests::BitsText"))]
     pub bits: Bits,
@@ -145,10 +146,10 @@ pub struct Field {
     pub access: Option<Access>,
     /// The enum that names its values.
     #[serde(rename = "enum")]
-    pub values: Option<String>,
+    pub values: Option<Box<str>>,
     /// What it is for.
     #[serde(default)]
-    pub doc: String,
+    pub doc: Box<str>,
 }
 
 /// Where a field lies: bits `high` to `low` of 31 to 0.
@@ -310,6 +311,7 @@ impl Access {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::yaml::Yaml;
 
     /// What [`Bits`] is read from, for the schema.
     #[derive(schemars::JsonSchema)]
@@ -339,7 +341,7 @@ mod tests {
         for (text, high, low) in
             [("5", 5, 5), ("\"5\"", 5, 5), ("7:4", 7, 4), ("'31:0'", 31, 0), ("\" 7 : 4 \"", 7, 4)]
         {
-            let bits: Bits = serde_yaml::from_str(text).unwrap();
+            let bits = Bits::deserialize(&mut Yaml::new(text)).unwrap();
             assert_eq!((bits.high(), bits.low()), (high, low), "{text}");
         }
         for text in [
@@ -356,7 +358,7 @@ mod tests {
             "1.5",
             "300",
         ] {
-            let error = serde_yaml::from_str::<Bits>(text).unwrap_err().to_string();
+            let error = Bits::deserialize(&mut Yaml::new(text)).unwrap_err().to_string();
             assert!(error.contains("\"high:low\""), "{text}: {error}");
         }
     }

@@ -87,7 +87,7 @@ fn what_is_wrong_is_said_with_its_place() {
     let block = |registers: &str| blocks(&format!("- name: b\n  offset: 0\n  registers:\n{registers}"));
     for (text, place, parts) in [
         ("".to_owned(), "m.yaml:1:1", &["missing field `schema_version`"][..]),
-        ("blocks: [{".to_owned(), "m.yaml:2:1", &["did not find"]),
+        ("blocks: [{".to_owned(), "m.yaml:1:10", &["key `blocks`", "unclosed bracket"]),
         (
             "schema_version: 2\nname: x\nblocks: []".to_owned(),
             "m.yaml:1:17",
@@ -166,7 +166,7 @@ fn what_is_wrong_is_said_with_its_place() {
         (block("  - {name: r, offset: 0, stride: 4}\n"), "m.yaml:7:34", &["stride without a count"]),
         (
             block("  - {name: r, offset: 0, count: 4000000000}\n"),
-            "m.yaml:7:3",
+            "m.yaml:7:5",
             &["more than 262144 registers"],
         ),
         (
@@ -199,7 +199,11 @@ fn what_is_wrong_is_said_with_its_place() {
             "m.yaml:4:63",
             &["ends at 0xc, beyond 0x8, the size of its block"],
         ),
-        (block("  - {name: r, offset: 0, enum: Mod}\n"), "m.yaml:7:32", &["there is no enum Mod"]),
+        (
+            block("  - {name: r, offset: 0, enum: Mod}\n"),
+            "m.yaml:7:32",
+            &["there is no enum Mod; list it under `enums`"],
+        ),
         (
             block("  - name: r\n    offset: 0\n    fields: [{name: f, bits: 40}]\n"),
             "m.yaml:9:30",
@@ -272,6 +276,19 @@ fn files_that_cannot_be_read() {
     assert!(said.contains("UTF-8"), "{said}");
     let endless = RegisterMap::load(Path::new("/dev/zero")).unwrap_err();
     assert!(matches!(endless, MapError::TooLong { .. }), "{endless}");
+}
+
+/// What YAML has for texts that say the same twice.
+#[test]
+fn anchors_and_aliases_are_understood() {
+    let text = include_str!("../../../tests/fuzz/corpus/register_map/aliases");
+    let map = parse(text).unwrap();
+    let fields = |name: &str| map.fields(map.find(name).unwrap().register);
+    assert_eq!((fields("b.r").len(), fields("b.r")), (2, fields("b.s")));
+    assert_eq!(fields("b.t"), &fields("b.r")[1..]);
+    // Whoever repeats too much is told where it stands.
+    let said = parse(&text.replace("[*whole]", "[*whole, *whole]")).unwrap_err().to_string();
+    assert!(said.contains("b.t.mode") && said.contains("two of this name"), "{said}");
 }
 
 /// Aliases that double with every line: the parser gives up, in a moment.

@@ -1,7 +1,6 @@
 //! The command line as `clap` sees it: declarations alone. Long because it is read from top to bottom as the reference of all
 //! commands, whose help texts stand here and nowhere else.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use fpga_driver::pci::vfio::{VfToken, VfioInterface};
 use fpga_driver::registers::xdma::MAX_CHANNELS;
 use fpga_driver::{BarOffset, CardAddr, ChannelName, Direction};
 
+mod card;
 mod host;
 mod regs;
 mod sim;
@@ -18,6 +18,7 @@ mod stream;
 mod top;
 mod values;
 
+pub use card::{CardCommand, ControlArgs, ControlCommand, Level, ServeArgs};
 pub use host::{BindArgs, DoctorArgs, DumpArgs, HostArgs, ListArgs, ReleaseArgs};
 pub use regs::{RegsCommand, ReplayArgs, WatchArgs};
 pub use sim::{FigureName, SimCommand, SimFigureArgs, SimRunArgs};
@@ -189,7 +190,8 @@ pub enum Command {
     /// Print a completion script for a shell
     #[command(after_help = "Examples:\n  \
                         fpgactl completions bash > /etc/bash_completion.d/fpgactl\n  \
-                        fpgactl completions zsh > ~/.zfunc/_fpgactl")]
+                        fpgactl completions zsh > ~/.zfunc/_fpgactl   # where ~/.zfunc is in $fpath\n  \
+                        fpgactl completions fish > ~/.config/fish/completions/fpgactl.fish")]
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
@@ -623,125 +625,6 @@ pub struct PokeArgs {
     /// Write even if that may hang the card or disturb what is under way
     #[arg(long)]
     pub force: bool,
-}
-
-/// Work with card descriptions.
-#[derive(Debug, Clone, Subcommand)]
-pub enum CardCommand {
-    /// Check a card description
-    #[command(after_help = "Examples:\n  \
-                        fpgactl card check card.yaml")]
-    Check {
-        /// The description
-        #[arg(value_name = "FILE.yaml")]
-        file: PathBuf,
-    },
-    /// Serve a simulated card to other programs, as a vfio-user device, until SIGINT or SIGTERM
-    Serve(Box<ServeArgs>),
-    /// Pull a served card out, put it back, make it fail, raise its user interrupts
-    Control(ControlArgs),
-}
-
-/// Options of `card control`.
-#[derive(Debug, Clone, Args)]
-#[command(
-    after_help = "Whoever uses the card meanwhile sees what a program sees whose card fails. Programs may write to the control socket \
-                        themselves: a JSON document a line, answered by one: {\"do\":\"faults\",\"faults\":{\"list\":[...]}}, \
-                        {\"do\":\"pull-out\"}, {\"do\":\"put-back\"}, {\"do\":\"user-interrupt\",\"line\":0,\"on\":true}, {\"do\":\"state\"}.\n\n\
-                        Examples:\n  \
-                        fpgactl card serve --socket /tmp/card --control /tmp/control &\n  \
-                        fpgactl card control /tmp/control faults faults.yaml\n  \
-                        fpgactl card control /tmp/control pull-out"
-)]
-pub struct ControlArgs {
-    /// The control socket: what `card serve` got as --control
-    #[arg(value_name = "PATH")]
-    pub path: PathBuf,
-    /// What.
-    #[command(subcommand)]
-    pub command: ControlCommand,
-}
-
-/// What is done to a served card.
-#[derive(Debug, Clone, Subcommand)]
-pub enum ControlCommand {
-    /// Replace the plan of what is to go wrong; what has gone wrong stays so
-    Faults {
-        /// The plan: a file like the section `faults` of a card description [default: nothing goes wrong any more]
-        #[arg(value_name = "FILE.yaml")]
-        file: Option<PathBuf>,
-    },
-    /// Take the card out of its slot, without a warning
-    PullOut,
-    /// Put it back, in its power-on state
-    PutBack,
-    /// Raise or lower an interrupt line of the card's user logic (usr_irq_req): a level, which stays until it is changed
-    UserInterrupt {
-        /// Which line: 0 to 15
-        #[arg(value_name = "N", value_parser = clap::value_parser!(u8).range(0..16))]
-        line: u8,
-        /// High or low
-        level: Level,
-    },
-    /// Say how often each planned fault could have struck, and how often it has
-    State,
-}
-
-/// The level of a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Level {
-    /// High: it asks for an interrupt
-    On,
-    /// Low
-    Off,
-}
-
-/// Options of `card serve`.
-#[derive(Debug, Clone, Args)]
-#[command(
-    after_help = "Prints one line, `ready SOCKET`, when a client can connect (with --json a document in one line). One client at a time \
-                        is served; when it has gone, the next one finds the card as it was left, with bus mastering off. QEMU takes \
-                        the card with\n  \
-                        -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"SOCKET\"}}'\n\
-                        and memory that can be shared (-object memory-backend-memfd,share=on).\n\n\
-                        With --control, `fpgactl card control` pulls the card out, puts it back and makes it fail while it is served.\n\n\
-                        Examples:\n  \
-                        fpgactl card serve --socket /tmp/card\n  \
-                        fpgactl card serve --socket /tmp/card --card-file us-plus-x16 --stats stats.json\n  \
-                        fpgactl card serve --socket /tmp/a --node 1 --link udp:10.0.0.1:7000 --link udp:10.0.0.2:7000"
-)]
-pub struct ServeArgs {
-    /// Where to listen
-    #[arg(long, value_name = "PATH")]
-    pub socket: PathBuf,
-    /// Description of the card: a file, or the name of a built-in one [default: --card, if that is a simulated one]
-    #[arg(long, value_name = "FILE.yaml")]
-    pub card_file: Option<PathBuf>,
-    /// Write what the card counted to this file, at the end
-    #[arg(long, value_name = "FILE.json")]
-    pub stats: Option<PathBuf>,
-    /// Where to listen for `card control`
-    #[arg(long, value_name = "PATH")]
-    pub control: Option<PathBuf>,
-    /// The card's node id on the network [default: what the description says]
-    #[arg(long, value_name = "NODE", value_parser = clap::value_parser!(u32).range(..i64::from(u32::MAX)))]
-    pub node: Option<u32>,
-    /// Join the networks of other processes by UDP: the first address is where this one receives, further ones are where others do.
-    /// Without further ones whoever sends first is answered
-    #[arg(long, value_name = "udp:ADDR", value_parser = udp_address)]
-    pub link: Vec<SocketAddr>,
-    /// Largest IP packet that every network between the processes carries whole, in bytes. Packets of up to 1KiB fit 1500
-    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..), requires = "link")]
-    pub link_mtu: u16,
-    /// How many packets the simulated network holds back and releases in random order, 0 to 4096; 0: in order
-    #[arg(long, value_name = "N", value_parser = reorder_depth, default_value_t = 0)]
-    pub reorder: u16,
-    /// Seed of what happens to packets
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// What the card's network does to what it sends.
-    #[command(flatten)]
-    pub impair: ImpairArgs,
 }
 
 /// Options of `validate`.

@@ -7,11 +7,18 @@ use std::fmt::Write as _;
 
 use crate::error::CliError;
 use crate::settings::Settings;
+use crate::style;
 
 /// Version of the JSON documents; it rises when a key changes its meaning or goes away, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
 /// What stands at the end of a line that was cut off.
 const MARK: &str = "..";
+/// Columns between those of a table.
+const GAP: usize = 2;
+/// Columns that a part of a line is moved in by, where it stands below the first one.
+const INDENT: usize = 4;
+/// Columns that the last one of a table has at least, where its cells go on below where they began: fewer make it no easier to read.
+const FOLDED: usize = 20;
 /// Bytes that are written at a time.
 const PIECE: usize = 64 << 10;
 
@@ -167,21 +174,31 @@ pub fn line(content: &impl Serialize, out: &mut dyn Write) -> Result<(), CliErro
 pub struct LongTable<const N: usize> {
     header: [&'static str; N],
     widths: [usize; N],
-    /// Where lines are cut off.
+    /// Where lines end.
     limit: Option<usize>,
+    /// What there is no room for goes on below, instead of being cut off.
+    is_folded: bool,
 }
 
 impl<const N: usize> LongTable<N> {
     /// A table with these columns.
     #[must_use]
     pub fn new(header: [&'static str; N]) -> Self {
-        Self { header, widths: header.map(|text| text.chars().count()), limit: None }
+        Self { header, widths: header.map(|text| text.chars().count()), limit: None, is_folded: false }
     }
 
     /// The same, with its last column cut off where the terminal ends: a column that can be done without.
     #[must_use]
     pub const fn within(mut self, columns: Option<usize>) -> Self {
         self.limit = columns;
+        self
+    }
+
+    /// The same, with the cells of its last column going on below where they began: for what matters to its end.
+    #[must_use]
+    pub const fn folded(mut self, columns: Option<usize>) -> Self {
+        self.limit = columns;
+        self.is_folded = true;
         self
     }
 
@@ -209,12 +226,20 @@ impl<const N: usize> LongTable<N> {
         for (width, text) in self.widths.iter().zip(row) {
             let _ = write!(line, "{text:width$}  ");
         }
-        let before: usize = self.widths.iter().take(N.saturating_sub(1)).map(|width| width + 2).sum();
+        let before: usize = self.widths.iter().take(N.saturating_sub(1)).map(|width| width + GAP).sum();
+        let least = if self.is_folded { FOLDED } else { MARK.len() + 1 };
         // Where the other columns alone are too wide there is nothing to be saved.
-        let limit = self.limit.filter(|limit| *limit > before + MARK.len()).unwrap_or(usize::MAX);
+        let limit = self.limit.filter(|limit| *limit >= before + least).unwrap_or(usize::MAX);
         let line = line.trim_end();
         match line.char_indices().nth(limit) {
             None => writeln!(out, "{line}"),
+            Some(_) if self.is_folded => {
+                let start: String = line.chars().take(before).collect();
+                let pieces = folded(row.last().copied().unwrap_or_default(), limit - before);
+                pieces.iter().enumerate().try_for_each(|(number, piece)| {
+                    writeln!(out, "{:before$}{piece}", if number == 0 { start.as_str() } else { "" })
+                })
+            }
             Some(_) => {
                 let kept: String = line.chars().take(limit - MARK.len()).collect();
                 writeln!(out, "{}{MARK}", kept.trim_end())
@@ -241,16 +266,74 @@ pub fn table(header: &[&str], right: &[usize]) -> comfy_table::Table {
     table
 }
 
-/// A table as text: no spaces around lines but what alignment needs, a line feed at the end.
+/// A table as text: no spaces around lines but what alignment needs, a line feed at the end. On a terminal that is too narrow for it, the
+/// last column's cells go on below where they began; or where that has no room either, lines go on below with the next column.
 #[must_use]
 pub fn render(table: &comfy_table::Table) -> String {
+    rendered(table, style::columns())
+}
+
+fn rendered(table: &comfy_table::Table, columns: Option<usize>) -> String {
+    let mut table = table.clone();
+    let widths: Vec<usize> = table.column_max_content_widths().into_iter().map(usize::from).collect();
+    let before: usize = widths.iter().rev().skip(1).map(|width| width + GAP).sum();
+    let room = columns.and_then(|columns| columns.checked_sub(before)).filter(|room| *room >= FOLDED);
+    if let Some(room) = room
+        && let Ok(width) = u16::try_from(before + room + GAP)
+    {
+        table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic).set_width(width);
+        for column in table.column_iter_mut().take(widths.len().saturating_sub(1)) {
+            column.set_constraint(comfy_table::ColumnConstraint::ContentWidth);
+        }
+    }
+    let parts = match columns {
+        Some(columns) if room.is_none() => parts(&widths, columns),
+        _ => vec![0],
+    };
     let mut text = String::new();
     for line in table.lines() {
         // The first column's padding.
-        text.push_str(line.strip_prefix(' ').unwrap_or(&line).trim_end());
-        text.push('\n');
+        let line = line.strip_prefix(' ').unwrap_or(&line);
+        for (number, start) in parts.iter().enumerate() {
+            let length = parts.get(number + 1).map_or(usize::MAX, |end| end - start);
+            let part: String = line.chars().skip(*start).take(length).collect();
+            let indent = if number == 0 { 0 } else { INDENT };
+            if number == 0 || !part.trim().is_empty() {
+                text += &format!("{:indent$}{}\n", "", part.trim_end());
+            }
+        }
     }
     text
+}
+
+/// Where lines of columns that are so wide are broken, so that none is longer than the terminal as far as there is a choice.
+fn parts(widths: &[usize], columns: usize) -> Vec<usize> {
+    let mut parts = vec![0];
+    let (mut start, mut from, mut indent) = (0, 0, 0);
+    for width in widths {
+        if start > from && indent + start - from + width > columns {
+            parts.push(start);
+            (from, indent) = (start, INDENT);
+        }
+        start += width + GAP;
+    }
+    parts
+}
+
+/// `text` in lines of `width` at most, as far as its words allow.
+#[must_use]
+pub fn folded(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// Lines of a name and a value.
@@ -275,6 +358,37 @@ mod tests {
         table.begin(&mut out).unwrap();
         rows.iter().for_each(|row| table.row(*row, &mut out).unwrap());
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_last_column_goes_on_below() {
+        let mut plain = table(&["NAME", "N", "MEANING"], &[1]);
+        let mut long = LongTable::new(["NAME", "N", "MEANING"]).folded(Some(32));
+        let rows = [["a", "12", "what there is to say of it, and more"], ["name", " 5", "little"]];
+        rows.iter().for_each(|row| long.measure(*row));
+        let mut out = Vec::new();
+        long.begin(&mut out).unwrap();
+        for row in rows {
+            long.row(row, &mut out).unwrap();
+            plain.add_row(row.map(str::trim));
+        }
+        let folded = "NAME   N  MEANING\na     12  what there is to say\n          of it, and more\nname   5  little\n";
+        assert_eq!(rendered(&plain, Some(32)), folded);
+        assert_eq!(String::from_utf8(out).unwrap(), folded.replace("NAME   N", "NAME  N "));
+        let whole = "NAME   N  MEANING\na     12  what there is to say of it, and more\nname   5  little\n";
+        // Without a terminal, on one that is wide enough, and on ones where words would stand below each other.
+        for columns in [None, Some(46), Some(200)] {
+            assert_eq!(rendered(&plain, columns), whole, "{columns:?}");
+        }
+        let broken = "NAME   N\n    MEANING\na     12\n    what there is to say of it, and more\nname   5\n    little\n";
+        for columns in [29, 8] {
+            assert_eq!(rendered(&plain, Some(columns)), broken, "{columns}");
+        }
+        assert_eq!(rendered(&plain, Some(0)).lines().count(), 9);
+        for columns in 30..46 {
+            let text = rendered(&plain, Some(columns));
+            assert!(text.lines().all(|line| line.chars().count() <= columns), "{columns}: {text}");
+        }
     }
 
     #[test]

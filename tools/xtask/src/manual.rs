@@ -77,23 +77,9 @@ fn gather(root: &Path, stage: &Path) -> Result<usize, ManualError> {
     let read = |path: &Path| fs::read_to_string(root.join(path)).map_err(at(path));
     let docs = Path::new(DOCS);
     let summary = read(&docs.join(SUMMARY))?;
-    let mut known: BTreeSet<PathBuf> = links(&summary).map(|link| docs.join(link)).collect();
-    let manual = known.clone();
-    let mut open: Vec<PathBuf> = known.iter().cloned().chain([OVERVIEW.into()]).collect();
-    known.insert(OVERVIEW.into());
-    while let Some(path) = open.pop() {
-        copy(&root.join(&path), &stage.join(&path))?;
-        if !is_page(&path) {
-            continue;
-        }
-        let folder = path.parent().unwrap_or(Path::new(""));
-        for link in links(&read(&path)?) {
-            let Some(place) = resolved(&folder.join(link)) else { continue };
-            if root.join(&place).is_file() && known.insert(place.clone()) {
-                open.push(place);
-            }
-        }
-    }
+    let manual: BTreeSet<PathBuf> = links(&summary).map(|link| docs.join(link)).collect();
+    let known = reached(root)?;
+    known.iter().try_for_each(|path| copy(&root.join(path), &stage.join(path)))?;
     let mut text = format!("# Summary\n\n[Overview]({OVERVIEW})\n\n");
     // Titles stay; places are seen from above.
     for line in summary.lines().filter(|line| *line != "# Summary") {
@@ -111,6 +97,56 @@ fn gather(root: &Path, stage: &Path) -> Result<usize, ManualError> {
     write(&stage.join(SUMMARY), &text)?;
     copy(&root.join(docs.join(SETTINGS)), &stage.join(SETTINGS))?;
     Ok(known.iter().filter(|path| is_page(path)).count())
+}
+
+/// The pages of the manual, the project's first one, and every file that they link to or pages among those do.
+pub(crate) fn reached(root: &Path) -> Result<BTreeSet<PathBuf>, ManualError> {
+    let read = |path: &Path| fs::read_to_string(root.join(path)).map_err(at(path));
+    let docs = Path::new(DOCS);
+    let summary = read(&docs.join(SUMMARY))?;
+    let chapters = links(&summary).map(|link| docs.join(link));
+    let mut known: BTreeSet<PathBuf> = chapters.chain([OVERVIEW.into()]).collect();
+    let mut open: Vec<PathBuf> = known.iter().cloned().collect();
+    while let Some(path) = open.pop() {
+        if !is_page(&path) {
+            continue;
+        }
+        let folder = path.parent().unwrap_or(Path::new(""));
+        for link in links(&read(&path)?) {
+            let Some(place) = resolved(&folder.join(link)) else { continue };
+            if root.join(&place).is_file() && known.insert(place.clone()) {
+                open.push(place);
+            }
+        }
+    }
+    Ok(known)
+}
+
+/// Links of the pages below `folder` that lead to no file there.
+pub(crate) fn lost(folder: &Path) -> Result<Vec<String>, ManualError> {
+    let mut lost = Vec::new();
+    let mut pages = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(below) = folders.pop() {
+        let whole = folder.join(&below);
+        for entry in fs::read_dir(&whole).map_err(at(&whole))?.flatten() {
+            let path = below.join(entry.file_name());
+            if folder.join(&path).is_dir() {
+                folders.push(path);
+            } else if is_page(&path) {
+                pages.push(path);
+            }
+        }
+    }
+    for page in &pages {
+        let text = fs::read_to_string(folder.join(page)).map_err(at(page))?;
+        let beside = page.parent().unwrap_or(Path::new(""));
+        let is_lost =
+            |link: &&str| !resolved(&beside.join(link)).is_some_and(|place| folder.join(place).is_file());
+        lost.extend(links(&text).filter(is_lost).map(|link| format!("{}: {link}", page.display())));
+    }
+    lost.sort();
+    Ok(lost)
 }
 
 fn is_page(path: &Path) -> bool {
@@ -206,6 +242,10 @@ mod tests {
         let listed: Vec<&str> = links(&summary).collect();
         assert_eq!(listed.len(), chapters, "{summary}");
         assert!(listed.iter().all(|page| stage.path().join(page).is_file()), "{summary}");
+        // What is listed is told from where it lies; the pages themselves lose nothing.
+        assert_eq!(lost(stage.path()).unwrap(), Vec::<String>::new());
+        fs::remove_file(stage.path().join("docs/doctor.md")).unwrap();
+        assert!(lost(stage.path()).unwrap().contains(&"docs/README.md: doctor.md".to_owned()));
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use clap::CommandFactory;
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Command, CommandFactory, ValueHint};
 use clap_complete::Shell;
+use fpga_driver::mock::CardDescription;
 use serde::Serialize;
 
 use crate::cli::Cli;
@@ -14,8 +16,29 @@ use crate::output::Report;
 #[must_use]
 pub fn completions(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "fpgactl", &mut script);
+    clap_complete::generate(shell, &mut hinted(Cli::command()), "fpgactl", &mut script);
     script
+}
+
+/// The command with what shells cannot guess: which cards there always are, and which values are no files. A real card's address, and
+/// a description of one's own, are typed.
+fn hinted(command: Command) -> Command {
+    let hint = |arg: Arg| match arg.get_id().as_str() {
+        "card" | "peer" => {
+            // clap keeps names for ever; the program ends after this.
+            let others = CardDescription::builtins().filter(|known| known.name != "default");
+            let built_in = others.map(|known| &*format!("mock:{}", known.name).leak());
+            arg.value_parser(PossibleValuesParser::new(std::iter::once("mock").chain(built_in)))
+        }
+        _ if arg.get_action().takes_values()
+            && arg.get_possible_values().is_empty()
+            && arg.get_value_hint() == ValueHint::Unknown =>
+        {
+            arg.value_hint(ValueHint::Other)
+        }
+        _ => arg,
+    };
+    command.mut_args(hint).mut_subcommands(hinted)
 }
 
 /// The manual pages that were written.

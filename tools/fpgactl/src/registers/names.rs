@@ -164,7 +164,17 @@ pub fn find<'a>(card: &str, all: &'a [Register], name: &str) -> Result<Named<'a>
             .filter(|(before, _)| before.contains('.'))
             .and_then(|(before, _)| hint(before, names()))
     };
-    none(hint(name, names()).or_else(of_field).unwrap_or_else(|| what_there_is(all, name)))
+    // A whole block, as `regs list` and `regs dump` take it.
+    let of_block = || (!name.contains('.')).then(|| hint(name, blocks(all))).flatten();
+    none(hint(name, names()).or_else(of_field).or_else(of_block).unwrap_or_else(|| what_there_is(all, name)))
+}
+
+/// The blocks that there are, each once where its registers lie together.
+fn blocks(all: &[Register]) -> Vec<&str> {
+    let mut blocks: Vec<&str> =
+        all.iter().filter_map(|register| Some(register.name.split_once('.')?.0)).collect();
+    blocks.dedup();
+    blocks
 }
 
 /// The registers of the block that was meant, or the blocks.
@@ -179,10 +189,8 @@ fn what_there_is(all: &[Register], name: &str) -> String {
     if !of_block.is_empty() {
         return format!("{block} has {}", of_block.join(", "));
     }
-    let mut blocks: Vec<&str> =
-        all.iter().filter_map(|register| Some(register.name.split_once('.')?.0)).collect();
-    blocks.dedup();
-    format!("the card's blocks are {}; `fpgactl regs list` lists all registers", ranges(&blocks).join(", "))
+    let blocks = ranges(&blocks(all)).join(", ");
+    format!("the card's blocks are {blocks}; `fpgactl regs list` lists all registers")
 }
 
 /// Names that differ in a number only, as one: `msix0 to msix31`.
@@ -197,6 +205,7 @@ fn ranges(names: &[&str]) -> Vec<String> {
         })
         .collect()
 }
+
 /// Those of `all` that are named, or lie in a block that is named; all of them, where no name is given.
 ///
 /// # Errors

@@ -136,7 +136,21 @@ fn completions_and_manual_pages_are_made() {
     for shell in ["bash", "zsh", "fish"] {
         let script = fpgactl(&["completions", shell]).ok().stdout;
         assert!(script.contains("fpgactl") && script.contains("transfer"), "{shell}");
+        assert!(
+            script.contains("mock:us-x8") || script.contains("mock\\:us-x8"),
+            "{shell}: the built-in cards"
+        );
     }
+    // What is no file is not completed as one, and what is one is.
+    let script = fpgactl(&["completions", "zsh"]).ok().stdout;
+    let (_, bind) = script.split_once("\n(bind)\n").unwrap();
+    let (bind, _) = bind.split_once(";;").unwrap();
+    for line in [":address -- ", "--timeout=["] {
+        let line = bind.lines().find(|known| known.contains(line)).unwrap();
+        assert!(!line.contains("_files") && !line.contains("_default"), "{line}");
+    }
+    let map = bind.lines().find(|line| line.contains("--map=[")).unwrap();
+    assert!(map.contains("_files"), "{map}");
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("man");
     let report = fpgactl(&["man", "--out", out.to_str().unwrap(), "--json"]).ok().json();

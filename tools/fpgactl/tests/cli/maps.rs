@@ -190,6 +190,37 @@ fn what_changes_is_told_line_by_line() {
     assert!(first["previous"].is_null(), "{first}");
 }
 
+/// What a command may take that moves no data, with a map that is as long as one gets.
+#[test]
+fn a_hundred_thousand_registers_fit() {
+    let registers = |each: &dyn Fn(u32) -> String| (0..100_000).map(each).collect::<String>();
+    let block = "schema_version: 1\nname: x\nblocks:\n- name: b\n  offset: 0x100000\n  registers:\n";
+    let flow = "{\"schema_version\": 1, \"name\": \"x\", \"blocks\": [{\"name\": \"b\", \"offset\": 1048576, \"registers\": [";
+    let last = "{\"name\": \"last\", \"offset\": 400000}]}]}\n";
+    let dir = tempfile::tempdir().unwrap();
+    for text in [
+        block.to_owned() + &registers(&|n| format!("  - {{name: r{n}, offset: {}}}\n", 4 * n)),
+        block.to_owned()
+            + &registers(&|n| format!("  - name: r{n}\n    offset: {:#x}\n    access: ro\n", 4 * n)),
+        flow.to_owned() + &registers(&|n| format!("{{\"name\": \"r{n}\", \"offset\": {}}}, ", 4 * n)) + last,
+    ] {
+        let map = file(dir.path(), "map.yaml", text);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+        command.args(["regs", "watch", "h2c0.control", "--interval", "1h", "--map"]).arg(&map);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+        child.wait().unwrap();
+        assert!(line.contains("h2c0.control"), "{line}");
+        // The largest resident set so far.
+        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let kib: u32 = most.trim().trim_end_matches(" kB").parse().unwrap();
+        assert!(kib < 50 << 10, "{kib} KiB");
+    }
+}
+
 /// A line of the card's user logic goes up and down while it is watched; meanwhile nobody else gets at the card.
 #[test]
 fn a_value_that_changes_is_told_when_it_does() {
@@ -422,6 +453,8 @@ fn a_block_of_many_can_be_looked_at_alone() {
     // A part of a name is none.
     let ran = fpgactl(&[&["regs", "dump", "filt"][..], &map].concat());
     assert!(ran.status == 2 && ran.stderr.contains("there is no register \"filt\""), "{}", ran.stderr);
+    let ran = fpgactl(&[&["regs", "dump", "fliter"][..], &map].concat());
+    assert!(ran.status == 2 && ran.stderr.contains("did you mean filter?"), "{}", ran.stderr);
     let other = ["--map", "/no/such/map.yaml"];
     let ran = fpgactl(&[&["regs", "dump"][..], &config, &other].concat());
     assert!(ran.status != 0 && ran.stderr.contains("/no/such/map.yaml"), "{}", ran.stderr);

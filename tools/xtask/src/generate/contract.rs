@@ -116,7 +116,7 @@ pub(super) fn words(register: &Register) -> Vec<(String, u32, Option<u64>)> {
         ];
     }
     match register.elements() {
-        0 | 1 => vec![(name.clone(), *offset, *reset)],
+        0 | 1 => vec![(name.to_string(), *offset, *reset)],
         count => (0..count).map(|n| (format!("{name}_{n}"), offset + 4 * n, *reset)).collect(),
     }
 }

@@ -98,7 +98,7 @@ fn write_register(s: &mut String, register: &Register) {
     let last = register.elements().saturating_sub(1);
     let name = match (register.width, register.elements()) {
         (64, _) => format!("{0}_LOW, {0}_HIGH", register.name),
-        (_, 1) => register.name.clone(),
+        (_, 1) => register.name.to_string(),
         _ => format!("{0}_0 .. {0}_{last}", register.name),
     };
     let places = match words.as_slice() {

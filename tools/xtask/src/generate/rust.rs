@@ -209,7 +209,7 @@ fn write_register(s: &mut String, register: &Register) {
         out!(s, "/// Number of `{name}` words.\npub const {name}_COUNT: u32 = {};", register.elements());
     } else {
         for (word, offset, _) in words(register) {
-            let half = match word.strip_prefix(name.as_str()) {
+            let half = match word.strip_prefix(&**name) {
                 Some("_LOW") => " Bits 31:0.",
                 Some("_HIGH") => " Bits 63:32.",
                 _ => "",

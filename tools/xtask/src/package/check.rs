@@ -5,9 +5,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use super::stage::{COMPLETIONS, CONFIGURATION, SCHEMA};
+use super::stage::{COMPLETIONS, CONFIGURATION, DOCUMENTS, SCHEMA};
 use super::{PackageError, at, cargo};
 use crate::child::{ToolError, on_path, output};
+use crate::manual;
 
 /// Installs `package` below `root` and tries everything that is in it, as far as this machine has what it takes; what it has not, is
 /// said.
@@ -34,6 +35,7 @@ pub(super) fn package(package: &Path, root: &Path) -> Result<(), PackageError> {
     unit(root)?;
     rules(root)?;
     schema(&root.join(SCHEMA.1))?;
+    documents(&root.join(DOCUMENTS))?;
     scripts(&database.join("info"), root)?;
     // What the administrator and the program have made since.
     let enabled = root.join(ENABLED);
@@ -84,6 +86,20 @@ fn schema(path: &Path) -> Result<(), PackageError> {
         return Ok(());
     }
     Err(PackageError::Wrong(format!("{} is no schema of register maps", path.display())))
+}
+
+/// Every link of the manual leads to what was installed with it, and the map that its examples are about can be used.
+fn documents(folder: &Path) -> Result<(), PackageError> {
+    let lost = manual::lost(folder)?;
+    if !lost.is_empty() {
+        return Err(PackageError::Wrong(format!("links that lead nowhere: {}", lost.join("; "))));
+    }
+    for page in ["README.md", "docs/first-card.md", "examples/maps/simulated-card.yaml"] {
+        if !folder.join(page).is_file() {
+            return Err(PackageError::Wrong(format!("{page} was not installed")));
+        }
+    }
+    Ok(())
 }
 
 /// The scripts ask the system for what they should, and for nothing at the wrong time; with a stranger in the place of `systemctl`, and on a

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::child::{ToolError, on_path, output};
+use crate::manual::ManualError;
 
 /// What the task takes.
 #[derive(Debug, clap::Args)]
@@ -35,6 +36,9 @@ pub(crate) enum PackageError {
     /// A program failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
+    /// The manual.
+    #[error(transparent)]
+    Manual(#[from] ManualError),
     /// A file of the package.
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },

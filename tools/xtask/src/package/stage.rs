@@ -7,6 +7,7 @@ use std::process::Command;
 
 use super::{PackageError, at};
 use crate::child::output;
+use crate::manual;
 
 /// Files of `tools/fpgactl/packaging`, and where they go. `/etc` is the administrator's: files there are kept as he has changed them.
 const FILES: &[(&str, &str)] = &[
@@ -22,6 +23,8 @@ const SCRIPTS: &[&str] = &["postinst", "prerm", "postrm"];
 /// The schema of register maps, for editors: where it lies, and where it goes.
 pub(super) const SCHEMA: (&str, &str) =
     ("registers/map/register-map.schema.json", "usr/share/fpgactl/register-map.schema.json");
+/// Where the manual is put, and what it links to.
+pub(super) const DOCUMENTS: &str = "usr/share/doc/fpgactl";
 /// The one file below `/etc`.
 pub(super) const CONFIGURATION: &str = "etc/security/limits.d/fpgactl.conf";
 /// Shells, and where each looks for completions.
@@ -41,15 +44,11 @@ pub(super) fn build(root: &Path, program: &Path, stage: &Path, out: &Path) -> Re
         copy(&root.join("tools/fpgactl/packaging").join(name), &stage.join(to), 0o644)?;
     }
     copy(&root.join(SCHEMA.0), &stage.join(SCHEMA.1), 0o644)?;
-    let documents = stage.join("usr/share/doc/fpgactl");
-    for (name, to) in [("README.md", "README.md"), ("CHANGELOG.md", "changelog")] {
-        copy(&root.join(name), &documents.join(to), 0o644)?;
-    }
-    let chapters = root.join("docs");
-    for entry in fs::read_dir(&chapters).map_err(at(&chapters))?.flatten() {
-        if entry.path().extension().is_some_and(|extension| extension == "md") {
-            copy(&entry.path(), &documents.join("manual").join(entry.file_name()), 0o644)?;
-        }
+    let documents = stage.join(DOCUMENTS);
+    copy(&root.join("CHANGELOG.md"), &documents.join("changelog"), 0o644)?;
+    // What the manual links to comes along, in the folders where it lies: no link leads out of it.
+    for path in manual::reached(root)? {
+        copy(&root.join(&path), &documents.join(&path), 0o644)?;
     }
     for (shell, to) in COMPLETIONS {
         let script = output(Command::new(&installed).args(["completions", shell]))?;

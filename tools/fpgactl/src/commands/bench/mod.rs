@@ -90,6 +90,7 @@ pub fn run(settings: &Settings, args: &BenchArgs) -> Result<BenchReport, CliErro
     let picture = picture::of(&report);
     if let Some(path) = &args.svg {
         std::fs::write(path, picture.svg()?).map_err(|source| CliError::file(path, "write it", source))?;
+        report.svg = Some(path.display().to_string());
     }
     if args.chart || args.sizes.len() > 1 {
         report.chart = chart::beside_report(&picture, args.chart, settings);

@@ -23,6 +23,9 @@ pub struct BenchReport {
     /// What two readings of the clock in a row differ by; it is in every latency.
     clock_ns: u64,
     pub(super) results: Vec<Line>,
+    /// Where the figure was written, if one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) svg: Option<String>,
     /// For people, where they can see it.
     #[serde(skip)]
     pub(super) chart: String,
@@ -189,6 +192,7 @@ impl BenchReport {
             pinned: args.pin.map(|pin| Pinned { card: pin.card, host: pin.host }),
             clock_ns: u64::try_from(clock.as_nanos()).unwrap_or(u64::MAX),
             results,
+            svg: None,
             chart: String::new(),
         }
     }
@@ -247,6 +251,9 @@ impl Report for BenchReport {
         text += &render(&table);
         text += "\nCPU: submitting and reaping an operation, without waiting. THREAD: this thread's CPU time, with waiting.\n\
                  READS, WRITES (of registers), IRQS: per operation, where the card counts them.\n";
+        if let Some(file) = &self.svg {
+            text += &format!("\nfigure: {file}\n");
+        }
         text + &self.chart
     }
 }

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::cli::RegsCommand;
 use crate::error::CliError;
-use crate::output::{LongTable, Report, render, table};
+use crate::output::{LongTable, Report, folded, render, table};
 use crate::registers::{self, Named, Register};
 use crate::settings::Settings;
 use crate::style;
@@ -214,7 +214,8 @@ impl ListReport {
 
 impl DumpReport {
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut table = LongTable::new(["BAR", "ADDRESS", "NAME", "VALUE", "FIELDS"]);
+        let columns = style::columns();
+        let mut table = LongTable::new(["BAR", "ADDRESS", "NAME", "VALUE", "FIELDS"]).folded(columns);
         let each = |row: &mut dyn FnMut([&str; 5]) -> io::Result<()>| {
             self.registers.iter().try_for_each(|(register, value)| {
                 let shown = Shown::new(register, *value);
@@ -232,7 +233,8 @@ impl DumpReport {
             (&self.skipped_write_only, "write-only"),
         ] {
             if !names.is_empty() {
-                writeln!(out, "\nNot read ({why}):\n  {}", names.join(" "))?;
+                let width = columns.map_or(usize::MAX, |columns| columns.saturating_sub(2));
+                writeln!(out, "\nNot read ({why}):\n  {}", folded(&names.join(" "), width).join("\n  "))?;
             }
         }
         Ok(())
@@ -268,12 +270,6 @@ fn fields_table(fields: &[registers::FieldValue]) -> String {
         return String::new();
     }
     let mut table = table(&["BITS", "FIELD", "VALUE", "MEANING"], &[]);
-    // Where there is room for them, sentences end where the terminal does, and go on below where they began.
-    if let Some(width) =
-        style::columns().filter(|columns| *columns >= 60).and_then(|columns| u16::try_from(columns).ok())
-    {
-        table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic).set_width(width);
-    }
     for field in fields {
         let bits = if field.high == field.low {
             field.low.to_string()
