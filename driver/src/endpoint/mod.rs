@@ -188,8 +188,7 @@ impl Endpoint {
 
         let small = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
         let mut mirror = Mirror::new(small(info.registry_entries), small(info.escape_slots));
-        // The masks of messages are not reported packet by packet.
-        mirror.track_masks(options.packet_events && !schemes.has_messages());
+        mirror.track_masks(options.packet_events);
         let ni = Block::new(bar.clone(), info.ni_base);
         let mmio = |source| EndpointError::Mmio { card: name.clone(), source };
         // A hardware reset takes longer than any packet wanders (PCIe: 100 ms), and leaves 0 here.
