@@ -39,7 +39,10 @@ fn ten_thousand_transfers_through_every_trouble() {
 fn op_numbers_and_transfer_ids_come_round_while_old_packets_wander() {
     let tally = run(Trouble::Zombies, 10_000, 2048, 1);
     assert_eq!(tally.completed, 10_000, "{tally:?}");
-    assert!(tally.doubled > 10_000);
+    assert!(tally.doubled > 10_000 && tally.stale > 10_000, "{tally:?}");
+    // In every round ids go round their end, and numbers come back by the thousand.
+    assert_eq!(tally.ids_wrapped, tally.rounds);
+    assert!(tally.numbers_reused > 40_000, "{tally:?}");
 }
 
 #[test]

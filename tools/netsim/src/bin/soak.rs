@@ -115,6 +115,9 @@ fn print(tally: &Tally) {
         ("registry full", tally.registry_full),
         ("restarts", tally.restarts),
         ("pauses", tally.pauses),
+        ("stale answers", tally.stale),
+        ("op numbers reused", tally.numbers_reused),
+        ("ids wrapped", tally.ids_wrapped),
     ] {
         println!("{name:20}{count}");
     }
