@@ -6,6 +6,7 @@
 //! | of another packet size, without payload, or with more than a packet's | dropped | "bad packet" | bad packet |
 //! | of a segment of 0 packets, or of more than the mask has bits | dropped | "bad packet" | bad packet |
 //! | whose segment contradicts itself or its transfer, or leaves the address space | dropped | "bad packet" | bad packet |
+//! | of a registered segment, and contradicts what that one's first packet said | dropped | "bad packet" | bad packet |
 //! | of a sender that no window was opened for, with another key, to a closed or read-only window | dropped | "violation" | violation |
 //! | whose segment reaches beyond the window | dropped | "violation" | violation |
 //!
@@ -96,6 +97,44 @@ fn contradictions_are_refused() {
     ];
     for (name, change) in cases {
         refused(name, Some(NackReason::BadPacket), change);
+    }
+}
+
+/// Of an operation that is registered: what its first packet said holds for all, for copies of that one, too.
+#[test]
+fn contradictions_with_what_is_registered_are_refused() {
+    let cases: [(&str, u16, Change); 14] = [
+        ("other segments", 1, |header, _| header.segment_count = 2),
+        ("between two packets", 1, |header, _| header.address = CardAddr::new(BASE + 63)),
+        ("before the first", 1, |header, _| header.address = CardAddr::new(BASE - 64)),
+        ("behind the last", 1, |header, _| header.address = CardAddr::new(BASE + 192)),
+        ("at the end of the address space", 1, |header, _| header.address = CardAddr::new(u64::MAX - 62)),
+        ("a byte too few", 1, |_, payload| payload.truncate(63)),
+        ("a short packet's place", 1, |header, _| header.address = CardAddr::new(BASE + 128)),
+        ("more than is left", 2, |_, payload| payload.push(0)),
+        ("less than is left", 2, |_, payload| payload.truncate(16)),
+        ("begins elsewhere", 0, |header, _| {
+            start(header, |start| start.base = CardAddr::new(BASE + 64));
+        }),
+        ("another length", 0, |header, _| start(header, |start| start.segment_length -= 1)),
+        ("another count", 0, |header, _| start(header, |start| start.packets = 2)),
+        ("a longer transfer", 0, |header, _| start(header, |start| start.transfer_length += 1)),
+        ("other segments, again", 0, |header, _| header.segment_count = 3),
+    ];
+    for (name, index, change) in cases {
+        let mut rig = Rig::new(config());
+        let shape = Shape::single(0, 3);
+        rig.send(&shape, 0);
+        let (mut header, mut payload) = shape.packet(index);
+        change(&mut header, &mut payload);
+        let outputs = rig.deliver(&(header, payload));
+        assert_eq!(nacks(&outputs), [NackReason::BadPacket], "{name}");
+        assert!(acks(&outputs).is_empty(), "{name}");
+        assert_eq!(events(&outputs, EventKind::Fault).len(), 1, "{name}");
+        assert_eq!((rig.memory.writes.len(), rig.receiver.counters().bad_packets), (1, 1), "{name}");
+        // What is registered goes on.
+        let outputs: Vec<_> = [1, 2].into_iter().flat_map(|index| rig.send(&shape, index)).collect();
+        assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (2, 1), "{name}");
     }
 }
 

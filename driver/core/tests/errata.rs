@@ -354,6 +354,52 @@ fn e1_12_a_full_registry_refuses_and_accepts_later() {
     assert_eq!(rig.receiver.counters().registry_high_water, 2);
 }
 
+/// What is complete of a transfer is remembered while its sender asks for the rest, however long that is refused.
+#[test]
+fn e1_4_a_transfer_whose_next_segment_is_refused_is_not_forgotten() {
+    let mut config = config();
+    config.registry_entries = 1;
+    let mut rig = Rig::new(config);
+    let segment = |segment: u32| Shape {
+        segment,
+        segment_count: 2,
+        base: BASE + u64::from(segment) * 64,
+        length: 64,
+        transfer_length: 128,
+        ..Shape::single(0, 1)
+    };
+    rig.send(&segment(0), 0);
+    let other = Shape::single(1, 2);
+    for _ in 0..6 {
+        // It keeps the only entry.
+        assert_eq!(acks(&rig.send(&other, 0)).len(), 1);
+        assert_eq!(nacks(&rig.send(&segment(1), 0)), [NackReason::Busy]);
+        rig.advance(Nanos::from_secs(1));
+    }
+    assert_eq!(acks(&rig.send(&segment(0), 0)).len(), 1, "a late copy");
+    assert_eq!((rig.memory.writes.len(), rig.receiver.counters().tombstone_hits), (2, 1));
+    rig.send(&other, 1);
+    assert_eq!(events(&rig.send(&segment(1), 0), EventKind::Notice).len(), 1);
+}
+
+/// What its sender has given up makes room at once, not when the registry timeout is over.
+#[test]
+fn e1_12_a_full_registry_lets_go_of_what_its_sender_has_given_up() {
+    let mut rig = Rig::new(config());
+    for transfer in [0, 1] {
+        rig.send(&Shape::single(transfer, 2), 0);
+    }
+    let third = Shape { oldest_live: 1, ..Shape::single(2, 2) };
+    let outputs = rig.send(&third, 0);
+    assert_eq!(acks(&outputs).len(), 1);
+    let expired = events(&outputs, EventKind::Expired);
+    assert_eq!(expired.iter().map(|event| event.transfer.get()).collect::<Vec<_>>(), [0]);
+    // The other one is under way.
+    assert_eq!(nacks(&rig.send(&Shape { transfer: 3, ..third }, 0)), [NackReason::Busy]);
+    assert_eq!(acks(&rig.send(&Shape { oldest_live: 1, ..Shape::single(1, 2) }, 1)).len(), 1);
+    assert_eq!(rig.receiver.counters().completions, 1);
+}
+
 #[test]
 fn silent_senders_expire_and_are_reported() {
     let mut rig = Rig::new(config());
@@ -365,6 +411,38 @@ fn silent_senders_expire_and_are_reported() {
     assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (0, 0));
     rig.advance(Nanos::from_millis(10));
     assert_eq!(rig.receiver.poll_timeout(), None, "nothing is remembered of it");
+}
+
+/// What is complete is remembered from the latest word of its sender on, not from its first.
+#[test]
+fn e1_4_a_sender_that_goes_on_is_not_forgotten() {
+    let mut rig = Rig::new(config());
+    let (silence, lifetime) = (rig.receiver.config().registry_timeout, rig.receiver.config().packet_lifetime);
+    let almost = silence.saturating_add(lifetime).saturating_sub(Nanos::new(1));
+    rig.send(&Shape::single(0, 1), 0);
+    rig.advance(almost);
+    let second = Shape { oldest_live: 1, ..Shape::single(1, 1) };
+    rig.send(&second, 0);
+    rig.advance(Nanos::new(2));
+    assert_eq!(acks(&rig.send(&second, 0)).len(), 1, "a late copy");
+    assert_eq!(rig.memory.writes.len(), 2, "is not written again");
+    assert_eq!(rig.receiver.counters().tombstone_hits, 1);
+}
+
+/// A new packet is a word of its sender, and so is a copy: whoever sends again has not fallen silent.
+#[test]
+fn an_operation_is_kept_as_long_as_anything_of_it_comes() {
+    let mut rig = Rig::new(config());
+    let timeout = rig.receiver.config().registry_timeout;
+    let almost = timeout.saturating_sub(Nanos::new(1));
+    let shape = Shape::single(0, 3);
+    for index in [0, 0, 1, 1, 0] {
+        assert_eq!(acks(&rig.send(&shape, index)).len(), 1);
+        assert_eq!(events(&rig.advance(almost), EventKind::Expired), []);
+        assert_eq!(rig.receiver.registry_occupancy(), 1);
+    }
+    assert_eq!(events(&rig.advance(Nanos::new(1)), EventKind::Expired).len(), 1);
+    assert_eq!(rig.receiver.counters().expired, 1);
 }
 
 #[test]
