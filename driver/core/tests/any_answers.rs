@@ -51,13 +51,13 @@ fn answer(transmit: &Transmit, packet: usize) -> Answer {
     Answer { node: transmit.node, incarnation: LIFE, op, tries: transmit.tries, life: PEER }
 }
 
-/// One transfer of two segments of 4 packets, which is under way, and the packets of it that were sent.
-fn under_way() -> (Sender, Vec<Transmit>) {
+/// One transfer of two segments of 4 packets, which is under way, and the packets of it that were sent: all, if there are 8 op numbers.
+fn under_way(op_entries: u32) -> (Sender, Vec<Transmit>) {
     let mut config = SenderConfig::default();
     config.packet_size_log2 = 6;
     config.mask_bits = 4;
     (config.segment_size, config.big_threshold) = (256, 256);
-    config.op_entries = 16;
+    config.op_entries = op_entries;
     let mut sender = Sender::new(config, LIFE).unwrap();
     let command = Command {
         source: CardAddr::new(0x1000),
@@ -110,7 +110,7 @@ fn one_wrong_field_of_an_answer() {
             for field in FIELDS {
                 for value in values {
                     let what = format!("{kind:?}, {field:?} {value:#x}, known: {known}");
-                    let (mut sender, sent) = under_way();
+                    let (mut sender, sent) = under_way(16);
                     assert_eq!(sent.len(), 2);
                     if known {
                         sender.handle_ack(Nanos::ZERO, answer(&sent[0], 0));
@@ -162,4 +162,15 @@ fn one_wrong_field_of_an_answer() {
         }
     }
     assert!(stale > 100, "{stale}");
+}
+
+/// A word about a segment of which something was never sent: whoever says it cannot have it.
+#[test]
+fn a_segment_that_has_not_been_sent_whole_is_not_done() {
+    let (mut sender, sent) = under_way(3);
+    let [first] = sent.as_slice() else { unreachable!("there are three op numbers") };
+    assert!(first.ops.len() < first.segment_packets);
+    sender.handle_segment_done(Nanos::from_micros(1), answer(first, 0), first.transfer, 0);
+    assert_eq!((sender.counters().stale, sender.ops().count()), (1, usize::from(first.ops.len())));
+    assert_eq!(finish(&mut sender, sent), [Ok(())]);
 }

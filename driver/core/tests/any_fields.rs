@@ -154,10 +154,43 @@ fn causes(rig: &Rig) -> u64 {
         + counters.tombstone_hits
 }
 
+/// What each answer and event is counted as.
+fn counts(rig: &Rig) -> [u64; 7] {
+    let counters = rig.receiver.counters();
+    [
+        counters.acks,
+        counters.nacks,
+        counters.registrations,
+        counters.completions,
+        counters.notices,
+        counters.expired,
+        counters.bad_packets + counters.violations,
+    ]
+}
+
+/// Packets that are not for this node are counted, and nothing is said of them.
+fn silent((header, _): &Packet) -> u64 {
+    u64::from(header.common.destination != common::RECEIVER || header.common.source == NodeId::ANY)
+}
+
 /// Hands a packet over, and holds what comes of it against what must hold of any.
 fn deliver(rig: &mut Rig, packet: &Packet) -> Vec<Output> {
     let before = (causes(rig), rig.memory.writes.len());
+    let counted = counts(rig);
     let outputs = rig.deliver(packet);
+    // What is said is what is counted.
+    let told = |kind| events(&outputs, kind).len() as u64;
+    let said = [
+        acks(&outputs).len() as u64,
+        nacks(&outputs).len() as u64,
+        told(EventKind::Registered),
+        told(EventKind::Completed),
+        told(EventKind::Notice),
+        told(EventKind::Expired),
+        told(EventKind::Fault) + silent(packet),
+    ];
+    let after = counts(rig);
+    assert_eq!(core::array::from_fn(|n| after[n] - counted[n]), said, "{:?}", packet.0);
     let written = &rig.memory.writes[before.1..];
     assert!(causes(rig) > before.0 || !written.is_empty(), "went without a trace: {:?}", packet.0);
     for (at, bytes) in written {

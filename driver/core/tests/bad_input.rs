@@ -21,7 +21,7 @@ mod common;
 
 use common::{BASE, KEY, RECEIVER, Rig, SENDER, Shape, acks, config, dones, events, nacks};
 use fpga_core::Nanos;
-use fpga_core::receiver::MemoryWindow;
+use fpga_core::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
 use fpga_firmware::event::{EventKind, NackReason};
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::{Incarnation, NodeId, TransferId};
@@ -138,6 +138,27 @@ fn contradictions_with_what_is_registered_are_refused() {
     }
 }
 
+/// Every segment says how long its transfer is and where it begins: they agree, or one of them is no segment of it.
+#[test]
+fn contradictions_with_another_segment_of_the_transfer_are_refused() {
+    let first = Shape { segment_count: 3, length: 64, transfer_length: 130, ..Shape::single(0, 1) };
+    let second = Shape { segment: 1, base: BASE + 64, ..first };
+    let others = [
+        ("more segments", Shape { segment_count: 4, transfer_length: 200, ..second }),
+        ("a longer transfer", Shape { transfer_length: 131, ..second }),
+        ("elsewhere", Shape { base: BASE + 128, transfer_base: BASE + 64, ..second }),
+    ];
+    for (name, other) in others {
+        let mut rig = Rig::new(config());
+        // By itself it is sound.
+        assert_eq!(acks(&rig.send(&Shape { transfer: 1, ..other }, 0)).len(), 1, "{name}");
+        rig.send(&first, 0);
+        assert_eq!(nacks(&rig.send(&other, 0)), [NackReason::BadPacket], "{name}");
+        assert_eq!((rig.memory.writes.len(), rig.receiver.counters().bad_packets), (2, 1), "{name}");
+        assert_eq!(acks(&rig.send(&second, 0)).len(), 1, "{name}");
+    }
+}
+
 #[test]
 fn what_no_window_allows_is_refused() {
     let cases: [(&str, Change); 8] = [
@@ -168,6 +189,51 @@ fn what_no_window_allows_is_refused() {
     ];
     for (name, change) in cases {
         refused(name, Some(NackReason::Violation), change);
+    }
+}
+
+/// Memory that refuses writes from `at` on.
+struct Refusing {
+    at: u64,
+    writes: usize,
+}
+
+impl ReceiveMemory for Refusing {
+    fn write(&mut self, at: CardAddr, bytes: &[u8]) -> Result<(), MemoryFault> {
+        if at.get() >= self.at {
+            return Err(MemoryFault { address: at, length: bytes.len() as u64 });
+        }
+        self.writes += 1;
+        Ok(())
+    }
+}
+
+/// Where a window was opened over what is no memory: refused as a violation, and nothing counts as there that is not.
+#[test]
+fn what_memory_refuses_is_neither_marked_nor_acknowledged() {
+    let shape = Shape::single(0, 3);
+    for good in 0..3u16 {
+        let mut rig = Rig::new(config());
+        let mut memory = Refusing { at: BASE + u64::from(good) * 64, writes: 0 };
+        for index in 0..3 {
+            let (header, payload) = shape.packet(index);
+            rig.receiver.handle_packet(rig.now, &header, &payload, &mut memory);
+            let outputs = rig.drain();
+            let refused = index >= good;
+            // Without its first packet the operation does not begin, and the others wait.
+            let waits = good == 0 && index > 0;
+            assert_eq!(acks(&outputs).len(), usize::from(!refused));
+            assert_eq!(nacks(&outputs).len(), usize::from(refused && !waits));
+            assert_eq!(events(&outputs, EventKind::Fault).len(), usize::from(refused && !waits));
+            assert!(nacks(&outputs).iter().all(|reason| *reason == NackReason::Violation));
+        }
+        let refused = if good == 0 { 1 } else { 3 - u64::from(good) };
+        assert_eq!((rig.receiver.counters().violations, memory.writes), (refused, usize::from(good)));
+        assert_eq!(rig.receiver.registry_occupancy(), u32::from(good > 0));
+        // There is memory now: what was refused is not taken for a copy.
+        let outputs: Vec<_> = (0..3).flat_map(|index| rig.send(&shape, index)).collect();
+        assert_eq!(rig.memory.writes.len(), 3 - usize::from(good));
+        assert_eq!(events(&outputs, EventKind::Notice).len(), 1);
     }
 }
 
