@@ -260,6 +260,31 @@ fn e2_5_silence_doubles_the_wait_and_ends_after_a_second_without_progress() {
     assert!(sender.is_idle());
 }
 
+/// Nothing of it is in flight, because all op numbers rest: its receiver hears nothing for as long as of any silent sender, and may have
+/// forgotten it when a number is free again.
+#[test]
+fn a_transfer_that_gets_no_op_number_is_given_up_in_time() {
+    let mut sender = sender(|c| {
+        (c.op_entries, c.generation_bits) = (1, 1);
+        c.packet_lifetime = Nanos::from_secs(2);
+    });
+    submit(&mut sender, at(0), 2048);
+    for now in [10, 20].map(at) {
+        let transmit = sender.poll_transmit(now).unwrap();
+        sender.handle_ack(now, answer(&transmit, 0));
+    }
+    let (mut now, mut end) = (at(20), None);
+    while end.is_none() {
+        assert_eq!(sender.poll_transmit(now), None);
+        now = sender.poll_timeout().unwrap().max(now);
+        sender.handle_timeout(now);
+        end = sender.poll_completion();
+    }
+    assert_eq!(now, at(1_000_020));
+    let result = end.unwrap().result;
+    assert!(matches!(result, Err(TransferError::Unanswered { acknowledged: 2, tries: 0, .. })), "{result:?}");
+}
+
 #[test]
 fn an_answer_of_any_kind_is_progress() {
     let mut sender = sender(|c| c.retry.give_up = at(3_000));

@@ -18,6 +18,7 @@ fn ten_thousand_transfers_through_every_trouble() {
     let tally = run(Trouble::Everything, 10_000, 1 << 20, 4);
     assert_eq!(tally.completed + tally.failed() + tally.abandoned, 10_000);
     assert!(tally.gentle > 2_000 && tally.gentle_completed * 1000 >= tally.gentle * 999, "{tally:?}");
+    assert!(tally.of_any_size > 2_000, "{tally:?}");
     for (what, count) in [
         ("retransmits", tally.retransmits),
         ("damaged", tally.damaged),

@@ -97,6 +97,7 @@ fn print(tally: &Tally) {
     for (name, count) in [
         ("transfers", tally.transfers),
         ("bytes", tally.bytes),
+        ("of any size", tally.of_any_size),
         ("completed", tally.completed),
         ("failed: deadline", tally.deadline),
         ("failed: unanswered", tally.unanswered),

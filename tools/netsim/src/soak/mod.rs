@@ -109,6 +109,9 @@ pub struct Tally {
     pub restarts: u64,
     /// Times that the sender's host stood still for seconds.
     pub pauses: u64,
+    /// Transfers whose size was drawn from all there are: in rounds of small packets or tables, where long ones would take long, it is 16 KiB
+    /// at most.
+    pub of_any_size: u64,
     /// Op numbers that were given to another packet than the last time: with [`Trouble::Zombies`].
     pub numbers_reused: u64,
     /// Times that transfer ids went round their end: with [`Trouble::Zombies`].
@@ -143,6 +146,7 @@ impl Tally {
             registry_full,
             restarts,
             pauses,
+            of_any_size,
             numbers_reused,
             ids_wrapped,
             stale,
@@ -170,6 +174,7 @@ impl Tally {
             (&mut self.registry_full, registry_full),
             (&mut self.restarts, restarts),
             (&mut self.pauses, pauses),
+            (&mut self.of_any_size, of_any_size),
             (&mut self.numbers_reused, numbers_reused),
             (&mut self.ids_wrapped, ids_wrapped),
             (&mut self.stale, stale),

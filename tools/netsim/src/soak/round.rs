@@ -84,6 +84,8 @@ struct World {
     /// When the sender's host stands still, and for how long: its card goes on.
     pauses: Vec<(Nanos, Nanos)>,
     gentle: bool,
+    /// Transfers are as long as they come.
+    of_any_size: bool,
     /// There are few op numbers, and one life of the sender.
     numbers_come_round: bool,
 }
@@ -182,6 +184,7 @@ fn everything(soak: &Soak, dice: &mut Dice) -> World {
         restarts,
         pauses,
         gentle,
+        of_any_size: longest == soak.longest,
         numbers_come_round: false,
     }
 }
@@ -243,6 +246,7 @@ fn zombies(soak: &Soak, dice: &mut Dice) -> World {
         restarts: Vec::new(),
         pauses: Vec::new(),
         gentle: true,
+        of_any_size: false,
         numbers_come_round: true,
     }
 }
@@ -460,6 +464,7 @@ impl<'a> Round<'a> {
         self.live += 1;
         self.tally.transfers += 1;
         self.tally.bytes += length;
+        self.tally.of_any_size += u64::from(self.world.of_any_size);
         Ok(true)
     }
 
