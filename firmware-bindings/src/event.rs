@@ -11,6 +11,7 @@ use fpga_registers::CardAddr;
 use crate::bytes::{put_u8, put_u16, put_u32, put_u64, u8_at, u16_at, u32_at, u64_at};
 use crate::generated::layout::event as at;
 pub use crate::generated::{EventKind, FaultReason, NackReason, Outcome};
+use crate::generated::{Flags, Scheme};
 use crate::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
 
 /// Bytes of an event.
@@ -46,10 +47,49 @@ pub struct Event {
     pub length: u64,
     /// Nanoseconds since the card's reset.
     pub time: u64,
-    /// Try count that the receiver echoed; of a registration, [`Flags`](crate::generated::Flags) of its packets.
+    /// Try count that the receiver echoed; of a registration, what [`Registration`] says.
     pub tries: u8,
     /// Running number of the event, never 0.
     pub sequence: u32,
+}
+
+/// Where the scheme begins in the byte that a registration's event says it in.
+const SCHEME_SHIFT: u32 = 4;
+/// Bits of a scheme there: as many as the registry window has for it.
+const SCHEME_MASK: u8 = 7;
+
+/// What the event of a registration says beside places and counts, in one byte: how the segment is received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Registration {
+    /// Of its packets' flags, those that stay with the entry: [`Flags::SILENT`] and [`Flags::NOTIFY_RECEIVER`].
+    pub flags: Flags,
+    /// By which rules; `None`: a number that this software does not know.
+    pub scheme: Option<Scheme>,
+}
+
+impl Registration {
+    /// The flags that are told.
+    const TOLD: u8 = low_byte(Flags::SILENT.with(Flags::NOTIFY_RECEIVER));
+
+    /// The byte for a segment that is received by `scheme`, of packets with these flags.
+    #[must_use]
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "there are fewer schemes than bits have values")]
+    pub const fn byte(flags: Flags, scheme: Scheme) -> u8 {
+        low_byte(flags) & Self::TOLD | (scheme.value() as u8 & SCHEME_MASK) << SCHEME_SHIFT
+    }
+
+    fn of(byte: u8) -> Self {
+        Self {
+            flags: Flags::from_bits((byte & Self::TOLD).into()),
+            scheme: Scheme::try_from(u32::from(byte >> SCHEME_SHIFT & SCHEME_MASK)).ok(),
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the flags that are told are in the low byte")]
+const fn low_byte(flags: Flags) -> u8 {
+    flags.bits() as u8
 }
 
 /// Why 64 bytes are not an event.
@@ -148,6 +188,12 @@ impl Event {
     #[must_use]
     pub fn outcome(&self) -> Option<Outcome> {
         if self.kind == EventKind::Sent { Outcome::try_from(self.reason).ok() } else { None }
+    }
+
+    /// What a [`EventKind::Registered`] event says of how its segment is received.
+    #[must_use]
+    pub fn registration(&self) -> Option<Registration> {
+        (self.kind == EventKind::Registered).then(|| Registration::of(self.tries))
     }
 
     /// The bytes of the event.

@@ -498,9 +498,9 @@ pub enum EventKind {
     SegmentDone = 3,
     /// A transmit window can be filled again: index; count = windows freed since reset.
     WindowFree = 4,
-    /// A segment entered the registry: index, generation, node, incarnation, transfer, segment, count = expected packets, address, length, op = segments of the transfer, tries = the SILENT and NOTIFY_RECEIVER bits of its packets' Flags.
+    /// A segment entered the registry: index, generation, node, incarnation, transfer, segment, count = expected packets, address, length, op = segments of the transfer, tries = the SILENT and NOTIFY_RECEIVER bits of its packets' Flags, and in bits 6:4 the Scheme by which it is received.
     Registered = 5,
-    /// A packet set a mask bit (only if CONTROL.PACKET_EVENTS): index, generation, count = bit.
+    /// A packet set a mask bit (only if CONTROL.PACKET_EVENTS, and only of segments: messages are not told packet by packet): index, generation, count = bit.
     Packet = 6,
     /// A registry entry is complete and released: index, generation, node, incarnation, transfer, segment.
     Completed = 7,

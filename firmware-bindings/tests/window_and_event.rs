@@ -1,7 +1,7 @@
 //! Golden bytes and rules of window headers and events.
 
-use fpga_firmware::event::{self, Event, EventError, EventKind, FaultReason, NackReason};
-use fpga_firmware::generated::Flags;
+use fpga_firmware::event::{self, Event, EventError, EventKind, FaultReason, NackReason, Registration};
+use fpga_firmware::generated::{Flags, Scheme};
 use fpga_firmware::geometry::GeometryError;
 use fpga_firmware::window::{
     CommandFields, HEADER_LENGTH, MAX_HEADER_BLOCK, WindowError, WindowHeader, WindowKind,
@@ -319,4 +319,22 @@ proptest! {
             prop_assert_eq!(&again[..length], &bytes[..length]);
         }
     }
+}
+
+/// What a registration says of flags and scheme fits one byte, and comes back as it went in.
+#[test]
+fn a_registration_says_how_its_segment_is_received() {
+    let both = Flags::SILENT.with(Flags::NOTIFY_RECEIVER);
+    for flags in [Flags::NONE, Flags::SILENT, Flags::NOTIFY_RECEIVER, both] {
+        for scheme in Scheme::ALL {
+            let tries = Registration::byte(flags, *scheme);
+            let event = Event { tries, ..Event::new(EventKind::Registered) };
+            assert_eq!(event.registration(), Some(Registration { flags, scheme: Some(*scheme) }));
+            assert_eq!(Event { kind: EventKind::Ack, ..event }.registration(), None);
+        }
+    }
+    // Other flags of a packet are not told, and numbers of schemes to come are nobody's.
+    assert_eq!(Registration::byte(Flags::from_bits(u16::MAX), Scheme::Registry), 6);
+    let unknown = Event { tries: 0xff, ..Event::new(EventKind::Registered) };
+    assert_eq!(unknown.registration(), Some(Registration { flags: both, scheme: None }));
 }

@@ -14,8 +14,8 @@
 //! therefore not linked from timer to timer, where each would have to arrive before the next is known, but written down in
 //! sheets of a cache line, fifteen numbers each: the timers of a sheet are asked for together, and memory answers at once.
 //!
-//! State per timer: 128 bits (the deadline, and where its number is written), and 34 2/15 bits of a sheet;
-//! [`Timers::BYTES_PER_TIMER`] is asserted.
+//! State per timer: 128 bits (the deadline, and where its number is written), and 34 2/15 bits of a sheet where there are many;
+//! [`Timers::BYTES_PER_TIMER`] is asserted. Up to 754 timers have a sheet each, because each may be in another slot.
 
 use alloc::boxed::Box;
 
@@ -93,8 +93,12 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// Memory of one timer, rounded up; the lists' beginnings are 16 bytes for each of 704 slots beside it.
-    pub const BYTES_PER_TIMER: usize = size_of::<Timer>() + size_of::<Sheet>().div_ceil(SHEET);
+    /// Memory of one timer of very many, rounded up: itself and its line of a sheet. Of few, see [`Timers::memory`].
+    pub const BYTES_PER_TIMER: usize = Self::BYTES + size_of::<Sheet>().div_ceil(SHEET);
+    /// Of which it has so many by itself.
+    pub(crate) const BYTES: usize = size_of::<Timer>();
+    /// Bytes of a sheet, and of the beginning of a slot's list.
+    pub(crate) const LIST_BYTES: [usize; 2] = [size_of::<Sheet>(), size_of::<Slot>()];
 
     /// `count` timers, none of them running. Everything is allocated here. The last number, `u32::MAX`, names none.
     #[must_use]
@@ -115,6 +119,19 @@ impl Timers {
             reached: 0,
             running: 0,
         }
+    }
+
+    /// Sheets that there are, and beginnings of lists: what there is beside the timers themselves.
+    pub(crate) const fn lists(&self) -> [u64; 2] {
+        [self.sheets.len() as u64, self.slots.len() as u64]
+    }
+
+    /// Bytes of all of it.
+    #[must_use]
+    pub const fn memory(&self) -> u64 {
+        let [sheets, slots] = self.lists();
+        let [sheet, slot] = Self::LIST_BYTES;
+        self.timers.len() as u64 * Self::BYTES as u64 + sheets * sheet as u64 + slots * slot as u64
     }
 
     /// Timers that run.

@@ -6,6 +6,7 @@
 //! | of another packet size, without payload, or with more than a packet's | dropped | "bad packet" | bad packet |
 //! | of a segment of 0 packets, or of more than the mask has bits | dropped | "bad packet" | bad packet |
 //! | whose segment contradicts itself or its transfer, or leaves the address space | dropped | "bad packet" | bad packet |
+//! | of a registered segment, and contradicts what that one's first packet said | dropped | "bad packet" | bad packet |
 //! | of a sender that no window was opened for, with another key, to a closed or read-only window | dropped | "violation" | violation |
 //! | whose segment reaches beyond the window | dropped | "violation" | violation |
 //!
@@ -20,7 +21,7 @@ mod common;
 
 use common::{BASE, KEY, RECEIVER, Rig, SENDER, Shape, acks, config, dones, events, nacks};
 use fpga_core::Nanos;
-use fpga_core::receiver::MemoryWindow;
+use fpga_core::receiver::{MemoryFault, MemoryWindow, ReceiveMemory};
 use fpga_firmware::event::{EventKind, NackReason};
 use fpga_firmware::generated::Permissions;
 use fpga_firmware::ids::{Incarnation, NodeId, TransferId};
@@ -99,6 +100,65 @@ fn contradictions_are_refused() {
     }
 }
 
+/// Of an operation that is registered: what its first packet said holds for all, for copies of that one, too.
+#[test]
+fn contradictions_with_what_is_registered_are_refused() {
+    let cases: [(&str, u16, Change); 14] = [
+        ("other segments", 1, |header, _| header.segment_count = 2),
+        ("between two packets", 1, |header, _| header.address = CardAddr::new(BASE + 63)),
+        ("before the first", 1, |header, _| header.address = CardAddr::new(BASE - 64)),
+        ("behind the last", 1, |header, _| header.address = CardAddr::new(BASE + 192)),
+        ("at the end of the address space", 1, |header, _| header.address = CardAddr::new(u64::MAX - 62)),
+        ("a byte too few", 1, |_, payload| payload.truncate(63)),
+        ("a short packet's place", 1, |header, _| header.address = CardAddr::new(BASE + 128)),
+        ("more than is left", 2, |_, payload| payload.push(0)),
+        ("less than is left", 2, |_, payload| payload.truncate(16)),
+        ("begins elsewhere", 0, |header, _| {
+            start(header, |start| start.base = CardAddr::new(BASE + 64));
+        }),
+        ("another length", 0, |header, _| start(header, |start| start.segment_length -= 1)),
+        ("another count", 0, |header, _| start(header, |start| start.packets = 2)),
+        ("a longer transfer", 0, |header, _| start(header, |start| start.transfer_length += 1)),
+        ("other segments, again", 0, |header, _| header.segment_count = 3),
+    ];
+    for (name, index, change) in cases {
+        let mut rig = Rig::new(config());
+        let shape = Shape::single(0, 3);
+        rig.send(&shape, 0);
+        let (mut header, mut payload) = shape.packet(index);
+        change(&mut header, &mut payload);
+        let outputs = rig.deliver(&(header, payload));
+        assert_eq!(nacks(&outputs), [NackReason::BadPacket], "{name}");
+        assert!(acks(&outputs).is_empty(), "{name}");
+        assert_eq!(events(&outputs, EventKind::Fault).len(), 1, "{name}");
+        assert_eq!((rig.memory.writes.len(), rig.receiver.counters().bad_packets), (1, 1), "{name}");
+        // What is registered goes on.
+        let outputs: Vec<_> = [1, 2].into_iter().flat_map(|index| rig.send(&shape, index)).collect();
+        assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (2, 1), "{name}");
+    }
+}
+
+/// Every segment says how long its transfer is and where it begins: they agree, or one of them is no segment of it.
+#[test]
+fn contradictions_with_another_segment_of_the_transfer_are_refused() {
+    let first = Shape { segment_count: 3, length: 64, transfer_length: 130, ..Shape::single(0, 1) };
+    let second = Shape { segment: 1, base: BASE + 64, ..first };
+    let others = [
+        ("more segments", Shape { segment_count: 4, transfer_length: 200, ..second }),
+        ("a longer transfer", Shape { transfer_length: 131, ..second }),
+        ("elsewhere", Shape { base: BASE + 128, transfer_base: BASE + 64, ..second }),
+    ];
+    for (name, other) in others {
+        let mut rig = Rig::new(config());
+        // By itself it is sound.
+        assert_eq!(acks(&rig.send(&Shape { transfer: 1, ..other }, 0)).len(), 1, "{name}");
+        rig.send(&first, 0);
+        assert_eq!(nacks(&rig.send(&other, 0)), [NackReason::BadPacket], "{name}");
+        assert_eq!((rig.memory.writes.len(), rig.receiver.counters().bad_packets), (2, 1), "{name}");
+        assert_eq!(acks(&rig.send(&second, 0)).len(), 1, "{name}");
+    }
+}
+
 #[test]
 fn what_no_window_allows_is_refused() {
     let cases: [(&str, Change); 8] = [
@@ -129,6 +189,51 @@ fn what_no_window_allows_is_refused() {
     ];
     for (name, change) in cases {
         refused(name, Some(NackReason::Violation), change);
+    }
+}
+
+/// Memory that refuses writes from `at` on.
+struct Refusing {
+    at: u64,
+    writes: usize,
+}
+
+impl ReceiveMemory for Refusing {
+    fn write(&mut self, at: CardAddr, bytes: &[u8]) -> Result<(), MemoryFault> {
+        if at.get() >= self.at {
+            return Err(MemoryFault { address: at, length: bytes.len() as u64 });
+        }
+        self.writes += 1;
+        Ok(())
+    }
+}
+
+/// Where a window was opened over what is no memory: refused as a violation, and nothing counts as there that is not.
+#[test]
+fn what_memory_refuses_is_neither_marked_nor_acknowledged() {
+    let shape = Shape::single(0, 3);
+    for good in 0..3u16 {
+        let mut rig = Rig::new(config());
+        let mut memory = Refusing { at: BASE + u64::from(good) * 64, writes: 0 };
+        for index in 0..3 {
+            let (header, payload) = shape.packet(index);
+            rig.receiver.handle_packet(rig.now, &header, &payload, &mut memory);
+            let outputs = rig.drain();
+            let refused = index >= good;
+            // Without its first packet the operation does not begin, and the others wait.
+            let waits = good == 0 && index > 0;
+            assert_eq!(acks(&outputs).len(), usize::from(!refused));
+            assert_eq!(nacks(&outputs).len(), usize::from(refused && !waits));
+            assert_eq!(events(&outputs, EventKind::Fault).len(), usize::from(refused && !waits));
+            assert!(nacks(&outputs).iter().all(|reason| *reason == NackReason::Violation));
+        }
+        let refused = if good == 0 { 1 } else { 3 - u64::from(good) };
+        assert_eq!((rig.receiver.counters().violations, memory.writes), (refused, usize::from(good)));
+        assert_eq!(rig.receiver.registry_occupancy(), u32::from(good > 0));
+        // There is memory now: what was refused is not taken for a copy.
+        let outputs: Vec<_> = (0..3).flat_map(|index| rig.send(&shape, index)).collect();
+        assert_eq!(rig.memory.writes.len(), 3 - usize::from(good));
+        assert_eq!(events(&outputs, EventKind::Notice).len(), 1);
     }
 }
 

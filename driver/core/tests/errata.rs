@@ -5,10 +5,10 @@ mod common;
 
 use common::{BASE, KEY, LIFE, Rig, SENDER, Shape, acks, config, dones, events, nacks};
 use fpga_core::Nanos;
-use fpga_core::receiver::{Mask, MemoryWindow};
+use fpga_core::receiver::{Mask, MemoryWindow, Output};
 use fpga_firmware::event::{EventKind, NackReason};
 use fpga_firmware::generated::Permissions;
-use fpga_firmware::ids::{Incarnation, NodeId};
+use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
 use fpga_firmware::wire::{Arrived, Common, Control, Flags};
 use fpga_registers::CardAddr;
 
@@ -231,6 +231,30 @@ fn e1_6_an_escaped_packet_is_acknowledged_when_written_or_never() {
     assert_eq!(rig.receiver.counters().notices, 1);
 }
 
+/// A packet that waits is answered as it was sent last, and each has its own time.
+#[test]
+fn e1_6_a_packet_that_waits_is_answered_by_its_latest_name_and_dropped_at_its_own_time() {
+    let mut rig = Rig::new(config());
+    let (shape, timeout) = (Shape::single(0, 3), rig.receiver.config().escape_timeout);
+    rig.send(&shape, 1);
+    let half = Nanos::new(timeout.get() / 2);
+    rig.advance(half);
+    let mut again = shape.packet(2);
+    rig.deliver(&again);
+    assert_eq!(rig.receiver.poll_timeout(), Some(timeout), "the first one's");
+    (again.0.op, again.0.tries) = (OpNumber::new(77), 2);
+    rig.deliver(&again);
+    assert_eq!((rig.receiver.escape_occupancy(), rig.receiver.counters().duplicates), (2, 1));
+    assert_eq!(nacks(&rig.advance(half)), [NackReason::Busy], "it comes again soon");
+    assert_eq!((rig.receiver.escape_occupancy(), rig.receiver.counters().escape_dropped), (1, 1));
+    let outputs = rig.send(&shape, 0);
+    let answered = outputs.iter().find_map(|output| match output {
+        Output::Send(Control::Ack(ack)) if ack.op != shape.packet(0).0.op => Some((ack.op.get(), ack.tries)),
+        _ => None,
+    });
+    assert_eq!(answered, Some((77, 2)));
+}
+
 #[test]
 fn e1_7_a_duplicate_is_acknowledged_again_with_its_own_try() {
     let mut rig = Rig::new(config());
@@ -354,6 +378,82 @@ fn e1_12_a_full_registry_refuses_and_accepts_later() {
     assert_eq!(rig.receiver.counters().registry_high_water, 2);
 }
 
+/// Whoever is silent is remembered for as long as a packet that left just before may wander.
+#[test]
+fn e1_4_a_silent_sender_is_forgotten_a_packet_lifetime_later_than_its_operations() {
+    let shape = Shape::single(0, 1);
+    for (early, writes) in [(1, 1), (0, 2)] {
+        let mut rig = Rig::new(config());
+        let config = *rig.receiver.config();
+        rig.send(&shape, 0);
+        rig.advance(config.registry_timeout);
+        rig.advance(config.packet_lifetime.saturating_sub(Nanos::new(early)));
+        assert_eq!(acks(&rig.send(&shape, 0)).len(), 1);
+        assert_eq!(rig.memory.writes.len(), writes);
+    }
+}
+
+/// A transfer of which the receiver has a part, and that its sender has given up, makes room for the next one.
+#[test]
+fn e1_4_the_record_of_a_transfer_that_was_given_up_makes_room() {
+    let mut config = config();
+    config.transfers = 1;
+    let mut rig = Rig::new(config);
+    let first = Shape { segment_count: 2, length: 64, transfer_length: 128, ..Shape::single(0, 1) };
+    rig.send(&first, 0);
+    assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (0, 1));
+    assert_eq!(nacks(&rig.send(&Shape::single(1, 1), 0)), [NackReason::Busy]);
+    let outputs = rig.send(&Shape { oldest_live: 1, ..Shape::single(1, 1) }, 0);
+    assert_eq!((acks(&outputs).len(), events(&outputs, EventKind::Notice).len()), (1, 1));
+    assert_eq!(rig.receiver.transfers_in_progress(), 0);
+}
+
+/// What is complete of a transfer is remembered while its sender asks for the rest, however long that is refused.
+#[test]
+fn e1_4_a_transfer_whose_next_segment_is_refused_is_not_forgotten() {
+    let mut config = config();
+    config.registry_entries = 1;
+    let mut rig = Rig::new(config);
+    let segment = |segment: u32| Shape {
+        segment,
+        segment_count: 2,
+        base: BASE + u64::from(segment) * 64,
+        length: 64,
+        transfer_length: 128,
+        ..Shape::single(0, 1)
+    };
+    rig.send(&segment(0), 0);
+    let other = Shape::single(1, 2);
+    for _ in 0..6 {
+        // It keeps the only entry.
+        assert_eq!(acks(&rig.send(&other, 0)).len(), 1);
+        assert_eq!(nacks(&rig.send(&segment(1), 0)), [NackReason::Busy]);
+        rig.advance(Nanos::from_secs(1));
+    }
+    assert_eq!(acks(&rig.send(&segment(0), 0)).len(), 1, "a late copy");
+    assert_eq!((rig.memory.writes.len(), rig.receiver.counters().tombstone_hits), (2, 1));
+    rig.send(&other, 1);
+    assert_eq!(events(&rig.send(&segment(1), 0), EventKind::Notice).len(), 1);
+}
+
+/// What its sender has given up makes room at once, not when the registry timeout is over.
+#[test]
+fn e1_12_a_full_registry_lets_go_of_what_its_sender_has_given_up() {
+    let mut rig = Rig::new(config());
+    for transfer in [0, 1] {
+        rig.send(&Shape::single(transfer, 2), 0);
+    }
+    let third = Shape { oldest_live: 1, ..Shape::single(2, 2) };
+    let outputs = rig.send(&third, 0);
+    assert_eq!(acks(&outputs).len(), 1);
+    let expired = events(&outputs, EventKind::Expired);
+    assert_eq!(expired.iter().map(|event| event.transfer.get()).collect::<Vec<_>>(), [0]);
+    // The other one is under way.
+    assert_eq!(nacks(&rig.send(&Shape { transfer: 3, ..third }, 0)), [NackReason::Busy]);
+    assert_eq!(acks(&rig.send(&Shape { oldest_live: 1, ..Shape::single(1, 2) }, 1)).len(), 1);
+    assert_eq!(rig.receiver.counters().completions, 1);
+}
+
 #[test]
 fn silent_senders_expire_and_are_reported() {
     let mut rig = Rig::new(config());
@@ -365,6 +465,49 @@ fn silent_senders_expire_and_are_reported() {
     assert_eq!((rig.receiver.registry_occupancy(), rig.receiver.transfers_in_progress()), (0, 0));
     rig.advance(Nanos::from_millis(10));
     assert_eq!(rig.receiver.poll_timeout(), None, "nothing is remembered of it");
+}
+
+/// What is complete is remembered from the latest word of its sender on, not from its first.
+#[test]
+fn e1_4_a_sender_that_goes_on_is_not_forgotten() {
+    let mut rig = Rig::new(config());
+    let (silence, lifetime) = (rig.receiver.config().registry_timeout, rig.receiver.config().packet_lifetime);
+    let almost = silence.saturating_add(lifetime).saturating_sub(Nanos::new(1));
+    rig.send(&Shape::single(0, 1), 0);
+    rig.advance(almost);
+    let second = Shape { oldest_live: 1, ..Shape::single(1, 1) };
+    rig.send(&second, 0);
+    rig.advance(Nanos::new(2));
+    assert_eq!(acks(&rig.send(&second, 0)).len(), 1, "a late copy");
+    assert_eq!(rig.memory.writes.len(), 2, "is not written again");
+    assert_eq!(rig.receiver.counters().tombstone_hits, 1);
+}
+
+/// A host that makes a timeout shorter does not wait for the former one.
+#[test]
+fn shorter_timeouts_hold_at_once() {
+    let mut rig = Rig::new(config());
+    rig.send(&Shape::single(0, 2), 0);
+    let silence = Nanos::from_millis(100);
+    rig.receiver.set_timeouts(Nanos::from_millis(1), silence, Nanos::from_millis(10));
+    assert!(rig.receiver.poll_timeout().unwrap() <= silence);
+    assert_eq!(events(&rig.advance(silence), EventKind::Expired).len(), 1);
+}
+
+/// A new packet is a word of its sender, and so is a copy: whoever sends again has not fallen silent.
+#[test]
+fn an_operation_is_kept_as_long_as_anything_of_it_comes() {
+    let mut rig = Rig::new(config());
+    let timeout = rig.receiver.config().registry_timeout;
+    let almost = timeout.saturating_sub(Nanos::new(1));
+    let shape = Shape::single(0, 3);
+    for index in [0, 0, 1, 1, 0] {
+        assert_eq!(acks(&rig.send(&shape, index)).len(), 1);
+        assert_eq!(events(&rig.advance(almost), EventKind::Expired), []);
+        assert_eq!(rig.receiver.registry_occupancy(), 1);
+    }
+    assert_eq!(events(&rig.advance(Nanos::new(1)), EventKind::Expired).len(), 1);
+    assert_eq!(rig.receiver.counters().expired, 1);
 }
 
 #[test]

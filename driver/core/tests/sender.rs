@@ -3,8 +3,8 @@
 
 use fpga_core::Nanos;
 use fpga_core::sender::{
-    Answer, Command, ConfigError, Notify, Sender, SenderConfig, SubmitError, Ticket, Timeout, TransferError,
-    Transmit, TransmitKind,
+    Answer, Command, ConfigError, Notify, SEGMENT_SPAN, Sender, SenderConfig, SubmitError, Ticket, Timeout,
+    TransferError, Transmit, TransmitKind,
 };
 use fpga_firmware::event::NackReason;
 use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
@@ -144,6 +144,62 @@ fn big_queues_take_turns_and_a_regular_command_sees_at_most_one_big_segment() {
         while sender.poll_completion().is_some() {}
     }
     assert!(big >= 20, "the big ones starve: {big}");
+}
+
+/// There is never a moment without regular commands that wait: a big segment goes whenever those that the last one passed have gone.
+#[test]
+fn a_steady_stream_of_regular_commands_does_not_starve_big_transfers() {
+    for waiting in 1..6 {
+        let mut sender = sender(|c| c.op_entries = 4096);
+        submit(&mut sender, 1, 2 << 20);
+        let mut issued = Vec::new();
+        for _ in 0..120 {
+            while sender.queues().map(|queue| queue.regular).sum::<u32>() < waiting {
+                submit(&mut sender, 9, 100);
+            }
+            let transmit = sender.poll_transmit(at(0)).unwrap();
+            issued.push(transmit.segment_length > 100);
+            acknowledge(&mut sender, at(0), &transmit);
+            while sender.poll_completion().is_some() {}
+        }
+        let regular = waiting as usize;
+        let expected = |n: usize| n % (regular + 1) == 1 % (regular + 1);
+        let found: Vec<_> = issued.iter().enumerate().filter(|(_, big)| **big).map(|(n, _)| n).collect();
+        assert_eq!(found, (0..120).filter(|n| expected(*n)).collect::<Vec<_>>(), "{waiting} wait");
+    }
+}
+
+/// As many as its receiver has records for: of segments of a transfer above the oldest that is not complete, and of transfers at once.
+#[test]
+fn no_more_is_begun_than_a_receiver_remembers() {
+    let mut sender = sender(|c| {
+        (c.op_entries, c.ops_per_destination) = (4096, 4096);
+        (c.segment_size, c.big_threshold) = (512, 512);
+    });
+    submit(&mut sender, 1, 512 * 2 * u64::from(SEGMENT_SPAN));
+    let first = sender.poll_transmit(at(0)).unwrap();
+    let mut segments = 1;
+    while let Some(transmit) = sender.poll_transmit(at(0)) {
+        assert!(transmit.segment < SEGMENT_SPAN);
+        acknowledge(&mut sender, at(0), &transmit);
+        segments += 1;
+    }
+    assert_eq!(segments, SEGMENT_SPAN, "the first one is not acknowledged");
+    acknowledge(&mut sender, at(0), &first);
+    assert_eq!(sender.poll_transmit(at(0)).unwrap().segment, SEGMENT_SPAN);
+
+    let mut sender = self::sender(|c| c.live_per_destination = 3);
+    for node in [1, 2] {
+        for _ in 0..5 {
+            submit(&mut sender, node, 100);
+        }
+    }
+    let begun: Vec<_> = core::iter::from_fn(|| sender.poll_transmit(at(0))).collect();
+    let of = |node| begun.iter().filter(|transmit| transmit.node == NodeId::new(node)).count();
+    assert_eq!((of(1), of(2)), (3, 3));
+    acknowledge(&mut sender, at(0), &begun[0]);
+    assert_eq!(sender.poll_transmit(at(0)).unwrap().node, begun[0].node);
+    assert_eq!(sender.poll_transmit(at(0)), None);
 }
 
 #[test]

@@ -12,11 +12,13 @@ fn state_per_entry_is_what_the_page_says() {
     let sender = Sender::new(SenderConfig::default(), Incarnation::new(1)).unwrap();
     let found = sender.state().map(|table| (table.name, table.entries, table.bytes));
     let expected = [
-        ("op table", 256, 58),
+        ("op table", 256, 53),
         ("segments", 384, 74),
-        ("transfers", 1024, 277),
+        ("transfers", 1024, 272),
         ("queues", 1024, 8),
         ("destinations", 64, 120),
+        ("sheets of timers", 256 + 1024 / 15 + 704, 64),
+        ("lists of timers", 2 * 704, 16),
     ];
     assert_eq!(found, expected);
     let receiver = Receiver::new(ReceiverConfig::new(NodeId::new(1), Incarnation::new(1))).unwrap();
@@ -34,9 +36,14 @@ fn state_per_entry_is_what_the_page_says() {
     let mirror = Mirror::new(64, 32);
     let found = mirror.state().map(|table| (table.name, table.entries, table.bytes));
     assert_eq!(found, [("mirror of the registry", 64, 112), ("mirror of the escape channel", 32, 48)]);
-    assert_eq!(Timers::BYTES_PER_TIMER, 21, "part of an op table's entry, and of a transfer's");
+    assert_eq!(Timers::BYTES_PER_TIMER, 21);
+    // Where each has a sheet, and where there are many.
+    for (timers, sheets) in [(1, 1), (754, 754), (755, 754), (15_000, 1_704)] {
+        assert_eq!(Timers::new(timers).memory(), u64::from(timers) * 16 + sheets * 64 + 704 * 16);
+    }
     let all = [&sender.state()[..], &receiver.state(), &mirror.state()].concat();
     let bits: Vec<_> = all.iter().map(|table| table.bits()).collect();
-    assert_eq!(bits, [464, 592, 2216, 64, 960, 656, 960 + 8 * 512, 640, 448, 64, 320, 512, 896, 384]);
+    let expected = [424, 592, 2176, 64, 960, 512, 128, 656, 960 + 8 * 512, 640, 448, 64, 320, 512, 896, 384];
+    assert_eq!(bits, expected);
     assert_eq!(receiver.state()[5].total(), 64 * 40);
 }

@@ -144,6 +144,49 @@ fn e2_2_an_answer_to_an_earlier_try_teaches_nothing() {
     assert_eq!(trip(&sender), before);
 }
 
+/// The count of tries ends at 255: an answer to that may be to any later one.
+#[test]
+fn e2_2_where_the_count_of_tries_ends_no_answer_is_certain() {
+    let mut sender = sender(|c| {
+        c.retry.timeout = Timeout::Fixed { timeout: at(10), max_tries: 0 };
+        c.retry.give_up = at(100_000);
+    });
+    submit(&mut sender, at(0), 100);
+    let mut transmit = sender.poll_transmit(at(0)).unwrap();
+    let mut now = at(0);
+    for _ in 0..300 {
+        (now, transmit) = next_try(&mut sender);
+    }
+    assert_eq!(transmit.tries, u8::MAX);
+    sender.handle_ack(now.saturating_add(at(1)), answer(&transmit, 0));
+    assert!(sender.poll_completion().unwrap().result.is_ok());
+    assert_eq!(trip(&sender).samples, 0);
+}
+
+/// A receiver that is busy is asked again ever more rarely, up to a limit, and at once as often as at first after another answer.
+#[test]
+fn refusals_in_a_row_double_the_wait_up_to_its_limit() {
+    let mut sender = sender(|c| {
+        (c.retry.busy_backoff, c.retry.busy_backoff_max) = (at(20), at(1_000));
+        c.retry.timeout = Timeout::Fixed { timeout: at(50_000), max_tries: 0 };
+    });
+    submit(&mut sender, at(0), 100);
+    let mut transmit = sender.poll_transmit(at(0)).unwrap();
+    let mut now = at(0);
+    for reason in [NackReason::Busy, NackReason::EscapeFull] {
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            sender.handle_nack(now, answer(&transmit, 0), reason);
+            let refused = now;
+            (now, transmit) = next_try(&mut sender);
+            waits.push(now.saturating_sub(refused).get() / 1000);
+        }
+        assert_eq!(waits, [20, 40, 80, 160, 320, 640, 1000, 1000, 1000]);
+        // Silence in between: whoever is asked then may have room again.
+        (now, transmit) = next_try(&mut sender);
+    }
+}
+
 #[test]
 fn a_packet_that_waited_for_its_segments_first_teaches_nothing() {
     let mut sender = sender(|_| {});
@@ -215,6 +258,31 @@ fn e2_5_silence_doubles_the_wait_and_ends_after_a_second_without_progress() {
     assert_eq!((node, address, acknowledged), (NODE, CardAddr::new(0x8000 + 512), 1));
     assert_eq!(usize::from(tries), waits.len() + 1);
     assert!(sender.is_idle());
+}
+
+/// Nothing of it is in flight, because all op numbers rest: its receiver hears nothing for as long as of any silent sender, and may have
+/// forgotten it when a number is free again.
+#[test]
+fn a_transfer_that_gets_no_op_number_is_given_up_in_time() {
+    let mut sender = sender(|c| {
+        (c.op_entries, c.generation_bits) = (1, 1);
+        c.packet_lifetime = Nanos::from_secs(2);
+    });
+    submit(&mut sender, at(0), 2048);
+    for now in [10, 20].map(at) {
+        let transmit = sender.poll_transmit(now).unwrap();
+        sender.handle_ack(now, answer(&transmit, 0));
+    }
+    let (mut now, mut end) = (at(20), None);
+    while end.is_none() {
+        assert_eq!(sender.poll_transmit(now), None);
+        now = sender.poll_timeout().unwrap().max(now);
+        sender.handle_timeout(now);
+        end = sender.poll_completion();
+    }
+    assert_eq!(now, at(1_000_020));
+    let result = end.unwrap().result;
+    assert!(matches!(result, Err(TransferError::Unanswered { acknowledged: 2, tries: 0, .. })), "{result:?}");
 }
 
 #[test]

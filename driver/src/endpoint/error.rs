@@ -50,6 +50,16 @@ pub enum EndpointError {
         /// Those that there are.
         known: SchemeList,
     },
+    /// The interface has an op table, too: packets would be sent again by both.
+    #[error(
+        "{card}: its network interface keeps the op table itself ({entries} entries), and so does this driver; load a build that leaves it to the driver"
+    )]
+    OpTable {
+        /// Which card.
+        card: CardName,
+        /// Entries of the interface's.
+        entries: u32,
+    },
     /// The interface does not go by these schemes at once.
     #[error(
         "{card}: its network interface does not go by the schemes {schemes} at once, {reason}; open the endpoint with one of them (EndpointOptions::other_schemes), or load another build"

@@ -17,8 +17,8 @@ use fpga_registers::CardAddr;
 use super::rest::{Idle, Rest};
 use super::{
     Endpoint, EndpointCounters, EndpointError, Notification, Peer, ReadCompletion, ReadError, ReadTicket,
-    ReadableHandle, RegionHandle, RemoteReadable, RemoteRegion, SendCompletion, SendError, SendOptions,
-    SendTicket,
+    ReadableHandle, RegionHandle, RemoteReadable, RemoteRegion, SegmentArrival, SendCompletion, SendError,
+    SendOptions, SendTicket,
 };
 use crate::card::Card;
 use crate::error::TransferFailed;
@@ -302,6 +302,12 @@ impl SharedEndpoint {
     #[must_use]
     pub fn next_notification(&self) -> Option<Notification> {
         self.lock().notifications.pop_front()
+    }
+
+    /// The oldest segment that is complete and that nobody has taken: [`Endpoint::next_segment`]. Does not drive the endpoint.
+    #[must_use]
+    pub fn next_segment(&self) -> Option<SegmentArrival> {
+        self.lock().endpoint.next_segment()
     }
 
     /// The oldest fault event of the interface that nobody has taken: [`Endpoint::next_fault`]. Does not drive the endpoint.

@@ -22,6 +22,7 @@ mod random;
 mod read;
 mod region;
 mod rest;
+mod segments;
 mod sending;
 mod transmit;
 
@@ -63,6 +64,7 @@ pub use options::{EndpointOptions, SendOptions};
 pub use peers::{Mismatch, Peer};
 pub use read::{ReadCompletion, ReadError, ReadFailure, ReadTicket, ReadableHandle, RemoteReadable};
 pub use region::{RegionHandle, RemoteRegion};
+pub use segments::SegmentArrival;
 
 use events::EventRing;
 use peers::Peers;
@@ -98,6 +100,8 @@ pub struct Endpoint {
     events: EventRing,
     completions: VecDeque<SendCompletion>,
     notifications: VecDeque<Notification>,
+    /// `None`: nobody wants to know.
+    segments: Option<VecDeque<SegmentArrival>>,
     faults: VecDeque<Event>,
     mirror_faults: VecDeque<MirrorError>,
     /// The keys of open regions, by memory window.
@@ -171,6 +175,9 @@ impl Endpoint {
         }
         let schemes = options::schemes(options);
         Self::check_schemes(&name, schemes, &info)?;
+        if schemes.contains(Scheme::Registry) && info.op_table_entries != 0 {
+            return Err(EndpointError::OpTable { card: name, entries: info.op_table_entries });
+        }
         let parameters = options::parameters(options)
             .map_err(|scheme| EndpointError::Tuning { card: name.clone(), scheme })?;
         Self::check_limits(&name, options, &info)?;
@@ -188,8 +195,7 @@ impl Endpoint {
 
         let small = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
         let mut mirror = Mirror::new(small(info.registry_entries), small(info.escape_slots));
-        // The masks of messages are not reported packet by packet.
-        mirror.track_masks(options.packet_events && !schemes.has_messages());
+        mirror.track_masks(options.packet_events);
         let ni = Block::new(bar.clone(), info.ni_base);
         let mmio = |source| EndpointError::Mmio { card: name.clone(), source };
         // A hardware reset takes longer than any packet wanders (PCIe: 100 ms), and leaves 0 here.
@@ -263,6 +269,7 @@ impl Endpoint {
             events,
             completions: VecDeque::with_capacity(64),
             notifications: VecDeque::with_capacity(64),
+            segments: options.segment_arrivals.then(VecDeque::new),
             faults: VecDeque::new(),
             mirror_faults: VecDeque::new(),
             regions: vec![None; info.memory_windows.min(region::MAX_WINDOWS) as usize],
@@ -557,6 +564,7 @@ impl Endpoint {
                     self.counters.faults_dropped += keep(&mut self.faults, event);
                 }
                 _ => {
+                    self.note_segment(&event);
                     if let Err(error) = self.mirror.handle_event(&event) {
                         tracing::warn!(card = self.card.name(), %error, "mirror of the receiving side");
                         self.counters.faults_dropped += keep(&mut self.mirror_faults, error);

@@ -59,8 +59,13 @@ pub struct EndpointOptions {
     pub event_line: u8,
     /// Random number of this life of the sender; `None`: from the system. Fixed only where a run must be repeatable.
     pub incarnation: Option<u32>,
-    /// Report every packet that reaches the registry, so that the mirror can follow the masks too.
+    /// Report every packet that reaches the registry, so that the mirror can follow the masks of its segments too. Messages of the other
+    /// schemes are not reported packet by packet.
     pub packet_events: bool,
+    /// Tell of every segment that is complete ([`Endpoint::next_segment`](super::Endpoint::next_segment)), besides the one notification of
+    /// each whole transfer: for whoever works on the first parts of a long transfer while the others are under way. They wait until they
+    /// are taken. Default: no.
+    pub segment_arrivals: bool,
     /// Where the CDMA descriptors go in card memory; `None`: the last 64 KiB of it.
     pub chain: Option<CardAddr>,
     /// Silence after which a packet is sent again. Default: learnt from the round trips seen, at least 100 us.
@@ -104,6 +109,7 @@ impl Default for EndpointOptions {
             event_line: 0,
             incarnation: None,
             packet_events: false,
+            segment_arrivals: false,
             chain: None,
             timeout: TIMEOUT,
             give_up: Duration::from_secs(1),

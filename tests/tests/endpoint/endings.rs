@@ -137,6 +137,22 @@ fn options_that_contradict_each_other() {
     Endpoint::open_with(&card, &options).unwrap();
 }
 
+/// A build that keeps the op table itself: this host would send again what the card does.
+#[test]
+fn a_card_with_an_op_table_of_its_own_is_refused_where_the_host_sends() {
+    let world = fpga_tests::cards::world(CardDescription::default());
+    let at = 0x2000 + u64::from(ni::OP_TABLE_ENTRIES);
+    let bar = Card::open(world.transport(0)).unwrap().info().roles.user.unwrap().index;
+    let replaced = vec![fpga_tests::tampered::Replaced { bar, at, value: 256 }];
+    let card = Card::open(fpga_tests::tampered::Tampered::new(world.transport(0), replaced)).unwrap();
+    let error = Endpoint::open_with(&card, &options(1)).map(drop).unwrap_err();
+    assert!(matches!(error, EndpointError::OpTable { entries: 256, .. }), "{error}");
+    // Where the card sends by itself, it does not matter.
+    let mut options = options(1);
+    options.scheme = Scheme::Selective;
+    Endpoint::open_with(&card, &options).unwrap();
+}
+
 #[test]
 fn a_sender_that_ends_in_the_middle_and_comes_back() {
     for (seed, steps) in [3, 30, 100, 300, 700, 1500].into_iter().enumerate() {

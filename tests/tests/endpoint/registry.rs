@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use fpga_driver::core::mirror::Operation;
+use fpga_driver::core::receiver::EntryView;
 use fpga_driver::firmware::generated::{escape, registry};
 use fpga_tests::tampered::{Replaced, Tampered};
 
@@ -164,6 +166,7 @@ fn assert_each_lie_is_found(
         let bit = match field {
             Field::Silent => registry::flags::SILENT,
             Field::Notify => registry::flags::NOTIFY,
+            Field::Scheme => 1 << registry::flags::SCHEME_SHIFT,
             _ => 1,
         };
         let value = bar.read32(place).unwrap() ^ bit;
@@ -201,6 +204,8 @@ fn every_field_of_a_registry_entry_that_diverges_is_reported() {
         (registry::SEGMENT_COUNT, Field::SegmentCount),
         (registry::FLAGS, Field::Silent),
         (registry::FLAGS, Field::Notify),
+        (registry::FLAGS, Field::Scheme),
+        (registry::FIRST, Field::First),
     ];
     lies.extend((0..8u8).map(|word| (registry::MASK + 4 * u32::from(word), Field::Mask { word })));
     let window = (registry::BLOCK_OFFSET, registry::INDEX, index);
@@ -244,6 +249,76 @@ fn every_field_of_an_escape_slot_that_diverges_is_reported() {
     assert_each_lie_is_found(&mut net, &transport, window, &lies);
     net.settle();
     assert!(net.get(1, TARGET, 16_384) == bytes(1, 16_384));
+}
+
+/// What the mirror says of an entry of a card that goes by several schemes: the rules that it is received by are compared, masks of
+/// segments alone.
+fn assert_mirrored(net: &mut Net, index: u16, operation: &Operation, entry: EntryView) {
+    let is_segment = entry.scheme == Scheme::Registry;
+    assert_eq!(operation.scheme, Some(entry.scheme));
+    assert_eq!(operation.mask.map(|mask| mask.words()), is_segment.then_some(entry.mask));
+    let other = if is_segment { Scheme::Selective } else { Scheme::Registry };
+    for (scheme, expected) in [(entry.scheme, &[][..]), (other, &[Field::Scheme])] {
+        let mut found = Vec::new();
+        net.end(1)
+            .mirror()
+            .compare(index, &EntryView { scheme, ..entry }, |difference| found.push(difference.field));
+        assert_eq!(found, expected);
+    }
+}
+
+/// Segments and messages side by side. The card sends messages by itself, so they are seen between its steps; of segments the sender's
+/// host can pause.
+#[test]
+fn the_mirror_tells_segments_from_messages() {
+    let every = |mut options: EndpointOptions| {
+        options.other_schemes = Scheme::ALL.iter().copied().collect();
+        packet_events(options)
+    };
+    let (mut segments, mut messages) = (0, 0);
+    for seed in 0..4 {
+        let mut net = Net::of(&half_full(), random(seed), every);
+        let region = net.region(1, TARGET, 1 << 20).remote;
+        let data = bytes(seed, 300_000);
+        net.put(0, SOURCE, &data);
+        for (scheme, from, length) in [
+            (Scheme::Selective, 0, 30_000),
+            (Scheme::SenderWindow, 30_000, 30_000),
+            (Scheme::Registry, 60_000, 240_000),
+        ] {
+            let by = SendOptions::default().scheme(scheme);
+            net.send_with(0, at(SOURCE, from), &region, from, length, by);
+        }
+        let seen = messages;
+        while !net.end(0).is_idle() {
+            let pauses = messages > seen + 100;
+            net.poll(0).unwrap();
+            net.poll(1).unwrap();
+            if !net.world.step() {
+                net.world.advance(Nanos::from_micros(20));
+            }
+            if pauses {
+                pause(&mut net);
+                assert_eq!(net.end(1).check_mirror().unwrap(), [], "seed {seed}");
+            }
+            let operations: Vec<_> =
+                net.end(1).mirror().operations().map(|(index, operation)| (index, *operation)).collect();
+            for (index, operation) in operations {
+                let entry = net.end(1).tables().entry(index).unwrap();
+                let is_segment = entry.scheme == Scheme::Registry;
+                // Events may be on their way.
+                if entry.valid && (pauses || !is_segment) {
+                    assert_mirrored(&mut net, index, &operation, entry);
+                    segments += u32::from(is_segment);
+                    messages += u32::from(!is_segment);
+                }
+            }
+        }
+        assert!(net.get(1, TARGET, 300_000) == data);
+        net.notifications[1].clear();
+        net.assert_clean();
+    }
+    assert!(segments > 20 && messages > 20, "{segments}, {messages}");
 }
 
 /// Opening writes it whatever an earlier owner of the card had set: the interface's reset keeps settings.

@@ -184,3 +184,97 @@ proptest! {
         net.assert_clean();
     }
 }
+
+fn telling(mut options: EndpointOptions) -> EndpointOptions {
+    options.segment_arrivals = true;
+    options.other_schemes = Scheme::ALL.iter().copied().collect();
+    options
+}
+
+/// Every segment is told when it is in memory, and the transfer once, after all of them; the sender is told once. Without the option
+/// nothing is told of segments.
+#[test]
+fn each_segment_is_told_where_that_is_asked_for() {
+    const LENGTH: u64 = 5 * (16 << 10) + 77;
+    let mut out_of_order = 0;
+    for seed in 0..8 {
+        for scheme in [Scheme::Registry, Scheme::Selective] {
+            let mut net = Net::of(&CardDescription::default(), random(seed), |options| {
+                if options.incarnation == Some(0xB) { telling(options) } else { only_as_sender(options) }
+            });
+            let region = net.region(1, TARGET, LENGTH).remote;
+            let data = bytes(seed, LENGTH as usize);
+            net.put(0, SOURCE, &data);
+            net.send_with(0, SOURCE, &region, 0, LENGTH, SendOptions::default().scheme(scheme));
+            let mut parts = Vec::new();
+            let mut look = |net: &mut Net| {
+                while let Some(part) = net.end(1).next_segment() {
+                    let from = (part.address.get() - TARGET.get()) as usize;
+                    let length = part.length as usize;
+                    assert!(net.get(1, part.address, length) == data[from..from + length], "told too early");
+                    assert_eq!(part.node, net.end(0).node());
+                    assert_eq!(part.incarnation.get(), 0xA);
+                    parts.push((from, length, part));
+                }
+                // The notification comes with, or after, the last of them.
+                let told: usize = parts.iter().map(|(_, length, _)| length).sum();
+                assert!(net.notifications[1].is_empty() || told == data.len());
+            };
+            while net.completions[0].is_empty() || net.notifications[1].is_empty() {
+                let work = net.poll(0).unwrap() + net.poll(1).unwrap();
+                if !net.world.step() && work == 0 {
+                    // Only a timer can go on.
+                    net.world.advance(Nanos::from_micros(10));
+                }
+                look(&mut net);
+            }
+            net.settle();
+            look(&mut net);
+            assert_eq!((net.completions[0].len(), net.notifications[1].len()), (1, 1));
+            let done = net.completions[0].pop_front().unwrap();
+            assert_eq!((done.result, done.silent_segments), (Ok(()), done.segments - 1));
+            assert_eq!(parts.len(), done.segments as usize);
+            let notice = net.notifications[1].pop_front().unwrap();
+            assert!(parts.iter().all(|(.., part)| part.transfer == notice.transfer));
+            assert!(parts.iter().all(|(.., part)| part.time <= notice.time));
+            out_of_order += u32::from(!parts.is_sorted_by_key(|(from, ..)| *from));
+            // Each byte in exactly one of them.
+            parts.sort_by_key(|(from, ..)| *from);
+            let mut end = 0;
+            for (n, (from, length, part)) in (0..).zip(&parts) {
+                assert_eq!(*from, end);
+                end += length;
+                if scheme == Scheme::Registry {
+                    assert_eq!((part.segment, part.segment_count), (n, 6));
+                }
+            }
+            assert_eq!(end, data.len());
+            net.assert_clean();
+        }
+    }
+    assert!(out_of_order > 0, "segments of a disordered network come in any order");
+}
+
+fn only_as_sender(options: EndpointOptions) -> EndpointOptions {
+    let mut options = telling(options);
+    options.segment_arrivals = false;
+    options
+}
+
+#[test]
+fn segments_of_reads_and_those_that_nobody_asked_for_are_not_told() {
+    let mut net = Net::of(&CardDescription::default(), DeliveryOrder::InOrder, telling);
+    let node = net.end(0).node();
+    net.put(1, SOURCE, &bytes(3, 50_000));
+    let source = net.end(1).open_readable(node, CardRange::new(SOURCE, 50_000)).unwrap().remote;
+    net.end(0).read(&source, 0, TARGET, 50_000, SendOptions::default()).unwrap();
+    net.settle();
+    assert_eq!(net.end(0).next_read().unwrap().result, Ok(()));
+    assert_eq!((net.end(0).next_segment(), net.end(1).next_segment()), (None, None));
+    net.assert_clean();
+
+    let mut net = Net::new(DeliveryOrder::InOrder);
+    let region = net.region(1, TARGET, 50_000).remote;
+    net.carry(SOURCE, &region, 0, &bytes(4, 50_000));
+    assert_eq!(net.end(1).next_segment(), None);
+}

@@ -18,6 +18,7 @@ fn ten_thousand_transfers_through_every_trouble() {
     let tally = run(Trouble::Everything, 10_000, 1 << 20, 4);
     assert_eq!(tally.completed + tally.failed() + tally.abandoned, 10_000);
     assert!(tally.gentle > 2_000 && tally.gentle_completed * 1000 >= tally.gentle * 999, "{tally:?}");
+    assert!(tally.of_any_size > 2_000, "{tally:?}");
     for (what, count) in [
         ("retransmits", tally.retransmits),
         ("damaged", tally.damaged),
@@ -39,7 +40,10 @@ fn ten_thousand_transfers_through_every_trouble() {
 fn op_numbers_and_transfer_ids_come_round_while_old_packets_wander() {
     let tally = run(Trouble::Zombies, 10_000, 2048, 1);
     assert_eq!(tally.completed, 10_000, "{tally:?}");
-    assert!(tally.doubled > 10_000);
+    assert!(tally.doubled > 10_000 && tally.stale > 10_000, "{tally:?}");
+    // In every round ids go round their end, and numbers come back by the thousand.
+    assert_eq!(tally.ids_wrapped, tally.rounds);
+    assert!(tally.numbers_reused > 40_000, "{tally:?}");
 }
 
 #[test]

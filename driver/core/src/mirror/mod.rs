@@ -3,10 +3,10 @@
 //! Feed it every event in order, then hold entries and slots of the card's windows against it: any field that differs is
 //! reported. A difference means a lost or reordered event, or a card that does not do what it reports.
 //!
-//! What an event does not carry is not compared, for there is nothing to hold it against. The mask is only known while the NI reports
-//! every packet ([`Mirror::track_masks`]). Never known are ages, which move by themselves; the length of an entry's transfer, for which
-//! the event of a registration has no room beside the segment's (the notice tells it in the end); the first packet that a mask stands
-//! for, which is 0 in the registry scheme and moves without an event in the others; and op number and try of an escaped packet, which a
+//! What an event does not carry is not compared, for there is nothing to hold it against. The mask of a segment is only known while the
+//! NI reports every packet ([`Mirror::track_masks`]); the first packet that it stands for is 0. Of messages, mask and first packet move
+//! without an event. Never known are ages, which move by themselves; the length of an entry's transfer, for which the event of a
+//! registration has no room beside the segment's (the notice tells it in the end); and op number and try of an escaped packet, which a
 //! resend changes without an event, so that resends cannot fill the ring.
 
 mod escape;
@@ -14,7 +14,7 @@ mod escape;
 use alloc::boxed::Box;
 
 use fpga_firmware::event::{Event, EventKind};
-use fpga_firmware::generated::Flags;
+use fpga_firmware::generated::{Flags, Scheme};
 use fpga_firmware::ids::{Incarnation, NodeId, SegmentIndex, TransferId};
 use fpga_registers::CardAddr;
 
@@ -47,7 +47,9 @@ pub struct Operation {
     pub silent: bool,
     /// Whether the receiver posts a notice when the whole transfer has arrived.
     pub notify: bool,
-    /// Which of them are there; `None` where the NI does not report every packet.
+    /// By which rules it is received; `None`: by some that this software does not know.
+    pub scheme: Option<Scheme>,
+    /// Which of its packets are there; `None` where the NI does not report every packet, and of messages.
     pub mask: Option<Mask>,
     /// Card time of its registration.
     pub registered: Nanos,
@@ -110,6 +112,10 @@ pub enum Field {
     Silent,
     /// Whether the receiver tells of the transfer.
     Notify,
+    /// By which rules it is received.
+    Scheme,
+    /// The first packet that the mask stands for.
+    First,
     /// A word of the mask.
     Mask {
         /// Which word.
@@ -213,7 +219,7 @@ impl Mirror {
         .map(|(name, (entries, bytes))| crate::state::Table::new(name, entries as u64, bytes))
     }
 
-    /// Whether the NI reports every packet, so that masks can be compared too. Holds for operations registered
+    /// Whether the NI reports every packet, so that masks of segments can be compared too. Holds for operations registered
     /// from now on.
     pub fn track_masks(&mut self, on: bool) {
         self.masks = on;
@@ -228,6 +234,12 @@ impl Mirror {
     /// The operations in progress, with their entries.
     pub fn operations(&self) -> impl Iterator<Item = (u16, &Operation)> + '_ {
         (0..).zip(&self.places).filter_map(|(index, place)| Some((index, place.operation.as_ref()?)))
+    }
+
+    /// The operation in progress in entry `index`; `None` if there is none.
+    #[must_use]
+    pub fn operation(&self, index: u16) -> Option<&Operation> {
+        self.places.get(usize::from(index))?.operation.as_ref()
     }
 
     /// Packets in the escape channel.
@@ -283,7 +295,9 @@ impl Mirror {
                 let before = place.operation.is_some().then_some(place.generation).flatten();
                 self.occupancy += u16::from(place.operation.is_none());
                 let expected = u16::try_from(event.count).ok().and_then(Mask::first_of);
-                let flags = Flags::from_bits(event.tries.into());
+                let (flags, scheme) =
+                    event.registration().map_or((Flags::NONE, None), |how| (how.flags, how.scheme));
+                let tells_packets = self.masks && scheme == Some(Scheme::Registry);
                 *place = Place {
                     generation: Some(generation),
                     operation: Some(Operation {
@@ -297,7 +311,8 @@ impl Mirror {
                         segment_count: event.op.get(),
                         silent: flags.contains(Flags::SILENT),
                         notify: flags.contains(Flags::NOTIFY_RECEIVER),
-                        mask: expected.filter(|_| self.masks),
+                        scheme,
+                        mask: expected.filter(|_| tells_packets),
                         registered: Nanos::new(event.time),
                         touched: Nanos::new(event.time),
                     }),
@@ -351,6 +366,12 @@ impl Mirror {
         check(Field::SegmentCount, operation.segment_count.into(), card.segment_count.into());
         check(Field::Silent, operation.silent.into(), card.silent.into());
         check(Field::Notify, operation.notify.into(), card.notify.into());
+        if let Some(scheme) = operation.scheme {
+            check(Field::Scheme, scheme.value().into(), card.scheme.value().into());
+        }
+        if operation.scheme == Some(Scheme::Registry) {
+            check(Field::First, 0, card.first.into());
+        }
         if let Some(mask) = operation.mask {
             for (word, (mirror, card)) in (0u8..).zip(mask.words().into_iter().zip(card.mask)) {
                 check(Field::Mask { word }, mirror.into(), card.into());
@@ -364,6 +385,7 @@ impl Mirror {
 mod tests {
     use super::*;
     use alloc::vec::Vec;
+    use fpga_firmware::event::Registration;
     use fpga_firmware::ids::OpNumber;
 
     fn registered() -> Event {
@@ -375,7 +397,7 @@ mod tests {
             address: CardAddr::new(0x1000),
             length: 1100,
             op: OpNumber::new(1),
-            tries: 4,
+            tries: Registration::byte(Flags::NOTIFY_RECEIVER, Scheme::Registry),
             ..Event::new(EventKind::Registered)
         }
     }
@@ -438,6 +460,8 @@ mod tests {
             (Field::SegmentCount, EntryView { segment_count: 2, ..on_card() }),
             (Field::Silent, EntryView { silent: true, ..on_card() }),
             (Field::Notify, EntryView { notify: false, ..on_card() }),
+            (Field::Scheme, EntryView { scheme: Scheme::Selective, ..on_card() }),
+            (Field::First, EntryView { first: 1, ..on_card() }),
         ];
         for word in 0..8u8 {
             let mut other = on_card();
@@ -447,6 +471,25 @@ mod tests {
         for (field, other) in cases {
             assert_eq!(fields(&mirror, &other), [field]);
         }
+    }
+
+    /// Of a message, mask and first packet move without an event; the rules that it is received by stay.
+    #[test]
+    fn of_a_message_the_rules_are_compared_and_the_window_is_not() {
+        let mut mirror = Mirror::new(2, 0);
+        mirror.track_masks(true);
+        let tries = Registration::byte(Flags::NOTIFY_RECEIVER, Scheme::Selective);
+        mirror.handle_event(&Event { tries, ..registered() }).unwrap();
+        let card = EntryView { scheme: Scheme::Selective, first: 2, mask: [7; 8], ..on_card() };
+        assert_eq!(fields(&mirror, &card), []);
+        for other in Scheme::ALL.iter().filter(|other| **other != Scheme::Selective) {
+            assert_eq!(fields(&mirror, &EntryView { scheme: *other, ..card }), [Field::Scheme]);
+        }
+        // By rules that are not known here: nothing to hold it against.
+        let unknown = Event { tries: tries | 0x70, generation: 5, ..registered() };
+        assert!(mirror.handle_event(&unknown).is_err(), "in progress");
+        assert_eq!(mirror.operations().next().unwrap().1.scheme, None);
+        assert_eq!(fields(&mirror, &EntryView { generation: 5, ..card }), []);
     }
 
     fn registered_as(kind: EventKind) -> Event {

@@ -162,7 +162,7 @@ impl Hash for OpTable {
 impl OpTable {
     /// Bytes of state of one entry: itself, its timer, its rest, and its places in the lists of slots.
     pub(crate) const BYTES: usize =
-        size_of::<Entry>() + Timers::BYTES_PER_TIMER + size_of::<Nanos>() + 2 * size_of::<u16>() + 1;
+        size_of::<Entry>() + Timers::BYTES + size_of::<Nanos>() + 2 * size_of::<u16>() + 1;
 
     /// Allocates the table.
     ///
@@ -190,6 +190,10 @@ impl OpTable {
             generation_mask: u16::MAX >> (16 - config.generation_bits),
             rest: config.packet_lifetime.saturating_mul(2),
         })
+    }
+
+    pub(crate) const fn timers(&self) -> &Timers {
+        &self.timers
     }
 
     /// Entries in the table.

@@ -1,6 +1,7 @@
 //! Packets whose operation is not registered: late ones, starts, and those for the escape buffer.
 
-use fpga_firmware::event::{Event, EventKind, NackReason};
+use fpga_firmware::event::{Event, EventKind, NackReason, Registration};
+use fpga_firmware::generated::Scheme;
 use fpga_firmware::geometry::Geometry;
 use fpga_firmware::ids::OpNumber;
 use fpga_firmware::wire::{DataHeader, Flags, StartFields};
@@ -12,9 +13,6 @@ use super::room::Arrival;
 use super::tombstone::Progress;
 use super::{ReceiveMemory, Receiver};
 use crate::time::Nanos;
-
-/// The flags of its packets that a registration's event tells.
-const TOLD: u8 = Flags::SILENT.with(Flags::NOTIFY_RECEIVER).bits().to_le_bytes()[0];
 
 /// The records that a start needs, all of them known to be available.
 #[derive(Clone, Copy)]
@@ -310,7 +308,7 @@ impl Receiver {
             address: start.base,
             length: u64::from(start.segment_length),
             op: OpNumber::new(header.segment_count),
-            tries: flags.bits().to_le_bytes()[0] & TOLD,
+            tries: Registration::byte(flags, Scheme::Registry),
             ..self.entry_event(EventKind::Registered, slot)
         };
         self.event(now, event);

@@ -111,15 +111,20 @@ impl Sender {
 
     /// Its tables, and how much state an entry of each holds.
     #[must_use]
-    pub fn state(&self) -> [Table; 5] {
+    pub fn state(&self) -> [Table; 7] {
         let link = Links::BYTES_PER_SLOT;
-        let transfer = size_of::<Transfer>() + link + Timers::BYTES_PER_TIMER;
+        let transfer = size_of::<Transfer>() + link + Timers::BYTES;
+        let [sheet, slot] = Timers::LIST_BYTES;
+        let ([sheets, slots], [more_sheets, more_slots]) =
+            (self.ops.timers().lists(), self.deadlines.lists());
         [
             Table::new("op table", self.config.op_entries.into(), OpTable::BYTES),
             Table::new("segments", self.segments.capacity(), Segments::BYTES),
             Table::new("transfers", self.config.transfers.into(), transfer),
             Table::new("queues", self.config.transfers.into(), link),
             Table::new("destinations", self.config.destinations.into(), Destinations::BYTES),
+            Table::new("sheets of timers", sheets + more_sheets, sheet),
+            Table::new("lists of timers", slots + more_slots, slot),
         ]
     }
 

@@ -391,6 +391,15 @@ impl Endpoint {
         }
     }
 
+    /// Whether `length` bytes at `address` from `node` are of a request to this node, or of an answer to it.
+    pub(super) fn is_of_read(&self, node: NodeId, address: CardAddr, length: u64) -> bool {
+        let part = CardRange::new(address, length);
+        let answers = |from: NodeId, to, length| from == node && CardRange::new(to, length).overlaps(part);
+        self.mailbox_of(address).is_some()
+            || self.reads.pending.iter().flatten().any(|read| answers(read.node, read.to, read.length))
+            || self.reads.late.iter().any(|late| answers(late.node, late.to, late.length))
+    }
+
     /// Takes the end of a transfer that is a request or an answer. Others are the application's.
     pub(super) fn take_internal(&mut self, now: Nanos, done: &SendCompletion) -> Result<bool, EndpointError> {
         if let Some(at) = self.reads.answers.iter().position(|ticket| *ticket == done.ticket) {

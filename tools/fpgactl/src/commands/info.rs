@@ -1,5 +1,6 @@
 //! `info`: what a card is.
 
+use fpga_driver::endpoint::SchemeList;
 use fpga_driver::firmware::catalog;
 use fpga_driver::firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, CONTRACT_MINOR, Capabilities};
 use fpga_driver::firmware::identity::{Block, Identity};
@@ -9,6 +10,7 @@ use fpga_driver::{CardInfo, NiInfo, XdmaInfo};
 use serde::Serialize;
 
 use crate::bars::Role;
+use crate::cli::Scheme;
 use crate::error::CliError;
 use crate::output::{Report, pairs, render, table};
 use crate::settings::Settings;
@@ -88,6 +90,9 @@ struct Ni {
     op_table: &'static str,
     op_table_entries: u32,
     memory_windows: u32,
+    schemes: Vec<&'static str>,
+    several_schemes_at_once: bool,
+    card_transfers: u32,
     event_push: bool,
     memory_base: String,
     memory_bytes: u64,
@@ -202,6 +207,9 @@ fn ni(info: &NiInfo) -> Ni {
         op_table: if info.op_table_entries == 0 { "driver" } else { "card" },
         op_table_entries: info.op_table_entries,
         memory_windows: info.memory_windows,
+        schemes: SchemeList(info.schemes).iter().map(Scheme::name_of).collect(),
+        several_schemes_at_once: info.mixed,
+        card_transfers: info.command_entries,
         event_push: info.event_push,
         memory_base: format!("{:#x}", info.memory.start.get()),
         memory_bytes: info.memory.length,
@@ -306,6 +314,12 @@ fn ni_text(ni: &Ni) -> String {
     } else {
         format!("in the card, {} entries", ni.op_table_entries)
     };
+    let schemes = match ni.schemes.as_slice() {
+        [] => "none that this software knows".to_owned(),
+        [one] => (*one).to_owned(),
+        several if ni.several_schemes_at_once => format!("{}; several at once", several.join(", ")),
+        several => format!("{}; one at a time", several.join(", ")),
+    };
     pairs(&[
         ("node", ni.node.to_string()),
         ("packets", format!("{} B, {} to a segment at most", ni.packet_bytes, ni.mask_bits)),
@@ -313,6 +327,7 @@ fn ni_text(ni: &Ni) -> String {
         ("escape channel", format!("{} slots", ni.escape_slots)),
         ("op table", op_table),
         ("memory windows", ni.memory_windows.to_string()),
+        ("schemes", schemes),
         ("events", if ni.event_push { "pushed to the host" } else { "fetched from card memory" }.to_owned()),
         ("memory", format!("{} at {}", binary_size(ni.memory_bytes), ni.memory_base)),
         (

@@ -97,6 +97,7 @@ fn print(tally: &Tally) {
     for (name, count) in [
         ("transfers", tally.transfers),
         ("bytes", tally.bytes),
+        ("of any size", tally.of_any_size),
         ("completed", tally.completed),
         ("failed: deadline", tally.deadline),
         ("failed: unanswered", tally.unanswered),
@@ -115,6 +116,9 @@ fn print(tally: &Tally) {
         ("registry full", tally.registry_full),
         ("restarts", tally.restarts),
         ("pauses", tally.pauses),
+        ("stale answers", tally.stale),
+        ("op numbers reused", tally.numbers_reused),
+        ("ids wrapped", tally.ids_wrapped),
     ] {
         println!("{name:20}{count}");
     }

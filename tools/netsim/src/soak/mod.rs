@@ -7,7 +7,8 @@
 //! * it ends at the sender once, and not after its deadline;
 //! * if it ended well, the receiving application was told once, and every byte is there and stays until the memory is used again;
 //! * the receiving application is told at most once in one life of its node;
-//! * nothing is written outside the memory of the transfers under way.
+//! * nothing is written outside the memory of the transfers under way;
+//! * where op numbers come round, none names another packet while a packet or an answer of its last one is under way.
 //!
 //! And when a round is over, no table of either side holds anything.
 
@@ -18,6 +19,7 @@ use fpga_core::receiver::ReceiverConfigError;
 use fpga_core::sender::ConfigError;
 
 mod arena;
+mod names;
 mod round;
 
 /// What is drawn at random.
@@ -107,6 +109,15 @@ pub struct Tally {
     pub restarts: u64,
     /// Times that the sender's host stood still for seconds.
     pub pauses: u64,
+    /// Transfers whose size was drawn from all there are: in rounds of small packets or tables, where long ones would take long, it is 16 KiB
+    /// at most.
+    pub of_any_size: u64,
+    /// Op numbers that were given to another packet than the last time: with [`Trouble::Zombies`].
+    pub numbers_reused: u64,
+    /// Times that transfer ids went round their end: with [`Trouble::Zombies`].
+    pub ids_wrapped: u64,
+    /// Answers to packets that the sender had done with.
+    pub stale: u64,
     /// Simulated time of all rounds together.
     pub simulated: Nanos,
 }
@@ -135,6 +146,10 @@ impl Tally {
             registry_full,
             restarts,
             pauses,
+            of_any_size,
+            numbers_reused,
+            ids_wrapped,
+            stale,
             simulated,
         } = other;
         for (sum, part) in [
@@ -159,6 +174,10 @@ impl Tally {
             (&mut self.registry_full, registry_full),
             (&mut self.restarts, restarts),
             (&mut self.pauses, pauses),
+            (&mut self.of_any_size, of_any_size),
+            (&mut self.numbers_reused, numbers_reused),
+            (&mut self.ids_wrapped, ids_wrapped),
+            (&mut self.stale, stale),
         ] {
             *sum += part;
         }
@@ -241,6 +260,14 @@ pub enum Promise {
     Hung {
         /// Transfers that have not ended.
         left: u64,
+    },
+    /// A packet or an answer arrived under an op number that names another packet by then.
+    #[error(
+        "op number {op:#x} was given to another packet while one of its packets or answers was under way"
+    )]
+    Renamed {
+        /// The number.
+        op: u32,
     },
     /// A table is not empty at the end.
     #[error("left over at the end: {what}")]

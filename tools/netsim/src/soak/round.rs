@@ -20,6 +20,7 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
 use super::arena::{self, Arena};
+use super::names::Names;
 use super::{Broken, Promise, Soak, Tally, Trouble};
 use crate::frame::{self, Frame, Told};
 use crate::scenario::{RECEIVER, SENDER};
@@ -83,6 +84,10 @@ struct World {
     /// When the sender's host stands still, and for how long: its card goes on.
     pauses: Vec<(Nanos, Nanos)>,
     gentle: bool,
+    /// Transfers are as long as they come.
+    of_any_size: bool,
+    /// There are few op numbers, and one life of the sender.
+    numbers_come_round: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -169,7 +174,19 @@ fn everything(soak: &Soak, dice: &mut Dice) -> World {
     let hurried = dice.one_in(10);
     let deadline = if hurried { Nanos::from_micros(dice.between(100, 30_000)) } else { Nanos::from_secs(60) };
     let gentle = gentle_loss && restarts.is_empty() && pauses.is_empty() && !hurried;
-    World { there, back, sender, receiver, longest, deadline, restarts, pauses, gentle }
+    World {
+        there,
+        back,
+        sender,
+        receiver,
+        longest,
+        deadline,
+        restarts,
+        pauses,
+        gentle,
+        of_any_size: longest == soak.longest,
+        numbers_come_round: false,
+    }
 }
 
 fn conditions(dice: &mut Dice, most_loss: f64) -> Conditions {
@@ -229,6 +246,8 @@ fn zombies(soak: &Soak, dice: &mut Dice) -> World {
         restarts: Vec::new(),
         pauses: Vec::new(),
         gentle: true,
+        of_any_size: false,
+        numbers_come_round: true,
     }
 }
 
@@ -276,6 +295,8 @@ struct Round<'a> {
     tickets: Vec<(u32, usize)>,
     /// By the sender's life and the wire's id.
     on_wire: HashMap<(u32, u32), usize>,
+    /// Where numbers come round.
+    names: Option<Names>,
     free: Vec<u16>,
     /// Slots of transfers that failed: late packets may still be written there.
     resting: Vec<(Nanos, u16)>,
@@ -325,6 +346,7 @@ impl<'a> Round<'a> {
             stories: Vec::new(),
             tickets: vec![(u32::MAX, 0); slot_index(world.sender.transfers)],
             on_wire: HashMap::new(),
+            names: world.numbers_come_round.then(Names::default),
             free: (0..SLOTS).collect(),
             resting: Vec::new(),
             live: 0,
@@ -355,7 +377,7 @@ impl<'a> Round<'a> {
             }
             self.rest();
             if !self.is_asleep() {
-                self.answers();
+                self.answers()?;
                 if self.sender.poll_timeout().is_some_and(|at| at <= self.now) {
                     self.sender.handle_timeout(self.now);
                 }
@@ -442,6 +464,7 @@ impl<'a> Round<'a> {
         self.live += 1;
         self.tally.transfers += 1;
         self.tally.bytes += length;
+        self.tally.of_any_size += u64::from(self.world.of_any_size);
         Ok(true)
     }
 
@@ -454,13 +477,16 @@ impl<'a> Round<'a> {
             let number = (transmit.source.get() >> 24) - 1;
             let number = usize::try_from(number).unwrap_or(usize::MAX);
             self.on_wire.insert((self.sender_life, transmit.transfer.get()), number);
-            let Self { there, buffers, now, sender_life, .. } = self;
+            let Self { there, buffers, now, sender_life, names, tally, .. } = self;
             let mut offset = transmit.source.get() & 0xFF_FFFF;
             frame::packets(&transmit, Incarnation::new(*sender_life), |frame| {
                 let mut bytes = buffers.pop().unwrap_or_default();
                 bytes.resize(MAX_PACKET_LENGTH, 0);
                 let length = match frame {
                     Frame::Data { header, payload } => {
+                        if let Some(names) = names {
+                            names.leaves(&header, tally);
+                        }
                         let mut content = [0; 1 << 12];
                         let content = content.get_mut(..payload).unwrap_or_default();
                         arena::fill(number as u64, offset, content);
@@ -480,7 +506,12 @@ impl<'a> Round<'a> {
         while let Some(bytes) = self.there.poll(self.now) {
             if self.now >= self.deaf_until {
                 match Packet::parse(&bytes) {
-                    Ok(Packet::Data(data)) => self.receiver.handle_data(self.now, &data, &mut self.arena),
+                    Ok(Packet::Data(data)) => {
+                        if let Some(names) = &self.names {
+                            names.arrives(&data.header())?;
+                        }
+                        self.receiver.handle_data(self.now, &data, &mut self.arena);
+                    }
                     Ok(Packet::Control(Control::Arrived(arrived))) => {
                         self.receiver.handle_arrived(self.now, &arrived);
                     }
@@ -497,11 +528,14 @@ impl<'a> Round<'a> {
     }
 
     /// The sender's host looks at what its card has taken.
-    fn answers(&mut self) {
+    fn answers(&mut self) -> Result<(), Promise> {
         while let Some(bytes) = self.unseen.pop_front() {
             if let Ok(Packet::Control(control)) = Packet::parse(&bytes)
                 && let Some((answer, told)) = frame::answer(&control)
             {
+                if let Some(names) = &self.names {
+                    names.answered(&control)?;
+                }
                 match told {
                     Told::Here => self.sender.handle_ack(self.now, answer),
                     Told::Refused(reason) => self.sender.handle_nack(self.now, answer, reason),
@@ -512,6 +546,7 @@ impl<'a> Round<'a> {
             }
             self.buffers.push(bytes);
         }
+        Ok(())
     }
 
     fn outputs(&mut self) -> Result<(), Promise> {
@@ -706,6 +741,7 @@ impl<'a> Round<'a> {
             }
         }
         self.note_receiver();
+        self.tally.stale += self.sender.counters().stale;
         for LinkCounters { data, control, .. } in [self.there.counters(), self.back.counters()] {
             for class in [data, control] {
                 self.tally.lost += class.lost + class.blacked_out + class.overflowed;

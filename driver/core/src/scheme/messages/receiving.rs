@@ -9,7 +9,7 @@ mod views;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use fpga_firmware::event::{Event, EventKind, FaultReason};
+use fpga_firmware::event::{Event, EventKind, FaultReason, Registration};
 use fpga_firmware::generated::Scheme;
 use fpga_firmware::ids::{Incarnation, MessageId, NodeId, OpNumber};
 use fpga_firmware::wire::{
@@ -412,9 +412,11 @@ impl Receiver {
             return;
         };
         let Announcement { transfer, base, length, left, .. } = context.announcement;
-        let (segments, flags) = match kind {
-            EventKind::Registered => (left.saturating_add(1), Flags::NOTIFY_RECEIVER),
-            _ => (0, Flags::NONE),
+        let (segments, tries) = match kind {
+            EventKind::Registered => {
+                (left.saturating_add(1), Registration::byte(Flags::NOTIFY_RECEIVER, context.scheme))
+            }
+            _ => (0, 0),
         };
         let event = Event {
             index: slot,
@@ -427,7 +429,7 @@ impl Receiver {
             address: base,
             length: length.into(),
             op: OpNumber::new(segments),
-            tries: flags.bits().to_le_bytes()[0],
+            tries,
             ..Event::new(kind)
         };
         self.event(now, event);

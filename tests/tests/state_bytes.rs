@@ -1,0 +1,45 @@
+//! The page of `fpga_core::state` leaves nothing out: what sender, receiver and mirror take from the heap is what their tables come to.
+
+use fpga_driver::core::mirror::Mirror;
+use fpga_driver::core::receiver::{Receiver, ReceiverConfig};
+use fpga_driver::core::sender::{Sender, SenderConfig};
+use fpga_driver::core::state::Table;
+use fpga_driver::firmware::{Incarnation, NodeId};
+use fpga_pci::testing::CountingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// Holds the bytes against the tables. What is not counted per entry is a few words; what is counted in whole bytes may be less.
+fn compare(what: &str, bytes: u64, tables: &[Table]) {
+    let told: u64 = tables.iter().map(Table::total).sum();
+    let (most, least) = (told + 256, told - told / 50);
+    assert!(
+        (least..=most).contains(&bytes),
+        "{what}: {bytes} bytes, of which its tables tell {told}: {tables:?}"
+    );
+}
+
+#[test]
+fn the_tables_are_all_that_there_is() {
+    for scale in [1, 4] {
+        let mut config = SenderConfig::default();
+        (config.op_entries, config.transfers) = (256 * scale, 1024 * scale);
+        config.destinations = 64 * scale;
+        let (bytes, sender) = CountingAllocator::peak(|| Sender::new(config, Incarnation::new(1)).unwrap());
+        compare("sender", bytes, &sender.state());
+
+        for mask_bits in [32, 64, 256] {
+            let mut config = ReceiverConfig::new(NodeId::new(1), Incarnation::new(1));
+            config.mask_bits = mask_bits;
+            (config.registry_entries, config.windows) = (64 * scale, 64 * scale);
+            config.escape_slots *= u16::try_from(scale).unwrap();
+            let (bytes, receiver) = CountingAllocator::peak(|| Receiver::new(config).unwrap());
+            compare("receiver", bytes, &receiver.state());
+        }
+
+        let entries = u16::try_from(64 * scale).unwrap();
+        let (bytes, mirror) = CountingAllocator::peak(|| Mirror::new(entries, entries));
+        compare("mirror", bytes, &mirror.state());
+    }
+}
