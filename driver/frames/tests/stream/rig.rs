@@ -98,7 +98,11 @@ impl Rig {
         options: PublisherOptions,
     ) -> Self {
         let cards = u32::try_from(subscribers + 1).unwrap();
-        let world = world.cards(cards).build().unwrap();
+        Self::of(world.cards(cards).build().unwrap(), subscribers, options)
+    }
+
+    /// In a world that has its cards.
+    pub(crate) fn of(world: World, subscribers: usize, options: PublisherOptions) -> Self {
         let endpoint = endpoint(&world, 0, 1);
         let mut publisher = Publisher::new(endpoint, options).unwrap();
         let address = publisher.listen("127.0.0.1:0".parse().unwrap()).unwrap();

@@ -1,5 +1,6 @@
 //! Frames arrive whole, in order, and what is missing is counted.
 
+use fpga_card::CardDescription;
 use fpga_driver::core::Nanos;
 use fpga_driver::mock::World;
 use fpga_frames::{PublishError, Sequence, SubscriberOptions};
@@ -223,6 +224,33 @@ fn ordinary_memory_when_all_slots_are_on_their_way() {
     std::thread::spawn(move || drop(frame)).join().unwrap();
     rig.close();
     assert_eq!(rig.publisher.free_slots(), 2);
+}
+
+/// Interfaces that push no events: the endpoint fetches them by the first channel, and the stream takes the second one.
+#[test]
+fn cards_that_push_no_events() {
+    let card = |node| {
+        let mut description = CardDescription::default();
+        (description.ni.event_push, description.ni.node_id) = (false, node);
+        description
+    };
+    let world = World::builder().impairments(lossy(0.02)).seed(3);
+    let world = (1..=3).fold(world, |world, node| world.card(card(node))).build().unwrap();
+    let mut rig = Rig::of(world, 2, options());
+    for round in 0..100 {
+        rig.stalled[1] = round % 40 > 10;
+        let _ = rig.publish();
+        for _ in 0..300 {
+            rig.turn();
+        }
+    }
+    rig.close();
+    rig.assert_no_faults();
+    for seen in &rig.seen {
+        assert_whole(seen, Sequence::new(0), Sequence::new(100));
+    }
+    assert!(rig.seen[0].frames.len() > 80 && rig.seen[1].missed() > 0, "{:?}", rig.seen);
+    assert_eq!(rig.publisher.free_slots(), 16, "no slot is leaked");
 }
 
 /// Frames that are read one by one: a credit for half of the slots, and half a millisecond after the last frame one for the rest.

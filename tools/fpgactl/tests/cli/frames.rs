@@ -83,6 +83,27 @@ fn a_file_goes_to_two_subscribers() {
     assert!(read == data);
 }
 
+/// Standard output has the frames and nothing else: what a program behind a pipe reads is what was published.
+#[test]
+fn frames_come_from_standard_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = pattern(100_003);
+    let source = file(folder.path(), "source", &data);
+    let [publisher, own] = addresses();
+    let args = ["publish", source.to_str().unwrap(), "--frame", "4KiB", "--listen", "127.0.0.1:0"];
+    let mut publishing = start(&[&args[..], &["--link", &publisher, "--link", &own]].concat());
+    let mut lines = BufReader::new(publishing.stderr.take().unwrap());
+    let address = ready(&mut lines);
+    let subscribe = ["--timeout", "30s", "stream", "subscribe", &address, "--out", "-"];
+    let links = ["--node", "2", "--link", &own, "--link", &publisher];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+    let read = command.args(subscribe).args(links).output().unwrap();
+    let said = String::from_utf8(read.stderr).unwrap();
+    assert!(read.status.success() && said.contains("by the publisher"), "{said}");
+    assert!(read.stdout == data, "{} bytes", read.stdout.len());
+    assert_eq!(report(publishing)["published"], 25);
+}
+
 /// Whoever feeds the publisher takes his time: subscribers come and are told that it lives, and Ctrl-C would find it.
 #[test]
 fn standard_input_that_has_nothing_yet_keeps_nobody_waiting() {
