@@ -110,6 +110,9 @@ impl Watch {
     }
 }
 
+/// A packet that was sent: to whom, which try, its op number, whether it is its segment's first, and which segment that is.
+type Sent = (NodeId, u8, OpNumber, bool, (TransferId, SegmentIndex));
+
 /// Serves random commands until some hundred segments have arrived; returns the most big segments that went before a regular
 /// command.
 fn most_passed(load: Load) -> u64 {
@@ -119,7 +122,7 @@ fn most_passed(load: Load) -> u64 {
     let share = if share == 0 { load.entries - load.entries / 4 } else { share };
     let mut now = Nanos::ZERO;
     let mut watch = Watch { segment, ..Watch::default() };
-    let mut out: Vec<(NodeId, u8, OpNumber, bool, (TransferId, SegmentIndex))> = Vec::new();
+    let mut out: Vec<Sent> = Vec::new();
     while sender.counters().segments < 400 || watch.regulars < 100 {
         if dice.roll(3) == 0 && sender.queues().map(|queue| queue.regular + queue.big).sum::<u32>() < 20 {
             if dice.roll(3) == 0 {
