@@ -48,7 +48,8 @@ const KINDS: [Kind; 8] = [
 
 fn answer(transmit: &Transmit, packet: usize) -> Answer {
     let op = transmit.ops.as_slice()[packet];
-    Answer { node: transmit.node, incarnation: LIFE, op, tries: transmit.tries, life: PEER }
+    let Transmit { node, transfer, segment, tries, .. } = *transmit;
+    Answer { node, incarnation: LIFE, op, transfer, segment, tries, life: PEER }
 }
 
 /// One transfer of two segments of 4 packets, which is under way, and the packets of it that were sent: all, if there are 8 op numbers.
@@ -116,24 +117,30 @@ fn one_wrong_field_of_an_answer() {
                         sender.handle_ack(Nanos::ZERO, answer(&sent[0], 0));
                     }
                     let mut wrong = answer(&sent[0], 1);
-                    let (mut transfer, mut segment) = (sent[0].transfer, 0);
                     match field {
                         Field::Node => wrong.node = NodeId::new(value),
                         Field::Incarnation => wrong.incarnation = Incarnation::new(value),
                         Field::Op => wrong.op = OpNumber::new(value),
                         Field::Tries => wrong.tries = value.to_le_bytes()[0],
                         Field::Life => wrong.life = Incarnation::new(value),
-                        Field::Transfer => transfer = TransferId::new(value),
-                        Field::Segment => segment = value,
+                        Field::Transfer => wrong.transfer = TransferId::new(value),
+                        Field::Segment => wrong.segment = value,
                     }
                     let live: Vec<_> = sender.ops().map(|op| op.number).collect();
-                    let is_ours = wrong.node == NODE && wrong.incarnation == LIFE && live.contains(&wrong.op);
+                    let owner = sent.iter().find(|transmit| transmit.ops.as_slice().contains(&wrong.op));
+                    let is_about = owner.is_some_and(|owner| {
+                        (owner.transfer, owner.segment) == (wrong.transfer, wrong.segment)
+                    });
+                    let is_ours = wrong.node == NODE
+                        && wrong.incarnation == LIFE
+                        && is_about
+                        && live.contains(&wrong.op);
                     let before = sender.counters().stale;
                     let now = Nanos::from_micros(5);
                     match kind {
                         Kind::Ack => sender.handle_ack(now, wrong),
                         Kind::Nack(reason) => sender.handle_nack(now, wrong, reason),
-                        Kind::Done => sender.handle_segment_done(now, wrong, transfer, segment),
+                        Kind::Done => sender.handle_segment_done(now, wrong),
                     }
                     if kind != Kind::Done && !is_ours {
                         assert_eq!(sender.counters().stale, before + 1, "{what}");
@@ -170,7 +177,7 @@ fn a_segment_that_has_not_been_sent_whole_is_not_done() {
     let (mut sender, sent) = under_way(3);
     let [first] = sent.as_slice() else { unreachable!("there are three op numbers") };
     assert!(first.ops.len() < first.segment_packets);
-    sender.handle_segment_done(Nanos::from_micros(1), answer(first, 0), first.transfer, 0);
+    sender.handle_segment_done(Nanos::from_micros(1), answer(first, 0));
     assert_eq!((sender.counters().stale, sender.ops().count()), (1, usize::from(first.ops.len())));
     assert_eq!(finish(&mut sender, sent), [Ok(())]);
 }

@@ -221,16 +221,29 @@ impl World {
     fn answer(&mut self, control: Control) {
         let now = self.now;
         let Common { source: node, incarnation: life, .. } = control.common();
-        let answer = |incarnation, op, tries| Answer { node, incarnation, op, tries, life };
+        let answer = |incarnation, (transfer, segment), op, tries| Answer {
+            node,
+            incarnation,
+            op,
+            transfer,
+            segment,
+            tries,
+            life,
+        };
         match control {
-            Control::Ack(ack) => self.sender.handle_ack(now, answer(ack.peer_incarnation, ack.op, ack.tries)),
+            Control::Ack(ack) => {
+                let about = (ack.transfer, ack.segment);
+                self.sender.handle_ack(now, answer(ack.peer_incarnation, about, ack.op, ack.tries));
+            }
             Control::Nack(nack) => {
-                let answer = answer(nack.peer_incarnation, nack.op, nack.tries);
+                let about = (nack.transfer, nack.segment);
+                let answer = answer(nack.peer_incarnation, about, nack.op, nack.tries);
                 self.sender.handle_nack(now, answer, nack.reason);
             }
             Control::SegmentDone(done) => {
-                let answer = answer(done.peer_incarnation, OpNumber::new(0), 0);
-                self.sender.handle_segment_done(now, answer, done.transfer, done.segment);
+                let about = (done.transfer, done.segment);
+                let answer = answer(done.peer_incarnation, about, OpNumber::new(0), 0);
+                self.sender.handle_segment_done(now, answer);
             }
             other => panic!("{other:?}"),
         }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use fpga_core::Nanos;
 use fpga_core::sender::{Answer, Command, Notify, Sender, SenderConfig, Ticket, Transmit};
 use fpga_firmware::event::NackReason;
-use fpga_firmware::ids::{Incarnation, NodeId, OpNumber};
+use fpga_firmware::ids::{Incarnation, NodeId, OpNumber, SegmentIndex, TransferId};
 use fpga_registers::CardAddr;
 
 const LIFE: Incarnation = Incarnation::new(1);
@@ -110,6 +110,9 @@ impl Watch {
     }
 }
 
+/// A packet that was sent: to whom, which try, its op number, whether it is its segment's first, and which segment that is.
+type Sent = (NodeId, u8, OpNumber, bool, (TransferId, SegmentIndex));
+
 /// Serves random commands until some hundred segments have arrived; returns the most big segments that went before a regular
 /// command.
 fn most_passed(load: Load) -> u64 {
@@ -119,7 +122,7 @@ fn most_passed(load: Load) -> u64 {
     let share = if share == 0 { load.entries - load.entries / 4 } else { share };
     let mut now = Nanos::ZERO;
     let mut watch = Watch { segment, ..Watch::default() };
-    let mut out: Vec<(NodeId, u8, OpNumber, bool)> = Vec::new();
+    let mut out: Vec<Sent> = Vec::new();
     while sender.counters().segments < 400 || watch.regulars < 100 {
         if dice.roll(3) == 0 && sender.queues().map(|queue| queue.regular + queue.big).sum::<u32>() < 20 {
             if dice.roll(3) == 0 {
@@ -136,12 +139,20 @@ fn most_passed(load: Load) -> u64 {
         if let Some(transmit) = sender.poll_transmit(now) {
             watch.see(&transmit, &taking, sender.counters().yielded);
             for (packet, op) in (transmit.first_packet..).zip(transmit.ops.as_slice()) {
-                out.push((transmit.node, transmit.tries, *op, packet == 0));
+                out.push((
+                    transmit.node,
+                    transmit.tries,
+                    *op,
+                    packet == 0,
+                    (transmit.transfer, transmit.segment),
+                ));
             }
         }
         if dice.roll(2) == 0 && !out.is_empty() {
-            let (node, tries, op, start) = out.remove(usize::try_from(dice.roll(out.len() as u64)).unwrap());
-            let answer = Answer { node, incarnation: LIFE, op, tries, life: Incarnation::new(0) };
+            let (node, tries, op, start, (transfer, segment)) =
+                out.remove(usize::try_from(dice.roll(out.len() as u64)).unwrap());
+            let life = Incarnation::new(0);
+            let answer = Answer { node, incarnation: LIFE, op, transfer, segment, tries, life };
             if start && load.busy != 0 && dice.roll(load.busy) == 0 {
                 sender.handle_nack(now, answer, NackReason::Busy);
             } else {

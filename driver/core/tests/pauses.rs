@@ -91,18 +91,20 @@ impl Pair {
     fn wake(&mut self) {
         let now = self.rig.now;
         for control in std::mem::take(&mut self.waiting) {
-            let (common, op, tries) = match control {
-                Control::Ack(ack) => (ack.common, ack.op, ack.tries),
-                Control::Nack(nack) => (nack.common, nack.op, nack.tries),
-                other => (other.common(), OpNumber::new(0), 0),
+            let (common, op, tries, (transfer, segment)) = match control {
+                Control::Ack(ack) => (ack.common, ack.op, ack.tries, (ack.transfer, ack.segment)),
+                Control::Nack(nack) => (nack.common, nack.op, nack.tries, (nack.transfer, nack.segment)),
+                Control::SegmentDone(done) => {
+                    (done.common, OpNumber::new(0), 0, (done.transfer, done.segment))
+                }
+                _ => continue,
             };
-            let answer = Answer { node: RECEIVER, incarnation: LIFE, op, tries, life: common.incarnation };
+            let life = common.incarnation;
+            let answer = Answer { node: RECEIVER, incarnation: LIFE, op, transfer, segment, tries, life };
             match control {
                 Control::Ack(_) => self.sender.handle_ack(now, answer),
                 Control::Nack(nack) => self.sender.handle_nack(now, answer, nack.reason),
-                Control::SegmentDone(done) => {
-                    self.sender.handle_segment_done(now, answer, done.transfer, done.segment);
-                }
+                Control::SegmentDone(_) => self.sender.handle_segment_done(now, answer),
                 _ => {}
             }
         }

@@ -40,7 +40,15 @@ fn submit(sender: &mut Sender, node: u32, length: u64) -> Ticket {
 }
 
 fn answer(transmit: &Transmit, op: OpNumber) -> Answer {
-    Answer { node: transmit.node, incarnation: LIFE, op, tries: transmit.tries, life: Incarnation::new(0) }
+    Answer {
+        node: transmit.node,
+        incarnation: LIFE,
+        op,
+        transfer: transmit.transfer,
+        segment: transmit.segment,
+        tries: transmit.tries,
+        life: Incarnation::new(0),
+    }
 }
 
 fn acknowledge(sender: &mut Sender, now: Nanos, transmit: &Transmit) {
@@ -413,7 +421,7 @@ fn segment_done_stands_for_lost_acknowledgements() {
     let first = sender.poll_transmit(at(0)).unwrap();
     let done = |sender: &mut Sender, segment| {
         let told = answer(&first, OpNumber::new(0));
-        sender.handle_segment_done(at(1), told, first.transfer, segment);
+        sender.handle_segment_done(at(1), Answer { segment, ..told });
     };
     done(&mut sender, 1);
     let second = sender.poll_transmit(at(0)).unwrap();

@@ -42,6 +42,8 @@ fn answer(transmit: &Transmit, packet: usize) -> Answer {
         node: NODE,
         incarnation: LIFE,
         op: transmit.ops.as_slice()[packet],
+        transfer: transmit.transfer,
+        segment: transmit.segment,
         tries: transmit.tries,
         life: Incarnation::new(0),
     }

@@ -68,10 +68,12 @@ impl Ends {
     }
 
     fn take(&mut self, outputs: &[Output]) {
-        let answer = |common: Common, op, tries| Answer {
+        let answer = |common: Common, (transfer, segment), op, tries| Answer {
             node: RECEIVER,
             incarnation: LIFE,
             op,
+            transfer,
+            segment,
             tries,
             life: common.incarnation,
         };
@@ -79,14 +81,16 @@ impl Ends {
         for output in outputs {
             match output {
                 Output::Send(Control::Ack(ack)) if ack.peer_incarnation == LIFE => {
-                    self.sender.handle_ack(now, answer(ack.common, ack.op, ack.tries));
+                    self.sender
+                        .handle_ack(now, answer(ack.common, (ack.transfer, ack.segment), ack.op, ack.tries));
                 }
                 Output::Send(Control::Nack(nack)) if nack.peer_incarnation == LIFE => {
-                    self.sender.handle_nack(now, answer(nack.common, nack.op, nack.tries), nack.reason);
+                    let answer = answer(nack.common, (nack.transfer, nack.segment), nack.op, nack.tries);
+                    self.sender.handle_nack(now, answer, nack.reason);
                 }
                 Output::Send(Control::SegmentDone(done)) if done.peer_incarnation == LIFE => {
-                    let answer = answer(done.common, OpNumber::new(0), 0);
-                    self.sender.handle_segment_done(now, answer, done.transfer, done.segment);
+                    let answer = answer(done.common, (done.transfer, done.segment), OpNumber::new(0), 0);
+                    self.sender.handle_segment_done(now, answer);
                 }
                 _ => {}
             }

@@ -100,6 +100,8 @@ impl Rig {
             node: if odd & 1 != 0 { NodeId::new(u32::from(packet)) } else { transmit.node },
             incarnation: if odd & 2 != 0 { Incarnation::new(u32::from(packet)) } else { LIFE },
             op: if odd & 4 != 0 { OpNumber::new(u32::from(packet) << (packet & 31)) } else { op },
+            transfer: if odd & 64 != 0 { TransferId::new(u32::from(packet)) } else { transmit.transfer },
+            segment: transmit.segment ^ u32::from(odd >> 5 & 1),
             tries: if odd & 8 != 0 { packet } else { transmit.tries },
             life: Incarnation::new(if odd & 16 != 0 { u32::from(packet) } else { 5 }),
         };
@@ -107,10 +109,7 @@ impl Rig {
             0..=3 => self.sender.handle_ack(self.now, answer),
             4 => self.sender.handle_nack(self.now, answer, NackReason::Busy),
             5 => self.sender.handle_nack(self.now, answer, NackReason::EscapeFull),
-            6 => {
-                let (transfer, segment) = (transmit.transfer, transmit.segment ^ u32::from(odd >> 5));
-                self.sender.handle_segment_done(self.now, answer, transfer, segment);
-            }
+            6 => self.sender.handle_segment_done(self.now, answer),
             _ => {
                 let reasons = [NackReason::Violation, NackReason::BadPacket];
                 self.sender.handle_nack(self.now, answer, reasons[usize::from(odd >> 7)]);

@@ -4,7 +4,7 @@ use fpga_core::scheme::side::{Header, packet_of};
 use fpga_core::sender::{Answer, Transmit};
 use fpga_firmware::event::NackReason;
 use fpga_firmware::wire::{Common, Control, DataHeader};
-use fpga_firmware::{Incarnation, OpNumber, SegmentIndex, TransferId};
+use fpga_firmware::{Incarnation, OpNumber};
 
 use crate::scenario::SENDER;
 
@@ -31,20 +31,24 @@ pub(crate) fn packets(transmit: &Transmit, life: Incarnation, mut send: impl FnM
 pub(crate) enum Told {
     Here,
     Refused(NackReason),
-    Done(TransferId, SegmentIndex),
+    Done,
 }
 
 /// A control packet as the sender takes it; `None` if it is no answer to a sender.
 pub(crate) fn answer(control: &Control) -> Option<(Answer, Told)> {
     let Common { source: node, incarnation: life, .. } = control.common();
-    let (incarnation, op, tries, told) = match control {
-        Control::Ack(ack) => (ack.peer_incarnation, ack.op, ack.tries, Told::Here),
-        Control::Nack(nack) => (nack.peer_incarnation, nack.op, nack.tries, Told::Refused(nack.reason)),
+    let (incarnation, (transfer, segment), op, tries, told) = match control {
+        Control::Ack(ack) => {
+            (ack.peer_incarnation, (ack.transfer, ack.segment), ack.op, ack.tries, Told::Here)
+        }
+        Control::Nack(nack) => {
+            let told = Told::Refused(nack.reason);
+            (nack.peer_incarnation, (nack.transfer, nack.segment), nack.op, nack.tries, told)
+        }
         Control::SegmentDone(done) => {
-            let told = Told::Done(done.transfer, done.segment);
-            (done.peer_incarnation, OpNumber::new(0), 0, told)
+            (done.peer_incarnation, (done.transfer, done.segment), OpNumber::new(0), 0, Told::Done)
         }
         _ => return None,
     };
-    Some((Answer { node, incarnation, op, tries, life }, told))
+    Some((Answer { node, incarnation, op, transfer, segment, tries, life }, told))
 }

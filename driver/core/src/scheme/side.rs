@@ -205,18 +205,29 @@ impl SendingSide for RegistrySender {
     fn handle_packet(&mut self, now: Nanos, header: &Header) {
         let Header::Control(control) = header else { return };
         let Common { source: node, incarnation: life, .. } = control.common();
-        let answer = |incarnation, op, tries| sender::Answer { node, incarnation, op, tries, life };
+        let answer = |incarnation, (transfer, segment), op, tries| sender::Answer {
+            node,
+            incarnation,
+            op,
+            transfer,
+            segment,
+            tries,
+            life,
+        };
         match control {
             Control::Ack(ack) => {
-                self.sender.handle_ack(now, answer(ack.peer_incarnation, ack.op, ack.tries));
+                let about = (ack.transfer, ack.segment);
+                self.sender.handle_ack(now, answer(ack.peer_incarnation, about, ack.op, ack.tries));
             }
             Control::Nack(nack) => {
-                let answer = answer(nack.peer_incarnation, nack.op, nack.tries);
+                let about = (nack.transfer, nack.segment);
+                let answer = answer(nack.peer_incarnation, about, nack.op, nack.tries);
                 self.sender.handle_nack(now, answer, nack.reason);
             }
             Control::SegmentDone(done) => {
-                let answer = answer(done.peer_incarnation, fpga_firmware::OpNumber::new(0), 0);
-                self.sender.handle_segment_done(now, answer, done.transfer, done.segment);
+                let about = (done.transfer, done.segment);
+                let answer = answer(done.peer_incarnation, about, fpga_firmware::OpNumber::new(0), 0);
+                self.sender.handle_segment_done(now, answer);
             }
             _ => {}
         }

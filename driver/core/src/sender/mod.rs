@@ -204,15 +204,13 @@ impl Sender {
 
     /// Takes an event of the NI if it is an answer to this sender's packets; returns whether it was.
     pub fn handle_event(&mut self, now: Nanos, event: &Event) -> bool {
-        let Event { node, incarnation, op, tries, generation, .. } = *event;
+        let Event { node, incarnation, op, transfer, segment, tries, generation, .. } = *event;
         let life = Incarnation::new(generation);
-        let answer = Answer { node, incarnation, op, tries, life };
+        let answer = Answer { node, incarnation, op, transfer, segment, tries, life };
         match (event.kind, event.nack_reason()) {
             (EventKind::Ack, _) => self.handle_ack(now, answer),
             (EventKind::Nack, Some(reason)) => self.handle_nack(now, answer, reason),
-            (EventKind::SegmentDone, _) => {
-                self.handle_segment_done(now, answer, event.transfer, event.segment);
-            }
+            (EventKind::SegmentDone, _) => self.handle_segment_done(now, answer),
             _ => return false,
         }
         true
@@ -276,13 +274,8 @@ impl Sender {
 
     /// The receiver has every packet of a segment: as good as the acknowledgements that are still missing. The answer's op
     /// number and try mean nothing.
-    pub fn handle_segment_done(
-        &mut self,
-        now: Nanos,
-        answer: Answer,
-        transfer: TransferId,
-        segment: SegmentIndex,
-    ) {
+    pub fn handle_segment_done(&mut self, now: Nanos, answer: Answer) {
+        let Answer { transfer, segment, .. } = answer;
         if answer.incarnation != self.incarnation {
             self.counters.stale += 1;
             return;
@@ -379,11 +372,16 @@ impl Sender {
     }
 
     /// The live entry that an answer is about.
+    ///
+    /// A packet that waits at its receiver in vain is refused when its time there is up, which may be later than its number rests
+    /// where its transfer has ended meanwhile: the refusal is not the next one's.
     fn current(&mut self, now: Nanos, answer: Answer) -> Option<Op> {
         let found = self.ops.get(answer.op).and_then(|op| {
-            let transfer = &self.transfers[index(self.segments.get(op.segment).transfer)];
+            let segment = self.segments.get(op.segment);
+            let transfer = &self.transfers[index(segment.transfer)];
             let ours = answer.incarnation == self.incarnation && transfer.command.node == answer.node;
-            ours.then_some(transfer.destination)
+            let same = transfer.id == answer.transfer && segment.index == answer.segment;
+            (ours && same).then_some(transfer.destination)
         });
         // Looked up again: the transfer may be over because of whose answer this is.
         let op = found

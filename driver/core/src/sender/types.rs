@@ -249,6 +249,10 @@ pub struct Answer {
     pub incarnation: Incarnation,
     /// The answered packet.
     pub op: OpNumber,
+    /// Its transfer and segment: an op number may name another packet by then, where the answer left late.
+    pub transfer: TransferId,
+    /// See `transfer`.
+    pub segment: SegmentIndex,
     /// The try that is answered.
     pub tries: u8,
     /// The life of the node that answers; 0 if it does not tell.

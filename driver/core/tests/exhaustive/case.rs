@@ -22,8 +22,8 @@ pub(crate) type Name = (u32, u32);
 pub(crate) enum Flight {
     Data { name: Name, oldest_live: u32, segment: u32, packet: u16, op: u32, tries: u8 },
     Arrival { name: Name },
-    Ack { life: u32, op: u32, tries: u8 },
-    Nack { life: u32, op: u32, tries: u8, full: bool },
+    Ack { name: Name, segment: u32, op: u32, tries: u8 },
+    Nack { name: Name, segment: u32, op: u32, tries: u8, full: bool },
     Done { name: Name, segment: u32 },
 }
 

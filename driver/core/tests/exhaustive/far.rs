@@ -126,14 +126,20 @@ impl Far {
         while let Some(output) = self.receiver.poll_output().copied() {
             match output {
                 Output::Send(Control::Ack(ack)) => {
-                    let life = ack.peer_incarnation.get();
-                    moved.sent.push(Flight::Ack { life, op: ack.op.get(), tries: ack.tries });
+                    let (name, segment) = ((ack.peer_incarnation.get(), ack.transfer.get()), ack.segment);
+                    moved.sent.push(Flight::Ack { name, segment, op: ack.op.get(), tries: ack.tries });
                 }
                 Output::Send(Control::Nack(nack)) => {
-                    let life = nack.peer_incarnation.get();
+                    let (name, segment) = ((nack.peer_incarnation.get(), nack.transfer.get()), nack.segment);
                     let full = nack.reason == NackReason::EscapeFull;
                     assert_eq!(nack.reason, Flight::reason(full), "nothing else is refused");
-                    moved.sent.push(Flight::Nack { life, op: nack.op.get(), tries: nack.tries, full });
+                    moved.sent.push(Flight::Nack {
+                        name,
+                        segment,
+                        op: nack.op.get(),
+                        tries: nack.tries,
+                        full,
+                    });
                 }
                 Output::Send(Control::SegmentDone(done)) => {
                     let name = (done.peer_incarnation.get(), done.transfer.get());

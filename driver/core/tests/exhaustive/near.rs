@@ -4,7 +4,7 @@ use fpga_core::Nanos;
 use fpga_core::sender::{Answer, Sender, TransmitKind};
 use fpga_firmware::ids::{Incarnation, OpNumber, TransferId};
 
-use crate::case::{Case, Flight};
+use crate::case::{Case, Flight, Name};
 use crate::common::{RECEIVER, config};
 use crate::ends::{End, Happening, Moved, fingerprint};
 
@@ -49,11 +49,13 @@ impl Near {
         }
     }
 
-    fn answer(op: u32, life: u32, tries: u8) -> Answer {
+    fn answer(op: u32, (life, transfer): Name, segment: u32, tries: u8) -> Answer {
         Answer {
             node: RECEIVER,
             incarnation: Incarnation::new(life),
             op: OpNumber::new(op),
+            transfer: TransferId::new(transfer),
+            segment,
             tries,
             life: config().incarnation,
         }
@@ -62,13 +64,14 @@ impl Near {
     fn take(&mut self, now: Nanos, flight: Flight) {
         let sender = &mut self.sender;
         match flight {
-            Flight::Ack { life, op, tries } => sender.handle_ack(now, Self::answer(op, life, tries)),
-            Flight::Nack { life, op, tries, full } => {
-                sender.handle_nack(now, Self::answer(op, life, tries), Flight::reason(full));
+            Flight::Ack { name, segment, op, tries } => {
+                sender.handle_ack(now, Self::answer(op, name, segment, tries));
             }
-            Flight::Done { name: (life, transfer), segment } => {
-                let answer = Self::answer(0, life, 0);
-                sender.handle_segment_done(now, answer, TransferId::new(transfer), segment);
+            Flight::Nack { name, segment, op, tries, full } => {
+                sender.handle_nack(now, Self::answer(op, name, segment, tries), Flight::reason(full));
+            }
+            Flight::Done { name, segment } => {
+                sender.handle_segment_done(now, Self::answer(0, name, segment, 0));
             }
             Flight::Data { .. } | Flight::Arrival { .. } => {}
         }

@@ -242,6 +242,8 @@ fn answer(transmit: &Transmit) -> Answer {
         node: transmit.node,
         incarnation: common::LIFE,
         op,
+        transfer: transmit.transfer,
+        segment: transmit.segment,
         tries: transmit.tries,
         life: Incarnation::new(0),
     }

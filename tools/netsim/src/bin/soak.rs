@@ -79,11 +79,12 @@ fn main() -> ExitCode {
 
 /// What is to be reached beside the promises of each transfer, and was not.
 fn shortfall(trouble: Trouble, tally: &Tally) -> Option<String> {
-    let Tally { gentle, gentle_completed, completed, transfers, .. } = *tally;
+    let Tally { gentle, gentle_completed, completed, deadline, transfers, .. } = *tally;
     match trouble {
-        Trouble::Zombies if completed < transfers => Some(format!(
-            "{} of {transfers} transfers did not end well: all of them must",
-            transfers - completed
+        // Nothing else could be the reason: no side is started anew, and nobody is silent.
+        Trouble::Zombies if completed + deadline < transfers => Some(format!(
+            "{} of {transfers} transfers ended neither well nor by their own deadline: all of them must",
+            transfers - completed - deadline
         )),
         // 99.9 %.
         _ if gentle_completed * 1000 < gentle * 999 => Some(format!(

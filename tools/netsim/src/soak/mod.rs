@@ -8,7 +8,8 @@
 //! * if it ended well, the receiving application was told once, and every byte is there and stays until the memory is used again;
 //! * the receiving application is told at most once in one life of its node;
 //! * nothing is written outside the memory of the transfers under way;
-//! * where op numbers come round, none names another packet while a packet or an answer of its last one is under way.
+//! * where op numbers come round, none names another packet while a packet or an acknowledgement of its last one is under way, and no
+//!   transfer is failed by what was said of another.
 //!
 //! And when a round is over, no table of either side holds anything.
 
@@ -30,7 +31,7 @@ pub enum Trouble {
     /// hosts that stand still for longer than their receivers remember.
     Everything,
     /// Copies that are held back for nearly a packet lifetime, while op numbers of few bits come round many times, and
-    /// transfer ids wrap.
+    /// transfer ids wrap; in some rounds most transfers miss a short deadline of their own.
     Zombies,
 }
 
@@ -261,9 +262,9 @@ pub enum Promise {
         /// Transfers that have not ended.
         left: u64,
     },
-    /// A packet or an answer arrived under an op number that names another packet by then.
+    /// A packet or an acknowledgement arrived under an op number that names another packet by then.
     #[error(
-        "op number {op:#x} was given to another packet while one of its packets or answers was under way"
+        "op number {op:#x} was given to another packet while one of its packets or acknowledgements was under way"
     )]
     Renamed {
         /// The number.

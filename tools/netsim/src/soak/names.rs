@@ -1,5 +1,5 @@
-//! What each op number last stood for: a packet or an answer that arrives under a number which names another packet by then would be
-//! taken for that one's.
+//! What each op number last stood for: a packet or an acknowledgement that arrives under a number which names another packet by then
+//! would be taken for that one's.
 
 use std::collections::HashMap;
 
@@ -45,15 +45,13 @@ impl Names {
         if is_own { Ok(()) } else { Err(Promise::Renamed { op: header.op.get() }) }
     }
 
-    /// An answer arrives: the packet that it is about has the number still.
-    pub(super) fn answered(&self, control: &Control) -> Result<(), Promise> {
-        let (op, transfer, segment) = match control {
-            Control::Ack(ack) => (ack.op, ack.transfer, ack.segment),
-            Control::Nack(nack) => (nack.op, nack.transfer, nack.segment),
-            _ => return Ok(()),
-        };
-        let named = self.last.get(&op);
-        let is_own = named.is_some_and(|named| (named.transfer, named.segment) == (transfer, segment));
-        if is_own { Ok(()) } else { Err(Promise::Renamed { op: op.get() }) }
+    /// An acknowledgement arrives: the packet that it is about has the number still. Refusals may come later, of packets that have
+    /// waited in vain in the escape channel; the sender knows them by their transfer and segment.
+    pub(super) fn acknowledged(&self, control: &Control) -> Result<(), Promise> {
+        let Control::Ack(ack) = control else { return Ok(()) };
+        let named = self.last.get(&ack.op);
+        let is_own =
+            named.is_some_and(|named| (named.transfer, named.segment) == (ack.transfer, ack.segment));
+        if is_own { Ok(()) } else { Err(Promise::Renamed { op: ack.op.get() }) }
     }
 }
