@@ -10,7 +10,8 @@ use fpga_driver::pci::vfio_user::socket::Connection;
 use fpga_driver::pci::vfio_user::wire::{RegionAccess, Request, Version, encode_request};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{file, fpgactl};
+use crate::commands::{Listed, Place, commands};
+use crate::support::{Served, file, fpgactl};
 
 /// A server that is ready.
 struct Server {
@@ -355,6 +356,35 @@ fn cards_in_two_processes_exchange_packets_by_udp() {
         assert!(link["sent"].as_u64().unwrap() > 0 && link["received"].as_u64().unwrap() > 0, "{link}");
         assert_eq!((&link["malformed"], &link["misdirected"]), (&0.into(), &0.into()));
     }
+}
+
+/// Whatever is said to a card in this process can be said to one that another process serves, and to two of them.
+#[test]
+fn every_command_works_on_served_cards() {
+    let [one, two] = free_ports();
+    let first = Served::with(&["--node", "1", "--link", &one, "--link", &two]);
+    let second = Served::with(&["--node", "2", "--link", &two, "--link", &one]);
+    let (card, peer) = (first.card(), second.card());
+    let place = Place::new();
+    let mut tried = 0;
+    for Listed { words, status } in commands() {
+        let cards = match words.split(' ').next().unwrap() {
+            // They have no card, or others; `events` goes on until a signal.
+            "list" | "doctor" | "bind" | "release" | "card" | "stream" | "sim" | "completions" | "man"
+            | "events" | "--help" | "--version" => continue,
+            "transfer" | "ops" | "queues" | "registry" | "escape" | "stats" | "top" => {
+                vec!["--card", &card, "--peer", &peer]
+            }
+            _ => vec!["--card", card.as_str()],
+        };
+        // What befalls packets between them is their own affair.
+        let words = place.words(&words.replace(" --loss 5%", ""));
+        let words: Vec<&str> = words.iter().map(String::as_str).chain(cards).collect();
+        let ran = fpgactl(&words);
+        assert_eq!(ran.status, status, "{words:?}: {}", ran.stderr);
+        tried += 1;
+    }
+    assert!(tried > 25, "{tried}");
 }
 
 /// Nonsense from a stranger, and from the peer's own address, reaches no card.
