@@ -175,6 +175,7 @@ impl Axes {
 fn axis(scale: Scale, (low, high): (f64, f64), most: u16, from_zero: bool) -> ([f64; 2], Vec<String>) {
     let most = f64::from(most.max(2)) - 1.0;
     let (low, high) = if from_zero && scale == Scale::Linear { (low.min(0.0), high) } else { (low, high) };
+    let (low, high) = scale.widened(low, high);
     let step = match scale {
         // Whole powers, or whole places.
         Scale::Decades | Scale::Bytes | Scale::Names(_) => {

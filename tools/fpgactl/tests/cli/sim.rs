@@ -49,6 +49,21 @@ fn what_cannot_finish_is_reported_and_is_no_failure_of_the_command() {
     assert!(ran.stdout.contains("first failure: seed 5, flow 0: "), "{}", ran.stdout);
 }
 
+/// Flows that all take the same time: what does not spread has axes with numbers that differ all the same.
+#[test]
+fn what_does_not_spread_is_drawn() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "schema_version: 1\ntopology: {torus: {side: 3}}\ntraffic:\n  flows:\n    - {from: 0, to: 5, bytes: 90000}\n";
+    let path = file(dir.path(), "alone.yaml", text);
+    let arguments = ["sim", "run", path.to_str().unwrap(), "--runs", "2", "--chart"];
+    let ran = fpgactl(&[&arguments[..], &["--out", dir.path().to_str().unwrap()]].concat()).ok();
+    let chart = ran.stdout.split_once("over time").unwrap().1;
+    assert!(!chart.contains("inf") && !chart.contains("NaN"), "{chart}");
+    let axis = chart.lines().find(|line| line.contains('.')).unwrap();
+    let labels: Vec<&str> = axis.split_whitespace().collect();
+    assert!(labels.len() > 2 && labels.windows(2).all(|pair| pair[0] != pair[1]), "{axis}");
+}
+
 #[test]
 fn a_figure_is_two_files() {
     let dir = tempfile::tempdir().unwrap();

@@ -191,6 +191,22 @@ impl Scale {
         }
     }
 
+    /// Ends of an axis that shows from `low` to `high`, far enough from each other for labels that differ: what does not spread is a point
+    /// in the middle.
+    #[must_use]
+    pub fn widened(self, low: f64, high: f64) -> (f64, f64) {
+        let most = low.abs().max(high.abs());
+        match self {
+            Self::Linear if most == 0.0 => (0.0, 1.0),
+            Self::Linear => {
+                // Numbers are written with three digits.
+                let missing = (0.05 * most - (high - low)).max(0.0) / 2.0;
+                (low - missing, high + missing)
+            }
+            Self::Decades | Self::Bytes | Self::Names(_) => (low, high),
+        }
+    }
+
     /// Places that get a label along an axis that shows from `low` to `high`.
     fn ticks(self, low: f64, high: f64) -> Vec<f64> {
         match self {
@@ -421,6 +437,7 @@ impl Panel {
             if from_zero && scale == Scale::Linear {
                 low = low.min(0.0);
             }
+            (low, high) = scale.widened(low, high);
             let room = ((high - low) * 0.05).max(1e-6);
             (if low == 0.0 && from_zero { 0.0 } else { low - room }, high + room)
         };

@@ -174,3 +174,15 @@ fn selective_keeps_its_speed() {
         assert!(fields[14] >= least && fields[13] <= 1.02, "disorder {degree}: {fields:?}");
     }
 }
+
+#[test]
+fn an_axis_has_numbers_that_differ() {
+    use super::picture::Scale;
+    assert_eq!(Scale::Linear.widened(0.0, 8.0), (0.0, 8.0));
+    assert_eq!(Scale::Linear.widened(0.0, 0.0), (0.0, 1.0));
+    for (low, high) in [(10.21, 10.21), (-3.0, -2.99), (100.0, 104.0)] {
+        let (from, to) = Scale::Linear.widened(low, high);
+        assert!(from < low && to > high && to - from > 0.049 * low.abs(), "{from} {to}");
+    }
+    assert_eq!(Scale::Decades.widened(1.0, 1.0), (1.0, 1.0));
+}
