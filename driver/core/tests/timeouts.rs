@@ -189,6 +189,24 @@ fn refusals_in_a_row_double_the_wait_up_to_its_limit() {
     }
 }
 
+/// A limit of tries counts those in a row that nothing was heard of: a refusal is a word.
+#[test]
+fn a_refusal_starts_the_count_of_silent_tries_afresh() {
+    let mut sender = sender(|c| c.retry.timeout = Timeout::Fixed { timeout: at(1_000), max_tries: 3 });
+    submit(&mut sender, at(0), 100);
+    let mut transmit = sender.poll_transmit(at(0)).unwrap();
+    let mut now = at(0);
+    for _ in 0..5 {
+        for _ in 0..2 {
+            (now, transmit) = next_try(&mut sender);
+        }
+        sender.handle_nack(now, answer(&transmit, 0), NackReason::Busy);
+        (now, transmit) = next_try(&mut sender);
+    }
+    sender.handle_ack(now, answer(&transmit, 0));
+    assert_eq!(sender.poll_completion().unwrap().result, Ok(()));
+}
+
 #[test]
 fn a_packet_that_waited_for_its_segments_first_teaches_nothing() {
     let mut sender = sender(|_| {});

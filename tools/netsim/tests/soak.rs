@@ -59,3 +59,17 @@ fn threads_make_no_difference() {
     };
     assert_eq!(soak(1), soak(3));
 }
+
+/// Rounds in which a copy of a first packet that had given its op number back was registered, and held the only entry: all others were
+/// refused, and regular commands took turns before it until it was given up.
+#[test]
+fn what_holds_the_only_entry_has_its_turn() {
+    for round in [145, 303, 1350] {
+        let mut soak = Soak::new(Trouble::Zombies, 1_000_000, 7);
+        (soak.longest, soak.only) = (2048, Some(round));
+        match soak.run(|_| ()) {
+            Ok(tally) => assert_eq!((tally.gentle, tally.completed), (500, 500), "round {round}: {tally:?}"),
+            Err(broken) => panic!("{broken}"),
+        }
+    }
+}

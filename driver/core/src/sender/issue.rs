@@ -83,8 +83,9 @@ impl Sender {
         let regular = self.regular_candidate(&pool);
         // At most one big segment goes between a regular command's arrival and its first packet: those that were there when
         // the last one left go first, and until they have got an op number no other segment begins. Without a regular one in
-        // between, a steady stream of them would starve the big ones.
-        let owes = self.owes();
+        // between, a steady stream of them would starve the big ones. One that has gone before and gave its op number back does not
+        // wait for all of them: they may wait for it.
+        let owes = self.owes() && !self.has_withdrawn();
         let big_may_go = regular.is_none() || (self.last_was_regular && !owes);
         let big = if big_may_go { self.big_candidate(&pool, owes) } else { None };
         big.or(regular).map(|chosen| (pool, chosen))
@@ -193,6 +194,16 @@ impl Sender {
         (0..self.destinations.used()).any(|destination| {
             let head = self.destinations.get(destination).regular.head();
             head.is_some_and(|slot| self.is_passed(destination, slot) && self.room(destination, slot) != 0)
+        })
+    }
+
+    /// Whether a big transfer's segment waits that has been sent before and gave its op number back. A copy of its first packet may have
+    /// been registered since, and hold the entry that the regular commands wait for.
+    fn has_withdrawn(&self) -> bool {
+        (0..self.destinations.used()).any(|destination| {
+            let head = self.destinations.get(destination).big.head();
+            let partial = head.and_then(|slot| self.transfers[index(slot)].partial);
+            partial.is_some_and(|partial| self.segments.get(partial).issued == 0)
         })
     }
 

@@ -236,8 +236,9 @@ fn zombies(soak: &Soak, dice: &mut Dice) -> World {
     let rate = Rate { rate: BitRate::from_gbps(100), queue: Nanos::from_micros(3) };
     let link = Impairments::both(conditions).rate(rate).distance(Nanos::from_micros(1));
     // What is given up leaves packets in the escape channel, where they wait for longer than their numbers rest.
-    let hurried = dice.one_in(4);
-    let deadline = if hurried { Nanos::from_micros(dice.between(20, 300)) } else { Nanos::from_secs(60) };
+    let micros = lifetime.get() / 1000;
+    let hurried = micros.is_multiple_of(4);
+    let deadline = if hurried { Nanos::from_micros(20 + micros * 7 % 280) } else { Nanos::from_secs(60) };
     World {
         there: link.clone(),
         back: link,
