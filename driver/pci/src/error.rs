@@ -1,7 +1,8 @@
 //! Errors, one enum per operation. Each says what failed, where, and what can be done.
 //!
 //! All of them are values that a driver can store, compare and count; those of the register and memory paths are small
-//! (`Copy`). The text of a system error is produced when it is displayed.
+//! (`Copy`). The text of a system error is produced when it is displayed. All in one file, long as it is, because they are read beside each
+//! other: who words one looks at how the others say it.
 
 use core::fmt;
 
