@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod endings;
+mod errata;
 mod faults;
 mod idle;
 mod lies;

@@ -1,0 +1,153 @@
+//! One test for each erratum of document 003; docs/errata.md lists them.
+
+use fpga_driver::core::Nanos;
+use fpga_driver::core::impair::{Blackout, Impairments};
+use fpga_driver::mock::World;
+use fpga_frames::{
+    Credits, DropReason, PublishError, PublisherEvent, Sequence, SubscriberOptions, TakeError,
+};
+
+use crate::rig::{Rig, assert_whole, options};
+
+/// A network that delivers nothing for `length` milliseconds from `from` on, by the world's clock.
+fn network_with_outage(from: u64, length: u64) -> fpga_driver::mock::WorldBuilder {
+    let mut impairments = Impairments::default();
+    let outage = Blackout { from: Nanos::from_millis(from), length: Nanos::from_millis(length) };
+    impairments.blackouts.push(outage);
+    World::builder().impairments(impairments)
+}
+
+fn advance_to(rig: &mut Rig, millis: u64) {
+    rig.until("the time comes", |rig| {
+        let left = Nanos::from_millis(millis).saturating_sub(rig.world.now());
+        rig.world.advance(left.min(Nanos::from_millis(10)));
+        left == Nanos::ZERO
+    });
+}
+
+/// A failed send lowers the slot's reference count, so the slot is free again.
+#[test]
+fn e3_1_failed_send_releases_its_slot() {
+    let mut rig = Rig::new(1, options());
+    rig.subscribers[0] = None;
+    for _ in 0..4 {
+        assert_eq!(rig.publish().unwrap().sent.len(), 1);
+    }
+    rig.until("all transfers fail", |rig| rig.publisher.statistics().failed == 4);
+    rig.until("slots are released", |rig| rig.publisher.free_slots() == 16);
+}
+
+/// A transfer that fails is counted and leaves a gap; the connection goes on with the next frame.
+#[test]
+fn e3_2_failed_transfer_leaves_a_gap_and_the_stream_resumes() {
+    let mut rig = Rig::on(network_with_outage(1_000, 80), 1, options());
+    rig.publish().unwrap();
+    rig.until("frame 0 arrives", |rig| rig.seen[0].frames == [0]);
+    advance_to(&mut rig, 1_001);
+    rig.publish().unwrap();
+    rig.until("frame 1 fails", |rig| rig.publisher.statistics().failed == 1);
+    assert_eq!(rig.publisher.subscribers().count(), 1, "one failure drops no subscriber");
+    advance_to(&mut rig, 1_100);
+    rig.publish().unwrap();
+    rig.until("frame 2 arrives", |rig| rig.seen[0].frames == [0, 2]);
+    assert_eq!(rig.seen[0].gaps, [(1, 1)]);
+    rig.close();
+    rig.assert_no_faults();
+}
+
+/// The same, for as many failures in a row as the options allow: the subscriber is dropped, and reported.
+#[test]
+fn e3_2_repeated_failures_drop_the_subscriber() {
+    let mut rig = Rig::on(network_with_outage(1_000, 9_000), 1, options());
+    advance_to(&mut rig, 1_001);
+    rig.publish().unwrap();
+    rig.until("the subscriber is dropped", |rig| rig.publisher.subscribers().count() == 0);
+    let reasons: Vec<_> = std::iter::from_fn(|| rig.publisher.next_event())
+        .filter_map(|event| match event {
+            PublisherEvent::Gone { reason, .. } => Some(reason),
+            _ => None,
+        })
+        .collect();
+    assert!(matches!(reasons[..], [DropReason::Unreachable { failures: 4, .. }]), "{reasons:?}");
+}
+
+/// The subscriber writes its count of consumed frames; the publisher compares it modulo 2^32.
+#[test]
+fn e3_3_credits_are_compared_modulo_2_to_the_32() {
+    let mut credits = Credits::new(4, u32::MAX - 1).unwrap();
+    for _ in 0..4 {
+        assert!(credits.reserve());
+        credits.start();
+    }
+    assert!(!credits.reserve(), "four frames are unread");
+    assert_eq!(credits.consume(1), Ok(3), "MAX-1, MAX and 0 are consumed");
+    // The same by a stream whose positions wrap while it runs.
+    let mut options = options();
+    options.first_position = u32::MAX - 3;
+    let mut rig = Rig::new(1, options);
+    let slots = SubscriberOptions::default().slots;
+    for number in 0..u64::from(slots) * 3 {
+        assert_eq!(rig.publish().unwrap().sent.len(), 1, "frame {number}");
+        rig.until("it is consumed", |rig| rig.publisher.subscribers().all(|view| view.room == view.slots));
+    }
+    rig.close();
+    assert_whole(&rig.seen[0], Sequence::new(0), Sequence::new(u64::from(slots) * 3));
+    assert_eq!(rig.seen[0].missed(), 0);
+}
+
+/// Taking a frame ends: with a slot, with one of a bounded number of heap frames, or with an error. It never allocates without limit.
+#[test]
+fn e3_4_take_is_bounded() {
+    let mut options = options();
+    (options.slots, options.heap_slots) = (1, 2);
+    let mut rig = Rig::new(1, options);
+    let held: Vec<_> = (0..3).map(|_| rig.publisher.take().unwrap()).collect();
+    for _ in 0..100 {
+        assert!(matches!(rig.publisher.take(), Err(TakeError::Full { slots: 1, heap_slots: 2 })));
+    }
+    assert_eq!(rig.publisher.statistics().internal.heap_frames, 2);
+    drop(held);
+    assert!(!rig.publisher.take().unwrap().is_on_heap());
+}
+
+/// A heap frame has no slot number: releasing one never releases a slot.
+#[test]
+fn e3_5_heap_frame_owns_no_slot() {
+    let mut options = options();
+    (options.slots, options.heap_slots) = (2, 1);
+    let mut rig = Rig::new(1, options);
+    let (first, second) = (rig.publisher.take().unwrap(), rig.publisher.take().unwrap());
+    let heap = rig.publisher.take().unwrap();
+    assert!(heap.is_on_heap() && !first.is_on_heap() && !second.is_on_heap());
+    drop(heap);
+    rig.publisher.poll().unwrap();
+    assert_eq!(rig.publisher.free_slots(), 0, "both slots are still held");
+    drop(second);
+    rig.publisher.poll().unwrap();
+    assert_eq!(rig.publisher.free_slots(), 1);
+    drop(first);
+}
+
+/// The sequence number rises with every frame, even if the frame is sent to nobody: this is how a subscriber detects a drop.
+#[test]
+fn e3_6_sequence_rises_when_every_send_fails() {
+    let mut rig = Rig::new(1, options());
+    rig.stalled[0] = true;
+    let slots = u64::from(SubscriberOptions::default().slots);
+    for number in 0..slots {
+        assert_eq!(rig.publish().unwrap().sequence, Sequence::new(number));
+    }
+    for number in slots..slots + 5 {
+        let Err(PublishError::NoRoom { sequence, .. }) = rig.publish() else {
+            panic!("there was a free slot")
+        };
+        assert_eq!(sequence, Sequence::new(number));
+    }
+    rig.stalled[0] = false;
+    rig.until("the subscriber has caught up", |rig| {
+        rig.publisher.subscribers().all(|view| view.room == view.slots)
+    });
+    assert_eq!(rig.publish().unwrap().sequence, Sequence::new(slots + 5));
+    rig.until("the gap is seen", |rig| !rig.seen[0].gaps.is_empty());
+    assert_eq!(rig.seen[0].gaps, [(slots, 5)]);
+}
