@@ -62,6 +62,8 @@ pub struct LadderReport {
     well: bool,
     /// Whether it was reset.
     was_reset: bool,
+    /// The highest recovery level that was completed; null if none was.
+    reached: Option<String>,
     rungs: Vec<Rung>,
 }
 
@@ -73,6 +75,7 @@ impl LadderReport {
             scope,
             well: report.well,
             was_reset: report.reopen,
+            reached: reached(report).map(|level| level.to_string()),
             rungs: report.rungs.iter().map(Rung::new).collect(),
         }
     }
@@ -85,13 +88,24 @@ impl Report for LadderReport {
             table.add_row([&rung.name, &rung.found, rung.outcome, &rung.message]);
         }
         let end = match (self.well, self.was_reset, self.scope.as_str()) {
-            (true, true, _) => "the card was reset and answers; open it again",
+            (true, true, _) => match self.reached.as_deref() {
+                Some("bus") => "the bus was reset and the card answers; open it again",
+                _ => "the function was reset and the card answers; open it again",
+            },
             (true, false, WHOLE) => "the card answers and is idle",
             (true, false, channels) => &format!("{channels}: idle; nothing else of the card was looked at"),
             (false, ..) => "the card is not well",
         };
         output::render(&table) + &format!("\n{}: {end}\n", self.card)
     }
+}
+
+/// The highest level that was completed: a reset that succeeded, else the channel level of a healthy card.
+fn reached(report: &RecoveryReport) -> Option<RecoveryLevel> {
+    [RecoveryLevel::Bus, RecoveryLevel::Function]
+        .into_iter()
+        .find(|level| report.outcome(*level) == Some(&RungOutcome::Recovered))
+        .or_else(|| report.well.then_some(RecoveryLevel::Channel))
 }
 
 fn climb(settings: &Settings, options: RecoveryOptions) -> Result<RecoveryReport, CliError> {
@@ -164,23 +178,26 @@ pub fn reset(settings: &Settings, args: &ResetArgs, out: &mut dyn Write) -> Resu
     };
     let report = climb(settings, RecoveryOptions::default().at_least(level))?;
     output::print(&LadderReport::new("reset", WHOLE.to_owned(), &report), settings.json, out)?;
-    let what = match (report.well, level, report.outcome(level)) {
-        // Of the two resets the milder one was possible, and did it.
-        (true, RecoveryLevel::Bus, Some(RungOutcome::Unsupported { .. })) if report.reopen => return Ok(()),
-        // What was asked for was not done, however well the card is.
-        (_, RecoveryLevel::Function, Some(RungOutcome::Unsupported { .. })) => {
+    let reached = reached(&report);
+    let what = match (report.well, report.outcome(level)) {
+        (true, _) if reached.is_some_and(|reached| reached >= level) => return Ok(()),
+        (true, Some(RungOutcome::Unsupported { .. })) if level == RecoveryLevel::Function => {
             "it was not reset: there is no function-level reset; `fpgactl reset --level bus` resets the bus instead"
                 .to_owned()
         }
-        (_, RecoveryLevel::Bus, Some(RungOutcome::Unsupported { reason })) => {
-            format!("it was not reset: {reason}")
-        }
-        (true, ..) => return Ok(()),
-        (false, RecoveryLevel::Bus, _) => {
+        (true, Some(RungOutcome::Unsupported { reason })) => match reached {
+            Some(RecoveryLevel::Function) => format!(
+                "the bus was not reset: {reason}; a function-level reset was done instead, after which the card answers"
+            ),
+            _ => format!("it was not reset: {reason}; `fpgactl reset --level function` resets the function alone"),
+        },
+        (true, _) => format!("level {level} was not reached; the report above says why"),
+        (false, Some(RungOutcome::Unsupported { reason })) => format!("it was not reset: {reason}"),
+        (false, _) if level == RecoveryLevel::Bus => {
             "it does not come back; remove the function and rescan the bus, or power the card off and on"
                 .to_owned()
         }
-        (false, ..) => "it is not well yet; `--level bus` goes further".to_owned(),
+        (false, _) => "it is still unhealthy; run `fpgactl reset --level bus`".to_owned(),
     };
     Err(CliError::NotRecovered { card: report.card, what })
 }

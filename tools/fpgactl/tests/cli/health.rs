@@ -88,15 +88,16 @@ fn abort_says_what_each_channel_was_doing() {
 
 #[test]
 fn reset_climbs_as_far_as_it_is_told() {
-    for (level, outcome, was_reset, status) in [
-        ("channel", None, false, 0),
-        ("function", Some("unsupported"), false, 1),
-        ("bus", Some("recovered"), true, 0),
+    for (level, outcome, reached, was_reset, status) in [
+        ("channel", None, "channel", false, 0),
+        ("function", Some("unsupported"), "channel", false, 1),
+        ("bus", Some("recovered"), "bus", true, 0),
     ] {
         let ran = fpgactl(&["reset", "--level", level, "--json"]);
         assert_eq!(ran.status, status, "{level}: {}", ran.stderr);
         let report = ran.json();
         assert_eq!((&report["well"], &report["was_reset"]), (&true.into(), &was_reset.into()));
+        assert_eq!(report["reached"], reached);
         let last = report["rungs"].as_array().and_then(|rungs| rungs.last().cloned()).unwrap_or_default();
         assert_eq!(last["level"], level);
         if let Some(outcome) = outcome {
