@@ -12,6 +12,8 @@
 //!
 //! Then it is confirmed by the identifiers of its IRQ and config blocks.
 
+use core::fmt;
+
 use fpga_pci::{Bar, BarInfo, BarKind, Transport, config};
 use fpga_registers::xdma::{
     CONFIG_BASE, ConfigBlock, DMA_BAR_SIZE, IRQ_BASE, IrqBlock, MSIX_PBA_BASE, MSIX_TABLE_BASE, Target,
@@ -22,11 +24,38 @@ use crate::error::OpenError;
 /// The least the DMA BAR must have: the register blocks end at 0x7000, the MSI-X page follows (PG195).
 pub(crate) const DMA_BAR_MIN: u64 = 0x8000;
 
+/// Why a BAR was taken for the DMA BAR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DmaBarReason {
+    /// The caller named it ([`OpenOptions::dma_bar`](crate::OpenOptions)).
+    Requested,
+    /// It holds the MSI-X table and the pending bits where XDMA has them: 0x8000 and 0x8FE0 (PG195, MSI-X vector table).
+    MsixTable,
+    /// No other memory BAR has the 64 KiB of the XDMA registers.
+    OnlyOfItsSize,
+    /// The function has no other memory BAR.
+    OnlyBar,
+}
+
+impl fmt::Display for DmaBarReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Requested => "requested",
+            Self::MsixTable => "MSI-X table at 0x8000",
+            Self::OnlyOfItsSize => "only BAR of 64 KiB",
+            Self::OnlyBar => "only BAR",
+        })
+    }
+}
+
 /// BAR numbers by role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BarRoles {
     /// The XDMA registers.
     pub dma: BarInfo,
+    /// Why `dma` is the DMA BAR. The other roles follow from their position before or behind it.
+    pub dma_reason: DmaBarReason,
     /// The AXI-Lite master: user logic, CDMA, network interface.
     pub user: Option<BarInfo>,
     /// The bypass master: a window onto card memory.
@@ -53,11 +82,11 @@ pub(crate) fn roles(transport: &dyn Transport, forced: Option<u8>) -> Result<Bar
     if present.is_empty() {
         return Err(OpenError::NoBars { card: card() });
     }
-    let dma = match forced {
+    let (dma, dma_reason) = match forced {
         Some(index) => present
             .iter()
-            .copied()
             .find(|bar| bar.index == index)
+            .map(|bar| (*bar, DmaBarReason::Requested))
             .ok_or_else(|| OpenError::BarAbsent { card: card(), role: "DMA", index })?,
         None => choose(transport, &present).ok_or_else(|| OpenError::DmaBarUnclear {
             card: card(),
@@ -77,22 +106,25 @@ pub(crate) fn roles(transport: &dyn Transport, forced: Option<u8>) -> Result<Bar
     // bypass BAR (PG195, "Target Bridge").
     let user = present.iter().copied().rfind(|bar| bar.index < dma.index);
     let bypass = present.iter().copied().find(|bar| bar.index > dma.index);
-    Ok(BarRoles { dma, user, bypass })
+    Ok(BarRoles { dma, dma_reason, user, bypass })
 }
 
-fn choose(transport: &dyn Transport, present: &[BarInfo]) -> Option<BarInfo> {
+fn choose(transport: &dyn Transport, present: &[BarInfo]) -> Option<(BarInfo, DmaBarReason)> {
     if let Ok(Some(msix)) = config::find_msix(transport)
         && u64::from(msix.table_offset) == MSIX_TABLE_BASE.get()
         && u64::from(msix.pba_offset) == MSIX_PBA_BASE.get()
         && msix.table_bar == msix.pba_bar
         && let Some(bar) = present.iter().find(|bar| bar.index == msix.table_bar)
     {
-        return Some(*bar);
+        return Some((*bar, DmaBarReason::MsixTable));
     }
     let mut exact = present.iter().filter(|bar| bar.size == DMA_BAR_SIZE);
     match (exact.next(), exact.next()) {
-        (Some(bar), None) => Some(*bar),
-        (None, _) if present.len() == 1 => present.first().copied(),
+        (Some(bar), None) => Some((*bar, DmaBarReason::OnlyOfItsSize)),
+        (None, _) => match present {
+            [bar] => Some((*bar, DmaBarReason::OnlyBar)),
+            _ => None,
+        },
         _ => None,
     }
 }

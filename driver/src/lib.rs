@@ -57,7 +57,7 @@ pub use channel::{
     AttachedMemory, C2hChannel, ChannelEvents, ChannelOptions, Completion, CompletionFuture, H2cChannel,
     Piece, RunMode, Ticket, WaitMode, WaitOptions,
 };
-pub use discover::BarRoles;
+pub use discover::{BarRoles, DmaBarReason};
 pub use endpoint::Endpoint;
 pub use error::{
     AttachRefused, ChannelError, OpenError, Refused, ResourceError, SubmitError, TransferError,

@@ -42,6 +42,8 @@ struct Pci {
 struct BarLine {
     index: u8,
     role: &'static str,
+    /// Why the BAR has this role.
+    reason: String,
     bytes: u64,
     kind: &'static str,
     prefetchable: bool,
@@ -134,14 +136,27 @@ fn id(value: u16) -> String {
 }
 
 fn bar_line(info: &CardInfo, bar: BarInfo) -> BarLine {
-    let role = Role::of(info, bar.index).map_or("unknown", Role::name);
+    let role = Role::of(info, bar.index);
+    let reason = match role {
+        Some(Role::Dma) => format!("{}; XDMA identifiers confirmed", info.roles.dma_reason),
+        Some(Role::User) => "last memory BAR before the DMA BAR".to_owned(),
+        Some(Role::Bypass) => "first memory BAR behind the DMA BAR".to_owned(),
+        None => "XDMA has no such BAR".to_owned(),
+    };
     let kind = match bar.kind {
         BarKind::Memory32 => "memory, 32 bit",
         BarKind::Memory64 => "memory, 64 bit",
         BarKind::Io => "I/O ports",
         _ => "other",
     };
-    BarLine { index: bar.index, role, bytes: bar.size, kind, prefetchable: bar.prefetchable }
+    BarLine {
+        index: bar.index,
+        role: role.map_or("unknown", Role::name),
+        reason,
+        bytes: bar.size,
+        kind,
+        prefetchable: bar.prefetchable,
+    }
 }
 
 /// The release that a version code stands for, as the register catalogue names it.
@@ -255,10 +270,16 @@ impl Report for InfoReport {
 }
 
 fn bars_text(bars: &[BarLine]) -> String {
-    let mut table = table(&["BAR", "ROLE", "SIZE", "KIND"], &[2]);
+    let mut table = table(&["BAR", "ROLE", "SIZE", "KIND", "REASON"], &[2]);
     for bar in bars {
         let kind = if bar.prefetchable { format!("{}, prefetchable", bar.kind) } else { bar.kind.to_owned() };
-        table.add_row([bar.index.to_string(), bar.role.to_owned(), binary_size(bar.bytes), kind]);
+        table.add_row([
+            bar.index.to_string(),
+            bar.role.to_owned(),
+            binary_size(bar.bytes),
+            kind,
+            bar.reason.clone(),
+        ]);
     }
     render(&table)
 }

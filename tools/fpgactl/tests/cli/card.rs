@@ -11,6 +11,13 @@ fn info_says_what_the_card_is() {
     let roles: Vec<&str> =
         report["bars"].as_array().unwrap().iter().map(|bar| bar["role"].as_str().unwrap()).collect();
     assert_eq!(roles, ["user", "dma", "bypass"]);
+    let reasons: Vec<&str> =
+        report["bars"].as_array().unwrap().iter().map(|bar| bar["reason"].as_str().unwrap()).collect();
+    for (reason, part) in
+        reasons.iter().zip(["before the DMA BAR", "MSI-X table at 0x8000", "behind the DMA BAR"])
+    {
+        assert!(reason.contains(part), "{reason}");
+    }
     assert_eq!(report["xdma"]["ip_version_name"], "2017.1 or later");
     assert_eq!(report["identity"]["contract"], "1.0");
     assert_eq!(report["identity"]["blocks"].as_array().unwrap().len(), 9);
