@@ -1,6 +1,7 @@
 //! What documents name exists: files and headings that they link to, the chapters of the manual, and the tests, cases and examples of
 //! `docs/complaints.md`, each of which leads to the file that it is in.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -210,4 +211,139 @@ fn every_page_of_the_manual_is_a_chapter() {
     }
     let summary = fs::read_to_string(docs.join("SUMMARY.md")).unwrap_or_default();
     assert_eq!(links(&summary).count(), pages.len(), "each of them once");
+}
+
+/// Documents that describe the project as it is now, with their texts.
+fn pages() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut names: Vec<String> =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "examples/README.md"].map(str::to_owned).into();
+    let entries = fs::read_dir(root.join("docs")).into_iter().flatten().flatten();
+    let chapters = entries.map(|entry| format!("docs/{}", entry.file_name().to_string_lossy()));
+    names.extend(chapters.filter(|name| Path::new(name).extension().is_some_and(|ending| ending == "md")));
+    names
+        .into_iter()
+        .map(|name| {
+            let text = fs::read_to_string(root.join(&name)).unwrap_or_default();
+            (name, text)
+        })
+        .collect()
+}
+
+/// Every word of the Rust sources below `folder`.
+fn words_of_sources(folder: &Path, words: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let name = name.to_string_lossy();
+        if path.is_dir() {
+            if name != "target" && !name.starts_with('.') {
+                words_of_sources(&path, words);
+            }
+        } else if name.ends_with(".rs") {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let parts = text.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+            words.extend(parts.filter(|part| !part.is_empty()).map(str::to_owned));
+        }
+    }
+}
+
+/// The parts of a quoted Rust path such as `Endpoint::send`; `None` for anything else.
+fn rust_path(quoted: &str) -> Option<Vec<&str>> {
+    let path = quoted.split_once('(').map_or(quoted, |(path, _)| path);
+    let parts: Vec<&str> = path.split("::").collect();
+    let is_name = |part: &&str| {
+        part.starts_with(|c: char| c.is_ascii_alphabetic())
+            && part.chars().all(|c| c.is_alphanumeric() || c == '_')
+    };
+    (parts.len() > 1 && parts.iter().all(is_name)).then_some(parts)
+}
+
+#[test]
+fn rust_names_in_documents_exist() {
+    let mut words = BTreeSet::new();
+    words_of_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &mut words);
+    assert!(words.contains("rust_names_in_documents_exist"));
+    let mut seen = 0;
+    let mut unknown = Vec::new();
+    for (name, text) in pages() {
+        for quoted in text.lines().flat_map(quoted) {
+            let Some(parts) = rust_path(quoted) else { continue };
+            seen += 1;
+            if let Some(part) = parts.iter().find(|part| !words.contains(**part)) {
+                unknown.push(format!("{name}: `{quoted}`: no {part} in the sources"));
+            }
+        }
+    }
+    assert!(seen > 40, "{seen} names found");
+    assert!(unknown.is_empty(), "{}", unknown.join("\n"));
+    assert_eq!(rust_path("Endpoint::send(x)"), Some(vec!["Endpoint", "send"]));
+    assert_eq!(rust_path("docs/a.md"), None);
+    assert_eq!(rust_path("driver/core/tests/ring.rs::one_case"), None);
+}
+
+/// The word behind each occurrence of `before`.
+fn words_after<'a>(text: &'a str, before: &'a str) -> impl Iterator<Item = &'a str> {
+    text.split(before).skip(1).filter_map(|rest| {
+        rest.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_'))
+            .next()
+            .filter(|word| !word.is_empty())
+    })
+}
+
+#[test]
+fn cargo_commands_in_documents_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let xtask = fs::read_to_string(root.join("tools/xtask/src/main.rs")).unwrap_or_default();
+    let manifests = fs::read_to_string(root.join("Cargo.lock")).unwrap_or_default();
+    let (mut seen, mut unknown) = (0, Vec::new());
+    for (name, text) in pages() {
+        for command in words_after(&text, "cargo xtask ") {
+            let variant: String = command
+                .split('-')
+                .map(|part| {
+                    part.get(..1).unwrap_or_default().to_uppercase() + part.get(1..).unwrap_or_default()
+                })
+                .collect();
+            seen += 1;
+            let declared =
+                [",", "(", " {"].iter().any(|end| xtask.contains(&format!("\n    {variant}{end}")));
+            if !declared {
+                unknown.push(format!("{name}: cargo xtask {command}"));
+            }
+        }
+        for package in ["cargo test -p ", "cargo bench -p ", "cargo run -p "]
+            .iter()
+            .flat_map(|it| words_after(&text, it))
+        {
+            seen += 1;
+            if package != "PACKAGE" && !manifests.contains(&format!("name = \"{package}\"")) {
+                unknown.push(format!("{name}: no package {package}"));
+            }
+        }
+    }
+    assert!(seen > 20, "{seen} commands found");
+    assert!(unknown.is_empty(), "{}", unknown.join("\n"));
+}
+
+/// The commit that BENCHMARKS.md was measured at can be looked up. Without git, or in a shallow clone, there is nothing to look it up in.
+#[test]
+fn benchmarks_name_a_commit_of_this_history() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let text = fs::read_to_string(root.join("BENCHMARKS.md")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("* project: ")).unwrap_or_default();
+    let commit = line.split([',', ' ']).next().unwrap_or_default();
+    assert!(commit.len() >= 7 && commit.chars().all(|c| c.is_ascii_hexdigit()), "{line}");
+    let git = |args: &[&str]| std::process::Command::new("git").arg("-C").arg(&root).args(args).output();
+    match git(&["rev-parse", "--is-shallow-repository"]) {
+        Ok(output) if output.status.success() && output.stdout.starts_with(b"false") => {}
+        _ => {
+            eprintln!("no complete git history here: commit {commit} is not looked up");
+            return;
+        }
+    }
+    let is_ancestor = git(&["merge-base", "--is-ancestor", commit, "HEAD"]);
+    assert!(
+        is_ancestor.is_ok_and(|output| output.status.success()),
+        "commit {commit} is not in this history: measure again with `cargo xtask bench --peer --write`"
+    );
 }
