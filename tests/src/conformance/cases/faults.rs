@@ -378,8 +378,9 @@ fn after(row: &Row, bench: &Bench<'_>, opened: Opened, mut lane: Lane) -> Result
     Ok(again)
 }
 
-/// Registers are lost, DMA goes on: who polls memory gets his transfers, for they were made. The next doorbell is not heard, and
-/// that is when the driver looks at a register.
+/// Registers are lost while DMA works: transfers complete by their write-back until the driver reads a register. That happens after the
+/// next doorbell, or earlier in real time, where the card may take longer for a transfer than the driver waits before it reads the status
+/// register. From then on everything in flight is lost with the card.
 fn all_ones_at_a_descriptor(bench: &mut Bench<'_>) -> Verdict {
     let row = row("all_ones_at_a_descriptor");
     let probe = bench.open();
@@ -408,8 +409,20 @@ fn all_ones_at_a_descriptor(bench: &mut Bench<'_>) -> Verdict {
             .map(|(buffer, at)| lane.channel.submit(buffer, at).expect("accepted"))
             .collect();
         let patient = WaitOptions::default().timeout(crate::PATIENCE);
+        let mut lost = Vec::new();
         for (n, ticket) in tickets.into_iter().enumerate() {
-            let done = lane.channel.wait(ticket, patient).unwrap_or_else(|error| panic!("{way:?}: {error}"));
+            if !lost.is_empty() {
+                lost.push(ticket);
+                continue;
+            }
+            let done = match lane.channel.wait(ticket, patient) {
+                Ok(done) => done,
+                Err(error) if bench.real_time() && Said::of(&error).as_slice() == row.said => {
+                    lost.push(ticket);
+                    continue;
+                }
+                Err(error) => panic!("{way:?}: {error}"),
+            };
             assert_eq!(done.outcome, Ok(LENGTH as u64), "{way:?}: transfer {n}");
             let buffer = done.buffer.expect("its buffer");
             let came = match (way.direction, bench.simulated()) {
@@ -422,15 +435,21 @@ fn all_ones_at_a_descriptor(bench: &mut Bench<'_>) -> Verdict {
             };
             assert!(came, "{way:?}: transfer {n} is not what was sent");
         }
-        let next = opened.card.buffer(LENGTH).expect("DMA memory");
-        let next = lane.channel.submit(next, places[0]).expect("nobody knows yet");
-        let error = lane.channel.wait(next, patient).expect_err("the doorbell was not heard");
-        assert_eq!(Said::of(&error).as_slice(), row.said, "{way:?}: {error}");
-        let done = lane.channel.wait(next, patient).expect("it has ended");
-        assert!(done.outcome.is_err() && done.buffer.is_none(), "{way:?}: {:?}", done.outcome);
+        if lost.is_empty() {
+            let next = opened.card.buffer(LENGTH).expect("DMA memory");
+            let next = lane.channel.submit(next, places[0]).expect("the loss is not known yet");
+            let error = lane.channel.wait(next, patient).expect_err("the doorbell was lost");
+            assert_eq!(Said::of(&error).as_slice(), row.said, "{way:?}: {error}");
+            lost.push(next);
+        }
+        // The ring is quarantined with them.
+        let quarantined = lost.len() + 1;
+        for ticket in lost {
+            let done = lane.channel.wait(ticket, patient).expect("it has ended");
+            assert!(done.outcome.is_err() && done.buffer.is_none(), "{way:?}: {:?}", done.outcome);
+        }
         assert_eq!(row.memory, Memory::Quarantined);
-        // The ring is kept with it.
-        assert_eq!(opened.card.memory().stats().quarantined, 2, "{way:?}");
+        assert_eq!(opened.card.memory().stats().quarantined, quarantined, "{way:?}");
         bench.set_faults([]);
         after(row, bench, opened, lane)?.close();
     }

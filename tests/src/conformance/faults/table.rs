@@ -162,7 +162,7 @@ pub const TABLE: &[Row] = &[
     row(
         "all_ones_at_a_descriptor",
         "fault.all_ones_at_a_descriptor",
-        "registers read as all ones in the middle of a run, whose data and write-back go on: the next doorbell finds it",
+        "registers read as all ones in the middle of a run, whose data and write-back continue: the driver learns of it at its next register read",
     )
     .said(&[Said::Gone])
     .quarantined()
