@@ -1,11 +1,13 @@
 //! Pictures as text: the same panels and curves that are drawn as SVG, in the characters of a terminal.
 //!
-//! Axes and points are `ratatui`'s chart in a buffer. Where there are colours and Braille, curves are lines that differ in colour;
-//! else each curve is drawn by a letter, so that they can be told apart on paper too.
+//! Axes and points are `ratatui`'s chart in a buffer. Each curve has a letter, which stands at its points; a place where several curves
+//! have points gets a digit instead, and the legend says which curves these are. Where there are colours and Braille, points are joined by
+//! lines.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
-use fpga_netsim::figures::picture::{Curve, Panel, Picture, Scale, Style as CurveStyle};
+use fpga_netsim::figures::picture::{Curve, Extent, Panel, Picture, Scale, Style as CurveStyle};
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
@@ -69,32 +71,108 @@ fn panel_text(panel: &Panel, width: u16, manner: Manner) -> String {
     if !panel.title.is_empty() {
         text += &format!("\n{}\n", panel.title);
     }
-    let Some(axes) = Axes::of(panel, &curves, width) else { return text + "nothing to draw\n" };
+    let Some(axes) = Axes::of(panel, &curves, width) else {
+        return text + "nothing to draw\n" + &notes(panel, width);
+    };
     let area = Rect::new(0, 0, width, HEIGHT);
     let lines = manner.colours && manner.unicode;
     let mut buffer = Buffer::empty(area);
-    if lines {
-        axes.draw(panel, &curves, Marker::Braille, GraphType::Line, &mut buffer);
-    } else {
-        axes.draw(panel, &[], Marker::Dot, GraphType::Scatter, &mut buffer);
-        for (curve, letter) in curves.iter().zip(letters()) {
-            let mut alone = Buffer::empty(area);
-            axes.draw(panel, &[curve], Marker::Dot, GraphType::Scatter, &mut alone);
-            for (cell, drawn) in buffer.content.iter_mut().zip(&alone.content) {
-                if drawn.symbol() == ratatui::symbols::DOT {
-                    cell.set_char(letter);
-                    cell.fg = colour(curve);
-                }
-            }
-        }
-    }
+    let drawn: &[&Curve] = if lines { &curves } else { &[] };
+    axes.draw(panel, drawn, Marker::Braille, GraphType::Line, &mut buffer);
+    let together = letter(panel, &axes, &curves, lines, &mut buffer);
     text += &cells(&buffer, manner);
     for (curve, letter) in curves.iter().zip(letters()) {
-        let mark = if lines { '\u{2501}' } else { letter };
-        let mark = if manner.colours { painted(&mark.to_string(), colour(curve)) } else { mark.to_string() };
+        let mark = letter.to_string();
+        let mark = if manner.colours { painted(&mark, colour(curve)) } else { mark };
         text += &format!("  {mark} {}\n", curve.name);
     }
-    text
+    let mut marks: Vec<&str> = panel.marks.iter().map(|mark| mark.name.as_str()).collect();
+    marks.dedup();
+    for name in marks {
+        let mark = if manner.colours { painted("@", Color::Red) } else { MARK.to_string() };
+        text += &format!("  {mark} {name}\n");
+    }
+    for (mark, letters) in together {
+        text += &format!("  {mark} {letters} in one place\n");
+    }
+    text + &notes(panel, width)
+}
+
+/// Writes each curve's letter at its points, and digits where several curves have points; returns what the digits stand for.
+fn letter(
+    panel: &Panel,
+    axes: &Axes,
+    curves: &[&Curve],
+    lines: bool,
+    buffer: &mut Buffer,
+) -> Vec<(char, String)> {
+    let mut places: BTreeMap<usize, Vec<(char, Color)>> = BTreeMap::new();
+    for (curve, letter) in curves.iter().zip(letters()) {
+        // A line without markers has too many points for a letter at each of them.
+        let one = Curve::new("", 0)
+            .points(curve.points.get(curve.points.len() / 2).map(|[x, y, ..]| (*x, *y, 0.0)));
+        let curve_points = if lines && curve.style == CurveStyle::Thin { &one } else { *curve };
+        let mut alone = Buffer::empty(buffer.area);
+        axes.draw(panel, &[curve_points], Marker::Dot, GraphType::Scatter, &mut alone);
+        let drawn = alone.content.iter().enumerate();
+        for (place, _) in drawn.filter(|(_, cell)| cell.symbol() == ratatui::symbols::DOT) {
+            places.entry(place).or_default().push((letter, colour(curve)));
+        }
+    }
+    // Marked points stand for themselves: their curve has no name.
+    for mark in &panel.marks {
+        let point = Curve::new("", 0).points([(mark.x, mark.y, 0.0)]);
+        let mut alone = Buffer::empty(buffer.area);
+        axes.draw(panel, &[&point], Marker::Dot, GraphType::Scatter, &mut alone);
+        let place = alone.content.iter().position(|cell| cell.symbol() == ratatui::symbols::DOT);
+        let Some(place) = place else { continue };
+        places.entry(place).or_default().push((MARK, Color::Red));
+    }
+    let mut together: Vec<(char, String)> = Vec::new();
+    for (place, here) in places {
+        let Some(cell) = buffer.content.get_mut(place) else { continue };
+        if let [(letter, colour)] = here.as_slice() {
+            cell.set_char(*letter);
+            cell.fg = *colour;
+            continue;
+        }
+        let names = here.iter().map(|(letter, _)| letter.to_string()).collect::<Vec<_>>().join(", ");
+        let known = together.iter().find(|(_, other)| *other == names).map(|(mark, _)| *mark);
+        let mark = known.unwrap_or_else(|| {
+            let mark = DIGITS.chars().nth(together.len()).unwrap_or('*');
+            together.push((mark, names));
+            mark
+        });
+        cell.set_char(mark);
+        cell.fg = Color::Reset;
+    }
+    together
+}
+
+/// Of marked points.
+const MARK: char = '@';
+/// For places of several curves; what is more than these shares an asterisk.
+const DIGITS: &str = "123456789";
+
+/// The panel's notes, in lines that fit.
+fn notes(panel: &Panel, width: u16) -> String {
+    let mut text = String::new();
+    let bands = panel.curves.iter().filter(|curve| curve.style == CurveStyle::Band);
+    let bands = bands.map(|curve| format!("{}: a band, drawn in the SVG file only.", curve.name));
+    for note in panel.all_notes().into_iter().chain(bands) {
+        let mut column = usize::from(width);
+        for word in note.split_whitespace() {
+            let length = word.chars().count() + 1;
+            if column + length >= usize::from(width) {
+                text += if text.is_empty() { " " } else { "\n " };
+                column = 1;
+            }
+            text += " ";
+            text += word;
+            column += length;
+        }
+    }
+    if text.is_empty() { text } else { text + "\n" }
 }
 
 fn letters() -> impl Iterator<Item = char> {
@@ -117,20 +195,24 @@ impl Axes {
     fn of(panel: &Panel, curves: &[&Curve], width: u16) -> Option<Self> {
         let places = |scale: Scale, at: usize| {
             let values = curves.iter().flat_map(|curve| &curve.points).filter_map(move |point| point.get(at));
-            values.map(move |value| scale.place(*value)).fold(None, |range: Option<(f64, f64)>, place| {
-                let (low, high) = range.unwrap_or((place, place));
-                Some((low.min(place), high.max(place)))
-            })
+            let marks = panel.marks.iter().map(move |mark| if at == 0 { mark.x } else { mark.y });
+            values.copied().chain(marks).map(move |value| scale.place(value)).fold(
+                None,
+                |range: Option<(f64, f64)>, place| {
+                    let (low, high) = range.unwrap_or((place, place));
+                    Some((low.min(place), high.max(place)))
+                },
+            )
         };
         let x = places(panel.x_scale, 0)?;
         let mut y = places(panel.y_scale, 1)?;
-        if let Some((low, high)) = panel.y_range {
+        if let Extent::Between(low, high) = panel.y_extent {
             y = (y.0.min(panel.y_scale.place(low)), y.1.max(panel.y_scale.place(high)));
         }
         let labels = (width / 12).clamp(2, LABELS.0);
         Some(Self {
             x: axis(panel.x_scale, x, labels, false),
-            y: axis(panel.y_scale, y, LABELS.1, true),
+            y: axis(panel.y_scale, y, LABELS.1, panel.y_extent != Extent::Data),
             title: format!("{} over {}", panel.y_label, panel.x_label),
         })
     }
@@ -244,4 +326,81 @@ fn painted(text: &str, colour: Color) -> String {
         _ => return text.to_owned(),
     };
     format!("\u{1b}[{code}m{text}\u{1b}[0m")
+}
+
+#[cfg(test)]
+mod tests {
+    use fpga_netsim::figures::picture::Mark;
+
+    use super::*;
+
+    fn picture(curves: Vec<Curve>) -> Picture {
+        let mut panel = Panel::default();
+        panel.curves = curves;
+        let mut picture = Picture::default();
+        picture.panels = vec![panel];
+        picture
+    }
+
+    fn curve(name: &str, number: usize, height: f64) -> Curve {
+        Curve::new(name, number).points((0_u32..5).map(|x| (f64::from(x), height * f64::from(x + 1), 0.0)))
+    }
+
+    const PLAIN: Manner = Manner { colours: false, unicode: false };
+    const RICH: Manner = Manner { colours: true, unicode: true };
+
+    /// The chart's cells, and the lines of the legend.
+    fn parts(text: &str) -> (String, Vec<String>) {
+        // Without colours.
+        let mut pieces = text.split('\u{1b}');
+        let first = pieces.next().unwrap().to_owned();
+        let text = pieces.fold(first, |text, piece| text + piece.split_once('m').unwrap().1);
+        let lines: Vec<&str> = text.lines().collect();
+        let axis = lines.iter().rposition(|line| line.contains("---") || line.contains("───")).unwrap();
+        let inside = lines[..axis].iter().filter_map(|line| line.split_once(['|', '│']));
+        let chart = inside.map(|(_, cells)| cells).collect::<Vec<_>>().join("\n");
+        // The line below the axis has its labels.
+        (chart, lines[axis + 2..].iter().map(|line| line.trim().to_owned()).collect())
+    }
+
+    #[test]
+    fn coinciding_curves_get_a_digit_that_the_legend_explains() {
+        let both = picture(vec![curve("one", 0, 1.0), curve("two", 1, 1.0), curve("three", 2, 5.0)]);
+        let (chart, legend) = parts(&text(&both, 80, PLAIN));
+        assert_eq!(legend, ["a one", "b two", "c three", "1 a, b in one place"], "{chart}");
+        assert_eq!(chart.matches('1').count(), 5, "{chart}");
+        assert!(!chart.contains('a') && !chart.contains('b') && chart.matches('c').count() == 5, "{chart}");
+    }
+
+    #[test]
+    fn curves_apart_keep_their_letters() {
+        let (chart, legend) =
+            parts(&text(&picture(vec![curve("one", 0, 1.0), curve("two", 1, 9.0)]), 80, PLAIN));
+        assert_eq!(legend, ["a one", "b two"], "{chart}");
+        assert_eq!((chart.matches('a').count(), chart.matches('b').count()), (5, 5), "{chart}");
+    }
+
+    /// Letters stand in the lines, too: colours alone do not tell curves apart.
+    #[test]
+    fn lines_in_colours_have_letters_and_digits() {
+        let (chart, legend) =
+            parts(&text(&picture(vec![curve("one", 0, 1.0), curve("two", 1, 1.0)]), 80, RICH));
+        assert!(legend[2].ends_with("1 a, b in one place"), "{legend:?}");
+        assert!(chart.matches('1').count() >= 5, "{chart}");
+    }
+
+    #[test]
+    fn missing_curves_marks_and_bands_are_named() {
+        let band = Curve::new("band", 3).style(CurveStyle::Band).points([(0.0, 1.0, 1.0)]);
+        let mut all = picture(vec![curve("one", 0, 1.0), Curve::new("empty", 1), band]);
+        all.panels[0].marks.push(Mark::new(2.0, 4.0, "a paper's value"));
+        all.panels[0].notes.push("A note.".to_owned());
+        let (chart, legend) = parts(&text(&all, 80, PLAIN));
+        assert!(chart.contains('@'), "{chart}");
+        assert_eq!(legend[..2], ["a one", "@ a paper's value"]);
+        let rest = legend[2..].join(" ");
+        for part in ["A note.", "empty: not shown", "band: a band, drawn in the SVG file only"] {
+            assert!(rest.contains(part), "{part}: {rest}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fpga_core::Nanos;
 
-use crate::figures::picture::{Curve, Panel, Picture, Style};
+use crate::figures::picture::{Curve, Extent, Panel, Picture, Style};
 use crate::scenario::scheme_name;
 use crate::statistics::{self, Summary, count, seed_of};
 use crate::{FlowReport, Report, Scenario, Simulation, SimulationError, parallel};
@@ -198,7 +198,7 @@ fn distribution(scenario: &Scenario, sweep: &Sweep, mut samples: Vec<f64>) -> Pi
         panels: vec![Panel {
             x_label: "time (µs)".to_owned(),
             y_label: "flows that have arrived (%)".to_owned(),
-            y_range: Some((0.0, 102.0)),
+            y_extent: Extent::Between(0.0, 102.0),
             curves: vec![curve],
             ..Panel::default()
         }],

@@ -10,9 +10,9 @@ use fpga_firmware::generated::Scheme;
 use super::disorder::{Delays, Law};
 use super::float;
 use super::measure::{Measured, Point, measure};
-use super::picture::{Curve, Mark, Panel, Picture, Scale, Style};
+use super::picture::{Curve, Extent, Mark, Panel, Picture, Scale, Style};
 use super::schemes::VARIANTS;
-use super::{Figure, FigureError, Made, Options, Row, Told, frozen, made, network};
+use super::{DODGED, Figure, FigureError, Made, Options, Row, Told, frozen, made, network, runs};
 use crate::{Flow, RateChange, Scenario, Simulation, Topology};
 
 const SIZE: u64 = 1 << 20;
@@ -27,6 +27,8 @@ const SENDERS: u32 = 32;
 const EACH: u64 = 128 << 10;
 const QUEUES: [u64; 2] = [64 << 10, 256 << 10];
 /// Bytes of each where flow control is looked at: it takes some hundred round trips to find a rate.
+const GOODPUT: &str = "goodput / link rate";
+const JAIN: &str = "Jain's index";
 const LENGTHS: [u64; 2] = [128 << 10, 512 << 10];
 /// Without and with, and their colours.
 const CONTROLLED: [(Scheme, bool, usize); 3] =
@@ -41,10 +43,10 @@ fn timeouts(trip: Nanos) -> [(&'static str, Rules, usize); 4] {
         Rules::AdaptiveWindow { sender, wanted }
     };
     [
-        ("T + d, looked at every 20 ns", rules(Patience::Literal, Some(Nanos::new(20)), None), 1),
-        ("T + d, every quarter of a round trip", rules(Patience::Literal, None, None), 6),
-        ("mean + 4 deviations (default)", rules(Patience::Safe, None, None), 0),
-        ("default, with packets that the receiver wants at once", rules(Patience::Safe, None, Some(trip)), 3),
+        ("T + d, checked every 20 ns", rules(Patience::Literal, Some(Nanos::new(20)), None), 1),
+        ("T + d, checked every RTT/4", rules(Patience::Literal, None, None), 6),
+        ("T + 4d (default)", rules(Patience::Safe, None, None), 0),
+        ("default, with requests of the receiver", rules(Patience::Safe, None, Some(trip)), 3),
     ]
 }
 
@@ -103,9 +105,9 @@ pub(super) fn make(figure: Figure, options: &Options, done: &mut Told<'_>) -> Re
     }
     let mut findings = Vec::new();
     let mut resent = Panel {
-        title: "sent again for nothing, disorder 64, no loss".to_owned(),
-        x_label: "law of delay".to_owned(),
-        y_label: "packets sent again (% of those needed)".to_owned(),
+        title: "spurious retransmissions".to_owned(),
+        x_label: "distribution of the delay".to_owned(),
+        y_label: "% of packets needed".to_owned(),
         x_scale: Scale::Names(LAW_NAMES),
         marks: (0_u32..)
             .zip(BEYOND)
@@ -126,16 +128,16 @@ pub(super) fn make(figure: Figure, options: &Options, done: &mut Told<'_>) -> Re
             LAW_NAMES.join(", ")
         ));
     }
-    let panel = |title: &str, y_label: &str| Panel {
+    let panel = |title: &str, y_label: &str, y_extent: Extent| Panel {
         title: title.to_owned(),
         x_label: "queue of the port".to_owned(),
         y_label: y_label.to_owned(),
         x_scale: Scale::Bytes,
-        y_range: Some((0.0, 1.05)),
+        y_extent,
         ..Panel::default()
     };
-    let mut goodput = panel("32 senders, one receiver: goodput", "goodput / rate of the link");
-    let mut fairness = panel("32 senders, one receiver: fairness", "Jain's index");
+    let mut goodput = panel("incast: goodput", GOODPUT, Extent::Between(0.0, 1.05));
+    let mut fairness = panel("incast: fairness", JAIN, Extent::Data);
     for (variant, points) in schemes.iter().zip(many.chunks(QUEUES.len())) {
         let along = || QUEUES.iter().map(|queue| float(*queue)).zip(points);
         goodput.curves.push(
@@ -161,10 +163,12 @@ pub(super) fn make(figure: Figure, options: &Options, done: &mut Told<'_>) -> Re
         let list = points.iter().map(one).collect::<Vec<_>>().join("; ");
         findings.push(format!("incast, {}, queues of 64 and 256 KiB: {list}", variant.name()));
     }
-    let by_length =
-        |title: &str, y_label: &str| Panel { x_label: "bytes of each".to_owned(), ..panel(title, y_label) };
-    let mut carried = by_length("flow control, queue 256 KiB: goodput", "goodput / rate of the link");
-    let mut shared = by_length("flow control, queue 256 KiB: fairness", "Jain's index");
+    let by_length = |title: &str, y_label: &str, y_extent: Extent| Panel {
+        x_label: "size of each transfer".to_owned(),
+        ..panel(title, y_label, y_extent)
+    };
+    let mut carried = by_length("flow control: goodput", GOODPUT, Extent::Between(0.0, 1.05));
+    let mut shared = by_length("flow control: fairness", JAIN, Extent::Data);
     for ((scheme, control, colour), points) in CONTROLLED.into_iter().zip(controlled.chunks(LENGTHS.len())) {
         let name = controlled_name(scheme, control);
         let along = || LENGTHS.iter().map(|length| float(*length)).zip(points);
@@ -188,15 +192,15 @@ pub(super) fn make(figure: Figure, options: &Options, done: &mut Told<'_>) -> Re
     let Recovery { panel: rates, rows, finding } = recovery(figure, options)?;
     findings.push(finding);
     let picture = Picture {
-        title: "Adaptive window: needless resends, incast, and flow control".to_owned(),
+        title: "Adaptive window, incast and flow control".to_owned(),
         caption: vec![
-            "First panel: 1 MiB, two hosts, no loss; the others: 32 hosts to one through a switch, 128 KiB of each where nothing else is said; 10 GB/s, 800 ns along each link".to_owned(),
-            format!("packets of 512 bytes, of which headers leave 0.9275 of the rate as goodput; {} runs a point, seed {}; bands: 95 % confidence of the mean", options.runs, options.seed),
-            "flow control: reports at 3/4 of a queue, rates halved; walks once in a round trip, rates doubled (by 1/8 of the line at most) where the way is free, + 1/256 below half of the delays seen".to_owned(),
-            "128 KiB of each take the link some 130 round trips of the free way, and senders look for their rate for a good part of them: so these points stay below 0.9, and those of 512 KiB do not".to_owned(),
+            "Spurious retransmissions: packets sent again that were not lost; 1 MiB between two hosts, disorder 64, no loss. The other panels: 32 hosts to one through a switch; incast: 128 KiB from each host; flow control: queue of 256 KiB. Rates: those that flow control allows while 31 of 32 transfers of 1 MiB end and one goes on; one run. Links of 10 GB/s and 800 ns, packets of 512 bytes, of which headers leave 0.9275 of the link rate as goodput.".to_owned(),
+            format!("T and d: mean and standard deviation of the last delays that the sender measured. RTT: round-trip time without load. W: window in packets. Jain's index: 1 if all flows have the same rate, 1/32 if one has everything. {} {DODGED}", runs(options)),
+            "Not shown: receiver-counter under incast, because for one lost packet it sends the whole message again, and the queue never empties; flow control for the other schemes, which have none; selective without flow control is in the incast panels.".to_owned(),
+            "Flow control: a port reports while its queue is above 3/4, which halves the rate; a sender checks once per RTT and doubles its rate (by 1/8 of the link rate at most) where the path is free, or adds 1/256 below the median of its delays. 128 KiB from each take some 130 RTT, for a good part of which the senders search for their rates.".to_owned(),
         ],
-        columns: 3,
-        panels: vec![resent, goodput, fairness, carried, shared, rates],
+        columns: 2,
+        panels: vec![resent, rates, goodput, fairness, carried, shared],
     };
     Ok(made(figure, measured.iter().map(|point| &point.row).chain(&rows), picture, findings))
 }
@@ -279,18 +283,18 @@ fn recovery(figure: Figure, options: &Options) -> Result<Recovery, FigureError> 
         full.unwrap_or(f64::NAN)
     );
     let panel = Panel {
-        title: "31 of 32 senders end: rates".to_owned(),
+        title: "31 of 32 senders end".to_owned(),
         x_label: "time (µs)".to_owned(),
-        y_label: "rate allowed / rate of the link".to_owned(),
+        y_label: "rate / link rate".to_owned(),
         y_scale: Scale::Decades,
         curves: vec![
-            Curve::new("the others, together", 7)
+            Curve::new("the 31, together", 3)
                 .style(Style::Thin)
                 .points(sum.into_iter().filter(|(_, rate, _)| *rate > 0.0)),
-            Curve::new("the one that goes on", 1).style(Style::Thin).points(own),
+            Curve::new("the 32nd", 0).style(Style::Thin).points(own),
         ],
         // Above all curves: at the start all of them send at the full rate.
-        marks: vec![Mark::new(float(over.get()) / 1000.0, f64::from(SENDERS), "the others have ended")],
+        marks: vec![Mark::new(float(over.get()) / 1000.0, f64::from(SENDERS), "end of the 31")],
         ..Panel::default()
     };
     Ok(Recovery { panel, rows, finding })

@@ -13,7 +13,6 @@
 //! Nothing is fitted to the documents but what they give themselves: the degree of disorder, from which the mean of the delay
 //! follows. docs/figures.md says what came out, and where it differs. The same options give the same bytes, for any number of threads.
 
-use std::fmt::Write as _;
 use std::ops::ControlFlow;
 
 use fpga_core::Nanos;
@@ -324,19 +323,32 @@ fn network(loss: f64, delay: Delay) -> Conditions {
     Conditions::default().loss(Loss::Independent(loss)).delay(delay)
 }
 
-/// Parameters that every figure of the frozen set has.
-fn caption(options: &Options, more: &str) -> Vec<String> {
-    let mut first =
-        String::from("Two hosts, 10 GB/s, 800 ns one way, packets of 512 bytes and their real headers");
-    let _ = write!(first, "; {more}");
+/// Parameters that every figure of the frozen set has, and what their symbols mean.
+fn caption(options: &Options, more: &str, symbols: &str) -> Vec<String> {
     vec![
-        first,
         format!(
-            "{} runs a point, seed {}; bands: 95 % confidence of the mean; time: submission to the receiver's notice",
-            options.runs, options.seed
+            "Two hosts, 10 GB/s, 800 ns one way, packets of 512 bytes and their real headers; {more}. Time: from the submission to the \
+             receiver's notice. {}",
+            runs(options)
         ),
+        format!("{symbols} {DODGED}"),
     ]
 }
+
+/// How often, with which seed, and how sure that makes the numbers.
+fn runs(options: &Options) -> String {
+    format!(
+        "{} runs per point, seed {}; shaded bands and bars: 95 % confidence interval of the mean.",
+        options.runs, options.seed
+    )
+}
+
+/// What the drawing does with points that coincide.
+const DODGED: &str = "Markers that would cover each other are drawn side by side.";
+
+/// The symbols of the schemes' parameters.
+const SYMBOLS: &str = "W: window of the scheme, in packets. K: requests for the same packet after which everything from it on is requested. \
+                       RTT: round-trip time without load. Disorder: largest jump of packet numbers between arrivals, less one.";
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use fpga_core::Nanos;
 use fpga_core::impair::BitRate;
 
 use super::float;
-use super::picture::{Curve, Mark, Panel, Picture};
+use super::picture::{Curve, Mark, Panel, Picture, binary};
 use super::{Figure, FigureError, Made, Row, made};
 use crate::{Scenario, notice};
 
@@ -14,9 +14,9 @@ const HOPS: u64 = 8;
 pub(super) fn make(figure: Figure) -> Result<Made, FigureError> {
     let (mut rows, mut savings, mut findings) = (Vec::new(), Vec::new(), Vec::new());
     let mut times = Panel {
-        title: "4 KiB".to_owned(),
+        title: "4 KiB: time until the receiving application knows".to_owned(),
         x_label: "hops".to_owned(),
-        y_label: "time until the receiving application knows (µs)".to_owned(),
+        y_label: "time (µs)".to_owned(),
         ..Panel::default()
     };
     for (size, colour) in SIZES {
@@ -44,12 +44,13 @@ pub(super) fn make(figure: Figure) -> Result<Made, FigureError> {
         }
         let saved = |row: &notice::Saving| float(row.saved().get()) / float(row.told.get().max(1)) * 100.0;
         savings.push(
-            Curve::new(format!("{size} bytes"), colour)
+            Curve::new(binary(size), colour)
                 .points(found.iter().map(|row| (float(row.hops), saved(row), 0.0))),
         );
         if let (Some(first), Some(last)) = (found.first(), found.last()) {
             findings.push(format!(
-                "{size} bytes: {:.1} % saved over one hop, {:.1} % over {}",
+                "{}: {:.1} % saved over one hop, {:.1} % over {}",
+                binary(size),
                 saved(first),
                 saved(last),
                 last.hops
@@ -65,9 +66,9 @@ pub(super) fn make(figure: Figure) -> Result<Made, FigureError> {
         }
     }
     let shares = Panel {
-        title: "saved by the receiver's own completion".to_owned(),
+        title: "time saved by the receiver's own completion".to_owned(),
         x_label: "hops".to_owned(),
-        y_label: "saved (% of the time told by the sender)".to_owned(),
+        y_label: "time saved (%)".to_owned(),
         curves: savings,
         marks: vec![Mark::new(1.0, 20.0, "ARCS 2019: 4 KiB, one hop, about 20 %")],
         ..Panel::default()
@@ -75,10 +76,9 @@ pub(super) fn make(figure: Figure) -> Result<Made, FigureError> {
     let picture = Picture {
         title: "Completion told by the receiver's own card".to_owned(),
         caption: vec![
-            "Registry scheme, two hosts, 10 Gbit/s, 400 ns a hop (neither is known of the paper), packets of 512 bytes".to_owned(),
-            "time: submission to the receiver's notice; no chance: one run says everything".to_owned(),
+            "Registry scheme, two hosts, 10 Gbit/s, 400 ns per hop (the paper gives neither), packets of 512 bytes. Time: from the submission to the receiver's notice. Nothing is random: one run per point.".to_owned(),
         ],
-        columns: 2,
+        columns: 1,
         panels: vec![times, shares],
     };
     Ok(made(figure, &rows, picture, findings))

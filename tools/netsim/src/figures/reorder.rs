@@ -7,8 +7,8 @@ use fpga_firmware::generated::Scheme;
 
 use super::disorder::{Delays, Law};
 use super::measure::{Measured, Point, measure};
-use super::picture::{Curve, Mark, Panel, Picture, Style};
-use super::{Figure, FigureError, Made, Options, Told, caption, frozen, made, network};
+use super::picture::{Curve, Extent, Mark, Panel, Picture, Style};
+use super::{Figure, FigureError, Made, Options, SYMBOLS, Told, caption, frozen, made, network};
 
 const SIZE: u64 = 256 << 10;
 const DEGREES: [u32; 10] = [0, 8, 16, 32, 48, 64, 80, 96, 112, 128];
@@ -83,7 +83,7 @@ pub(super) fn make(figure: Figure, options: &Options, done: &mut Told<'_>) -> Re
     let mut panel = Panel {
         x_label: "disorder (packets)".to_owned(),
         y_label: "speed / speed in order".to_owned(),
-        y_range: Some((0.0, 1.05)),
+        y_extent: Extent::Between(0.0, 1.05),
         ..Panel::default()
     };
     let mut findings = Vec::new();
@@ -132,11 +132,13 @@ pub(super) fn make(figure: Figure, options: &Options, done: &mut Told<'_>) -> Re
         ));
     }
     let picture = Picture {
-        title: "256 KiB without loss: speed by disorder".to_owned(),
+        title: "Transfer of 256 KiB without loss: speed by disorder".to_owned(),
         caption: caption(
             options,
-            "no loss, exponential delay; a hole is asked for after 2 RTT, all from there on after K = 3 times; what is beyond the window once per \
-             packet and round trip; wide bands: 500 to 1000 ns one way, exponential, uniform and log-normal delay",
+            "no loss, exponential delay; a missing packet is requested after 2 RTT, K = 3; a packet beyond the window is requested once per RTT. \
+             Wide bands: all of 500 to 1000 ns one way with exponential, uniform and log-normal delay (not measured for W = 128 and for selective). \
+             004: values that document 004 gives. The other schemes are in the figure \"selective\"",
+            SYMBOLS,
         ),
         columns: 1,
         panels: vec![panel],

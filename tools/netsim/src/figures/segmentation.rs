@@ -1,7 +1,7 @@
 //! Time of a transfer by the size of its segments (document 001, figure 5), with the closed form and the tuner.
 
 use super::float;
-use super::picture::{Curve, Mark, Panel, Picture, Scale, Style};
+use super::picture::{Curve, Mark, Panel, Picture, Scale, Style, binary};
 use super::{Figure, Made, Row, made};
 use crate::tuner::{Pipeline, tune};
 
@@ -42,9 +42,9 @@ pub(super) fn make(figure: Figure) -> Made {
         rows.push(row("registry tuned", total, tuned, run(tuned), tried.into()));
         let share = Pipeline { header: 0, ..pipeline }.run(total, tuned) / form(best);
         findings.push(format!(
-            "{} KiB: whole {:.1} µs, best {:.1} µs with {best} bytes; tuner {tuned} bytes after {tried} tries: {:.1} µs, without headers {share:.3} of the \
+            "{}: whole {:.1} µs, best {:.1} µs with {best} bytes; tuner {tuned} bytes after {tried} tries: {:.1} µs, without headers {share:.3} of the \
              closed form's best; {:.1}x faster than whole, and 512 bytes {:.1}x slower than the best",
-            total >> 10,
+            binary(total),
             run(total),
             form(best),
             run(tuned),
@@ -52,14 +52,14 @@ pub(super) fn make(figure: Figure) -> Made {
             run(512) / run(tuned),
         ));
         panels.push(Panel {
-            title: format!("{} KiB", total >> 10),
-            x_label: "segment".to_owned(),
+            title: format!("{} in all", binary(total)),
+            x_label: "segment size".to_owned(),
             y_label: "time (µs)".to_owned(),
             x_scale: Scale::Bytes,
             y_scale: Scale::Decades,
             curves: vec![
-                curve("closed form T = k(o + n/B) + 2n/B", 7, &form).style(Style::Thin),
-                curve("segment by segment, with headers", 0, &run),
+                curve("closed form: T = k (o + n/B) + 2n/B", 1, &form).style(Style::Thin),
+                curve("simulated, with headers", 0, &run),
             ],
             marks: vec![
                 Mark::new(float(tuned), run(tuned), "tuner"),
@@ -71,10 +71,10 @@ pub(super) fn make(figure: Figure) -> Made {
     let picture = Picture {
         title: "Time of a transfer by segment size".to_owned(),
         caption: vec![
-            "Three stages that pass whole segments on (read, wire, write), 10 GB/s each, 0.5 µs a command at the first".to_owned(),
-            "packets of 512 bytes with 60 bytes of header on the wire; no chance: one run says everything".to_owned(),
+            "Three stages that pass whole segments on (read, wire, write); packets of 512 bytes with 60 bytes of header on the wire. Nothing is random: one run per point.".to_owned(),
+            "T: time of the transfer. n: bytes of a segment. k: number of segments. o = 0.5 µs: time of a command at the first stage. B = 10 GB/s: rate of each stage. whole: one segment for everything. tuner: the segment size that the tuner chose.".to_owned(),
         ],
-        columns: 3,
+        columns: 2,
         panels,
     };
     made(figure, &rows, picture, findings)

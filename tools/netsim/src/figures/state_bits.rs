@@ -49,8 +49,14 @@ const SCHEMES: &[&str] = &[
 ];
 
 /// The same as a picture has room for.
-const SHORT: &[&str] =
-    &["receiver-window", "with credit", "sender-window", "receiver-counter", "adaptive-window", "selective"];
+const SHORT: &[&str] = &[
+    "receiver-window",
+    "receiver-w. credit",
+    "sender-window",
+    "receiver-counter",
+    "adaptive-window",
+    "selective",
+];
 
 fn fields() -> Vec<Field> {
     let trip = Nanos::from_micros(2);
@@ -247,8 +253,8 @@ pub(super) fn make(figure: Figure) -> Made {
     let picture = Picture {
         title: "Bits of state per context".to_owned(),
         caption: vec![
-            "Fields of the state machines, packed: indices of 13 bits, times of 32; messages of up to 4096 packets, windows of 128 (sender window: 32, selective: 512)".to_owned(),
-            "the identity of a context, which all of them need, is not counted; the registry keeps packets and operations instead: see the CSV".to_owned(),
+            "Fields of the state machines, packed: indices of 13 bits, times of 32 bits; messages of up to 4096 packets, windows of 128 packets (sender-window: 32, selective: 512). receiver-w. credit: receiver-window in credit mode. The identity of a context, which all schemes need, is not counted.".to_owned(),
+            "The registry is not shown: it has no contexts, but state per packet and per operation, which the CSV file lists.".to_owned(),
         ],
         columns: 1,
         panels: vec![Panel {

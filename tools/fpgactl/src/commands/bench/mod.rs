@@ -89,7 +89,7 @@ pub fn run(settings: &Settings, args: &BenchArgs) -> Result<BenchReport, CliErro
     let mut report = BenchReport::new(&opened, args, clock_cost(), lines);
     let picture = picture::of(&report);
     if let Some(path) = &args.svg {
-        std::fs::write(path, picture.svg()?).map_err(|source| CliError::file(path, "write it", source))?;
+        std::fs::write(path, picture.svg()).map_err(|source| CliError::file(path, "write it", source))?;
         report.svg = Some(path.display().to_string());
     }
     if args.chart || args.sizes.len() > 1 {

@@ -15,10 +15,20 @@ pub(super) fn of(report: &BenchReport) -> Picture {
     let mut picture = Picture::default();
     let simulated = if report.simulated { ", simulated" } else { "" };
     picture.title = format!("dma bench of {}{simulated}", report.card);
-    picture.columns = 2;
-    picture.caption = report.results.first().map(Line::load).into_iter().collect();
-    let mut rate = panel("rate", "GB/s");
-    let mut latency = panel("latency", "microseconds");
+    picture.columns = 1;
+    picture.caption = report
+        .results
+        .first()
+        .map(|line| {
+            format!(
+                "{}; 99 %: 99th percentile; markers that would cover each other are drawn side by side",
+                line.load()
+            )
+        })
+        .into_iter()
+        .collect();
+    let mut rate = panel("rate", "rate (GB/s)");
+    let mut latency = panel("latency", "latency (µs)");
     latency.y_scale = Scale::Decades;
     for (number, (direction, mode)) in ways.into_iter().enumerate() {
         let lines =
@@ -33,19 +43,16 @@ pub(super) fn of(report: &BenchReport) -> Picture {
         };
         let half = curve(format!("{name}, median"), &mut at(|line| line.p50_us));
         let most = curve(format!("{name}, 99 %"), &mut at(|line| line.p99_us)).style(Style::Thin);
-        latency.curves.extend([half, most].into_iter().filter(|curve| !curve.points.is_empty()));
+        latency.curves.extend([half, most]);
     }
-    picture.panels = vec![rate];
-    if !latency.curves.is_empty() {
-        picture.panels.push(latency);
-    }
+    picture.panels = vec![rate, latency];
     picture
 }
 
 fn panel(title: &str, y_label: &str) -> Panel {
     let mut panel = Panel::default();
     title.clone_into(&mut panel.title);
-    panel.x_label = "bytes of an operation".to_owned();
+    panel.x_label = "size of an operation".to_owned();
     y_label.clone_into(&mut panel.y_label);
     panel.x_scale = Scale::Bytes;
     panel
