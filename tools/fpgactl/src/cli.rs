@@ -21,7 +21,7 @@ mod values;
 pub use card::{CardCommand, ControlArgs, ControlCommand, Level, ServeArgs};
 pub use host::{BindArgs, DoctorArgs, DumpArgs, HostArgs, ListArgs, ReleaseArgs};
 pub use regs::{RegsCommand, ReplayArgs, WatchArgs};
-pub use sim::{FigureName, SimCommand, SimFigureArgs, SimRunArgs};
+pub use sim::{FigureName, SimCheckArgs, SimCommand, SimFigureArgs, SimRunArgs};
 pub use stream::{PublishArgs, StreamCommand, StreamLinkArgs, SubscribeArgs};
 pub use top::TopArgs;
 use values::{channel_name, channel_number, operation_size, pin, seconds, stream_packet, word_count};

@@ -463,6 +463,14 @@ pub enum CliError {
     /// A scenario file.
     #[error(transparent)]
     Scenario(#[from] fpga_netsim::file::FileError),
+    /// Scenario files are not valid; the report says what is wrong with each.
+    #[error("{failed} of {files} scenarios are not valid; correct what the report names")]
+    InvalidScenarios {
+        /// How many are not.
+        failed: usize,
+        /// How many were checked.
+        files: usize,
+    },
     /// A scenario did not run to its end.
     #[error("{}: {source}", scenario.display())]
     Simulation {
@@ -479,9 +487,6 @@ pub enum CliError {
         /// Why.
         source: fpga_netsim::figures::FigureError,
     },
-    /// A picture was not drawn.
-    #[error(transparent)]
-    Picture(#[from] fpga_netsim::figures::picture::PictureError),
     /// Publishing frames.
     #[error(transparent)]
     Publisher(#[from] fpga_frames::PublisherError),
@@ -570,6 +575,7 @@ impl CliError {
         matches!(
             self,
             Self::TestsFailed { .. }
+                | Self::InvalidScenarios { .. }
                 | Self::TestsStopped { .. }
                 | Self::ReplayStopped { .. }
                 | Self::NotRecovered { .. }

@@ -50,7 +50,7 @@ use tracing_subscriber::EnvFilter;
 use cli::{Cli, Command, RegsCommand, SimCommand};
 use commands::{
     bind, card, cdma, dma, doctor, dump, events, frames, info, list, raw, recover, regs, replay, shell, sim,
-    top, transfer, transport, validate,
+    sim_check, top, transfer, transport, validate,
 };
 use error::CliError;
 use settings::Settings;
@@ -122,6 +122,8 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Sim { command: SimCommand::Run(args) } => {
             output::print(&sim::run(settings, args)?, json, out)
         }
+        Command::Sim { command: SimCommand::Check(args) } => sim_check::run(settings, args, out),
+        Command::Sim { command: SimCommand::Schema } => sim_check::schema(out),
         Command::Sim { command: SimCommand::Figure(args) } => {
             output::print(&sim::figure(settings, args)?, json, out)
         }

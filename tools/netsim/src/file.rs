@@ -23,7 +23,7 @@
 //! # slow_links: [{from: 64, to: 80, number: 0, times: 4}]   # vertices: hosts, then switches from the lowest level up
 //! ```
 //!
-//! Only `schema_version` and `traffic` have to be there. `window` is the receiver's or the sender's, by the scheme.
+//! Only `schema_version` and `traffic` have to be there; [`JSON_SCHEMA`] describes every key, and `examples/scenarios` has samples. `window` is the receiver's or the sender's, by the scheme.
 //!
 //! What befalls what hosts send is [`fpga_core::impair`]'s model, all of it:
 //!
@@ -40,6 +40,8 @@
 //! ```
 
 mod impairments;
+#[cfg(test)]
+mod schema;
 
 use std::path::{Path, PathBuf};
 
@@ -55,6 +57,9 @@ use impairments::{BlackoutEntry, ConditionsEntry, Disorder, Shuffle, Throttle};
 
 use crate::scenario::{Flow, LONGEST_FLOW, Scenario, ScenarioError};
 use crate::topology::{Routing, SlowLink, Topology};
+
+/// The JSON Schema of scenario files, for editors.
+pub const JSON_SCHEMA: &str = include_str!("../../../examples/scenarios/scenario.schema.json");
 
 /// A number that is looked at where it is read, so that an error knows its place.
 struct Checked<'a, T, C: Fn(f64, u64) -> Option<T>> {
@@ -141,54 +146,91 @@ type Wide = Within<1, 256>;
 /// All but the last one, which stands for what is no such number.
 type Seed = Within<0, { u64::MAX - 1 }>;
 
+/// A network, what hosts send over it, and what befalls packets on the way.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(title = "Simulation scenario"))]
 #[serde(deny_unknown_fields, expecting = "keys and values, schema_version and traffic at least")]
 struct File {
+    /// Version of this format: 1.
     #[expect(dead_code, reason = "read for its range")]
     schema_version: Within<1, 1>,
+    /// Scheme of all transfers (default: registry).
     scheme: Option<SchemeName>,
+    /// Hosts and switches (default: point-to-point).
     topology: Option<TopologyName>,
+    /// Rate of each link in Gbit/s (default: 100).
     rate_gbps: Option<Within<1, 100_000>>,
+    /// Propagation delay of each link in nanoseconds (default: 1000).
     delay_ns: Option<Span>,
+    /// Queue of each link of a switch in bytes; what exceeds it is dropped (default: 262144).
     queue_bytes: Option<Within<0, { 1 << 40 }>>,
+    /// Payload of a packet in bytes (default: 512).
     packet_bytes: Option<PacketBytes>,
+    /// Seed of everything random (default: 0). The same seed gives the same result; `--seed` overrides it.
     seed: Option<Seed>,
+    /// Simulated time in nanoseconds after which transfers that are still under way have failed (default: 100000000000).
     limit_ns: Option<Within<1, 1_000_000_000_000>>,
+    /// Round-trip time that timeouts are derived from, in nanoseconds (default: computed from topology, rate and delay).
     round_trip_ns: Option<Within<1, 60_000_000_000>>,
+    /// Messages that each host may send, and may receive, at the same time, by schemes other than the registry (default: 16 to send, 64 to
+    /// receive).
     contexts: Option<Within<1, 4096>>,
+    /// Who sends what to whom.
     traffic: Traffic,
+    /// What befalls data packets.
     #[serde(default)]
     data: ConditionsEntry,
+    /// What befalls acknowledgements and requests.
     #[serde(default)]
     control: ConditionsEntry,
+    /// Reordering of a given degree. Not together with `shuffle`.
     disorder: Option<Disorder>,
+    /// Reordering at random. Not together with `disorder`.
     shuffle: Option<Shuffle>,
+    /// Bottleneck between each host and the network.
     throttle: Option<Throttle>,
+    /// Spans of time in which everything is lost.
     blackouts: Option<Vec<BlackoutEntry>>,
+    /// Window of the scheme in packets: up to 512 for selective, up to 128 for receiver-window, sender-window and adaptive-window.
     window: Option<Within<1, 512>>,
+    /// Credit mode of receiver-window (default: false).
     credit: Option<Switch>,
+    /// Number of the host that collects reports of congested links and sets the senders' rates (adaptive-window and selective).
     controller: Option<Within<0, 65_535>>,
+    /// How packets find their way (default: adaptive).
     routing: Option<RoutingName>,
+    /// Links that are slower than the others, each in one direction.
     slow_links: Option<Vec<SlowLinkEntry>>,
 }
 
+/// How packets find their way: each by itself over all shortest paths, or each pair of hosts by one path.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 enum RoutingName {
     Adaptive,
     Fixed,
 }
 
+/// A link that is slower than the others.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{from: VERTEX, to: VERTEX, number: N, times: N}")]
 struct SlowLinkEntry {
+    /// Vertex that sends: hosts from 0, then switches, the lowest level first.
     from: Within<0, 1_000_000>,
+    /// Vertex that receives.
     to: Within<0, 1_000_000>,
+    /// Which of several parallel links (default: all of them).
     number: Option<Within<0, 255>>,
+    /// Factor by which it is slower.
     times: Within<1, 1000>,
 }
 
+/// Name of a scheme.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 enum SchemeName {
     Registry,
@@ -199,30 +241,45 @@ enum SchemeName {
     Selective,
 }
 
+/// A topology without parameters.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 enum PlainTopology {
     PointToPoint,
 }
 
+/// A torus of three dimensions.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct TorusEntry {
+    /// Hosts along each dimension: side^3 in all.
     side: Side,
 }
 
+/// A tree of switches (fat tree).
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct TreeEntry {
+    /// Hosts of each lowest switch, and switches below each higher one: arity^levels hosts in all.
     arity: Within<2, 256>,
+    /// Levels of switches.
     levels: Within<1, 4>,
+    /// Links from a switch to the level above (default: 1).
     up: Option<Wide>,
 }
 
+/// A topology with parameters.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("minProperties" = 1, "maxProperties" = 1)))]
 #[serde(deny_unknown_fields)]
 struct TopologyEntry {
+    /// A torus.
     torus: Option<TorusEntry>,
+    /// A tree of switches.
     tree: Option<TreeEntry>,
 }
 
@@ -279,36 +336,55 @@ impl<'de> Deserialize<'de> for PacketBytes {
     }
 }
 
+/// Transfers: one of the keys.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("minProperties" = 1, "maxProperties" = 1)))]
 #[serde(
     deny_unknown_fields,
     expecting = "one of {flows: [{from: N, to: N, bytes: N}]}, {permutation: {bytes: N}} and {incast: {senders: N, bytes: N}}"
 )]
 struct Traffic {
+    /// A list of transfers.
     flows: Option<Vec<FlowEntry>>,
+    /// Each host sends to one other host.
     permutation: Option<Permutation>,
+    /// Many hosts send to one.
     incast: Option<Incast>,
 }
 
+/// One transfer.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{from: HOST, to: HOST, bytes: N, at_ns: N}")]
 struct FlowEntry {
+    /// Sending host, from 0.
     from: Within<0, 65_535>,
+    /// Receiving host, from 0.
     to: Within<0, 65_535>,
+    /// Bytes to send.
     bytes: Bytes,
+    /// Time of the submission in nanoseconds (default: 0).
     at_ns: Option<Span>,
 }
 
+/// Each host sends to one other host; which one is drawn from the seed.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{bytes: N}")]
 struct Permutation {
+    /// Bytes that each host sends.
     bytes: Bytes,
 }
 
+/// Hosts 1 to `senders` send to host 0.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{senders: N, bytes: N}")]
 struct Incast {
+    /// Sending hosts: at most all but one.
     senders: Within<1, 65_535>,
+    /// Bytes that each of them sends.
     bytes: Bytes,
 }
 

@@ -287,6 +287,12 @@ impl Scenario {
         (impairments != Impairments::default()).then_some(impairments)
     }
 
+    /// Whether anything befalls what hosts send: loss, delay, reordering and the like.
+    #[must_use]
+    pub fn is_impaired(&self) -> bool {
+        self.impairments().is_some()
+    }
+
     /// The round trip that the message schemes' timers are made for.
     #[must_use]
     pub fn timers_for(&self) -> Nanos {

@@ -10,8 +10,33 @@ use fpga_netsim::figures::Figure;
 pub enum SimCommand {
     /// Run a scenario and write what became of every flow
     Run(SimRunArgs),
+    /// Check scenario files without running them
+    Check(SimCheckArgs),
+    /// Print the JSON Schema of scenario files
+    #[command(
+        after_help = "An editor with a YAML language server completes keys and marks mistakes if a scenario begins with\n  \
+                      # yaml-language-server: $schema=scenario.schema.json\n\n\
+                      Examples:\n  \
+                      fpgactl sim schema > scenario.schema.json"
+    )]
+    Schema,
     /// Make figures of the schemes: CSV and SVG
     Figure(SimFigureArgs),
+}
+
+/// Options of `sim check`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Prints what each file describes, or file, line and key of the first mistake in it. Exit status: 0 if all files are valid, \
+                  1 if one is not.\n\n\
+                  Examples:\n  \
+                  fpgactl sim check torus.yaml\n  \
+                  fpgactl sim check scenarios/*.yaml --json"
+)]
+pub struct SimCheckArgs {
+    /// The scenarios
+    #[arg(value_name = "SCENARIO.yaml", required = true)]
+    pub scenarios: Vec<PathBuf>,
 }
 
 /// Options of `sim run`.
@@ -40,6 +65,8 @@ pub enum SimCommand {
                   # slow_links: [{from: 0, to: 1, number: 0, times: 4}]\n  \
                   # controller: 26\n  \
                   # queue_bytes, packet_bytes, window, credit, contexts, round_trip_ns, limit_ns, seed: numbers\n\n\
+                  `fpgactl sim schema` describes every key; the samples are in /usr/share/doc/fpgactl/examples/scenarios (in the sources: \
+                  examples/scenarios).\n\n\
                   Examples:\n  \
                   fpgactl sim run torus.yaml\n  \
                   fpgactl sim run torus.yaml --runs 1000 --seed 7 --out results --json"

@@ -20,6 +20,7 @@ pub mod replay;
 pub mod serve;
 pub mod shell;
 pub mod sim;
+pub mod sim_check;
 pub mod top;
 pub mod transfer;
 pub mod transport;

@@ -89,7 +89,7 @@ fn directory(out: &Path) -> Result<(), CliError> {
 /// Writes data and picture of `name` to `out`, and says where.
 fn write(out: &Path, name: &str, csv: &str, picture: &Picture) -> Result<(String, String), CliError> {
     let csv = write_file(out, &format!("{name}.csv"), csv)?;
-    Ok((csv, write_file(out, &format!("{name}.svg"), &picture.svg()?)?))
+    Ok((csv, write_file(out, &format!("{name}.svg"), &picture.svg())?))
 }
 
 fn write_file(out: &Path, name: &str, text: &str) -> Result<String, CliError> {
@@ -103,7 +103,7 @@ fn write_file(out: &Path, name: &str, text: &str) -> Result<String, CliError> {
 /// `sim run`.
 ///
 /// # Errors
-/// [`CliError::Scenario`], [`CliError::Simulation`], [`CliError::File`], [`CliError::Picture`], [`CliError::TimedOut`].
+/// [`CliError::Scenario`], [`CliError::Simulation`], [`CliError::File`], [`CliError::TimedOut`].
 pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError> {
     let mut scenario = file::read(&args.scenario).map_err(|error| match error {
         FileError::Read { path, source } => CliError::file(&path, "read it", source),
@@ -217,7 +217,7 @@ impl Report for FiguresReport {
 /// `sim figure`.
 ///
 /// # Errors
-/// [`CliError::Figure`], [`CliError::File`], [`CliError::Picture`], [`CliError::TimedOut`], [`CliError::Stopped`].
+/// [`CliError::Figure`], [`CliError::File`], [`CliError::TimedOut`], [`CliError::Stopped`].
 pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport, CliError> {
     let usual = if args.quick { Options::QUICK } else { Options::PUBLISHED };
     let mut options = Options::new(args.runs.unwrap_or(usual), args.seed);

@@ -12,6 +12,7 @@ mod maps;
 mod memory;
 mod packets;
 mod raw;
+mod samples;
 mod schema;
 mod serve;
 mod signals;

@@ -40,88 +40,134 @@ impl<'de> Deserialize<'de> for Length {
     }
 }
 
+/// Reordering: any of the next packets leaves first.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{depth: N, patience_ns: N}")]
 pub(super) struct Shuffle {
+    /// Packets to choose from.
     pub(super) depth: Within<1, 4096>,
+    /// Longest time that a packet is held back, in nanoseconds.
     pub(super) patience_ns: Span,
 }
 
+/// A bottleneck: what exceeds its queue is dropped.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{rate_mbps: N, queue_ns: N}")]
 pub(super) struct Throttle {
+    /// Rate in Mbit/s.
     pub(super) rate_mbps: Within<1, 100_000_000>,
+    /// Longest time that a packet waits for those before it, in nanoseconds; what would wait longer is dropped.
     pub(super) queue_ns: Span,
 }
 
+/// A span of time in which everything is lost.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{from_ns: N, length_ns: N}")]
 pub(super) struct BlackoutEntry {
+    /// Begin in nanoseconds.
     pub(super) from_ns: Span,
+    /// Duration in nanoseconds.
     pub(super) length_ns: Span,
 }
 
+/// What befalls packets. All of it is independent of each other.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(
     deny_unknown_fields,
     default,
     expecting = "any of loss or bursts, delay or jitter_ns, duplicate, copy_delay and corrupt, in braces or below"
 )]
 pub(super) struct ConditionsEntry {
+    /// Share of packets that are lost, independently of each other. Not together with `bursts`.
     loss: Option<Chance>,
+    /// Loss in bursts. Not together with `loss`.
     bursts: Option<BurstsEntry>,
+    /// Share of packets that are delivered twice.
     duplicate: Chance,
+    /// Share of packets that are damaged; checksums detect it.
     corrupt: Chance,
-    /// Mean of an exponential delay.
+    /// Mean of an exponential delay in nanoseconds: short for `delay: {exponential: ...}`.
     jitter_ns: Option<Span>,
+    /// Additional delay of each packet. Not together with `jitter_ns`.
     delay: Option<DelayEntry>,
+    /// Delay of the second copy of duplicated packets (default: as `delay`).
     copy_delay: Option<DelayEntry>,
 }
 
+/// Loss in bursts, within which everything is lost.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{loss: P, length: N}")]
 pub(super) struct BurstsEntry {
+    /// Share of all packets that are lost.
     loss: Chance,
+    /// Mean length of a burst in packets.
     length: Length,
 }
 
+/// The same delay for all packets.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{ns: N}")]
 pub(super) struct ConstantEntry {
+    /// Nanoseconds.
     ns: Span,
 }
 
+/// A delay between two bounds.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{least_ns: N, most_ns: N}")]
 pub(super) struct UniformEntry {
+    /// Smallest delay in nanoseconds.
     least_ns: Span,
+    /// Largest delay in nanoseconds.
     most_ns: Span,
 }
 
+/// A delay of exponential distribution.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{least_ns: N, mean_ns: N}")]
 pub(super) struct ExponentialEntry {
+    /// Part that every packet has, in nanoseconds.
     least_ns: Span,
+    /// Mean of the random part in nanoseconds.
     mean_ns: Span,
 }
 
+/// A delay of normal distribution, cut off at zero.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{mean_ns: N, deviation_ns: N}")]
 pub(super) struct NormalEntry {
+    /// Mean in nanoseconds.
     mean_ns: Span,
+    /// Standard deviation in nanoseconds.
     deviation_ns: Span,
 }
 
+/// A delay of log-normal distribution.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{least_ns: N, median_ns: N, sigma: N}")]
 pub(super) struct LogNormalEntry {
+    /// Part that every packet has, in nanoseconds.
     least_ns: Span,
+    /// Median of the random part in nanoseconds.
     median_ns: Span,
+    /// Standard deviation of the random part's natural logarithm.
     sigma: Sigma,
 }
 
-/// One of them.
+/// A distribution of delays: one of the keys.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("minProperties" = 1, "maxProperties" = 1)))]
 #[serde(
     deny_unknown_fields,
     default,
@@ -129,10 +175,15 @@ pub(super) struct LogNormalEntry {
     expecting = "one of {constant: ...}, {uniform: ...}, {exponential: ...}, {normal: ...} and {log-normal: ...}"
 )]
 pub(super) struct DelayEntry {
+    /// The same for all.
     constant: Option<ConstantEntry>,
+    /// Between two bounds.
     uniform: Option<UniformEntry>,
+    /// Exponential.
     exponential: Option<ExponentialEntry>,
+    /// Normal.
     normal: Option<NormalEntry>,
+    /// Log-normal.
     log_normal: Option<LogNormalEntry>,
 }
 
@@ -165,10 +216,14 @@ impl DelayEntry {
     }
 }
 
+/// Reordering of a given degree: each packet is held back by 0 to `degree` places, equally likely.
 #[derive(Clone, Copy, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "{degree: N, patience_ns: N}")]
 pub(super) struct Disorder {
+    /// Largest number of packets that overtake one.
     pub(super) degree: Within<1, 4096>,
+    /// Longest time that a packet is held back, in nanoseconds.
     pub(super) patience_ns: Span,
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use super::stage::{COMPLETIONS, CONFIGURATION, DOCUMENTS, SCHEMA};
+use super::stage::{COMPLETIONS, CONFIGURATION, DOCUMENTS, SAMPLES, SCHEMAS};
 use super::{PackageError, at, cargo};
 use crate::child::{ToolError, on_path, output};
 use crate::manual;
@@ -34,8 +34,9 @@ pub(super) fn package(package: &Path, root: &Path) -> Result<(), PackageError> {
     completions(root)?;
     unit(root)?;
     rules(root)?;
-    schema(&root.join(SCHEMA.1))?;
+    SCHEMAS.iter().try_for_each(|(title, _, to)| schema(title, &root.join(to)))?;
     documents(&root.join(DOCUMENTS))?;
+    samples(&root.join("usr/bin/fpgactl"), &root.join(DOCUMENTS))?;
     scripts(&database.join("info"), root)?;
     // What the administrator and the program have made since.
     let enabled = root.join(ENABLED);
@@ -60,7 +61,8 @@ pub(super) fn package(package: &Path, root: &Path) -> Result<(), PackageError> {
             )));
         }
     }
-    if is_there(&root.join("usr/bin/fpgactl")) || is_there(&root.join(SCHEMA.1)) {
+    let schemas = SCHEMAS.iter().any(|(_, _, to)| is_there(&root.join(to)));
+    if is_there(&root.join("usr/bin/fpgactl")) || schemas {
         return Err(PackageError::Wrong("files of a removed package are left".to_owned()));
     }
     dpkg(&["--purge", "fpgactl"])?;
@@ -79,13 +81,38 @@ pub(super) fn package(package: &Path, root: &Path) -> Result<(), PackageError> {
 const ENABLED: &str = "etc/systemd/system/multi-user.target.wants/fpgactl-bind@0000:65:00.0.service";
 
 /// An editor can read it.
-fn schema(path: &Path) -> Result<(), PackageError> {
+fn schema(title: &str, path: &Path) -> Result<(), PackageError> {
     let text = fs::read_to_string(path).map_err(at(path))?;
     let schema: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-    if schema.get("title") == Some(&"Register map".into()) {
+    if schema.get("title") == Some(&title.into()) {
         return Ok(());
     }
-    Err(PackageError::Wrong(format!("{} is no schema of register maps", path.display())))
+    Err(PackageError::Wrong(format!("{} is not the schema \"{title}\"", path.display())))
+}
+
+/// The installed program takes every installed sample.
+fn samples(program: &Path, documents: &Path) -> Result<(), PackageError> {
+    for folder in SAMPLES {
+        let whole = documents.join(folder);
+        let mut tried = 0;
+        for file in fs::read_dir(&whole).map_err(at(&whole))?.flatten().map(|file| file.path()) {
+            if file.extension().is_none_or(|extension| extension != "yaml") {
+                continue;
+            }
+            let mut command = Command::new(program);
+            match *folder {
+                "examples/scenarios" => command.args(["sim", "check"]).arg(&file),
+                "examples/maps" => command.args(["regs", "list", "--map"]).arg(&file),
+                _ => command.args(["card", "check"]).arg(&file),
+            };
+            output(&mut command)?;
+            tried += 1;
+        }
+        if tried < 2 {
+            return Err(PackageError::Wrong(format!("{tried} samples in {} are too few", whole.display())));
+        }
+    }
+    Ok(())
 }
 
 /// Every link of the manual leads to what was installed with it, and the map that its examples are about can be used.

@@ -20,9 +20,17 @@ const FILES: &[(&str, &str)] = &[
 ];
 /// What dpkg runs; each says when.
 const SCRIPTS: &[&str] = &["postinst", "prerm", "postrm"];
-/// The schema of register maps, for editors: where it lies, and where it goes.
-pub(super) const SCHEMA: (&str, &str) =
-    ("registers/map/register-map.schema.json", "usr/share/fpgactl/register-map.schema.json");
+/// The schemas of files, for editors: their titles, where they lie, and where they go.
+pub(super) const SCHEMAS: &[(&str, &str, &str)] = &[
+    ("Register map", "registers/map/register-map.schema.json", "usr/share/fpgactl/register-map.schema.json"),
+    (
+        "Simulation scenario",
+        "examples/scenarios/scenario.schema.json",
+        "usr/share/fpgactl/scenario.schema.json",
+    ),
+];
+/// Folders of sample files, which are installed whole beside the manual.
+pub(super) const SAMPLES: &[&str] = &["examples/scenarios", "examples/maps", "examples/cards"];
 /// Where the manual is put, and what it links to.
 pub(super) const DOCUMENTS: &str = "usr/share/doc/fpgactl";
 /// The one file below `/etc`.
@@ -43,8 +51,13 @@ pub(super) fn build(root: &Path, program: &Path, stage: &Path, out: &Path) -> Re
     for (name, to) in FILES {
         copy(&root.join("tools/fpgactl/packaging").join(name), &stage.join(to), 0o644)?;
     }
-    copy(&root.join(SCHEMA.0), &stage.join(SCHEMA.1), 0o644)?;
+    for (_, from, to) in SCHEMAS {
+        copy(&root.join(from), &stage.join(to), 0o644)?;
+    }
     let documents = stage.join(DOCUMENTS);
+    for path in samples(root)? {
+        copy(&root.join(&path), &documents.join(&path), 0o644)?;
+    }
     copy(&root.join("CHANGELOG.md"), &documents.join("changelog"), 0o644)?;
     // What the manual links to comes along, in the folders where it lies: no link leads out of it.
     for path in manual::reached(root)? {
@@ -65,6 +78,18 @@ pub(super) fn build(root: &Path, program: &Path, stage: &Path, out: &Path) -> Re
     let package = out.join(format!("fpgactl_{}_{}.deb", env!("CARGO_PKG_VERSION"), architecture.trim()));
     output(Command::new("dpkg-deb").args(["--build", "--root-owner-group"]).arg(stage).arg(&package))?;
     Ok(package)
+}
+
+/// Every sample file, from the root of the repository.
+pub(super) fn samples(root: &Path) -> Result<Vec<PathBuf>, PackageError> {
+    let mut found = Vec::new();
+    for folder in SAMPLES {
+        let whole = root.join(folder);
+        let files = fs::read_dir(&whole).map_err(at(&whole))?.flatten();
+        found.extend(files.map(|file| Path::new(folder).join(file.file_name())));
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// What dpkg has to know.
