@@ -44,6 +44,8 @@ pub struct SimCheckArgs {
 #[command(
     after_help = "Writes DIR/SCENARIO.csv, a line for each flow of each run, and DIR/SCENARIO.svg, the distribution of the flows' times. \
                   A flow that a scheme gives up is a failure: it is counted, and is no failure of this command.\n\n\
+                  `fpgactl sim schema` describes every key; the samples are in /usr/share/doc/fpgactl/examples/scenarios (in the sources: \
+                  examples/scenarios).\n\n\
                   A scenario (all but the first key and traffic can be left out):\n  \
                   schema_version: 1\n  \
                   scheme: selective  # or registry, receiver-window, sender-window, receiver-counter, adaptive-window\n  \
@@ -65,8 +67,6 @@ pub struct SimCheckArgs {
                   # slow_links: [{from: 0, to: 1, number: 0, times: 4}]\n  \
                   # controller: 26\n  \
                   # queue_bytes, packet_bytes, window, credit, contexts, round_trip_ns, limit_ns, seed: numbers\n\n\
-                  `fpgactl sim schema` describes every key; the samples are in /usr/share/doc/fpgactl/examples/scenarios (in the sources: \
-                  examples/scenarios).\n\n\
                   Examples:\n  \
                   fpgactl sim run torus.yaml\n  \
                   fpgactl sim run torus.yaml --runs 1000 --seed 7 --out results --json"
