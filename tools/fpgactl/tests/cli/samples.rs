@@ -1,5 +1,6 @@
 //! Sample files of `examples`: every one is taken by the commands that it is for, and named in the README of its folder. `sim check` and
 //! `sim schema`.
+#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
