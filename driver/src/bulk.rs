@@ -134,8 +134,13 @@ fn pieces(
     let result = run_pieces(card, channel, start, length, options, &mut fill, &mut empty, progress);
     if result.is_err() {
         // Nothing may stay in flight: the buffers come back here, and go to the pool.
-        let _ = channel.abort();
+        let aborted = channel.abort();
         while channel.next_completion().is_some() {}
+        // A wait that was too short and an engine that does not stop are one failure: the second says what to do.
+        if let (Err(BulkError::Channel(ChannelError::TimedOut { .. })), Err(unstoppable)) = (&result, aborted)
+        {
+            return Err(unstoppable.into());
+        }
     }
     result
 }

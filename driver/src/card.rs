@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fpga_firmware::generated::BlockType;
 use fpga_pci::{
     AccessCounters, Bar, DeviceEvents, DmaAccess, DmaArea, DmaBuffer, DmaPool, Interrupt, InterruptError,
     MapRefused, MmioError, SharedMemory, Transport, config,
@@ -20,7 +19,7 @@ use crate::channel::{C2hChannel, ChannelOptions, Engine, H2cChannel, Side};
 use crate::discover::{self, BarRoles};
 use crate::error::{OpenError, ResourceError};
 use crate::identify::{mmio, network_interface, read_ids};
-use crate::info::{CardInfo, PciIds, XdmaInfo};
+use crate::info::{CardInfo, PciIds, XdmaInfo, cdma_of};
 use crate::name::ChannelName;
 use crate::options::OpenOptions;
 use crate::shared::{Shared, quiesce};
@@ -88,7 +87,8 @@ impl Card {
         let xdma = XdmaInfo::read(dma_bar).map_err(|source| mmio(&name, source))?;
         if options.observe {
             let (identity, ni) = network_interface(&name, options, ids.subsystem, &roles, user_bar)?;
-            return Ok(CardInfo { name, ids, roles, xdma, identity, ni });
+            let cdma = cdma_of(identity.as_ref(), options);
+            return Ok(CardInfo { name, ids, roles, xdma, identity, cdma, ni });
         }
         for channel in xdma.channels() {
             quiesce(dma_bar, transport, &name, channel)?;
@@ -103,7 +103,8 @@ impl Card {
         if let (Some(ni), Some(bar)) = (&ni, user_bar) {
             ni.silence(bar).map_err(|source| mmio(&name, source))?;
         }
-        Ok(CardInfo { name, ids, roles, xdma, identity, ni })
+        let cdma = cdma_of(identity.as_ref(), options);
+        Ok(CardInfo { name, ids, roles, xdma, identity, cdma, ni })
     }
 
     /// What is known of the card.
@@ -317,20 +318,17 @@ impl Card {
     /// Takes the CDMA engine.
     ///
     /// # Errors
-    /// [`ResourceError::Absent`] if the identity block names none (or was not read), [`ResourceError::InUse`].
+    /// [`ResourceError::Absent`] if neither the identity block nor [`OpenOptions::cdma_offset`] says where it is, or if there is no user
+    /// BAR; [`ResourceError::InUse`]; [`ResourceError::Mmio`] if its registers are not inside the user BAR.
     pub fn cdma(&self) -> Result<Cdma, ResourceError> {
-        let block = self.shared.info.identity.as_ref().map(|identity| identity.block(BlockType::Cdma).ok());
-        let (Some(block), Some(bar)) = (block.flatten(), &self.shared.user_bar) else {
+        let Some(at) = self.shared.info.cdma else {
             return Err(ResourceError::Absent {
                 card: self.shared.name.clone(),
                 what: "the CDMA engine",
-                reason: "the card has no identity block that says where its registers are; use Card::cdma_at",
+                reason: "the card has no identity block that says where its registers are; give their offset in the user BAR (OpenOptions::cdma_offset)",
             });
         };
-        let registers = bar
-            .slice(block.base(), u64::from(block.size))
-            .map_err(|source| ResourceError::Mmio { card: self.shared.name.clone(), source })?;
-        self.cdma_with(registers)
+        self.cdma_at(at)
     }
 
     /// Takes the CDMA engine whose registers are at `at` in the user BAR: for designs without an identity block.

@@ -80,7 +80,7 @@ pub enum OpenError {
     },
     /// No rule names the DMA BAR.
     #[error(
-        "{card}: cannot tell which BAR holds the XDMA registers without touching user logic (no MSI-X table at 0x8000, not exactly one BAR of 64 KiB among {found:x?} as (number, size)); name it in the open options"
+        "{card}: cannot tell which BAR holds the XDMA registers without touching user logic (no MSI-X table at 0x8000, not exactly one BAR of 64 KiB among {found:x?} as (number, size)); name it (OpenOptions::dma_bar)"
     )]
     DmaBarUnclear {
         /// Which card.

@@ -1,7 +1,9 @@
 //! What is known of an opened card.
 
+use fpga_firmware::generated::BlockType;
 use fpga_firmware::identity::Identity;
 use fpga_pci::{Bar, MmioError};
+use fpga_registers::BarOffset;
 use fpga_registers::xdma::{
     Alignments, CONFIG_BASE, ChannelBlock, ConfigBlock, Direction, MAX_CHANNELS, Target, channel_base,
 };
@@ -9,6 +11,7 @@ use fpga_registers::xdma::{
 use crate::discover::BarRoles;
 use crate::name::ChannelName;
 use crate::ni::NiInfo;
+use crate::options::OpenOptions;
 
 /// PCI ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,8 +93,17 @@ pub struct CardInfo {
     pub xdma: XdmaInfo,
     /// The identity block, if it was read.
     pub identity: Option<Identity>,
+    /// Offset of the CDMA's registers in the user BAR: from the identity block, else from
+    /// [`OpenOptions::cdma_offset`](crate::OpenOptions::cdma_offset).
+    pub cdma: Option<BarOffset>,
     /// The network interface, if there is one.
     pub ni: Option<NiInfo>,
+}
+
+/// Where the CDMA's registers are, as far as the identity block or the options tell.
+pub(crate) fn cdma_of(identity: Option<&Identity>, options: &OpenOptions) -> Option<BarOffset> {
+    let block = identity.and_then(|identity| identity.block(BlockType::Cdma).ok());
+    block.map_or(options.cdma_offset, |block| Some(block.base()))
 }
 
 /// The number of channels in one direction: the vendor's driver too stops at the first one that is missing.

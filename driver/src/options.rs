@@ -1,6 +1,7 @@
 //! How to open a card.
 
 use fpga_pci::DmaPoolOptions;
+use fpga_registers::BarOffset;
 
 /// Whether the card carries the network interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,6 +25,8 @@ pub struct OpenOptions {
     pub dma_bar: Option<u8>,
     /// Whether to look for the network interface.
     pub network_interface: NetworkInterface,
+    /// Offset of the CDMA's registers in the user BAR, for designs without an identity block.
+    pub cdma_offset: Option<BarOffset>,
     /// Where DMA memory comes from.
     pub memory: DmaPoolOptions,
     /// Look only.
@@ -42,6 +45,13 @@ impl OpenOptions {
     #[must_use]
     pub const fn network_interface(mut self, choice: NetworkInterface) -> Self {
         self.network_interface = choice;
+        self
+    }
+
+    /// The CDMA's registers are at `offset` in the user BAR. An identity block that is found overrides it.
+    #[must_use]
+    pub const fn cdma_offset(mut self, offset: BarOffset) -> Self {
+        self.cdma_offset = Some(offset);
         self
     }
 

@@ -37,7 +37,7 @@ use crate::card::Card;
 use crate::discover;
 use crate::error::OpenError;
 use crate::identify::{network_interface, read_ids};
-use crate::info::{CardInfo, XdmaInfo};
+use crate::info::{CardInfo, XdmaInfo, cdma_of};
 use crate::name::ChannelName;
 use crate::options::OpenOptions;
 
@@ -204,7 +204,8 @@ pub fn recover(
         // An interface whose identity cannot be confirmed is not ours to write to.
         let (identity, ni) =
             network_interface(&name, open, ids.subsystem, &roles, user.as_ref()).unwrap_or_default();
-        info = Some(CardInfo { name: name.clone(), ids, roles, xdma, identity, ni });
+        let cdma = cdma_of(identity.as_ref(), open);
+        info = Some(CardInfo { name: name.clone(), ids, roles, xdma, identity, cdma, ni });
         registers = Registers::Answer { dma, user };
     }
     if let (Some(channel), Some(info)) = (options.channel, &info) {

@@ -4,7 +4,7 @@ use core::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use fpga_pci::{Bar, DmaPool, Interrupt, MmioError, Transport};
+use fpga_pci::{Bar, DmaPool, FAULT_LOG, Interrupt, MmioError, Transport};
 use fpga_registers::xdma::{
     CONFIG_BASE, ChannelBlock, ChannelControl, ChannelMask, ConfigBlock, Direction, IRQ_BASE, IrqBlock,
     UserMask, WriteFlushTimeout, channel_base,
@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     ranges: Option<Vec<CardRange>>,
     /// Taken channels: H2C in bits 3:0, C2H in bits 7:4; bit 8 the CDMA, bit 9 the endpoint.
     taken: AtomicU32,
+    /// Channels, as in `taken`, whose failure to stop an error of theirs has told.
+    reported: AtomicU32,
     /// The write flush timeout was on at some time: C2H stream descriptors may be closed early.
     pub(crate) flush: AtomicBool,
     /// Opened for a look: nothing of it is ours to take, stop or set.
@@ -87,6 +89,7 @@ impl Shared {
             interrupts: Mutex::new(Vec::new()),
             vectors: AtomicU32::new(0),
             taken: AtomicU32::new(0),
+            reported: AtomicU32::new(0),
             flush: AtomicBool::new(false),
             observed,
             transport,
@@ -150,6 +153,11 @@ impl Shared {
         Ok(ChannelClaim { name, card: Arc::clone(self) })
     }
 
+    /// The owner of a channel has been told that it does not stop, or that the card is gone.
+    pub(crate) fn report(&self, name: ChannelName) {
+        self.reported.fetch_or(taken_bit(name), Ordering::Relaxed);
+    }
+
     pub(crate) fn take_cdma(&self) -> Result<(), ResourceError> {
         self.take(CDMA_TAKEN, || "the CDMA engine".to_owned())
     }
@@ -179,7 +187,17 @@ impl Drop for Shared {
         }
         for name in self.channels() {
             if let Err(error) = quiesce(&self.dma_bar, &*self.transport, &self.name, name) {
-                tracing::warn!(card = %self.name, %error, "closing the card");
+                let reported = self.reported.load(Ordering::Relaxed);
+                let gone = matches!(error, OpenError::Gone { .. });
+                // Each fact once: of a card that is gone, all channels say the same.
+                if reported & taken_bit(name) != 0 || (gone && reported != 0) {
+                    tracing::warn!(target: FAULT_LOG, card = %self.name, %error, "closing the card");
+                } else {
+                    tracing::warn!(card = %self.name, %error, "closing the card");
+                }
+                if gone {
+                    self.report(name);
+                }
             }
         }
         let _ = IrqBlock::CHANNEL_ENABLE.write(&self.dma_bar, IRQ_BASE, ChannelMask::from_bits(0));

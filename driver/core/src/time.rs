@@ -103,7 +103,7 @@ impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             n if n < 1_000 => write!(f, "{n} ns"),
-            n if n < 1_000_000 => write!(f, "{}.{:03} us", n / 1_000, n % 1_000),
+            n if n < 1_000_000 => write!(f, "{}.{:03} µs", n / 1_000, n % 1_000),
             n if n < 1_000_000_000 => write!(f, "{}.{:03} ms", n / 1_000_000, n / 1_000 % 1_000),
             n => write!(f, "{}.{:03} s", n / 1_000_000_000, n / 1_000_000 % 1_000),
         }
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn prints_in_the_largest_unit_that_fits() {
         assert_eq!(Nanos::new(999).to_string(), "999 ns");
-        assert_eq!(Nanos::new(1_500).to_string(), "1.500 us");
+        assert_eq!(Nanos::new(1_500).to_string(), "1.500 µs");
         assert_eq!(Nanos::from_millis(10).to_string(), "10.000 ms");
         assert_eq!(Nanos::new(1_250_000_000).to_string(), "1.250 s");
     }

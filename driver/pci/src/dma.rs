@@ -35,8 +35,8 @@ use fpga_registers::Iova;
 use crate::iova::FreeRanges;
 use crate::memory::Start;
 use crate::{
-    DmaAccess, DmaAllocError, DmaMapError, HugePages, IovaAllocator, IovaError, MemoryError, SharedMemory,
-    SharedSlice, Transport,
+    DmaAccess, DmaAllocError, DmaMapError, FAULT_LOG, HugePages, IovaAllocator, IovaError, MemoryError,
+    SharedMemory, SharedSlice, Transport,
 };
 
 mod caller;
@@ -398,7 +398,7 @@ impl Drop for Shared {
         for region in state.regions.drain(..) {
             let length = region.memory.len() as u64;
             let keep = if region.tainted {
-                tracing::warn!(device = self.transport.name(), iova = %region.iova, length,
+                tracing::warn!(target: FAULT_LOG, device = self.transport.name(), iova = %region.iova, length,
                     "DMA region stays mapped and is leaked: it holds quarantined buffers");
                 true
             } else if let Err(error) = self.transport.unmap_dma(region.iova, length) {
@@ -461,7 +461,7 @@ impl Piece {
     fn quarantine(mut self, reason: QuarantineReason) {
         self.kept = true;
         let (iova, length, at) = (self.iova, self.capacity, self.pool.transport.now());
-        tracing::error!(device = self.pool.transport.name(), %iova, length, %reason, "DMA buffer put into quarantine");
+        tracing::error!(target: FAULT_LOG, device = self.pool.transport.name(), %iova, length, %reason, "DMA buffer put into quarantine");
         let mut state = self.pool.lock();
         match &self.home {
             Home::Region { number, .. } => {

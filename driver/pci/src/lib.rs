@@ -55,6 +55,9 @@ pub mod transport;
 pub mod vfio;
 pub mod vfio_user;
 
+/// Target of log events that repeat what an error of the API says. A program that prints those errors can filter it out.
+pub const FAULT_LOG: &str = "fpga::fault";
+
 pub use dma::{
     DmaArea, DmaBuffer, DmaPool, DmaPoolOptions, DmaPoolStats, DmaRun, MapRefused, QuarantineReason,
     QuarantineRecord,

@@ -7,6 +7,8 @@ use super::error::{CdmaError, CdmaFault, CdmaFaultCause, CdmaFaultPlace, CdmaRin
 use super::options::DescriptorPath;
 use super::ring::{CdmaCompletion, CdmaRing};
 use super::{Cdma, is_overrun};
+use fpga_pci::FAULT_LOG;
+
 use crate::channel::Ticket;
 use crate::patience::{REST_LIMIT_NS, look_until};
 
@@ -173,7 +175,7 @@ impl<T> CdmaRing<T> {
         let later = CdmaFault { card: card.clone(), cause: later, place: None };
         let first = CdmaFault { card, cause, place };
         if self.ring.operations() != 0 {
-            tracing::warn!(fault = %first, "copies ended");
+            tracing::warn!(target: FAULT_LOG, fault = %first, "copies ended");
         }
         let mut first = Some(first);
         let Self { ring, finished, .. } = self;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use fpga_core::ring::{CountFault, Token, WithdrawError};
-use fpga_pci::{DmaBuffer, MmioError, QuarantineReason, barrier};
+use fpga_pci::{DmaBuffer, FAULT_LOG, MmioError, QuarantineReason, barrier};
 use fpga_registers::xdma::{ChannelBlock, ChannelStatus, Direction};
 
 use super::Ticket;
@@ -170,7 +170,7 @@ impl Engine {
         if matches!(first.cause, FaultCause::Aborted) {
             tracing::debug!(fault = %first, "run ended");
         } else {
-            tracing::warn!(fault = %first, "run ended");
+            tracing::warn!(target: FAULT_LOG, fault = %first, "run ended");
         }
         self.end_all(first, later);
         // Ones clear: the next run starts with a clean status.
@@ -260,6 +260,7 @@ impl Engine {
 
     fn gone(&mut self) -> ChannelError {
         let quarantined = self.quarantine(QuarantineReason::DeviceGone);
+        self.card.report(self.name);
         let error = ChannelError::Gone { card: self.card_name(), channel: self.name, quarantined };
         self.die(error.clone());
         error
@@ -267,6 +268,7 @@ impl Engine {
 
     fn wedged(&mut self, waited: u64, status: ChannelStatus) -> ChannelError {
         let quarantined = self.quarantine(QuarantineReason::IdleNotConfirmed);
+        self.card.report(self.name);
         let error = ChannelError::Wedged {
             card: self.card_name(),
             channel: self.name,

@@ -24,7 +24,7 @@ use crate::range::CardRange;
 pub enum EndpointError {
     /// The card has no network interface, or was opened without it.
     #[error(
-        "{card}: no network interface: the bitstream has none, or the card was opened without looking for it (OpenOptions::network_interface)"
+        "{card}: no network interface: the bitstream has none, or the subsystem ids of the card do not tell; if the design has one, say so (OpenOptions::network_interface)"
     )]
     NoInterface {
         /// Which card.

@@ -184,10 +184,9 @@ impl Ladder<'_> {
         if let (Some(ni), Some(user)) = (&info.ni, user) {
             well &= self.timed(Rung::NetworkInterface, report, || self.silence(info, ni, user));
         }
-        let cdma = info.identity.as_ref().and_then(|identity| identity.block(BlockType::Cdma).ok());
-        if let (Some(block), Some(user)) = (cdma, user) {
+        if let (Some(at), Some(user)) = (info.cdma, user) {
             well &= self.timed(Rung::Cdma, report, || {
-                let registers = user.slice(block.base(), u64::from(block.size))?;
+                let registers = user.slice(at, u64::from(CdmaBlock::SIZE))?;
                 self.reset_cdma(&registers)
             });
         }

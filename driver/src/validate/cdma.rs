@@ -1,6 +1,5 @@
 //! The card-internal copy engine.
 
-use fpga_firmware::generated::BlockType;
 use fpga_pci::Bar;
 use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmasr};
 use fpga_registers::{BarOffset, CardAddr};
@@ -38,7 +37,8 @@ fn with(
         Ok(mut cdma) => work(bench, &mut cdma),
         Err(ResourceError::InUse { .. }) => Ok(held("the CDMA engine")),
         Err(ResourceError::Absent { .. }) => Ok(Verdict::Skip(
-            "where a CDMA engine would be is not known: the card has no identity block of ours".to_owned(),
+            "the offset of a CDMA engine in the user BAR is not known: the card has no identity block; if it has an engine, give its offset (OpenOptions::cdma_offset)"
+                .to_owned(),
         )),
         Err(error) => Err(error.into()),
     }
@@ -176,10 +176,8 @@ fn error_and_reset(bench: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Proble
 
 /// The engine's registers, as [`Card::cdma`](crate::Card::cdma) finds them.
 fn registers(bench: &Bench<'_>) -> Result<Option<Bar>, Problem> {
-    let identity = bench.card.info().identity.as_ref();
-    let block = identity.and_then(|identity| identity.block(BlockType::Cdma).ok());
-    let (Some(block), Some(bar)) = (block, bench.card.user_bar()) else { return Ok(None) };
-    Ok(Some(bar.slice(block.base(), u64::from(block.size))?))
+    let (Some(at), Some(bar)) = (bench.card.info().cdma, bench.card.user_bar()) else { return Ok(None) };
+    Ok(Some(bar.slice(at, u64::from(CdmaBlock::SIZE))?))
 }
 
 fn scatter_gather(_: &Bench<'_>, cdma: &mut Cdma) -> Result<Verdict, Problem> {

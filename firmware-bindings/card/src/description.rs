@@ -7,6 +7,7 @@ use crate::fault_plan::FaultsDescription;
 use crate::locate::{key_on_line, locate_key};
 pub use crate::stream::description::{SourceDescription, StreamDescription, StreamLogic};
 use crate::validate::{Problem, validate};
+use fpga_input::FileKind;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
@@ -453,8 +454,7 @@ impl CardDescription {
     /// # Errors
     /// [`DescriptionError`] names the file and, where there is one, line, column and key.
     pub fn load(path: &Path) -> Result<Self, DescriptionError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| DescriptionError::Unreadable { file: path.to_owned(), source })?;
+        let text = FileKind::CARD.read_yaml(path)?;
         Self::parse(path, &text)
     }
 
@@ -500,13 +500,8 @@ impl CardDescription {
 #[non_exhaustive]
 pub enum DescriptionError {
     /// The file could not be read.
-    #[error("card file {}: {source}; check the path", file.display())]
-    Unreadable {
-        /// The file.
-        file: PathBuf,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Read(#[from] fpga_input::ReadError),
     /// No built-in description has this name.
     #[error("no built-in card is called `{name}`; there are {known}")]
     UnknownName {

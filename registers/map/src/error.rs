@@ -1,6 +1,5 @@
 //! Why a map was refused, or an access by name.
 
-use std::io;
 use std::path::PathBuf;
 
 /// A map was refused.
@@ -8,21 +7,8 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum MapError {
     /// The file could not be read.
-    #[error("register map {}: {source}; {}", file.display(), advice(source))]
-    Unreadable {
-        /// Which file.
-        file: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The file is no map: nobody writes that much by hand.
-    #[error("register map {}: it has more than {most} bytes, so it is no register map; name a YAML file", file.display())]
-    TooLong {
-        /// Which file.
-        file: PathBuf,
-        /// Bytes of the longest file that is read.
-        most: u64,
-    },
+    #[error(transparent)]
+    Read(#[from] fpga_input::ReadError),
     /// Not YAML, an unknown key, a value of the wrong kind.
     #[error("register map {}:{line}:{column}: key `{key}`: {message}", file.display())]
     Syntax {
@@ -220,14 +206,4 @@ pub enum NameError {
         /// What keeps it from being done.
         why: &'static str,
     },
-}
-
-fn advice(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::NotFound => "check the path",
-        io::ErrorKind::PermissionDenied => "check the permissions of the file and of its directory",
-        io::ErrorKind::IsADirectory => "name a file, not a directory",
-        io::ErrorKind::InvalidData => "a map is a text in UTF-8",
-        _ => "check the file and the device that it is on",
-    }
 }

@@ -1,18 +1,14 @@
 //! The map as it is used: every register by name, with its fields.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
+use fpga_input::FileKind;
 use fpga_registers::{AccessKind, BarOffset};
 
 use crate::error::{MapError, NameError};
 use crate::name::{compare, hint, nearest};
 use crate::schema::Bits;
-
-/// Bytes of the longest file that is read: some hundred thousand registers.
-const LONGEST: u64 = 64 << 20;
 
 /// Names of values, from an enum of the map.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -272,13 +268,5 @@ pub fn parse_number(text: &str) -> Option<u64> {
 
 /// A map's text.
 pub(crate) fn read(file: &Path) -> Result<String, MapError> {
-    let unreadable = |source| MapError::Unreadable { file: file.to_owned(), source };
-    let mut text = String::new();
-    // Some files have no end.
-    let mut reader = File::open(file).map_err(unreadable)?.take(LONGEST + 1);
-    reader.read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > LONGEST {
-        return Err(MapError::TooLong { file: file.to_owned(), most: LONGEST });
-    }
-    Ok(text)
+    Ok(FileKind::REGISTER_MAP.read(file)?)
 }

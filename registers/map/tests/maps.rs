@@ -270,12 +270,15 @@ fn files_that_cannot_be_read() {
     let said = RegisterMap::load(&path).unwrap_err().to_string();
     assert!(said.contains("missing.yaml") && said.contains("check the path"), "{said}");
     let said = RegisterMap::load(dir.path()).unwrap_err().to_string();
-    assert!(said.contains("name a file, not a directory"), "{said}");
+    assert!(said.contains("this is a directory; name a regular file"), "{said}");
     std::fs::write(&path, [0xFF, 0xFE, 0]).unwrap();
     let said = RegisterMap::load(&path).unwrap_err().to_string();
     assert!(said.contains("UTF-8"), "{said}");
     let endless = RegisterMap::load(Path::new("/dev/zero")).unwrap_err();
-    assert!(matches!(endless, MapError::TooLong { .. }), "{endless}");
+    assert!(
+        matches!(endless, MapError::Read(_)) && endless.to_string().contains("character device"),
+        "{endless}"
+    );
 }
 
 /// What YAML has for texts that say the same twice.

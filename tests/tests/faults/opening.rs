@@ -14,7 +14,7 @@ fn bars_that_are_missing() {
     let error = try_open(&no_dma, ignored()).unwrap_err();
     let OpenError::DmaBarUnclear { found, .. } = &error else { panic!("{error}") };
     assert_eq!(*found, [(0, 0x2_0000), (1, 0x10_0000)]);
-    assert_message(&error, &["name it in the open options"]);
+    assert_message(&error, &["name it (OpenOptions::dma_bar)"]);
     assert_eq!(no_dma.with_card(0, |card| card.counters().mmio_reads), Some(0));
     // The option decides, and what it names is confirmed.
     let error = try_open(&no_dma, ignored().dma_bar(1)).unwrap_err();

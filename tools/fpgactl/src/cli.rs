@@ -73,6 +73,15 @@ pub struct GlobalArgs {
     /// How long one message to the server of a vfio-user: card may take before the server is taken for dead [default: 5s]
     #[arg(long, global = true, value_name = "DURATION", value_parser = units::duration)]
     pub message_timeout: Option<Duration>,
+    /// Number of the BAR with the registers of the DMA engine, for cards whose configuration space does not tell
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=5))]
+    pub dma_bar: Option<u8>,
+    /// Offset of the copy engine (AXI CDMA) in the user BAR, for designs without an identity block
+    #[arg(long, global = true, value_name = "OFFSET", value_parser = units::offset)]
+    pub cdma_offset: Option<BarOffset>,
+    /// Read the identity block of the network interface, although the card's subsystem ids are not those of a design with one
+    #[arg(long, global = true)]
+    pub ni: bool,
     /// Names of the user BAR's registers, from a YAML file: docs/register-maps.md
     #[arg(long, global = true, value_name = "FILE.yaml")]
     pub map: Option<PathBuf>,
@@ -225,7 +234,37 @@ impl Command {
             | Self::Stream { .. }
             | Self::Regs { command: RegsCommand::Watch(_) }
             | Self::Card { command: CardCommand::Serve(_) } => OnSignal::Ends,
-            _ => OnSignal::Dies,
+            Self::Sim { command: SimCommand::Run(_) | SimCommand::Figure(_) } | Self::Dump(_) => {
+                OnSignal::Stops
+            }
+            _ => OnSignal::Aborts,
+        }
+    }
+
+    /// Whether it reads a file before it looks for signals: a file that is a pipe may keep it waiting.
+    #[must_use]
+    pub const fn reads_first(&self) -> bool {
+        matches!(self, Self::Sim { command: SimCommand::Run(_) } | Self::Replay(_))
+    }
+
+    /// What it leaves behind where a signal ends it at once, and what to do about that.
+    #[must_use]
+    pub const fn left_behind(&self) -> &'static str {
+        match self {
+            Self::Bind(_) | Self::Release(_) => {
+                "look with `fpgactl list` which driver the card has, and run the command again"
+            }
+            Self::Abort(_) | Self::Reset(_) => {
+                "the card may be half reset: run `fpgactl reset` before it is used"
+            }
+            Self::Cdma { .. } => {
+                "a part may have been copied, and the copy engine may be running: `fpgactl abort` stops it"
+            }
+            Self::Poke(_) | Self::Regs { command: RegsCommand::Write { .. } } => {
+                "read the register to see whether it was written"
+            }
+            Self::Man { .. } => "not all pages were written: run the command again",
+            _ => "nothing was changed",
         }
     }
 }
@@ -454,7 +493,7 @@ pub struct BenchArgs {
     /// Which way; both: an H2C and a C2H channel in turn
     #[arg(long, value_name = "WAY,...", value_delimiter = ',', value_enum, default_value = "h2c,c2h")]
     pub direction: Vec<BenchDirection>,
-    /// How to wait: look at memory, sleep until an interrupt, or the one for 20 us and then the other
+    /// How to wait: look at memory, sleep until an interrupt, or the one for 20 µs and then the other
     #[arg(long, value_name = "MODE,...", value_delimiter = ',', value_enum, default_value = "poll")]
     pub mode: Vec<BenchMode>,
     /// Channels per direction, driven in turn by one thread

@@ -18,6 +18,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
 use fpga_driver::core::impair::{BitRate, Blackout};
+use fpga_input::FileKind;
 
 use crate::cli::{self, Notifier};
 use crate::impair::{self, ImpairArgs, JitterLaw, ReorderLaw};
@@ -173,13 +174,8 @@ impl TransferDefaults {
 #[non_exhaustive]
 pub enum ConfigError {
     /// It could not be read.
-    #[error("configuration file {}: {source}; check the path of --config", file.display())]
-    Unreadable {
-        /// Which file.
-        file: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Read(#[from] fpga_input::ReadError),
     /// Not YAML, an unknown key, or a value that cannot be.
     #[error("configuration file {}:{line}:{column}: key `{key}`: {message}", file.display())]
     Invalid {
@@ -202,8 +198,7 @@ impl Config {
     /// # Errors
     /// See [`ConfigError`].
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(file)
-            .map_err(|source| ConfigError::Unreadable { file: file.to_owned(), source })?;
+        let text = FileKind::CONFIGURATION.read_yaml(file)?;
         Self::parse(file, &text)
     }
 

@@ -30,7 +30,7 @@ pub enum CliError {
     #[error("{0}")]
     Usage(String),
     /// A file could not be used.
-    #[error("{}: cannot {action}: {source}; {}", path.display(), advice(source))]
+    #[error("{}: cannot {action}: {source}; {}", path.display(), fpga_input::advice(source))]
     File {
         /// Which.
         path: PathBuf,
@@ -39,6 +39,9 @@ pub enum CliError {
         /// What the system said.
         source: io::Error,
     },
+    /// A text file that the user named was not read.
+    #[error(transparent)]
+    Read(#[from] fpga_input::ReadError),
     /// A source without a length, or that cannot be read twice.
     #[error("{}: this is a {kind}; give a regular file, whose length is known and which can be read again", path.display())]
     NotAFile {
@@ -217,6 +220,14 @@ pub enum CliError {
         what: String,
         /// Bytes that had arrived, where that is known.
         done: Option<u64>,
+    },
+    /// A signal came, and the command leaves this behind.
+    #[error("{what}: stopped by a signal; {left}")]
+    Interrupted {
+        /// The command, with how far it came.
+        what: String,
+        /// What it leaves behind, and what to do about it.
+        left: String,
     },
     /// The terminal.
     #[error("the terminal: {0}; with --json or --count 1 none is needed")]
@@ -626,18 +637,5 @@ impl CliError {
             Self::Host(error) => error.is_usage(),
             _ => false,
         }
-    }
-}
-
-/// What to do about an error of the system's.
-fn advice(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::NotFound => "check the path",
-        io::ErrorKind::PermissionDenied => "check the permissions of the file and of its directory",
-        io::ErrorKind::IsADirectory => "name a file, not a directory",
-        io::ErrorKind::NotADirectory => "check the path: a part of it is a file",
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room or choose another place",
-        io::ErrorKind::ReadOnlyFilesystem => "choose another place",
-        _ => "check the file and the device that it is on",
     }
 }

@@ -179,19 +179,15 @@ pub fn unknown_design(card: &Card, all: &[Register], stretch: Stretch) -> Option
     if stretch.role == Some(Role::Dma) || card.info().identity.is_some() {
         return None;
     }
-    // Where the user's map has registers all along, he has said that something answers.
-    let mut places: Vec<u64> = stretch
-        .registers(all)
-        .filter(|register| register.is_mapped())
-        .map(|register| register.address.get())
-        .collect();
+    // Where --map or --cdma-offset has registers all along, the user has said that something answers.
+    let mut places: Vec<u64> = stretch.registers(all).map(|register| register.address.get()).collect();
     places.dedup();
     if stretch.at.is_aligned_to(WORD) && places.len() as u64 * WORD == stretch.length && stretch.length > 0 {
         return None;
     }
     let (vendor, device) = card.info().ids.subsystem;
     Some(format!(
-        "the design behind this BAR is not known (subsystem {vendor:#06x}:{device:#06x}), and an address that nothing answers at may hang the card or the machine; a register map (--map) says where something does"
+        "the design behind this BAR is not known (subsystem {vendor:#06x}:{device:#06x}), and an address that nothing answers at may hang the card or the machine; name the registers there with --map, or the copy engine with --cdma-offset"
     ))
 }
 

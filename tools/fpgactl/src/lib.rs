@@ -18,6 +18,7 @@
 //! Standard output carries the report and nothing else; logs and progress go to standard error.
 #![forbid(unsafe_code)]
 
+mod advice;
 pub mod bars;
 pub mod chart;
 pub mod cli;
@@ -41,9 +42,11 @@ pub mod units;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, FromArgMatches};
+use fpga_driver::pci::FAULT_LOG;
 use fpga_register_map::nearest;
 use tracing_subscriber::EnvFilter;
 
@@ -61,26 +64,51 @@ use stop::OnSignal;
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let out = &mut io::stdout();
-    let cli = match Cli::try_parse_from(&args) {
-        Ok(cli) => cli,
+    let (name, cli) = match parsed(&args) {
+        Ok(parsed) => parsed,
         Err(error) => return refused(suggesting(error), args.iter().any(|arg| arg == "--json"), out),
     };
     let mut json = cli.global.json;
-    let settings = distinct(&cli).and_then(|()| Settings::new(&cli.global));
+    let (left, with_json) = (cli.command.left_behind(), cli.global.json);
+    let end = move || {
+        let error = CliError::Interrupted { what: name, left: left.to_owned() };
+        fail(error.exit_status(), &error.to_string(), with_json, &mut io::stdout());
+        std::process::exit(error.exit_status().into());
+    };
+    let settings =
+        stop::abort_on_signal(end).and_then(|()| distinct(&cli)).and_then(|()| Settings::new(&cli.global));
     let result = settings.and_then(|settings| {
         json = settings.json;
         start_logging(settings.verbose);
+        if let Some(recording) = settings.card.recording() {
+            let recording = Arc::clone(recording);
+            stop::before_abort(move || recording.interrupted());
+        }
         let done = execute(&settings, &cli.command, out);
         // The record is as good as the command: what it could not write is told where nothing else went wrong.
-        done.and(settings.card.recording().map_or(Ok(()), record::Recording::finish))
+        done.and(settings.card.recording().map_or(Ok(()), |recording| recording.finish()))
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let (status, message) = (error.exit_status(), error.to_string());
+            stop::settle();
+            let (status, message) = (error.exit_status(), advice::in_cli_terms(error.to_string()));
             fail(status, &message, json && !error.is_reported(), out)
         }
     }
+}
+
+/// The command line, with the command's name, such as `regs dump`.
+fn parsed(args: &[OsString]) -> Result<(String, Cli), clap::Error> {
+    let mut matches = Cli::command().try_get_matches_from(args)?;
+    let mut name = Vec::new();
+    let mut inner = &matches;
+    while let Some((word, next)) = inner.subcommand() {
+        name.push(word.to_owned());
+        inner = next;
+    }
+    let cli = Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Cli::command()))?;
+    Ok((name.join(" "), cli))
 }
 
 /// Runs one command and writes its report to `out`.
@@ -89,8 +117,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// See [`CliError`]; nothing was written to `out` then, unless the error [is reported](CliError::is_reported).
 pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> Result<(), CliError> {
     let json = settings.json;
-    if command.on_signal() != OnSignal::Dies {
-        stop::by_signals()?;
+    if command.on_signal() != OnSignal::Aborts && !command.reads_first() {
+        stop::cooperate()?;
     }
     match command {
         Command::Transfer(args) => output::print(&transfer::run(settings, args)?, json, out),
@@ -185,9 +213,10 @@ fn fail(status: u8, message: &str, json: bool, out: &mut dyn Write) -> ExitCode 
 /// Logs go to standard error; `RUST_LOG` overrides `-v`.
 fn start_logging(verbose: u8) {
     let level = match verbose {
-        0 => "warn",
-        1 => "info",
-        _ => "debug",
+        // What an error says is printed once, as the error.
+        0 => format!("warn,{FAULT_LOG}=off"),
+        1 => "info".to_owned(),
+        _ => "debug".to_owned(),
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     // A second subscriber in one process (tests) is refused; the first one stays.

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use crate::error::CliError;
 use crate::settings::Settings;
+use crate::stop;
 use crate::style;
 
 /// Version of the JSON documents; it rises when a key changes its meaning or goes away, not when one is added.
@@ -60,6 +61,7 @@ struct Problem<'a> {
 /// # Errors
 /// [`CliError::Output`].
 pub fn print(report: &impl Report, json: bool, out: &mut dyn Write) -> Result<(), CliError> {
+    stop::settle();
     if json {
         return document(report, out);
     }
@@ -75,6 +77,7 @@ pub fn print_statuses(
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Result<(), CliError> {
+    stop::settle();
     if settings.json {
         return document(report, out);
     }
@@ -105,6 +108,7 @@ pub fn write_all(bytes: &[u8], out: &mut dyn Write) -> Result<(), CliError> {
 /// # Errors
 /// [`CliError::Output`].
 pub fn write_while_read(bytes: &[u8], out: &mut dyn Write) -> Result<bool, CliError> {
+    stop::settle();
     while_read(out.write_all(bytes).and_then(|()| out.flush()))
 }
 

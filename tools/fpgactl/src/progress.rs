@@ -1,81 +1,111 @@
 //! Progress on a terminal, and the time limit of `--timeout`.
 
+use std::borrow::Cow;
 use std::cell::Cell;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fpga_driver::WaitOptions;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::error::CliError;
 use crate::stop;
 use crate::style;
 use crate::units;
 
-/// A bar on standard error, or nothing where nobody looks.
+/// Time between two drawings of a line: it moves even where nothing is done.
+const TICK: Duration = Duration::from_millis(100);
+/// Width of a terminal that does not tell it.
+const COLUMNS: usize = 80;
+/// Longest and shortest bar.
+const BAR: core::ops::RangeInclusive<usize> = 8..=40;
+/// What turns at the beginning of a line.
+const SPINNER: [char; 4] = ['|', '/', '-', '\\'];
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    /// Bytes: shown with their rate.
+    Bytes,
+    /// Something else: shown with the time that is left.
+    Counted(&'static str),
+}
+
+/// A line on standard error that shows how far a command is, or nothing where nobody looks. It is never wider than the terminal.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
-    /// Percentage shown last: the message is only made again when it changes.
+    phase: Arc<Mutex<String>>,
+    /// Percentage shown last: the phase is only made again when it changes.
     shown: Cell<u64>,
 }
 
 impl Progress {
-    /// A bar over `total` bytes; `wanted`: if standard error is a terminal that moves its cursor.
+    /// Over `total` bytes; `wanted`: if standard error is a terminal that moves its cursor.
     #[must_use]
     pub fn new(total: u64, wanted: bool) -> Self {
-        let progress = Self::bare(total, wanted);
-        // The template is a constant: where it were wrong, the bar keeps its default style.
-        if let Ok(style) =
-            ProgressStyle::with_template("{msg:32} [{bar:30}] {binary_bytes}/{binary_total_bytes} {extra}")
-        {
-            progress.bar.set_style(style.progress_chars("=> ").with_key(
-                "extra",
-                |state: &indicatif::ProgressState, out: &mut dyn std::fmt::Write| {
-                    // Bytes per second are printed as everywhere else: in GB/s.
-                    let _ = write!(out, "{}", units::rate(state.pos(), state.elapsed()));
-                },
-            ));
-        }
-        progress
+        Self::of(Some(total), Unit::Bytes, wanted)
     }
 
-    /// A bar over `total` of something that is counted.
+    /// Over `total` of something that is counted.
     #[must_use]
-    pub fn counting(total: u64, what: &str, wanted: bool) -> Self {
-        let progress = Self::bare(total, wanted);
-        let template = format!("{{msg:16}} [{{bar:40}}] {{human_pos}}/{{human_len}} {what}, {{eta}} left");
-        if let Ok(style) = ProgressStyle::with_template(&template) {
-            progress.bar.set_style(style.progress_chars("=> "));
-        }
-        progress
+    pub fn counting(total: u64, what: &'static str, wanted: bool) -> Self {
+        Self::of(Some(total), Unit::Counted(what), wanted)
     }
 
-    fn bare(total: u64, wanted: bool) -> Self {
-        let target = if wanted && style::redraws(&std::io::stderr()) {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
+    /// Over something that is counted, how many there will be not being known.
+    #[must_use]
+    pub fn open_ended(what: &'static str, wanted: bool) -> Self {
+        Self::of(None, Unit::Counted(what), wanted)
+    }
+
+    fn of(total: Option<u64>, unit: Unit, wanted: bool) -> Self {
+        let seen = wanted && style::redraws(&std::io::stderr());
+        let target = if seen { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(total, target);
+        let phase = Arc::new(Mutex::new(String::new()));
+        let shown = Arc::clone(&phase);
+        let line = move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            let width = style::columns_of(&std::io::stderr()).unwrap_or(COLUMNS);
+            let phase = shown.lock().unwrap_or_else(PoisonError::into_inner);
+            let done = Done { count: state.pos(), total, elapsed: state.elapsed(), left: state.eta() };
+            let _ = out.write_str(&line(&phase, unit, &done, width));
         };
-        let bar = ProgressBar::with_draw_target(Some(total), target);
-        Self { bar, shown: Cell::new(u64::MAX) }
+        // The template is a constant: where it were wrong, the bar keeps its default style.
+        if let Ok(style) = ProgressStyle::with_template("{line}") {
+            bar.set_style(style.with_key("line", line));
+        }
+        if seen {
+            // Drawn at once, and then by the clock.
+            bar.tick();
+            bar.enable_steady_tick(TICK);
+        }
+        Self { bar, phase, shown: Cell::new(u64::MAX) }
     }
 
-    /// So many bytes are done.
-    pub fn at(&self, bytes: u64) {
-        self.bar.set_position(bytes);
+    /// So many are done.
+    pub fn at(&self, count: u64) {
+        self.bar.set_position(count);
+    }
+
+    /// One more is done.
+    pub fn advance(&self) {
+        self.bar.inc(1);
     }
 
     /// How far the step that is under way has come, as a percentage behind its name.
     pub fn step(&self, name: impl FnOnce() -> String, done: u64, total: u64) {
         let percent = done.saturating_mul(100).checked_div(total).unwrap_or(100).min(100);
         if self.shown.replace(percent) != percent && !self.bar.is_hidden() {
-            self.bar.set_message(format!("{} {percent} %", name()));
+            self.phase(format!("{} {percent} %", name()));
         }
     }
 
     /// What is under way.
-    pub fn phase(&self, text: impl Into<std::borrow::Cow<'static, str>>) {
-        self.bar.set_message(text);
+    pub fn phase(&self, text: impl Into<Cow<'static, str>>) {
+        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = text.into().into_owned();
+        self.bar.tick();
     }
 }
 
@@ -83,6 +113,73 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// How far something is.
+#[derive(Debug, Clone, Copy)]
+struct Done {
+    count: u64,
+    total: Option<u64>,
+    elapsed: Duration,
+    left: Duration,
+}
+
+impl Done {
+    fn share(&self, of: usize) -> usize {
+        let total = u128::from(self.total.unwrap_or(0)).max(1);
+        let part = u128::from(self.count) * of as u128 / total;
+        usize::try_from(part).unwrap_or(of).min(of)
+    }
+}
+
+/// A line of at most `width` characters: what turns, what is under way, a bar where there is space for one, and how much is done.
+fn line(phase: &str, unit: Unit, done: &Done, width: usize) -> String {
+    let tick = usize::try_from(done.elapsed.as_millis() / TICK.as_millis()).unwrap_or(0);
+    let turning = SPINNER.get(tick % SPINNER.len()).copied().unwrap_or('|');
+    let mut text = turning.to_string();
+    if !phase.is_empty() {
+        let _ = write!(text, " {phase}");
+    }
+    let elapsed = done.elapsed.as_secs();
+    let amount = match (unit, done.total) {
+        (Unit::Bytes, Some(total)) => {
+            format!("{}/{}", units::binary_size(done.count), units::binary_size(total))
+        }
+        (Unit::Bytes, None) => units::binary_size(done.count),
+        (Unit::Counted(what), Some(total)) => format!("{}/{total} {what}", done.count),
+        (Unit::Counted(what), None) => format!("{} {what}", done.count),
+    };
+    let extra = match unit {
+        Unit::Bytes => units::rate(done.count, done.elapsed),
+        Unit::Counted(_) if done.count > 0 && done.total.is_some() => {
+            format!("{elapsed} s, {} s left", done.left.as_secs())
+        }
+        Unit::Counted(_) => format!("{elapsed} s"),
+    };
+    let percent = done.total.map(|_| format!("{} %", done.share(100)));
+    let long = format!(" {amount} {extra}");
+    let short = format!(" {amount}");
+    let (space, length) = (width.saturating_sub(count(&text)), count(&long));
+    if space >= length {
+        let bar = space - length;
+        // A space and two brackets.
+        if done.total.is_some() && bar >= BAR.start() + 3 {
+            let bar = (bar - 3).min(*BAR.end());
+            let full = done.share(bar);
+            let head = if full < bar { ">" } else { "" };
+            let _ = write!(text, " [{}{head}{}]", "=".repeat(full), " ".repeat(bar - full - head.len()));
+        }
+        return text + &long;
+    }
+    // The amount counts more than the words before it.
+    let end = [short, percent.map(|percent| format!(" {percent}")).unwrap_or_default()];
+    let end = end.into_iter().find(|end| count(end) < width).unwrap_or_default();
+    let kept = width - count(&end).min(width);
+    text.chars().take(kept).collect::<String>() + &end
+}
+
+fn count(text: &str) -> usize {
+    text.chars().count()
 }
 
 /// When a command has to give up.
@@ -142,6 +239,47 @@ impl Deadline {
         match self.end {
             Some((end, limit)) if Instant::now() >= end => Err(CliError::TimedOut { what: what(), limit }),
             _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(count: u64, total: Option<u64>, millis: u64) -> Done {
+        Done { count, total, elapsed: Duration::from_millis(millis), left: Duration::from_secs(7) }
+    }
+
+    #[test]
+    fn progress_line_fits_every_width() {
+        for unit in [Unit::Bytes, Unit::Counted("tests")] {
+            for total in [None, Some(0), Some(1), Some(u64::MAX)] {
+                for done in [0, 1, 1 << 40, u64::MAX] {
+                    for width in 1..200 {
+                        let text = line("transfer 1: from card B", unit, &at(done, total, 12_345), width);
+                        assert!(count(&text) <= width && !text.is_empty(), "{width}: {text:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn progress_line_shows_amount_before_words() {
+        let done = at(50, Some(200), 3_000);
+        let runs = |width| line("reorder", Unit::Counted("runs"), &done, width);
+        assert_eq!(runs(70), format!("- reorder [========>{}] 50/200 runs 3 s, 7 s left", " ".repeat(23)));
+        assert_eq!(runs(20), "- reorde 50/200 runs");
+        assert_eq!(runs(8), "- r 25 %");
+    }
+
+    #[test]
+    fn progress_line_moves_while_nothing_is_done() {
+        let lines =
+            [0, 100, 200, 300].map(|millis| line("x", Unit::Counted("runs"), &at(0, Some(9), millis), 60));
+        for (index, line) in lines.iter().enumerate() {
+            assert!(!lines[..index].contains(line), "{line}");
         }
     }
 }

@@ -18,6 +18,7 @@ use fpga_register_map::RegisterMap;
 use crate::bars::Role;
 use crate::error::CliError;
 use crate::registers::{self, Register, RegisterBar};
+use crate::target::Design;
 
 /// Registers by BAR number and offset; several where one is read and another is written.
 type Names = BTreeMap<(u8, u64), Vec<Register>>;
@@ -73,15 +74,16 @@ impl Recording {
     pub fn of(
         recording: &Arc<Self>,
         transport: Arc<dyn Transport>,
+        design: Design,
         map: Option<&Arc<RegisterMap>>,
     ) -> Arc<dyn Transport> {
-        let roles = BarRoles::of(&*transport, None).ok();
+        let roles = BarRoles::of(&*transport, design.dma_bar).ok();
         {
             let mut state = recording.state();
             state.roles = roles;
             let id = |at| config::read_u16(&*transport, at).ok();
             let subsystem = id(header::SUBSYSTEM_VENDOR_ID).zip(id(header::SUBSYSTEM_ID));
-            let mut known = registers::before_opening(subsystem == Some(NI_SUBSYSTEM));
+            let mut known = registers::before_opening(design, subsystem == Some(NI_SUBSYSTEM));
             known.extend(map.into_iter().flat_map(registers::mapped));
             state.name(known);
             state.comment(&format!("card {}", transport.name()));
@@ -115,6 +117,17 @@ impl Recording {
         match state.failed.take().map_or(flushed, Err) {
             Ok(()) => Ok(()),
             Err(source) => Err(CliError::file(&self.path, "write the record", source)),
+        }
+    }
+}
+
+impl Recording {
+    /// Writes what there is, with a mark that it is not all: for the end that a signal makes. Where an access is being written at this
+    /// moment, the record stays as it is.
+    pub fn interrupted(&self) {
+        if let Ok(mut state) = self.state.try_lock() {
+            state.comment("the command was stopped by a signal: accesses may be missing here");
+            let _ = state.out.flush();
         }
     }
 }

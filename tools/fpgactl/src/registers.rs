@@ -18,7 +18,7 @@ use fpga_register_map::schema::Bits;
 use serde::Serialize;
 
 use crate::error::CliError;
-use crate::target::Opened;
+use crate::target::{Design, Opened};
 
 pub use names::{FieldPart, Named, find, select};
 
@@ -328,9 +328,9 @@ pub fn of(opened: &Opened) -> Vec<Register> {
     let vectors = u8::try_from(opened.transport.interrupt_vectors()).unwrap_or(u8::MAX);
     let mut layout =
         CardLayout::new(info.xdma.h2c_channels, info.xdma.c2h_channels).with_msix_vectors(vectors);
-    let cdma = info.identity.as_ref().and_then(|identity| identity.block(BlockType::Cdma).ok());
-    if let Some(block) = cdma {
-        layout = layout.with_cdma(block.base());
+    // Without a user BAR there is nothing behind an offset in it.
+    if let Some(at) = info.cdma.filter(|_| opened.card.user_bar().is_some()) {
+        layout = layout.with_cdma(at);
     }
     let mut registers: Vec<Register> = layout.registers().map(Register::core).collect();
     if let Some(identity) = &info.identity {
@@ -372,11 +372,13 @@ pub(crate) fn mapped(map: &Arc<RegisterMap>) -> impl Iterator<Item = Register> +
 
 /// What can be said of a card before it is opened: the registers of the DMA BAR, whichever channels it has; and where the subsystem id is
 /// ours, those of the network interface at their usual places, which its block table confirms or moves when it is opened.
-pub(crate) fn before_opening(has_interface: bool) -> Vec<Register> {
+pub(crate) fn before_opening(design: Design, has_ids: bool) -> Vec<Register> {
+    let has_interface = has_ids || design.interface;
     let mut layout = CardLayout::new(u8::MAX, u8::MAX);
-    let cdma = ni_catalog::block(BlockType::Cdma).filter(|_| has_interface);
-    if let Some(block) = cdma {
-        layout = layout.with_cdma(BarOffset::new(block.default_offset.into()));
+    let block = ni_catalog::block(BlockType::Cdma).filter(|_| has_interface);
+    let cdma = block.map_or(design.cdma_offset, |block| Some(BarOffset::new(block.default_offset.into())));
+    if let Some(at) = cdma {
+        layout = layout.with_cdma(at);
     }
     let interface = ni_catalog::registers().filter(|_| has_interface).map(|(block, register)| {
         Register::interface(block, BarOffset::new(block.default_offset.into()), register)

@@ -11,12 +11,12 @@ use crate::error::CliError;
 use crate::progress::Deadline;
 use crate::record::Recording;
 use crate::style::Manner;
-use crate::target::{AccessChoice, CardChoice, Target};
+use crate::target::{AccessChoice, CardChoice, Design, Target};
 
 /// What applies to every command.
 #[derive(Debug)]
 pub struct Settings {
-    /// `--card`, with `--map` and `--record`.
+    /// `--card`, with `--dma-bar`, `--cdma-offset`, `--ni`, `--map` and `--record`.
     pub card: CardChoice,
     /// `peer` of the defaults file.
     pub peer: Option<Target>,
@@ -58,7 +58,7 @@ impl Settings {
         let target = args.card.clone().or(config.card).unwrap_or_default().through(access);
         let timeout: Option<Duration> = args.timeout.or(config.timeout);
         Ok(Self {
-            card: CardChoice::new(target, map, recording),
+            card: CardChoice::new(target, Design::of(args), map, recording),
             peer: config.peer,
             access,
             json: args.json || config.json,

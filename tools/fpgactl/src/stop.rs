@@ -3,12 +3,19 @@
 //! There is one flag, and a descriptor for whoever sleeps until something can be read. What it means to be asked depends on the command
 //! ([`OnSignal`]): a job that is interrupted has failed, whatever it got done; a command that runs until it is told to end has
 //! been told.
+//!
+//! Every command begins with [`abort_on_signal`]: a thread ends the process with a message, wherever the command waits (for a pipe, a
+//! server, a lock of the kernel). A command that looks for signals itself ends this by [`cooperate`], and a command that begins
+//! to print its result by [`settle`].
 
 use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level::pipe};
 
@@ -17,8 +24,8 @@ use crate::error::CliError;
 /// What a first signal is to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnSignal {
-    /// It is not asked: it ends by itself in a moment, and the signal ends it, as the system does.
-    Dies,
+    /// The process ends at once, with a message. For commands that leave nothing to be undone. Exit status 1.
+    Aborts,
     /// A job: it stops its engines, takes back its memory, removes a file that is not whole, as after an error, and says how far
     /// it came. Exit status 1.
     Stops,
@@ -59,6 +66,81 @@ pub fn by_signals() -> Result<(), CliError> {
     // Another thread may have been quicker; then a signal tells both.
     let _ = ASKED.set(Asked { flag: asked, signalled });
     Ok(())
+}
+
+/// Nobody but the thread of [`abort_on_signal`] answers a signal.
+const ABORTABLE: u8 = 0;
+/// The command answers signals itself, or has its result.
+const SETTLED: u8 = 1;
+/// The thread is ending the process.
+const ABORTING: u8 = 2;
+
+/// Who answers a signal.
+static STATE: AtomicU8 = AtomicU8::new(SETTLED);
+
+/// Work of the end that [`abort_on_signal`] makes.
+type Cleanup = Box<dyn FnOnce() + Send>;
+
+/// What is done before a signal ends the process.
+static CLEANUP: Mutex<Option<Cleanup>> = Mutex::new(None);
+
+/// From now on the first signal runs `end` on a thread of its own, wherever the command is; `end` does not return.
+///
+/// # Errors
+/// [`CliError::Signals`].
+pub fn abort_on_signal(end: impl FnOnce() + Send + 'static) -> Result<(), CliError> {
+    by_signals()?;
+    let Some(asked) = ASKED.get() else { return Ok(()) };
+    let signalled = asked.signalled.try_clone().map_err(CliError::Signals)?;
+    STATE.store(ABORTABLE, Ordering::SeqCst);
+    let wait = move || {
+        loop {
+            match poll(&mut [PollFd::new(&signalled, PollFlags::IN)], None) {
+                Err(Errno::INTR) => {}
+                Err(_) => return,
+                Ok(_) => break,
+            }
+        }
+        if STATE.compare_exchange(ABORTABLE, ABORTING, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            let cleanup = CLEANUP.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(cleanup) = cleanup {
+                cleanup();
+            }
+            end();
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop).map_err(CliError::Signals)
+}
+
+/// What is to be done before a signal ends the process.
+pub fn before_abort(cleanup: impl FnOnce() + Send + 'static) {
+    *CLEANUP.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(cleanup));
+}
+
+/// From now on the command looks for signals itself.
+///
+/// # Errors
+/// [`CliError::Signals`].
+pub fn cooperate() -> Result<(), CliError> {
+    settle();
+    by_signals()
+}
+
+/// The command has its result, which a signal changes no more. Where a signal was first, this does not return: the process ends.
+pub fn settle() {
+    if STATE.compare_exchange(ABORTABLE, SETTLED, Ordering::SeqCst, Ordering::SeqCst) == Err(ABORTING) {
+        loop {
+            thread::park();
+        }
+    }
+}
+
+/// Fails if a signal has come; `left`: what the command leaves behind then.
+///
+/// # Errors
+/// [`CliError::Interrupted`].
+pub fn check(what: impl Into<String>, left: impl Into<String>) -> Result<(), CliError> {
+    if is_asked() { Err(CliError::Interrupted { what: what.into(), left: left.into() }) } else { Ok(()) }
 }
 
 /// Whether a signal has come.

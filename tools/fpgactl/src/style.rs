@@ -4,6 +4,7 @@
 //! (<https://no-color.org>) to anything but nothing, or whose terminal is `dumb`.
 
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 
 use clap::ValueEnum;
 
@@ -110,8 +111,13 @@ impl Manner {
 /// How wide standard output is, where it is a terminal that knows.
 #[must_use]
 pub fn columns() -> Option<usize> {
-    let stdout = std::io::stdout();
-    let size = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(&stdout)).and_then(Result::ok);
+    columns_of(&std::io::stdout())
+}
+
+/// How wide `stream` is, where it is a terminal that knows.
+#[must_use]
+pub fn columns_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
+    let size = stream.is_terminal().then(|| rustix::termios::tcgetwinsize(stream)).and_then(Result::ok);
     size.map(|size| size.ws_col.into()).filter(|columns| *columns > 0)
 }
 

@@ -13,10 +13,11 @@ use fpga_driver::pci::catch_bus_errors;
 use fpga_driver::pci::vfio::{VfToken, VfioInterface, VfioOpenError, VfioOptions, VfioTransport};
 use fpga_driver::pci::vfio_user::{VfioUserOptions, VfioUserTransport};
 use fpga_driver::pci::{DmaPoolOptions, ParsePciAddressError, PciAddress};
-use fpga_driver::{Card, OpenOptions, Transport};
+use fpga_driver::{BarOffset, Card, NetworkInterface, OpenOptions, Transport};
 
 use fpga_register_map::{RegisterMap, hint, nearest};
 
+use crate::cli::GlobalArgs;
 use crate::error::CliError;
 use crate::record::Recording;
 
@@ -160,29 +161,79 @@ impl Target {
     }
 }
 
+/// What the user knows of a card's design, where the card itself does not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Design {
+    /// `--dma-bar`.
+    pub dma_bar: Option<u8>,
+    /// `--cdma-offset`.
+    pub cdma_offset: Option<BarOffset>,
+    /// `--ni`.
+    pub interface: bool,
+}
+
+impl Design {
+    /// From the options of the command line.
+    #[must_use]
+    pub const fn of(args: &GlobalArgs) -> Self {
+        Self { dma_bar: args.dma_bar, cdma_offset: args.cdma_offset, interface: args.ni }
+    }
+
+    /// Options to open such a card with.
+    #[must_use]
+    pub fn options(&self) -> OpenOptions {
+        let mut options = OpenOptions::default();
+        options.dma_bar = self.dma_bar;
+        options.cdma_offset = self.cdma_offset;
+        if self.interface {
+            options = options.network_interface(NetworkInterface::Expected);
+        }
+        options
+    }
+}
+
+/// A card beside that of `--card`, of the same design.
+#[derive(Debug)]
+struct Peer<'a> {
+    target: &'a Target,
+    design: Design,
+}
+
+impl Choice for Peer<'_> {
+    fn target(&self) -> &Target {
+        self.target
+    }
+
+    fn design(&self) -> Design {
+        self.design
+    }
+}
+
 /// The card of a command: which one it is, what is known of its user BAR, and whether somebody listens.
 #[derive(Debug, Clone, Default)]
 pub struct CardChoice {
     target: Target,
+    design: Design,
     map: Option<Arc<RegisterMap>>,
     recording: Option<Arc<Recording>>,
 }
 
 impl CardChoice {
-    /// `target`, with the registers of `map` on its user BAR, and every access recorded.
+    /// `target`, of this design, with the registers of `map` on its user BAR, and every access recorded.
     #[must_use]
     pub const fn new(
         target: Target,
+        design: Design,
         map: Option<Arc<RegisterMap>>,
         recording: Option<Arc<Recording>>,
     ) -> Self {
-        Self { target, map, recording }
+        Self { target, design, map, recording }
     }
 
     /// The record of `--record`.
     #[must_use]
-    pub fn recording(&self) -> Option<&Recording> {
-        self.recording.as_deref()
+    pub const fn recording(&self) -> Option<&Arc<Recording>> {
+        self.recording.as_ref()
     }
 }
 
@@ -208,6 +259,11 @@ pub trait Choice {
     /// What the user knows of its user BAR.
     fn map(&self) -> Option<Arc<RegisterMap>> {
         None
+    }
+
+    /// What the user knows of its design.
+    fn design(&self) -> Design {
+        Design::default()
     }
 
     /// The card's transport, with whoever listens to it in front. Every card that a command opens passes here.
@@ -236,9 +292,13 @@ impl Choice for CardChoice {
         self.map.clone()
     }
 
+    fn design(&self) -> Design {
+        self.design
+    }
+
     fn heard(&self, transport: Arc<dyn Transport>) -> Arc<dyn Transport> {
         match &self.recording {
-            Some(recording) => Recording::of(recording, transport, self.map.as_ref()),
+            Some(recording) => Recording::of(recording, transport, self.design, self.map.as_ref()),
             None => transport,
         }
     }
@@ -354,7 +414,7 @@ impl Opened {
 /// # Errors
 /// As [`reach`]; [`CliError::Open`].
 pub fn open(choice: &impl Choice) -> Result<Opened, CliError> {
-    Opened::new(choice, reach(choice)?, OpenOptions::default())
+    Opened::new(choice, reach(choice)?, choice.design().options())
 }
 
 /// Opens one card to look at it: nothing of it is stopped or set, so that it opens where an engine hangs.
@@ -362,7 +422,7 @@ pub fn open(choice: &impl Choice) -> Result<Opened, CliError> {
 /// # Errors
 /// As [`open`].
 pub fn observe(choice: &impl Choice) -> Result<Opened, CliError> {
-    Opened::new(choice, reach(choice)?, OpenOptions::default().observe(true))
+    Opened::new(choice, reach(choice)?, choice.design().options().observe(true))
 }
 
 /// Reaches one card without touching it: for cards that cannot be opened.
@@ -390,7 +450,7 @@ pub fn open_working(choice: &impl Choice, cpu: Option<usize>, limit: usize) -> R
     let target = choice.target();
     let mut memory = DmaPoolOptions::default();
     memory.limit = memory.limit.max(limit);
-    let options = OpenOptions::default().memory(memory);
+    let options = choice.design().options().memory(memory);
     let thread = ThreadOptions::default();
     // With a CPU of its own it need not sleep: hardware has no wake-up either.
     let thread = cpu.map_or(thread, |cpu| thread.pin(cpu).spin(AWAKE));
@@ -448,7 +508,7 @@ pub fn open_pair(
         (None, Some(peer)) if peer == target => {
             Err(CliError::Usage(format!("--card and --peer are both {target}; name two cards")))
         }
-        (None, Some(peer)) => Ok((open(choice)?, open(peer)?)),
+        (None, Some(peer)) => Ok((open(choice)?, open(&Peer { target: peer, design: choice.design() })?)),
     }
 }
 
@@ -478,8 +538,9 @@ fn simulated_pair(
     }
     let world = World::builder().card(first).card(second);
     let world = world.impairments(network.impairments).seed(network.seed).build()?;
-    let first = Opened::new(choice, choice.heard(world.transport(0)), OpenOptions::default())?;
-    Ok((first, Opened::new(&Target::Mock, world.transport(1), OpenOptions::default())?))
+    let options = choice.design().options();
+    let first = Opened::new(choice, choice.heard(world.transport(0)), options.clone())?;
+    Ok((first, Opened::new(&Target::Mock, world.transport(1), options)?))
 }
 
 #[cfg(test)]

@@ -43,13 +43,14 @@ mod impairments;
 #[cfg(test)]
 mod schema;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fpga_core::Nanos;
 use fpga_core::impair::{BitRate, Blackout, Order, Rate};
 use fpga_core::scheme::ends::Rules;
 use fpga_core::scheme::mapping::WIDTH;
 use fpga_firmware::generated::Scheme;
+use fpga_input::{FileKind, ReadError};
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, de};
 
@@ -388,37 +389,36 @@ struct Incast {
     bytes: Bytes,
 }
 
-/// A scenario file that cannot be used: which file, which line, which key, and what is allowed.
+/// A scenario file that cannot be used: file, line, column, key, and what is allowed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
     /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// No YAML, a key that is not there, or a value that it cannot have. The text names line, column and key.
-    #[error("{name}: {source}{place}")]
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// No YAML, an unknown key, or a value that a key cannot have.
+    #[error("scenario {name}:{line}:{column}: {message}")]
     Text {
         /// The file.
         name: String,
-        /// Why, and where.
-        source: serde_yaml::Error,
-        /// Where, if that does not say it.
-        place: String,
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+        /// Key and problem, as the parser says it.
+        message: String,
     },
     /// Values that are possible alone and not together.
-    #[error("{name}: {key} at line {line}: {problem}")]
+    #[error("scenario {name}:{line}:{column}: {key}: {problem}")]
     Together {
         /// The file.
         name: String,
+        /// Line of the key, from 1.
+        line: usize,
+        /// Its column, from 1.
+        column: usize,
         /// The key.
         key: String,
-        /// Its line.
-        line: usize,
         /// Why not, and what is allowed.
         problem: String,
     },
@@ -429,8 +429,7 @@ pub enum FileError {
 /// # Errors
 /// See [`FileError`].
 pub fn read(path: &Path) -> Result<Scenario, FileError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| FileError::Read { path: path.to_path_buf(), source })?;
+    let text = FileKind::SCENARIO.read_yaml(path)?;
     parse(&path.display().to_string(), &text)
 }
 
@@ -444,16 +443,17 @@ pub fn parse(name: &str, text: &str) -> Result<Scenario, FileError> {
     if !text.lines().any(is_said) {
         let problem = "the file is empty: give schema_version and traffic".to_owned();
         let key = "schema_version".to_owned();
-        return Err(FileError::Together { name: name.to_owned(), key, line: 1, problem });
+        return Err(FileError::Together { name: name.to_owned(), line: 1, column: 1, key, problem });
     }
     let file: File = serde_yaml::from_str(text).map_err(|source| {
-        let place = place_of(text, &source);
-        FileError::Text { name: name.to_owned(), source, place }
+        let (line, column) = place_of(text, &source);
+        let message = bare(&source);
+        FileError::Text { name: name.to_owned(), line, column, message }
     })?;
     let together = |key: &str, item: Option<usize>, problem: String| {
-        let line = line_of(text, key, item);
+        let (line, column) = place_of_key(text, key, item);
         let key = item.map_or_else(|| key.to_owned(), |item| format!("{key}[{item}]"));
-        FileError::Together { name: name.to_owned(), key, line, problem }
+        FileError::Together { name: name.to_owned(), line, column, key, problem }
     };
     let mut scenario = Scenario::new(1);
     if let Some(scheme) = file.scheme {
@@ -615,34 +615,40 @@ fn tune(
     Ok(rules)
 }
 
-/// Where a mistake is, if the parser's words do not say it: a key that is there twice at its second line, anything else where the
-/// parser was.
-fn place_of(text: &str, source: &serde_yaml::Error) -> String {
+/// Line and column of a mistake, both from 1: of a key that is there twice its second place, of anything else what the parser says.
+fn place_of(text: &str, source: &serde_yaml::Error) -> (usize, usize) {
     let message = source.to_string();
-    if message.contains(" at line ") {
-        return String::new();
-    }
     let key = message.split('`').nth(1).filter(|_| message.contains("duplicate"));
-    let is_key = |line: &str, key: &str| {
-        let line = line.trim_start_matches([' ', '-', '{']);
-        line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':'))
-    };
-    let lines = || (1..).zip(text.lines());
-    let second = key.and_then(|key| lines().filter(|(_, line)| is_key(line, key)).nth(1));
-    let parser = source.location().map_or(1, |location| location.line().max(1));
-    format!(" at line {}", second.map_or(parser, |(line, _)| line))
+    let second = key.and_then(|key| places_of_key(text, key).nth(1));
+    let parser = || source.location().map_or((1, 1), |at| (at.line().max(1), at.column().max(1)));
+    second.unwrap_or_else(parser)
 }
 
-/// The line of a key, or of an item of its list, from 1.
-fn line_of(text: &str, key: &str, item: Option<usize>) -> usize {
-    let is_key = |line: &str| {
-        let line = line.trim_start_matches([' ', '-', '{']);
-        line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':'))
-    };
-    let lines = || (1..).zip(text.lines());
-    let start = lines().find(|(_, line)| is_key(line)).map_or(1, |(number, _)| number);
+/// The parser's message without the place, which stands before it.
+fn bare(source: &serde_yaml::Error) -> String {
+    let message = source.to_string();
+    let place = source.location().map(|at| format!(" at line {} column {}", at.line(), at.column()));
+    let bare = place.map_or_else(|| message.clone(), |place| message.replacen(&place, "", 1));
+    bare.trim_end().to_owned()
+}
+
+/// Where a key stands first on a line.
+fn places_of_key<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = (usize, usize)> + 'a {
+    (1..).zip(text.lines()).filter_map(move |(number, line)| {
+        let start = line.trim_start_matches([' ', '-', '{']);
+        let is_key = start.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':'));
+        is_key.then_some((number, line.len() - start.len() + 1))
+    })
+}
+
+/// Line and column of a key, or of an item of its list, both from 1.
+fn place_of_key(text: &str, key: &str, item: Option<usize>) -> (usize, usize) {
+    let start = places_of_key(text, key).next().unwrap_or((1, 1));
     let Some(item) = item else { return start };
     // Items of one line each, with dashes or in braces; several on the key's line are all there.
-    let below = lines().skip(start).filter(|(_, line)| line.trim_start().starts_with(['-', '{']));
-    below.map(|(number, _)| number).nth(item).unwrap_or(start)
+    let below = (1..).zip(text.lines()).skip(start.0).filter_map(|(number, line): (usize, &str)| {
+        let content = line.trim_start();
+        content.starts_with(['-', '{']).then_some((number, line.len() - content.len() + 1))
+    });
+    below.into_iter().nth(item).unwrap_or(start)
 }

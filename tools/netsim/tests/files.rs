@@ -68,15 +68,11 @@ fn a_controller_hears_of_congested_links() {
         (
             "controller: 9",
             "controller: 10",
-            "wrong.yaml: controller at line 5: controller at host 10, and the topology has hosts 0 to 9",
+            "wrong.yaml:5:1: controller: controller at host 10, and the topology has hosts 0 to 9",
         ),
-        ("controller: 9", "controller: -1", "line 5"),
+        ("controller: 9", "controller: -1", ":5:"),
         ("controller: 9", "controller: here", "a whole number from 0 to 65535"),
-        (
-            "scheme: selective",
-            "scheme: registry",
-            "controller at line 5: a controller with the scheme registry",
-        ),
+        ("scheme: selective", "scheme: registry", ":5:1: controller: a controller with the scheme registry"),
     ] {
         let error = file::parse("wrong.yaml", &text.replacen(right, wrong, 1)).unwrap_err();
         let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
@@ -139,8 +135,8 @@ fn everything_that_a_network_does_to_packets_has_its_key() {
 #[test]
 fn absurd_sizes_are_refused_before_anything_is_built() {
     for (topology, more, named) in [
-        ("{torus: {side: 32}}", "contexts: 4096\n", ["contexts at line 4", "4096 MiB are allowed"]),
-        ("{tree: {arity: 256, levels: 2}}", "", ["topology at line 3", "65536 hosts"]),
+        ("{torus: {side: 32}}", "contexts: 4096\n", [":4:", "contexts: ", "4096 MiB are allowed"]),
+        ("{tree: {arity: 256, levels: 2}}", "", [":3:", "topology: ", "65536 hosts"]),
     ] {
         let text = format!(
             "schema_version: 1\nscheme: selective\ntopology: {topology}\n{more}traffic: {{permutation: {{bytes: 1000}}}}\n"
@@ -151,78 +147,78 @@ fn absurd_sizes_are_refused_before_anything_is_built() {
     let text = "schema_version: 1\nscheme: sender-window\ntopology: {torus: {side: 16}}\npacket_bytes: 64\n\
                 traffic: {permutation: {bytes: 1073741824}}\n";
     let error = file::parse("absurd.yaml", text).unwrap_err().to_string();
-    assert!(error.contains("traffic at line 5") && error.contains("100000000000 are allowed"), "{error}");
+    assert!(error.contains(":5:1: traffic: ") && error.contains("100000000000 are allowed"), "{error}");
 }
 
 /// Mistakes whose place the parser does not know, and those that every key could have.
 #[test]
 fn every_mistake_has_a_line() {
     for (text, named) in [
-        ("", vec!["schema_version at line 1", "empty"]),
-        ("# nothing\n---\n", vec!["schema_version at line 1", "empty"]),
-        ("schema_version: 1\n", vec!["line 1", "traffic"]),
+        ("", vec![":1:", "schema_version: ", "empty"]),
+        ("# nothing\n---\n", vec![":1:", "schema_version: ", "empty"]),
+        ("schema_version: 1\n", vec![":1:", "traffic"]),
         (
             "schema_version: 1\nseed: 1\nseed: 2\ntraffic: {permutation: {bytes: 1}}\n",
-            vec!["line 3", "seed", "duplicate"],
+            vec![":3:", "seed", "duplicate"],
         ),
-        ("schema_version: 1\ntraffic: 5\n", vec!["line 2", "traffic", "permutation", "incast"]),
-        ("5\n", vec!["line 1", "schema_version"]),
+        ("schema_version: 1\ntraffic: 5\n", vec![":2:", "traffic", "permutation", "incast"]),
+        ("5\n", vec![":1:", "schema_version"]),
         (
             "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nseed: -1\n",
-            vec!["line 3", "seed", "-1", "0 to 18446744073709551614"],
+            vec![":3:", "seed", "-1", "0 to 18446744073709551614"],
         ),
         (
             "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ncredit: maybe\n",
-            vec!["line 3", "credit", "true or false"],
+            vec![":3:", "credit", "true or false"],
         ),
-        ("schema_version: 1\ntraffic: {permutation: 5}\n", vec!["line 2", "{bytes: N}"]),
+        ("schema_version: 1\ntraffic: {permutation: 5}\n", vec![":2:", "{bytes: N}"]),
         (
             "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {bursts: {loss: 0.5, length: 0}}\n",
-            vec!["line 3", "length", "1 to 1000000"],
+            vec![":3:", "length", "1 to 1000000"],
         ),
         (
             "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {bursts: {loss: 1, length: 2}}\n",
-            vec!["data at line 3", "below 1"],
+            vec![":3:", "data: ", "below 1"],
         ),
         (
             "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {loss: 0.1, bursts: {loss: 0.1, length: 2}}\n",
-            vec!["data at line 3", "one of them"],
+            vec![":3:", "data: ", "one of them"],
         ),
         (
             "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {delay: {}}\n",
-            vec!["data at line 3", "log-normal"],
+            vec![":3:", "data: ", "log-normal"],
         ),
         (
             "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {delay: {uniform: {least_ns: 5, most_ns: 4}}}\n",
-            vec!["data at line 3", "at least least_ns"],
+            vec![":3:", "data: ", "at least least_ns"],
         ),
         (
             "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\ndata: {delay: {log-normal: {least_ns: 5, median_ns: 4, sigma: 9}}}\n",
-            vec!["line 3", "sigma", "0 to 4"],
+            vec![":3:", "sigma", "0 to 4"],
         ),
         (
             "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nshuffle: {depth: 0, patience_ns: 4}\n",
-            vec!["line 3", "depth", "1 to 4096"],
+            vec![":3:", "depth", "1 to 4096"],
         ),
         (
             "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nthrottle: {rate_mbps: 0, queue_ns: 4}\n",
-            vec!["line 3", "rate_mbps", "1 to 100000000"],
+            vec![":3:", "rate_mbps", "1 to 100000000"],
         ),
         (
             "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nblackouts: [{from_ns: -4, length_ns: 4}]\n",
-            vec!["line 3", "from_ns", "-4"],
+            vec![":3:", "from_ns", "-4"],
         ),
         (
             "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nrouting: magic\n",
-            vec!["line 3", "magic", "fixed"],
+            vec![":3:", "magic", "fixed"],
         ),
         (
             "schema_version: 1\ntraffic: {permutation: {bytes: 1}}\nslow_links:\n  - {from: 0, to: 9, times: 2}\n",
-            vec!["slow_links[0] at line 4", "0 to 9"],
+            vec![":4:", "slow_links[0]: ", "0 to 9"],
         ),
     ] {
         let error = file::parse("wrong.yaml", text).unwrap_err().to_string();
-        assert!(error.starts_with("wrong.yaml: "), "{error}");
+        assert!(error.starts_with("scenario wrong.yaml:"), "{error}");
         for part in named {
             assert!(error.contains(part), "{text}: {part:?} is not in {error:?}");
         }
@@ -233,30 +229,30 @@ fn every_mistake_has_a_line() {
 #[test]
 fn what_is_wrong_is_named() {
     let cases: [(&str, &str, &[&str]); 22] = [
-        ("seed: 7", "sede: 7", &["line 8", "sede", "seed"]),
-        ("side: 3", "sides: 3", &["line 3", "sides", "side"]),
-        ("side: 3", "side: 1", &["line 3", "topology", "1: give", "2 to 32"]),
-        ("side: 3", "side: 99", &["line 3", "2 to 32"]),
-        ("rate_gbps: 80", "rate_gbps: 0", &["line 4", "rate_gbps", "1 to 100000"]),
-        ("rate_gbps: 80", "rate_gbps: -5", &["line 4", "rate_gbps", "-5", "1 to 100000"]),
-        ("rate_gbps: 80", "rate_gbps: fast", &["line 4", "rate_gbps", "fast", "1 to 100000"]),
-        ("delay_ns: 800", "delay_ns: 99999999999999", &["line 5", "delay_ns", "0 to 60000000000"]),
-        ("packet_bytes: 1024", "packet_bytes: 1000", &["line 7", "packet_bytes", "1024"]),
-        ("loss: 0.01", "loss: 1.5", &["line 16", "data", "loss", "0 to 1"]),
-        ("loss: 0.01", "lost: 0.01", &["line 16", "lost", "duplicate"]),
-        ("scheme: receiver-window", "scheme: magic", &["line 2", "magic", "selective"]),
-        ("schema_version: 1", "schema_version: 2", &["line 1", "schema_version", "1 to 1"]),
+        ("seed: 7", "sede: 7", &[":8:", "sede", "seed"]),
+        ("side: 3", "sides: 3", &[":3:", "sides", "side"]),
+        ("side: 3", "side: 1", &[":3:", "topology", "1: give", "2 to 32"]),
+        ("side: 3", "side: 99", &[":3:", "2 to 32"]),
+        ("rate_gbps: 80", "rate_gbps: 0", &[":4:", "rate_gbps", "1 to 100000"]),
+        ("rate_gbps: 80", "rate_gbps: -5", &[":4:", "rate_gbps", "-5", "1 to 100000"]),
+        ("rate_gbps: 80", "rate_gbps: fast", &[":4:", "rate_gbps", "fast", "1 to 100000"]),
+        ("delay_ns: 800", "delay_ns: 99999999999999", &[":5:", "delay_ns", "0 to 60000000000"]),
+        ("packet_bytes: 1024", "packet_bytes: 1000", &[":7:", "packet_bytes", "1024"]),
+        ("loss: 0.01", "loss: 1.5", &[":16:", "data", "loss", "0 to 1"]),
+        ("loss: 0.01", "lost: 0.01", &[":16:", "lost", "duplicate"]),
+        ("scheme: receiver-window", "scheme: magic", &[":2:", "magic", "selective"]),
+        ("schema_version: 1", "schema_version: 2", &[":1:", "schema_version", "1 to 1"]),
         ("schema_version: 1\n", "", &["schema_version"]),
-        ("from: 5, to: 0", "from: 5, to: 27", &["flows[1] at line 15", "to = 27", "0 to 26"]),
-        ("from: 5, to: 0", "from: 5, to: 5", &["flows[1] at line 15", "itself"]),
-        ("bytes: 100000", "bytes: 0", &["line 14", "bytes", "1 to 1073741824"]),
-        ("scheme: receiver-window", "scheme: selective", &["credit at line 20", "receiver-window"]),
-        ("{torus: {side: 3}}", "ring", &["line 3", "ring", "point-to-point"]),
-        ("{torus: {side: 3}}", "{tree: {arity: 256, levels: 4}}", &["topology at line 3", "65536 hosts"]),
+        ("from: 5, to: 0", "from: 5, to: 27", &[":15:", "flows[1]: ", "to = 27", "0 to 26"]),
+        ("from: 5, to: 0", "from: 5, to: 5", &[":15:", "flows[1]: ", "itself"]),
+        ("bytes: 100000", "bytes: 0", &[":14:", "bytes", "1 to 1073741824"]),
+        ("scheme: receiver-window", "scheme: selective", &[":20:", "credit: ", "receiver-window"]),
+        ("{torus: {side: 3}}", "ring", &[":3:", "ring", "point-to-point"]),
+        ("{torus: {side: 3}}", "{tree: {arity: 256, levels: 4}}", &[":3:", "topology: ", "65536 hosts"]),
         (
             "{torus: {side: 3}}",
             "{torus: {side: 3}, tree: {arity: 2, levels: 1}}",
-            &["line 3", "not one topology"],
+            &[":3:", "not one topology"],
         ),
         ("window: 64", "window: [", &["line"]),
     ];
@@ -265,17 +261,17 @@ fn what_is_wrong_is_named() {
         let error = file::parse("wrong.yaml", &WHOLE.replacen(right, wrong, 1)).unwrap_err();
         let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         let text = format!("{error} {source}");
-        assert!(text.starts_with("wrong.yaml: "), "{text}");
+        assert!(text.starts_with("scenario wrong.yaml:") && text.trim_end() == text, "{text:?}");
         for part in named {
             assert!(text.contains(part), "{wrong}: {part:?} is not in {text:?}");
         }
     }
     let both = "schema_version: 1\ntraffic:\n  permutation: {bytes: 1}\n  incast: {senders: 1, bytes: 1}\n";
     let error = file::parse("both.yaml", both).unwrap_err().to_string();
-    assert!(error.contains("traffic at line 2: give one of"), "{error}");
+    assert!(error.contains("traffic: give one of"), "{error}");
     let many = "schema_version: 1\ntraffic:\n  incast: {senders: 2, bytes: 1}\n";
     let error = file::parse("many.yaml", many).unwrap_err().to_string();
-    assert!(error.contains("incast at line 3: senders = 2: give 1 to 1"), "{error}");
+    assert!(error.contains(":3:3: incast: senders = 2: give 1 to 1"), "{error}");
     let error = file::read(std::path::Path::new("/nowhere/at/all.yaml")).unwrap_err().to_string();
-    assert!(error.starts_with("/nowhere/at/all.yaml: "), "{error}");
+    assert!(error.starts_with("scenario /nowhere/at/all.yaml: "), "{error}");
 }

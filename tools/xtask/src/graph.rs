@@ -23,17 +23,18 @@ pub(crate) struct Options {
 /// `core` and `pci` do not see each other: they meet in `driver`. The card knows nothing of the driver but the state machines
 /// in `core`, which are the specification of its network interface.
 const LAYERS: &[(&str, &[&str])] = &[
+    ("fpga-input", &[]),
     ("fpga-registers", &[]),
-    ("fpga-register-map", &["fpga-registers"]),
+    ("fpga-register-map", &["fpga-input", "fpga-registers"]),
     ("fpga-firmware", &["fpga-registers"]),
     ("fpga-core", &["fpga-firmware"]),
-    ("fpga-card", &["fpga-core"]),
+    ("fpga-card", &["fpga-core", "fpga-input"]),
     ("fpga-host", &["fpga-registers"]),
     ("fpga-pci", &["fpga-host"]),
     ("fpga-mock", &["fpga-card", "fpga-pci"]),
     ("fpga-driver", &["fpga-core", "fpga-pci", "fpga-mock"]),
     ("fpga-frames", &["fpga-driver"]),
-    ("fpga-netsim", &["fpga-core"]),
+    ("fpga-netsim", &["fpga-core", "fpga-input"]),
     ("fpgactl", &["fpga-driver", "fpga-frames", "fpga-netsim", "fpga-register-map"]),
     ("xtask", &["fpga-host", "fpga-register-map"]),
     ("fpga-tests", &["fpga-driver", "fpga-frames", "fpgactl", "fpga-netsim"]),

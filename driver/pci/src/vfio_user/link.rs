@@ -12,7 +12,7 @@ use super::error::{Breakage, PeerError};
 use super::memory::Mapped;
 use super::socket::{Connection, SocketError};
 use super::wire::{Command, Header, Kind, Reply, Request, encode_request};
-use crate::OsError;
+use crate::{FAULT_LOG, OsError};
 
 /// A server and what goes on with it. One question at a time: whoever asks holds the lock until the answer is there.
 pub(super) struct Link {
@@ -69,7 +69,7 @@ impl Link {
         if self.ended.set((command, cause)).is_ok() {
             self.connection.shut_down();
             if cause != Breakage::Left {
-                tracing::error!(%command, %cause, "the connection to the card's server has ended");
+                tracing::error!(target: FAULT_LOG, %command, %cause, "the connection to the card's server has ended");
             }
         }
         PeerError::Broken { command, cause }

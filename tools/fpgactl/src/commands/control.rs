@@ -1,8 +1,7 @@
 //! `card control`: makes a served card fail.
 
-use std::fs;
-
 use fpga_driver::mock::FaultsDescription;
+use fpga_input::FileKind;
 use serde::Serialize;
 
 use crate::cli::{ControlArgs, ControlCommand, Level};
@@ -39,7 +38,7 @@ pub fn run(args: &ControlArgs) -> Result<ControlReport, CliError> {
     let request = match &args.command {
         ControlCommand::Faults { file: None } => Request::Faults { faults: FaultsDescription::default() },
         ControlCommand::Faults { file: Some(file) } => {
-            let text = fs::read_to_string(file).map_err(|source| CliError::file(file, "read it", source))?;
+            let text = FileKind::FAULT_PLAN.read_yaml(file)?;
             let problem =
                 |error: serde_yaml::Error| CliError::Plan { path: file.clone(), problem: error.to_string() };
             Request::Faults { faults: serde_yaml::from_str(&text).map_err(problem)? }

@@ -258,7 +258,7 @@ impl Report for InfoReport {
                 text += &identity_text(identity);
             }
             None => {
-                text += "\nNo identity block was looked for: the subsystem ids are not those of a bitstream with one.\n"
+                text += "\nNo identity block was looked for: the subsystem ids are not those of a bitstream with one (--ni looks for it all the same).\n"
             }
         }
         if let Some(ni) = &self.ni {

@@ -7,14 +7,15 @@ use std::io::Write;
 
 use fpga_driver::recovery::{self, RecoveryError, RungOutcome, RungReport};
 use fpga_driver::registers::xdma::Direction;
-use fpga_driver::{ChannelName, OpenOptions, RecoveryLevel, RecoveryOptions, RecoveryReport};
+use fpga_driver::{ChannelName, RecoveryLevel, RecoveryOptions, RecoveryReport};
 use serde::Serialize;
 
+use crate::advice::in_cli_terms;
 use crate::cli::{AbortArgs, ChannelChoice, ResetArgs, ResetLevel};
 use crate::error::CliError;
 use crate::output::{self, Report};
 use crate::settings::Settings;
-use crate::target;
+use crate::target::{self, Choice as _};
 use crate::units::micros;
 
 /// One rung.
@@ -39,8 +40,8 @@ impl Rung {
             found: report.found.clone(),
             outcome: report.outcome.word(),
             message: match &report.outcome {
-                RungOutcome::Unsupported { reason } => reason.to_string(),
-                RungOutcome::Failed { why } => why.to_string(),
+                RungOutcome::Unsupported { reason } => in_cli_terms(reason.to_string()),
+                RungOutcome::Failed { why } => in_cli_terms(why.to_string()),
                 _ => String::new(),
             },
             card_us: micros(report.duration_ns),
@@ -114,7 +115,7 @@ fn climb(settings: &Settings, options: RecoveryOptions) -> Result<RecoveryReport
         Some(limit) => options.limit(limit),
         None => options,
     };
-    Ok(recovery::recover(&transport, &OpenOptions::default(), &options)?)
+    Ok(recovery::recover(&transport, &settings.card.design().options(), &options)?)
 }
 
 /// Stops the channels of this number, as far as the card has them.

@@ -1,12 +1,12 @@
 //! `replay`: a register log against a card.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{BufReader, Write};
 
-use fpga_driver::record::log::{Entry, Log, Value};
+use fpga_driver::record::log::{Entry, Log, LogError, Value};
 use fpga_driver::record::replay::{Difference, Replay, Replayed, replay};
 use fpga_driver::record::{Way, Width};
+use fpga_input::{FileKind, ReadError};
 use serde::Serialize;
 
 use crate::bars::Role;
@@ -96,9 +96,12 @@ impl Report for ReplayReport {
 /// [`CliError::Differs`] if the card does something else, [`CliError::ReplayStopped`] if a signal came first, both after the report; see
 /// [`CliError`].
 pub fn run(settings: &Settings, args: &ReplayArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let file = File::open(&args.file).map_err(|source| CliError::file(&args.file, "read it", source))?;
-    let log = Log::read(BufReader::new(file))
-        .map_err(|source| CliError::Log { path: args.file.clone(), source })?;
+    let file = FileKind::REGISTER_LOG.open(&args.file)?;
+    let log = Log::read(BufReader::new(file)).map_err(|error| match error {
+        LogError::Unreadable(error) => ReadError::carried(FileKind::REGISTER_LOG, &args.file, error).into(),
+        source => CliError::Log { path: args.file.clone(), source },
+    })?;
+    stop::cooperate()?;
     let opened = target::observe(&settings.card)?;
     let all = registers::of(&opened);
     let card = opened.card.name().to_owned();

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use fpga_netsim::figures::picture::Picture;
 use fpga_netsim::figures::{Figure, Made, Options};
-use fpga_netsim::file::FileError;
 use fpga_netsim::sweep::{self, Sweep};
 use fpga_netsim::{SimulationError, file, parallel};
 use serde::Serialize;
@@ -19,6 +18,7 @@ use crate::error::CliError;
 use crate::output::Report;
 use crate::progress::Progress;
 use crate::settings::Settings;
+use crate::stop;
 
 /// What became of a scenario.
 #[derive(Debug, Serialize)]
@@ -103,40 +103,40 @@ fn write_file(out: &Path, name: &str, text: &str) -> Result<String, CliError> {
 /// `sim run`.
 ///
 /// # Errors
-/// [`CliError::Scenario`], [`CliError::Simulation`], [`CliError::File`], [`CliError::TimedOut`].
+/// [`CliError::Scenario`], [`CliError::Simulation`], [`CliError::File`], [`CliError::TimedOut`], [`CliError::Interrupted`].
 pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError> {
-    let mut scenario = file::read(&args.scenario).map_err(|error| match error {
-        FileError::Read { path, source } => CliError::file(&path, "read it", source),
-        other => other.into(),
-    })?;
+    let mut scenario = file::read(&args.scenario)?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
+    stop::cooperate()?;
     directory(&args.out)?;
     let progress = Progress::counting(args.runs.into(), "runs", settings.progress);
     let mut runs = 0;
     let count = usize::try_from(args.runs).unwrap_or(usize::MAX);
     let what = || format!("sim run {}", args.scenario.display());
-    let stop = AtomicBool::new(false);
+    let ended = AtomicBool::new(false);
     let sweep = thread::scope(|scope| {
         // A simulation reads no clock: somebody has to look at it meanwhile.
         let watch = scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                if settings.deadline.check(what).is_err() {
-                    stop.store(true, Ordering::Relaxed);
+            while !ended.load(Ordering::Relaxed) {
+                if stop::is_asked() || settings.deadline.check_time(what).is_err() {
+                    ended.store(true, Ordering::Relaxed);
                 }
                 thread::park_timeout(Duration::from_millis(20));
             }
         });
-        let sweep = sweep::run(&scenario, count, threads(args.threads), &stop, || {
+        tracing::info!(runs = count, "simulating");
+        let sweep = sweep::run(&scenario, count, threads(args.threads), &ended, || {
             runs += 1;
             progress.at(runs);
         });
-        stop.store(true, Ordering::Relaxed);
+        ended.store(true, Ordering::Relaxed);
         watch.thread().unpark();
         sweep
     });
     drop(progress);
     if matches!(&sweep, Err(error) if matches!(error.source, SimulationError::Stopped { .. })) {
-        settings.deadline.check(what)?;
+        stop::check(format!("{} after {runs} of {count} runs", what()), "nothing was written")?;
+        settings.deadline.check_time(what)?;
     }
     let sweep = sweep.map_err(|source| CliError::Simulation { scenario: args.scenario.clone(), source })?;
     let name = args.scenario.file_stem().unwrap_or_default().to_string_lossy();
@@ -217,7 +217,7 @@ impl Report for FiguresReport {
 /// `sim figure`.
 ///
 /// # Errors
-/// [`CliError::Figure`], [`CliError::File`], [`CliError::TimedOut`], [`CliError::Stopped`].
+/// [`CliError::Figure`], [`CliError::File`], [`CliError::TimedOut`], [`CliError::Interrupted`].
 pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport, CliError> {
     let usual = if args.quick { Options::QUICK } else { Options::PUBLISHED };
     let mut options = Options::new(args.runs.unwrap_or(usual), args.seed);
@@ -230,12 +230,23 @@ pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport
     for figure in wanted {
         progress.phase(figure.name());
         let what = || format!("sim figure {}", figure.name());
-        settings.deadline.check(what)?;
+        // What is written is whole: a figure's files are written when all of its runs are done.
+        let left = match figures.len() {
+            0 => "nothing was written".to_owned(),
+            1 => format!("1 figure was made before and is in {}", args.out.display()),
+            made => format!("{made} figures were made before and are in {}", args.out.display()),
+        };
+        let check = |runs: u64| {
+            stop::check(format!("{} after {runs} of {total} runs", what()), left.as_str())?;
+            settings.deadline.check_time(what)
+        };
+        check(runs)?;
+        tracing::info!(figure = figure.name(), "simulating");
         let mut stopped = Ok(());
         let made = figure.make(&options, &mut |more| {
             runs += more;
             progress.at(runs);
-            stopped = settings.deadline.check(what);
+            stopped = check(runs);
             if stopped.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         stopped?;

@@ -1,15 +1,16 @@
 //! `validate`: the self-test.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use fpga_driver::validate::{self, Report as Outcome, SCRATCH_BYTES, Status, TestResult, ValidateOptions};
 use fpga_driver::{CardRange, OpenError};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
+use crate::advice::in_cli_terms;
 use crate::cli::ValidateArgs;
 use crate::error::CliError;
 use crate::output::{self, Report};
+use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::stop;
 use crate::target;
@@ -57,7 +58,7 @@ pub struct ValidateReport {
 impl ValidateReport {
     /// Of a card that cannot be opened, so that nothing else could be tested.
     fn not_opened(card: String, error: &OpenError) -> Self {
-        let message = format!("{error}; nothing else could be tested");
+        let message = in_cli_terms(format!("{error}; nothing else could be tested"));
         let test = Test { name: "card.open".to_owned(), status: Status::Fail.word(), message, card_us: 0.0 };
         Self {
             command: "validate",
@@ -79,7 +80,7 @@ impl ValidateReport {
         let test = |test: &TestResult| Test {
             name: test.name.clone(),
             status: test.status.word(),
-            message: test.message.clone(),
+            message: in_cli_terms(test.message.as_str()),
             card_us: micros(u64::try_from(test.duration.as_nanos()).unwrap_or(u64::MAX)),
         };
         let scratch =
@@ -105,7 +106,8 @@ impl Report for ValidateReport {
     fn text(&self) -> String {
         let mut table = output::table(&["STATUS", "TEST", "TIME", "FOUND"], &[2]);
         for test in &self.tests {
-            let time = if test.status == "skip" { "-".to_owned() } else { format!("{:.1} us", test.card_us) };
+            let time =
+                if test.status == "skip" { "-".to_owned() } else { format!("{:.1} µs", test.card_us) };
             table.add_row([test.status, &test.name, &time, &test.message]);
         }
         let memory = match &self.scratch {
@@ -137,18 +139,6 @@ impl Report for PlanReport {
     }
 }
 
-/// What is under way, on a terminal.
-fn progress(wanted: bool) -> ProgressBar {
-    let shown = wanted && std::io::stderr().is_terminal();
-    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(None, target);
-    // The template is a constant: where it were wrong, the bar keeps its default style.
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} tests done, {msg}") {
-        bar.set_style(style);
-    }
-    bar
-}
-
 /// Runs the command and prints its report.
 ///
 /// # Errors
@@ -177,13 +167,13 @@ pub fn run(settings: &Settings, args: &ValidateArgs, out: &mut dyn Write) -> Res
         }
         Err(error) => return Err(error),
     };
-    let bar = progress(settings.progress);
+    let bar = Progress::open_ended("tests", settings.progress);
     let outcome = validate::run_while(&opened.card, options, &|| !stop::is_asked(), &mut |test| {
         tracing::info!(test = %test.name, status = %test.status, "tested");
-        bar.inc(1);
-        bar.set_message(format!("last: {} {}", test.name, test.status));
+        bar.advance();
+        bar.phase(format!("{} {}", test.name, test.status));
     });
-    bar.finish_and_clear();
+    drop(bar);
     output::print_statuses(&ValidateReport::new(&outcome), settings, out)?;
     if stop::is_asked() {
         return Err(CliError::TestsStopped {

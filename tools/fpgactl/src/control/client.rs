@@ -1,6 +1,6 @@
 //! The end of whoever wants something of a served card.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,6 +9,9 @@ use super::{Answer, Request};
 
 /// How long an answer may take.
 const LIMIT: Duration = Duration::from_secs(10);
+
+/// Longest answer in bytes: some ten thousand faults.
+const MAX_ANSWER: u64 = 1 << 20;
 
 /// Why nothing was done to a served card.
 #[derive(Debug, thiserror::Error)]
@@ -62,8 +65,13 @@ fn exchange(mut stream: &UnixStream, request: &Request) -> io::Result<Answer> {
     line.push(b'\n');
     stream.write_all(&line)?;
     let mut answer = String::new();
-    if BufReader::new(stream).read_line(&mut answer)? == 0 {
+    if BufReader::new(stream.take(MAX_ANSWER)).read_line(&mut answer)? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    if !answer.ends_with('\n') {
+        return Err(io::Error::other(format!(
+            "its answer is longer than {MAX_ANSWER} bytes, or was cut off"
+        )));
     }
     Ok(serde_json::from_str(&answer)?)
 }

@@ -38,7 +38,11 @@ fn wrong_usage_has_status_2() {
             &["transfer", "--size", "1MiB", "--segment", "4KiB", "--threshold", "8KiB"],
             &["threshold", "lower it"],
         ),
-        (&["transfer", "--size", "1MiB", "--segment", "0"], &["segments of 0 bytes"]),
+        (
+            &["transfer", "--size", "1MiB", "--segment", "0"],
+            &["--segment 0 is less than a packet", "give 512 or more"],
+        ),
+        (&["transfer", "--segment", "3"], &["--segment 3", "512 bytes", "give 512 or more"]),
         (&["transfer", "--packet", "100"], &["power of two"]),
         (&["transfer", "--chunk", "0"], &["chunk"]),
         (&["transfer", "--reorder", "5000"], &["4096"]),
@@ -174,7 +178,7 @@ fn operations_that_fail_have_status_1() {
         (&["info", "--card", "vfio-user:/dev/null"], &["/dev/null is not a socket", "character device"]),
         (&["info", "--card", "mock:/no/such.yaml"], &["/no/such.yaml"]),
         (&["card", "check", "/no/such.yaml"], &["/no/such.yaml"]),
-        (&["info", "--config", "/no/such.yaml"], &["/no/such.yaml", "--config"]),
+        (&["info", "--config", "/no/such.yaml"], &["configuration file /no/such.yaml", "check the path"]),
         (&["man", "--out", "/dev/null/x"], &["/dev/null/x"]),
     ] {
         refused(args, 1, parts);
@@ -319,22 +323,176 @@ fn scenarios_that_cannot_be_are_named_by_file_line_and_key() {
     let dir = tempfile::tempdir().unwrap();
     let right = "schema_version: 1\ntopology: {torus: {side: 3}}\ntraffic:\n  flows:\n    - {from: 0, to: 5, bytes: 9}\n";
     for (part, wrong, named) in [
-        ("side: 3", "sides: 3", &["line 2", "sides", "side"][..]),
-        ("side: 3", "side: 1", &["line 2", "topology", "2 to 32"]),
-        ("to: 5", "to: 27", &["flows[0] at line 5", "0 to 26"]),
-        ("bytes: 9", "bytes: -1", &["line 5", "bytes", "1 to 1073741824"]),
-        ("traffic:", "trafic:", &["line 3", "trafic", "traffic"]),
+        ("side: 3", "sides: 3", &[":2:", "sides", "side"][..]),
+        ("side: 3", "side: 1", &[":2:", "topology", "2 to 32"]),
+        ("to: 5", "to: 27", &[":5:5: flows[0]: ", "0 to 26"]),
+        ("bytes: 9", "bytes: -1", &[":5:", "bytes", "1 to 1073741824"]),
+        ("traffic:", "trafic:", &[":3:1: ", "trafic", "traffic"]),
     ] {
         let path = file(dir.path(), "wrong.yaml", right.replace(part, wrong));
         let mut parts = vec!["wrong.yaml"];
         parts.extend(named);
         refused(&["sim", "run", path.to_str().unwrap()], 1, &parts);
     }
-    refused(&["sim", "run", "/nowhere/x.yaml"], 1, &["/nowhere/x.yaml: cannot read it", "check the path"]);
+    refused(
+        &["sim", "run", "/nowhere/x.yaml"],
+        1,
+        &["scenario /nowhere/x.yaml: cannot read it", "check the path"],
+    );
     let path = file(dir.path(), "right.yaml", right);
     refused(
         &["sim", "run", path.to_str().unwrap(), "--out", "/proc/nowhere"],
         1,
         &["/proc/nowhere", "write results"],
     );
+}
+
+#[test]
+fn endless_and_oversized_files_are_refused_by_name_size_and_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    let large = |name: &str, bytes: u64| {
+        let path = dir.path().join(name);
+        std::fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let served = crate::support::Served::start();
+    let control = served.control();
+    let (small, scenario) = (large("small.yaml", (1 << 20) + 1), large("scenario.yaml", (16 << 20) + 1));
+    let (map, log) = (large("map.yaml", (64 << 20) + 1), large("log", (1 << 30) + 1));
+    let commands = |config: &str, card: &str, plan: &str, scenario: &str, map: &str, log: &str| {
+        let card_of = format!("mock:{card}");
+        [
+            vec!["info", "--config", config],
+            vec!["info", "--card", &card_of],
+            vec!["card", "check", card],
+            vec!["card", "control", &control, "faults", plan],
+            vec!["sim", "run", scenario],
+            vec!["info", "--map", map],
+            vec!["replay", log],
+        ]
+        .map(|words| words.into_iter().map(str::to_owned).collect::<Vec<_>>())
+    };
+    let run = |words: &[String], parts: &[&str]| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        refused(&words, 1, parts);
+    };
+    for device in ["/dev/zero", "/dev/urandom", "/"] {
+        let kind = if device == "/" { "directory" } else { "character device" };
+        for words in commands(device, device, device, device, device, device) {
+            run(&words, &[&format!("{device}: this is a {kind}"), "; name a regular file or a pipe"]);
+        }
+    }
+    for words in commands(&small, &small, &small, &scenario, &map, &log) {
+        let (limit, size) = match words[0].as_str() {
+            "sim" => ("16777216 (16 MiB)", "16777217 bytes"),
+            "replay" => ("1073741824 (1 GiB)", "1073741825 bytes"),
+            _ if words[1] == "--map" => ("67108864 (64 MiB)", "67108865 bytes"),
+            _ => ("1048576 (1 MiB)", "1048577 bytes"),
+        };
+        run(&words, &[&name(dir.path()), size, limit, "; check that"]);
+    }
+    let binary = file(dir.path(), "binary", [0x7f, b'E', b'L', b'F', 0xFF, 0xFE]);
+    let binary = binary.to_str().unwrap();
+    for words in commands(binary, binary, binary, binary, binary, binary) {
+        let ran = fpgactl(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(ran.status, 1, "{words:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("UTF-8") && !ran.stderr.contains("device"), "{words:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn yaml_that_explodes_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut aliases = "schema_version: 1\nverbose: &a0 [x, x, x]\n".to_owned();
+    for level in 1..100 {
+        aliases += &format!("a{level}: &a{level} [*a{0}, *a{0}, *a{0}]\n", level - 1);
+    }
+    let brackets = format!("schema_version: 1\nx: {}", "[".repeat(900_000));
+    let levels = format!("schema_version: 1\nx: {}{}\n", "[".repeat(900), "]".repeat(900));
+    for (name, text, part) in
+        [("aliases", aliases, "aliases"), ("brackets", brackets, "1024"), ("levels", levels, "x")]
+    {
+        let path = file(dir.path(), &format!("{name}.yaml"), text);
+        let path = path.to_str().unwrap();
+        let card = format!("mock:{path}");
+        for words in [&["info", "--config", path][..], &["info", "--card", &card], &["sim", "run", path]] {
+            refused(words, 1, &[path, part]);
+        }
+        let ran = fpgactl(&["info", "--map", path]);
+        assert_eq!(ran.status, 1, "{name}: {}", ran.stderr);
+        assert!(ran.stderr.contains(path), "{name}: {}", ran.stderr);
+    }
+}
+
+/// What a shell makes of `<(command)`.
+#[test]
+fn pipes_are_read_like_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let path = pipe.to_str().unwrap();
+    let writer = {
+        let pipe = pipe.clone();
+        std::thread::spawn(move || std::fs::write(pipe, "schema_version: 1\nname: piped\n"))
+    };
+    let ran = fpgactl(&["card", "check", path]).ok();
+    writer.join().unwrap().unwrap();
+    assert!(ran.stdout.contains("piped"), "{}", ran.stdout);
+}
+
+/// A card of a design that does not say what is in it.
+#[test]
+fn unknown_design_is_used_as_the_options_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = file(dir.path(), "plain.yaml", "schema_version: 1\npci: {subsystem_device: 7}\n");
+    let card = format!("mock:{}", plain.display());
+    let copy = ["cdma", "copy", "--src", "0", "--dst", "4096", "--len", "64", "--card", &card];
+    refused(&copy, 1, &["no identity block", "(--cdma-offset)"]);
+    let known = fpgactl(&["regs", "list", "cdma", "--json"]).ok().json();
+    let offset = known["registers"][0]["address"].as_str().unwrap().to_owned();
+    fpgactl(&[&copy[..], &["--cdma-offset", &offset]].concat()).ok();
+    refused(&[&copy[..], &["--cdma-offset", "0xfffffff0"]].concat(), 1, &["0xfffffff0"]);
+    let listed = fpgactl(&["regs", "read", "cdma.sr", "--card", &card, "--cdma-offset", &offset]).ok();
+    assert!(listed.stdout.contains("cdma.sr"), "{}", listed.stdout);
+    let tested =
+        fpgactl(&["validate", "--card", &card, "--cdma-offset", &offset, "--json", "--scratch", "0"]);
+    let tests = tested.json()["tests"].clone();
+    let copies = tests.as_array().unwrap().iter().find(|test| test["name"] == "cdma.copy");
+    assert!(copies.is_none_or(|test| test["status"] == "pass"), "{tests}");
+    fpgactl(&["reset", "--card", &card, "--cdma-offset", &offset]).ok();
+    let send = ["transfer", "--size", "64KiB", "--card", &card];
+    refused(&send, 1, &["no network interface", "say so (--ni)"]);
+    fpgactl(&[&send[..], &["--ni"]].concat()).ok();
+    let info = fpgactl(&["info", "--card", &card, "--ni"]).ok();
+    assert!(info.stdout.contains("contract"), "{}", info.stdout);
+}
+
+#[test]
+fn dma_bar_is_the_one_that_is_named() {
+    fpgactl(&["info", "--dma-bar", "1"]).ok();
+    refused(&["info", "--dma-bar", "5"], 1, &["no BAR 5", "DMA"]);
+    refused(&["info", "--dma-bar", "6"], 2, &["--dma-bar"]);
+    refused(&["info", "--dma-bar", "0"], 1, &["BAR 0"]);
+}
+
+/// An engine that hangs: one line, with what to do, whatever the driver has to put away.
+#[test]
+fn wedged_engine_is_told_once_with_the_command_that_helps() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = file(dir.path(), "in", [1; 100_000]);
+    let card = file(dir.path(), "stall.yaml", "schema_version: 3\nfaults: {list: [{fault: stall}]}\n");
+    let card = format!("mock:{}", card.display());
+    let out = dir.path().join("out");
+    for words in [
+        &["dma", "write", input.to_str().unwrap(), "--addr", "0"][..],
+        &["dma", "read", "--addr", "0", "--len", "1MiB", "--out", out.to_str().unwrap()],
+    ] {
+        let ran = fpgactl(&[words, &["--card", &card, "--timeout", "100ms"]].concat());
+        assert_eq!(ran.status, 1, "{}", ran.stderr);
+        assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+        assert_eq!(ran.stderr.matches("fpgactl reset").count(), 1, "{}", ran.stderr);
+        let told = fpgactl(&[words, &["--card", &card, "--timeout", "100ms", "-v"]].concat());
+        assert!(told.stderr.contains("quarantine"), "{}", told.stderr);
+    }
 }

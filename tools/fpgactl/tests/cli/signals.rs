@@ -5,6 +5,8 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -177,4 +179,127 @@ fn a_second_signal_ends_a_command_at_once() {
     signal(&child, Signal::TERM);
     let status = child.wait().unwrap().code();
     assert!(matches!(status, Some(130 | 143)), "{status:?}");
+}
+
+/// Two hosts, and a flow that takes a moment of this machine's time.
+const SCENARIO: &str = "schema_version: 1\ntraffic:\n  flows:\n    - {from: 0, to: 1, bytes: 1000000}\n";
+
+/// Names of the files in a folder.
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn simulation_stopped_by_signal_fails_and_writes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = file(dir.path(), "long.yaml", SCENARIO);
+    let scenario = scenario.to_str().unwrap();
+    let out = dir.path().join("out");
+    let out = out.to_str().unwrap();
+    for (words, named) in [
+        (
+            &["sim", "run", scenario, "--runs", "1000000"][..],
+            "of 1000000 runs: stopped by a signal; nothing was written",
+        ),
+        (&["sim", "figure", "lossy", "--runs", "1000000"], "sim figure lossy after "),
+    ] {
+        for number in [Signal::INT, Signal::TERM] {
+            let mut child = start(&[words, &["--out", out, "-v", "--json"]].concat());
+            let mut said = BufReader::new(child.stderr.take().unwrap());
+            until(&mut said, "simulating");
+            signal(&child, number);
+            let said = rest(said);
+            assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
+            assert!(said.contains(named) && said.contains("nothing was written"), "{said}");
+            let report: Value = serde_json::from_str(&rest(child.stdout.take().unwrap())).unwrap();
+            assert_eq!(report["error"]["kind"], "operation", "{report}");
+            assert_eq!(names(Path::new(out)), [""; 0]);
+        }
+    }
+}
+
+/// A server that takes what is said to it, and never answers.
+fn silent_server(path: &Path) -> UnixListener {
+    UnixListener::bind(path).unwrap()
+}
+
+/// Commands that wait for a server: wherever they are, a signal ends them with a message, and nothing of their files is left.
+#[test]
+fn command_that_waits_for_a_server_is_ended_by_a_signal() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("card");
+    let server = silent_server(&socket);
+    let card = format!("vfio-user:{}", socket.display());
+    for (words, name, left) in [
+        (&["info"][..], "info", "nothing was changed"),
+        (&["regs", "dump"], "regs dump", "nothing was changed"),
+        (&["regs", "write", "ni.control", "0"], "regs write", "read the register"),
+        (&["peek", "dma", "0"], "peek", "nothing was changed"),
+        (&["abort"], "abort", "`fpgactl reset`"),
+        (&["reset"], "reset", "`fpgactl reset`"),
+        (&["cdma", "copy", "--src", "0", "--dst", "4096", "--len", "64"], "cdma copy", "`fpgactl abort`"),
+    ] {
+        for number in [Signal::INT, Signal::TERM] {
+            let mut child = start(&[words, &["--card", &card, "--message-timeout", "1h", "--json"]].concat());
+            // Once it has spoken, it waits for the answer.
+            let (mut connection, _) = server.accept().unwrap();
+            assert_ne!(connection.read(&mut [0; 16]).unwrap(), 0);
+            signal(&child, number);
+            let said = rest(child.stderr.take().unwrap());
+            assert_eq!(child.wait().unwrap().code(), Some(1), "{words:?}: {said}");
+            assert!(said.starts_with(&format!("fpgactl: {name}: stopped by a signal; ")), "{said}");
+            assert!(said.contains(left) && said.lines().count() == 1, "{said}");
+            let report: Value = serde_json::from_str(&rest(child.stdout.take().unwrap())).unwrap();
+            assert_eq!(report["error"]["kind"], "operation", "{report}");
+        }
+    }
+}
+
+/// A file that is a pipe without a writer keeps a command waiting before it has begun.
+#[test]
+fn command_that_waits_for_a_pipe_is_ended_by_a_signal() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let path = pipe.to_str().unwrap();
+    for words in [
+        &["sim", "run", path][..],
+        &["replay", path],
+        &["info", "--config", path],
+        &["regs", "list", "--map", path],
+        &["card", "check", path],
+    ] {
+        let mut child = start(words);
+        // Opens when the command does, and says nothing.
+        let writer = File::options().write(true).open(&pipe).unwrap();
+        signal(&child, Signal::INT);
+        let said = rest(child.stderr.take().unwrap());
+        assert_eq!(child.wait().unwrap().code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains(": stopped by a signal; "), "{words:?}: {said}");
+        drop(writer);
+    }
+}
+
+/// What was recorded until then is kept, whatever ends the command.
+#[test]
+fn record_of_an_interrupted_command_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let record = dir.path().join("record");
+    let log = file(dir.path(), "log", "register-log 1\n0 read bar1 0x2000 any\n3600 read bar1 0x2000 any\n");
+    let served = Served::start();
+    let card = served.card();
+    let words = ["replay", log.to_str().unwrap(), "--paced", "-vv", "--card", &card, "--record"];
+    let mut child = start(&[&words[..], &[record.to_str().unwrap()]].concat());
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    until(&mut said, "waiting for the next access");
+    signal(&child, Signal::INT);
+    let said = rest(said);
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
+    let text = std::fs::read_to_string(&record).unwrap();
+    assert!(text.contains(" read    bar1 0x2000 "), "{text}");
 }

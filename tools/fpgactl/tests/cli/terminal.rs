@@ -294,3 +294,67 @@ fn a_signal_in_a_self_test_leaves_the_memory_as_it_was() {
     signal(&server, Signal::TERM);
     assert!(server.wait().unwrap().success());
 }
+
+/// What a program shows on a terminal of its own for standard error, line by line, until `ended` says that it is enough.
+fn progress_on(columns: u16, words: &[&str], mut enough: impl FnMut(&[String]) -> bool) -> Vec<String> {
+    let (mut master, slave) = terminal(columns, 10);
+    let mut program = command();
+    let mut child = program.args(words).stdout(Stdio::null()).stderr(slave).spawn().unwrap();
+    drop(program);
+    let (mut seen, mut piece) = (Vec::new(), [0; 4096]);
+    let mut stopped = false;
+    let lines = |seen: &[u8]| -> Vec<String> {
+        // Without the sequences that clear lines and move the cursor (ECMA-48).
+        let text = String::from_utf8_lossy(seen).replace("\u{1b}[2K", "\r").replace("\u{1b}[1A", "\r");
+        text.split(['\r', '\n']).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    };
+    // EIO: nobody has the other end any more.
+    while let Ok(count @ 1..) = master.read(&mut piece) {
+        seen.extend_from_slice(&piece[..count]);
+        if !stopped && enough(&lines(&seen)) {
+            stopped = true;
+            kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        }
+    }
+    child.wait().unwrap();
+    lines(&seen)
+}
+
+#[test]
+fn progress_lines_never_exceed_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (input, output, out) = (path("in"), path("out"), path("results"));
+    fs::write(&input, pattern(8 << 20)).unwrap();
+    for columns in [20, 40, 80, 200] {
+        for words in [
+            &["transfer", &input, "--out", &output][..],
+            &["dma", "write", &input, "--addr", "0"],
+            &["dma", "read", "--addr", "0", "--len", "8MiB", "--out", &output],
+            &["validate"],
+            &["sim", "figure", "loss-free", "--runs", "2", "--out", &out],
+        ] {
+            let lines = progress_on(columns, words, |_| false);
+            assert!(!lines.is_empty(), "{words:?}: nothing was shown");
+            for line in &lines {
+                assert!(line.chars().count() <= columns.into(), "{words:?} on {columns} columns: {line:?}");
+            }
+        }
+    }
+}
+
+/// One run that takes long: the line changes before it is done.
+#[test]
+fn progress_moves_while_nothing_is_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "schema_version: 1\ntraffic:\n  flows:\n    - {from: 0, to: 1, bytes: 1073741824}\n    - {from: 1, to: 0, bytes: 1073741824}\n";
+    let scenario = file(folder.path(), "long.yaml", text);
+    let out = folder.path().join("out");
+    let words = ["sim", "run", scenario.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let lines = progress_on(80, &words, |lines| {
+        let mut shown: Vec<&String> = lines.iter().filter(|line| line.contains(" 0/1 runs ")).collect();
+        shown.dedup();
+        shown.len() >= 3
+    });
+    assert!(lines.iter().any(|line| line.contains("stopped by a signal; nothing was written")), "{lines:?}");
+}

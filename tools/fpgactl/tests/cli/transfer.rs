@@ -80,7 +80,7 @@ fn every_scheme_carries_files_over_a_bad_network() {
         assert!(fs::read(&output).unwrap() == content, "{scheme}: arrived changed");
     }
     let ran = fpgactl(&["transfer", "--size", "1KiB", "--scheme", "selective", "--notify", "sender"]);
-    assert!(ran.status == 1 && ran.stderr.contains("Notify::Receiver"), "{ran:?}");
+    assert!(ran.status == 1 && ran.stderr.contains("use --notify receiver"), "{ran:?}");
 }
 
 #[test]

@@ -13,20 +13,22 @@ use std::sync::Arc;
 
 use fpga_driver::endpoint::ReceiveTables;
 use fpga_driver::firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, CONTRACT_MINOR};
-use fpga_driver::{Card, OpenOptions, Transport};
+use fpga_driver::{Card, Transport};
 use fpga_host::{PciAddress, PciFunction, Roots, examine};
 use serde::Serialize;
 
 use super::doctor::DoctorReport;
 use super::transport::{EscapeReport, OpsReport, RegistryReport, Scene, StatsReport};
 use super::{info, list, regs};
+use crate::advice::in_cli_terms;
 use crate::cli::DumpArgs;
 use crate::error::CliError;
 use crate::output::{Report, pairs};
 use crate::registers;
 use crate::settings::Settings;
+use crate::stop;
 use crate::stream::OutFile;
-use crate::target::{self, Opened, Target};
+use crate::target::{self, Choice as _, Opened, Target};
 use crate::units::binary_size;
 use scrub::Scrub;
 
@@ -80,7 +82,7 @@ struct Section {
 
 impl Section {
     fn new(name: &'static str, text: Result<String, impl ToString>) -> Self {
-        Self { name, text: text.map_err(|problem| problem.to_string()) }
+        Self { name, text: text.map_err(|problem| in_cli_terms(problem.to_string())) }
     }
 
     fn of(name: &'static str, report: Result<impl Report, CliError>) -> Self {
@@ -104,8 +106,11 @@ pub fn run(settings: &Settings, args: &DumpArgs) -> Result<DumpReport, CliError>
         _ => None,
     };
     let mut sections = vec![Section::new("versions", Ok::<_, String>(versions(settings, &roots)))];
+    let check = || stop::check("dump", "the file was removed: run the command again");
     sections.extend(host(&roots, address));
+    check()?;
     sections.extend(card(settings));
+    check()?;
     let mut text = head();
     let mut lines = Vec::new();
     for section in sections {
@@ -192,7 +197,7 @@ fn card(settings: &Settings) -> Vec<Section> {
         Err(error) => return vec![Section::new("card", Err::<String, _>(error))],
     };
     let mut sections = vec![Section::new("configuration space", config_space::text(&*transport))];
-    let options = OpenOptions::default().observe(true);
+    let options = settings.card.design().options().observe(true);
     match Card::open_with(Arc::clone(&transport), options) {
         Ok(card) => sections.extend(opened(settings, card, transport)),
         Err(error) => sections.push(Section::new("card", Err::<String, _>(error))),

@@ -9,6 +9,7 @@ use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
 use serde::Serialize;
 
 use super::watched::Subject;
+use crate::advice::in_cli_terms;
 use crate::commands::transport::{EscapeReport, OpsReport, QueuesReport, RegistryReport, Scene, StatsReport};
 use crate::error::CliError;
 use crate::target::Opened;
@@ -305,7 +306,7 @@ fn channels(card: &Card) -> Vec<Channel> {
                 decoded,
             };
             match read() {
-                Err(error) => gone(error.to_string()),
+                Err(error) => gone(in_cli_terms(error.to_string())),
                 Ok((_, status, u32::MAX)) if status.into_bits() == u32::MAX => {
                     gone("reads as all ones".to_owned())
                 }

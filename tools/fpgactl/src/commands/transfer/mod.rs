@@ -75,6 +75,7 @@ fn open_ends(
     let (a, b) = target::open_pair(&settings.card, peer.as_ref(), network)?;
     plan.check_packet(&a)?;
     plan.check_packet(&b)?;
+    plan.check_segment(&a)?;
     let receiving = Receiving::open(b, plan)?;
     let sending = Sending::open(a, plan)?;
     if sending.node() == receiving.node() {

@@ -94,6 +94,19 @@ impl Plan {
         )))
     }
 
+    /// Fails if segments would be shorter than a packet of the card: every packet would be a segment, with the state of one.
+    pub(super) fn check_segment(&self, opened: &Opened) -> Result<(), CliError> {
+        let (Some(segment), Some(ni)) = (self.segment, &opened.card.info().ni) else { return Ok(()) };
+        let packet = 1_u32.checked_shl(ni.packet_size_log2.into()).unwrap_or(u32::MAX);
+        if segment >= packet {
+            return Ok(());
+        }
+        Err(CliError::Usage(format!(
+            "--segment {segment} is less than a packet of {} ({packet} bytes); give {packet} or more, or leave --segment out",
+            opened.card.name()
+        )))
+    }
+
     /// How to open an endpoint; `salt` tells the two ends apart.
     pub(super) fn endpoint(&self, opened: &Opened, salt: u64) -> EndpointOptions {
         let mut options = EndpointOptions::default();

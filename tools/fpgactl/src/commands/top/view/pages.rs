@@ -294,7 +294,7 @@ impl Table {
 pub(super) fn span(micros: f64) -> String {
     match micros {
         ..0.0 => "over".to_owned(),
-        ..1_000.0 => format!("{micros:.1} us"),
+        ..1_000.0 => format!("{micros:.1} µs"),
         ..1_000_000.0 => format!("{:.2} ms", micros / 1e3),
         ..1e9 => format!("{:.2} s", micros / 1e6),
         _ => format!("{:.0} s", micros / 1e6),

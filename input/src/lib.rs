@@ -1,0 +1,248 @@
+//! Reading of the text files that users name, with a limit for each kind of file.
+//!
+//! Every program of this project reads a text file that a user names (a card description, a scenario, a register map, ...) through
+//! [`FileKind::read`] or, for YAML that `serde_yaml` parses, `FileKind::read_yaml` (feature `yaml`). Both read no more than
+//! the kind's limit, refuse files that have no end (devices), accept pipes such as those of a shell's `<(...)`, and name the file,
+//! its size and the limit in the error.
+#![forbid(unsafe_code)]
+
+use std::fs::{File, FileType};
+use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+#[cfg(feature = "yaml")]
+mod yaml;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// A kind of text file that users write, and the size limit of such files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileKind {
+    /// Name in messages.
+    pub name: &'static str,
+    /// Largest size in bytes.
+    pub limit: u64,
+}
+
+impl FileKind {
+    /// Defaults of the command line (`--config`).
+    pub const CONFIGURATION: Self = Self { name: "configuration file", limit: MIB };
+    /// A simulated card (`--card mock:FILE.yaml`).
+    pub const CARD: Self = Self { name: "card file", limit: MIB };
+    /// A plan of faults for a served card.
+    pub const FAULT_PLAN: Self = Self { name: "plan of faults", limit: MIB };
+    /// A scenario of the simulator.
+    pub const SCENARIO: Self = Self { name: "scenario", limit: 16 * MIB };
+    /// A register map (`--map`).
+    pub const REGISTER_MAP: Self = Self { name: "register map", limit: 64 * MIB };
+    /// A register log (`--record`, `replay`).
+    pub const REGISTER_LOG: Self = Self { name: "register log", limit: GIB };
+
+    /// Every kind, for the table in the documents.
+    pub const ALL: [Self; 6] = [
+        Self::CONFIGURATION,
+        Self::CARD,
+        Self::FAULT_PLAN,
+        Self::SCENARIO,
+        Self::REGISTER_MAP,
+        Self::REGISTER_LOG,
+    ];
+
+    /// Opens `file` for reading. The reader fails with [`ReadError::TooLong`] (in an [`io::Error`], see [`ReadError::carried`]) instead
+    /// of delivering more than the limit.
+    ///
+    /// # Errors
+    /// [`ReadError::Unreadable`], [`ReadError::Special`]; [`ReadError::TooLong`] for a regular file above the limit.
+    pub fn open(self, file: &Path) -> Result<BoundedFile, ReadError> {
+        let unreadable = |source| ReadError::Unreadable { kind: self, file: file.to_owned(), source };
+        // Before it is opened: opening a device can have effects, such as rewinding a tape.
+        let found = std::fs::metadata(file).map_err(unreadable)?;
+        if let Some(special) = special(found.file_type()) {
+            return Err(ReadError::Special { kind: self, file: file.to_owned(), special });
+        }
+        if found.is_file() && found.len() > self.limit {
+            return Err(ReadError::TooLong { kind: self, file: file.to_owned(), size: Some(found.len()) });
+        }
+        let inner = File::open(file).map_err(unreadable)?;
+        Ok(BoundedFile { kind: self, file: file.to_owned(), inner, left: self.limit })
+    }
+
+    /// Reads the text of `file`: a regular file or a pipe.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn read(self, file: &Path) -> Result<String, ReadError> {
+        let mut bytes = Vec::new();
+        let mut reader = self.open(file)?;
+        reader.read_to_end(&mut bytes).map_err(|error| ReadError::carried(self, file, error))?;
+        String::from_utf8(bytes).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            ReadError::NotText { kind: self, file: file.to_owned(), at }
+        })
+    }
+}
+
+/// What a file is that cannot be read as text; `None` for a regular file or a pipe.
+fn special(kind: FileType) -> Option<&'static str> {
+    if kind.is_dir() {
+        Some("directory")
+    } else if kind.is_char_device() {
+        Some("character device")
+    } else if kind.is_block_device() {
+        Some("block device")
+    } else if kind.is_socket() {
+        Some("socket")
+    } else {
+        None
+    }
+}
+
+/// A reader that ends with an error where its file exceeds the limit.
+#[derive(Debug)]
+pub struct BoundedFile {
+    kind: FileKind,
+    file: PathBuf,
+    inner: File,
+    left: u64,
+}
+
+impl Read for BoundedFile {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        if self.left == 0 {
+            // A file of exactly the limit ends here; a byte more is too much.
+            return match self.inner.read(&mut [0])? {
+                0 => Ok(0),
+                _ => {
+                    let (kind, file) = (self.kind, self.file.clone());
+                    Err(io::Error::other(ReadError::TooLong { kind, file, size: None }))
+                }
+            };
+        }
+        let most = into.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let count = self.inner.read(into.get_mut(..most).unwrap_or_default())?;
+        self.left = self.left.saturating_sub(count as u64);
+        Ok(count)
+    }
+}
+
+/// A text file was not read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The system refused.
+    #[error("{} {}: cannot read it: {source}; {}", kind.name, file.display(), advice(source))]
+    Unreadable {
+        /// The kind of file that was expected.
+        kind: FileKind,
+        /// The file.
+        file: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The file is neither a regular file nor a pipe.
+    #[error("{} {}: this is a {special}; name a regular file or a pipe", kind.name, file.display())]
+    Special {
+        /// The kind of file that was expected.
+        kind: FileKind,
+        /// The file.
+        file: PathBuf,
+        /// What it is.
+        special: &'static str,
+    },
+    /// The file exceeds the limit of its kind.
+    #[error(
+        "{} {}: the file has {} bytes, above the limit of {} ({}); check that this is the file that was meant",
+        kind.name, file.display(), size.map_or_else(|| format!("more than {}", kind.limit), |size| size.to_string()),
+        kind.limit, binary_size(kind.limit)
+    )]
+    TooLong {
+        /// The kind of file that was expected.
+        kind: FileKind,
+        /// The file.
+        file: PathBuf,
+        /// Its size, where the system knows it.
+        size: Option<u64>,
+    },
+    /// The file is not text.
+    #[error("{} {}: this is not text: byte {at} is not UTF-8; name a text file", kind.name, file.display())]
+    NotText {
+        /// The kind of file that was expected.
+        kind: FileKind,
+        /// The file.
+        file: PathBuf,
+        /// Offset of the first wrong byte.
+        at: usize,
+    },
+    /// Lists and mappings within each other without end.
+    #[error(
+        "{} {}:{line}:{column}: lists and mappings are nested more than {limit} deep; close the brackets",
+        kind.name, file.display()
+    )]
+    Nested {
+        /// The kind of file that was expected.
+        kind: FileKind,
+        /// The file.
+        file: PathBuf,
+        /// Line of the bracket that is too much, from 1.
+        line: usize,
+        /// Its column, from 1.
+        column: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Aliases that repeat each other.
+    #[error(
+        "{} {}: its aliases repeat too many values (at most {limit} in all); write the values out, or use fewer aliases",
+        kind.name, file.display()
+    )]
+    Aliases {
+        /// The kind of file that was expected.
+        kind: FileKind,
+        /// The file.
+        file: PathBuf,
+        /// The limit.
+        limit: u64,
+    },
+}
+
+impl ReadError {
+    /// The error that a [`BoundedFile`] carried out of a reader, or the system's.
+    #[must_use]
+    pub fn carried(kind: FileKind, file: &Path, error: io::Error) -> Self {
+        match error.downcast::<Self>() {
+            Ok(inner) => inner,
+            Err(source) => Self::Unreadable { kind, file: file.to_owned(), source },
+        }
+    }
+}
+
+/// What a user can do about an error of the system on a file: one imperative sentence without its full stop.
+#[must_use]
+pub fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::PermissionDenied => "check the permissions of the file and of its directory",
+        io::ErrorKind::IsADirectory => "name a file, not a directory",
+        io::ErrorKind::NotADirectory => "check the path: a part of it is a file",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room or choose another place",
+        io::ErrorKind::ReadOnlyFilesystem => "choose another place",
+        _ => "check the file and the device that it is on",
+    }
+}
+
+/// A limit in its largest whole unit.
+fn binary_size(bytes: u64) -> String {
+    let whole = |unit: u64| bytes.checked_div(unit).filter(|count| count * unit == bytes && *count > 0);
+    for (unit, name) in [(GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")] {
+        if let Some(count) = whole(unit) {
+            return format!("{count} {name}");
+        }
+    }
+    format!("{bytes} bytes")
+}

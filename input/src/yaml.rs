@@ -1,0 +1,162 @@
+//! Limits of YAML text that `serde_yaml` does not have: it spends quadratic time on open brackets, and lets aliases make a hundred
+//! times as many values as there are, each of which may be another alias.
+
+use core::cell::Cell;
+use core::fmt;
+use std::path::Path;
+
+use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, IgnoredAny, MapAccess, SeqAccess};
+use serde::de::{VariantAccess, Visitor};
+
+use crate::{FileKind, ReadError};
+
+/// Open brackets at one place of a text. `serde_yaml` itself refuses values nested deeper than 128.
+const MAX_OPEN_BRACKETS: usize = 1024;
+/// Values of a text with its aliases replaced.
+const MAX_VALUES: u64 = 1 << 20;
+
+impl FileKind {
+    /// Reads the text of `file` and checks that a YAML parser can read it in bounded time and memory.
+    ///
+    /// # Errors
+    /// See [`ReadError`]. Errors of syntax are left to the parser.
+    pub fn read_yaml(self, file: &Path) -> Result<String, ReadError> {
+        let text = self.read(file)?;
+        self.check_yaml(file, &text)?;
+        Ok(text)
+    }
+
+    /// The check alone; `file` is only named in errors.
+    ///
+    /// # Errors
+    /// [`ReadError::Nested`], [`ReadError::Aliases`].
+    pub fn check_yaml(self, file: &Path, text: &str) -> Result<(), ReadError> {
+        if let Some((line, column)) = too_deep(text) {
+            let (file, limit) = (file.to_owned(), MAX_OPEN_BRACKETS);
+            return Err(ReadError::Nested { kind: self, file, line, column, limit });
+        }
+        if text.contains('*') && aliases_exceed(text) {
+            return Err(ReadError::Aliases { kind: self, file: file.to_owned(), limit: MAX_VALUES });
+        }
+        Ok(())
+    }
+}
+
+/// Line and column of the first bracket that is open inside too many others. Brackets in comments and quoted text are counted too:
+/// no file has a thousand of those without their counterparts.
+fn too_deep(text: &str) -> Option<(usize, usize)> {
+    let mut depth = 0_usize;
+    for (line, content) in text.lines().enumerate() {
+        for (column, character) in content.chars().enumerate() {
+            match character {
+                '[' | '{' => depth += 1,
+                ']' | '}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if depth > MAX_OPEN_BRACKETS {
+                return Some((line + 1, column + 1));
+            }
+        }
+    }
+    None
+}
+
+/// Whether a text makes more than [`MAX_VALUES`] values, or repeats more than `serde_yaml` follows.
+fn aliases_exceed(text: &str) -> bool {
+    let left = Cell::new(MAX_VALUES);
+    let counted = Count { left: &left }.deserialize(serde_yaml::Deserializer::from_str(text));
+    // A text that is no YAML is refused by its reader, with line and column.
+    left.get() == 0 || counted.is_err_and(|error| error.to_string().contains("repetition limit"))
+}
+
+/// Counts values without keeping them.
+#[derive(Clone, Copy)]
+struct Count<'a> {
+    left: &'a Cell<u64>,
+}
+
+impl<'de> DeserializeSeed<'de> for Count<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        match self.left.get().checked_sub(1) {
+            None | Some(0) => {
+                self.left.set(0);
+                Err(D::Error::custom("too many values"))
+            }
+            Some(left) => {
+                self.left.set(left);
+                deserializer.deserialize_any(self)
+            }
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Count<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("anything")
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i128<E: Error>(self, _: i128) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u128<E: Error>(self, _: u128) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_none<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        self.deserialize(deserializer)
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        self.deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element_seed(self)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        while entries.next_key_seed(self)?.is_some() {
+            entries.next_value_seed(self)?;
+        }
+        Ok(())
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<(), A::Error> {
+        let (IgnoredAny, value) = tagged.variant()?;
+        value.newtype_variant_seed(self)
+    }
+}

@@ -1,0 +1,125 @@
+//! Files that are too long, have no end, are not text, or make more of themselves than they should.
+#![expect(clippy::unwrap_used, reason = "in a test that is the report")]
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use fpga_input::{FileKind, ReadError};
+
+const SMALL: FileKind = FileKind { name: "card file", limit: 4096 };
+
+fn file(dir: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, content).unwrap();
+    path
+}
+
+#[test]
+fn regular_file_at_limit_is_read_and_one_byte_more_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path(), "exact", "x".repeat(4096));
+    assert_eq!(SMALL.read(&path).unwrap().len(), 4096);
+    let path = file(dir.path(), "more", "x".repeat(4097));
+    let error = SMALL.read(&path).unwrap_err();
+    assert!(matches!(error, ReadError::TooLong { size: Some(4097), .. }));
+    let (text, path) = (error.to_string(), path.display().to_string());
+    for part in ["card file ", path.as_str(), "4097 bytes", "limit of 4096 (4 KiB)", "; check that"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn file_without_stated_size_is_bounded() {
+    // Files of procfs say that they have no bytes.
+    assert!(!SMALL.read(Path::new("/proc/self/stat")).unwrap().is_empty());
+    let tiny = FileKind { limit: 16, ..SMALL };
+    let error = tiny.read(Path::new("/proc/self/stat")).unwrap_err().to_string();
+    assert!(error.contains("more than 16 bytes"), "{error}");
+}
+
+#[test]
+fn pipe_is_read_up_to_the_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    for (length, whole) in [(4096, true), (1 << 20, false)] {
+        let pipe = path.clone();
+        let writer = thread::spawn(move || {
+            let mut end = std::fs::OpenOptions::new().write(true).open(pipe).unwrap();
+            // The reader goes away where the limit is.
+            let _ = end.write_all(&vec![b'x'; length]);
+        });
+        let read = SMALL.read(&path);
+        writer.join().unwrap();
+        assert_eq!(read.is_ok(), whole);
+        assert!(whole || matches!(read, Err(ReadError::TooLong { size: None, .. })));
+    }
+}
+
+#[test]
+fn special_files_are_refused_by_their_kind() {
+    for (path, kind) in
+        [("/dev/zero", "character device"), ("/dev/null", "character device"), ("/", "directory")]
+    {
+        let error = SMALL.read(Path::new(path)).unwrap_err().to_string();
+        assert!(
+            error.contains(path) && error.contains(kind) && error.contains("; name a regular file"),
+            "{error}"
+        );
+    }
+    let missing = SMALL.read(Path::new("/no/such")).unwrap_err().to_string();
+    assert!(missing.contains("/no/such") && missing.ends_with("check the path"), "{missing}");
+}
+
+#[test]
+fn bytes_that_are_not_text_are_named_by_offset() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path(), "binary", b"ab\xFF\xFE");
+    let error = SMALL.read(&path).unwrap_err();
+    assert!(matches!(error, ReadError::NotText { at: 2, .. }));
+    assert!(error.to_string().contains("byte 2 is not UTF-8"), "{error}");
+}
+
+#[cfg(feature = "yaml")]
+mod yaml {
+    use super::*;
+
+    /// A list of `width` aliases of a list of `width` aliases, and so on, `levels` deep.
+    fn bomb(levels: usize, width: usize) -> String {
+        let mut text = "a0: &a0 [x]\n".to_owned();
+        for level in 1..=levels {
+            let items = vec![format!("*a{}", level - 1); width].join(", ");
+            writeln!(text, "a{level}: &a{level} [{items}]").unwrap();
+        }
+        text
+    }
+
+    fn check(text: &str) -> Result<(), ReadError> {
+        FileKind::CARD.check_yaml(Path::new("a.yaml"), text)
+    }
+
+    #[test]
+    fn aliases_of_aliases_are_refused() {
+        for (levels, width) in [(9, 9), (40, 2), (2, 5000), (127, 3)] {
+            let error = check(&bomb(levels, width)).unwrap_err();
+            assert!(matches!(error, ReadError::Aliases { .. }), "{levels}, {width}: {error}");
+            assert!(error.to_string().starts_with("card file a.yaml: its aliases repeat too many values"));
+        }
+        // Aliases as people use them.
+        check(&bomb(3, 9)).unwrap();
+        check("a: &a {loss: 0.5}\nb: *a\nc: {<<: *a}\nd: !tag *a\n").unwrap();
+        check("a: 2 * 3\n").unwrap();
+    }
+
+    #[test]
+    fn open_brackets_are_limited_and_named_by_place() {
+        for bracket in ["[", "{", "[{a: "] {
+            let text = format!("a: 1\nb: {}", bracket.repeat(1 << 19));
+            let error = check(&text).unwrap_err();
+            assert!(matches!(error, ReadError::Nested { line: 2, .. }), "{error}");
+        }
+        check(&"a: [1, {b: 2}]\n".repeat(5000)).unwrap();
+    }
+}
