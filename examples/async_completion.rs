@@ -33,7 +33,7 @@ fn run(mut tasks: Vec<Task<'_>>) -> Result<(), Box<dyn Error>> {
 
 async fn write(mut channel: H2cChannel, mut buffer: DmaBuffer) -> Result<(), Box<dyn Error>> {
     for round in 0..4u8 {
-        buffer.as_mut_slice().fill(round);
+        buffer.fill(round);
         let at = CardAddr::new(u64::from(round) << 20);
         let ticket = channel.submit(buffer, at)?;
         let done = channel.completion(ticket).await?;

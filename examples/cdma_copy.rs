@@ -19,11 +19,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("CDMA {}", cdma.status()?);
 
     let (source, destination) = (CardAddr::new(0x1_0000), CardAddr::new(0x4000_0000));
-    let mut pattern = card.buffer(LENGTH)?;
-    for (place, value) in pattern.as_mut_slice().iter_mut().zip((0..=250u8).cycle()) {
-        *place = value;
-    }
-    let pattern = card.h2c(0)?.write(pattern, source)?;
+    let pattern: Vec<u8> = (0..=250).cycle().take(LENGTH).collect();
+    card.h2c(0)?.write(card.buffer_from(&pattern)?, source)?;
     let before = card.counters().map_or(0, |counters| counters.dma_bytes);
 
     cdma.copy(source, destination, LENGTH as u64)?;
@@ -31,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{LENGTH} bytes from {source} to {destination}; {} bytes crossed PCIe", after - before);
 
     let copy = card.c2h(0)?.read(card.buffer(LENGTH)?, destination)?;
-    if copy.as_slice() != pattern.as_slice() {
+    if copy.to_vec() != pattern {
         return Err("the copy differs".into());
     }
     println!("the copy is equal");

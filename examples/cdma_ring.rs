@@ -22,11 +22,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let world = World::builder().cards(1).build()?;
     let card = Card::open(world.transport(0))?;
     card.enable_interrupts()?;
-    let mut matrix = card.buffer(usize::try_from(ROWS * ROWS * BLOCK)?)?;
-    for (index, place) in matrix.as_mut_slice().chunks_mut(usize::try_from(BLOCK)?).enumerate() {
+    let mut matrix = vec![0; usize::try_from(ROWS * ROWS * BLOCK)?];
+    for (index, place) in matrix.chunks_mut(usize::try_from(BLOCK)?).enumerate() {
         place.fill(u8::try_from(index % 251)?);
     }
-    let matrix = card.h2c(0)?.write(matrix, FROM)?;
+    card.h2c(0)?.write(card.buffer_from(&matrix)?, FROM)?;
 
     // Descriptors lie at 1 MiB of card memory and are written through the bypass BAR, which shows memory from address 0 on. The
     // engine's interrupt is user interrupt 0, at most one per 16 descriptors; the delay covers what is left over.
@@ -75,14 +75,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         after.mmio_reads - before.mmio_reads
     );
 
-    let transposed = card.c2h(0)?.read(card.buffer(matrix.len())?, TO)?;
+    let transposed = card.c2h(0)?.read(card.buffer(matrix.len())?, TO)?.to_vec();
     let bytes = usize::try_from(BLOCK)?;
     let side = usize::try_from(ROWS)?;
     let part =
         |bytes_of: &[u8], row: usize, column: usize| bytes_of.get((row * side + column) * bytes).copied();
     for row in 0..side {
         for column in 0..side {
-            if part(transposed.as_slice(), row, column) != part(matrix.as_slice(), column, row) {
+            if part(&transposed, row, column) != part(&matrix, column, row) {
                 return Err(format!("block {row}, {column} is wrong").into());
             }
         }

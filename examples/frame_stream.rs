@@ -29,8 +29,8 @@ fn look(subscriber: &mut Subscriber, seen: &mut Seen) -> Result<bool, Box<dyn Er
     match event {
         Event::Frame(frame) => {
             // The value in front of the data is what the publisher made of it: here, the sum.
-            let sum = frame.data().iter().map(|byte| u64::from(*byte)).sum::<u64>();
-            if frame.value() != sum.to_le_bytes() {
+            let sum = frame.data().to_vec().iter().map(|byte| u64::from(*byte)).sum::<u64>();
+            if frame.value().to_vec() != sum.to_le_bytes() {
                 return Err(format!("frame {} is damaged", frame.sequence()).into());
             }
             seen.frames += 1;
@@ -73,8 +73,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         if published < FRAMES && round.is_multiple_of(100) {
             let mut frame = publisher.take()?;
             let value = u8::try_from(published % 251)?;
-            frame.data().fill(value);
-            let sum = frame.data().len() as u64 * u64::from(value);
+            let data = frame.data();
+            data.fill(0, data.len(), value)?;
+            let sum = data.len() as u64 * u64::from(value);
             frame.set_value(&sum.to_le_bytes())?;
             // Says who gets it and who misses it; never waits for anybody.
             let _ = publisher.publish(frame)?;

@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         while next < TRANSFERS
             && let Some(mut buffer) = idle.pop()
         {
-            buffer.as_mut_slice().fill(u8::try_from(next)?);
+            buffer.fill(u8::try_from(next)?);
             match h2c.submit(buffer, CardAddr::new(next * LENGTH as u64)) {
                 Ok(ticket) => {
                     under_way.insert(ticket, next);

@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
 
     let read = near.c2h(0)?.read(near.buffer(data.len())?, CardAddr::new(TARGET))?;
-    if read.as_slice() != data {
+    if read.to_vec() != data {
         return Err("the bytes that were read differ from those over there".into());
     }
     println!("all bytes equal");

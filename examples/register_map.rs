@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let bar = card.user_bar().ok_or("this card has no user BAR")?;
 
     let mut buffer = card.buffer(4096)?;
-    buffer.as_mut_slice().fill(0x5A);
+    buffer.fill(0x5A);
     card.h2c(0)?.write(buffer, CardAddr::new(0x1000))?;
 
     // By name: what is written to a field leaves the rest of its register alone, and values have names.
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(registers.read("copier.status.ended")?, 0);
 
     let copy = card.c2h(0)?.read(card.buffer(4096)?, CardAddr::new(0x8000))?;
-    assert!(copy.as_slice().iter().all(|byte| *byte == 0x5A));
+    assert!(copy.to_vec().iter().all(|byte| *byte == 0x5A));
 
     // What the map knows, it says before anything is accessed.
     for wrong in ["copier.contrl", "registry.mask"] {

@@ -30,11 +30,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("node {} opened {LENGTH} bytes at {TARGET} for node {}", b.node(), a.node());
 
     // Host A: data into card memory, then off to B.
-    let mut data = card_a.buffer(LENGTH)?;
-    for (place, value) in data.as_mut_slice().iter_mut().zip((0..=250u8).cycle()) {
-        *place = value;
-    }
-    let data = card_a.h2c(0)?.write(data, SOURCE)?;
+    let data: Vec<u8> = (0..=250).cycle().take(LENGTH).collect();
+    card_a.h2c(0)?.write(card_a.buffer_from(&data)?, SOURCE)?;
     let ticket = a.send(SOURCE, &region.remote, 0, LENGTH as u64, SendOptions::default())?;
     let sent = a.wait(ticket, Duration::from_secs(1))?;
     sent.result?;
@@ -55,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     b.close_region(&region)?;
 
     let received = card_b.c2h(0)?.read(card_b.buffer(LENGTH)?, arrived.address)?;
-    if received.as_slice() != data.as_slice() {
+    if received.to_vec() != data {
         return Err("the bytes that arrived differ from those sent".into());
     }
     println!("all bytes equal");

@@ -73,6 +73,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let ticket = tx.submit(card.buffer_from(b"one packet")?)?;
     tx.wait_ended(ticket, WaitOptions::default())?;
     let buffer = rx.receive(card.buffer(4096)?)?;
-    println!("received {:?}", String::from_utf8_lossy(buffer.as_slice()));
+    println!("received {:?}", String::from_utf8_lossy(&buffer.to_vec()));
     Ok(())
 }

@@ -37,7 +37,7 @@ impl FrameStore {
         }
         let at = self.place(number);
         let mut buffer = self.frame.take().ok_or("the store's buffer is lost")?;
-        buffer.as_mut_slice().copy_from_slice(frame);
+        buffer.write(0, frame)?;
         let outcome = self.write.write(buffer, at);
         // Well or not: the buffer comes back.
         match outcome {
@@ -50,11 +50,11 @@ impl FrameStore {
         Ok(())
     }
 
-    fn get(&mut self, number: u32) -> Result<&[u8], Box<dyn Error>> {
+    fn get(&mut self, number: u32) -> Result<Vec<u8>, Box<dyn Error>> {
         let at = self.place(number);
         let buffer = self.frame.take().ok_or("the store's buffer is lost")?;
         match self.read.read(buffer, at) {
-            Ok(buffer) => Ok(self.frame.insert(buffer).as_slice()),
+            Ok(buffer) => Ok(self.frame.insert(buffer).to_vec()),
             Err(failed) => {
                 self.frame = failed.buffer;
                 Err(failed.error.into())

@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // 1. The card's memory answers with an error in the middle of a transfer. A simulated card does so on request.
     world.with_card(0, |card| card.poison(CardAddr::new(BAD.get() + 0x1800), 64));
     let mut buffer = card.buffer(16 << 10)?;
-    buffer.as_mut_slice().fill(0x5A);
+    buffer.fill(0x5A);
     let Err(failed) = h2c.write(buffer, BAD) else { return Err("the poisoned write went well".into()) };
     println!("1. {failed}");
 
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // The engine has been stopped and is idle, so the buffer is back, and the channel works.
     let buffer = failed.buffer.ok_or("the buffer should have come back")?;
-    println!("   the buffer is back, first byte {:#04x}", buffer.as_slice().first().copied().unwrap_or(0));
+    println!("   the buffer is back, first byte {:#04x}", buffer.to_vec().first().copied().unwrap_or(0));
     let buffer = h2c.write(buffer, GOOD)?;
     println!("   {} wrote {} bytes to {GOOD}", h2c.name(), buffer.len());
 

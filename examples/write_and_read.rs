@@ -21,11 +21,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut h2c = card.h2c(0)?;
     let mut c2h = card.c2h(0)?;
 
-    // The buffer is memory that the card can reach. It is a plain slice as long as it is yours.
+    // The buffer is memory that the card can reach, so it is never a slice: bytes are copied in and out.
+    let data: Vec<u8> = (0..=250).cycle().take(LENGTH).collect();
     let mut buffer = card.buffer(LENGTH)?;
-    for (place, value) in buffer.as_mut_slice().iter_mut().zip((0..=250u8).cycle()) {
-        *place = value;
-    }
+    buffer.write(0, &data)?;
 
     // It moves into the transfer and comes back with the result: nobody can change it meanwhile.
     let at = CardAddr::new(0x1000);
@@ -35,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let received = c2h.read(card.buffer(LENGTH)?, at)?;
     println!("{} {at}: {} bytes read", c2h.name(), received.len());
 
-    if received.as_slice() != sent.as_slice() {
+    if received.to_vec() != data {
         return Err("the bytes that came back differ from those sent".into());
     }
     println!("all bytes equal");

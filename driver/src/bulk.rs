@@ -3,9 +3,9 @@
 //! The channel is to be idle when one begins: after an error everything in flight on it is aborted and dropped.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io;
 
-use fpga_pci::DmaBuffer;
+use fpga_pci::{DmaBuffer, ReadVolatile, WriteVolatile};
 use fpga_registers::CardAddr;
 use fpga_registers::xdma::Direction;
 
@@ -76,7 +76,10 @@ fn buffers(card: &Card, direction: Direction, length: u64) -> Result<Vec<DmaBuff
 }
 
 /// Moves `length` bytes of `source` to card memory from `to` on, waiting as `options` say for each piece. `progress` is told the
-/// bytes that have arrived. (A slice is a source too: `&mut &bytes[..]`.)
+/// bytes that have arrived.
+///
+/// Files, pipes and sockets are read straight into DMA memory. A slice is a source too: `&mut &bytes[..]`; any other
+/// [`std::io::Read`] becomes one by [`Bounced`](fpga_pci::Bounced).
 ///
 /// # Errors
 /// See [`BulkError`]. What had arrived stays in card memory; all buffers are back, and the channel can be used again unless
@@ -84,14 +87,14 @@ fn buffers(card: &Card, direction: Direction, length: u64) -> Result<Vec<DmaBuff
 pub fn write_from(
     card: &Card,
     channel: &mut H2cChannel,
-    source: &mut (impl Read + ?Sized),
+    source: &mut (impl ReadVolatile + ?Sized),
     to: CardAddr,
     length: u64,
     options: WaitOptions,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), BulkError> {
     let fill = |buffer: &mut DmaBuffer, sent| {
-        source.read_exact(buffer.as_mut_slice()).map_err(|error| match error.kind() {
+        source.read_exact_volatile(buffer.memory()).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => BulkError::Short { done: sent, length },
             _ => BulkError::Stream { done: sent, source: error },
         })
@@ -102,6 +105,9 @@ pub fn write_from(
 /// Moves `length` bytes of card memory from `from` on to `sink`, in order, waiting as `options` say for each piece. `progress` is
 /// told the bytes that `sink` has taken.
 ///
+/// Files, pipes and sockets are written straight from DMA memory. A `Vec<u8>` is a sink too; any other [`std::io::Write`] becomes
+/// one by [`Bounced`](fpga_pci::Bounced).
+///
 /// # Errors
 /// As [`write_from`].
 pub fn read_into(
@@ -109,12 +115,12 @@ pub fn read_into(
     channel: &mut C2hChannel,
     from: CardAddr,
     length: u64,
-    sink: &mut (impl Write + ?Sized),
+    sink: &mut (impl WriteVolatile + ?Sized),
     options: WaitOptions,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), BulkError> {
     let empty = |buffer: &DmaBuffer, done| {
-        sink.write_all(buffer.as_slice()).map_err(|source| BulkError::Stream { done, source })
+        sink.write_all_volatile(buffer.memory()).map_err(|source| BulkError::Stream { done, source })
     };
     pieces(card, &mut channel.0, from, length, options, |_, _| Ok(()), empty, progress)
 }

@@ -173,7 +173,9 @@ impl Card {
     /// As [`buffer`](Self::buffer).
     pub fn buffer_from(&self, bytes: &[u8]) -> Result<DmaBuffer, ResourceError> {
         let mut buffer = self.buffer(bytes.len())?;
-        buffer.as_mut_slice().copy_from_slice(bytes);
+        // It has as many bytes as were asked for.
+        let whole = buffer.write(0, bytes);
+        debug_assert!(whole.is_ok());
         Ok(buffer)
     }
 

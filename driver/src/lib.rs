@@ -69,7 +69,10 @@ pub use fpga_core::cdma_ring::Segment as CdmaSegment;
 pub use fpga_firmware::{self as firmware, NodeId};
 #[cfg(feature = "mock")]
 pub use fpga_mock as mock;
-pub use fpga_pci::{self as pci, DeviceEvent, DeviceEvents, DmaArea, DmaBuffer, Transport};
+pub use fpga_pci::{
+    self as pci, Bounced, DeviceEvent, DeviceEvents, DmaArea, DmaBuffer, ReadVolatile, SharedSlice,
+    Transport, WriteVolatile,
+};
 pub use fpga_registers::{self as registers, BarOffset, CardAddr, Iova, xdma::Direction};
 pub use identify::NI_SUBSYSTEM;
 pub use info::{CardInfo, PciIds, XdmaInfo};

@@ -42,8 +42,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use fpga_pci::{
-    AccessCounters, Bar, BarError, BarInfo, ConfigError, DeviceEvents, DmaAccess, DmaMapError, HugePages,
-    Interrupt, InterruptError, MemoryError, Mmio, MmioError, ResetError, ResetLevel, SharedMemory, Transport,
+    AccessCounters, Bar, BarError, BarInfo, ConfigError, DeviceEvents, DmaAccess, DmaMapError, Interrupt,
+    InterruptError, MemoryKind, Mmio, MmioError, ResetError, ResetLevel, SharedMemory, Transport,
 };
 use fpga_registers::{BarOffset, Iova};
 
@@ -240,8 +240,8 @@ impl Transport for Recorder {
         self.inner.dma_page_size()
     }
 
-    fn dma_memory(&self, length: usize, huge: HugePages) -> Result<SharedMemory, MemoryError> {
-        self.inner.dma_memory(length, huge)
+    fn memory_kind(&self) -> MemoryKind {
+        self.inner.memory_kind()
     }
 
     fn interrupt_vectors(&self) -> u32 {

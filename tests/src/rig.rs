@@ -240,14 +240,14 @@ impl Way {
         }
         poke(world, 0, at, data);
         let mut buffer = card.buffer(data.len()).expect("DMA memory");
-        buffer.as_mut_slice().fill(0xEE);
+        buffer.fill(0xEE);
         buffer
     }
 
     /// Whether `data` has gone its way between `buffer` and `at`.
     #[must_use]
     pub fn moved(self, world: &World, buffer: &DmaBuffer, at: CardAddr, data: &[u8]) -> bool {
-        if self.to_card() { peek(world, 0, at, data.len()) == data } else { buffer.as_slice() == data }
+        if self.to_card() { peek(world, 0, at, data.len()) == data } else { buffer.to_vec() == data }
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_driver::mock::{CardFailure, MockTransport, World};
 use fpga_driver::pci::{
-    AccessCounters, Bar, BarError, BarInfo, ConfigError, DeviceEvents, DmaAccess, DmaMapError, HugePages,
-    Interrupt, InterruptError, MemoryError, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
+    AccessCounters, Bar, BarError, BarInfo, ConfigError, DeviceEvents, DmaAccess, DmaMapError, Interrupt,
+    InterruptError, MemoryKind, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
 };
 use fpga_driver::{BarOffset, CardAddr, Iova, Transport};
 
@@ -464,8 +464,8 @@ impl Transport for Tampered {
         }
     }
 
-    fn dma_memory(&self, length: usize, huge: HugePages) -> Result<SharedMemory, MemoryError> {
-        self.inner.dma_memory(length, huge)
+    fn memory_kind(&self) -> MemoryKind {
+        self.inner.memory_kind()
     }
 
     fn iova_ranges(&self) -> Vec<RangeInclusive<Iova>> {

@@ -12,9 +12,9 @@ use fpga_driver::endpoint::{RemoteRegion, SendOptions};
 use fpga_driver::firmware::generated::Scheme;
 use fpga_driver::mock::{World, WorldBuilder};
 use fpga_driver::{
-    AttachedMemory, C2hChannel, C2hStreamOptions, Card, CardAddr, CardRange, CdmaRingOptions, ChannelOptions,
-    Completion, DescriptorPath, DmaBuffer, Endpoint, H2cChannel, PacketPart, Piece, RunMode, WaitMode,
-    WaitOptions, bulk,
+    AttachedMemory, Bounced, C2hChannel, C2hStreamOptions, Card, CardAddr, CardRange, CdmaRingOptions,
+    ChannelOptions, Completion, DescriptorPath, DmaBuffer, Endpoint, H2cChannel, PacketPart, Piece, RunMode,
+    WaitMode, WaitOptions, bulk,
 };
 use fpga_pci::testing::CountingAllocator;
 use fpga_tests::cards::{described, open, with_channels, world};
@@ -454,8 +454,8 @@ fn a_long_transfer_takes_no_more_memory_than_a_short_one() {
     let mut h2c = cards[0].h2c(0).unwrap();
     let mut c2h = cards[1].c2h(0).unwrap();
     let region = net.region(1, TARGET, CHUNK).remote;
-    let mut source = endless();
-    let mut sink = Compared { expected: endless(), piece: Vec::new(), bytes: 0 };
+    let mut source = Bounced::new(endless());
+    let mut sink = Bounced::new(Compared { expected: endless(), piece: Vec::new(), bytes: 0 });
     let (peak, ()) = CountingAllocator::peak(|| {
         for _ in 0..TOTAL / CHUNK {
             bulk::write_from(
@@ -484,7 +484,7 @@ fn a_long_transfer_takes_no_more_memory_than_a_short_one() {
             .unwrap();
         }
     });
-    assert_eq!(sink.bytes, TOTAL);
+    assert_eq!(sink.into_inner().bytes, TOTAL);
     let resident: usize =
         [0, 1].map(|index| net.world.with_card(index, |card| card.resident_pages()).unwrap()).iter().sum();
     let card_memory = resident as u64 * (64 << 10);

@@ -22,7 +22,7 @@ const AREAS: usize = 1;
 
 fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
     let mut buffer = card.buffer(data.len()).unwrap();
-    buffer.as_mut_slice().copy_from_slice(data);
+    buffer.write(0, data).unwrap();
     buffer
 }
 
@@ -61,7 +61,7 @@ fn every_channel_of_every_card() {
             let mut channel = card.c2h(number).unwrap();
             assert_eq!(channel.name().to_string(), format!("c2h{number}"));
             let buffer = channel.read(card.buffer(data.len()).unwrap(), at).unwrap();
-            assert_eq!(buffer.as_slice(), data, "{h2c}+{c2h} c2h{number}");
+            assert_eq!(buffer.to_vec(), data, "{h2c}+{c2h} c2h{number}");
         }
         assert!(
             matches!(card.h2c(h2c), Err(ResourceError::NoSuchChannel { available, .. }) if available == h2c)
@@ -100,7 +100,7 @@ fn all_channels_of_a_card_at_the_same_time() {
         assert_eq!(writer.wait(write, WaitOptions::default()).unwrap().outcome, Ok(300_000));
         let done = reader.wait(read, WaitOptions::default()).unwrap();
         assert_eq!(done.outcome, Ok(300_000));
-        assert!(done.buffer.unwrap().as_slice() == data[number]);
+        assert!(done.buffer.unwrap().to_vec() == data[number]);
         assert!(peek(&world, 0, at(number), 300_000) == data[number]);
     }
 }
@@ -153,11 +153,11 @@ proptest! {
                 writers[usize::from(step.channel)].write(filled(&card, &data), at).unwrap();
             } else {
                 let buffer = readers[usize::from(step.channel)].read(card.buffer(step.length).unwrap(), at).unwrap();
-                prop_assert!(buffer.as_slice() == &model[place]);
+                prop_assert!(buffer.to_vec() == model[place]);
             }
         }
         let buffer = readers[0].read(card.buffer(MODEL).unwrap(), CardAddr::new(MODEL_AT)).unwrap();
-        prop_assert!(buffer.as_slice() == model);
+        prop_assert!(buffer.to_vec() == model);
         drop(buffer);
         assert_pool(&card, 8 * AREAS, 0);
     }
@@ -236,7 +236,7 @@ fn a_full_ring_hands_the_buffer_back() {
         else {
             panic!("{:?}", refused.error)
         };
-        assert_eq!(refused.buffer.as_slice(), [7; 4096], "untouched");
+        assert_eq!(refused.buffer.to_vec(), [7; 4096], "untouched");
         assert_pool(&card, AREAS + capacity + 1, 0);
         assert_eq!(channel.in_flight() as usize, capacity);
         let done = finish(&world, &mut channel, capacity);
@@ -396,7 +396,7 @@ fn completion_as_a_future() {
         let ticket = reader.submit(done.buffer.unwrap(), CardAddr::new(5)).unwrap();
         reader.completion(ticket).await.unwrap().buffer.unwrap()
     });
-    assert!(read_back.as_slice() == data);
+    assert!(read_back.to_vec() == data);
     let ticket = writer.submit(read_back, CardAddr::ZERO).unwrap();
     block_on(writer.completion(ticket)).unwrap();
     assert!(matches!(block_on(writer.completion(ticket)), Err(ChannelError::UnknownTicket { .. })));
@@ -474,7 +474,7 @@ fn interrupt_mode_costs_one_interrupt_per_batch() {
         for _ in 0..5 {
             let ticket = reader.submit(card.buffer(5000).unwrap(), CardAddr::new(0x999)).unwrap();
             let done = reader.wait(ticket, interrupt).unwrap();
-            assert!(done.buffer.unwrap().as_slice() == data, "c2h{number}");
+            assert!(done.buffer.unwrap().to_vec() == data, "c2h{number}");
         }
     }
     for number in 0..2 {
@@ -563,10 +563,10 @@ fn memory_is_taken_only_by_channels_that_may_do_with_it_what_they_do() {
     let refused = h2c.submit(card.buffer_for(from_card, 64).unwrap(), CardAddr::ZERO).unwrap_err();
     assert!(matches!(refused.error, SubmitError::NoAccess { .. }));
     let mut source = card.buffer_for(to_card, 64).unwrap();
-    source.as_mut_slice().fill(0x5A);
+    source.fill(0x5A);
     h2c.write(source, CardAddr::ZERO).unwrap();
     let back = c2h.read(card.buffer_for(from_card, 64).unwrap(), CardAddr::ZERO).unwrap();
-    assert_eq!(back.as_slice(), [0x5A; 64]);
+    assert_eq!(back.to_vec(), [0x5A; 64]);
 }
 
 #[test]

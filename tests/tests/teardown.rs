@@ -21,7 +21,7 @@ use fpga_tests::orders;
 
 fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
     let mut buffer = card.buffer(data.len()).unwrap();
-    buffer.as_mut_slice().copy_from_slice(data);
+    buffer.write(0, data).unwrap();
     buffer
 }
 
@@ -38,7 +38,7 @@ fn assert_works(world: &World) {
     let buffer = h2c.write(filled(&card, &data), CardAddr::new(0x4_0003)).unwrap();
     card.cdma().unwrap().copy(CardAddr::new(0x4_0003), CardAddr::new(0x8_0005), 30_001).unwrap();
     let buffer = card.c2h(0).unwrap().read(buffer, CardAddr::new(0x8_0005)).unwrap();
-    assert!(buffer.as_slice() == data);
+    assert!(buffer.to_vec() == data);
     drop((h2c, buffer));
     let mut endpoint = Endpoint::open_with(&card, &options(77)).unwrap();
     // To itself: the network brings every frame to the node it names.
@@ -141,9 +141,9 @@ fn a_buffer_outlives_its_card() {
     let world = two_cards();
     let card = open(&world);
     let mut buffer = card.buffer(4096).unwrap();
-    buffer.as_mut_slice().fill(3);
+    buffer.fill(3);
     drop(card);
-    assert_eq!(buffer.as_slice(), [3; 4096]);
+    assert_eq!(buffer.to_vec(), [3; 4096]);
     assert_eq!(world.with_card(0, |card| card.config().bus_master()), Some(false));
     assert_ne!(world.mapped_bytes(0), 0, "the pool lives as long as its buffers");
     drop(buffer);
@@ -182,9 +182,9 @@ fn a_dropped_channel_is_free_and_leaves_no_run() {
         assert_pool(&card, 0, 0);
         // What the engine wrote is nobody's buffer any more: nothing may arrive later.
         let mut witness = card.buffer(200_000).unwrap();
-        witness.as_mut_slice().fill(0x5A);
+        witness.fill(0x5A);
         world.step_until_idle();
-        assert!(witness.as_slice().iter().all(|byte| *byte == 0x5A), "after {steps} steps");
+        assert!(witness.to_vec().iter().all(|byte| *byte == 0x5A), "after {steps} steps");
     }
 }
 
@@ -237,7 +237,7 @@ fn what_an_earlier_owner_left_running_is_stopped() {
             let buffer =
                 again.h2c(number).unwrap().write(filled(&again, &data), CardAddr::new(0x100)).unwrap();
             let buffer = again.c2h(number).unwrap().read(buffer, CardAddr::new(0x100)).unwrap();
-            assert!(buffer.as_slice() == data);
+            assert!(buffer.to_vec() == data);
         }
     }
 }

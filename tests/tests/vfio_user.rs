@@ -102,7 +102,7 @@ fn data_goes_both_ways_in_every_mode() {
                 let ticket = reader.submit(card.buffer(length).unwrap(), at).unwrap();
                 let done = reader.wait(ticket, wait).unwrap();
                 assert_eq!(done.outcome, Ok(length as u64));
-                assert!(done.buffer.unwrap().as_slice() == data, "{run_mode:?} {wait:?} {length}");
+                assert!(done.buffer.unwrap().to_vec() == data, "{run_mode:?} {wait:?} {length}");
             }
         }
     }
@@ -220,7 +220,7 @@ fn a_card_with_a_line_and_no_messages_interrupts() {
         let ticket = writer.submit(card.buffer_from(&data).unwrap(), at).unwrap();
         assert_eq!(writer.wait(ticket, wait).unwrap().outcome, Ok(10_000));
         let ticket = reader.submit(card.buffer(10_000).unwrap(), at).unwrap();
-        assert!(reader.wait(ticket, wait).unwrap().buffer.unwrap().as_slice() == data);
+        assert!(reader.wait(ticket, wait).unwrap().buffer.unwrap().to_vec() == data);
     }
     let interrupts = served.world.with_card(0, |card| card.counters().interrupts).unwrap();
     // The line is one level for both channels: how often it rises is not said.

@@ -2,7 +2,7 @@
 //! reached is kept out of use and counted, everything else comes back.
 #![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::sync::Arc;
 
 use fpga_driver::bulk::{self, BulkError};
@@ -13,7 +13,8 @@ use fpga_driver::registers::cdma::CdmaBlock;
 use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
 use fpga_driver::{
     Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, DmaBuffer, Endpoint, FaultCause,
-    H2cChannel, NodeId, OpenError, ResourceError, SubmitError, TransferError,
+    H2cChannel, NodeId, OpenError, ReadVolatile, ResourceError, SharedSlice, SubmitError, TransferError,
+    WriteVolatile,
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{DMA_BAR, assert_pool, hurried_world, peek, with_channels};
@@ -35,7 +36,7 @@ fn busy(direction: Direction, number: u8) -> Replaced {
 
 fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
     let mut buffer = card.buffer(data.len()).unwrap();
-    buffer.as_mut_slice().copy_from_slice(data);
+    buffer.write(0, data).unwrap();
     buffer
 }
 
@@ -196,20 +197,15 @@ impl Broken {
     }
 }
 
-impl Read for Broken {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let length = into.len();
-        self.take(length)
+impl ReadVolatile for Broken {
+    fn read_volatile(&mut self, into: SharedSlice<'_>) -> io::Result<usize> {
+        self.take(into.len())
     }
 }
 
-impl Write for Broken {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+impl WriteVolatile for Broken {
+    fn write_volatile(&mut self, from: SharedSlice<'_>) -> io::Result<usize> {
         self.take(from.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -13,6 +13,7 @@
 //!
 //! A frame's value follows its head, in room of a fixed size, and then its data: so both are written where they are, in any order.
 
+use fpga_driver::SharedSlice;
 use fpga_driver::firmware::crc::crc32c;
 
 use crate::sequence::Sequence;
@@ -144,6 +145,15 @@ fn seal(kind: u16, stream: u64, fill: impl FnOnce(&mut Writer<'_>)) -> [u8; BLOC
     bytes
 }
 
+/// A copy of the block at `offset`, taken once: a card that changes it meanwhile cannot make it differ from what was checked.
+pub(crate) fn block_at(memory: SharedSlice<'_>, offset: usize) -> Result<[u8; BLOCK], BlockError> {
+    let mut block = [0; BLOCK];
+    match memory.read(offset, &mut block) {
+        Ok(()) => Ok(block),
+        Err(_) => Err(BlockError::Short { found: memory.len().saturating_sub(offset) }),
+    }
+}
+
 /// Checks all that blocks have in common; the reader stands behind the stream's number.
 fn open(bytes: &[u8], kind: u16, stream: u64) -> Result<Reader<'_>, BlockError> {
     let short = BlockError::Short { found: bytes.len() };
@@ -202,19 +212,19 @@ impl FrameHeader {
         })
     }
 
-    /// Reads the head of the frame that `bytes` hold, all of them.
+    /// Reads the head of a frame of `length` bytes, head included.
     ///
     /// # Errors
     /// [`BlockError`].
-    pub fn decode(bytes: &[u8], stream: u64) -> Result<Self, BlockError> {
-        let mut reader = open(bytes, Self::KIND, stream)?;
+    pub fn decode(head: &[u8], length: usize, stream: u64) -> Result<Self, BlockError> {
+        let mut reader = open(head, Self::KIND, stream)?;
         let mut number = || reader.u64().ok_or(BlockError::Lengths);
         let (sequence, data_length) = (Sequence::new(number()?), number()?);
         let value_length = reader.u32().ok_or(BlockError::Lengths)?;
         let value_room = reader.u32().ok_or(BlockError::Lengths)?;
         let time = reader.u64().ok_or(BlockError::Lengths)?;
         let whole = data_length.checked_add(BLOCK_BYTES + u64::from(value_room));
-        if whole != u64::try_from(bytes.len()).ok() || value_length > value_room {
+        if whole != u64::try_from(length).ok() || value_length > value_room {
             return Err(BlockError::Lengths);
         }
         Ok(Self { stream, sequence, data_length, value_length, value_room, time })
@@ -317,9 +327,9 @@ mod tests {
             };
             let mut frame = header.encode().to_vec();
             frame.resize(BLOCK + room as usize + data, 7);
-            prop_assert_eq!(FrameHeader::decode(&frame, stream), Ok(header));
+            prop_assert_eq!(FrameHeader::decode(&frame, frame.len(), stream), Ok(header));
             frame.push(0);
-            prop_assert_eq!(FrameHeader::decode(&frame, stream), Err(BlockError::Lengths));
+            prop_assert_eq!(FrameHeader::decode(&frame, frame.len(), stream), Err(BlockError::Lengths));
             let status = Status { stream, next: Sequence::new(number), settled: a, sent: b, ended: flag, number: b };
             prop_assert_eq!(Status::decode(&status.encode(), stream), Ok(status));
             let credit = Credit { key: stream, consumed: a, leaving: flag, heard: b };
@@ -343,7 +353,7 @@ mod tests {
 
         #[test]
         fn nothing_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(FrameHeader::decode(&bytes, 0).is_err());
+            prop_assert!(FrameHeader::decode(&bytes, bytes.len(), 0).is_err());
             prop_assert!(Status::decode(&bytes, 0).is_err());
         }
     }

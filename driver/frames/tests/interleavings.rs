@@ -108,7 +108,7 @@ fn take(rig: &mut Rig, held: &mut Vec<Frame>, counts: &mut Counts) {
     match rig.publisher.take() {
         Ok(mut frame) => {
             // All of it, and at once: whoever still reads what was there before reads this.
-            rig.random.fill_bytes(frame.data());
+            frame.data().write_chunks(|_, chunk| rig.random.fill_bytes(chunk));
             counts.heap += u64::from(frame.is_on_heap());
             held.push(frame);
         }
@@ -118,7 +118,7 @@ fn take(rig: &mut Rig, held: &mut Vec<Frame>, counts: &mut Counts) {
 }
 
 fn publish(rig: &mut Rig, mut frame: Frame, counts: &mut Counts) {
-    let value = checksum(rig.publisher.next_sequence().get(), frame.data());
+    let value = checksum(rig.publisher.next_sequence().get(), &frame.data().to_vec());
     frame.set_value(&value).unwrap();
     counts.published += 1;
     match rig.publisher.publish(frame) {

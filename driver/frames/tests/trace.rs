@@ -51,7 +51,8 @@ fn traced() {
         for number in 0..FRAMES {
             together.store(number % 100 >= 80, Ordering::Relaxed);
             let mut frame = publisher.take().unwrap();
-            frame.data().fill(7);
+            let data = frame.data();
+            data.fill(0, data.len(), 7).unwrap();
             let _ = rustix::process::getppid();
             let published = publisher.publish(frame);
             let _ = rustix::process::getppid();

@@ -3,10 +3,13 @@
 //! A [`DmaPool`] maps regions through its transport and never unmaps one while any piece of it is out. A piece is
 //! either
 //!
-//! * a [`DmaBuffer`]: the host's. It can be borrowed as a slice, and *moves* into a transfer, so that nobody can look at
-//!   it while the device writes it; it comes back with the completion, the refusal or the failure; or
-//! * a [`DmaArea`]: shared with the device for as long as it lives (rings, write-backs, event queues). It gives no
-//!   slices, only copies and atomic words.
+//! * a [`DmaBuffer`]: the host's. It *moves* into a transfer, so that nobody looks at it while the device writes it; it comes
+//!   back with the completion, the refusal or the failure; or
+//! * a [`DmaArea`]: shared with the device for as long as it lives (rings, write-backs, event queues).
+//!
+//! Neither is ever a `&[u8]` or a `&mut [u8]`: the device can reach both as long as they are mapped, and a device that fails, or a
+//! server process that is hostile, writes where it was not told to. They give copies, which are as fast as `memcpy`, atomic words,
+//! and [`SharedSlice`]s, which streams read and write without a copy ([`ReadVolatile`](crate::ReadVolatile)).
 //!
 //! Memory that the caller has mapped itself can be made an area as well: [`DmaPool::map`].
 //!
@@ -243,7 +246,7 @@ impl DmaPool {
     /// See [`DmaAllocError`].
     pub fn allocate_area(&self, length: usize, alignment: usize) -> Result<DmaArea, DmaAllocError> {
         let mut buffer = self.allocate_aligned(length, alignment)?;
-        buffer.as_mut_slice().fill(0);
+        buffer.fill(0);
         Ok(buffer.into_area())
     }
 
@@ -331,10 +334,11 @@ impl Shared {
         // The last region may be smaller than the others, if what is asked for fits.
         let size = self.options.region_size.min(room).max(capacity).checked_next_multiple_of(granule);
         let size = size.filter(|size| *size <= room).ok_or_else(|| self.exhausted(state, capacity))?;
-        let mut memory = self.transport.dma_memory(size, self.options.huge)?;
+        let kind = self.transport.memory_kind();
+        let mut memory = SharedMemory::of_kind(kind, size, self.options.huge)?;
         if memory.len() > room {
             // Whole large pages do not fit into the limit any more, normal ones do.
-            memory = self.transport.dma_memory(size, HugePages::No)?;
+            memory = SharedMemory::of_kind(kind, size, HugePages::No)?;
         }
         let length = memory.len() as u64;
         let iova = loop {
@@ -427,8 +431,8 @@ struct Piece {
     /// Keeps regions mapped, in this process and for the device.
     pool: Arc<Shared>,
     home: Home,
-    /// First of `capacity` bytes, which are mapped as long as this lives: the pool's regions go with the last handle to
-    /// it, its entries for callers' memory with this piece's end or later. Neither is ever replaced.
+    /// First of `capacity` bytes, which are mapped as long as this lives: the pool's regions, which are never replaced, go with
+    /// the last handle to it; memory of a caller is held by `home`.
     start: Start,
     iova: Iova,
     /// Bytes in use, at most `capacity`.
@@ -444,8 +448,11 @@ struct Piece {
 enum Home {
     /// Into the region of that number, where it began at that offset.
     Region { number: usize, offset: usize },
-    /// Nowhere: it is unmapped. The pool's entry for it holds the memory, until this piece removes it.
-    Caller,
+    /// Nowhere: it is unmapped, from the device and then from this process, with the last clone of the memory.
+    Caller {
+        /// Keeps the bytes mapped, whatever becomes of the pool's entry.
+        _memory: SharedMemory,
+    },
 }
 
 impl Piece {
@@ -453,8 +460,8 @@ impl Piece {
     #[inline]
     fn view(&self) -> SharedSlice<'_> {
         // SAFETY: `length` is at most `capacity`, and as many bytes from `start` on stay mapped while `self` lives, to which
-        // the view is bound. They are readable, writable and initialised, as all shared memory. Slices of a buffer
-        // borrow the DmaBuffer, whose other methods make no use of this view meanwhile.
+        // the view is bound. They are readable, writable and initialised, as all shared memory, and no reference to them
+        // exists but such views.
         unsafe { self.start.view(self.length) }
     }
 
@@ -472,7 +479,7 @@ impl Piece {
                 }
                 state.record(QuarantineRecord { iova, length, reason, at });
             }
-            Home::Caller => state.keep_caller(iova, length, reason, at),
+            Home::Caller { .. } => state.keep_caller(iova, length, reason, at),
         }
     }
 
@@ -492,7 +499,7 @@ impl Drop for Piece {
         }
         let (number, offset) = match &self.home {
             Home::Region { number, offset } => (*number, *offset),
-            Home::Caller => return self.pool.unmap_caller(self.iova, self.capacity),
+            Home::Caller { .. } => return self.pool.unmap_caller(self.iova, self.capacity),
         };
         let mut state = self.pool.lock();
         state.stats.in_use -= 1;

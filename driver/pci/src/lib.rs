@@ -25,16 +25,16 @@
 //!    first.
 //! 2. *Memory that a device can reach is only touched by atomic accesses*, or by assembly that stands for them, so a device (or another process)
 //!    that changes it underneath produces a wrong value, never undefined behaviour.
-//! 3. *A slice into such memory exists only through an owned [`DmaBuffer`]*, which by construction is not posted:
-//!    posting means moving the buffer away, or turning it into a [`DmaArea`], which hands out no slices. This rests on
-//!    what programs the device: whoever writes descriptors by hand through a [`Bar`] can tell it to write into memory that
-//!    somebody has borrowed, exactly as a broken device could. Raw register access is as powerful as the device; a
-//!    [`Transport`] of one's own must access mapped memory on the device's behalf only.
+//! 3. *No reference to such memory exists that is not made of atomics*: [`SharedMemory`], [`DmaBuffer`] and [`DmaArea`] give
+//!    copies, atomic words and [`SharedSlice`]s, never a `&[u8]` or a `&mut [u8]`. All of it is made in this crate; a [`Transport`]
+//!    is given memory to map and supplies none. So neither a device that fails, nor a server process that is hostile, nor a
+//!    [`Transport`] in safe code that breaks its contract, nor a program that writes descriptors by hand through a [`Bar`] can do
+//!    more than change bytes.
 //! 4. *Memory is unmapped from the IOMMU before it is freed*; if that fails, or if it is unknown whether the device
 //!    is idle, the memory is leaked and counted ([`DmaPool::quarantine`]).
 //!
-//! What no type can rule out is a device that writes where it was not told to, inside memory that is mapped for it.
-//! The IOMMU confines it to the pool's regions; inside them, point 3 rests on the device executing its descriptors.
+//! What no type can rule out is a device that writes where it was not told to, inside memory that is mapped for it: the bytes there
+//! are wrong then. The IOMMU confines it to the pool's regions.
 #![expect(
     unsafe_code,
     reason = "the fence: raw mappings, device memory and ioctls are wrapped here and nowhere else"
@@ -71,6 +71,6 @@ pub use events::{DeviceEvent, DeviceEvents};
 pub use fpga_host::{self as host, OtherFunction, ParsePciAddressError, PciAddress};
 pub use interrupt::{Interrupt, InterruptTrigger};
 pub use iova::IovaAllocator;
-pub use memory::{HugePages, SharedMemory, SharedSlice};
+pub use memory::{Bounced, HugePages, MemoryKind, ReadVolatile, SharedMemory, SharedSlice, WriteVolatile};
 pub use mmio::{Bar, Mmio, catch_bus_errors};
 pub use transport::{AccessCounters, BarInfo, BarKind, DmaAccess, ResetLevel, Transport};

@@ -1,7 +1,7 @@
 //! Memory that a device, or another process, may access at any time.
 //!
-//! There is never a `&[u8]` or `&mut [u8]` into it. All accesses are relaxed (or stronger) atomic accesses, so
-//! whatever the other side does at the same time, the worst outcome is a wrong or torn *value*. Word accesses, and
+//! There is never a `&[u8]` or `&mut [u8]` into it, in this crate or outside: what has it gives copies, atomic words and
+//! [`SharedSlice`]s. All accesses are relaxed (or stronger) atomic accesses, so whatever the other side does at the same time, the worst outcome is a wrong or torn *value*. Word accesses, and
 //! copies of exactly 4 or 8 bytes to or from an address that is a multiple of as many, are never torn. Longer copies
 //! are made as fast as the machine can; of them only each byte is atomic, and their bytes are accessed in no
 //! particular order.
@@ -23,10 +23,23 @@ const HUGE: usize = 2 << 20;
 
 mod copy;
 mod slice;
+mod stream;
 mod stretch;
 
-pub use slice::SharedSlice;
+pub use slice::{CHUNK, SharedSlice};
+pub use stream::{Bounced, ReadVolatile, WriteVolatile};
 pub use stretch::{Stretch, gather, scatter};
+
+/// Kind of memory that a backend can map for its device; [`SharedMemory::of_kind`] makes it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MemoryKind {
+    /// Memory of this process alone.
+    #[default]
+    Anonymous,
+    /// Memory behind a file descriptor, which can be passed to the process that the device lives in.
+    File,
+}
 
 /// Which page size to ask for. Large pages need fewer entries in the IOMMU's cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -120,6 +133,18 @@ impl fmt::Debug for SharedMemory {
 }
 
 impl SharedMemory {
+    /// Zeroed memory of at least `length` bytes of `kind`. Only [`MemoryKind::Anonymous`] heeds `huge`: pages of files are of the
+    /// size that the system gives.
+    ///
+    /// # Errors
+    /// [`MemoryError::BadLength`], [`MemoryError::Unavailable`].
+    pub fn of_kind(kind: MemoryKind, length: usize, huge: HugePages) -> Result<Self, MemoryError> {
+        match kind {
+            MemoryKind::Anonymous => Self::anonymous(length, huge),
+            MemoryKind::File => Self::memfd("fpga-dma", length),
+        }
+    }
+
     /// Zeroed memory of this process alone. `length` is rounded up to whole pages.
     ///
     /// It is not inherited by child processes: a fork would otherwise make it copy-on-write, and the next write here

@@ -8,8 +8,8 @@ use core::ops::RangeInclusive;
 use fpga_registers::Iova;
 
 use crate::{
-    Bar, BarError, ConfigError, DeviceEvents, DmaMapError, HugePages, Interrupt, InterruptError, MemoryError,
-    ResetError, SharedMemory, config,
+    Bar, BarError, ConfigError, DeviceEvents, DmaMapError, Interrupt, InterruptError, MemoryKind, ResetError,
+    SharedMemory, config,
 };
 
 /// What a BAR decodes. PCI Local Bus 3.0, section 6.2.5.1.
@@ -103,11 +103,14 @@ pub struct AccessCounters {
 ///
 /// # What an implementation owes
 ///
-/// * Memory handed to [`map_dma`](Self::map_dma) is accessed on behalf of the device only, through
-///   [`SharedMemory`]'s own methods, and only at addresses that the device was told by a descriptor. A
-///   [`DmaBuffer`](crate::DmaBuffer) that is owned by the host (not posted) may be borrowed as a slice meanwhile.
+/// * Memory handed to [`map_dma`](Self::map_dma) is accessed on behalf of the device only, and only at addresses that the device
+///   was told by a descriptor.
 /// * After [`unmap_dma`](Self::unmap_dma) returned `Ok` the device reaches the memory no more.
 /// * Bus mastering is off when the function is opened, and is switched off first when it is closed.
+///
+/// Memory safety does not depend on any of this: an implementation that breaks these rules, or a device that writes where it
+/// was not told to, produces wrong bytes in [`DmaBuffer`](crate::DmaBuffer)s and [`DmaArea`](crate::DmaArea)s, which are read and
+/// written by copies and atomic words alone.
 pub trait Transport: Send + Sync {
     /// For messages: the PCI address or the name of the simulated card.
     fn name(&self) -> &str;
@@ -155,13 +158,11 @@ pub trait Transport: Send + Sync {
         4096
     }
 
-    /// Zeroed memory of at least `length` bytes that [`map_dma`](Self::map_dma) takes: what pools are made of. The default is
-    /// memory of this process alone; a backend whose device lives in another process gives memory that it can pass on.
-    ///
-    /// # Errors
-    /// See [`MemoryError`].
-    fn dma_memory(&self, length: usize, huge: HugePages) -> Result<SharedMemory, MemoryError> {
-        SharedMemory::anonymous(length, huge)
+    /// Kind of memory that [`map_dma`](Self::map_dma) maps best: what pools are made of. The default is memory of this process
+    /// alone; a backend whose device lives in another process asks for memory that can be passed on. The memory itself is
+    /// always made by this crate, never by a backend.
+    fn memory_kind(&self) -> MemoryKind {
+        MemoryKind::Anonymous
     }
 
     /// How many interrupt vectors the device has.

@@ -33,7 +33,8 @@ fn buffers_come_and_go_without_the_heap() {
             let first = pool.allocate(64 + round * 7 % 9000).unwrap();
             let mut second = pool.allocate_aligned(100 + round * 13 % 5000, 4096).unwrap();
             let third = pool.allocate(1).unwrap();
-            second.as_mut_slice()[0] = 1;
+            second.write(0, &[1]).unwrap();
+            second.fill(2);
             assert_eq!(second.runs().count(), 1);
             drop(first);
             let area = third.into_area();

@@ -90,7 +90,7 @@ pub(super) fn card_ring(chain: CardAddr) -> CardAddr {
 pub(super) fn blank_ring(card: &Card) -> Result<DmaBuffer, EndpointError> {
     let length = usize::try_from(RESERVED_CARD_BYTES - CARD_RING_OFFSET).unwrap_or(0);
     let mut buffer = card.buffer(length)?;
-    buffer.as_mut_slice().fill(0);
+    buffer.fill(0);
     Ok(buffer)
 }
 

@@ -101,8 +101,9 @@ impl TransmitPath {
             .map_err(|source| card.memory_error(source))?;
         let windows_end = windows.address(windows.count, 0);
         let chain = Chain::begin(card.cdma()?, chain, slots, windows_end.max(info.memory.last()))?;
-        let mut guards = card.buffer(chain.bytes())?;
-        chain.guards(guards.as_mut_slice());
+        let mut guards = vec![0; chain.bytes()];
+        chain.guards(&mut guards);
+        let guards = card.buffer_from(&guards)?;
         let first = chain.first();
         let mut path = Self {
             uploads: VecDeque::with_capacity(windows.count as usize),

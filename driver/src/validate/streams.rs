@@ -92,9 +92,9 @@ fn one(bench: &Bench<'_>, name: ChannelName) -> Result<Found, Problem> {
     let wait = WaitOptions::default().timeout(bench.options.timeout);
     let (mut equal, mut shortest, mut longest) = (true, usize::MAX, 0);
     for (seed, length) in LENGTHS.into_iter().enumerate() {
-        let mut sent = card.buffer(length).map_err(Problem::from)?;
-        Pattern::Random.fill(bench.options.seed, CardAddr::new(seed as u64), sent.as_mut_slice());
-        let expected = sent.as_slice().to_vec();
+        let mut expected = vec![0; length];
+        Pattern::Random.fill(bench.options.seed, CardAddr::new(seed as u64), &mut expected);
+        let sent = card.buffer_from(&expected).map_err(Problem::from)?;
         if let Some(tx) = &mut tx {
             tx.submit(sent).map_err(|refused| StreamError::Submit(refused.error))?;
             tx.poll().map_err(StreamError::from)?;
@@ -105,7 +105,7 @@ fn one(bench: &Bench<'_>, name: ChannelName) -> Result<Found, Problem> {
             Err(failed) if failed.error.is_timeout() => return nothing(&mut rx, tx),
             Err(failed) => return Err(failed.error.into()),
         };
-        equal &= received.as_slice() == expected;
+        equal &= received.to_vec() == expected;
         (shortest, longest) = (shortest.min(received.len()), longest.max(received.len()));
     }
     Ok(if equal { Found::Loopback } else { Found::Source { shortest, longest } })

@@ -16,7 +16,7 @@ fn check_blocks(bytes: &[u8]) {
     let stream = stream(bytes);
     let head = bytes.get(..BLOCK);
     // Zeros behind the fields are not looked at: a later version may use them.
-    if let Ok(header) = FrameHeader::decode(bytes, stream) {
+    if let Ok(header) = FrameHeader::decode(bytes, bytes.len(), stream) {
         assert_eq!(header.encode()[..48], bytes[..48]);
         assert!(header.value_length <= header.value_room);
         assert_eq!(header.data_length + u64::from(header.value_room) + BLOCK as u64, bytes.len() as u64);

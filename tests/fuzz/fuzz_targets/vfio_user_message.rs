@@ -180,7 +180,7 @@ fn use_it(connection: Connection) {
         interrupts.iter().for_each(fpga_pci::Interrupt::rearm);
     }
     let iova = Iova::new(0x10_0000);
-    if let Ok(memory) = transport.dma_memory(4096, HugePages::No) {
+    if let Ok(memory) = SharedMemory::memfd("fpga-dma", 4096) {
         let _ = transport.map_dma(iova, &memory, DmaAccess::Both);
         let _ = transport.unmap_dma(iova, 4096);
     }

@@ -300,10 +300,10 @@ impl Lane {
     #[must_use]
     pub fn read(&mut self, at: CardAddr, length: usize) -> Vec<u8> {
         let mut buffer = self.card.buffer(length).expect("DMA memory");
-        buffer.as_mut_slice().fill(0xEE);
+        buffer.fill(0xEE);
         let c2h = if self.way.to_card() { &mut self.other } else { &mut self.channel };
         match c2h.transfer(buffer, at, patient()) {
-            Ok(buffer) => buffer.as_slice().to_vec(),
+            Ok(buffer) => buffer.to_vec(),
             Err(failed) => panic!("{:?}: {failed}", self.way),
         }
     }
@@ -316,14 +316,14 @@ impl Lane {
         }
         self.write(at, data);
         let mut buffer = self.card.buffer(data.len()).expect("DMA memory");
-        buffer.as_mut_slice().fill(0xEE);
+        buffer.fill(0xEE);
         buffer
     }
 
     /// Whether `data` has gone its way between `buffer` and `at`.
     #[must_use]
     pub fn moved(&mut self, buffer: &DmaBuffer, at: CardAddr, data: &[u8]) -> bool {
-        if self.way.to_card() { self.read(at, data.len()) == data } else { buffer.as_slice() == data }
+        if self.way.to_card() { self.read(at, data.len()) == data } else { buffer.to_vec() == data }
     }
 
     /// One transfer that has to arrive, waited for as `options` say.

@@ -175,7 +175,7 @@ pub fn after_kill(transport: Arc<dyn Transport>) -> Result<String, Failed> {
         card.h2c(name.number)?.write_with(card.buffer_from(&data)?, from, patient())?;
         for back in names.iter().filter(|name| name.direction == Direction::C2h) {
             let buffer = card.c2h(back.number)?.read_with(card.buffer(half)?, from, patient())?;
-            if buffer.as_slice() != data {
+            if buffer.to_vec() != data {
                 return Err(format!("{name} to {back}: other data came back").into());
             }
         }
@@ -185,7 +185,7 @@ pub fn after_kill(transport: Arc<dyn Transport>) -> Result<String, Failed> {
         cdma.copy(from, to, half as u64)?;
         let sent = card.c2h(0)?.read_with(card.buffer(half)?, from, patient())?;
         let buffer = card.c2h(0)?.read_with(card.buffer(half)?, to, patient())?;
-        if buffer.as_slice() != sent.as_slice() {
+        if buffer.to_vec() != sent.to_vec() {
             return Err("the copy engine copied something else".into());
         }
         copied = "copy engine works";

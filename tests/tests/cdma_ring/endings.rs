@@ -118,7 +118,7 @@ fn closing_gives_engine_channel_and_payloads_back() {
         if let DescriptorPath::Channel(mut channel) = path {
             assert!(channel.next_completion().is_none(), "nothing of the ring's is left in it");
             let buffer = channel.write(card.buffer_from(b"as before").unwrap(), at(0x60_0000)).unwrap();
-            assert_eq!(peek(&world, 0, at(0x60_0000), 9), buffer.as_slice());
+            assert_eq!(peek(&world, 0, at(0x60_0000), 9), buffer.to_vec());
             drop(buffer);
             assert_pool(&card, 1, 0);
             // And again into a ring.

@@ -217,10 +217,10 @@ fn a_dropped_channel_writes_nowhere_afterwards() {
             assert_pool(&card, 0, 0);
             // What the engine reached is somebody else's now.
             let mut witness = card.buffer(1 << 20).unwrap();
-            witness.as_mut_slice().fill(0x5A);
+            witness.fill(0x5A);
             let before = world.with_card(0, |card| card.counters().descriptors);
             world.step_until_idle();
-            assert!(witness.as_slice().iter().all(|byte| *byte == 0x5A));
+            assert!(witness.to_vec().iter().all(|byte| *byte == 0x5A));
             assert_eq!(world.with_card(0, |card| card.counters().descriptors), before);
         }
     }
@@ -474,11 +474,11 @@ fn a_channel_that_is_still_busy_is_refused_and_left_alone() {
         assert_pool(&card, 0, 2);
         let mut witnesses: Vec<_> = (0..64).map(|_| card.buffer(16 << 10).unwrap()).collect();
         for witness in &mut witnesses {
-            witness.as_mut_slice().fill(0x5A);
+            witness.fill(0x5A);
         }
         world.step_until_idle();
         for witness in &witnesses {
-            assert!(witness.as_slice().iter().all(|byte| *byte == 0x5A), "{way:?}: its write-back");
+            assert!(witness.to_vec().iter().all(|byte| *byte == 0x5A), "{way:?}: its write-back");
         }
         drop(witnesses);
         if matches!(way.mode, RunMode::StopRuns) {

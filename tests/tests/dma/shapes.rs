@@ -146,7 +146,7 @@ fn every_beat_goes_to_or_comes_from_the_fixed_address() {
         let buffer = rig.card.buffer_from(&bytes(9, 4 * BEAT)).unwrap();
         let buffer = rig.channel.transfer(buffer, at, WaitOptions::default()).unwrap();
         if way.to_card() {
-            assert_eq!(peek(&rig.world, 0, at, BEAT), buffer.as_slice()[3 * BEAT..]);
+            assert_eq!(peek(&rig.world, 0, at, BEAT), buffer.to_vec()[3 * BEAT..]);
         }
         let piece = |k: usize| Piece { memory, offset: k * 0x1000, length: 2 * BEAT, card: at };
         let ticket = rig.channel.submit_list(&[piece(0), piece(3), piece(1)]).unwrap();

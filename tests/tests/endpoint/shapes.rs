@@ -155,7 +155,7 @@ fn a_card_with_one_channel_each_way() {
     let region = net.region(1, TARGET, 300_000);
     let data = bytes(1, 300_000);
     let mut buffer = net.end(0).card().buffer(data.len()).unwrap();
-    buffer.as_mut_slice().copy_from_slice(&data);
+    buffer.write(0, &data).unwrap();
     // Through the endpoint's own channel, also while it works on a transfer.
     let buffer = net.end(0).write(buffer, SOURCE).unwrap();
     net.send(0, SOURCE, &region.remote, 0, 300_000);
@@ -168,7 +168,7 @@ fn a_card_with_one_channel_each_way() {
     assert_eq!(net.completions[0].pop_front().unwrap().result, Ok(()));
     let mut back = net.end(1).card().c2h(0).unwrap();
     let buffer_b = net.end(1).card().buffer(300_000).unwrap();
-    assert!(back.read(buffer_b, TARGET).unwrap().as_slice() == data);
+    assert!(back.read(buffer_b, TARGET).unwrap().to_vec() == data);
     assert!(net.get(0, CardAddr::new(0x80_0000), 300_000) == data);
     // A bad address is refused as on a channel, and the endpoint goes on.
     let failed = net.end(0).write(buffer, CardAddr::new(u64::MAX - 5)).unwrap_err();

@@ -28,10 +28,10 @@ fn card_addresses_past_memory_are_refused_before_the_card_sees_them() {
         };
         assert_eq!((start, memory_last), (at, CardAddr::new(MEMORY - 1)));
         assert_message(&refused, &["h2c0", "100 bytes"]);
-        assert_eq!(refused.buffer.as_slice(), [9; 100]);
+        assert_eq!(refused.buffer.to_vec(), [9; 100]);
         let failed = c2h.read(refused.buffer, at).unwrap_err();
         assert!(matches!(failed.error, TransferError::Submit(SubmitError::CardMemory { .. })), "{failed}");
-        assert_eq!(failed.buffer.unwrap().as_slice(), [9; 100]);
+        assert_eq!(failed.buffer.unwrap().to_vec(), [9; 100]);
     }
     assert_eq!(card.counters(), before, "nothing reached the card");
     // To the last byte.

@@ -45,7 +45,7 @@ fn try_open(world: &World, options: OpenOptions) -> Result<Card, OpenError> {
 
 fn filled(card: &Card, data: &[u8]) -> DmaBuffer {
     let mut buffer = card.buffer(data.len()).unwrap();
-    buffer.as_mut_slice().copy_from_slice(data);
+    buffer.write(0, data).unwrap();
     buffer
 }
 

@@ -16,10 +16,10 @@ fn a_buffer_gets_one_packet() {
             ends.sent();
             let buffer = ends.card.buffer(32_768).unwrap();
             let buffer = ends.rx.receive(buffer).unwrap();
-            assert!(buffer.as_slice() == data, "{setup:?} {length}");
+            assert!(buffer.to_vec() == data, "{setup:?} {length}");
             // Its whole capacity is used again.
             let buffer = ends.rx.receive(buffer).unwrap();
-            assert_eq!(buffer.as_slice(), b"and another one");
+            assert_eq!(buffer.to_vec(), b"and another one");
         }
         assert_eq!(ends.rx.posted(), 0);
     }
@@ -32,7 +32,7 @@ fn a_channel_that_is_idle_between_packets_ends_in_order() {
     tx.submit(card.buffer_from(b"one").unwrap()).unwrap();
     tx.poll().unwrap();
     let buffer = rx.receive(card.buffer(64).unwrap()).unwrap();
-    assert_eq!(buffer.as_slice(), b"one");
+    assert_eq!(buffer.to_vec(), b"one");
     drop((tx, rx, buffer));
     cards::assert_pool(&card, 0, 0);
     drop(card);
@@ -54,8 +54,8 @@ fn a_packet_that_is_too_long_is_lost_and_the_next_one_is_whole() {
         failed.error
     );
     let buffer = failed.buffer.unwrap();
-    assert_eq!(buffer.as_slice(), &long[..256], "its beginning is there");
-    assert_eq!(ends.rx.receive(buffer).unwrap().as_slice(), b"short");
+    assert_eq!(buffer.to_vec(), &long[..256], "its beginning is there");
+    assert_eq!(ends.rx.receive(buffer).unwrap().to_vec(), b"short");
     let statistics = ends.rx.statistics();
     assert_eq!((statistics.packets, statistics.lost, statistics.discarded_bytes), (1, 1, 1000));
 }
@@ -74,7 +74,7 @@ fn out_of_time_the_buffer_stays_posted() {
         assert!(matches!(failed.error, StreamError::Posted { .. }) && failed.buffer.is_some());
         assert!(matches!(ends.rx.next_packet(), Err(StreamError::Posted { .. })));
         ends.send(b"late");
-        assert_eq!(ends.rx.wait_received(WaitOptions::default()).unwrap().as_slice(), b"late");
+        assert_eq!(ends.rx.wait_received(WaitOptions::default()).unwrap().to_vec(), b"late");
         let failed = ends.rx.wait_received(soon).unwrap_err();
         assert!(matches!(failed.error, StreamError::Posted { .. }));
         // It can be had back.

@@ -7,7 +7,7 @@ use fpga_driver::{ChannelFault, Completion, SubmitError};
 
 use super::frame::Memory;
 use super::{Carrier, DropReason, Publisher, PublisherEvent, Purpose, Queued, Ready, SubscriberSet, Upload};
-use crate::cells::{BLOCK, BLOCK_BYTES, BlockError, Credit};
+use crate::cells::{BLOCK, BLOCK_BYTES, BlockError, Credit, block_at};
 use crate::error::PublisherError;
 use crate::retries::{Moved, Retries};
 
@@ -109,8 +109,11 @@ impl Publisher {
                 let length = usize::try_from(queued.length).unwrap_or(usize::MAX);
                 let cut = buffer.set_len(length);
                 debug_assert!(cut.is_ok());
-                if let Some(bytes) = queued.memory.bytes().get(..length) {
-                    buffer.as_mut_slice().copy_from_slice(bytes);
+                if let Memory::Heap(bytes) = &queued.memory
+                    && let Some(bytes) = bytes.get(..length)
+                {
+                    let whole = buffer.write(0, bytes);
+                    debug_assert!(whole.is_ok(), "it has been cut to that length");
                 }
                 let used = core::mem::replace(&mut queued.memory, Memory::Slot(slot, buffer));
                 self.put_away(used);
@@ -129,9 +132,7 @@ impl Publisher {
         let Some(mut other) = self.queue.remove(at) else { return false };
         if let Some(first) = self.queue.front_mut() {
             // Both are as long as a slot, until they are on their way.
-            for (mine, theirs) in first.memory.bytes_mut().iter_mut().zip(other.memory.bytes_mut()) {
-                core::mem::swap(mine, theirs);
-            }
+            first.memory.bytes().swap_with(&other.memory.bytes());
             core::mem::swap(&mut first.memory, &mut other.memory);
         }
         self.queue.insert(at, other);
@@ -376,8 +377,8 @@ impl Publisher {
             if !core::mem::take(&mut member.credit_fetched) {
                 continue;
             }
-            let block = buffer.as_slice().get(index * BLOCK..).unwrap_or_default();
-            let reason = match Credit::decode(block, member.window.remote.key) {
+            let block = block_at(buffer.memory(), index * BLOCK);
+            let reason = match block.and_then(|block| Credit::decode(&block, member.window.remote.key)) {
                 Ok(credit) => {
                     member.unreadable = 0;
                     member.heard(credit.heard);

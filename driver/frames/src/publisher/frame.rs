@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
-use fpga_driver::DmaBuffer;
+use fpga_driver::{DmaBuffer, SharedSlice};
 
 use crate::cells::BLOCK;
 
@@ -17,17 +17,10 @@ pub(super) enum Memory {
 }
 
 impl Memory {
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&mut self) -> SharedSlice<'_> {
         match self {
-            Self::Slot(_, buffer) => buffer.as_slice(),
-            Self::Heap(bytes) => bytes,
-        }
-    }
-
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        match self {
-            Self::Slot(_, buffer) => buffer.as_mut_slice(),
-            Self::Heap(bytes) => bytes,
+            Self::Slot(_, buffer) => buffer.memory(),
+            Self::Heap(bytes) => SharedSlice::from_mut(bytes),
         }
     }
 }
@@ -65,25 +58,29 @@ pub struct Frame {
 }
 
 impl Frame {
-    fn parts(&mut self) -> (&mut [u8], &mut [u8]) {
-        let bytes = self.memory.as_mut().map(Memory::bytes_mut).unwrap_or_default();
-        let (_, rest) = bytes.split_at_mut(BLOCK.min(bytes.len()));
-        let (value, data) = rest.split_at_mut(self.value_room.min(rest.len()));
-        let room = self.data_room.min(data.len());
-        (value, data.get_mut(..room).unwrap_or_default())
+    /// Where the value goes, and the data.
+    fn parts(&mut self) -> (SharedSlice<'_>, SharedSlice<'_>) {
+        let (value_room, data_room) = (self.value_room, self.data_room);
+        let bytes = self.memory.as_mut().map(Memory::bytes).unwrap_or_default();
+        let data = bytes.len().saturating_sub(BLOCK + value_room).min(data_room);
+        let part = |offset, length| bytes.slice(offset, length).unwrap_or_default();
+        (part(BLOCK, value_room), part(BLOCK + value_room, data))
     }
 
     /// All the bytes that a frame's data may have; how many of them count, [`set_len`](Self::set_len) says.
+    ///
+    /// The memory stays mapped for the card, so it is no slice: write into it, let [`write_chunks`](SharedSlice::write_chunks)
+    /// fill it, or read a file into it ([`ReadVolatile`](fpga_driver::ReadVolatile)).
     #[must_use]
-    pub fn room(&mut self) -> &mut [u8] {
+    pub fn room(&mut self) -> SharedSlice<'_> {
         self.parts().1
     }
 
     /// The data.
     #[must_use]
-    pub fn data(&mut self) -> &mut [u8] {
+    pub fn data(&mut self) -> SharedSlice<'_> {
         let length = self.length;
-        self.parts().1.get_mut(..length).unwrap_or_default()
+        self.parts().1.slice(0, length).unwrap_or_default()
     }
 
     /// Says how many bytes of data there are. As long as nothing is said, there are as many as there is room for.
@@ -105,7 +102,8 @@ impl Frame {
     /// [`TooLong`].
     pub fn fill(&mut self, data: &[u8]) -> Result<(), TooLong> {
         self.set_len(data.len())?;
-        self.data().copy_from_slice(data);
+        let whole = self.data().write(0, data);
+        debug_assert!(whole.is_ok(), "the length was just set");
         Ok(())
     }
 
@@ -117,8 +115,7 @@ impl Frame {
     pub fn set_value(&mut self, value: &[u8]) -> Result<(), TooLong> {
         let (length, place) = (value.len(), self.parts().0);
         let room = place.len();
-        let place = place.get_mut(..length).ok_or(TooLong { what: "the value", length, room })?;
-        place.copy_from_slice(value);
+        place.write(0, value).map_err(|_| TooLong { what: "the value", length, room })?;
         self.value_length = length;
         Ok(())
     }

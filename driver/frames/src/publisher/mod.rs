@@ -461,9 +461,8 @@ impl Publisher {
             value_room: self.geometry.value_room(),
             time: self.now().get(),
         };
-        if let Some(head) = memory.bytes_mut().first_chunk_mut::<BLOCK>() {
-            *head = header.encode();
-        }
+        let whole = memory.bytes().write(0, &header.encode());
+        debug_assert!(whole.is_ok(), "a frame has room for its head");
         let queued = Queued { memory, sequence, length: self.geometry.frame_length(data), targets: sent };
         if !self.queue.is_empty() || matches!(queued.memory, Memory::Heap(_)) {
             // In order, behind those that wait for a slot.

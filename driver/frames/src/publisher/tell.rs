@@ -52,7 +52,8 @@ impl Publisher {
             else {
                 continue;
             };
-            buffer.as_mut_slice().copy_from_slice(&status.encode());
+            let whole = buffer.write(0, &status.encode());
+            debug_assert!(whole.is_ok(), "it has room for a block");
             let block = u32::try_from(index).unwrap_or(u32::MAX);
             let to = self.layout.address(self.layout.block_offset(block));
             match self.h2c.submit(buffer, to) {

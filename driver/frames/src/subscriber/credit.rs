@@ -79,7 +79,8 @@ impl Subscriber {
         };
         let heard = self.heard_status;
         let credit = Credit { key: self.credit.key, consumed, leaving: self.leaving, heard };
-        buffer.as_mut_slice().copy_from_slice(&credit.encode());
+        let whole = buffer.write(0, &credit.encode());
+        debug_assert!(whole.is_ok(), "it has room for a block");
         let to = self.shape.layout.address(self.shape.layout.block_offset(1));
         match self.h2c.submit(buffer, to) {
             Ok(_) => {}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fpga_driver::{CardAddr, Completion, DmaBuffer};
 
 use super::{ReceivedFrame, Subscriber};
-use crate::cells::{BlockError, FrameHeader, Status};
+use crate::cells::{BlockError, FrameHeader, Status, block_at};
 use crate::error::{RemoteError, SubscriberError};
 use crate::retries::{Moved, Retries};
 
@@ -99,7 +99,8 @@ impl Subscriber {
     }
 
     fn fetched(&mut self, buffer: DmaBuffer, position: u32, slot: u32) {
-        match FrameHeader::decode(buffer.as_slice(), self.shape.stream) {
+        let head = block_at(buffer.memory(), 0);
+        match head.and_then(|head| FrameHeader::decode(&head, buffer.len(), self.shape.stream)) {
             Ok(header) => {
                 let home = Arc::clone(&self.home);
                 self.ready.push_back(Ok(ReceivedFrame { buffer: Some(buffer), home, position, header }));
@@ -112,7 +113,8 @@ impl Subscriber {
     }
 
     fn fetched_status(&mut self, buffer: DmaBuffer) {
-        match Status::decode(buffer.as_slice(), self.shape.stream) {
+        let block = block_at(buffer.memory(), 0);
+        match block.and_then(|block| Status::decode(&block, self.shape.stream)) {
             Ok(status) => {
                 self.unreadable = 0;
                 self.heard_status = status.number;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
-use fpga_driver::DmaBuffer;
+use fpga_driver::{DmaBuffer, SharedSlice};
 
 use crate::cells::{BLOCK, FrameHeader};
 use crate::sequence::Sequence;
@@ -23,12 +23,10 @@ pub struct ReceivedFrame {
 }
 
 impl ReceivedFrame {
-    fn parts(&self) -> (&[u8], &[u8]) {
-        let bytes = self.buffer.as_ref().map(DmaBuffer::as_slice).unwrap_or_default();
-        let rest = bytes.get(BLOCK..).unwrap_or_default();
-        // Lengths were checked against each other when the head was read.
-        let room = usize::try_from(self.header.value_room).unwrap_or(usize::MAX);
-        rest.split_at_checked(room).unwrap_or_default()
+    /// `length` bytes from byte `offset` behind the head on. Lengths were checked against each other when the head was read.
+    fn part(&self, offset: usize, length: usize) -> SharedSlice<'_> {
+        let bytes = self.buffer.as_ref().map(DmaBuffer::memory).unwrap_or_default();
+        bytes.slice(offset.saturating_add(BLOCK), length).unwrap_or_default()
     }
 
     /// Its number.
@@ -45,15 +43,17 @@ impl ReceivedFrame {
 
     /// What its publisher made of the data.
     #[must_use]
-    pub fn value(&self) -> &[u8] {
-        let length = usize::try_from(self.header.value_length).unwrap_or(usize::MAX);
-        self.parts().0.get(..length).unwrap_or_default()
+    pub fn value(&self) -> SharedSlice<'_> {
+        self.part(0, usize::try_from(self.header.value_length).unwrap_or(usize::MAX))
     }
 
-    /// The data.
+    /// The data. The memory stays mapped for the card, so it is no slice: copy what is needed out of it
+    /// ([`read`](SharedSlice::read), [`to_vec`](SharedSlice::to_vec)), go through it
+    /// ([`read_chunks`](SharedSlice::read_chunks)), or write it to a file ([`WriteVolatile`](fpga_driver::WriteVolatile)).
     #[must_use]
-    pub fn data(&self) -> &[u8] {
-        self.parts().1
+    pub fn data(&self) -> SharedSlice<'_> {
+        let room = usize::try_from(self.header.value_room).unwrap_or(usize::MAX);
+        self.part(room, usize::try_from(self.header.data_length).unwrap_or(usize::MAX))
     }
 }
 

@@ -53,7 +53,7 @@ impl DmaPool {
         let (start, length) = (Start::of(memory.view()), memory.len());
         Ok(DmaArea(Piece {
             pool: Arc::clone(&self.0),
-            home: Home::Caller,
+            home: Home::Caller { _memory: memory },
             start,
             iova,
             length,

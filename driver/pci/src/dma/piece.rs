@@ -8,6 +8,20 @@ use fpga_registers::Iova;
 use super::{DmaAccess, DmaRun, MemoryError, Piece, QuarantineReason, SharedSlice};
 
 /// DMA memory that the host owns: no transfer uses it. Posting it means moving it away.
+///
+/// ```
+/// # use fpga_pci::{DmaAllocError, DmaPool};
+/// # fn example(pool: &DmaPool) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut buffer = pool.allocate(4096)?;
+/// buffer.fill(0);
+/// buffer.write(16, b"abc")?;
+/// let mut back = [0; 3];
+/// buffer.read(16, &mut back)?;
+/// buffer.memory().store_u64(8, 7)?;
+/// let copy = buffer.to_vec();
+/// # Ok(())
+/// # }
+/// ```
 pub struct DmaBuffer(pub(super) Piece);
 
 /// DMA memory that the device may access whenever it likes, until this is dropped (or quarantined).
@@ -80,25 +94,32 @@ impl DmaBuffer {
         Ok(())
     }
 
-    /// The bytes in use.
+    /// The bytes in use, for copies, atomic words and streams ([`ReadVolatile`](crate::ReadVolatile)).
+    ///
+    /// Not a slice, because the memory stays mapped for the device:
+    ///
+    /// ```compile_fail,E0599
+    /// # fn peek(buffer: &fpga_pci::DmaBuffer) -> &[u8] {
+    /// buffer.as_slice()
+    /// # }
+    /// ```
     #[must_use]
     #[inline]
-    pub fn as_slice(&self) -> &[u8] {
-        let view = self.0.view();
-        // SAFETY: the view is `length` live, initialised bytes of a mapping that `self` keeps alive. They belong to this
-        // piece alone (FreeRanges hands out each byte once), and the piece is not posted: posting moves the
-        // DmaBuffer away, sharing turns it into a DmaArea. So nobody writes them while `self` is borrowed; the
-        // accesses that a Transport makes on behalf of a device are confined to posted pieces by its contract.
-        unsafe { core::slice::from_raw_parts(view.as_mut_ptr(), view.len()) }
+    pub fn memory(&self) -> SharedSlice<'_> {
+        self.0.view()
     }
 
-    /// The bytes in use, to be changed.
+    /// A copy of the bytes in use.
     #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.0.view().to_vec()
+    }
+
+    /// Sets all bytes in use to `value`.
     #[inline]
-    pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        let view = self.0.view();
-        // SAFETY: as in `as_slice`; `self` is borrowed exclusively, and the view (atomics, so writable) goes away here.
-        unsafe { core::slice::from_raw_parts_mut(view.as_mut_ptr(), view.len()) }
+    pub fn fill(&mut self, value: u8) {
+        let whole = self.0.view().fill(0, self.0.length, value);
+        debug_assert!(whole.is_ok(), "a buffer's own length");
     }
 
     /// Copies from the buffer.
@@ -136,7 +157,7 @@ impl DmaBuffer {
         self.0.run(offset, length)
     }
 
-    /// Shares it with the device for good: it gives no more slices.
+    /// Shares it with the device for good.
     #[must_use]
     pub fn into_area(self) -> DmaArea {
         DmaArea(self.0)

@@ -8,7 +8,11 @@ use crate::MemoryError;
 
 mod descriptor;
 
-/// A borrowed part of a [`SharedMemory`](crate::SharedMemory) or of a [`DmaArea`](crate::DmaArea).
+/// Maximum length in bytes of the parts of [`SharedSlice::read_chunks`] and [`SharedSlice::write_chunks`].
+pub const CHUNK: usize = 4096;
+
+/// A borrowed part of a [`SharedMemory`](crate::SharedMemory), a [`DmaBuffer`](crate::DmaBuffer) or a
+/// [`DmaArea`](crate::DmaArea): copies and atomic words, never a `&[u8]`.
 ///
 /// Word accesses need offsets that make the *address* a multiple of the word; views start on cache lines or pages
 /// unless they were narrowed to something odd.
@@ -31,6 +35,15 @@ impl<'a> SharedSlice<'a> {
         Self(unsafe { core::slice::from_raw_parts(start.cast::<AtomicU8>(), length) })
     }
 
+    /// A view of memory of this program alone, for code that serves both kinds.
+    #[must_use]
+    #[inline]
+    pub fn from_mut(bytes: &'a mut [u8]) -> Self {
+        let (start, length) = (bytes.as_mut_ptr(), bytes.len());
+        // SAFETY: the bytes are borrowed exclusively for all of `'a`, so no other reference to them is used meanwhile.
+        unsafe { Self::from_raw(start, length) }
+    }
+
     /// Size in bytes.
     #[must_use]
     #[inline]
@@ -43,6 +56,12 @@ impl<'a> SharedSlice<'a> {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Address of the first byte in this process: a number, for `/proc/self/smaps` and for messages.
+    #[must_use]
+    pub fn host_address(&self) -> usize {
+        self.0.as_ptr().addr()
     }
 
     /// Start of the memory, with the right to write.
@@ -130,6 +149,58 @@ impl<'a> SharedSlice<'a> {
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), MemoryError> {
         copy::store(self.range(offset, from.len())?, from);
         Ok(())
+    }
+
+    /// A copy of all bytes.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len()];
+        copy::load(self.0, &mut bytes);
+        bytes
+    }
+
+    /// Calls `each` with copies of consecutive parts of at most [`CHUNK`] bytes, and the offset of each: for what has to see the
+    /// bytes as a slice, such as a checksum. A part is copied once, so `each` sees the same bytes however often it looks.
+    pub fn read_chunks(&self, mut each: impl FnMut(usize, &[u8])) {
+        let mut chunk = [0; CHUNK];
+        let mut offset = 0;
+        for part in self.0.chunks(CHUNK) {
+            if let Some(bytes) = chunk.get_mut(..part.len()) {
+                copy::load(part, bytes);
+                each(offset, bytes);
+            }
+            offset += part.len();
+        }
+    }
+
+    /// Fills the memory with what `each` puts into consecutive parts of at most [`CHUNK`] bytes, given the offset of each: for what
+    /// has to produce bytes in a slice, such as a random generator. A part holds leftovers of the one before.
+    pub fn write_chunks(&self, mut each: impl FnMut(usize, &mut [u8])) {
+        let mut chunk = [0; CHUNK];
+        let mut offset = 0;
+        for part in self.0.chunks(CHUNK) {
+            if let Some(bytes) = chunk.get_mut(..part.len()) {
+                each(offset, bytes);
+                copy::store(part, bytes);
+            }
+            offset += part.len();
+        }
+    }
+
+    /// Exchanges the bytes of both, of the longer one as many as the other has. If the two overlap, the bytes in the overlap
+    /// are unspecified.
+    pub fn swap_with(&self, other: &SharedSlice<'_>) {
+        let (mut mine, mut theirs) = ([0; CHUNK / 4], [0; CHUNK / 4]);
+        for (here, there) in self.0.chunks(mine.len()).zip(other.0.chunks(theirs.len())) {
+            let length = here.len().min(there.len());
+            let (Some(mine), Some(theirs)) = (mine.get_mut(..length), theirs.get_mut(..length)) else {
+                return;
+            };
+            copy::load(here, mine);
+            copy::load(there, theirs);
+            copy::store(here, theirs);
+            copy::store(there, mine);
+        }
     }
 
     /// Sets `length` bytes to `value`.

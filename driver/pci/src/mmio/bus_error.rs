@@ -20,8 +20,8 @@ use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -32,16 +32,44 @@ use crate::OsError;
 /// The generation that no device reaches: the area is gone.
 pub(super) const GONE: u64 = u64::MAX;
 
-/// What the handler needs, made before it is installed.
+/// What the handler needs, made before it is installed. Never freed.
 struct Guard {
     /// One page of ones.
-    ones: OwnedFd,
+    ones: Arc<OwnedFd>,
     /// What was there before.
     before: libc::sigaction,
 }
 
-static GUARD: OnceLock<Guard> = OnceLock::new();
-static INSTALLED: AtomicBool = AtomicBool::new(false);
+/// The current one; null before the first installation.
+static GUARD: AtomicPtr<Guard> = AtomicPtr::new(ptr::null_mut());
+static INSTALLED: Installed = Installed::new();
+
+/// Whether something is in force: true only after it is, however many threads ask for it at once.
+struct Installed {
+    done: AtomicBool,
+    /// Held while it is being put in force.
+    busy: Mutex<()>,
+}
+
+impl Installed {
+    const fn new() -> Self {
+        Self { done: AtomicBool::new(false), busy: Mutex::new(()) }
+    }
+
+    fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// Calls `install` unless an earlier call has succeeded. Threads that come meanwhile wait for its outcome.
+    fn once<E>(&self, install: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_done() {
+            install()?;
+            self.done.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+}
 
 /// First entry of the list of mapped areas.
 static AREAS: AtomicPtr<Watch> = AtomicPtr::new(ptr::null_mut());
@@ -168,28 +196,43 @@ impl Watch {
 /// # Errors
 /// The system's reason for giving no memory file, or for refusing the handler.
 pub fn catch_bus_errors() -> Result<(), OsError> {
-    let guard = match GUARD.get() {
-        Some(guard) => guard,
-        None => {
-            let made = Guard { ones: page_of_ones()?, before: action(None)? };
-            // Of two threads here at the same time one comes second, with the same content.
-            GUARD.get_or_init(|| made)
-        }
-    };
-    if INSTALLED.swap(true, Ordering::AcqRel) {
-        return Ok(());
-    }
-    let mut ours = guard.before;
+    INSTALLED.once(install)
+}
+
+/// Puts the handler in force, with all that it needs.
+fn install() -> Result<(), OsError> {
+    let before = action(None)?;
+    let ones = Arc::new(page_of_ones()?);
+    Guard::publish(&ones, before);
+    let mut ours = before;
     ours.sa_sigaction = on_bus_error as *const () as usize;
     // On the signal stack where the thread has one, as the handler of the standard library wants it, to which this one may
     // pass a stack overflow.
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    action(Some(&ours)).map(drop).inspect_err(|_| INSTALLED.store(false, Ordering::Release))
+    let replaced = action(Some(&ours))?;
+    // Somebody may have installed another one since it was asked for.
+    if replaced.sa_sigaction != before.sa_sigaction || replaced.sa_flags != before.sa_flags {
+        Guard::publish(&ones, replaced);
+    }
+    Ok(())
 }
 
-/// Whether [`catch_bus_errors`] has been called.
+impl Guard {
+    /// Makes this the current one. The former is leaked: a handler may be using it.
+    fn publish(ones: &Arc<OwnedFd>, before: libc::sigaction) {
+        let guard = Box::leak(Box::new(Self { ones: Arc::clone(ones), before }));
+        GUARD.store(ptr::from_mut(guard), Ordering::Release);
+    }
+
+    fn current() -> Option<&'static Self> {
+        // SAFETY: null, or a leaked box that nobody changes.
+        unsafe { GUARD.load(Ordering::Acquire).as_ref() }
+    }
+}
+
+/// Whether the handler of [`catch_bus_errors`] is in force.
 pub(crate) fn bus_errors_caught() -> bool {
-    INSTALLED.load(Ordering::Acquire)
+    INSTALLED.is_done()
 }
 
 /// A file of one page that is all ones, and stays so.
@@ -224,7 +267,7 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
     // Positive codes are the kernel's: nobody can send them.
     if code > 0
         && let Some(watch) = Watch::find(address)
-        && let Some(guard) = GUARD.get()
+        && let Some(guard) = Guard::current()
     {
         // First the mark, then the page: whoever reads the page finds the mark.
         watch.generation.store(GONE, Ordering::SeqCst);
@@ -257,7 +300,7 @@ fn replace_page(address: usize, guard: &Guard) -> bool {
 
 /// Does what would have happened without this handler.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, code: c_int) {
-    let Some(guard) = GUARD.get() else { return };
+    let Some(guard) = Guard::current() else { return };
     let before = &guard.before;
     match before.sa_sigaction {
         libc::SIG_IGN if code <= 0 => {}
@@ -290,6 +333,40 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, code
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn handler_counts_as_installed_only_after_it_is_in_force() {
+        let installed = Installed::new();
+        let during = || {
+            assert!(!installed.is_done(), "somebody would map BARs without a handler");
+            Err(7)
+        };
+        assert_eq!(installed.once(during), Err(7));
+        assert!(!installed.is_done(), "a refusal is no installation");
+        let in_force = AtomicBool::new(false);
+        let (inside, wait_inside) = std::sync::mpsc::channel();
+        let (go_on, wait_go_on) = std::sync::mpsc::channel();
+        let (installed, in_force) = (&installed, &in_force);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                installed.once(|| {
+                    inside.send(()).unwrap();
+                    wait_go_on.recv().unwrap();
+                    in_force.store(true, Ordering::Relaxed);
+                    Ok::<_, ()>(())
+                })
+            });
+            wait_inside.recv().unwrap();
+            assert!(!installed.is_done());
+            let second = scope.spawn(move || {
+                installed.once(|| -> Result<(), ()> { panic!("it is being installed already") }).unwrap();
+                in_force.load(Ordering::Relaxed)
+            });
+            go_on.send(()).unwrap();
+            assert!(second.join().unwrap(), "the second caller returned before the handler was in force");
+        });
+        assert!(installed.is_done());
+    }
 
     #[test]
     fn areas_are_found_while_they_are_watched() {

@@ -20,13 +20,13 @@ use super::socket::Connection;
 use super::wire::{DmaMap, DmaUnmap, MAX_DATA, Reply, Request, device_flags, dma_map_flags};
 use crate::mmio::{MappedBar, Presence, bus_errors_caught};
 use crate::{
-    Bar, BarError, BarInfo, BarKind, ConfigError, DeviceEvents, DmaAccess, DmaMapError, HugePages, Interrupt,
-    InterruptError, MemoryError, OsError, ResetError, ResetLevel, SharedMemory, Transport, config,
+    Bar, BarError, BarInfo, BarKind, ConfigError, DeviceEvents, DmaAccess, DmaMapError, Interrupt,
+    InterruptError, MemoryKind, OsError, ResetError, ResetLevel, SharedMemory, Transport, config,
 };
 
 /// A PCI function that another process serves on a socket.
 ///
-/// Memory is passed to the server as file descriptors: [`dma_memory`](Transport::dma_memory) gives memory that has one.
+/// Memory is passed to the server as file descriptors: [`memory_kind`](Transport::memory_kind) asks for memory that has one.
 /// Memory without ([`SharedMemory::anonymous`], [`SharedMemory::from_mapping`]) can be mapped as well: the server then reads and
 /// writes it by messages that a thread of this process answers, which is slow, and which not every server does.
 ///
@@ -273,9 +273,9 @@ impl Transport for VfioUserTransport {
         self.page
     }
 
-    /// Pages of files are of the size that the system gives: large ones are not asked for.
-    fn dma_memory(&self, length: usize, _huge: HugePages) -> Result<SharedMemory, MemoryError> {
-        SharedMemory::memfd("fpga-dma", length)
+    /// What the server can map by itself.
+    fn memory_kind(&self) -> MemoryKind {
+        MemoryKind::File
     }
 
     fn interrupt_vectors(&self) -> u32 {

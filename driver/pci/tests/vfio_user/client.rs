@@ -79,7 +79,7 @@ fn memory_is_shared_with_its_rights_and_offset() {
     let _alone = alone();
     let server = Server::start(Device::default());
     let transport = open(&server);
-    let memory = transport.dma_memory(8192, HugePages::No).unwrap();
+    let memory = SharedMemory::memfd("fpga-dma", 8192).unwrap();
     memory.write(4096, b"seen by both").unwrap();
     let iova = Iova::new(0x10_0000);
     transport.map_dma(iova, &memory, DmaAccess::ReadByDevice).unwrap();
@@ -138,7 +138,7 @@ fn a_limit_on_mappings_is_kept() {
     device.version.capabilities.max_dma_maps = Some(1);
     let server = Server::start(device);
     let transport = open(&server);
-    let memory = transport.dma_memory(4096, HugePages::No).unwrap();
+    let memory = SharedMemory::memfd("fpga-dma", 4096).unwrap();
     transport.map_dma(Iova::new(0x1000), &memory, DmaAccess::Both).unwrap();
     let second = transport.map_dma(Iova::new(0x9000), &memory, DmaAccess::Both);
     assert!(matches!(second, Err(DmaMapError::LimitReached { .. })), "{second:?}");
@@ -444,7 +444,7 @@ fn a_refusal_is_told_and_the_connection_goes_on() {
     assert!(!refused.unwrap_err().is_gone());
     bar.read32(at).unwrap();
 
-    let memory = transport.dma_memory(4096, HugePages::No).unwrap();
+    let memory = SharedMemory::memfd("fpga-dma", 4096).unwrap();
     let (iova, length) = (Iova::new(0x1000), 4096);
     refuse(Command::DMA_MAP);
     let source = io(Command::DMA_MAP);

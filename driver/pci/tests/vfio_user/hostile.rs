@@ -7,7 +7,7 @@ use fpga_pci::vfio_user::socket::SocketError;
 use fpga_pci::vfio_user::wire::Command;
 use fpga_pci::vfio_user::{Breakage, PeerError, VfioUserOpenError, VfioUserOptions, VfioUserTransport};
 use fpga_pci::{
-    ConfigError, DmaAccess, DmaMapError, HugePages, InterruptError, MmioError, ResetError, ResetLevel,
+    ConfigError, DmaAccess, DmaMapError, InterruptError, MmioError, ResetError, ResetLevel, SharedMemory,
     Transport,
 };
 use fpga_registers::{BarOffset, Iova};
@@ -51,7 +51,7 @@ fn open(server: &Server, deadline: Duration) -> Result<VfioUserTransport, PeerEr
 fn use_it(transport: &VfioUserTransport, command: Command) -> Result<(), PeerError> {
     let iova = Iova::new(0x10_0000);
     let map = || {
-        let memory = transport.dma_memory(4096, HugePages::No).unwrap();
+        let memory = SharedMemory::memfd("fpga-dma", 4096).unwrap();
         transport.map_dma(iova, &memory, DmaAccess::Both)
     };
     let dma = |error| match error {
@@ -259,7 +259,7 @@ fn memory_comes_back_from_a_server_that_has_gone() {
     for (twist, fine) in [(Twist::Close, true), (Twist::WrongId, false)] {
         let server = Server::start(Device::default());
         let transport = open(&server, LATE).unwrap();
-        let memory = transport.dma_memory(4096, HugePages::No).unwrap();
+        let memory = SharedMemory::memfd("fpga-dma", 4096).unwrap();
         transport.map_dma(iova, &memory, DmaAccess::Both).unwrap();
         server.with(|device| device.twist = Some((Command::REGION_READ, twist)));
         use_it(&transport, Command::REGION_READ).unwrap_err();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use fpga_pci::vfio_user::{VfioUserOptions, VfioUserTransport};
-use fpga_pci::{DmaAccess, HugePages, ResetLevel, SharedMemory, Transport, config};
+use fpga_pci::{DmaAccess, ResetLevel, SharedMemory, Transport, config};
 use fpga_registers::{BarOffset, Iova};
 use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_INFO_EVENTFD, VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE, vfio_region_info,
@@ -141,7 +141,7 @@ fn a_server_by_others_serves_this_client() {
     bar.write64(at, 0x1_0000_0002).unwrap();
     assert_eq!(bar.read64(at).unwrap(), 0x1_0000_0002);
 
-    let memory = transport.dma_memory(8192, HugePages::No).unwrap();
+    let memory = SharedMemory::memfd("fpga-dma", 8192).unwrap();
     memory.store_u32(4096, 7).unwrap();
     transport.map_dma(Iova::new(0x10_0000), &memory, DmaAccess::Both).unwrap();
     {

@@ -508,7 +508,9 @@ impl Endpoint {
         };
         let buffer = self.card.buffer(SLOT_BYTES)?;
         let buffer = fetch.read(buffer, at).map_err(|failed| EndpointError::Fetch(failed.error))?;
-        let Some(request) = Request::decode(buffer.as_slice()) else { return Ok(None) };
+        let mut bytes = [0; SLOT_BYTES];
+        let Ok(()) = buffer.read(0, &mut bytes) else { return Ok(None) };
+        let Some(request) = Request::decode(&bytes) else { return Ok(None) };
         let Request { offset, length, to, key, scheme } = request;
         let Readable { reader, range } = readable;
         if offset > range.length || length > range.length - offset {

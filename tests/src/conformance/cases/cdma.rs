@@ -43,7 +43,7 @@ pub(super) fn read(opened: &Opened, offset: u64, length: usize) -> Vec<u8> {
     let mut c2h = opened.card.c2h(0).expect("a C2H channel");
     let buffer = opened.card.buffer(length).expect("DMA memory");
     let buffer = c2h.read_with(buffer, opened.at(offset), patient()).expect("it comes");
-    buffer.as_slice().to_vec()
+    buffer.to_vec()
 }
 
 fn copies(bench: &mut Bench<'_>) -> Verdict {

@@ -44,7 +44,7 @@ fn compare(opened: &Opened, places: &[(Way, CardAddr)], length: usize) {
     for (n, (way, at)) in places.iter().enumerate() {
         if way.to_card() {
             let buffer = c2h.read_with(opened.card.buffer(length).expect("DMA memory"), *at, patient());
-            assert!(buffer.expect("it comes").as_slice() == bytes(n as u64, length), "channel {n}");
+            assert!(buffer.expect("it comes").to_vec() == bytes(n as u64, length), "channel {n}");
         }
     }
 }
@@ -58,7 +58,7 @@ fn buffer(opened: &Opened, n: usize, way: Way, length: usize) -> DmaBuffer {
         return opened.card.buffer_from(&bytes(n as u64, length)).expect("DMA memory");
     }
     let mut buffer = opened.card.buffer(length).expect("DMA memory");
-    buffer.as_mut_slice().fill(0xEE);
+    buffer.fill(0xEE);
     buffer
 }
 
@@ -84,7 +84,7 @@ fn all_at_once(bench: &mut Bench<'_>) -> Verdict {
             assert_eq!(done.outcome, Ok(LENGTH as u64), "channel {n}");
             if way.direction == Direction::C2h {
                 let buffer = done.buffer.expect("it comes back");
-                assert!(buffer.as_slice() == bytes(n as u64, LENGTH), "channel {n}");
+                assert!(buffer.to_vec() == bytes(n as u64, LENGTH), "channel {n}");
             }
         }
     }
@@ -111,7 +111,7 @@ fn a_thread_each(bench: &mut Bench<'_>) -> Verdict {
                         Ok(buffer) => buffer,
                         Err(failed) => panic!("channel {n}: {failed}"),
                     };
-                    assert!(buffer.as_slice() == bytes(n as u64, LENGTH), "channel {n}");
+                    assert!(buffer.to_vec() == bytes(n as u64, LENGTH), "channel {n}");
                 }
             });
         }

@@ -426,7 +426,7 @@ fn all_ones_at_a_descriptor(bench: &mut Bench<'_>) -> Verdict {
             assert_eq!(done.outcome, Ok(LENGTH as u64), "{way:?}: transfer {n}");
             let buffer = done.buffer.expect("its buffer");
             let came = match (way.direction, bench.simulated()) {
-                (Direction::C2h, _) => buffer.as_slice() == data[n],
+                (Direction::C2h, _) => buffer.to_vec() == data[n],
                 (_, Some((world, number))) => {
                     crate::cards::peek(&world, number, places[n], LENGTH) == data[n]
                 }

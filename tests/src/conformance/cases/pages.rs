@@ -78,7 +78,7 @@ fn used(bench: &mut Bench<'_>, huge: HugePages, page: usize) -> Verdict {
         };
         let (mut h2c, mut c2h) = (take(Direction::H2c), take(Direction::C2h));
         let buffer = opened.card.buffer_from(&data).expect("DMA memory");
-        let size = page_size(buffer.as_slice().as_ptr().addr());
+        let size = page_size(buffer.memory().host_address());
         assert_eq!(size, Some(page), "pages behind the buffer");
         let mappings = opened.seam.mappings();
         assert!(
@@ -86,9 +86,9 @@ fn used(bench: &mut Bench<'_>, huge: HugePages, page: usize) -> Verdict {
             "{mappings:x?}"
         );
         let mut buffer = h2c.transfer(buffer, at, patient()).unwrap_or_else(|failed| panic!("{failed}"));
-        buffer.as_mut_slice().fill(0xEE);
+        buffer.fill(0xEE);
         let buffer = c2h.transfer(buffer, at, patient()).unwrap_or_else(|failed| panic!("{failed}"));
-        assert!(buffer.as_slice() == data, "what comes back is not what was sent");
+        assert!(buffer.to_vec() == data, "what comes back is not what was sent");
     }
     opened.assert_pool(0, 0);
     opened.close();

@@ -163,9 +163,9 @@ fn sleeps(opened: Opened) -> Verdict {
     }
     opened.seam.sleep_on(false);
     assert_eq!(opened.seam.overslept(), 0, "somebody slept though there was news");
-    buffer.as_mut_slice().fill(0);
+    buffer.fill(0);
     buffer = back.read(buffer, opened.at(2 << 20)).expect("card memory gives it");
-    assert!(buffer.as_slice() == data, "what has arrived is not what was sent");
+    assert!(buffer.to_vec() == data, "what has arrived is not what was sent");
     drop((buffer, back, end));
     opened.assert_pool(0, 0);
     opened.close();

@@ -1,10 +1,11 @@
 //! `dma write` and `dma read` where the card's channels are AXI4-Stream: a file is sent as packets, packets are received into one.
 
-use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use fpga_driver::{C2hStreamOptions, ChannelName, Direction, H2cStream, RunMode, TransferError};
+use fpga_driver::{
+    C2hStreamOptions, ChannelName, Direction, H2cStream, ReadVolatile, RunMode, TransferError, WriteVolatile,
+};
 
 use super::dma::{Moved, Place};
 use crate::error::CliError;
@@ -62,7 +63,7 @@ pub(super) fn write(
         // Not more than it was made with.
         let _ = buffer.set_len(count);
         reader
-            .read_exact(buffer.as_mut_slice())
+            .read_exact_volatile(buffer.memory())
             .map_err(|error| CliError::carried(file, "read it", error).after(done))?;
         tx.submit(buffer).map_err(|refused| TransferError::from(refused.error))?;
         tx.poll().map_err(TransferError::from)?;
@@ -129,7 +130,7 @@ pub(super) fn read(
     for received in 1..=count {
         settings.deadline.check(|| format!("receiving by {name}")).map_err(|error| error.after(bytes))?;
         buffer = rx.receive_with(buffer, settings.deadline.wait()).map_err(|failed| failed.error)?;
-        sink.write_all(buffer.as_slice())
+        sink.write_all_volatile(buffer.memory())
             .map_err(|error| CliError::carried(out, "write it", error).after(bytes))?;
         bytes += buffer.len() as u64;
         progress.at(received);

@@ -45,9 +45,9 @@ fn wrap(path: &Path, action: &'static str, error: io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::io::{Read, Write};
+    use std::io::Read;
 
-    use fpga_driver::CardAddr;
+    use fpga_driver::{CardAddr, SharedSlice, WriteVolatile};
 
     use super::*;
     use crate::progress::Deadline;
@@ -95,8 +95,9 @@ mod tests {
         bytes[80_000] ^= 1;
         let mut expected = source.open(NEVER()).unwrap();
         let mut sink = Compare::new(&mut expected, None, place());
-        sink.write_all(&bytes[..50_000]).unwrap();
-        let error = sink.write_all(&bytes[50_000..]).unwrap_err().downcast::<CliError>().unwrap();
+        sink.write_all_volatile(SharedSlice::from_mut(&mut bytes[..50_000])).unwrap();
+        let error = sink.write_all_volatile(SharedSlice::from_mut(&mut bytes[50_000..]));
+        let error = error.unwrap_err().downcast::<CliError>().unwrap();
         let CliError::Mismatch { offset, transfer, address, .. } = error else { panic!("{error}") };
         assert_eq!((offset, transfer, address), (71_000, 2, CardAddr::new(0x100 + 70_000)));
     }
@@ -106,10 +107,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out");
         let source = random(50_000);
-        let bytes = all(&source);
+        let mut bytes = all(&source);
         let mut out = OutFile::create(&path, None).unwrap();
         let mut expected = source.open(NEVER()).unwrap();
-        Compare::new(&mut expected, Some(&mut out), place()).write_all(&bytes).unwrap();
+        Compare::new(&mut expected, Some(&mut out), place())
+            .write_all_volatile(SharedSlice::from_mut(&mut bytes))
+            .unwrap();
         assert_eq!(fs::read(&path).unwrap(), bytes);
         drop(out);
         assert!(!path.exists());
@@ -127,7 +130,9 @@ mod tests {
         fs::write(&path, [7; 50]).unwrap();
         assert!(source.check_unchanged().unwrap_err().to_string().contains("50 bytes now"));
         let mut expected = source.open(NEVER()).unwrap();
-        let error = Compare::new(&mut expected, None, place()).write_all(&[7; 100]).unwrap_err();
+        let error = Compare::new(&mut expected, None, place())
+            .write_all_volatile(SharedSlice::from_mut(&mut [7; 100]))
+            .unwrap_err();
         assert!(error.to_string().contains("changed"), "{error}");
     }
 

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use fpga_driver::CardAddr;
+use fpga_driver::{CardAddr, SharedSlice, WriteVolatile};
 
 use super::{BLOCK, Source, SourceReader, wrap};
 use crate::error::CliError;
@@ -58,6 +58,12 @@ impl Write for OutFile {
     }
 }
 
+impl WriteVolatile for OutFile {
+    fn write_volatile(&mut self, from: SharedSlice<'_>) -> io::Result<usize> {
+        self.file.write_volatile(from).map_err(|error| wrap(&self.path, "write it", error))
+    }
+}
+
 impl Drop for OutFile {
     fn drop(&mut self) {
         if !self.keep && self.regular {
@@ -75,14 +81,10 @@ pub struct Limited<W> {
     pub deadline: Deadline,
 }
 
-impl<W: Write> Write for Limited<W> {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+impl<W: WriteVolatile> WriteVolatile for Limited<W> {
+    fn write_volatile(&mut self, from: SharedSlice<'_>) -> io::Result<usize> {
         self.deadline.check(|| "reading card memory".to_owned()).map_err(io::Error::other)?;
-        self.inner.write(from)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
+        self.inner.write_volatile(from)
     }
 }
 
@@ -107,13 +109,15 @@ pub struct Compare<'a, 'b> {
     place: Place,
     done: u64,
     scratch: Vec<u8>,
+    /// Copy of the bytes that are compared: taken once, so that what goes to the file is what was compared.
+    received: Vec<u8>,
 }
 
 impl<'a, 'b> Compare<'a, 'b> {
     /// A sink for the part of the stream at `place`; `expected` stands at its first byte.
     #[must_use]
     pub fn new(expected: &'a mut SourceReader<'b>, out: Option<&'a mut OutFile>, place: Place) -> Self {
-        Self { expected, out, place, done: 0, scratch: vec![0; BLOCK] }
+        Self { expected, out, place, done: 0, scratch: vec![0; BLOCK], received: Vec::with_capacity(BLOCK) }
     }
 
     fn check(&mut self, piece: &[u8]) -> io::Result<()> {
@@ -142,19 +146,18 @@ impl<'a, 'b> Compare<'a, 'b> {
     }
 }
 
-impl Write for Compare<'_, '_> {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        for piece in from.chunks(BLOCK) {
-            self.check(piece)?;
-            self.done += piece.len() as u64;
-        }
+impl WriteVolatile for Compare<'_, '_> {
+    fn write_volatile(&mut self, from: SharedSlice<'_>) -> io::Result<usize> {
+        let length = from.len().min(BLOCK);
+        let mut received = core::mem::take(&mut self.received);
+        received.resize(length, 0);
+        from.read(0, &mut received).map_err(io::Error::other)?;
+        self.check(&received)?;
+        self.done += length as u64;
         if let Some(out) = &mut self.out {
-            out.write_all(from)?;
+            out.write_all(&received)?;
         }
-        Ok(from.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        self.received = received;
+        Ok(length)
     }
 }

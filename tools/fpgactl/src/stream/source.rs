@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use fpga_driver::bulk::BulkError;
+use fpga_driver::{ReadVolatile, SharedSlice};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
@@ -145,16 +146,48 @@ impl SourceReader<'_> {
     }
 }
 
-impl Read for SourceReader<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+impl SourceReader<'_> {
+    /// Reads on, from a file by `file`, of random bytes at most `length` by `random`.
+    fn read_by(
+        &mut self,
+        length: usize,
+        file: impl FnOnce(&mut File) -> io::Result<usize>,
+        random: impl FnOnce(&[u8]) -> io::Result<()>,
+    ) -> io::Result<usize> {
         self.deadline.check(|| format!("reading {}", self.source.name())).map_err(io::Error::other)?;
         match (&mut self.bytes, self.source) {
-            (Bytes::File(file), Source::File { path, .. }) => {
-                file.read(into).map_err(|error| wrap(path, "read it", error))
+            (Bytes::File(bytes), Source::File { path, .. }) => {
+                file(bytes).map_err(|error| wrap(path, "read it", error))
             }
-            (Bytes::File(file), Source::Random { .. }) => file.read(into),
-            (Bytes::Random(random), _) => Ok(random.read(into)),
+            (Bytes::File(bytes), Source::Random { .. }) => file(bytes),
+            (Bytes::Random(bytes), _) => {
+                let ready = bytes.take(length);
+                random(ready).map(|()| ready.len())
+            }
         }
+    }
+}
+
+impl Read for SourceReader<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match &self.bytes {
+            Bytes::File(_) => self.read_by(0, |file| file.read(into), |_| Ok(())),
+            Bytes::Random(_) => self.read_by(
+                into.len(),
+                |_| Ok(0),
+                |ready| {
+                    into.iter_mut().zip(ready).for_each(|(to, from)| *to = *from);
+                    Ok(())
+                },
+            ),
+        }
+    }
+}
+
+impl ReadVolatile for SourceReader<'_> {
+    fn read_volatile(&mut self, into: SharedSlice<'_>) -> io::Result<usize> {
+        let copy = |ready: &[u8]| into.write(0, ready).map_err(io::Error::other);
+        self.read_by(into.len(), |file| file.read_volatile(into), copy)
     }
 }
 
@@ -177,18 +210,16 @@ impl Random {
         }
     }
 
-    fn read(&mut self, into: &mut [u8]) -> usize {
+    /// The next bytes, at most `length`.
+    fn take(&mut self, length: usize) -> &[u8] {
         if self.used == BLOCK {
             self.generator.fill_bytes(&mut self.block[..]);
             self.used = 0;
         }
         let ready = self.block.get(self.used..).unwrap_or_default();
-        let count = into.len().min(ready.len()).min(usize::try_from(self.left).unwrap_or(usize::MAX));
-        for (to, from) in into.iter_mut().zip(ready.iter().take(count)) {
-            *to = *from;
-        }
+        let count = length.min(ready.len()).min(usize::try_from(self.left).unwrap_or(usize::MAX));
         self.used += count;
         self.left -= count as u64;
-        count
+        ready.get(..count).unwrap_or_default()
     }
 }

@@ -1,21 +1,18 @@
 //! A channel under load, with its two working sets: one in host memory, one in card memory.
 
 use std::collections::VecDeque;
-use std::io::{Read, Write};
 use std::path::Path;
 
 use fpga_driver::pci::DmaArea;
 use fpga_driver::{
-    AttachedMemory, C2hChannel, Card, CardAddr, ChannelError, ChannelName, ChannelOptions, Completion,
-    H2cChannel, ResourceError, SubmitError, Ticket, TransferError, WaitOptions, bulk, pci::SharedSlice,
+    AttachedMemory, Bounced, C2hChannel, Card, CardAddr, ChannelError, ChannelName, ChannelOptions,
+    Completion, H2cChannel, ReadVolatile, ResourceError, SharedSlice, SubmitError, Ticket, TransferError,
+    WaitOptions, WriteVolatile, bulk,
 };
 
 use crate::error::CliError;
 use crate::progress::Deadline;
 use crate::stream::{Compare, Place, Source};
-
-/// Bytes copied at a time where speed does not matter.
-const CHUNK: usize = 4 << 10;
 
 /// What both kinds of channel can do. Generic instead of dynamic: this is the path that is measured.
 pub(super) trait Channel: Sized {
@@ -109,7 +106,7 @@ macro_rules! channel {
 }
 
 channel!(H2cChannel, h2c_with, false, |channel, card, _, set| {
-    let mut zeros = std::io::repeat(0);
+    let mut zeros = Bounced::new(std::io::repeat(0));
     let options = WaitOptions::default();
     Ok(bulk::write_from(card, channel, &mut zeros, set.card, set.bytes(), options, &mut |_| {})?)
 });
@@ -224,14 +221,9 @@ impl<C: Channel> Lane<C> {
             let source = set.content();
             let mut reader = source.open(Deadline::after(None))?;
             let view = view(&lane.channel, memory, card)?;
-            let mut chunk = vec![0; CHUNK];
-            for offset in (0..view.len()).step_by(CHUNK) {
-                let part = chunk.get_mut(..CHUNK.min(view.len() - offset)).unwrap_or_default();
-                reader
-                    .read_exact(part)
-                    .map_err(|error| CliError::carried(Path::new("random bytes"), "make them", error))?;
-                view.write(offset, part).map_err(|source| memory_error(card, source))?;
-            }
+            reader
+                .read_exact_volatile(view)
+                .map_err(|error| CliError::carried(Path::new("random bytes"), "make them", error))?;
         }
         Ok(lane)
     }
@@ -242,16 +234,8 @@ impl<C: Channel> Lane<C> {
         let mut expected = source.open(Deadline::after(None))?;
         let mut compare = Compare::new(&mut expected, None, self.set.place(card));
         let view = view(&self.channel, self.memory, card)?;
-        let mut chunk = vec![0; CHUNK];
-        for offset in (0..view.len()).step_by(CHUNK) {
-            let part = chunk.get_mut(..CHUNK.min(view.len() - offset)).unwrap_or_default();
-            view.read(offset, part).map_err(|source| memory_error(card, source))?;
-            // The comparison's error carries one of ours, as a stream's does.
-            compare
-                .write_all(part)
-                .map_err(|source| bulk::BulkError::Stream { done: offset as u64, source })?;
-        }
-        Ok(())
+        // The comparison's error carries one of ours, as a stream's does.
+        Ok(compare.write_all_volatile(view).map_err(|source| bulk::BulkError::Stream { done: 0, source })?)
     }
 
     /// Overwrites what the engine is going to write.
@@ -320,10 +304,6 @@ impl<C: Channel> Lane<C> {
 #[cold]
 fn dma(error: impl Into<TransferError>) -> CliError {
     CliError::from(error.into())
-}
-
-fn memory_error(card: &Card, source: fpga_driver::pci::MemoryError) -> CliError {
-    CliError::Memory { card: card.name().to_owned(), source }
 }
 
 #[cfg(test)]

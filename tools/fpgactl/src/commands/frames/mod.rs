@@ -4,6 +4,7 @@ mod pace;
 mod publish;
 mod subscribe;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use fpga_driver::firmware::crc::crc32c;
 use fpga_driver::firmware::generated::EVENT_RING_ENTRIES_MAX;
 use fpga_driver::mock::World;
 use fpga_driver::mock::link::{UdpLink, UdpLinkOptions};
-use fpga_driver::{Card, Endpoint, Transport};
+use fpga_driver::{Card, Endpoint, SharedSlice, Transport};
 use fpga_frames::InternalErrors;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -77,12 +78,20 @@ impl From<InternalErrors> for Repaired {
     }
 }
 
-/// Number and CRC-32C of a frame.
-fn checksum(number: u64, data: &[u8]) -> [u8; CHECKSUM] {
+/// Number and CRC-32C of a frame: of a copy, which is made in memory that is kept from frame to frame.
+fn checksum(number: u64, data: SharedSlice<'_>) -> [u8; CHECKSUM] {
+    thread_local!(static COPY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
+    let crc = COPY.with_borrow_mut(|copy| {
+        copy.resize(data.len(), 0);
+        // As many bytes as there are.
+        let whole = data.read(0, copy);
+        debug_assert!(whole.is_ok());
+        crc32c(copy)
+    });
     let mut value = [0; CHECKSUM];
     if let Some((head, tail)) = value.split_first_chunk_mut::<8>() {
         *head = number.to_le_bytes();
-        tail.copy_from_slice(&crc32c(data).to_le_bytes());
+        tail.copy_from_slice(&crc.to_le_bytes());
     }
     value
 }

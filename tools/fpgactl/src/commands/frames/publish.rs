@@ -1,11 +1,12 @@
 //! `stream publish`.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use fpga_driver::ReadVolatile;
 use fpga_frames::{
     DropReason, Frame, PublishError, Publisher, PublisherEvent, PublisherOptions, SubscriberStatistics,
     TakeError,
@@ -138,7 +139,7 @@ impl Pattern {
         };
         let length = usize::try_from(longest - shorter).unwrap_or(usize::MAX);
         frame.set_len(length).map_err(CliError::Frame)?;
-        self.random.fill_bytes(frame.data());
+        frame.data().write_chunks(|_, chunk| self.random.fill_bytes(chunk));
         Ok(())
     }
 }
@@ -200,11 +201,13 @@ impl Stream {
 
     fn fill(&mut self, frame: &mut Frame) -> Result<Next, CliError> {
         let room = frame.room();
-        while let Some(rest) = room.get_mut(self.length..).filter(|rest| !rest.is_empty()) {
+        while self.length < room.len()
+            && let Ok(rest) = room.slice(self.length, room.len() - self.length)
+        {
             if !self.is_readable() {
                 return Ok(Next::Part);
             }
-            match self.file.read(rest) {
+            match self.file.read_volatile(rest) {
                 Ok(0) if self.length == 0 => return Ok(Next::End),
                 Ok(0) => break,
                 Ok(count) => self.length += count,

@@ -1,11 +1,12 @@
 //! `stream subscribe`.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use fpga_driver::WriteVolatile;
 use fpga_frames::{
     BootstrapError, Event, JoinError, ReceivedFrame, Subscriber, SubscriberError, SubscriberOptions,
 };
@@ -75,10 +76,12 @@ impl Sink {
     fn take(&self, frame: &ReceivedFrame, out: &mut dyn Write) -> Result<(), CliError> {
         match self {
             Self::Check => Ok(()),
-            Self::Out => output::write_all(frame.data(), out),
+            Self::Out => output::write_all(&frame.data().to_vec(), out),
             Self::Folder(folder) => {
                 let path = folder.join(format!("frame-{:020}", frame.sequence().get()));
-                fs::write(&path, frame.data()).map_err(|error| CliError::file(&path, "write it", error))
+                File::create(&path)
+                    .and_then(|mut file| file.write_all_volatile(frame.data()))
+                    .map_err(|error| CliError::file(&path, "write it", error))
             }
         }
     }
@@ -253,7 +256,9 @@ impl Job {
         if frame.value().len() != CHECKSUM {
             return;
         }
-        if frame.value() == checksum(frame.sequence().get(), frame.data()) {
+        let mut value = [0; CHECKSUM];
+        let read = frame.value().read(0, &mut value);
+        if read.is_ok() && value == checksum(frame.sequence().get(), frame.data()) {
             self.checked += 1;
         } else {
             self.damaged += 1;

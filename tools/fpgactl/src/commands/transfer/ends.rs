@@ -1,12 +1,11 @@
 //! The two ends of a transfer, and the loop that drives both.
 
-use std::io::Read;
 use std::time::Duration;
 
 use fpga_driver::core::sender::Completion;
 use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SchemeList, SendTicket};
 use fpga_driver::firmware::generated::Scheme as Rules;
-use fpga_driver::{C2hChannel, CardAddr, CardRange, Endpoint, H2cChannel, NodeId, bulk};
+use fpga_driver::{C2hChannel, CardAddr, CardRange, Endpoint, H2cChannel, NodeId, ReadVolatile, bulk};
 
 use super::plan::Plan;
 use super::{STALL_NS, behind, card_span};
@@ -180,7 +179,7 @@ impl Sending {
             deadline.check(|| format!("writing to {}", self.name()))?;
             let short = || bulk::BulkError::Short { done, length };
             buffer.set_len(piece(done)).map_err(|_| short())?;
-            source.read_exact(buffer.as_mut_slice()).map_err(|error| match error.kind() {
+            source.read_exact_volatile(buffer.memory()).map_err(|error| match error.kind() {
                 std::io::ErrorKind::UnexpectedEof => short(),
                 _ => bulk::BulkError::Stream { done, source: error },
             })?;

@@ -1,0 +1,189 @@
+//! Memory that another party writes at any time: a backend in safe code that keeps what it is given and scribbles over it, as a card
+//! that fails or a hostile server does. Whatever it does, a program sees wrong bytes at worst.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
+
+use core::ops::RangeInclusive;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use fpga_pci::testing::BareFunction;
+use fpga_pci::{
+    Bar, BarError, BarInfo, ConfigError, DmaAccess, DmaMapError, DmaPool, DmaPoolOptions, HugePages,
+    Interrupt, InterruptError, MemoryKind, ResetError, ResetLevel, SharedMemory, Transport,
+};
+use fpga_registers::Iova;
+
+const REGION: usize = 64 << 10;
+
+/// A backend that breaks its contract: addresses that overlap, every mapping and unmapping accepted, all memory kept.
+struct Scribbler {
+    inner: BareFunction,
+    kind: MemoryKind,
+    kept: Mutex<Vec<SharedMemory>>,
+}
+
+impl Scribbler {
+    fn new(kind: MemoryKind) -> Arc<Self> {
+        Arc::new(Self { inner: BareFunction::new(Vec::new()), kind, kept: Mutex::new(Vec::new()) })
+    }
+
+    /// Writes over everything that was ever mapped.
+    fn scribble(&self, value: u8) {
+        for memory in self.kept.lock().unwrap().iter() {
+            memory.fill(0, memory.len(), value).unwrap();
+        }
+    }
+}
+
+impl Transport for Scribbler {
+    fn name(&self) -> &'static str {
+        "scribbler"
+    }
+
+    fn config_read(&self, at: u16, into: &mut [u8]) -> Result<(), ConfigError> {
+        self.inner.config_read(at, into)
+    }
+
+    fn config_write(&self, at: u16, from: &[u8]) -> Result<(), ConfigError> {
+        self.inner.config_write(at, from)
+    }
+
+    fn bars(&self) -> [Option<BarInfo>; 6] {
+        self.inner.bars()
+    }
+
+    fn open_bar(&self, index: u8) -> Result<Bar, BarError> {
+        self.inner.open_bar(index)
+    }
+
+    fn map_dma(&self, _: Iova, memory: &SharedMemory, _: DmaAccess) -> Result<(), DmaMapError> {
+        self.kept.lock().unwrap().push(memory.clone());
+        Ok(())
+    }
+
+    fn unmap_dma(&self, _: Iova, _: u64) -> Result<(), DmaMapError> {
+        Ok(())
+    }
+
+    fn iova_ranges(&self) -> Vec<RangeInclusive<Iova>> {
+        vec![Iova::new(0)..=Iova::new(u64::MAX), Iova::new(4096)..=Iova::new(1 << 30)]
+    }
+
+    fn memory_kind(&self) -> MemoryKind {
+        self.kind
+    }
+
+    fn interrupt_vectors(&self) -> u32 {
+        0
+    }
+
+    fn enable_interrupts(&self, _: u32) -> Result<Vec<Interrupt>, InterruptError> {
+        Ok(Vec::new())
+    }
+
+    fn disable_interrupts(&self) -> Result<(), InterruptError> {
+        Ok(())
+    }
+
+    fn reset(&self, level: ResetLevel) -> Result<(), ResetError> {
+        self.inner.reset(level)
+    }
+
+    fn now(&self) -> u64 {
+        0
+    }
+
+    fn relax(&self) {}
+}
+
+fn pool(scribbler: &Arc<Scribbler>) -> DmaPool {
+    let mut options = DmaPoolOptions::default();
+    options.region_size = REGION;
+    DmaPool::new(Arc::<Scribbler>::clone(scribbler), options)
+}
+
+#[test]
+fn backend_in_safe_code_cannot_make_two_buffers_of_one_memory() {
+    for kind in [MemoryKind::Anonymous, MemoryKind::File] {
+        let scribbler = Scribbler::new(kind);
+        let pools = [pool(&scribbler), pool(&scribbler)];
+        // Two regions of each pool.
+        let mut buffers: Vec<_> = pools
+            .iter()
+            .flat_map(|pool| [pool.allocate(REGION).unwrap(), pool.allocate(REGION).unwrap()])
+            .collect();
+        assert!(
+            scribbler
+                .kept
+                .lock()
+                .unwrap()
+                .iter()
+                .all(|memory| memory.file().is_some() == (kind == MemoryKind::File))
+        );
+        for (mark, buffer) in (1..).zip(&mut buffers) {
+            buffer.fill(mark);
+        }
+        for (mark, buffer) in (1..).zip(&buffers) {
+            assert!(buffer.to_vec().iter().all(|byte| *byte == mark), "{kind:?}: buffer {mark}");
+        }
+    }
+}
+
+#[test]
+fn backend_writing_under_a_borrowed_view_changes_values_only() {
+    let scribbler = Scribbler::new(MemoryKind::Anonymous);
+    let pool = pool(&scribbler);
+    let mut buffer = pool.allocate(REGION).unwrap();
+    buffer.fill(1);
+    let view = buffer.memory();
+    let copy = view.to_vec();
+    scribbler.scribble(2);
+    assert!(copy.iter().all(|byte| *byte == 1), "a copy is the program's own");
+    assert!(view.to_vec().iter().all(|byte| *byte == 2), "a view shows what is there now");
+}
+
+#[test]
+fn copies_taken_while_the_backend_writes_consist_of_bytes_that_were_there() {
+    const ROUNDS: usize = 200;
+    let scribbler = Scribbler::new(MemoryKind::Anonymous);
+    let pool = pool(&scribbler);
+    let buffer = pool.allocate(REGION).unwrap();
+    scribbler.scribble(0xA5);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                scribbler.scribble(0x5A);
+                scribbler.scribble(0xA5);
+            }
+        });
+        for _ in 0..ROUNDS {
+            assert!(buffer.to_vec().iter().all(|byte| matches!(byte, 0xA5 | 0x5A)));
+            buffer.memory().read_chunks(|_, chunk| {
+                // The same bytes at both looks.
+                assert_eq!(
+                    chunk.iter().filter(|byte| **byte == 0xA5).count(),
+                    chunk.iter().filter(|byte| **byte != 0x5A).count()
+                );
+            });
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn memory_of_a_caller_stays_mapped_for_its_area_whatever_the_backend_answers() {
+    let scribbler = Scribbler::new(MemoryKind::Anonymous);
+    let pool = pool(&scribbler);
+    let area = || pool.map(SharedMemory::anonymous(4096, HugePages::No).unwrap(), DmaAccess::Both).unwrap();
+    let (first, second, third) = (area(), area(), area());
+    scribbler.kept.lock().unwrap().clear();
+    first.memory().store_u32(0, 1).unwrap();
+    second.memory().store_u32(0, 2).unwrap();
+    third.memory().store_u32(0, 3).unwrap();
+    drop(second);
+    assert_eq!((first.memory().load_u32(0), third.memory().load_u32(0)), (Ok(1), Ok(3)));
+    drop(first);
+    drop(pool);
+    assert_eq!(third.memory().load_u32(0), Ok(3));
+}
