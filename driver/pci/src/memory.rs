@@ -16,6 +16,7 @@ use std::sync::Arc;
 use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags};
 
+use crate::mmio::Watched;
 use crate::{MemoryError, OsError};
 
 /// Size, and so alignment, of the large pages that the kernel puts together by itself.
@@ -89,6 +90,8 @@ pub struct SharedMemory {
 }
 
 struct Mapping {
+    /// Before the mapping, so that it goes first. For memory of a file that somebody else made.
+    watched: Option<Watched>,
     /// Never read again: it unmaps when the last clone goes.
     _raw: MmapRaw,
     /// The file behind it and where in the file this begins, for memory that can be passed on.
@@ -204,7 +207,7 @@ impl SharedMemory {
         mapping
             .advise(Advice::DontFork)
             .map_err(|error| MemoryError::Unavailable { length, source: error.into() })?;
-        Self::of_raw(MmapRaw::from(mapping), skip, length, None)
+        Self::of_raw(MmapRaw::from(mapping), skip, length, None, None)
     }
 
     /// The one place where the fields are put together.
@@ -213,12 +216,13 @@ impl SharedMemory {
         skip: usize,
         length: usize,
         file: Option<(OwnedFd, u64)>,
+        watched: Option<Watched>,
     ) -> Result<Self, MemoryError> {
         if skip.checked_add(length).is_none_or(|end| end > raw.len()) {
             return Err(MemoryError::OutOfRange { offset: skip, length, size: raw.len() });
         }
         let start = Start(raw.as_mut_ptr().wrapping_add(skip));
-        Ok(Self { mapping: Arc::new(Mapping { _raw: raw, file }), start, length })
+        Ok(Self { mapping: Arc::new(Mapping { watched, _raw: raw, file }), start, length })
     }
 
     /// Zeroed memory behind a file descriptor ([`file`](Self::file)) that can be passed to another process. `length`
@@ -241,8 +245,9 @@ impl SharedMemory {
     /// Maps `length` bytes from `offset` on of a file that somebody else made, for example the memory of a virtual
     /// machine. `offset` is a multiple of the page size; `length` is taken as it is.
     ///
-    /// If the other side shrinks the file later, accesses beyond its new end raise SIGBUS; a file sealed against
-    /// shrinking cannot do that.
+    /// If the other side shrinks the file later, accesses beyond its new end raise SIGBUS. A file sealed against shrinking cannot do
+    /// that, but one of huge pages can lose pages to a hole that is punched into it. With
+    /// [`catch_bus_errors`](crate::catch_bus_errors) such accesses find private zeros: see [`is_lost`](Self::is_lost).
     ///
     /// # Errors
     /// [`MemoryError::BadLength`] for a length of 0 or beyond the file's end, [`MemoryError::Unavailable`].
@@ -262,7 +267,17 @@ impl SharedMemory {
             .map_raw(file.as_raw_fd())
             .map_err(|error| unavailable(error.into()))?;
         mapping.advise(Advice::DontFork).map_err(|error| unavailable(error.into()))?;
-        Self::of_raw(mapping, 0, length, Some((file, offset)))
+        let page = page_size_of(&file);
+        let whole = length.next_multiple_of(page);
+        let watched = Watched::file(mapping.as_mut_ptr().addr(), whole, page);
+        Self::of_raw(mapping, 0, length, Some((file, offset)), Some(watched))
+    }
+
+    /// Whether a page of its file was gone when it was accessed. Zeros of this process alone are in its place since then, for all
+    /// handles to this memory. Without [`catch_bus_errors`](crate::catch_bus_errors) such an access ends the process.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.mapping.watched.as_ref().is_some_and(Watched::is_gone)
     }
 
     /// Size in bytes.
@@ -319,6 +334,17 @@ impl SharedMemory {
     pub(crate) fn host_pointer(&self) -> *mut u8 {
         self.start.0
     }
+}
+
+/// Bytes of the pages that the system maps a file by.
+fn page_size_of(file: &OwnedFd) -> usize {
+    /// `HUGETLBFS_MAGIC` of linux/magic.h.
+    const HUGETLBFS: u64 = 0x9584_58F6;
+    let page = rustix::param::page_size();
+    let huge = rustix::fs::fstatfs(file).ok().filter(|system| u64::try_from(system.f_type) == Ok(HUGETLBFS));
+    // There a block is a page (the kernel's hugetlbfs_statfs).
+    let huge = huge.and_then(|system| usize::try_from(system.f_bsize).ok());
+    huge.filter(|huge| huge.is_power_of_two() && *huge > page).unwrap_or(page)
 }
 
 /// Normal pages, aligned so that the kernel can put large ones in their place, and told so; and how many bytes to

@@ -10,8 +10,8 @@ use crate::MmioError;
 mod bus_error;
 mod mapped;
 
-pub(crate) use bus_error::bus_errors_caught;
 pub use bus_error::catch_bus_errors;
+pub(crate) use bus_error::{Watched, bus_errors_caught};
 pub use mapped::{MappedBar, Presence};
 
 /// Backend of a [`Bar`]: aligned 32- and 64-bit accesses inside `0..size()`.

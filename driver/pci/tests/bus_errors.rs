@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use fpga_pci::mmio::{MappedBar, Presence};
-use fpga_pci::{Bar, Mmio, MmioError, catch_bus_errors};
+use fpga_pci::{Bar, Mmio, MmioError, SharedMemory, catch_bus_errors};
 use fpga_registers::BarOffset;
 use rustix::fs::MemfdFlags;
 
@@ -117,6 +117,34 @@ fn many_threads_may_lose_their_bars_at_once() {
         }
         rustix::fs::ftruncate(&*shared_file, 0).unwrap();
     });
+}
+
+#[test]
+fn memory_of_a_file_cut_short_reads_zeros_and_counts_as_lost() {
+    const PAGE: usize = 4096;
+    catch_bus_errors().unwrap();
+    let made = || {
+        let file = rustix::fs::memfd_create("memory", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 4 * PAGE as u64).unwrap();
+        file
+    };
+    let file = made();
+    let memory = SharedMemory::from_file(file.try_clone().unwrap(), 0, 4 * PAGE).unwrap();
+    let part = memory.part(3 * PAGE, PAGE).unwrap();
+    memory.fill(0, 4 * PAGE, 7).unwrap();
+    assert!(!memory.is_lost() && !part.is_lost());
+    rustix::fs::ftruncate(&file, PAGE as u64).unwrap();
+    assert_eq!(memory.load_u32(0), Ok(0x0707_0707), "what is still there");
+    assert!(!memory.is_lost());
+    assert!(memory.view().slice(PAGE, 3 * PAGE).unwrap().to_vec().iter().all(|byte| *byte == 0));
+    assert!(memory.is_lost() && part.is_lost());
+    memory.fill(0, 4 * PAGE, 9).unwrap();
+    assert_eq!(part.load_u32(0), Ok(0x0909_0909), "private memory takes the place");
+    // The address range of memory that was unmapped is not watched any more.
+    drop((memory, part));
+    let other = SharedMemory::from_file(made(), 0, 4 * PAGE).unwrap();
+    other.fill(0, 4 * PAGE, 1).unwrap();
+    assert!(!other.is_lost());
 }
 
 /// Runs one of the cases below in a process of its own.

@@ -324,10 +324,11 @@ fn outside(target: &Target) -> Result<Option<Arc<dyn Transport>>, CliError> {
     })
 }
 
-/// The process is this program's, so bus errors are caught: BARs may be mapped, and a card that is pulled out ends in a message.
-fn catch() {
+/// The process is this program's, so bus errors are caught: BARs may be mapped, a card that is pulled out ends in a message, and memory
+/// that a client takes away ends nothing.
+pub(crate) fn catch() {
     if let Err(error) = catch_bus_errors() {
-        tracing::warn!(%error, "every access of a register is a system call");
+        tracing::warn!(%error, "bus errors are not caught; every access of a register is a system call");
     }
 }
 

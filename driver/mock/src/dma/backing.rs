@@ -4,6 +4,9 @@
 //! one and the same file in every one of its hundred thousand messages. Only a file that is sealed against shrinking is
 //! mapped at all: whoever can truncate a mapped file can kill the process that touches it (SIGBUS). All other files are
 //! read and written by system calls, which a file that is too short answers with a short count.
+//!
+//! A sealed file of huge pages can still lose pages: its owner punches a hole, and the system may have no page left to fill it. With
+//! [`fpga_pci::catch_bus_errors`], which is the program's choice, accesses find zeros then or are refused; without it the process ends.
 
 use crate::dma::blocks::SLOTS;
 use core::fmt;
@@ -109,7 +112,7 @@ impl Backing {
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> usize {
         match self {
             Self::Mapped(memory) => match usize::try_from(offset) {
-                Ok(offset) if memory.read(offset, into).is_ok() => into.len(),
+                Ok(offset) if memory.read(offset, into).is_ok() && !memory.is_lost() => into.len(),
                 _ => 0,
             },
             Self::File(file) => transfer(into.len(), |done| {
@@ -124,7 +127,7 @@ impl Backing {
     pub(crate) fn write(&self, offset: u64, from: &[u8]) -> usize {
         match self {
             Self::Mapped(memory) => match usize::try_from(offset) {
-                Ok(offset) if super::store(memory.view(), offset, from) => from.len(),
+                Ok(offset) if super::store(memory.view(), offset, from) && !memory.is_lost() => from.len(),
                 _ => 0,
             },
             Self::File(file) => {

@@ -1,5 +1,6 @@
 //! Surviving bus errors: what an access to a mapped BAR raises (SIGBUS) when the device was removed, is being reset or has
-//! memory decoding off.
+//! memory decoding off; and an access to a mapped file when its owner has made it shorter, or has punched a hole into huge pages
+//! that the system has none left to fill with.
 //!
 //! Without this module's handler the process dies. With it, the page that was accessed is replaced by a private one that
 //! is all ones, the area it belongs to is marked, and the access goes on. Every later access through that area finds the
@@ -8,7 +9,7 @@
 //!
 //! # What the handler does not touch
 //!
-//! It acts on faults at addresses inside mapped BARs of this package, and on nothing else: any other SIGBUS, and one that
+//! It acts on faults at addresses inside mapped BARs and files of this package, and on nothing else: any other SIGBUS, and one that
 //! was sent with `kill`, goes to the handler that was there before, or does what it does without one.
 //!
 //! # Inside the handler
@@ -75,25 +76,37 @@ impl Installed {
 static AREAS: AtomicPtr<Watch> = AtomicPtr::new(ptr::null_mut());
 
 /// A mapped area, as the handler sees it. Never freed.
-pub(super) struct Watch {
+pub(crate) struct Watch {
     next: AtomicPtr<Watch>,
     used: AtomicBool,
     /// Odd while the range is being changed.
     sequence: AtomicU64,
     start: AtomicUsize,
     end: AtomicUsize,
+    /// Bytes of a page of a file; 0 for a BAR, whose pages are the system's.
+    page: AtomicUsize,
     /// The device's generation that the area belongs to, or [`GONE`].
     generation: AtomicU64,
 }
 
 /// An area that is watched while this lives. Drop it before the area is unmapped: somebody else's mapping may take its place.
-pub(super) struct Watched(&'static Watch);
+pub(crate) struct Watched(&'static Watch);
 
 impl Watched {
     /// Watches `length` bytes from `start` on, which belong to the device's `generation`.
     pub(super) fn new(start: usize, length: usize, generation: u64) -> Self {
+        Self::area(start, length, 0, generation)
+    }
+
+    /// Watches a mapped file of `length` bytes from `start` on, whose pages have `page` bytes.
+    pub(crate) fn file(start: usize, length: usize, page: usize) -> Self {
+        Self::area(start, length, page, 0)
+    }
+
+    fn area(start: usize, length: usize, page: usize, generation: u64) -> Self {
         let watch = Watch::claim();
         watch.generation.store(generation, Ordering::Relaxed);
+        watch.page.store(page, Ordering::Relaxed);
         watch.set(start, start.saturating_add(length));
         Self(watch)
     }
@@ -105,7 +118,7 @@ impl Watched {
     }
 
     /// Whether an access has raised a bus error, this thread's last one included.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         // The access before may have read the page that the handler put there: not to be moved behind this look. The
         // handler marks the area first, so whoever reads the page finds the mark.
         fence(Ordering::Acquire);
@@ -137,6 +150,7 @@ impl Watch {
             sequence: AtomicU64::new(0),
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
+            page: AtomicUsize::new(0),
             generation: AtomicU64::new(GONE),
         }));
         let mut head = AREAS.load(Ordering::Acquire);
@@ -183,11 +197,13 @@ impl Watch {
 }
 
 /// Makes accesses to mapped BARs survive a device that is removed, reset or has memory decoding off: they end in
-/// [`MmioError::Gone`](crate::MmioError::Gone) instead of killing the process with SIGBUS. Once on, it stays on for the life of the
-/// process, for BARs that are open already too; calling it again does nothing.
+/// [`MmioError::Gone`](crate::MmioError::Gone) instead of killing the process with SIGBUS. Accesses to a
+/// [mapped file](crate::SharedMemory::from_file) that somebody has made shorter find zeros
+/// ([`SharedMemory::is_lost`](crate::SharedMemory::is_lost)). Once on, it stays on for the life of the
+/// process, for what is mapped already too; calling it again does nothing.
 ///
 /// This installs a handler for SIGBUS, which is the process's and not this package's: hence only on request. The handler that
-/// was there before gets every SIGBUS that is not about a mapped BAR. Whoever installs a handler afterwards takes the
+/// was there before gets every SIGBUS that is not about either. Whoever installs a handler afterwards takes the
 /// signal away, unless that handler passes on what it does not know.
 ///
 /// Without it, BARs are read and written by system calls, which fail cleanly and take about a microsecond each, unless a program
@@ -271,7 +287,11 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
     {
         // First the mark, then the page: whoever reads the page finds the mark.
         watch.generation.store(GONE, Ordering::SeqCst);
-        if replace_page(address, guard) {
+        let replaced = match watch.page.load(Ordering::Relaxed) {
+            0 => replace_page(address, guard),
+            page => replace_file_page(address, page),
+        };
+        if replaced {
             return;
         }
     }
@@ -294,6 +314,19 @@ fn replace_page(address: usize, guard: &Guard) -> bool {
             guard.ones.as_fd(),
             0,
         )
+    };
+    mapped.is_ok()
+}
+
+/// Puts private zeros in the place of the file's page with `address`.
+fn replace_file_page(address: usize, page: usize) -> bool {
+    let start = ptr::without_provenance_mut(address - address % page);
+    // SAFETY: the page belongs to a mapped file that some thread of this process is accessing just now, so it stays that file's until
+    // the access is over; such memory is accessed by atomics and copies only, whatever is behind it. What takes its place is readable,
+    // writable and private, and is unmapped with the rest. Pages of a file that the system gives in larger pieces are replaced as such.
+    let mapped = unsafe {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        rustix::mm::mmap_anonymous(start, page, access, MapFlags::PRIVATE | MapFlags::FIXED)
     };
     mapped.is_ok()
 }

@@ -94,8 +94,8 @@ impl AddressSpace {
                 (file.as_fd(), Request::IoasMap, block)
             }
         };
-        // SAFETY: `memory` is a live mapping of that length, to which only atomics and unposted buffers refer. The kernel
-        // pins its pages, and the caller keeps a clone until they are unmapped, so the device never reaches memory that
+        // SAFETY: `memory` is a live mapping of that length, to which no references but atomics exist. The kernel
+        // pins its pages until they are unmapped, whoever drops its clones before, so the device never reaches memory that
         // has become something else.
         unsafe { Calls::new(kernel, file).request(request, &mut block) }.map(drop)
     }

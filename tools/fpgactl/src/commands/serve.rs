@@ -132,6 +132,8 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     let (ended, end) = UnixStream::pair().map_err(CliError::Signals)?;
     // The same end for both sockets, but the card's may come earlier.
     let signalled = stop::signalled().unwrap_or(ended.as_fd());
+    // Clients' files are mapped.
+    target::catch();
     let server = CardServer::bind(&args.socket)?;
     let control = args.control.as_deref().map(Listener::bind).transpose()?;
     let socket = args.socket.display().to_string();
