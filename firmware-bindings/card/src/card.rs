@@ -12,6 +12,7 @@ use crate::host::HostPort;
 use crate::irq::USER_INTERRUPTS;
 use crate::messages::Way;
 use crate::ni::Ni;
+use crate::pace::Pace;
 use crate::space::CardSpace;
 use crate::stream::Streams;
 use crate::turns::Turns;
@@ -42,10 +43,13 @@ pub struct Card {
     log: AccessLog,
     pub(crate) now: Nanos,
     pub(crate) turns: Turns,
+    pub(crate) pace: Pace,
     /// Quirk: the next read of the DMA BAR fails.
     read_fails: bool,
     /// Lines of `usr_irq_req` that somebody outside holds up.
     user_lines: u32,
+    /// Lines that fall when they are acknowledged.
+    user_pulses: u32,
     /// What is to go wrong.
     pub(crate) plan: Plan,
     pub(crate) presence: Presence,
@@ -72,8 +76,10 @@ impl Card {
             log: AccessLog::Off,
             now: Nanos::ZERO,
             turns: Turns::new(),
+            pace: Pace::new(&description),
             read_fails: false,
             user_lines: 0,
+            user_pulses: 0,
             plan: Plan::new(&plan),
             presence: Presence::Present,
             description,
@@ -215,7 +221,7 @@ impl Card {
     pub fn next_deadline(&self) -> Option<Nanos> {
         let deadlines =
             [self.cdma.deadline(), self.ni.deadline(), self.xdma.deadline(), self.xdma.messages.deadline()];
-        deadlines.into_iter().flatten().min()
+        deadlines.into_iter().flatten().chain(self.pace_deadline()).min()
     }
 
     /// The node id that the NI has now.
@@ -291,6 +297,7 @@ impl Card {
         self.space.clear_windows();
         self.faults.note_reset();
         self.turns = Turns::new();
+        self.pace.reset();
         self.read_fails = false;
         // User logic's lines are as they were.
         self.sample_interrupts();
@@ -299,7 +306,7 @@ impl Card {
     /// The FPGA is loaded again while the host is running: like [`Self::reset`], and card memory is lost too. Nothing
     /// restores BAR addresses and the command register; until somebody does, the BARs read as all ones.
     pub fn reprogram(&mut self) {
-        self.user_lines = 0;
+        (self.user_lines, self.user_pulses) = (0, 0);
         self.reset();
         self.config.power_on();
         self.space.clear_memory();
@@ -352,6 +359,19 @@ impl Card {
         self.sample_interrupts();
         self.deliver(host);
         true
+    }
+
+    /// Raises line `line` of `usr_irq_req` and lowers it when its interrupt is acknowledged (`usr_irq_ack`), as user logic does whose cause needs
+    /// no service. With messages that is when the message leaves, with the legacy line when the host masks the line. Whether it has been
+    /// by now: a line that is masked stays high until the host enables it. `None`: there is no such line.
+    pub fn pulse_user_interrupt(&mut self, line: u8, host: &mut dyn HostPort) -> Option<bool> {
+        if line >= USER_INTERRUPTS {
+            return None;
+        }
+        self.user_pulses |= 1 << line;
+        self.sample_interrupts();
+        self.deliver(host);
+        Some(self.user_pulses & 1 << line == 0)
     }
 
     /// Reads the expansion ROM: empty, so all ones, as is everything where there is none or its decoder is off.
@@ -507,7 +527,16 @@ impl Card {
         }
         let channel = self.xdma.interrupt_lines();
         let Xdma { irq, messages, .. } = &mut self.xdma;
-        irq.sample(user, channel, &mut self.config, messages, &mut self.faults);
+        let sampled =
+            irq.sample(user | self.user_pulses, channel, &mut self.config, messages, &mut self.faults);
+        if sampled.acknowledged & self.user_pulses != 0 {
+            self.user_pulses &= !sampled.acknowledged;
+            irq.sample(user | self.user_pulses, channel, &mut self.config, messages, &mut self.faults);
+        }
+        if sampled.raised != 0 {
+            let counts = self.counters.user_interrupts.iter_mut().enumerate();
+            counts.for_each(|(line, count)| *count += u64::from(sampled.raised >> line & 1));
+        }
     }
 
     /// Sends the interrupts that wait and may go.

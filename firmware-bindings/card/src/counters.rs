@@ -1,5 +1,6 @@
 //! What the card counts, and the log of accesses.
 
+use crate::irq::USER_INTERRUPTS;
 use fpga_core::time::Nanos;
 use std::collections::VecDeque;
 
@@ -17,6 +18,8 @@ pub struct CardCounters {
     pub config_writes: u64,
     /// Messages sent (MSI-X, MSI) and rises of the legacy line.
     pub interrupts: u64,
+    /// Interrupts that each line of `usr_irq_req` has asked for: rises of the line while it is enabled.
+    pub user_interrupts: [u64; USER_INTERRUPTS as usize],
     /// Descriptor fetches (read requests, not descriptors).
     pub descriptor_fetches: u64,
     /// XDMA descriptors finished.

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
 /// Version of the card file's schema. Older ones are read too: version 1 has no section `quirks`, neither has what
-/// version 3 brought (`faults`, `stream`, and the keys of `pci`, `bars` and `interrupts` that say so).
+/// version 3 brought (`faults`, `stream`, and the keys of `pci`, `bars`, `interrupts` and `link` that say so).
 pub const SCHEMA_VERSION: u32 = 3;
 /// The oldest version that is read.
 pub const OLDEST_SCHEMA_VERSION: u32 = 1;
@@ -323,12 +323,43 @@ pub struct LinkDescription {
     pub speed: u8,
     /// Lanes: 1, 2, 4, 8 or 16.
     pub width: u8,
+    /// How fast DMA moves data (since version 3).
+    pub rate: LinkRate,
 }
 
 impl Default for LinkDescription {
     fn default() -> Self {
-        Self { speed: 3, width: 16 }
+        Self { speed: 3, width: 16, rate: LinkRate::Unlimited }
     }
+}
+
+impl LinkDescription {
+    /// Bytes per microsecond and direction after the line code, packet headers included.
+    #[must_use]
+    pub fn bytes_per_microsecond(&self) -> u64 {
+        // Mega-transfers per second; a bit each. 8b/10b up to 5 GT/s, 128b/130b above.
+        let (transfers, data, coded) = match self.speed {
+            1 => (2500, 8, 10),
+            2 => (5000, 8, 10),
+            3 => (8000, 128, 130),
+            4 => (16_000, 128, 130),
+            _ => (32_000, 128, 130),
+        };
+        transfers * u64::from(self.width) * data / coded / 8
+    }
+}
+
+/// How fast DMA moves data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LinkRate {
+    /// As fast as the machine that simulates it; a descriptor takes no time.
+    #[default]
+    Unlimited,
+    /// No faster than the described link, and than the data path (`xdma.data_width` at 250 MHz), in each direction: in the card's time, which
+    /// is the clock's where the card works by itself or is served.
+    Described,
 }
 
 /// The network interface and its capabilities.

@@ -32,6 +32,17 @@ pub(crate) struct IrqBlock {
     method: InterruptMethod,
 }
 
+/// What became of the lines of `usr_irq_req`, a bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sampled {
+    /// They ask for an interrupt anew.
+    pub(crate) raised: u32,
+    /// User logic that lowers its line as soon as it may has nothing more to wait for: its message was asked for, or, with the legacy line,
+    /// the host has masked it. (`usr_irq_ack`; of the legacy line's two acknowledgements it is the second one, before which the
+    /// host would not find out whose interrupt it was.)
+    pub(crate) acknowledged: u32,
+}
+
 /// Bits of the four 5-bit vector fields of one word.
 const VECTOR_FIELDS: u32 = 0x1F1F_1F1F;
 
@@ -98,7 +109,7 @@ impl IrqBlock {
         config: &mut ConfigSpace,
         messages: &mut Messages,
         faults: &mut FaultLog,
-    ) {
+    ) -> Sampled {
         self.user_source = user;
         self.channel_source = channel;
         if self.method != config.interrupt_method() {
@@ -110,15 +121,17 @@ impl IrqBlock {
         let channel_request = channel & self.channel_enable;
         let user_new = user_request & !self.user_seen;
         let channel_new = channel_request & !self.channel_seen;
+        let user_masked = self.user_seen & user & !user_request;
         self.user_seen = user_request;
         self.channel_seen = channel_request;
         if self.method == InterruptMethod::Line {
             messages.set_line(self.pin_requested(user_request, channel_request), config);
-            return;
+            return Sampled { raised: user_new, acknowledged: user_masked };
         }
         messages.set_line(false, config);
+        let sampled = Sampled { raised: user_new, acknowledged: user_new };
         if user_new | channel_new == 0 {
-            return;
+            return sampled;
         }
         for line in (0..CHANNEL_LINES).filter(|line| channel_new & 1 << line != 0) {
             messages.raise(vector(&self.channel_vectors, line), config, faults);
@@ -126,6 +139,7 @@ impl IrqBlock {
         for line in (0..USER_LINES).filter(|line| user_new & 1 << line != 0) {
             messages.raise(vector(&self.user_vectors, line), config, faults);
         }
+        sampled
     }
 
     /// A request is there for the pin that configuration space names: of a vector, the two low bits count (PG195),

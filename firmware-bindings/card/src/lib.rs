@@ -39,6 +39,7 @@ mod messages;
 mod msix;
 mod ni;
 mod offsets;
+mod pace;
 mod space;
 mod stream;
 mod turns;

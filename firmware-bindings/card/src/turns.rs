@@ -6,6 +6,7 @@ use crate::link::{Lanes, Upstream};
 use crate::ni::Ni;
 use crate::xdma::Turn;
 use fpga_core::time::Nanos;
+use fpga_registers::xdma::Direction;
 
 /// Units of work that one engine does in a row before the next one has its turn.
 const BURST: u32 = 64;
@@ -20,12 +21,41 @@ pub(crate) struct Turns {
     pub(crate) awake: u32,
     /// When the clock will give a stream channel, the CDMA or the NI something to do.
     alarm: Nanos,
+    /// Channels that wait for the link, one bit each.
+    paced: u32,
+    /// With a rate: the turn at which each engine worked last.
+    worked: [u64; ENGINES],
+    turn: u64,
 }
+
+/// Engines of a card, at most: eight channels, the CDMA, the parts of the NI.
+const ENGINES: usize = 8 + 1 + Ni::ENGINES as usize;
 
 impl Turns {
     /// Everybody is asleep.
     pub(crate) const fn new() -> Self {
-        Self { next: 0, awake: 0, alarm: Nanos::MAX }
+        Self { next: 0, awake: 0, alarm: Nanos::MAX, paced: 0, worked: [0; ENGINES], turn: 0 }
+    }
+}
+
+impl Turns {
+    /// The next engine in the round that is awake. Some engine is.
+    const fn following(&self) -> u32 {
+        let ahead = self.awake >> self.next << self.next;
+        if ahead != 0 { ahead } else { self.awake }.trailing_zeros()
+    }
+
+    /// The engine among those awake that has not worked for longest: channels that wait for the link do not come round in order.
+    fn longest_idle(&self) -> u32 {
+        let awake = (0..).zip(self.worked).filter(|(engine, _)| self.awake & 1 << engine != 0);
+        awake.min_by_key(|(_, worked)| *worked).map_or_else(|| self.following(), |(engine, _)| engine)
+    }
+
+    fn note(&mut self, engine: u32) {
+        self.turn += 1;
+        if let Some(worked) = usize::try_from(engine).ok().and_then(|engine| self.worked.get_mut(engine)) {
+            *worked = self.turn;
+        }
     }
 }
 
@@ -88,10 +118,16 @@ impl Card {
             }
             self.turns.alarm = Nanos::MAX;
         }
+        if self.turns.paced != 0 && self.pace.deadline().is_none_or(|free| free <= self.now) {
+            self.turns.awake |= std::mem::take(&mut self.turns.paced);
+        }
         while self.turns.awake != 0 {
-            let ahead = self.turns.awake >> self.turns.next << self.turns.next;
-            let engine = if ahead != 0 { ahead } else { self.turns.awake }.trailing_zeros();
-            let Turn { units, waiting } = self.engine_work(engine, host, most);
+            let engine = if self.pace.is_on() { self.turns.longest_idle() } else { self.turns.following() };
+            let Some(Turn { units, waiting }) = self.paced_work(engine, host, most) else {
+                self.turns.awake &= !(1 << engine);
+                self.turns.paced |= 1 << engine;
+                continue;
+            };
             if waiting || units == 0 {
                 self.turns.awake &= !(1 << engine);
             }
@@ -105,12 +141,42 @@ impl Card {
                     self.carry_out();
                 }
                 self.turns.next = if engine + 1 < self.engines() { engine + 1 } else { 0 };
+                self.turns.note(engine);
                 self.sample_interrupts();
                 self.deliver(host);
                 return units;
             }
         }
         0
+    }
+
+    /// [`Self::engine_work`] at the rate of the link, where there is one: a unit at a time. `None`: the link is busy.
+    fn paced_work<H: HostPort>(&mut self, engine: u32, host: &mut H, most: u32) -> Option<Turn> {
+        if !self.pace.is_on() || engine >= self.xdma.channels() {
+            return Some(self.engine_work(engine, host, most));
+        }
+        let to_card = engine < u32::from(self.description.xdma.h2c_channels);
+        let direction = if to_card { Direction::H2c } else { Direction::C2h };
+        if !self.pace.is_free(direction, self.now) {
+            return None;
+        }
+        let moved = |card: &Self| card.counters.h2c_bytes.wrapping_add(card.counters.c2h_bytes);
+        let before = moved(self);
+        let turn = self.engine_work(engine, host, 1);
+        let bytes = moved(self).wrapping_sub(before);
+        let h2c = (1_u32 << self.description.xdma.h2c_channels) - 1;
+        let way = if to_card { h2c } else { self.all_channels() & !h2c };
+        if turn.units == 0 && (self.turns.awake | self.turns.paced) & way & !(1 << engine) == 0 {
+            self.pace.unused(direction);
+        }
+        let payload = 128 << self.config.max_payload();
+        self.pace.moved(direction, bytes, payload, self.now);
+        Some(turn)
+    }
+
+    /// When the link will be free for a channel that waits for it.
+    pub(crate) fn pace_deadline(&self) -> Option<Nanos> {
+        self.pace.deadline().filter(|_| self.turns.paced != 0)
     }
 
     fn engines(&self) -> u32 {

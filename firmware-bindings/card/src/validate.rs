@@ -247,6 +247,7 @@ fn newer(description: &CardDescription, found: u32) -> Result<(), Problem> {
         ("interrupts.msi_vectors", interrupts.msi_vectors != default.interrupts.msi_vectors),
         ("interrupts.msi_masking", interrupts.msi_masking != default.interrupts.msi_masking),
         ("interrupts.pin", interrupts.pin != default.interrupts.pin),
+        ("link.rate", description.link.rate != default.link.rate),
         ("ni.sending_contexts", description.ni.sending_contexts != default.ni.sending_contexts),
         ("ni.commands", description.ni.commands != default.ni.commands),
         ("quirks.intx_disable_ignored", description.quirks.intx_disable_ignored),

@@ -41,6 +41,8 @@ pub(super) const PCIE: usize = 0x70;
 /// Extended capabilities.
 pub(super) const AER: usize = 0x100;
 const SERIAL: usize = 0x150;
+/// Secondary PCI Express: listings of public UltraScale+ cards have it here.
+const SECONDARY: usize = 0x1C0;
 
 /// Power management control and status (7.5.2.2): bits 1:0 are the power state.
 pub(super) const POWER_STATE: usize = PM + 4;
@@ -251,20 +253,51 @@ impl Map {
         }
     }
 
+    /// The extended capabilities that exist, linked. The first one is at 0x100, whichever it is.
     fn extended(&mut self, description: &CardDescription) {
         let pci = &description.pci;
-        let serial_at = if pci.aer { SERIAL } else { AER };
+        let first = AER;
+        let mut places = Vec::new();
         if pci.aer {
-            self.error_reporting(if pci.serial.is_some() { SERIAL } else { 0 });
+            self.error_reporting();
+            places.push(first);
         }
         if let Some(serial) = pci.serial {
-            self.extended_header(serial_at, 0x0003, 1, 0);
-            self.set_bytes(serial_at + 4, &serial.to_le_bytes());
+            let at = if places.is_empty() { first } else { SERIAL };
+            self.extended_header(at, 0x0003, 1);
+            self.set_bytes(at + 4, &serial.to_le_bytes());
+            places.push(at);
+        }
+        // Required of functions whose link supports 8 GT/s (7.7.3).
+        if description.link.speed > 2 {
+            let at = if places.is_empty() { first } else { SECONDARY };
+            self.secondary_express(at, description.link.width);
+            places.push(at);
+        }
+        for (at, next) in places.iter().zip(places.iter().skip(1)) {
+            let next = low_word(u32::try_from(*next).unwrap_or(0) << 4);
+            // The version is in the lower four bits.
+            let version = self.word(at + 2);
+            self.set_word(at + 2, version | next);
         }
     }
 
-    fn error_reporting(&mut self, next: usize) {
-        self.extended_header(AER, 0x0001, 2, next);
+    /// Secondary PCI Express (7.7.3). Link Control 3 is about requests of a downstream port and reads as 0.
+    fn secondary_express(&mut self, at: usize, lanes: u8) {
+        self.extended_header(at, 0x0019, 1);
+        // Lane error status: a bit per lane, kept over a reset.
+        let errors = u32::MAX >> (32 - u32::from(lanes.clamp(1, 32)));
+        self.set_clears(at + 8, &errors.to_le_bytes());
+        self.set_sticky(at + 8, &errors.to_le_bytes());
+        // Lane equalization control, a word per lane: the presets of an upstream port have their default, all ones; those of a
+        // downstream port are reserved.
+        for lane in 0..usize::from(lanes) {
+            self.set_word(at + 0xC + 2 * lane, 0x7F00);
+        }
+    }
+
+    fn error_reporting(&mut self) {
+        self.extended_header(AER, 0x0001, 2);
         let uncorrectable = aer::UNCORRECTABLE.to_le_bytes();
         let correctable = aer::CORRECTABLE.to_le_bytes();
         self.set_clears(aer::UNCORRECTABLE_STATUS, &uncorrectable);
@@ -278,9 +311,9 @@ impl Map {
         self.set_sticky(AER + 4, &[0xFF; 0x2C - 4]);
     }
 
-    fn extended_header(&mut self, at: usize, id: u32, version: u32, next: usize) {
-        let next = u32::try_from(next).unwrap_or(0);
-        self.set_bytes(at, &(id | version << 16 | next << 20).to_le_bytes());
+    /// The last of the list, until another one is linked to it.
+    fn extended_header(&mut self, at: usize, id: u32, version: u32) {
+        self.set_bytes(at, &(id | version << 16).to_le_bytes());
     }
 
     pub(super) fn word(&self, at: usize) -> u16 {

@@ -1,5 +1,5 @@
 //! PCI configuration space: type-0 header, the capabilities PM, MSI, MSI-X and PCI Express, and the extended ones for
-//! advanced error reporting and the serial number.
+//! advanced error reporting, the serial number and (8 GT/s and faster) Secondary PCI Express.
 //!
 //! Four byte arrays say everything (`layout`): the value, which bits software may write, which bits a written 1 clears,
 //! and which survive a reset. That makes BAR sizing (write all ones, read the size back) and accesses of any width

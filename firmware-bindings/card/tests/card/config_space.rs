@@ -47,9 +47,19 @@ const DEFAULT: &[Row] = &[
     (0x10C, 0x0006_2030, 0x001F_F030, 0, "PCIe 7.8.4.4 severity"),
     (0x110, 0, 0, 0x0000_31C1, "PCIe 7.8.4.5 correctable status"),
     (0x114, 0x0000_2000, 0x0000_31C1, 0, "PCIe 7.8.4.6: advisory non-fatal masked"),
-    (0x150, 0x0001_0003, 0, 0, "PCIe 7.9.3.1 serial number, last"),
+    (0x150, 0x1C01_0003, 0, 0, "PCIe 7.9.3.1 serial number, next at 0x1C0"),
     (0x154, 0x0100_0A35, 0, 0, "PCIe 7.9.3.2 lower half"),
     (0x158, 0x0000_0001, 0, 0, "PCIe 7.9.3.2 upper half"),
+    (0x1C0, 0x0001_0019, 0, 0, "PCIe 7.7.3.1 Secondary PCI Express, version 1, last"),
+    (0x1C8, 0, 0, 0x0000_FFFF, "PCIe 7.7.3.3 lane error status, 16 lanes"),
+    (0x1CC, 0x7F00_7F00, 0, 0, "PCIe 7.7.3.4 equalization control, lanes 0 and 1"),
+    (0x1D0, 0x7F00_7F00, 0, 0, "lanes 2 and 3"),
+    (0x1D4, 0x7F00_7F00, 0, 0, "lanes 4 and 5"),
+    (0x1D8, 0x7F00_7F00, 0, 0, "lanes 6 and 7"),
+    (0x1DC, 0x7F00_7F00, 0, 0, "lanes 8 and 9"),
+    (0x1E0, 0x7F00_7F00, 0, 0, "lanes 10 and 11"),
+    (0x1E4, 0x7F00_7F00, 0, 0, "lanes 12 and 13"),
+    (0x1E8, 0x7F00_7F00, 0, 0, "lanes 14 and 15"),
 ];
 
 fn read(card: &mut Card, at: u16) -> u32 {
@@ -236,14 +246,14 @@ fn capabilities_that_are_not_built_leave_the_chain() {
         (description.interrupts.pin, description.pci.aer, description.pci.serial) = (0, false, None);
     });
     assert_eq!(walk(&mut bare), [(0x01, 0x40), (0x10, 0x70)]);
-    assert_eq!((read(&mut bare, 0x3C), read(&mut bare, 0x100)), (0, 0));
+    assert_eq!((read(&mut bare, 0x3C), read(&mut bare, 0x100)), (0, 0x0001_0019));
     let mut serial = with(|description| {
         description.pci.aer = false;
         description.pci.serial = Some(0x1122_3344_5566_7788);
     });
     assert_eq!(
         [0x100, 0x104, 0x108].map(|at| read(&mut serial, at)),
-        [0x0001_0003, 0x5566_7788, 0x1122_3344],
+        [0x1C01_0003, 0x5566_7788, 0x1122_3344],
         "the first extended capability is at 0x100, whichever it is"
     );
 }
@@ -400,4 +410,28 @@ fn a_card_says_that_it_could_wake_the_system() {
     assert_eq!(half(&mut card, 0x44), 0x010B, "asked to, in D3hot; it never did");
     let mut card = with(|_| ());
     assert_eq!(half(&mut card, 0x42), 0x0003);
+}
+
+/// Functions whose link supports 8 GT/s have it (7.7.3), with an entry for each lane; slower ones have not.
+#[test]
+fn secondary_express_capability_follows_link_speed_and_width() {
+    for (speed, width, header, errors) in [
+        (1, 4, 0, 0),
+        (2, 8, 0, 0),
+        (3, 1, 0x0001_0019, 1),
+        (3, 8, 0x0001_0019, 0xFF),
+        (5, 16, 0x0001_0019, 0xFFFF),
+    ] {
+        let mut card = with(|description| {
+            (description.link.speed, description.link.width) = (speed, width);
+        });
+        assert_eq!(read(&mut card, 0x150) >> 20, if speed > 2 { 0x1C0 } else { 0 }, "{speed}");
+        assert_eq!(read(&mut card, 0x1C0), header, "{speed}");
+        let lanes = (0..16).filter(|lane| half(&mut card, 0x1CC + 2 * lane) == 0x7F00).count();
+        assert_eq!(lanes, if speed > 2 { usize::from(width) } else { 0 }, "{speed} x{width}");
+        write(&mut card, 0x1C8, u32::MAX);
+        assert_eq!(read(&mut card, 0x1C8), 0, "{errors:#x}: nothing was set");
+    }
+    let mut alone = with(|description| (description.pci.aer, description.pci.serial) = (false, None));
+    assert_eq!(read(&mut alone, 0x100), 0x0001_0019, "the first extended capability is at 0x100");
 }

@@ -8,6 +8,7 @@ mod cdma;
 mod config_space;
 mod faults;
 mod interrupts;
+mod link_rate;
 mod network;
 mod pci_function;
 mod quirks;

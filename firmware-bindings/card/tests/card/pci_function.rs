@@ -39,11 +39,12 @@ fn unknown_keys_are_located() {
 
 #[test]
 fn impossible_values_are_located() {
-    let cases: [(&str, usize, &str); 22] = [
+    let cases: [(&str, usize, &str); 23] = [
         ("schema_version: 0\n", 1, "schema_version"),
         ("schema_version: 4\n", 1, "schema_version"),
         ("schema_version: 2\npci:\n  flr: true\n", 3, "pci.flr"),
         ("schema_version: 2\nbars:\n  rom: { size: 2048 }\n", 3, "bars.rom"),
+        ("schema_version: 2\nlink:\n  rate: described\n", 3, "link.rate"),
         ("schema_version: 3\nbars:\n  rom: { size: 3000 }\n", 3, "bars.rom.size"),
         ("schema_version: 3\nbars:\n  order: [dma, dma, user]\n", 3, "bars.order"),
         ("schema_version: 3\npci:\n  max_payload: 100\n", 3, "pci.max_payload"),

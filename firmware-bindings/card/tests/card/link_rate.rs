@@ -1,0 +1,121 @@
+//! DMA at the rate of the described link.
+
+use crate::support::*;
+use crate::xdma::{DATA, DESCRIPTORS, H2C0};
+use fpga_card::description::LinkRate;
+use fpga_core::time::Nanos;
+
+/// Descriptors of the ring, and bytes of each.
+const RING: u64 = 8;
+const LENGTH: u32 = 4096;
+/// 8 GT/s by 16 lanes after 128b/130b, in bytes per microsecond.
+const RATE: u64 = 15_753;
+/// What a descriptor takes on the link, in nanoseconds: 32 packets of 128 bytes, each with 24 beside its payload.
+const TOOK: u64 = (LENGTH as u64 + 32 * 24) * 1000 / RATE;
+/// Started, without interrupts.
+const RUN: u32 = 1;
+
+/// A channel that goes round a ring of descriptors without end.
+fn cyclic(rate: LinkRate) -> Bench {
+    let mut description = small();
+    description.link.rate = rate;
+    let mut bench = Bench::with(description);
+    for n in 0..RING {
+        let next = DESCRIPTORS + (n + 1) % RING * 32;
+        bench.host.descriptor(DESCRIPTORS + n * 32, MAGIC | COMPLETED, LENGTH, DATA, n * 0x1000, next);
+    }
+    // Performance counters from now on.
+    bench.write(DMA, H2C0 + 0xC0, 0b100);
+    bench.start(H2C0, DESCRIPTORS, 0, RUN);
+    bench
+}
+
+fn completed(bench: &mut Bench) -> u64 {
+    bench.read(DMA, H2C0 + 0x48).into()
+}
+
+fn work(bench: &mut Bench, now: u64, units: u32) {
+    bench.now = now;
+    bench.card.work(Nanos::new(now), &mut bench.host, units);
+}
+
+/// Why cyclic descriptors complete in bursts: without a rate a descriptor takes no time, and an engine does all that it has in one turn.
+#[test]
+fn cyclic_ring_without_rate_completes_in_bursts() {
+    let mut bench = cyclic(LinkRate::Unlimited);
+    // Fetches fill the channel's buffer first.
+    work(&mut bench, 0, 1000);
+    assert!(completed(&mut bench) > RING, "more than once round in an instant");
+}
+
+#[test]
+fn cyclic_ring_with_rate_completes_one_by_one() {
+    let mut bench = cyclic(LinkRate::Described);
+    let mut seen = Vec::new();
+    for now in (0..100 * TOOK).step_by(10) {
+        let before = completed(&mut bench);
+        work(&mut bench, now, 64);
+        let done = completed(&mut bench) - before;
+        assert!(done <= 1, "{done} at {now} ns");
+        if done == 1 {
+            seen.push(now);
+        }
+    }
+    assert!((99..=101).contains(&seen.len()), "{} in the time of 100", seen.len());
+    let gaps: Vec<u64> = seen.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.iter().all(|gap| gap.abs_diff(TOOK) <= 20), "{gaps:?}");
+}
+
+/// The card's thread sleeps until the link is free, and wakes up late: what waited goes on from when it could have.
+#[test]
+fn late_wake_up_loses_no_rate_and_gains_none() {
+    let mut bench = cyclic(LinkRate::Described);
+    // The channel's buffer is filled, and the first descriptor moves.
+    work(&mut bench, 0, 1000);
+    assert_eq!(completed(&mut bench), 1);
+    for now in (1..=20).map(|n| n * 50_000) {
+        let due = bench.card.next_deadline().expect("the link will be free");
+        assert!(due.get() <= now, "{due:?} at {now}");
+        for _ in 0..100 {
+            work(&mut bench, now, 64);
+        }
+        let (done, expected) = (completed(&mut bench), now / TOOK);
+        assert!(done.abs_diff(expected) <= 1 + expected / 100, "{done} after {now} ns, not {expected}");
+        let beats = u64::from(bench.read(DMA, H2C0 + 0xCC));
+        assert!(beats <= now / 4 + u64::from(LENGTH) / 64, "{beats} beats in {} clocks", now / 4);
+    }
+    // Nothing is saved up while nothing waits.
+    bench.write(DMA, H2C0 + 0x04, 0);
+    for now in [1_100_000, 1_200_000, 5_000_000] {
+        work(&mut bench, now, 64);
+    }
+    bench.write(DMA, H2C0 + 0xC0, 0b110);
+    bench.start(H2C0, DESCRIPTORS, 0, RUN);
+    work(&mut bench, 5_000_000, 64);
+    assert!(completed(&mut bench) <= 1);
+}
+
+#[test]
+fn directions_share_nothing_and_channels_share_a_direction() {
+    let mut description = small();
+    description.link.rate = LinkRate::Described;
+    let mut bench = Bench::with(description);
+    for n in 0..RING {
+        let next = DESCRIPTORS + (n + 1) % RING * 32;
+        bench.host.descriptor(DESCRIPTORS + n * 32, MAGIC, LENGTH, DATA, n * 0x1000, next);
+        let (at, next) = (0x1000 + n * 32, 0x1000 + (n + 1) % RING * 32);
+        bench.host.descriptor(DESCRIPTORS + at, MAGIC, LENGTH, n * 0x1000, DATA + 0x8000, DESCRIPTORS + next);
+    }
+    bench.start(H2C0, DESCRIPTORS, 0, RUN);
+    bench.start(H2C0 + 0x100, DESCRIPTORS, 0, RUN);
+    bench.start(0x1000, DESCRIPTORS + 0x1000, 0, RUN);
+    for now in (0..100 * TOOK).step_by(10) {
+        work(&mut bench, now, 64);
+    }
+    let counts = [H2C0, H2C0 + 0x100, 0x1000].map(|base| u64::from(bench.read(DMA, base + 0x48)));
+    assert!(
+        (98..=102).contains(&(counts[0] + counts[1])) && counts[0].abs_diff(counts[1]) <= 1,
+        "{counts:?}"
+    );
+    assert!((98..=102).contains(&counts[2]), "{counts:?}");
+}
