@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 use crate::InterruptError;
 
@@ -32,6 +35,8 @@ enum Kind {
     Level(Arc<dyn Unmask>),
     /// One of several that share `source`: the descriptor is an epoll of the source and of this member's own.
     Shared { source: Arc<Interrupt>, members: Arc<[Member]>, own: usize },
+    /// Any of these: the descriptor is an epoll of theirs, and nothing is taken from them.
+    Any(Arc<[Interrupt]>),
 }
 
 /// How a line that masks itself when it fires is let come again.
@@ -74,6 +79,43 @@ impl Interrupt {
         Ok((Self { file: Arc::clone(&file), kind: Kind::Message }, InterruptTrigger { file, blocks: false }))
     }
 
+    /// An interrupt that comes every `period` by the system's clock, for devices that have to be polled: its descriptor goes into the
+    /// same event loops.
+    ///
+    /// # Errors
+    /// [`InterruptError::NoDescriptor`].
+    pub fn every(period: Duration) -> Result<Self, InterruptError> {
+        let no_descriptor = |errno: Errno| InterruptError::NoDescriptor { source: errno.into() };
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let file = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(no_descriptor)?;
+        // A period of zero would stop the timer.
+        let period = Timespec::try_from(period.max(Duration::from_nanos(1)))
+            .unwrap_or(Timespec { tv_sec: 1 << 30, tv_nsec: 0 });
+        let times = Itimerspec { it_interval: period, it_value: period };
+        timerfd_settime(&file, TimerfdTimerFlags::empty(), &times).map_err(no_descriptor)?;
+        // Reading a timer gives the number of periods that have passed, as reading an event descriptor gives that of signals.
+        Ok(Self { file: Arc::new(file), kind: Kind::Message })
+    }
+
+    /// An interrupt for waiting for any of `members`. It takes nothing from them: after a wait each is asked by its own
+    /// [`try_take`](Self::try_take), and until then the wait returns at once.
+    ///
+    /// # Errors
+    /// [`InterruptError::NoDescriptor`].
+    pub fn any(members: &[Self]) -> Result<Self, InterruptError> {
+        let no_descriptor = |errno: Errno| InterruptError::NoDescriptor { source: errno.into() };
+        let file = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(no_descriptor)?;
+        for (number, member) in members.iter().enumerate() {
+            // A descriptor can be added once, and clones have the same one.
+            if members.iter().take(number).any(|earlier| Arc::ptr_eq(&earlier.file, &member.file)) {
+                continue;
+            }
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&file, member, data, epoll::EventFlags::IN).map_err(no_descriptor)?;
+        }
+        Ok(Self { file: Arc::new(file), kind: Kind::Any(members.into()) })
+    }
+
     /// This interrupt as a level-triggered one, which is masked when it fires, until it is [re-armed](Self::rearm).
     #[must_use]
     pub(crate) fn level(self, unmask: Arc<dyn Unmask>) -> Self {
@@ -113,9 +155,17 @@ impl Interrupt {
         }
     }
 
-    /// Takes the interrupts that have arrived since the last call: their number, 0 if none. Does not wait.
+    /// Takes the interrupts that have arrived since the last call: their number, 0 if none. Does not wait. For
+    /// [any of several](Self::any): 1 if one of them has something to take.
     #[must_use]
     pub fn try_take(&self) -> u64 {
+        if let Kind::Any(_) = self.kind {
+            let ready = rustix::event::poll(
+                &mut [PollFd::new(&self.file, PollFlags::IN)],
+                Some(&Timespec::default()),
+            );
+            return u64::from(ready == Ok(1));
+        }
         if let Kind::Shared { source, members, own } = &self.kind {
             if source.try_take() != 0 {
                 members.iter().for_each(|member| member.trigger.signal());
@@ -137,7 +187,14 @@ impl Interrupt {
             Kind::Message => {}
             Kind::Level(unmask) => unmask.unmask(),
             Kind::Shared { source, .. } => source.rearm(),
+            Kind::Any(members) => members.iter().for_each(Self::rearm),
         }
+    }
+
+    /// Whether its vector has other users, whose interrupts it learns of too.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        matches!(self.kind, Kind::Shared { .. })
     }
 
     /// Whether it is level-triggered (INTx): it comes again as long as anything on the device asserts the line, whoever that is.
@@ -147,6 +204,7 @@ impl Interrupt {
             Kind::Message => false,
             Kind::Level(_) => true,
             Kind::Shared { source, .. } => source.is_level(),
+            Kind::Any(members) => members.iter().any(Self::is_level),
         }
     }
 
@@ -171,6 +229,7 @@ impl Interrupt {
                     member.trigger.signal();
                 }
             }
+            Kind::Any(members) => members.iter().take(1).for_each(Self::wake),
         }
     }
 

@@ -128,3 +128,34 @@ fn a_level_interrupt_is_rearmed_through_its_descriptor() {
     message.rearm();
     assert_eq!(message.try_take(), 0);
 }
+
+#[test]
+fn interrupt_of_several_wait_ends_for_each_and_takes_nothing() {
+    let (first, first_trigger) = Interrupt::pair().unwrap();
+    let (second, second_trigger) = Interrupt::pair().unwrap();
+    // Clones have one descriptor.
+    let any = Interrupt::any(&[first.clone(), second.clone(), first.clone()]).unwrap();
+    assert_eq!((any.try_take(), any.wait(Duration::ZERO)), (0, Ok(None)));
+    for (interrupt, trigger) in [(&first, &first_trigger), (&second, &second_trigger)] {
+        trigger.signal();
+        trigger.signal();
+        assert_eq!(any.wait(LONG), Ok(Some(1)));
+        assert_eq!(any.wait(LONG), Ok(Some(1)), "nothing was taken");
+        assert_eq!(interrupt.try_take(), 2);
+        assert_eq!(any.try_take(), 0);
+    }
+    any.wake();
+    assert_eq!((any.wait(LONG), first.try_take()), (Ok(Some(1)), 1));
+    assert!(!any.is_level() && !any.is_shared());
+}
+
+#[test]
+fn interrupt_of_a_period_comes_again_and_again() {
+    let ticking = Interrupt::every(Duration::from_micros(100)).unwrap();
+    for _ in 0..3 {
+        assert!(ticking.wait(LONG).unwrap().is_some_and(|count| count > 0));
+    }
+    let never = Interrupt::every(Duration::MAX).unwrap();
+    assert_eq!(never.try_take(), 0);
+    assert!(Interrupt::every(Duration::ZERO).unwrap().wait(LONG).unwrap().is_some());
+}
