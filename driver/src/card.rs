@@ -10,8 +10,8 @@ use fpga_pci::{
 use fpga_registers::BarOffset;
 use fpga_registers::pci::header;
 use fpga_registers::xdma::{
-    CONFIG_BASE, ChannelMask, ConfigBlock, Direction, IRQ_BASE, IrqBlock, UserMask, VectorNumbers,
-    WriteFlushTimeout, irq::channel_bit,
+    CONFIG_BASE, ChannelMask, ConfigBlock, Direction, IRQ_BASE, IrqBlock, MAX_USER_INTERRUPTS, UserMask,
+    VectorNumbers, WriteFlushTimeout, irq::channel_bit,
 };
 
 use crate::cdma::Cdma;
@@ -26,7 +26,7 @@ use crate::shared::{Shared, quiesce};
 use crate::stream::{C2hStream, C2hStreamOptions, H2cStream};
 
 /// User interrupts of an XDMA (PG195, usr_irq_req).
-const USER_INTERRUPTS: u32 = 16;
+const USER_INTERRUPTS: u32 = MAX_USER_INTERRUPTS as u32;
 
 /// An opened card. Clones are handles to the same card; it closes with the last handle of any kind (channel, CDMA, endpoint).
 #[derive(Debug, Clone)]
@@ -356,12 +356,14 @@ impl Card {
         Ok(Cdma::new(Arc::clone(&self.shared), registers))
     }
 
-    /// Enables one interrupt vector per channel, H2C first, and as many of the vectors left as there are user interrupts (those
-    /// stay masked until somebody waits for one). Call it before taking channels that wait by interrupt.
+    /// Enables one interrupt vector per channel, H2C first, and one per user interrupt (those stay masked until somebody
+    /// takes or waits for one). Call it before taking channels that wait by interrupt; [`user_interrupt`](Self::user_interrupt) calls it.
     ///
-    /// Where fewer vectors can be had than there are channels (few MSI vectors, a line-based interrupt, a machine that is short of
-    /// them), channels share, and the user interrupts with them: each is woken by the others' interrupts too and finds nothing then.
-    /// The answer says so, and so does a warning in the log.
+    /// With fewer vectors (few MSI vectors, a line-based interrupt, a machine that is short of them) the channels have theirs first and
+    /// the user interrupts share what is left. Where there are fewer vectors than channels, or none is left, channels share,
+    /// and the user interrupts with them: each is woken by the others' interrupts too and finds nothing then.
+    /// The answer says so ([`InterruptVectors::is_shared`], [`InterruptVectors::user_is_shared`]), and where channels share, so does
+    /// a warning in the log.
     ///
     /// # Errors
     /// [`ResourceError::Interrupt`] if there are no vectors at all, or the system refuses: wait by polling then.
@@ -373,7 +375,12 @@ impl Card {
         let channels = u32::from(xdma.h2c_channels) + u32::from(xdma.c2h_channels);
         let mut interrupts = self.shared.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !interrupts.is_empty() {
-            return Ok(InterruptVectors { vectors: self.shared.vectors.load(Ordering::Relaxed), channels });
+            let level = interrupts.iter().any(Interrupt::is_level);
+            return Ok(InterruptVectors {
+                vectors: self.shared.vectors.load(Ordering::Relaxed),
+                channels,
+                level,
+            });
         }
         let transport = &self.shared.transport;
         let mut wanted = transport.interrupt_vectors().min(channels + USER_INTERRUPTS);
@@ -389,7 +396,7 @@ impl Card {
                 other => break other.map_err(failed)?,
             }
         };
-        let granted = InterruptVectors { vectors: wanted, channels };
+        let granted = InterruptVectors { vectors: wanted, channels, level: false };
         let undo = || {
             let _ = transport.disable_interrupts();
         };
@@ -398,19 +405,17 @@ impl Card {
                 "fewer interrupt vectors than channels: channels share them");
         }
         let on_a_line = enabled.iter().any(Interrupt::is_level);
-        let shared = granted.is_shared() || on_a_line;
-        let enabled = if shared {
-            share(enabled, channels + USER_INTERRUPTS).inspect_err(|_| undo()).map_err(failed)?
-        } else {
-            enabled
-        };
+        let sources = channels + USER_INTERRUPTS;
+        let granted = InterruptVectors { level: on_a_line, ..granted };
+        let enabled = share(enabled, sources, |source| granted.vector_of(source))
+            .inspect_err(|_| undo())
+            .map_err(failed)?;
         // Of a vector for the legacy line the two low bits name the pin (PG195), and a function has one pin: configuration space
         // says which (PCI 6.2.4).
         let pin =
             if on_a_line { config::read_u8(&**transport, header::INTERRUPT_PIN).unwrap_or(1) } else { 1 };
         let pin = pin.saturating_sub(1) & 3;
-        // What does not fit was never granted: channels and user interrupts have their numbers modulo the vectors.
-        let vector = |number: u8| match u8::try_from(u32::from(number) % wanted.max(1)) {
+        let vector = |source: u8| match u8::try_from(granted.vector_of(source.into())) {
             Ok(vector) if !on_a_line => vector,
             _ => pin,
         };
@@ -419,12 +424,11 @@ impl Card {
                 let vectors = [first, first + 1, first + 2, first + 3].map(vector);
                 register.write(&self.shared.dma_bar, IRQ_BASE, VectorNumbers::of(vectors))?;
             }
-            // User vectors follow the channels'. A line without a vector gets one beyond the enabled ones; it stays masked.
+            // User vectors follow the channels'.
             let after_channels = xdma.h2c_channels.saturating_add(xdma.c2h_channels);
             for (register, line) in IrqBlock::USER_VECTORS.into_iter().zip([0u8, 4, 8, 12]) {
                 let first = after_channels.saturating_add(line);
-                let vectors = [0, 1, 2, 3].map(|n| first.saturating_add(n));
-                let vectors = if shared { vectors.map(vector) } else { vectors };
+                let vectors = [0, 1, 2, 3].map(|n| vector(first.saturating_add(n)));
                 register.write(&self.shared.dma_bar, IRQ_BASE, VectorNumbers::of(vectors))?;
             }
             let mask = (1u32 << channels) - 1;
@@ -459,7 +463,7 @@ pub(crate) const fn needed_access(direction: Direction) -> DmaAccess {
     }
 }
 
-/// How the channels of a card come by their interrupts.
+/// How the channels and user interrupts of a card come by their interrupts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InterruptVectors {
@@ -467,6 +471,8 @@ pub struct InterruptVectors {
     pub vectors: u32,
     /// Channels that need one.
     pub channels: u32,
+    /// It is the legacy line (INTx): a level that everything on the card shares.
+    pub level: bool,
 }
 
 impl InterruptVectors {
@@ -475,17 +481,41 @@ impl InterruptVectors {
     pub const fn is_shared(self) -> bool {
         self.vectors < self.channels
     }
+
+    /// Whether user interrupts share vectors, with each other or with channels.
+    #[must_use]
+    pub const fn user_is_shared(self) -> bool {
+        self.level || self.vectors < self.channels + USER_INTERRUPTS
+    }
+
+    /// The vector of a source: channels, then user interrupts. What does not fit was never granted, so numbers are taken modulo the vectors
+    /// that there are; user interrupts have those that no channel needs, if there are any.
+    const fn vector_of(self, source: u32) -> u32 {
+        let left = self.vectors.saturating_sub(self.channels);
+        match source.checked_sub(self.channels) {
+            Some(user) if left > 0 => self.channels + user % left,
+            _ if self.vectors > 0 => source % self.vectors,
+            _ => 0,
+        }
+    }
 }
 
-/// `sources` interrupts, where number n has vector n modulo their number.
-fn share(vectors: Vec<Interrupt>, sources: u32) -> Result<Vec<Interrupt>, InterruptError> {
-    let sources = sources as usize;
-    let count = vectors.len().max(1);
+/// `sources` interrupts, of which each has the vector that `vector_of` says. A vector with one user is that user's as it is; a
+/// level-triggered one is everybody's.
+fn share(
+    vectors: Vec<Interrupt>,
+    sources: u32,
+    vector_of: impl Fn(u32) -> u32,
+) -> Result<Vec<Interrupt>, InterruptError> {
     let mut users = Vec::with_capacity(vectors.len());
-    for (number, vector) in vectors.into_iter().enumerate() {
-        let sharing = sources.saturating_sub(number).div_ceil(count);
-        users.push(vector.share(sharing)?.into_iter());
+    for (number, vector) in (0..).zip(vectors) {
+        let sharing = (0..sources).filter(|source| vector_of(*source) == number).count();
+        let alone = sharing == 1 && !vector.is_level();
+        users.push(if alone { vec![vector] } else { vector.share(sharing)? }.into_iter());
     }
-    let next = |source: usize| users.get_mut(source % count).and_then(Iterator::next);
+    let next = |source| {
+        let vector = usize::try_from(vector_of(source)).ok()?;
+        users.get_mut(vector).and_then(Iterator::next)
+    };
     Ok((0..sources).filter_map(next).collect())
 }

@@ -162,6 +162,19 @@ pub enum ResourceError {
         /// How many there are.
         available: u8,
     },
+    /// The card has no such user interrupt.
+    #[error(
+        "{card}: there is no user interrupt {line}; the card has {available}, numbered 0 to {}: name one of those",
+        available.saturating_sub(1)
+    )]
+    NoSuchUserInterrupt {
+        /// Which card.
+        card: CardName,
+        /// What was asked for.
+        line: u8,
+        /// How many there are.
+        available: u8,
+    },
     /// Somebody in this process holds it.
     #[error("{card}: {what} is in use; it has one owner at a time: drop the other handle first")]
     InUse {

@@ -6,6 +6,7 @@
 //! | move memory between host and card | [`H2cChannel`], [`C2hChannel`], [`bulk`] |
 //! | send and receive packets, where the card's channels are AXI4-Stream | [`stream`] |
 //! | copy inside the card | [`Cdma`], [`CdmaRing`] |
+//! | be called by the design on the card | [`UserInterrupt`], [`UserInterrupts`] |
 //! | move memory from card to card, over a network | [`Endpoint`] |
 //! | record what is done to registers, and do it again | [`record`] |
 //! | do all of it without a card | [`mock`] (feature `mock`, on by default) |
@@ -45,6 +46,7 @@ mod setters;
 mod shared;
 mod store;
 pub mod stream;
+pub mod user_interrupt;
 mod user_line;
 pub mod validate;
 
@@ -85,6 +87,7 @@ pub use stream::{
     C2hStream, C2hStreamOptions, H2cStream, Packet, PacketPart, ReceiveFailed, SendStatistics, StreamError,
     StreamStatistics,
 };
+pub use user_interrupt::{UserInterrupt, UserInterruptError, UserInterrupts};
 
 /// Keeps the README's program compiling and running.
 #[cfg(all(doctest, feature = "mock"))]

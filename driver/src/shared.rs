@@ -2,12 +2,12 @@
 
 use core::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_pci::{Bar, DmaPool, FAULT_LOG, Interrupt, MmioError, Transport};
 use fpga_registers::xdma::{
     CONFIG_BASE, ChannelBlock, ChannelControl, ChannelMask, ConfigBlock, Direction, IRQ_BASE, IrqBlock,
-    UserMask, WriteFlushTimeout, channel_base,
+    MAX_USER_INTERRUPTS, UserMask, WriteFlushTimeout, channel_base,
 };
 
 use crate::error::{OpenError, ResourceError};
@@ -25,8 +25,10 @@ pub(crate) struct Shared {
     pub(crate) dma_bar: Bar,
     pub(crate) user_bar: Option<Bar>,
     pub(crate) info: CardInfo,
-    /// One per channel, then one per user interrupt as far as there are vectors; empty until enabled.
+    /// One per channel, then one per user interrupt; empty until enabled.
     pub(crate) interrupts: Mutex<Vec<Interrupt>>,
+    /// Owners of the user interrupts' lines.
+    user_lines: Mutex<[LineOwners; MAX_USER_INTERRUPTS as usize]>,
     /// How many vectors are behind them.
     pub(crate) vectors: AtomicU32,
     ranges: Option<Vec<CardRange>>,
@@ -54,6 +56,43 @@ const fn taken_bit(name: ChannelName) -> u32 {
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Card").field("name", &self.name).field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+/// Owners of one line of `usr_irq_req`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum LineOwners {
+    #[default]
+    None,
+    /// Parts of the driver (a CDMA ring, an endpoint): so many. They look at their own cause whenever the line is up, so they share.
+    Driver(u8),
+    /// A [`UserInterrupt`](crate::UserInterrupt).
+    User,
+}
+
+/// The right to use one user interrupt; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct LineClaim {
+    pub(crate) line: u8,
+    pub(crate) card: Arc<Shared>,
+}
+
+impl LineClaim {
+    /// The line's bit in the interrupt block.
+    pub(crate) const fn mask(&self) -> UserMask {
+        UserMask::from_bits(1 << (self.line % MAX_USER_INTERRUPTS))
+    }
+}
+
+impl Drop for LineClaim {
+    fn drop(&mut self) {
+        let mut owners = self.card.user_lines();
+        if let Some(owners) = owners.get_mut(usize::from(self.line)) {
+            *owners = match *owners {
+                LineOwners::Driver(count @ 2..) => LineOwners::Driver(count - 1),
+                _ => LineOwners::None,
+            };
+        }
     }
 }
 
@@ -87,6 +126,7 @@ impl Shared {
             ranges: info.ni.as_ref().map(NiInfo::card_ranges),
             info,
             interrupts: Mutex::new(Vec::new()),
+            user_lines: Mutex::default(),
             vectors: AtomicU32::new(0),
             taken: AtomicU32::new(0),
             reported: AtomicU32::new(0),
@@ -101,12 +141,47 @@ impl Shared {
         self.ranges.as_deref()
     }
 
-    /// User interrupt `line`, if interrupts are enabled and the card has a vector for it: they follow the channels'.
+    /// User interrupt `line`, if interrupts are enabled: they follow the channels'.
     pub(crate) fn user_interrupt(&self, line: u8) -> Option<Interrupt> {
         let xdma = &self.info.xdma;
-        let vector = usize::from(xdma.h2c_channels) + usize::from(xdma.c2h_channels) + usize::from(line);
-        let interrupts = self.interrupts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if line < 16 { interrupts.get(vector).cloned() } else { None }
+        let source = usize::from(xdma.h2c_channels) + usize::from(xdma.c2h_channels) + usize::from(line);
+        let interrupts = self.interrupts.lock().unwrap_or_else(PoisonError::into_inner);
+        if line < MAX_USER_INTERRUPTS { interrupts.get(source).cloned() } else { None }
+    }
+
+    fn user_lines(&self) -> MutexGuard<'_, [LineOwners; MAX_USER_INTERRUPTS as usize]> {
+        self.user_lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Claims user interrupt `line` for a part of the driver. `None`: there is no such line, or a program has it.
+    pub(crate) fn claim_line(self: &Arc<Self>, line: u8) -> Option<LineClaim> {
+        let mut lines = self.user_lines();
+        let owners = lines.get_mut(usize::from(line))?;
+        *owners = match *owners {
+            LineOwners::None => LineOwners::Driver(1),
+            LineOwners::Driver(count) => LineOwners::Driver(count.checked_add(1)?),
+            LineOwners::User => return None,
+        };
+        Some(LineClaim { line, card: Arc::clone(self) })
+    }
+
+    /// Claims user interrupt `line` for a program, which gets it for itself.
+    pub(crate) fn claim_user_line(self: &Arc<Self>, line: u8) -> Result<LineClaim, ResourceError> {
+        self.check_owned()?;
+        let mut lines = self.user_lines();
+        let Some(owners) = lines.get_mut(usize::from(line)) else {
+            let available = MAX_USER_INTERRUPTS;
+            return Err(ResourceError::NoSuchUserInterrupt { card: self.name.clone(), line, available });
+        };
+        let by = match *owners {
+            LineOwners::None => {
+                *owners = LineOwners::User;
+                return Ok(LineClaim { line, card: Arc::clone(self) });
+            }
+            LineOwners::Driver(_) => " (by the driver: a CDMA ring or an endpoint)",
+            LineOwners::User => "",
+        };
+        Err(ResourceError::InUse { card: self.name.clone(), what: format!("user interrupt {line}{by}") })
     }
 
     /// Somebody on a level-triggered line was woken by what is not `channels` or `users`, which it serves. The line stays high until

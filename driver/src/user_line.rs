@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fpga_pci::{Interrupt, InterruptError, MmioError};
 use fpga_registers::xdma::{ChannelMask, IRQ_BASE, IrqBlock, UserMask};
 
-use crate::shared::Shared;
+use crate::shared::{LineClaim, Shared};
 
 /// A line of `usr_irq_req`, which is high for as long as its cause is there. Masked unless somebody sleeps.
 #[derive(Debug)]
@@ -15,14 +15,16 @@ pub(crate) struct UserLine {
     mask: UserMask,
     armed: bool,
     card: Arc<Shared>,
+    /// Given back after the line was masked.
+    _claim: LineClaim,
 }
 
 impl UserLine {
-    /// `None` if interrupts are not enabled, or the card has no vector for it.
+    /// `None` if interrupts are not enabled, there is no such line, or a program has it ([`Card::user_interrupt`](crate::Card::user_interrupt)).
     pub(crate) fn take(card: &Arc<Shared>, line: u8) -> Option<Self> {
         let interrupt = card.user_interrupt(line)?;
-        let mask = UserMask::new().with_user(1_u16.checked_shl(line.into())?);
-        Some(Self { interrupt, mask, armed: false, card: Arc::clone(card) })
+        let claim = card.claim_line(line)?;
+        Some(Self { interrupt, mask: claim.mask(), armed: false, card: Arc::clone(card), _claim: claim })
     }
 
     pub(crate) const fn is_armed(&self) -> bool {

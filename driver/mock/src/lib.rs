@@ -33,8 +33,9 @@ mod transport;
 mod world;
 
 pub use dma::{ClientMapError, ClientMemory, DmaMap, FileError, RefusedAccesses, RemoteMemory};
+pub use fpga_card::description::{LinkRate, StreamLogic};
 pub use fpga_card::fault_plan::FaultsDescription;
-pub use fpga_card::{CardDescription, DescriptionError, FaultPlan, USER_INTERRUPTS};
+pub use fpga_card::{BarLayout, BarRole, CardDescription, DescriptionError, FaultPlan, USER_INTERRUPTS};
 pub use state::CardFailure;
 pub use threaded::ThreadOptions;
 pub use transport::MockTransport;

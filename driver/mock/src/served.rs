@@ -25,5 +25,5 @@ mod session;
 
 pub use error::ServeError;
 pub use listener::Listener;
-pub use server::{CardServer, MessageCount, ServeCounts};
+pub use server::{CardServer, LiveServeCounts, MessageCount, ServeCounts};
 pub use session::{Next, Session};

@@ -239,6 +239,7 @@ impl Transport for MockTransport {
             mmio_reads: counters.mmio_reads,
             mmio_writes: counters.mmio_writes,
             interrupts: counters.interrupts,
+            user_interrupts: counters.user_interrupts,
             descriptors: counters.descriptors,
             dma_bytes: counters.h2c_bytes + counters.c2h_bytes,
         })

@@ -297,6 +297,14 @@ impl World {
         slot.card.set_user_interrupt(line, asserted, &mut slot.host)
     }
 
+    /// Raises line `line` of card `card`'s user interrupts until it is acknowledged ([`fpga_card::Card::pulse_user_interrupt`]): whether it has been
+    /// by now; `None` if there is no such card, or no such line.
+    pub fn pulse_user_interrupt(&self, card: usize, line: u8) -> Option<bool> {
+        let mut state = self.lock();
+        let slot = state.slots.get_mut(card)?;
+        slot.card.pulse_user_interrupt(line, &mut slot.host)
+    }
+
     /// Puts card `card` into its slot again after it has left the bus ([`CardFailure::Gone`], or a planned removal): it works, in
     /// its power-on state, its memory lost. `false` if there is no such card.
     pub fn replug(&self, card: usize) -> bool {

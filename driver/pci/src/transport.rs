@@ -90,6 +90,8 @@ pub struct AccessCounters {
     pub mmio_writes: u64,
     /// Interrupt messages sent.
     pub interrupts: u64,
+    /// Interrupts that each line of user logic has asked for.
+    pub user_interrupts: [u64; 16],
     /// DMA descriptors executed.
     pub descriptors: u64,
     /// Bytes moved by DMA, both directions.

@@ -268,7 +268,7 @@ pub enum CdmaRingError {
     },
     /// Interrupts were asked for but are not there.
     #[error(
-        "{card} CDMA ring: no interrupt; call Card::enable_interrupts first and name the user interrupt that the engine is wired to (CdmaRingOptions::user_interrupt), or wait by polling"
+        "{card} CDMA ring: no interrupt; call Card::enable_interrupts first, name the user interrupt that the engine is wired to (CdmaRingOptions::user_interrupt) and drop the program's own handle of that line (Card::user_interrupt), or wait by polling"
     )]
     NoInterrupt {
         /// Which card.

@@ -13,7 +13,7 @@ use fpga_driver::{
     RecoveryOptions, ResourceError, RunMode, Transport, WaitOptions, recovery,
 };
 
-use super::{Ability, Build, Cost, Door, Skip, Stand, Verdict, faults};
+use super::{Ability, Build, Cost, Door, Skip, Stand, UserLevel, Verdict, faults};
 use crate::rig::{Channel, WAYS, Way};
 use crate::tampered::Tampered;
 use crate::{PATIENCE, bytes};
@@ -116,6 +116,11 @@ impl<'a> Bench<'a> {
     /// Puts a card that was pulled out back.
     pub fn put_back(&self) {
         self.stand.put_back().unwrap_or_else(|why| panic!("the card is not put back: {why}"));
+    }
+
+    /// What the card's user logic does with a line.
+    pub fn user_line(&self, line: u8, level: UserLevel) {
+        self.stand.user_line(line, level).unwrap_or_else(|why| panic!("user interrupt {line}: {why}"));
     }
 
     /// The bus reports an error.

@@ -55,6 +55,12 @@ pub const NO_REALIGNMENT: Build = build!("copies-without-realignment");
 /// Interrupts by the legacy line alone.
 pub const LEGACY_LINE: Build = build!("legacy-line");
 
+/// One MSI message for everything.
+pub const ONE_MESSAGE: Build = build!("one-message");
+
+/// Fewer vectors than channels and user interrupts.
+pub const FEW_VECTORS: Build = build!("few-vectors");
+
 /// All of them.
 pub const BUILDS: &[&Build] = &[
     &LOOPS,
@@ -65,6 +71,8 @@ pub const BUILDS: &[&Build] = &[
     &ENDLESS_PACKET,
     &NO_REALIGNMENT,
     &LEGACY_LINE,
+    &ONE_MESSAGE,
+    &FEW_VECTORS,
 ];
 
 #[cfg(test)]
@@ -76,7 +84,7 @@ mod tests {
         for build in BUILDS {
             assert_eq!(Build::named(build.name), Some(*build));
             let description = build.description();
-            let plain = [NO_REALIGNMENT, LEGACY_LINE].contains(build);
+            let plain = [NO_REALIGNMENT, LEGACY_LINE, ONE_MESSAGE, FEW_VECTORS].contains(build);
             assert!(description.xdma.stream || plain, "{}", build.name);
         }
         assert_eq!(Build::named("other"), None);

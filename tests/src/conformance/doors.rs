@@ -16,7 +16,7 @@ use fpga_driver::mock::{ThreadOptions, World};
 use fpga_driver::pci::vfio_user::VfioUserTransport;
 
 use super::outside::Outside;
-use super::{Ability, Build, Door, Stand};
+use super::{Ability, Build, Door, Stand, UserLevel};
 use crate::cards;
 
 /// A simulated card in this process: a new one for every case.
@@ -246,9 +246,9 @@ impl Door for Present {
 
     fn lacks(&self, ability: Ability) -> Option<&'static str> {
         match ability {
-            Ability::CardFaults | Ability::Removal if self.outside.is_none() => {
-                Some("nothing reaches the card but its bus, by which it cannot be made to fail")
-            }
+            Ability::CardFaults | Ability::Removal | Ability::UserLines if self.outside.is_none() => Some(
+                "nothing reaches the card but its bus, by which it cannot be made to fail or to interrupt",
+            ),
             Ability::CardLogic => {
                 Some("what the logic behind the card's streams does cannot be decided from here")
             }
@@ -259,6 +259,7 @@ impl Door for Present {
             Ability::HugePages if self.passes_memory_on => Some(PASSED_ON),
             Ability::CardFaults
             | Ability::Removal
+            | Ability::UserLines
             | Ability::RefusedDma
             | Ability::BusReset
             | Ability::HugePages => None,
@@ -309,6 +310,10 @@ impl Stand for Reached {
 
     fn put_back(&self) -> Result<(), String> {
         self.outside()?.put_back(self.number)
+    }
+
+    fn user_line(&self, line: u8, level: UserLevel) -> Result<(), String> {
+        self.outside()?.user_line(self.number, line, level)
     }
 
     fn bus_error(&self) -> Result<(), String> {

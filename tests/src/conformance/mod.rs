@@ -46,6 +46,8 @@ pub enum Ability {
     CardFaults,
     /// What the logic behind the card's streams does can be decided while it runs.
     CardLogic,
+    /// Lines of the card's user logic (`usr_irq_req`) can be raised and lowered.
+    UserLines,
     /// Accesses that the IOMMU has to refuse may be provoked.
     RefusedDma,
     /// The card can be made to leave and to come back.
@@ -131,6 +133,20 @@ pub trait Stand {
         if world.replug(number) { Ok(()) } else { Err(NOT_HERE.to_owned()) }
     }
 
+    /// What the card's user logic does with a line of `usr_irq_req`.
+    ///
+    /// # Errors
+    /// Why it cannot be made to, for people.
+    fn user_line(&self, line: u8, level: UserLevel) -> Result<(), String> {
+        let (world, number) = self.card().ok_or(NOT_HERE)?;
+        let done = match level {
+            UserLevel::High => world.set_user_interrupt(number, line, true),
+            UserLevel::Low => world.set_user_interrupt(number, line, false),
+            UserLevel::Pulse => world.pulse_user_interrupt(number, line).is_some(),
+        };
+        if done { Ok(()) } else { Err(format!("there is no user interrupt {line}")) }
+    }
+
     /// The bus reports an uncorrectable error, at the latest when the card is used next.
     ///
     /// # Errors
@@ -143,6 +159,17 @@ pub trait Stand {
         fault.error = Some("completion_timeout".to_owned());
         self.set_faults(&faults::plan([fault]))
     }
+}
+
+/// What user logic does with a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UserLevel {
+    /// Raises it, and holds it.
+    High,
+    /// Lowers it.
+    Low,
+    /// Raises it until its interrupt is acknowledged.
+    Pulse,
 }
 
 /// Why nothing can be done to a card.

@@ -6,6 +6,8 @@ use std::process::Command;
 use fpga_card::fault_plan::FaultsDescription;
 use fpgactl::control::{self, Answer, Request};
 
+use super::UserLevel;
+
 /// Whoever can reach a served card behind the back of those who use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -48,6 +50,15 @@ impl Outside {
 
     pub(super) fn put_back(&self, card: usize) -> Result<(), String> {
         self.ask(card, &Request::PutBack {}).map(drop)
+    }
+
+    pub(super) fn user_line(&self, card: usize, line: u8, level: UserLevel) -> Result<(), String> {
+        let request = match level {
+            UserLevel::High => Request::UserInterrupt { line, on: true },
+            UserLevel::Low => Request::UserInterrupt { line, on: false },
+            UserLevel::Pulse => Request::PulseUserInterrupt { line },
+        };
+        self.ask(card, &request).map(drop)
     }
 
     pub(super) fn bus_error(&self, card: usize) -> Result<(), String> {

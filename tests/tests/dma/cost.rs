@@ -15,6 +15,7 @@ fn since(rig: &Rig, before: AccessCounters) -> AccessCounters {
         interrupts: now.interrupts - before.interrupts,
         descriptors: now.descriptors - before.descriptors,
         dma_bytes: now.dma_bytes - before.dma_bytes,
+        ..now
     }
 }
 

@@ -13,8 +13,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a client has for its first message, unless the server is told otherwise: it has nothing to wait for before it.
@@ -66,6 +66,26 @@ impl MessageCount {
     }
 }
 
+/// What has happened so far, while the card is served. Clones show the same.
+#[derive(Clone, Debug, Default)]
+pub struct LiveServeCounts {
+    counts: Arc<Mutex<ServeCounts>>,
+    messages: MessageCount,
+}
+
+impl LiveServeCounts {
+    /// The counts of this moment. What the client that is connected was asked for in messages counts when it has gone.
+    #[must_use]
+    pub fn get(&self) -> ServeCounts {
+        let counts = *self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        ServeCounts { messages: self.messages.get(), ..counts }
+    }
+
+    fn set(&self, counts: ServeCounts) {
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner) = counts;
+    }
+}
+
 /// Serves one card of a world on a UNIX socket: to one client at a time, one after the other.
 ///
 /// Who comes while a client is served is told so (`EBUSY` in answer to its first message) and may come again. A client that has
@@ -80,7 +100,7 @@ pub struct CardServer {
     counts: ServeCounts,
     first_message: Duration,
     answer: Duration,
-    messages: MessageCount,
+    live: LiveServeCounts,
 }
 
 /// A client and what it has of the card.
@@ -152,7 +172,7 @@ impl CardServer {
             counts: ServeCounts::default(),
             first_message: FIRST_MESSAGE,
             answer: ANSWER,
-            messages: MessageCount::default(),
+            live: LiveServeCounts::default(),
         })
     }
 
@@ -175,7 +195,13 @@ impl CardServer {
     /// The number of messages, to be watched.
     #[must_use]
     pub fn message_count(&self) -> MessageCount {
-        self.messages.clone()
+        self.live.messages.clone()
+    }
+
+    /// What has happened so far, to be looked at while the card is served.
+    #[must_use]
+    pub fn live_counts(&self) -> LiveServeCounts {
+        self.live.clone()
     }
 
     /// The socket's path.
@@ -202,6 +228,9 @@ impl CardServer {
         let (mut client, mut stranger): (Option<Client>, Option<Stranger>) = (None, None);
         let (mut buffers, mut pause) = (Buffers::default(), false);
         loop {
+            let refused = client.as_ref().map_or(0, |client| client.session.refused());
+            let refused_requests = self.counts.refused_requests + refused;
+            self.live.set(ServeCounts { refused_requests, ..self.counts });
             let elapsed = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let rest = world.drive(base.saturating_add(fpga_core::Nanos::new(elapsed)));
             let silent = client.as_ref().and_then(|client| client.rest(self.first_message));
@@ -266,8 +295,8 @@ impl CardServer {
         }
         self.end(client);
         drop(opened);
-        self.counts.messages = self.messages.get();
-        Ok(self.counts)
+        self.live.set(self.counts);
+        Ok(self.live.get())
     }
 
     /// Waits until something is to be done, at most for `rest`.
@@ -338,7 +367,7 @@ impl CardServer {
             Ok(None) => return true,
             Err(error) => return self.broken(error),
         };
-        self.messages.add_one();
+        self.live.messages.add_one();
         out.clear();
         let next = client.session.handle(&header, body, std::mem::take(fds), out);
         if !out.is_empty()

@@ -14,6 +14,7 @@ mod registers;
 mod removal;
 mod streams;
 mod transfers;
+mod user_interrupts;
 mod validate;
 mod waits;
 
@@ -32,6 +33,7 @@ pub fn cases() -> Vec<Case> {
         channels::CASES,
         cdma::CASES,
         waits::CASES,
+        user_interrupts::CASES,
         cost::CASES,
         streams::CASES,
         endings::CASES,

@@ -255,5 +255,6 @@ const fn since(before: &AccessCounters, after: &AccessCounters) -> AccessCounter
         interrupts: after.interrupts.saturating_sub(before.interrupts),
         descriptors: after.descriptors.saturating_sub(before.descriptors),
         dma_bytes: after.dma_bytes.saturating_sub(before.dma_bytes),
+        ..*after
     }
 }

@@ -1,0 +1,370 @@
+//! User interrupts: lines of `usr_irq_req`, by which the design on the card calls the host.
+//!
+//! A line is a level (PG195, "User Interrupts"): the design raises it, the core acknowledges the interrupt by `usr_irq_ack`, the host
+//! serves the cause in the design's registers, and the design lowers the line. An interrupt here is a *rise* of the line:
+//!
+//! | The line has | An interrupt is counted | Between a rise and its fall |
+//! |---|---|---|
+//! | a vector of its own ([`Delivery::Message`]) | for each message, so for each rise; those that come before anybody asks add up | nothing comes |
+//! | a vector with other users ([`Delivery::SharedMessage`]), or the legacy line ([`Delivery::Level`]) | when the driver finds the line high; rises between two looks are one, and a line that is lowered before the look is not seen | the line is masked, and looked at by waits, ever more rarely (every 10 ms in the end) |
+//! | no interrupt at all ([`Delivery::Polled`]) | likewise | likewise |
+//!
+//! In every case an interrupt that comes before the wait is not lost: the design holds its line until it is served.
+//!
+//! A cause that comes while an earlier one is being served may leave the line high: it never falls, so it does not rise. After serving, call
+//! [`UserInterrupt::rearm`]: a line that is still high interrupts again.
+
+mod error;
+mod line;
+mod set;
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+
+use fpga_pci::{Interrupt, MmioError};
+use fpga_registers::xdma::{IRQ_BASE, IrqBlock, MAX_USER_INTERRUPTS};
+
+pub use error::UserInterruptError;
+use line::Line;
+pub use set::UserInterrupts;
+
+use crate::card::Card;
+use crate::error::ResourceError;
+
+/// Longest sleep of a wait, in nanoseconds: whether the card is still there is looked at in between.
+const CHECK_NS: u64 = 100_000_000;
+/// Pauses between two looks at a line that is polled: this part of the time that was waited, and the longest, in nanoseconds.
+const PAUSE_SHARE: u64 = 16;
+const MAX_PAUSE_NS: u64 = 10_000_000;
+/// Time from which on a future sleeps between two polls, and its longest sleep, in nanoseconds: other tasks wait for the thread.
+const TASK_SPIN_NS: u64 = 20_000;
+const MAX_TASK_PAUSE_NS: u64 = 1_000_000;
+
+/// How interrupts of a line reach the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Delivery {
+    /// A vector (MSI-X, MSI) of its own.
+    Message,
+    /// A vector that channels or other user interrupts have, too.
+    SharedMessage,
+    /// The legacy line (INTx).
+    Level,
+    /// The card or the system gives no interrupts: the line's level is read from the card (register 0x2048).
+    Polled,
+}
+
+/// A user interrupt that this program has: see [`Card::user_interrupt`] and the [module](self).
+///
+/// Clones are handles to the same line, for several threads: each interrupt is reported to one of them. With the last one the line is
+/// masked.
+///
+/// In an event loop: when the [descriptor](AsFd) is readable, [`take`](Self::take) the interrupts, serve their cause,
+/// [`rearm`](Self::rearm). (`take` may find none: vectors are shared, and a line that is polled has a descriptor that is readable every
+/// 10 ms.)
+#[derive(Debug, Clone)]
+pub struct UserInterrupt {
+    line: Arc<Line>,
+}
+
+/// Levels and masks of a user interrupt, as the card shows them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UserInterruptState {
+    /// Which line.
+    pub line: u8,
+    /// It may interrupt.
+    pub enabled: bool,
+    /// The design holds the line high.
+    pub pending: bool,
+    /// The vector that the card has for it.
+    pub vector: u8,
+    /// Interrupts that this line has asked for since the card was made, where the card counts them (simulated cards of this process).
+    pub count: Option<u64>,
+}
+
+impl Card {
+    /// Takes user interrupt `line` and enables it: a line that is high by then interrupts at once. Where the card's interrupts are not
+    /// enabled yet, this does it ([`enable_interrupts`](Self::enable_interrupts)); where they cannot be, the line is polled, which
+    /// [`UserInterrupt::delivery`] says.
+    ///
+    /// # Errors
+    /// [`ResourceError::NoSuchUserInterrupt`], [`ResourceError::InUse`], [`ResourceError::Observed`], [`ResourceError::Mmio`];
+    /// [`ResourceError::Interrupt`] if the system gives no descriptor.
+    pub fn user_interrupt(&self, line: u8) -> Result<UserInterrupt, ResourceError> {
+        let claim = self.shared.claim_user_line(line)?;
+        if let Err(error) = self.enable_interrupts() {
+            match error {
+                ResourceError::Interrupt { source, .. } => {
+                    tracing::warn!(card = %self.shared.name, line, error = %source, "the user interrupt is polled");
+                }
+                error => return Err(error),
+            }
+        }
+        let line = Line::take(claim, self.shared.user_interrupt(line))?;
+        Ok(UserInterrupt { line: Arc::new(line) })
+    }
+
+    /// Takes several user interrupts, to be waited for together.
+    ///
+    /// # Errors
+    /// As [`user_interrupt`](Self::user_interrupt); none is taken then.
+    pub fn user_interrupts(&self, lines: &[u8]) -> Result<UserInterrupts, ResourceError> {
+        let lines: Result<Vec<_>, _> = lines.iter().map(|line| self.user_interrupt(*line)).collect();
+        UserInterrupts::new(lines?)
+            .map_err(|source| ResourceError::Interrupt { card: self.shared.name.clone(), source })
+    }
+
+    /// Levels and masks of all user interrupts. Nothing is changed, so it works on a card that was
+    /// [opened for a look](crate::OpenOptions::observe).
+    ///
+    /// # Errors
+    /// [`ResourceError::Mmio`].
+    pub fn user_interrupt_states(&self) -> Result<Vec<UserInterruptState>, ResourceError> {
+        let bar = &self.shared.dma_bar;
+        let read = || -> Result<Vec<UserInterruptState>, MmioError> {
+            let enabled = IrqBlock::USER_ENABLE.read(bar, IRQ_BASE)?.into_bits();
+            let pending = IrqBlock::USER_PENDING.read(bar, IRQ_BASE)?.into_bits();
+            if enabled & pending == u32::MAX {
+                return Err(MmioError::Gone { at: IrqBlock::USER_PENDING.address(IRQ_BASE) });
+            }
+            let mut vectors = Vec::with_capacity(usize::from(MAX_USER_INTERRUPTS));
+            for register in IrqBlock::USER_VECTORS {
+                vectors.extend(register.read(bar, IRQ_BASE)?.vectors());
+            }
+            let counted = self.shared.transport.counters().map(|counters| counters.user_interrupts);
+            let state = |(line, vector): (u8, u8)| UserInterruptState {
+                line,
+                enabled: enabled >> line & 1 != 0,
+                pending: pending >> line & 1 != 0,
+                vector,
+                count: counted.and_then(|counts| counts.get(usize::from(line)).copied()),
+            };
+            Ok((0..MAX_USER_INTERRUPTS).zip(vectors).map(state).collect())
+        };
+        read().map_err(|source| ResourceError::Mmio { card: self.shared.name.clone(), source })
+    }
+}
+
+impl UserInterrupt {
+    /// Which line.
+    #[must_use]
+    pub fn line(&self) -> u8 {
+        self.line.number()
+    }
+
+    /// How its interrupts come.
+    #[must_use]
+    pub fn delivery(&self) -> Delivery {
+        self.line.delivery()
+    }
+
+    /// Interrupts that were reported since the line was taken, to all its handles.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.line.reported()
+    }
+
+    /// Takes the interrupts since the last call: their number, 0 if none. Does not wait. Costs a register read, unless the line has a
+    /// vector of its own.
+    ///
+    /// # Errors
+    /// [`UserInterruptError::Gone`], [`UserInterruptError::Reset`], [`UserInterruptError::Mmio`].
+    pub fn take(&self) -> Result<u64, UserInterruptError> {
+        self.line.take_arrived()
+    }
+
+    /// Waits until there is an interrupt, and takes all that there are: their number. One that came before is there at once.
+    ///
+    /// # Errors
+    /// [`UserInterruptError::TimedOut`], [`UserInterruptError::Disabled`]; [`UserInterruptError::Gone`] and
+    /// [`UserInterruptError::Reset`], within a tenth of a second, for a card that leaves or is reset meanwhile.
+    pub fn wait(&self, timeout: Duration) -> Result<u64, UserInterruptError> {
+        let mut count = 0;
+        wait_any(&[&*self.line], self.line.interrupt(), timeout, || {
+            count = self.take()?;
+            Ok(count > 0)
+        })?;
+        Ok(count)
+    }
+
+    /// The next interrupts as a future: their number, as [`wait`](Self::wait) has it, without a time limit.
+    ///
+    /// The library has no runtime that would wake a task when a descriptor becomes readable. The future asks to be polled again, and sleeps
+    /// on the descriptor between two polls, ever longer, up to 1 ms, so that an idle task costs next to nothing. With a runtime that
+    /// has a reactor (tokio's `AsyncFd`, async-io's `Async`) give it the handle, which is [`AsFd`], and use [`take`](Self::take).
+    pub const fn arrived(&self) -> Arrived<'_> {
+        Arrived { interrupt: self, since: None, checked: 0 }
+    }
+
+    /// To be called after the cause of an interrupt was served: a line that is still high (because there is another cause, or because
+    /// the design has not been served) interrupts again. Costs one or two posted register writes.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn rearm(&self) -> Result<(), UserInterruptError> {
+        self.line.rearm().map_err(|source| self.line.failed(source))
+    }
+
+    /// Unmasks the line; it is when it is taken. A line that is high interrupts at once.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn enable(&self) -> Result<(), UserInterruptError> {
+        self.line.set_enabled(true).map_err(|source| self.line.failed(source))
+    }
+
+    /// Masks the line: nothing comes until it is enabled again. What has come can still be taken.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn disable(&self) -> Result<(), UserInterruptError> {
+        self.line.set_enabled(false).map_err(|source| self.line.failed(source))
+    }
+
+    /// Whether the line is enabled.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.line.is_enabled()
+    }
+
+    /// Whether the design holds the line high at this moment, enabled or not: a register read.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn is_pending(&self) -> Result<bool, UserInterruptError> {
+        self.line.pending().map_err(|source| self.line.failed(source))
+    }
+}
+
+impl AsFd for UserInterrupt {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.line.interrupt().as_fd()
+    }
+}
+
+impl AsRawFd for UserInterrupt {
+    fn as_raw_fd(&self) -> RawFd {
+        self.line.interrupt().as_raw_fd()
+    }
+}
+
+/// Waits until `take` has found something. `interrupt` is signalled whenever one of `lines` may have something.
+fn wait_any(
+    lines: &[&Line],
+    interrupt: &Interrupt,
+    timeout: Duration,
+    mut take: impl FnMut() -> Result<bool, UserInterruptError>,
+) -> Result<(), UserInterruptError> {
+    let Some((first, transport)) = lines.first().map(|line| (*line, line.transport())) else { return Ok(()) };
+    let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+    let began = transport.now();
+    let (mut waited, mut checked) = (0_u64, 0_u64);
+    loop {
+        // Before the look at the time: this thread may have been without a processor for longer than the time-out, and what came
+        // meanwhile came in time.
+        if take()? {
+            return Ok(());
+        }
+        if let Some(disabled) = lines.iter().find(|line| !line.is_enabled()) {
+            return Err(UserInterruptError::Disabled { card: disabled.card(), line: disabled.number() });
+        }
+        if waited >= timeout {
+            return Err(UserInterruptError::TimedOut {
+                card: first.card(),
+                lines: lines.iter().map(|line| line.number()).collect(),
+                waited_us: waited / 1000,
+            });
+        }
+        let left = timeout - waited;
+        if lines.iter().any(|line| line.needs_looks()) {
+            rest(first, interrupt, pause(waited, MAX_PAUSE_NS).min(left))?;
+        } else {
+            rest(first, interrupt, CHECK_NS.min(left))?;
+        }
+        waited = transport.now().saturating_sub(began);
+        // A card that is gone sends nothing. Where the register is looked at anyway, the look has told.
+        if waited.saturating_sub(checked) >= CHECK_NS {
+            checked = waited;
+            first.check()?;
+        }
+    }
+}
+
+/// The pause between two looks, for whoever has waited for so long.
+fn pause(waited: u64, longest: u64) -> u64 {
+    (waited / PAUSE_SHARE).clamp(1000, longest)
+}
+
+/// Sleeps until there is an interrupt, for `span` nanoseconds at most.
+fn rest(line: &Line, interrupt: &Interrupt, span: u64) -> Result<(), UserInterruptError> {
+    let (transport, span) = (line.transport(), Duration::from_nanos(span));
+    if line.delivery() == Delivery::Polled {
+        transport.pause(span);
+        return Ok(());
+    }
+    let woken = transport.wait_interrupt(interrupt, span).map_err(|source| line.wait_failed(source))?;
+    // What was taken from the line's own descriptor is the line's.
+    if let Some(count) = woken
+        && core::ptr::eq(interrupt, line.interrupt())
+    {
+        line.note(count);
+    }
+    Ok(())
+}
+
+/// See [`UserInterrupt::arrived`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Arrived<'a> {
+    interrupt: &'a UserInterrupt,
+    /// When it was polled first.
+    since: Option<u64>,
+    /// When the card was looked at last.
+    checked: u64,
+}
+
+impl Arrived<'_> {
+    fn look(&mut self) -> Result<Option<u64>, UserInterruptError> {
+        let line = &*self.interrupt.line;
+        let take = || line.take_arrived().map(|count| (count > 0).then_some(count));
+        if let Some(count) = take()? {
+            return Ok(Some(count));
+        }
+        if !line.is_enabled() {
+            return Err(UserInterruptError::Disabled { card: line.card(), line: line.number() });
+        }
+        let transport = line.transport();
+        let now = transport.now();
+        let since = *self.since.get_or_insert(now);
+        let waited = now.saturating_sub(since);
+        if waited.saturating_sub(self.checked) >= CHECK_NS {
+            self.checked = waited;
+            line.check()?;
+        }
+        if waited < TASK_SPIN_NS {
+            transport.relax();
+        } else {
+            rest(line, line.interrupt(), pause(waited, MAX_TASK_PAUSE_NS))?;
+        }
+        take()
+    }
+}
+
+impl Future for Arrived<'_> {
+    type Output = Result<u64, UserInterruptError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.look().transpose() {
+            Some(ended) => Poll::Ready(ended),
+            None => {
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+}

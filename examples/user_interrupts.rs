@@ -1,0 +1,86 @@
+//! User interrupts: the design on the card calls the host by a line of `usr_irq_req`.
+//!
+//! A line is a level: the design holds it until the host has served the cause, usually by a register of the design. Here a thread stands
+//! for the design, and an atomic number for that register.
+//!
+//!     cargo run -p fpga-examples --example user_interrupts
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use fpga_driver::mock::{ThreadOptions, World};
+use fpga_driver::{Card, UserInterruptError};
+
+/// The line that the design raises when a result is ready.
+const RESULT: u8 = 3;
+/// The line by which it asks for attention.
+const ALARM: u8 = 7;
+const LONG: Duration = Duration::from_secs(10);
+
+/// Polls one future until it is ready. With tokio or smol it would be their `block_on`.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return value;
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let world = World::builder().cards(1).threaded(ThreadOptions::default()).build()?;
+    let card = Card::open(world.transport(0))?;
+
+    // Taking a line enables it, and the card's interrupts with it. One that is high by now interrupts at once.
+    let result = card.user_interrupt(RESULT)?;
+    println!("user interrupt {}: {:?}", result.line(), result.delivery());
+
+    // The status register of the design: results that nobody has fetched.
+    let ready = AtomicU32::new(0);
+    thread::scope(|scope| -> Result<(), Box<dyn Error>> {
+        scope.spawn(|| {
+            for _ in 0..3 {
+                ready.store(1, Ordering::SeqCst);
+                world.set_user_interrupt(0, RESULT, true);
+                while ready.load(Ordering::SeqCst) != 0 {
+                    thread::yield_now();
+                }
+            }
+        });
+        for number in 1..=3 {
+            let count = result.wait(LONG)?;
+            println!("result {number}: {count} interrupt");
+            // Serving the cause: the design lowers its line, and may raise it again for the next one at any time.
+            world.set_user_interrupt(0, RESULT, false);
+            ready.store(0, Ordering::SeqCst);
+            // A line that is high again by now interrupts again, even if it has never been seen low.
+            result.rearm()?;
+        }
+        Ok(())
+    })?;
+    world.set_user_interrupt(0, RESULT, false);
+    let _ = result.take()?;
+
+    // As a future; the handle has a file descriptor too (`AsFd`), for epoll or tokio's AsyncFd.
+    world.pulse_user_interrupt(0, RESULT);
+    println!("as a future: {} interrupt", block_on(result.arrived())?);
+    drop(result);
+
+    // Several lines at once.
+    let lines = card.user_interrupts(&[RESULT, ALARM])?;
+    world.pulse_user_interrupt(0, ALARM);
+    for (line, count) in lines.wait(LONG)? {
+        println!("user interrupt {line} of two: {count} interrupt");
+    }
+    match lines.wait(Duration::from_millis(1)) {
+        Err(error @ UserInterruptError::TimedOut { .. }) => println!("then nothing: {error}"),
+        other => return Err(format!("{other:?} is not expected").into()),
+    }
+    Ok(())
+}

@@ -1,0 +1,397 @@
+//! User interrupts: lines that the design on the card raises, and programs that wait for them.
+
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use std::os::fd::AsFd;
+use std::thread;
+
+use fpga_driver::mock::CardFailure;
+use fpga_driver::pci::ResetLevel;
+use fpga_driver::user_interrupt::Delivery;
+use fpga_driver::{
+    OpenOptions, ResourceError, Transport, UserInterrupt, UserInterruptError, UserInterrupts, WaitMode,
+};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::{Bench, Case, Verdict, case};
+use crate::PATIENCE;
+use crate::cards::DMA_BAR;
+use crate::conformance::UserLevel::{High, Low, Pulse};
+use crate::conformance::bench::{Opened, patient};
+use crate::conformance::builds::{FEW_VECTORS, LEGACY_LINE, ONE_MESSAGE};
+use crate::conformance::{Ability, Build};
+
+const LINES: &[Ability] = &[Ability::UserLines];
+
+pub(super) const CASES: &[Case] = &[
+    case("user_interrupts.rise_is_one_interrupt", LINES, rises),
+    case("user_interrupts.rises_of_few_vectors", LINES, |bench| build(bench, &FEW_VECTORS)),
+    case("user_interrupts.rises_of_one_message", LINES, |bench| build(bench, &ONE_MESSAGE)),
+    case("user_interrupts.rises_of_the_legacy_line", LINES, |bench| build(bench, &LEGACY_LINE)),
+    case("user_interrupts.early_interrupt_is_kept", LINES, early),
+    case("user_interrupts.pulses_are_counted", LINES, pulses),
+    case("user_interrupts.rearm_finds_line_still_high", LINES, rearm),
+    case("user_interrupts.disabled_line_is_silent", LINES, disabled),
+    case("user_interrupts.several_lines", LINES, several),
+    case("user_interrupts.sleepers_are_woken", LINES, sleepers),
+    case("user_interrupts.descriptor_is_readable", LINES, readable),
+    case("user_interrupts.future", LINES, future),
+    case("user_interrupts.high_line_leaves_channels_alone", LINES, |bench| high_line(bench, bench.open())),
+    case("user_interrupts.high_legacy_line_leaves_channels_alone", LINES, |bench| {
+        bench.on(&LEGACY_LINE, |bench| high_line(bench, open_on(bench)))
+    }),
+    case("user_interrupts.dropped_handle_masks_its_line", &[], dropped),
+    case("user_interrupts.refusals", &[], refusals),
+    case("user_interrupts.removed_card_ends_waits", &[], removed),
+    case("user_interrupts.reset_ends_waits", &[Ability::BusReset], reset),
+];
+
+/// Lines that nothing else of the card uses.
+const LINE: u8 = 3;
+const OTHER: u8 = 7;
+/// Time in which nothing happens.
+const NOTHING: Duration = Duration::from_millis(60);
+
+/// Without an MSI-X table nothing shows which BAR is the core's.
+fn open_on(bench: &Bench<'_>) -> Opened {
+    bench.open_with(OpenOptions::default().dma_bar(DMA_BAR))
+}
+
+fn take(opened: &Opened, line: u8) -> UserInterrupt {
+    opened.card.user_interrupt(line).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn assert_nothing(irq: &UserInterrupt) {
+    let waited = irq.wait(NOTHING);
+    assert!(matches!(waited, Err(UserInterruptError::TimedOut { .. })), "{waited:?}");
+}
+
+fn rises(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    rises_on(bench, &opened, LINE);
+    opened.close();
+    Ok(())
+}
+
+fn build(bench: &Bench<'_>, build: &Build) -> Verdict {
+    bench.on(build, |bench| {
+        let opened = open_on(bench);
+        // They share vectors with each other.
+        for line in [LINE, LINE + 2] {
+            rises_on(bench, &opened, line);
+        }
+        opened.close();
+        Ok(())
+    })
+}
+
+/// A rise is one interrupt, however long the line is high; it does not come again before the line has fallen.
+fn rises_on(bench: &Bench<'_>, opened: &Opened, line: u8) {
+    let irq = take(opened, line);
+    assert_nothing(&irq);
+    for round in 0..3 {
+        bench.user_line(line, High);
+        assert_eq!(irq.wait(PATIENCE), Ok(1), "{:?}, round {round}", irq.delivery());
+        assert_eq!(irq.is_pending(), Ok(true));
+        assert_nothing(&irq);
+        bench.user_line(line, Low);
+        assert_nothing(&irq);
+        assert_eq!(irq.is_pending(), Ok(false));
+    }
+    assert_eq!(irq.count(), 3);
+}
+
+/// What the design asks for before anybody waits is there for the first wait: before the line is taken, and after.
+fn early(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    bench.user_line(LINE, High);
+    let irq = take(&opened, LINE);
+    assert_eq!(irq.wait(PATIENCE), Ok(1));
+    bench.user_line(LINE, Low);
+    bench.user_line(LINE, High);
+    bench.user_line(LINE, Low);
+    if irq.delivery() == Delivery::Message {
+        assert_eq!(irq.wait(PATIENCE), Ok(1), "the message says it, though the line is low again");
+    }
+    drop(irq);
+    // What was never taken is not the next owner's.
+    bench.user_line(LINE, High);
+    bench.user_line(LINE, Low);
+    assert_nothing(&take(&opened, LINE));
+    opened.close();
+    Ok(())
+}
+
+fn pulses(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let irq = take(&opened, LINE);
+    for count in [1, 2, 5] {
+        for _ in 0..count {
+            bench.user_line(LINE, Pulse);
+        }
+        let seen = irq.wait(PATIENCE).expect("it comes");
+        // A message may still be on its way where the card works by itself; where lines are found high, pulses are one.
+        let mut seen = seen;
+        while irq.delivery() == Delivery::Message && seen < count {
+            seen += irq.wait(PATIENCE).expect("the others come");
+        }
+        assert!((1..=count).contains(&seen), "{seen} of {count}");
+        assert_eq!(irq.take(), Ok(0));
+    }
+    drop(irq);
+    opened.close();
+    Ok(())
+}
+
+fn rearm(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let irq = take(&opened, LINE);
+    bench.user_line(LINE, High);
+    for _ in 0..3 {
+        assert_eq!(irq.wait(PATIENCE), Ok(1));
+        irq.rearm().expect("the card is there");
+    }
+    assert_eq!(irq.wait(PATIENCE), Ok(1));
+    bench.user_line(LINE, Low);
+    irq.rearm().expect("the card is there");
+    assert_nothing(&irq);
+    drop(irq);
+    opened.close();
+    Ok(())
+}
+
+fn disabled(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let irq = take(&opened, LINE);
+    assert!(irq.is_enabled());
+    irq.disable().expect("the card is there");
+    bench.user_line(LINE, High);
+    assert_eq!(irq.take(), Ok(0));
+    let waited = irq.wait(PATIENCE);
+    assert!(matches!(waited, Err(UserInterruptError::Disabled { line: LINE, .. })), "{waited:?}");
+    assert_eq!(irq.is_pending(), Ok(true));
+    irq.enable().expect("the card is there");
+    assert_eq!(irq.wait(PATIENCE), Ok(1), "it is still high");
+    bench.user_line(LINE, Low);
+    drop(irq);
+    opened.close();
+    Ok(())
+}
+
+fn several(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let all: UserInterrupts = opened.card.user_interrupts(&[LINE, OTHER, 15]).expect("three lines");
+    let waited = all.wait(NOTHING);
+    match waited {
+        Err(UserInterruptError::TimedOut { lines, .. }) => assert_eq!(lines, [LINE, OTHER, 15]),
+        other => panic!("{other:?}"),
+    }
+    bench.user_line(15, High);
+    assert_eq!(all.wait(PATIENCE), Ok(vec![(15, 1)]));
+    bench.user_line(OTHER, High);
+    bench.user_line(15, Low);
+    assert_eq!(all.wait(PATIENCE), Ok(vec![(OTHER, 1)]));
+    bench.user_line(OTHER, Low);
+    bench.user_line(LINE, High);
+    bench.user_line(15, High);
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        seen.extend(all.wait(PATIENCE).expect("both come"));
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, [(LINE, 1), (15, 1)]);
+    bench.user_line(LINE, Low);
+    bench.user_line(15, Low);
+    drop(all);
+    opened.close();
+    Ok(())
+}
+
+/// Two threads wait for one line, and each interrupt is one's of them.
+fn sleepers(bench: &mut Bench<'_>) -> Verdict {
+    if !bench.real_time() {
+        return Err(crate::conformance::Skip("nobody sleeps where time is virtual".to_owned()));
+    }
+    let opened = bench.open();
+    let irq = take(&opened, LINE);
+    let seen: u64 = thread::scope(|scope| {
+        let waiters = [0, 1].map(|_| {
+            let irq = irq.clone();
+            scope.spawn(move || irq.wait(PATIENCE).expect("one for each"))
+        });
+        // Whoever has not come to sleep by then finds the interrupt all the same.
+        for _ in 0..2 {
+            bench.user_line(LINE, High);
+            let before = irq.count();
+            while irq.count() == before && !waiters.iter().all(thread::ScopedJoinHandle::is_finished) {
+                thread::yield_now();
+            }
+            bench.user_line(LINE, Low);
+        }
+        waiters.map(|waiter| waiter.join().expect("no panic")).iter().sum()
+    });
+    assert_eq!((seen, irq.count()), (2, 2));
+    drop(irq);
+    opened.close();
+    Ok(())
+}
+
+fn readable(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let irq = take(&opened, LINE);
+    for _ in 0..3 {
+        bench.user_line(LINE, High);
+        let seen = loop {
+            let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+            let woken = rustix::event::poll(&mut [PollFd::new(&irq.as_fd(), PollFlags::IN)], Some(&limit));
+            assert_eq!(woken, Ok(1), "the descriptor did not become readable");
+            match irq.take() {
+                Ok(0) => {}
+                other => break other,
+            }
+        };
+        assert_eq!(seen, Ok(1));
+        bench.user_line(LINE, Low);
+        irq.rearm().expect("the card is there");
+        assert_eq!(irq.take(), Ok(0));
+    }
+    drop(irq);
+    opened.close();
+    Ok(())
+}
+
+/// A task that waits: it is not ready before, costs no more than a look every now and then, and is ready with the interrupt.
+fn future(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let irq = take(&opened, LINE);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut arrived = Box::pin(irq.arrived());
+    let traffic = opened.seam.traffic();
+    for _ in 0..50 {
+        assert!(arrived.as_mut().poll(&mut context).is_pending());
+    }
+    if irq.delivery() == Delivery::Message {
+        let reads = opened.seam.traffic().reads - traffic.reads;
+        assert!(reads <= 4, "{reads} register reads for a task that waits");
+    }
+    bench.user_line(LINE, High);
+    let seen = loop {
+        if let Poll::Ready(seen) = arrived.as_mut().poll(&mut context) {
+            break seen;
+        }
+    };
+    assert_eq!(seen, Ok(1));
+    bench.user_line(LINE, Low);
+    drop(arrived);
+    drop(irq);
+    opened.close();
+    Ok(())
+}
+
+/// A line that nobody serves neither wakes channels that wait by interrupt nor makes its own waiter spin.
+fn high_line(bench: &Bench<'_>, opened: Opened) -> Verdict {
+    const TRANSFERS: u64 = 20;
+    opened.needs(1 << 20)?;
+    let irq = take(&opened, LINE);
+    opened.interrupts()?;
+    bench.user_line(LINE, High);
+    assert_eq!(irq.wait(PATIENCE), Ok(1));
+    for way in opened.ways() {
+        let mut lane = opened.lane(way)?;
+        let before = (opened.seam.traffic(), opened.seam.sleeps());
+        for seed in 0..TRANSFERS {
+            lane.check(seed, 20_001, 0x100, patient().mode(WaitMode::Interrupt));
+        }
+        let traffic = opened.seam.traffic();
+        let woken = traffic.interrupts - before.0.interrupts;
+        // A write to check by and the transfer: two waits each, of which a shared interrupt wakes both.
+        assert!(woken <= 6 * TRANSFERS, "{way:?}: woken {woken} times for {TRANSFERS} transfers");
+    }
+    let (sleeps, traffic) = (opened.seam.sleeps(), opened.seam.traffic());
+    assert_nothing(&irq);
+    let (sleeps, reads) = (opened.seam.sleeps() - sleeps, opened.seam.traffic().reads - traffic.reads);
+    assert!(sleeps + reads <= 600, "{sleeps} sleeps and {reads} reads while nothing happened");
+    bench.user_line(LINE, Low);
+    assert_nothing(&irq);
+    bench.user_line(LINE, High);
+    assert_eq!(irq.wait(PATIENCE), Ok(1));
+    bench.user_line(LINE, Low);
+    drop(irq);
+    opened.close();
+    Ok(())
+}
+
+fn dropped(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let enabled = || -> Vec<u8> {
+        let states = opened.card.user_interrupt_states().expect("the card is there");
+        states.into_iter().filter(|state| state.enabled).map(|state| state.line).collect()
+    };
+    assert!(enabled().is_empty());
+    let (first, second) = (take(&opened, LINE), take(&opened, OTHER));
+    if first.delivery() != Delivery::Polled {
+        assert_eq!(enabled(), [LINE, OTHER]);
+    }
+    let clone = first.clone();
+    drop((first, second));
+    if clone.delivery() != Delivery::Polled {
+        assert_eq!(enabled(), [LINE], "a clone has it still");
+    }
+    drop(clone);
+    assert!(enabled().is_empty());
+    opened.close();
+    Ok(())
+}
+
+fn refusals(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let error = opened.card.user_interrupt(16).expect_err("there are sixteen");
+    assert!(matches!(error, ResourceError::NoSuchUserInterrupt { line: 16, available: 16, .. }), "{error}");
+    assert!(error.to_string().contains("0 to 15"), "{error}");
+    let irq = take(&opened, LINE);
+    let error = opened.card.user_interrupt(LINE).expect_err("somebody has it");
+    assert!(matches!(error, ResourceError::InUse { .. }), "{error}");
+    let error = opened.card.user_interrupts(&[OTHER, LINE]).expect_err("somebody has it");
+    assert!(matches!(error, ResourceError::InUse { .. }), "{error}");
+    // None of several is taken.
+    drop((take(&opened, OTHER), irq));
+    drop(take(&opened, LINE));
+    opened.close();
+    Ok(())
+}
+
+fn removed(bench: &mut Bench<'_>) -> Verdict {
+    for failure in [CardFailure::Gone, CardFailure::AllOnes] {
+        let opened = bench.open();
+        let irq = take(&opened, LINE);
+        // The next look finds nobody.
+        opened.seam.fail_after(0, failure);
+        let waited = irq.wait(PATIENCE);
+        assert!(
+            matches!(waited, Err(UserInterruptError::Gone { line: LINE, .. })),
+            "{failure:?}: {waited:?}"
+        );
+        let taken = opened.card.user_interrupt(OTHER);
+        assert!(taken.is_err(), "{failure:?}: {taken:?}");
+        drop((irq, taken));
+        opened.seam.heal();
+        drop(opened);
+        bench.reset();
+    }
+    Ok(())
+}
+
+fn reset(bench: &mut Bench<'_>) -> Verdict {
+    let opened = bench.open();
+    let irq = take(&opened, LINE);
+    let reset = opened.seam.reset(ResetLevel::Hot).or_else(|_| opened.seam.reset(ResetLevel::Function));
+    reset.expect("one of the resets is there");
+    let waited = irq.wait(PATIENCE);
+    assert!(matches!(waited, Err(UserInterruptError::Reset { line: LINE, .. })), "{waited:?}");
+    drop((irq, opened));
+    // The card is well, and its lines can be taken anew.
+    let opened = bench.open();
+    assert_nothing(&take(&opened, LINE));
+    opened.close();
+    Ok(())
+}
