@@ -12,6 +12,7 @@ use fpga_driver::{BarOffset, CardAddr, ChannelName, Direction};
 
 mod card;
 mod host;
+mod irq;
 mod regs;
 mod sim;
 mod stream;
@@ -20,6 +21,7 @@ mod values;
 
 pub use card::{CardCommand, ControlArgs, ControlCommand, Level, ServeArgs};
 pub use host::{BindArgs, DoctorArgs, DumpArgs, HostArgs, ListArgs, ReleaseArgs};
+pub use irq::{IrqCommand, IrqWaitArgs};
 pub use regs::{RegsCommand, ReplayArgs, WatchArgs};
 pub use sim::{FigureName, SimCheckArgs, SimCommand, SimFigureArgs, SimRunArgs};
 pub use stream::{PublishArgs, StreamCommand, StreamLinkArgs, SubscribeArgs};
@@ -178,6 +180,12 @@ pub enum Command {
     Top(TopArgs),
     /// Watch a card: print errors on its bus and the system's wish to have it back
     Events(EventsArgs),
+    /// Show user interrupts, and wait for them
+    Irq {
+        /// What.
+        #[command(subcommand)]
+        command: IrqCommand,
+    },
     /// Work with card descriptions
     Card {
         /// What.
@@ -228,6 +236,7 @@ impl Command {
             | Self::Registry(_)
             | Self::Escape(_)
             | Self::Stats(_)
+            | Self::Irq { command: IrqCommand::Wait(_) }
             | Self::Validate(_) => OnSignal::Stops,
             Self::Top(_)
             | Self::Events(_)

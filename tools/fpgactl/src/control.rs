@@ -33,6 +33,13 @@ pub enum Request {
         /// High.
         on: bool,
     },
+    /// The card's user logic raises an interrupt line until its interrupt is acknowledged.
+    PulseUserInterrupt {
+        /// 0 to 15.
+        line: u8,
+    },
+    /// Nothing: the answer says what was counted.
+    Stats {},
     /// Nothing: the answer says how things are.
     State {},
 }
@@ -47,6 +54,12 @@ pub struct Answer {
     /// The faults of the plan in force, in its order.
     #[serde(default)]
     pub faults: Vec<Progress>,
+    /// Of a pulse: whether its interrupt is acknowledged. If not, the line is masked, and stays high until the host enables it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acknowledged: Option<bool>,
+    /// What the card and its server have counted: the document of `card serve --stats`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stats: Option<serde_json::Value>,
 }
 
 /// How far a planned fault is.

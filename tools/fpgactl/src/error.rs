@@ -402,6 +402,9 @@ pub enum CliError {
     /// Taking something of a card.
     #[error(transparent)]
     Resource(#[from] ResourceError),
+    /// Waiting for a user interrupt.
+    #[error(transparent)]
+    UserInterrupt(#[from] fpga_driver::UserInterruptError),
     /// A DMA transfer of a file.
     #[error(transparent)]
     Bulk(BulkError),
@@ -622,7 +625,9 @@ impl CliError {
             | Self::ChunkTooLarge { .. }
             | Self::WorkingSet { .. }
             | Self::OutsideBar { .. }
-            | Self::Resource(ResourceError::NoSuchChannel { .. })
+            | Self::Resource(
+                ResourceError::NoSuchChannel { .. } | ResourceError::NoSuchUserInterrupt { .. },
+            )
             | Self::Recovery(RecoveryError::NoSuchChannel { .. })
             // Sizes that contradict each other or the card, all from options of the command line.
             | Self::Endpoint(EndpointError::Config { .. } | EndpointError::Option { .. })

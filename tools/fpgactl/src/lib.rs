@@ -52,8 +52,8 @@ use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command, RegsCommand, SimCommand};
 use commands::{
-    bind, card, cdma, dma, doctor, dump, events, frames, info, list, raw, recover, regs, replay, shell, sim,
-    sim_check, top, transfer, transport, validate,
+    bind, card, cdma, dma, doctor, dump, events, frames, info, irq, list, raw, recover, regs, replay, shell,
+    sim, sim_check, top, transfer, transport, validate,
 };
 use error::CliError;
 use settings::Settings;
@@ -145,6 +145,7 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
         Command::Stats(args) => output::print(&transport::stats(settings, args)?, json, out),
         Command::Top(args) => top::run(settings, args, out),
         Command::Events(args) => events::run(settings, args, out),
+        Command::Irq { command } => irq::run(settings, command, out),
         Command::Card { command } => card::run(settings, command, out),
         Command::Stream { command } => frames::run(settings, command, out),
         Command::Sim { command: SimCommand::Run(args) } => {

@@ -30,7 +30,8 @@ pub enum CardCommand {
 #[command(
     after_help = "Whoever uses the card meanwhile sees what a program sees whose card fails. Programs may write to the control socket \
                         themselves: a JSON document a line, answered by one: {\"do\":\"faults\",\"faults\":{\"list\":[...]}}, \
-                        {\"do\":\"pull-out\"}, {\"do\":\"put-back\"}, {\"do\":\"user-interrupt\",\"line\":0,\"on\":true}, {\"do\":\"state\"}.\n\n\
+                        {\"do\":\"pull-out\"}, {\"do\":\"put-back\"}, {\"do\":\"user-interrupt\",\"line\":0,\"on\":true}, \
+                        {\"do\":\"pulse-user-interrupt\",\"line\":0}, {\"do\":\"stats\"}, {\"do\":\"state\"}.\n\n\
                         Examples:\n  \
                         fpgactl card serve --socket /tmp/card --control /tmp/control &\n  \
                         fpgactl card control /tmp/control faults faults.yaml\n  \
@@ -58,16 +59,18 @@ pub enum ControlCommand {
     PullOut,
     /// Put it back, in its power-on state
     PutBack,
-    /// Raise or lower an interrupt line of the card's user logic (usr_irq_req): a level, which stays until it is changed
+    /// Raise or lower an interrupt line of the card's user logic (usr_irq_req): a level, which stays until it is changed, or a pulse
     UserInterrupt {
         /// Which line: 0 to 15
         #[arg(value_name = "N", value_parser = clap::value_parser!(u8).range(0..16))]
         line: u8,
-        /// High or low
+        /// High, low, or high for one interrupt
         level: Level,
     },
     /// Say how often each planned fault could have struck, and how often it has
     State,
+    /// Print what the card and its server have counted so far: what `card serve --stats` writes at the end
+    Stats,
 }
 
 /// The level of a line.
@@ -77,6 +80,9 @@ pub enum Level {
     On,
     /// Low
     Off,
+    /// High until the card has sent the interrupt (usr_irq_ack), then low: with the legacy line, until the host masks it. A line that the
+    /// host has masked stays high until it is enabled
+    Pulse,
 }
 
 /// Options of `card serve`.
@@ -106,6 +112,9 @@ pub struct ServeArgs {
     /// Where to listen for `card control`
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// DMA moves no faster than the described link (`link.rate: described`) [default: what the description says]
+    #[arg(long)]
+    pub link_rate: bool,
     /// The card's node id on the network [default: what the description says]
     #[arg(long, value_name = "NODE", value_parser = clap::value_parser!(u32).range(..i64::from(u32::MAX)))]
     pub node: Option<u32>,

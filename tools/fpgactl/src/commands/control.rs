@@ -15,10 +15,27 @@ pub struct ControlReport {
     control: String,
     /// What goes wrong with it, in the order of the plan.
     faults: Vec<Progress>,
+    /// Of a pulse.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    acknowledged: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stats: Option<serde_json::Value>,
 }
 
 impl Report for ControlReport {
     fn text(&self) -> String {
+        if let Some(stats) = &self.stats {
+            // A table of two dozen numbers and a list would say no more.
+            return serde_json::to_string_pretty(stats).map_or_else(|_| String::new(), |text| text + "\n");
+        }
+        match self.acknowledged {
+            Some(true) => return "done: the card has sent the interrupt\n".to_owned(),
+            Some(false) => {
+                return "the line is high: the host has it masked, or sends no interrupts; it falls when the interrupt is sent\n"
+                    .to_owned();
+            }
+            None => {}
+        }
         if self.faults.is_empty() {
             return "done; no faults are planned\n".to_owned();
         }
@@ -45,11 +62,16 @@ pub fn run(args: &ControlArgs) -> Result<ControlReport, CliError> {
         }
         ControlCommand::PullOut => Request::PullOut {},
         ControlCommand::PutBack => Request::PutBack {},
+        ControlCommand::UserInterrupt { line, level: Level::Pulse } => {
+            Request::PulseUserInterrupt { line: *line }
+        }
         ControlCommand::UserInterrupt { line, level } => {
             Request::UserInterrupt { line: *line, on: *level == Level::On }
         }
+        ControlCommand::Stats => Request::Stats {},
         ControlCommand::State => Request::State {},
     };
     let answer = control::ask(&args.path, &request)?;
-    Ok(ControlReport { control: args.path.display().to_string(), faults: answer.faults })
+    let control::Answer { faults, acknowledged, stats, .. } = answer;
+    Ok(ControlReport { control: args.path.display().to_string(), faults, acknowledged, stats })
 }

@@ -11,6 +11,7 @@ pub mod dump;
 pub mod events;
 pub mod frames;
 pub mod info;
+pub mod irq;
 pub mod list;
 mod packets;
 pub mod raw;

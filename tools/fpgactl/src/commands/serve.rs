@@ -8,9 +8,9 @@ use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
-use fpga_driver::mock::World;
 use fpga_driver::mock::link::{LinkCounters, UdpLink, UdpLinkOptions};
 use fpga_driver::mock::served::{CardServer, Listener, ServeCounts};
+use fpga_driver::mock::{LinkRate, World};
 use serde::Serialize;
 
 use crate::cli::ServeArgs;
@@ -44,6 +44,8 @@ struct Stats {
     config_reads: u64,
     config_writes: u64,
     interrupts: u64,
+    /// Interrupts that each line of user logic has asked for.
+    user_interrupts: [u64; 16],
     descriptor_fetches: u64,
     descriptors: u64,
     /// Both directions.
@@ -113,6 +115,9 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     };
     let name = description.name.clone();
     description.ni.node_id = args.node.unwrap_or(description.ni.node_id);
+    if args.link_rate {
+        description.link.rate = LinkRate::Described;
+    }
     let impairments = args.impair.model(args.reorder)?;
     let world = World::builder().card(description).impairments(impairments).seed(args.seed);
     let world = match args.link.split_first() {
@@ -143,10 +148,16 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
         output::write_all(format!("ready {socket}\n").as_bytes(), out)?;
     }
     let began = Instant::now();
+    let live = server.live_counts();
+    let so_far = || {
+        let counts = collect(&world, socket.clone(), name.clone(), began.elapsed().as_secs_f64(), live.get());
+        serde_json::to_value(counts).unwrap_or_default()
+    };
     let (served, controlled) = thread::scope(|scope| {
-        let (world, ended) = (&world, ended.as_fd());
-        let controlled =
-            control.as_ref().map(|listener| scope.spawn(move || control::serve(world, listener, ended)));
+        let (world, ended, so_far) = (&world, ended.as_fd(), &so_far);
+        let controlled = control
+            .as_ref()
+            .map(|listener| scope.spawn(move || control::serve(world, listener, ended, so_far)));
         let served = server.run(world, 0, signalled);
         drop(end);
         // A panic of that thread goes on here.
@@ -156,7 +167,7 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     });
     if let Some((path, file)) = &mut stats {
         let counts = *served.as_ref().unwrap_or(&ServeCounts::default());
-        let content = collect(&world, socket, name, began.elapsed().as_secs_f64(), counts);
+        let content = collect(&world, socket.clone(), name.clone(), began.elapsed().as_secs_f64(), counts);
         let mut text = Vec::new();
         output::document(&content, &mut text)?;
         file.write_all(&text).map_err(|error| unwritable(path, error))?;
@@ -198,6 +209,7 @@ fn collect(world: &World, socket: String, card: String, seconds: f64, served: Se
         config_reads: counters.config_reads,
         config_writes: counters.config_writes,
         interrupts: counters.interrupts,
+        user_interrupts: counters.user_interrupts,
         descriptor_fetches: counters.descriptor_fetches,
         descriptors: counters.descriptors,
         dma_bytes: counters.h2c_bytes.saturating_add(counters.c2h_bytes),

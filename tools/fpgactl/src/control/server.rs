@@ -23,11 +23,14 @@ struct Client {
     begun: Vec<u8>,
 }
 
+/// What the card and its server have counted by now.
+pub(crate) type Stats<'a> = dyn Fn() -> serde_json::Value + Sync + 'a;
+
 /// Does what clients ask for, until `end` can be read or its other end is closed.
 ///
 /// # Errors
 /// Waiting failed.
-pub(crate) fn serve(world: &World, listener: &Listener, end: impl AsFd) -> io::Result<()> {
+pub(crate) fn serve(world: &World, listener: &Listener, end: impl AsFd, stats: &Stats<'_>) -> io::Result<()> {
     let mut clients: Vec<Client> = Vec::new();
     loop {
         let room = if clients.len() < CLIENTS { PollFlags::IN } else { PollFlags::empty() };
@@ -48,7 +51,7 @@ pub(crate) fn serve(world: &World, listener: &Listener, end: impl AsFd) -> io::R
         let came = ready.next() == Some(true);
         let ready: Vec<bool> = ready.collect();
         let mut ready = ready.into_iter();
-        clients.retain_mut(|client| ready.next() != Some(true) || client.attend(world));
+        clients.retain_mut(|client| ready.next() != Some(true) || client.attend(world, stats));
         if came && let Some(socket) = listener.accept() {
             let stream = UnixStream::from(socket);
             // Who does not take his answers is not waited for.
@@ -61,7 +64,7 @@ pub(crate) fn serve(world: &World, listener: &Listener, end: impl AsFd) -> io::R
 
 impl Client {
     /// Answers what has come. `false`: it is gone.
-    fn attend(&mut self, world: &World) -> bool {
+    fn attend(&mut self, world: &World, stats: &Stats<'_>) -> bool {
         let mut piece = [0; 4096];
         let count = match self.stream.read(&mut piece) {
             Ok(0) => return false,
@@ -73,7 +76,7 @@ impl Client {
         self.begun.extend_from_slice(piece.get(..count).unwrap_or_default());
         while let Some(end) = self.begun.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.begun.drain(..=end).collect();
-            if !self.tell(&answer(world, &line)) {
+            if !self.tell(&answer(world, stats, &line)) {
                 return false;
             }
         }
@@ -93,20 +96,26 @@ impl Client {
 }
 
 /// Does what one line asks for.
-fn answer(world: &World, line: &[u8]) -> Answer {
-    let error = match serde_json::from_slice(line) {
-        Ok(request) => fulfil(world, &request).err(),
-        Err(error) => Some(format!("this is no request: {error}")),
+fn answer(world: &World, stats: &Stats<'_>, line: &[u8]) -> Answer {
+    let mut answer = Answer::default();
+    let done = match serde_json::from_slice(line) {
+        Ok(request) => fulfil(world, stats, &request, &mut answer),
+        Err(error) => Err(format!("this is no request: {error}")),
     };
+    answer.error = done.err();
     // The world was built with one card.
     let progress = world.with_card(0, |card| {
         let progress = card.fault_progress();
         progress.map(|(opportunities, strikes)| Progress { opportunities, strikes }).collect()
     });
-    Answer { error, faults: progress.unwrap_or_default() }
+    answer.faults = progress.unwrap_or_default();
+    answer
 }
 
-fn fulfil(world: &World, request: &Request) -> Result<(), String> {
+fn fulfil(world: &World, stats: &Stats<'_>, request: &Request, answer: &mut Answer) -> Result<(), String> {
+    let no_line = |line: u8| {
+        format!("line: {line} is none of the card's user interrupts; there are 0 to {}", USER_INTERRUPTS - 1)
+    };
     match request {
         Request::Faults { faults } => {
             let plan = planned(faults)?;
@@ -120,12 +129,14 @@ fn fulfil(world: &World, request: &Request) -> Result<(), String> {
         }
         Request::UserInterrupt { line, on } => {
             if !world.set_user_interrupt(0, *line, *on) {
-                return Err(format!(
-                    "line: {line} is none of the card's user interrupts; there are 0 to {}",
-                    USER_INTERRUPTS - 1
-                ));
+                return Err(no_line(*line));
             }
         }
+        Request::PulseUserInterrupt { line } => {
+            let acknowledged = world.pulse_user_interrupt(0, *line);
+            answer.acknowledged = Some(acknowledged.ok_or_else(|| no_line(*line))?);
+        }
+        Request::Stats {} => answer.stats = Some(stats()),
         Request::State {} => {}
     }
     Ok(())
@@ -139,6 +150,7 @@ fn planned(faults: &FaultsDescription) -> Result<FaultPlan, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fpga_driver::Card;
     use fpga_driver::mock::CardDescription;
 
     fn world() -> World {
@@ -146,14 +158,14 @@ mod tests {
     }
 
     fn ask(world: &World, line: &str) -> Answer {
-        answer(world, line.as_bytes())
+        answer(world, &|| serde_json::json!({"messages": 7}), line.as_bytes())
     }
 
     #[test]
     fn a_plan_is_replaced_and_its_strikes_are_counted() {
         let world = world();
         let plan = r#"{"do":"faults","faults":{"list":[{"fault":"all_ones","skip":1}]}}"#;
-        assert_eq!(ask(&world, plan), Answer { error: None, faults: vec![Progress::default()] });
+        assert_eq!(ask(&world, plan), Answer { faults: vec![Progress::default()], ..Answer::default() });
         let read = |world: &World| {
             let mut word = [0; 4];
             world
@@ -177,6 +189,26 @@ mod tests {
     }
 
     #[test]
+    fn pulse_of_a_masked_line_holds_until_the_host_enables_it() {
+        let world = world();
+        let pulse = r#"{"do":"pulse-user-interrupt","line":3}"#;
+        let card = Card::open(world.transport(0)).unwrap();
+        assert_eq!(ask(&world, pulse).acknowledged, Some(false));
+        let irq = card.user_interrupt(3).unwrap();
+        assert_eq!((irq.take(), irq.is_pending()), (Ok(1), Ok(false)));
+        assert_eq!(ask(&world, pulse).acknowledged, Some(true));
+        assert_eq!(ask(&world, pulse).acknowledged, Some(true));
+        assert_eq!((irq.take(), irq.count()), (Ok(2), 3));
+        assert_eq!(card.user_interrupt_states().unwrap()[3].count, Some(3));
+    }
+
+    #[test]
+    fn stats_are_given_beside_the_faults() {
+        let answer = ask(&world(), r#"{"do":"stats"}"#);
+        assert_eq!((answer.error, answer.stats), (None, Some(serde_json::json!({"messages": 7}))));
+    }
+
+    #[test]
     fn what_is_no_request_changes_nothing() {
         let world = world();
         ask(&world, r#"{"do":"faults","faults":{"list":[{"fault":"stall"}]}}"#);
@@ -187,6 +219,7 @@ mod tests {
             (r#"{"do":"state","more":1}"#, "more"),
             (r#"{"do":"user-interrupt","line":16,"on":true}"#, "0 to 15"),
             (r#"{"do":"user-interrupt","line":1}"#, "`on`"),
+            (r#"{"do":"pulse-user-interrupt","line":16}"#, "0 to 15"),
             (r#"{"do":"faults","faults":{"list":[{"fault":"none"}]}}"#, "none"),
             (
                 r#"{"do":"faults","faults":{"list":[{"fault":"stall"},{"fault":"stall","count":1}]}}"#,

@@ -8,6 +8,7 @@ mod examples;
 mod frames;
 mod health;
 mod host;
+mod irq;
 mod maps;
 mod memory;
 mod packets;

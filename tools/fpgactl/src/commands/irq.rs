@@ -1,0 +1,145 @@
+//! `irq`: user interrupts of a card.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use fpga_driver::UserInterruptError;
+use fpga_driver::user_interrupt::{Delivery, UserInterruptState};
+use serde::Serialize;
+
+use crate::cli::{IrqCommand, IrqWaitArgs};
+use crate::error::CliError;
+use crate::output::{self, Report};
+use crate::settings::Settings;
+use crate::target;
+
+/// Longest wait without a look at signals and the time that was given.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// All lines of a card.
+#[derive(Debug, Serialize)]
+pub struct ListReport {
+    card: String,
+    /// Vectors that the card or the system has.
+    vectors: u32,
+    lines: Vec<LineReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct LineReport {
+    line: u8,
+    enabled: bool,
+    pending: bool,
+    vector: u8,
+    /// Where the card counts them.
+    count: Option<u64>,
+}
+
+impl From<UserInterruptState> for LineReport {
+    fn from(state: UserInterruptState) -> Self {
+        let UserInterruptState { line, enabled, pending, vector, count, .. } = state;
+        Self { line, enabled, pending, vector, count }
+    }
+}
+
+impl Report for ListReport {
+    fn text(&self) -> String {
+        let mut table = output::table(&["LINE", "ENABLED", "PENDING", "VECTOR", "COUNT"], &[0, 3, 4]);
+        let yes = |on: bool| if on { "yes" } else { "no" }.to_owned();
+        for line in &self.lines {
+            let count = line.count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+            let (enabled, pending) = (yes(line.enabled), yes(line.pending));
+            table.add_row([line.line.to_string(), enabled, pending, line.vector.to_string(), count]);
+        }
+        format!("{}: {} interrupt vectors\n{}", self.card, self.vectors, output::render(&table))
+    }
+}
+
+/// Interrupts of a line that came together.
+#[derive(Debug, Serialize)]
+struct ArrivalReport {
+    card: String,
+    line: u8,
+    /// So many at once.
+    requests: u64,
+    /// So many of this line since the command began.
+    total: u64,
+    /// Since the command began to wait.
+    seconds: f64,
+}
+
+impl Report for ArrivalReport {
+    fn text(&self) -> String {
+        let Self { card, line, requests, total, seconds } = self;
+        let times = if *requests == 1 { String::new() } else { format!(", {requests} times") };
+        format!("{card} after {seconds:.3} s: user interrupt {line}{times} ({total} in all)\n")
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// As [`target::open`]; [`CliError::Usage`] for a card on which nothing can raise a line; [`CliError::Resource`],
+/// [`CliError::UserInterrupt`], [`CliError::TimedOut`], [`CliError::Stopped`].
+pub fn run(settings: &Settings, command: &IrqCommand, out: &mut dyn Write) -> Result<(), CliError> {
+    match command {
+        IrqCommand::List => output::print(&list(settings)?, settings.json, out),
+        IrqCommand::Wait(args) => wait(settings, args, out),
+    }
+}
+
+fn list(settings: &Settings) -> Result<ListReport, CliError> {
+    let opened = target::observe(&settings.card)?;
+    let lines = opened.card.user_interrupt_states()?.into_iter().map(Into::into).collect();
+    Ok(ListReport { card: settings.card.to_string(), vectors: opened.transport.interrupt_vectors(), lines })
+}
+
+const fn way(delivery: Delivery) -> &'static str {
+    match delivery {
+        Delivery::Message => "by a vector of its own",
+        Delivery::SharedMessage => "by a vector that others have, too",
+        Delivery::Level => "by the legacy line (INTx)",
+        Delivery::Polled => "polled: the card or the system gives no interrupts",
+        _ => "by other means",
+    }
+}
+
+/// Prints each interrupt, one JSON document a line with `--json`, until there were as many as were asked for.
+fn wait(settings: &Settings, args: &IrqWaitArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let card = settings.card.to_string();
+    if settings.card.is_simulated() {
+        return Err(CliError::Usage(format!(
+            "{card}: nothing raises user interrupts of a simulated card in this process; serve one (`fpgactl card serve --socket S --control C`), wait with --card vfio-user:S, and raise the line with `fpgactl card control C user-interrupt {} pulse`",
+            args.lines.first().copied().unwrap_or(0)
+        )));
+    }
+    let opened = target::open(&settings.card)?;
+    let numbers: BTreeSet<u8> = args.lines.iter().copied().collect();
+    let lines = opened.card.user_interrupts(&numbers.into_iter().collect::<Vec<_>>())?;
+    for line in &lines {
+        eprintln!("fpgactl: {card}: waiting for user interrupt {}, {}", line.line(), way(line.delivery()));
+    }
+    let began = Instant::now();
+    let mut seen = 0_u64;
+    loop {
+        let slice = settings.deadline.left().map_or(WAIT, |left| left.min(WAIT));
+        let taken = match lines.wait(slice) {
+            Err(UserInterruptError::TimedOut { .. }) => Vec::new(),
+            taken => taken?,
+        };
+        let seconds = began.elapsed().as_secs_f64();
+        for (number, requests) in taken {
+            seen = seen.saturating_add(requests);
+            let total = lines.iter().find(|line| line.line() == number).map_or(requests, |line| line.count());
+            let report = ArrivalReport { card: card.clone(), line: number, requests, total, seconds };
+            output::print_line(&report, settings.json, out)?;
+        }
+        if seen >= args.count {
+            return Ok(());
+        }
+        settings
+            .deadline
+            .check(|| format!("{card}: waiting for user interrupts, {seen} of {} seen", args.count))?;
+    }
+}
