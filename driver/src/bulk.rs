@@ -1,11 +1,16 @@
 //! Long transfers between a stream of bytes (a file) and card memory, in pieces, several of them in flight.
 //!
 //! The channel is to be idle when one begins: after an error everything in flight on it is aborted and dropped.
+//!
+//! The whole range of card addresses is checked before the first byte is read from the source or the card. Where the size of the card's
+//! memory is not known, only ranges that end beyond the address space are refused in advance
+//! ([`H2cChannel::check_range`](crate::H2cChannel::check_range)). The length of [`write_to_end`] is not known in advance: it ends at the
+//! border of the memory, and its error says what was written.
 
 use std::collections::VecDeque;
 use std::io;
 
-use fpga_pci::{DmaBuffer, ReadVolatile, WriteVolatile};
+use fpga_pci::{DmaBuffer, ReadVolatile, SharedSlice, WriteVolatile};
 use fpga_registers::CardAddr;
 use fpga_registers::xdma::Direction;
 
@@ -13,6 +18,7 @@ use crate::card::Card;
 use crate::channel::{C2hChannel, Completion, Engine, H2cChannel, Ticket, WaitOptions};
 use crate::error::{ChannelError, ResourceError, SubmitError};
 use crate::fault::ChannelFault;
+use crate::name::{CardName, ChannelName};
 
 /// Bytes of one piece: long enough that what a descriptor costs does not show, short enough to overlap with the file's I/O.
 const PIECE: usize = 1 << 20;
@@ -38,6 +44,20 @@ pub enum BulkError {
         done: u64,
         /// Bytes expected.
         length: u64,
+    },
+    /// The source has more bytes than there is card memory behind the start address. What fits was written.
+    #[error(
+        "{card} {channel}: the source has more bytes than fit: {done} bytes were written, from card address {start} to the end of the card's memory, and nothing behind it; choose a lower address, or a shorter source"
+    )]
+    NoRoom {
+        /// Which card.
+        card: CardName,
+        /// Which channel.
+        channel: ChannelName,
+        /// First card address.
+        start: CardAddr,
+        /// Bytes written.
+        done: u64,
     },
     /// No DMA memory.
     #[error(transparent)]
@@ -82,8 +102,8 @@ fn buffers(card: &Card, direction: Direction, length: u64) -> Result<Vec<DmaBuff
 /// [`std::io::Read`] becomes one by [`Bounced`](fpga_pci::Bounced).
 ///
 /// # Errors
-/// See [`BulkError`]. What had arrived stays in card memory; all buffers are back, and the channel can be used again unless
-/// the error says otherwise.
+/// See [`BulkError`]. A range that is not inside the card's memory is refused before anything is read or written. After another error
+/// what had arrived stays in card memory; all buffers are back, and the channel can be used again unless the error says otherwise.
 pub fn write_from(
     card: &Card,
     channel: &mut H2cChannel,
@@ -93,13 +113,63 @@ pub fn write_from(
     options: WaitOptions,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), BulkError> {
-    let fill = |buffer: &mut DmaBuffer, sent| {
-        source.read_exact_volatile(buffer.memory()).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => BulkError::Short { done: sent, length },
-            _ => BulkError::Stream { done: sent, source: error },
-        })
+    let fill = |buffer: &mut DmaBuffer, sent| match source.read_exact_volatile(buffer.memory()) {
+        Ok(()) => Ok(buffer.len()),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Err(BulkError::Short { done: sent, length })
+        }
+        Err(source) => Err(BulkError::Stream { done: sent, source }),
     };
-    pieces(card, &mut channel.0, to, length, options, fill, |_, _| Ok(()), progress)
+    channel.0.check_range(to, length)?;
+    pieces(card, &mut channel.0, to, length, options, fill, |_, _| Ok(()), progress).map(drop)
+}
+
+/// Moves the bytes of `source`, up to its end, to card memory from `to` on, and returns how many they were: for a source whose length is
+/// not known, such as a pipe.
+///
+/// # Errors
+/// As [`write_from`]; [`BulkError::NoRoom`] if the source goes on when the card's memory is full.
+pub fn write_to_end(
+    card: &Card,
+    channel: &mut H2cChannel,
+    source: &mut (impl ReadVolatile + ?Sized),
+    to: CardAddr,
+    options: WaitOptions,
+    progress: &mut dyn FnMut(u64),
+) -> Result<u64, BulkError> {
+    channel.0.check_range(to, 1)?;
+    let room = channel.0.room_from(to);
+    let fill = |buffer: &mut DmaBuffer, sent| {
+        read_up_to(source, buffer.memory()).map_err(|source| BulkError::Stream { done: sent, source })
+    };
+    let done = pieces(card, &mut channel.0, to, room, options, fill, |_, _| Ok(()), progress)?;
+    if done < room {
+        return Ok(done);
+    }
+    let probe = card.buffer_for(Direction::H2c, 1)?;
+    match read_up_to(source, probe.memory()) {
+        Ok(0) => Ok(done),
+        Ok(_) => {
+            let (card, channel) = (card.shared.name.clone(), channel.name());
+            Err(BulkError::NoRoom { card, channel, start: to, done })
+        }
+        Err(source) => Err(BulkError::Stream { done, source }),
+    }
+}
+
+/// Fills `into` as far as the source has bytes.
+fn read_up_to(source: &mut (impl ReadVolatile + ?Sized), into: SharedSlice<'_>) -> io::Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = into.len().checked_sub(filled).filter(|left| *left > 0) {
+        let rest = into.slice(filled, rest).map_err(io::Error::other)?;
+        match source.read_volatile(rest) {
+            Ok(0) => break,
+            Ok(count) => filled += count.min(rest.len()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 /// Moves `length` bytes of card memory from `from` on to `sink`, in order, waiting as `options` say for each piece. `progress` is
@@ -122,22 +192,25 @@ pub fn read_into(
     let empty = |buffer: &DmaBuffer, done| {
         sink.write_all_volatile(buffer.memory()).map_err(|source| BulkError::Stream { done, source })
     };
-    pieces(card, &mut channel.0, from, length, options, |_, _| Ok(()), empty, progress)
+    channel.0.check_range(from, length)?;
+    pieces(card, &mut channel.0, from, length, options, |buffer, _| Ok(buffer.len()), empty, progress)
+        .map(drop)
 }
 
-/// Both directions: `fill` before a piece goes out, `empty` when it has come back, in order.
-#[expect(clippy::too_many_arguments, reason = "what the two callers have in common")]
+/// Both directions: `fill` before a piece goes out, `empty` when it has come back, in order. `fill` returns the bytes to be moved; fewer
+/// than the buffer has end the transfer. Returns the bytes that were moved, at most `limit`.
+#[expect(clippy::too_many_arguments, reason = "what the callers have in common")]
 fn pieces(
     card: &Card,
     channel: &mut Engine,
     start: CardAddr,
-    length: u64,
+    limit: u64,
     options: WaitOptions,
-    mut fill: impl FnMut(&mut DmaBuffer, u64) -> Result<(), BulkError>,
+    mut fill: impl FnMut(&mut DmaBuffer, u64) -> Result<usize, BulkError>,
     mut empty: impl FnMut(&DmaBuffer, u64) -> Result<(), BulkError>,
     progress: &mut dyn FnMut(u64),
-) -> Result<(), BulkError> {
-    let result = run_pieces(card, channel, start, length, options, &mut fill, &mut empty, progress);
+) -> Result<u64, BulkError> {
+    let result = run_pieces(card, channel, start, limit, options, &mut fill, &mut empty, progress);
     if result.is_err() {
         // Nothing may stay in flight: the buffers come back here, and go to the pool.
         let aborted = channel.abort();
@@ -156,29 +229,38 @@ fn run_pieces(
     card: &Card,
     channel: &mut Engine,
     start: CardAddr,
-    length: u64,
+    limit: u64,
     options: WaitOptions,
-    fill: &mut dyn FnMut(&mut DmaBuffer, u64) -> Result<(), BulkError>,
+    fill: &mut dyn FnMut(&mut DmaBuffer, u64) -> Result<usize, BulkError>,
     empty: &mut dyn FnMut(&DmaBuffer, u64) -> Result<(), BulkError>,
     progress: &mut dyn FnMut(u64),
-) -> Result<(), BulkError> {
-    let mut free = buffers(card, channel.direction(), length)?;
+) -> Result<u64, BulkError> {
+    let mut free = buffers(card, channel.direction(), limit)?;
     let mut ready: Option<DmaBuffer> = None;
     let mut flying: VecDeque<Piece> = VecDeque::with_capacity(DEPTH);
-    let (mut sent, mut done) = (0u64, 0u64);
-    while done < length {
+    let (mut sent, mut done, mut ended) = (0u64, 0u64, false);
+    let unfit = |sent| BulkError::Short { done: sent, length: limit };
+    loop {
         if ready.is_none()
-            && sent < length
+            && !ended
+            && sent < limit
             && let Some(mut buffer) = free.pop()
         {
-            let size = usize::try_from(length - sent).unwrap_or(PIECE).min(PIECE);
-            buffer.set_len(size).map_err(|_| BulkError::Short { done: sent, length })?;
-            fill(&mut buffer, sent)?;
-            ready = Some(buffer);
+            let size = usize::try_from(limit - sent).unwrap_or(PIECE).min(PIECE);
+            buffer.set_len(size).map_err(|_| unfit(sent))?;
+            let filled = fill(&mut buffer, sent)?;
+            ended = filled < size;
+            if filled == 0 {
+                free.push(buffer);
+            } else {
+                buffer.set_len(filled).map_err(|_| unfit(sent))?;
+                ready = Some(buffer);
+            }
         }
         if let Some(buffer) = ready.take() {
             let size = buffer.len();
-            match channel.submit_buffer(buffer, offset(start, sent)) {
+            let to = if channel.is_fixed_address() { start } else { offset(start, sent) };
+            match channel.submit_buffer(buffer, to) {
                 Ok(ticket) => {
                     channel.poll()?;
                     flying.push_back(Piece { ticket, length: size });
@@ -197,7 +279,7 @@ fn run_pieces(
         done += piece.length as u64;
         progress(done);
     }
-    Ok(())
+    Ok(done)
 }
 
 /// An address past the end of the address space stays there, where the channel refuses it.

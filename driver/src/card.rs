@@ -71,7 +71,7 @@ impl Card {
             transport.set_bus_master(true).map_err(|source| OpenError::Config { card: name, source })?;
         }
         let pool = DmaPool::new(Arc::clone(&transport), options.memory);
-        Ok(Self { shared: Shared::new(transport, info, pool, dma_bar, user_bar, options.observe) })
+        Ok(Self { shared: Shared::new(transport, info, pool, dma_bar, user_bar, &options) })
     }
 
     /// Finds out what the card is, and puts to rest what an earlier owner left running.

@@ -3,6 +3,8 @@
 use fpga_pci::DmaPoolOptions;
 use fpga_registers::BarOffset;
 
+use crate::range::CardRange;
+
 /// Whether the card carries the network interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -29,6 +31,8 @@ pub struct OpenOptions {
     pub cdma_offset: Option<BarOffset>,
     /// Where DMA memory comes from.
     pub memory: DmaPoolOptions,
+    /// Card memory that DMA can reach, where the card does not say.
+    pub card_memory: Option<CardRange>,
     /// Look only.
     pub observe: bool,
 }
@@ -62,6 +66,14 @@ impl OpenOptions {
     #[must_use]
     pub const fn observe(mut self, only: bool) -> Self {
         self.observe = only;
+        self
+    }
+
+    /// Says where the card's memory is, for a design without a network interface, which says it itself: transfers that are not inside it
+    /// are then refused before anything is moved. Without it only the end of the address space is a limit.
+    #[must_use]
+    pub const fn card_memory(mut self, range: CardRange) -> Self {
+        self.card_memory = Some(range);
         self
     }
 

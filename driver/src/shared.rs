@@ -15,6 +15,7 @@ use crate::info::CardInfo;
 use crate::name::CardName;
 use crate::name::ChannelName;
 use crate::ni::NiInfo;
+use crate::options::OpenOptions;
 use crate::patience::{REST_LIMIT_NS, look_until};
 use crate::range::CardRange;
 
@@ -116,14 +117,18 @@ impl Shared {
         pool: DmaPool,
         dma_bar: Bar,
         user_bar: Option<Bar>,
-        observed: bool,
+        options: &OpenOptions,
     ) -> Arc<Self> {
         Arc::new(Self {
             name: info.name.as_str().into(),
             pool,
             dma_bar,
             user_bar,
-            ranges: info.ni.as_ref().map(NiInfo::card_ranges),
+            ranges: info
+                .ni
+                .as_ref()
+                .map(NiInfo::card_ranges)
+                .or_else(|| options.card_memory.map(|range| vec![range])),
             info,
             interrupts: Mutex::new(Vec::new()),
             user_lines: Mutex::default(),
@@ -131,7 +136,7 @@ impl Shared {
             taken: AtomicU32::new(0),
             reported: AtomicU32::new(0),
             flush: AtomicBool::new(false),
-            observed,
+            observed: options.observe,
             transport,
         })
     }

@@ -111,6 +111,24 @@ fn a_build_with_short_addresses_refuses_what_it_cannot_reach() {
 }
 
 #[test]
+fn cdma_copy_beyond_address_width_copies_nothing() {
+    let world = cards::world(cards::described("cdma: { address_width: 32 }"));
+    let card = cards::open(&world);
+    let mut cdma = card.cdma().unwrap();
+    // Two pieces of 4 MiB below 4 GiB, two above.
+    let (below, length) = (CardAddr::new((4 << 30) - (8 << 20)), 16 << 20);
+    cards::poke(&world, 0, CardAddr::ZERO, &[7; 4096]);
+    let error = cdma.copy(CardAddr::ZERO, below, length).unwrap_err();
+    assert!(matches!(error, CdmaError::Narrow { register: "destination address", .. }), "{error}");
+    assert_eq!(cards::peek(&world, 0, below, 4096), [0; 4096]);
+    let error = cdma.copy(below, CardAddr::ZERO, length).unwrap_err();
+    assert!(matches!(error, CdmaError::Narrow { register: "source address", .. }), "{error}");
+    assert_eq!(cards::peek(&world, 0, CardAddr::ZERO, 4096), [7; 4096]);
+    cdma.copy(CardAddr::ZERO, below, 8 << 20).expect("what the registers hold still works");
+    assert_eq!(cards::peek(&world, 0, below, 4096), [7; 4096]);
+}
+
+#[test]
 fn awaiting_a_card_that_is_gone_ends() {
     let world = cards::world(cards::described(""));
     let card = cards::open(&world);

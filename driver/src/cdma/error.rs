@@ -110,7 +110,7 @@ pub enum CdmaError {
     },
     /// An address or length register does not hold what was written: the build is narrower.
     #[error(
-        "{card} CDMA: the build's {register} register holds {held:#x} of {written:#x}: the copy needs a build with wider addresses or lengths; nothing was copied past what came before it"
+        "{card} CDMA: the build's {register} register holds {held:#x} of {written:#x}: the copy needs a build with wider addresses or lengths"
     )]
     Narrow {
         /// Which card.

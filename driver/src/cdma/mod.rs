@@ -170,6 +170,7 @@ impl Cdma {
         limit: Option<u64>,
     ) -> Result<(), CdmaError> {
         self.check(source, destination, length)?;
+        self.check_width(source, destination, length)?;
         let began = self.card.transport.now();
         let whole = Segment::new(source, destination, length);
         let mut done = self.bounce(&whole, limit.map(|limit| (began, limit)))?;
@@ -275,6 +276,31 @@ impl Cdma {
         let apart = source.get().abs_diff(destination.get());
         if apart < length {
             return Err(CdmaError::Overlap { card: self.name(), source_start: source, destination, length });
+        }
+        Ok(())
+    }
+
+    /// Checks a copy that crosses a multiple of 4 GiB against the width of the address registers, before its first piece. A copy that does
+    /// not is checked by [`start`](Self::start): all its addresses have the same high word.
+    fn check_width(&self, source: CardAddr, destination: CardAddr, length: u64) -> Result<(), CdmaError> {
+        let mmio = |source| self.mmio(source);
+        let addresses = [
+            ("source address", CdmaBlock::SOURCE_HIGH, source),
+            ("destination address", CdmaBlock::DESTINATION_HIGH, destination),
+        ];
+        for (register, high, start) in addresses {
+            // The range ends inside the address space.
+            let last = CardAddr::new(start.get().saturating_add(length.saturating_sub(1)));
+            let written = last.to_low_high().1;
+            if written == start.to_low_high().1 {
+                continue;
+            }
+            self.wait_idle(COPY_LIMIT_NS, "the copy before")?;
+            high.write(&self.registers, BASE, written).map_err(mmio)?;
+            let held = high.read(&self.registers, BASE).map_err(mmio)?;
+            if held != written {
+                return Err(CdmaError::Narrow { card: self.name(), register, held, written });
+            }
         }
         Ok(())
     }

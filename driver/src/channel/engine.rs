@@ -380,19 +380,62 @@ impl Engine {
         if self.options.fixed_address {
             return self.check_alignment(host, card);
         }
-        if self.main_memory.contains(card, host.length) {
+        self.check_inside(card, host.length)
+    }
+
+    /// Checks the card side of a request that will be submitted in parts, before its first part is.
+    pub(crate) fn check_range(&self, start: CardAddr, length: u64) -> Result<(), SubmitError> {
+        if matches!(self.side, Side::Stream) {
             return Ok(());
         }
+        if self.options.fixed_address {
+            return self.check_alignment(HostRange::new(Iova::new(0), length), start);
+        }
+        self.check_inside(start, length)
+    }
+
+    /// Bytes from `start` to the end of the memory range that it lies in; to the end of the address space where the memory is not
+    /// known, and without limit behind a fixed address.
+    pub(crate) fn room_from(&self, start: CardAddr) -> u64 {
+        if self.options.fixed_address {
+            return u64::MAX;
+        }
+        let inside = |range: &CardRange| range.contains(start, 1);
+        let ranges = self.card.reachable().unwrap_or_default();
+        let found = Some(self.main_memory).filter(inside).or_else(|| ranges.iter().copied().find(inside));
+        found.map_or(0, |range| range.length - (start.get() - range.start.get()))
+    }
+
+    /// Whether every access of a request goes to the same card address.
+    pub(crate) const fn is_fixed_address(&self) -> bool {
+        self.options.fixed_address
+    }
+
+    /// Checks that a range lies in the card's memory, or in the address space where the memory is not known.
+    #[inline]
+    fn check_inside(&self, start: CardAddr, length: u64) -> Result<(), SubmitError> {
+        if self.main_memory.contains(start, length) {
+            return Ok(());
+        }
+        self.check_other_ranges(start, length)
+    }
+
+    #[cold]
+    fn check_other_ranges(&self, start: CardAddr, length: u64) -> Result<(), SubmitError> {
+        let card = self.card_name();
         let memory = self.card.reachable().unwrap_or_default();
-        // Without known ranges everything passed above but what leaves the address space, which the ring refuses.
-        if memory.is_empty() || memory.iter().any(|range| range.contains(card, host.length)) {
+        if memory.is_empty() {
+            let source = RefusalReason::CardAddress { start, length };
+            return Err(SubmitError::Ring { card, channel: self.name, source });
+        }
+        if memory.iter().any(|range| range.contains(start, length)) {
             return Ok(());
         }
         Err(SubmitError::CardMemory {
-            card: self.card_name(),
+            card,
             channel: self.name,
-            start: card,
-            length: host.length,
+            start,
+            length,
             memory_start: self.main_memory.start,
             memory_last: self.main_memory.last(),
         })

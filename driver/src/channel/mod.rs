@@ -228,6 +228,18 @@ macro_rules! channel {
         common!($name);
 
         impl $name {
+            /// Checks that `length` bytes at `card` lie in the card's memory, for a caller that moves them in several transfers: none of
+            /// them is made if the last one could not be. Where the size of the memory is not known
+            /// ([`CardInfo::ni`](crate::CardInfo::ni) is `None`, no [`OpenOptions::card_memory`](crate::OpenOptions::card_memory)), only the end of the address space is a limit, and a transfer beyond the
+            /// memory fails when the card reports it.
+            ///
+            /// # Errors
+            /// [`SubmitError::CardMemory`]; [`SubmitError::Ring`] for a range that ends beyond the address space;
+            /// [`SubmitError::Misaligned`] on a channel with a fixed address.
+            pub fn check_range(&self, card: CardAddr, length: u64) -> Result<(), SubmitError> {
+                self.0.check_range(card, length)
+            }
+
             /// Queues a transfer of the whole buffer. The engine starts with the next [`poll`](Self::poll), so that
             /// transfers queued together run together; waiting polls.
             ///

@@ -134,7 +134,8 @@ impl<'a> Bench<'a> {
             }
             return Ok(range);
         }
-        let Some(memory) = known.and_then(<[CardRange]>::first).copied() else {
+        // What the caller says of another design's memory is no word that it may be written to.
+        let Some(memory) = self.card.info().ni.as_ref().map(|ni| ni.memory) else {
             return Err(Verdict::Skip(
                 "where the card's memory is cannot be found out (no network interface of ours); give a scratch range to test \
                  transfers"

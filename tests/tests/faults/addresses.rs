@@ -41,6 +41,86 @@ fn card_addresses_past_memory_are_refused_before_the_card_sees_them() {
     assert_pool(&card, 2 * AREA, 0);
 }
 
+#[test]
+fn bulk_range_beyond_memory_moves_nothing() {
+    let world = world(described("memory: { size: 0x1000000 }"));
+    let card = open(&world);
+    let (mut h2c, mut c2h) = (card.h2c(0).unwrap(), card.c2h(0).unwrap());
+    let (start, length) = (CardAddr::new(0x100_0000 - (2 << 20)), 3 << 20);
+    let (before, wait) = (card.counters(), WaitOptions::default());
+    let mut source = &bytes(7, 3 << 20)[..];
+    let error = bulk::write_from(&card, &mut h2c, &mut source, start, length, wait, &mut |_| ()).unwrap_err();
+    assert!(
+        matches!(error, BulkError::Submit(SubmitError::CardMemory { start: named, length: 0x30_0000, .. }) if named == start),
+        "{error}"
+    );
+    assert_eq!(source.len(), 3 << 20, "nothing was read from the source");
+    let mut sink = Vec::new();
+    let error = bulk::read_into(&card, &mut c2h, start, length, &mut sink, wait, &mut |_| ()).unwrap_err();
+    assert!(matches!(error, BulkError::Submit(SubmitError::CardMemory { .. })), "{error}");
+    assert!(sink.is_empty(), "nothing was written to the sink");
+    assert_eq!(card.counters(), before, "nothing reached the card");
+    h2c.check_range(start, 2 << 20).unwrap();
+    assert!(c2h.check_range(start, length).is_err());
+}
+
+#[test]
+fn bulk_range_beyond_address_space_moves_nothing() {
+    let (_world, card) = unknown_memory();
+    let (mut h2c, mut c2h) = (card.h2c(0).unwrap(), card.c2h(0).unwrap());
+    let (start, length) = (CardAddr::new(u64::MAX - (2 << 20)), 3 << 20);
+    let (before, wait) = (card.counters(), WaitOptions::default());
+    let data = bytes(7, 3 << 20);
+    let written = bulk::write_from(&card, &mut h2c, &mut &data[..], start, length, wait, &mut |_| ());
+    let read = bulk::read_into(&card, &mut c2h, start, length, &mut Vec::new(), wait, &mut |_| ());
+    for result in [written, read] {
+        let error = result.unwrap_err();
+        assert!(
+            matches!(
+                error,
+                BulkError::Submit(SubmitError::Ring {
+                    source: RefusalReason::CardAddress { length: 0x30_0000, .. },
+                    ..
+                })
+            ),
+            "{error}"
+        );
+    }
+    assert_eq!(card.counters(), before, "nothing reached the card");
+    // Within the address space the card's answer decides.
+    h2c.check_range(CardAddr::new(1 << 40), 1 << 20).unwrap();
+}
+
+#[test]
+fn bulk_source_of_unknown_length_ends_at_memory_border() {
+    let world = world(described("memory: { size: 0x1000000 }"));
+    let card = open(&world);
+    let mut h2c = card.h2c(0).unwrap();
+    let wait = WaitOptions::default();
+    let start = CardAddr::new(0x100_0000 - (2 << 20) - 100);
+    let room = (2 << 20) + 100;
+    for (seed, length) in
+        [(0, 0), (1, 1), (2, 1 << 20), (3, (1 << 20) + 1), (4, room), (5, room + 1), (6, 9 << 20)]
+    {
+        let data = bytes(seed, length);
+        // As a pipe: what one read returns is no buffer full.
+        let mut source = Bounced::new(std::io::Read::chain(&data[..length / 3], &data[length / 3..]));
+        let mut told = 0;
+        let result = bulk::write_to_end(&card, &mut h2c, &mut source, start, wait, &mut |done| told = done);
+        let expected = length.min(room);
+        match result {
+            Ok(done) => assert_eq!((done, length <= room), (length as u64, true)),
+            Err(BulkError::NoRoom { done, .. }) => assert_eq!((done, length > room), (room as u64, true)),
+            Err(error) => unreachable!("{error}"),
+        }
+        assert_eq!(told, expected as u64);
+        assert!(peek(&world, 0, start, expected) == data[..expected]);
+    }
+    let result =
+        bulk::write_to_end(&card, &mut h2c, &mut &[1][..], CardAddr::new(0x100_0000), wait, &mut |_| ());
+    assert!(matches!(result, Err(BulkError::Submit(SubmitError::CardMemory { .. }))), "{result:?}");
+}
+
 /// Where nobody knows where memory ends, the AXI bus answers.
 fn unknown_memory() -> (World, Card) {
     let world = world(described("memory: { size: 0x100000 }"));

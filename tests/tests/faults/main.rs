@@ -10,7 +10,8 @@ mod opening;
 use std::time::Duration;
 
 use fpga_card::CardDescription;
-use fpga_driver::core::ring::CountFault;
+use fpga_driver::bulk::{self, BulkError};
+use fpga_driver::core::ring::{CountFault, RefusalReason};
 use fpga_driver::firmware::generated::{CONTRACT_CHECKSUM, IDENTITY_MAGIC};
 use fpga_driver::firmware::identity::{IdentityError, ReadError};
 use fpga_driver::mock::{CardFailure, World};
