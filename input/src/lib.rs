@@ -67,7 +67,7 @@ impl FileKind {
             return Err(ReadError::TooLong { kind: self, file: file.to_owned(), size: Some(found.len()) });
         }
         let inner = File::open(file).map_err(unreadable)?;
-        Ok(BoundedFile { kind: self, file: file.to_owned(), inner, left: self.limit })
+        Ok(self.bounded(file, inner))
     }
 
     /// Reads the text of `file`: a regular file or a pipe.
@@ -75,8 +75,24 @@ impl FileKind {
     /// # Errors
     /// See [`ReadError`].
     pub fn read(self, file: &Path) -> Result<String, ReadError> {
+        self.text(file, self.open(file)?)
+    }
+
+    /// Reads the text that `reader` delivers, such as standard input; `file` is only named in errors.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn read_from(self, file: &Path, reader: impl Read) -> Result<String, ReadError> {
+        self.text(file, self.bounded(file, reader))
+    }
+
+    /// A reader of at most as much as the limit, as [`open`](Self::open) makes one; `file` is only named in errors.
+    pub fn bounded<R: Read>(self, file: &Path, reader: R) -> BoundedFile<R> {
+        BoundedFile { kind: self, file: file.to_owned(), inner: reader, left: self.limit }
+    }
+
+    fn text(self, file: &Path, mut reader: BoundedFile<impl Read>) -> Result<String, ReadError> {
         let mut bytes = Vec::new();
-        let mut reader = self.open(file)?;
         reader.read_to_end(&mut bytes).map_err(|error| ReadError::carried(self, file, error))?;
         String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
@@ -102,14 +118,14 @@ fn special(kind: FileType) -> Option<&'static str> {
 
 /// A reader that ends with an error where its file exceeds the limit.
 #[derive(Debug)]
-pub struct BoundedFile {
+pub struct BoundedFile<R = File> {
     kind: FileKind,
     file: PathBuf,
-    inner: File,
+    inner: R,
     left: u64,
 }
 
-impl Read for BoundedFile {
+impl<R: Read> Read for BoundedFile<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if into.is_empty() {
             return Ok(0);
@@ -231,6 +247,9 @@ pub fn advice(error: &io::Error) -> &'static str {
         io::ErrorKind::IsADirectory => "name a file, not a directory",
         io::ErrorKind::NotADirectory => "check the path: a part of it is a file",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room or choose another place",
+        io::ErrorKind::FileTooLarge => {
+            "the file is larger than the limit of this process (ulimit -f) or of the file system allows; raise the limit, or write less"
+        }
         io::ErrorKind::ReadOnlyFilesystem => "choose another place",
         _ => "check the file and the device that it is on",
     }

@@ -1,6 +1,7 @@
 //! The map as it is used: every register by name, with its fields.
 
 use std::fmt;
+use std::io::Read;
 use std::path::Path;
 
 use fpga_input::FileKind;
@@ -129,6 +130,14 @@ impl RegisterMap {
     /// See [`MapError`].
     pub fn load(file: &Path) -> Result<Self, MapError> {
         crate::assemble::parse(file, &read(file)?)
+    }
+
+    /// Reads a map from `reader`; `file` is only named in errors.
+    ///
+    /// # Errors
+    /// See [`MapError`].
+    pub fn read(file: &Path, reader: impl Read) -> Result<Self, MapError> {
+        crate::assemble::parse(file, &FileKind::REGISTER_MAP.read_from(file, reader)?)
     }
 
     /// Reads a map's `text`; `file` is only named in errors.

@@ -10,6 +10,7 @@ mod opening;
 use std::time::Duration;
 
 use fpga_card::CardDescription;
+use fpga_driver::Bounced;
 use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::core::ring::{CountFault, RefusalReason};
 use fpga_driver::firmware::generated::{CONTRACT_CHECKSUM, IDENTITY_MAGIC};

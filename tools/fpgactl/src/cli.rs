@@ -1,7 +1,7 @@
 //! The command line as `clap` sees it: declarations alone. Long because it is read from top to bottom as the reference of all
 //! commands, whose help texts stand here and nowhere else.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -31,6 +31,7 @@ pub(crate) use values::{chunk_size, packet_size, reorder_depth, udp_address};
 
 use crate::bars::BarChoice;
 use crate::impair::ImpairArgs;
+use crate::outfile;
 use crate::stop::OnSignal;
 use crate::style::ColourChoice;
 use crate::target::Target;
@@ -45,6 +46,9 @@ use crate::units;
     after_help = "CARD is `mock` (a simulated card in this process, fresh for every command), `mock:FILE.yaml` (one that you describe), \
                   `mock:NAME` (a built-in one with the shape of a real board, such as us-plus-x16; a wrong name lists them), a PCI address such as 0000:65:00.0 (through VFIO) or `vfio-user:SOCKET`.\n\
                   Sizes and addresses: 4096, 0x1000, 4KiB, 64MiB. Durations: 10us, 5ms, 2s.\n\
+                  A file named - is standard input or standard output; where standard output carries data, reports and JSON go to standard \
+                  error. An existing output file is replaced when the new one is complete, and stays as it is otherwise. A reader that closes \
+                  the pipe (| head) ends the command with status 0.\n\
                   Exit status: 0 done; 1 failed or refused; 2 wrong usage: an option, value or name (of a register, field, channel, BAR \
                   or built-in card) that there is not, or a number that does not fit. Ctrl-C (SIGINT) and SIGTERM: a job stops, says how far it came, and ends with \
                   1; what runs until it is told to end (top, events, regs watch, stream, card serve) ends in order, with 0. A second one \
@@ -84,10 +88,10 @@ pub struct GlobalArgs {
     /// Read the identity block of the network interface, although the card's subsystem ids are not those of a design with one
     #[arg(long, global = true)]
     pub ni: bool,
-    /// Names of the user BAR's registers, from a YAML file: docs/register-maps.md
+    /// Names of the user BAR's registers, from a YAML file (-: standard input): docs/register-maps.md
     #[arg(long, global = true, value_name = "FILE.yaml")]
     pub map: Option<PathBuf>,
-    /// Write every register access of the command to this file, with names and times; `replay` runs it again
+    /// Write every register access of the command to this file (-: standard output), with names and times; `replay` runs it again
     #[arg(long, global = true, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// Defaults for options, from a YAML file: docs/command-line.md
@@ -117,6 +121,7 @@ pub enum Command {
     #[command(after_help = "Examples:\n  \
                         fpgactl transfer\n  \
                         fpgactl transfer FILE --out COPY --loss 5% --reorder 256\n  \
+                        tar c DIR | fpgactl transfer - --out - | tar t\n  \
                         fpgactl transfer --size 1MiB --scheme selective --loss 1% --json\n  \
                         fpgactl transfer --card vfio-user:/tmp/a --peer vfio-user:/tmp/b --size 16MiB")]
     Transfer(TransferArgs),
@@ -223,7 +228,33 @@ pub enum Command {
     },
 }
 
+impl Cli {
+    /// How many outputs are named for standard output. Reports go to standard error where it is one; more than one cannot be.
+    #[must_use]
+    pub fn outputs_to_stdout(&self) -> usize {
+        let record = self.global.record.as_deref();
+        self.command.outputs().into_iter().chain(record).filter(|path| outfile::is_stdout(path)).count()
+    }
+}
+
 impl Command {
+    /// The files that the command writes, as they are named; folders are not among them, but for those that `-` stands for.
+    #[must_use]
+    pub fn outputs(&self) -> Vec<&Path> {
+        let named: [Option<&PathBuf>; 2] = match self {
+            Self::Transfer(args) => [args.out.as_ref(), None],
+            Self::Dma { command: DmaCommand::Read { out, index, .. } } => [Some(out), index.as_ref()],
+            Self::Dma { command: DmaCommand::Bench(args) } => [args.svg.as_ref(), None],
+            Self::Dump(args) => [Some(&args.out), None],
+            Self::Card { command: CardCommand::Serve(args) } => [args.stats.as_ref(), None],
+            Self::Stream { command: StreamCommand::Subscribe(args) } => [args.out.as_ref(), None],
+            Self::Sim { command: SimCommand::Run(args) } => [Some(&args.out), None],
+            Self::Sim { command: SimCommand::Figure(args) } => [Some(&args.out), None],
+            _ => [None, None],
+        };
+        named.into_iter().flatten().map(PathBuf::as_path).collect()
+    }
+
     /// What SIGINT and SIGTERM are to it.
     #[must_use]
     pub const fn on_signal(&self) -> OnSignal {
@@ -353,7 +384,7 @@ impl Scheme {
 /// Options of `transfer`.
 #[derive(Debug, Clone, Args)]
 pub struct TransferArgs {
-    /// What to send [default: random bytes]
+    /// What to send; -: standard input, of which a chunk at a time is kept in $TMPDIR [default: random bytes]
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// The receiving card [default: a second simulated card like the first]
@@ -381,7 +412,7 @@ pub struct TransferArgs {
     /// Seed of the random bytes and of the delivery order [default: 1]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Write what arrives to this file
+    /// Write what arrives to this file; -: standard output
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// How many packets the simulated network holds back and releases in random order, 0 to 4096; 0: in order [default: 64]
@@ -443,9 +474,11 @@ pub enum DmaCommand {
     #[command(after_help = "Examples:\n  \
                         fpgactl dma write FILE --addr 0x1000\n  \
                         fpgactl dma write FILE --addr 1GiB --channel 2 --card 0000:65:00.0\n  \
+                        gunzip -c FILE.gz | fpgactl dma write - --addr 0x1000\n  \
                         fpgactl dma write FILE --packet 1KiB --card mock:us-plus-x8-source")]
     Write {
-        /// What to write
+        /// What to write; -: standard input
+        #[arg(value_name = "FILE")]
         file: PathBuf,
         /// Card address to write to [needed, except where the channels are AXI4-Stream]
         #[arg(long, value_name = "A", value_parser = units::address)]
@@ -460,7 +493,8 @@ pub enum DmaCommand {
     /// Read card memory, or packets of a stream, to a file
     #[command(after_help = "Examples:\n  \
                         fpgactl dma read --addr 0x1000 --len 4KiB --out FILE\n  \
-                        fpgactl dma read --packets 20 --out FILE --card mock:us-plus-x8-source")]
+                        fpgactl dma read --addr 0x1000 --len 4KiB --out - | xxd\n  \
+                        fpgactl dma read --packets 20 --out FILE --index FILE.csv --card mock:us-plus-x8-source")]
     Read {
         /// Card address to read from [needed, except where the channels are AXI4-Stream]
         #[arg(long, value_name = "A", value_parser = units::address, requires = "len")]
@@ -474,9 +508,12 @@ pub enum DmaCommand {
         /// AXI4-Stream: bytes of the longest packet [default: 64KiB]
         #[arg(long, value_name = "N", value_parser = stream_packet, conflicts_with = "addr")]
         packet: Option<u32>,
-        /// File to write
+        /// File to write; -: standard output
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
+        /// AXI4-Stream: write where each packet begins in FILE, and its length, to this CSV file
+        #[arg(long, value_name = "FILE.csv", conflicts_with = "addr")]
+        index: Option<PathBuf>,
         /// C2H channel
         #[arg(long, value_name = "N", default_value_t = 0, value_parser = channel_number)]
         channel: u8,
@@ -520,7 +557,7 @@ pub struct BenchArgs {
     /// Bind the simulated card's thread and this one to CPUs
     #[arg(long, value_name = "CARD_CPU,HOST_CPU", value_parser = pin)]
     pub pin: Option<Pin>,
-    /// Write a picture of rate and latency by size to this file
+    /// Write a picture of rate and latency by size to this file; -: standard output
     #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<PathBuf>,
     /// Draw charts below the report, too [default: on a terminal, where there are several sizes]

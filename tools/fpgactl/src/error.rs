@@ -42,6 +42,30 @@ pub enum CliError {
     /// A text file that the user named was not read.
     #[error(transparent)]
     Read(#[from] fpga_input::ReadError),
+    /// An output file whose folder does not exist.
+    #[error("{}: cannot write it: the folder {} does not exist; create it (mkdir -p), or name a file in another one", path.display(), folder.display())]
+    NoFolder {
+        /// Which file.
+        path: PathBuf,
+        /// Which folder.
+        folder: PathBuf,
+    },
+    /// An output file is complete and cannot be given its name.
+    #[error("{}: the old file cannot be replaced: {source}; all of the new content is in {}, move it where you want it", path.display(), temporary.display())]
+    NotReplaced {
+        /// Which file.
+        path: PathBuf,
+        /// Where the content is.
+        temporary: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The reader of a pipe that data are written to has closed it. This is how `| head` ends, and no failure.
+    #[error("{}: the reader has closed the pipe", path.display())]
+    ReaderGone {
+        /// Which output.
+        path: PathBuf,
+    },
     /// A source without a length, or that cannot be read twice.
     #[error("{}: this is a {kind}; give a regular file, whose length is known and which can be read again", path.display())]
     NotAFile {
@@ -601,10 +625,14 @@ impl CliError {
         )
     }
 
-    /// The exit status: 2 for wrong usage, else 1.
+    /// The exit status: 2 for wrong usage, 0 if the reader of the data has had enough, else 1.
     #[must_use]
     pub const fn exit_status(&self) -> u8 {
-        if self.is_usage() { 2 } else { 1 }
+        match self {
+            Self::ReaderGone { .. } => 0,
+            _ if self.is_usage() => 2,
+            _ => 1,
+        }
     }
 
     /// Whether other words on the command line would have done, and nothing else: a name that nothing has (of a register, a field, a

@@ -11,11 +11,13 @@
 //! | [`units`] | sizes, durations, rates |
 //! | [`commands`] | one module per command |
 //! | [`control`] | the control socket of a served card |
-//! | [`stream`] | files and random bytes that are read twice, and the sink that compares |
+//! | [`stream`] | files, random bytes and standard input that are read twice, and the sink that compares |
+//! | [`outfile`] | every file that is written |
 //! | [`output`], [`progress`], [`error`] | reports, the progress bar, what went wrong |
 //! | [`style`], [`chart`], [`stop`] | colours and characters, pictures as text, signals |
 //!
-//! Standard output carries the report and nothing else; logs and progress go to standard error.
+//! Standard output carries the report and nothing else; logs and progress go to standard error. Where a command writes data to standard
+//! output (`-`), the report goes to standard error, too.
 #![forbid(unsafe_code)]
 
 mod advice;
@@ -28,6 +30,7 @@ pub mod control;
 pub mod error;
 pub mod guard;
 pub mod impair;
+pub mod outfile;
 pub mod output;
 pub mod progress;
 pub mod record;
@@ -70,13 +73,19 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let mut json = cli.global.json;
     let (left, with_json) = (cli.command.left_behind(), cli.global.json);
+    let data_on_stdout = cli.outputs_to_stdout() > 0;
     let end = move || {
         let error = CliError::Interrupted { what: name, left: left.to_owned() };
-        fail(error.exit_status(), &error.to_string(), with_json, &mut io::stdout());
+        outfile::remove_temporary();
+        failed(error.exit_status(), &error.to_string(), with_json, data_on_stdout);
         std::process::exit(error.exit_status().into());
     };
-    let settings =
-        stop::abort_on_signal(end).and_then(|()| distinct(&cli)).and_then(|()| Settings::new(&cli.global));
+    let (mut stdout, mut stderr) = (io::stdout(), io::stderr());
+    let out: &mut dyn Write = if data_on_stdout { &mut stderr } else { &mut stdout };
+    let settings = stop::ignore_file_size_signal()
+        .and_then(|()| stop::abort_on_signal(end))
+        .and_then(|()| distinct(&cli))
+        .and_then(|()| Settings::new(&cli.global));
     let result = settings.and_then(|settings| {
         json = settings.json;
         start_logging(settings.verbose);
@@ -90,12 +99,33 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error @ CliError::ReaderGone { .. }) => {
+            stop::settle();
+            tracing::info!(%error, "ended");
+            if json {
+                let _ = output::print_failure(0, &error.to_string(), out);
+            }
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             stop::settle();
             let (status, message) = (error.exit_status(), advice::in_cli_terms(error.to_string()));
-            fail(status, &message, json && !error.is_reported(), out)
+            failed(status, &message, json && !error.is_reported(), data_on_stdout)
         }
     }
+}
+
+/// Reports a failure where reports of the command go.
+fn failed(status: u8, message: &str, json: bool, data_on_stdout: bool) -> ExitCode {
+    if !data_on_stdout {
+        return fail(status, message, json, &mut io::stdout());
+    }
+    if json {
+        // One document on standard error, and nothing else there.
+        let _ = output::print_failure(status, message, &mut io::stderr());
+        return ExitCode::from(status);
+    }
+    fail(status, message, false, &mut io::stderr())
 }
 
 /// The command line, with the command's name, such as `regs dump`.
@@ -161,8 +191,12 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
     }
 }
 
-/// A record must not take the place of the log that is being replayed.
+/// No two outputs go to standard output, and a record does not take the place of the log that is being replayed.
 fn distinct(cli: &Cli) -> Result<(), CliError> {
+    if cli.outputs_to_stdout() > 1 {
+        let text = "standard output (-) is named for two outputs of this command; name a file for one";
+        return Err(CliError::Usage(text.to_owned()));
+    }
     let (Command::Replay(args), Some(record)) = (&cli.command, &cli.global.record) else { return Ok(()) };
     match (args.file.canonicalize(), record.canonicalize()) {
         (Ok(log), Ok(record)) if log == record => Err(CliError::Usage(format!(

@@ -51,7 +51,7 @@ struct Failed<'a> {
 
 #[derive(Serialize)]
 struct Problem<'a> {
-    /// `usage` or `operation`.
+    /// `usage`, `operation` or `closed`: the reader of the data has closed the pipe.
     kind: &'static str,
     message: &'a str,
 }
@@ -137,7 +137,11 @@ fn while_read(written: io::Result<()>) -> Result<bool, CliError> {
 /// # Errors
 /// [`CliError::Output`].
 pub fn print_failure(status: u8, message: &str, out: &mut dyn Write) -> Result<(), CliError> {
-    let kind = if status == 2 { "usage" } else { "operation" };
+    let kind = match status {
+        0 => "closed",
+        2 => "usage",
+        _ => "operation",
+    };
     document(&Failed { error: Problem { kind, message } }, out)
 }
 

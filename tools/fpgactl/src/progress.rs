@@ -42,10 +42,10 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Over `total` bytes; `wanted`: if standard error is a terminal that moves its cursor.
+    /// Over `total` bytes, where that is known; `wanted`: if standard error is a terminal that moves its cursor.
     #[must_use]
-    pub fn new(total: u64, wanted: bool) -> Self {
-        Self::of(Some(total), Unit::Bytes, wanted)
+    pub fn new(total: impl Into<Option<u64>>, wanted: bool) -> Self {
+        Self::of(total.into(), Unit::Bytes, wanted)
     }
 
     /// Over `total` of something that is counted.

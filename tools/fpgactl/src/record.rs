@@ -2,7 +2,6 @@
 
 use core::fmt;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +16,7 @@ use fpga_register_map::RegisterMap;
 
 use crate::bars::Role;
 use crate::error::CliError;
+use crate::outfile::OutFile;
 use crate::registers::{self, Register, RegisterBar};
 use crate::target::Design;
 
@@ -24,7 +24,8 @@ use crate::target::Design;
 type Names = BTreeMap<(u8, u64), Vec<Register>>;
 
 struct State {
-    out: BufWriter<File>,
+    /// `None` once it is finished.
+    out: Option<BufWriter<OutFile>>,
     /// Time of the first access.
     start: Option<u64>,
     accesses: u64,
@@ -52,15 +53,22 @@ impl Recording {
     /// # Errors
     /// [`CliError::File`].
     pub fn create(path: &Path) -> Result<Self, CliError> {
-        let fail = |source| CliError::file(path, "write the record", source);
-        let mut out = BufWriter::new(File::create(path).map_err(fail)?);
+        let fail = |error| CliError::carried(path, "write the record", error);
+        let mut out = BufWriter::new(OutFile::create(path)?);
         let when = humantime::format_rfc3339_seconds(SystemTime::now());
         let text = format!(
             "{HEAD}\n# Register accesses, recorded {when}. `fpgactl replay {}` makes them again.\n#  seconds   access  BAR  offset value\n",
             path.display()
         );
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(fail)?;
-        let state = State { out, start: None, accesses: 0, roles: None, names: Names::new(), failed: None };
+        let state = State {
+            out: Some(out),
+            start: None,
+            accesses: 0,
+            roles: None,
+            names: Names::new(),
+            failed: None,
+        };
         Ok(Self { path: path.to_owned(), state: Mutex::new(state) })
     }
 
@@ -103,20 +111,21 @@ impl Recording {
         state.name(registers);
     }
 
-    /// Writes what is left of it.
+    /// Writes what is left of it, and puts it in its place.
     ///
     /// # Errors
-    /// [`CliError::File`], for whatever could not be written since the beginning.
+    /// [`CliError::File`], for whatever could not be written since the beginning; what was in its place before is there still then.
     pub fn finish(&self) -> Result<(), CliError> {
         let mut state = self.state();
         if state.accesses == 0 {
             state.comment("this command touched no register of the card that --card names");
             tracing::warn!(file = %self.path.display(), "nothing was recorded: no register of the card was touched");
         }
-        let flushed = state.out.flush();
-        match state.failed.take().map_or(flushed, Err) {
-            Ok(()) => Ok(()),
-            Err(source) => Err(CliError::file(&self.path, "write the record", source)),
+        let Some(out) = state.out.take() else { return Ok(()) };
+        let fail = |error| CliError::carried(&self.path, "write the record", error);
+        match state.failed.take() {
+            Some(error) => Err(fail(error)),
+            None => out.into_inner().map_err(|error| fail(error.into_error()))?.keep(),
         }
     }
 }
@@ -127,7 +136,11 @@ impl Recording {
     pub fn interrupted(&self) {
         if let Ok(mut state) = self.state.try_lock() {
             state.comment("the command was stopped by a signal: accesses may be missing here");
-            let _ = state.out.flush();
+            if state.failed.is_none()
+                && let Some(Ok(file)) = state.out.take().map(BufWriter::into_inner)
+            {
+                let _ = file.keep();
+            }
         }
     }
 }
@@ -148,7 +161,8 @@ impl State {
 
     fn line(&mut self, line: fmt::Arguments<'_>) {
         if self.failed.is_none()
-            && let Err(error) = writeln!(self.out, "{line}")
+            && let Some(out) = &mut self.out
+            && let Err(error) = writeln!(out, "{line}")
         {
             self.failed = Some(error);
         }

@@ -1,7 +1,6 @@
 //! The global options after the defaults file has been read.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use fpga_register_map::RegisterMap;
 
@@ -10,6 +9,7 @@ use crate::config::{Config, TransferDefaults};
 use crate::error::CliError;
 use crate::progress::Deadline;
 use crate::record::Recording;
+use crate::stream::{Input, is_stdin};
 use crate::style::Manner;
 use crate::target::{AccessChoice, CardChoice, Design, Target};
 
@@ -52,11 +52,15 @@ impl Settings {
             token: args.vf_token,
             message_timeout: args.message_timeout.or(config.message_timeout),
         };
-        let map =
-            args.map.as_deref().or(config.map.as_deref()).map(RegisterMap::load).transpose()?.map(Arc::new);
+        let deadline = Deadline::after(args.timeout.or(config.timeout));
+        let map = match args.map.as_deref().or(config.map.as_deref()) {
+            Some(file) if is_stdin(file) => Some(RegisterMap::read(file, Input::open(deadline)?)?),
+            Some(file) => Some(RegisterMap::load(file)?),
+            None => None,
+        };
+        let map = map.map(Arc::new);
         let recording = args.record.as_deref().map(Recording::create).transpose()?.map(Arc::new);
         let target = args.card.clone().or(config.card).unwrap_or_default().through(access);
-        let timeout: Option<Duration> = args.timeout.or(config.timeout);
         Ok(Self {
             card: CardChoice::new(target, Design::of(args), map, recording),
             peer: config.peer,
@@ -65,7 +69,7 @@ impl Settings {
             manner: Manner::of(args.color.or(config.color).unwrap_or_default()),
             progress: !(args.no_progress || config.no_progress),
             verbose: args.verbose.max(config.verbose),
-            deadline: Deadline::after(timeout),
+            deadline,
             transfer: config.transfer,
         })
     }

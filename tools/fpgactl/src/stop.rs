@@ -16,10 +16,11 @@ use std::thread;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::{flag, low_level::pipe};
 
 use crate::error::CliError;
+use crate::outfile;
 
 /// What a first signal is to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,10 +55,10 @@ pub fn by_signals() -> Result<(), CliError> {
     let asked = Arc::new(AtomicBool::new(false));
     // Not a pair of sockets: there are kernels without any network.
     let (signalled, wake) = io::pipe().map_err(CliError::Signals)?;
+    // Takes care of the second one.
+    outfile::watch().map_err(CliError::Signals)?;
     for signal in [SIGINT, SIGTERM] {
-        // In this order: the second signal finds what the first one has set. 128 and the signal is what shells show.
         let register = || -> io::Result<()> {
-            flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))?;
             flag::register(signal, Arc::clone(&asked))?;
             pipe::register(signal, wake.try_clone()?).map(drop)
         };
@@ -141,6 +142,21 @@ pub fn settle() {
 /// [`CliError::Interrupted`].
 pub fn check(what: impl Into<String>, left: impl Into<String>) -> Result<(), CliError> {
     if is_asked() { Err(CliError::Interrupted { what: what.into(), left: left.into() }) } else { Ok(()) }
+}
+
+/// Whether signals ask, so that the first one does not end the process.
+#[must_use]
+pub fn is_active() -> bool {
+    ASKED.get().is_some()
+}
+
+/// Makes a write beyond the file-size limit (`ulimit -f`) fail with an error instead of ending the process by SIGXFSZ.
+///
+/// # Errors
+/// [`CliError::Signals`].
+pub fn ignore_file_size_signal() -> Result<(), CliError> {
+    // A handler that does nothing of use: unlike an ignored signal it is not inherited by programs that are started.
+    flag::register(SIGXFSZ, Arc::default()).map(drop).map_err(CliError::Signals)
 }
 
 /// Whether a signal has come.

@@ -13,7 +13,7 @@ use fpga_driver::pci::catch_bus_errors;
 use fpga_driver::pci::vfio::{VfToken, VfioInterface, VfioOpenError, VfioOptions, VfioTransport};
 use fpga_driver::pci::vfio_user::{VfioUserOptions, VfioUserTransport};
 use fpga_driver::pci::{DmaPoolOptions, ParsePciAddressError, PciAddress};
-use fpga_driver::{BarOffset, Card, NetworkInterface, OpenOptions, Transport};
+use fpga_driver::{BarOffset, Card, CardAddr, CardRange, NetworkInterface, OpenOptions, Transport};
 
 use fpga_register_map::{RegisterMap, hint, nearest};
 
@@ -415,7 +415,21 @@ impl Opened {
 /// # Errors
 /// As [`reach`]; [`CliError::Open`].
 pub fn open(choice: &impl Choice) -> Result<Opened, CliError> {
-    Opened::new(choice, reach(choice)?, choice.design().options())
+    let (target, options) = (choice.target(), choice.design().options());
+    let (transport, options): (Arc<dyn Transport>, _) = match outside(target)? {
+        Some(transport) => (transport, options),
+        None => {
+            let description = target.description()?.unwrap_or_default();
+            let options = described(options, &description);
+            (World::builder().card(description).build()?.transport(0), options)
+        }
+    };
+    Opened::new(choice, choice.heard(transport), options)
+}
+
+/// Options of a simulated card: what its description says of its memory, the card itself need not.
+const fn described(options: OpenOptions, card: &CardDescription) -> OpenOptions {
+    options.card_memory(CardRange::new(CardAddr::new(card.memory.base), card.memory.size))
 }
 
 /// Opens one card to look at it: nothing of it is stopped or set, so that it opens where an engine hangs.
@@ -451,18 +465,19 @@ pub fn open_working(choice: &impl Choice, cpu: Option<usize>, limit: usize) -> R
     let target = choice.target();
     let mut memory = DmaPoolOptions::default();
     memory.limit = memory.limit.max(limit);
-    let options = choice.design().options().memory(memory);
+    let options = choice.design().options();
     let thread = ThreadOptions::default();
     // With a CPU of its own it need not sleep: hardware has no wake-up either.
     let thread = cpu.map_or(thread, |cpu| thread.pin(cpu).spin(AWAKE));
-    let transport = match outside(target)? {
-        Some(transport) => transport,
+    let (transport, options): (Arc<dyn Transport>, _) = match outside(target)? {
+        Some(transport) => (transport, options),
         None => {
             let description = target.description()?.unwrap_or_default();
-            World::builder().card(description).threaded(thread).build()?.transport(0)
+            let options = described(options, &description);
+            (World::builder().card(description).threaded(thread).build()?.transport(0), options)
         }
     };
-    Opened::new(choice, choice.heard(transport), options)
+    Opened::new(choice, choice.heard(transport), options.memory(memory))
 }
 
 /// What the simulated network and cards of [`open_pair`] are made with.

@@ -106,7 +106,7 @@ pub struct ServeArgs {
     /// Description of the card: a file, or the name of a built-in one [default: --card, if that is a simulated one]
     #[arg(long, value_name = "FILE.yaml")]
     pub card_file: Option<PathBuf>,
-    /// Write what the card counted to this file, at the end
+    /// Write what the card counted to this file (-: standard output), at the end
     #[arg(long, value_name = "FILE.json")]
     pub stats: Option<PathBuf>,
     /// Where to listen for `card control`

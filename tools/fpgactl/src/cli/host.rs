@@ -107,7 +107,7 @@ pub struct ReleaseArgs {
                         sudo fpgactl dump --card 0000:65:00.0 --out report.txt   # with the kernel's log"
 )]
 pub struct DumpArgs {
-    /// The file to write
+    /// The file to write; -: standard output
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// The machine.

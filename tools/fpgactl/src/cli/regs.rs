@@ -96,7 +96,7 @@ pub struct WatchArgs {
                         fpgactl replay log --ignore counters.rx_packets --paced"
 )]
 pub struct ReplayArgs {
-    /// The log
+    /// The log; -: standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Registers whose values may differ

@@ -84,7 +84,7 @@ pub struct SimRunArgs {
     /// Threads [default: one per processor]; the result is the same for any number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Directory to write to, made if it is not there
+    /// Directory to write to, made if it is not there; -: the CSV file alone to standard output
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
     /// Draw a chart below the report, too [default: on a terminal]
@@ -106,7 +106,7 @@ pub struct SimFigureArgs {
     /// Which one
     #[arg(value_enum, value_name = "NAME")]
     pub name: FigureName,
-    /// Directory to write to, made if it is not there
+    /// Directory to write to, made if it is not there; -: the CSV file of one figure to standard output
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
     /// Draw charts below the report, too [default: on a terminal]

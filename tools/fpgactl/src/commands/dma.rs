@@ -3,17 +3,18 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use fpga_driver::{CardAddr, ChannelName, bulk};
+use fpga_driver::{CardAddr, ChannelName, TransferError, bulk};
 use serde::Serialize;
 
 use crate::cli::DmaCommand;
 use crate::commands::bench::{self, BenchReport};
-use crate::commands::packets;
+use crate::commands::packets::{self, Receive};
 use crate::error::CliError;
+use crate::outfile::OutFile;
 use crate::output::{Report, pairs};
 use crate::progress::Progress;
 use crate::settings::Settings;
-use crate::stream::{Limited, OutFile, Source};
+use crate::stream::{Input, Limited, Source, is_stdin};
 use crate::target::{self, Opened};
 use crate::units::{binary_size, gigabytes_per_second, rate};
 
@@ -47,6 +48,12 @@ pub struct Moved {
     addr: Option<String>,
     /// Null in card memory.
     packets: Option<u64>,
+    /// Of packets that were read, in their order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packet_lengths: Option<Vec<usize>>,
+    /// Where the same is written to, with offsets in `file`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<String>,
     bytes: u64,
     /// Wall clock.
     seconds: f64,
@@ -85,6 +92,8 @@ impl Moved {
             file: file.display().to_string(),
             addr,
             packets,
+            packet_lengths: None,
+            index: None,
             bytes,
             seconds: span.as_secs_f64(),
             gb_per_s: gigabytes_per_second(bytes, span),
@@ -94,6 +103,13 @@ impl Moved {
 }
 
 impl Moved {
+    /// With the boundaries of the packets that were read.
+    pub(super) fn with_boundaries(mut self, lengths: Option<Vec<usize>>, index: Option<&Path>) -> Self {
+        self.packet_lengths = lengths;
+        self.index = index.map(|path| path.display().to_string());
+        self
+    }
+
     fn text(&self) -> String {
         let there = match (&self.addr, self.packets) {
             (Some(addr), _) => format!("{} {addr}", self.card),
@@ -128,16 +144,21 @@ pub fn run(settings: &Settings, command: &DmaCommand) -> Result<DmaReport, CliEr
         DmaCommand::Read { addr: Some(addr), len: Some(len), out, channel, .. } => {
             read(settings, *addr, *len, out, *channel).map(DmaReport::Moved)
         }
-        DmaCommand::Read { packets: count, packet, out, channel, .. } => {
-            packets::read(settings, *count, *packet, out, *channel).map(DmaReport::Moved)
+        DmaCommand::Read { packets: count, packet, out, index, channel, .. } => {
+            let (count, longest, index, channel) = (*count, *packet, index.as_deref(), *channel);
+            let receive = Receive { count, longest, out, index, channel };
+            packets::read(settings, &receive).map(DmaReport::Moved)
         }
         DmaCommand::Bench(args) => bench::run(settings, args).map(DmaReport::Bench),
     }
 }
 
 fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Result<Moved, CliError> {
+    if is_stdin(file) {
+        return write_input(settings, addr, channel);
+    }
     let source = Source::file(file)?;
-    let length = source.length();
+    let length = source.length().unwrap_or(0);
     let opened = target::open(&settings.card)?;
     let mut channel = opened.card.h2c(channel)?;
     let mut reader = source.open(settings.deadline)?;
@@ -154,6 +175,26 @@ fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Resul
     Ok(Moved::new("dma write", &opened, channel.name(), file, (Place::Address(addr), length), span))
 }
 
+/// Writes standard input to card memory. Only a file's length is known in advance; of a pipe, what fits is written.
+fn write_input(settings: &Settings, addr: CardAddr, channel: u8) -> Result<Moved, CliError> {
+    let mut input = Input::open(settings.deadline)?;
+    let known = input.length();
+    let opened = target::open(&settings.card)?;
+    let mut channel = opened.card.h2c(channel)?;
+    if let Some(length) = known {
+        channel.check_range(addr, length).map_err(TransferError::from)?;
+    }
+    let progress = Progress::new(known, settings.progress);
+    progress.phase(format!("writing by {}", channel.name()));
+    let began = Instant::now();
+    let wait = settings.deadline.wait();
+    let length = bulk::write_to_end(&opened.card, &mut channel, &mut input, addr, wait, &mut |done| {
+        progress.at(done)
+    })?;
+    let span = began.elapsed();
+    Ok(Moved::new("dma write", &opened, channel.name(), Path::new("-"), (Place::Address(addr), length), span))
+}
+
 fn read(
     settings: &Settings,
     addr: CardAddr,
@@ -163,7 +204,9 @@ fn read(
 ) -> Result<Moved, CliError> {
     let opened = target::open(&settings.card)?;
     let mut channel = opened.card.c2h(channel)?;
-    let mut sink = Limited { inner: OutFile::create(out, None)?, deadline: settings.deadline };
+    // Before the output is opened: a pipe's reader would be waited for.
+    channel.check_range(addr, length).map_err(TransferError::from)?;
+    let mut sink = Limited { inner: OutFile::create(out)?, deadline: settings.deadline };
     let progress = Progress::new(length, settings.progress);
     progress.phase(format!("reading by {}", channel.name()));
     let began = Instant::now();
@@ -172,6 +215,6 @@ fn read(
         progress.at(done)
     })?;
     let span = began.elapsed();
-    sink.inner.keep();
+    sink.inner.keep()?;
     Ok(Moved::new("dma read", &opened, channel.name(), out, (Place::Address(addr), length), span))
 }

@@ -1,5 +1,6 @@
 //! `dma write` and `dma read` where the card's channels are AXI4-Stream: a file is sent as packets, packets are received into one.
 
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
@@ -9,16 +10,19 @@ use fpga_driver::{
 
 use super::dma::{Moved, Place};
 use crate::error::CliError;
+use crate::outfile::OutFile;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::stop;
-use crate::stream::{Limited, OutFile, Source};
+use crate::stream::{Input, Limited, Source, fill, is_stdin};
 use crate::target::{self, Opened};
 
 /// Packets in flight.
 const DEPTH: usize = 16;
 const PACKET: u32 = 4096;
 const LONGEST: u32 = 64 << 10;
+/// First line of an index of packets.
+const INDEX_HEAD: &str = "packet,offset,length";
 
 /// Without `--addr` there has to be a stream.
 fn stream(settings: &Settings, missing: &str) -> Result<Opened, CliError> {
@@ -36,22 +40,29 @@ pub(super) fn write(
     packet: Option<u32>,
     channel: u8,
 ) -> Result<Moved, CliError> {
-    let source = Source::file(file)?;
-    let length = source.length();
+    let source = if is_stdin(file) { None } else { Some(Source::file(file)?) };
     let opened = stream(settings, "--addr")?;
     let size = packet.unwrap_or(PACKET) as usize;
     let name = ChannelName { direction: Direction::H2c, number: channel };
     let mut tx = opened.card.h2c_stream(channel)?;
-    let mut reader = source.open(settings.deadline)?;
+    let (length, mut reader): (Option<u64>, Box<dyn ReadVolatile + '_>) = match &source {
+        Some(source) => (source.length(), Box::new(source.open(settings.deadline)?)),
+        None => {
+            let input = Input::open(settings.deadline)?;
+            (input.length(), Box::new(input))
+        }
+    };
     let progress = Progress::new(length, settings.progress);
     progress.phase(format!("sending by {name}"));
     let began = Instant::now();
-    let (mut left, mut packets, mut done) = (length, 0, 0);
+    let (mut read, mut packets, mut done) = (0, 0, 0);
     let mut free = Vec::with_capacity(DEPTH);
-    for _ in 0..DEPTH.min(usize::try_from(length.div_ceil(size as u64)).unwrap_or(DEPTH)) {
+    let needed = length.map_or(DEPTH as u64, |length| length.div_ceil(size as u64));
+    for _ in 0..DEPTH.min(usize::try_from(needed).unwrap_or(DEPTH)) {
         free.push(opened.card.buffer(size)?);
     }
-    while left > 0 {
+    // A file that grows meanwhile is told of at the end.
+    while length.is_none_or(|length| read < length) {
         let Some(mut buffer) = free.pop() else {
             let (buffer, bytes) = oldest(settings, &mut tx)?;
             done += bytes;
@@ -59,15 +70,19 @@ pub(super) fn write(
             free.extend(buffer);
             continue;
         };
+        let left = length.map_or(u64::MAX, |length| length - read);
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(size);
         // Not more than it was made with.
         let _ = buffer.set_len(count);
-        reader
-            .read_exact_volatile(buffer.memory())
+        let filled = fill(&mut *reader, buffer.memory())
             .map_err(|error| CliError::carried(file, "read it", error).after(done))?;
+        if filled == 0 {
+            break;
+        }
+        let _ = buffer.set_len(filled);
         tx.submit(buffer).map_err(|refused| TransferError::from(refused.error))?;
         tx.poll().map_err(TransferError::from)?;
-        left -= count as u64;
+        read += filled as u64;
         packets += 1;
     }
     while tx.in_flight() > 0 {
@@ -75,8 +90,8 @@ pub(super) fn write(
         progress.at(done);
     }
     let span = began.elapsed();
-    source.check_unchanged()?;
-    Ok(Moved::new("dma write", &opened, name, file, (Place::Packets(packets), length), span))
+    source.as_ref().map_or(Ok(()), Source::check_unchanged)?;
+    Ok(Moved::new("dma write", &opened, name, file, (Place::Packets(packets), read), span))
 }
 
 /// Waits for the packet that was sent first: its buffer, and its bytes.
@@ -107,35 +122,83 @@ fn oldest(
     }
 }
 
-/// Receives packets into `out`, one after the other.
-pub(super) fn read(
-    settings: &Settings,
-    count: Option<u64>,
-    longest: Option<u32>,
-    out: &Path,
-    channel: u8,
-) -> Result<Moved, CliError> {
+/// Where packets go: their bytes one after the other into a file, and how long each of them was into others, where that is asked for.
+struct Boundaries<'a> {
+    path: &'a Path,
+    index: Option<BufWriter<OutFile>>,
+    /// For a JSON report.
+    lengths: Option<Vec<usize>>,
+}
+
+impl<'a> Boundaries<'a> {
+    fn new(settings: &Settings, index: Option<&'a Path>) -> Result<Self, CliError> {
+        let path = index.unwrap_or(Path::new(""));
+        let mut index = index.map(OutFile::create).transpose()?.map(BufWriter::new);
+        if let Some(index) = &mut index {
+            writeln!(index, "{INDEX_HEAD}").map_err(|error| CliError::carried(path, "write it", error))?;
+        }
+        Ok(Self { path, index, lengths: settings.json.then(Vec::new) })
+    }
+
+    /// Packet `number`, counted from 0, begins `offset` bytes into the file.
+    fn add(&mut self, number: u64, offset: u64, length: usize) -> Result<(), CliError> {
+        if let Some(lengths) = &mut self.lengths {
+            lengths.push(length);
+        }
+        let Some(index) = &mut self.index else { return Ok(()) };
+        writeln!(index, "{number},{offset},{length}")
+            .map_err(|error| CliError::carried(self.path, "write it", error))
+    }
+
+    fn keep(self) -> Result<Option<Vec<usize>>, CliError> {
+        if let Some(index) = self.index {
+            let file = index.into_inner().map_err(std::io::IntoInnerError::into_error);
+            file.map_err(|error| CliError::carried(self.path, "write it", error))?.keep()?;
+        }
+        Ok(self.lengths)
+    }
+}
+
+/// How packets are received.
+pub(super) struct Receive<'a> {
+    /// How many; one if nothing is said.
+    pub(super) count: Option<u64>,
+    /// Bytes of the longest one.
+    pub(super) longest: Option<u32>,
+    pub(super) out: &'a Path,
+    /// Where their boundaries are written to.
+    pub(super) index: Option<&'a Path>,
+    pub(super) channel: u8,
+}
+
+/// Receives packets into a file, one after the other.
+pub(super) fn read(settings: &Settings, receive: &Receive<'_>) -> Result<Moved, CliError> {
+    let Receive { count, longest, out, index, channel } = *receive;
     let opened = stream(settings, "--addr and --len")?;
     let count = count.unwrap_or(1);
     let name = ChannelName { direction: Direction::C2h, number: channel };
     // One buffer at a time in runs that end: a ring of them would leave the channel busy, until the next packet or a reset.
     let options = C2hStreamOptions::default().buffers(2).run_mode(RunMode::StopRuns);
     let mut rx = opened.card.c2h_stream_with(channel, options)?;
-    let mut sink = Limited { inner: OutFile::create(out, None)?, deadline: settings.deadline };
+    let mut sink = Limited { inner: OutFile::create(out)?, deadline: settings.deadline };
+    let mut boundaries = Boundaries::new(settings, index)?;
     let progress = Progress::new(count, settings.progress);
     progress.phase(format!("receiving by {name}"));
     let began = Instant::now();
     let mut buffer = opened.card.buffer(longest.unwrap_or(LONGEST) as usize)?;
     let mut bytes = 0;
-    for received in 1..=count {
+    for received in 0..count {
         settings.deadline.check(|| format!("receiving by {name}")).map_err(|error| error.after(bytes))?;
         buffer = rx.receive_with(buffer, settings.deadline.wait()).map_err(|failed| failed.error)?;
         sink.write_all_volatile(buffer.memory())
             .map_err(|error| CliError::carried(out, "write it", error).after(bytes))?;
+        boundaries.add(received, bytes, buffer.len())?;
         bytes += buffer.len() as u64;
-        progress.at(received);
+        progress.at(received + 1);
     }
     let span = began.elapsed();
-    sink.inner.keep();
-    Ok(Moved::new("dma read", &opened, name, out, (Place::Packets(count), bytes), span))
+    sink.inner.keep()?;
+    let lengths = boundaries.keep()?;
+    let moved = Moved::new("dma read", &opened, name, out, (Place::Packets(count), bytes), span);
+    Ok(moved.with_boundaries(lengths, index))
 }

@@ -17,6 +17,7 @@ use crate::output::{self, Report, render, table};
 use crate::registers::{self, FieldValue, Register};
 use crate::settings::Settings;
 use crate::stop;
+use crate::stream::{Input, is_stdin};
 use crate::target::{self, Opened};
 
 /// The first difference.
@@ -96,9 +97,17 @@ impl Report for ReplayReport {
 /// [`CliError::Differs`] if the card does something else, [`CliError::ReplayStopped`] if a signal came first, both after the report; see
 /// [`CliError`].
 pub fn run(settings: &Settings, args: &ReplayArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let file = FileKind::REGISTER_LOG.open(&args.file)?;
-    let log = Log::read(BufReader::new(file)).map_err(|error| match error {
-        LogError::Unreadable(error) => ReadError::carried(FileKind::REGISTER_LOG, &args.file, error).into(),
+    let log = if is_stdin(&args.file) {
+        let input = Input::open(settings.deadline)?;
+        Log::read(BufReader::new(FileKind::REGISTER_LOG.bounded(&args.file, input)))
+    } else {
+        Log::read(BufReader::new(FileKind::REGISTER_LOG.open(&args.file)?))
+    };
+    let log = log.map_err(|error| match error {
+        LogError::Unreadable(error) => match error.downcast::<CliError>() {
+            Ok(error) => error,
+            Err(error) => ReadError::carried(FileKind::REGISTER_LOG, &args.file, error).into(),
+        },
         source => CliError::Log { path: args.file.clone(), source },
     })?;
     stop::cooperate()?;

@@ -1,10 +1,8 @@
 //! `card serve`: a simulated card as a vfio-user device, until a signal.
 
-use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
@@ -16,6 +14,7 @@ use serde::Serialize;
 use crate::cli::ServeArgs;
 use crate::control;
 use crate::error::CliError;
+use crate::outfile::OutFile;
 use crate::output;
 use crate::settings::Settings;
 use crate::stop;
@@ -129,8 +128,8 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     };
     let world = world.build()?;
     // Made at once: who finds out at the end that it cannot be written has lost what it was to say.
-    let mut stats = match &args.stats {
-        Some(path) => Some((path, File::create(path).map_err(|error| unwritable(path, error))?)),
+    let stats = match &args.stats {
+        Some(path) => Some((path, OutFile::create(path)?)),
         None => None,
     };
     stop::by_signals()?;
@@ -165,19 +164,16 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
             .map_or(Ok(()), |thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         (served, controlled)
     });
-    if let Some((path, file)) = &mut stats {
+    if let Some((path, mut file)) = stats {
         let counts = *served.as_ref().unwrap_or(&ServeCounts::default());
         let content = collect(&world, socket.clone(), name.clone(), began.elapsed().as_secs_f64(), counts);
         let mut text = Vec::new();
         output::document(&content, &mut text)?;
-        file.write_all(&text).map_err(|error| unwritable(path, error))?;
+        file.write_all(&text).map_err(|error| CliError::carried(path, "write it", error))?;
+        file.keep()?;
     }
     served?;
     controlled.map_err(CliError::Signals)
-}
-
-fn unwritable(path: &Path, source: std::io::Error) -> CliError {
-    CliError::File { path: path.to_owned(), action: "write it", source }
 }
 
 fn collect(world: &World, socket: String, card: String, seconds: f64, served: ServeCounts) -> Stats {

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::cli::Cli;
 use crate::error::CliError;
+use crate::outfile::{self, OutFile};
 use crate::output::Report;
 
 /// The completion script for a shell.
@@ -56,8 +57,14 @@ impl Report for ManReport {
 /// Writes one manual page per command to the directory `out`, which is made if it is not there.
 ///
 /// # Errors
-/// [`CliError::File`].
+/// [`CliError::File`]; [`CliError::Usage`] for standard output.
 pub fn man(out: &Path) -> Result<ManReport, CliError> {
+    if outfile::is_stdout(out) {
+        return Err(CliError::Usage(format!(
+            "--out {}: a page for each command does not go to standard output; name a folder",
+            out.display()
+        )));
+    }
     let fail = |source| CliError::file(out, "write manual pages there", source);
     std::fs::create_dir_all(out).map_err(fail)?;
     let mut command = Cli::command();
@@ -73,9 +80,8 @@ fn write_pages(command: &clap::Command, out: &Path, files: &mut Vec<String>) -> 
     let page = clap_mangen::Man::new(command.clone());
     let path = out.join(page.get_filename());
     let mut text = Vec::new();
-    page.render(&mut text)
-        .and_then(|()| std::fs::write(&path, &text))
-        .map_err(|source| CliError::file(&path, "write it", source))?;
+    page.render(&mut text).map_err(|source| CliError::file(&path, "write it", source))?;
+    OutFile::write_whole(&path, &text)?;
     files.push(path.display().to_string());
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
         write_pages(sub, out, files)?;

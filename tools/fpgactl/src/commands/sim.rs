@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::chart;
 use crate::cli::{SimFigureArgs, SimRunArgs};
 use crate::error::CliError;
+use crate::outfile::{self, OutFile};
 use crate::output::Report;
 use crate::progress::Progress;
 use crate::settings::Settings;
@@ -43,7 +44,8 @@ pub struct RunReport {
     packet_events: u64,
     simulated_s: f64,
     csv: String,
-    svg: String,
+    /// Null where the data went to standard output.
+    svg: Option<String>,
     /// For people, where they can see it.
     #[serde(skip)]
     chart: String,
@@ -71,7 +73,7 @@ impl Report for RunReport {
             self.dropped,
             self.packet_events,
             self.csv,
-            self.svg,
+            self.svg.as_deref().unwrap_or_default(),
             self.chart
         )
     }
@@ -81,23 +83,28 @@ fn threads(wanted: Option<u16>) -> usize {
     wanted.map_or_else(parallel::processors, usize::from)
 }
 
-/// Makes the directory for results.
+/// Makes the directory for results, where they do not go to standard output.
 fn directory(out: &Path) -> Result<(), CliError> {
+    if outfile::is_stdout(out) {
+        return Ok(());
+    }
     std::fs::create_dir_all(out).map_err(|source| CliError::file(out, "write results there", source))
 }
 
-/// Writes data and picture of `name` to `out`, and says where.
-fn write(out: &Path, name: &str, csv: &str, picture: &Picture) -> Result<(String, String), CliError> {
+/// Writes data and picture of `name` to `out`, and says where; to standard output the data alone.
+fn write(out: &Path, name: &str, csv: &str, picture: &Picture) -> Result<(String, Option<String>), CliError> {
+    if outfile::is_stdout(out) {
+        OutFile::write_whole(out, csv.as_bytes())?;
+        return Ok((out.display().to_string(), None));
+    }
     let csv = write_file(out, &format!("{name}.csv"), csv)?;
-    Ok((csv, write_file(out, &format!("{name}.svg"), &picture.svg())?))
+    Ok((csv, Some(write_file(out, &format!("{name}.svg"), &picture.svg())?)))
 }
 
 fn write_file(out: &Path, name: &str, text: &str) -> Result<String, CliError> {
     let path = out.join(name);
-    match std::fs::write(&path, text) {
-        Ok(()) => Ok(path.display().to_string()),
-        Err(source) => Err(CliError::file(&path, "write it", source)),
-    }
+    OutFile::write_whole(&path, text.as_bytes())?;
+    Ok(path.display().to_string())
 }
 
 /// `sim run`.
@@ -145,7 +152,7 @@ pub fn run(settings: &Settings, args: &SimRunArgs) -> Result<RunReport, CliError
     Ok(RunReport { chart, ..report(args, scenario.seed, sweep, csv, svg) })
 }
 
-fn report(args: &SimRunArgs, seed: u64, sweep: Sweep, csv: String, svg: String) -> RunReport {
+fn report(args: &SimRunArgs, seed: u64, sweep: Sweep, csv: String, svg: Option<String>) -> RunReport {
     let latency = sweep.latency_us;
     RunReport {
         scenario: args.scenario.display().to_string(),
@@ -187,7 +194,8 @@ pub struct FiguresReport {
 struct FigureReport {
     name: &'static str,
     csv: String,
-    svg: String,
+    /// Null where the data went to standard output.
+    svg: Option<String>,
     /// Where its intervals are; a figure without measurements has none.
     intervals: Option<String>,
     points: u64,
@@ -201,7 +209,8 @@ impl Report for FiguresReport {
     fn text(&self) -> String {
         let mut text = String::new();
         for figure in &self.figures {
-            text += &format!("{}: {}, {}\n", figure.name, figure.csv, figure.svg);
+            let svg = figure.svg.as_ref().map_or_else(String::new, |svg| format!(", {svg}"));
+            text += &format!("{}: {}{svg}\n", figure.name, figure.csv);
             for finding in &figure.findings {
                 text += &format!("  {finding}\n");
             }
@@ -222,8 +231,15 @@ pub fn figure(settings: &Settings, args: &SimFigureArgs) -> Result<FiguresReport
     let usual = if args.quick { Options::QUICK } else { Options::PUBLISHED };
     let mut options = Options::new(args.runs.unwrap_or(usual), args.seed);
     options.threads = threads(args.threads);
-    directory(&args.out)?;
     let wanted = args.name.figures();
+    if outfile::is_stdout(&args.out) && wanted.len() > 1 {
+        return Err(CliError::Usage(format!(
+            "--out {}: the data of {} figures have no common table; name one figure, or a folder",
+            args.out.display(),
+            wanted.len()
+        )));
+    }
+    directory(&args.out)?;
     let total = wanted.iter().map(|figure| figure.runs(&options)).sum();
     let progress = Progress::counting(total, "runs", settings.progress);
     let (mut runs, mut figures) = (0, Vec::new());
@@ -267,7 +283,7 @@ fn written(
     let chart = chart::beside_report(&made.picture, args.chart, settings);
     let Made { points, failures, findings, intervals, .. } = made;
     let name = figure.name();
-    let intervals = if intervals.is_empty() {
+    let intervals = if intervals.is_empty() || svg.is_none() {
         None
     } else {
         Some(write_file(&args.out, &format!("{name}-intervals.csv"), &intervals)?)

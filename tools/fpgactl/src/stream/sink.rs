@@ -1,76 +1,13 @@
-//! The output file, and the sink that compares.
+//! Where bytes go: the sink that compares, and the one with a time limit.
 
-use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 
 use fpga_driver::{CardAddr, SharedSlice, WriteVolatile};
 
-use super::{BLOCK, Source, SourceReader, wrap};
+use super::{BLOCK, SourceReader};
 use crate::error::CliError;
+use crate::outfile::OutFile;
 use crate::progress::Deadline;
-
-/// An output file. Unless it is [kept](Self::keep) it is removed again, so that nobody takes a part for the whole.
-#[derive(Debug)]
-pub struct OutFile {
-    path: PathBuf,
-    file: File,
-    /// Not a device or a pipe, which were there before.
-    regular: bool,
-    keep: bool,
-}
-
-impl OutFile {
-    /// Creates the file or empties it.
-    ///
-    /// # Errors
-    /// [`CliError::File`]; [`CliError::Usage`] if it is the file that `source` is read from.
-    pub fn create(path: &Path, source: Option<&Source>) -> Result<Self, CliError> {
-        if let Some(Source::File { path: read, .. }) = source
-            && let (Ok(a), Ok(b)) = (fs::metadata(read), fs::metadata(path))
-            && (a.dev(), a.ino()) == (b.dev(), b.ino())
-        {
-            return Err(CliError::Usage(format!(
-                "{} is the file that is read, writing it would destroy it; give another file with --out",
-                path.display()
-            )));
-        }
-        let fail = |source| CliError::file(path, "write it", source);
-        let file = File::create(path).map_err(fail)?;
-        let regular = file.metadata().map_err(fail)?.is_file();
-        Ok(Self { path: path.to_owned(), file, regular, keep: false })
-    }
-
-    /// The file is whole.
-    pub fn keep(mut self) {
-        self.keep = true;
-    }
-}
-
-impl Write for OutFile {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        self.file.write(from).map_err(|error| wrap(&self.path, "write it", error))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-impl WriteVolatile for OutFile {
-    fn write_volatile(&mut self, from: SharedSlice<'_>) -> io::Result<usize> {
-        self.file.write_volatile(from).map_err(|error| wrap(&self.path, "write it", error))
-    }
-}
-
-impl Drop for OutFile {
-    fn drop(&mut self) {
-        if !self.keep && self.regular {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
 
 /// A sink that gives up when the time is over.
 #[derive(Debug)]

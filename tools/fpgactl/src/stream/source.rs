@@ -1,9 +1,10 @@
-//! Files and random bytes.
+//! Files, random bytes, and standard input.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use fpga_driver::bulk::BulkError;
@@ -11,11 +12,12 @@ use fpga_driver::{ReadVolatile, SharedSlice};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
+use super::input::{Spool, is_stdin};
 use super::{BLOCK, wrap};
 use crate::error::CliError;
 use crate::progress::Deadline;
 
-/// A stream of known length that can be read more than once.
+/// A stream that can be read more than once.
 #[derive(Debug, Clone)]
 pub enum Source {
     /// A regular file.
@@ -34,9 +36,22 @@ pub enum Source {
         /// How many.
         length: u64,
     },
+    /// Standard input, a part at a time.
+    Input(Arc<Mutex<Spool>>),
 }
 
 impl Source {
+    /// The file at `path`; `-`: standard input.
+    ///
+    /// # Errors
+    /// [`CliError::File`], [`CliError::NotAFile`].
+    pub fn named(path: &Path, deadline: Deadline) -> Result<Self, CliError> {
+        if is_stdin(path) {
+            return Ok(Self::Input(Arc::new(Mutex::new(Spool::open(deadline)?))));
+        }
+        Self::file(path)
+    }
+
     /// The file at `path`.
     ///
     /// # Errors
@@ -50,12 +65,44 @@ impl Source {
         Ok(Self::File { path: path.to_owned(), length: found.len(), modified: found.modified().ok() })
     }
 
-    /// Bytes of the stream.
+    /// Bytes of the stream, where that is known.
     #[must_use]
-    pub const fn length(&self) -> u64 {
+    pub const fn length(&self) -> Option<u64> {
         match self {
-            Self::File { length, .. } | Self::Random { length, .. } => *length,
+            Self::File { length, .. } | Self::Random { length, .. } => Some(*length),
+            Self::Input(_) => None,
         }
+    }
+
+    /// Bytes of the part that begins at `start`, at most `most`; 0 at the end. Parts are asked for in their order: a reader of standard
+    /// input reads the latest one.
+    ///
+    /// # Errors
+    /// [`CliError::File`] for standard input; [`CliError::TimedOut`], [`CliError::Stopped`].
+    pub fn next_part(&self, start: u64, most: u64) -> Result<u64, CliError> {
+        match self {
+            Self::File { length, .. } | Self::Random { length, .. } => {
+                Ok(length.saturating_sub(start).min(most))
+            }
+            Self::Input(spool) => lock(spool).next_part(most),
+        }
+    }
+
+    /// Fails if `out` names the file that is read.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`].
+    pub fn check_apart(&self, out: &Path) -> Result<(), CliError> {
+        if let Self::File { path, .. } = self
+            && let (Ok(a), Ok(b)) = (fs::metadata(path), fs::metadata(out))
+            && (a.dev(), a.ino()) == (b.dev(), b.ino())
+        {
+            return Err(CliError::Usage(format!(
+                "{} is the file that is read, writing it would destroy it; give another file with --out",
+                out.display()
+            )));
+        }
+        Ok(())
     }
 
     /// What it is, for reports.
@@ -64,6 +111,7 @@ impl Source {
         match self {
             Self::File { path, .. } => path.display().to_string(),
             Self::Random { .. } => "random bytes".to_owned(),
+            Self::Input(_) => "standard input".to_owned(),
         }
     }
 
@@ -77,6 +125,7 @@ impl Source {
                 Bytes::File(File::open(path).map_err(|source| CliError::file(path, "read it", source))?)
             }
             Self::Random { seed, length } => Bytes::Random(Random::new(*seed, *length)),
+            Self::Input(_) => Bytes::Input { offset: 0 },
         };
         Ok(SourceReader { source: self, bytes, deadline })
     }
@@ -86,6 +135,7 @@ impl Source {
     /// # Errors
     /// [`CliError::Changed`], [`CliError::File`].
     pub fn check_unchanged(&self) -> Result<(), CliError> {
+        // Nobody else has the other ones.
         let Self::File { path, length, modified } = self else { return Ok(()) };
         let found = fs::metadata(path).map_err(|source| CliError::file(path, "read it again", source))?;
         if found.len() != *length {
@@ -107,8 +157,12 @@ impl Source {
     }
 
     pub(super) fn changed(&self, now: String) -> CliError {
-        CliError::Changed { path: self.name().into(), before: self.length(), now }
+        CliError::Changed { path: self.name().into(), before: self.length().unwrap_or(0), now }
     }
+}
+
+fn lock(spool: &Mutex<Spool>) -> MutexGuard<'_, Spool> {
+    spool.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn kind_of(found: &Metadata) -> &'static str {
@@ -136,6 +190,10 @@ pub struct SourceReader<'a> {
 enum Bytes {
     File(File),
     Random(Random),
+    /// Of standard input, where this reader stands.
+    Input {
+        offset: u64,
+    },
 }
 
 impl SourceReader<'_> {
@@ -159,18 +217,33 @@ impl SourceReader<'_> {
             (Bytes::File(bytes), Source::File { path, .. }) => {
                 file(bytes).map_err(|error| wrap(path, "read it", error))
             }
-            (Bytes::File(bytes), Source::Random { .. }) => file(bytes),
+            (Bytes::File(bytes), _) => file(bytes),
             (Bytes::Random(bytes), _) => {
                 let ready = bytes.take(length);
                 random(ready).map(|()| ready.len())
             }
+            (Bytes::Input { .. }, _) => Ok(0),
         }
+    }
+}
+
+impl SourceReader<'_> {
+    /// Reads on, from what is kept of standard input.
+    fn read_input(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.deadline.check(|| format!("reading {}", self.source.name())).map_err(io::Error::other)?;
+        let (Bytes::Input { offset }, Source::Input(spool)) = (&mut self.bytes, self.source) else {
+            return Ok(0);
+        };
+        let count = lock(spool).read_at(*offset, into)?;
+        *offset += count as u64;
+        Ok(count)
     }
 }
 
 impl Read for SourceReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match &self.bytes {
+            Bytes::Input { .. } => self.read_input(into),
             Bytes::File(_) => self.read_by(0, |file| file.read(into), |_| Ok(())),
             Bytes::Random(_) => self.read_by(
                 into.len(),
@@ -187,6 +260,12 @@ impl Read for SourceReader<'_> {
 impl ReadVolatile for SourceReader<'_> {
     fn read_volatile(&mut self, into: SharedSlice<'_>) -> io::Result<usize> {
         let copy = |ready: &[u8]| into.write(0, ready).map_err(io::Error::other);
+        if matches!(self.bytes, Bytes::Input { .. }) {
+            let mut block = vec![0; into.len().min(BLOCK)];
+            let count = self.read_input(&mut block)?;
+            copy(block.get(..count).unwrap_or_default())?;
+            return Ok(count);
+        }
         self.read_by(into.len(), |file| file.read_volatile(into), copy)
     }
 }

@@ -411,10 +411,10 @@ fn what_cannot_be_replayed_or_recorded_is_refused() {
     assert!(ran.status == 1 && ran.stderr.contains("check the path"), "{}", ran.stderr);
     let ran = fpgactl(&["replay", &log(""), "--ignore", "ni.treshold"]);
     assert!(ran.status == 2 && ran.stderr.contains("did you mean ni.threshold?"), "{}", ran.stderr);
-    for (out, part) in [("/no/such/dir/log", "check the path"), ("/dev/full", "make room")] {
+    for (out, part) in [("/no/such/dir/log", "mkdir -p"), ("/dev/full", "make room")] {
         let ran = fpgactl(&["info", "--record", out]);
         assert!(
-            ran.status == 1 && ran.stderr.contains("cannot write the record") && ran.stderr.contains(part),
+            ran.status == 1 && ran.stderr.contains("cannot write it") && ran.stderr.contains(part),
             "{}",
             ran.stderr
         );

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{file, fpgactl, pattern};
+use crate::support::{Served, file, fpgactl, pattern};
 
 #[test]
 fn a_file_is_written_to_card_memory() {
@@ -62,4 +62,70 @@ fn the_copy_engine_gives_up_in_time() {
         late.stderr
     );
     fpgactl(&[&copy[..], &["1h"]].concat()).ok();
+}
+
+#[test]
+fn dma_range_beyond_memory_moves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let description = "schema_version: 1\nmemory: {base: 0, size: 0x1000000}\n";
+    let small = file(dir.path(), "small.yaml", description);
+    let served = Served::with(&["--card-file", small.to_str().unwrap()]);
+    let card = served.card();
+    let input = file(dir.path(), "in", pattern(3 << 20));
+    let keep = file(dir.path(), "keep", "old");
+    let (input, out) = (input.to_str().unwrap(), keep.to_str().unwrap());
+    let addr = (0x100_0000 - (2 << 20)).to_string();
+    let write = fpgactl(&["dma", "write", input, "--addr", &addr, "--card", &card]);
+    assert_eq!(write.status, 1);
+    for part in ["h2c0", "3145728 bytes at card address", "0x0 to 0xffffff"] {
+        assert!(write.stderr.contains(part), "{part}: {}", write.stderr);
+    }
+    fpgactl(&["dma", "read", "--addr", &addr, "--len", "2MiB", "--out", out, "--card", &card]).ok();
+    assert!(fs::read(&keep).unwrap() == vec![0; 2 << 20], "nothing was written to the card");
+    fs::write(&keep, "old").unwrap();
+    for (addr, len) in
+        [("0", "16GiB"), ("0xffffffffffff0000", "4KiB"), ("0xffffffffffffffff", "2"), (addr.as_str(), "3MiB")]
+    {
+        let read = fpgactl(&["dma", "read", "--addr", addr, "--len", len, "--out", out, "--card", &card]);
+        assert!(read.status == 1 && read.stderr.contains("card's memory"), "{}", read.stderr);
+        assert_eq!(fs::read(&keep).unwrap(), b"old");
+        let copy = fpgactl(&["cdma", "copy", "--src", "0", "--dst", addr, "--len", len, "--card", &card]);
+        assert!(copy.status == 1 && copy.stderr.contains("CDMA"), "{}", copy.stderr);
+    }
+    // The description says it where the card does not.
+    let text = format!("{description}pci: {{subsystem_device: 7}}\n");
+    let plain = format!("mock:{}", file(dir.path(), "plain.yaml", text).display());
+    let read = ["dma", "read", "--out", out, "--card", &plain, "--addr"];
+    let ran = fpgactl(&[&read[..], &[&addr, "--len", "3MiB"]].concat());
+    assert!(ran.status == 1 && ran.stderr.contains("0x0 to 0xffffff"), "{}", ran.stderr);
+    assert_eq!(fs::read(&keep).unwrap(), b"old");
+    fpgactl(&[&read[..], &[&addr, "--len", "2MiB"]].concat()).ok();
+}
+
+#[test]
+fn dma_range_of_unknown_memory_is_checked_against_address_space() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = file(dir.path(), "plain.yaml", "schema_version: 1\npci: {subsystem_device: 7}\n");
+    let served = Served::with(&["--card-file", plain.to_str().unwrap()]);
+    let input = file(dir.path(), "in", pattern(3 << 20));
+    let keep = file(dir.path(), "keep", "old");
+    let addr = "0xfffffffffff00000";
+    let write = ["dma", "write", input.to_str().unwrap(), "--addr", addr, "--card", &served.card()];
+    let read = [
+        "dma",
+        "read",
+        "--addr",
+        addr,
+        "--len",
+        "3MiB",
+        "--out",
+        keep.to_str().unwrap(),
+        "--card",
+        &served.card(),
+    ];
+    for args in [&write[..], &read] {
+        let ran = fpgactl(args);
+        assert!(ran.status == 1 && ran.stderr.contains("leave the address space"), "{}", ran.stderr);
+    }
+    assert_eq!(fs::read(&keep).unwrap(), b"old");
 }

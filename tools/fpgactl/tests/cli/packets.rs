@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{file, fpgactl, pattern};
+use crate::support::{file, fpgactl, pattern, piped};
 
 const LOOPBACK: [&str; 2] = ["--card", "mock:us-plus-x8-stream"];
 const SOURCE: [&str; 2] = ["--card", "mock:us-plus-x8-source"];
@@ -38,6 +38,7 @@ fn packets_are_received_into_a_file() {
     let report = on(SOURCE, &args).ok().json();
     assert_eq!((&report["packets"], &report["channel"]), (&20.into(), &"c2h1".into()));
     assert_eq!(fs::metadata(out).unwrap().len(), report["bytes"].as_u64().unwrap());
+    fs::remove_file(out).unwrap();
     // Too short for what comes: a clear message, and no file.
     let ran = on(SOURCE, &["dma", "read", "--packets", "50", "--packet", "64", "--out", out]);
     assert!(ran.status == 1 && ran.stderr.contains("a packet is lost"), "{}", ran.stderr);
@@ -83,4 +84,60 @@ fn info_and_validate() {
     let source = on(SOURCE, &["validate", "--streams", "--json"]).ok().json();
     let (status, message) = test(&source, "streams.packets");
     assert!(status == "pass" && message.contains("c2h1: a source"), "{message}");
+}
+
+#[test]
+fn packets_read_keep_their_boundaries_in_json_and_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, index) = (dir.path().join("out"), dir.path().join("out.csv"));
+    let args = [
+        "dma",
+        "read",
+        "--packets",
+        "20",
+        "--out",
+        out.to_str().unwrap(),
+        "--index",
+        index.to_str().unwrap(),
+        "--json",
+    ];
+    let report = on(SOURCE, &args).ok().json();
+    let lengths: Vec<u64> =
+        report["packet_lengths"].as_array().unwrap().iter().map(|length| length.as_u64().unwrap()).collect();
+    assert_eq!((lengths.len(), lengths.iter().sum::<u64>()), (20, fs::metadata(&out).unwrap().len()));
+    let mut expected = "packet,offset,length\n".to_owned();
+    let mut offset = 0;
+    for (packet, length) in lengths.iter().enumerate() {
+        expected += &format!("{packet},{offset},{length}\n");
+        offset += length;
+    }
+    assert_eq!(fs::read_to_string(&index).unwrap(), expected);
+    assert!(report["index"] == index.to_str().unwrap() && lengths.iter().any(|length| *length != lengths[0]));
+    // Whatever ends the command, neither file is a part.
+    let args = [
+        "dma",
+        "read",
+        "--packets",
+        "50",
+        "--packet",
+        "64",
+        "--out",
+        out.to_str().unwrap(),
+        "--index",
+        index.to_str().unwrap(),
+    ];
+    assert_eq!(on(SOURCE, &args).status, 1);
+    assert_eq!(fs::read_to_string(&index).unwrap(), expected);
+    assert_eq!(fs::metadata(&out).unwrap().len(), offset);
+}
+
+#[test]
+fn packets_are_sent_from_standard_input() {
+    for (length, packets) in [(0_usize, 0), (1, 1), (10_000, 3)] {
+        let args = ["dma", "write", "-", "--packet", "4KiB", "--json", "--card", LOOPBACK[1]];
+        let (status, stdout, stderr) = piped(&args, &pattern(length));
+        assert_eq!(status, 0, "{stderr}");
+        let report: serde_json::Value = serde_json::from_slice(&stdout).unwrap();
+        assert_eq!((&report["bytes"], &report["packets"]), (&length.into(), &packets.into()));
+    }
 }

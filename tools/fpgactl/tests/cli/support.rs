@@ -26,6 +26,21 @@ pub(crate) fn fpgactl(args: &[&str]) -> Ran {
     }
 }
 
+/// Runs `fpgactl` with `args` and with `input` on standard input: its status, standard output as bytes, and standard error.
+pub(crate) fn piped(args: &[&str], input: &[u8]) -> (i32, Vec<u8>, String) {
+    use std::io::Write as _;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fpgactl"));
+    command.args(args).env_remove("RUST_LOG").stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let output = std::thread::scope(|scope| {
+        // A command that is refused reads nothing.
+        scope.spawn(move || drop(stdin.write_all(input)));
+        child.wait_with_output().unwrap()
+    });
+    (output.status.code().unwrap(), output.stdout, String::from_utf8(output.stderr).unwrap())
+}
+
 impl Ran {
     /// The run succeeded and had nothing to complain about.
     #[track_caller]

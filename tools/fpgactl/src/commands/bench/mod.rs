@@ -17,6 +17,7 @@ mod picture;
 mod report;
 
 use core::time::Duration;
+use std::io::Write;
 
 use fpga_driver::core::ring::MAX_DESCRIPTOR_LENGTH;
 use fpga_driver::pci::AccessCounters;
@@ -25,6 +26,7 @@ use fpga_driver::{CardAddr, ChannelOptions, Direction, RunMode, WaitMode, WaitOp
 use crate::chart;
 use crate::cli::{BenchArgs, BenchDirection, BenchMode, BenchRing};
 use crate::error::CliError;
+use crate::outfile::OutFile;
 use crate::settings::Settings;
 use crate::target::{self, Opened};
 use crate::units::binary_size;
@@ -69,6 +71,8 @@ pub fn run(settings: &Settings, args: &BenchArgs) -> Result<BenchReport, CliErro
     let largest = args.sizes.iter().map(|size| slots(*size) * size).max().unwrap_or(0);
     let lanes = u64::from(args.channels) * 2;
     let limit = usize::try_from(largest.saturating_mul(lanes)).unwrap_or(usize::MAX).saturating_add(SPARE);
+    // What cannot be written is told before anything is measured.
+    let svg = args.svg.as_deref().map(OutFile::create).transpose()?;
     // The card's thread is started before this one is bound: it would inherit the CPU.
     let opened = target::open_working(&settings.card, args.pin.map(|pin| pin.card), limit)?;
     if let Some(pin) = args.pin {
@@ -88,8 +92,10 @@ pub fn run(settings: &Settings, args: &BenchArgs) -> Result<BenchReport, CliErro
     }
     let mut report = BenchReport::new(&opened, args, clock_cost(), lines);
     let picture = picture::of(&report);
-    if let Some(path) = &args.svg {
-        std::fs::write(path, picture.svg()).map_err(|source| CliError::file(path, "write it", source))?;
+    if let (Some(path), Some(mut file)) = (&args.svg, svg) {
+        file.write_all(picture.svg().as_bytes())
+            .map_err(|error| CliError::carried(path, "write it", error))?;
+        file.keep()?;
         report.svg = Some(path.display().to_string());
     }
     if args.chart || args.sizes.len() > 1 {

@@ -23,11 +23,11 @@ use super::{info, list, regs};
 use crate::advice::in_cli_terms;
 use crate::cli::DumpArgs;
 use crate::error::CliError;
+use crate::outfile::OutFile;
 use crate::output::{Report, pairs};
 use crate::registers;
 use crate::settings::Settings;
 use crate::stop;
-use crate::stream::OutFile;
 use crate::target::{self, Choice as _, Opened, Target};
 use crate::units::binary_size;
 use scrub::Scrub;
@@ -96,7 +96,7 @@ impl Section {
 /// [`CliError::File`]; what cannot be told of the card is in the report.
 pub fn run(settings: &Settings, args: &DumpArgs) -> Result<DumpReport, CliError> {
     let roots = args.host.roots();
-    let mut out = OutFile::create(&args.out, None)?;
+    let mut out = OutFile::create(&args.out)?;
     let mut scrub = Scrub::of_this_machine(&roots);
     if let Target::MockFile(path) | Target::VfioUser(path, _) = &*settings.card {
         scrub.add(&path.display().to_string(), "<path>");
@@ -125,7 +125,7 @@ pub fn run(settings: &Settings, args: &DumpArgs) -> Result<DumpReport, CliError>
         lines.push(SectionLine { name: section.name, lines: body.lines().count(), problem });
     }
     out.write_all(text.as_bytes()).map_err(|error| CliError::carried(&args.out, "write it", error))?;
-    out.keep();
+    out.keep()?;
     Ok(DumpReport {
         command: "dump",
         card: scrub.clean(&settings.card.to_string()),

@@ -1,6 +1,6 @@
 //! `stream subscribe`.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::{CHECKSUM, Every, Live, Repaired, Station, checksum};
 use crate::cli::SubscribeArgs;
 use crate::error::CliError;
+use crate::outfile::{self, OutFile};
 use crate::output::{self, Report};
 use crate::settings::Settings;
 use crate::stop;
@@ -69,19 +70,22 @@ impl Report for SubscribeReport {
 enum Sink {
     Check,
     Folder(PathBuf),
-    Out,
+    Out(OutFile),
 }
 
 impl Sink {
-    fn take(&self, frame: &ReceivedFrame, out: &mut dyn Write) -> Result<(), CliError> {
+    fn take(&mut self, frame: &ReceivedFrame) -> Result<(), CliError> {
         match self {
             Self::Check => Ok(()),
-            Self::Out => output::write_all(&frame.data().to_vec(), out),
+            Self::Out(out) => out
+                .write_all_volatile(frame.data())
+                .map_err(|error| CliError::carried(Path::new("-"), "write it", error)),
             Self::Folder(folder) => {
                 let path = folder.join(format!("frame-{:020}", frame.sequence().get()));
-                File::create(&path)
-                    .and_then(|mut file| file.write_all_volatile(frame.data()))
-                    .map_err(|error| CliError::file(&path, "write it", error))
+                let mut file = OutFile::create(&path)?;
+                file.write_all_volatile(frame.data())
+                    .map_err(|error| CliError::carried(&path, "write it", error))?;
+                file.keep()
             }
         }
     }
@@ -192,23 +196,17 @@ fn pause(span: Duration) {
 
 /// Runs the command.
 pub(super) fn run(settings: &Settings, args: &SubscribeArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let to_output = args.out.as_deref() == Some(Path::new("-"));
-    if to_output && (settings.json || args.every.is_some()) {
-        return Err(CliError::Usage(
-            "standard output cannot have both the frames (--out -) and reports (--json, --every); write frames to a folder".to_owned(),
-        ));
-    }
-    if let Some(folder) = args.out.as_deref().filter(|_| !to_output) {
-        fs::create_dir_all(folder).map_err(|error| CliError::file(folder, "create the folder", error))?;
-    }
+    let mut sink = match &args.out {
+        None => Sink::Check,
+        Some(out) if outfile::is_stdout(out) => Sink::Out(OutFile::create(out)?),
+        Some(folder) => {
+            fs::create_dir_all(folder).map_err(|error| CliError::file(folder, "create the folder", error))?;
+            Sink::Folder(folder.clone())
+        }
+    };
     let mut job = Job::new(join(settings, args)?);
     let mut every = Every::new(args.every);
-    let sink = match &args.out {
-        None => Sink::Check,
-        Some(_) if to_output => Sink::Out,
-        Some(folder) => Sink::Folder(folder.clone()),
-    };
-    let ended = job.read(settings, args, &sink, &mut every, out);
+    let ended = job.read(settings, args, &mut sink, &mut every, out);
     let report = job.report();
     let (damaged, frames) = (report.damaged, report.frames);
     match ended {
@@ -220,12 +218,7 @@ pub(super) fn run(settings: &Settings, args: &SubscribeArgs, out: &mut dyn Write
             return ended;
         }
     }
-    if to_output {
-        // Nothing there but the frames.
-        let _ = write!(std::io::stderr(), "{}", report.text());
-    } else {
-        every.print(&report, settings.json, out)?;
-    }
+    every.print(&report, settings.json, out)?;
     match damaged {
         0 => ended,
         damaged => Err(CliError::DamagedFrames { damaged, frames }),
@@ -270,7 +263,7 @@ impl Job {
         &mut self,
         settings: &Settings,
         args: &SubscribeArgs,
-        sink: &Sink,
+        sink: &mut Sink,
         every: &mut Every,
         out: &mut dyn Write,
     ) -> Result<(), CliError> {
@@ -286,7 +279,7 @@ impl Job {
             match event {
                 Some(Event::Frame(frame)) => {
                     self.frame(&frame);
-                    sink.take(&frame, out)?;
+                    sink.take(&frame)?;
                     if let Some(delay) = args.delay {
                         // What a slow program does meanwhile is not this one's business.
                         pause(delay);

@@ -62,7 +62,7 @@ impl Load {
     pub fn begin(settings: &Settings, args: &TransferArgs) -> Result<Self, CliError> {
         let plan = Plan::to_look_at(args, &settings.transfer)?;
         let (source, mut sending, mut receiving) = open_ends(settings, args, &plan)?;
-        let length = plan.chunk_size(source.length(), &sending, &receiving)?;
+        let length = source.next_part(0, plan.chunk_size(source.length(), &sending, &receiving)?)?;
         if length > 0 {
             receiving.open_region(length)?;
             let mut reader = source.open(settings.deadline)?;

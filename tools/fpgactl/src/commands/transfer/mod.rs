@@ -18,9 +18,10 @@ use fpga_driver::CardAddr;
 
 use crate::cli::TransferArgs;
 use crate::error::CliError;
+use crate::outfile::OutFile;
 use crate::progress::Progress;
 use crate::settings::Settings;
-use crate::stream::{Compare, OutFile, Place, Source, SourceReader};
+use crate::stream::{Compare, Place, Source, SourceReader};
 use crate::target::{self, Network};
 
 use counters::NiCounters;
@@ -39,7 +40,13 @@ const STALL_NS: u64 = 2_000_000_000;
 pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, CliError> {
     let plan = Plan::new(args, &settings.transfer)?;
     let (source, mut sending, mut receiving) = open_ends(settings, args, &plan)?;
-    let out = args.out.as_deref().map(|path| OutFile::create(path, Some(&source))).transpose()?;
+    let out = match &args.out {
+        Some(path) => {
+            source.check_apart(path)?;
+            Some(OutFile::create(path)?)
+        }
+        None => None,
+    };
     let mut job = Job {
         settings,
         plan: &plan,
@@ -48,9 +55,7 @@ pub fn run(settings: &Settings, args: &TransferArgs) -> Result<TransferReport, C
         progress: Progress::new(source.length(), settings.progress),
     };
     let report = job.run(&mut sending, &mut receiving)?;
-    if let Some(out) = job.out {
-        out.keep();
-    }
+    job.out.map_or(Ok(()), OutFile::keep)?;
     Ok(report)
 }
 
@@ -61,7 +66,7 @@ fn open_ends(
     plan: &Plan,
 ) -> Result<(Source, Sending, Receiving), CliError> {
     let source = match &args.file {
-        Some(file) => Source::file(file)?,
+        Some(file) => Source::named(file, settings.deadline)?,
         None => Source::Random { seed: plan.seed, length: plan.size },
     };
     if !settings.card.is_simulated() && (plan.reorder.is_some() || plan.impair.is_some()) {
@@ -109,24 +114,26 @@ struct Chunk {
 
 impl Job<'_> {
     fn run(&mut self, sending: &mut Sending, receiving: &mut Receiving) -> Result<TransferReport, CliError> {
-        let length = self.source.length();
         let mut report = TransferReport::new(sending, receiving, self.source, self.plan, self.out.is_some());
         let mut first = self.source.open(self.settings.deadline)?;
         let mut second = self.source.open(self.settings.deadline)?;
         let mut counters = NiCounters::new(receiving.endpoint())?;
         let began = Instant::now();
+        let chunk = self.plan.chunk_size(self.source.length(), sending, receiving)?;
+        let (mut number, mut start) = (1, 0);
+        let mut length = self.source.next_part(start, chunk)?;
         if length > 0 {
-            let chunk = self.plan.chunk_size(length, sending, receiving)?;
             let region = receiving.open_region(chunk)?;
-            for (number, start) in
-                (1..).zip((0..length).step_by(usize::try_from(chunk).unwrap_or(usize::MAX)))
-            {
-                let piece = Chunk { number, start, length: chunk.min(length - start) };
+            while length > 0 {
+                let piece = Chunk { number, start, length };
                 let arrival = self
                     .chunk(piece, sending, receiving, &mut first, &mut second)
                     .map_err(|error| error.after(start))?;
                 counters.update(receiving.endpoint())?;
-                report.add(piece.length, &arrival);
+                report.add(length, &arrival);
+                start += length;
+                number += 1;
+                length = self.source.next_part(start, chunk).map_err(|error| error.after(start))?;
             }
             ends::settle(sending, receiving, self.settings.deadline)?;
             counters.update(receiving.endpoint())?;

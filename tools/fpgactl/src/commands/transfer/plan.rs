@@ -147,15 +147,15 @@ impl Plan {
         self.deadline.map_or(options, |deadline| options.deadline(deadline))
     }
 
-    /// Bytes of a chunk of a stream of `length` bytes: what was asked for, if it fits into both cards' memory.
+    /// Bytes of a chunk of a stream of `length` bytes, where that is known: what was asked for, if it fits into both cards' memory.
     pub(super) fn chunk_size(
         &self,
-        length: u64,
+        length: Option<u64>,
         sending: &Sending,
         receiving: &Receiving,
     ) -> Result<u64, CliError> {
         let ends = [(sending.name(), sending.usable()), (receiving.name(), receiving.usable())];
-        let mut chunk = self.chunk.unwrap_or(CHUNK).min(length);
+        let mut chunk = self.chunk.unwrap_or(CHUNK).min(length.unwrap_or(u64::MAX));
         for (card, usable) in ends {
             if chunk > usable {
                 if self.chunk.is_some() || usable == 0 {

@@ -1,0 +1,256 @@
+//! Output files. Every file that a command writes goes through [`OutFile`].
+//!
+//! | Named file | What is written |
+//! |---|---|
+//! | a regular file, or none yet | a temporary file beside it, `.NAME.XXXXXX.fpgactl-part`, renamed to its name when it is complete |
+//! | a symbolic link to one | the same for the link's target; the link stays |
+//! | `-`, `/dev/stdout` | standard output; reports go to standard error then |
+//! | a device, a pipe, another descriptor of the process | the thing itself |
+//!
+//! So a file of that name is either the old one or the complete new one, whatever ends the command. SIGINT, SIGTERM and SIGHUP remove the
+//! temporary file; SIGKILL leaves it. The permissions of an existing file, and its owner and group where the process may set them, are
+//! kept; other hard links keep the old content.
+
+mod partial;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use fpga_driver::{SharedSlice, WriteVolatile};
+use tempfile::NamedTempFile;
+
+use crate::error::CliError;
+use crate::stream::wrap;
+use partial::Claim;
+
+pub(crate) use partial::{remove_temporary, watch};
+
+/// End of a temporary file's name.
+pub const SUFFIX: &str = ".fpgactl-part";
+/// Bytes of a file's name that its temporary file repeats: with the rest it stays below `NAME_MAX`.
+const NAME_KEPT: usize = 200;
+/// Symbolic links in a row (`path_resolution(7)`).
+const MAX_LINKS: usize = 40;
+/// What an output file is needed for, in errors.
+const ACTION: &str = "write it";
+
+/// Whether a file name means standard output.
+#[must_use]
+pub fn is_stdout(path: &Path) -> bool {
+    ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|name| path == Path::new(name))
+}
+
+/// A file that is being written. Dropping it leaves what was there before; [`keep`](Self::keep) puts it in place.
+#[derive(Debug)]
+pub struct OutFile {
+    path: PathBuf,
+    destination: Destination,
+    _claim: Option<Claim>,
+}
+
+#[derive(Debug)]
+enum Destination {
+    /// Standard output, a device, a pipe.
+    Direct(File),
+    /// A file beside `target`.
+    Temporary { file: NamedTempFile, target: PathBuf, replaces: bool },
+}
+
+/// What a name stands for.
+enum Place {
+    Direct,
+    /// A file, and the regular file that is there now.
+    File(PathBuf, Option<Metadata>),
+}
+
+impl OutFile {
+    /// Opens an output file. Nothing of an existing file is changed.
+    ///
+    /// # Errors
+    /// [`CliError::File`]; [`CliError::NoFolder`] if its folder does not exist; [`CliError::Usage`] if another output of the command has the
+    /// same name.
+    pub fn create(path: &Path) -> Result<Self, CliError> {
+        let fail = |source| CliError::file(path, ACTION, source);
+        if is_stdout(path) {
+            let file = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(fail)?);
+            return Ok(Self { path: path.to_owned(), destination: Destination::Direct(file), _claim: None });
+        }
+        match resolve(path).map_err(fail)? {
+            Place::Direct => {
+                let file = OpenOptions::new().write(true).truncate(true).open(path).map_err(fail)?;
+                Ok(Self { path: path.to_owned(), destination: Destination::Direct(file), _claim: None })
+            }
+            Place::File(target, existing) => Self::beside(path, &target, existing.as_ref()),
+        }
+    }
+
+    /// Makes the temporary file for `target`.
+    fn beside(path: &Path, target: &Path, existing: Option<&Metadata>) -> Result<Self, CliError> {
+        let fail = |source| CliError::file(path, ACTION, source);
+        let name = target.file_name().ok_or_else(|| fail(io::ErrorKind::IsADirectory.into()))?;
+        let folder = match target.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        // One name of it, so that two outputs of one file are told apart from two files.
+        let folder = &fs::canonicalize(folder).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                CliError::NoFolder { path: path.to_owned(), folder: folder.to_owned() }
+            }
+            _ => fail(error),
+        })?;
+        let target = folder.join(name);
+        if existing.is_some() {
+            // A file that this process may not write is not replaced either.
+            drop(OpenOptions::new().write(true).open(&target).map_err(fail)?);
+        }
+        watch().map_err(CliError::Signals)?;
+        let (made, claim) = Claim::with(&target, || temporary(folder, name)).ok_or_else(|| twice(path))?;
+        let file = made.map_err(fail)?;
+        if let Some(existing) = existing {
+            take_over(file.as_file(), existing).map_err(fail)?;
+        }
+        let destination = Destination::Temporary { file, target, replaces: existing.is_some() };
+        Ok(Self { path: path.to_owned(), destination, _claim: Some(claim) })
+    }
+
+    /// Writes a whole file.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create) and [`keep`](Self::keep).
+    pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
+        let mut file = Self::create(path)?;
+        file.write_all(bytes).map_err(|error| CliError::carried(path, ACTION, error))?;
+        file.keep()
+    }
+
+    /// Puts the file, which is complete, in its place.
+    ///
+    /// # Errors
+    /// [`CliError::File`]; [`CliError::NotReplaced`] if only the last step failed: the temporary file is left then.
+    pub fn keep(self) -> Result<(), CliError> {
+        let Self { path, destination, _claim } = self;
+        let Destination::Temporary { file, target, replaces } = destination else { return Ok(()) };
+        if replaces {
+            // A crash of the machine must not find the old content given up and the new one not stored.
+            file.as_file().sync_data().map_err(|source| CliError::file(&path, ACTION, source))?;
+        }
+        match file.persist(target) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let source = error.error;
+                match error.file.keep() {
+                    Ok((_, temporary)) => Err(CliError::NotReplaced { path, temporary, source }),
+                    Err(_) => Err(CliError::file(&path, ACTION, source)),
+                }
+            }
+        }
+    }
+}
+
+impl OutFile {
+    fn file(&self) -> &File {
+        match &self.destination {
+            Destination::Direct(file) => file,
+            Destination::Temporary { file, .. } => file.as_file(),
+        }
+    }
+
+    /// The error of a write, with the name of the file.
+    fn failed(&self, error: io::Error) -> io::Error {
+        match (&self.destination, error.kind()) {
+            (Destination::Direct(_), io::ErrorKind::BrokenPipe) => {
+                io::Error::other(CliError::ReaderGone { path: self.path.clone() })
+            }
+            _ => wrap(&self.path, ACTION, error),
+        }
+    }
+}
+
+impl WriteVolatile for OutFile {
+    fn write_volatile(&mut self, from: SharedSlice<'_>) -> io::Result<usize> {
+        let written = self.file().write_volatile(from);
+        written.map_err(|error| self.failed(error))
+    }
+}
+
+impl Write for OutFile {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        let written = self.file().write(from);
+        written.map_err(|error| self.failed(error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        // Nothing is buffered here.
+        Ok(())
+    }
+}
+
+fn twice(path: &Path) -> CliError {
+    CliError::Usage(format!("{} is named for two outputs of this command; name two files", path.display()))
+}
+
+/// Finds the file that a name leads to: a link's target is replaced, not the link.
+fn resolve(path: &Path) -> io::Result<Place> {
+    if path.as_os_str().as_bytes().ends_with(b"/") {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+        Ok(found) if !found.is_file() => return Ok(Place::Direct),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let mut place = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        let found = match fs::symlink_metadata(&place) {
+            Ok(found) => found,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Place::File(place, None)),
+            Err(error) => return Err(error),
+        };
+        if !found.is_symlink() {
+            return Ok(Place::File(place, Some(found)));
+        }
+        let to = fs::read_link(&place)?;
+        let folder = place.parent().unwrap_or(Path::new(""));
+        if folder.starts_with("/proc") || folder.starts_with("/dev/fd") {
+            // A link of the kernel's to an open file, whose name may be another file's by now.
+            return Ok(Place::Direct);
+        }
+        place = folder.join(to);
+    }
+    Err(io::Error::other("too many symbolic links"))
+}
+
+/// A new file in `folder`, with the permissions that the umask leaves.
+fn temporary(folder: &Path, name: &OsStr) -> io::Result<NamedTempFile> {
+    let kept = name.as_bytes().get(..NAME_KEPT).unwrap_or(name.as_bytes());
+    let prefix = OsString::from_vec([b".", kept, b"."].concat());
+    tempfile::Builder::new()
+        .prefix(&prefix)
+        .suffix(SUFFIX)
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)
+}
+
+/// Gives a new file the owner and the permissions of the one that it will replace.
+fn take_over(file: &File, existing: &Metadata) -> io::Result<()> {
+    let made = file.metadata()?;
+    if (made.uid(), made.gid()) != (existing.uid(), existing.gid())
+        && fchown(file, Some(existing.uid()), Some(existing.gid())).is_err()
+        && let Err(error) = fchown(file, None, Some(existing.gid()))
+    {
+        tracing::debug!(%error, "the file changes its owner");
+    }
+    // After the owner: a change of that clears bits.
+    file.set_permissions(existing.permissions())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! The output files that are being written: no two of one name, and none left behind by a signal.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level;
+use tempfile::NamedTempFile;
+
+use crate::stop;
+
+/// One for the process, as signals are.
+static WRITTEN: Mutex<Vec<Written>> = Mutex::new(Vec::new());
+
+#[derive(Debug)]
+struct Written {
+    target: PathBuf,
+    temporary: Option<PathBuf>,
+}
+
+fn written() -> MutexGuard<'static, Vec<Written>> {
+    WRITTEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The right to write a file of some name, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Claim {
+    target: PathBuf,
+}
+
+impl Claim {
+    /// The right and the temporary file, made together, so that there is none that a signal would leave. `None` if somebody else has the
+    /// name.
+    pub(super) fn with(
+        target: &Path,
+        make: impl FnOnce() -> io::Result<NamedTempFile>,
+    ) -> Option<(io::Result<NamedTempFile>, Self)> {
+        let mut all = written();
+        if all.iter().any(|other| other.target == target) {
+            return None;
+        }
+        let made = make();
+        let temporary = made.as_ref().ok().map(|file| file.path().to_owned());
+        all.push(Written { target: target.to_owned(), temporary });
+        Some((made, Self { target: target.to_owned() }))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        written().retain(|other| other.target != self.target);
+    }
+}
+
+/// Removes the temporary files of all output files, which will not be kept: the process ends.
+pub(crate) fn remove_temporary() {
+    for file in written().drain(..).filter_map(|file| file.temporary) {
+        let _ = fs::remove_file(file);
+    }
+}
+
+/// From now on a signal that ends the process removes temporary files first, and a second one ends a command that was asked to end.
+///
+/// # Errors
+/// What the system says: no thread, no handler.
+pub(crate) fn watch() -> io::Result<()> {
+    static STARTED: Mutex<bool> = Mutex::new(false);
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*started {
+        start()?;
+        *started = true;
+    }
+    Ok(())
+}
+
+fn start() -> io::Result<()> {
+    // What the parent has turned off stays so (`nohup`, background jobs of a script).
+    let ignored = ignored_signals();
+    let is_ignored = move |signal: i32| ignored >> (signal - 1) & 1 != 0;
+    let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter();
+    let mut signals = Signals::new(wanted.filter(|signal| *signal != SIGHUP || !is_ignored(SIGHUP)))?;
+    let watching = move || {
+        let mut asked = false;
+        for signal in signals.forever() {
+            let asks = signal != SIGHUP && stop::is_active();
+            if asks && !std::mem::replace(&mut asked, true) || !asks && is_ignored(signal) {
+                // The command ends by itself, or nobody wants it to end.
+                continue;
+            }
+            remove_temporary();
+            if asks {
+                // What shells show of a process that a signal has ended.
+                low_level::exit(128 + signal);
+            }
+            let _ = low_level::emulate_default_handler(signal);
+        }
+    };
+    thread::Builder::new().name("second signal".to_owned()).spawn(watching).map(drop)
+}
+
+/// Bit n: signal n + 1 is ignored (`proc_pid_status(5)`).
+fn ignored_signals() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}

@@ -1,0 +1,141 @@
+//! Standard input as a source of bytes.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fpga_driver::{ReadVolatile, SharedSlice};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{BLOCK, wrap};
+use crate::error::CliError;
+use crate::progress::Deadline;
+use crate::stop;
+
+/// Whether a file name means standard input.
+#[must_use]
+pub fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Standard input. A read ends when bytes are there, when the time of a command is over, or when a signal asks it to end.
+#[derive(Debug)]
+pub struct Input {
+    file: File,
+    deadline: Deadline,
+}
+
+impl Input {
+    /// Opens it, once in a process.
+    ///
+    /// # Errors
+    /// [`CliError::File`]; [`CliError::Usage`] if it is the source of something else already.
+    pub fn open(deadline: Deadline) -> Result<Self, CliError> {
+        static TAKEN: AtomicBool = AtomicBool::new(false);
+        if TAKEN.swap(true, Ordering::Relaxed) {
+            return Err(CliError::Usage(
+                "standard input (-) is named for two inputs of this command; name a file for one".to_owned(),
+            ));
+        }
+        let file = io::stdin().as_fd().try_clone_to_owned();
+        Ok(Self { file: file.map_err(|source| CliError::file(name(), "read it", source))?.into(), deadline })
+    }
+
+    /// Bytes that are left in it, where it is a file.
+    #[must_use]
+    pub fn length(&self) -> Option<u64> {
+        let found = self.file.metadata().ok().filter(|found| found.is_file())?;
+        let place = (&self.file).stream_position().ok()?;
+        Some(found.len().saturating_sub(place))
+    }
+
+    /// Waits until a read returns at once.
+    fn wait(&self) -> io::Result<()> {
+        loop {
+            self.deadline.check(|| "reading standard input".to_owned()).map_err(io::Error::other)?;
+            let left = self.deadline.left().and_then(|left| Timespec::try_from(left).ok());
+            let mut waiting = vec![PollFd::new(&self.file, PollFlags::IN)];
+            waiting.extend(stop::signalled().map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)));
+            match poll(&mut waiting, left.as_ref()) {
+                Ok(_) if waiting.first().is_some_and(|input| !input.revents().is_empty()) => return Ok(()),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.wait()?;
+        self.file.read(into).map_err(|error| wrap(name(), "read it", error))
+    }
+}
+
+impl ReadVolatile for Input {
+    fn read_volatile(&mut self, into: SharedSlice<'_>) -> io::Result<usize> {
+        self.wait()?;
+        self.file.read_volatile(into).map_err(|error| wrap(name(), "read it", error))
+    }
+}
+
+fn name() -> &'static Path {
+    Path::new("standard input")
+}
+
+/// Standard input for a command that reads everything twice: a part of it at a time is kept in a temporary file without a name, which no
+/// way of ending the command leaves behind.
+#[derive(Debug)]
+pub struct Spool {
+    input: Input,
+    kept: File,
+    /// Offset in the input of the part that is kept.
+    start: u64,
+    /// Bytes of it.
+    length: u64,
+}
+
+impl Spool {
+    pub(super) fn open(deadline: Deadline) -> Result<Self, CliError> {
+        let kept = tempfile::tempfile().map_err(spool_error)?;
+        Ok(Self { input: Input::open(deadline)?, kept, start: 0, length: 0 })
+    }
+
+    /// Replaces the part that is kept by the next one, of at most `most` bytes, and returns how many there are; 0 at the end.
+    pub(super) fn next_part(&mut self, most: u64) -> Result<u64, CliError> {
+        self.start = self.start.saturating_add(self.length);
+        self.length = 0;
+        self.kept.set_len(0).and_then(|()| self.kept.seek(SeekFrom::Start(0))).map_err(spool_error)?;
+        let mut block = vec![0; BLOCK];
+        while self.length < most {
+            let wanted = usize::try_from(most - self.length).unwrap_or(BLOCK).min(BLOCK);
+            let count = match self.input.read(block.get_mut(..wanted).unwrap_or_default()) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(CliError::carried(name(), "read it", error)),
+            };
+            self.kept.write_all(block.get(..count).unwrap_or_default()).map_err(spool_error)?;
+            self.length += count as u64;
+        }
+        Ok(self.length)
+    }
+
+    /// Reads bytes of the part that is kept.
+    pub(super) fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let inside = offset.saturating_sub(self.start);
+        let left = usize::try_from(self.length.saturating_sub(inside)).unwrap_or(usize::MAX);
+        let count = into.len().min(left);
+        self.kept
+            .read_at(into.get_mut(..count).unwrap_or_default(), inside)
+            .map_err(|error| wrap(name(), "read its copy", error))
+    }
+}
+
+/// The temporary file is where the system puts those without a name.
+fn spool_error(source: io::Error) -> CliError {
+    CliError::file(&std::env::temp_dir(), "keep a part of standard input there (TMPDIR)", source)
+}
