@@ -61,7 +61,8 @@ const SCHEME_MASK: u8 = 7;
 /// What the event of a registration says beside places and counts, in one byte: how the segment is received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Registration {
-    /// Of its packets' flags, those that stay with the entry: [`Flags::SILENT`] and [`Flags::NOTIFY_RECEIVER`].
+    /// Of its packets' flags, those that stay with the entry: [`Flags::SILENT`], [`Flags::NOTIFY_RECEIVER`] and
+    /// [`Flags::NO_NOTICE`].
     pub flags: Flags,
     /// By which rules; `None`: a number that this software does not know.
     pub scheme: Option<Scheme>,
@@ -69,7 +70,7 @@ pub struct Registration {
 
 impl Registration {
     /// The flags that are told.
-    const TOLD: u8 = low_byte(Flags::SILENT.with(Flags::NOTIFY_RECEIVER));
+    const TOLD: u8 = low_byte(Flags::SILENT.with(Flags::NOTIFY_RECEIVER).with(Flags::NO_NOTICE));
 
     /// The byte for a segment that is received by `scheme`, of packets with these flags.
     #[must_use]

@@ -7,13 +7,13 @@
 use super::catalog::{AccessKind, BlockInfo, FieldInfo, RegisterInfo, UnknownValue, ValueName};
 
 /// Major version of the contract.
-pub const CONTRACT_MAJOR: u16 = 1;
+pub const CONTRACT_MAJOR: u16 = 2;
 /// Minor version of the contract.
 pub const CONTRACT_MINOR: u16 = 0;
 /// Both versions as the identity block's CONTRACT_VERSION word holds them.
-pub const CONTRACT_VERSION: u32 = 0x0001_0000;
+pub const CONTRACT_VERSION: u32 = 0x0002_0000;
 /// CRC-32C of map/ni.canonical: every name and number of the contract, no doc text.
-pub const CONTRACT_CHECKSUM: u32 = 0x4968_384c;
+pub const CONTRACT_CHECKSUM: u32 = 0x13af_96ff;
 /// First word of the user BAR: the letters CINF in memory order.
 pub const IDENTITY_MAGIC: u32 = 0x464e_4943;
 /// Most entries that the block table can hold: the table ends with the identity block's 1 KiB.
@@ -21,7 +21,7 @@ pub const IDENTITY_MAX_BLOCKS: u32 = 62;
 /// Smallest user BAR that holds every block at its default place, in bytes.
 pub const USER_BAR_MIN_SIZE: u32 = 0x0001_0000;
 /// Version of the packet formats: first byte of every packet.
-pub const WIRE_VERSION: u8 = 1;
+pub const WIRE_VERSION: u8 = 2;
 /// Smallest packet size, as a power of two: 64 payload bytes.
 pub const PACKET_SIZE_LOG2_MIN: u8 = 6;
 /// Largest packet size, as a power of two: 4096 payload bytes.
@@ -38,7 +38,7 @@ pub const WINDOWS_MAX: u32 = 32;
 pub const NODE_ANY: u32 = 0xffff_ffff;
 /// Most entries of the event ring.
 pub const EVENT_RING_ENTRIES_MAX: u32 = 0x0001_0000;
-/// Fewest entries of an event ring that others' packets do not fill (EVENT_CONSUMED). A smaller one can be set, and loses events.
+/// Fewest entries of an event ring that is divided (EVENT_CONSUMED). A smaller one can be set, and loses events.
 pub const EVENT_RING_ENTRIES_MIN: u32 = 64;
 /// Value for the memory block's COMMIT: install the shadow words as the entry at INDEX.
 pub const MEMORY_COMMIT_INSTALL: u32 = 1;
@@ -306,9 +306,9 @@ impl core::fmt::Display for PacketKind {
 #[non_exhaustive]
 #[repr(u8)]
 pub enum NackReason {
-    /// The registry has no entry for this segment, or the event ring no room for what would come of it: back off and try again.
+    /// The registry has no entry for this segment: back off and try again.
     Busy = 1,
-    /// The segment is not registered and the escape buffer, or the event ring, is full: try again.
+    /// The segment is not registered and the escape buffer is full: try again.
     EscapeFull = 2,
     /// No memory window of the receiver allows this write: trying again does not help.
     Violation = 3,
@@ -318,12 +318,21 @@ pub enum NackReason {
     Unknown = 5,
     /// The receiver does not go by this Scheme: trying again does not help.
     Scheme = 6,
+    /// Receiver not ready: the transfer asks for a notification, and the event ring of the receiving host has no slot for it. Back off and try again until the transfer's deadline. Only the packet that would complete the transfer is refused; of a message, the last one of its transfer gets no context; and a new transfer with a notification does not begin while half of the receiver's records wait for slots.
+    NotReady = 7,
 }
 
 impl NackReason {
     /// Every value, in map order.
-    pub const ALL: &'static [Self] =
-        &[Self::Busy, Self::EscapeFull, Self::Violation, Self::BadPacket, Self::Unknown, Self::Scheme];
+    pub const ALL: &'static [Self] = &[
+        Self::Busy,
+        Self::EscapeFull,
+        Self::Violation,
+        Self::BadPacket,
+        Self::Unknown,
+        Self::Scheme,
+        Self::NotReady,
+    ];
 
     /// Every value with its name.
     pub const VALUES: &'static [ValueName] = &[
@@ -333,6 +342,7 @@ impl NackReason {
         ValueName { value: 4, name: "BadPacket" },
         ValueName { value: 5, name: "Unknown" },
         ValueName { value: 6, name: "Scheme" },
+        ValueName { value: 7, name: "NotReady" },
     ];
 
     /// The number that stands for the value.
@@ -351,6 +361,7 @@ impl NackReason {
             Self::BadPacket => "BadPacket",
             Self::Unknown => "Unknown",
             Self::Scheme => "Scheme",
+            Self::NotReady => "NotReady",
         }
     }
 }
@@ -367,6 +378,7 @@ impl TryFrom<u8> for NackReason {
             4 => Ok(Self::BadPacket),
             5 => Ok(Self::Unknown),
             6 => Ok(Self::Scheme),
+            7 => Ok(Self::NotReady),
             _ => Err(UnknownValue { of: "NackReason", value: value.into() }),
         }
     }
@@ -498,7 +510,7 @@ pub enum EventKind {
     SegmentDone = 3,
     /// A transmit window can be filled again: index; count = windows freed since reset.
     WindowFree = 4,
-    /// A segment entered the registry: index, generation, node, incarnation, transfer, segment, count = expected packets, address, length, op = segments of the transfer, tries = the SILENT and NOTIFY_RECEIVER bits of its packets' Flags, and in bits 6:4 the Scheme by which it is received.
+    /// A segment entered the registry: index, generation, node, incarnation, transfer, segment, count = expected packets, address, length, op = segments of the transfer, tries = the SILENT, NOTIFY_RECEIVER and NO_NOTICE bits of its packets' Flags, and in bits 6:4 the Scheme by which it is received.
     Registered = 5,
     /// A packet set a mask bit (only if CONTROL.PACKET_EVENTS, and only of segments: messages are not told packet by packet): index, generation, count = bit.
     Packet = 6,
@@ -516,6 +528,8 @@ pub enum EventKind {
     EscapeReleased = 12,
     /// How far a transfer is that the NI was told to make (WindowKind Command), or how it has ended: reason (Outcome), op = number of the command, node, transfer, segment = messages that are complete, count = packets sent again, generation = packets sent, length = packets of complete messages, address = where it failed, tries, index = NackReason of Refused.
     Sent = 13,
+    /// Events of the kinds Registered, Packet, Completed, Expired, Escaped and EscapeReleased are dropped from here on, because the host has not taken earlier ones, until the host has taken this event (EVENT_CONSUMED). Then the tables have to be read anew: count = low 32 bits of EVENTS_DROPPED before this event. All other events are complete.
+    Dropped = 15,
     /// A node says what it can do (HELLO_REPLY): node, generation = its incarnation, op = newest wire version, tries = packet size as a power of two, index = mask bits, count = Capabilities, segment = its schemes, bit n for Scheme n, length = its REGISTRY_TIMEOUT_US. One for each HELLO that was sent, at most.
     Hello = 14,
 }
@@ -536,6 +550,7 @@ impl EventKind {
         Self::Escaped,
         Self::EscapeReleased,
         Self::Sent,
+        Self::Dropped,
         Self::Hello,
     ];
 
@@ -554,6 +569,7 @@ impl EventKind {
         ValueName { value: 11, name: "Escaped" },
         ValueName { value: 12, name: "EscapeReleased" },
         ValueName { value: 13, name: "Sent" },
+        ValueName { value: 15, name: "Dropped" },
         ValueName { value: 14, name: "Hello" },
     ];
 
@@ -580,6 +596,7 @@ impl EventKind {
             Self::Escaped => "Escaped",
             Self::EscapeReleased => "EscapeReleased",
             Self::Sent => "Sent",
+            Self::Dropped => "Dropped",
             Self::Hello => "Hello",
         }
     }
@@ -604,6 +621,7 @@ impl TryFrom<u8> for EventKind {
             11 => Ok(Self::Escaped),
             12 => Ok(Self::EscapeReleased),
             13 => Ok(Self::Sent),
+            15 => Ok(Self::Dropped),
             14 => Ok(Self::Hello),
             _ => Err(UnknownValue { of: "EventKind", value: value.into() }),
         }
@@ -635,6 +653,8 @@ pub enum Outcome {
     Deadline = 6,
     /// COMMAND_CANCEL named it.
     Cancelled = 7,
+    /// The receiving host had no slot for the transfer's notification (NackReason NotReady) until the transfer's deadline; without one, for GIVE_UP_US.
+    NotReady = 9,
     /// The NI cannot make it: no room, it does not go by this Scheme, or the source is not in its memory.
     NotTaken = 8,
 }
@@ -649,6 +669,7 @@ impl Outcome {
         Self::Forgotten,
         Self::Deadline,
         Self::Cancelled,
+        Self::NotReady,
         Self::NotTaken,
     ];
 
@@ -661,6 +682,7 @@ impl Outcome {
         ValueName { value: 5, name: "Forgotten" },
         ValueName { value: 6, name: "Deadline" },
         ValueName { value: 7, name: "Cancelled" },
+        ValueName { value: 9, name: "NotReady" },
         ValueName { value: 8, name: "NotTaken" },
     ];
 
@@ -681,6 +703,7 @@ impl Outcome {
             Self::Forgotten => "Forgotten",
             Self::Deadline => "Deadline",
             Self::Cancelled => "Cancelled",
+            Self::NotReady => "NotReady",
             Self::NotTaken => "NotTaken",
         }
     }
@@ -699,6 +722,7 @@ impl TryFrom<u8> for Outcome {
             5 => Ok(Self::Forgotten),
             6 => Ok(Self::Deadline),
             7 => Ok(Self::Cancelled),
+            9 => Ok(Self::NotReady),
             8 => Ok(Self::NotTaken),
             _ => Err(UnknownValue { of: "Outcome", value: value.into() }),
         }
@@ -967,11 +991,16 @@ impl Flags {
     pub const SILENT: Self = Self(1 << 1);
     /// The receiver posts a notice when the whole transfer has arrived.
     pub const NOTIFY_RECEIVER: Self = Self(1 << 2);
+    /// Nobody is told at the receiver that the whole transfer has arrived. Not together with NOTIFY_RECEIVER. Without either, the sender tells it by an ARRIVED packet; messages, which have no such packet, are told unless this is set.
+    pub const NO_NOTICE: Self = Self(1 << 3);
     /// Every bit that the map names.
-    pub const ALL: Self = Self(0x0006);
+    pub const ALL: Self = Self(0x000e);
     /// Every bit that the map names, with its name.
-    pub const NAMES: &'static [(Self, &'static str)] =
-        &[(Self::SILENT, "SILENT"), (Self::NOTIFY_RECEIVER, "NOTIFY_RECEIVER")];
+    pub const NAMES: &'static [(Self, &'static str)] = &[
+        (Self::SILENT, "SILENT"),
+        (Self::NOTIFY_RECEIVER, "NOTIFY_RECEIVER"),
+        (Self::NO_NOTICE, "NO_NOTICE"),
+    ];
 
     /// The set of these bits; bits that the map does not name are kept.
     #[must_use]
@@ -1368,7 +1397,7 @@ pub mod ni {
     pub const EVENT_RING_BASE_HIGH: u32 = 0x0084;
     /// Entries of the event ring: a power of two, at most EVENT_RING_ENTRIES_MAX. (read and write)
     pub const EVENT_RING_SIZE: u32 = 0x0088;
-    /// Events that the host has taken since EVENT_ENABLE: a running count that wraps at 2^32. The NI keeps at most EVENT_RING_SIZE events beyond it. Others' packets fill half of the ring at most: one of which more would come, with all that may come of those accepted before, is refused as busy; where Registry and other schemes are on together, each side has half of that half for what it owes. The other half is for what comes of the host's own packets and commands; Sent events with the Outcome Progress are told only while there is room in the first half, the latest count then. So that something is always accepted once the host has looked, it writes here at the latest when it has taken an eighth of the ring. (read and write)
+    /// Events that the host has taken since EVENT_ENABLE: a running count that wraps at 2^32. The NI keeps at most EVENT_RING_SIZE events beyond it, counted from the next write to this register. What they are decides how far they may fill the ring. A quarter: Registered, Packet, Completed, Expired, Escaped and EscapeReleased, which only describe tables that can be read; beyond it they are dropped and counted (EVENTS_DROPPED), and one Dropped event says so. The same quarter: Sent events with the Outcome Progress, of which the latest count is told when there is room again. A half: Notice events; a transfer that would need one more is refused as NotReady. All: what comes of the host's own packets and commands, of which it has only so many in flight, one Dropped event, and one fault of each reason. Nothing else waits for the host: packets are written, acknowledged and registered whatever it has taken. The host writes here at the latest when it has taken an eighth of the ring. (read and write)
     pub const EVENT_CONSUMED: u32 = 0x008c;
     /// Events written since EVENT_ENABLE; a running count that wraps at 2^32. (read only)
     pub const EVENT_PRODUCED: u32 = 0x0090;
@@ -1398,6 +1427,8 @@ pub mod ni {
     pub const HELLO: u32 = 0x00ac;
     /// Bit n set: the NI goes by Scheme n, too, besides SCHEME, as receiver and as sender; 0: by SCHEME alone. Only while CONTROL.ENABLE is 0, only what SCHEMES has, and more than SCHEME only with the capability MIXED and at least 2 REGISTRY_ENTRIES. A change forgets everything but settings and memory windows, which are the same for all schemes. (read and write)
     pub const SCHEMES_ON: u32 = 0x00b0;
+    /// Events about the registry and the escape buffer that were dropped since EVENT_ENABLE (EVENT_CONSUMED); a running count that wraps at 2^32. (read only)
+    pub const EVENTS_DROPPED: u32 = 0x00b4;
     /// Of the Scheme of this number: packets of its window, the receiver's or the sender's; 0: the scheme's default. At most 128 for ReceiverWindow, SenderWindow and AdaptiveWindow, 512 for Selective, 0 for the others. Only while CONTROL.ENABLE is 0, as all below. First of 6 words (read and write).
     pub const SCHEME_WINDOW: u32 = 0x00c0;
     /// Number of `SCHEME_WINDOW` words.
@@ -2409,7 +2440,7 @@ pub static BLOCKS: &[BlockInfo] = &[
                 name: "contract_version",
                 offset: 0x0004,
                 access: AccessKind::ReadOnly,
-                reset: Some(0x0001_0000),
+                reset: Some(0x0002_0000),
                 values: &[],
                 doc: "Version of this contract. Software refuses any version but its own; the two halves say how to go on.",
                 fields: &[
@@ -2874,7 +2905,7 @@ pub static BLOCKS: &[BlockInfo] = &[
                 access: AccessKind::ReadWrite,
                 reset: Some(0),
                 values: &[],
-                doc: "Events that the host has taken since EVENT_ENABLE: a running count that wraps at 2^32. The NI keeps at most EVENT_RING_SIZE events beyond it. Others' packets fill half of the ring at most: one of which more would come, with all that may come of those accepted before, is refused as busy; where Registry and other schemes are on together, each side has half of that half for what it owes. The other half is for what comes of the host's own packets and commands; Sent events with the Outcome Progress are told only while there is room in the first half, the latest count then. So that something is always accepted once the host has looked, it writes here at the latest when it has taken an eighth of the ring.",
+                doc: "Events that the host has taken since EVENT_ENABLE: a running count that wraps at 2^32. The NI keeps at most EVENT_RING_SIZE events beyond it, counted from the next write to this register. What they are decides how far they may fill the ring. A quarter: Registered, Packet, Completed, Expired, Escaped and EscapeReleased, which only describe tables that can be read; beyond it they are dropped and counted (EVENTS_DROPPED), and one Dropped event says so. The same quarter: Sent events with the Outcome Progress, of which the latest count is told when there is room again. A half: Notice events; a transfer that would need one more is refused as NotReady. All: what comes of the host's own packets and commands, of which it has only so many in flight, one Dropped event, and one fault of each reason. Nothing else waits for the host: packets are written, acknowledged and registered whatever it has taken. The host writes here at the latest when it has taken an eighth of the ring.",
                 fields: &[],
             },
             RegisterInfo {
@@ -2969,6 +3000,15 @@ pub static BLOCKS: &[BlockInfo] = &[
                 reset: Some(0),
                 values: &[],
                 doc: "Bit n set: the NI goes by Scheme n, too, besides SCHEME, as receiver and as sender; 0: by SCHEME alone. Only while CONTROL.ENABLE is 0, only what SCHEMES has, and more than SCHEME only with the capability MIXED and at least 2 REGISTRY_ENTRIES. A change forgets everything but settings and memory windows, which are the same for all schemes.",
+                fields: &[],
+            },
+            RegisterInfo {
+                name: "events_dropped",
+                offset: 0x00b4,
+                access: AccessKind::ReadOnly,
+                reset: Some(0),
+                values: &[],
+                doc: "Events about the registry and the escape buffer that were dropped since EVENT_ENABLE (EVENT_CONSUMED); a running count that wraps at 2^32.",
                 fields: &[],
             },
             RegisterInfo {

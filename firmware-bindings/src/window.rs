@@ -112,7 +112,9 @@ pub enum WindowError {
         sequence: u32,
     },
     /// A flag that the map does not name.
-    #[error("unknown window flags {found:#x}: leave reserved bits 0")]
+    #[error(
+        "window flags {found:#x}: leave reserved bits 0, and set one of NOTIFY_RECEIVER and NO_NOTICE at most"
+    )]
     Flags {
         /// All flags found.
         found: u32,
@@ -250,7 +252,7 @@ impl WindowHeader {
         if self.destination == NodeId::ANY {
             return Err(WindowError::Destination);
         }
-        if !self.flags.unknown().is_empty() {
+        if !self.flags.unknown().is_empty() || crate::wire::contradicts(self.flags) {
             return Err(WindowError::Flags { found: self.flags.bits().into() });
         }
         if self.kind != WindowKind::Command && self.command != CommandFields::NONE {

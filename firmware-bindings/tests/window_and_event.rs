@@ -273,10 +273,10 @@ fn events_that_are_none() {
             let mut bytes = golden_event();
             (bytes[0], bytes[1]) = (kind, reason);
             let legal = match kind {
-                2 => (1..=6).contains(&reason),
+                2 => (1..=7).contains(&reason),
                 10 => (1..=9).contains(&reason),
-                13 => (1..=8).contains(&reason),
-                1..=14 => reason == 0,
+                13 => (1..=9).contains(&reason),
+                1..=15 => reason == 0,
                 _ => false,
             };
             assert_eq!(Event::decode(&bytes).is_ok(), legal, "kind {kind}, reason {reason}");
@@ -297,7 +297,7 @@ fn sequence_leaves_zero_out() {
 
 proptest! {
     #[test]
-    fn any_event_is_answered_in_one_spelling(mut bytes: [u8; 32], rest: [u8; 32], kind in 0u8..16, reason in 0u8..12) {
+    fn any_event_is_answered_in_one_spelling(mut bytes: [u8; 32], rest: [u8; 32], kind in 0u8..17, reason in 0u8..12) {
         (bytes[0], bytes[1]) = (kind, reason);
         let mut whole = [0; 64];
         whole[..32].copy_from_slice(&bytes);
@@ -325,7 +325,7 @@ proptest! {
 #[test]
 fn a_registration_says_how_its_segment_is_received() {
     let both = Flags::SILENT.with(Flags::NOTIFY_RECEIVER);
-    for flags in [Flags::NONE, Flags::SILENT, Flags::NOTIFY_RECEIVER, both] {
+    for flags in [Flags::NONE, Flags::SILENT, Flags::NOTIFY_RECEIVER, Flags::NO_NOTICE, both] {
         for scheme in Scheme::ALL {
             let tries = Registration::byte(flags, *scheme);
             let event = Event { tries, ..Event::new(EventKind::Registered) };
@@ -334,7 +334,10 @@ fn a_registration_says_how_its_segment_is_received() {
         }
     }
     // Other flags of a packet are not told, and numbers of schemes to come are nobody's.
-    assert_eq!(Registration::byte(Flags::from_bits(u16::MAX), Scheme::Registry), 6);
+    assert_eq!(Registration::byte(Flags::from_bits(u16::MAX), Scheme::Registry), 14);
     let unknown = Event { tries: 0xff, ..Event::new(EventKind::Registered) };
-    assert_eq!(unknown.registration(), Some(Registration { flags: both, scheme: None }));
+    assert_eq!(
+        unknown.registration(),
+        Some(Registration { flags: both.with(Flags::NO_NOTICE), scheme: None })
+    );
 }

@@ -214,13 +214,13 @@ fn limits_of_small_packets() {
     assert!(matches!(arrived(1, u64::MAX), Err(EncodeError::Invalid(WireError::Geometry(_)))));
     assert_eq!(arrived(0, u64::MAX), Ok(52));
     for (packet_size_log2, wire_version, mask_bits, legal) in [
-        (6, 1, 1, true),
+        (6, 2, 1, true),
         (12, 255, 256, true),
-        (5, 1, 32, false),
-        (13, 1, 32, false),
-        (9, 0, 32, false),
-        (9, 1, 0, false),
-        (9, 1, 257, false),
+        (5, 2, 32, false),
+        (13, 2, 32, false),
+        (9, 1, 32, false),
+        (9, 2, 0, false),
+        (9, 2, 257, false),
     ] {
         let hello = Hello {
             common,
@@ -316,7 +316,7 @@ fn control() -> impl Strategy<Value = Control> {
                 let hello = Hello {
                     common,
                     packet_size_log2: log2,
-                    wire_version: tries.max(1),
+                    wire_version: tries.max(2),
                     mask_bits,
                     capabilities: Capabilities::from_bits(segment),
                     schemes: peer,

@@ -201,20 +201,25 @@ fn every_two_bit_flip_of_an_acknowledgement_is_refused() {
 fn every_version_kind_and_flag_but_the_known_ones_is_refused() {
     for (kind, body) in GOLDEN {
         let mut changed = body.to_vec();
-        for version in (0..=u8::MAX).filter(|version| *version != 1) {
+        for version in (0..=u8::MAX).filter(|version| *version != 2) {
             changed[0] = version;
-            assert_eq!(refusal(&changed), WireError::Version { found: version, supported: 1 });
+            assert_eq!(refusal(&changed), WireError::Version { found: version, supported: 2 });
         }
-        changed[0] = 1;
+        changed[0] = 2;
         for found in (0..=u8::MAX).filter(|found| !(1..=18).contains(found)) {
             changed[1] = found;
             assert_eq!(refusal(&changed), WireError::Kind { found });
         }
         changed[1] = kind.value();
-        let is_data = matches!(kind, PacketKind::Data | PacketKind::Start);
+        // Silent, notify receiver, no notice.
+        let known = match kind {
+            PacketKind::Data | PacketKind::Start => 0b1110,
+            PacketKind::MessageRequest | PacketKind::MessageStart => 0b1000,
+            _ => 0,
+        };
         for flags in 0..=u16::MAX {
             changed[2..4].copy_from_slice(&flags.to_le_bytes());
-            let allowed = flags & !(if is_data { 0b110 } else { 0 }) == 0;
+            let allowed = flags & !known == 0 && flags & 0b1100 != 0b1100;
             match Packet::parse(&with_crc(&changed)) {
                 Ok(packet) => assert!(allowed && packet.common().flags.bits() == flags),
                 Err(error) => assert!(!allowed && matches!(error, WireError::Flags { .. }), "{error}"),

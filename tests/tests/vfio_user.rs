@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fpga_card::CardDescription;
+use fpga_driver::endpoint::{EndpointOptions, SendNotify, SendOptions};
 use fpga_driver::mock::World;
 use fpga_driver::mock::served::CardServer;
 use fpga_driver::pci::vfio_user::socket::Connection;
@@ -18,8 +19,9 @@ use fpga_driver::pci::vfio_user::{
 use fpga_driver::pci::{DmaAccess, HugePages, MmioError, ResetLevel, SharedMemory};
 use fpga_driver::registers::xdma::{PerChannel, SGDMA_COMMON_BASE, SgdmaCommonBlock};
 use fpga_driver::{
-    BarOffset, Card, CardAddr, CdmaRingOptions, ChannelError, ChannelOptions, DescriptorPath, Direction,
-    OpenOptions, RecoveryLevel, RecoveryOptions, RunMode, Transport, WaitMode, WaitOptions, recovery,
+    BarOffset, Card, CardAddr, CardRange, CdmaRingOptions, ChannelError, ChannelOptions, DescriptorPath,
+    Direction, Endpoint, OpenOptions, RecoveryLevel, RecoveryOptions, RunMode, Transport, WaitMode,
+    WaitOptions, recovery,
 };
 use fpga_tests::bytes;
 use fpga_tests::cards::{assert_closed, assert_pool, described, peek, poke, with_channels};
@@ -493,4 +495,43 @@ fn a_server_that_ends_in_the_middle_ends_everything() {
         let missing = VfioUserTransport::open(&served.path).unwrap_err();
         assert!(matches!(missing, VfioUserOpenError::Connect(_)), "{missing}");
     }
+}
+
+/// The card in the other process writes, acknowledges and completes what others send, though its host takes no event.
+#[test]
+fn served_card_of_unpolled_host_takes_transfers() {
+    let world = World::builder().cards(2).build().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("card.sock");
+    let server = CardServer::bind(&path).unwrap();
+    let (stop, stopped) = UnixStream::pair().unwrap();
+    let served = world.clone();
+    let thread = std::thread::spawn(move || {
+        server.run(&served, 1, stopped).unwrap();
+    });
+    let transport = VfioUserTransport::open_with(&path, VfioUserOptions::default().deadline(LONG)).unwrap();
+    let mut options = EndpointOptions::default();
+    options.event_entries = 128;
+    let mut receiver = Endpoint::open_with(&Card::open(Arc::new(transport)).unwrap(), &options).unwrap();
+    let mut sender = Endpoint::open(&Card::open(world.transport(0)).unwrap()).unwrap();
+    let (source, target) = (CardAddr::new(0x10_0000), CardAddr::new(0x2000_0000));
+    let data = bytes(6, 1 << 20);
+    poke(&world, 0, source, &data);
+    let range = CardRange::new(target, data.len() as u64);
+    let region = receiver.open_region(sender.node(), range).unwrap();
+    let silent = SendOptions::default().notify(SendNotify::None);
+    for n in 0..200 {
+        let (length, options) = if n == 100 { (1 << 20, SendOptions::default()) } else { (5000, silent) };
+        let ticket = sender.send(source, &region.remote, 0, length, options).unwrap();
+        assert_eq!(sender.wait(ticket, LONG).unwrap().result, Ok(()));
+    }
+    assert!(peek(&world, 1, target, data.len()) == data);
+    let arrived = receiver.wait_notification(LONG).unwrap();
+    assert_eq!((arrived.address, arrived.length), (target, 1 << 20));
+    assert!(!receiver.mirror().is_stale());
+    assert_eq!(receiver.check_mirror().unwrap(), []);
+    assert!(receiver.counters().events_dropped > 0);
+    drop((sender, receiver));
+    drop(stop);
+    thread.join().unwrap();
 }

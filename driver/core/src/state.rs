@@ -4,7 +4,7 @@
 //! |---|---|---|---|---|
 //! | sender | op table | packet in flight, its timer (16 bytes) included | 53 | 424 |
 //! | sender | segments | segment under way | 74 | 592 |
-//! | sender | transfers | transfer queued or under way, its timer included | 272 | 2176 |
+//! | sender | transfers | transfer queued or under way, its timer included | 288 | 2304 |
 //! | sender | queues | the same: its place in the regular queue or the big-transfer queue | 8 | 64 |
 //! | sender | destinations | node that is sent to, with the heads of its queues | 120 | 960 |
 //! | sender | sheets of timers | timer, but of more than 754 only every fifteenth and 704 beside: numbers of timers that run out together | 64 | 512 |

@@ -132,7 +132,7 @@ impl World {
             source: SENDER,
             destination: transmit.node,
             incarnation: LIFE,
-            flags: if transmit.receiver_notifies() { Flags::NOTIFY_RECEIVER } else { Flags::NONE },
+            flags: transmit.notice_flags(),
         };
         let mut buffer = [0; 8192];
         if transmit.kind == TransmitKind::Arrival {

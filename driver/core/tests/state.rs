@@ -14,7 +14,7 @@ fn state_per_entry_is_what_the_page_says() {
     let expected = [
         ("op table", 256, 53),
         ("segments", 384, 74),
-        ("transfers", 1024, 272),
+        ("transfers", 1024, 288),
         ("queues", 1024, 8),
         ("destinations", 64, 120),
         ("sheets of timers", 256 + 1024 / 15 + 704, 64),
@@ -43,7 +43,7 @@ fn state_per_entry_is_what_the_page_says() {
     }
     let all = [&sender.state()[..], &receiver.state(), &mirror.state()].concat();
     let bits: Vec<_> = all.iter().map(|table| table.bits()).collect();
-    let expected = [424, 592, 2176, 64, 960, 512, 128, 656, 960 + 8 * 512, 640, 448, 64, 320, 512, 896, 384];
+    let expected = [424, 592, 2304, 64, 960, 512, 128, 656, 960 + 8 * 512, 640, 448, 64, 320, 512, 896, 384];
     assert_eq!(bits, expected);
     assert_eq!(receiver.state()[5].total(), 64 * 40);
 }

@@ -162,8 +162,24 @@ impl EventRing {
         Ok(())
     }
 
+    /// The next event, if it has arrived. Where events are in card memory and all fetched ones were taken, fetches more.
+    pub(super) fn take(&mut self) -> Result<Option<Event>, EndpointError> {
+        if let Some(event) = self.next()? {
+            return Ok(Some(event));
+        }
+        let is_used_up = self
+            .fetch
+            .as_ref()
+            .is_some_and(|fetch| fetch.count != 0 && self.consumed.wrapping_sub(fetch.first) >= fetch.count);
+        if !is_used_up {
+            return Ok(None);
+        }
+        self.refresh()?;
+        self.next()
+    }
+
     /// The next event, if it has arrived.
-    pub(super) fn next(&mut self) -> Result<Option<Event>, EndpointError> {
+    fn next(&mut self) -> Result<Option<Event>, EndpointError> {
         let Some(area) = &self.area else { return Ok(None) };
         let slot = match &self.fetch {
             None => self.consumed & (self.entries - 1),

@@ -33,6 +33,10 @@ pub struct EndpointCounters {
     pub faults: u64,
     /// Events about faults, and contradictions of the mirror, that were dropped because nobody took them.
     pub faults_dropped: u64,
+    /// Events about the card's tables that the card dropped because nobody polled, as far as is known: it is read with the mirror.
+    pub events_dropped: u64,
+    /// How often the mirror was read anew from the card's windows, because events were dropped.
+    pub mirror_resyncs: u64,
     /// Reads of other nodes that were answered.
     pub reads_served: u64,
     /// Reads of other nodes that were refused, or whose answer did not arrive.
@@ -324,7 +328,8 @@ impl Endpoint {
     }
 
     /// Events that the card can keep for this host: [`EndpointOptions::event_entries`](super::EndpointOptions::event_entries), or as many
-    /// as there is room for where they stay in card memory. One more, while nobody polls, ends the endpoint.
+    /// as there is room for where they stay in card memory. Half of them is for arrivals: transfers to this node that ask for a notification
+    /// are refused as "receiver not ready" while that half is full.
     #[must_use]
     pub const fn event_entries(&self) -> u32 {
         self.events.entries()

@@ -22,6 +22,7 @@ mod random;
 mod read;
 mod region;
 mod rest;
+mod resync;
 mod segments;
 mod sending;
 mod transmit;
@@ -71,6 +72,7 @@ use peers::Peers;
 use random::random;
 use read::Reads;
 use rest::Idle;
+use resync::Resync;
 use sending::Sending;
 use transmit::TransmitPath;
 
@@ -96,6 +98,7 @@ pub struct Endpoint {
     line: Option<UserLine>,
     sender: Sending,
     mirror: Mirror,
+    resync: Resync,
     transmit: TransmitPath,
     events: EventRing,
     completions: VecDeque<SendCompletion>,
@@ -265,6 +268,7 @@ impl Endpoint {
             line,
             sender,
             mirror,
+            resync: Resync::default(),
             transmit,
             events,
             completions: VecDeque::with_capacity(64),
@@ -528,9 +532,9 @@ impl Endpoint {
     }
 
     fn take_events(&mut self, now: Nanos) -> Result<usize, EndpointError> {
-        let (mut count, mut faults) = (0, false);
+        let (mut count, mut at_once) = (0, false);
         self.events.refresh()?;
-        while let Some(event) = self.events.next()? {
+        while let Some(event) = self.events.take()? {
             count += 1;
             if self.sender.handle_event(now, &event) {
                 continue;
@@ -547,7 +551,7 @@ impl Endpoint {
                 }
                 EventKind::Fault => {
                     self.counters.faults += 1 + u64::from(event.generation);
-                    faults = true;
+                    at_once = true;
                     if event.fault_reason() == Some(FaultReason::EventLost) {
                         // Among them may be windows given back and entries completed: credits and mirror are wrong for good.
                         return Err(self.events.overflowed(event.count));
@@ -563,7 +567,16 @@ impl Endpoint {
                     }
                     self.counters.faults_dropped += keep(&mut self.faults, event);
                 }
+                EventKind::Dropped => {
+                    at_once = true;
+                    self.resync.restart();
+                    // Never an error: it makes the mirror stale.
+                    let _ = self.mirror.handle_event(&event);
+                }
                 _ => {
+                    if self.resync.settles_before(self.events.taken()) {
+                        self.mirror.settle();
+                    }
                     self.note_segment(&event);
                     if let Err(error) = self.mirror.handle_event(&event) {
                         tracing::warn!(card = self.card.name(), %error, "mirror of the receiving side");
@@ -574,8 +587,11 @@ impl Endpoint {
         }
         if count > 0 {
             self.counters.events += count as u64;
-            // Before a fault is taken, the interface tells of no other one of its reason.
-            self.events.release(&self.ni, faults)?;
+            // Before a fault is taken, the interface tells of no other one of its reason; before a Dropped event is, of no table.
+            self.events.release(&self.ni, at_once)?;
+        }
+        if self.mirror.is_stale() {
+            self.resynchronise()?;
         }
         Ok(count)
     }
@@ -700,7 +716,8 @@ impl Endpoint {
         self.sender.transfers()
     }
 
-    /// The mirror of the receive registry and the escape channel, from events alone.
+    /// The mirror of the receive registry and the escape channel, from events alone. Where the card had to drop events because this host
+    /// did not take them, the next poll reads it anew from the card's windows; until then it [is stale](Mirror::is_stale).
     #[must_use]
     pub const fn mirror(&self) -> &Mirror {
         &self.mirror

@@ -52,8 +52,9 @@ pub struct EndpointOptions {
     /// that is given is that of each scheme that is on and has one.
     pub tuning: Tuning,
     /// Entries of the event ring, a power of two from 64. Default 4096. Half of it is for what comes of packets in flight
-    /// ([`ops`](Self::ops)), half for what others send; they are refused as busy, until this endpoint is polled,
-    /// before that half is full.
+    /// ([`ops`](Self::ops)). The other half is for notifications of arrivals that nobody has polled for: once it is full, transfers to this
+    /// node that notify end as [not ready](fpga_core::sender::TransferError::ReceiverNotReady) at their senders. All others arrive whether
+    /// this endpoint is polled or not.
     pub event_entries: u32,
     /// User interrupt by which the card ends a wait that sleeps, 0 to 15. Default 0.
     pub event_line: u8,
@@ -64,7 +65,8 @@ pub struct EndpointOptions {
     pub packet_events: bool,
     /// Tell of every segment that is complete ([`Endpoint::next_segment`](super::Endpoint::next_segment)), besides the one notification of
     /// each whole transfer: for whoever works on the first parts of a long transfer while the others are under way. They wait until they
-    /// are taken. Default: no.
+    /// are taken. The card drops such events where nobody polls: a transfer's notification stands for all of its segments, those among them
+    /// that were not told. Default: no.
     pub segment_arrivals: bool,
     /// Where the CDMA descriptors go in card memory; `None`: the last 64 KiB of it.
     pub chain: Option<CardAddr>,
@@ -127,9 +129,12 @@ impl Default for EndpointOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SendOptions {
-    /// Who tells the receiving application. Default: its own card, when the last packet arrives.
+    /// Who tells the receiving application. Default: its own card, when the last packet arrives. A notification needs room in the
+    /// receiving host's event ring: without it, the transfer ends as
+    /// [not ready](fpga_core::sender::TransferError::ReceiverNotReady). [`Notify::None`] needs nothing of that host.
     pub notify: Notify,
-    /// Give up after this long, whatever the progress.
+    /// Give up after this long, whatever the progress. A receiver that is not ready for the notification is tried for so long; without
+    /// a deadline, for [`give_up`](EndpointOptions::give_up).
     pub deadline: Option<Duration>,
     /// Goes before transfers of a lower priority that wait; 0 is the lowest and the default. Strict: as long as higher ones wait,
     /// lower ones do too.
@@ -233,16 +238,16 @@ pub(super) fn sender_config(options: &EndpointOptions, info: &NiInfo) -> SenderC
 }
 
 /// Packets in flight that the event ring has room for. Half of it is for what comes of them: at worst two events each, the acknowledgement
-/// and the end of a segment of one packet; one for each window given back and each reason of faults.
+/// and the end of a segment of one packet; one for each window given back and each reason of faults, and one for dropped events.
 pub(super) fn most_ops(options: &EndpointOptions, info: &NiInfo) -> u32 {
     let half = EventRing::entries_of(info, options.event_entries) / 2;
     let commands = if schemes(options).has_messages() { most_commands(options, info) } else { 0 };
     (half.saturating_sub(commands) / 2).saturating_sub(lone_events(info).div_ceil(2)).max(1)
 }
 
-/// Events of a host's own doing that come one at a time: of a window given back, of a reason of faults.
+/// Events of a host's own doing that come one at a time: of a window given back, of a reason of faults, of dropped events.
 fn lone_events(info: &NiInfo) -> u32 {
-    info.windows.count + FaultReason::ALL.iter().map(|_| 1).sum::<u32>()
+    1 + info.windows.count + FaultReason::ALL.iter().map(|_| 1).sum::<u32>()
 }
 
 /// Transfers that the card may have: as many as it has room for, and as the event ring has room for their ends. Where this host sends packets,

@@ -160,8 +160,14 @@ impl Endpoint {
         if self.transmit.is_uploading() || self.reads.has_requests() {
             return now;
         }
-        let timers =
-            [self.sender.poll_timeout(), self.reads.next_deadline(), self.peers.next(), self.quiet_until];
+        let mirror = self.mirror.is_stale().then(|| self.resync.due());
+        let timers = [
+            self.sender.poll_timeout(),
+            self.reads.next_deadline(),
+            self.peers.next(),
+            self.quiet_until,
+            mirror,
+        ];
         let watch = if self.transmit.is_idle() { LONGEST } else { super::transmit::LOOK };
         timers.into_iter().flatten().min().unwrap_or(Nanos::MAX).min(now.saturating_add(watch))
     }

@@ -356,12 +356,9 @@ impl Drop for TransmitPath {
 }
 
 fn header(transmit: &Transmit, sequence: u32) -> WindowHeader {
-    let mut flags = Flags::NONE;
+    let mut flags = transmit.notice_flags();
     if transmit.silent {
         flags = flags.with(Flags::SILENT);
-    }
-    if transmit.receiver_notifies() {
-        flags = flags.with(Flags::NOTIFY_RECEIVER);
     }
     let (kind, command) = match transmit.kind {
         TransmitKind::Data => (WindowKind::Data, CommandFields::NONE),

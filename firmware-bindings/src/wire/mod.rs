@@ -93,7 +93,7 @@ pub struct Common {
     pub destination: NodeId,
     /// Incarnation of `source`.
     pub incarnation: Incarnation,
-    /// Flags of the segment; only DATA and START carry any.
+    /// Flags of the segment, in DATA and START. MESSAGE_REQUEST and MESSAGE_START may carry [`Flags::NO_NOTICE`]; others carry none.
     pub flags: Flags,
 }
 
@@ -102,9 +102,10 @@ impl Common {
     fn check(&self, kind: PacketKind) -> Result<(), WireError> {
         let allowed = match kind {
             PacketKind::Data | PacketKind::Start => Flags::ALL,
+            PacketKind::MessageRequest | PacketKind::MessageStart => Flags::NO_NOTICE,
             _ => Flags::NONE,
         };
-        if !allowed.contains(self.flags) {
+        if !allowed.contains(self.flags) || contradicts(self.flags) {
             return Err(WireError::Flags { kind, found: self.flags });
         }
         if self.source == NodeId::ANY || self.destination == NodeId::ANY {
@@ -133,6 +134,11 @@ impl Common {
         image.put::<{ common::DESTINATION }, _>(self.destination.get());
         image.put::<{ common::INCARNATION }, _>(self.incarnation.get());
     }
+}
+
+/// Whether flags say both that the receiver tells of the transfer and that nobody does.
+pub(crate) const fn contradicts(flags: Flags) -> bool {
+    flags.contains(Flags::NOTIFY_RECEIVER.with(Flags::NO_NOTICE))
 }
 
 /// A checked packet.

@@ -10,6 +10,7 @@ mod floods;
 mod lossy;
 mod mixed;
 mod nodes;
+mod one_sided;
 mod peers;
 mod reads;
 mod realignment;

@@ -37,7 +37,7 @@ fn a_node_says_what_it_can_do() {
         different("ni: { mask_bits: 32 }", "ni: { mask_bits: 7, packet_size: 1024, commands: 0 }");
     assert_eq!(a.peer(b.node()), None, "it was not asked");
     let peer = a.meet(b.node(), PATIENCE).unwrap();
-    assert_eq!((peer.node, peer.incarnation, peer.wire_version), (b.node(), b.incarnation(), 1));
+    assert_eq!((peer.node, peer.incarnation, peer.wire_version), (b.node(), b.incarnation(), 2));
     assert_eq!((peer.packet_size_log2, peer.mask_bits, peer.schemes.0), (10, 7, 1));
     assert!(peer.capabilities.contains(Capabilities::EVENT_PUSH));
     assert_eq!(a.peer(b.node()), Some(peer));
@@ -163,7 +163,7 @@ fn unasked_answers_are_not_kept() {
         let hello = Hello {
             common,
             packet_size_log2: 9,
-            wire_version: 1,
+            wire_version: 2,
             mask_bits,
             capabilities: Capabilities::NONE,
             schemes: 1,

@@ -72,6 +72,19 @@ impl EscapeMirror {
         (0..).zip(&self.slots).filter_map(|(index, slot)| Some((index, slot.as_ref()?)))
     }
 
+    pub(super) fn clear(&mut self) {
+        self.slots.fill(None);
+        self.occupancy = 0;
+    }
+
+    /// Takes over what a slot holds.
+    pub(super) fn read(&mut self, index: u16, packet: Option<EscapedPacket>) {
+        let Some(slot) = self.slots.get_mut(usize::from(index)) else { return };
+        let before = core::mem::replace(slot, packet);
+        self.occupancy -= u16::from(before.is_some());
+        self.occupancy += u16::from(packet.is_some());
+    }
+
     fn place(&mut self, index: u16) -> Result<&mut Option<EscapedPacket>, MirrorError> {
         let entries = u16::try_from(self.slots.len()).unwrap_or(u16::MAX);
         let place = self.slots.get_mut(usize::from(index));

@@ -3,6 +3,12 @@
 //! Feed it every event in order, then hold entries and slots of the card's windows against it: any field that differs is
 //! reported. A difference means a lost or reordered event, or a card that does not do what it reports.
 //!
+//! The card drops events of its tables where the host does not take them, and says so by one Dropped event. The mirror is *stale* from there
+//! on ([`Mirror::is_stale`]) and ignores events, until it is read anew from the card's windows: [`Mirror::begin_reading`], then
+//! [`Mirror::read_entry`] and [`Mirror::read_slot`] for each entry and slot, then [`Mirror::end_reading`]. What happens meanwhile is told by
+//! events that come after the Dropped event was given back to the card. Those may tell again what was read already: they are taken in
+//! their order without complaint, so that the last one about an entry decides, until [`Mirror::settle`] is called behind all of them.
+//!
 //! What an event does not carry is not compared, for there is nothing to hold it against. The mask of a segment is only known while the
 //! NI reports every packet ([`Mirror::track_masks`]); the first packet that it stands for is 0. Of messages, mask and first packet move
 //! without an event. Never known are ages, which move by themselves; the length of an entry's transfer, for which the event of a
@@ -194,6 +200,22 @@ pub struct Mirror {
     masks: bool,
     occupancy: u16,
     escape: EscapeMirror,
+    phase: Phase,
+    /// Card time of the latest event.
+    latest: Nanos,
+}
+
+/// How the mirror takes events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// One follows from the other.
+    Exact,
+    /// Some were dropped: it knows nothing.
+    Stale,
+    /// It is being read anew.
+    Reading,
+    /// It was read, and events may tell again what it has read.
+    Settling,
 }
 
 impl Mirror {
@@ -205,6 +227,8 @@ impl Mirror {
             places: alloc::vec![Place::default(); usize::from(entries)].into_boxed_slice(),
             masks: false,
             occupancy: 0,
+            phase: Phase::Exact,
+            latest: Nanos::ZERO,
         }
     }
 
@@ -264,13 +288,88 @@ impl Mirror {
         self.escape.compare(index, card, report)
     }
 
+    /// Whether events were dropped and the card's windows have not all been read since: what the mirror shows is out of date.
+    #[must_use]
+    pub const fn is_stale(&self) -> bool {
+        matches!(self.phase, Phase::Stale | Phase::Reading)
+    }
+
+    /// Begins to read the card's windows: everything is vacant until it was read. To be called when the card has been told that the
+    /// Dropped event was taken.
+    pub fn begin_reading(&mut self) {
+        self.phase = Phase::Reading;
+        self.places.fill(Place::default());
+        self.occupancy = 0;
+        self.escape.clear();
+    }
+
+    /// Takes over registry entry `index` as the card's window shows it. Ages become times since the card's latest event.
+    pub fn read_entry(&mut self, index: u16, card: &EntryView) {
+        let Some(place) = self.places.get_mut(usize::from(index)) else { return };
+        let touched = self.latest.saturating_sub(card.age);
+        let tells_packets = self.masks && card.scheme == Scheme::Registry;
+        self.occupancy -= u16::from(place.operation.is_some());
+        self.occupancy += u16::from(card.valid);
+        *place = Place {
+            generation: card.valid.then_some(card.generation),
+            operation: card.valid.then(|| Operation {
+                node: card.source,
+                incarnation: card.incarnation,
+                transfer: card.transfer,
+                segment: card.segment,
+                base: card.base,
+                length: card.length.into(),
+                expected: card.expected.into(),
+                segment_count: card.segment_count,
+                silent: card.silent,
+                notify: card.notify,
+                scheme: Some(card.scheme),
+                mask: tells_packets.then(|| Mask::from_words(card.mask)),
+                registered: touched,
+                touched,
+            }),
+        };
+    }
+
+    /// Takes over escape slot `index` as the card's window shows it (`None`: vacant); `age`: for how long the packet has waited.
+    pub fn read_slot(&mut self, index: u16, card: Option<&EscapedPacket>, age: Nanos) {
+        let since = self.latest.saturating_sub(age);
+        self.escape.read(index, card.map(|packet| EscapedPacket { since, ..*packet }));
+    }
+
+    /// Everything was read: the mirror shows the card again.
+    pub fn end_reading(&mut self) {
+        if self.phase == Phase::Reading {
+            self.phase = Phase::Settling;
+        }
+    }
+
+    /// All events that could tell again what was read have been taken: from now on one follows from the other.
+    pub fn settle(&mut self) {
+        if self.phase == Phase::Settling {
+            self.phase = Phase::Exact;
+        }
+    }
+
     /// Takes one event; those that are about neither registry nor escape channel are ignored.
     ///
     /// # Errors
     /// [`MirrorError`] for an event that contradicts those before. The mirror follows the event as far as it can, so that
     /// one lost event is reported once and not for ever.
     pub fn handle_event(&mut self, event: &Event) -> Result<(), MirrorError> {
-        match event.kind {
+        self.latest = Nanos::new(event.time);
+        if event.kind == EventKind::Dropped {
+            self.phase = Phase::Stale;
+        }
+        let taken = match (self.phase, event.kind) {
+            (Phase::Stale, _) => return Ok(()),
+            (_, kind) => self.follow(kind, event),
+        };
+        if self.phase == Phase::Exact { taken } else { Ok(()) }
+    }
+
+    fn follow(&mut self, kind: EventKind, event: &Event) -> Result<(), MirrorError> {
+        match kind {
             EventKind::Registered | EventKind::Packet | EventKind::Completed | EventKind::Expired => {
                 self.handle_entry(event)
             }
@@ -283,6 +382,7 @@ impl Mirror {
     fn handle_entry(&mut self, event: &Event) -> Result<(), MirrorError> {
         let Event { index, generation, .. } = *event;
         let entries = u16::try_from(self.places.len()).unwrap_or(u16::MAX);
+        let is_exact = self.phase == Phase::Exact;
         let place = self.places.get_mut(usize::from(index)).ok_or(MirrorError::Index {
             table: Table::Registry,
             index,
@@ -320,7 +420,8 @@ impl Mirror {
                 before.map_or(Ok(()), |generation| Err(MirrorError::Occupied { index, generation }))
             }
             EventKind::Packet => {
-                if let Some(operation) = &mut place.operation {
+                // While it settles, of an operation before the one that was read.
+                if let Some(operation) = place.operation.as_mut().filter(|_| current || is_exact) {
                     operation.touched = Nanos::new(event.time);
                     if let (Some(mask), Ok(bit)) = (&mut operation.mask, u16::try_from(event.count)) {
                         mask.insert(bit);
@@ -490,6 +591,37 @@ mod tests {
         assert!(mirror.handle_event(&unknown).is_err(), "in progress");
         assert_eq!(mirror.operations().next().unwrap().1.scheme, None);
         assert_eq!(fields(&mirror, &EntryView { generation: 5, ..card }), []);
+    }
+
+    #[test]
+    fn mirror_read_after_dropped_events_takes_repeated_ones() {
+        let mut mirror = Mirror::new(2, 2);
+        mirror.track_masks(true);
+        mirror.handle_event(&registered()).unwrap();
+        mirror.handle_event(&Event::new(EventKind::Dropped)).unwrap();
+        assert!(mirror.is_stale());
+        // Whatever comes now may follow on what was dropped.
+        mirror.handle_event(&Event { generation: 9, ..registered_as(EventKind::Completed) }).unwrap();
+        assert_eq!(mirror.occupancy(), 1);
+        mirror.begin_reading();
+        assert!(mirror.is_stale());
+        mirror.read_entry(1, &on_card());
+        mirror.read_slot(0, None, Nanos::ZERO);
+        mirror.end_reading();
+        assert!(!mirror.is_stale());
+        assert_eq!((mirror.occupancy(), fields(&mirror, &on_card())), (1, Vec::new()));
+        // What is told again does no harm: of the operation before, and of this one.
+        let before = Event { generation: 3, ..registered_as(EventKind::Packet) };
+        mirror.handle_event(&before).unwrap();
+        assert_eq!(fields(&mirror, &on_card()), []);
+        mirror.handle_event(&Event { generation: 3, ..registered_as(EventKind::Completed) }).unwrap();
+        mirror.handle_event(&registered()).unwrap();
+        assert_eq!(fields(&mirror, &on_card()), []);
+        mirror.settle();
+        assert_eq!(
+            mirror.handle_event(&registered()),
+            Err(MirrorError::Occupied { index: 1, generation: 4 })
+        );
     }
 
     fn registered_as(kind: EventKind) -> Event {

@@ -78,14 +78,13 @@ impl Escape {
         self.occupancy
     }
 
-    /// Stores a packet of at most `packet_size` bytes, if it `may` take a slot.
+    /// Stores a packet of at most `packet_size` bytes.
     pub(super) fn offer(
         &mut self,
         now: Nanos,
         deadline: Nanos,
         header: &DataHeader,
         payload: &[u8],
-        may: bool,
     ) -> Escaped {
         let mut vacant = None;
         for (at, slot) in self.slots.iter_mut().enumerate() {
@@ -102,7 +101,7 @@ impl Escape {
                 _ => {}
             }
         }
-        let Some(at) = vacant.filter(|_| may) else { return Escaped::Full };
+        let Some(at) = vacant else { return Escaped::Full };
         let start = at * self.packet_size;
         let Some(place) = self.payloads.get_mut(start..start + payload.len()) else { return Escaped::Full };
         place.copy_from_slice(payload);

@@ -5,8 +5,8 @@ use fpga_firmware::ids::TransferId;
 use fpga_firmware::wire::DataHeader;
 
 use super::registry::Entry;
-use super::room::Arrival;
-use super::{ReceiveMemory, Receiver};
+use super::tombstone::Notice;
+use super::{ReceiveMemory, Receiver, key_of};
 use crate::time::Nanos;
 
 impl Receiver {
@@ -28,7 +28,6 @@ impl Receiver {
         }
         let length = payload.len() as u64;
         let transfer_length = |at| self.peers.transfer(at).length;
-        let crowded = self.config.packet_events && !self.has_event_room(Arrival::Expected);
         let mut operation = self.registry.operation(slot);
         let bit = position(operation.entry, transfer_length, header, length, self.config.packet_size_log2);
         let Some(bit) = bit else {
@@ -53,10 +52,6 @@ impl Receiver {
             self.violation(now, header, header.address, length);
             return;
         };
-        if crowded {
-            self.refuse(header, NackReason::Busy);
-            return;
-        }
         // Written first: a set bit promises that the bytes are there.
         if let Err(fault) = memory.write(header.address, payload) {
             self.memory_fault(now, header, fault);
@@ -67,12 +62,13 @@ impl Receiver {
         }
         operation.entry.touched = now;
         let complete = operation.insert(bit);
+        if complete {
+            self.complete(now, slot, bit, header);
+            return;
+        }
         self.acknowledge(header);
         if self.config.packet_events {
             self.packet_event(now, slot, bit);
-        }
-        if complete {
-            self.complete(now, slot);
         }
     }
 
@@ -126,31 +122,67 @@ impl Receiver {
         }
     }
 
-    /// All packets of an entry are in memory: one event, one operation-complete packet, and the transfer's notice if it
-    /// was the last segment (spec 2.2.3).
-    pub(super) fn complete(&mut self, now: Nanos, slot: u16) {
+    /// All packets of an entry are in memory, `bit` of `header` the last of them: its answer, one event, one operation-complete
+    /// packet, and the transfer's notice if it was the last segment (spec 2.2.3). The entry is free in any case. If the event ring has
+    /// no slot for the notice, the packet is refused as "receiver not ready" and the sender tries again.
+    pub(super) fn complete(&mut self, now: Nanos, slot: u16, bit: u16, header: &DataHeader) {
         let event = self.entry_event(EventKind::Completed, slot);
         let key = *self.registry.key(slot);
-        let Entry { transfer, notify, .. } = *self.registry.entry(slot);
-        self.registry.remove(slot);
-        self.counters.completions += 1;
-        self.event(now, event);
-        self.segment_done(key);
+        let transfer = self.registry.entry(slot).transfer;
         let record = self.peers.transfer_mut(transfer);
         record.registered -= 1;
         record.touched = now;
         record.done.insert(key.segment);
+        let is_whole = record.done.base() >= record.segment_count;
+        let takes_slot = is_whole && record.notice != Notice::Never;
+        let is_ready = !takes_slot || self.has_notice_slot();
+        if is_ready {
+            self.acknowledge(header);
+        } else {
+            self.refuse_not_ready(header);
+        }
+        if self.config.packet_events {
+            self.packet_event(now, slot, bit);
+        }
+        self.registry.remove(slot);
+        self.counters.completions += 1;
+        self.event(now, event);
+        if is_ready {
+            self.segment_done(key);
+        }
         // One notice per transfer, however many segments it had [E1-9].
-        if record.done.base() < record.segment_count {
+        if is_ready && is_whole {
+            self.arrived(now, transfer);
+        } else if is_whole {
+            self.peers.transfer_mut(transfer).awaits_slot = true;
+        }
+    }
+
+    /// A packet of a transfer that is in memory as a whole and waits for a slot of the event ring.
+    pub(super) fn try_notice(&mut self, now: Nanos, at: u16, header: &DataHeader) {
+        self.counters.duplicates += 1;
+        if !self.has_notice_slot() {
+            self.refuse_not_ready(header);
             return;
         }
-        if notify {
-            self.notice(now, transfer);
-        } else {
-            record.awaits_notice = true;
-            let source = record.source;
-            self.peers.source_mut(source).announced += 1;
+        self.peers.transfer_mut(at).awaits_slot = false;
+        self.acknowledge(header);
+        self.segment_done(key_of(header));
+        self.arrived(now, at);
+    }
+
+    /// A whole transfer is in memory, and there is a slot if its notice takes one.
+    fn arrived(&mut self, now: Nanos, at: u16) {
+        match self.peers.transfer(at).notice {
+            Notice::AtOnce => self.notice(now, at),
+            Notice::Announced => self.peers.await_notice(at),
+            Notice::Never => self.peers.close_transfer(at, true),
         }
+    }
+
+    pub(super) fn refuse_not_ready(&mut self, header: &DataHeader) {
+        self.counters.not_ready += 1;
+        self.refuse(header, NackReason::NotReady);
     }
 
     /// Reports a whole transfer and turns its record into a tombstone.
@@ -166,6 +198,7 @@ impl Receiver {
             ..Event::new(EventKind::Notice)
         };
         self.peers.close_transfer(at, true);
+        self.take_notice_slot();
         self.counters.notices += 1;
         self.event(now, event);
     }

@@ -13,7 +13,8 @@
 //! | yes | no, bit clear | - | check range [E1-5] and window, **write, then** set the bit, then acknowledge |
 //! | no | complete or older than the oldest live | - | late: acknowledge, drop [E1-4] |
 //! | no | no | yes | check, write, register, acknowledge, then the escape buffer's packets of it [E1-2] |
-//! | no | no | yes, no room | refuse: busy [E1-12]; also for want of room for events (`room.rs`) |
+//! | no | no | yes, no room | refuse: busy [E1-12] |
+//! | any | its transfer would be complete | - | no slot for its notice: refuse, receiver not ready (`room.rs`) |
 //! | no | no | yes, of a new life of a known node | refuse: busy, until packets of the former life have died out |
 //! | no | no | no | escape buffer, unacknowledged until written [E1-6]; full: refuse |
 //!
@@ -42,7 +43,7 @@ pub use config::{ReceiverConfig, ReceiverConfigError};
 pub use mask::{MAX_BITS, Mask};
 pub use output::{MemoryFault, Output, ReceiveMemory, ReceiverCounters};
 pub use registry::{EntryView, SegmentKey};
-pub use room::EventRoom;
+pub use room::UNLIMITED_SLOTS;
 
 pub(crate) use mask::SegmentWindow;
 
@@ -69,8 +70,8 @@ pub struct Receiver {
     next_sweep: Nanos,
     /// A sender with something in progress has got further since the last sweep.
     moved_on: bool,
-    /// For events, as the caller last said, less those told since.
-    room: EventRoom,
+    /// Free slots for notices, as the caller last said, less those used since.
+    notice_slots: u32,
     counters: Aside<ReceiverCounters>,
 }
 
@@ -96,7 +97,7 @@ impl Receiver {
             burst,
             next_sweep: Nanos::MAX,
             moved_on: false,
-            room: EventRoom::ENDLESS,
+            notice_slots: UNLIMITED_SLOTS,
             counters: Aside::default(),
             config,
         })
@@ -305,7 +306,6 @@ impl Receiver {
     }
 
     fn event(&mut self, now: Nanos, event: Event) {
-        self.take_event_room();
         self.outputs.push(Output::Event(Event { time: now.get(), ..event }));
     }
 

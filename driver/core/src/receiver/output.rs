@@ -147,6 +147,8 @@ pub struct ReceiverCounters {
     pub registry_full: u64,
     /// Packets that contradict their segment, or are not for this node.
     pub bad_packets: u64,
+    /// Packets refused because the notice of their transfer had no slot in the host's event ring.
+    pub not_ready: u64,
     /// Writes outside the sender's memory windows, or where no memory is.
     pub violations: u64,
     /// Late packets of completed operations.

@@ -8,6 +8,7 @@
 
 use alloc::boxed::Box;
 
+use fpga_firmware::generated::Flags;
 use fpga_firmware::ids::{Incarnation, NodeId, TransferId};
 use fpga_registers::CardAddr;
 
@@ -160,7 +161,30 @@ pub(super) struct Source {
     pub(super) admitted: Nanos,
 }
 
-/// A transfer in progress: at least one segment was registered, not all are complete.
+/// Who tells the receiving host that a whole transfer is in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Notice {
+    /// The receiver, with the last packet.
+    AtOnce,
+    /// The receiver, when the sender sends its ARRIVED packet.
+    Announced,
+    /// Nobody.
+    Never,
+}
+
+impl Notice {
+    pub(super) const fn of(flags: Flags) -> Self {
+        if flags.contains(Flags::NO_NOTICE) {
+            Self::Never
+        } else if flags.contains(Flags::NOTIFY_RECEIVER) {
+            Self::AtOnce
+        } else {
+            Self::Announced
+        }
+    }
+}
+
+/// A transfer in progress: at least one segment was registered, and not all are complete or its notice is not told yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Progress {
     pub(super) in_use: bool,
@@ -172,8 +196,12 @@ pub(super) struct Progress {
     pub(super) done: SegmentWindow,
     /// Segments in the registry.
     pub(super) registered: u16,
-    /// Everything is in memory, and the sender's notice is awaited.
+    /// Who tells the host that the whole transfer is there.
+    pub(super) notice: Notice,
+    /// Everything is in memory, and the sender's notice is awaited: a slot of the event ring is reserved for it.
     pub(super) awaits_notice: bool,
+    /// Everything is in memory, and the event ring had no slot for the notice: the sender tries again.
+    pub(super) awaits_slot: bool,
     pub(super) touched: Nanos,
 }
 
@@ -186,7 +214,9 @@ const IDLE: Progress = Progress {
     length: 0,
     done: SegmentWindow::EMPTY,
     registered: 0,
+    notice: Notice::Never,
     awaits_notice: false,
+    awaits_slot: false,
     touched: Nanos::ZERO,
 };
 
@@ -197,6 +227,10 @@ pub(super) struct Peers {
     sources: Box<[Source]>,
     transfers: Box<[Progress]>,
     transfers_in_use: u16,
+    /// Those among them whose end takes a slot of the event ring.
+    notifying: u16,
+    /// Those among them for which a slot is reserved: they await their senders' notices.
+    announced: u16,
 }
 
 impl Peers {
@@ -219,6 +253,8 @@ impl Peers {
             sources: alloc::vec![source; usize::from(sources)].into_boxed_slice(),
             transfers: alloc::vec![IDLE; usize::from(transfers)].into_boxed_slice(),
             transfers_in_use: 0,
+            notifying: 0,
+            announced: 0,
         }
     }
 
@@ -294,13 +330,16 @@ impl Peers {
         self.source_mut(transfer.source).transfers += 1;
         self.transfers[usize::from(at)] = Progress { in_use: true, ..transfer };
         self.transfers_in_use += 1;
+        self.notifying += u16::from(transfer.notice != Notice::Never);
     }
 
     /// Ends a transfer's record; `complete` leaves a tombstone.
     pub(super) fn close_transfer(&mut self, at: u16, complete: bool) {
-        let Progress { source, id, awaits_notice, .. } = self.transfers[usize::from(at)];
+        let Progress { source, id, notice, awaits_notice, .. } = self.transfers[usize::from(at)];
         self.transfers[usize::from(at)] = IDLE;
         self.transfers_in_use -= 1;
+        self.notifying -= u16::from(notice != Notice::Never);
+        self.announced -= u16::from(awaits_notice);
         let source = self.source_mut(source);
         source.transfers -= 1;
         source.announced -= u16::from(awaits_notice);
@@ -315,6 +354,25 @@ impl Peers {
 
     pub(super) fn transfer_mut(&mut self, at: u16) -> &mut Progress {
         &mut self.transfers[usize::from(at)]
+    }
+
+    /// Reserves a slot of the event ring for a transfer that is in memory: its sender will send the notice.
+    pub(super) fn await_notice(&mut self, at: u16) {
+        let record = self.transfer_mut(at);
+        record.awaits_notice = true;
+        let source = record.source;
+        self.source_mut(source).announced += 1;
+        self.announced += 1;
+    }
+
+    /// Transfers in progress whose end takes a slot of the event ring.
+    pub(super) const fn notifying(&self) -> u16 {
+        self.notifying
+    }
+
+    /// Slots of the event ring that are reserved.
+    pub(super) const fn announced(&self) -> u16 {
+        self.announced
     }
 
     pub(super) fn source_count(&self) -> u16 {

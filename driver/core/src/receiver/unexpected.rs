@@ -9,8 +9,7 @@ use fpga_firmware::wire::{DataHeader, Flags, StartFields};
 use super::escape::{Escaped, key_of};
 use super::mask::{Mask, SegmentWindow};
 use super::registry::{Entry, SegmentKey};
-use super::room::Arrival;
-use super::tombstone::Progress;
+use super::tombstone::{Notice, Progress};
 use super::{ReceiveMemory, Receiver};
 use crate::time::Nanos;
 
@@ -28,6 +27,8 @@ struct Place {
 enum NoPlace {
     /// Nothing is free: later, perhaps.
     Busy,
+    /// The event ring has no slot for the transfer's notice.
+    NotReady,
     /// It contradicts its own transfer.
     Contradiction,
 }
@@ -52,7 +53,11 @@ impl Receiver {
                 // Late, refused or not: its sender is at it, so what is complete of it must not be forgotten.
                 transfer.touched = now;
                 if transfer.done.contains(header.segment) {
-                    self.late(header);
+                    if transfer.awaits_slot {
+                        self.try_notice(now, at, header);
+                    } else {
+                        self.late(header);
+                    }
                     return;
                 }
             }
@@ -71,8 +76,7 @@ impl Receiver {
             return;
         }
         let deadline = now.saturating_add(self.config.escape_timeout);
-        let has_room = self.has_event_room(Arrival::Early);
-        match self.escape.offer(now, deadline, header, payload, has_room) {
+        match self.escape.offer(now, deadline, header, payload) {
             // Not acknowledged: it is not in memory yet, and may never be [E1-6].
             Escaped::Stored(slot) => {
                 self.counters.escape_hits += 1;
@@ -145,7 +149,7 @@ impl Receiver {
         let place = match self.vacancy(header, &start) {
             // What its sender has left behind may be all that is in the way. Nothing else can be there: a full registry is not
             // searched for every packet that it refuses.
-            Err(NoPlace::Busy) if self.moved_on || self.next_sweep <= now => {
+            Err(NoPlace::Busy | NoPlace::NotReady) if self.moved_on || self.next_sweep <= now => {
                 self.sweep(now);
                 self.vacancy(header, &start)
             }
@@ -156,6 +160,10 @@ impl Receiver {
             Err(NoPlace::Busy) => {
                 self.counters.registry_full += 1;
                 self.refuse(header, NackReason::Busy);
+                return;
+            }
+            Err(NoPlace::NotReady) => {
+                self.refuse_not_ready(header);
                 return;
             }
             Err(NoPlace::Contradiction) => {
@@ -169,21 +177,29 @@ impl Receiver {
             return;
         }
         let Some(slot) = self.enter(now, header, &start, place, mask) else { return };
-        self.acknowledge(header);
-        if self.config.packet_events {
-            self.packet_event(now, slot, 0);
-        }
         if mask.is_complete() {
-            self.complete(now, slot);
+            self.complete(now, slot, 0, header);
+        } else {
+            self.acknowledge(header);
+            if self.config.packet_events {
+                self.packet_event(now, slot, 0);
+            }
         }
         self.release_escaped(now, &key_of(header), memory);
     }
 
-    /// Finds the records for a start, and room for the events that come of it, without changing anything.
+    /// Finds the records for a start, and whether the transfer may begin (`room.rs`), without changing anything.
     fn vacancy(&self, header: &DataHeader, start: &StartFields) -> Result<Place, NoPlace> {
         let place = self.place(header, start)?;
-        let arrival = if place.new_transfer { Arrival::FirstStart } else { Arrival::Start };
-        if self.has_event_room(arrival) { Ok(place) } else { Err(NoPlace::Busy) }
+        let notifies = Notice::of(header.common.flags) != Notice::Never;
+        if place.new_transfer && notifies {
+            // A transfer of one packet leaves nothing here if it cannot be told.
+            let is_one_packet = header.segment_count == 1 && start.packets == 1;
+            if is_one_packet && !self.has_notice_slot() || !self.admits_notifying() {
+                return Err(NoPlace::NotReady);
+            }
+        }
+        Ok(place)
     }
 
     /// Whether operations of this life of the sender may be registered. A node has one life at a time: while it is known by another
@@ -277,7 +293,9 @@ impl Receiver {
                     length: start.transfer_length,
                     done: SegmentWindow::EMPTY,
                     registered: 0,
+                    notice: Notice::of(header.common.flags),
                     awaits_notice: false,
+                    awaits_slot: false,
                     touched: now,
                 },
             );

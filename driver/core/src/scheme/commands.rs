@@ -16,7 +16,7 @@ use super::messages::transfers::{Stage, Transfer, Transfers, messages_of};
 use crate::cast::low32;
 use crate::segment::Class;
 use crate::sender::{
-    Command, Completion, Notify, Ops, SenderCounters, SubmitError, Ticket, TransferError, TransferStage,
+    Command, Completion, Ops, SenderCounters, SubmitError, Ticket, TransferError, TransferStage,
     TransferView, Transmit, TransmitKind,
 };
 use crate::time::Nanos;
@@ -155,6 +155,7 @@ impl Commands {
             },
             Outcome::Forgotten => TransferError::Forgotten { node, address, acknowledged, tries },
             Outcome::Deadline => TransferError::Deadline { node, address, acknowledged, tries },
+            Outcome::NotReady => TransferError::ReceiverNotReady { node, address, acknowledged, tries },
             Outcome::Cancelled => TransferError::Cancelled { node, address, acknowledged },
             // Or a word of another version.
             _ => TransferError::NotTaken { node, address },
@@ -162,6 +163,7 @@ impl Commands {
         if matches!(error, TransferError::Refused { .. } | TransferError::Scheme { .. }) {
             self.counters.refused += 1;
         }
+        self.counters.not_ready += u64::from(matches!(error, TransferError::ReceiverNotReady { .. }));
         self.end(now, slot, Err(error));
         true
     }
@@ -199,7 +201,7 @@ impl Commands {
                 packet_size_log2: self.packet_size_log2,
                 tries: 0,
                 silent: false,
-                notify: Notify::Receiver,
+                notify: command.notify,
                 transfer_base: address,
                 transfer_length: command.length,
             });
@@ -319,6 +321,9 @@ pub fn end_event(number: u32, done: &Completion) -> Event {
             TransferError::Deadline { address, acknowledged, tries, .. } => {
                 (Outcome::Deadline, address, acknowledged, tries, 0)
             }
+            TransferError::ReceiverNotReady { address, acknowledged, tries, .. } => {
+                (Outcome::NotReady, address, acknowledged, tries, 0)
+            }
             TransferError::Cancelled { address, acknowledged, .. } => {
                 (Outcome::Cancelled, address, acknowledged, 0, 0)
             }
@@ -344,6 +349,7 @@ pub fn end_event(number: u32, done: &Completion) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sender::Notify;
     use fpga_firmware::ids::NodeId;
 
     const NODE: NodeId = NodeId::new(7);

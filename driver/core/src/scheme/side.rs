@@ -155,7 +155,7 @@ pub fn packet_of(
     incarnation: Incarnation,
     number: u16,
 ) -> Option<Departure> {
-    let flags = if transmit.receiver_notifies() { Flags::NOTIFY_RECEIVER } else { Flags::NONE };
+    let flags = transmit.notice_flags();
     let common = Common { source, destination: transmit.node, incarnation, flags };
     if transmit.kind == TransmitKind::Arrival {
         let arrived = Arrived {

@@ -6,7 +6,7 @@ use fpga_registers::CardAddr;
 
 use super::retry::{FEW_SAMPLES, RoundTrip};
 use super::table::{Transfer, TransferState};
-use super::{Command, Sender, Ticket, TransferError};
+use super::{Command, Notify, Sender, Ticket, TransferError};
 use crate::cast::{index, low16};
 use crate::op_table::Op;
 use crate::segment::{Class, packet_span};
@@ -126,7 +126,13 @@ impl Sender {
         let silent = transfer.state == TransferState::UnderWay
             && now.saturating_sub(transfer.progress) >= self.retry.give_up;
         let tries = || self.entries_of(slot).map(|op| op.tries).max().unwrap_or(0);
-        let error = if late {
+        // One that has not begun waits for others that the receiver is not ready for.
+        let waits = transfer.state == TransferState::Queued
+            && transfer.command.notify != Notify::None
+            && self.destinations.get(transfer.destination).not_ready != 0;
+        let error = if (late || silent) && (transfer.not_ready.is_some() || waits) {
+            self.receiver_not_ready(slot, tries())
+        } else if late {
             TransferError::Deadline { node, address, acknowledged, tries: tries() }
         } else if silent {
             TransferError::Unanswered { node, address, acknowledged, tries: tries() }
@@ -135,6 +141,91 @@ impl Sender {
             return;
         };
         self.give_up(now, slot, error);
+    }
+
+    /// The receiver's host has no room for the transfer's notification: the packet is sent again until the transfer's deadline, or for
+    /// the time to give up. No silence, so it does not count against the node. `latest`: the answer is to the packet's latest try.
+    #[cold]
+    pub(super) fn handle_not_ready(&mut self, now: Nanos, op: &Op, latest: bool) {
+        let owner = self.segments.get(op.segment).transfer;
+        self.counters.not_ready += 1;
+        let transfer = &mut self.transfers[index(owner)];
+        transfer.progress = now;
+        let record = self.destinations.get_mut(transfer.destination);
+        record.suspect = false;
+        if transfer.not_ready.is_none() {
+            transfer.not_ready = Some(now);
+            record.not_ready += 1;
+            if record.not_ready == 1 {
+                let destination = transfer.destination;
+                self.let_others_pass(destination);
+            }
+        }
+        let transfer = &mut self.transfers[index(owner)];
+        let waited = now.saturating_sub(transfer.not_ready.unwrap_or(now));
+        if transfer.command.deadline.is_none() && waited >= self.retry.give_up {
+            let error = self.receiver_not_ready(owner, op.tries);
+            self.give_up(now, owner, error);
+            return;
+        }
+        // An answer to an earlier try says nothing about the try that is under way.
+        if !latest {
+            return;
+        }
+        if op.packet == 0 {
+            self.segments.get_mut(op.segment).start.first = op.sent;
+            transfer.remembered = transfer.remembered.max(op.sent);
+        }
+        if self.must_yield(now, op) {
+            self.withdraw(now, op);
+        } else {
+            self.ops.refuse(op.number, self.retry.busy_until(now, op.busy));
+        }
+    }
+
+    /// Of what waits in a destination's queues, transfers that notify go behind the others of their priority.
+    fn let_others_pass(&mut self, destination: u32) {
+        let Self { transfers, destinations, queue_links, .. } = self;
+        let record = destinations.get_mut(destination);
+        for queue in [&mut record.regular, &mut record.big] {
+            // Priority and arrival of the last one that was moved: it and those before it come again.
+            let mut moved = None;
+            let mut next = queue.head();
+            while let Some(slot) = next {
+                next = queue_links.next(slot);
+                let Transfer { state, arrival, command, .. } = transfers[index(slot)];
+                let is_moved =
+                    moved.is_some_and(|(priority, latest)| priority == command.priority && arrival <= latest);
+                if state != TransferState::Queued || command.notify == Notify::None || is_moved {
+                    continue;
+                }
+                moved = Some((command.priority, arrival));
+                queue.remove(queue_links, slot);
+                queue.insert_sorted(queue_links, slot, |other| {
+                    let other = &transfers[index(other)];
+                    other.command.priority < command.priority && other.state == TransferState::Queued
+                });
+                if next.is_none() {
+                    // It was the last, or is again.
+                    next = queue_links.next(slot);
+                }
+            }
+        }
+    }
+
+    fn receiver_not_ready(&self, slot: u32, tries: u8) -> TransferError {
+        let transfer = &self.transfers[index(slot)];
+        let Command { node, destination: address, .. } = transfer.command;
+        let acknowledged = transfer.acknowledged;
+        TransferError::ReceiverNotReady { node, address, acknowledged, tries }
+    }
+
+    /// The transfer does not wait for its receiver's host any more.
+    pub(super) fn set_ready(&mut self, slot: u32) {
+        let transfer = &mut self.transfers[index(slot)];
+        if transfer.not_ready.take().is_some() {
+            self.destinations.get_mut(transfer.destination).not_ready -= 1;
+        }
     }
 
     /// Notes which life of a destination answers. Returns whether the answer counts: one of its former life does not, since what

@@ -1,5 +1,6 @@
 //! What to send next.
 
+use fpga_firmware::generated::Flags;
 use fpga_registers::CardAddr;
 
 use super::table::{Segment, Start, Transfer, TransferState};
@@ -169,16 +170,24 @@ impl Sender {
             return 0;
         }
         let transfer = &self.transfers[index(slot)];
+        let notifies = transfer.command.notify != Notify::None;
+        // What waits for a host that is not ready takes nothing from transfers that need nothing of it.
+        let waiting = if notifies { 0 } else { record.not_ready };
         if transfer.partial.is_none() {
             let begins = transfer.state == TransferState::Queued;
+            // Half of the places and op numbers are for transfers that need nothing of a host that is not ready.
+            let places = self.config.live_per_destination.min(self.config.destination_share());
+            if begins && notifies && record.not_ready >= (places / 2).max(1) {
+                return 0;
+            }
             let within_span = transfer.next_segment - transfer.done.base() < SEGMENT_SPAN;
-            let has_records =
-                self.segments.has_free() && (!begins || record.live.len() < self.config.live_per_destination);
+            let has_records = self.segments.has_free()
+                && (!begins || record.live.len().saturating_sub(waiting) < self.config.live_per_destination);
             if !within_span || !has_records {
                 return 0;
             }
         }
-        self.config.destination_share().saturating_sub(record.in_flight)
+        self.config.destination_share().saturating_sub(record.in_flight.saturating_sub(waiting))
     }
 
     fn has_claim(&self, destination: u32, wanted: Claim) -> bool {
@@ -496,9 +505,13 @@ impl Sender {
 }
 
 impl Transmit {
-    /// Whether the receiver is to post its own notice when the whole transfer has arrived.
+    /// Flags by which its packets tell who notifies the receiving application.
     #[must_use]
-    pub const fn receiver_notifies(&self) -> bool {
-        matches!(self.notify, Notify::Receiver)
+    pub const fn notice_flags(&self) -> Flags {
+        match self.notify {
+            Notify::Receiver => Flags::NOTIFY_RECEIVER,
+            Notify::Sender => Flags::NONE,
+            Notify::None => Flags::NO_NOTICE,
+        }
     }
 }

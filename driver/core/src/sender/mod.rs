@@ -192,10 +192,13 @@ impl Sender {
                 Class::Big => &mut record.big,
             };
             let transfers = &self.transfers;
+            // One that needs nothing of a host that is not ready goes before those that do.
+            let passes = record.not_ready != 0 && command.notify == Notify::None;
             // One that has begun is finished first: it holds records at the receiver that others may wait for.
             queue.insert_sorted(&mut self.queue_links, slot, |other| {
                 let other = &transfers[index(other)];
-                other.command.priority < command.priority && other.state == TransferState::Queued
+                let rank = (other.command.priority, other.command.notify == Notify::None || !passes);
+                rank < (command.priority, true) && other.state == TransferState::Queued
             });
             self.watch(slot);
         }
@@ -264,6 +267,7 @@ impl Sender {
                 transfer.progress = now;
                 self.destinations.get_mut(transfer.destination).suspect = false;
             }
+            NackReason::NotReady => self.handle_not_ready(now, &op, answer.tries == op.tries),
             _ => {
                 self.counters.refused += 1;
                 let error = self.refused(&op, reason);
@@ -400,6 +404,7 @@ impl Sender {
         record.acknowledged += count;
         let complete = record.acknowledged == record.packets;
         let (owner, segment) = (record.transfer, record.index);
+        self.set_ready(owner);
         let transfer = &mut self.transfers[index(owner)];
         transfer.acknowledged += u64::from(count);
         transfer.progress = now;
@@ -435,7 +440,7 @@ impl Sender {
     fn arrived(&mut self, now: Nanos, slot: u32) {
         self.transfers[index(slot)].finished = now;
         match self.transfers[index(slot)].command.notify {
-            Notify::Receiver => self.finish(now, slot, Ok(())),
+            Notify::Receiver | Notify::None => self.finish(now, slot, Ok(())),
             Notify::Sender => {
                 self.transfers[index(slot)].state = TransferState::Announcing;
                 self.announcing.push_back(&mut self.queue_links, slot);
@@ -445,6 +450,7 @@ impl Sender {
 
     /// Ends a transfer that is in no queue any more and holds no entry.
     fn finish(&mut self, now: Nanos, slot: u32, result: Result<(), TransferError>) {
+        self.set_ready(slot);
         let transfer = &mut self.transfers[index(slot)];
         if transfer.state != TransferState::Announcing {
             transfer.finished = now;

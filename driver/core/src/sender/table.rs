@@ -61,6 +61,8 @@ pub(super) struct Transfer {
     /// When the latest packet left that was answered, or the first one: the receiver remembered the transfer then. Earlier than
     /// `progress`, and much so where answers have waited for a host that stood still.
     pub(super) remembered: Nanos,
+    /// When its receiver said first in a row that its host is not ready for the notification.
+    pub(super) not_ready: Option<Nanos>,
     pub(super) result: Result<(), TransferError>,
 }
 
@@ -98,6 +100,7 @@ impl Transfer {
         finished: Nanos::ZERO,
         progress: Nanos::ZERO,
         remembered: Nanos::ZERO,
+        not_ready: None,
         result: Ok(()),
     };
 }
@@ -229,6 +232,8 @@ pub(super) struct Destination {
     pub(super) in_flight: u32,
     /// Whether the last news was a deadline that passed: no new packets until something comes back.
     pub(super) suspect: bool,
+    /// Transfers under way whose notification the receiving host has no room for.
+    pub(super) not_ready: u32,
     /// Regular commands in the queue that were there when the last big segment left.
     pub(super) owed: u32,
     pub(super) trip: RoundTrip,
@@ -263,6 +268,7 @@ impl Destinations {
             transfers: 0,
             in_flight: 0,
             suspect: false,
+            not_ready: 0,
             owed: 0,
             trip: RoundTrip::default(),
             sampled: Sampled::default(),
@@ -318,6 +324,7 @@ impl Destinations {
         record.next_id = floor;
         record.in_flight = 0;
         record.suspect = false;
+        record.not_ready = 0;
         record.owed = 0;
         record.trip = RoundTrip::default();
         record.sampled = Sampled::default();

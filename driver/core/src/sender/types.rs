@@ -41,6 +41,8 @@ pub enum Notify {
     Receiver,
     /// The sender, by one unacknowledged packet when all segments are acknowledged.
     Sender,
+    /// Nobody. The transfer needs nothing of the receiving host.
+    None,
 }
 
 /// A transfer to be made: `length` bytes from the local `source` to `destination` at `node`.
@@ -342,6 +344,23 @@ pub enum TransferError {
         /// The receiver's reason.
         reason: NackReason,
     },
+    /// The receiving host had no room in its event ring for the transfer's notification, until the transfer's deadline or, without one,
+    /// for the time to give up.
+    #[error(
+        "node {node} is not ready for the notification of the transfer to {address}: the event ring of its host is full; \
+         {acknowledged} packets were acknowledged, the last one was refused {tries} times; poll the endpoint of node {node}, open it \
+         with a larger event ring (EndpointOptions::event_entries), or send without a notification (Notify::None)"
+    )]
+    ReceiverNotReady {
+        /// The receiving node.
+        node: NodeId,
+        /// Where the transfer goes.
+        address: CardAddr,
+        /// Packets of the transfer that were acknowledged.
+        acknowledged: u64,
+        /// Tries of the packet that was refused; 0 if the transfer waited for others that the node is not ready for.
+        tries: u8,
+    },
     /// The receiver knew the transfer once and does not any more, or may not: this host did not look at answers for longer than the
     /// time to give up, and the segment's first packet, or the next segment, could have begun anew what was complete.
     #[error(
@@ -426,6 +445,7 @@ impl SenderCounters {
             acknowledged,
             stale,
             busy,
+            not_ready,
             refused,
             timeouts,
             deferred,
@@ -451,6 +471,8 @@ pub struct SenderCounters {
     pub stale: u64,
     /// Negative answers "busy" and "escape full".
     pub busy: u64,
+    /// Negative answers "receiver not ready": the receiving host's event ring was full.
+    pub not_ready: u64,
     /// Negative answers that ended a transfer.
     pub refused: u64,
     /// Deadlines that passed without an answer.

@@ -1,11 +1,20 @@
 //! The event ring: in host memory through the reserved C2H channel, or in card memory.
+//!
+//! How far an event may fill the ring depends on what it is for (EVENT_CONSUMED in `map/ni.yaml`):
+//!
+//! | events | of the ring | without a free entry |
+//! |---|---|---|
+//! | of tables: registry and escape buffer | a quarter | dropped and counted, one Dropped event says so |
+//! | progress of commands | a quarter | told later, the latest count |
+//! | notices | a half | the transfer is refused as "receiver not ready" |
+//! | of the host's own packets and commands, faults, Dropped | all | none: the host has only so many under way |
 
 use super::faults::Fault;
 use crate::counters::CardCounters;
 use crate::fault_log::{FaultKind, Unit};
 use crate::host::HostPort;
 use crate::link::Lanes;
-use fpga_core::receiver::EventRoom;
+use fpga_core::receiver::UNLIMITED_SLOTS;
 use fpga_core::time::Nanos;
 use fpga_firmware::event::{self, Event, FaultReason};
 use fpga_firmware::generated::{EVENT_RING_ENTRIES_MAX, EVENT_RING_ENTRIES_MIN, EventKind, ni};
@@ -14,7 +23,7 @@ use std::collections::VecDeque;
 
 /// Events that wait inside the NI for their turn to be written. Beyond it they count as overflows.
 const QUEUE: usize = 4096;
-/// What others' packets may take of it.
+/// What notices may take of it; events of tables, half of that.
 const QUEUED: u32 = 2048;
 /// The sequence number is the event's last word and must land last.
 const BODY: usize = event::SIZE - 4;
@@ -46,6 +55,10 @@ pub(super) struct EventRing {
     overflows: u32,
     /// Overflows since the host was last told.
     untold: u32,
+    /// Events of tables that were dropped.
+    dropped: u32,
+    /// The running number of the Dropped event, which the host has not been seen to take: more are dropped until then.
+    dropping: Option<u32>,
     sequence: u32,
     interrupt: u32,
     queue: VecDeque<Event>,
@@ -64,6 +77,8 @@ impl EventRing {
             produced: 0,
             overflows: 0,
             untold: 0,
+            dropped: 0,
+            dropping: None,
             sequence: 0,
             interrupt: 0,
             queue: VecDeque::with_capacity(QUEUE),
@@ -83,6 +98,7 @@ impl EventRing {
     pub(super) fn restart(&mut self) {
         self.queue.clear();
         self.faults = [UNREPORTED; REASONS];
+        (self.dropped, self.dropping) = (0, None);
         (self.consumed, self.produced, self.overflows, self.untold, self.sequence) = (0, 0, 0, 0, 0);
     }
 
@@ -112,6 +128,7 @@ impl EventRing {
             ni::EVENT_PRODUCED => self.produced,
             ni::EVENT_POSTED => self.posted(),
             ni::EVENT_OVERFLOWS => self.overflows,
+            ni::EVENTS_DROPPED => self.dropped,
             ni::EVENT_INTERRUPT => self.interrupt,
             _ => 0,
         }
@@ -166,28 +183,26 @@ impl EventRing {
         self.produced.wrapping_add(u32::try_from(self.queue.len()).unwrap_or(u32::MAX))
     }
 
-    /// Room for what comes of others' packets: half of the ring, and of the queue before it. The rest is for what comes of the host's own
-    /// packets, of which it has only so many in flight. A host says what it has taken an eighth of the ring late (EVENT_CONSUMED).
-    pub(super) fn room(&self) -> EventRoom {
-        if !self.enabled || self.size < EVENT_RING_ENTRIES_MIN {
-            return EventRoom::ENDLESS;
-        }
-        let (part, late) = (self.size / 2, self.size / 8);
-        let ring = part.saturating_sub(self.posted().wrapping_sub(self.consumed));
-        let queue = QUEUED.saturating_sub(u32::try_from(self.queue.len()).unwrap_or(u32::MAX));
-        EventRoom { now: ring.min(queue), rested: (part - late).min(QUEUED) }
+    /// Events that the host has not taken, those among them that wait to be written, and whether the ring is divided at all.
+    fn held(&self) -> (u32, u32, bool) {
+        let waiting = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
+        let is_divided = self.enabled && self.size >= EVENT_RING_ENTRIES_MIN;
+        (self.posted().wrapping_sub(self.consumed), waiting, is_divided)
     }
 
-    /// The room of one of two receivers that share the ring: what the other owes is kept for it, and each has half for what it owes itself.
-    /// So neither loses an event, and neither can keep the other from going on: whatever one has accepted leaves the other as much
-    /// room as it would have with a ring of half the size.
-    pub(super) fn room_beside(&self, owed_by_other: u32) -> EventRoom {
-        match self.room() {
-            EventRoom::ENDLESS => EventRoom::ENDLESS,
-            EventRoom { now, rested } => {
-                EventRoom { now: now.saturating_sub(owed_by_other), rested: rested / 2 }
-            }
+    /// Notices that there is room for.
+    pub(super) fn notice_slots(&self) -> u32 {
+        match self.held() {
+            (_, _, false) => UNLIMITED_SLOTS,
+            (held, waiting, _) => (self.size / 2).saturating_sub(held).min(QUEUED.saturating_sub(waiting)),
         }
+    }
+
+    /// Whether there is room for an event that is not essential. A host says what it has taken an eighth of the ring late
+    /// (EVENT_CONSUMED), so half of this quarter is always there for one that takes everything.
+    pub(super) fn has_table_room(&self) -> bool {
+        let (held, waiting, is_divided) = self.held();
+        !is_divided || held < self.size / 4 && waiting < QUEUED / 2
     }
 
     /// Queues a fault's event, or counts it if the host has not taken the last one of this reason yet.
@@ -226,11 +241,36 @@ impl EventRing {
         }
     }
 
-    /// Queues an event; without a ring it is nobody's business.
+    /// Queues an event; without a ring it is nobody's business. One of a table is dropped where there is no room for it.
     pub(super) fn post(&mut self, now: Nanos, event: Event) {
         if !self.enabled {
             return;
         }
+        if is_of_table(event.kind) && !self.tells_of_tables() {
+            let first = self.dropping.is_none();
+            let before = self.dropped;
+            self.dropped = before.wrapping_add(1);
+            if first {
+                self.dropping = Some(self.posted().wrapping_add(1));
+                self.push(now, Event { count: before, ..Event::new(EventKind::Dropped) });
+            }
+            return;
+        }
+        self.push(now, event);
+    }
+
+    /// Whether events of tables are told: there is room, and the host knows of those that were dropped before.
+    fn tells_of_tables(&mut self) -> bool {
+        if let Some(number) = self.dropping {
+            if !is_taken(number, self.consumed) {
+                return false;
+            }
+            self.dropping = None;
+        }
+        self.has_table_room()
+    }
+
+    fn push(&mut self, now: Nanos, event: Event) {
         if self.queue.len() >= QUEUE {
             self.lose();
             return;
@@ -298,6 +338,19 @@ impl EventRing {
             ..Fault::new(FaultReason::EventWrite)
         })
     }
+}
+
+/// Whether an event only describes what the registry and escape windows show.
+const fn is_of_table(kind: EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::Registered
+            | EventKind::Packet
+            | EventKind::Completed
+            | EventKind::Expired
+            | EventKind::Escaped
+            | EventKind::EscapeReleased
+    )
 }
 
 /// Whether the event of this running number, counted from 1, is among `consumed` taken ones.

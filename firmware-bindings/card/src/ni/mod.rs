@@ -4,8 +4,8 @@
 //! free; a refused window is reported by a fault event and then freed like a sent one; packets smaller than this
 //! build's packet size may be sent; events wait in a queue of the NI and are dropped at the moment of writing if the
 //! ring is full, without taking a sequence number, and one `EventLost` event says how many as soon as there is room. What others send
-//! by the rules of any scheme never fills it: faults of one reason share an event, packets are refused as busy in time, and answers
-//! that are not to this life's packets or questions are dropped.
+//! by the rules of any scheme never fills it: faults of one reason share an event, events of tables are dropped in time, a transfer whose
+//! notice has no entry is refused, and answers that are not to this life's packets or questions are dropped.
 //!
 //! Longer than most files: the interface's state, its step and what a write to each register begins stand together, because their order
 //! within one step is what the contract promises. Events, frames, tables, transmit windows and faults have files of their own.
@@ -383,9 +383,9 @@ impl Ni {
         let before = self.frames.sent;
         let mut any = false;
         loop {
-            let (events, owed) = (&self.events, self.exchange.owed_events());
+            let events = &self.events;
             let Some(node) = self.exchange.messages_mut() else { break };
-            let Some(word) = node.poll(|| owed < events.room().now) else { break };
+            let Some(word) = node.poll(|| events.has_table_room()) else { break };
             any = true;
             match word {
                 Word::Send(Header::Message(message)) => {
@@ -475,11 +475,12 @@ impl Ni {
         let for_us = packet.common().destination.get() == self.settings.node_id;
         match (packet, &mut self.exchange) {
             (Packet::Data(data), Exchange::Registry(receiver)) => {
-                receiver.set_event_room(self.events.room());
+                receiver.set_notice_slots(self.events.notice_slots());
                 receiver.handle_data(now, &data, &mut ReceivePort(space));
             }
             (Packet::Data(data), Exchange::Both(receiver, node)) => {
-                receiver.set_event_room(self.events.room_beside(node.receiver.owed_events()));
+                let slots = self.events.notice_slots();
+                receiver.set_notice_slots(slots.saturating_sub(node.receiver.reserved_notices()));
                 receiver.handle_data(now, &data, &mut ReceivePort(space));
                 self.exchange.note_high_water();
             }
@@ -497,12 +498,13 @@ impl Ni {
                 // What parses can be read.
                 let Ok((message, payload)) = bytes.read() else { return 0 };
                 self.exchange.lend_access();
-                let room = match &self.exchange {
-                    Exchange::Both(receiver, _) => self.events.room_beside(receiver.owed_events()),
-                    _ => self.events.room(),
+                let reserved = match &self.exchange {
+                    Exchange::Both(receiver, _) => receiver.reserved_notices(),
+                    _ => 0,
                 };
+                let slots = self.events.notice_slots().saturating_sub(reserved);
                 if let Some(node) = self.exchange.messages_mut() {
-                    node.receiver.set_event_room(room);
+                    node.receiver.set_notice_slots(slots);
                     node.receive(now, &message, payload, &mut ReceivePort(space));
                 }
                 self.exchange.lend_access();

@@ -285,15 +285,6 @@ impl Exchange {
         }
     }
 
-    /// Events that nothing can hold back, of what was accepted from others.
-    pub(super) fn owed_events(&self) -> u32 {
-        let registry = match self {
-            Self::Registry(receiver) | Self::Both(receiver, _) => receiver.owed_events(),
-            Self::Messages(_) => 0,
-        };
-        registry.saturating_add(self.messages().map_or(0, |node| node.receiver.owed_events()))
-    }
-
     /// The same of the escape channel.
     pub(super) fn escape_occupancy(&self) -> (u32, u32) {
         match self {
@@ -401,7 +392,7 @@ impl Node {
             destination: header.transfer_base,
             length: header.transfer_length,
             key: header.key,
-            notify: Notify::Receiver,
+            notify: if header.flags.contains(Flags::NO_NOTICE) { Notify::None } else { Notify::Receiver },
             deadline: (header.command.patience_ns != 0)
                 .then(|| now.saturating_add(Nanos::new(header.command.patience_ns))),
             priority: header.command.priority,

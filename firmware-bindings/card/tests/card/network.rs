@@ -374,7 +374,7 @@ fn notices_of_arrival_and_hellos() {
             flags: Flags::NONE,
         },
         packet_size_log2: 9,
-        wire_version: 1,
+        wire_version: 2,
         mask_bits: 32,
         capabilities: fpga_firmware::generated::Capabilities::NONE,
         schemes: 1,
@@ -397,7 +397,7 @@ fn a_host_asks_a_node_what_it_can_do() {
     exchange(&mut a, &mut b, |_| 0);
     let [hello] = a.events().try_into().expect("one event");
     assert_eq!((hello.kind, hello.node, hello.generation), (EventKind::Hello, NodeId::new(2), 0x100));
-    assert_eq!((hello.op.get(), hello.tries, hello.index), (1, 9, 7));
+    assert_eq!((hello.op.get(), hello.tries, hello.index), (2, 9, 7));
     assert_eq!((hello.segment, hello.count), (1, b.read(USER, 0x10)));
     assert!(b.events().is_empty(), "a question is answered without its host");
     assert_eq!(a.ni_read(ni::HELLO), 0);
@@ -458,7 +458,7 @@ fn what_no_node_sends_is_counted_and_dropped() {
         frame
     };
     let cases = [
-        ("another wire version", changed(0, &[2]), false),
+        ("another wire version", changed(0, &[1]), false),
         ("no kind", changed(1, &[0xEE]), false),
         ("no flag", changed(2, &[0x80]), false),
         ("from every node", changed(4, &[0xFF; 4]), false),
@@ -509,6 +509,34 @@ fn event_overflow_is_counted_and_reported() {
     a.run();
     let events = a.events();
     assert_eq!((events[0].fault_reason(), events[0].count), (Some(FaultReason::EventLost), 3));
+}
+
+/// A quarter of the ring, 64 entries, is for events of tables.
+#[test]
+fn events_of_tables_beyond_their_part_dropped_until_host_was_told() {
+    let (mut a, mut b) = (node(1), node(2));
+    open(&mut b);
+    let mut send = |b: &mut Bench, number: u32| {
+        let header = WindowHeader { oldest_live: TransferId::new(number), ..header(number, 2, 10) };
+        fill(&mut a, 0, &header, &[1; 10], number);
+        exchange(&mut a, b, |_| 0);
+        a.events();
+    };
+    for number in 1..=40 {
+        send(&mut b, number);
+    }
+    let dropped = b.ni_read(ni::EVENTS_DROPPED) as usize;
+    let events = kinds(&b.events());
+    let count = |kind| events.iter().filter(|found| **found == kind).count();
+    assert_eq!((count(EventKind::Notice), count(EventKind::Dropped)), (40, 1));
+    assert_eq!(count(EventKind::Registered) + count(EventKind::Completed) + dropped, 80);
+    // In their order up to there, and none after it.
+    let told = events.iter().position(|kind| *kind == EventKind::Dropped).expect("it is told");
+    assert_eq!(told, 64);
+    assert!(events[told + 1..].iter().all(|kind| *kind == EventKind::Notice));
+    send(&mut b, 41);
+    assert_eq!(kinds(&b.events()), [EventKind::Registered, EventKind::Completed, EventKind::Notice]);
+    assert_eq!((b.ni_read(ni::EVENTS_DROPPED) as usize, b.ni_read(ni::EVENT_OVERFLOWS)), (dropped, 0));
 }
 
 #[test]

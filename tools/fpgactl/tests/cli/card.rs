@@ -19,7 +19,7 @@ fn info_says_what_the_card_is() {
         assert!(reason.contains(part), "{reason}");
     }
     assert_eq!(report["xdma"]["ip_version_name"], "2017.1 or later");
-    assert_eq!(report["identity"]["contract"], "1.0");
+    assert_eq!(report["identity"]["contract"], "2.0");
     assert_eq!(report["identity"]["blocks"].as_array().unwrap().len(), 9);
     assert_eq!(report["ni"]["packet_bytes"], 512);
     assert_eq!(report["ni"]["memory_bytes"], 8_u64 << 30);

@@ -22,7 +22,7 @@ use super::config::{MessageConfigError, ReceiverConfig};
 use super::peers::{Fortune, Key, Peer, Peers};
 use crate::cast::index;
 use crate::free::FreeSlots;
-use crate::receiver::{AccessTable, EventRoom, ReceiveMemory};
+use crate::receiver::{AccessTable, ReceiveMemory, UNLIMITED_SLOTS};
 use crate::scheme::ends::{ReceivingEnd, Rules};
 use crate::scheme::side::{Header, ReceivingSide, Said};
 use crate::scheme::{Fate, Incoming, Packet};
@@ -42,6 +42,8 @@ struct Context {
     count: u32,
     /// The memory window that allowed the last packet.
     window: u16,
+    /// Whether the host is told when the transfer is complete.
+    notifies: bool,
     /// By which rules its message comes, or its last one came.
     scheme: Scheme,
     end: ReceivingEnd,
@@ -67,8 +69,9 @@ pub struct Receiver {
     peers: Peers,
     lives: Lives,
     said: VecDeque<Said>,
-    /// How many events the host can be told.
-    room: EventRoom,
+    /// Free slots for notices, and those of them that are reserved for messages with which a transfer will be complete.
+    notice_slots: u32,
+    reserved: u32,
     /// Most that one call says.
     burst: usize,
     /// No sender falls silent before this; it may be early, never late.
@@ -113,6 +116,7 @@ impl Receiver {
             announcement: nothing,
             count: 0,
             window: 0,
+            notifies: false,
             scheme: config.rules.scheme(),
             end: config.rules.receiving(),
         };
@@ -125,7 +129,8 @@ impl Receiver {
             contexts: (0..config.contexts).map(|_| blank()).collect(),
             spares: (0..config.contexts).flat_map(|_| beside.clone().map(spare)).collect(),
             free: FreeSlots::all(config.contexts),
-            room: EventRoom::ENDLESS,
+            notice_slots: UNLIMITED_SLOTS,
+            reserved: 0,
             timers: Timers::new(config.contexts),
             peers: Peers::new(config.peers),
             lives: Lives::new(config.peers),
@@ -173,23 +178,20 @@ impl Receiver {
         }
     }
 
-    /// Says how many events can be told from now on; at first any number. To be said again before each packet. A message of which more
-    /// would come than there is room for is refused as busy, and its sender tries again.
+    /// States how many notices can be told from now on; at first any number. To be called before each packet.
+    ///
+    /// The last message of a transfer begins when all others are complete. If the transfer notifies, the message gets a context only where
+    /// a slot can be reserved for the notice; otherwise it is refused as "receiver not ready" and keeps nothing here. No other message
+    /// depends on slots, so a host that takes no events holds back nothing but the notifications that it is to get.
     #[inline]
-    pub const fn set_event_room(&mut self, room: EventRoom) {
-        self.room = room;
+    pub const fn set_notice_slots(&mut self, slots: u32) {
+        self.notice_slots = slots;
     }
 
-    /// Events that nothing can hold back: of each message its end, and maybe its transfer's notice.
+    /// Slots that are reserved.
     #[must_use]
-    pub fn owed_events(&self) -> u32 {
-        crate::cast::low32(self.live() as u64).saturating_mul(2)
-    }
-
-    /// Whether there is room for what comes of one more message: that it has begun, and what is owed then.
-    fn has_event_room(&self) -> bool {
-        let owed = self.owed_events().saturating_add(3);
-        owed <= self.room.now && owed <= self.room.rested
+    pub const fn reserved_notices(&self) -> u32 {
+        self.reserved
     }
 
     /// Whether it goes by these rules.
@@ -254,9 +256,6 @@ impl Receiver {
     }
 
     fn event(&mut self, now: Nanos, event: Event) {
-        if self.room.now != u32::MAX {
-            self.room.now = self.room.now.saturating_sub(1);
-        }
         self.said.push_back(Said::Event(Event { time: now.get(), ..event }));
     }
 
@@ -324,6 +323,7 @@ impl Receiver {
         message: MessageId,
         (scheme, packet_size_log2): (Scheme, u8),
         announcement: &Announcement,
+        flags: Flags,
     ) -> Option<u16> {
         if packet_size_log2 != self.config.packet_size_log2 {
             self.counters.bad_packets += 1;
@@ -351,7 +351,14 @@ impl Receiver {
         }
         let tombstone = self.config.tombstone;
         let rested = now.checked_sub(tombstone).unwrap_or(Nanos::ZERO);
-        let place = known.or_else(|| self.peers.room(key, rested)).filter(|_| self.has_event_room());
+        let notifies = !flags.contains(Flags::NO_NOTICE);
+        let reserves = notifies && announcement.left == 0;
+        if reserves && self.reserved >= self.notice_slots {
+            self.counters.not_ready += 1;
+            self.say(key, message, None, AnswerBody::Refused(NackReason::NotReady));
+            return None;
+        }
+        let place = known.or_else(|| self.peers.room(key, rested));
         // A context is taken only where everything else is there.
         let Some((place, slot)) = place.and_then(|place| Some((place, self.free.pop()?))) else {
             self.counters.busy += 1;
@@ -366,9 +373,11 @@ impl Receiver {
             context.announcement = *announcement;
             context.count = count;
             context.window = window;
+            context.notifies = notifies;
             context.end.begin(now, count);
         }
         self.peers.put(place, Peer { key: *key, message, fortune: Fortune::Live(slot), heard: now });
+        self.reserved += u32::from(reserves);
         self.lives.begin(sender, now);
         self.counters.begun += 1;
         self.report(now, EventKind::Registered, slot);
@@ -414,7 +423,8 @@ impl Receiver {
         let Announcement { transfer, base, length, left, .. } = context.announcement;
         let (segments, tries) = match kind {
             EventKind::Registered => {
-                (left.saturating_add(1), Registration::byte(Flags::NOTIFY_RECEIVER, context.scheme))
+                let flags = if context.notifies { Flags::NOTIFY_RECEIVER } else { Flags::NO_NOTICE };
+                (left.saturating_add(1), Registration::byte(flags, context.scheme))
             }
             _ => (0, 0),
         };
@@ -441,6 +451,7 @@ impl Receiver {
         self.report(now, kind, slot);
         let Some(context) = self.contexts.get_mut(usize::from(slot)) else { return };
         let Some(place) = context.peer.take() else { return };
+        self.reserved -= u32::from(context.notifies && context.announcement.left == 0);
         if let Some(peer) = self.peers.get_mut(place) {
             peer.fortune = fortune;
             self.lives.end((peer.key.node, peer.key.incarnation), now);
@@ -472,7 +483,7 @@ impl Receiver {
             Found::Past(fortune) => return self.past(now, &key, request.message, fortune),
             Found::Nowhere => {
                 let rules = (request.scheme, request.packet_size_log2);
-                self.admit(now, &key, request.message, rules, &request.announcement)
+                self.admit(now, &key, request.message, rules, &request.announcement, request.common.flags)
             }
         };
         if let Some(slot) = slot {
@@ -517,7 +528,8 @@ impl Receiver {
             (Found::Here(slot), _) => Some(slot),
             (Found::Past(fortune), _) => return self.past(now, &key, message, fortune),
             (Found::Nowhere, Some(announcement)) => {
-                self.admit(now, &key, message, (header.scheme, header.packet_size_log2), announcement)
+                let rules = (header.scheme, header.packet_size_log2);
+                self.admit(now, &key, message, rules, announcement, header.common.flags)
             }
             (Found::Nowhere, None) => {
                 // A life before this one knew it, or a zombie has outlived its tombstone.
@@ -577,11 +589,15 @@ impl Receiver {
         if context.end.is_complete() {
             let Announcement { transfer, transfer_base, transfer_length, left, read, .. } =
                 context.announcement;
+            let notifies = context.notifies;
             self.counters.complete += 1;
             self.end(now, slot, Fortune::Done);
             self.say(&key, message, None, AnswerBody::Done);
-            if left == 0 {
+            if left == 0 && notifies {
                 self.counters.notices += 1;
+                if self.notice_slots != UNLIMITED_SLOTS {
+                    self.notice_slots = self.notice_slots.saturating_sub(1);
+                }
                 let notice = Event {
                     node: key.node,
                     incarnation: key.incarnation,

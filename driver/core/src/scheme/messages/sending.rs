@@ -21,7 +21,7 @@ use crate::scheme::Outgoing;
 use crate::scheme::bits::Set;
 use crate::scheme::ends::{Rules, SendingEnd};
 use crate::scheme::side::{Departure, Header, SendingSide};
-use crate::sender::{Command, Completion, SubmitError, Ticket, TransferError};
+use crate::sender::{Command, Completion, Notify, SubmitError, Ticket, TransferError};
 use crate::state::Table;
 use crate::time::Nanos;
 use crate::timers::Timers;
@@ -386,10 +386,23 @@ impl Sender {
             }
             let (contexts, share) = (&self.contexts, self.config.share());
             let mut full = NodeId::ANY;
-            let found = self.transfers.first(|transfer| {
+            let records = &self.transfers;
+            let found = records.first(|transfer| {
                 let node = transfer.command.node;
                 if node == full || !transfer.may_begin() {
                     return false;
+                }
+                if transfer.needs_slot() {
+                    // Half of the share is for what needs nothing of a host that is not ready.
+                    let waits = |context: &&Context| {
+                        context.stage != Stage::Idle
+                            && context.node == node
+                            && records.get(context.transfer).not_ready.is_some()
+                    };
+                    let waiting = contexts.iter().filter(waits).count();
+                    if waiting != 0 && waiting >= index(share / 2) {
+                        return false;
+                    }
                 }
                 let busy = |context: &&Context| context.stage != Stage::Idle && context.node == node;
                 if contexts.iter().filter(busy).count() >= index(share) {
@@ -517,6 +530,8 @@ impl Sender {
 
     fn packet_of(&mut self, now: Nanos, slot: u32) -> Option<Departure> {
         let common = self.common(self.contexts[index(slot)].node);
+        let notify = self.transfers.get(self.contexts[index(slot)].transfer).command.notify;
+        let flags = if notify == Notify::None { Flags::NO_NOTICE } else { Flags::NONE };
         let packet_size_log2 = self.config.packet_size_log2;
         let size = self.config.packet_size();
         let context = &mut self.contexts[index(slot)];
@@ -527,6 +542,7 @@ impl Sender {
                 let wait = self.config.ask.saturating_mul(1 << (context.tries - 1).min(DOUBLINGS));
                 context.stage = Stage::Asked(now.saturating_add(wait));
                 let announcement = context.announcement;
+                let common = Common { flags, ..common };
                 let request = MessageRequest { common, message, scheme, packet_size_log2, announcement };
                 self.counters.requests += 1;
                 let source = context.source;
@@ -536,8 +552,10 @@ impl Sender {
             Stage::Sending => {
                 let packet = context.end.poll_packet(now)?;
                 let offset = packet.index * size;
+                let announcement = context.theirs.is_none().then_some(context.announcement);
+                let flags = if announcement.is_some() { flags } else { Flags::NONE };
                 let header = MessageHeader {
-                    common,
+                    common: Common { flags, ..common },
                     message,
                     context: context.theirs,
                     sequence: packet.sequence,
@@ -546,7 +564,7 @@ impl Sender {
                     tail: packet.tail,
                     scheme,
                     packet_size_log2,
-                    announcement: context.theirs.is_none().then_some(context.announcement),
+                    announcement,
                 };
                 let departure = Departure {
                     header: Header::Message(Message::Data(header)),

@@ -40,6 +40,8 @@ pub(in crate::scheme) struct Transfer {
     pub(in crate::scheme) acknowledged: u64,
     pub(in crate::scheme) packets: u64,
     pub(in crate::scheme) retransmits: u64,
+    /// When the receiver said first in a row that its host is not ready for the notification.
+    pub(in crate::scheme) not_ready: Option<Nanos>,
     pub(in crate::scheme) started: Nanos,
     finished: Nanos,
     result: Result<(), TransferError>,
@@ -72,9 +74,15 @@ impl Transfer {
         packets: 0,
         retransmits: 0,
         started: Nanos::ZERO,
+        not_ready: None,
         finished: Nanos::ZERO,
         result: Ok(()),
     };
+
+    /// Whether its next message needs a slot of the receiving host's event ring.
+    pub(in crate::scheme) const fn needs_slot(&self) -> bool {
+        self.begun + 1 == self.messages && !matches!(self.command.notify, Notify::None)
+    }
 
     /// Whether a message may begin: the last one waits for all the others.
     pub(in crate::scheme) const fn may_begin(&self) -> bool {
@@ -88,7 +96,7 @@ pub(in crate::scheme) fn messages_of(command: &Command, span: u64) -> Result<u32
     if node == NodeId::ANY {
         return Err(SubmitError::Node { node });
     }
-    if notify != Notify::Receiver {
+    if notify == Notify::Sender {
         return Err(SubmitError::Notify);
     }
     for start in [source, destination] {

@@ -26,6 +26,8 @@ pub struct ReceiverCounters {
     pub violations: u64,
     /// Messages that got no context.
     pub busy: u64,
+    /// Last messages of a transfer that got no context because its notice had no slot in the host's event ring.
+    pub not_ready: u64,
     /// Messages begun.
     pub begun: u64,
     /// Messages complete.
@@ -61,7 +63,7 @@ impl Receiver {
             base,
             length,
             expected: u16::try_from(context.count).unwrap_or(u16::MAX),
-            notify: true,
+            notify: context.notifies,
             transfer_length,
             first,
             mask,

@@ -2,11 +2,17 @@
 
 use fpga_firmware::wire::{AnswerBody, MessageAnswer, NackReason};
 
-use super::{Context, DOUBLINGS, Sender, Stage};
+use super::{Context, DOUBLINGS, Sender, SenderConfig, Stage};
 use crate::cast::index;
 use crate::scheme::Outgoing;
 use crate::sender::{Command, TransferError};
 use crate::time::Nanos;
+
+/// When a message that was refused begins again: before its receiver's silence would count against it.
+fn held_until(now: Nanos, config: &SenderConfig, tries: u8) -> Nanos {
+    let wait = config.ask.saturating_mul(1 << tries.min(DOUBLINGS));
+    now.saturating_add(wait.min(Nanos::new(config.give_up.get() / 4)))
+}
 
 impl Sender {
     pub(super) fn answer(&mut self, now: Nanos, answer: &MessageAnswer) {
@@ -34,6 +40,7 @@ impl Sender {
         context.heard = now;
         match answer.body {
             AnswerBody::Accepted => {
+                self.transfers.get_mut(transfer).not_ready = None;
                 context.theirs = answer.context;
                 if context.stage != Stage::Sending {
                     context.stage = Stage::Sending;
@@ -45,8 +52,24 @@ impl Sender {
                 // Some packet may have been taken since: then there is a context.
                 if context.theirs.is_none() && !matches!(context.stage, Stage::Held(_)) {
                     context.tries = context.tries.saturating_add(1);
-                    let wait = self.config.ask.saturating_mul(1 << context.tries.min(DOUBLINGS));
-                    context.stage = Stage::Held(now.saturating_add(wait));
+                    context.stage = Stage::Held(held_until(now, &self.config, context.tries));
+                }
+            }
+            AnswerBody::Refused(NackReason::NotReady) => {
+                self.counters.not_ready += 1;
+                if context.theirs.is_none() {
+                    let record = self.transfers.get_mut(transfer);
+                    let since = *record.not_ready.get_or_insert(now);
+                    let is_over = now.saturating_sub(since) >= self.config.give_up;
+                    if record.command.deadline.is_none() && is_over {
+                        let error = self.refused(slot, NackReason::NotReady);
+                        self.fail(now, transfer, error);
+                        return;
+                    }
+                    if !matches!(context.stage, Stage::Held(_)) {
+                        context.tries = context.tries.saturating_add(1);
+                        context.stage = Stage::Held(held_until(now, &self.config, context.tries));
+                    }
                 }
             }
             AnswerBody::Refused(reason) => {
@@ -59,6 +82,7 @@ impl Sender {
                 return;
             }
             _ => {
+                self.transfers.get_mut(transfer).not_ready = None;
                 if context.theirs.is_none() {
                     context.theirs = answer.context;
                 }
@@ -89,6 +113,7 @@ impl Sender {
         match reason {
             NackReason::Unknown => TransferError::Forgotten { node, address, acknowledged, tries },
             NackReason::Scheme => TransferError::Scheme { node, address },
+            NackReason::NotReady => TransferError::ReceiverNotReady { node, address, acknowledged, tries },
             reason => TransferError::Refused { node, address, acknowledged, tries, reason },
         }
     }
@@ -170,8 +195,23 @@ impl Sender {
     pub(super) fn deadline(&mut self, now: Nanos, slot: u32) {
         let transfer = self.transfers.get(slot);
         let Command { node, destination: address, .. } = transfer.command;
-        let tries = u8::from(transfer.packets > 0);
-        let error = TransferError::Deadline { node, address, acknowledged: transfer.acknowledged, tries };
+        let acknowledged = transfer.acknowledged;
+        let live = || self.contexts.iter().filter(|context| context.stage != Stage::Idle);
+        // One that has not begun waits for others that the receiver is not ready for.
+        let waits = || {
+            transfer.needs_slot()
+                && live().any(|context| {
+                    context.node == node && self.transfers.get(context.transfer).not_ready.is_some()
+                })
+        };
+        let error = if transfer.not_ready.is_some() || waits() {
+            let of_transfer = |context: &&Context| context.transfer == slot;
+            let tries = live().filter(of_transfer).map(|context| context.tries).max().unwrap_or(0);
+            TransferError::ReceiverNotReady { node, address, acknowledged, tries }
+        } else {
+            let tries = u8::from(transfer.packets > 0);
+            TransferError::Deadline { node, address, acknowledged, tries }
+        };
         self.fail(now, slot, error);
     }
 }

@@ -21,6 +21,8 @@ pub struct SenderCounters {
     pub timeouts: u64,
     /// Answers "busy".
     pub busy: u64,
+    /// Answers "receiver not ready".
+    pub not_ready: u64,
     /// Answers to no message that is under way.
     pub stale: u64,
     /// Messages that ended well.
