@@ -194,3 +194,19 @@ fn sizes_are_checked() {
     config.generation_bits = 17;
     assert_eq!(OpTable::new(config).unwrap_err(), OpTableError::GenerationBits { found: 17 });
 }
+
+/// Each number rests after its second use: with one bit, a release crosses into the other half of the generations.
+#[test]
+fn next_rested_of_resting_numbers_is_earliest() {
+    let mut table = table(2, 1);
+    assert_eq!(table.next_rested(), None);
+    for (taken, released) in [(0, 10), (20, 30), (40, 50), (60, 70)] {
+        let number = table.take(Nanos::new(taken), 0, 0, Nanos::MAX).unwrap();
+        table.acknowledge(Nanos::new(released), number).unwrap();
+    }
+    assert_eq!((table.resting(), table.next_rested()), (2, Some(Nanos::new(10 + REST))));
+    assert_eq!(table.available(Nanos::new(10 + REST)), 1);
+    assert_eq!(table.next_rested(), Some(Nanos::new(30 + REST)));
+    assert_eq!(table.available(Nanos::new(30 + REST)), 2);
+    assert_eq!(table.next_rested(), None);
+}

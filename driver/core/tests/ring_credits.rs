@@ -412,3 +412,31 @@ fn lists_are_one_operation_and_refusals_name_their_cause() {
     let refusal = ring.submit(Request { host: &host, card: CardAddr::new(u64::MAX - 15) }, 7).unwrap_err();
     assert!(matches!(refusal.reason, RefusalReason::CardAddress { .. }), "{refusal:?}");
 }
+
+#[test]
+fn run_of_ring_counts_its_own_descriptors() {
+    let config = config(64, 0);
+    let mut ring = Ring::<()>::new(config).unwrap();
+    let mut engine = Engine::new(&config);
+    assert_eq!((ring.is_open(), ring.run_descriptors()), (false, 0));
+    let submit = |ring: &mut Ring<()>, count: u64| {
+        for n in 0..count {
+            ring.submit_plain(HostRange::new(Iova::new(n << 16), 64), CardAddr::new(n)).unwrap();
+        }
+    };
+    // Runs that end count from where they began, not from the first one.
+    for count in [2, 5] {
+        submit(&mut ring, count);
+        let run = ring.start_run(&mut engine).unwrap();
+        assert_eq!((u64::from(run.descriptors), u64::from(ring.run_descriptors())), (count, count));
+        assert!(!ring.is_open());
+        assert_eq!(ring.complete(run.descriptors), Ok(run.descriptors));
+    }
+    // An endless one goes on.
+    submit(&mut ring, 3);
+    assert!(ring.extend_run(&mut engine).unwrap().start.is_some());
+    assert_eq!((ring.is_open(), ring.run_descriptors()), (true, 3));
+    submit(&mut ring, 4);
+    assert!(ring.extend_run(&mut engine).unwrap().start.is_none());
+    assert_eq!((ring.is_open(), ring.run_descriptors()), (true, 7));
+}
