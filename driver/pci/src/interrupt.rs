@@ -280,10 +280,8 @@ impl InterruptTrigger {
     /// [`InterruptError::NoDescriptor`] if it is no event descriptor: writing to anything else could wait for ever, or
     /// damage it. The kernel tells what it is in `/proc`.
     pub fn from_descriptor(file: OwnedFd) -> Result<Self, InterruptError> {
-        let refuse = |errno: Errno| InterruptError::NoDescriptor { source: errno.into() };
-        let file = Self::check(file)?;
-        let flags = rustix::fs::fcntl_getfl(&file).map_err(refuse)?;
-        Ok(Self { file: Arc::new(file), blocks: !flags.contains(rustix::fs::OFlags::NONBLOCK) })
+        // Whether it blocks is a flag of the file, which its owner may change at any time.
+        Ok(Self { file: Arc::new(Self::check(file)?), blocks: true })
     }
 
     /// Gives an event descriptor of another process back as it is, and closes what is none.

@@ -159,3 +159,21 @@ fn interrupt_of_a_period_comes_again_and_again() {
     assert_eq!(never.try_take(), 0);
     assert!(Interrupt::every(Duration::ZERO).unwrap().wait(LONG).unwrap().is_some());
 }
+
+/// The owner of a non-blocking descriptor makes it block after it was handed over, and fills its counter.
+#[test]
+fn foreign_descriptor_made_blocking_later_signal_does_not_wait() {
+    let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+    let file = rustix::event::eventfd(0, flags).expect("an event descriptor");
+    let owner = file.try_clone().expect("a copy");
+    let trigger = InterruptTrigger::from_descriptor(file).expect("an event descriptor");
+    rustix::io::write(&owner, &(u64::MAX - 1).to_ne_bytes()).expect("room");
+    rustix::fs::fcntl_setfl(&owner, rustix::fs::OFlags::empty()).expect("the flag is cleared");
+    trigger.signal();
+    let mut count = [0; 8];
+    rustix::io::read(&owner, &mut count[..]).expect("a count");
+    assert_eq!(u64::from_ne_bytes(count), u64::MAX - 1);
+    trigger.signal();
+    rustix::io::read(&owner, &mut count[..]).expect("a count");
+    assert_eq!(u64::from_ne_bytes(count), 1);
+}

@@ -9,6 +9,7 @@ use core::mem::MaybeUninit;
 use core::time::Duration;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -35,6 +36,9 @@ pub enum SocketError {
         /// How long was waited.
         after: Duration,
     },
+    /// The program that owns this end is to stop, and the peer was not ready at once.
+    #[error("the wait for the peer was ended because this program stops")]
+    Stopped,
     /// The other side has gone, between two messages.
     #[error("the peer closed the connection")]
     Closed,
@@ -71,7 +75,11 @@ impl From<Errno> for SocketError {
 /// A socket on which messages are exchanged. All methods take `&self`, but messages of several threads would mix: one at
 /// a time sends, one at a time receives.
 #[derive(Debug)]
-pub struct Connection(OwnedFd);
+pub struct Connection {
+    socket: OwnedFd,
+    /// Ends every wait once it is readable.
+    stop: Option<Arc<OwnedFd>>,
+}
 
 /// A point in time until which something must have happened.
 #[derive(Clone, Copy)]
@@ -100,7 +108,15 @@ impl Connection {
     /// Uses a connected socket, such as an accepted one.
     #[must_use]
     pub const fn new(socket: OwnedFd) -> Self {
-        Self(socket)
+        Self { socket, stop: None }
+    }
+
+    /// Ends every wait for the peer with [`SocketError::Stopped`] once `stop` is readable (or its other end is closed).
+    /// What is possible without waiting still is.
+    #[must_use]
+    pub fn with_stop(mut self, stop: Arc<OwnedFd>) -> Self {
+        self.stop = Some(stop);
+        self
     }
 
     /// Two connected ends in this process.
@@ -110,7 +126,7 @@ impl Connection {
     pub fn pair() -> Result<(Self, Self), OsError> {
         let (a, b) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        Ok((Self(a), Self(b)))
+        Ok((Self::new(a), Self::new(b)))
     }
 
     /// Sends one whole message (or several, one behind the other); `fds` go with its first byte.
@@ -131,7 +147,7 @@ impl Connection {
         let mut rest = message;
         while !rest.is_empty() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match rustix::net::sendmsg(&self.0, &[IoSlice::new(rest)], &mut control, flags) {
+            match rustix::net::sendmsg(&self.socket, &[IoSlice::new(rest)], &mut control, flags) {
                 Ok(count) => {
                     rest = rest.get(count..).unwrap_or_default();
                     control.clear();
@@ -199,7 +215,7 @@ impl Connection {
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
             let received =
-                match rustix::net::recvmsg(&self.0, &mut [IoSliceMut::new(rest)], &mut control, flags) {
+                match rustix::net::recvmsg(&self.socket, &mut [IoSliceMut::new(rest)], &mut control, flags) {
                     Ok(received) => received,
                     Err(Errno::AGAIN) => {
                         self.wait(PollFlags::IN, deadline)?;
@@ -232,17 +248,34 @@ impl Connection {
 
     fn wait(&self, flags: PollFlags, deadline: Deadline) -> Result<(), SocketError> {
         let left = deadline.left()?;
-        match rustix::event::poll(&mut [PollFd::new(&self.0, flags)], Some(&left)) {
-            // The end of the connection also ends the wait; the call that follows tells of it.
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(errno) => Err(errno.into()),
+        // The end of the connection also ends the wait; the call that follows tells of it.
+        self.poll(flags, &left).map(drop)
+    }
+
+    /// Waits for the peer, for `time` at most; whether it is ready. A signal ends the wait early.
+    fn poll(&self, flags: PollFlags, time: &Timespec) -> Result<bool, SocketError> {
+        // Without a descriptor for the end, the socket stands in its place and nothing is asked of it.
+        let (stop, stop_flags) = match &self.stop {
+            Some(stop) => (stop.as_fd(), PollFlags::IN),
+            None => (self.socket.as_fd(), PollFlags::empty()),
+        };
+        let mut fds = [PollFd::new(&self.socket, flags), PollFd::from_borrowed_fd(stop, stop_flags)];
+        match rustix::event::poll(&mut fds, Some(time)) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(false),
+            Err(errno) => return Err(errno.into()),
         }
+        let [peer, stop] = fds.map(|fd| !fd.revents().is_empty());
+        if !peer && stop && self.stop.is_some() && *time != Timespec::default() {
+            return Err(SocketError::Stopped);
+        }
+        Ok(peer)
     }
 
     /// Ends the connection for both sides: whoever waits on either end is woken. What was sent before still arrives.
     pub fn shut_down(&self) {
         // The only failure is an end that the other side was quicker with.
-        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
     /// Whether a message, or the end of the connection, can be received now.
@@ -257,17 +290,16 @@ impl Connection {
     /// after a [`receive`](Self::receive) that has run out of time, the connection goes on.
     ///
     /// # Errors
-    /// [`SocketError::System`].
+    /// [`SocketError::System`]; [`SocketError::Stopped`] if it had to wait.
     pub fn is_readable_within(&self, time: Duration) -> Result<bool, SocketError> {
         let deadline = Deadline::new(time);
         loop {
             let left = deadline.left().unwrap_or_default();
-            match rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&left)) {
-                Ok(0) if left != Timespec::default() => {}
-                Ok(count) => return Ok(count != 0),
-                Err(Errno::INTR) if left != Timespec::default() => {}
-                Err(Errno::INTR) => return Ok(false),
-                Err(errno) => return Err(errno.into()),
+            if self.poll(PollFlags::IN, &left)? {
+                return Ok(true);
+            }
+            if left == Timespec::default() {
+                return Ok(false);
             }
         }
     }
@@ -275,7 +307,7 @@ impl Connection {
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::event::EventfdFlags;
 
 use super::*;
-use crate::vfio_user::wire::{Command, Kind, MAX_MESSAGE};
+use crate::vfio_user::wire::{Command, Kind, MAX_MESSAGE, Request};
 
 const SOON: Duration = Duration::from_millis(20);
 const LATE: Duration = Duration::from_secs(20);
@@ -183,4 +183,28 @@ fn each_reason_not_to_connect_has_its_name() {
         assert!(waiting.len() < 100, "the queue has an end");
     };
     assert_eq!(refused, ConnectError::Busy { path, after: SOON });
+}
+
+#[test]
+fn wait_for_peer_ends_when_program_stops() {
+    let hours = Duration::from_secs(24 * 3600);
+    let (ours, theirs) = Connection::pair().expect("two ends");
+    let (stop, stopped) = Connection::pair().expect("two ends");
+    let ours = ours.with_stop(std::sync::Arc::new(stopped.as_fd().try_clone_to_owned().expect("works")));
+    assert_eq!(ours.is_readable(), Ok(false));
+    drop(stop);
+    // What can be had without waiting is had.
+    let mut message = Vec::new();
+    crate::vfio_user::wire::encode_request(1, false, &Request::DeviceReset, &mut message);
+    theirs.send(&message, &[], hours).expect("works");
+    let (mut body, mut fds) = (Vec::new(), Vec::new());
+    assert_eq!(ours.is_readable_within(hours), Ok(true));
+    assert_eq!(ours.receive(&mut body, &mut fds, hours).expect("works").id, 1);
+    assert_eq!(ours.is_readable(), Ok(false));
+    assert_eq!(ours.is_readable_within(hours), Err(SocketError::Stopped));
+    // Half a message, and a peer that takes nothing more.
+    theirs.send(&message[..3], &[], hours).expect("works");
+    assert_eq!(ours.receive(&mut body, &mut fds, hours), Err(SocketError::Stopped));
+    let long = vec![0; 64 << 20];
+    assert_eq!(ours.send(&long, &[], hours), Err(SocketError::Stopped));
 }
