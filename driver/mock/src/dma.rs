@@ -28,6 +28,8 @@ use std::sync::Arc;
 pub(crate) const PAGE: u64 = 4096;
 /// Highest mappable address: 48 bits, like a four-level IOMMU page table.
 const LAST: u64 = (1 << 48) - 1;
+/// Mappings that a client may have: each takes some hundred bytes of this process. A guest that maps 8 GiB by pages has as many.
+const MAX_CLIENT_MAPPINGS: usize = 1 << 21;
 /// Addresses that a PC keeps for interrupt messages.
 const MESSAGE_WINDOW: RangeInclusive<u64> = 0xFEE0_0000..=0xFEEF_FFFF;
 
@@ -228,6 +230,10 @@ impl DmaMap {
         access: DmaAccess,
     ) -> Result<(), ClientMapError> {
         let (start, _) = self.place(iova, length)?;
+        if self.extents.len() >= MAX_CLIENT_MAPPINGS {
+            let source = OsError::from(rustix::io::Errno::NOSPC);
+            return Err(DmaMapError::LimitReached { iova, length, source }.into());
+        }
         let (slot, offset) = match memory {
             ClientMemory::File(file, offset) => (self.backings.file(file, offset, length, access)?, offset),
             ClientMemory::Remote(memory) => (self.backings.remote(memory)?, start),
@@ -255,6 +261,12 @@ impl DmaMap {
             return Err(DmaMapError::Overlap { iova, length });
         }
         Ok((start, last))
+    }
+
+    /// Memory that its owner is asked for, if any is mapped.
+    #[inline]
+    pub(crate) fn remote_memory(&self) -> Option<&Arc<dyn RemoteMemory>> {
+        self.backings.remote_memory()
     }
 
     fn insert(&mut self, start: u64, extent: Extent) {

@@ -2,7 +2,8 @@
 //!
 //! The client may be QEMU (`vfio-user-pci`), whose guest then has the card on its PCI bus, or any other program that speaks
 //! protocol 0.1. What it sees is the model itself: registers, configuration space and interrupts by message, its own
-//! memory through the files that it passes. Nothing that it sends makes the server panic, hang or leak.
+//! memory through the files that it passes. Nothing that it sends makes the server panic, hang or leak: its files and mappings are
+//! limited, and so is the time that it keeps the server waiting (per turn and in all) and the log lines that it causes.
 //!
 //! | Module | What |
 //! |---|---|
@@ -19,11 +20,14 @@ mod device;
 mod error;
 mod irqs;
 mod listener;
+mod log;
+mod patience;
 mod peer;
 mod server;
 mod session;
 
 pub use error::ServeError;
-pub use listener::Listener;
+pub use listener::{Listener, SocketFile};
+pub use log::LogLimit;
 pub use server::{CardServer, LiveServeCounts, MessageCount, ServeCounts};
 pub use session::{Next, Session};

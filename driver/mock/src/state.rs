@@ -1,5 +1,6 @@
 //! What is behind the lock: cards with their host sides, the network, time; and how work is done.
 
+use crate::dma::RemoteMemory;
 use crate::host::HostSide;
 use crate::link::UdpLink;
 use crate::network::{Network, Sent};
@@ -75,6 +76,9 @@ impl Slot {
             return 0;
         }
         let before = cost(self.card.counters());
+        if let Some(owner) = self.host.map.remote_memory().cloned() {
+            return self.burst_by_messages(now, owner.as_ref());
+        }
         let done = self.card.work(now, &mut self.host, self.units);
         if done != 0 {
             let cost = cost(self.card.counters()).wrapping_sub(before);
@@ -83,6 +87,23 @@ impl Slot {
                 self.units = u32::try_from(units).unwrap_or(UNITS).max(1);
             } else if cost <= BURST_BYTES / 2 {
                 self.units = (self.units * 2).min(UNITS);
+            }
+        }
+        done
+    }
+
+    /// The same for a card whose client is asked for its memory: unit by unit, each with the owner's whole time limit, until the owner
+    /// has kept the card waiting.
+    fn burst_by_messages(&mut self, now: Nanos, owner: &dyn RemoteMemory) -> u32 {
+        let mut done = 0;
+        while done < UNITS {
+            owner.begin_turn();
+            match self.card.work(now, &mut self.host, 1) {
+                0 => break,
+                units => done += units,
+            }
+            if owner.ends_turn() {
+                break;
             }
         }
         done

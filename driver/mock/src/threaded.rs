@@ -195,6 +195,8 @@ impl Threaded {
 pub(crate) struct Shared {
     pub(crate) state: Mutex<State>,
     pub(crate) threaded: Option<Threaded>,
+    /// Threads that wait for the state, without having found it free.
+    pub(crate) waiting: AtomicU32,
 }
 
 #[cfg(all(test, loom))]

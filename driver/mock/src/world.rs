@@ -4,6 +4,7 @@ use crate::dma::RefusedAccesses;
 use crate::link::{LinkCounters, LinkEvents, UdpLink, WRAPPER_LENGTH};
 use crate::network::Network;
 use crate::state::{CardFailure, Slot, State};
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::threaded::{Pass, Shared, ThreadOptions, Threaded, Worker};
 use crate::transport::MockTransport;
 use fpga_card::{Card, CardDescription, CardError};
@@ -13,7 +14,7 @@ use fpga_firmware::wire::{CRC_LENGTH, START_HEADER_LENGTH};
 use fpga_pci::OsError;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Virtual time that one unit of work takes, unless the builder says otherwise.
@@ -22,6 +23,9 @@ const UNIT_TIME: Nanos = Nanos::new(100);
 const IDLE_TIME: Nanos = Nanos::new(1_000);
 /// How long a timer that has run out and brings nothing is left alone.
 const LATE_TIMER: Duration = Duration::from_millis(1);
+/// How often, and how long at a time, those who wait for the state are given way to.
+const COURTESY_ROUNDS: u32 = 128;
+const COURTESY_PAUSE: Duration = Duration::from_micros(100);
 /// Units of work per [`fpga_pci::Transport::relax`].
 const UNITS_PER_RELAX: u32 = 8;
 
@@ -221,7 +225,7 @@ impl WorldBuilder {
             panics: false,
         };
         let threaded = self.thread.is_some().then(|| Threaded::new(state.slots.len()));
-        let shared = Arc::new(Shared { state: Mutex::new(state), threaded });
+        let shared = Arc::new(Shared { state: Mutex::new(state), threaded, waiting: AtomicU32::new(0) });
         let worker = match self.thread {
             Some(options) => Some(Arc::new(Worker::start(&shared, options)?)),
             None => None,
@@ -417,6 +421,21 @@ impl World {
         self.lock().slots.get(card).map_or_else(RefusedAccesses::default, |slot| slot.host.map.refused())
     }
 
+    /// Lets those have the state who wait for it: whoever drives the world takes it again and again, and the system's lock is
+    /// not fair. Returns at once if nobody waits, and after some milliseconds in any case.
+    pub(crate) fn let_others_in(&self) {
+        for round in 0..COURTESY_ROUNDS {
+            if self.shared.waiting.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            if round < COURTESY_ROUNDS / 2 {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(COURTESY_PAUSE);
+            }
+        }
+    }
+
     /// For whoever drives the world in real time: some work of all cards at time `now`, unless the world has a thread for it.
     /// Returns how long it may rest then if nothing else happens: not at all, until some timer, or for ever (`None`).
     pub(crate) fn drive(&self, now: Nanos) -> Option<Duration> {
@@ -497,8 +516,17 @@ impl World {
     pub(crate) fn lock(&self) -> Locked<'_> {
         let threaded = self.shared.threaded.as_ref();
         let pass = threaded.map(Threaded::ask);
-        // A panic of another test thread in the middle of a step leaves a usable, if odd, world.
-        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = match self.shared.state.try_lock() {
+            Ok(state) => state,
+            // A panic of another test thread in the middle of a step leaves a usable, if odd, world.
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.shared.waiting.fetch_add(1, Ordering::Relaxed);
+                let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+                self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
+                state
+            }
+        };
         if let Some(threaded) = threaded {
             threaded.apply_all(&mut state);
         }

@@ -1,7 +1,8 @@
 //! The control socket of a served card: what goes wrong with it, and what its user logic does, decided while it is served.
 //!
 //! Whoever tests a driver against a served card makes it fail from outside: the card's bus has no register for that, because no
-//! real card has one. Requests are JSON documents, one a line; each is answered by one line, an [`Answer`]. Several may be connected.
+//! real card has one. Requests are JSON documents, one a line; each is answered by one line, an [`Answer`]. Several may be connected:
+//! sixteen, and when others wait, the one that has been idle for the longest time makes room.
 
 mod client;
 mod server;
@@ -10,7 +11,7 @@ use fpga_driver::mock::FaultsDescription;
 use serde::{Deserialize, Serialize};
 
 pub use client::{ControlError, ask};
-pub(crate) use server::serve;
+pub(crate) use server::{Limits, serve};
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,20 +7,31 @@
 //! Every command begins with [`abort_on_signal`]: a thread ends the process with a message, wherever the command waits (for a pipe, a
 //! server, a lock of the kernel). A command that looks for signals itself ends this by [`cooperate`], and a command that begins
 //! to print its result by [`settle`].
+//!
+//! A command that has sockets to remove ([`remove_on_exit`]) is given some seconds for its end after the first signal, and its sockets are
+//! removed however signals end it.
 
-use std::io::{self, PipeReader};
+use std::io::{self, PipeReader, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
+use std::time::Duration;
 
+use fpga_driver::mock::served::SocketFile;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
-use signal_hook::{flag, low_level::pipe};
+use signal_hook::{flag, low_level, low_level::pipe};
 
 use crate::error::CliError;
 use crate::outfile;
+
+/// Longest orderly end of a command with sockets to remove. Whatever its clients do, it ends after that.
+const ORDERLY: Duration = Duration::from_secs(10);
+
+/// Sockets that are removed before a signal ends the process.
+static SOCKETS: Mutex<Vec<SocketFile>> = Mutex::new(Vec::new());
 
 /// What a first signal is to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,6 +145,40 @@ pub fn settle() {
             thread::park();
         }
     }
+}
+
+/// From now on `files` are removed however signals end the process: by a second one, or because it has not ended [`ORDERLY`] after the first
+/// one. To be called after [`by_signals`].
+///
+/// # Errors
+/// [`CliError::Signals`].
+pub fn remove_on_exit(files: Vec<SocketFile>) -> Result<(), CliError> {
+    *SOCKETS.lock().unwrap_or_else(PoisonError::into_inner) = files;
+    let Some(asked) = ASKED.get() else { return Ok(()) };
+    let signalled = asked.signalled.try_clone().map_err(CliError::Signals)?;
+    let watch = move || {
+        loop {
+            match poll(&mut [PollFd::new(&signalled, PollFlags::IN)], None) {
+                Err(Errno::INTR) => {}
+                Err(_) => return,
+                Ok(_) => break,
+            }
+        }
+        thread::sleep(ORDERLY);
+        remove_sockets();
+        let _ = writeln!(
+            io::stderr(),
+            "fpgactl: the orderly end takes more than {ORDERLY:?}; the program ends now, as by a second signal"
+        );
+        // Without waiting for anybody: a thread may hang.
+        low_level::exit(128 + SIGTERM);
+    };
+    thread::Builder::new().name("orderly end".to_owned()).spawn(watch).map(drop).map_err(CliError::Signals)
+}
+
+/// Removes the sockets that [`remove_on_exit`] was told of: the process ends.
+pub(crate) fn remove_sockets() {
+    SOCKETS.lock().unwrap_or_else(PoisonError::into_inner).drain(..).for_each(|file| file.remove());
 }
 
 /// Fails if a signal has come; `left`: what the command leaves behind then.

@@ -14,6 +14,7 @@ use fpga_pci::{DmaAccess, OsError, SharedMemory};
 use fpga_registers::Iova;
 use rustix::fs::{FileType, OFlags, SealFlags};
 use rustix::io::Errno;
+use rustix::process::Resource;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -38,6 +39,14 @@ pub trait RemoteMemory: fmt::Debug + Send + Sync {
 
     /// Copies in as much as is taken from `at` on; the number of bytes.
     fn write(&self, at: Iova, from: &[u8]) -> usize;
+
+    /// Begins a turn of the card's work.
+    fn begin_turn(&self) {}
+
+    /// Whether the owner has kept the card waiting in this turn, so that the turn should end.
+    fn ends_turn(&self) -> bool {
+        false
+    }
 }
 
 /// One file, as the kernel tells files apart. What may be written is another mapping than what may only be read.
@@ -65,6 +74,10 @@ pub(crate) struct Backings {
     files: HashMap<FileKey, u32>,
     /// Remote memory: all of it is one owner's.
     remote: Option<u32>,
+    /// Slots that hold a file descriptor.
+    open_files: usize,
+    /// A file of huge pages that cannot be written was warned of.
+    huge_told: bool,
 }
 
 /// Why a client's file cannot be mapped.
@@ -93,6 +106,14 @@ pub enum FileError {
     /// More files than the card can tell apart.
     #[error("there are {SLOTS} different files in use already")]
     TooMany,
+    /// Each file holds a descriptor of this process, which needs some for itself.
+    #[error(
+        "there are {limit} different files in use already, half of what this process may open; map fewer files, or raise the limit on open files (ulimit -n)"
+    )]
+    TooManyOpen {
+        /// Files that may be in use.
+        limit: usize,
+    },
     /// The system refused.
     #[error("the file cannot be mapped: {source}")]
     Refused {
@@ -131,9 +152,11 @@ impl Backing {
                 _ => 0,
             },
             Self::File(file) => {
-                // Writing beyond the end would make a file longer that the client has made shorter.
+                // Writing beyond the end would make a file longer that the client has made shorter. Writing beyond this process's
+                // limit would end it (SIGXFSZ, setrlimit(2)).
                 let size = size_of(file).unwrap_or(0);
-                let room = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+                let limit = rustix::process::getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+                let room = usize::try_from(size.min(limit).saturating_sub(offset)).unwrap_or(usize::MAX);
                 let from = from.get(..room).unwrap_or(from);
                 transfer(from.len(), |done| {
                     rustix::io::pwrite(file, from.get(done..).unwrap_or_default(), offset + done as u64)
@@ -157,6 +180,12 @@ fn transfer(length: usize, mut once: impl FnMut(usize) -> Result<usize, Errno>) 
         }
     }
     done
+}
+
+/// Files of clients that may be open: half of what this process may open.
+fn open_file_limit() -> usize {
+    let limit = rustix::process::getrlimit(Resource::Nofile).current;
+    limit.and_then(|limit| usize::try_from(limit / 2).ok()).unwrap_or(usize::MAX)
 }
 
 fn size_of(file: &OwnedFd) -> Result<u64, Errno> {
@@ -221,9 +250,14 @@ impl Backings {
             slot.uses += 1;
             return Ok(number);
         }
+        let limit = open_file_limit();
+        if self.open_files >= limit {
+            return Err(FileError::TooManyOpen { limit });
+        }
         // New, or mapped when it was shorter: the old mapping stays for as long as it is used.
-        let backing = open(file, size, writable)?;
+        let backing = self.open(file, size, writable)?;
         let number = self.add(Slot { backing, uses: 1, key: Some(key) })?;
+        self.open_files += 1;
         self.files.insert(key, number);
         Ok(number)
     }
@@ -243,21 +277,56 @@ impl Backings {
             *place = None;
             self.free.push(number);
         }
-        if let Some(key) = key
-            && self.files.get(&key) == Some(&number)
-        {
-            self.files.remove(&key);
+        if let Some(key) = key {
+            self.open_files -= 1;
+            if self.files.get(&key) == Some(&number) {
+                self.files.remove(&key);
+            }
         }
     }
 
     pub(crate) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self { huge_told: self.huge_told, ..Self::default() };
+    }
+
+    /// Memory that its owner is asked for, if any is mapped.
+    #[inline]
+    pub(crate) fn remote_memory(&self) -> Option<&Arc<dyn RemoteMemory>> {
+        match self.get(self.remote?) {
+            Some(Backing::Remote(memory)) => Some(memory),
+            _ => None,
+        }
     }
 
     /// Memories in use.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// Maps all of a file that stays as long as it is, and keeps others as they are.
+    fn open(&mut self, file: OwnedFd, size: u64, writable: bool) -> Result<Backing, FileError> {
+        // Files without seals (EINVAL) are files that can be truncated.
+        let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
+        let stays = seals.contains(SealFlags::SHRINK)
+            && writable
+            && !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE);
+        if !stays {
+            if writable && !self.huge_told && is_huge(&file) {
+                self.huge_told = true;
+                tracing::warn!(
+                    "a client maps a file of huge pages that is not sealed against shrinking: such files are not written by system calls, \
+                     so every write of the card into it will be refused; for QEMU use memory-backend-memfd,hugetlb=on, which seals it"
+                );
+            }
+            return Ok(Backing::File(file));
+        }
+        let length = usize::try_from(size).map_err(|_| Errno::OVERFLOW)?;
+        match SharedMemory::from_file(file, 0, length) {
+            Ok(memory) => Ok(Backing::Mapped(memory)),
+            Err(fpga_pci::MemoryError::Unavailable { source, .. }) => Err(FileError::Refused { source }),
+            Err(_) => Err(Errno::INVAL.into()),
+        }
     }
 
     fn slot_mut(&mut self, number: u32) -> Option<&mut Slot> {
@@ -296,28 +365,4 @@ fn is_huge(file: &OwnedFd) -> bool {
     const HUGETLBFS: u64 = 0x9584_58F6;
     rustix::fs::fstatfs(file)
         .is_ok_and(|system| u64::try_from(system.f_type).is_ok_and(|kind| kind == HUGETLBFS))
-}
-
-/// Maps all of a file that stays as long as it is, and keeps others as they are.
-fn open(file: OwnedFd, size: u64, writable: bool) -> Result<Backing, FileError> {
-    // Files without seals (EINVAL) are files that can be truncated.
-    let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
-    let stays = seals.contains(SealFlags::SHRINK)
-        && writable
-        && !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE);
-    if !stays {
-        if writable && is_huge(&file) {
-            tracing::warn!(
-                "a client maps a file of huge pages that is not sealed against shrinking: such files are not written by system calls, \
-                 so every write of the card into it will be refused; for QEMU use memory-backend-memfd,hugetlb=on, which seals it"
-            );
-        }
-        return Ok(Backing::File(file));
-    }
-    let length = usize::try_from(size).map_err(|_| Errno::OVERFLOW)?;
-    match SharedMemory::from_file(file, 0, length) {
-        Ok(memory) => Ok(Backing::Mapped(memory)),
-        Err(fpga_pci::MemoryError::Unavailable { source, .. }) => Err(FileError::Refused { source }),
-        Err(_) => Err(Errno::INVAL.into()),
-    }
 }

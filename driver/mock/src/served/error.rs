@@ -1,5 +1,6 @@
 //! What goes wrong: serving as a whole, and single requests.
 
+use super::session::MIN_DATA;
 use crate::dma::ClientMapError;
 use fpga_pci::vfio_user::wire::{Command, MAJOR, WireError};
 use fpga_pci::{DmaMapError, InterruptError, OsError};
@@ -65,6 +66,8 @@ pub(super) enum RequestError {
     NoVersion,
     #[error("the client speaks version {major}.{minor}; {MAJOR} is the only major version here")]
     OtherVersion { major: u16, minor: u16 },
+    #[error("the client takes {limit} bytes with one message; {MIN_DATA} are the least that is served")]
+    DataLimit { limit: u32 },
     #[error("the version is settled already")]
     VersionAgain,
     #[error(transparent)]
@@ -108,7 +111,10 @@ impl RequestError {
             Self::Unsupported(_) | Self::IrqAction { .. } => Errno::OPNOTSUPP,
             Self::Map(ClientMapError::Address(DmaMapError::Overlap { .. })) => Errno::EXIST,
             Self::Map(ClientMapError::File(FileError::NoAccess { .. })) => Errno::ACCESS,
-            Self::Map(ClientMapError::File(FileError::TooMany)) => Errno::NOSPC,
+            Self::Map(
+                ClientMapError::File(FileError::TooMany | FileError::TooManyOpen { .. })
+                | ClientMapError::Address(DmaMapError::LimitReached { .. }),
+            ) => Errno::NOSPC,
             Self::Map(ClientMapError::File(FileError::Refused { source })) if source.raw() > 0 => {
                 return source.raw().unsigned_abs();
             }

@@ -12,9 +12,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Listener {
     socket: UnixListener,
-    path: PathBuf,
-    /// Device and inode: whoever puts another socket in its place keeps it.
-    file: Option<(u64, u64)>,
+    file: SocketFile,
 }
 
 impl Listener {
@@ -51,27 +49,52 @@ impl Listener {
         };
         let socket = socket.map_err(bind_error)?;
         socket.set_nonblocking(true).map_err(bind_error)?;
-        Ok(Self { socket, path: own(), file: identity(path) })
+        Ok(Self { socket, file: SocketFile { path: own(), identity: identity(path) } })
     }
 
     /// The socket's path.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.file.path
     }
 
     /// The next client, if there is one; it does not wait.
-    #[must_use]
-    pub fn accept(&self) -> Option<OwnedFd> {
+    ///
+    /// # Errors
+    /// The system's reason, such as no file descriptor left. The client may still be there: pause before the next attempt, or the socket
+    /// is ready again at once.
+    pub fn accept(&self) -> Result<Option<OwnedFd>, OsError> {
         match self.socket.accept() {
-            Ok((stream, _)) => Some(stream.into()),
-            // A client that was there and left, or no descriptors for one: it sees that it is not taken.
-            Err(error) => {
-                if error.kind() != ErrorKind::WouldBlock {
-                    tracing::warn!(%error, "a client could not be accepted");
-                }
-                None
+            Ok((stream, _)) => Ok(Some(stream.into())),
+            // A client that was there and left is nobody either.
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted) => {
+                Ok(None)
             }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The socket's file, to be removed by a program that ends without dropping the listener.
+    #[must_use]
+    pub fn file(&self) -> SocketFile {
+        self.file.clone()
+    }
+}
+
+/// A socket's file. Whoever puts another file in its place keeps that.
+#[derive(Clone, Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    /// Removes it, if it is still the listener's.
+    pub fn remove(&self) {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            // Nobody is left to be told.
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }
@@ -84,10 +107,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if self.file.is_some() && identity(&self.path) == self.file {
-            // Nobody is left to be told.
-            let _ = std::fs::remove_file(&self.path);
-        }
+        self.file.remove();
     }
 }
 

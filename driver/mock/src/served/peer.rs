@@ -4,6 +4,8 @@
 //! The card asks in the middle of its work, on whatever thread that is done, and waits for the answer. The client may have sent
 //! requests of its own meanwhile: they are kept, and whoever serves it finds them before what the socket has.
 
+use super::log::{LogLimit, log_limited};
+use super::patience::{Patience, TooLate};
 use crate::dma::RemoteMemory;
 use fpga_pci::vfio_user::socket::{Connection, SocketError};
 use fpga_pci::vfio_user::wire::{
@@ -13,14 +15,15 @@ use fpga_pci::{Interrupt, InterruptError, InterruptTrigger};
 use fpga_registers::Iova;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a message may take from its first byte to its last, and an answer to be taken. The card does nothing meanwhile.
 pub(super) const MESSAGE_TIME: Duration = Duration::from_secs(2);
-/// Requests, and bytes of requests, that may come while the card waits for one answer.
+/// Requests, bytes of requests, and file descriptors, that may come while the card waits for one answer.
 const MOST_KEPT: usize = 4096;
 const MOST_KEPT_BYTES: usize = 8 << 20;
+const MOST_KEPT_FDS: usize = 64;
 
 /// A request that came while something else was waited for.
 struct Kept {
@@ -43,6 +46,10 @@ enum Reach {
 struct Exchange {
     kept: VecDeque<Kept>,
     kept_bytes: usize,
+    kept_fds: usize,
+    /// For answers about the client's memory, and for whole messages.
+    for_answers: Patience,
+    for_messages: Patience,
     reach: Reach,
     next_id: u16,
     /// Questions that were given up: their answers may still come.
@@ -63,6 +70,7 @@ pub(super) struct Peer {
     connection: Connection,
     exchange: Mutex<Exchange>,
     answer_time: Duration,
+    log: Arc<LogLimit>,
     /// Signalled when requests are kept: whoever serves the client may sleep on the socket, where they are no more.
     arrived: (Interrupt, InterruptTrigger),
 }
@@ -78,9 +86,13 @@ impl core::fmt::Debug for Peer {
 enum AskError {
     #[error("the client refuses {command} (errno {errno})")]
     Refused { command: Command, errno: u32 },
-    #[error("the client does not answer {command} within {after:?}")]
+    #[error("the client does not answer {command} within {after:?}, the time for all messages of one access")]
     Silent { command: Command, after: Duration },
-    #[error("the client sent more than {MOST_KEPT} requests, or {MOST_KEPT_BYTES} bytes, before its answer")]
+    #[error(transparent)]
+    Late(#[from] TooLate),
+    #[error(
+        "the client sent more than {MOST_KEPT} requests, {MOST_KEPT_BYTES} bytes or {MOST_KEPT_FDS} file descriptors before its answer"
+    )]
     Flooded,
     #[error("the client's answer to {command} is about something else")]
     Contradiction { command: Command },
@@ -99,12 +111,29 @@ impl AskError {
     }
 }
 
+/// What ends a connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PeerError {
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    #[error(transparent)]
+    Late(#[from] TooLate),
+}
+
 impl Peer {
-    /// `answer_time`: how long the client has to answer for its memory.
-    pub(super) fn new(connection: Connection, answer_time: Duration) -> Result<Self, InterruptError> {
+    /// `answer_time`: how long the client may keep one access to its memory waiting.
+    pub(super) fn new(
+        connection: Connection,
+        answer_time: Duration,
+        log: Arc<LogLimit>,
+    ) -> Result<Self, InterruptError> {
+        let now = Instant::now();
         let exchange = Exchange {
             kept: VecDeque::new(),
             kept_bytes: 0,
+            kept_fds: 0,
+            for_answers: Patience::new(answer_time, now),
+            for_messages: Patience::new(MESSAGE_TIME, now),
             reach: Reach::Untried,
             next_id: 0,
             abandoned: 0,
@@ -115,7 +144,7 @@ impl Peer {
             body: Vec::new(),
             fds: Vec::new(),
         };
-        Ok(Self { connection, exchange: Mutex::new(exchange), answer_time, arrived: Interrupt::pair()? })
+        Ok(Self { connection, exchange: Mutex::new(exchange), answer_time, log, arrived: Interrupt::pair()? })
     }
 
     fn exchange(&self) -> MutexGuard<'_, Exchange> {
@@ -132,15 +161,29 @@ impl Peer {
         self.exchange().most = most.clamp(1, MAX_DATA);
     }
 
+    /// Begins a turn: the limits on waits within one turn count from here.
+    pub(super) fn begin_turn(&self) {
+        let mut exchange = self.exchange();
+        exchange.for_answers.begin_turn();
+        exchange.for_messages.begin_turn();
+    }
+
+    /// Whether the client has kept the server waiting in this turn, so that others should be served now.
+    pub(super) fn ends_turn(&self) -> bool {
+        let exchange = self.exchange();
+        exchange.for_answers.ends_turn() || exchange.for_messages.ends_turn()
+    }
+
     /// The next message, if there is one: its header; what follows it is put into `body`, and its descriptors into `fds`.
     pub(super) fn receive(
         &self,
         body: &mut Vec<u8>,
         fds: &mut Vec<OwnedFd>,
-    ) -> Result<Option<Header>, SocketError> {
+    ) -> Result<Option<Header>, PeerError> {
         let mut exchange = self.exchange();
         if let Some(kept) = exchange.kept.pop_front() {
             exchange.kept_bytes -= kept.body.len();
+            exchange.kept_fds -= kept.fds.len();
             if exchange.kept.is_empty() {
                 let _ = self.arrived.0.try_take();
             }
@@ -149,7 +192,9 @@ impl Peer {
         }
         // What was there a moment ago may have been an answer that the card has taken.
         while self.connection.is_readable().unwrap_or(true) {
+            let began = Instant::now();
             let header = self.connection.receive(body, fds, MESSAGE_TIME)?;
+            exchange.for_messages.note(began, Instant::now())?;
             if !exchange.is_late_answer(&header) {
                 return Ok(Some(header));
             }
@@ -169,9 +214,11 @@ impl Peer {
         !self.exchange().kept.is_empty() || self.connection.is_readable().unwrap_or(true)
     }
 
-    pub(super) fn send(&self, message: &[u8]) -> Result<(), SocketError> {
-        let _turn = self.exchange();
-        self.connection.send(message, &[], MESSAGE_TIME)
+    pub(super) fn send(&self, message: &[u8]) -> Result<(), PeerError> {
+        let mut exchange = self.exchange();
+        let began = Instant::now();
+        self.connection.send(message, &[], MESSAGE_TIME)?;
+        Ok(exchange.for_messages.note(began, Instant::now())?)
     }
 
     /// Asks the client and gives its answer to `take`, unless it is known not to answer. `None`: no answer that is of use.
@@ -196,7 +243,7 @@ impl Peer {
         match asked {
             Ok(taken) => Some(taken),
             Err(AskError::Refused { command, errno }) => {
-                tracing::debug!(%command, errno, "the client refuses an access to its memory");
+                log_limited!(self.log, DEBUG, %command, errno, "the client refuses an access to its memory");
                 None
             }
             Err(error) => {
@@ -221,26 +268,48 @@ impl Peer {
 
     /// Asks no more.
     fn give_up(&self, exchange: &mut Exchange, error: &AskError) {
-        tracing::warn!(%error, "memory that the client mapped without a file is out of the card's reach from now on");
+        // A server that stops says nothing about its client by that.
+        if !matches!(error, AskError::Socket(SocketError::Stopped)) {
+            log_limited!(
+                self.log,
+                WARN,
+                %error,
+                "memory that the client mapped without a file is out of the card's reach from now on"
+            );
+        }
         exchange.reach = Reach::No;
         if error.ends_connection() {
-            exchange.broken = true;
+            exchange.broken = !matches!(error, AskError::Socket(SocketError::Stopped));
             exchange.kept.clear();
             self.connection.shut_down();
         }
     }
 
-    /// One question and its answer, the body of which is in `exchange` afterwards.
+    /// One question and its answer, the body of which is in `exchange` afterwards. The time that it takes is the client's.
     fn exchange_one(&self, exchange: &mut Exchange, request: &Request<'_>) -> Result<(), AskError> {
-        let (command, began) = (request.command(), Instant::now());
+        let began = Instant::now();
+        let answered = self.exchange_within(exchange, request, began);
+        let in_time = exchange.for_answers.note(began, Instant::now());
+        answered?;
+        Ok(in_time?)
+    }
+
+    fn exchange_within(
+        &self,
+        exchange: &mut Exchange,
+        request: &Request<'_>,
+        began: Instant,
+    ) -> Result<(), AskError> {
+        let command = request.command();
+        let time = exchange.for_answers.left();
         let id = exchange.next_id;
         exchange.next_id = id.wrapping_add(1);
         exchange.asked += 1;
         exchange.out.clear();
         encode_request(id, false, request, &mut exchange.out);
-        self.connection.send(&exchange.out, &[], self.answer_time)?;
+        self.connection.send(&exchange.out, &[], time)?;
         loop {
-            let left = self.answer_time.saturating_sub(began.elapsed());
+            let left = time.saturating_sub(began.elapsed());
             if !self.connection.is_readable_within(left)? {
                 exchange.abandoned += 1;
                 return Err(AskError::Silent { command, after: self.answer_time });
@@ -265,8 +334,10 @@ impl Peer {
     fn keep(&self, exchange: &mut Exchange, header: Header) -> Result<(), AskError> {
         let (body, fds) = (std::mem::take(&mut exchange.body), std::mem::take(&mut exchange.fds));
         exchange.kept_bytes += body.len();
+        exchange.kept_fds += fds.len();
         exchange.kept.push_back(Kept { header, body, fds });
-        if exchange.kept.len() > MOST_KEPT || exchange.kept_bytes > MOST_KEPT_BYTES {
+        let too_long = exchange.kept_bytes > MOST_KEPT_BYTES || exchange.kept_fds > MOST_KEPT_FDS;
+        if exchange.kept.len() > MOST_KEPT || too_long {
             return Err(AskError::Flooded);
         }
         self.arrived.1.signal();
@@ -292,6 +363,14 @@ impl AsFd for Peer {
 }
 
 impl RemoteMemory for Peer {
+    fn begin_turn(&self) {
+        self.exchange().for_answers.begin_turn();
+    }
+
+    fn ends_turn(&self) -> bool {
+        self.exchange().for_answers.ends_turn()
+    }
+
     fn read(&self, at: Iova, into: &mut [u8]) -> usize {
         let most = usize::try_from(self.exchange().most).unwrap_or(usize::MAX);
         let mut done = 0;

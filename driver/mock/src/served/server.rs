@@ -1,8 +1,9 @@
 //! The loop: messages, the card's work, and sleep when there is neither.
 
 use super::error::ServeError;
-use super::listener::Listener;
-use super::peer::Peer;
+use super::listener::{Listener, SocketFile};
+use super::log::{LogLimit, log_limited};
+use super::peer::{Peer, PeerError};
 use super::session::{Next, Session};
 use crate::link::LinkEvents;
 use crate::world::World;
@@ -101,6 +102,7 @@ pub struct CardServer {
     first_message: Duration,
     answer: Duration,
     live: LiveServeCounts,
+    log: Arc<LogLimit>,
 }
 
 /// A client and what it has of the card.
@@ -112,16 +114,22 @@ struct Client {
 }
 
 impl Client {
-    fn new(world: &World, card: usize, connection: Connection, answer: Duration) -> Option<Self> {
-        match Peer::new(connection, answer) {
+    fn new(
+        world: &World,
+        card: usize,
+        connection: Connection,
+        answer: Duration,
+        log: &Arc<LogLimit>,
+    ) -> Option<Self> {
+        match Peer::new(connection, answer, Arc::clone(log)) {
             Ok(peer) => {
                 let peer = Arc::new(peer);
-                let session = Session::with_peer(world, card, Arc::clone(&peer));
+                let session = Session::with_peer(world, card, Arc::clone(&peer), Arc::clone(log));
                 Some(Self { session, peer, since: Instant::now() })
             }
             // It sees the end of its connection.
             Err(error) => {
-                tracing::warn!(%error, "a client cannot be served");
+                log_limited!(log, WARN, %error, "a client cannot be served");
                 None
             }
         }
@@ -173,6 +181,7 @@ impl CardServer {
             first_message: FIRST_MESSAGE,
             answer: ANSWER,
             live: LiveServeCounts::default(),
+            log: Arc::new(LogLimit::new("clients")),
         })
     }
 
@@ -183,9 +192,10 @@ impl CardServer {
         self
     }
 
-    /// How long a client may take to answer for memory that it maps without a file (`DMA_READ`, `DMA_WRITE`). After one answer that
-    /// does not come it is asked no more, and accesses to such memory are refused. The card does nothing while it waits. Default
-    /// 1 s.
+    /// How long a client may take to answer for memory that it maps without a file (`DMA_READ`, `DMA_WRITE`): all messages of one
+    /// unit of the card's work together. The card does nothing while it waits. After that, or when the answers are late all the time
+    /// (ten such times in all, and a tenth of the time that passes), it is asked no more, and accesses to such memory are refused.
+    /// Default 1 s.
     #[must_use]
     pub const fn answer(mut self, time: Duration) -> Self {
         self.answer = time;
@@ -210,6 +220,12 @@ impl CardServer {
         self.listener.path()
     }
 
+    /// The socket's file, to be removed by a program that ends without dropping the server.
+    #[must_use]
+    pub fn file(&self) -> SocketFile {
+        self.listener.file()
+    }
+
     /// Serves card `card` of `world` until `stop` can be read (or its other end is closed). Of a client that is connected then
     /// the card is wanted back (VFIO's REQ interrupt), and the connection ends.
     ///
@@ -220,6 +236,9 @@ impl CardServer {
         if card >= count {
             return Err(ServeError::NoSuchCard { card, count });
         }
+        // No wait for a client outlasts the server.
+        let stopped = stop.as_fd().try_clone_to_owned().map_err(|error| self.wait_error(error.into()))?;
+        let stopped = Arc::new(stopped);
         // Nobody else in this process opens the card and so puts it to rest.
         let opened = world.transport(card);
         let link = world.link_events();
@@ -233,6 +252,7 @@ impl CardServer {
             self.live.set(ServeCounts { refused_requests, ..self.counts });
             let elapsed = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let rest = world.drive(base.saturating_add(fpga_core::Nanos::new(elapsed)));
+            world.let_others_in();
             let silent = client.as_ref().and_then(|client| client.rest(self.first_message));
             let rest = [rest, silent, stranger.as_ref().map(Stranger::rest), pause.then_some(ACCEPT_PAUSE)];
             let rest = rest.into_iter().flatten().min();
@@ -252,7 +272,9 @@ impl CardServer {
             }
             if client.as_ref().and_then(|client| client.rest(self.first_message)) == Some(Duration::ZERO) {
                 self.counts.broken_connections += 1;
-                tracing::warn!(
+                log_limited!(
+                    self.log,
+                    WARN,
                     "the connection ends: the client has said nothing within {:?}",
                     self.first_message
                 );
@@ -263,7 +285,11 @@ impl CardServer {
                 self.attend(&mut client, &mut buffers, LAST_WORDS);
                 if client.as_ref().is_some_and(|client| !client.session.is_settled()) && ready.stranger {
                     self.counts.broken_connections += 1;
-                    tracing::warn!("the connection ends: the client has said nothing, and another one has");
+                    log_limited!(
+                        self.log,
+                        WARN,
+                        "the connection ends: the client has said nothing, and another one has"
+                    );
                     self.end(client.take());
                 }
                 if client.is_some() {
@@ -273,11 +299,15 @@ impl CardServer {
             if ready.listener {
                 self.attend(&mut client, &mut buffers, LAST_WORDS);
                 match self.listener.accept() {
-                    None => pause = true,
+                    Ok(None) => {}
+                    Err(error) => {
+                        log_limited!(self.log, WARN, %error, "a client could not be accepted");
+                        pause = true;
+                    }
                     // Of several only the last one is told; the others see the end of their connections.
-                    Some(socket) => {
+                    Ok(Some(socket)) => {
                         self.counts.turned_away += u64::from(stranger.is_some());
-                        let connection = Connection::new(socket);
+                        let connection = Connection::new(socket).with_stop(Arc::clone(&stopped));
                         stranger = Some(Stranger { connection, since: Instant::now() });
                     }
                 }
@@ -286,8 +316,8 @@ impl CardServer {
                 && let Some(Stranger { connection, .. }) = stranger.take()
             {
                 self.counts.connections += 1;
-                tracing::info!("a client has come");
-                client = Client::new(world, card, connection, self.answer);
+                log_limited!(self.log, INFO, "a client has come");
+                client = Client::new(world, card, connection, self.answer, &self.log);
             }
         }
         if let Some(client) = &client {
@@ -295,6 +325,7 @@ impl CardServer {
         }
         self.end(client);
         drop(opened);
+        self.log.finish();
         self.live.set(self.counts);
         Ok(self.live.get())
     }
@@ -331,10 +362,7 @@ impl CardServer {
         match rustix::event::poll(&mut poll, rest.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Ready::default()),
-            Err(errno) => {
-                let path = self.listener.path().to_owned();
-                return Err(ServeError::Wait { path, source: OsError::from(errno) });
-            }
+            Err(errno) => return Err(self.wait_error(errno.into())),
         }
         let [stop, listener, socket, kept, line, stranger_ready, _] = poll.map(|fd| !fd.revents().is_empty());
         Ok(Ready {
@@ -346,15 +374,26 @@ impl CardServer {
         })
     }
 
-    /// Up to `most` messages of the client's, as far as they are there. It is gone afterwards if one was the last.
+    fn wait_error(&self, source: OsError) -> ServeError {
+        ServeError::Wait { path: self.listener.path().to_owned(), source }
+    }
+
+    /// Up to `most` messages of the client's, as far as they are there, and until it has kept the server waiting. It is gone
+    /// afterwards if one was the last.
     fn attend(&mut self, client: &mut Option<Client>, buffers: &mut Buffers, most: usize) {
         for _ in 0..most {
             let Some(present) = client else { return };
             if most > 1 && !present.peer.has_news() {
                 return;
             }
-            if !self.serve(present, buffers) {
+            present.peer.begin_turn();
+            let goes_on = self.serve(present, buffers);
+            let ends_turn = present.peer.ends_turn();
+            if !goes_on {
                 self.end(client.take());
+            }
+            if ends_turn {
+                return;
             }
         }
     }
@@ -378,10 +417,10 @@ impl CardServer {
         next == Next::Continue
     }
 
-    fn broken(&mut self, error: SocketError) -> bool {
-        if error != SocketError::Closed {
+    fn broken(&mut self, error: PeerError) -> bool {
+        if !matches!(error, PeerError::Socket(SocketError::Closed | SocketError::Stopped)) {
             self.counts.broken_connections += 1;
-            tracing::warn!(%error, "the connection ends");
+            log_limited!(self.log, WARN, %error, "the connection ends");
         }
         false
     }
@@ -393,7 +432,7 @@ impl CardServer {
             self.counts.memory_messages += asked;
             // Of the end itself the connection has told like of any other.
             self.counts.broken_connections += u64::from(broken);
-            tracing::info!("the client has gone");
+            log_limited!(self.log, INFO, "the client has gone");
         }
     }
 
@@ -401,7 +440,9 @@ impl CardServer {
     fn turn_away(&mut self, stranger: Option<Stranger>, buffers: &mut Buffers) {
         let Some(Stranger { connection, .. }) = stranger else { return };
         self.counts.turned_away += 1;
-        tracing::warn!(
+        log_limited!(
+            self.log,
+            WARN,
             "somebody else wants the card on {} and is told that it is in use; for two programs serve two cards",
             self.listener.path().display()
         );

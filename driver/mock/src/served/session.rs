@@ -3,6 +3,7 @@
 use super::device;
 use super::error::RequestError;
 use super::irqs::{self, LineUnmask};
+use super::log::{LogLimit, log_limited};
 use super::peer::Peer;
 use crate::dma::ClientMemory;
 use crate::state::{CardFailure, Slot};
@@ -25,8 +26,8 @@ const MESSAGE_FDS: u32 = 16;
 /// Granule of mappings.
 const PAGE_SIZES: u64 = 4096;
 
-/// Refusals of one client that are worth a warning: whoever sends nonsense does it often.
-const LOGGED: u64 = 32;
+/// Least `max_data_xfer_size` of a client: a page. Smaller ones would make a thousand messages out of one page of a transfer.
+pub(super) const MIN_DATA: u32 = 4096;
 
 /// What is to happen after a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,7 @@ pub struct Session {
     peer: Option<Arc<Peer>>,
     /// What the client unmasks the legacy line by, beside messages.
     line: Option<LineUnmask>,
+    log: Arc<LogLimit>,
 }
 
 impl Session {
@@ -59,6 +61,10 @@ impl Session {
     /// that is none makes a session that refuses everything.
     #[must_use]
     pub fn new(world: &World, card: usize) -> Self {
+        Self::logging(world, card, Arc::new(LogLimit::new("clients")))
+    }
+
+    fn logging(world: &World, card: usize, log: Arc<LogLimit>) -> Self {
         let session = Self {
             world: world.clone(),
             card,
@@ -67,6 +73,7 @@ impl Session {
             refused: 0,
             peer: None,
             line: None,
+            log,
         };
         session.close();
         let _ = session.with_slot(|slot| {
@@ -87,12 +94,13 @@ impl Session {
         connection: Connection,
         answer: Duration,
     ) -> Result<Self, InterruptError> {
-        Ok(Self::with_peer(world, card, Arc::new(Peer::new(connection, answer)?)))
+        let log = Arc::new(LogLimit::new("clients"));
+        Ok(Self::with_peer(world, card, Arc::new(Peer::new(connection, answer, Arc::clone(&log))?), log))
     }
 
     /// As [`new`](Self::new), with a client that can be asked for memory that it maps without a file.
-    pub(super) fn with_peer(world: &World, card: usize, peer: Arc<Peer>) -> Self {
-        let mut session = Self::new(world, card);
+    pub(super) fn with_peer(world: &World, card: usize, peer: Arc<Peer>, log: Arc<LogLimit>) -> Self {
+        let mut session = Self::logging(world, card, log);
         session.peer = Some(peer);
         session
     }
@@ -128,7 +136,7 @@ impl Session {
     pub fn handle(&mut self, header: &Header, body: &[u8], fds: Vec<OwnedFd>, out: &mut Vec<u8>) -> Next {
         let Kind::Request { no_reply } = header.kind else {
             // Nothing was asked.
-            tracing::warn!(command = %header.command, "the client answers what nobody asked");
+            log_limited!(self.log, WARN, command = %header.command, "the client answers what nobody asked");
             return Next::Close;
         };
         let start = out.len();
@@ -142,11 +150,7 @@ impl Session {
             return Next::Continue;
         };
         self.refused += 1;
-        if self.refused <= LOGGED {
-            tracing::warn!(command = %header.command, %error, "refused");
-        } else {
-            tracing::debug!(command = %header.command, %error, "refused");
-        }
+        log_limited!(self.log, WARN, command = %header.command, %error, "refused");
         out.truncate(start);
         if !no_reply {
             encode_error(header.id, header.command, error.errno(), out);
@@ -255,9 +259,13 @@ impl Session {
         if proposed.major != MAJOR {
             return Err(RequestError::OtherVersion { major: proposed.major, minor: proposed.minor });
         }
+        let limit = proposed.capabilities.max_data();
+        if limit < MIN_DATA {
+            return Err(RequestError::DataLimit { limit });
+        }
         self.settled = true;
         if let Some(peer) = &self.peer {
-            peer.limit(proposed.capabilities.max_data());
+            peer.limit(limit);
         }
         // QEMU takes no answer that is longer than its question: nothing that is not needed.
         let capabilities = Capabilities {

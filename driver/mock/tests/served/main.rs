@@ -3,6 +3,7 @@
 
 mod client;
 mod device;
+mod hostile;
 mod interrupts;
 mod memory;
 mod messages;

@@ -93,7 +93,10 @@ pub enum Level {
                         the card with\n  \
                         -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"SOCKET\"}}'\n\
                         and memory that can be shared (-object memory-backend-memfd,share=on).\n\n\
-                        With --control, `fpgactl card control` pulls the card out, puts it back and makes it fail while it is served.\n\n\
+                        With --control, `fpgactl card control` pulls the card out, puts it back and makes it fail while it is served. \
+                        It has 16 connections; when others wait, one that has been idle for a second is closed.\n\n\
+                        SIGINT and SIGTERM end the server in order; a second one, or ten seconds, end it at once. The sockets are removed \
+                        either way.\n\n\
                         Examples:\n  \
                         fpgactl card serve --socket /tmp/card\n  \
                         fpgactl card serve --socket /tmp/card --card-file us-plus-x16 --stats stats.json\n  \

@@ -140,6 +140,8 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     target::catch();
     let server = CardServer::bind(&args.socket)?;
     let control = args.control.as_deref().map(Listener::bind).transpose()?;
+    let files = [Some(server.file()), control.as_ref().map(Listener::file)];
+    stop::remove_on_exit(files.into_iter().flatten().collect())?;
     let socket = args.socket.display().to_string();
     if settings.json {
         output::line(&Ready { ready: &socket }, out)?;
@@ -154,9 +156,10 @@ pub fn run(settings: &Settings, args: &ServeArgs, out: &mut dyn Write) -> Result
     };
     let (served, controlled) = thread::scope(|scope| {
         let (world, ended, so_far) = (&world, ended.as_fd(), &so_far);
+        let limits = control::Limits::default();
         let controlled = control
             .as_ref()
-            .map(|listener| scope.spawn(move || control::serve(world, listener, ended, so_far)));
+            .map(|listener| scope.spawn(move || control::serve(world, listener, ended, so_far, limits)));
         let served = server.run(world, 0, signalled);
         drop(end);
         // A panic of that thread goes on here.

@@ -3,24 +3,44 @@
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
-use fpga_driver::mock::served::Listener;
+use fpga_driver::mock::served::{Listener, LogLimit};
 use fpga_driver::mock::{CardFailure, FaultPlan, FaultsDescription, USER_INTERRUPTS, World};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{Answer, Progress, Request};
 
-/// Who is connected at the same time; others wait.
-const CLIENTS: usize = 16;
+/// Pause after a connection that could not be accepted (no file descriptors left), before the next attempt.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Longest request: a plan of many faults.
 const LONGEST: usize = 1 << 20;
+
+/// Limits on connections.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Connections at the same time; others wait in the system's queue.
+    pub(crate) clients: usize,
+    /// When others wait, the connection that has been without a request for the longest time is closed for them, if it is so old at
+    /// least: an answer takes microseconds, and nobody needs a connection for longer.
+    pub(crate) idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { clients: 16, idle: Duration::from_secs(1) }
+    }
+}
 
 /// Somebody who asks.
 struct Client {
     stream: UnixStream,
     /// What came of a line.
     begun: Vec<u8>,
+    since: Instant,
+    /// When the last whole request came.
+    active: Instant,
 }
 
 /// What the card and its server have counted by now.
@@ -30,36 +50,80 @@ pub(crate) type Stats<'a> = dyn Fn() -> serde_json::Value + Sync + 'a;
 ///
 /// # Errors
 /// Waiting failed.
-pub(crate) fn serve(world: &World, listener: &Listener, end: impl AsFd, stats: &Stats<'_>) -> io::Result<()> {
+pub(crate) fn serve(
+    world: &World,
+    listener: &Listener,
+    end: impl AsFd,
+    stats: &Stats<'_>,
+    limits: Limits,
+) -> io::Result<()> {
+    let log = LogLimit::new("control connections");
     let mut clients: Vec<Client> = Vec::new();
+    let mut pause = false;
     loop {
-        let room = if clients.len() < CLIENTS { PollFlags::IN } else { PollFlags::empty() };
+        // How long until there is a place for whoever comes next; `None`: there is one.
+        let full = until_place(&clients, limits, Instant::now());
+        let wait = if pause { Some(ACCEPT_PAUSE) } else { full.filter(|wait| !wait.is_zero()) };
+        let listens = if wait.is_none() { PollFlags::IN } else { PollFlags::empty() };
         let streams = clients.iter().map(|client| PollFd::new(&client.stream, PollFlags::IN));
-        let mut waits: Vec<PollFd<'_>> = [PollFd::new(&end, PollFlags::IN), PollFd::new(listener, room)]
+        let mut waits: Vec<PollFd<'_>> = [PollFd::new(&end, PollFlags::IN), PollFd::new(listener, listens)]
             .into_iter()
             .chain(streams)
             .collect();
-        match poll(&mut waits, None) {
+        // The limits are far below what the kernel takes.
+        let wait = wait.map(|wait| Timespec::try_from(wait).unwrap_or_default());
+        match poll(&mut waits, wait.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(errno) => return Err(errno.into()),
         }
         let mut ready = waits.iter().map(|wait| !wait.revents().is_empty());
         if ready.next() == Some(true) {
+            log.finish();
             return Ok(());
         }
         let came = ready.next() == Some(true);
         let ready: Vec<bool> = ready.collect();
         let mut ready = ready.into_iter();
         clients.retain_mut(|client| ready.next() != Some(true) || client.attend(world, stats));
-        if came && let Some(socket) = listener.accept() {
-            let stream = UnixStream::from(socket);
-            // Who does not take his answers is not waited for.
-            if stream.set_nonblocking(true).is_ok() {
-                clients.push(Client { stream, begun: Vec::new() });
+        pause = came && !accept(listener, &mut clients, limits, &log);
+    }
+}
+
+/// How long until another connection can be taken; `None` if there is a place, zero if an old connection can make room now.
+fn until_place(clients: &[Client], limits: Limits, now: Instant) -> Option<Duration> {
+    if clients.len() < limits.clients {
+        return None;
+    }
+    let ages = clients.iter().map(|client| now.saturating_duration_since(client.since));
+    ages.map(|age| limits.idle.saturating_sub(age)).min()
+}
+
+/// Takes whoever has come. `false`: it could not be taken, and is still there.
+fn accept(listener: &Listener, clients: &mut Vec<Client>, limits: Limits, log: &LogLimit) -> bool {
+    let socket = match listener.accept() {
+        Ok(None) => return true,
+        Ok(Some(socket)) => socket,
+        Err(error) => {
+            if log.permits(Instant::now()) {
+                tracing::warn!(%error, "a control connection could not be accepted");
             }
+            return false;
+        }
+    };
+    let now = Instant::now();
+    if clients.len() >= limits.clients {
+        let old = clients.iter().enumerate().filter(|(_, client)| now - client.since >= limits.idle);
+        if let Some((index, _)) = old.min_by_key(|(_, client)| client.active) {
+            clients.remove(index);
         }
     }
+    let stream = UnixStream::from(socket);
+    // Who does not take his answers is not waited for.
+    if stream.set_nonblocking(true).is_ok() {
+        clients.push(Client { stream, begun: Vec::new(), since: now, active: now });
+    }
+    true
 }
 
 impl Client {
@@ -75,6 +139,7 @@ impl Client {
         };
         self.begun.extend_from_slice(piece.get(..count).unwrap_or_default());
         while let Some(end) = self.begun.iter().position(|byte| *byte == b'\n') {
+            self.active = Instant::now();
             let line: Vec<u8> = self.begun.drain(..=end).collect();
             if !self.tell(&answer(world, stats, &line)) {
                 return false;
@@ -150,6 +215,7 @@ fn planned(faults: &FaultsDescription) -> Result<FaultPlan, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::client::ask as ask_at;
     use fpga_driver::Card;
     use fpga_driver::mock::CardDescription;
 
@@ -230,5 +296,47 @@ mod tests {
             assert!(answer.error.as_ref().is_some_and(|error| error.contains(part)), "{line}: {answer:?}");
             assert_eq!(answer.faults.len(), 1, "{line}: the plan is as it was");
         }
+    }
+
+    #[test]
+    fn silent_connections_make_room_for_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let listener = Listener::bind(&path).unwrap();
+        let (end, ended) = UnixStream::pair().unwrap();
+        let world = world();
+        let limits = Limits { clients: 4, idle: Duration::ZERO };
+        std::thread::scope(|scope| {
+            let served = scope.spawn(|| serve(&world, &listener, ended, &|| serde_json::Value::Null, limits));
+            let silent: Vec<_> = (0..2 * limits.clients)
+                .map(|number| {
+                    let mut stream = UnixStream::connect(&path).unwrap();
+                    // Half a request is none.
+                    stream.write_all(if number % 2 == 0 { b"" } else { b"{" }).unwrap();
+                    stream
+                })
+                .collect();
+            for _ in 0..limits.clients {
+                assert_eq!(ask_at(&path, &Request::State {}).unwrap(), Answer::default());
+            }
+            drop(end);
+            served.join().unwrap().unwrap();
+            drop(silent);
+        });
+    }
+
+    #[test]
+    fn connection_is_kept_while_young_or_while_there_is_room() {
+        let now = Instant::now();
+        let client = |age: u64| {
+            let (stream, _) = UnixStream::pair().unwrap();
+            let since = now + Duration::from_secs(100 - age);
+            Client { stream, begun: Vec::new(), since, active: since }
+        };
+        let now = now + Duration::from_secs(100);
+        let limits = Limits { clients: 2, idle: Duration::from_secs(10) };
+        assert_eq!(until_place(&[client(50)], limits, now), None);
+        assert_eq!(until_place(&[client(3), client(4)], limits, now), Some(Duration::from_secs(6)));
+        assert_eq!(until_place(&[client(3), client(50)], limits, now), Some(Duration::ZERO));
     }
 }

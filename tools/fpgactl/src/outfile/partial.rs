@@ -63,7 +63,7 @@ pub(crate) fn remove_temporary() {
     }
 }
 
-/// From now on a signal that ends the process removes temporary files first, and a second one ends a command that was asked to end.
+/// From now on a signal that ends the process removes temporary files and sockets first, and a second one ends a command that was asked to end.
 ///
 /// # Errors
 /// What the system says: no thread, no handler.
@@ -92,6 +92,7 @@ fn start() -> io::Result<()> {
                 continue;
             }
             remove_temporary();
+            stop::remove_sockets();
             if asks {
                 // What shells show of a process that a signal has ended.
                 low_level::exit(128 + signal);

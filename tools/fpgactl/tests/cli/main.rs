@@ -8,6 +8,7 @@ mod examples;
 mod frames;
 mod health;
 mod host;
+mod hostile;
 mod irq;
 mod maps;
 mod memory;

@@ -1,0 +1,112 @@
+//! A limit on the log lines that clients can cause.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Lines that may come at once.
+const BURST: u32 = 32;
+/// After that, one line in this time.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// Limits the log lines about one server's clients, of all connections together: 32 at once, then one in ten seconds. Lines that are
+/// left out are counted, and the next line that is written is preceded by their number.
+#[derive(Debug)]
+pub struct LogLimit {
+    subject: &'static str,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    left: u32,
+    /// Since when the next line has been waited for.
+    since: Option<Instant>,
+    suppressed: u64,
+}
+
+impl LogLimit {
+    /// A limit of its own for lines about `subject`.
+    #[must_use]
+    pub const fn new(subject: &'static str) -> Self {
+        Self { subject, state: Mutex::new(State { left: BURST, since: None, suppressed: 0 }) }
+    }
+
+    /// Whether a line may be written at time `now`. Says first how many were left out before it.
+    #[must_use]
+    pub fn permits(&self, now: Instant) -> bool {
+        let suppressed = match self.take(now) {
+            None => return false,
+            Some(suppressed) => suppressed,
+        };
+        self.tell(suppressed);
+        true
+    }
+
+    /// Says how many lines were left out since the last one.
+    pub fn finish(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let suppressed = std::mem::take(&mut state.suppressed);
+        drop(state);
+        self.tell(suppressed);
+    }
+
+    fn tell(&self, suppressed: u64) {
+        if suppressed > 0 {
+            let subject = self.subject;
+            tracing::warn!(
+                "{suppressed} log lines about {subject} were left out: one in {PERIOD:?} is written"
+            );
+        }
+    }
+
+    /// Takes a line, and how many were left out before it; `None` if it is to be left out.
+    fn take(&self, now: Instant) -> Option<u64> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = *state.since.get_or_insert(now);
+        let periods = now.saturating_duration_since(since).as_nanos() / PERIOD.as_nanos();
+        let gained = u32::try_from(periods).unwrap_or(BURST).min(BURST);
+        if gained > 0 {
+            state.left = state.left.saturating_add(gained).min(BURST);
+            state.since = Some(now);
+        }
+        if state.left == 0 {
+            state.suppressed += 1;
+            return None;
+        }
+        state.left -= 1;
+        Some(std::mem::take(&mut state.suppressed))
+    }
+}
+
+/// Writes a log line about a client if the limit permits it.
+macro_rules! log_limited {
+    ($limit:expr, $level:ident, $($line:tt)*) => {
+        if tracing::enabled!(tracing::Level::$level) && $limit.permits(std::time::Instant::now()) {
+            tracing::event!(tracing::Level::$level, $($line)*);
+        }
+    };
+}
+pub(super) use log_limited;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_flood_is_cut_to_burst_and_rate() {
+        let (limit, start) = (LogLimit::new("clients"), Instant::now());
+        let permitted = |at: Duration, lines: u32| {
+            (0..lines)
+                .filter_map(|_| limit.take(start + at))
+                .fold((0, 0), |(n, out), more| (n + 1, out + more))
+        };
+        assert_eq!(permitted(Duration::ZERO, 100_000), (BURST, 0));
+        assert_eq!(permitted(PERIOD / 2, 1_000), (0, 0));
+        assert_eq!(permitted(PERIOD, 1_000), (1, u64::from(100_000 - BURST) + 1_000));
+        // An hour of a flood.
+        let lines: u32 = (2..360).map(|number| permitted(PERIOD * number, 1_000).0).sum();
+        assert_eq!(lines, 358);
+        // Silence gives the burst back.
+        assert_eq!(permitted(PERIOD * 10_000, 1_000).0, BURST);
+    }
+}
