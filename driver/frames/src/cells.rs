@@ -19,7 +19,7 @@ use fpga_driver::firmware::crc::crc32c;
 use crate::sequence::Sequence;
 
 /// Version of everything that is exchanged: these blocks, and the messages of [`bootstrap`](crate::bootstrap).
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// Bytes of a block.
 pub const BLOCK: usize = 64;

@@ -1,6 +1,8 @@
 //! The publisher's side: any number of conversations, a few at a time, each with its time limit.
 
 use std::collections::VecDeque;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
@@ -8,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::wire::{Accepted, Hello, Join, Message, MessageError, Offer, Reason, Refusal};
 use super::{Line, LineError};
 use crate::cells::VERSION;
+use crate::publisher::SubscriberId;
 
 /// Connections taken at one look: so that a flood of them does not hold up frames.
 const AT_ONCE: usize = 8;
@@ -16,6 +19,9 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Whoever connects has so long to say something, however many others come: on a machine that has much to do, between a connection and its
 /// first word are some milliseconds. A flood is let in that much more slowly, and waits in the system's queue.
 const GRACE: Duration = Duration::from_millis(5);
+/// Whoever has had an offer makes room for others after this part of the time limit without a further word: a flood of conversations that
+/// are begun and not ended must not keep anybody out.
+const OFFERED_PART: u32 = 4;
 /// Bytes of a stranger's that are read and thrown away before the connection is closed. What is left unread would make the system take back
 /// the reason on its way to him.
 const DISCARDED: usize = 4096;
@@ -24,8 +30,25 @@ const KEPT: usize = 64;
 
 /// Who decides about subscribers.
 pub(crate) trait Admission {
+    /// The connection's challenge is filled in by the caller.
     fn offer(&mut self, hello: &Hello) -> Result<Offer, Refusal>;
-    fn admit(&mut self, hello: &Hello, join: &Join) -> Result<Accepted, Refusal>;
+    /// Asked again and again until there is a verdict.
+    fn admit(&mut self, hello: &Hello, join: &Join, visit: &mut Visit) -> Verdict;
+}
+
+/// What the admission keeps of a join between two questions about it: which probe of the subscriber that has this node decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Visit {
+    pub(crate) probe: Option<(SubscriberId, u64)>,
+}
+
+/// What becomes of a join.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    Accepted(Accepted),
+    Refused(Refusal),
+    /// Not known yet.
+    Pending,
 }
 
 /// A connection that made nobody a subscriber.
@@ -39,8 +62,10 @@ pub(crate) struct Rejected {
 enum Stage {
     /// Nothing has been said that makes sense.
     Hello,
-    /// The offer is on its way, or there.
-    Join(Hello),
+    /// The offer is on its way, or there; with its challenge.
+    Join(Hello, u64),
+    /// The join is there, and not decided about.
+    Verdict(Hello, Join, Visit),
     /// The last message is on its way.
     Last,
 }
@@ -50,7 +75,10 @@ struct Connection {
     line: Line,
     peer: SocketAddr,
     since: Instant,
+    /// When something was last said.
+    heard: Instant,
     until: Instant,
+    challenge: u64,
     stage: Stage,
     /// Why it will not be a subscriber; the word is on its way.
     refused: Option<String>,
@@ -65,6 +93,9 @@ pub(crate) struct Listener {
     patience: Duration,
     looked: Option<Instant>,
     rejected: VecDeque<Rejected>,
+    /// Challenges are a keyed hash of their number: the system's randomness is in the key.
+    challenges: RandomState,
+    challenged: u64,
 }
 
 impl Listener {
@@ -72,7 +103,16 @@ impl Listener {
         let socket = TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;
         let connections = VecDeque::with_capacity(most);
-        Ok(Self { socket, connections, most: most.max(1), patience, looked: None, rejected: VecDeque::new() })
+        Ok(Self {
+            socket,
+            connections,
+            most: most.max(1),
+            patience,
+            looked: None,
+            rejected: VecDeque::new(),
+            challenges: RandomState::new(),
+            challenged: 0,
+        })
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
@@ -118,11 +158,19 @@ impl Listener {
     fn accept(&mut self, now: Instant) -> usize {
         for count in 0..AT_ONCE {
             if self.connections.len() >= self.most {
-                // Whoever has said nothing for the longest time makes room; who is known to speak properly does not.
+                // Whoever has said nothing for the longest time makes room; then whoever has had an offer for long.
+                let offered = self.patience / OFFERED_PART;
                 let silent = self.connections.iter().position(|line| {
                     matches!(line.stage, Stage::Hello) && now.saturating_duration_since(line.since) >= GRACE
                 });
-                let Some(evicted) = silent.and_then(|at| self.connections.remove(at)) else { return count };
+                let hesitating = || {
+                    self.connections.iter().position(|line| {
+                        matches!(line.stage, Stage::Join(..))
+                            && now.saturating_duration_since(line.heard) >= offered
+                    })
+                };
+                let evicted = silent.or_else(hesitating).and_then(|at| self.connections.remove(at));
+                let Some(evicted) = evicted else { return count };
                 self.reject(evicted.peer, "it said nothing while others were waiting".to_owned());
             }
             // What goes wrong here is about one connection that is gone already, or about this process having no descriptors left:
@@ -130,9 +178,17 @@ impl Listener {
             let Ok((socket, peer)) = self.socket.accept() else { return count };
             match Line::new(socket) {
                 Ok(line) => {
-                    let until = now + self.patience;
-                    let (stage, refused) = (Stage::Hello, None);
-                    self.connections.push_back(Connection { line, peer, since: now, until, stage, refused });
+                    self.challenged = self.challenged.wrapping_add(1);
+                    self.connections.push_back(Connection {
+                        line,
+                        peer,
+                        since: now,
+                        heard: now,
+                        until: now + self.patience,
+                        challenge: self.challenges.hash_one(self.challenged),
+                        stage: Stage::Hello,
+                        refused: None,
+                    });
                 }
                 Err(error) => self.reject(peer, error.to_string()),
             }
@@ -150,6 +206,7 @@ impl Connection {
             Ok(None) => {}
             Ok(Some(message)) => {
                 moved = true;
+                self.heard = now;
                 self.answer(&message, admission);
             }
             Err(LineError::Message(error)) => {
@@ -168,6 +225,7 @@ impl Connection {
             }
             Err(LineError::Io(error)) => return Err(error.to_string()),
         }
+        moved |= self.decide(now, admission);
         let flushed = match self.line.flush() {
             Ok(flushed) => flushed,
             Err(LineError::Io(error)) => return Err(error.to_string()),
@@ -183,6 +241,28 @@ impl Connection {
         Ok(Some(moved))
     }
 
+    /// Asks about a join that is there; whether there was a verdict.
+    fn decide(&mut self, now: Instant, admission: &mut dyn Admission) -> bool {
+        let Stage::Verdict(hello, join, visit) = &mut self.stage else { return false };
+        match admission.admit(hello, join, visit) {
+            Verdict::Accepted(accepted) => {
+                self.line.say(&Message::Accepted(accepted));
+                self.stage = Stage::Last;
+            }
+            Verdict::Refused(refusal) => self.refuse(refusal),
+            // Before the time is over, so that the reason arrives before the other side gives up.
+            Verdict::Pending if now >= self.until - self.until.saturating_duration_since(self.since) / 4 => {
+                let text = format!(
+                    "node {} is a subscriber, and it is not known yet whether it still is one: try again",
+                    hello.node
+                );
+                self.refuse(Refusal { reason: Reason::Taken, text });
+            }
+            Verdict::Pending => return false,
+        }
+        true
+    }
+
     fn refuse(&mut self, refusal: Refusal) {
         self.refused = Some(format!("it is refused: {}", refusal.text));
         self.line.say(&Message::Refused(refusal));
@@ -193,18 +273,18 @@ impl Connection {
         match (&self.stage, message) {
             (Stage::Hello, Message::Hello(hello)) => match admission.offer(hello) {
                 Ok(offer) => {
-                    self.line.say(&Message::Offer(offer));
-                    self.stage = Stage::Join(*hello);
+                    self.line.say(&Message::Offer(Offer { challenge: self.challenge, ..offer }));
+                    self.stage = Stage::Join(*hello, self.challenge);
                 }
                 Err(refusal) => self.refuse(refusal),
             },
-            (Stage::Join(hello), Message::Join(join)) => match admission.admit(hello, join) {
-                Ok(accepted) => {
-                    self.line.say(&Message::Accepted(accepted));
-                    self.stage = Stage::Last;
-                }
-                Err(refusal) => self.refuse(refusal),
-            },
+            (Stage::Join(_, challenge), Message::Join(join)) if join.challenge != *challenge => {
+                let text = "the join repeats another challenge than this connection's offer has: it was said on another connection";
+                self.refuse(Refusal { reason: Reason::Challenge, text: text.to_owned() });
+            }
+            (Stage::Join(hello, _), Message::Join(join)) => {
+                self.stage = Stage::Verdict(*hello, *join, Visit::default());
+            }
             _ => {
                 let text = format!("a message that is not due (version {VERSION}): hello first, then join");
                 self.refuse(Refusal { reason: Reason::Garbage, text });

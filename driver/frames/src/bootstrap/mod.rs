@@ -3,14 +3,18 @@
 //! ```text
 //! subscriber                                       publisher
 //!    | ---- hello: node, incarnation ------------->  |
-//!    | <--- offer: stream, sizes of frames --------  |
+//!    | <--- offer: stream, sizes, challenge -------  |
 //!    |      opens a memory window of that shape      |
-//!    | ---- join: window, key, slots ------------->  |  opens a memory window for the credit
+//!    | ---- join: window, key, slots, challenge -->  |  opens a memory window for the credit
 //!    | <--- accepted: window, key, next numbers ---  |
 //!    x                                               x
 //! ```
 //!
-//! Keys protect against accidents and against strangers that cannot listen; they are sent in the clear, here and in packets.
+//! A node that is a subscriber already is taken again only after its old window has refused a transfer: the publisher tries it out before
+//! it answers the join.
+//!
+//! The challenge is another one on each connection, so a conversation that was recorded makes nobody a subscriber when it is replayed. Keys
+//! protect against accidents and against strangers that cannot listen; they are sent in the clear, here and in packets.
 
 mod client;
 mod listener;
@@ -21,7 +25,7 @@ use std::net::TcpStream;
 
 pub use client::BootstrapError;
 pub(crate) use client::{Conversation, Step};
-pub(crate) use listener::{Admission, Listener};
+pub(crate) use listener::{Admission, Listener, Verdict, Visit};
 
 use wire::{Inbox, MAX_MESSAGE, Message, MessageError};
 

@@ -4,8 +4,8 @@
 //! every one:  0 magic "FPGAFRMS"  8 version u16  10 kind u16  12 bytes of the body u32  16 body   CRC-32C of all before u32
 //! 1 hello     node u32, incarnation u32
 //! 2 offer     stream u64, node u32, room for the value u32, room for data u64, slots of the publisher u32, heartbeat u32 (ms),
-//!             bytes of a segment u32
-//! 3 join      address u64, bytes u64, key u64, slots u32
+//!             bytes of a segment u32, challenge u64
+//! 3 join      address u64, bytes u64, key u64, slots u32, challenge u64
 //! 4 accepted  next sequence u64, next position u32, address u64, bytes u64, key u64
 //! 5 refused   reason u16, bytes of text u16, text (UTF-8)
 //! ```
@@ -89,6 +89,10 @@ pub enum Reason {
     Closing,
     /// Something at the publisher failed.
     Failed,
+    /// The node is a subscriber already, and its card takes what is sent to it.
+    Taken,
+    /// The join does not repeat this connection's challenge: it belongs to another connection.
+    Challenge,
     /// A reason of a later version.
     Other(u16),
 }
@@ -102,6 +106,8 @@ impl Reason {
             Self::Full => 4,
             Self::Closing => 5,
             Self::Failed => 6,
+            Self::Taken => 7,
+            Self::Challenge => 8,
             Self::Other(number) => number,
         }
     }
@@ -114,6 +120,8 @@ impl Reason {
             4 => Self::Full,
             5 => Self::Closing,
             6 => Self::Failed,
+            7 => Self::Taken,
+            8 => Self::Challenge,
             other => Self::Other(other),
         }
     }
@@ -145,6 +153,8 @@ pub struct Offer {
     pub heartbeat_ms: u32,
     /// Bytes of a segment of its transfers at most: how many events a frame makes at the subscriber's card follows from that.
     pub segment: u32,
+    /// Number that the join has to repeat: another one for each connection, so that what was said on one is of no use on the next.
+    pub challenge: u64,
 }
 
 /// A piece of card memory that the other side may write.
@@ -165,6 +175,8 @@ pub struct Join {
     pub window: Window,
     /// How many slots.
     pub slots: u32,
+    /// The offer's challenge.
+    pub challenge: u64,
 }
 
 /// The subscriber is one.
@@ -236,10 +248,10 @@ impl Message {
             }
             Self::Offer(it) => {
                 out.u64(it.stream).u32(it.node).u32(it.value_room).u64(it.data_room);
-                out.u32(it.slots).u32(it.heartbeat_ms).u32(it.segment);
+                out.u32(it.slots).u32(it.heartbeat_ms).u32(it.segment).u64(it.challenge);
             }
             Self::Join(it) => {
-                out.window(&it.window).u32(it.slots);
+                out.window(&it.window).u32(it.slots).u64(it.challenge);
             }
             Self::Accepted(it) => {
                 out.u64(it.sequence).u32(it.position).window(&it.credit);
@@ -297,11 +309,12 @@ impl Message {
             slots: reader.u32()?,
             heartbeat_ms: reader.u32()?,
             segment: reader.u32()?,
+            challenge: reader.u64()?,
         }))
     }
 
     fn join(reader: &mut Reader<'_>) -> Option<Self> {
-        Some(Self::Join(Join { window: reader.window()?, slots: reader.u32()? }))
+        Some(Self::Join(Join { window: reader.window()?, slots: reader.u32()?, challenge: reader.u64()? }))
     }
 
     fn accepted(reader: &mut Reader<'_>) -> Option<Self> {
@@ -388,8 +401,8 @@ mod tests {
     fn message() -> impl Strategy<Value = Message> {
         prop_oneof![
             any::<(u32, u32)>().prop_map(|(node, incarnation)| Message::Hello(Hello { node, incarnation })),
-            any::<(u64, u32, u32, u64, u32, u32, u32)>().prop_map(
-                |(stream, node, value_room, data_room, slots, heartbeat_ms, segment)| {
+            any::<(u64, u32, u32, u64, u32, u32, u32, u64)>().prop_map(
+                |(stream, node, value_room, data_room, slots, heartbeat_ms, segment, challenge)| {
                     Message::Offer(Offer {
                         stream,
                         node,
@@ -398,14 +411,16 @@ mod tests {
                         slots,
                         heartbeat_ms,
                         segment,
+                        challenge,
                     })
                 }
             ),
-            (window(), any::<u32>()).prop_map(|(window, slots)| Message::Join(Join { window, slots })),
+            (window(), any::<u32>(), any::<u64>())
+                .prop_map(|(window, slots, challenge)| Message::Join(Join { window, slots, challenge })),
             (any::<u64>(), any::<u32>(), window()).prop_map(|(sequence, position, credit)| {
                 Message::Accepted(Accepted { sequence, position, credit })
             }),
-            (0..9_u16, "\\PC{0,40}").prop_map(|(reason, text)| {
+            (0..11_u16, "\\PC{0,40}").prop_map(|(reason, text)| {
                 Message::Refused(Refusal { reason: Reason::of(reason), text })
             }),
         ]

@@ -5,10 +5,10 @@ use std::time::Instant;
 use fpga_driver::endpoint::RemoteRegion;
 use fpga_driver::{CardAddr, CardRange, NodeId};
 
-use super::member::Member;
-use super::{Carrier, DropReason, Publisher, PublisherEvent, SubscriberId, SubscriberStatistics};
-use crate::bootstrap::Admission;
+use super::member::{Member, Probes};
+use super::{Carrier, Publisher, PublisherEvent, SubscriberId, SubscriberStatistics};
 use crate::bootstrap::wire::{Accepted, Hello, Join, Offer, Reason, Refusal, Window};
+use crate::bootstrap::{Admission, Verdict, Visit};
 use crate::cells::{BLOCK, BLOCK_BYTES};
 use crate::credits::Credits;
 
@@ -63,11 +63,28 @@ impl Admission for Publisher {
             data_room: self.geometry.data_room(),
             slots: self.options.slots,
             segment: self.endpoint.segment_size(),
+            challenge: 0,
             heartbeat_ms: u32::try_from(self.options.heartbeat.as_millis()).unwrap_or(u32::MAX).max(1),
         })
     }
 
-    fn admit(&mut self, hello: &Hello, join: &Join) -> Result<Accepted, Refusal> {
+    fn admit(&mut self, hello: &Hello, join: &Join, visit: &mut Visit) -> Verdict {
+        match self.try_admit(hello, join, visit) {
+            Ok(Some(accepted)) => Verdict::Accepted(accepted),
+            Ok(None) => Verdict::Pending,
+            Err(refusal) => Verdict::Refused(refusal),
+        }
+    }
+}
+
+impl Publisher {
+    /// `None`: not decided yet.
+    fn try_admit(
+        &mut self,
+        hello: &Hello,
+        join: &Join,
+        visit: &mut Visit,
+    ) -> Result<Option<Accepted>, Refusal> {
         let node = self.check(hello)?;
         let first = self.options.first_position;
         let Some(credits) = Credits::new(join.slots, first) else {
@@ -84,13 +101,23 @@ impl Admission for Publisher {
             );
             return refuse(Reason::Geometry, text);
         }
-        // Whoever was this node before is not any more: a node has one endpoint.
+        // A node has one endpoint: where it was opened anew, the old one's window is closed, and refuses a transfer. Where the old one
+        // takes it, somebody else says that he is this node.
         let before =
-            self.members.iter().flatten().find(|member| member.node == node && member.gone.is_none());
-        if let Some(id) = before.map(|member| member.id)
-            && let Err(error) = self.drop_member(id.index.into(), DropReason::Replaced)
-        {
-            return refuse(Reason::Failed, error.to_string());
+            self.members.iter_mut().flatten().find(|member| member.node == node && member.gone.is_none());
+        if let Some(member) = before {
+            let number = match visit.probe {
+                Some((id, number)) if id == member.id => number,
+                _ => member.probes.want(),
+            };
+            visit.probe = Some((member.id, number));
+            if !member.probes.has_arrived(number) {
+                return Ok(None);
+            }
+            let text = format!(
+                "node {node} is a subscriber, whose card takes what is sent to it; stop that one first"
+            );
+            return refuse(Reason::Taken, text);
         }
         let place = self.members.iter().position(Option::is_none);
         let Some((place, index)) = place.and_then(|place| Some((place, u8::try_from(place).ok()?))) else {
@@ -130,6 +157,7 @@ impl Admission for Publisher {
             status_due: false,
             end_begun: false,
             told_end: false,
+            probes: Probes::default(),
             gone: None,
             statistics: SubscriberStatistics::default(),
         };
@@ -137,6 +165,6 @@ impl Admission for Publisher {
             *free = Some(member);
         }
         self.event(PublisherEvent::Joined { id, node, first: self.next });
-        Ok(Accepted { sequence: self.next.get(), position: first, credit })
+        Ok(Some(Accepted { sequence: self.next.get(), position: first, credit }))
     }
 }

@@ -275,6 +275,7 @@ impl Publisher {
                 {
                     member.carrier = Carrier::Idle(buffer);
                 }
+                member.probes.end(arrived);
                 member.told_end |= ended && arrived;
                 if arrived {
                     // There is one at a time.
@@ -291,7 +292,11 @@ impl Publisher {
                 // A node that was reset, or has closed its window, will not come back.
                 let final_word = matches!(last, TransferError::Refused { .. } | TransferError::Scheme { .. });
                 let failures = member.failures;
-                if final_word || failures >= self.options.failures {
+                // Somebody has joined as this node, and the window of before is closed.
+                let replaced = final_word && member.probes.is_wanted();
+                if replaced {
+                    self.drop_member(index, DropReason::Replaced)?;
+                } else if final_word || failures >= self.options.failures {
                     self.drop_member(index, DropReason::Unreachable { failures, last })?;
                 }
             }

@@ -32,7 +32,7 @@ pub enum DropReason {
     /// It said so.
     #[error("it left")]
     Left,
-    /// The same node has joined again: it was started anew.
+    /// The same node joins again, and refuses what is sent to its old window: it was started anew.
     #[error("its node has joined again")]
     Replaced,
     /// Its transport failed too often.
@@ -95,8 +95,62 @@ pub(super) struct Member {
     pub(super) end_begun: bool,
     /// It was told that the stream has ended, and has that.
     pub(super) told_end: bool,
+    pub(super) probes: Probes,
     pub(super) gone: Option<DropReason>,
     pub(super) statistics: SubscriberStatistics,
+}
+
+/// Statuses that find out whether the subscriber's card still takes what is sent to it, because somebody joins as the same node. They are
+/// numbered from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Probes {
+    wanted: u64,
+    /// The one on its way.
+    sent: Option<u64>,
+    arrived: u64,
+    /// When the last one was begun.
+    begun: Option<Nanos>,
+}
+
+impl Probes {
+    /// Asks for a probe that begins from now on; its number. Several joins share one.
+    pub(super) fn want(&mut self) -> u64 {
+        self.wanted = self.sent.unwrap_or(self.arrived) + 1;
+        self.wanted
+    }
+
+    /// Whether somebody waits for one.
+    pub(super) const fn is_wanted(&self) -> bool {
+        self.wanted > self.arrived
+    }
+
+    pub(super) const fn has_arrived(&self, number: u64) -> bool {
+        self.arrived >= number
+    }
+
+    /// Whether one should begin now. A subscriber that reads its statuses gets it at once; one that does not, only once in `period`,
+    /// because each takes room in its event ring.
+    pub(super) fn is_due(&self, now: Nanos, reads: bool, period: Nanos) -> bool {
+        let is_fresh = |begun| now.saturating_sub(begun) < period;
+        self.is_wanted() && self.sent.is_none() && (reads || !self.begun.is_some_and(is_fresh))
+    }
+
+    /// A status begins, whatever for: it is a probe, too, if one is wanted.
+    pub(super) fn begin(&mut self, now: Nanos) {
+        if self.is_wanted() {
+            self.sent = Some(self.wanted);
+            self.begun = Some(now);
+        }
+    }
+
+    /// A status has ended.
+    pub(super) fn end(&mut self, arrived: bool) {
+        if let Some(number) = self.sent.take()
+            && arrived
+        {
+            self.arrived = number;
+        }
+    }
 }
 
 impl Member {
@@ -232,5 +286,46 @@ impl SubscriberSet {
     /// The lowest place.
     pub(super) const fn first(self) -> Option<usize> {
         if self.0 == 0 { None } else { Some(self.0.trailing_zeros() as usize) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Nanos = Nanos::new(1_000);
+
+    #[test]
+    fn probe_begun_before_join_does_not_count() {
+        let mut probes = Probes::default();
+        let first = probes.want();
+        assert_eq!((probes.want(), probes.is_wanted()), (first, true), "joins share one");
+        probes.begin(Nanos::ZERO);
+        let second = probes.want();
+        assert!(second > first);
+        probes.end(true);
+        assert!(probes.has_arrived(first) && !probes.has_arrived(second));
+        assert!(probes.is_due(Nanos::ZERO, true, PERIOD));
+        probes.begin(Nanos::ZERO);
+        probes.end(false);
+        assert!(probes.is_wanted() && !probes.has_arrived(second), "one that failed says nothing");
+        probes.begin(Nanos::ZERO);
+        probes.end(true);
+        assert!(probes.has_arrived(second) && !probes.is_wanted());
+    }
+
+    #[test]
+    fn probes_of_subscriber_that_reads_nothing_are_rare() {
+        let mut probes = Probes::default();
+        let mut begun = 0;
+        for time in 0..10_000 {
+            probes.want();
+            if probes.is_due(Nanos::new(time), false, PERIOD) {
+                probes.begin(Nanos::new(time));
+                probes.end(true);
+                begun += 1;
+            }
+        }
+        assert_eq!(begun, 10);
     }
 }

@@ -13,6 +13,9 @@ use crate::retries::{Moved, Retries};
 /// would fill it within the hour. One that looks reads all of them at once.
 pub(crate) const UNHEARD: u32 = 4;
 
+/// Heartbeats between two probes of a subscriber that has not read what is there.
+const PROBE_HEARTBEATS: u64 = 4;
+
 impl Publisher {
     /// Starts a status for everybody who is due one.
     pub(super) fn tell(&mut self, now: Nanos) -> Result<usize, PublisherError> {
@@ -21,6 +24,7 @@ impl Publisher {
         }
         let heartbeat = u64::try_from(self.options.heartbeat.as_nanos()).unwrap_or(u64::MAX);
         let at_end = self.closing && self.is_drained();
+        let probe_period = Nanos::new(heartbeat.saturating_mul(PROBE_HEARTBEATS));
         let mut count = 0;
         for (index, place) in self.members.iter_mut().enumerate() {
             let Some(member) = place.as_mut().filter(|member| member.gone.is_none()) else { continue };
@@ -33,12 +37,14 @@ impl Publisher {
             } else {
                 let is_news =
                     member.credits.is_waited_for_in_vain() && member.told_settled != member.credits.settled();
-                is_news || (late && member.unheard < UNHEARD)
+                let reads = member.unheard < UNHEARD;
+                is_news || (late && reads) || member.probes.is_due(now, reads, probe_period)
             };
             if !due && !member.status_due {
                 continue;
             }
             member.status_due = false;
+            member.probes.begin(now);
             member.status = member.status.wrapping_add(1);
             let status = Status {
                 number: member.status,
@@ -59,6 +65,7 @@ impl Publisher {
             match self.h2c.submit(buffer, to) {
                 Ok(_) => self.uploads.push_back(Upload::Status { member: index, ended }),
                 Err(refused) => {
+                    member.probes.end(false);
                     member.carrier = Carrier::Idle(refused.buffer);
                     return Err(refused.error.into());
                 }
@@ -89,6 +96,7 @@ impl Publisher {
         if let Err(fault) = done.outcome {
             // It is made again at the next look.
             member.carrier = Carrier::Idle(buffer);
+            member.probes.end(false);
             member.status_due = true;
             self.statistics.internal.resent += 1;
             // Behind a frame that failed, mostly, or another status, which says nothing against this one.
@@ -108,6 +116,7 @@ impl Publisher {
             }
             Err(error) => {
                 member.carrier = Carrier::Idle(buffer);
+                member.probes.end(false);
                 if super::drive::is_busy(&error) {
                     // It is made again at the next look.
                     member.status_due = true;

@@ -72,6 +72,14 @@ impl Joining {
         Ok(())
     }
 
+    /// To be called between two polls: a simulated card in this process works meanwhile, and answers the publisher, which may try out the
+    /// window that this node had before.
+    pub fn relax(&self) {
+        if let Some(endpoint) = &self.endpoint {
+            endpoint.relax();
+        }
+    }
+
     /// Goes on; a subscriber once the publisher has said yes. Never waits.
     ///
     /// # Errors
@@ -108,7 +116,11 @@ impl Joining {
         let window = endpoint.open_region(node, range).map_err(super::SubscriberError::from)?;
         let Window { address, length, key } =
             Window { address: range.start.get(), length: range.length, key: window.remote.key };
-        self.talk.join(Join { window: Window { address, length, key }, slots: self.options.slots });
+        self.talk.join(Join {
+            window: Window { address, length, key },
+            slots: self.options.slots,
+            challenge: offer.challenge,
+        });
         let shape = Shape {
             stream: offer.stream,
             publisher: node,

@@ -180,6 +180,7 @@ impl Subscriber {
                 }
                 Err(error) => return Err(error),
             }
+            joining.relax();
             // Nothing tells of the socket's news but the socket: a conversation of four messages may take this long.
             std::thread::sleep(Duration::from_micros(200));
         }

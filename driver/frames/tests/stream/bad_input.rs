@@ -18,7 +18,7 @@ use fpga_frames::{
 use crate::rig::{Rig, assert_whole, endpoint, options};
 
 /// Says `bytes` to the publisher; what it answers until it closes the connection.
-fn say(rig: &mut Rig, bytes: &[u8]) -> Vec<Message> {
+pub(crate) fn say(rig: &mut Rig, bytes: &[u8]) -> Vec<Message> {
     let mut socket = TcpStream::connect(rig.address).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     socket.write_all(bytes).unwrap();
@@ -32,6 +32,37 @@ fn say(rig: &mut Rig, bytes: &[u8]) -> Vec<Message> {
             Ok(0) => return heard,
             Ok(count) => heard.extend(inbox.take(&buffer[..count]).unwrap()),
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return heard,
+            Err(_) => {}
+        }
+    }
+    panic!("the publisher keeps the connection; it has said {heard:?}");
+}
+
+/// Says hello as `node`, and joins with what `window` and `slots` say; what the publisher answers until it closes the connection, and all
+/// that was said to it.
+pub(crate) fn join_as(rig: &mut Rig, node: u32, window: Window, slots: u32) -> (Vec<Message>, Vec<u8>) {
+    let mut socket = TcpStream::connect(rig.address).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let mut said = Message::Hello(Hello { node, incarnation: 1 }).encode();
+    socket.write_all(&said).unwrap();
+    let (mut inbox, mut heard) = (Inbox::default(), Vec::new());
+    let mut buffer = [0; 64];
+    let limit = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < limit {
+        rig.turn();
+        let wanted = inbox.wanted().clamp(1, buffer.len());
+        match socket.read(&mut buffer[..wanted]) {
+            Ok(0) => return (heard, said),
+            Ok(count) => {
+                let message = inbox.take(&buffer[..count]).unwrap();
+                if let Some(Message::Offer(offer)) = &message {
+                    let join = Message::Join(Join { window, slots, challenge: offer.challenge }).encode();
+                    socket.write_all(&join).unwrap();
+                    said.extend(join);
+                }
+                heard.extend(message);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return (heard, said),
             Err(_) => {}
         }
     }
@@ -96,7 +127,7 @@ fn garbage_other_versions_and_the_wrong_order() {
     let mut broken = hello.clone();
     *broken.last_mut().unwrap() ^= 1;
     let window = Window { address: 0, length: 1 << 20, key: 1 };
-    let join = Message::Join(Join { window, slots: 8 }).encode();
+    let join = Message::Join(Join { window, slots: 8, challenge: 0 }).encode();
     for (bytes, reason, text) in [
         (
             b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
@@ -125,7 +156,6 @@ fn garbage_other_versions_and_the_wrong_order() {
 #[test]
 fn windows_that_are_no_slots() {
     let mut rig = Rig::new(1, options());
-    let hello = Message::Hello(Hello { node: 77, incarnation: 1 }).encode();
     let stride = rig.publisher.geometry().stride();
     for (slots, length, address) in [
         (0, 1 << 20, 0),
@@ -135,9 +165,7 @@ fn windows_that_are_no_slots() {
         (8, stride * 8 + 64, u64::MAX - 100),
         (u32::MAX, u64::MAX, 0),
     ] {
-        let mut bytes = hello.clone();
-        bytes.extend(Message::Join(Join { window: Window { address, length, key: 0 }, slots }).encode());
-        let heard = say(&mut rig, &bytes);
+        let (heard, _) = join_as(&mut rig, 77, Window { address, length, key: 0 }, slots);
         assert!(matches!(heard[0], Message::Offer(_)));
         assert_eq!(refusal(&heard).reason, Reason::Geometry, "{slots} slots");
     }
@@ -215,6 +243,7 @@ fn a_subscriber_without_memory_for_the_frames_is_told_so() {
         let mut joining = fpga_frames::Subscriber::begin_join(endpoint(&world, 1, 9), rig.address, options)?;
         loop {
             rig.publisher.poll().unwrap();
+            joining.relax();
             if let Some(it) = joining.poll()? {
                 return Ok::<_, JoinError>(it);
             }
@@ -255,10 +284,8 @@ fn impossible_credits_put_a_subscriber_out_and_nobody_else() {
         let mut end = Endpoint::open_with(&card, &options).unwrap();
         let window =
             end.open_region(rig.publisher.node(), CardRange::new(CardAddr::new(0), 1 << 20)).unwrap().remote;
-        let mut bytes = Message::Hello(Hello { node: end.node().get(), incarnation: 99 }).encode();
         let window = Window { address: window.address.get(), length: window.length, key: window.key };
-        bytes.extend(Message::Join(Join { window, slots: 8 }).encode());
-        let heard = say(&mut rig, &bytes);
+        let (heard, _) = join_as(&mut rig, end.node().get(), window, 8);
         let [Message::Offer(_), Message::Accepted(accepted)] = &heard[..] else { panic!("{heard:?}") };
         let cell = fpga_driver::endpoint::RemoteRegion {
             node: rig.publisher.node(),
@@ -274,7 +301,10 @@ fn impossible_credits_put_a_subscriber_out_and_nobody_else() {
             end.poll().unwrap();
             rig.turn();
             match rig.publisher.next_event() {
-                Some(PublisherEvent::Gone { reason: DropReason::Replaced, .. }) => {}
+                Some(PublisherEvent::Gone {
+                    reason: DropReason::Replaced | DropReason::Unreachable { .. },
+                    ..
+                }) => {}
                 Some(PublisherEvent::Gone { reason, .. }) => break reason,
                 _ => {}
             }

@@ -24,6 +24,7 @@ const OFFER: Offer = Offer {
     data_room: 1_000,
     slots: 8,
     heartbeat_ms: 1_000_000,
+    challenge: 0x1234,
     segment: 16 << 10,
 };
 const CREDIT: Window = Window { address: 0, length: 64, key: 1 };
@@ -78,7 +79,7 @@ fn whoever_is_no_publisher_is_told_from_one() {
     let accepted = Message::Accepted(Accepted { sequence: 0, position: 0, credit: CREDIT }).encode();
     let twice = [offer(&|_| ()), offer(&|_| ())].concat();
     let refused = Message::Refused(Refusal { reason: Reason::Full, text: "no more places".to_owned() });
-    let stranger = Message::Join(Join { window: CREDIT, slots: 8 }).encode();
+    let stranger = Message::Join(Join { window: CREDIT, slots: 8, challenge: 0 }).encode();
     for (said, expected) in [
         (b"220 mail.example.org ESMTP ready\r\n".to_vec(), "does not speak of frame streams"),
         (version, "version 9"),

@@ -9,6 +9,7 @@ mod errata;
 mod faults;
 mod idle;
 mod lies;
+mod replay;
 mod rig;
 mod threads;
 mod whole;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fpga_driver::ReadVolatile;
+use fpga_driver::mock::served::LogLimit;
 use fpga_frames::{
     DropReason, Frame, PublishError, Publisher, PublisherEvent, PublisherOptions, SubscriberStatistics,
     TakeError,
@@ -223,6 +224,9 @@ impl Stream {
     }
 }
 
+/// Subscribers that have gone and are listed in the report: the last ones.
+const MAX_GONE: usize = 4096;
+
 struct Job<'a> {
     args: &'a PublishArgs,
     publisher: Publisher,
@@ -233,6 +237,7 @@ struct Job<'a> {
     bytes: u64,
     rejected: u64,
     gone: Vec<Subscriber>,
+    log: LogLimit,
     began: Option<Instant>,
     /// From there on, where there is a rate.
     pace: Option<Pace>,
@@ -256,6 +261,8 @@ impl Job<'_> {
                         DropReason::Left | DropReason::Replaced => {
                             tracing::info!(%id, %node, %reason, "gone")
                         }
+                        // Whoever joins again and again, and cannot be reached, fills no log.
+                        _ if !self.log.permits(Instant::now()) => {}
                         _ => tracing::warn!(
                             "{id} (node {node}) is dropped from the stream: {reason}; {} of {} frames sent to it have arrived, and it may join again",
                             statistics.arrived,
@@ -263,6 +270,9 @@ impl Job<'_> {
                         ),
                     }
                     let reason = Some(reason.to_string());
+                    if self.gone.len() >= MAX_GONE {
+                        self.gone.remove(0);
+                    }
                     self.gone.push(Subscriber::new(id.to_string(), node.get(), statistics, reason));
                 }
                 PublisherEvent::Rejected { peer, why } => {
@@ -441,6 +451,7 @@ fn open<'a>(settings: &Settings, args: &'a PublishArgs) -> Result<Job<'a>, CliEr
         bytes: 0,
         rejected: 0,
         gone: Vec::new(),
+        log: LogLimit::new("subscribers"),
         began: None,
         pace: None,
         undelivered: Undelivered::default(),
@@ -480,6 +491,7 @@ pub(super) fn run(settings: &Settings, args: &PublishArgs, out: &mut dyn Write) 
     }
     let seconds = job.seconds();
     job.close()?;
+    job.log.finish();
     let gone = core::mem::take(&mut job.gone);
     every.print(&job.report(seconds, gone), settings.json, out)?;
     match job.undelivered {

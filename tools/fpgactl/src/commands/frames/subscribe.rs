@@ -128,7 +128,10 @@ fn try_join(
                 match joining.poll()? {
                     Some(subscriber) => return Ok(Some(subscriber)),
                     None if stop::is_asked() => return Ok(None),
-                    None => std::thread::sleep(LOOK),
+                    None => {
+                        joining.relax();
+                        std::thread::sleep(LOOK);
+                    }
                 }
             }
         });

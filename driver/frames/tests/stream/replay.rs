@@ -1,0 +1,125 @@
+//! Joins in the name of others: recorded ones, and ones by the book.
+
+use fpga_driver::CardRange;
+use fpga_driver::{CardAddr, NodeId};
+use fpga_frames::bootstrap::wire::{Message, Reason, Refusal, Window};
+use fpga_frames::{DropReason, PublisherEvent, Sequence, SubscriberOptions};
+
+use crate::bad_input::{join_as, say};
+use crate::rig::{Rig, assert_whole, endpoint, options};
+
+fn gone(rig: &mut Rig) -> Vec<DropReason> {
+    let reason = |event| match event {
+        PublisherEvent::Gone { reason, .. } => Some(reason),
+        _ => None,
+    };
+    std::iter::from_fn(|| rig.publisher.next_event()).filter_map(reason).collect()
+}
+
+fn refused(heard: &[Message]) -> &Refusal {
+    let [Message::Offer(_), Message::Refused(refusal)] = heard else { panic!("{heard:?}") };
+    refusal
+}
+
+/// Everything published so far is with the only subscriber.
+fn assert_served(rig: &mut Rig) {
+    rig.publish().unwrap();
+    let next = rig.publisher.next_sequence();
+    rig.until("the subscriber has its frame", |rig| rig.seen[0].frames.last() == Some(&(next.get() - 1)));
+    rig.assert_no_faults();
+    assert_whole(&rig.seen[0], Sequence::new(0), next);
+    assert_eq!(rig.seen[0].missed(), 0);
+}
+
+fn node_of(rig: &Rig) -> NodeId {
+    rig.publisher.subscribers().next().unwrap().node
+}
+
+/// A window that is large enough, and nobody's.
+const WINDOW: Window = Window { address: 0, length: 1 << 20, key: 7 };
+
+#[test]
+fn recorded_join_replayed_is_refused_and_evicts_nobody() {
+    let mut rig = Rig::new(1, options());
+    // A subscriber by the book, whose conversation somebody records; its card is on no network, so it is gone soon.
+    let (heard, recorded) = join_as(&mut rig, 77, WINDOW, 8);
+    assert!(matches!(heard[..], [Message::Offer(_), Message::Accepted(_)]), "{heard:?}");
+    rig.publish().unwrap();
+    rig.until("it is dropped", |rig| {
+        let _ = rig.publish();
+        rig.publisher.subscribers().count() == 1
+    });
+    gone(&mut rig);
+    for _ in 0..20 {
+        let heard = say(&mut rig, &recorded);
+        assert_eq!(refused(&heard).reason, Reason::Challenge, "{heard:?}");
+        rig.publish().unwrap();
+        for _ in 0..50 {
+            rig.turn();
+        }
+    }
+    assert_eq!(gone(&mut rig), []);
+    assert_eq!(rig.publisher.subscribers().count(), 1);
+    rig.until("all frames are there", |rig| {
+        rig.seen[0].last == Some(rig.publisher.next_sequence().get() - 1)
+    });
+    rig.assert_no_faults();
+}
+
+#[test]
+fn challenges_of_connections_differ() {
+    let mut rig = Rig::new(1, options());
+    let mut challenges = std::collections::HashSet::new();
+    for _ in 0..50 {
+        let (heard, _) = join_as(&mut rig, 77, Window { length: 0, ..WINDOW }, 8);
+        let Message::Offer(offer) = &heard[0] else { panic!("{heard:?}") };
+        assert!(challenges.insert(offer.challenge));
+    }
+}
+
+#[test]
+fn join_as_live_subscriber_is_refused_while_it_lives() {
+    let mut rig = Rig::new(1, options());
+    let node = node_of(&rig);
+    let id = rig.publisher.subscribers().next().unwrap().id;
+    for _ in 0..10 {
+        let (heard, recorded) = join_as(&mut rig, node.get(), WINDOW, 8);
+        let refusal = refused(&heard);
+        assert_eq!(refusal.reason, Reason::Taken);
+        assert!(refusal.text.contains("takes what is sent to it"), "{refusal:?}");
+        assert_eq!(refused(&say(&mut rig, &recorded)).reason, Reason::Challenge);
+        assert_served(&mut rig);
+    }
+    // Nor does one make room that does not look: its card is there.
+    rig.stalled[0] = true;
+    let (heard, _) = join_as(&mut rig, node.get(), WINDOW, 8);
+    assert_eq!(refused(&heard).reason, Reason::Taken);
+    rig.stalled[0] = false;
+    assert_served(&mut rig);
+    assert_eq!(gone(&mut rig), []);
+    assert_eq!(rig.publisher.subscribers().next().unwrap().id, id);
+}
+
+#[test]
+fn join_of_node_is_accepted_once_old_subscriber_is_dead() {
+    let mut rig = Rig::new(1, options());
+    let node = node_of(&rig);
+    assert_served(&mut rig);
+    // Its program is gone, and its card is opened anew: no window of before is open.
+    rig.subscribers[0] = None;
+    let mut end = endpoint(&rig.world, 1, 99);
+    let range = CardRange::new(CardAddr::new(0), 1 << 20);
+    let window = end.open_region(rig.publisher.node(), range).unwrap().remote;
+    let window = Window { address: window.address.get(), length: window.length, key: window.key };
+    let (heard, _) = join_as(&mut rig, node.get(), window, 8);
+    assert!(matches!(heard[..], [Message::Offer(_), Message::Accepted(_)]), "{heard:?}");
+    assert_eq!(gone(&mut rig), [DropReason::Replaced]);
+    assert_eq!(rig.publisher.subscribers().count(), 1);
+    drop(end);
+    // And once more as programs do it.
+    rig.seen[0] = crate::rig::Seen::default();
+    rig.join(0, SubscriberOptions::default());
+    let first = rig.publisher.next_sequence();
+    rig.publish().unwrap();
+    rig.until("the new one has its frame", |rig| rig.seen[0].frames == [first.get()]);
+}
