@@ -15,7 +15,8 @@
 //! Unless a world is built with a thread of its own ([`WorldBuilder::threaded`]), everything is inline and
 //! single-threaded: time is virtual, cards work only inside [`World::step`] and
 //! [`fpga_pci::Transport::relax`], and the same calls give the same run. Software that sleeps on an interrupt does it by
-//! [`fpga_pci::Transport::wait_interrupt`], which lets the cards work meanwhile: nobody else would.
+//! [`fpga_pci::Transport::wait_interrupt`], which lets the cards work meanwhile: nobody else would. Time-outs count virtual time then
+//! ([`fpga_pci::Clock::Virtual`]); where there is nothing to do it advances to the next timer at once.
 
 #![forbid(unsafe_code)]
 

@@ -158,30 +158,29 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn relax(&mut self) {
+    /// Some work. Returns whether there was any.
+    pub(crate) fn relax(&mut self) -> bool {
         if let Some(epoch) = self.epoch {
             // Every look at the link is a system call, so there is one for as much work as a burst holds.
             self.now = self.now.max(since(epoch));
-            self.burst();
-            return;
+            return self.burst() > 0;
         }
         for _ in 0..self.units_per_relax {
             if !self.step() {
                 self.pass(self.idle_time);
-                return;
+                return false;
             }
         }
+        true
     }
 
-    /// Relaxes until `span` has passed. A world whose time stands still has no such moment: it relaxes once.
-    pub(crate) fn rest(&mut self, span: Nanos) {
-        let limit = self.now.saturating_add(span);
-        loop {
-            let before = self.now;
-            self.relax();
-            if self.now >= limit || self.now == before {
-                return;
-            }
+    /// Advances virtual time to the next timer, or to `limit`: there was nothing to do at time `before`, and a pause of the driver's takes
+    /// no longer than what happens in it.
+    pub(crate) fn leap(&mut self, before: Nanos, limit: Nanos) {
+        if self.epoch.is_none() {
+            // What was due before has brought no work, and must not hold time up. What falls due in the last step is next.
+            let next = self.next_deadline_after(before);
+            self.now = self.now.max(next.map_or(limit, |next| next.min(limit)));
         }
     }
 
@@ -331,6 +330,12 @@ impl State {
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         let cards = self.slots.iter().filter_map(|slot| slot.card.next_deadline());
         cards.chain(self.network.next_deadline()).min()
+    }
+
+    /// The next deadline after `time`, by which everything was done that was due.
+    pub(crate) fn next_deadline_after(&self, time: Nanos) -> Option<Nanos> {
+        let cards = self.slots.iter().filter_map(|slot| slot.card.next_deadline_after(time));
+        cards.chain(self.network.next_deadline().filter(|deadline| *deadline > time)).min()
     }
 }
 

@@ -7,7 +7,7 @@ use crate::state::CardFailure;
 use crate::world::World;
 use fpga_core::Nanos;
 use fpga_pci::{
-    AccessCounters, Bar, BarError, BarInfo, BarKind, ConfigError, DmaAccess, DmaMapError, Interrupt,
+    AccessCounters, Bar, BarError, BarInfo, BarKind, Clock, ConfigError, DmaAccess, DmaMapError, Interrupt,
     InterruptError, ResetError, ResetLevel, SharedMemory, Transport,
 };
 use fpga_registers::Iova;
@@ -182,6 +182,11 @@ impl Transport for MockTransport {
         self.world.now().get()
     }
 
+    /// Virtual, unless the world has a thread of its own or a link to other processes.
+    fn clock(&self) -> Clock {
+        if self.world.is_real_time() { Clock::Monotonic } else { Clock::Virtual }
+    }
+
     fn relax(&self) {
         self.world.relax();
     }
@@ -217,19 +222,15 @@ impl Transport for MockTransport {
             });
             return Ok((count > 0).then_some(count));
         }
-        let limit = self.world.now().saturating_add(span);
-        let there = interrupt.try_take();
+        let mut count = interrupt.try_take();
         self.relax();
-        if there > 0 {
-            return Ok(Some(there));
+        if count == 0 {
+            self.world.rest_until(span, || {
+                count = interrupt.try_take();
+                count > 0
+            });
         }
-        loop {
-            match interrupt.try_take() {
-                0 if self.world.now() >= limit => return Ok(None),
-                0 => self.relax(),
-                count => return Ok(Some(count)),
-            }
-        }
+        Ok((count > 0).then_some(count))
     }
 
     fn counters(&self) -> Option<AccessCounters> {

@@ -360,9 +360,9 @@ impl World {
         let end = state.now.saturating_add(span);
         loop {
             while state.now < end && state.step() {}
-            match state.next_deadline() {
-                // A deadline in the past that brings no work must not hold time up.
-                Some(deadline) if deadline > state.now && deadline < end => state.now = deadline,
+            // A deadline in the past that brings no work must not hold time up.
+            match state.next_deadline_after(state.now) {
+                Some(deadline) if deadline < end => state.now = deadline,
                 _ => break,
             }
         }
@@ -458,10 +458,30 @@ impl World {
     /// to do, until a frame arrives, a timer runs out or `span` is over, and leaves the processor to those others.
     pub(crate) fn pause(&self, span: Nanos) {
         if !self.is_linked() {
-            self.lock().rest(span);
+            self.rest_until(span, || false);
             return;
         }
         self.rest_linked(span, None, || false);
+    }
+
+    /// Works in virtual time until `is_over`, or until `span` has passed; once, if time stands still. The lock is free between two steps.
+    pub(crate) fn rest_until(&self, span: Nanos, mut is_over: impl FnMut() -> bool) {
+        let limit = self.now().saturating_add(span);
+        while !is_over() {
+            let (before, worked, now) = {
+                let mut state = self.lock();
+                let before = state.now;
+                let worked = state.relax();
+                (before, worked, state.now)
+            };
+            // An interrupt may have been sent though there was no work.
+            if is_over() || now >= limit || now == before {
+                return;
+            }
+            if !worked {
+                self.lock().leap(before, limit);
+            }
+        }
     }
 
     /// Whether time is real here, and other processes take part.
@@ -501,10 +521,15 @@ impl World {
     /// What a polling loop does between two looks.
     pub(crate) fn relax(&self) {
         if self.is_threaded() {
-            std::hint::spin_loop();
+            fpga_pci::wait::spin();
         } else {
             self.lock().relax();
         }
+    }
+
+    /// Whether time is the system's: the world has a thread of its own, or shares its time with other processes.
+    pub(crate) fn is_real_time(&self) -> bool {
+        self.is_threaded() || self.lock().epoch.is_some()
     }
 
     /// What the world shares with its thread, if it has one.

@@ -16,6 +16,7 @@
 //! | [`config`] | configuration space: capabilities, MSI-X, BAR registers, bus master |
 //! | [`vfio`] | the kernel's vfio-pci: group and container, or iommufd |
 //! | [`vfio_user`] | a function that another process serves on a UNIX socket |
+//! | [`wait`] | [`Deadline`], [`Backoff`]: when a wait ends, and what it does meanwhile |
 //! | `testing` | for tests: a counting global allocator and a function with nothing behind it (feature `testing`) |
 //!
 //! # What the unsafe code relies on
@@ -54,6 +55,7 @@ pub mod testing;
 pub mod transport;
 pub mod vfio;
 pub mod vfio_user;
+pub mod wait;
 
 /// Target of log events that repeat what an error of the API says. A program that prints those errors can filter it out.
 pub const FAULT_LOG: &str = "fpga::fault";
@@ -74,3 +76,4 @@ pub use iova::IovaAllocator;
 pub use memory::{Bounced, HugePages, MemoryKind, ReadVolatile, SharedMemory, SharedSlice, WriteVolatile};
 pub use mmio::{Bar, Mmio, catch_bus_errors};
 pub use transport::{AccessCounters, BarInfo, BarKind, DmaAccess, ResetLevel, Transport};
+pub use wait::{Backoff, Clock, Deadline};

@@ -8,7 +8,7 @@ use core::ops::RangeInclusive;
 use fpga_registers::Iova;
 
 use crate::{
-    Bar, BarError, ConfigError, DeviceEvents, DmaMapError, Interrupt, InterruptError, MemoryKind, ResetError,
+    Bar, BarError, Clock, ConfigError, DeviceEvents, DmaMapError, Interrupt, InterruptError, MemoryKind, ResetError,
     SharedMemory, config,
 };
 
@@ -199,10 +199,17 @@ pub trait Transport: Send + Sync {
     /// See [`ResetError`]. The state of the device is unknown then.
     fn reset(&self, level: ResetLevel) -> Result<(), ResetError>;
 
-    /// Nanoseconds since an arbitrary start: monotonic clock on hardware, virtual time on a simulated card.
+    /// Nanoseconds since an arbitrary start, on the clock that [`clock`](Self::clock) names.
     fn now(&self) -> u64;
 
-    /// Called in every polling loop: a spin-loop hint on hardware; lets a card inside this thread take a step.
+    /// The clock that [`now`](Self::now) reads, and that time-outs of waits count: virtual for a card that is simulated inside the
+    /// calling thread.
+    fn clock(&self) -> Clock {
+        Clock::Monotonic
+    }
+
+    /// One step of a polling loop: a spin-loop hint on hardware ([`wait::spin`](crate::wait::spin), which yields from time to time);
+    /// lets a card inside this thread take a step.
     fn relax(&self);
 
     /// Lets `span` pass without a look at the device: this thread sleeps. A card inside this thread works meanwhile, in its own time.

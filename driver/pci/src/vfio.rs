@@ -415,7 +415,7 @@ impl Transport for VfioTransport {
     }
 
     fn relax(&self) {
-        core::hint::spin_loop();
+        crate::wait::spin();
     }
 }
 

@@ -224,6 +224,14 @@ impl Card {
         deadlines.into_iter().flatten().chain(self.pace_deadline()).min()
     }
 
+    /// The next deadline after `time`. One that lies before it may have brought no work, and hides no later one of another part here.
+    #[must_use]
+    pub fn next_deadline_after(&self, time: Nanos) -> Option<Nanos> {
+        let deadlines =
+            [self.cdma.deadline(), self.ni.deadline(), self.xdma.deadline(), self.xdma.messages.deadline()];
+        deadlines.into_iter().flatten().filter(|deadline| *deadline > time).min()
+    }
+
     /// The node id that the NI has now.
     #[must_use]
     pub const fn node_id(&self) -> u32 {

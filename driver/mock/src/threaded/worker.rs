@@ -5,6 +5,7 @@ use crate::state::State;
 use crate::world::BuildError;
 use fpga_core::Nanos;
 use fpga_pci::OsError;
+use fpga_pci::wait::is_single_cpu;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -18,6 +19,8 @@ const QUIET_ROUNDS_PER_LOOK: u32 = 64;
 /// After so long without work others who wait for this CPU get it in between: what they would do may be what is waited for here. Whoever
 /// drives a card in a loop is back long before, and does not pay for it.
 const COURTESY: Nanos = Nanos::from_micros(10);
+/// A yield that takes this long has let another thread run: the CPU is contended, and sleeping gets it back sooner than yielding.
+const CONTENDED: Nanos = Nanos::from_micros(200);
 /// Longest sleep. Nothing rests on it: tests, which would not notice a wake-up that is lost, do without.
 const SLEEP: Duration = if cfg!(test) { Duration::MAX } else { Duration::from_millis(1) };
 
@@ -100,6 +103,10 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
     // Nothing was left to do, and only a write, somebody with the lock or time can change that.
     let mut quiet = false;
     let mut until_look = 0;
+    let single = is_single_cpu();
+    // Whoever has something to do for the cards needs this CPU, if it is the only one.
+    let courtesy = if single { Nanos::ZERO } else { COURTESY };
+    let mut contended = false;
     // When there was work last, as far as the clock was looked at.
     let mut worked = Nanos::ZERO;
     loop {
@@ -132,7 +139,8 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
         quiet = true;
         gate.rest();
         // Only with the time of now can timers be said to have nothing to do.
-        if looked && state.now.saturating_sub(worked) >= spin {
+        if looked && (contended || state.now.saturating_sub(worked) >= spin) {
+            contended = false;
             let woken;
             (state, woken) = sleep(threaded, state, lock);
             served = gate.served();
@@ -141,9 +149,11 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
             if woken {
                 worked = threaded.elapsed();
             }
-        } else if looked && state.now.saturating_sub(worked) >= COURTESY {
+        } else if looked && state.now.saturating_sub(worked) >= courtesy {
             drop(state);
+            let before = threaded.elapsed();
             std::thread::yield_now();
+            contended = !single && threaded.elapsed().saturating_sub(before) >= CONTENDED;
             state = lock();
             served = gate.served();
             // Somebody may have had the lock.

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ops::RangeInclusive;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -50,7 +50,6 @@ pub struct VfioUserTransport {
     page: u64,
     /// Answers the server's requests, once there is memory that it can only reach in that way.
     answers: Mutex<Option<JoinHandle<()>>>,
-    relaxed: AtomicU32,
 }
 
 /// Addresses that the device is given: nothing in the protocol limits them, so they are those that every IOMMU has, without
@@ -115,7 +114,6 @@ impl VfioUserTransport {
             most_maps: usize::try_from(of.max_dma_maps()).unwrap_or(usize::MAX),
             page,
             answers: Mutex::new(None),
-            relaxed: AtomicU32::new(0),
             config: Arc::new(described.config),
             link: described.link,
         };
@@ -318,11 +316,7 @@ impl Transport for VfioUserTransport {
     }
 
     fn relax(&self) {
-        if self.relaxed.fetch_add(1, Ordering::Relaxed) % RELAX_BURST == RELAX_BURST - 1 {
-            std::thread::yield_now();
-        } else {
-            core::hint::spin_loop();
-        }
+        crate::wait::spin_and_yield(RELAX_BURST);
     }
 }
 

@@ -1,0 +1,292 @@
+//! Waiting: when a wait ends ([`Deadline`]), and what a loop does that finds nothing to do ([`Backoff`]).
+//!
+//! Every loop of the driver that waits for a card uses these two, so that each of them ends in time and leaves the CPU to others: the
+//! thread, process or virtual machine that a loop waits for may need the CPU that the loop occupies.
+
+use core::time::Duration;
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use crate::Transport;
+
+/// The clock that [`Transport::now`] reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Clock {
+    /// The system's monotonic clock.
+    Monotonic,
+    /// A simulation's time, which advances with the simulation's work and is unrelated to wall-clock time.
+    Virtual,
+}
+
+/// Minimum wall-clock limit of a wait whose time-out is counted in virtual time.
+pub const MIN_WALL_LIMIT: Duration = Duration::from_secs(60);
+
+/// Duration of a spin before the first yield, in nanoseconds. Zero where this process has one CPU: the awaited thread needs it.
+const SPIN_NS: u64 = 20_000;
+/// From this time on a wait sleeps. A sleep of any length takes some 60 us (Linux delays timers by up to 50 us), which is small
+/// against the time that was waited by then.
+const SLEEP_AFTER_NS: u64 = 1_000_000;
+/// A sleep takes this part of the time that was waited, so that a wait ends late by no more than that.
+const SLEEP_SHARE: u64 = 16;
+/// Default maximum duration of one sleep.
+const MAX_SLEEP: Duration = Duration::from_millis(1);
+/// A yield that takes this long has let another thread run: the CPU is contended.
+const CONTENDED: Duration = Duration::from_micros(200);
+/// Duration of a sleep on a contended CPU. The scheduler wakes a thread that slept soon, and charges one that yields for a whole
+/// time slice.
+const CONTENDED_SLEEP: Duration = Duration::from_micros(20);
+/// Number of [`spin`] calls of a thread between two yields.
+const SPINS_PER_YIELD: u32 = 1024;
+
+/// Whether this process has one CPU only (affinity mask, container limit), as it was at the first call.
+#[must_use]
+pub fn is_single_cpu() -> bool {
+    static SINGLE: OnceLock<bool> = OnceLock::new();
+    *SINGLE.get_or_init(|| std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1))
+}
+
+/// One step of a spin loop: a hint to the processor, and from time to time a yield. For [`Transport::relax`] of backends whose
+/// card works elsewhere; loops that know how long they have waited use [`Backoff`].
+#[inline]
+pub fn spin() {
+    spin_and_yield(SPINS_PER_YIELD);
+}
+
+/// As [`spin`], with one yield in `period` calls of this thread.
+#[inline]
+pub(crate) fn spin_and_yield(period: u32) {
+    thread_local! {
+        static SPINS: Cell<u32> = const { Cell::new(0) };
+    }
+    core::hint::spin_loop();
+    let spins = SPINS.get().wrapping_add(1);
+    SPINS.set(spins);
+    if spins.is_multiple_of(period) || is_single_cpu() {
+        std::thread::yield_now();
+    }
+}
+
+/// One step of a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Look again at once.
+    Spin,
+    /// Let other threads run in between.
+    Yield,
+    /// Sleep for this time.
+    Sleep(Duration),
+}
+
+/// Backoff of a loop that polls: it spins for some microseconds, then yields, then sleeps for a part of the time that it has waited.
+///
+/// [`reset`](Self::reset) it when a poll finds work. No system call is made in the first 20 us after that, except where the process has
+/// one CPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Backoff {
+    /// Time of the first [`rest`](Self::rest) after work was found.
+    since: Option<u64>,
+    sleep_after: u64,
+    max_sleep: Duration,
+    contended: bool,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Backoff {
+    /// A backoff that has not waited yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { since: None, sleep_after: SLEEP_AFTER_NS, max_sleep: MAX_SLEEP, contended: false }
+    }
+
+    /// Sets the maximum duration of one sleep (default 1 ms).
+    #[must_use]
+    pub const fn max_sleep(mut self, span: Duration) -> Self {
+        self.max_sleep = span;
+        self
+    }
+
+    /// Sets the time after which a wait sleeps (default 1 ms).
+    #[must_use]
+    pub const fn sleep_after(mut self, nanoseconds: u64) -> Self {
+        self.sleep_after = nanoseconds;
+        self
+    }
+
+    /// A poll has found work: the next wait begins.
+    #[inline]
+    pub const fn reset(&mut self) {
+        self.since = None;
+    }
+
+    /// The step of a wait that has taken `waited` nanoseconds so far and may take `left` more.
+    #[must_use]
+    pub fn step(&self, waited: u64, left: u64) -> Step {
+        if waited < SPIN_NS && !is_single_cpu() || left == 0 {
+            return Step::Spin;
+        }
+        if waited >= self.sleep_after {
+            return Step::Sleep(Duration::from_nanos((waited / SLEEP_SHARE).min(left)).min(self.max_sleep));
+        }
+        if self.contended {
+            return Step::Sleep(CONTENDED_SLEEP.min(Duration::from_nanos(left)));
+        }
+        Step::Yield
+    }
+
+    /// Rests after a poll that has found nothing, for `left` nanoseconds of the card's clock at most. Returns whether the thread has
+    /// slept.
+    pub fn rest(&mut self, transport: &dyn Transport, left: u64) -> bool {
+        let now = transport.now();
+        let waited = now.saturating_sub(*self.since.get_or_insert(now));
+        self.take(self.step(waited, left), transport)
+    }
+
+    /// Carries out a step. Returns whether the thread has slept.
+    pub fn take(&mut self, step: Step, transport: &dyn Transport) -> bool {
+        match step {
+            Step::Spin => transport.relax(),
+            Step::Yield => {
+                // A card inside this thread works in `relax`.
+                transport.relax();
+                if transport.clock() == Clock::Monotonic {
+                    let began = Instant::now();
+                    std::thread::yield_now();
+                    self.contended = began.elapsed() >= CONTENDED && !is_single_cpu();
+                }
+            }
+            Step::Sleep(span) => {
+                transport.pause(span);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// The end of a wait: a time-out on the card's clock ([`Transport::now`]).
+///
+/// On a card with [virtual time](Clock::Virtual) a second limit counts wall-clock time: the time-out or [`MIN_WALL_LIMIT`], whichever is
+/// longer. A simulation that is slower than real time thus holds no wait for longer than that.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline {
+    began: u64,
+    limit: u64,
+    wall: Option<Instant>,
+}
+
+impl Deadline {
+    /// `timeout` from now on.
+    #[must_use]
+    pub fn after(transport: &dyn Transport, timeout: Duration) -> Self {
+        let wall = (transport.clock() == Clock::Virtual).then(Instant::now);
+        Self::from(transport.now(), wall, timeout)
+    }
+
+    /// `timeout` after `began` on the card's clock, and after `wall` where that clock is virtual.
+    #[must_use]
+    pub fn from(began: u64, wall: Option<Instant>, timeout: Duration) -> Self {
+        let limit = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        // A limit beyond what the clock can hold is none.
+        let wall = wall.and_then(|wall| wall.checked_add(timeout.max(MIN_WALL_LIMIT)));
+        Self { began, limit, wall }
+    }
+
+    /// The time-out in nanoseconds.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The end on the card's clock.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.began.saturating_add(self.limit)
+    }
+
+    /// Nanoseconds since the wait began, at time `now` of the card's clock.
+    #[must_use]
+    pub const fn waited(&self, now: u64) -> u64 {
+        now.saturating_sub(self.began)
+    }
+
+    /// Whether the wait is over at time `now` of the card's clock. The wall clock is read where it has a limit.
+    #[inline]
+    #[must_use]
+    pub fn is_over(&self, now: u64) -> bool {
+        self.is_over_at(now, Instant::now)
+    }
+
+    /// As [`is_over`](Self::is_over), by a wall clock of the caller's.
+    #[inline]
+    #[must_use]
+    pub fn is_over_at(&self, now: u64, wall: impl FnOnce() -> Instant) -> bool {
+        self.waited(now) >= self.limit || self.wall.is_some_and(|end| wall() >= end)
+    }
+
+    /// Nanoseconds of the card's clock that are left at `now`.
+    #[must_use]
+    pub const fn left(&self, now: u64) -> u64 {
+        self.limit.saturating_sub(self.waited(now))
+    }
+
+    /// Wall-clock time after which the wait is over at the latest, for a thread that sleeps without the card's clock. `None`: no limit.
+    #[must_use]
+    pub fn wall_left(&self, now: u64) -> Duration {
+        match self.wall {
+            Some(end) => end.saturating_duration_since(Instant::now()),
+            None => Duration::from_nanos(self.left(now)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn deadline_real_clock_counts_card_time_only() {
+        let deadline = Deadline::from(5, None, Duration::from_secs(1));
+        assert!(!deadline.is_over_at(5 + SECOND - 1, || unreachable!("no wall clock")));
+        assert!(deadline.is_over_at(5 + SECOND, || unreachable!("no wall clock")));
+        assert_eq!(deadline.left(5 + SECOND / 4), SECOND * 3 / 4);
+        assert!(Deadline::from(5, None, Duration::ZERO).is_over(5));
+        assert!(!Deadline::from(5, None, Duration::MAX).is_over(u64::MAX - 1));
+    }
+
+    #[test]
+    fn deadline_virtual_clock_ends_by_wall_clock_too() {
+        let began = Instant::now();
+        for (timeout, limit) in [(1, 60), (59, 60), (100, 100), (7200, 7200)] {
+            let deadline = Deadline::from(0, Some(began), Duration::from_secs(timeout));
+            let at = |wall| deadline.is_over_at(1, || began + Duration::from_secs(wall));
+            assert!(!at(limit - 1), "{timeout} s");
+            assert!(at(limit), "{timeout} s");
+            assert!(deadline.is_over_at(timeout * SECOND, || began), "{timeout} s");
+        }
+        assert!(
+            !Deadline::from(0, Some(began), Duration::MAX)
+                .is_over_at(1, || began + Duration::from_secs(9999))
+        );
+    }
+
+    #[test]
+    fn backoff_sleeps_are_a_part_of_the_wait_and_end_in_time() {
+        let backoff = Backoff::new();
+        assert_eq!(backoff.step(SPIN_NS, SECOND), Step::Yield);
+        assert_eq!(backoff.step(SLEEP_AFTER_NS - 1, SECOND), Step::Yield);
+        assert_eq!(backoff.step(SLEEP_AFTER_NS, SECOND), Step::Sleep(Duration::from_nanos(62_500)));
+        assert_eq!(backoff.step(SECOND, SECOND), Step::Sleep(MAX_SLEEP));
+        assert_eq!(backoff.step(SECOND, 10), Step::Sleep(Duration::from_nanos(10)));
+        assert_eq!(backoff.step(SECOND, 0), Step::Spin);
+        let long = Duration::from_millis(10);
+        assert_eq!(backoff.max_sleep(long).step(SECOND, SECOND), Step::Sleep(long));
+    }
+}
