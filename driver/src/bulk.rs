@@ -7,10 +7,11 @@
 //! ([`H2cChannel::check_range`](crate::H2cChannel::check_range)). The length of [`write_to_end`] is not known in advance: it ends at the
 //! border of the memory, and its error says what was written.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
 
-use fpga_pci::{DmaBuffer, ReadVolatile, SharedSlice, WriteVolatile};
+use fpga_pci::{Deadline, DmaBuffer, ReadVolatile, SharedSlice, WriteVolatile};
 use fpga_registers::CardAddr;
 use fpga_registers::xdma::Direction;
 
@@ -95,8 +96,8 @@ fn buffers(card: &Card, direction: Direction, length: u64) -> Result<Vec<DmaBuff
     (0..count).map(|_| card.buffer_for(direction, size)).collect()
 }
 
-/// Moves `length` bytes of `source` to card memory from `to` on, waiting as `options` say for each piece. `progress` is told the
-/// bytes that have arrived.
+/// Moves `length` bytes of `source` to card memory from `to` on, waiting as `options` say for each piece, and for all pieces
+/// together no longer than [`WaitOptions::total`]. `progress` is told the bytes that have arrived.
 ///
 /// Files, pipes and sockets are read straight into DMA memory. A slice is a source too: `&mut &bytes[..]`; any other
 /// [`std::io::Read`] becomes one by [`Bounced`](fpga_pci::Bounced).
@@ -172,8 +173,8 @@ fn read_up_to(source: &mut (impl ReadVolatile + ?Sized), into: SharedSlice<'_>) 
     Ok(filled)
 }
 
-/// Moves `length` bytes of card memory from `from` on to `sink`, in order, waiting as `options` say for each piece. `progress` is
-/// told the bytes that `sink` has taken.
+/// Moves `length` bytes of card memory from `from` on to `sink`, in order, waiting as `options` say for each piece, and
+/// for all pieces together no longer than [`WaitOptions::total`]. `progress` is told the bytes that `sink` has taken.
 ///
 /// Files, pipes and sockets are written straight from DMA memory. A `Vec<u8>` is a sink too; any other [`std::io::Write`] becomes
 /// one by [`Bounced`](fpga_pci::Bounced).
@@ -240,6 +241,8 @@ fn run_pieces(
     let mut flying: VecDeque<Piece> = VecDeque::with_capacity(DEPTH);
     let (mut sent, mut done, mut ended) = (0u64, 0u64, false);
     let unfit = |sent| BulkError::Short { done: sent, length: limit };
+    let transport = channel.transport();
+    let whole = Deadline::after(&*transport, options.total);
     loop {
         if ready.is_none()
             && !ended
@@ -273,7 +276,8 @@ fn run_pieces(
             }
         }
         let Some(piece) = flying.pop_front() else { break };
-        let buffer = buffer_of(channel.wait(piece.ticket, options)?)?;
+        let left = Duration::from_nanos(whole.left(transport.now()));
+        let buffer = buffer_of(channel.wait(piece.ticket, options.total(left))?)?;
         empty(&buffer, done)?;
         free.push(buffer);
         done += piece.length as u64;

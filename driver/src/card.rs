@@ -22,7 +22,7 @@ use crate::identify::{mmio, network_interface, read_ids};
 use crate::info::{CardInfo, PciIds, XdmaInfo, cdma_of};
 use crate::name::ChannelName;
 use crate::options::OpenOptions;
-use crate::shared::{Shared, quiesce};
+use crate::shared::{Shared, quiesce, rest_limit};
 use crate::stream::{C2hStream, C2hStreamOptions, H2cStream};
 
 /// User interrupts of an XDMA (PG195, usr_irq_req).
@@ -91,7 +91,7 @@ impl Card {
             return Ok(CardInfo { name, ids, roles, xdma, identity, cdma, ni });
         }
         for channel in xdma.channels() {
-            quiesce(dma_bar, transport, &name, channel)?;
+            quiesce(dma_bar, transport, &name, channel, rest_limit(options))?;
         }
         let mask_off = || -> Result<(), MmioError> {
             IrqBlock::CHANNEL_ENABLE.write(dma_bar, IRQ_BASE, ChannelMask::from_bits(0))?;
@@ -129,6 +129,12 @@ impl Card {
     #[must_use]
     pub fn user_bar(&self) -> Option<&Bar> {
         self.shared.user_bar.as_ref()
+    }
+
+    /// Rests after a poll that has found nothing: spins, yields or sleeps, as long as it has waited. Returns whether this thread has slept.
+    /// For loops that poll several channels or endpoints; [`Backoff::reset`](fpga_pci::Backoff::reset) after a poll that has found work.
+    pub fn rest(&self, backoff: &mut fpga_pci::Backoff) -> bool {
+        backoff.rest(&*self.shared.transport, u64::MAX)
     }
 
     /// Lets `span` pass without a look at the card: this thread sleeps, and a card inside it works meanwhile. For loops that have polled

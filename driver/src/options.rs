@@ -1,9 +1,13 @@
 //! How to open a card.
 
+use core::time::Duration;
+
 use fpga_pci::DmaPoolOptions;
 use fpga_registers::BarOffset;
 
 use crate::range::CardRange;
+
+use crate::patience::REST_LIMIT_NS;
 
 /// Whether the card carries the network interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,7 +24,7 @@ pub enum NetworkInterface {
 }
 
 /// How to open a card.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct OpenOptions {
     /// Number of the BAR with the XDMA registers, if it cannot be told.
@@ -35,6 +39,22 @@ pub struct OpenOptions {
     pub card_memory: Option<CardRange>,
     /// Look only.
     pub observe: bool,
+    /// How long an engine may take to come to rest. Default and maximum 2 s.
+    pub rest_limit: Duration,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            dma_bar: None,
+            network_interface: NetworkInterface::default(),
+            cdma_offset: None,
+            memory: DmaPoolOptions::default(),
+            card_memory: None,
+            observe: false,
+            rest_limit: Duration::from_nanos(REST_LIMIT_NS),
+        }
+    }
 }
 
 impl OpenOptions {
@@ -74,6 +94,15 @@ impl OpenOptions {
     #[must_use]
     pub const fn card_memory(mut self, range: CardRange) -> Self {
         self.card_memory = Some(range);
+        self
+    }
+
+    /// Maximum time that an engine may take to come to rest after it was told to stop, or was reset, when the card is opened, a channel is
+    /// stopped, or a wait was in vain. An engine that takes longer hangs: its memory is quarantined, and only a reset of the card will
+    /// help. Default and maximum 2 s, which the longest descriptor on the slowest link needs; a healthy engine needs microseconds.
+    #[must_use]
+    pub const fn rest_limit(mut self, limit: Duration) -> Self {
+        self.rest_limit = limit;
         self
     }
 

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use fpga_pci::Transport;
+use fpga_pci::{Backoff, Deadline, Transport};
 
 /// How long an engine may take to come to rest after it was told to stop, or was reset, in nanoseconds. It finishes what it has begun
 /// on its bus: the longest descriptor is 256 MiB, 1.1 s on the slowest link (one lane of the first generation); an AXI slave that
@@ -10,50 +10,44 @@ use fpga_pci::Transport;
 /// of a second.
 pub(crate) const REST_LIMIT_NS: u64 = 2_000_000_000;
 
-/// So many looks there are at least, however fast the clock goes: no pause between two of them counts for more.
-const LOOKS: u64 = 8;
-
-/// So long it looks without a pause, in nanoseconds: what is well is at rest by then.
+/// Time after which a wait sleeps between two polls: a healthy engine is at rest by then.
 const EAGER_NS: u64 = 200_000;
-/// The pauses after that: this part of the time that has passed, so that whoever waits is late by no more than that, and at most so
-/// many nanoseconds.
-const PAUSE_SHARE: u64 = 16;
-const LONGEST_PAUSE_NS: u64 = 10_000_000;
+/// Part of a limit within which two polls follow each other. After a longer gap the time-out is delayed, once, by [`GRACE_SHARE`]: what
+/// has stopped this program (a debugger, a host that freezes its virtual machine) may have stopped a simulated card with it.
+const GAP_SHARE: u64 = 8;
+/// Part of a limit by which a time-out is delayed after a gap.
+const GRACE_SHARE: u64 = 10;
+/// Maximum pause between two polls. An engine that never comes to rest costs some hundred register reads: each of them is a stall of
+/// a microsecond on hardware, and two processes' work where the card is simulated by another one.
+const MAX_SLEEP: Duration = Duration::from_millis(10);
 
-/// Looks until there is something to see. Returns how long it has looked, in nanoseconds, if that is not the case for `limit`.
+/// Polls until `look` returns a value. Returns the time waited, in nanoseconds, if that does not happen within `limit` of the card's
+/// clock (and of the wall clock, where the card's is virtual: [`Deadline`]).
 ///
-/// `look` is told how long it has been. The clock is taken before each look: whatever holds this thread up between the two, the
-/// engine had that time too. And a long pause between two looks counts as a short one: what stops this program (a debugger, a
-/// host that freezes its virtual machine) may have stopped a simulated card with it.
-///
-/// What takes its time is looked at ever more rarely: an engine that never comes to rest costs some hundred register reads, not as
-/// many as fit into the limit. Each of them is a stall of a microsecond on hardware, and two processes' work where the card is
-/// simulated by another one.
+/// `look` is told how long the wait has taken. The clock is read before each poll: whatever holds this thread up between the two, the
+/// engine had that time too.
 pub(crate) fn look_until<T, E>(
     transport: &dyn Transport,
     limit: u64,
     mut look: impl FnMut(u64) -> Result<Option<T>, E>,
 ) -> Result<Result<T, u64>, E> {
-    let (mut last, mut waited) = (transport.now(), 0_u64);
+    let deadline = Deadline::after(transport, Duration::from_nanos(limit));
+    let mut backoff = Backoff::new().sleep_after(EAGER_NS).max_sleep(MAX_SLEEP);
+    let (mut last, mut end) = (0, limit);
     loop {
         let now = transport.now();
-        waited = waited.saturating_add(now.saturating_sub(last).min((limit / LOOKS).max(1)));
-        last = now;
+        let waited = deadline.waited(now);
         if let Some(seen) = look(waited)? {
             return Ok(Ok(seen));
         }
-        if waited >= limit {
+        if end == limit && waited >= limit && waited - last > limit / GAP_SHARE {
+            end = waited.saturating_add(limit / GRACE_SHARE);
+        }
+        if waited >= end || (waited < limit && deadline.is_over(now)) {
             return Ok(Err(waited));
         }
-        if waited >= EAGER_NS {
-            let pause = (waited / PAUSE_SHARE).min(LONGEST_PAUSE_NS).min(limit - waited);
-            transport.pause(Duration::from_nanos(pause));
-            continue;
-        }
-        transport.relax();
-        // Each look has the card's attention, and whoever waits for longer than a look is better off without this processor. A card
-        // that is simulated by a thread of this process may need it.
-        std::thread::yield_now();
+        last = waited;
+        backoff.rest(transport, end - waited);
     }
 }
 
@@ -76,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_at_the_last_look_is_in_time() {
+    fn look_until_value_at_last_poll_is_in_time() {
         assert_eq!(look(100, 1000, |_| false), (Err(1000), 11));
         assert_eq!(look(100, 1000, |looks| looks == 11), (Ok(()), 11));
         assert_eq!(look(100, 0, |_| true), (Ok(()), 1));
@@ -84,29 +78,38 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_long_is_looked_at_rarely_and_noticed_soon() {
+    fn look_until_long_wait_polls_rarely_and_ends_soon() {
         let (seen, looks) = look(1000, REST_LIMIT_NS, |_| false);
         assert!(
             seen.is_err_and(|waited| (REST_LIMIT_NS..REST_LIMIT_NS + 1000).contains(&waited)),
             "{seen:?}"
         );
         assert!(looks < 600, "{looks} looks in vain");
-        // By how much somebody is late for whom it is over after this time.
+        // Delay of a wait that is over after this time.
         for over in [1_000, 100_000, 1_000_000, 30_000_000, 1_500_000_000] {
             let world = World::builder().cards(1).time(Nanos::ZERO, Nanos::new(1000)).build().unwrap();
             let seen = look_until(&*world.transport(0), REST_LIMIT_NS, |waited| {
                 Ok::<_, ()>((waited >= over).then_some(waited))
             });
             let late = seen.unwrap().unwrap() - over;
-            assert!(late <= (over / PAUSE_SHARE).min(LONGEST_PAUSE_NS) + 2000, "{late} ns late after {over}");
+            assert!(
+                u128::from(late) <= u128::from(over / 16).min(MAX_SLEEP.as_nanos()) + 2000,
+                "{late} ns after {over}"
+            );
         }
     }
 
     #[test]
-    fn a_clock_that_leaps_leaves_time_for_some_looks() {
+    fn look_until_after_gap_polls_again_and_ends_within_a_tenth() {
+        // Each poll comes much later than the limit: one more is made.
         let (seen, looks) = look(u64::MAX / 64, 1000, |_| false);
-        assert_eq!((seen, looks), (Err(1000), LOOKS + 1));
-        let (seen, looks) = look(1 << 40, 5, |_| false);
-        assert_eq!((seen, looks), (Err(5), 6), "each look counts for something");
+        assert!(seen.is_err());
+        assert_eq!(looks, 3);
+        assert_eq!(look(u64::MAX / 64, 1000, |looks| looks == 3), (Ok(()), 3));
+        // Polls that are a third of the limit apart: the time-out is delayed once, and by a tenth.
+        let (seen, looks) = look(400, 1000, |_| false);
+        assert_eq!((seen, looks), (Err(1600), 5));
+        // Polls in quick succession: it is not delayed.
+        assert_eq!(look(100, 1000, |_| false), (Err(1000), 11));
     }
 }

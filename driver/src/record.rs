@@ -42,8 +42,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use fpga_pci::{
-    AccessCounters, Bar, BarError, BarInfo, ConfigError, DeviceEvents, DmaAccess, DmaMapError, Interrupt,
-    InterruptError, MemoryKind, Mmio, MmioError, ResetError, ResetLevel, SharedMemory, Transport,
+    AccessCounters, Bar, BarError, BarInfo, Clock, ConfigError, DeviceEvents, DmaAccess, DmaMapError,
+    Interrupt, InterruptError, MemoryKind, Mmio, MmioError, ResetError, ResetLevel, SharedMemory, Transport,
 };
 use fpga_registers::{BarOffset, Iova};
 
@@ -266,6 +266,10 @@ impl Transport for Recorder {
 
     fn now(&self) -> u64 {
         self.inner.now()
+    }
+
+    fn clock(&self) -> Clock {
+        self.inner.clock()
     }
 
     fn relax(&self) {

@@ -41,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) flush: AtomicBool,
     /// Opened for a look: nothing of it is ours to take, stop or set.
     observed: bool,
+    rest_limit: u64,
     pub(crate) transport: Arc<dyn Transport>,
 }
 
@@ -137,8 +138,14 @@ impl Shared {
             reported: AtomicU32::new(0),
             flush: AtomicBool::new(false),
             observed: options.observe,
+            rest_limit: rest_limit(options),
             transport,
         })
+    }
+
+    /// How long an engine may take to come to rest, in nanoseconds.
+    pub(crate) const fn rest_limit(&self) -> u64 {
+        self.rest_limit
     }
 
     /// The card addresses that DMA can reach, where they are known.
@@ -266,7 +273,7 @@ impl Drop for Shared {
             return;
         }
         for name in self.channels() {
-            if let Err(error) = quiesce(&self.dma_bar, &*self.transport, &self.name, name) {
+            if let Err(error) = quiesce(&self.dma_bar, &*self.transport, &self.name, name, self.rest_limit) {
                 let reported = self.reported.load(Ordering::Relaxed);
                 let gone = matches!(error, OpenError::Gone { .. });
                 // Each fact once: of a card that is gone, all channels say the same.
@@ -316,18 +323,24 @@ impl Flush {
     }
 }
 
+/// How long an engine may take to come to rest, in nanoseconds.
+pub(crate) fn rest_limit(options: &OpenOptions) -> u64 {
+    u64::try_from(options.rest_limit.as_nanos()).unwrap_or(u64::MAX).min(REST_LIMIT_NS)
+}
+
 /// Stops a channel and waits until it is idle: whoever had the card before may have been killed in the middle of a run.
 pub(crate) fn quiesce(
     bar: &Bar,
     transport: &dyn Transport,
     card: &str,
     channel: ChannelName,
+    limit: u64,
 ) -> Result<(), OpenError> {
     let base = channel_base(channel.direction, channel.number);
     let error = |source| OpenError::Mmio { card: card.to_owned(), source };
     ChannelBlock::CONTROL.write(bar, base, ChannelControl::new()).map_err(error)?;
     let mut flush = None;
-    let stopped = look_until(transport, REST_LIMIT_NS, |waited| {
+    let stopped = look_until(transport, limit, |waited| {
         let status = ChannelBlock::STATUS.read(bar, base).map_err(error)?;
         if status.into_bits() == u32::MAX {
             return Err(OpenError::Gone { card: card.to_owned() });

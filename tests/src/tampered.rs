@@ -7,12 +7,14 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use fpga_driver::mock::{CardFailure, MockTransport, World};
 use fpga_driver::pci::{
-    AccessCounters, Bar, BarError, BarInfo, ConfigError, DeviceEvents, DmaAccess, DmaMapError, Interrupt,
-    InterruptError, MemoryKind, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
+    AccessCounters, Bar, BarError, BarInfo, Clock, ConfigError, DeviceEvents, DmaAccess, DmaMapError,
+    Interrupt, InterruptError, MemoryKind, Mmio, MmioError, OsError, ResetError, ResetLevel, SharedMemory,
 };
+use fpga_driver::registers::xdma::{IRQ_BASE, IrqBlock};
 use fpga_driver::{BarOffset, CardAddr, Iova, Transport};
 
 /// A register that reads as something else.
@@ -67,10 +69,16 @@ pub enum Interrupts {
     Late,
 }
 
-/// How long such a wait lasts whose time-out is not heeded. Twice: who has been stopped meanwhile has not overslept.
-const ALONE: Duration = Duration::from_secs(10);
+/// Time-outs by which the driver's sleeps guard against a lost interrupt, with windows out and without. Shorter ones are timers.
+const GUARDS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(100)];
+/// Time between two looks at the card of a wait whose guard is not heeded.
+const STEP: Duration = Duration::from_millis(100);
+/// Maximum time of such a wait, for wake-ups that are lost on the host's side: far beyond what a loaded machine delays a thread by.
+const MAX_SLEEP: Duration = Duration::from_secs(300);
 /// How long is waited for an interrupt that does not come.
 const LOST: Duration = Duration::from_millis(20);
+/// The DMA BAR of simulated cards.
+const DMA_BAR: u8 = 1;
 
 /// What went over the seam.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -113,6 +121,9 @@ pub struct Tampered {
     mappings: Mutex<Vec<Mapping>>,
     waits: AtomicU64,
     sleep_on: AtomicBool,
+    /// Time of a clock of its own, in nanoseconds, and whether that is what the driver sees.
+    time: AtomicU64,
+    own_clock: AtomicBool,
 }
 
 impl core::fmt::Debug for Tampered {
@@ -169,7 +180,25 @@ impl Tampered {
             mappings: Mutex::new(Vec::new()),
             waits: AtomicU64::new(0),
             sleep_on: AtomicBool::new(false),
+            time: AtomicU64::new(0),
+            own_clock: AtomicBool::new(false),
         })
+    }
+
+    /// From now on the driver sees a clock that claims to be the system's, and advances by a microsecond for each step of a polling loop
+    /// and by as much as a sleep is to take: what a wait takes by it does not depend on the machine.
+    pub fn use_own_clock(&self) {
+        self.time.store(self.inner.now(), Ordering::SeqCst);
+        self.own_clock.store(true, Ordering::SeqCst);
+    }
+
+    /// Lets time pass on the clock of its own. Returns whether there is one.
+    fn pass(&self, span: Duration) -> bool {
+        let own = self.own_clock.load(Ordering::SeqCst);
+        if own {
+            self.time.fetch_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
+        }
+        own
     }
 
     /// What went over the seam so far.
@@ -182,8 +211,8 @@ impl Tampered {
         }
     }
 
-    /// Waits for interrupts heed no time-out from now on, or heed it again: whoever would be saved by a timer
-    /// [oversleeps](Self::overslept).
+    /// Waits for interrupts do not heed the time-outs that guard against lost interrupts from now on, or heed them again. A wait that only
+    /// such a guard would have ended [oversleeps](Self::overslept). Timers are heeded: what a timer ends is no lost interrupt.
     pub fn sleep_on(&self, on: bool) {
         self.sleep_on.store(on, Ordering::SeqCst);
     }
@@ -200,10 +229,46 @@ impl Tampered {
         self.counts.asleep.load(Ordering::SeqCst)
     }
 
-    /// Waits of those that [sleep on](Self::sleep_on) which no interrupt has ended, for a long time.
+    /// Waits of those that [sleep on](Self::sleep_on) whose interrupt was lost: a simulated card of this process asserts an enabled
+    /// line, and has sent no message. Other cards do not tell: there, waits that no interrupt has ended for minutes.
     #[must_use]
     pub fn overslept(&self) -> u64 {
         self.counts.overslept.load(Ordering::SeqCst)
+    }
+
+    /// Sleeps until the interrupt comes, however long that takes, or until it is known to be lost.
+    fn sleep_through(&self, interrupt: &Interrupt) -> Result<Option<u64>, InterruptError> {
+        let began = Instant::now();
+        loop {
+            if let Some(arrived) = self.inner.wait_interrupt(interrupt, STEP)? {
+                return Ok(Some(arrived));
+            }
+            if self.asserts_line() || began.elapsed() >= MAX_SLEEP {
+                // The card is asked before the descriptor: a message that it has sent by then is there.
+                match interrupt.try_take() {
+                    0 => {
+                        self.counts.overslept.fetch_add(1, Ordering::SeqCst);
+                        return Ok(None);
+                    }
+                    arrived => return Ok(Some(arrived)),
+                }
+            }
+        }
+    }
+
+    /// Whether the card asserts a user interrupt that is enabled.
+    fn asserts_line(&self) -> bool {
+        let Some((world, number)) = &self.card else { return false };
+        let asserted = world.with_card(*number, |card| {
+            let mut read = |at: BarOffset| {
+                let mut word = [0; 4];
+                card.bar_peek(DMA_BAR, at.get(), &mut word);
+                u32::from_le_bytes(word)
+            };
+            let request = read(IrqBlock::USER_REQUEST.address(IRQ_BASE));
+            request & read(IrqBlock::USER_ENABLE.address(IRQ_BASE)) != 0
+        });
+        asserted.unwrap_or(false)
     }
 
     /// What the device can reach, oldest first.
@@ -499,16 +564,25 @@ impl Transport for Tampered {
     }
 
     fn now(&self) -> u64 {
-        self.inner.now()
+        if self.pass(Duration::ZERO) { self.time.load(Ordering::SeqCst) } else { self.inner.now() }
+    }
+
+    fn clock(&self) -> Clock {
+        if self.pass(Duration::ZERO) { Clock::Monotonic } else { self.inner.clock() }
     }
 
     fn relax(&self) {
+        self.pass(Duration::from_micros(1));
         self.inner.relax();
         self.hold_cell();
     }
 
     fn pause(&self, span: Duration) {
-        self.inner.pause(span);
+        if self.pass(span) {
+            self.inner.relax();
+        } else {
+            self.inner.pause(span);
+        }
         self.hold_cell();
     }
 
@@ -517,6 +591,10 @@ impl Transport for Tampered {
         interrupt: &Interrupt,
         timeout: Duration,
     ) -> Result<Option<u64>, InterruptError> {
+        if self.pass(timeout) {
+            self.inner.relax();
+            return Ok(None);
+        }
         let what = locked(&self.faults).interrupts;
         if what == Interrupts::Spurious {
             // Woken at once, by nothing.
@@ -530,19 +608,16 @@ impl Transport for Tampered {
             return Ok(None);
         }
         let sleeps_on = self.sleep_on.load(Ordering::SeqCst);
-        let timeout = match what {
-            Interrupts::Lost => timeout.min(LOST),
-            _ if sleeps_on => ALONE,
-            _ => timeout,
-        };
+        let guard = GUARDS.contains(&timeout);
         self.counts.sleeps.fetch_add(1, Ordering::SeqCst);
         self.counts.asleep.fetch_add(1, Ordering::SeqCst);
-        let mut arrived = self.inner.wait_interrupt(interrupt, timeout)?;
-        if sleeps_on && arrived.is_none() {
-            arrived = self.inner.wait_interrupt(interrupt, timeout)?;
-            self.counts.overslept.fetch_add(arrived.is_none().into(), Ordering::SeqCst);
-        }
+        let arrived = match what {
+            Interrupts::Lost => self.inner.wait_interrupt(interrupt, timeout.min(LOST)),
+            _ if sleeps_on && guard => self.sleep_through(interrupt),
+            _ => self.inner.wait_interrupt(interrupt, timeout),
+        };
         self.counts.asleep.fetch_sub(1, Ordering::SeqCst);
+        let arrived = arrived?;
         if what == Interrupts::Lost {
             return Ok(None);
         }

@@ -1,40 +1,35 @@
-//! What a loop does that polls in vain.
+//! Backoff of loops that poll in vain.
 
 use std::time::Duration;
 
 use fpga_driver::Endpoint;
+use fpga_driver::pci::Backoff;
 
-/// So many looks in vain come first: what is on its way through a card needs some microseconds, and whoever sleeps gets it later.
-const LOOKS: u32 = 200;
-/// From so many on, whoever waits for this processor gets it in between. It may be the very thread that is waited for: three threads on two
-/// processors that only look would each lose the processor for a time slice of some milliseconds, again and again.
-const EAGER: u32 = 16;
-/// Then this thread sleeps between two looks, so that a stream that waits costs little.
-const PAUSE: Duration = Duration::from_micros(50);
+/// Maximum sleep between two polls: a stream that waits costs little, and a frame is late by no more than that.
+const MAX_SLEEP: Duration = Duration::from_micros(50);
 
-/// How long nothing has happened, in looks.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Idle {
-    looks: u32,
+/// Time after which a loop sleeps between two polls: what is on its way through a card is there by then.
+const SLEEP_AFTER_NS: u64 = 100_000;
+
+/// Backoff of one loop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Idle(Backoff);
+
+impl Default for Idle {
+    fn default() -> Self {
+        Self(Backoff::new().sleep_after(SLEEP_AFTER_NS).max_sleep(MAX_SLEEP))
+    }
 }
 
 impl Idle {
-    /// There was so much to do at a look.
+    /// A poll has found `work` things to do.
     pub(crate) const fn saw(&mut self, work: usize) {
         if work > 0 {
-            self.looks = 0;
+            self.0.reset();
         }
     }
 
     pub(crate) fn rest(&mut self, endpoint: &Endpoint) {
-        if self.looks < LOOKS {
-            self.looks += 1;
-            endpoint.relax();
-            if self.looks > EAGER {
-                std::thread::yield_now();
-            }
-        } else {
-            endpoint.card().pause(PAUSE);
-        }
+        endpoint.card().rest(&mut self.0);
     }
 }

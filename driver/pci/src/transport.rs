@@ -8,8 +8,8 @@ use core::ops::RangeInclusive;
 use fpga_registers::Iova;
 
 use crate::{
-    Bar, BarError, Clock, ConfigError, DeviceEvents, DmaMapError, Interrupt, InterruptError, MemoryKind, ResetError,
-    SharedMemory, config,
+    Bar, BarError, Clock, ConfigError, DeviceEvents, DmaMapError, Interrupt, InterruptError, MemoryKind,
+    ResetError, SharedMemory, config,
 };
 
 /// What a BAR decodes. PCI Local Bus 3.0, section 6.2.5.1.

@@ -15,7 +15,7 @@ use super::Cdma;
 use super::error::{BounceRefused, CdmaError, CdmaRingError, CdmaSubmitError};
 use super::ring::CdmaRing;
 use crate::channel::{C2hChannel, H2cChannel, WaitOptions};
-use crate::patience::{REST_LIMIT_NS, look_until};
+use crate::patience::look_until;
 use crate::shared::Shared;
 
 /// Bytes that go through the host at a time.
@@ -64,12 +64,12 @@ impl Bounce {
             let length = part.length.min(CHUNK);
             let failed = |reason: String| (done, reason);
             let options =
-                left().map_or_else(WaitOptions::default, |left| WaitOptions::default().timeout(left));
+                || left().map_or_else(WaitOptions::default, |left| WaitOptions::default().timeout(left));
             let buffer = usize::try_from(length).unwrap_or(usize::MAX);
             let buffer = card.pool.allocate(buffer).map_err(|error| failed(error.to_string()))?;
-            let read = self.c2h.read_with(buffer, part.source, options);
+            let read = self.c2h.read_with(buffer, part.source, options());
             let buffer = read.map_err(|error| failed(error.to_string()))?;
-            let written = self.h2c.write_with(buffer, part.destination, options);
+            let written = self.h2c.write_with(buffer, part.destination, options());
             written.map_err(|error| failed(error.to_string()))?;
             done += length;
         }
@@ -191,7 +191,7 @@ impl<T> CdmaRing<T> {
         let transport = Arc::clone(&self.cdma.card.transport);
         while self.ring.operations() != 0 {
             let before = self.ring.ended();
-            let ended = look_until(&*transport, REST_LIMIT_NS, |_| {
+            let ended = look_until(&*transport, self.cdma.card.rest_limit(), |_| {
                 self.poll()?;
                 Ok::<_, CdmaRingError>((self.ring.ended() != before).then_some(()))
             })?;

@@ -27,7 +27,7 @@ use fpga_registers::cdma::{BytesToTransfer, CdmaBlock, Cdmacr, Cdmasr};
 use fpga_registers::{BarOffset, CardAddr};
 
 use crate::name::CardName;
-use crate::patience::{REST_LIMIT_NS, look_until};
+use crate::patience::look_until;
 use crate::shared::Shared;
 
 pub use error::{
@@ -39,6 +39,8 @@ pub use ring::{CdmaCompletion, CdmaRing};
 
 /// How long a copy of the longest piece (4 MiB) may take: 4 MB/s is far below any memory.
 const COPY_LIMIT_NS: u64 = 1_000_000_000;
+/// Minimum time for a reset.
+const MIN_RESET_NS: u64 = 25_000_000;
 /// Largest piece of a long copy: 4 MiB fits the 23-bit length of older builds as well as the 26-bit one, and is a multiple of
 /// every data width, so that the pieces after the first are as aligned as the first.
 const PIECE: u32 = 1 << 22;
@@ -89,13 +91,19 @@ impl Cdma {
     /// # Errors
     /// [`CdmaError::Stuck`] if the reset does not end.
     pub fn reset(&self) -> Result<(), CdmaError> {
-        self.reset_within(REST_LIMIT_NS)
+        self.reset_within(self.card.rest_limit())
+    }
+
+    /// As [`reset`](Self::reset), after a copy that took all of its `limit` nanoseconds: an engine that is not reset within a tenth of
+    /// that time hangs.
+    fn reset_after(&self, limit: u64) -> Result<(), CdmaError> {
+        self.reset_within((limit / 10).max(MIN_RESET_NS).min(self.card.rest_limit()))
     }
 
     /// As [`reset`](Self::reset), before the engine is given up: one that was given its time once is not waited for again, as
     /// whoever closes the card wants to get on.
     fn last_reset(&self) -> Result<(), CdmaError> {
-        self.reset_within(if self.stuck.load(Ordering::Relaxed) { 0 } else { REST_LIMIT_NS })
+        self.reset_within(if self.stuck.load(Ordering::Relaxed) { 0 } else { self.card.rest_limit() })
     }
 
     fn reset_within(&self, limit: u64) -> Result<(), CdmaError> {
@@ -177,7 +185,9 @@ impl Cdma {
         if done != 0 && done == length {
             return Ok(());
         }
-        let idle = self.wait_idle(COPY_LIMIT_NS, "the copy before")?;
+        let passed = || self.card.transport.now().saturating_sub(began);
+        let left = || limit.map_or(u64::MAX, |limit| limit.saturating_sub(passed()));
+        let idle = self.wait_idle(COPY_LIMIT_NS.min(left()), "the copy before")?;
         if idle.has_error() {
             self.reset()?;
         }
@@ -189,8 +199,7 @@ impl Cdma {
             let piece = u32::try_from(length - done).unwrap_or(PIECE).min(PIECE);
             let (from, to) = (source.get() + done, destination.get() + done);
             self.start(CardAddr::new(from), CardAddr::new(to), piece)?;
-            let passed = || self.card.transport.now().saturating_sub(began);
-            let left = limit.map_or(u64::MAX, |limit| limit.saturating_sub(passed()));
+            let left = left();
             // A piece that takes longer than any memory needs is stuck, whatever the caller's patience.
             let waited = self.wait_idle(COPY_LIMIT_NS.min(left), "a copy");
             let out_of_time = limit.is_some_and(|limit| passed() >= limit);
@@ -206,7 +215,7 @@ impl Cdma {
                 waited => Some(waited?),
             };
             let Some(status) = status else {
-                self.reset()?;
+                self.reset_after(limit.unwrap_or(u64::MAX))?;
                 return Err(CdmaError::TimedOut {
                     card: self.name(),
                     source_start: source,

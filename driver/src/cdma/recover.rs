@@ -10,7 +10,7 @@ use super::{Cdma, is_overrun};
 use fpga_pci::FAULT_LOG;
 
 use crate::channel::Ticket;
-use crate::patience::{REST_LIMIT_NS, look_until};
+use crate::patience::look_until;
 
 impl<T> CdmaRing<T> {
     /// Fills card memory with guards and lets the engine wait at the ring's current place. The engine was reset.
@@ -159,7 +159,7 @@ impl<T> CdmaRing<T> {
     /// An error halts the engine gracefully; Idle says that it has stopped (PG034).
     fn wait_halted(&self) -> Result<(), CdmaRingError> {
         let transport = &*self.cdma.card.transport;
-        let idle = look_until(transport, REST_LIMIT_NS, |_| {
+        let idle = look_until(transport, self.cdma.card.rest_limit(), |_| {
             Ok::<_, CdmaError>(self.cdma.status()?.idle().then_some(()))
         });
         // An engine that stays busy is left to the reset, which has its own limit.

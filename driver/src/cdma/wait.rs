@@ -1,8 +1,10 @@
 //! Waiting for copies: by polling, by interrupt, or by one and then the other.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use fpga_core::cdma_ring::Token;
+use fpga_pci::{Backoff, Deadline};
 
 use super::error::CdmaRingError;
 use super::ring::{CdmaCompletion, CdmaRing};
@@ -28,8 +30,10 @@ impl<T> CdmaRing<T> {
 
     fn wait_for(&mut self, ticket: Ticket, options: WaitOptions) -> Result<CdmaCompletion<T>, CdmaRingError> {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let began = self.now();
-        let timeout = nanoseconds(options.timeout);
+        let transport = Arc::clone(&self.cdma.card.transport);
+        let deadline = Deadline::after(&*transport, options.timeout.min(options.total));
+        let (mut backoff, mut ended) = (Backoff::new(), self.ring.ended());
+        let mut now = self.now();
         loop {
             // What ends the ring is said once, by the call that finds it; completions are handed out afterwards too.
             let was_dead = self.dead.is_some();
@@ -41,15 +45,25 @@ impl<T> CdmaRing<T> {
                 return done;
             }
             polled?;
-            let waited = self.now().saturating_sub(began);
-            if waited >= timeout {
+            // Read before the poll: what ended while this thread was held up has ended in time.
+            let waited = deadline.waited(now);
+            if deadline.is_over(now) {
                 return Err(self.timed_out(waited));
             }
-            match options.mode {
-                WaitMode::Hybrid { spin } if waited < nanoseconds(spin) => self.relax(),
-                WaitMode::Poll => self.relax(),
-                WaitMode::Interrupt | WaitMode::Hybrid { .. } => self.sleep(timeout - waited)?,
+            let spins = match options.mode {
+                WaitMode::Poll => true,
+                WaitMode::Hybrid { spin } => waited < nanoseconds(spin),
+                WaitMode::Interrupt => false,
+            };
+            if spins {
+                if core::mem::replace(&mut ended, self.ring.ended()) != self.ring.ended() {
+                    backoff.reset();
+                }
+                backoff.rest(&*transport, deadline.left(now));
+            } else {
+                self.sleep(deadline.left(now))?;
             }
+            now = self.now();
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fpga_core::ring::{CardSide, HostRange, RefusalReason, Report, Request, Ring, RingConfig, Segment};
-use fpga_pci::{Bar, DmaAccess, DmaArea, DmaBuffer, Interrupt, MmioError, barrier};
+use fpga_pci::{Backoff, Bar, DmaAccess, DmaArea, DmaBuffer, Interrupt, MmioError, Transport, barrier};
 use fpga_registers::xdma::{
     ChannelBlock, ChannelControl, ChannelInterrupts, Direction, PerChannel, SGDMA_COMMON_BASE,
     SgdmaCommonBlock, channel_base, sgdma_base,
@@ -99,7 +99,7 @@ pub(crate) struct Engine {
     /// When something last moved; 0: since the last look at the clock.
     last_news: u64,
     /// Polls without news in a row.
-    fruitless: u32,
+    pub(super) fruitless: u32,
     pub(super) pressure: Pressure,
     pub(super) dead: Option<ChannelError>,
     /// Room for lists, kept between them.
@@ -302,6 +302,15 @@ impl Engine {
 
     pub(crate) fn relax(&self) {
         self.card.transport.relax();
+    }
+
+    pub(crate) fn transport(&self) -> Arc<dyn Transport> {
+        Arc::clone(&self.card.transport)
+    }
+
+    /// Rests after a poll without result. Returns whether the thread has slept.
+    pub(super) fn rest(&self, backoff: &mut Backoff) -> bool {
+        backoff.rest(&*self.card.transport, u64::MAX)
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -511,6 +520,11 @@ impl Engine {
     pub(super) const fn news(&mut self) {
         self.last_news = 0;
         self.fruitless = 0;
+    }
+
+    /// The next fruitless poll looks at the clock: between this one and the next a thread has slept, so that polls are few.
+    pub(crate) const fn suspect_next(&mut self) {
+        self.fruitless |= LOOK_EVERY - 1;
     }
 
     /// Looks at the clock, and at the status register if nothing has moved for too long: whoever polls, by whatever call, gets

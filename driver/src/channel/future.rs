@@ -3,9 +3,15 @@
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use core::time::Duration;
+
+use fpga_pci::Backoff;
 
 use super::{Completion, Engine, Ticket};
 use crate::error::ChannelError;
+
+/// Maximum sleep inside a poll: the executor's thread has other tasks.
+const MAX_SLEEP: Duration = Duration::from_micros(50);
 
 /// See [`H2cChannel::completion`](super::H2cChannel::completion).
 #[derive(Debug)]
@@ -13,11 +19,12 @@ use crate::error::ChannelError;
 pub struct CompletionFuture<'a> {
     engine: &'a mut Engine,
     ticket: Ticket,
+    backoff: Backoff,
 }
 
 impl<'a> CompletionFuture<'a> {
     pub(crate) const fn new(engine: &'a mut Engine, ticket: Ticket) -> Self {
-        Self { engine, ticket }
+        Self { engine, ticket, backoff: Backoff::new().max_sleep(MAX_SLEEP) }
     }
 }
 
@@ -30,7 +37,10 @@ impl Future for CompletionFuture<'_> {
             Some(ended) => Poll::Ready(ended),
             None => {
                 // Nobody else polls this channel, so nobody else could wake the task.
-                self.engine.relax();
+                let Self { engine, backoff, .. } = &mut *self;
+                if engine.rest(backoff) {
+                    engine.suspect_next();
+                }
                 context.waker().wake_by_ref();
                 Poll::Pending
             }

@@ -26,14 +26,18 @@ pub enum WaitMode {
 pub struct WaitOptions {
     /// How to wait.
     pub mode: WaitMode,
-    /// How long at most.
+    /// How long at most, on the card's clock ([`Transport::clock`](fpga_pci::Transport::clock)). Where that clock is virtual, a wait ends
+    /// as well after the same wall-clock time, or a minute if that is longer.
     pub timeout: Duration,
+    /// How long all waits of one call may take together, on the same clock: for calls that wait several times ([`bulk`](crate::bulk)).
+    /// Default: no limit.
+    pub total: Duration,
 }
 
 impl Default for WaitOptions {
     /// Polling, 10 s: the limit that users of the vendor's driver know.
     fn default() -> Self {
-        Self { mode: WaitMode::Poll, timeout: Duration::from_secs(10) }
+        Self { mode: WaitMode::Poll, timeout: Duration::from_secs(10), total: Duration::MAX }
     }
 }
 
@@ -49,6 +53,13 @@ impl WaitOptions {
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// Limits all waits of one call together to `total`.
+    #[must_use]
+    pub const fn total(mut self, total: Duration) -> Self {
+        self.total = total;
         self
     }
 }

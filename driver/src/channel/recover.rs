@@ -1,6 +1,7 @@
 //! What happens when a run does not end as it should: stop, confirm idle, give everything back; quarantine what the engine
 //! may still reach.
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use fpga_core::ring::{CountFault, Token, WithdrawError};
@@ -13,6 +14,11 @@ use crate::error::ChannelError;
 use crate::fault::{ChannelFault, FaultCause, FaultPlace};
 use crate::patience::{REST_LIMIT_NS, look_until};
 use crate::shared::Flush;
+
+/// Minimum time for an engine to stop.
+const MIN_STOP_NS: u64 = 25_000_000;
+/// 200 MB/s: less than the slowest link carries (one lane of the first generation, 250 MB/s).
+const SLOWEST_NS_PER_BYTE: u64 = 5;
 
 impl Engine {
     /// The write-back word cannot be true, or it has the error bit.
@@ -64,6 +70,19 @@ impl Engine {
 
     /// Takes one transfer back; see the channels' `cancel`.
     pub(crate) fn cancel(&mut self, ticket: Ticket) -> Result<bool, ChannelError> {
+        self.cancel_within(ticket, REST_LIMIT_NS)
+    }
+
+    /// How long an engine may take to stop after a call that waited for `timeout` in vain, in nanoseconds: a tenth of that time, and at
+    /// least what the longest transfer in flight takes on the slowest link. An engine that needs longer hangs.
+    pub(super) fn stop_limit(&self, timeout: Duration) -> u64 {
+        let share = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX) / 10;
+        let longest = self.ring.posted().map(|range| range.length).max().unwrap_or(0);
+        share.max(MIN_STOP_NS).max(longest.saturating_mul(SLOWEST_NS_PER_BYTE)).min(REST_LIMIT_NS)
+    }
+
+    /// As [`cancel`](Self::cancel), for an engine that may take `limit` nanoseconds to stop.
+    pub(super) fn cancel_within(&mut self, ticket: Ticket, limit: u64) -> Result<bool, ChannelError> {
         if let Some(error) = &self.dead {
             return Err(error.clone());
         }
@@ -71,7 +90,7 @@ impl Engine {
         match self.ring.withdraw(token) {
             Ok(()) => {}
             Err(WithdrawError::Posted { .. }) => {
-                self.halt()?;
+                self.halt(limit)?;
                 // Stopped, so nothing is posted any more; it may have ended meanwhile.
                 if let Err(WithdrawError::Begun { .. }) = self.ring.withdraw(token) {
                     return Err(ChannelError::PacketBegun { card: self.card_name(), channel: self.name });
@@ -100,8 +119,8 @@ impl Engine {
     }
 
     /// Stops the engine in the middle of its run, takes up what it has done, and queues the rest again.
-    fn halt(&mut self) -> Result<(), ChannelError> {
-        let status = self.stop_and_confirm()?;
+    fn halt(&mut self, limit: u64) -> Result<(), ChannelError> {
+        let status = self.stop_and_confirm(limit)?;
         if status.has_error(self.direction()) {
             self.end_run(FaultCause::Status(status))?;
             return Ok(());
@@ -147,7 +166,7 @@ impl Engine {
     /// Stops the engine, confirms that it is idle, and ends everything in the ring.
     pub(super) fn end_run(&mut self, cause: FaultCause) -> Result<usize, ChannelError> {
         let before = self.ring.ended();
-        self.stop_and_confirm()?;
+        self.stop_and_confirm(REST_LIMIT_NS)?;
         // The count is final now. One that cannot be true is not believed: nothing more counts as complete.
         if !matches!(cause, FaultCause::Count(_)) {
             let count = self.read_completed()?;
@@ -208,22 +227,22 @@ impl Engine {
             .map_err(|source| self.lost(source))
     }
 
-    fn stop_and_confirm(&mut self) -> Result<ChannelStatus, ChannelError> {
+    fn stop_and_confirm(&mut self, limit: u64) -> Result<ChannelStatus, ChannelError> {
         self.request_stop()?;
         let mut flush = None;
-        let stopped = self.confirm_idle(&mut flush);
+        let stopped = self.confirm_idle(&mut flush, limit);
         if let Some(flush) = flush {
             flush.end(&self.bar);
         }
         stopped
     }
 
-    fn confirm_idle(&mut self, flush: &mut Option<Flush>) -> Result<ChannelStatus, ChannelError> {
+    fn confirm_idle(&mut self, flush: &mut Option<Flush>, limit: u64) -> Result<ChannelStatus, ChannelError> {
         let receives = matches!((self.side, self.direction()), (Side::Stream, Direction::C2h));
         let card = Arc::clone(&self.card);
         let mut last = ChannelStatus::new();
         // Some hardware still shows busy right after an error: read again before believing it (quirk 4).
-        let stopped = look_until(&*card.transport, REST_LIMIT_NS, |waited| {
+        let stopped = look_until(&*card.transport, limit.min(card.rest_limit()), |waited| {
             last = self.status()?;
             if !last.busy() {
                 return Ok(Some(last));

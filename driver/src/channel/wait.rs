@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use fpga_core::ring::Token;
-use fpga_pci::{DmaBuffer, Interrupt, barrier};
+use fpga_pci::{Backoff, Deadline, DmaBuffer, Interrupt, barrier};
 use fpga_registers::CardAddr;
 use fpga_registers::xdma::{
     ChannelBlock, ChannelInterrupts, ChannelMask, ChannelStatus, IRQ_BASE, IrqBlock, UserMask,
@@ -107,8 +107,9 @@ impl Engine {
         mut done: impl FnMut(&mut Self) -> Result<Option<T>, E>,
     ) -> Result<T, E> {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let began = self.now();
-        let timeout = nanoseconds(options.timeout);
+        let deadline = Deadline::after(&*self.card.transport, options.timeout.min(options.total));
+        let (mut backoff, mut fruitless) = (Backoff::new(), self.fruitless);
+        let mut now = self.now();
         // Who polls is not to pay for interrupts. Waits by interrupt follow each other: those leave them enabled.
         if self.line.enabled && matches!(options.mode, WaitMode::Poll) && self.dead.is_none() {
             self.disarm()?;
@@ -117,14 +118,14 @@ impl Engine {
         let mut listening = false;
         // Before each look, not after it: between the two this thread may lose the processor for longer than the time-out, and
         // what has ended meanwhile has ended in time.
-        let mut waited = 0;
         let result = loop {
             match done(self) {
                 Ok(Some(value)) => break Ok(value),
                 Ok(None) => {}
                 Err(error) => break Err(error),
             }
-            if waited >= timeout {
+            let waited = deadline.waited(now);
+            if deadline.is_over(now) {
                 break Err(self.timed_out(waited).into());
             }
             let spinning = match options.mode {
@@ -133,17 +134,23 @@ impl Engine {
                 WaitMode::Interrupt => false,
             };
             if spinning {
-                self.relax();
+                if core::mem::replace(&mut fruitless, self.fruitless) > self.fruitless {
+                    // Something has moved. What follows it has to be posted as soon as it ends.
+                    backoff.reset();
+                }
+                if backoff.rest(&*self.card.transport, deadline.left(now)) {
+                    self.suspect_next();
+                }
             } else {
                 // What ended before it listens does not signal: it is looked for once more before sleeping.
                 let slept =
-                    if listening { self.sleep(timeout - waited) } else { self.listen().map(|()| false) };
+                    if listening { self.sleep(deadline.left(now)) } else { self.listen().map(|()| false) };
                 match slept {
                     Ok(woken) => listening = !woken,
                     Err(error) => break Err(error.into()),
                 }
             }
-            waited = self.now().saturating_sub(began);
+            now = self.now();
         };
         // Others share a line, and it stays high for as long as anything asserts it.
         let done_with = matches!(options.mode, WaitMode::Hybrid { .. }) || self.on_a_line();
@@ -308,7 +315,7 @@ impl Engine {
                 // Without a completion the buffer is still posted: stop the engine to get it back. Others in flight go on. A stream's
                 // engine is not stopped for that: held back by its port it would stay busy, and the channel be lost.
                 if matches!(self.side, Side::Memory) || self.ring.withdraw(Token::new(ticket.0)).is_ok() {
-                    let _ = self.cancel(ticket);
+                    let _ = self.cancel_within(ticket, self.stop_limit(options.timeout));
                 }
                 let buffer = match self.take(ticket) {
                     Some(done) => done.ok().and_then(|done| done.buffer),

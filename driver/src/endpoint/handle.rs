@@ -11,7 +11,7 @@ use fpga_core::Nanos;
 use fpga_core::mirror::MirrorError;
 use fpga_firmware::NodeId;
 use fpga_firmware::event::Event;
-use fpga_pci::{DmaBuffer, Interrupt, Transport};
+use fpga_pci::{Deadline, DmaBuffer, Interrupt, Transport};
 use fpga_registers::CardAddr;
 
 use super::rest::{Idle, Rest};
@@ -24,6 +24,7 @@ use crate::card::Card;
 use crate::error::TransferFailed;
 use crate::name::CardName;
 use crate::range::CardRange;
+use fpga_pci::wait::Step;
 
 /// An endpoint behind a lock: clones are the same one.
 ///
@@ -45,6 +46,9 @@ struct Shared {
     /// Something has ended for somebody who stands by, or nobody waits for the card any more.
     stand_by: Condvar,
 }
+
+/// Time after its deadline at which a thread that stands by ends its wait by itself.
+const STAND_BY_SLACK: Duration = Duration::from_millis(5);
 
 /// The one who sleeps until the card has news.
 #[derive(Debug)]
@@ -395,17 +399,16 @@ impl SharedEndpoint {
         late: impl FnOnce() -> EndpointError,
         mut take: impl FnMut(&mut Inner) -> Option<T>,
     ) -> Result<T, EndpointError> {
-        let span = Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        let deadline = Deadline::after(self.transport(), timeout);
         let mut idle = Idle::from(self.now());
-        let limit = self.now().saturating_add(span);
         let mut inner = self.lock();
         let result = loop {
             let turned = self.turn_for(&mut inner, &mut take);
             let now = self.now();
             match turned {
                 Ok(Ok(found)) => break Ok(found),
-                Ok(Err(_)) if now >= limit => break Err(late()),
-                Ok(Err(0)) => match self.rest(inner, &mut idle, limit) {
+                Ok(Err(_)) if deadline.is_over(now.get()) => break Err(late()),
+                Ok(Err(0)) => match self.rest(inner, &mut idle, &deadline) {
                     Ok(again) => inner = again,
                     Err(error) => {
                         inner = self.lock();
@@ -434,9 +437,10 @@ impl SharedEndpoint {
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
         idle: &mut Idle,
-        limit: Nanos,
+        deadline: &Deadline,
     ) -> Result<MutexGuard<'a, Inner>, EndpointError> {
         let now = self.now();
+        let limit = Nanos::new(deadline.end());
         if inner.limits.iter().any(|limit| *limit <= now) {
             // They do not look at the time.
             self.inner.stand_by.notify_all();
@@ -448,22 +452,28 @@ impl SharedEndpoint {
                 inner.wake_sleeper();
             }
             inner.limits.push(limit);
-            let mut inner = self.inner.stand_by.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            // The thread that sleeps for all ends this wait in time. Should it be held up, the clock does.
+            let left = deadline.wall_left(now.get()).saturating_add(STAND_BY_SLACK);
+            let waited = self.inner.stand_by.wait_timeout(inner, left);
+            let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
             if let Some(own) = inner.limits.iter().position(|other| *other == limit) {
                 inner.limits.swap_remove(own);
             }
             return Ok(inner);
         }
         let until = inner.earliest(limit);
-        let rest =
-            if inner.sleeper.is_some() { Rest::Relax } else { inner.endpoint.begin_rest(idle, until)? };
+        let rest = if inner.sleeper.is_some() {
+            Rest::Step(Step::Spin)
+        } else {
+            inner.endpoint.begin_rest(idle, until)?
+        };
         if rest.is_sleep() {
             let interrupt =
                 if let Rest::Sleep(interrupt, _) = &rest { Some(interrupt.clone()) } else { None };
             inner.sleeper = Some(Sleeper { interrupt, until });
         }
         drop(inner);
-        let woken = rest.take(self.transport());
+        let woken = rest.take(idle, self.transport());
         if !rest.is_sleep() {
             std::thread::yield_now();
         }

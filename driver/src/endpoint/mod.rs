@@ -622,7 +622,8 @@ impl Endpoint {
 
     /// Waits until the transfer has ended. Completions of other transfers stay to be taken. Where there is nothing to do for longer than
     /// a moment, this thread sleeps: until the card's interrupt, if interrupts were enabled before the endpoint was opened
-    /// ([`Card::enable_interrupts`]); otherwise for short spans.
+    /// ([`Card::enable_interrupts`]); otherwise for short spans. `timeout` counts the card's clock
+    /// ([`Transport::clock`](fpga_pci::Transport::clock)); where that is virtual, wall-clock time as well ([`fpga_pci::Deadline`]).
     ///
     /// # Errors
     /// [`EndpointError::TimedOut`] leaves the transfer under way.

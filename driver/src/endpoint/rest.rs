@@ -12,23 +12,16 @@ use std::time::Duration;
 
 use fpga_core::Nanos;
 use fpga_firmware::generated::ni as at;
-use fpga_pci::{Interrupt, InterruptError, Transport};
+use fpga_pci::wait::Step;
+use fpga_pci::{Backoff, Deadline, Interrupt, InterruptError, Transport};
 
 use super::{Endpoint, EndpointError};
 use crate::card::Card;
 use crate::ni::Block;
 use crate::user_line::UserLine;
 
-/// So long a wait looks without a pause: an answer of a network nearby is here by then.
-const SPIN: Nanos = Nanos::from_micros(20);
-/// Without an interrupt it is only from here on that a wait pauses; before, it gives the processor away between two looks. A pause of any
-/// length takes some 60 us (Linux lets timers be late by 50 us), which must be little beside what was waited already.
-const PATIENT_SPIN: Nanos = Nanos::from_millis(1);
 /// The longest sleep: an interrupt can be lost.
 const LONGEST: Nanos = Nanos::from_millis(100);
-/// Without an interrupt: pauses of this part of the time that has been waited, so that nobody is late by more, and the longest.
-const PAUSE_SHARE: u64 = 16;
-const LONGEST_PAUSE: Nanos = Nanos::from_millis(1);
 /// A task pauses for so long at most: others wait for its thread.
 const TASK_PAUSE: Nanos = Nanos::from_micros(50);
 
@@ -39,6 +32,7 @@ pub(super) struct Idle {
     since: Nanos,
     /// An interrupt has come since.
     woken: bool,
+    backoff: Backoff,
 }
 
 /// How a wait rests that has nothing to do.
@@ -46,62 +40,47 @@ pub(super) struct Idle {
 pub(super) enum Rest {
     /// Not yet: the line has just been armed, and what came before that does not signal.
     Look,
-    /// Lets the card work.
-    Relax,
-    /// The same, and others have the processor in between.
-    Yield,
-    /// This thread sleeps for so long.
-    Pause(Duration),
+    /// A step of the backoff.
+    Step(Step),
     /// This thread sleeps until the interrupt, and for so long at most.
     Sleep(Interrupt, Duration),
 }
 
 impl Idle {
     pub(super) const fn from(now: Nanos) -> Self {
-        Self { since: now, woken: false }
+        Self { since: now, woken: false, backoff: Backoff::new() }
     }
 
     pub(super) fn is_spinning(self, now: Nanos) -> bool {
-        now.saturating_sub(self.since) < SPIN
+        self.step(now, Nanos::MAX) == Step::Spin
     }
 
     /// Without an interrupt, until `wake` at the latest.
-    fn pause(self, now: Nanos, wake: Nanos) -> Rest {
-        let waited = now.saturating_sub(self.since);
-        if waited < SPIN || wake <= now {
-            return Rest::Relax;
-        }
-        if waited < PATIENT_SPIN {
-            return Rest::Yield;
-        }
-        let share = Nanos::new(waited.get() / PAUSE_SHARE).min(LONGEST_PAUSE);
-        Rest::Pause(Duration::from_nanos(share.min(wake.saturating_sub(now)).get()))
+    fn step(self, now: Nanos, wake: Nanos) -> Step {
+        self.backoff.step(now.saturating_sub(self.since).get(), wake.saturating_sub(now).get())
     }
 
     /// In a task, whose thread others need.
-    pub(super) fn pause_in_task(self, transport: &dyn Transport) {
+    pub(super) fn pause_in_task(&mut self, transport: &dyn Transport) {
         let now = Nanos::new(transport.now());
-        // Nothing can fail where no interrupt is waited for.
-        let _ = self.pause(now, now.saturating_add(TASK_PAUSE)).take(transport);
+        let step = self.step(now, now.saturating_add(TASK_PAUSE));
+        self.backoff.take(step, transport);
     }
 }
 
 impl Rest {
     /// Whether somebody sleeps then, for whom others need not.
     pub(super) const fn is_sleep(&self) -> bool {
-        matches!(self, Self::Pause(_) | Self::Sleep(..))
+        matches!(self, Self::Step(Step::Sleep(_)) | Self::Sleep(..))
     }
 
     /// Rests. Returns whether an interrupt has come.
-    pub(super) fn take(&self, transport: &dyn Transport) -> Result<bool, InterruptError> {
+    pub(super) fn take(&self, idle: &mut Idle, transport: &dyn Transport) -> Result<bool, InterruptError> {
         match self {
             Self::Look => {}
-            Self::Relax => transport.relax(),
-            Self::Yield => {
-                transport.relax();
-                std::thread::yield_now();
+            Self::Step(step) => {
+                idle.backoff.take(*step, transport);
             }
-            Self::Pause(span) => transport.pause(*span),
             Self::Sleep(interrupt, limit) => {
                 return transport.wait_interrupt(interrupt, *limit).map(|woken| woken.is_some());
             }
@@ -131,8 +110,8 @@ impl Endpoint {
         late: impl FnOnce(&Self) -> EndpointError,
         mut take: impl FnMut(&mut Self) -> Option<T>,
     ) -> Result<T, EndpointError> {
-        let span = Nanos::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-        let limit = self.now().saturating_add(span);
+        let deadline = Deadline::after(&*self.card.shared.transport, timeout);
+        let limit = Nanos::new(deadline.end());
         let mut idle = Idle::from(self.now());
         let found = loop {
             let polled = self.poll();
@@ -142,10 +121,10 @@ impl Endpoint {
             let now = self.now();
             match polled {
                 Err(error) => break Err(error),
-                Ok(_) if now >= limit => break Err(late(self)),
+                Ok(_) if deadline.is_over(now.get()) => break Err(late(self)),
                 Ok(0) => {
                     let rest = self.begin_rest(&mut idle, limit)?;
-                    let woken = rest.take(&*self.card.shared.transport);
+                    let woken = rest.take(&mut idle, &*self.card.shared.transport);
                     self.end_rest(&mut idle, &rest, woken)?;
                 }
                 Ok(_) => idle = Idle::from(now),
@@ -178,9 +157,9 @@ impl Endpoint {
         let now = self.now();
         let wake = self.next_look(now).min(limit);
         if wake <= now || idle.is_spinning(now) {
-            return Ok(Rest::Relax);
+            return Ok(Rest::Step(Step::Spin));
         }
-        let Some(line) = &mut self.line else { return Ok(idle.pause(now, wake)) };
+        let Some(line) = &mut self.line else { return Ok(Rest::Step(idle.step(now, wake))) };
         if std::mem::take(&mut idle.woken) {
             line.quiet_others().map_err(mmio)?;
         }

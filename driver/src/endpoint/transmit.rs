@@ -10,7 +10,7 @@ use fpga_core::Nanos;
 use fpga_core::sender::{Transmit, TransmitKind};
 use fpga_firmware::generated::Flags;
 use fpga_firmware::window::{self, CommandFields, WindowHeader, WindowKind};
-use fpga_pci::{DmaArea, DmaBuffer};
+use fpga_pci::{Backoff, Deadline, DmaArea, DmaBuffer};
 use fpga_registers::CardAddr;
 
 use super::chain::{Chain, SLOT_BYTES};
@@ -322,24 +322,29 @@ impl TransmitPath {
 
     /// Drives the channel until the user's transfer has ended; on a time-out it is aborted, which ends it too.
     fn await_user(&mut self, options: WaitOptions) -> Result<(), ChannelError> {
-        let limit = u64::try_from(options.timeout.as_nanos()).unwrap_or(u64::MAX);
-        let began = self.h2c.now();
+        let transport = self.h2c.transport();
+        let deadline = Deadline::after(&*transport, options.timeout.min(options.total));
+        let mut backoff = Backoff::new();
+        let mut now = self.h2c.now();
         loop {
             let collected = self.collect();
             if matches!(&self.user, Some((_, Some(_))) | None) {
                 return Ok(());
             }
             collected?;
-            let waited = self.h2c.now().saturating_sub(began);
-            if waited >= limit {
-                let error = self.h2c.timed_out(waited);
+            if deadline.is_over(now) {
+                let error = self.h2c.timed_out(deadline.waited(now));
                 let aborted = self.h2c.abort();
                 let collected = self.collect();
                 aborted?;
                 collected?;
                 return Err(error);
             }
-            self.h2c.relax();
+            // Read before the next poll: what ended while this thread was held up has ended in time.
+            now = self.h2c.now();
+            if backoff.rest(&*transport, deadline.left(now)) {
+                self.h2c.suspect_next();
+            }
         }
     }
 }

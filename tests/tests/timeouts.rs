@@ -1,0 +1,201 @@
+//! Every wait ends in time: within its time-out and a tenth of it, or 50 ms. By a clock that counts steps and sleeps
+//! ([`Tampered::use_own_clock`]), so that a loaded machine changes no verdict.
+#![expect(clippy::unwrap_used, reason = "a panic is the failure report")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fpga_driver::bulk::{self, BulkError};
+use fpga_driver::endpoint::{EndpointError, SendOptions, SharedEndpoint};
+use fpga_driver::mock::World;
+use fpga_driver::pci::Bounced;
+use fpga_driver::registers::cdma::CdmaBlock;
+use fpga_driver::registers::xdma::{ChannelBlock, channel_base};
+use fpga_driver::{
+    Card, CardAddr, CardRange, CdmaError, ChannelError, Direction, Endpoint, NodeId, OpenOptions,
+    TransferError, Transport, WaitMode, WaitOptions,
+};
+use fpga_tests::cards::{DMA_BAR, with_channels};
+use fpga_tests::net::options;
+use fpga_tests::tampered::{Replaced, Tampered};
+
+const TIMEOUTS: [Duration; 3] =
+    [Duration::from_millis(5), Duration::from_millis(200), Duration::from_secs(30)];
+/// The CDMA's registers in the user BAR of the built-in card.
+const CDMA: u64 = 0x1000;
+const USER_BAR: u8 = 0;
+
+fn opened(cards: u32) -> (World, Arc<Tampered>, Card) {
+    let builder = World::builder().card(with_channels(1, 1)).cards(cards - 1);
+    let world = builder.build().unwrap();
+    let seam = Tampered::new(world.transport(0), Vec::new());
+    let card = Card::open_with(seam.clone(), OpenOptions::default()).unwrap();
+    (world, seam, card)
+}
+
+/// Runs a wait of `timeout`, and checks what it took.
+fn timed<T>(seam: &Tampered, timeout: Duration, what: &str, wait: impl FnOnce() -> T) -> T {
+    let before = seam.now();
+    let waited = wait();
+    let took = Duration::from_nanos(seam.now() - before);
+    let most = (timeout / 10).max(Duration::from_millis(50));
+    assert!(took >= timeout && took <= timeout + most, "{what}: {took:?} instead of {timeout:?}");
+    waited
+}
+
+/// A channel whose engine is never started and always busy: nothing ends, and it does not stop either.
+fn hang(seam: &Tampered, direction: Direction) {
+    let base = channel_base(direction, 0);
+    let at = |address: fpga_driver::BarOffset| address.get();
+    seam.deafen(vec![(DMA_BAR, at(ChannelBlock::CONTROL.address(base)))]);
+    seam.replace(vec![Replaced { bar: DMA_BAR, at: at(ChannelBlock::STATUS.address(base)), value: 1 }]);
+}
+
+#[test]
+fn channel_wait_ends_at_timeout_in_every_mode() {
+    for timeout in TIMEOUTS {
+        for mode in
+            [WaitMode::Poll, WaitMode::Interrupt, WaitMode::Hybrid { spin: Duration::from_micros(20) }]
+        {
+            let (_world, seam, card) = opened(1);
+            card.enable_interrupts().unwrap();
+            let mut channel = card.h2c(0).unwrap();
+            hang(&seam, Direction::H2c);
+            let ticket = channel.submit(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap();
+            seam.use_own_clock();
+            let wait = WaitOptions::default().mode(mode).timeout(timeout);
+            let error = timed(&seam, timeout, "wait", || channel.wait(ticket, wait)).unwrap_err();
+            assert!(matches!(error, ChannelError::TimedOut { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn blocking_transfer_ends_at_timeout_though_engine_does_not_stop() {
+    for timeout in TIMEOUTS {
+        let (_world, seam, card) = opened(1);
+        let mut channel = card.c2h(0).unwrap();
+        hang(&seam, Direction::C2h);
+        seam.use_own_clock();
+        let wait = WaitOptions::default().timeout(timeout);
+        let buffer = card.buffer(1 << 20).unwrap();
+        let failed =
+            timed(&seam, timeout, "read", || channel.read_with(buffer, CardAddr::ZERO, wait)).unwrap_err();
+        assert!(matches!(failed.error, TransferError::Channel(ChannelError::TimedOut { .. })), "{failed}");
+        // It may still be written to.
+        assert!(failed.buffer.is_none());
+        assert!(channel.submit(card.buffer(64).unwrap(), CardAddr::ZERO).is_err() || channel.poll().is_err());
+    }
+}
+
+#[test]
+fn bulk_transfer_ends_at_total() {
+    let total = Duration::from_millis(300);
+    let (_world, seam, card) = opened(1);
+    let mut channel = card.h2c(0).unwrap();
+    seam.use_own_clock();
+    // The channel hangs after some pieces, when most of the time has passed.
+    let mut source = Bounced::new(std::io::repeat(7));
+    let wait = WaitOptions::default().total(total);
+    let hanging = Arc::clone(&seam);
+    let mut progress = |done: u64| {
+        if done == 3 << 20 {
+            hanging.pause(total / 2);
+            hang(&hanging, Direction::H2c);
+        }
+    };
+    // Aborting has the engine's own limit.
+    let card = &card;
+    let before = seam.now();
+    let failed =
+        bulk::write_from(card, &mut channel, &mut source, CardAddr::ZERO, 64 << 20, wait, &mut progress);
+    assert!(matches!(failed, Err(BulkError::Channel(ChannelError::TimedOut { .. }))), "{failed:?}");
+    let took = Duration::from_nanos(seam.now() - before);
+    assert!(took >= total && took <= total + Duration::from_millis(2050), "{took:?}");
+}
+
+#[test]
+fn card_with_short_rest_limit_gives_up_an_engine_soon() {
+    let limit = Duration::from_millis(20);
+    let (_world, seam, card) = opened(1);
+    drop(card);
+    let card = Card::open_with(seam.clone(), OpenOptions::default().rest_limit(limit)).unwrap();
+    let mut channel = card.h2c(0).unwrap();
+    hang(&seam, Direction::H2c);
+    channel.submit(card.buffer(5000).unwrap(), CardAddr::ZERO).unwrap();
+    channel.poll().unwrap();
+    seam.use_own_clock();
+    let error = timed(&seam, limit, "abort", || channel.abort()).unwrap_err();
+    assert!(matches!(error, ChannelError::Wedged { waited_ms: 20..=22, .. }), "{error}");
+}
+
+#[test]
+fn cdma_copy_ends_at_timeout_though_copy_before_and_reset_hang() {
+    for timeout in TIMEOUTS.into_iter().filter(|timeout| *timeout < Duration::from_secs(1)) {
+        let (_world, seam, card) = opened(1);
+        let mut cdma = card.cdma().unwrap();
+        let at = CDMA + CdmaBlock::SR.address(fpga_driver::BarOffset::ZERO).get();
+        let control = CDMA + CdmaBlock::CR.address(fpga_driver::BarOffset::ZERO).get();
+        // Never idle, and a reset that never ends.
+        seam.replace(vec![
+            Replaced { bar: USER_BAR, at, value: 0 },
+            Replaced { bar: USER_BAR, at: control, value: 4 },
+        ]);
+        seam.use_own_clock();
+        let copy = || cdma.copy_with_timeout(CardAddr::ZERO, CardAddr::new(1 << 20), 4096, timeout);
+        let error = timed(&seam, timeout, "copy", copy).unwrap_err();
+        assert!(matches!(error, CdmaError::Stuck { .. }), "{error}");
+        std::mem::forget(cdma);
+    }
+}
+
+#[test]
+fn endpoint_waits_end_at_timeout() {
+    for timeout in TIMEOUTS {
+        for interrupts in [false, true] {
+            let (_world, seam, card) = opened(2);
+            if interrupts {
+                card.enable_interrupts().unwrap();
+            }
+            let mut settings = options(1);
+            settings.give_up = Duration::from_secs(100);
+            let mut end = Endpoint::open_with(&card, &settings).unwrap();
+            seam.use_own_clock();
+            let error = timed(&seam, timeout, "arrival", || end.wait_notification(timeout)).unwrap_err();
+            assert!(matches!(error, EndpointError::NoArrival { .. }), "{error}");
+            let error = timed(&seam, timeout, "meet", || end.meet(NodeId::new(77), timeout)).unwrap_err();
+            assert!(matches!(error, EndpointError::NoPeer { .. }), "{error}");
+            let region =
+                end.open_region(NodeId::ANY, CardRange::new(CardAddr::new(1 << 24), 4096)).unwrap().remote;
+            let mut elsewhere = region;
+            elsewhere.node = NodeId::new(77);
+            let ticket = end.send(CardAddr::new(1 << 25), &elsewhere, 0, 64, SendOptions::default()).unwrap();
+            let error = timed(&seam, timeout, "send", || end.wait(ticket, timeout)).unwrap_err();
+            assert!(matches!(error, EndpointError::TimedOut { .. }), "{error}");
+            let end = SharedEndpoint::from(end);
+            let error =
+                timed(&seam, timeout, "shared arrival", || end.wait_notification(timeout)).unwrap_err();
+            assert!(matches!(error, EndpointError::NoArrival { .. }), "{error}");
+            let mut sent =
+                end.send(CardAddr::new(1 << 25), &elsewhere, 0, 64, SendOptions::default()).unwrap();
+            let error = timed(&seam, timeout, "shared send", || sent.wait(timeout)).unwrap_err();
+            assert!(matches!(error, EndpointError::TimedOut { .. }), "{error}");
+        }
+    }
+}
+
+/// Time of a card in this process is virtual. Where there is nothing to do it advances to the next timer at once.
+#[test]
+fn virtual_wait_without_work_takes_few_steps() {
+    let (world, seam, card) = opened(1);
+    let mut end = Endpoint::open_with(&card, &options(1)).unwrap();
+    let timeout = Duration::from_secs(60);
+    let (began, turns) = (world.now(), end.counters().turns);
+    let error = end.wait_notification(timeout).unwrap_err();
+    assert!(matches!(error, EndpointError::NoArrival { .. }), "{error}");
+    let waited = Duration::from_nanos(world.now().saturating_sub(began).get());
+    assert!(waited >= timeout && waited <= timeout + Duration::from_secs(1), "{waited:?}");
+    let turns = end.counters().turns - turns;
+    assert!(turns < 100_000, "{turns} turns");
+    drop(seam);
+}
