@@ -202,7 +202,8 @@ impl UserInterrupt {
     }
 
     /// To be called after the cause of an interrupt was served: a line that is still high (because there is another cause, or because
-    /// the design has not been served) interrupts again. Costs one or two posted register writes.
+    /// the design has not been served) interrupts again. A rise between serving and this call may so be reported twice. Costs one or two
+    /// posted register writes.
     ///
     /// # Errors
     /// As [`take`](Self::take).
