@@ -109,7 +109,10 @@ pub struct GlobalArgs {
     /// Show no progress bar
     #[arg(long, global = true)]
     pub no_progress: bool,
-    /// Give up when moving the data takes longer than this [default: no limit but the driver's on each step]
+    /// Give up after this time, by the wall clock [default: no limit but the driver's on each step]
+    ///
+    /// Opening the card and stopping its engines are part of it: a card that hangs delays the end by up to a tenth. A simulated card
+    /// in this process (mock) has a clock of its own, which each single wait counts, too: such a wait may end earlier.
     #[arg(long, global = true, value_name = "DURATION", value_parser = units::duration)]
     pub timeout: Option<Duration>,
 }
@@ -545,7 +548,7 @@ pub struct BenchArgs {
     /// Channels per direction, driven in turn by one thread
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     pub channels: u8,
-    /// Length of each throughput run, in seconds
+    /// Measuring time of each row, in seconds: most of it the throughput run, then latencies and closed batches
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub seconds: Duration,
     /// How the ring is kept running
@@ -563,10 +566,10 @@ pub struct BenchArgs {
     /// Draw charts below the report, too [default: on a terminal, where there are several sizes]
     #[arg(long)]
     pub chart: bool,
-    /// Operations whose latency is measured; 0: none
+    /// Operations whose latency is measured, at most, as far as there is time (at least 100); 0: none
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
     pub samples: u64,
-    /// Batches whose CPU time is measured; 0: none
+    /// Batches whose CPU time is measured, at most, as far as there is time (at least 16); 0: none
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
     pub batches: u64,
 }

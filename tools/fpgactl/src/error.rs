@@ -465,6 +465,20 @@ pub enum CliError {
         /// How many there are.
         tests: usize,
     },
+    /// A benchmark ended before its last row; the report has the rows before.
+    #[error(
+        "{card}: dma bench: {reason}, after {done} of {rows} rows; those are in the report, and engines are stopped"
+    )]
+    BenchStopped {
+        /// Which card.
+        card: String,
+        /// What ended it.
+        reason: String,
+        /// Complete rows.
+        done: usize,
+        /// Rows that were asked for.
+        rows: usize,
+    },
     /// A replay was stopped by a signal; the report says that there was no difference so far.
     #[error("{card}: stopped by a signal after {made} of {accesses} accesses of the log")]
     ReplayStopped {
@@ -616,6 +630,7 @@ impl CliError {
                 | Self::InvalidScenarios { .. }
                 | Self::TestsStopped { .. }
                 | Self::ReplayStopped { .. }
+                | Self::BenchStopped { .. }
                 | Self::NotRecovered { .. }
                 | Self::NotReady { .. }
                 | Self::DamagedFrames { .. }

@@ -152,7 +152,7 @@ pub fn execute(settings: &Settings, command: &Command, out: &mut dyn Write) -> R
     }
     match command {
         Command::Transfer(args) => output::print(&transfer::run(settings, args)?, json, out),
-        Command::Dma { command } => output::print(&dma::run(settings, command)?, json, out),
+        Command::Dma { command } => dma::run(settings, command, out),
         Command::Cdma { command } => output::print(&cdma::run(settings, command)?, json, out),
         Command::List(args) => output::print(&list::run(args)?, json, out),
         Command::Doctor(args) => doctor::run(settings, args, out),

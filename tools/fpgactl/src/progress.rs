@@ -202,7 +202,8 @@ impl Deadline {
         let options = WaitOptions::default();
         match self.end {
             Some((end, _)) => {
-                options.timeout(options.timeout.min(end.saturating_duration_since(Instant::now())))
+                let left = end.saturating_duration_since(Instant::now());
+                options.timeout(options.timeout.min(left)).total(left)
             }
             None => options,
         }

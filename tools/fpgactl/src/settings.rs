@@ -1,6 +1,7 @@
 //! The global options after the defaults file has been read.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fpga_register_map::RegisterMap;
 
@@ -47,10 +48,12 @@ impl Settings {
             Some(file) => Config::load(file)?,
             None => Config::default(),
         };
+        let timeout: Option<Duration> = args.timeout.or(config.timeout);
         let access = AccessChoice {
             interface: args.vfio,
             token: args.vf_token,
             message_timeout: args.message_timeout.or(config.message_timeout),
+            timeout,
         };
         let deadline = Deadline::after(args.timeout.or(config.timeout));
         let map = match args.map.as_deref().or(config.map.as_deref()) {
@@ -62,7 +65,7 @@ impl Settings {
         let recording = args.record.as_deref().map(Recording::create).transpose()?.map(Arc::new);
         let target = args.card.clone().or(config.card).unwrap_or_default().through(access);
         Ok(Self {
-            card: CardChoice::new(target, Design::of(args), map, recording),
+            card: CardChoice::new(target, Design::of(args), map, recording).within(timeout),
             peer: config.peer,
             access,
             json: args.json || config.json,

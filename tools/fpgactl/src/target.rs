@@ -44,6 +44,29 @@ pub struct AccessChoice {
     pub token: Option<VfToken>,
     /// `--message-timeout`.
     pub message_timeout: Option<Duration>,
+    /// `--timeout`: what happens while a card is opened or stopped has a part of it.
+    pub timeout: Option<Duration>,
+}
+
+impl AccessChoice {
+    /// How long a message to a server may take: no longer than the command.
+    fn message_timeout(&self, default: Duration) -> Duration {
+        let within = self.timeout.map_or(default, |timeout| default.min(timeout.max(MIN_MESSAGE_TIME)));
+        self.message_timeout.unwrap_or(within)
+    }
+}
+
+/// Minimum time for a message to a server.
+const MIN_MESSAGE_TIME: Duration = Duration::from_millis(100);
+/// Minimum time for an engine to come to rest, and the part of `--timeout` that it has. It may be waited for twice, when its channel and
+/// when the card is closed.
+const MIN_REST: Duration = Duration::from_millis(10);
+const REST_SHARE: u32 = 20;
+
+/// How long an engine may take to come to rest in a command that has to end after `timeout`.
+fn rest_limit(timeout: Option<Duration>) -> Duration {
+    let default = OpenOptions::default().rest_limit;
+    timeout.map_or(default, |timeout| (timeout / REST_SHARE).clamp(MIN_REST, default))
 }
 
 /// Text that names no card.
@@ -216,6 +239,7 @@ pub struct CardChoice {
     design: Design,
     map: Option<Arc<RegisterMap>>,
     recording: Option<Arc<Recording>>,
+    timeout: Option<Duration>,
 }
 
 impl CardChoice {
@@ -227,7 +251,14 @@ impl CardChoice {
         map: Option<Arc<RegisterMap>>,
         recording: Option<Arc<Recording>>,
     ) -> Self {
-        Self { target, design, map, recording }
+        Self { target, design, map, recording, timeout: None }
+    }
+
+    /// For a command that has to end after `timeout`.
+    #[must_use]
+    pub const fn within(mut self, timeout: Option<Duration>) -> Self {
+        self.timeout = timeout;
+        self
     }
 
     /// The record of `--record`.
@@ -255,6 +286,14 @@ impl fmt::Display for CardChoice {
 pub trait Choice {
     /// Which one.
     fn target(&self) -> &Target;
+
+    /// When the command has to end.
+    fn timeout(&self) -> Option<Duration> {
+        match self.target() {
+            Target::Pci(_, choice) | Target::VfioUser(_, choice) => choice.timeout,
+            Target::Mock | Target::MockFile(_) => None,
+        }
+    }
 
     /// What the user knows of its user BAR.
     fn map(&self) -> Option<Arc<RegisterMap>> {
@@ -288,6 +327,10 @@ impl Choice for CardChoice {
         &self.target
     }
 
+    fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     fn map(&self) -> Option<Arc<RegisterMap>> {
         self.map.clone()
     }
@@ -315,7 +358,7 @@ fn outside(target: &Target) -> Result<Option<Arc<dyn Transport>>, CliError> {
     Ok(match target {
         Target::VfioUser(socket, choice) => {
             let options = VfioUserOptions::default();
-            let options = options.deadline(choice.message_timeout.unwrap_or(options.deadline));
+            let options = options.deadline(choice.message_timeout(options.deadline));
             catch();
             Some(Arc::new(VfioUserTransport::open_with(socket, options)?))
         }
@@ -390,6 +433,7 @@ impl Opened {
         transport: Arc<dyn Transport>,
         options: OpenOptions,
     ) -> Result<Self, CliError> {
+        let options = options.rest_limit(rest_limit(choice.timeout()));
         let card = Card::open_with(Arc::clone(&transport), options)?;
         Ok(Self::of(choice, card, transport))
     }
@@ -573,11 +617,38 @@ mod tests {
     }
 
     #[test]
+    fn timeout_limits_messages_and_rests() {
+        let seconds = Duration::from_secs;
+        let choice =
+            |message, timeout| AccessChoice { message_timeout: message, timeout, ..AccessChoice::default() };
+        for (message, timeout, expected) in [
+            (None, None, seconds(5)),
+            (None, Some(seconds(1)), seconds(1)),
+            (None, Some(seconds(9)), seconds(5)),
+            (None, Some(Duration::from_millis(3)), MIN_MESSAGE_TIME),
+            (Some(seconds(7)), Some(seconds(1)), seconds(7)),
+        ] {
+            assert_eq!(
+                choice(message, timeout).message_timeout(seconds(5)),
+                expected,
+                "{message:?} {timeout:?}"
+            );
+        }
+        assert_eq!(rest_limit(None), seconds(2));
+        assert_eq!(rest_limit(Some(seconds(1))), Duration::from_millis(50));
+        assert_eq!(rest_limit(Some(seconds(3600))), seconds(2));
+        assert_eq!(rest_limit(Some(Duration::from_millis(1))), MIN_REST);
+        let card = CardChoice::new(Target::Mock, Design::default(), None, None).within(Some(seconds(1)));
+        assert_eq!(Choice::timeout(&card), Some(seconds(1)));
+    }
+
+    #[test]
     fn how_a_card_is_opened_is_about_those_outside_this_process() {
         let choice = AccessChoice {
             interface: Some(VfioInterface::Group),
             token: None,
             message_timeout: Some(Duration::from_secs(1)),
+            timeout: None,
         };
         assert_eq!(Target::Mock.through(choice), Target::Mock);
         let card: Target = "65:00.1".parse().unwrap();

@@ -1,5 +1,6 @@
 //! `dma write` and `dma read`: files to card memory and back; what they do on streams, and `dma bench`, is in modules of its own.
 
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -7,35 +8,16 @@ use fpga_driver::{CardAddr, ChannelName, TransferError, bulk};
 use serde::Serialize;
 
 use crate::cli::DmaCommand;
-use crate::commands::bench::{self, BenchReport};
+use crate::commands::bench;
 use crate::commands::packets::{self, Receive};
 use crate::error::CliError;
 use crate::outfile::OutFile;
-use crate::output::{Report, pairs};
+use crate::output::{self, Report, pairs};
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::stream::{Input, Limited, Source, is_stdin};
 use crate::target::{self, Opened};
 use crate::units::{binary_size, gigabytes_per_second, rate};
-
-/// What a `dma` command reports.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub enum DmaReport {
-    /// `dma write`, `dma read`.
-    Moved(Moved),
-    /// `dma bench`.
-    Bench(BenchReport),
-}
-
-impl Report for DmaReport {
-    fn text(&self) -> String {
-        match self {
-            Self::Moved(report) => report.text(),
-            Self::Bench(report) => report.text(),
-        }
-    }
-}
 
 /// What was moved.
 #[derive(Debug, Serialize)]
@@ -109,7 +91,9 @@ impl Moved {
         self.index = index.map(|path| path.display().to_string());
         self
     }
+}
 
+impl Report for Moved {
     fn text(&self) -> String {
         let there = match (&self.addr, self.packets) {
             (Some(addr), _) => format!("{} {addr}", self.card),
@@ -133,24 +117,25 @@ impl Moved {
 ///
 /// # Errors
 /// See [`CliError`].
-pub fn run(settings: &Settings, command: &DmaCommand) -> Result<DmaReport, CliError> {
-    match command {
+pub fn run(settings: &Settings, command: &DmaCommand, out: &mut dyn Write) -> Result<(), CliError> {
+    let moved = match command {
         DmaCommand::Write { file, addr: Some(addr), channel, packet: _ } => {
-            write(settings, file, *addr, *channel).map(DmaReport::Moved)
+            write(settings, file, *addr, *channel)
         }
         DmaCommand::Write { file, addr: None, packet, channel } => {
-            packets::write(settings, file, *packet, *channel).map(DmaReport::Moved)
+            packets::write(settings, file, *packet, *channel)
         }
         DmaCommand::Read { addr: Some(addr), len: Some(len), out, channel, .. } => {
-            read(settings, *addr, *len, out, *channel).map(DmaReport::Moved)
+            read(settings, *addr, *len, out, *channel)
         }
         DmaCommand::Read { packets: count, packet, out, index, channel, .. } => {
             let (count, longest, index, channel) = (*count, *packet, index.as_deref(), *channel);
             let receive = Receive { count, longest, out, index, channel };
-            packets::read(settings, &receive).map(DmaReport::Moved)
+            packets::read(settings, &receive)
         }
-        DmaCommand::Bench(args) => bench::run(settings, args).map(DmaReport::Bench),
-    }
+        DmaCommand::Bench(args) => return bench::run(settings, args, out),
+    };
+    output::print(&moved?, settings.json, out)
 }
 
 fn write(settings: &Settings, file: &Path, addr: CardAddr, channel: u8) -> Result<Moved, CliError> {

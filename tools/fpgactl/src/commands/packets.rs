@@ -4,8 +4,10 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
+use fpga_driver::pci::Backoff;
 use fpga_driver::{
-    C2hStreamOptions, ChannelName, Direction, H2cStream, ReadVolatile, RunMode, TransferError, WriteVolatile,
+    C2hStreamOptions, Card, ChannelName, Direction, H2cStream, ReadVolatile, RunMode, TransferError,
+    WriteVolatile,
 };
 
 use super::dma::{Moved, Place};
@@ -64,7 +66,7 @@ pub(super) fn write(
     // A file that grows meanwhile is told of at the end.
     while length.is_none_or(|length| read < length) {
         let Some(mut buffer) = free.pop() else {
-            let (buffer, bytes) = oldest(settings, &mut tx)?;
+            let (buffer, bytes) = oldest(settings, &opened.card, &mut tx)?;
             done += bytes;
             progress.at(done);
             free.extend(buffer);
@@ -86,7 +88,7 @@ pub(super) fn write(
         packets += 1;
     }
     while tx.in_flight() > 0 {
-        done += oldest(settings, &mut tx)?.1;
+        done += oldest(settings, &opened.card, &mut tx)?.1;
         progress.at(done);
     }
     let span = began.elapsed();
@@ -97,10 +99,12 @@ pub(super) fn write(
 /// Waits for the packet that was sent first: its buffer, and its bytes.
 fn oldest(
     settings: &Settings,
+    card: &Card,
     tx: &mut H2cStream,
 ) -> Result<(Option<fpga_driver::DmaBuffer>, u64), CliError> {
     let began = Instant::now();
     let limit = settings.deadline.wait().timeout;
+    let mut backoff = Backoff::new();
     loop {
         if let Some(done) = tx.next_completion() {
             let buffer = done.into_buffer().map_err(|failed| failed.error)?;
@@ -108,7 +112,7 @@ fn oldest(
             return Ok((Some(buffer), bytes));
         }
         tx.poll().map_err(TransferError::from)?;
-        tx.relax();
+        card.rest(&mut backoff);
         if stop::is_asked() {
             return Err(CliError::Stopped { what: format!("sending by {}", tx.name()), done: None });
         }

@@ -88,3 +88,13 @@ fn parts_can_be_left_out() {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
+
+#[test]
+fn threads_on_one_cpu_are_warned_about_and_measured() {
+    let args = ["--sizes", "64KiB", "--direction", "h2c", "--pin", "0,0"];
+    let ran = bench(&[&args[..], &["--json"]].concat()).ok();
+    assert_eq!(ran.json()["shared_cpu"], true);
+    assert_eq!(lines(&ran)[0]["verified"], true);
+    let text = bench(&args).ok().stdout;
+    assert!(text.contains("share one CPU") && text.contains("--pin"), "{text}");
+}

@@ -232,6 +232,75 @@ fn a_signal_in_the_middle_stops_cleanly_and_says_how_far_it_was() {
     );
 }
 
+/// The signal comes in the third of a thousand rows.
+#[test]
+fn dma_bench_signal_prints_complete_rows() {
+    let sizes = vec!["64"; 500].join(",");
+    let words = [
+        "dma",
+        "bench",
+        "--seconds",
+        "5ms",
+        "--samples",
+        "0",
+        "--batches",
+        "0",
+        "--json",
+        "-v",
+        "--sizes",
+        &sizes,
+    ];
+    let mut child = command().args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    for _ in 0..3 {
+        while !line.contains("measuring") {
+            line.clear();
+            assert!(said.read_line(&mut line).unwrap() > 0, "it ends by itself");
+        }
+        line.clear();
+    }
+    signal(&child, Signal::INT);
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    let mut report = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut report).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{rest}");
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let rows = report["results"].as_array().unwrap();
+    assert!((2..1000).contains(&rows.len()), "{} rows", rows.len());
+    assert!(rows.iter().all(|row| row["verified"] == true), "{report}");
+    let told = rest.lines().last().unwrap();
+    let expected = format!("stopped by a signal, after {} of 1000 rows", rows.len());
+    assert!(told.contains(&expected), "{told}");
+}
+
+#[test]
+fn dma_bench_timeout_prints_complete_rows() {
+    let words =
+        ["dma", "bench", "--seconds", "5ms", "--samples", "0", "--batches", "0", "--json", "--timeout", "3s"];
+    // Far more rows than that takes.
+    let sizes = vec!["64"; 4000].join(",");
+    let ran = command().args(words).args(["--sizes", &sizes]).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert_eq!(ran.status.code(), Some(1), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    // A machine that does not measure a row in three seconds says so without a report.
+    assert!(
+        report["results"].is_array() && said.contains("of 8000 rows") || said.contains("--timeout"),
+        "{said}"
+    );
+}
+
+#[test]
+fn dma_bench_shows_its_progress_on_a_terminal() {
+    let mut program = command();
+    program.args(["dma", "bench", "--seconds", "5ms", "--sizes", "64", "--samples", "10", "--batches", "1"]);
+    let (seen, ended) = on_terminal(100, program);
+    assert_eq!(ended, Some(0), "{seen}");
+    assert!(seen.contains("64 B h2c poll") && seen.contains(" left"), "{seen}");
+}
+
 /// What is read goes into a pipe that fills, so the signal comes in the middle.
 #[test]
 fn a_signal_stops_a_read_and_the_json_says_so() {

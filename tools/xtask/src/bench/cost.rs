@@ -13,8 +13,8 @@ use super::record::Record;
 use super::statistics::{Limits, Regime};
 use super::{BenchError, Cell, Setting};
 
-/// A run: hardly any throughput, no latencies, many batches. Some tenth of a second.
-const AMOUNT: Amount = Amount { seconds: 0.02, samples: 0, batches: 5_000 };
+/// A run: no latencies, many batches, which have a quarter of the time. Some tenths of a second.
+const AMOUNT: Amount = Amount { seconds: 0.2, samples: 0, batches: 5_000 };
 /// Largest operation that is asked about: what submitting costs does not depend on it.
 const LARGEST: u64 = 64;
 /// Runs tried for each that is wanted.

@@ -31,7 +31,6 @@ pub(super) trait Channel: Sized {
         card: CardAddr,
     ) -> Result<Ticket, SubmitError>;
     fn poll(&mut self) -> Result<usize, ChannelError>;
-    fn relax(&self);
     fn wait_ended(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError>;
     fn next_completion(&mut self) -> Option<Completion>;
     fn ended(&self) -> u64;
@@ -74,10 +73,6 @@ macro_rules! channel {
             #[inline]
             fn poll(&mut self) -> Result<usize, ChannelError> {
                 $kind::poll(self)
-            }
-
-            fn relax(&self) {
-                $kind::relax(self);
             }
 
             fn wait_ended(&mut self, ticket: Ticket, options: WaitOptions) -> Result<(), ChannelError> {
@@ -187,6 +182,8 @@ pub(super) struct Lane<C> {
     /// Operations submitted, and ended, since [`restart`](Self::restart).
     pub(super) submitted: u64,
     pub(super) done: u64,
+    /// Operations to be submitted.
+    pub(super) total: u64,
     /// The last operation of each burst in flight, where bursts are waited for.
     pub(super) bursts: VecDeque<Ticket>,
     /// What the channel had ended before.
@@ -213,6 +210,7 @@ impl<C: Channel> Lane<C> {
             memory,
             submitted: 0,
             done: 0,
+            total: 0,
             bursts: VecDeque::new(),
             before: 0,
             last: None,
@@ -310,16 +308,20 @@ fn dma(error: impl Into<TransferError>) -> CliError {
 mod tests {
     use super::*;
     use crate::target::{self, Target};
+    use fpga_driver::pci::Backoff;
 
     const SET: WorkingSet = WorkingSet { size: 100, slots: 700, card: CardAddr::new(0x3000), seed: 5 };
 
-    fn run<C: Channel>(lane: &mut Lane<C>, operations: u64) {
+    fn run<C: Channel>(card: &Card, lane: &mut Lane<C>, operations: u64) {
+        let mut backoff = Backoff::new();
         while lane.done < operations {
             if lane.submitted < operations {
                 lane.submit().unwrap();
             }
             if lane.poll().unwrap() == 0 {
-                lane.channel.relax();
+                card.rest(&mut backoff);
+            } else {
+                backoff.reset();
             }
         }
         lane.check_completions().unwrap();
@@ -333,20 +335,20 @@ mod tests {
         SET.write_to_card(card, &mut card.h2c(0).unwrap()).unwrap();
         let mut c2h: Lane<C2hChannel> = Lane::new(card, 0, ChannelOptions::default(), SET).unwrap();
         c2h.clear(card).unwrap();
-        run(&mut c2h, SET.slots - 1);
+        run(card, &mut c2h, SET.slots - 1);
         let error = c2h.compare_on_host(card).unwrap_err();
         assert!(matches!(error, CliError::Mismatch { offset: 69_900.., .. }), "{error}");
-        run(&mut c2h, SET.slots);
+        run(card, &mut c2h, SET.slots);
         c2h.compare_on_host(card).unwrap();
 
         drop(c2h);
         let mut h2c: Lane<H2cChannel> = Lane::new(card, 0, ChannelOptions::default(), SET).unwrap();
         h2c.clear(card).unwrap();
         h2c.restart();
-        run(&mut h2c, SET.slots - 1);
+        run(card, &mut h2c, SET.slots - 1);
         let error = SET.compare_on_card(card, &mut card.c2h(0).unwrap()).unwrap_err();
         assert!(matches!(error, CliError::Mismatch { offset: 69_900.., .. }), "{error}");
-        run(&mut h2c, SET.slots);
+        run(card, &mut h2c, SET.slots);
         SET.compare_on_card(card, &mut card.c2h(0).unwrap()).unwrap();
     }
 }

@@ -2,40 +2,102 @@
 
 use std::time::{Duration, Instant};
 
-use fpga_driver::{C2hChannel, Card, H2cChannel, Ticket, WaitOptions};
+use fpga_driver::pci::Backoff;
+use fpga_driver::pci::wait::is_single_cpu;
+use fpga_driver::{C2hChannel, Card, H2cChannel, Ticket, WaitMode};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::lane::{Channel, Lane};
+use super::progress::Row;
 use super::report::Latencies;
 use crate::error::CliError;
 use crate::progress::Deadline;
 
-/// Rounds without progress after which the CPU (or a card inside this thread) is given way.
+/// Fruitless rounds between two steps of the backoff.
 const PATIENCE: u32 = 64;
-/// Rounds without progress between looks at the clock.
-const LOOK_EVERY: u32 = 1 << 16;
+/// Rounds between two readings of the clock.
+const LOOK_EVERY: u32 = 64;
 /// Without progress for this long, a channel is stuck: the driver's own limit on a wait.
 const STUCK: Duration = Duration::from_secs(10);
-/// Bytes of the run that finds out how many operations fit, and its operations at least.
-const TRIAL_BYTES: u64 = 256 << 20;
-const TRIAL: u64 = 65536;
+/// Minimum number of latencies and of closed batches, whatever they take.
+const MIN_SAMPLES: u64 = 100;
+const MIN_BATCHES: u64 = 16;
+/// Time between two looks at signals and limits where latencies are measured.
+const CHECK_NS: u64 = 10_000_000;
 /// First and shortest pause of a closed batch, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_micros(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// Longest pause that keeps the CPU busy. The first operation after a sleep runs with cold caches.
+const LONGEST_SPIN: Duration = Duration::from_millis(1);
 /// Batches in a row that were not done after their pause: no pause will do.
 const HOPELESS: u32 = 128;
 
+/// Parts of a row's time (`--seconds`): the throughput run, and when latencies and closed batches end at the latest.
+pub(super) mod share {
+    pub(crate) const THROUGHPUT: f64 = 0.85;
+    pub(crate) const LATENCY: f64 = 1.03;
+    pub(crate) const BATCHES: f64 = 1.12;
+}
+
 /// How the channels are driven.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Load {
+pub(super) struct Load<'a> {
     /// Operations in flight per channel.
     pub(super) depth: u64,
     /// Operations submitted per round and channel.
     pub(super) batch: u64,
     /// How to wait where the pipeline is full; `None`: not at all, but look in every round.
-    pub(super) wait: Option<WaitOptions>,
+    pub(super) wait: Option<WaitMode>,
     /// When the command has to give up.
     pub(super) deadline: Deadline,
+    /// The row that is being measured.
+    pub(super) row: &'a Row<'a>,
+}
+
+impl Load<'_> {
+    /// Fails if the command has to end; shows how far it is.
+    fn check(&self) -> Result<(), CliError> {
+        self.row.show();
+        self.deadline.check(|| "dma bench".to_owned())
+    }
+}
+
+/// A wait of the measured loops: it backs off, and says when a channel is stuck.
+#[derive(Debug)]
+struct Patience {
+    backoff: Backoff,
+    fruitless: u32,
+    since: Option<Instant>,
+}
+
+impl Patience {
+    const fn new() -> Self {
+        Self { backoff: Backoff::new(), fruitless: 0, since: None }
+    }
+
+    #[inline]
+    const fn reset(&mut self) {
+        self.backoff.reset();
+        (self.fruitless, self.since) = (0, None);
+    }
+
+    /// After a fruitless round. Returns whether nothing has moved for too long.
+    #[inline]
+    fn rest(&mut self, card: &Card, load: &Load<'_>) -> Result<bool, CliError> {
+        self.fruitless = self.fruitless.wrapping_add(1);
+        if self.fruitless.is_multiple_of(PATIENCE) { self.back_off(card, load) } else { Ok(false) }
+    }
+
+    #[cold]
+    fn back_off(&mut self, card: &Card, load: &Load<'_>) -> Result<bool, CliError> {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        if card.rest(&mut self.backoff) {
+            load.check()?;
+            // Polls are few from here on: each is followed by a rest.
+            self.fruitless = PATIENCE - 1;
+        }
+        Ok(since.elapsed() > STUCK)
+    }
 }
 
 /// What a throughput run took.
@@ -59,17 +121,17 @@ pub(super) struct Lanes {
 
 /// One round of a channel: submit up to a batch, then look once. Returns whether anything moved.
 #[inline]
-fn round<C: Channel>(lane: &mut Lane<C>, load: &Load, total: u64) -> Result<bool, CliError> {
+fn round<C: Channel>(lane: &mut Lane<C>, load: &Load<'_>) -> Result<bool, CliError> {
     let mut burst = 0;
     let mut last = None;
-    while lane.submitted < total && lane.submitted - lane.done < load.depth && burst < load.batch {
+    while lane.submitted < lane.total && lane.submitted - lane.done < load.depth && burst < load.batch {
         let Some(ticket) = lane.submit()? else { break };
         last = Some(ticket);
         burst += 1;
     }
     let ended = lane.poll()?;
-    if let Some(options) = load.wait {
-        return wait(lane, load, options, last, total);
+    if let Some(mode) = load.wait {
+        return wait(lane, load, mode, last);
     }
     Ok(burst + ended != 0)
 }
@@ -77,21 +139,70 @@ fn round<C: Channel>(lane: &mut Lane<C>, load: &Load, total: u64) -> Result<bool
 /// Sleeps for the oldest burst once no more can be submitted.
 fn wait<C: Channel>(
     lane: &mut Lane<C>,
-    load: &Load,
-    options: WaitOptions,
+    load: &Load<'_>,
+    mode: WaitMode,
     last: Option<Ticket>,
-    total: u64,
 ) -> Result<bool, CliError> {
     if let Some(ticket) = last {
         lane.bursts.push_back(ticket);
     }
-    if lane.submitted < total && lane.submitted - lane.done < load.depth {
+    if lane.submitted < lane.total && lane.submitted - lane.done < load.depth {
         return Ok(true);
     }
     if let Some(ticket) = lane.bursts.pop_front() {
-        lane.wait(ticket, options)?;
+        lane.wait(ticket, load.deadline.wait().mode(mode))?;
     }
     Ok(true)
+}
+
+/// When a throughput run ends.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    /// After this number of operations per channel.
+    Operations(u64),
+    /// After this time, and `least` operations per channel. One takes `estimate` seconds, as long as nothing better is known.
+    Time { span: Duration, least: u64, estimate: f64 },
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+const fn float(count: u64) -> f64 {
+    count as f64
+}
+
+impl End {
+    /// Operations that may be submitted before the clock is read for the first time.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an estimate, and not negative"
+    )]
+    fn first(self, depth: u64) -> u64 {
+        match self {
+            Self::Operations(total) => total,
+            // A pipeline that takes longer to drain than the run may last is not filled.
+            Self::Time { span, least, estimate } if float(depth) * estimate > span.as_secs_f64() / 2.0 => {
+                least.max((span.as_secs_f64() / estimate) as u64)
+            }
+            Self::Time { .. } => u64::MAX,
+        }
+    }
+
+    /// Whether what a channel has in flight takes the rest of the time, after `elapsed`.
+    fn is_near(self, elapsed: Duration, submitted: u64, done: u64) -> bool {
+        let Self::Time { span, estimate, .. } = self else { return false };
+        let each = if done == 0 { estimate } else { elapsed.as_secs_f64() / float(done) };
+        elapsed.as_secs_f64() + float(submitted - done) * each >= span.as_secs_f64()
+    }
+
+    /// Lets a channel submit no more if the end is near.
+    fn apply<C: Channel>(self, lane: &mut Lane<C>, elapsed: Duration) {
+        if let Self::Time { least, .. } = self
+            && lane.total > lane.submitted
+            && self.is_near(elapsed, lane.submitted, lane.done)
+        {
+            lane.total = lane.submitted.max(least);
+        }
+    }
 }
 
 impl Lanes {
@@ -111,45 +222,43 @@ impl Lanes {
         self.c2h.iter_mut().try_for_each(|lane| lane.clear(card))
     }
 
-    pub(super) const fn count(&self) -> u64 {
-        (self.h2c.len() + self.c2h.len()) as u64
-    }
-
-    /// `total` operations per channel; returns how long they took.
-    fn throughput(&mut self, load: &Load, total: u64) -> Result<Duration, CliError> {
+    /// Drives all channels until `end`; returns how long that took.
+    fn throughput(&mut self, card: &Card, load: &Load<'_>, end: End) -> Result<Duration, CliError> {
         self.restart();
-        let (mut fruitless, mut rounds, mut news) = (0_u32, 0_u32, None);
+        let first = end.first(load.depth);
+        self.h2c.iter_mut().for_each(|lane| lane.total = first);
+        self.c2h.iter_mut().for_each(|lane| lane.total = first);
+        let (mut patience, mut rounds) = (Patience::new(), 0_u32);
         let began = Instant::now();
         loop {
             let (mut moved, mut open) = (false, false);
             for lane in &mut self.h2c {
-                moved |= round(lane, load, total)?;
-                open |= lane.done < total;
+                moved |= round(lane, load)?;
+                open |= lane.done < lane.total;
             }
             for lane in &mut self.c2h {
-                moved |= round(lane, load, total)?;
-                open |= lane.done < total;
+                moved |= round(lane, load)?;
+                open |= lane.done < lane.total;
             }
             if !open {
                 break;
             }
             rounds = rounds.wrapping_add(1);
-            if rounds.is_multiple_of(LOOK_EVERY) {
-                load.deadline.check(|| "dma bench".to_owned())?;
-            }
+            let mut look = rounds.is_multiple_of(LOOK_EVERY);
             if moved {
-                (fruitless, news) = (0, None);
-                continue;
-            }
-            fruitless = fruitless.wrapping_add(1);
-            if fruitless.is_multiple_of(PATIENCE) {
-                self.relax();
-            }
-            if fruitless.is_multiple_of(LOOK_EVERY) {
-                load.deadline.check(|| "dma bench".to_owned())?;
-                if news.get_or_insert_with(Instant::now).elapsed() > STUCK {
-                    self.stuck(total)?;
+                patience.reset();
+            } else {
+                let slept = patience.fruitless.is_multiple_of(PATIENCE);
+                if patience.rest(card, load)? {
+                    self.stuck()?;
                 }
+                look |= slept;
+            }
+            if look {
+                load.check()?;
+                let elapsed = began.elapsed();
+                self.h2c.iter_mut().for_each(|lane| end.apply(lane, elapsed));
+                self.c2h.iter_mut().for_each(|lane| end.apply(lane, elapsed));
             }
         }
         let span = began.elapsed();
@@ -157,66 +266,72 @@ impl Lanes {
         Ok(span)
     }
 
-    fn relax(&self) {
-        self.h2c.iter().for_each(|lane| lane.channel.relax());
-        self.c2h.iter().for_each(|lane| lane.channel.relax());
-    }
-
     #[cold]
-    fn stuck(&mut self, total: u64) -> Result<(), CliError> {
-        self.h2c.iter_mut().filter(|lane| lane.done < total).try_for_each(Lane::stuck)?;
-        self.c2h.iter_mut().filter(|lane| lane.done < total).try_for_each(Lane::stuck)
+    fn stuck(&mut self) -> Result<(), CliError> {
+        self.h2c.iter_mut().filter(|lane| lane.done < lane.total).try_for_each(Lane::stuck)?;
+        self.c2h.iter_mut().filter(|lane| lane.done < lane.total).try_for_each(Lane::stuck)
     }
 
-    /// How many operations per channel take about `span`. Goes over the working set once before, which warms it up.
-    pub(super) fn operations(
+    fn submitted(&self) -> u64 {
+        let h2c = self.h2c.iter().map(|lane| lane.submitted);
+        h2c.chain(self.c2h.iter().map(|lane| lane.submitted)).sum()
+    }
+
+    /// Goes over the working set of `slots` buffers once. Returns what an operation took, in seconds.
+    pub(super) fn warm_up(&mut self, card: &Card, load: &Load<'_>, slots: u64) -> Result<f64, CliError> {
+        let took = self.throughput(card, load, End::Operations(slots))?;
+        Ok(took.as_secs_f64().max(1e-9) / float(slots.max(1)))
+    }
+
+    /// The measured run: for `span`, and over the whole working set of `slots` buffers.
+    pub(super) fn measure(
         &mut self,
-        load: &Load,
+        card: &Card,
+        load: &Load<'_>,
         span: Duration,
-        size: u64,
         slots: u64,
-    ) -> Result<u64, CliError> {
-        self.throughput(load, slots)?;
-        let trial = TRIAL.min((TRIAL_BYTES / size).max(slots));
-        let took = self.throughput(load, trial)?.as_secs_f64().max(1e-9);
-        #[expect(
-            clippy::cast_precision_loss,
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "an estimate, and not negative"
-        )]
-        let fitting = (span.as_secs_f64() / took * trial as f64) as u64;
-        Ok(fitting.max(slots))
-    }
-
-    /// The measured run.
-    pub(super) fn measure(&mut self, load: &Load, operations: u64) -> Result<Run, CliError> {
+        estimate: f64,
+    ) -> Result<Run, CliError> {
         let clocks = [ClockId::ThreadCPUTime, ClockId::ProcessCPUTime];
         let before = clocks.map(cpu_time);
-        let span = self.throughput(load, operations)?;
+        let span = self.throughput(card, load, End::Time { span, least: slots, estimate })?;
         let [thread, process] = clocks.map(cpu_time);
         let [thread_before, process_before] = before;
         Ok(Run {
-            operations: operations * self.count(),
+            operations: self.submitted(),
             span,
             thread: thread.saturating_sub(thread_before),
             process: process.saturating_sub(process_before),
         })
     }
 
-    /// Latencies of `samples` operations at least, one at a time, the channels in turn.
-    pub(super) fn latencies(&mut self, load: &Load, samples: u64) -> Result<Latencies, CliError> {
+    /// Latencies of up to `samples` operations, one at a time, the channels in turn, until the row's time for them is over.
+    pub(super) fn latencies(
+        &mut self,
+        card: &Card,
+        load: &Load<'_>,
+        samples: u64,
+    ) -> Result<Latencies, CliError> {
         self.restart();
         let mut spans = Latencies::new();
-        while spans.count() < samples {
-            if spans.count() % 1024 < 8 {
-                load.deadline.check(|| "dma bench".to_owned())?;
+        let left = load.row.left(share::LATENCY);
+        let left = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+        let (mut spent, mut checked) = (0_u64, 0);
+        while spans.count() < samples && (spans.count() < MIN_SAMPLES || spent < left) {
+            // The sum of what was measured is clock enough.
+            if spent - checked >= CHECK_NS {
+                checked = spent;
+                load.check()?;
             }
             for lane in &mut self.h2c {
-                spans.record(one_at_a_time(lane, load)?);
+                let span = one_at_a_time(card, lane, load)?;
+                spans.record(span);
+                spent = spent.saturating_add(span);
             }
             for lane in &mut self.c2h {
-                spans.record(one_at_a_time(lane, load)?);
+                let span = one_at_a_time(card, lane, load)?;
+                spans.record(span);
+                spent = spent.saturating_add(span);
             }
         }
         self.check()?;
@@ -229,15 +344,24 @@ impl Lanes {
     /// with it, which is not timed; then it is reaped by one call, which is timed. A batch that was not done by then would
     /// have had waiting in it: it is left out, and the pause grows; else it shrinks slowly, down to where it began. The clock's
     /// own cost is taken off both spans. The median batch counts.
-    pub(super) fn cpu_ns(&mut self, load: &Load, batches: u64) -> Result<Option<f64>, CliError> {
+    pub(super) fn cpu_ns(
+        &mut self,
+        card: &Card,
+        load: &Load<'_>,
+        batches: u64,
+    ) -> Result<Option<f64>, CliError> {
         self.restart();
         let mut totals = Totals { clock: clock_cost(), pause: FIRST_PAUSE, ..Totals::default() };
-        for _ in 0..batches {
+        for batch in 0..batches {
+            if batch >= MIN_BATCHES && load.row.left(share::BATCHES).is_zero() {
+                break;
+            }
+            load.check()?;
             for lane in &mut self.h2c {
-                totals.closed_batch(lane, load)?;
+                totals.closed_batch(card, lane, load)?;
             }
             for lane in &mut self.c2h {
-                totals.closed_batch(lane, load)?;
+                totals.closed_batch(card, lane, load)?;
             }
             if totals.in_a_row >= HOPELESS {
                 break;
@@ -254,22 +378,15 @@ impl Lanes {
 
 /// From before the submission to after the look that found the operation done, in nanoseconds.
 #[inline]
-fn one_at_a_time<C: Channel>(lane: &mut Lane<C>, load: &Load) -> Result<u64, CliError> {
-    let mut fruitless = 0_u32;
-    let mut since = None;
+fn one_at_a_time<C: Channel>(card: &Card, lane: &mut Lane<C>, load: &Load<'_>) -> Result<u64, CliError> {
+    let mut patience = Patience::new();
     let began = Instant::now();
     let ticket = lane.submit()?;
     match (load.wait, ticket) {
-        (Some(options), Some(ticket)) => lane.wait(ticket, options)?,
+        (Some(mode), Some(ticket)) => lane.wait(ticket, load.deadline.wait().mode(mode))?,
         _ => {
             while lane.poll()? == 0 {
-                fruitless = fruitless.wrapping_add(1);
-                if fruitless.is_multiple_of(PATIENCE) {
-                    lane.channel.relax();
-                }
-                if fruitless.is_multiple_of(LOOK_EVERY)
-                    && since.get_or_insert_with(Instant::now).elapsed() > STUCK
-                {
+                if patience.rest(card, load)? {
                     lane.stuck()?;
                 }
             }
@@ -290,7 +407,12 @@ struct Totals {
 }
 
 impl Totals {
-    fn closed_batch<C: Channel>(&mut self, lane: &mut Lane<C>, load: &Load) -> Result<(), CliError> {
+    fn closed_batch<C: Channel>(
+        &mut self,
+        card: &Card,
+        lane: &mut Lane<C>,
+        load: &Load<'_>,
+    ) -> Result<(), CliError> {
         let batch = load.batch.min(load.depth);
         let began = Instant::now();
         for _ in 0..batch {
@@ -298,6 +420,10 @@ impl Totals {
         }
         let early = lane.poll()?;
         let submitted = Instant::now();
+        if is_single_cpu() || self.pause > LONGEST_SPIN {
+            // The card may need this CPU.
+            std::thread::sleep(self.pause);
+        }
         while submitted.elapsed() < self.pause {}
         let back = Instant::now();
         let mut done = lane.poll()?;
@@ -310,14 +436,14 @@ impl Totals {
             return Ok(());
         }
         done += early;
-        let mut news = Instant::now();
+        let mut patience = Patience::new();
         while done < batch {
             match lane.poll()? {
-                0 if news.elapsed() > STUCK => lane.stuck()?,
-                0 => lane.channel.relax(),
+                0 if patience.rest(card, load)? => lane.stuck()?,
+                0 => {}
                 more => {
                     done += more;
-                    news = Instant::now();
+                    patience.reset();
                 }
             }
         }
@@ -343,4 +469,50 @@ pub(super) fn clock_cost() -> Duration {
 
 fn cpu_time(clock: ClockId) -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A channel that takes `each` seconds for an operation and always has `depth` of them in flight, looked at after every operation:
+    /// how long the run takes, in seconds.
+    fn run(end: End, depth: u64, each: f64) -> f64 {
+        let first = end.first(depth);
+        for done in 0..u64::MAX {
+            let submitted = (done + depth).min(first);
+            if submitted == first || end.is_near(Duration::from_secs_f64(float(done) * each), submitted, done)
+            {
+                return float(submitted) * each;
+            }
+        }
+        f64::INFINITY
+    }
+
+    #[test]
+    fn throughput_run_keeps_to_its_time_at_every_speed() {
+        for each in [1e-5, 1e-3, 0.02] {
+            for (depth, span) in [(1, 0.2), (256, 0.2), (256, 1.0), (4096, 5.0)] {
+                let end = |estimate| End::Time { span: Duration::from_secs_f64(span), least: 1, estimate };
+                let took = run(end(each), depth, each);
+                assert!((took - span).abs() <= each + span * 0.01, "{took} s of {span}: {each}, {depth}");
+                // A pipeline that is not filled in the time depends on the estimate, and no more than that.
+                for wrong in [0.5, 2.0] {
+                    let took = run(end(each * wrong), depth, each);
+                    let most = (span * 2.0).max(float(depth) * each) + each;
+                    assert!(
+                        took >= span * 0.49 - each && took <= most,
+                        "{took} s of {span}: {each}, {depth}, {wrong}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn run_over_working_set_ends_after_its_operations() {
+        let end = End::Operations(100);
+        assert_eq!(end.first(256), 100);
+        assert!(!end.is_near(Duration::from_secs(3600), 256, 0));
+    }
 }

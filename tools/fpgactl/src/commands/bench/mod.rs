@@ -8,31 +8,38 @@
 //! | latency | one operation at a time |
 //! | CPU time | closed batches: submitting and reaping, without what lies between |
 //!
+//! All three together take `--seconds`, most of it the throughput run. A signal or `--timeout` ends the command after the rows that are
+//! complete, which are printed.
+//!
 //! Memory is attached to the channels once; an operation moves a part of it to or from card memory. Both sides are compared
 //! after the throughput run.
 
 mod lane;
 mod measure;
 mod picture;
+mod progress;
 mod report;
 
 use core::time::Duration;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use fpga_driver::core::ring::MAX_DESCRIPTOR_LENGTH;
 use fpga_driver::pci::AccessCounters;
-use fpga_driver::{CardAddr, ChannelOptions, Direction, RunMode, WaitMode, WaitOptions};
+use fpga_driver::{CardAddr, ChannelOptions, Direction, RunMode, WaitMode};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::chart;
 use crate::cli::{BenchArgs, BenchDirection, BenchMode, BenchRing};
 use crate::error::CliError;
 use crate::outfile::OutFile;
+use crate::output;
 use crate::settings::Settings;
 use crate::target::{self, Opened};
 use crate::units::binary_size;
 
 use lane::{Lane, WorkingSet};
-use measure::{Lanes, Load, clock_cost};
+use measure::{Lanes, Load, clock_cost, share};
+use progress::{Row, Rows};
 pub use report::BenchReport;
 use report::{Latency, Line, Measured};
 
@@ -54,11 +61,18 @@ struct Case {
     mode: BenchMode,
 }
 
+impl Case {
+    fn name(&self) -> String {
+        format!("{} {} {}", binary_size(self.size), self.direction.name(), self.mode.name())
+    }
+}
+
 /// Runs the command.
 ///
 /// # Errors
-/// See [`CliError`]; among them [`CliError::Mismatch`] if the data is not what it should be afterwards.
-pub fn run(settings: &Settings, args: &BenchArgs) -> Result<BenchReport, CliError> {
+/// See [`CliError`]; among them [`CliError::Mismatch`] if the data is not what it should be afterwards, and
+/// [`CliError::BenchStopped`], after the report, if a signal or `--timeout` came before the last row.
+pub fn run(settings: &Settings, args: &BenchArgs, out: &mut dyn Write) -> Result<(), CliError> {
     for size in &args.sizes {
         if *size > u64::from(MAX_DESCRIPTOR_LENGTH) {
             return Err(CliError::Usage(format!(
@@ -81,16 +95,59 @@ pub fn run(settings: &Settings, args: &BenchArgs) -> Result<BenchReport, CliErro
     for case in &cases {
         check(&opened, args, case)?;
     }
+    let warning = shared_cpu(&opened, args);
+    // The report says so as well. Whoever watches is not to wait for it.
+    if let Some(warning) = warning.as_ref().filter(|_| std::io::stderr().is_terminal()) {
+        tracing::warn!("{warning}");
+    }
     if cases.iter().any(|case| case.mode != BenchMode::Poll) {
         opened.card.enable_interrupts()?;
     }
+    let rows = Rows::new(cases.len(), args.seconds, settings.progress);
     let mut lines = Vec::with_capacity(cases.len());
-    for case in cases {
-        settings.deadline.check(|| "dma bench".to_owned())?;
+    let mut ended = Ok(());
+    for (case, number) in cases.iter().zip(0..) {
         tracing::info!(?case, "measuring");
-        lines.push(one(settings, &opened, args, case)?);
+        let line = settings
+            .deadline
+            .check(|| "dma bench".to_owned())
+            .and_then(|()| one(settings, &opened, args, *case, &rows, number));
+        match line {
+            Ok(line) => lines.push(line),
+            Err(error) => {
+                ended = Err(error);
+                break;
+            }
+        }
     }
-    let mut report = BenchReport::new(&opened, args, clock_cost(), lines);
+    drop(rows);
+    if let Err(error) = ended {
+        // Without a row there is nothing to print; other errors say that the rows are not to be relied on.
+        let done = lines.len();
+        let reason = match &error {
+            _ if done == 0 => return Err(error),
+            CliError::Stopped { .. } => "stopped by a signal".to_owned(),
+            CliError::TimedOut { limit, .. } => format!("not done after {limit:?} (--timeout)"),
+            _ => return Err(error),
+        };
+        let stopped =
+            CliError::BenchStopped { card: opened.card.name().to_owned(), reason, done, rows: cases.len() };
+        print(settings, &opened, args, (lines, warning, svg), out)?;
+        return Err(stopped);
+    }
+    print(settings, &opened, args, (lines, warning, svg), out)
+}
+
+/// Prints the report of these rows.
+fn print(
+    settings: &Settings,
+    opened: &Opened,
+    args: &BenchArgs,
+    (lines, warning, svg): (Vec<Line>, Option<String>, Option<OutFile>),
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
+    let mut report = BenchReport::new(opened, args, clock_cost(), lines);
+    (report.shared_cpu, report.warning) = (warning.is_some(), warning);
     let picture = picture::of(&report);
     if let (Some(path), Some(mut file)) = (&args.svg, svg) {
         file.write_all(picture.svg().as_bytes())
@@ -101,7 +158,28 @@ pub fn run(settings: &Settings, args: &BenchArgs) -> Result<BenchReport, CliErro
     if args.chart || args.sizes.len() > 1 {
         report.chart = chart::beside_report(&picture, args.chart, settings);
     }
-    Ok(report)
+    output::print(&report, settings.json, out)
+}
+
+/// What to say if the simulated card's thread and this one share a CPU.
+fn shared_cpu(opened: &Opened, args: &BenchArgs) -> Option<String> {
+    if !opened.simulated || opened.served {
+        return None;
+    }
+    let shared = match args.pin {
+        Some(pin) => pin.card == pin.host,
+        None => sched_getaffinity(None).is_ok_and(|cpus| cpus.count() == 1),
+    };
+    let advice = if args.pin.is_some() {
+        "give --pin two different CPUs"
+    } else {
+        "let this process use two CPUs (taskset, cgroup)"
+    };
+    shared.then(|| {
+        format!(
+            "the simulated card's thread and the measuring thread share one CPU: rates and latencies are the scheduler's; {advice}"
+        )
+    })
 }
 
 fn cases(args: &BenchArgs) -> impl Iterator<Item = Case> {
@@ -122,7 +200,6 @@ const fn slots(size: u64) -> u64 {
 
 /// Binds this thread to a CPU.
 fn bind(cpu: usize) -> Result<(), CliError> {
-    use rustix::thread::{CpuSet, sched_setaffinity};
     let refused = |source| CliError::Pin { cpu, source };
     if cpu >= CpuSet::MAX_CPU {
         return Err(refused(rustix::io::Errno::INVAL));
@@ -195,21 +272,23 @@ fn channel_options(args: &BenchArgs) -> ChannelOptions {
     ChannelOptions::default().descriptors((2 * transfers).max(64)).transfers(transfers).run_mode(mode)
 }
 
-fn load(settings: &Settings, args: &BenchArgs, case: &Case) -> Load {
+fn load<'a>(settings: &Settings, args: &BenchArgs, case: &Case, row: &'a Row<'a>) -> Load<'a> {
     let wait = match case.mode {
         BenchMode::Poll => None,
         BenchMode::Irq => Some(WaitMode::Interrupt),
         BenchMode::Hybrid => Some(WaitMode::Hybrid { spin: SPIN }),
     };
-    Load {
-        depth: args.depth.into(),
-        batch: args.batch.into(),
-        wait: wait.map(|mode| WaitOptions::default().mode(mode)),
-        deadline: settings.deadline,
-    }
+    Load { depth: args.depth.into(), batch: args.batch.into(), wait, deadline: settings.deadline, row }
 }
 
-fn one(settings: &Settings, opened: &Opened, args: &BenchArgs, case: Case) -> Result<Line, CliError> {
+fn one(
+    settings: &Settings,
+    opened: &Opened,
+    args: &BenchArgs,
+    case: Case,
+    rows: &Rows,
+    number: u32,
+) -> Result<Line, CliError> {
     let card = &opened.card;
     let sets = working_sets(opened, args, &case);
     let of = |way: Direction| sets.iter().filter(move |(found, ..)| *found == way);
@@ -230,20 +309,22 @@ fn one(settings: &Settings, opened: &Opened, args: &BenchArgs, case: Case) -> Re
             .map(|(_, n, set)| Lane::new(card, *n, options, *set))
             .collect::<Result<_, _>>()?,
     };
-    let load = load(settings, args, &case);
-    let operations = lanes.operations(&load, args.seconds, case.size, slots(case.size))?;
+    let slots = slots(case.size);
+    let row = rows.begin(number, case.name());
+    let load = load(settings, args, &case, &row);
+    let estimate = lanes.warm_up(card, &load, slots)?;
     lanes.clear(card)?;
     let before = card.counters();
-    let run = lanes.measure(&load, operations)?;
+    let run = lanes.measure(card, &load, args.seconds.mul_f64(share::THROUGHPUT), slots, estimate)?;
     let after = card.counters();
     if comparable {
-        lanes.c2h.iter().try_for_each(|lane| lane.compare_on_host(card))?;
+        row.leave_out(|| lanes.c2h.iter().try_for_each(|lane| lane.compare_on_host(card)))?;
     }
     let latency = match args.samples {
         0 => None,
-        samples => Latency::of(&lanes.latencies(&load, samples)?),
+        samples => Latency::of(&lanes.latencies(card, &load, samples)?),
     };
-    let cpu_ns_per_op = lanes.cpu_ns(&load, args.batches)?;
+    let cpu_ns_per_op = lanes.cpu_ns(card, &load, args.batches)?;
     drop(lanes);
     if to_card && comparable {
         let mut channel = card.c2h(0)?;

@@ -23,6 +23,11 @@ pub struct BenchReport {
     /// What two readings of the clock in a row differ by; it is in every latency.
     clock_ns: u64,
     pub(super) results: Vec<Line>,
+    /// The simulated card's thread and this one share a CPU: the figures are the scheduler's.
+    pub(super) shared_cpu: bool,
+    /// The same for people, with what to do.
+    #[serde(skip)]
+    pub(super) warning: Option<String>,
     /// Where the figure was written, if one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) svg: Option<String>,
@@ -192,6 +197,8 @@ impl BenchReport {
             pinned: args.pin.map(|pin| Pinned { card: pin.card, host: pin.host }),
             clock_ns: u64::try_from(clock.as_nanos()).unwrap_or(u64::MAX),
             results,
+            shared_cpu: false,
+            warning: None,
             svg: None,
             chart: String::new(),
         }
@@ -207,6 +214,9 @@ impl Report for BenchReport {
         }
         if let Some(pinned) = &self.pinned {
             about.push(("CPUs", format!("card {}, host {}", pinned.card, pinned.host)));
+        }
+        if let Some(warning) = &self.warning {
+            about.push(("warning", warning.clone()));
         }
         let mut text = pairs(&about);
         text.push('\n');

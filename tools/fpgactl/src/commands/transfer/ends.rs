@@ -5,6 +5,7 @@ use std::time::Duration;
 use fpga_driver::core::sender::Completion;
 use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SchemeList, SendTicket};
 use fpga_driver::firmware::generated::Scheme as Rules;
+use fpga_driver::pci::Backoff;
 use fpga_driver::{C2hChannel, CardAddr, CardRange, Endpoint, H2cChannel, NodeId, ReadVolatile, bulk};
 
 use super::plan::Plan;
@@ -282,6 +283,7 @@ pub(super) fn exchange(
     let (mut local, mut remote) = (None, None);
     let mut last_work = began;
     let acknowledged = sending.acknowledged_bytes();
+    let mut backoff = Backoff::new();
     loop {
         let work = sending.endpoint.poll()? + receiving.endpoint.poll()?;
         let now = sending.opened.now();
@@ -313,6 +315,7 @@ pub(super) fn exchange(
         deadline.check(|| format!("transfer {number}"))?;
         if work > 0 {
             last_work = now;
+            backoff.reset();
             progress(sending.acknowledged_bytes() - acknowledged);
             continue;
         }
@@ -324,7 +327,7 @@ pub(super) fn exchange(
             };
             return Err(CliError::Stalled { transfer: number, waited: card_span(last_work, now), missing });
         }
-        sending.endpoint.relax();
+        sending.opened.card.rest(&mut backoff);
     }
 }
 
@@ -337,6 +340,7 @@ pub(super) fn settle(
     let mut last_work = sending.opened.now();
     // A few rounds without work after both are idle: an event may be on its way to the host.
     let mut quiet = 0;
+    let mut backoff = Backoff::new();
     while quiet < 16 {
         let work = sending.endpoint.poll()? + receiving.endpoint.poll()?;
         let now = sending.opened.now();
@@ -344,12 +348,13 @@ pub(super) fn settle(
         quiet = if work == 0 && idle { quiet + 1 } else { 0 };
         if work > 0 {
             last_work = now;
+            backoff.reset();
         } else if now.saturating_sub(last_work) > STALL_NS {
             // What is left is counted and reported by the caller.
             return Ok(());
         }
         deadline.check(|| "waiting for both ends to become idle".to_owned())?;
-        sending.endpoint.relax();
+        sending.opened.card.rest(&mut backoff);
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use fpga_driver::Endpoint;
 use fpga_driver::core::Nanos;
 use fpga_driver::core::mirror::Difference;
 use fpga_driver::endpoint::SendTicket;
+use fpga_driver::pci::Backoff;
 
 use super::ends::{Receiving, Sending};
 use super::plan::Plan;
@@ -99,6 +100,7 @@ impl Load {
 
     /// Polls both ends until `enough` is so, or the transfer has ended. Looks at least once.
     fn poll_until(&mut self, deadline: Deadline, enough: impl Fn(&Self) -> bool) -> Result<(), CliError> {
+        let mut backoff = Backoff::new();
         while let Some(ticket) = self.under_way {
             let work = self.sending.poll()? + self.receiving.poll()?;
             self.receiving.drop_notifications();
@@ -118,11 +120,12 @@ impl Load {
             let now = self.now.get();
             if work > 0 {
                 self.last_work = now;
+                backoff.reset();
             } else if now.saturating_sub(self.last_work) > STALL_NS {
                 let (transfer, waited) = (self.ended + 1, card_span(self.last_work, now));
                 return Err(CliError::Stalled { transfer, waited, missing: "nothing more is acknowledged" });
             } else {
-                self.sending.relax();
+                self.sending.opened().card.rest(&mut backoff);
             }
         }
         Ok(())
