@@ -277,9 +277,7 @@ impl Command {
             | Self::Stream { .. }
             | Self::Regs { command: RegsCommand::Watch(_) }
             | Self::Card { command: CardCommand::Serve(_) } => OnSignal::Ends,
-            Self::Sim { command: SimCommand::Run(_) | SimCommand::Figure(_) } | Self::Dump(_) => {
-                OnSignal::Stops
-            }
+            Self::Sim { command: SimCommand::Run(_) | SimCommand::Figure(_) } => OnSignal::Stops,
             _ => OnSignal::Aborts,
         }
     }
@@ -307,6 +305,7 @@ impl Command {
                 "read the register to see whether it was written"
             }
             Self::Man { .. } => "not all pages were written: run the command again",
+            Self::Dump(_) => "no file was written: run the command again",
             _ => "nothing was changed",
         }
     }
