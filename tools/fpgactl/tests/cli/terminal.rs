@@ -298,7 +298,8 @@ fn dma_bench_shows_its_progress_on_a_terminal() {
     program.args(["dma", "bench", "--seconds", "5ms", "--sizes", "64", "--samples", "10", "--batches", "1"]);
     let (seen, ended) = on_terminal(100, program);
     assert_eq!(ended, Some(0), "{seen}");
-    assert!(seen.contains("64 B h2c poll") && seen.contains(" left"), "{seen}");
+    // Two rows of 5 ms. Which words are drawn beside them depends on the time between two drawings.
+    assert!(seen.contains("/10 ms"), "{seen}");
 }
 
 /// What is read goes into a pipe that fills, so the signal comes in the middle.
