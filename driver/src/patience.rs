@@ -81,7 +81,7 @@ mod tests {
     fn look_until_long_wait_polls_rarely_and_ends_soon() {
         let (seen, looks) = look(1000, REST_LIMIT_NS, |_| false);
         assert!(
-            seen.is_err_and(|waited| (REST_LIMIT_NS..REST_LIMIT_NS + 1000).contains(&waited)),
+            seen.is_err_and(|waited| (REST_LIMIT_NS..=REST_LIMIT_NS + 1000).contains(&waited)),
             "{seen:?}"
         );
         assert!(looks < 600, "{looks} looks in vain");

@@ -147,7 +147,7 @@ pub fn settle() {
     }
 }
 
-/// From now on `files` are removed however signals end the process: by a second one, or because it has not ended [`ORDERLY`] after the first
+/// From now on `files` are removed however signals end the process: by a second one, or because it has not ended 10 seconds after the first
 /// one. To be called after [`by_signals`].
 ///
 /// # Errors
