@@ -323,7 +323,7 @@ fn a_card_without_identity_has_none_unless_told() {
     let card = open_with(&world, OpenOptions::default().network_interface(NetworkInterface::Ignored));
     let error = card.cdma().unwrap_err();
     assert!(matches!(error, ResourceError::Absent { .. }), "{error}");
-    assert!(error.to_string().contains("cdma_at"), "{error}");
+    assert!(error.to_string().contains("cdma_offset"), "{error}");
     for wrong in [0xFFFC, 0x1_0000, u64::MAX] {
         let error = card.cdma_at(BarOffset::new(wrong)).unwrap_err();
         assert!(matches!(error, ResourceError::Mmio { .. }), "{error}");
