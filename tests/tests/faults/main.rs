@@ -13,7 +13,7 @@ use fpga_card::CardDescription;
 use fpga_driver::Bounced;
 use fpga_driver::bulk::{self, BulkError};
 use fpga_driver::core::ring::{CountFault, RefusalReason};
-use fpga_driver::firmware::generated::{CONTRACT_CHECKSUM, IDENTITY_MAGIC};
+use fpga_driver::firmware::generated::{CONTRACT_CHECKSUM, CONTRACT_MAJOR, IDENTITY_MAGIC};
 use fpga_driver::firmware::identity::{IdentityError, ReadError};
 use fpga_driver::mock::{CardFailure, World};
 use fpga_driver::pci::{DmaPoolOptions, MmioError, QuarantineReason};

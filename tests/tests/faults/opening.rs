@@ -98,7 +98,7 @@ fn channels_that_do_not_exist_or_are_taken() {
 fn a_card_with_another_identity() {
     let version = |value: u32| described(&format!("ni: {{ version_override: {value} }}"));
     let cases = [
-        (version(0x0002_0000), "update the software"),
+        (version((u32::from(CONTRACT_MAJOR) + 1) << 16), "update the software"),
         (version(0x0000_0009), "update the bitstream"),
         (
             described(&format!("ni: {{ checksum_override: {} }}", CONTRACT_CHECKSUM ^ 1)),

@@ -14,7 +14,7 @@ const WORDS: &[(&str, &str)] = &[
     (" (Card::buffer)", ""),
     ("call Card::enable_interrupts before taking the channel, or wait by polling", "wait by polling"),
     (
-        "call Card::enable_interrupts first and name the user interrupt that the engine is wired to (CdmaRingOptions::user_interrupt), or wait by polling",
+        "call Card::enable_interrupts first, name the user interrupt that the engine is wired to (CdmaRingOptions::user_interrupt) and drop the program's own handle of that line (Card::user_interrupt), or wait by polling",
         "wait by polling",
     ),
     ("ChannelOptions::long_blocks may be set", "programs may use them (option long_blocks of a channel)"),
@@ -25,6 +25,7 @@ const WORDS: &[(&str, &str)] = &[
     ("keep ChannelOptions::long_blocks off", "keep the option long_blocks of channels off in programs"),
     (" (recovery::recover)", ""),
     ("use Notify::Receiver", "use --notify receiver"),
+    (" (EndpointOptions::event_entries), or send without a notification (Notify::None)", ""),
     (" (EndpointOptions::event_entries)", ""),
     ("open the endpoint with one of them (EndpointOptions::other_schemes)", "choose one of them (--scheme)"),
     ("or open it with that one too (EndpointOptions::other_schemes)", "or choose it, too (--scheme)"),

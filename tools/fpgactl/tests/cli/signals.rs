@@ -171,9 +171,15 @@ fn a_second_signal_ends_a_command_at_once() {
     let mut child = start(&["dma", "read", "--addr", "0", "--len", "1GiB", "--out", pipe.to_str().unwrap()]);
     let reader = File::open(&pipe).unwrap();
     let size = u64::try_from(rustix::pipe::fcntl_getpipe_size(&reader).unwrap()).unwrap();
-    while rustix::io::ioctl_fionread(&reader).unwrap() < size {
-        std::thread::yield_now();
-    }
+    let until_full = || {
+        while rustix::io::ioctl_fionread(&reader).unwrap() < size {
+            std::thread::yield_now();
+        }
+    };
+    until_full();
+    // A write may have ended exactly here. The next one is longer than this page, and blocks in the middle.
+    (&reader).read_exact(&mut [0; 4096]).unwrap();
+    until_full();
     // Two of a kind may be one to the system.
     signal(&child, Signal::INT);
     signal(&child, Signal::TERM);
