@@ -254,7 +254,7 @@ fn what_is_wrong_is_named() {
             "{torus: {side: 3}, tree: {arity: 2, levels: 1}}",
             &[":3:", "not one topology"],
         ),
-        ("window: 64", "window: [", &["line"]),
+        ("window: 64", "window: [", &[":19:", "window"]),
     ];
     for (right, wrong, named) in cases {
         assert!(WHOLE.contains(right));
