@@ -72,6 +72,8 @@ pub(crate) struct Threaded {
     mailboxes: Box<[Mailbox]>,
     /// When time began.
     epoch: Instant,
+    /// The process had one CPU when the world was built: the world's thread and those that wait for it take turns.
+    pub(crate) single_cpu: bool,
 }
 
 /// The write was not posted: it does not fit, or there is no room for long. It is to be made with the lock held.
@@ -85,7 +87,10 @@ pub(crate) struct StaleBar;
 impl Threaded {
     pub(crate) fn new(cards: usize) -> Self {
         let mailbox = || Mailbox { posted: Posted::new(), generation: CachePadded::new(AtomicU32::new(0)) };
-        Self { gate: Gate::new(), mailboxes: (0..cards).map(|_| mailbox()).collect(), epoch: Instant::now() }
+        // Here, by the thread that builds the world: a thread that is bound to a CPU sees no other.
+        let single_cpu = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
+        let mailboxes = (0..cards).map(|_| mailbox()).collect();
+        Self { gate: Gate::new(), mailboxes, epoch: Instant::now(), single_cpu }
     }
 
     /// Nanoseconds since the world was made.

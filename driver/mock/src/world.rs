@@ -520,10 +520,13 @@ impl World {
 
     /// What a polling loop does between two looks.
     pub(crate) fn relax(&self) {
-        if self.is_threaded() {
-            fpga_pci::wait::spin();
-        } else {
-            self.lock().relax();
+        match self.threaded() {
+            // The thread that is waited for needs this CPU.
+            Some(threaded) if threaded.single_cpu => std::thread::yield_now(),
+            Some(_) => fpga_pci::wait::spin(),
+            None => {
+                self.lock().relax();
+            }
         }
     }
 

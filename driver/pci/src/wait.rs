@@ -5,7 +5,6 @@
 
 use core::time::Duration;
 use std::cell::Cell;
-use std::sync::OnceLock;
 use std::time::Instant;
 
 use crate::Transport;
@@ -22,7 +21,7 @@ pub enum Clock {
 /// Minimum wall-clock limit of a wait whose time-out is counted in virtual time.
 pub const MIN_WALL_LIMIT: Duration = Duration::from_secs(60);
 
-/// Duration of a spin before the first yield, in nanoseconds. Zero where this process has one CPU: the awaited thread needs it.
+/// Duration of a spin before the first yield, in nanoseconds.
 const SPIN_NS: u64 = 20_000;
 /// From this time on a wait sleeps. A sleep of any length takes some 60 us (Linux delays timers by up to 50 us), which is small
 /// against the time that was waited by then.
@@ -38,13 +37,6 @@ const CONTENDED: Duration = Duration::from_micros(200);
 const CONTENDED_SLEEP: Duration = Duration::from_micros(20);
 /// Number of [`spin`] calls of a thread between two yields.
 const SPINS_PER_YIELD: u32 = 1024;
-
-/// Whether this process has one CPU only (affinity mask, container limit), as it was at the first call.
-#[must_use]
-pub fn is_single_cpu() -> bool {
-    static SINGLE: OnceLock<bool> = OnceLock::new();
-    *SINGLE.get_or_init(|| std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1))
-}
 
 /// One step of a spin loop: a hint to the processor, and from time to time a yield. For [`Transport::relax`] of backends whose
 /// card works elsewhere; loops that know how long they have waited use [`Backoff`].
@@ -62,7 +54,7 @@ pub(crate) fn spin_and_yield(period: u32) {
     core::hint::spin_loop();
     let spins = SPINS.get().wrapping_add(1);
     SPINS.set(spins);
-    if spins.is_multiple_of(period) || is_single_cpu() {
+    if spins.is_multiple_of(period) {
         std::thread::yield_now();
     }
 }
@@ -80,8 +72,8 @@ pub enum Step {
 
 /// Backoff of a loop that polls: it spins for some microseconds, then yields, then sleeps for a part of the time that it has waited.
 ///
-/// [`reset`](Self::reset) it when a poll finds work. No system call is made in the first 20 us after that, except where the process has
-/// one CPU.
+/// [`reset`](Self::reset) it when a poll finds work. No system call is made in the first 20 us after that, except by a simulated card whose
+/// thread shares the only CPU with the waiting one ([`Transport::relax`] yields there).
 #[derive(Debug, Clone, Copy)]
 pub struct Backoff {
     /// Time of the first [`rest`](Self::rest) after work was found.
@@ -127,7 +119,7 @@ impl Backoff {
     /// The step of a wait that has taken `waited` nanoseconds so far and may take `left` more.
     #[must_use]
     pub fn step(&self, waited: u64, left: u64) -> Step {
-        if waited < SPIN_NS && !is_single_cpu() || left == 0 {
+        if waited < SPIN_NS || left == 0 {
             return Step::Spin;
         }
         if waited >= self.sleep_after {
@@ -157,7 +149,7 @@ impl Backoff {
                 if transport.clock() == Clock::Monotonic {
                     let began = Instant::now();
                     std::thread::yield_now();
-                    self.contended = began.elapsed() >= CONTENDED && !is_single_cpu();
+                    self.contended = began.elapsed() >= CONTENDED;
                 }
             }
             Step::Sleep(span) => {

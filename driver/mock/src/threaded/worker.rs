@@ -5,7 +5,6 @@ use crate::state::State;
 use crate::world::BuildError;
 use fpga_core::Nanos;
 use fpga_pci::OsError;
-use fpga_pci::wait::is_single_cpu;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -103,7 +102,7 @@ fn run(shared: &Shared, threaded: &Threaded, spin: Duration) {
     // Nothing was left to do, and only a write, somebody with the lock or time can change that.
     let mut quiet = false;
     let mut until_look = 0;
-    let single = is_single_cpu();
+    let single = threaded.single_cpu;
     // Whoever has something to do for the cards needs this CPU, if it is the only one.
     let courtesy = if single { Nanos::ZERO } else { COURTESY };
     let mut contended = false;

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use fpga_driver::pci::Backoff;
-use fpga_driver::pci::wait::is_single_cpu;
 use fpga_driver::{C2hChannel, Card, H2cChannel, Ticket, WaitMode};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -15,6 +14,8 @@ use crate::progress::Deadline;
 
 /// Fruitless rounds between two steps of the backoff.
 const PATIENCE: u32 = 64;
+/// Fruitless rounds before the first step of the backoff: some 10 us.
+const EAGER: u32 = 1024;
 /// Rounds between two readings of the clock.
 const LOOK_EVERY: u32 = 64;
 /// Without progress for this long, a channel is stuck: the driver's own limit on a wait.
@@ -50,6 +51,8 @@ pub(super) struct Load<'a> {
     pub(super) wait: Option<WaitMode>,
     /// When the command has to give up.
     pub(super) deadline: Deadline,
+    /// The simulated card's thread shares the CPU with this one.
+    pub(super) shared_cpu: bool,
     /// The row that is being measured.
     pub(super) row: &'a Row<'a>,
 }
@@ -85,7 +88,15 @@ impl Patience {
     #[inline]
     fn rest(&mut self, card: &Card, load: &Load<'_>) -> Result<bool, CliError> {
         self.fruitless = self.fruitless.wrapping_add(1);
-        if self.fruitless.is_multiple_of(PATIENCE) { self.back_off(card, load) } else { Ok(false) }
+        if !self.fruitless.is_multiple_of(PATIENCE) {
+            return Ok(false);
+        }
+        // The clock is not read while an operation may be about to end: that would be in its latency.
+        if self.fruitless < EAGER && !load.shared_cpu {
+            core::hint::spin_loop();
+            return Ok(false);
+        }
+        self.back_off(card, load)
     }
 
     #[cold]
@@ -94,7 +105,7 @@ impl Patience {
         if card.rest(&mut self.backoff) {
             load.check()?;
             // Polls are few from here on: each is followed by a rest.
-            self.fruitless = PATIENCE - 1;
+            self.fruitless = EAGER + PATIENCE - 1;
         }
         Ok(since.elapsed() > STUCK)
     }
@@ -420,7 +431,7 @@ impl Totals {
         }
         let early = lane.poll()?;
         let submitted = Instant::now();
-        if is_single_cpu() || self.pause > LONGEST_SPIN {
+        if load.shared_cpu || self.pause > LONGEST_SPIN {
             // The card may need this CPU.
             std::thread::sleep(self.pause);
         }

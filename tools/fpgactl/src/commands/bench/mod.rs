@@ -161,21 +161,25 @@ fn print(
     output::print(&report, settings.json, out)
 }
 
-/// What to say if the simulated card's thread and this one share a CPU.
-fn shared_cpu(opened: &Opened, args: &BenchArgs) -> Option<String> {
+/// Whether the simulated card's thread and this one share a CPU.
+fn shares_cpu(opened: &Opened, args: &BenchArgs) -> bool {
     if !opened.simulated || opened.served {
-        return None;
+        return false;
     }
-    let shared = match args.pin {
+    match args.pin {
         Some(pin) => pin.card == pin.host,
         None => sched_getaffinity(None).is_ok_and(|cpus| cpus.count() == 1),
-    };
+    }
+}
+
+/// What to say then.
+fn shared_cpu(opened: &Opened, args: &BenchArgs) -> Option<String> {
     let advice = if args.pin.is_some() {
         "give --pin two different CPUs"
     } else {
         "let this process use two CPUs (taskset, cgroup)"
     };
-    shared.then(|| {
+    shares_cpu(opened, args).then(|| {
         format!(
             "the simulated card's thread and the measuring thread share one CPU: rates and latencies are the scheduler's; {advice}"
         )
@@ -272,13 +276,26 @@ fn channel_options(args: &BenchArgs) -> ChannelOptions {
     ChannelOptions::default().descriptors((2 * transfers).max(64)).transfers(transfers).run_mode(mode)
 }
 
-fn load<'a>(settings: &Settings, args: &BenchArgs, case: &Case, row: &'a Row<'a>) -> Load<'a> {
+fn load<'a>(
+    settings: &Settings,
+    opened: &Opened,
+    args: &BenchArgs,
+    case: &Case,
+    row: &'a Row<'a>,
+) -> Load<'a> {
     let wait = match case.mode {
         BenchMode::Poll => None,
         BenchMode::Irq => Some(WaitMode::Interrupt),
         BenchMode::Hybrid => Some(WaitMode::Hybrid { spin: SPIN }),
     };
-    Load { depth: args.depth.into(), batch: args.batch.into(), wait, deadline: settings.deadline, row }
+    Load {
+        depth: args.depth.into(),
+        batch: args.batch.into(),
+        wait,
+        deadline: settings.deadline,
+        shared_cpu: shares_cpu(opened, args),
+        row,
+    }
 }
 
 fn one(
@@ -311,7 +328,7 @@ fn one(
     };
     let slots = slots(case.size);
     let row = rows.begin(number, case.name());
-    let load = load(settings, args, &case, &row);
+    let load = load(settings, opened, args, &case, &row);
     let estimate = lanes.warm_up(card, &load, slots)?;
     lanes.clear(card)?;
     let before = card.counters();
