@@ -221,8 +221,8 @@ fn sleepers(bench: &mut Bench<'_>) -> Verdict {
         });
         // Whoever has not come to sleep by then finds the interrupt all the same.
         for _ in 0..2 {
-            bench.user_line(LINE, High);
             let before = irq.count();
+            bench.user_line(LINE, High);
             while irq.count() == before && !waiters.iter().all(thread::ScopedJoinHandle::is_finished) {
                 thread::yield_now();
             }
