@@ -184,7 +184,8 @@ fn a_second_signal_ends_a_command_at_once() {
     signal(&child, Signal::INT);
     signal(&child, Signal::TERM);
     let status = child.wait().unwrap().code();
-    assert!(matches!(status, Some(130 | 143)), "{status:?}");
+    // The first signal ends the command in order if it interrupts the write after some bytes, otherwise the second one ends it.
+    assert!(matches!(status, Some(1 | 130 | 143)), "{status:?}");
 }
 
 /// Two hosts, and a flow that takes a moment of this machine's time.
