@@ -23,11 +23,11 @@ pub const MIN_WALL_LIMIT: Duration = Duration::from_secs(60);
 
 /// Duration of a spin before the first yield, in nanoseconds.
 const SPIN_NS: u64 = 20_000;
-/// From this time on a wait sleeps. A sleep of any length takes some 60 us (Linux delays timers by up to 50 us), which is small
-/// against the time that was waited by then.
-const SLEEP_AFTER_NS: u64 = 1_000_000;
+/// From this time on a wait sleeps. A sleep of any length takes some 60 us (Linux delays timers by up to 50 us), 3 % of the time that
+/// was waited by then: an engine that stands still until its driver looks again loses half of that on average.
+const SLEEP_AFTER_NS: u64 = 2_000_000;
 /// A sleep takes this part of the time that was waited, so that a wait ends late by no more than that.
-const SLEEP_SHARE: u64 = 16;
+const SLEEP_SHARE: u64 = 64;
 /// Default maximum duration of one sleep.
 const MAX_SLEEP: Duration = Duration::from_millis(1);
 /// A yield that takes this long has let another thread run: the CPU is contended.
@@ -35,6 +35,11 @@ const CONTENDED: Duration = Duration::from_micros(200);
 /// Duration of a sleep on a contended CPU. The scheduler wakes a thread that slept soon, and charges one that yields for a whole
 /// time slice.
 const CONTENDED_SLEEP: Duration = Duration::from_micros(20);
+/// Number of such sleeps after the first slow yield. The next yield finds out whether the CPU is still contended: if so, the number
+/// doubles. One slow yield may have been an interrupt or the hypervisor.
+const MIN_CONTENDED_SLEEPS: u32 = 16;
+/// Maximum number of such sleeps between two yields.
+const MAX_CONTENDED_SLEEPS: u32 = 1024;
 /// Number of [`spin`] calls of a thread between two yields.
 const SPINS_PER_YIELD: u32 = 1024;
 
@@ -80,7 +85,34 @@ pub struct Backoff {
     since: Option<u64>,
     sleep_after: u64,
     max_sleep: Duration,
-    contended: bool,
+    contention: Contention,
+}
+
+/// What the last yields say of the CPU: it is contended for as long as sleeps are left.
+#[derive(Debug, Clone, Copy)]
+struct Contention {
+    /// Sleeps until the next yield.
+    left: u32,
+    /// Sleeps after the last slow yield.
+    last: u32,
+}
+
+impl Contention {
+    const NONE: Self = Self { left: 0, last: 0 };
+
+    /// After a yield that took `span`.
+    fn yielded(&mut self, span: Duration) {
+        *self = if span < CONTENDED {
+            Self::NONE
+        } else {
+            let sleeps = self.last.saturating_mul(2).clamp(MIN_CONTENDED_SLEEPS, MAX_CONTENDED_SLEEPS);
+            Self { left: sleeps, last: sleeps }
+        };
+    }
+
+    const fn slept(&mut self) {
+        self.left = self.left.saturating_sub(1);
+    }
 }
 
 impl Default for Backoff {
@@ -93,7 +125,7 @@ impl Backoff {
     /// A backoff that has not waited yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { since: None, sleep_after: SLEEP_AFTER_NS, max_sleep: MAX_SLEEP, contended: false }
+        Self { since: None, sleep_after: SLEEP_AFTER_NS, max_sleep: MAX_SLEEP, contention: Contention::NONE }
     }
 
     /// Sets the maximum duration of one sleep (default 1 ms).
@@ -103,7 +135,7 @@ impl Backoff {
         self
     }
 
-    /// Sets the time after which a wait sleeps (default 1 ms).
+    /// Sets the time after which a wait sleeps (default 2 ms).
     #[must_use]
     pub const fn sleep_after(mut self, nanoseconds: u64) -> Self {
         self.sleep_after = nanoseconds;
@@ -125,7 +157,7 @@ impl Backoff {
         if waited >= self.sleep_after {
             return Step::Sleep(Duration::from_nanos((waited / SLEEP_SHARE).min(left)).min(self.max_sleep));
         }
-        if self.contended {
+        if self.contention.left > 0 {
             return Step::Sleep(CONTENDED_SLEEP.min(Duration::from_nanos(left)));
         }
         Step::Yield
@@ -149,11 +181,12 @@ impl Backoff {
                 if transport.clock() == Clock::Monotonic {
                     let began = Instant::now();
                     std::thread::yield_now();
-                    self.contended = began.elapsed() >= CONTENDED;
+                    self.contention.yielded(began.elapsed());
                 }
             }
             Step::Sleep(span) => {
                 transport.pause(span);
+                self.contention.slept();
                 return true;
             }
         }
@@ -274,11 +307,36 @@ mod tests {
         let backoff = Backoff::new();
         assert_eq!(backoff.step(SPIN_NS, SECOND), Step::Yield);
         assert_eq!(backoff.step(SLEEP_AFTER_NS - 1, SECOND), Step::Yield);
-        assert_eq!(backoff.step(SLEEP_AFTER_NS, SECOND), Step::Sleep(Duration::from_nanos(62_500)));
+        assert_eq!(backoff.step(SLEEP_AFTER_NS, SECOND), Step::Sleep(Duration::from_nanos(31_250)));
         assert_eq!(backoff.step(SECOND, SECOND), Step::Sleep(MAX_SLEEP));
         assert_eq!(backoff.step(SECOND, 10), Step::Sleep(Duration::from_nanos(10)));
         assert_eq!(backoff.step(SECOND, 0), Step::Spin);
         let long = Duration::from_millis(10);
         assert_eq!(backoff.max_sleep(long).step(SECOND, SECOND), Step::Sleep(long));
+    }
+
+    #[test]
+    fn backoff_slow_yield_sleeps_a_while_and_yields_again() {
+        let mut backoff = Backoff::new();
+        let sleeps = |backoff: &mut Backoff| {
+            let mut count = 0;
+            while backoff.step(SPIN_NS, SECOND) == Step::Sleep(CONTENDED_SLEEP) {
+                backoff.contention.slept();
+                count += 1;
+            }
+            count
+        };
+        backoff.contention.yielded(CONTENDED - Duration::from_nanos(1));
+        assert_eq!(sleeps(&mut backoff), 0);
+        // Contended for long: yields become rare.
+        for wanted in [16, 32, 64, 128, 256, 512, 1024, 1024] {
+            backoff.contention.yielded(CONTENDED);
+            assert_eq!(sleeps(&mut backoff), wanted);
+        }
+        // And then no more.
+        backoff.contention.yielded(Duration::ZERO);
+        assert_eq!(sleeps(&mut backoff), 0);
+        backoff.contention.yielded(CONTENDED);
+        assert_eq!(sleeps(&mut backoff), 16);
     }
 }

@@ -25,7 +25,7 @@ use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-use fpga_pci::{Interrupt, MmioError};
+use fpga_pci::{Deadline, Interrupt, MmioError};
 use fpga_registers::xdma::{IRQ_BASE, IrqBlock, MAX_USER_INTERRUPTS};
 
 pub use error::UserInterruptError;
@@ -262,9 +262,8 @@ fn wait_any(
     mut take: impl FnMut() -> Result<bool, UserInterruptError>,
 ) -> Result<(), UserInterruptError> {
     let Some((first, transport)) = lines.first().map(|line| (*line, line.transport())) else { return Ok(()) };
-    let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-    let began = transport.now();
-    let (mut waited, mut checked) = (0_u64, 0_u64);
+    let deadline = Deadline::after(transport, timeout);
+    let (mut now, mut checked) = (transport.now(), 0_u64);
     loop {
         // Before the look at the time: this thread may have been without a processor for longer than the time-out, and what came
         // meanwhile came in time.
@@ -274,20 +273,22 @@ fn wait_any(
         if let Some(disabled) = lines.iter().find(|line| !line.is_enabled()) {
             return Err(UserInterruptError::Disabled { card: disabled.card(), line: disabled.number() });
         }
-        if waited >= timeout {
+        let waited = deadline.waited(now);
+        if deadline.is_over(now) {
             return Err(UserInterruptError::TimedOut {
                 card: first.card(),
                 lines: lines.iter().map(|line| line.number()).collect(),
                 waited_us: waited / 1000,
             });
         }
-        let left = timeout - waited;
+        let left = deadline.left(now);
         if lines.iter().any(|line| line.needs_looks()) {
             rest(first, interrupt, pause(waited, MAX_PAUSE_NS).min(left))?;
         } else {
             rest(first, interrupt, CHECK_NS.min(left))?;
         }
-        waited = transport.now().saturating_sub(began);
+        now = transport.now();
+        let waited = deadline.waited(now);
         // A card that is gone sends nothing. Where the register is looked at anyway, the look has told.
         if waited.saturating_sub(checked) >= CHECK_NS {
             checked = waited;

@@ -188,12 +188,15 @@ fn send(
         Err(TransferError::Unanswered { .. }) => return Ok(Sent::Lost),
         Err(error) => return Ok(Sent::Failed(error.to_string())),
     }
+    let mut backoff = fpga_pci::Backoff::new();
     while endpoint.next_notification().is_none() {
         if Duration::from_nanos(bench.now().saturating_sub(began)) > patience * 2 {
             return Ok(Sent::Lost);
         }
         if endpoint.poll()? == 0 {
-            endpoint.relax();
+            bench.card.rest(&mut backoff);
+        } else {
+            backoff.reset();
         }
     }
     closed.map(|()| Sent::Arrived)

@@ -1,6 +1,6 @@
 //! The two ends of a transfer, and the loop that drives both.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fpga_driver::core::sender::Completion;
 use fpga_driver::endpoint::{RegionHandle, RemoteRegion, SchemeList, SendTicket};
@@ -15,8 +15,9 @@ use crate::progress::Deadline;
 use crate::stream::{Compare, SourceReader};
 use crate::target::Opened;
 
-/// Looks at most until a withdrawn transfer has left nothing on its way.
+/// Limits of the wait until a withdrawn transfer has nothing on its way to the card: polls, and wall-clock time.
 const WITHDRAWAL: u32 = 100_000;
+const WITHDRAWAL_TIME: Duration = Duration::from_secs(1);
 /// Bytes that are written at once through an endpoint's own channel.
 const PIECE: usize = 1 << 20;
 
@@ -81,8 +82,9 @@ impl Sending {
         Ok(self.endpoint.poll()?)
     }
 
-    pub(super) fn relax(&self) {
-        self.endpoint.relax();
+    /// Rests after a poll that has found nothing.
+    pub(super) fn rest(&self, backoff: &mut Backoff) {
+        self.opened.card.rest(backoff);
     }
 
     /// Starts the transfer of what was loaded; `None` if the other end has opened nothing.
@@ -105,12 +107,13 @@ impl Sending {
     /// Withdraws a transfer, and waits a little until the card has what was on its way to it.
     pub(super) fn withdraw(&mut self, ticket: SendTicket) {
         self.endpoint.cancel(ticket);
+        let (mut backoff, began) = (Backoff::new(), Instant::now());
         for _ in 0..WITHDRAWAL {
-            // What fails now is nothing that anybody waits for.
-            if self.endpoint.is_idle() || self.endpoint.poll().is_err() {
+            // A failure now concerns nobody: the transfer is withdrawn.
+            if self.endpoint.is_idle() || self.endpoint.poll().is_err() || began.elapsed() > WITHDRAWAL_TIME {
                 break;
             }
-            self.endpoint.relax();
+            self.rest(&mut backoff);
         }
     }
 

@@ -152,6 +152,7 @@ impl Load {
     /// # Errors
     /// See [`CliError`].
     pub fn go_on(&mut self, until: Nanos, deadline: Deadline) -> Result<(), CliError> {
+        let mut backoff = Backoff::new();
         while self.now < until {
             if self.under_way.is_none() {
                 self.submit()?;
@@ -159,7 +160,7 @@ impl Load {
             // There is nothing to send: time alone goes on.
             if self.under_way.is_none() {
                 deadline.check(|| "the transfer to look at".to_owned())?;
-                self.sending.relax();
+                self.sending.rest(&mut backoff);
                 self.look_at_clock();
             }
             self.poll_until(deadline, |load| load.now >= until)?;
@@ -173,12 +174,13 @@ impl Load {
     /// See [`CliError`].
     pub fn compare_mirror(&mut self) -> Result<(), CliError> {
         self.differences = self.receiving.endpoint().check_mirror()?;
+        let mut backoff = Backoff::new();
         for _ in 0..LOOKS {
             if self.differences.is_empty() {
                 break;
             }
             // The sender rests meanwhile: what is under way arrives, and then no event is.
-            self.sending.relax();
+            self.sending.rest(&mut backoff);
             self.receiving.poll()?;
             self.differences = self.receiving.endpoint().check_mirror()?;
         }
