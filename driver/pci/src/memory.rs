@@ -87,6 +87,8 @@ pub struct SharedMemory {
     start: Start,
     /// Bytes in use: as many are mapped from `start` on, for as long as `mapping` lives.
     length: usize,
+    /// Pages can vanish ([`is_lost`](Self::is_lost)): kept here for the same reason.
+    watched: bool,
 }
 
 struct Mapping {
@@ -222,7 +224,13 @@ impl SharedMemory {
             return Err(MemoryError::OutOfRange { offset: skip, length, size: raw.len() });
         }
         let start = Start(raw.as_mut_ptr().wrapping_add(skip));
-        Ok(Self { mapping: Arc::new(Mapping { watched, _raw: raw, file }), start, length })
+        let is_watched = watched.is_some();
+        Ok(Self {
+            mapping: Arc::new(Mapping { watched, _raw: raw, file }),
+            start,
+            length,
+            watched: is_watched,
+        })
     }
 
     /// Zeroed memory behind a file descriptor ([`file`](Self::file)) that can be passed to another process. `length`
@@ -276,8 +284,9 @@ impl SharedMemory {
     /// Whether a page of its file was gone when it was accessed. Zeros of this process alone are in its place since then, for all
     /// handles to this memory. Without [`catch_bus_errors`](crate::catch_bus_errors) such an access ends the process.
     #[must_use]
+    #[inline]
     pub fn is_lost(&self) -> bool {
-        self.mapping.watched.as_ref().is_some_and(Watched::is_gone)
+        self.watched && self.mapping.watched.as_ref().is_some_and(Watched::is_gone)
     }
 
     /// Size in bytes.
@@ -310,7 +319,7 @@ impl SharedMemory {
             return Err(MemoryError::BadLength { length });
         }
         let start = Start::of(self.view().slice(offset, length)?);
-        Ok(Self { mapping: Arc::clone(&self.mapping), start, length })
+        Ok(Self { mapping: Arc::clone(&self.mapping), start, length, watched: self.watched })
     }
 
     /// Whether both are clones of one memory. A [`part`](Self::part) is not the same memory as the whole.

@@ -122,11 +122,17 @@ impl Card {
             self.turns.awake |= std::mem::take(&mut self.turns.paced);
         }
         while self.turns.awake != 0 {
-            let engine = if self.pace.is_on() { self.turns.longest_idle() } else { self.turns.following() };
-            let Some(Turn { units, waiting }) = self.paced_work(engine, host, most) else {
-                self.turns.awake &= !(1 << engine);
-                self.turns.paced |= 1 << engine;
-                continue;
+            let paced = self.pace.is_on();
+            let engine = if paced { self.turns.longest_idle() } else { self.turns.following() };
+            let Turn { units, waiting } = if paced && engine < self.xdma.channels() {
+                let Some(turn) = self.paced_work(engine, host) else {
+                    self.turns.awake &= !(1 << engine);
+                    self.turns.paced |= 1 << engine;
+                    continue;
+                };
+                turn
+            } else {
+                self.engine_work(engine, host, most)
             };
             if waiting || units == 0 {
                 self.turns.awake &= !(1 << engine);
@@ -141,7 +147,9 @@ impl Card {
                     self.carry_out();
                 }
                 self.turns.next = if engine + 1 < self.engines() { engine + 1 } else { 0 };
-                self.turns.note(engine);
+                if paced {
+                    self.turns.note(engine);
+                }
                 self.sample_interrupts();
                 self.deliver(host);
                 return units;
@@ -150,11 +158,9 @@ impl Card {
         0
     }
 
-    /// [`Self::engine_work`] at the rate of the link, where there is one: a unit at a time. `None`: the link is busy.
-    fn paced_work<H: HostPort>(&mut self, engine: u32, host: &mut H, most: u32) -> Option<Turn> {
-        if !self.pace.is_on() || engine >= self.xdma.channels() {
-            return Some(self.engine_work(engine, host, most));
-        }
+    /// Work of a channel at the rate of the link: a unit at a time. `None`: the link is busy.
+    #[inline(never)]
+    fn paced_work<H: HostPort>(&mut self, engine: u32, host: &mut H) -> Option<Turn> {
         let to_card = engine < u32::from(self.description.xdma.h2c_channels);
         let direction = if to_card { Direction::H2c } else { Direction::C2h };
         if !self.pace.is_free(direction, self.now) {
@@ -184,6 +190,7 @@ impl Card {
     }
 
     /// Up to `most` units of engine number `engine`.
+    #[inline]
     fn engine_work<H: HostPort>(&mut self, engine: u32, host: &mut H, most: u32) -> Turn {
         let channels = self.xdma.channels();
         let Self { config, space, streams, counters, faults, plan, now, xdma, .. } = self;

@@ -118,6 +118,7 @@ impl Watched {
     }
 
     /// Whether an access has raised a bus error, this thread's last one included.
+    #[inline]
     pub(crate) fn is_gone(&self) -> bool {
         // The access before may have read the page that the handler put there: not to be moved behind this look. The
         // handler marks the area first, so whoever reads the page finds the mark.
