@@ -16,8 +16,12 @@ use crate::progress::Deadline;
 const PATIENCE: u32 = 64;
 /// Fruitless rounds before the first step of the backoff: some 10 us.
 const EAGER: u32 = 1024;
-/// Rounds between two readings of the clock.
-const LOOK_EVERY: u32 = 64;
+/// Rounds before the first reading of the clock.
+const FIRST_LOOK: u32 = 64;
+/// Maximum number of rounds between two readings of the clock.
+const MAX_ROUNDS: u32 = 4096;
+/// Wanted time between two readings of the clock.
+const LOOK_SPAN: Duration = Duration::from_micros(200);
 /// Without progress for this long, a channel is stuck: the driver's own limit on a wait.
 const STUCK: Duration = Duration::from_secs(10);
 /// Minimum number of latencies and of closed batches, whatever they take.
@@ -65,17 +69,51 @@ impl Load<'_> {
     }
 }
 
+/// Rounds between two readings of the clock: as many as take about [`LOOK_SPAN`], so that a round costs the same at every size.
+#[derive(Debug)]
+struct Looks {
+    rounds: u32,
+    every: u32,
+    last: Duration,
+}
+
+impl Looks {
+    const fn new() -> Self {
+        Self { rounds: 0, every: FIRST_LOOK, last: Duration::ZERO }
+    }
+
+    /// Counts a round. Returns whether the clock is to be read.
+    #[inline]
+    const fn is_due(&mut self) -> bool {
+        self.rounds += 1;
+        self.rounds >= self.every
+    }
+
+    /// After a reading of the clock, `elapsed` since the run began.
+    fn adapt(&mut self, elapsed: Duration) {
+        let span = elapsed.saturating_sub(self.last);
+        if span < LOOK_SPAN && self.rounds >= self.every {
+            self.every = (self.every * 2).min(MAX_ROUNDS);
+        } else if span > LOOK_SPAN * 2 {
+            self.every = (self.every / 2).max(1);
+        }
+        (self.rounds, self.last) = (0, elapsed);
+    }
+}
+
 /// A wait of the measured loops: it backs off, and says when a channel is stuck.
 #[derive(Debug)]
 struct Patience {
     backoff: Backoff,
     fruitless: u32,
     since: Option<Instant>,
+    /// The thread has slept since the clock was read.
+    slept: bool,
 }
 
 impl Patience {
     const fn new() -> Self {
-        Self { backoff: Backoff::new(), fruitless: 0, since: None }
+        Self { backoff: Backoff::new(), fruitless: 0, since: None, slept: false }
     }
 
     #[inline]
@@ -104,6 +142,7 @@ impl Patience {
         let since = *self.since.get_or_insert_with(Instant::now);
         if card.rest(&mut self.backoff) {
             load.check()?;
+            self.slept = true;
             // Polls are few from here on: each is followed by a rest.
             self.fruitless = EAGER + PATIENCE - 1;
         }
@@ -239,7 +278,7 @@ impl Lanes {
         let first = end.first(load.depth);
         self.h2c.iter_mut().for_each(|lane| lane.total = first);
         self.c2h.iter_mut().for_each(|lane| lane.total = first);
-        let (mut patience, mut rounds) = (Patience::new(), 0_u32);
+        let (mut patience, mut looks) = (Patience::new(), Looks::new());
         let began = Instant::now();
         loop {
             let (mut moved, mut open) = (false, false);
@@ -254,20 +293,15 @@ impl Lanes {
             if !open {
                 break;
             }
-            rounds = rounds.wrapping_add(1);
-            let mut look = rounds.is_multiple_of(LOOK_EVERY);
             if moved {
                 patience.reset();
-            } else {
-                let slept = patience.fruitless.is_multiple_of(PATIENCE);
-                if patience.rest(card, load)? {
-                    self.stuck()?;
-                }
-                look |= slept;
+            } else if patience.rest(card, load)? {
+                self.stuck()?;
             }
-            if look {
+            if looks.is_due() | core::mem::take(&mut patience.slept) {
                 load.check()?;
                 let elapsed = began.elapsed();
+                looks.adapt(elapsed);
                 self.h2c.iter_mut().for_each(|lane| end.apply(lane, elapsed));
                 self.c2h.iter_mut().for_each(|lane| end.apply(lane, elapsed));
             }
