@@ -95,6 +95,12 @@ impl Block {
         self.bar.write32(self.base.offset_by(register), value)
     }
 
+    /// Returns once the card has all writes before: they are posted, and a read does not pass them (PCIe 3.0, 2.4.1). Before another
+    /// card is told of something that was written. `register` is one whose reading changes nothing.
+    pub(crate) fn flush(&self, register: u32) -> Result<(), MmioError> {
+        self.read(register).map(drop)
+    }
+
     pub(crate) fn read_pair(&self, low: u32) -> Result<u64, MmioError> {
         Ok(u64::from(self.read(low)?) | u64::from(self.read(low + 4)?) << 32)
     }

@@ -264,6 +264,8 @@ impl Endpoint {
             control |= at::control::PACKET_EVENTS;
         }
         ni.write(at::CONTROL, control).map_err(mmio)?;
+        // From here on the card takes packets.
+        ni.flush(at::CONTROL).map_err(mmio)?;
         Ok(Self {
             line,
             sender,

@@ -82,7 +82,9 @@ impl Endpoint {
             block.write_pair(at::LENGTH_LOW, range.length)?;
             block.write_pair(at::KEY_LOW, key)?;
             block.write(at::PERMISSIONS, generated::Permissions::WRITE.bits())?;
-            block.write(at::COMMIT, generated::MEMORY_COMMIT_INSTALL)
+            block.write(at::COMMIT, generated::MEMORY_COMMIT_INSTALL)?;
+            // A packet of a sender that has the region must not overtake it.
+            block.flush(at::INDEX)
         };
         install().map_err(|source| EndpointError::Mmio { card: card(), source })?;
         if let Some(place) = self.regions.get_mut(index) {
@@ -105,6 +107,7 @@ impl Endpoint {
         block
             .write(at::INDEX, region.index)
             .and_then(|()| block.write(at::COMMIT, generated::MEMORY_COMMIT_REMOVE))
+            .and_then(|()| block.flush(at::INDEX))
             .map_err(|source| EndpointError::Mmio { card: self.card.shared.name.clone(), source })?;
         if let Some(place) = self.regions.get_mut(region.index as usize) {
             *place = None;

@@ -1,5 +1,7 @@
 //! Who may write where.
 
+use fpga_card::AccessLog;
+
 use super::*;
 
 #[test]
@@ -124,6 +126,33 @@ fn regions_that_cannot_be() {
 }
 
 /// A region is its owner's for as long as the owner's endpoint lives: the next owner of the card has opened nothing.
+/// Writes are posted: without a read after them, a packet of another node could be there first.
+#[test]
+fn region_change_returns_after_card_has_it() {
+    fn last_is_read(net: &mut Net, change: impl FnOnce(&mut Net)) -> bool {
+        net.world.with_card(1, |card| card.set_access_log(AccessLog::bounded(10_000)));
+        change(net);
+        let log = net.world.with_card(1, |card| card.set_access_log(AccessLog::Off)).unwrap();
+        let AccessLog::Bounded { entries, .. } = log else { panic!("the log is there") };
+        let last_write = entries.iter().rev().find(|access| access.write).unwrap();
+        let last = entries.back().unwrap();
+        last.target == last_write.target && !last.write
+    }
+    let mut net = Net::new(DeliveryOrder::InOrder);
+    let mut region = None;
+    assert!(last_is_read(&mut net, |net| region = Some(net.region(1, TARGET, 1000))));
+    assert!(last_is_read(&mut net, |net| net.end(1).close_region(region.as_ref().unwrap()).unwrap()));
+    let mut readable = None;
+    assert!(last_is_read(&mut net, |net| {
+        let (reader, range) = (net.end(0).node(), CardRange::new(TARGET, 1000));
+        readable = Some(net.end(1).open_readable(reader, range).unwrap());
+    }));
+    assert!(last_is_read(&mut net, |net| net.end(1).close_readable(readable.as_ref().unwrap()).unwrap()));
+    let card = net.end(1).card().clone();
+    net.ends[1] = None;
+    assert!(last_is_read(&mut net, |net| net.ends[1] = Some(Endpoint::open(&card).unwrap())));
+}
+
 #[test]
 fn regions_end_with_their_endpoint() {
     let mut net = Net::new(DeliveryOrder::InOrder);
