@@ -17,6 +17,7 @@ const WORDS: &[(&str, &str)] = &[
         "call Card::enable_interrupts first, name the user interrupt that the engine is wired to (CdmaRingOptions::user_interrupt) and drop the program's own handle of that line (Card::user_interrupt), or wait by polling",
         "wait by polling",
     ),
+    ("; call UserInterrupt::enable before waiting for it", "; enable it first (`fpgactl irq wait` does)"),
     ("ChannelOptions::long_blocks may be set", "programs may use them (option long_blocks of a channel)"),
     ("RunMode::CreditRing may be used", "credit mode may be used (`dma bench --ring credit`)"),
     ("keep RunMode::StopRuns (the default)", "do not use credit mode (`dma bench --ring credit`)"),
