@@ -8,6 +8,7 @@ mod fuzz;
 mod generate;
 mod graph;
 mod manual;
+mod mutants;
 mod netns;
 mod package;
 mod startup;
@@ -63,6 +64,8 @@ enum Command {
     Startup(startup::Options),
     /// Make a book of the manual, and follow its links (takes mdBook).
     Manual(manual::Options),
+    /// Test the samples of mutants in tests/mutants; fail if one survives without a reason (takes cargo-mutants, and hours).
+    Mutants(mutants::Options),
     /// Run everything that must stay true: .ci/run.
     Ci,
 }
@@ -86,6 +89,8 @@ enum TaskError {
     Package(#[from] package::PackageError),
     #[error(transparent)]
     Manual(#[from] manual::ManualError),
+    #[error(transparent)]
+    Mutants(#[from] mutants::MutantsError),
     #[error(transparent)]
     Startup(#[from] startup::StartupError),
     #[error("{}: {source}", path.display())]
@@ -164,6 +169,7 @@ fn run(command: &Command) -> Result<(), TaskError> {
         Command::Package(options) => package::run(&root, options)?,
         Command::Startup(options) => startup::run(&root, options)?,
         Command::Manual(options) => manual::run(&root, options)?,
+        Command::Mutants(options) => mutants::run(&root, options)?,
         Command::Soak { arguments } => soak(&root, arguments)?,
         Command::Streams { frames, seed, in_process } => streams(&root, *frames, *seed, *in_process)?,
         Command::Ci => ci(&root)?,
