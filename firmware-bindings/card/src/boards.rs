@@ -41,7 +41,7 @@ const BOARDS: &[Builtin] = boards! {
     "artix-x1": "Artix-7 Gen2 x1, 1 + 1 channels, DMA BAR alone, 128 KiB of block RAM (PicoEVB class)",
     "us-plus-x8-stream": "UltraScale+ Gen3 x8, 2 + 2 AXI4-Stream channels looped back, DMA BAR alone",
     "us-plus-x8-source": "UltraScale+ Gen3 x8, 1 + 2 AXI4-Stream channels, a traffic source behind each C2H one, DMA BAR alone",
-    "quirky": "the simulated card with every fault that the model knows",
+    "quirky": "the simulated card with every quirk that the model knows",
 };
 
 impl CardDescription {

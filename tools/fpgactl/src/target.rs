@@ -383,22 +383,26 @@ fn real(address: PciAddress, choice: AccessChoice) -> Result<VfioTransport, CliE
     Ok(VfioTransport::open_with(&address.to_string(), options)?)
 }
 
+/// The name of a built-in description, unless there is a file of that name.
+fn builtin_name(file: &Path) -> Option<&str> {
+    file.to_str().filter(|name| !name.contains(['/', '\\', '.']) && !file.exists())
+}
+
 /// A file, or, where there is none, a built-in description: their names have neither folders nor an ending.
 ///
 /// # Errors
 /// [`CliError::Description`], [`CliError::NoSuchCard`].
 pub fn load(file: &Path) -> Result<CardDescription, CliError> {
-    match file.to_str() {
-        Some(name) if !name.contains(['/', '\\', '.']) && !file.exists() => CardDescription::builtin(name)
-            .map_err(|error| match error {
-                DescriptionError::UnknownName { name, known } => {
-                    let hint = hint(&name, builtins()).unwrap_or_default();
-                    let hint = if hint.is_empty() { hint } else { format!("{hint} ") };
-                    CliError::NoSuchCard { name, hint: format!("{hint}there are {known}") }
-                }
-                other => other.into(),
-            }),
-        _ => Ok(CardDescription::load(file)?),
+    match builtin_name(file) {
+        Some(name) => CardDescription::builtin(name).map_err(|error| match error {
+            DescriptionError::UnknownName { name, known } => {
+                let hint = hint(&name, builtins()).unwrap_or_default();
+                let hint = if hint.is_empty() { hint } else { format!("{hint} ") };
+                CliError::NoSuchCard { name, hint: format!("{hint}there are {known}") }
+            }
+            other => other.into(),
+        }),
+        None => Ok(CardDescription::load(file)?),
     }
 }
 
@@ -551,8 +555,12 @@ pub fn open_pair(
             simulated_pair(choice, first, second, network)
         }
         (Some(first), Some(peer)) => match peer.description()? {
-            // A described peer keeps its node id: where it is the first card's too, the world says so.
-            Some(second) if peer != target && matches!(peer, Target::MockFile(_)) => {
+            // A peer from a file keeps its node id, and the error says so if the first card has the same. Built-in cards all have the
+            // same one.
+            Some(second)
+                if peer != target
+                    && matches!(peer, Target::MockFile(file) if builtin_name(file).is_none()) =>
+            {
                 simulated_pair(choice, first, second, network)
             }
             Some(second) => {

@@ -42,6 +42,10 @@ fn wrong_usage_has_status_2() {
             &["transfer", "--size", "1MiB", "--segment", "0"],
             &["--segment 0 is less than a packet", "give 512 or more"],
         ),
+        (
+            &["transfer", "--size", "1MiB", "--threshold", "1MiB"],
+            &["--threshold 1048576", "at most 16384 bytes on mock:0", "give --threshold 16384 or less"],
+        ),
         (&["transfer", "--segment", "3"], &["--segment 3", "512 bytes", "give 512 or more"]),
         (&["transfer", "--packet", "100"], &["power of two"]),
         (&["transfer", "--chunk", "0"], &["chunk"]),

@@ -97,6 +97,7 @@ fn failing_card_sample_fails_a_transfer() {
     fpgactl(&[&bench[..], &["mock"]].concat()).ok();
     let ran = fpgactl(&[&bench[..], &[&failing]].concat());
     assert_eq!(ran.status, 1, "{}", ran.stdout);
+    assert!(ran.stderr.contains("not complete after 10 s"), "{}", ran.stderr);
     assert!(data.exists());
 }
 

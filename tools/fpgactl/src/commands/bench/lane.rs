@@ -281,13 +281,19 @@ impl<C: Channel> Lane<C> {
         Ok(())
     }
 
-    /// What to say of a channel that does nothing any more: the driver's own words, with the registers that matter.
+    /// The driver's error for a channel on which nothing has moved for `span`, with the registers that matter.
     #[cold]
-    pub(super) fn stuck(&mut self) -> Result<(), CliError> {
-        match self.last {
-            Some(ticket) => self.wait(ticket, WaitOptions::default().timeout(core::time::Duration::ZERO)),
-            None => Ok(()),
-        }
+    pub(super) fn stuck(&mut self, span: Duration) -> Result<(), CliError> {
+        let Some(ticket) = self.last else { return Ok(()) };
+        let waited = self.channel.wait_ended(ticket, WaitOptions::default().timeout(Duration::ZERO));
+        waited.map_err(|mut error| {
+            if let ChannelError::TimedOut { waited_us, .. } = &mut error {
+                *waited_us = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+            }
+            dma(error)
+        })?;
+        self.done = self.channel.ended() - self.before;
+        Ok(())
     }
 
     /// Fails if an operation failed: success makes no completion.

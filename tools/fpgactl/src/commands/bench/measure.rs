@@ -313,8 +313,8 @@ impl Lanes {
 
     #[cold]
     fn stuck(&mut self) -> Result<(), CliError> {
-        self.h2c.iter_mut().filter(|lane| lane.done < lane.total).try_for_each(Lane::stuck)?;
-        self.c2h.iter_mut().filter(|lane| lane.done < lane.total).try_for_each(Lane::stuck)
+        self.h2c.iter_mut().filter(|lane| lane.done < lane.total).try_for_each(|lane| lane.stuck(STUCK))?;
+        self.c2h.iter_mut().filter(|lane| lane.done < lane.total).try_for_each(|lane| lane.stuck(STUCK))
     }
 
     fn submitted(&self) -> u64 {
@@ -432,7 +432,7 @@ fn one_at_a_time<C: Channel>(card: &Card, lane: &mut Lane<C>, load: &Load<'_>) -
         _ => {
             while lane.poll()? == 0 {
                 if patience.rest(card, load)? {
-                    lane.stuck()?;
+                    lane.stuck(STUCK)?;
                 }
             }
         }
@@ -484,7 +484,7 @@ impl Totals {
         let mut patience = Patience::new();
         while done < batch {
             match lane.poll()? {
-                0 if patience.rest(card, load)? => lane.stuck()?,
+                0 if patience.rest(card, load)? => lane.stuck(STUCK)?,
                 0 => {}
                 more => {
                     done += more;

@@ -53,7 +53,7 @@ pub(super) struct Arrival {
 
 impl Sending {
     pub(super) fn open(opened: Opened, plan: &Plan) -> Result<Self, CliError> {
-        let endpoint = Endpoint::open_with(&opened.card, &plan.endpoint(&opened, 0))?;
+        let endpoint = Endpoint::open_with(&opened.card, &plan.endpoint(&opened, 0)?)?;
         // The endpoint takes the last channel.
         let h2c = match opened.card.info().xdma.h2c_channels {
             0 | 1 => None,
@@ -198,7 +198,7 @@ impl Sending {
 
 impl Receiving {
     pub(super) fn open(opened: Opened, plan: &Plan) -> Result<Self, CliError> {
-        let endpoint = Endpoint::open_with(&opened.card, &plan.endpoint(&opened, 1))?;
+        let endpoint = Endpoint::open_with(&opened.card, &plan.endpoint(&opened, 1)?)?;
         // Where the interface cannot push events, the endpoint fetches them by channel 0.
         let pushes = opened.card.info().ni.as_ref().is_some_and(|ni| ni.event_push);
         let channel = if pushes { 0 } else { 1 };

@@ -108,7 +108,10 @@ impl Plan {
     }
 
     /// How to open an endpoint; `salt` tells the two ends apart.
-    pub(super) fn endpoint(&self, opened: &Opened, salt: u64) -> EndpointOptions {
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] for a threshold above the card's longest segment.
+    pub(super) fn endpoint(&self, opened: &Opened, salt: u64) -> Result<EndpointOptions, CliError> {
         let mut options = EndpointOptions::default();
         if opened.served {
             options.escape_timeout = SERVED_ESCAPE_TIMEOUT;
@@ -119,12 +122,20 @@ impl Plan {
         options.round_trip = self.round_trip.unwrap_or(options.round_trip);
         options.packet_events = self.packet_events;
         options.big_threshold = self.threshold;
-        // A threshold alone makes segments long enough for it; the driver says so if the card's mask is too short.
+        // A threshold alone makes segments long enough for it; the card's mask limits them.
         let registry = self.schemes.contains(&Scheme::Registry);
+        let ni = opened.card.info().ni.as_ref();
+        if let (true, Some(threshold), Some(ni)) = (registry, self.threshold, ni)
+            && threshold > longest_segment(ni)
+        {
+            let longest = longest_segment(ni);
+            return Err(CliError::Usage(format!(
+                "--threshold {threshold}: a transfer up to the threshold is one segment, of at most {longest} bytes on {}; give --threshold {longest} or less",
+                opened.card.name(),
+            )));
+        }
         options.segment_size = self.segment.or_else(|| {
-            self.threshold
-                .filter(|_| registry)
-                .map(|threshold| threshold.max(default_segment(opened.card.info().ni.as_ref())))
+            self.threshold.filter(|_| registry).map(|threshold| threshold.max(default_segment(ni)))
         });
         // On simulated cards a run is repeatable to the last packet. Between real ones a life that is not new could be taken
         // for the one before.
@@ -132,7 +143,7 @@ impl Plan {
             let mixed = self.seed.wrapping_mul(2).wrapping_add(salt);
             options.incarnation = Some(u32::try_from(mixed & 0xFFFF_FFFF).unwrap_or(0));
         }
-        options
+        Ok(options)
     }
 
     /// Of transfer `number`, counted from 0.
@@ -197,9 +208,13 @@ fn tuning(args: &TransferArgs) -> Result<Tuning, CliError> {
 
 /// As the driver chooses it.
 fn default_segment(ni: Option<&NiInfo>) -> u32 {
-    let Some(ni) = ni else { return SEGMENT };
+    ni.map_or(SEGMENT, |ni| longest_segment(ni).min(SEGMENT))
+}
+
+/// Bytes that a registry entry's mask covers and a transmit window holds.
+fn longest_segment(ni: &NiInfo) -> u32 {
     let mask = u32::from(ni.mask_bits).checked_shl(ni.packet_size_log2.into()).unwrap_or(0);
-    mask.min(ni.windows.payload_size).min(SEGMENT)
+    mask.min(ni.windows.payload_size)
 }
 
 fn narrow(option: &str, value: Option<u64>) -> Result<Option<u32>, CliError> {
