@@ -267,6 +267,14 @@ impl Bench {
         self.ring.complete_current(at(self.engine.current), idle)
     }
 
+    /// The ring's counts are those of the list.
+    fn check_counts(&self) {
+        let (submitted, in_flight) = (u64::from(self.payloads), self.flying.len() as u64);
+        assert_eq!((self.ring.submitted(), self.ring.ended()), (submitted, submitted - in_flight));
+        assert_eq!(u64::from(self.ring.operations()), in_flight);
+        assert!((self.returned..=self.engine.executed).contains(&self.ring.completed()));
+    }
+
     /// The engine has halted: takes up what it finished, takes everything out, starts again. What was executed of operations
     /// that come back unfinished is accounted for.
     fn recover(&mut self) {

@@ -68,6 +68,7 @@ proptest! {
             if bench.engine.halt.is_some() {
                 bench.recover();
             }
+            bench.check_counts();
         }
         // Everything left comes to its end.
         bench.engine.fail_in = None;
